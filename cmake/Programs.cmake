@@ -1,0 +1,26 @@
+# Programs: build/<preset>/bin/<program>.
+function(trireme_program name path)
+  cmake_parse_arguments(program "" "" "ROOMS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${path}/*.cc")
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name} ${sources})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  foreach(other IN LISTS program_ROOMS)
+    string(REPLACE "/" "_" other_name "${other}")
+    target_link_libraries(${name} PRIVATE trireme_${other_name})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${program_LIBS})
+  set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "${path}:${program_ROOMS}")
+endfunction()
+
+trireme_program(trireme coordinator/cli
+  ROOMS proto runtime/base runtime/spec runtime/data runtime/model runtime/graph runtime/plan runtime/report
+        runtime/recorder checkpoint/format coordinator/launcher
+  LIBS CLI11::CLI11)
+trireme_program(trireme-worker worker
+  ROOMS proto runtime/base runtime/spec runtime/tensor runtime/layout runtime/graph runtime/model runtime/kernels
+        runtime/kernels/ref runtime/kernels/cpu runtime/comm runtime/comm/local runtime/comm/mpi runtime/data
+        runtime/optim runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/format checkpoint/client
+  LIBS CLI11::CLI11 spdlog::spdlog)

@@ -1,0 +1,18 @@
+# The room proto/: C++ of every proto/trireme/v1/*.proto, headers as SYSTEM.
+file(GLOB trireme_protos CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/proto/trireme/v1/*.proto")
+set(trireme_proto_out "${PROJECT_BINARY_DIR}/generated")
+file(MAKE_DIRECTORY "${trireme_proto_out}")
+set(trireme_proto_sources)
+foreach(proto IN LISTS trireme_protos)
+  get_filename_component(stem "${proto}" NAME_WE)
+  set(out "${trireme_proto_out}/trireme/v1/${stem}.pb")
+  add_custom_command(
+    OUTPUT "${out}.cc" "${out}.h"
+    COMMAND protobuf::protoc "--cpp_out=${trireme_proto_out}" "-I${PROJECT_SOURCE_DIR}/proto" "${proto}"
+    DEPENDS ${trireme_protos} VERBATIM)
+  list(APPEND trireme_proto_sources "${out}.cc" "${out}.h")
+endforeach()
+add_library(trireme_proto STATIC ${trireme_proto_sources})
+target_include_directories(trireme_proto SYSTEM PUBLIC "${trireme_proto_out}")
+target_link_libraries(trireme_proto PUBLIC protobuf::libprotobuf)
+set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "proto:")

@@ -1,0 +1,41 @@
+# The rooms, floor by floor (docs/architecture.md). A room names the only rooms it may include.
+include(Proto)
+
+# Floor 0
+trireme_room(runtime/base LIBS absl::status absl::statusor absl::strings fmt::fmt)
+
+# Floor 1
+trireme_room(runtime/spec ROOMS proto runtime/base LIBS yaml-cpp nlohmann_json::nlohmann_json)
+trireme_room(runtime/tensor ROOMS runtime/base LIBS Threads::Threads)
+trireme_room(runtime/layout ROOMS runtime/base)
+trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
+trireme_room(runtime/recorder ROOMS proto runtime/base)
+trireme_room(runtime/safetensors ROOMS runtime/base runtime/tensor LIBS nlohmann_json::nlohmann_json)
+trireme_room(checkpoint/format ROOMS runtime/base runtime/tensor runtime/layout runtime/safetensors
+             LIBS nlohmann_json::nlohmann_json PkgConfig::isal)
+
+# Floor 2
+trireme_room(runtime/model ROOMS proto runtime/base runtime/graph)
+trireme_room(runtime/kernels ROOMS runtime/base runtime/graph runtime/tensor)
+trireme_room(runtime/kernels/ref ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
+             LIBS PkgConfig::openblas)
+trireme_room(runtime/kernels/cpu ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
+             LIBS DNNL::dnnl OpenMP::OpenMP_CXX)
+trireme_room(runtime/comm ROOMS runtime/base runtime/tensor)
+trireme_room(runtime/comm/local ROOMS runtime/base runtime/tensor runtime/comm LIBS Threads::Threads)
+trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/tensor runtime/comm LIBS MPI::MPI_C)
+trireme_room(runtime/data ROOMS runtime/base LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX)
+trireme_room(checkpoint/client ROOMS runtime/base runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
+
+# Floor 3
+trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/layout runtime/graph runtime/model)
+trireme_room(runtime/report ROOMS proto runtime/base runtime/plan LIBS nlohmann_json::nlohmann_json)
+
+# Floor 4
+trireme_room(runtime/engine
+             ROOMS proto runtime/base runtime/tensor runtime/layout runtime/graph runtime/model runtime/kernels
+                   runtime/comm runtime/data runtime/optim runtime/plan runtime/recorder)
+
+# Floor 5
+trireme_room(coordinator/launcher ROOMS proto runtime/base runtime/recorder)

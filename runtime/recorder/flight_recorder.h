@@ -1,0 +1,68 @@
+// Flight recorder: what a rank does, in a small shared file that outlives it, so that after a failure the launcher can
+// say "rank 3 is at RECV_ACT of micro-batch 5". The format is docs/formats/flight_recorder.md. Writing is lock-free and
+// costs a few stores; reading a file of a dead or living rank never blocks it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace trireme::recorder {
+
+enum class RankState : uint32_t { kStarting = 1, kRunning = 2, kStopped = 3, kFailed = 4 };
+
+struct Position {
+  uint64_t step = 0;
+  uint32_t instruction = 0;   // index in its program
+  uint32_t kind = 0;          // trireme.v1.InstructionKind
+  uint32_t virtual_stage = 0;
+  uint32_t micro_batch = 0;
+  int32_t peer = -1;          // rank of the job, -1: none
+  uint32_t operator_index = 0;
+};
+
+// What the step loop last reported.
+struct Progress {
+  uint64_t steps_done = 0;
+  uint64_t steps_total = 0;
+  double loss = 0;
+  double tokens_per_second = 0;
+  double utilisation = 0;
+  double validation_loss = 0;
+  uint64_t validation_step = 0;  // 0: none yet
+};
+
+// One writer thread.
+class FlightRecorder {
+ public:
+  // Creates `path` (mode 0600) and maps it. The file is left behind by the destructor.
+  static absl::StatusOr<std::unique_ptr<FlightRecorder>> Create(const std::string& path, int rank, int ranks);
+  virtual ~FlightRecorder() = default;
+  virtual void At(const Position& position) = 0;
+  virtual void Report(const Progress& progress) = 0;
+  virtual void SetState(RankState state) = 0;
+  // Keeps the first failure's message (cut to what fits) and sets kFailed.
+  virtual void Fail(std::string_view message) = 0;
+};
+
+struct Recording {
+  int rank = 0;
+  int ranks = 0;
+  int64_t pid = 0;
+  RankState state = RankState::kStarting;
+  Position position;
+  Progress progress;
+  std::string failure;
+  int64_t updated_ns = 0;  // CLOCK_MONOTONIC of the last At
+  int64_t failed_ns = 0;   // CLOCK_MONOTONIC of Fail, 0: none
+};
+
+// DataLoss if the file is not a recorder's or is cut short.
+absl::StatusOr<Recording> ReadRecording(const std::string& path);
+
+}  // namespace trireme::recorder

@@ -1,0 +1,65 @@
+// Streams and events: work is issued in order on a stream; an event marks a point of it. The host device has two kinds
+// of stream: InlineStream runs work at once on the caller's thread, ThreadStream runs it on a thread of its own (bounded
+// queue, nothing allocated per task), which proves stream discipline long before an accelerator is there.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace trireme::tensor {
+
+// A callable stored in place, so that issuing work allocates nothing. Captures are at most kCapacity bytes.
+class Task {
+ public:
+  static constexpr size_t kCapacity = 96;
+
+  Task() = default;
+  template <typename Function>
+  explicit Task(Function function) {
+    static_assert(sizeof(Function) <= kCapacity, "capture less, or by pointer");
+    static_assert(std::is_trivially_copyable_v<Function>, "a task is copied as bytes");
+    new (storage_) Function(function);
+    call_ = [](void* storage) { (*std::launder(reinterpret_cast<Function*>(storage)))(); };
+  }
+  void operator()() { call_(storage_); }
+
+ private:
+  alignas(16) std::byte storage_[kCapacity];
+  void (*call_)(void*) = nullptr;
+};
+
+// A point of a stream: `sequence` tasks of it are done. Trivially copyable.
+class Stream;
+struct Event {
+  const Stream* stream = nullptr;
+  uint64_t sequence = 0;
+  // True once everything issued before the event has run. Never blocks; a default event is always ready.
+  bool Ready() const;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Runs `task` after everything issued before. Blocks only while a ThreadStream's queue is full.
+  virtual void Issue(Task task) = 0;
+  // The point after everything issued so far.
+  virtual Event Record() const = 0;
+  // Tasks finished so far; Event::Ready compares with it.
+  virtual uint64_t Finished() const = 0;
+  // Blocks the caller until everything issued so far has run.
+  virtual void Synchronize() = 0;
+  // True if Issue runs the task before it returns.
+  virtual bool inline_execution() const = 0;
+};
+
+inline bool Event::Ready() const { return stream == nullptr || stream->Finished() >= sequence; }
+
+std::unique_ptr<Stream> MakeInlineStream();
+std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity = 1024);
+
+}  // namespace trireme::tensor

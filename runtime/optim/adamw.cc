@@ -1,0 +1,136 @@
+// AdamW and SumOfSquares: cuts a span into contiguous pieces, one for each thread, and runs the
+// vector loops of adamw_loops.inc (the best instruction set is chosen at run time). Where the cuts
+// fall never changes a bit.
+#include "runtime/optim/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "runtime/base/check.h"
+
+namespace trireme::optim {
+
+// The formula's scalars, folded in f64 and rounded once.
+template <typename T>
+struct AdamWConstants {
+  explicit AdamWConstants(const AdamWOptions& o)
+      : gradient_scale(static_cast<T>(o.gradient_scale)),
+        beta1(static_cast<T>(o.beta1)),
+        one_minus_beta1(static_cast<T>(1 - o.beta1)),
+        beta2(static_cast<T>(o.beta2)),
+        one_minus_beta2(static_cast<T>(1 - o.beta2)),
+        epsilon(static_cast<T>(o.epsilon)),
+        decay(static_cast<T>(1 - o.learning_rate * o.weight_decay)),
+        step_size(
+            static_cast<T>(o.learning_rate / (1 - std::pow(o.beta1, static_cast<double>(o.step))))),
+        inverse_root_correction2(
+            static_cast<T>(1 / std::sqrt(1 - std::pow(o.beta2, static_cast<double>(o.step))))) {}
+
+  T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, decay, step_size,
+      inverse_root_correction2;
+};
+
+inline constexpr size_t kSumLanes = 16;
+
+}  // namespace trireme::optim
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/optim/adamw_loops.inc"
+#include "hwy/foreach_target.h"
+// foreach_target.h has compiled the loops for every other instruction set; this is the baseline.
+#include "runtime/optim/adamw_loops.inc"
+
+namespace trireme::optim {
+namespace {
+
+HWY_EXPORT(StepSpanF32);
+HWY_EXPORT(StepSpanF64);
+HWY_EXPORT(SumOfSquaresF32);
+HWY_EXPORT(SumOfSquaresF64);
+
+// A page of f32: threads do not meet in one.
+constexpr size_t kPieceElements = 1024;
+// A sum is always the sum of this many parts in order, whoever computes them.
+constexpr size_t kSumParts = 64;
+
+template <typename T>
+struct Spans {
+  T* p;
+  const T* g;
+  T* m;
+  T* v;
+};
+
+void StepPiece(const Spans<float>& s, size_t begin, size_t count, const AdamWConstants<float>& c) {
+  HWY_DYNAMIC_DISPATCH(StepSpanF32)
+  (s.p + begin, s.g + begin, s.m + begin, s.v + begin, count, c);
+}
+void StepPiece(const Spans<double>& s, size_t begin, size_t count,
+               const AdamWConstants<double>& c) {
+  HWY_DYNAMIC_DISPATCH(StepSpanF64)
+  (s.p + begin, s.g + begin, s.m + begin, s.v + begin, count, c);
+}
+
+double SumPiece(const float* values, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(SumOfSquaresF32)(values, count);
+}
+double SumPiece(const double* values, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(SumOfSquaresF64)(values, count);
+}
+
+}  // namespace
+
+template <typename T>
+void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1,
+           std::span<T> moment2, const AdamWOptions& options) {
+  const size_t count = parameter.size();
+  TRIREME_CHECK(gradient.size() == count && moment1.size() == count && moment2.size() == count);
+  TRIREME_CHECK(options.step >= 1);
+  const AdamWConstants<T> constants(options);
+  const Spans<T> spans{parameter.data(), gradient.data(), moment1.data(), moment2.data()};
+  const size_t units = (count + kPieceElements - 1) / kPieceElements;
+  const int threads =
+      static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(options.threads, 1)), units));
+  if (threads <= 1) {
+    StepPiece(spans, 0, count, constants);
+    return;
+  }
+  const size_t piece =
+      (units + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads) * kPieceElements;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int t = 0; t < threads; ++t) {
+    const size_t begin = std::min(count, static_cast<size_t>(t) * piece);
+    StepPiece(spans, begin, std::min(count - begin, piece), constants);
+  }
+}
+
+template <typename T>
+double SumOfSquares(std::span<const T> values, int threads) {
+  const size_t count = values.size();
+  const size_t lanes = (count + kSumLanes - 1) / kSumLanes;
+  const size_t part = (lanes + kSumParts - 1) / kSumParts * kSumLanes;
+  double sums[kSumParts];
+  const auto sum_part = [&](size_t k) {
+    const size_t begin = std::min(count, k * part);
+    sums[k] = SumPiece(values.data() + begin, std::min(count - begin, part));
+  };
+  if (threads <= 1 || count < kSumParts * kSumLanes) {
+    for (size_t k = 0; k < kSumParts; ++k) sum_part(k);
+  } else {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t k = 0; k < kSumParts; ++k) sum_part(k);
+  }
+  double total = 0;
+  for (double sum : sums) total += sum;
+  return total;
+}
+
+template void AdamW<float>(std::span<float>, std::span<const float>, std::span<float>,
+                           std::span<float>, const AdamWOptions&);
+template void AdamW<double>(std::span<double>, std::span<const double>, std::span<double>,
+                            std::span<double>, const AdamWOptions&);
+template double SumOfSquares<float>(std::span<const float>, int);
+template double SumOfSquares<double>(std::span<const double>, int);
+
+}  // namespace trireme::optim

@@ -1,7 +1,9 @@
-// A job file (YAML), `--set a.b=c` overrides and a Hugging Face config.json become one typed, defaulted and validated
-// JobSpec. YAML keys are the field names of proto/trireme/v1/job_spec.proto, walked by reflection, so a new field needs
-// no parser change; defaults live in ApplyDefaults, rules in Validate. All faults are reported at once, each with its
-// file and line, what was expected and what to do. Nothing here keeps state; every function may be called from any thread.
+// A job file (YAML), `--set a.b=c` overrides and a Hugging Face config.json become one typed,
+// defaulted and validated JobSpec. YAML keys are the field names of
+// proto/trireme/v1/job_spec.proto, walked by reflection, so a new field needs no parser change;
+// defaults live in ApplyDefaults, rules in Validate. All faults are reported at once, each with its
+// file and line, what was expected and what to do. Nothing here keeps state; every function may be
+// called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +18,50 @@ namespace trireme::spec {
 
 // One thing wrong with a spec.
 struct Fault {
-  std::string path;     // dotted field path, as in "parallelism.tensor_parallel_size"; empty: the whole job
+  std::string
+      path;  // dotted field path, as in "parallelism.tensor_parallel_size"; empty: the whole job
   std::string message;  // what is wrong, the legal values and the fix
 };
 
-// Reads and resolves the job file at `path`. Each override is "a.b=value" (without `--set`) and wins over the file; a
-// list is "a.b=[1,2]" and replaces the list of the file. Relative paths in the file are taken from the file's folder,
-// those of overrides and defaults from the current directory.
-// The resolved spec has every field set, but for what only the run can tell: training's data_parallel_size 0 (from the
-// ranks), vocab_size 0 (from the tokenizer), layers_per_stage empty (even) and checkpoint.directory absent (in the run
-// folder). model.config_path has been merged into model.config and is cleared, so that the echo of a job stands alone.
-// InvalidArgument: the faults, one per line, "job.yaml:12: parallelism.tensor_paralel: unknown field, did you mean
+// Reads and resolves the job file at `path`. Each override is "a.b=value" (without `--set`) and
+// wins over the file; a list is "a.b=[1,2]" and replaces the list of the file. Relative paths in
+// the file are taken from the file's folder, those of overrides and defaults from the current
+// directory. The resolved spec has every field set, but for what only the run can tell: training's
+// data_parallel_size 0 (from the ranks), vocab_size 0 (from the tokenizer), layers_per_stage empty
+// (even) and checkpoint.directory absent (in the run folder). model.config_path has been merged
+// into model.config and is cleared, so that the echo of a job stands alone. InvalidArgument: the
+// faults, one per line, "job.yaml:12: parallelism.tensor_paralel: unknown field, did you mean
 // tensor_parallel_size?". Unknown keys of config.json are appended to `warnings` if given.
-absl::StatusOr<v1::JobSpec> LoadJob(const std::string& path,
-                                    std::span<const std::string> overrides,
+absl::StatusOr<v1::JobSpec> LoadJob(const std::string& path, std::span<const std::string> overrides,
                                     std::vector<std::string>* warnings = nullptr);
 
-// The same for a job file held in memory; `name` stands for the file in messages, and its folder is the base of relative
-// paths.
+// The same for a job file held in memory; `name` stands for the file in messages, and its folder is
+// the base of relative paths.
 absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string& name,
                                      std::span<const std::string> overrides,
                                      std::vector<std::string>* warnings = nullptr);
 
-// Fills each absent field. The only place with defaults. Needs model.config merged; safe on specs that Validate refuses.
+// Fills each absent field. The only place with defaults. Needs model.config merged; safe on specs
+// that Validate refuses.
 void ApplyDefaults(v1::JobSpec& spec);
 
 // Every rule that a resolved spec breaks; empty if it may run. Touches no file.
 std::vector<Fault> Validate(const v1::JobSpec& spec);
 
-// A Hugging Face config.json of gpt2 or llama; absent keys stay absent. Keys that change the maths and are not supported
-// are refused by name (InvalidArgument, all at once); unknown ones are appended to `warnings` if given.
+// A Hugging Face config.json of gpt2 or llama; absent keys stay absent. Keys that change the maths
+// and are not supported are refused by name (InvalidArgument, all at once); unknown ones are
+// appended to `warnings` if given.
 absl::StatusOr<v1::ModelConfig> ReadModelConfig(const std::string& path,
                                                 std::vector<std::string>* warnings = nullptr);
 
-// The spec as a job file. Loading it again gives an equal message, bit for bit, if `spec` is resolved.
+// The spec as a job file. Loading it again gives an equal message, bit for bit, if `spec` is
+// resolved.
 std::string ToYaml(const v1::JobSpec& spec);
 
-// Hash over what must stay the same for a bit-exact resume of a resolved spec: seed, model.config, data (file names
-// without folders), optimizer, and training without `steps` (a run may be prolonged; decay_steps is hashed) and
-// micro_batch_size (like parallelism, a matter of layout). Stable over versions: a field still at its zero value or
-// absent adds nothing.
+// Hash over what must stay the same for a bit-exact resume of a resolved spec: seed, model.config,
+// data (file names without folders), optimizer, and training without `steps` (a run may be
+// prolonged; decay_steps is hashed) and micro_batch_size (like parallelism, a matter of layout).
+// Stable over versions: a field still at its zero value or absent adds nothing.
 uint64_t SpecHash(const v1::JobSpec& spec);
 
 }  // namespace trireme::spec

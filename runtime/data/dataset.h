@@ -41,17 +41,27 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual const Tokenizer& tokenizer() const = 0;
-  // Number of samples: windows of sequence_length + 1 tokens overlapping by one. Training samples are drawn without end;
-  // this is one epoch. The validation split may end with a shorter window; it is padded with target -1.
+  // Number of samples: windows of sequence_length + 1 tokens overlapping by one. Training samples
+  // are drawn without end; this is one epoch. The validation split may end with a shorter window;
+  // it is padded with target -1.
   virtual int64_t samples(Split split) const = 0;
-  // Tokens [T] and targets [T] (the next token; -1: not counted) of one sample, written to the caller's memory.
-  // Training: any index >= 0, ordered as DatasetOptions::order. Validation: index < samples(kValidation), in order of the text.
-  // Allocates nothing.
-  virtual void Fill(Split split, int64_t sample, std::span<int32_t> tokens, std::span<int32_t> targets) const = 0;
+  virtual int64_t sequence_length() const = 0;
+  // Tokens of a split, and tokens [begin, begin + out.size()) of its text, as ids in order of the
+  // text, whatever the order of the samples. The range lies inside the split.
+  virtual int64_t tokens(Split split) const = 0;
+  virtual void Read(Split split, int64_t begin, std::span<int32_t> out) const = 0;
+  // Tokens [T] and targets [T] (the next token; -1: not counted) of one sample, written to the
+  // caller's memory. Training: any index >= 0, ordered as DatasetOptions::order. Validation: index
+  // < samples(kValidation), in order of the text. Allocates nothing.
+  virtual void Fill(Split split, int64_t sample, std::span<int32_t> tokens,
+                    std::span<int32_t> targets) const = 0;
 };
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromDescription(std::string_view description);
 // Reads the files, builds the tokenizer, encodes. Errors name the file and the cause.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
+// The vocabulary that OpenDataset would build, with the same checks, but without keeping the
+// tokens: what a planner needs of the data.
+absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options);
 
 }  // namespace trireme::data

@@ -1,0 +1,99 @@
+#include "runtime/data/text_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/base/status_macros.h"
+#include "runtime/data/utf8.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
+
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+absl::Status FileError(const std::string& path, int error) {
+  const std::string message = fmt::format("text file {}: {}", path, std::strerror(error));
+  if (error == ENOENT) {
+    return absl::NotFoundError(message + "; data.text_files are taken relative to the job file");
+  }
+  return absl::FailedPreconditionError(message);
+}
+
+}  // namespace
+
+absl::Status ReadChunks(const std::string& path,
+                        const std::function<absl::Status(std::string_view)>& visit) {
+  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) return FileError(path, errno);
+  struct stat about {};
+  if (fstat(file.fd, &about) != 0) return FileError(path, errno);
+  if (S_ISDIR(about.st_mode)) return FileError(path, EISDIR);
+  std::string chunk(kChunkBytes, '\0');
+  bool empty = true;
+  while (true) {
+    const ssize_t got = read(file.fd, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError(path, errno);
+    if (got == 0) break;
+    empty = false;
+    RETURN_IF_ERROR(visit(std::string_view(chunk.data(), static_cast<size_t>(got))));
+  }
+  if (empty) return absl::InvalidArgumentError(fmt::format("text file {} is empty", path));
+  return absl::OkStatus();
+}
+
+absl::Status ReadCodePoints(const std::string& path,
+                            const std::function<absl::Status(std::u32string_view)>& visit) {
+  const auto invalid = [&](uint64_t offset, const char* what) {
+    return absl::InvalidArgumentError(
+        fmt::format("text file {}: {} at byte {}; convert it to UTF-8, or set data.tokenizer to "
+                    "byte, which takes any file",
+                    path, what, offset));
+  };
+  std::u32string characters;
+  characters.reserve(kChunkBytes + 4);
+  std::string carry;    // the begun character at the end of the last chunk, at most 3 bytes
+  uint64_t offset = 0;  // of carry's first byte, else of the next chunk
+  RETURN_IF_ERROR(ReadChunks(path, [&](std::string_view chunk) -> absl::Status {
+    characters.clear();
+    uint32_t code_point = 0;
+    while (!carry.empty() && !chunk.empty()) {
+      carry.push_back(chunk.front());
+      chunk.remove_prefix(1);
+      const int length = DecodeUtf8(carry, code_point);
+      if (length == kUtf8Incomplete) continue;
+      if (length == kUtf8Invalid) return invalid(offset, "invalid UTF-8");
+      characters.push_back(code_point);
+      offset += static_cast<uint64_t>(length);
+      carry.clear();
+    }
+    while (!chunk.empty()) {
+      const int length = DecodeUtf8(chunk, code_point);
+      if (length == kUtf8Invalid) return invalid(offset, "invalid UTF-8");
+      if (length == kUtf8Incomplete) {
+        carry = chunk;
+        break;
+      }
+      characters.push_back(code_point);
+      chunk.remove_prefix(static_cast<size_t>(length));
+      offset += static_cast<uint64_t>(length);
+    }
+    return characters.empty() ? absl::OkStatus() : visit(characters);
+  }));
+  if (!carry.empty()) return invalid(offset, "the file ends inside a UTF-8 character");
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::data

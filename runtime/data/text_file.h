@@ -1,0 +1,24 @@
+// Files read in chunks, so that text of gigabytes needs no second copy in memory, and a file that
+// changes under us is an error instead of the SIGBUS that a map would give.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace trireme::data {
+
+// Calls `visit` with the bytes of `path`, in order, up to a few MiB at a time, none empty. NotFound
+// or FailedPrecondition name the file and the cause; a folder and an empty file are errors too. A
+// status of `visit` ends the reading and is returned.
+absl::Status ReadChunks(const std::string& path,
+                        const std::function<absl::Status(std::string_view)>& visit);
+
+// The same as code points of UTF-8: InvalidArgument names the file and the byte where it is none.
+absl::Status ReadCodePoints(const std::string& path,
+                            const std::function<absl::Status(std::u32string_view)>& visit);
+
+}  // namespace trireme::data

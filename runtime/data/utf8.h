@@ -1,0 +1,25 @@
+// Strict UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trireme::data {
+
+inline constexpr uint32_t kCodePoints = 0x110000;
+inline constexpr int kUtf8Invalid = 0;
+inline constexpr int kUtf8Incomplete = -1;
+
+// Decodes the first character of `text` (not empty) into `code_point` and returns its bytes (1 to
+// 4); kUtf8Invalid if no UTF-8 begins so, kUtf8Incomplete if `text` ends inside a character.
+int DecodeUtf8(std::string_view text, uint32_t& code_point);
+
+// Appends the character; `code_point` < kCodePoints and no surrogate.
+void AppendUtf8(uint32_t code_point, std::string& text);
+
+// For messages: 'x' (U+0078), or only U+0007 if it is not printable.
+std::string DescribeCodePoint(uint32_t code_point);
+
+}  // namespace trireme::data

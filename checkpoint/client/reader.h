@@ -1,0 +1,60 @@
+// Reads checkpoints at any layout: each rank names the shards it wants, and gets them from whatever
+// files hold them. Nothing is handed out before its checksum has been compared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/format/state.h"
+
+namespace trireme::checkpoint {
+
+struct RestoreOptions {
+  // f32 state always fits f64 targets exactly. This also lets f64 state be rounded to f32 targets.
+  bool allow_narrowing = false;
+};
+
+// An opened checkpoint. Const methods may be called from several threads. Blocks on the disk.
+class Checkpoint {
+ public:
+  const CheckpointInfo& info() const { return manifest_.info; }
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& folder() const { return folder_; }
+
+  // Fills the data of each target. Reads only the 64 KiB pieces that hold something wanted, each
+  // once, and compares their checksums before use. Errors: NotFound (no such tensor),
+  // FailedPrecondition (another shape or dtype), DataLoss (checksum, truncated or missing file;
+  // names file, tensor and piece). After an error the targets' contents are not to be used.
+  absl::Status Restore(std::span<const StateShard> targets,
+                       const RestoreOptions& options = {}) const;
+
+ private:
+  friend absl::StatusOr<Checkpoint> Open(const std::string& folder);
+  std::string folder_;
+  Manifest manifest_;
+};
+
+// Reads and checks the manifest and compares the files' sizes; no tensor data is read.
+absl::StatusOr<Checkpoint> Open(const std::string& folder);
+
+// Why a folder that looks like a checkpoint was passed over.
+struct Skipped {
+  std::string folder;
+  absl::Status reason;
+};
+
+// The folder of the newest checkpoint under `root` that opens. NotFound if there is none (or no
+// `root`). Newer ones that do not open are listed in `skipped` if it is given.
+absl::StatusOr<std::string> FindNewest(const std::string& root,
+                                       std::vector<Skipped>* skipped = nullptr);
+
+// Reads every byte and compares every checksum. The error lists the first faults of each file.
+absl::Status Verify(const std::string& folder);
+
+}  // namespace trireme::checkpoint

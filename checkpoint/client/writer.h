@@ -1,0 +1,52 @@
+// Writes checkpoints, all or nothing: every rank writes one file into a hidden partial folder, and
+// one rename makes it a checkpoint. The caller puts its own barriers between the three steps:
+//   rank 0: Prepare | every rank: WriteRank | rank 0: Commit, Prune
+// Whatever fails or dies in between, older checkpoints stay and no half one is ever seen.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/format/state.h"
+#include "runtime/layout/layout.h"
+#include "runtime/tensor/dtype.h"
+
+namespace trireme::checkpoint {
+
+// Stateless and thread-safe: ranks may be threads. Every call blocks on the disk. Errors:
+// ResourceExhausted for a full disk or quota, Unavailable for other disk errors, InvalidArgument
+// for shards or infos that make no checkpoint.
+class CheckpointWriter {
+ public:
+  // Makes the partial folder of `step` under `root` (which is made too), empty: leftovers of an
+  // earlier try are removed. Gives its path, equal to PartialFolder(root, step).
+  static absl::StatusOr<std::string> Prepare(const std::string& root, uint64_t step);
+
+  // Writes the shards of `rank` (0-based) with their checksums into the partial folder and waits
+  // until they are on the disk. `data` of each shard holds shard.elements() elements. A failure
+  // removes what this rank wrote.
+  static absl::Status WriteRank(const std::string& partial_folder, int rank,
+                                std::span<const StateShard> shards);
+
+  // Joins what the `info.ranks` ranks wrote to one manifest, refuses unless the shards hold every
+  // element of every tensor exactly once, and renames the folder to its final name, whose path it
+  // gives. A complete checkpoint of the same step is replaced. AlreadyExists if the step is
+  // committed and nothing new was prepared.
+  static absl::StatusOr<std::string> Commit(const std::string& root, uint64_t step,
+                                            const CheckpointInfo& info);
+
+  // Removes the partial folder of `step`, if there is one; for a save that is given up.
+  static absl::Status Abandon(const std::string& root, uint64_t step);
+
+  // Keeps the newest `keep` (at least 1) checkpoints that open, and removes older ones and partial
+  // folders of steps up to the newest. Broken ones newer than what is kept stay, for inspection.
+  static absl::Status Prune(const std::string& root, int keep);
+};
+
+}  // namespace trireme::checkpoint

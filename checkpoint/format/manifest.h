@@ -1,0 +1,73 @@
+// manifest.json, version 1 (docs/formats/checkpoint.md): which files a checkpoint has, with a
+// CRC32C per 64 KiB piece, and which shard of which tensor lies where. The text guards itself by a
+// CRC32C.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/format/state.h"
+#include "runtime/layout/layout.h"
+#include "runtime/tensor/dtype.h"
+
+namespace trireme::checkpoint {
+
+inline constexpr int kManifestVersion = 1;
+inline constexpr std::string_view kManifestName = "manifest.json";
+
+struct FileEntry {
+  std::string name;
+  uint64_t bytes = 0;
+  std::vector<uint32_t> crc32c;  // One per 64 KiB piece; the last piece may be shorter.
+};
+
+struct ShardEntry {
+  std::string name;
+  std::string kind;
+  tensor::DType dtype = tensor::DType::kF32;
+  std::vector<int64_t> shape;
+  layout::Shard shard;
+  uint32_t file = 0;  // Index into Manifest::files.
+  std::string key;    // Of the tensor inside that safetensors file.
+};
+
+struct Manifest {
+  CheckpointInfo info;
+  std::vector<FileEntry> files;
+  std::vector<ShardEntry> shards;
+};
+
+// What one rank wrote: a file and its shards (their `file` is 0).
+struct Fragment {
+  int rank = 0;
+  FileEntry file;
+  std::vector<ShardEntry> shards;
+};
+
+// "step-00001234", ".step-00001234.partial", "rank-003.safetensors", "rank-003.json".
+std::string StepFolderName(uint64_t step);
+std::string PartialFolderName(uint64_t step);
+std::string RankFileName(int rank);
+std::string FragmentFileName(int rank);
+// The step of a name as StepFolderName (or PartialFolderName) makes it; false for other names.
+bool ParseStepFolderName(std::string_view name, uint64_t* step);
+bool ParsePartialFolderName(std::string_view name, uint64_t* step);
+// `root` / PartialFolderName(step).
+std::string PartialFolder(std::string_view root, uint64_t step);
+
+// Ok if names are plain, piece counts fit the sizes, every shard lies in its shape, the shards of a
+// tensor agree on dtype and shape, and the shards of every (kind, name) tile it exactly.
+absl::Status CheckManifest(const Manifest& manifest);
+
+std::string FormatManifest(const Manifest& manifest);
+std::string FormatFragment(const Fragment& fragment);
+// DataLoss if the text's own checksum or structure is wrong, Unimplemented for another version.
+// `where` (a path) begins every message. ParseManifest also runs CheckManifest.
+absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view where);
+absl::StatusOr<Fragment> ParseFragment(std::string_view text, std::string_view where);
+
+}  // namespace trireme::checkpoint

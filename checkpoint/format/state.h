@@ -1,0 +1,38 @@
+// What a checkpoint is made of, as the worker sees it: shards of named tensors, and what is needed
+// to go on from them. Bytes only: no tensor maths.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/layout/layout.h"
+#include "runtime/tensor/dtype.h"
+
+namespace trireme::checkpoint {
+
+// One rank's part of one logical tensor. The same struct names what to save and where to restore.
+struct StateShard {
+  std::string name;  // Of the logical tensor, e.g. "h.0.ln_1.weight".
+  std::string kind;  // "parameter", "moment1", "moment2", ...: letters, digits and '_'.
+  tensor::DType dtype = tensor::DType::kF32;
+  std::vector<int64_t> shape;  // Of the logical tensor; [] is a scalar.
+  layout::Shard shard;
+  std::span<std::byte> data;  // Not owned: shard.elements() elements. Saving only reads it.
+};
+
+struct CheckpointInfo {
+  uint64_t step = 0;     // Optimizer updates done.
+  uint64_t samples = 0;  // Samples consumed, which is also the next global sample index.
+  uint64_t spec_hash = 0;
+  std::string job_yaml;                   // The resolved job, as text.
+  std::string tokenizer;                  // Its description, as text.
+  int ranks = 0;                          // Writing ranks, numbered from 0.
+  std::map<std::string, double> scalars;  // Schedule position, loss scale, ...; kept bit for bit.
+  std::string model_config;               // The text of the model's config.json.
+};
+
+}  // namespace trireme::checkpoint

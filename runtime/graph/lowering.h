@@ -1,0 +1,94 @@
+// Lowering: one pipeline stage of a ModelGraph becomes the operators of one tensor rank: collectives of the tensor group
+// inserted where placements ask for them, backward derived and split into input-grad and weight-grad, every buffer given
+// a pool and an offset. A pure function, so planner and worker get the same lists (Fingerprint proves it).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/graph/graph.h"
+#include "runtime/graph/op_spec.h"
+#include "runtime/tensor/dtype.h"
+
+namespace trireme::graph {
+
+// How a value or gradient lies over the tensor axis.
+enum class Placement : uint8_t {
+  kReplicate,
+  kRows,     // Shard: rows of the micro-batch (sequence parallelism)
+  kColumns,  // Shard: heads, feed-forward columns or vocabulary
+  kPartial,  // Partial(sum)
+};
+
+// What memory an operand is in.
+enum class Space : uint8_t { kNone, kBuffer, kParameter, kGradient, kTokens, kTargets, kLossSum };
+
+struct OperandRef {
+  Space space = Space::kNone;
+  int32_t id = kNone;   // buffer or parameter
+  int64_t offset = 0;   // elements from its start
+  friend bool operator==(const OperandRef&, const OperandRef&) = default;
+};
+
+struct LoweredOp {
+  OpSpec spec;
+  std::array<OperandRef, kOperandCount> operand{};
+  std::string name;
+  // Collectives over the tensor group, in place on kY: rank r's share is elements [offsets[r], offsets[r+1]).
+  std::vector<int64_t> offsets;
+  bool first_writer = false;  // weight-grad: first of the stage that writes this gradient
+  double flops = 0;
+
+  bool is_collective() const { return spec.kind >= OpKind::kAllReduce; }
+};
+
+// The pool of a buffer: see PoolKind of plan.proto.
+enum class BufferPool : uint8_t { kInput, kOutput, kGradientIn, kGradientOut, kActivation, kStash, kTemporary };
+
+struct Buffer {
+  std::string name;
+  int64_t elements = 0;
+  BufferPool pool = BufferPool::kTemporary;
+  int64_t offset = 0;  // elements, inside its pool's slot
+};
+
+struct LoweringOptions {
+  int64_t tensor_size = 1;
+  int64_t tensor_index = 0;
+  bool sequence_parallel = false;
+  int64_t micro_batch = 1;  // B
+  int64_t tokens = 1;       // T
+  tensor::DType dtype = tensor::DType::kF32;
+  bool split_backward = false;  // separate I and W lists; otherwise one list, W right after its I
+};
+
+struct StageOps {
+  std::vector<Buffer> buffers;
+  std::vector<LoweredOp> forward;
+  std::vector<LoweredOp> backward;     // !split_backward
+  std::vector<LoweredOp> input_grad;   // split_backward
+  std::vector<LoweredOp> weight_grad;  // split_backward
+  // Elements of one slot.
+  int64_t boundary_elements = 0;
+  int64_t activation_elements = 0;
+  int64_t stash_elements = 0;
+  int64_t temporary_elements = 0;
+  // Parameters of this stage, ascending; those whose gradient is Partial over the tensor axis.
+  std::vector<ParameterId> parameters;
+  std::set<ParameterId> partial_over_tensor;
+  int32_t logits_buffer = kNone;  // last stage: [B*T, local vocabulary]
+
+  uint64_t Fingerprint() const;
+};
+
+// Blocks [first_block, end_block) of `graph`. Reads an activation where first_block > 0, gives one where end_block < graph.blocks.
+StageOps LowerStage(const ModelGraph& graph, int first_block, int end_block,
+                    const LoweringOptions& options);
+
+// Gives every buffer of `stage` its pool and offset and sets the slot sizes. Called by LowerStage.
+void AssignPools(StageOps& stage, bool split_backward);
+
+}  // namespace trireme::graph

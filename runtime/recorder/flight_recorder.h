@@ -1,6 +1,7 @@
-// Flight recorder: what a rank does, in a small shared file that outlives it, so that after a failure the launcher can
-// say "rank 3 is at RECV_ACT of micro-batch 5". The format is docs/formats/flight_recorder.md. Writing is lock-free and
-// costs a few stores; reading a file of a dead or living rank never blocks it.
+// Flight recorder: what a rank does, in a small shared file that outlives it, so that after a
+// failure the launcher can say "rank 3 is at RECV_ACT of micro-batch 5". The format is
+// docs/formats/flight_recorder.md. Writing is lock-free and costs a few stores; reading a file of a
+// dead or living rank never blocks it.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ enum class RankState : uint32_t { kStarting = 1, kRunning = 2, kStopped = 3, kFa
 
 struct Position {
   uint64_t step = 0;
-  uint32_t instruction = 0;   // index in its program
-  uint32_t kind = 0;          // trireme.v1.InstructionKind
+  uint32_t instruction = 0;  // index in its program
+  uint32_t kind = 0;         // trireme.v1.InstructionKind
   uint32_t virtual_stage = 0;
   uint32_t micro_batch = 0;
-  int32_t peer = -1;          // rank of the job, -1: none
+  int32_t peer = -1;  // rank of the job, -1: none
   uint32_t operator_index = 0;
 };
 
@@ -41,7 +42,8 @@ struct Progress {
 class FlightRecorder {
  public:
   // Creates `path` (mode 0600) and maps it. The file is left behind by the destructor.
-  static absl::StatusOr<std::unique_ptr<FlightRecorder>> Create(const std::string& path, int rank, int ranks);
+  static absl::StatusOr<std::unique_ptr<FlightRecorder>> Create(const std::string& path, int rank,
+                                                                int ranks);
   virtual ~FlightRecorder() = default;
   virtual void At(const Position& position) = 0;
   virtual void Report(const Progress& progress) = 0;

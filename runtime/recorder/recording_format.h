@@ -1,0 +1,80 @@
+// The bytes of a recording, version 1 (docs/formats/flight_recorder.md): one page of 64-bit words,
+// native byte order. A record (position, progress) is written to the next slot of a small ring and
+// then published by its sequence number, so a rank killed in the middle of a write leaves the
+// record before it whole, and a reader sees a torn slot by the number.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace trireme::recorder {
+
+inline constexpr uint64_t kMagic = 0x4345524D52495254;  // "TRIRMREC"
+inline constexpr uint32_t kVersion = 1;
+inline constexpr size_t kFileBytes = 4096;
+
+inline constexpr size_t kMagicWord = 0;
+inline constexpr size_t kVersionWord = 1;  // version, file bytes
+inline constexpr size_t kRankWord = 2;     // rank, ranks
+inline constexpr size_t kPidWord = 3;
+inline constexpr size_t kStateWord = 4;
+inline constexpr size_t kFailedWord = 5;        // CLOCK_MONOTONIC, ns
+inline constexpr size_t kFailureBytesWord = 6;  // stored after the text
+inline constexpr size_t kPositionSequence = 8;  // 0: none yet
+inline constexpr size_t kProgressSequence = 9;
+inline constexpr size_t kPositionWord = 16;
+inline constexpr size_t kProgressWord = 80;
+inline constexpr size_t kRingSlots = 8;
+inline constexpr size_t kRecordWords = 8;
+inline constexpr size_t kFailureOffset = 2048;  // bytes
+inline constexpr size_t kFailureCapacity = kFileBytes - kFailureOffset;
+
+using Record = std::array<uint64_t, kRecordWords>;
+
+inline std::atomic_ref<uint64_t> Word(uint64_t* words, size_t index) {
+  return std::atomic_ref<uint64_t>(words[index]);
+}
+
+constexpr uint64_t Pack(uint32_t low, uint32_t high) {
+  return low | (static_cast<uint64_t>(high) << 32);
+}
+constexpr uint32_t Low(uint64_t word) { return static_cast<uint32_t>(word); }
+constexpr uint32_t High(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+
+// One writer. `sequence` counts the records of this ring.
+inline void PublishRecord(uint64_t* words, size_t sequence_word, size_t ring_word,
+                          uint64_t& sequence, const Record& record) {
+  ++sequence;
+  // Orders the publication of earlier records before the stores to a slot that is used again
+  // (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
+  std::atomic_thread_fence(std::memory_order_release);
+  const size_t slot = ring_word + (sequence % kRingSlots) * kRecordWords;
+  for (size_t i = 0; i < kRecordWords; ++i) {
+    Word(words, slot + i).store(record[i], std::memory_order_relaxed);
+  }
+  Word(words, sequence_word).store(sequence, std::memory_order_release);
+}
+
+// The newest whole record; all zero before the first. False if the writer lapped the ring on each
+// of many tries.
+inline bool ReadRecord(uint64_t* words, size_t sequence_word, size_t ring_word, Record& record) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const uint64_t before = Word(words, sequence_word).load(std::memory_order_acquire);
+    record.fill(0);
+    if (before == 0) return true;
+    const size_t slot = ring_word + (before % kRingSlots) * kRecordWords;
+    for (size_t i = 0; i < kRecordWords; ++i) {
+      record[i] = Word(words, slot + i).load(std::memory_order_relaxed);
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const uint64_t after = Word(words, sequence_word).load(std::memory_order_relaxed);
+    // The slot is written again only once `before` + kRingSlots - 1 is published.
+    if (after - before < kRingSlots - 1) return true;
+  }
+  return false;
+}
+
+}  // namespace trireme::recorder

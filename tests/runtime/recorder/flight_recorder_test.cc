@@ -1,0 +1,239 @@
+// What is written is read, by living and dead writers alike; what is no recording is refused.
+#include "runtime/recorder/flight_recorder.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include "runtime/base/check.h"
+#include "runtime/recorder/recording_format.h"
+
+namespace trireme::recorder {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    char path[] = "/tmp/trireme_recorder_XXXXXX";
+    TRIREME_CHECK(mkdtemp(path) != nullptr);
+    path_ = path;
+  }
+  Folder(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  size_t entries() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void Spill(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+TEST_CASE("each field arrives in its place") {
+  const Folder folder;
+  const std::string path = folder / "rank-003.rec";
+  auto recorder = FlightRecorder::Create(path, 3, 8);
+  REQUIRE(recorder.ok());
+  CHECK(folder.entries() == 1);
+  struct stat about {};
+  stat(path.c_str(), &about);
+  CHECK((about.st_mode & 0777) == 0600);
+
+  auto read = ReadRecording(path);
+  REQUIRE(read.ok());
+  CHECK((read->rank == 3 && read->ranks == 8 && read->pid == getpid()));
+  CHECK((read->state == RankState::kStarting && read->updated_ns == 0 && read->failed_ns == 0));
+
+  (*recorder)->SetState(RankState::kRunning);
+  (*recorder)->At({uint64_t{1} << 40, 1, 2, 3, 4, -1, 6});
+  (*recorder)->At({(uint64_t{1} << 40) + 5, 11, 12, 13, 14, 15, 16});
+  (*recorder)->Report({7, 70, 2.5, 1e6, 0.25, 3.5, 5});
+  read = ReadRecording(path);
+  REQUIRE(read.ok());
+  CHECK(read->state == RankState::kRunning);
+  const Position& at = read->position;
+  CHECK((at.step == (uint64_t{1} << 40) + 5 && at.instruction == 11 && at.kind == 12));
+  CHECK((at.virtual_stage == 13 && at.micro_batch == 14 && at.peer == 15));
+  CHECK(at.operator_index == 16);
+  CHECK(read->updated_ns > 0);
+  const Progress& progress = read->progress;
+  CHECK((progress.steps_done == 7 && progress.steps_total == 70 && progress.loss == 2.5));
+  CHECK((progress.tokens_per_second == 1e6 && progress.utilisation == 0.25));
+  CHECK((progress.validation_loss == 3.5 && progress.validation_step == 5));
+  (*recorder)->At({1, 1, 1, 1, 1, -1, 1});
+  CHECK(ReadRecording(path)->position.peer == -1);
+}
+
+TEST_CASE("the first failure is kept, cut between characters, and stays") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  auto recorder = FlightRecorder::Create(path, 0, 1);
+  REQUIRE(recorder.ok());
+  std::string message(kFailureCapacity - 1, 'x');
+  message += "\xC3\xA9 the end";
+  message[3] = '\x1B';
+  (*recorder)->Fail(message);
+  (*recorder)->Fail("second");
+  (*recorder)->SetState(RankState::kStopped);
+  recorder->reset();
+  const auto read = ReadRecording(path);
+  REQUIRE(read.ok());
+  CHECK(read->state == RankState::kFailed);
+  CHECK(read->failed_ns > 0);
+  CHECK(read->failure == "xxx?" + std::string(kFailureCapacity - 5, 'x'));
+}
+
+TEST_CASE("a killed writer's last position is read") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto recorder = FlightRecorder::Create(path, 1, 2);
+    (*recorder)->SetState(RankState::kRunning);
+    (*recorder)->At({12, 3, 4, 0, 2, -1, 0});
+    if (write(ready[1], "x", 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  char byte = 0;
+  REQUIRE(read(ready[0], &byte, 1) == 1);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+  const auto read = ReadRecording(path);
+  REQUIRE(read.ok());
+  CHECK((read->pid == child && read->state == RankState::kRunning && read->position.step == 12));
+}
+
+TEST_CASE("a record begun and not published is not seen") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  auto recorder = FlightRecorder::Create(path, 0, 1);
+  REQUIRE(recorder.ok());
+  for (uint64_t step = 1; step <= 20; ++step) (*recorder)->At({step, 0, 0, 0, 0, 0, 0});
+  std::string bytes = Slurp(path);
+  const size_t next = 8 * (kPositionWord + (21 % kRingSlots) * kRecordWords);
+  bytes.replace(next, 8, 8, '\xFF');
+  Spill(path, bytes);
+  CHECK(ReadRecording(path)->position.step == 20);
+}
+
+TEST_CASE("reading beside a writer never tears") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  auto recorder = FlightRecorder::Create(path, 0, 1);
+  REQUIRE(recorder.ok());
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint32_t i = 1; !stop.load(std::memory_order_relaxed); ++i) {
+      (*recorder)->At({i, i, i, i, i, static_cast<int32_t>(i), i});
+      (*recorder)->Report({i, i, double(i), double(i), double(i), double(i), i});
+    }
+  });
+  int torn = 0, good = 0;
+  uint64_t last = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto read = ReadRecording(path);
+    if (!read.ok()) {
+      torn += read.status().code() != absl::StatusCode::kUnavailable;
+      continue;
+    }
+    ++good;
+    const Position& p = read->position;
+    const auto n = static_cast<uint32_t>(p.step);
+    torn += !(p.instruction == n && p.kind == n && p.virtual_stage == n && p.micro_batch == n &&
+              p.peer == static_cast<int32_t>(n) && p.operator_index == n);
+    const Progress& q = read->progress;
+    const auto d = static_cast<double>(q.steps_done);
+    torn += !(q.loss == d && q.tokens_per_second == d && q.utilisation == d &&
+              q.validation_loss == d && q.validation_step == q.steps_done);
+    torn += p.step < last;
+    last = p.step;
+  }
+  stop = true;
+  writer.join();
+  CHECK(torn == 0);
+  CHECK(good > 0);
+}
+
+TEST_CASE("what is no recording is DataLoss with its cause") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  CHECK(ReadRecording(path).status().code() == absl::StatusCode::kNotFound);
+  CHECK(FlightRecorder::Create(folder / "none/r", 0, 1).status().code() ==
+        absl::StatusCode::kNotFound);
+  {
+    auto recorder = FlightRecorder::Create(path, 0, 1);
+    REQUIRE(recorder.ok());
+    (*recorder)->At({1, 2, 3, 4, 5, 6, 7});
+    (*recorder)->Fail("message");
+  }
+  const std::string good = Slurp(path);
+  REQUIRE(good.size() == kFileBytes);
+  const auto code = [&](const std::string& bytes) {
+    Spill(path, bytes);
+    return ReadRecording(path).status().code();
+  };
+  CHECK(code(good) == absl::StatusCode::kOk);
+  for (size_t size : {0, 1, 8, 63, 2048, 4095}) {
+    CHECK(code(good.substr(0, size)) == absl::StatusCode::kDataLoss);
+  }
+  CHECK(code(good + "x") == absl::StatusCode::kDataLoss);
+  const auto broken = [&](size_t word, uint64_t value) {
+    std::string bytes = good;
+    bytes.replace(word * 8, 8, reinterpret_cast<const char*>(&value), 8);
+    return code(bytes);
+  };
+  CHECK(broken(kMagicWord, 0) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kVersionWord, Pack(2, kFileBytes)) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kRankWord, Pack(1, 1)) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kRankWord, Pack(0xFFFFFFFF, 1)) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kStateWord, 0) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kStateWord, 5) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kFailureBytesWord, kFailureCapacity + 1) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kFailureBytesWord, ~uint64_t{0}) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kPositionSequence, ~uint64_t{0}) == absl::StatusCode::kOk);
+}
+
+TEST_CASE("garbage never harms the reader") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  { REQUIRE(FlightRecorder::Create(path, 0, 1).ok()); }
+  const std::string good = Slurp(path);
+  std::mt19937_64 random(1);
+  int accepted = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = good;
+    const size_t changes = 1 + random() % 40;
+    for (size_t c = 0; c < changes; ++c) bytes[random() % 4096] = static_cast<char>(random());
+    if (i % 3 == 0) bytes.resize(random() % 5000);
+    Spill(path, bytes);
+    const auto read = ReadRecording(path);
+    accepted += read.ok();
+    if (read.ok() && read->failure.size() > kFailureCapacity) FAIL("message too long");
+  }
+  CHECK(accepted > 0);
+}
+
+}  // namespace
+}  // namespace trireme::recorder

@@ -16,10 +16,8 @@ void Gpt2Defaults(v1::ModelConfig& model) {
   TRIREME_DEFAULT(model, num_hidden_layers, 12);
   TRIREME_DEFAULT(model, num_attention_heads, 12);
   TRIREME_DEFAULT(model, max_position_embeddings, 1024);
-  // Refused by Validate when it would overflow.
-  if (model.hidden_size() < (int64_t{1} << 40)) {
-    TRIREME_DEFAULT(model, intermediate_size, 4 * model.hidden_size());
-  }
+  TRIREME_DEFAULT(model, intermediate_size,
+                  4 * std::clamp<int64_t>(model.hidden_size(), 1, 1 << 20));
   TRIREME_DEFAULT(model, norm_epsilon, 1e-5);
   TRIREME_DEFAULT(model, tie_word_embeddings, true);
   TRIREME_DEFAULT(model, bias, true);
@@ -50,9 +48,12 @@ void ModelDefaults(v1::ModelConfig& model) {
   } else {
     return;  // Validate names the families
   }
-  TRIREME_DEFAULT(model, num_key_value_heads, model.num_attention_heads());
+  TRIREME_DEFAULT(model, num_key_value_heads,
+                  std::clamp<int64_t>(model.num_attention_heads(), 1, 1 << 16));
   if (model.num_attention_heads() > 0) {
-    TRIREME_DEFAULT(model, head_dim, model.hidden_size() / model.num_attention_heads());
+    TRIREME_DEFAULT(
+        model, head_dim,
+        std::clamp<int64_t>(model.hidden_size() / model.num_attention_heads(), 1, 1 << 16));
   }
   TRIREME_DEFAULT(model, vocab_size, 0);
   TRIREME_DEFAULT(model, rope_theta, 10000.0);
@@ -61,10 +62,10 @@ void ModelDefaults(v1::ModelConfig& model) {
 
 void OptimizerDefaults(v1::OptimizerSpec& optimizer, int64_t steps) {
   TRIREME_DEFAULT(optimizer, learning_rate, 1e-3);
-  TRIREME_DEFAULT(optimizer, min_learning_rate, optimizer.learning_rate() / 10);
+  TRIREME_DEFAULT(optimizer, min_learning_rate, std::max(0.0, optimizer.learning_rate() / 10));
   TRIREME_DEFAULT(optimizer, schedule, "cosine");
-  if (optimizer.decay_steps() == 0) optimizer.set_decay_steps(steps);
-  TRIREME_DEFAULT(optimizer, warmup_steps, std::min<int64_t>(100, steps / 10));
+  if (optimizer.decay_steps() == 0) optimizer.set_decay_steps(std::max<int64_t>(1, steps));
+  TRIREME_DEFAULT(optimizer, warmup_steps, std::clamp<int64_t>(steps / 10, 0, 100));
   TRIREME_DEFAULT(optimizer, beta1, 0.9);
   TRIREME_DEFAULT(optimizer, beta2, 0.95);
   TRIREME_DEFAULT(optimizer, epsilon, 1e-8);
@@ -110,7 +111,7 @@ void ApplyDefaults(v1::JobSpec& spec) {
   TRIREME_DEFAULT(training, steps, 1000);
   TRIREME_DEFAULT(training, global_batch_size, 8);
   if (training.micro_batch_size() == 0) {
-    training.set_micro_batch_size(std::min<int64_t>(4, training.global_batch_size()));
+    training.set_micro_batch_size(std::clamp<int64_t>(training.global_batch_size(), 1, 4));
   }
   TRIREME_DEFAULT(training, nonfinite_policy, "stop");
   TRIREME_DEFAULT(training, dtype, "f32");

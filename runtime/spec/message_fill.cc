@@ -75,6 +75,13 @@ std::string ParseInteger(const std::string& text, Integer& value) {
 }
 
 std::string ParseDouble(const std::string& text, double& value) {
+  const absl::string_view word =
+      absl::string_view(text).substr(std::min(text.find_first_not_of("+-."), text.size()));
+  for (const char* name : {"nan", "inf", "infinity"}) {
+    if (absl::EqualsIgnoreCase(word, name)) {
+      return absl::StrCat("expected a finite number, got ", text);
+    }
+  }
   const char* begin = text.data() + (absl::StartsWith(text, "+") ? 1 : 0);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(begin, end, value);
@@ -82,8 +89,7 @@ std::string ParseDouble(const std::string& text, double& value) {
     return absl::StrCat(Printable(text),
                         " is out of the range of a double (about 1e-308 to 1e308)");
   }
-  if (error != std::errc() || stop != end || begin == end) return "no";
-  if (!std::isfinite(value)) return absl::StrCat("expected a finite number, got ", text);
+  if (error != std::errc() || stop != end || begin == end || !std::isfinite(value)) return "no";
   return "";
 }
 
@@ -103,7 +109,7 @@ class Filler {
       return;
     }
     std::map<std::string, int> seen;
-    for (size_t i = 0; i < node.keys.size(); ++i) {
+    for (size_t i = 0; i < node.keys.size() && faults_.size() < kMaxFaults; ++i) {
       const std::string& key = node.keys[i];
       const int line = node.key_lines[i];
       const std::string child = absl::StrCat(path, path.empty() ? "" : ".", Printable(key));
@@ -135,7 +141,7 @@ class Filler {
       Scalar(node, path, field, message);
     } else if (node.kind == YamlNode::Kind::kList) {
       reflection.ClearField(&message, &field);
-      for (size_t i = 0; i < node.children.size(); ++i) {
+      for (size_t i = 0; i < node.children.size() && faults_.size() < kMaxFaults; ++i) {
         const std::string element = absl::StrCat(path, "[", i, "]");
         positions_.Set(element, At(node.children[i].line));
         Scalar(node.children[i], element, field, message);
@@ -197,10 +203,7 @@ class Filler {
       }
       case FieldDescriptor::CPPTYPE_DOUBLE: {
         double value = 0;
-        wrong = ParseDouble(absl::StartsWith(text, ".") && absl::EndsWithIgnoreCase(text, "n")
-                                ? text.substr(1)
-                                : text,
-                            value);
+        wrong = ParseDouble(text, value);
         if (!wrong.empty()) return wrong;
         list ? reflection.AddDouble(&message, &field, value)
              : reflection.SetDouble(&message, &field, value);
@@ -273,6 +276,10 @@ std::string FormatFaults(std::vector<PlacedFault> faults) {
     std::string line = absl::StrCat(placed.position.ToString(), ": ", placed.fault.path,
                                     placed.fault.path.empty() ? "" : ": ", placed.fault.message);
     if (seen.insert(line).second) lines.push_back(std::move(line));
+    if (lines.size() == kMaxFaults) {
+      lines.push_back(absl::StrCat("(only the first ", kMaxFaults, " faults are listed)"));
+      break;
+    }
   }
   return absl::StrJoin(lines, "\n");
 }

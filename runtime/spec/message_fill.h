@@ -4,6 +4,7 @@
 // in _path, _files or directory hold paths and are made absolute.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,7 +41,11 @@ struct PlacedFault {
   Fault fault;
 };
 
-// "job.yaml:12: path: message", one per line, in the order of reading, each once.
+// No more than this many faults are looked for: a file with more is not a job file.
+inline constexpr size_t kMaxFaults = 100;
+
+// "job.yaml:12: path: message", one per line, in the order of reading, each once, at most
+// kMaxFaults.
 std::string FormatFaults(std::vector<PlacedFault> faults);
 
 // What a YAML tree comes from.

@@ -132,23 +132,31 @@ std::string Shown(const json& value) {
   return Printable(value.dump());
 }
 
-// Line of the `occurrence`-th (from 0) key `key` in the text of the file; 0 if it cannot be told.
-int LineOfKey(const std::string& text, const std::string& key, int occurrence) {
-  const std::string quoted = absl::StrCat("\"", key, "\"");
-  for (size_t at = text.find(quoted); at != std::string::npos; at = text.find(quoted, at + 1)) {
-    const size_t colon = text.find_first_not_of(" \t\r\n", at + quoted.size());
-    if (colon == std::string::npos || text[colon] != ':' || occurrence-- > 0) continue;
-    return static_cast<int>(1 +
-                            std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
+// Key -> the lines of its occurrences at any depth, in one pass. Keys with escapes stay as they are
+// written.
+std::map<std::string, std::vector<int>> LinesOfKeys(const std::string& text) {
+  std::map<std::string, std::vector<int>> lines;
+  int line = 1;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '\n') ++line;
+    if (text[at] != '"') continue;
+    size_t end = at + 1;
+    while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+    if (end >= text.size()) break;
+    const size_t after = text.find_first_not_of(" \t\r\n", end + 1);
+    if (after != std::string::npos && text[after] == ':') {
+      lines[text.substr(at + 1, end - at - 1)].push_back(line);
+    }
+    at = end;
   }
-  return 0;
+  return lines;
 }
 
 class ConfigReader {
  public:
   ConfigReader(const std::string& label, int order, const std::string& text,
                ModelConfigReading& out)
-      : label_(label), order_(order), text_(text), out_(out) {}
+      : label_(label), order_(order), text_(text), out_(out), lines_(LinesOfKeys(text)) {}
 
   void Read() {
     json document;
@@ -175,7 +183,7 @@ class ConfigReader {
     const auto callback = [&](int depth, json::parse_event_t event, json& parsed) {
       if (event != json::parse_event_t::key || depth != 1) return true;
       const std::string key = parsed.get<std::string>();
-      if (!keys.insert(key).second) Refuse(key, LineOfKey(text_, key, 1), "given twice");
+      if (!keys.insert(key).second) Refuse(key, Line(key, 1), "given twice; remove one of them");
       return true;
     };
     try {
@@ -213,7 +221,7 @@ class ConfigReader {
       return;
     }
     const auto* end = std::end(kKnownKeys);
-    if (std::find(std::begin(kKnownKeys), end, key) == end) {
+    if (std::find(std::begin(kKnownKeys), end, key) == end && out_.warnings.size() < kMaxFaults) {
       out_.warnings.push_back(absl::StrCat(Position{order_, label_, Line(key)}.ToString(), ": ",
                                            Printable(key), ": unknown key of a ", family_,
                                            " config, ignored"));
@@ -317,8 +325,14 @@ class ConfigReader {
     key_of_field_[name] = key;
   }
 
-  int Line(const std::string& key) const { return LineOfKey(text_, key, 0); }
+  // Line of the `occurrence`-th (from 0) of `key`; 0 if it cannot be told.
+  int Line(const std::string& key, size_t occurrence = 0) const {
+    const auto found = lines_.find(key);
+    return found == lines_.end() || occurrence >= found->second.size() ? 0
+                                                                       : found->second[occurrence];
+  }
   void Refuse(const std::string& key, int line, std::string message) {
+    if (out_.faults.size() >= kMaxFaults) return;
     out_.faults.push_back({{order_, label_, line}, {Printable(key), std::move(message)}});
   }
 
@@ -326,6 +340,7 @@ class ConfigReader {
   int order_;
   const std::string& text_;
   ModelConfigReading& out_;
+  const std::map<std::string, std::vector<int>> lines_;
   std::string family_;
   std::map<std::string, std::string> key_of_field_;
 };

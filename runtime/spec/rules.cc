@@ -206,14 +206,21 @@ void PathsAreUsable(const v1::JobSpec& spec, Faults& faults) {
   }
 }
 
+// The sizes that rules about heads divide and multiply.
+bool HeadsInRange(const v1::ModelConfig& model) {
+  return model.hidden_size() >= 1 && model.hidden_size() <= (1 << 20) &&
+         model.num_attention_heads() >= 1 && model.num_attention_heads() <= (1 << 16) &&
+         model.num_key_value_heads() >= 1 && model.num_key_value_heads() <= (1 << 16);
+}
+
 void HeadsDivide(const v1::JobSpec& spec, Faults& faults) {
   const v1::ModelConfig& model = spec.model().config();
   const int64_t heads = model.num_attention_heads();
   const int64_t groups = model.num_key_value_heads();
-  if (heads < 1 || groups < 1 || model.hidden_size() < 1) return;
+  if (!HeadsInRange(model)) return;
   if (heads % groups != 0) {
     std::vector<int64_t> legal;
-    for (int64_t i = 1; i <= heads && i <= (1 << 16); ++i) {
+    for (int64_t i = 1; i <= heads; ++i) {
       if (heads % i == 0) legal.push_back(i);
     }
     Add(faults, "model.config.num_key_value_heads",
@@ -231,14 +238,14 @@ void HeadsDivide(const v1::JobSpec& spec, Faults& faults) {
 
 void Gpt2Shape(const v1::JobSpec& spec, Faults& faults) {
   const v1::ModelConfig& model = spec.model().config();
-  if (model.model_type() != "gpt2") return;
+  if (model.model_type() != "gpt2" || !HeadsInRange(model)) return;
   if (model.num_key_value_heads() != model.num_attention_heads()) {
     Add(faults, "model.config.num_key_value_heads",
         absl::StrCat("gpt2 has no grouped heads, expected ", model.num_attention_heads(),
                      "; remove the line, or use model_type: llama"));
   }
   const int64_t heads = model.num_attention_heads();
-  if (heads > 0 && model.head_dim() != model.hidden_size() / heads) {
+  if (model.head_dim() != model.hidden_size() / heads) {
     Add(faults, "model.config.head_dim",
         absl::StrCat("gpt2 needs hidden_size / num_attention_heads = ", model.hidden_size() / heads,
                      ", got ", model.head_dim(), "; remove the line"));

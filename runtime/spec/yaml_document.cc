@@ -4,6 +4,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "yaml-cpp/eventhandler.h"
@@ -18,7 +19,7 @@ namespace {
 // parser.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(YamlNode& root) : root_(root) {}
+  TreeBuilder(absl::string_view text, YamlNode& root) : text_(text), root_(root) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -37,6 +38,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (tag != "?" && tag != "!") RefuseTag(mark, tag);
     YamlNode node = NewNode(YamlNode::Kind::kScalar, mark);
     node.quoted = tag == "!";
+    if (node.quoted) RefuseOpenQuote(mark);
     node.scalar = value;
     Attach(std::move(node));
   }
@@ -65,6 +67,19 @@ class TreeBuilder : public YAML::EventHandler {
   static void RefuseTag(const YAML::Mark& mark, const std::string& tag) {
     throw YAML::ParserException(
         mark, absl::StrCat("the tag ", Printable(tag), " is not supported; remove it"));
+  }
+  // yaml-cpp takes the end of the file for the end of a quoted text; a file cut short must not
+  // pass.
+  void RefuseOpenQuote(const YAML::Mark& mark) const {
+    size_t at = static_cast<size_t>(mark.pos);
+    if (at >= text_.size() || (text_[at] != '"' && text_[at] != '\'')) return;  // a block scalar
+    const char quote = text_[at];
+    for (++at; at < text_.size(); ++at) {
+      const bool doubled = quote == '\'' && at + 1 < text_.size() && text_[at + 1] == quote;
+      if (text_[at] == quote && !doubled) return;
+      if ((text_[at] == quote && doubled) || (text_[at] == '\\' && quote == '"')) ++at;
+    }
+    throw YAML::ParserException(mark, "the quote that opens here is never closed");
   }
   void Open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
             YAML::anchor_t anchor) {
@@ -105,6 +120,7 @@ class TreeBuilder : public YAML::EventHandler {
     parent.key_lines.push_back(node.line);
   }
 
+  absl::string_view text_;
   YamlNode& root_;
   std::vector<YamlNode> open_;  // maps and lists not yet closed, outermost first
 };
@@ -205,12 +221,13 @@ bool ParseYaml(const std::string& text, YamlNode& root, YamlError& error) {
   if (!CheckBytes(text, error)) return false;
   root = YamlNode();
   try {
-    std::istringstream stream(text);
+    const std::string body = absl::StartsWith(text, "\xef\xbb\xbf") ? text.substr(3) : text;
+    std::istringstream stream(body);
     YAML::Parser parser(stream);
-    TreeBuilder builder(root);
+    TreeBuilder builder(body, root);
     if (!parser.HandleNextDocument(builder)) return true;
     YamlNode second;
-    TreeBuilder second_builder(second);
+    TreeBuilder second_builder(body, second);
     if (parser.HandleNextDocument(second_builder) && second.kind != YamlNode::Kind::kNull) {
       error = {second.line, "a second document (after ---); a job file holds one"};
       return false;

@@ -1,0 +1,128 @@
+// No numeric field without a range, no choice without its list; rules survive any numbers.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::spec {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+v1::JobSpec Job() {
+  auto job = ParseJob("model: {config: {model_type: gpt2}}\ndata: {text_files: [a.txt]}\n",
+                      "/jobs/job.yaml", {});
+  REQUIRE(job.ok());
+  return *std::move(job);
+}
+
+// Calls visit(owner, field, path) for every field that is neither a list nor a section.
+template <typename Visit>
+void ForEachField(Message& message, const std::string& prefix, const Visit& visit) {
+  const google::protobuf::Descriptor& descriptor = *message.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    if (field.is_repeated()) continue;
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      ForEachField(*message.GetReflection()->MutableMessage(&message, &field),
+                   prefix + field.name() + ".", visit);
+    } else {
+      visit(message, field, prefix + field.name());
+    }
+  }
+}
+
+bool Speaks(const v1::JobSpec& job, const std::string& path) {
+  const std::vector<Fault> faults = Validate(job);
+  return std::any_of(faults.begin(), faults.end(),
+                     [&](const Fault& fault) { return fault.path == path; });
+}
+
+TEST_CASE("every number has a range on both sides") {
+  v1::JobSpec job = Job();
+  const v1::JobSpec good = job;
+  CHECK(Validate(job).empty());
+  int numbers = 0;
+  ForEachField(job, "", [&](Message& owner, const FieldDescriptor& field, const std::string& path) {
+    INFO(path);
+    const google::protobuf::Reflection& reflection = *owner.GetReflection();
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      const int64_t before = reflection.GetInt64(owner, &field);
+      for (int64_t value : {std::numeric_limits<int64_t>::min(), int64_t{-1},
+                            std::numeric_limits<int64_t>::max()}) {
+        reflection.SetInt64(&owner, &field, value);
+        CHECK(Speaks(job, path));
+      }
+      reflection.SetInt64(&owner, &field, before);
+      ++numbers;
+    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+      const double before = reflection.GetDouble(owner, &field);
+      for (double value : {-1e308, -1e-9, 1e308, std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+        reflection.SetDouble(&owner, &field, value);
+        CHECK(Speaks(job, path));
+      }
+      reflection.SetDouble(&owner, &field, before);
+      ++numbers;
+    }
+  });
+  CHECK(numbers > 40);
+  CHECK(job.SerializeAsString() == good.SerializeAsString());
+}
+
+TEST_CASE("every text is checked, but for the prompt") {
+  v1::JobSpec job = Job();
+  ForEachField(job, "", [&](Message& owner, const FieldDescriptor& field, const std::string& path) {
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) return;
+    if (path == "model.config_path" || path == "generation.prompt") return;
+    INFO(path);
+    const google::protobuf::Reflection& reflection = *owner.GetReflection();
+    const bool present = reflection.HasField(owner, &field);
+    const std::string before = reflection.GetString(owner, &field);
+    reflection.SetString(&owner, &field, "a\nb");
+    CHECK(Speaks(job, path));
+    reflection.SetString(&owner, &field, "");
+    CHECK(Speaks(job, path));
+    if (present) {
+      reflection.SetString(&owner, &field, before);
+    } else {
+      reflection.ClearField(&owner, &field);
+    }
+  });
+}
+
+TEST_CASE(
+    "defaults and rules take any numbers without overflow, and defaults are never the fault") {
+  std::mt19937_64 random(3);
+  const int64_t extremes[] = {std::numeric_limits<int64_t>::min(), -1, 0, 1, 2, 3, 1 << 16,
+                              std::numeric_limits<int64_t>::max()};
+  for (int i = 0; i < 3000; ++i) {
+    v1::JobSpec job;
+    v1::ModelConfig& model = *job.mutable_model()->mutable_config();
+    model.set_model_type(random() % 2 == 0 ? "gpt2" : "llama");
+    job.mutable_data()->add_text_files("/a");
+    std::vector<std::string> given;
+    ForEachField(job, "",
+                 [&](Message& owner, const FieldDescriptor& field, const std::string& path) {
+                   if (field.cpp_type() != FieldDescriptor::CPPTYPE_INT64 || random() % 8 != 0) {
+                     return;
+                   }
+                   owner.GetReflection()->SetInt64(&owner, &field, extremes[random() % 8]);
+                   given.push_back(path);
+                 });
+    job.mutable_model()->clear_config_path();
+    ApplyDefaults(job);
+    const std::vector<Fault> faults = Validate(job);
+    if (given.empty()) CHECK(faults.empty());
+  }
+}
+
+}  // namespace
+}  // namespace trireme::spec

@@ -38,7 +38,10 @@ trireme_tests(runtime/data ROOMS runtime/base runtime/data)
 trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/plan runtime/spec)
 trireme_tests(runtime/report ROOMS runtime/base runtime/plan runtime/report)
-trireme_tests(runtime/engine ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels/cpu runtime/kernels/ref
-              runtime/spec checkpoint/client)
+trireme_tests(runtime/engine ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
+              runtime/kernels/ref runtime/data runtime/plan
+              runtime/spec runtime/layout checkpoint/client)
 trireme_tests(checkpoint ROOMS runtime/base checkpoint/format checkpoint/client)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
+
+include(JobSpecDoc)

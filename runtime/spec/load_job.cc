@@ -137,12 +137,13 @@ class JobLoader {
   // be noise.
   bool Spoken(const std::string& path, size_t read_faults) const {
     if (config_refused_ && absl::StartsWith(path, "model")) return true;
+    const auto below = [](const std::string& inner, const std::string& outer) {
+      return absl::StartsWith(inner, outer + ".") || absl::StartsWith(inner, outer + "[");
+    };
     return std::any_of(faults_.begin(), faults_.begin() + static_cast<long>(read_faults),
                        [&](const PlacedFault& placed) {
                          const std::string& spoken = placed.fault.path;
-                         return !spoken.empty() && (absl::StartsWith(path, spoken) ||
-                                                    absl::StartsWith(spoken, path + ".") ||
-                                                    absl::StartsWith(spoken, path + "["));
+                         return spoken == path || below(path, spoken) || below(spoken, path);
                        });
   }
 

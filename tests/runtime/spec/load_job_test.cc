@@ -93,6 +93,13 @@ TEST_CASE("faults come in the order of the files' lines, each once") {
         "--set sed=1: sed: unknown field, did you mean seed?");
 }
 
+TEST_CASE("an unreadable value silences the rules on itself, not those on its neighbours") {
+  CHECK(Refusal(kJob + "training:\n  step: 1\n  steps: 0\n  micro_batch_size: x\n") ==
+        "/jobs/one/job.yaml:4: training.step: unknown field, did you mean steps?\n"
+        "/jobs/one/job.yaml:5: training.steps: 0 is out of range, expected 1 to 1000000000\n"
+        "/jobs/one/job.yaml:6: training.micro_batch_size: expected a whole number, got x");
+}
+
 TEST_CASE("what is no job file is refused by what it is") {
   const std::string folder = std::string(TRIREME_BINARY_DIR) + "/spec_test_files";
   std::filesystem::create_directories(folder);

@@ -1,0 +1,115 @@
+// Shares, lanes, and which algorithm serves which call. The choice depends only on what all ranks
+// know alike: the call's sizes, the group's size and whether the group has a window.
+#include "runtime/comm/collectives.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/window.h"
+
+namespace trireme::comm {
+namespace {
+
+constexpr int64_t kExchangeBytes = 8 << 10;  // an AllReduce up to here is one hop
+constexpr int64_t kExchangeShareBytes =
+    16 << 10;                      // a ReduceScatter or AllGather up to here (largest share)
+constexpr int kExchangeRanks = 4;  // an exchange has n(n-1) messages, a tree 2(n-1)
+constexpr int64_t kWindowBytes = 8 << 10;  // below, a message's latency beats the window's polling
+constexpr int64_t kLineBytes = 64;
+
+}  // namespace
+
+Shares::Shares(const CollectiveCall& call, int ranks) : offsets_(call.offsets), count_(call.count) {
+  const int64_t line = std::max<int64_t>(1, kLineBytes / static_cast<int64_t>(SizeOf(call.dtype)));
+  even_ = ((call.count + ranks - 1) / ranks + line - 1) / line * line;
+  for (int r = 0; r < ranks; ++r) largest_ = std::max(largest_, (*this)[r].count());
+}
+
+Shares::Range Shares::operator[](int rank) const {
+  const size_t r = static_cast<size_t>(rank);
+  if (!offsets_.empty()) return {offsets_[r] - offsets_[0], offsets_[r + 1] - offsets_[0]};
+  return {std::min(count_, even_ * rank), std::min(count_, even_ * (rank + 1))};
+}
+
+Lane::Lane(const Group* group, size_t staging_bytes)
+    : group_(group),
+      staging_bytes_(staging_bytes),
+      // Left unwritten: pages that no collective touches are never given.
+      staging_(new std::byte[staging_bytes]),
+      slots_(SlotsFor(group->size())) {}
+
+void Lane::Post(size_t slot, Direction direction, void* data, size_t bytes, int peer) {
+  TRIREME_CHECK(!slots_[slot].request.valid());
+  Message message;
+  message.direction = direction;
+  message.data = data;
+  message.bytes = bytes;
+  message.peer = group_->ranks[static_cast<size_t>(peer)];
+  message.group = group_->id;
+  message.channel = channel_;
+  slots_[slot] = Slot{group_->transport->Post(message), peer};
+}
+
+bool Lane::Finished(size_t slot) {
+  Slot& entry = slots_[slot];
+  if (!entry.request.valid()) return true;
+  if (!group_->transport->Done(entry.request)) return false;
+  entry.request = Request{};
+  return true;
+}
+
+bool Lane::AllFinished() {
+  bool all = true;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) all = Finished(slot) && all;
+  return all;
+}
+
+void Lane::AddAwaited(std::vector<int>* ranks) const {
+  for (const Slot& slot : slots_) {
+    if (slot.request.valid()) ranks->push_back(slot.peer);
+  }
+}
+
+CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, Window* window)
+    : lane_(group, staging_bytes),
+      window_(window),
+      exchange_(MakeExchange(&lane_)),
+      tree_(MakeTree(&lane_)),
+      ring_(MakeRing(&lane_)),
+      broadcast_(MakeBroadcast(&lane_)) {}
+
+bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
+  return window_ != nullptr && call.kind != CollectiveKind::kBroadcast &&
+         call.count * static_cast<int64_t>(SizeOf(call.dtype)) > kWindowBytes;
+}
+
+Algorithm* CollectiveRunner::Choose(const CollectiveCall& call, const Shares& shares) {
+  if (call.kind == CollectiveKind::kBroadcast) return broadcast_.get();
+  if (WantsWindow(call)) return direct_.get();
+  const int64_t element_bytes = static_cast<int64_t>(SizeOf(call.dtype));
+  const int64_t others = lane_.group().size() - 1;
+  if (call.kind == CollectiveKind::kAllReduce) {
+    if (call.count * element_bytes > kExchangeBytes) return ring_.get();
+    return lane_.group().size() <= kExchangeRanks ? exchange_.get() : tree_.get();
+  }
+  const int64_t share_bytes = shares.largest() * element_bytes;
+  const bool fits = share_bytes * others <= static_cast<int64_t>(lane_.staging_bytes());
+  return share_bytes <= kExchangeShareBytes && fits ? exchange_.get() : ring_.get();
+}
+
+void CollectiveRunner::Start(const CollectiveCall& call, uint32_t channel) {
+  const Shares shares(call, lane_.group().size());
+  lane_.SetChannel(channel);
+  running_ = lane_.group().size() == 1 || call.count == 0 ? nullptr : Choose(call, shares);
+  if (running_ != nullptr) running_->Start(call, shares);
+}
+
+bool CollectiveRunner::Advance(uint64_t* moved) {
+  return running_ == nullptr || running_->Advance(moved);
+}
+
+void CollectiveRunner::AddAwaited(std::vector<int>* ranks) const {
+  if (running_ != nullptr) running_->AddAwaited(ranks);
+}
+
+}  // namespace trireme::comm

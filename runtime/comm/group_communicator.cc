@@ -1,0 +1,389 @@
+#include "runtime/comm/group_communicator.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "runtime/base/check.h"
+#include "runtime/comm/text.h"
+#include "runtime/comm/window.h"
+
+namespace trireme::comm {
+namespace {
+
+// A ticket is (generation << kPlaceBits) | place. Refused calls get the last place, which no pool
+// reaches.
+constexpr int kPlaceBits = 16;
+constexpr uint64_t kPlaceMask = (uint64_t{1} << kPlaceBits) - 1;
+constexpr uint64_t kRefused = kPlaceMask;
+
+// While an operation waits for a stream nobody wakes us: look again after this long.
+constexpr std::chrono::microseconds kStreamPoll{100};
+// Bounds one sleep, should a wake-up be lost to a bug: a wait may be slow then, but it ends.
+constexpr std::chrono::microseconds kLongestSleep{50000};
+
+std::string_view NameOf(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return "AllReduce";
+    case CollectiveKind::kReduceScatter:
+      return "ReduceScatter";
+    case CollectiveKind::kAllGather:
+      return "AllGather";
+    case CollectiveKind::kBroadcast:
+      return "Broadcast";
+  }
+  return "?";
+}
+
+}  // namespace
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::Group group,
+                                     std::span<std::byte> window, const FabricOptions& options,
+                                     std::string_view name)
+    : state_(std::move(state)),
+      group_(std::move(group)),
+      name_(name),
+      operations_(options.operations) {
+  TRIREME_CHECK(options.operations < kRefused);
+  if (!window.empty()) window_ = std::make_unique<Window>(&group_, window);
+  free_.reserve(options.operations);
+  active_.reserve(options.operations);
+  for (size_t place = options.operations; place > 0; --place)
+    free_.push_back(static_cast<uint32_t>(place - 1));
+  for (size_t lane = 0; lane < options.lanes; ++lane) {
+    runners_.push_back(
+        std::make_unique<CollectiveRunner>(&group_, options.staging_bytes, window_.get()));
+    idle_runners_.push_back(runners_.back().get());
+  }
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->groups.push_back(this);
+}
+
+GroupCommunicator::~GroupCommunicator() {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  std::erase(state_->groups, this);
+  state_->transport->RemoveGroup(group_.id);
+}
+
+Ticket GroupCommunicator::Refuse(absl::Status cause) {
+  state_->Poison(cause);
+  return Ticket{kRefused};
+}
+
+Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
+  if (!state_->failure.ok()) return Ticket{kRefused};
+  if (free_.empty()) {
+    return Refuse(absl::ResourceExhaustedError(Text(
+        "group '", name_, "': ", operations_.size(), " operations in flight, and one more issued; ",
+        "wait for some first, or make the fabric with more FabricOptions::operations")));
+  }
+  const uint32_t place = free_.back();
+  free_.pop_back();
+  operation.generation = operations_[place].generation;
+  operation.number = operation.kind == Kind::kCollective ? ++collectives_ : ++messages_;
+  operation.ready = stream.Record();
+  operations_[place] = operation;
+  active_.push_back(place);
+  const Ticket ticket{operation.generation << kPlaceBits | place};
+  if (Advance(operations_[place])) {
+    operations_[place].started = true;
+    operations_[place].generation++;
+    free_.push_back(place);
+    active_.pop_back();
+  }
+  return ticket;
+}
+
+Ticket GroupCommunicator::IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer,
+                                       uint32_t channel, tensor::Stream& stream) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (peer < 0 || peer >= size() || channel >= kCollectiveChannels) {
+    return Refuse(absl::InvalidArgumentError(
+        Text("group '", name_, "': message with rank ", peer, " on channel ", channel,
+             "; ranks are 0 to ", size() - 1, ", channels below ", kCollectiveChannels)));
+  }
+  Operation operation;
+  operation.kind = kind;
+  operation.data = data;
+  operation.bytes = bytes;
+  operation.peer = peer;
+  operation.channel = channel;
+  return Issue(operation, stream);
+}
+
+Ticket GroupCommunicator::Send(std::span<const std::byte> data, int peer, uint32_t channel,
+                               tensor::Stream& stream) {
+  // Only read: a Transport takes one kind of pointer for both directions.
+  return IssueMessage(Kind::kSend, const_cast<std::byte*>(data.data()), data.size(), peer, channel,
+                      stream);
+}
+
+Ticket GroupCommunicator::Recv(std::span<std::byte> data, int peer, uint32_t channel,
+                               tensor::Stream& stream) {
+  return IssueMessage(Kind::kRecv, data.data(), data.size(), peer, channel, stream);
+}
+
+Ticket GroupCommunicator::IssueCollective(const CollectiveCall& call, tensor::Stream& stream) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  const auto fault = [&](std::string_view what) {
+    return Refuse(
+        absl::InvalidArgumentError(Text(NameOf(call.kind), " on group '", name_, "': ", what)));
+  };
+  const bool adds =
+      call.kind == CollectiveKind::kAllReduce || call.kind == CollectiveKind::kReduceScatter;
+  if (adds && call.dtype == tensor::DType::kU8)
+    return fault("u8 cannot be summed; use f64, f32 or i32");
+  if (call.count < 0) return fault(Text(call.count, " elements"));
+  if (call.kind == CollectiveKind::kBroadcast && (call.root < 0 || call.root >= size())) {
+    return fault(Text("root ", call.root, ", expected 0 to ", size() - 1));
+  }
+  if (!call.offsets.empty() && !std::is_sorted(call.offsets.begin(), call.offsets.end())) {
+    return fault("offsets must not descend");
+  }
+  Operation operation;
+  operation.kind = Kind::kCollective;
+  operation.call = call;
+  return Issue(operation, stream);
+}
+
+Ticket GroupCommunicator::AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
+                                    tensor::Stream& stream) {
+  CollectiveCall call;
+  call.kind = CollectiveKind::kAllReduce;
+  call.data = static_cast<std::byte*>(data);
+  call.count = count;
+  call.dtype = dtype;
+  call.op = op;
+  return IssueCollective(call, stream);
+}
+
+Ticket GroupCommunicator::IssueSharded(CollectiveKind kind, const Sharded& sharded,
+                                       tensor::Stream& stream) {
+  if (sharded.offsets.size() != static_cast<size_t>(size()) + 1) {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    return Refuse(absl::InvalidArgumentError(
+        Text(NameOf(kind), " on group '", name_, "': ", sharded.offsets.size(),
+             " offsets, expected ", size() + 1, " (one per rank and the end)")));
+  }
+  CollectiveCall call;
+  call.kind = kind;
+  call.data = static_cast<std::byte*>(sharded.data);
+  call.count = sharded.offsets.back() - sharded.offsets.front();
+  call.dtype = sharded.dtype;
+  call.offsets = sharded.offsets;
+  return IssueCollective(call, stream);
+}
+
+Ticket GroupCommunicator::ReduceScatter(const Sharded& sharded, tensor::Stream& stream) {
+  return IssueSharded(CollectiveKind::kReduceScatter, sharded, stream);
+}
+
+Ticket GroupCommunicator::AllGather(const Sharded& sharded, tensor::Stream& stream) {
+  return IssueSharded(CollectiveKind::kAllGather, sharded, stream);
+}
+
+Ticket GroupCommunicator::Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) {
+  CollectiveCall call;
+  call.kind = CollectiveKind::kBroadcast;
+  call.data = data.data();
+  call.count = static_cast<int64_t>(data.size());
+  call.dtype = tensor::DType::kU8;
+  call.root = root;
+  return IssueCollective(call, stream);
+}
+
+// Ready, and nothing issued before it in the same order is still to start.
+bool GroupCommunicator::MayStart(const Operation& operation) const {
+  if (!operation.ready.Ready()) return false;
+  for (const uint32_t place : active_) {
+    const Operation& other = operations_[place];
+    if (&other == &operation) break;
+    if (other.started || other.kind != operation.kind) continue;
+    if (operation.kind == Kind::kCollective) return false;
+    if (other.peer == operation.peer && other.channel == operation.channel) return false;
+  }
+  if (operation.kind != Kind::kCollective) return true;
+  if (idle_runners_.empty()) return false;
+  return !(window_busy_ && idle_runners_.back()->WantsWindow(operation.call));
+}
+
+void GroupCommunicator::PostPiece(Operation& operation) {
+  Message message;
+  message.direction = operation.kind == Kind::kSend ? Direction::kSend : Direction::kRecv;
+  message.data = operation.data + operation.posted_bytes;
+  message.bytes =
+      std::min(operation.bytes - operation.posted_bytes, state_->transport->max_message_bytes());
+  message.peer = group_.ranks[static_cast<size_t>(operation.peer)];
+  message.group = group_.id;
+  message.channel = operation.channel;
+  operation.request = state_->transport->Post(message);
+  operation.posted_bytes += message.bytes;
+  operation.started = operation.posted_bytes == operation.bytes;
+}
+
+bool GroupCommunicator::AdvanceMessage(Operation& operation) {
+  if (!operation.request.valid()) PostPiece(operation);
+  while (state_->transport->Done(operation.request)) {
+    ++operation.moved;
+    operation.request = Request{};
+    if (operation.posted_bytes == operation.bytes) return true;
+    PostPiece(operation);
+  }
+  return false;
+}
+
+bool GroupCommunicator::AdvanceCollective(Operation& operation) {
+  if (operation.runner == nullptr) {
+    operation.runner = idle_runners_.back();
+    idle_runners_.pop_back();
+    operation.in_window = operation.runner->WantsWindow(operation.call);
+    window_busy_ = window_busy_ || operation.in_window;
+    operation.started = true;
+    // The number is in the channel, so that collectives under way together cannot take each other's
+    // messages.
+    const uint32_t channel = static_cast<uint32_t>(operation.number % kCollectiveChannelCount);
+    operation.runner->Start(operation.call, kCollectiveChannels + channel);
+  }
+  if (!operation.runner->Advance(&operation.moved)) return false;
+  idle_runners_.push_back(operation.runner);
+  if (operation.in_window) window_busy_ = false;
+  return true;
+}
+
+bool GroupCommunicator::Advance(Operation& operation) {
+  const bool begun = operation.request.valid() || operation.runner != nullptr;
+  if (!begun && !MayStart(operation)) return false;
+  return operation.kind == Kind::kCollective ? AdvanceCollective(operation)
+                                             : AdvanceMessage(operation);
+}
+
+void GroupCommunicator::AdvanceAll() {
+  bool any_done = false;
+  size_t kept = 0;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    const uint32_t place = active_[i];
+    if (!Advance(operations_[place])) {
+      active_[kept++] = place;
+      continue;
+    }
+    // MayStart reads active_ up to the operation asked for: a finished one left in it counts as
+    // started.
+    operations_[place].started = true;
+    operations_[place].generation++;
+    free_.push_back(place);
+    any_done = true;
+  }
+  active_.resize(kept);
+  if (any_done) state_->transport->Wake(state_->transport->rank());
+}
+
+const GroupCommunicator::Operation* GroupCommunicator::Find(Ticket ticket) const {
+  if (ticket.id == 0 || ticket.id == kRefused) return nullptr;
+  const Operation& operation = operations_[ticket.id & kPlaceMask];
+  return operation.generation == ticket.id >> kPlaceBits ? &operation : nullptr;
+}
+
+bool GroupCommunicator::Test(Ticket ticket) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (Find(ticket) != nullptr) state_->Progress();
+  return Find(ticket) == nullptr || !state_->failure.ok();
+}
+
+absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::milliseconds deadline) {
+  using Clock = std::chrono::steady_clock;
+  deadline = std::min<std::chrono::milliseconds>(
+      deadline, std::chrono::hours(24 * 365));  // sums must not overflow
+  Clock::time_point since = Clock::now();
+  uint64_t seen = 0;
+  int idle_rounds = 0;
+  while (true) {
+    const uint64_t epoch = state_->transport->Epoch();
+    bool on_stream = false;
+    Clock::time_point now;
+    {
+      std::lock_guard<std::mutex> lock(state_->mutex);
+      if (ticket.id == kRefused) return state_->failure;
+      if (Find(ticket) != nullptr) state_->Progress();
+      const Operation* operation = Find(ticket);
+      if (operation == nullptr) return absl::OkStatus();
+      if (!state_->failure.ok()) return state_->failure;
+      now = Clock::now();
+      if (operation->moved != seen) {
+        seen = operation->moved;
+        since = now;
+        idle_rounds = 0;
+      } else if (now - since >= deadline) {
+        state_->Poison(Overdue(*operation, deadline));
+        return state_->failure;
+      }
+      for (const GroupCommunicator* group : state_->groups)
+        on_stream = on_stream || group->HasUnstarted();
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(since + deadline - now);
+    const auto at_most =
+        std::min(left + std::chrono::microseconds(1), on_stream ? kStreamPoll : kLongestSleep);
+    state_->transport->Sleep(epoch, idle_rounds++, at_most);
+  }
+}
+
+bool GroupCommunicator::HasUnstarted() const {
+  return std::any_of(active_.begin(), active_.end(),
+                     [this](uint32_t place) { return !operations_[place].started; });
+}
+
+void GroupCommunicator::WaitOn(Ticket ticket, tensor::Stream& stream,
+                               std::chrono::milliseconds deadline) {
+  if (ticket.id == 0) return;
+  // WaitHost keeps a failure: it poisons, and status() returns the cause.
+  stream.Issue(tensor::Task([this, ticket, deadline] { (void)WaitHost(ticket, deadline); }));
+}
+
+void GroupCommunicator::Progress() {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->Progress();
+}
+
+absl::Status GroupCommunicator::status() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->failure;
+}
+
+void GroupCommunicator::Abort(absl::Status cause) {
+  TRIREME_CHECK(!cause.ok());
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->Poison(cause);
+}
+
+std::string GroupCommunicator::Describe(const Operation& operation) const {
+  const std::string group =
+      Text("group '", name_, "' (ranks ", absl::StrJoin(group_.ranks, ","), ")");
+  if (operation.kind == Kind::kCollective) {
+    return Text(NameOf(operation.call.kind), " #", operation.number, " on ", group);
+  }
+  return Text(operation.kind == Kind::kSend ? "Send" : "Recv", " #", operation.number, " of ",
+              operation.bytes, " bytes on channel ", operation.channel, " of ", group);
+}
+
+absl::Status GroupCommunicator::Overdue(const Operation& operation,
+                                        std::chrono::milliseconds deadline) const {
+  std::string awaited = "its own stream";
+  std::vector<int> ranks;
+  if (operation.kind == Kind::kCollective && operation.runner != nullptr)
+    operation.runner->AddAwaited(&ranks);
+  if (operation.kind != Kind::kCollective && operation.request.valid())
+    ranks.push_back(operation.peer);
+  if (!ranks.empty()) {
+    for (int& rank : ranks) rank = group_.ranks[static_cast<size_t>(rank)];
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    awaited = Text(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ","));
+  } else if (operation.ready.Ready()) {
+    awaited = "operations issued before it";
+  }
+  return absl::DeadlineExceededError(Text(Describe(operation), ": no progress for ",
+                                          deadline.count(), " ms, waiting for ", awaited));
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,106 @@
+// GroupCommunicator: tickets, streams, order and deadlines over a Transport. An operation is a
+// place in a pool fixed at creation; its ticket is (generation, place), so a place that has moved
+// on to a later generation means "done, ok". Start order: messages of one (peer, direction,
+// channel) are posted in the order of issue, collectives of a group start in the order of issue,
+// everything else starts as soon as its stream is ready.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/message_fabric.h"
+
+namespace trireme::comm {
+
+class GroupCommunicator final : public Communicator {
+ public:
+  GroupCommunicator(std::shared_ptr<FabricState> state, comm::Group group,
+                    std::span<std::byte> window, const FabricOptions& options,
+                    std::string_view name);
+  ~GroupCommunicator() override;
+
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size(); }
+
+  Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
+              tensor::Stream& stream) override;
+  Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
+              tensor::Stream& stream) override;
+  Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
+                   tensor::Stream& stream) override;
+  Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) override;
+  Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override;
+  Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override;
+
+  bool Test(Ticket ticket) override;
+  absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override;
+  void WaitOn(Ticket ticket, tensor::Stream& stream, std::chrono::milliseconds deadline) override;
+  void Progress() override;
+  absl::Status status() const override;
+  void Abort(absl::Status cause) override;
+
+  // Moves this group's operations. Under the fabric's lock.
+  void AdvanceAll();
+  // True while an operation waits for its stream or its turn. Under the fabric's lock.
+  bool HasUnstarted() const;
+
+ private:
+  enum class Kind : uint8_t { kSend, kRecv, kCollective };
+  struct Operation {
+    uint64_t generation = 1;
+    Kind kind = Kind::kSend;
+    bool started = false;  // everything of it is posted, later ones of the lane may start
+    tensor::Event ready;   // of the stream, recorded at issue
+    uint64_t number = 0;   // of the group's collectives, or of its messages
+    uint64_t moved = 0;    // counts up when a piece has moved
+    CollectiveCall call;   // collectives
+    CollectiveRunner* runner = nullptr;
+    bool in_window = false;
+    std::byte* data = nullptr;  // messages
+    size_t bytes = 0;
+    size_t posted_bytes = 0;
+    int peer = 0;
+    uint32_t channel = 0;
+    Request request;
+  };
+
+  Ticket Issue(Operation operation, tensor::Stream& stream);
+  Ticket IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer, uint32_t channel,
+                      tensor::Stream& stream);
+  Ticket IssueCollective(const CollectiveCall& call, tensor::Stream& stream);
+  Ticket IssueSharded(CollectiveKind kind, const Sharded& sharded, tensor::Stream& stream);
+  Ticket Refuse(absl::Status cause);
+
+  bool Advance(Operation& operation);  // true once done
+  bool AdvanceMessage(Operation& operation);
+  bool AdvanceCollective(Operation& operation);
+  bool MayStart(const Operation& operation) const;
+  void PostPiece(Operation& operation);
+
+  // Null once the ticket's operation is done.
+  const Operation* Find(Ticket ticket) const;
+  absl::Status Overdue(const Operation& operation, std::chrono::milliseconds deadline) const;
+  std::string Describe(const Operation& operation) const;
+
+  std::shared_ptr<FabricState> state_;
+  comm::Group group_;
+  std::string name_;
+  std::unique_ptr<Window> window_;
+  // Below: guarded by state_->mutex.
+  std::vector<Operation> operations_;  // the pool
+  std::vector<uint32_t> free_;         // places of it
+  std::vector<uint32_t> active_;       // in order of issue
+  std::vector<std::unique_ptr<CollectiveRunner>> runners_;
+  std::vector<CollectiveRunner*> idle_runners_;
+  bool window_busy_ = false;
+  uint64_t collectives_ = 0;  // issued so far
+  uint64_t messages_ = 0;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,177 @@
+#include "runtime/comm/local/mailroom.h"
+
+#include <cstring>
+#include <thread>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/text.h"
+
+namespace trireme::comm {
+
+void MessageList::Append(MessageNode* node) {
+  node->next = nullptr;
+  (head == nullptr ? head : tail->next) = node;
+  tail = node;
+}
+
+MessageNode* MessageList::Take(int group, uint32_t channel) {
+  for (MessageNode* node = head; node != nullptr; node = node->next) {
+    if (node->message.group != group || node->message.channel != channel) continue;
+    Remove(node);
+    return node;
+  }
+  return nullptr;
+}
+
+void MessageList::Remove(MessageNode* node) {
+  MessageNode* before = nullptr;
+  for (MessageNode* at = head; at != node; at = at->next) before = at;
+  (before == nullptr ? head : before->next) = node->next;
+  if (tail == node) tail = before;
+}
+
+LocalMailroom::LocalMailroom(int ranks, LocalMode mode) : mode_(mode) {
+  for (int r = 0; r < ranks; ++r) boxes_.push_back(std::make_unique<Mailbox>(ranks));
+}
+
+void LocalMailroom::Finish(MessageNode* node) {
+  const int owner = node->owner;
+  node->state.store(MessageState::kDone,
+                    std::memory_order_release);  // the owner may reuse the node from here on
+  Ring(owner);
+}
+
+void LocalMailroom::Deliver(MessageNode* send, MessageNode* recv) {
+  const Message& from = send->message;
+  const Message& to = recv->message;
+  if (from.bytes != to.bytes) {
+    Fail(absl::InvalidArgumentError(Text("a message of ", from.bytes, " bytes from rank ", to.peer,
+                                         " to rank ", recv->owner, " on channel ", from.channel,
+                                         " of group ", from.group, " meets a receive of ", to.bytes,
+                                         " bytes")));
+  } else if (from.bytes > 0) {
+    std::memcpy(to.data, from.data, from.bytes);
+  }
+  if (send->eager_block >= 0) {
+    Mailbox& box = this->box(recv->owner);
+    std::lock_guard<std::mutex> lock(box.mutex);
+    box.free_eager.push_back(send->eager_block);
+  } else {
+    Finish(send);
+  }
+  Finish(recv);
+}
+
+bool LocalMailroom::TryEager(MessageNode* send, Mailbox& box) {
+  if (mode_ != LocalMode::kEager || send->message.bytes > kEagerBytes) return false;
+  if (box.eager == nullptr) {
+    box.eager = std::make_unique_for_overwrite<EagerBlock[]>(kEagerBlocks);
+    box.free_eager.reserve(kEagerBlocks);
+    for (int i = kEagerBlocks - 1; i >= 0; --i) box.free_eager.push_back(i);
+  }
+  if (box.free_eager.empty()) return false;
+  const int index = box.free_eager.back();
+  box.free_eager.pop_back();
+  EagerBlock& block = box.eager[static_cast<size_t>(index)];
+  block.node.message = send->message;
+  block.node.message.data = block.bytes;
+  block.node.owner = send->owner;
+  block.node.eager_block = index;
+  if (send->message.bytes > 0) std::memcpy(block.bytes, send->message.data, send->message.bytes);
+  box.sends[static_cast<size_t>(send->owner)].Append(&block.node);
+  send->state.store(MessageState::kDone, std::memory_order_release);
+  return true;
+}
+
+void LocalMailroom::Post(MessageNode* node) {
+  const Message& message = node->message;
+  const bool sends = message.direction == Direction::kSend;
+  Mailbox& box = this->box(sends ? message.peer : node->owner);
+  const size_t source = static_cast<size_t>(sends ? node->owner : message.peer);
+  MessageNode* other = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(box.mutex);
+    other = (sends ? box.recvs : box.sends)[source].Take(message.group, message.channel);
+    if (other == nullptr) {
+      if (sends && TryEager(node, box)) return;
+      node->state.store(MessageState::kQueued, std::memory_order_relaxed);
+      (sends ? box.sends : box.recvs)[source].Append(node);
+      return;
+    }
+    other->state.store(MessageState::kCopying, std::memory_order_relaxed);
+  }
+  Deliver(sends ? node : other, sends ? other : node);
+}
+
+void LocalMailroom::Withdraw(MessageNode* node) {
+  const bool sends = node->message.direction == Direction::kSend;
+  Mailbox& box = this->box(sends ? node->message.peer : node->owner);
+  const size_t source = static_cast<size_t>(sends ? node->owner : node->message.peer);
+  {
+    std::lock_guard<std::mutex> lock(box.mutex);
+    if (node->state.load(std::memory_order_relaxed) == MessageState::kQueued) {
+      (sends ? box.sends : box.recvs)[source].Remove(node);
+      node->state.store(MessageState::kDone, std::memory_order_relaxed);
+    }
+  }
+  // The other side is in the middle of a memcpy: short, and it waits for nobody.
+  while (node->state.load(std::memory_order_acquire) == MessageState::kCopying)
+    std::this_thread::yield();
+}
+
+void LocalMailroom::Ring(int rank) {
+  Mailbox& box = this->box(rank);
+  box.epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (box.sleepers.load(std::memory_order_seq_cst) == 0) return;
+  std::lock_guard<std::mutex> lock(box.bell_mutex);
+  box.bell.notify_all();
+}
+
+void LocalMailroom::Fail(const absl::Status& cause) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = cause;
+    failed_.store(true, std::memory_order_release);
+    met_.notify_all();
+  }
+  for (int r = 0; r < size(); ++r) Ring(r);
+}
+
+absl::Status LocalMailroom::failure() {
+  if (!failed_.load(std::memory_order_acquire)) return absl::OkStatus();
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+int LocalMailroom::GroupId(const std::vector<int>& ranks, int nth) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int next = static_cast<int>(group_ids_.size());
+  return group_ids_.try_emplace({ranks, nth}, next).first->second;
+}
+
+std::shared_ptr<std::byte[]> LocalMailroom::GroupWindow(int group, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<std::byte[]>& window = windows_[group];
+  // Aligned for the counters in it; value-initialised, hence zero.
+  if (window == nullptr) {
+    auto* lines = new (std::align_val_t{64}) std::byte[bytes]();
+    window = std::shared_ptr<std::byte[]>(
+        lines, [](std::byte* p) { ::operator delete[](p, std::align_val_t{64}); });
+  }
+  return window;
+}
+
+absl::Status LocalMailroom::Meet(std::chrono::milliseconds deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (++arrived_ == size()) met_.notify_all();
+  const bool all =
+      met_.wait_for(lock, deadline, [this] { return arrived_ == size() || !failure_.ok(); });
+  if (arrived_ == size()) return absl::OkStatus();
+  if (!failure_.ok()) return failure_;
+  TRIREME_CHECK(!all);
+  return absl::DeadlineExceededError(
+      Text("Close: ", arrived_, " of ", size(), " ranks came within ", deadline.count(), " ms"));
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,101 @@
+#include "runtime/comm/message_fabric.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/group_communicator.h"
+#include "runtime/comm/text.h"
+
+namespace trireme::comm {
+namespace {
+
+absl::Status CheckRanks(std::span<const int> ranks, std::string_view name, int rank, int size) {
+  const auto fault = [&](std::string_view what) {
+    return absl::InvalidArgumentError(
+        Text("group '", name, "' of ranks ", absl::StrJoin(ranks, ","), ": ", what));
+  };
+  if (ranks.empty()) return fault("has no rank");
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size) return fault(Text("the job has ranks 0 to ", size - 1));
+    if (i > 0 && ranks[i] <= ranks[i - 1]) return fault("ranks must ascend, each once");
+  }
+  if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
+    return fault(Text("made on rank ", rank, ", which is not in it"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void FabricState::Poison(const absl::Status& cause) {
+  if (!failure.ok()) return;
+  failure = cause;
+  transport->Abort(cause);
+  transport->Wake(transport->rank());
+}
+
+void FabricState::Progress() {
+  if (!failure.ok()) return;
+  if (absl::Status lost = transport->Poll(); !lost.ok()) {
+    Poison(lost);
+    return;
+  }
+  for (GroupCommunicator* group : groups) {
+    group->AdvanceAll();
+    if (!failure.ok()) return;
+  }
+}
+
+MessageFabric::MessageFabric(std::unique_ptr<Transport> transport, FabricOptions options)
+    : state_(std::make_shared<FabricState>(std::move(transport))), options_(options) {
+  TRIREME_CHECK(options.operations > 0 && options.lanes > 0 && options.staging_bytes >= (64 << 10));
+}
+
+MessageFabric::~MessageFabric() = default;
+
+absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<const int> ranks,
+                                                                   std::string_view name) {
+  RETURN_IF_ERROR(CheckRanks(ranks, name, rank(), size()));
+  TransportGroupSpec spec;
+  spec.ranks = ranks;
+  spec.name = name;
+  spec.requests =
+      options_.operations + options_.lanes * Lane::SlotsFor(static_cast<int>(ranks.size()));
+  spec.window_bytes = ranks.size() > 1 ? options_.window_bytes : 0;
+  absl::StatusOr<TransportGroup> made;
+  {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    if (!state_->failure.ok()) return state_->failure;
+    made = state_->transport->AddGroup(spec);
+    if (!made.ok()) return base::Annotate(made.status(), Text("group '", name, "'"));
+  }
+  comm::Group group;
+  group.transport = state_->transport.get();
+  group.id = made->id;
+  group.ranks.assign(ranks.begin(), ranks.end());
+  group.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+  return std::make_unique<GroupCommunicator>(state_, std::move(group), made->window, options_,
+                                             name);
+}
+
+absl::Status MessageFabric::Close() {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (!state_->failure.ok()) return state_->failure;
+  if (!state_->groups.empty()) {
+    return absl::FailedPreconditionError(Text("Close with ", state_->groups.size(),
+                                              " groups alive; destroy the communicators first"));
+  }
+  return state_->transport->Close();
+}
+
+void MessageFabric::Abort(const absl::Status& cause) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->Poison(cause);
+}
+
+}  // namespace trireme::comm

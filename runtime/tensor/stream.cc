@@ -1,0 +1,106 @@
+// The host device's two streams. ThreadStream keeps its tasks in a ring fixed at creation: a task
+// stays in its place while it runs and the place is free again once `finished_` has passed it, so
+// nothing is allocated or copied twice.
+#include "runtime/tensor/stream.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "runtime/base/check.h"
+
+namespace trireme::tensor {
+namespace {
+
+// Any thread may issue; the work runs on the issuing thread.
+class InlineStream final : public Stream {
+ public:
+  void Issue(Task task) override {
+    task();
+    finished_.fetch_add(1, std::memory_order_release);
+  }
+  Event Record() const override { return Event{this, Finished()}; }
+  uint64_t Finished() const override { return finished_.load(std::memory_order_acquire); }
+  void Synchronize() override {}
+  bool inline_execution() const override { return true; }
+
+ private:
+  std::atomic<uint64_t> finished_{0};
+};
+
+// Any thread but the stream's own may issue (a task that issues to its own full stream would wait
+// for itself). The destructor runs what was issued, then joins.
+class ThreadStream final : public Stream {
+ public:
+  explicit ThreadStream(size_t queue_capacity) : ring_(queue_capacity) {
+    TRIREME_CHECK(queue_capacity > 0);
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~ThreadStream() override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    work_.notify_one();
+    thread_.join();
+  }
+
+  void Issue(Task task) override {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      done_.wait(lock, [this] { return issued_.load() - finished_.load() < ring_.size(); });
+      ring_[issued_.load() % ring_.size()] = task;
+      issued_.fetch_add(1, std::memory_order_release);
+    }
+    work_.notify_one();
+  }
+
+  Event Record() const override { return Event{this, issued_.load(std::memory_order_acquire)}; }
+  uint64_t Finished() const override { return finished_.load(std::memory_order_acquire); }
+
+  void Synchronize() override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const uint64_t until = issued_.load();
+    done_.wait(lock, [&] { return finished_.load() >= until; });
+  }
+
+  bool inline_execution() const override { return false; }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      work_.wait(lock, [this] { return stopping_ || issued_.load() > finished_.load(); });
+      if (issued_.load() == finished_.load()) return;
+      Task& task = ring_[finished_.load() % ring_.size()];
+      lock.unlock();
+      task();
+      lock.lock();
+      finished_.fetch_add(1, std::memory_order_release);
+      done_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_;  // a task was issued, or the stream stops
+  std::condition_variable done_;  // a task has run
+  std::vector<Task> ring_;        // task k stands at k % size; written under mutex_, run without it
+  std::atomic<uint64_t> issued_{0};    // written under mutex_
+  std::atomic<uint64_t> finished_{0};  // written under mutex_
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> MakeInlineStream() { return std::make_unique<InlineStream>(); }
+
+std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity) {
+  return std::make_unique<ThreadStream>(queue_capacity);
+}
+
+}  // namespace trireme::tensor

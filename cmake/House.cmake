@@ -1,0 +1,41 @@
+# The house checks (tests/house): rooms.txt from the declared arrows, ctest entries, and the target `tidy`.
+get_property(trireme_arrows GLOBAL PROPERTY TRIREME_ROOMS)
+set(trireme_rooms_text "")
+foreach(arrow IN LISTS trireme_arrows)
+  # The list of a room's arrows joins the list of rooms: an element with a colon begins a room.
+  if(arrow MATCHES ":")
+    string(APPEND trireme_rooms_text "\n${arrow}")
+  else()
+    string(APPEND trireme_rooms_text ";${arrow}")
+  endif()
+endforeach()
+file(WRITE "${PROJECT_BINARY_DIR}/rooms.txt" "${trireme_rooms_text}\n")
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(trireme_house "${PROJECT_SOURCE_DIR}/tests/house")
+
+add_custom_target(tidy
+  COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/tidy.py" "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}"
+  DEPENDS trireme_proto USES_TERMINAL VERBATIM)
+
+# The checks look at sources and installed programs, not at what the sanitizers change.
+if(NOT TRIREME_SANITIZE)
+  function(trireme_house_test name script)
+    add_test(NAME "house.${name}" COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/${script}" ${ARGN})
+    set_tests_properties("house.${name}" PROPERTIES LABELS fast TIMEOUT 120 SKIP_RETURN_CODE 77)
+  endfunction()
+
+  trireme_house_test(rooms rooms.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
+  trireme_house_test(sizes sizes.py "${PROJECT_SOURCE_DIR}")
+  trireme_house_test(docs docs.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
+  trireme_house_test(format format.py "${PROJECT_SOURCE_DIR}")
+  trireme_house_test(planted planted_test.py)
+  set(trireme_control_plane)
+  foreach(target trireme test_runtime_plan)
+    if(TARGET ${target})
+      list(APPEND trireme_control_plane "$<TARGET_FILE:${target}>")
+    endif()
+  endforeach()
+  trireme_house_test(ldd links.py ${trireme_control_plane})
+  trireme_house_test(install install.py "${PROJECT_BINARY_DIR}")
+endif()

@@ -1,0 +1,11 @@
+# cmake --install build/release --prefix X: programs, example jobs, documents. The tree may be moved: rooms are linked
+# statically, libraries are the system's, and `trireme` finds `trireme-worker` beside itself.
+include(GNUInstallDirs)
+foreach(program trireme trireme-worker)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  endif()
+endforeach()
+install(DIRECTORY deploy/examples DESTINATION "${CMAKE_INSTALL_DATADIR}/trireme")
+install(DIRECTORY docs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/trireme")
+install(FILES README.md LICENSE CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/trireme")

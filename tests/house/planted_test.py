@@ -1,0 +1,171 @@
+"""Plants one fault for each house check in a small tree and sees the check name it; the same tree without it is clean."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import docs
+import format as formatting
+import install
+import links
+import rooms
+import sizes
+import tidy
+
+ROOMS = {'proto': [], 'runtime/base': [], 'runtime/spec': ['runtime/base'], 'runtime/plan': ['runtime/base', 'runtime/spec']}
+FILES = {
+    'runtime/base/check.h': '// Checks.\n#pragma once\n',
+    'runtime/base/README.md': 'base\n',
+    'runtime/spec/job.h': '// Jobs.\n#pragma once\n#include "absl/status/status.h"\n#include "runtime/base/check.h"\n',
+    'runtime/spec/README.md': 'spec\n',
+    'runtime/plan/planner.cc': '// Plans.\n#include "runtime/base/check.h"\n#include "runtime/spec/job.h"\n',
+    'runtime/plan/README.md': 'plan, see [base](../base/README.md)\n',
+    'proto/README.md': 'proto\n',
+    'docs/architecture.md': '`runtime/base/check.h`\n' * 20,
+}
+
+
+class Planted(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix='trireme_house_')
+        for path, text in FILES.items():
+            self.write(path, text)
+
+    def tearDown(self):
+        shutil.rmtree(self.root)
+
+    def write(self, path, text):
+        full = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, 'w', encoding='utf-8') as file:
+            file.write(text)
+
+    def append(self, path, text):
+        self.write(path, FILES.get(path, '') + text)
+
+    def only(self, faults, *words):
+        self.assertEqual(len(faults), 1, faults)
+        for word in words:
+            self.assertIn(word, faults[0])
+
+    def test_clean_tree(self):
+        self.assertEqual(rooms.check(self.root, ROOMS), [])
+        self.assertEqual(sizes.check(self.root), [])
+        self.assertEqual(docs.check(self.root, ROOMS), [])
+
+    def test_rooms_file(self):
+        self.assertEqual(rooms.declared_rooms('\nproto:\na/b:proto\na/c:proto;a/b\n'),
+                         {'proto': [], 'a/b': ['proto'], 'a/c': ['proto', 'a/b']})
+
+    def test_undeclared_include(self):
+        self.append('runtime/base/check.h', '#include "runtime/spec/job.h"\n')
+        self.only(rooms.check(self.root, ROOMS), 'runtime/base/check.h:3', 'runtime/spec')
+
+    def test_undeclared_proto(self):
+        self.append('runtime/base/check.h', '#include "trireme/v1/plan.pb.h"\n')
+        self.only(rooms.check(self.root, ROOMS), 'includes proto')
+
+    def test_unused_arrow(self):
+        self.only(rooms.check(self.root, {**ROOMS, 'runtime/spec': ['runtime/base', 'proto']}), 'declares proto')
+
+    def test_upward_path(self):
+        self.append('runtime/spec/job.h', '#include "../base/check.h"\n')
+        self.only(rooms.check(self.root, ROOMS), 'job.h:5', 'from the repository root')
+
+    def test_include_of_tests(self):
+        self.write('tests/model.h', '// Model.\n#pragma once\n')
+        self.append('runtime/spec/job.h', '#include "tests/model.h"\n')
+        self.only(rooms.check(self.root, ROOMS), 'only tests')
+
+    def test_undeclared_room(self):
+        self.write('runtime/attic/old.h', '// Old.\n#pragma once\n')
+        self.only(rooms.check(self.root, ROOMS), 'no declared room')
+
+    def test_empty_room(self):
+        self.only(rooms.check(self.root, {**ROOMS, 'runtime/moon': []}), 'no source files')
+
+    def test_long_file(self):
+        self.append('runtime/base/check.h', '\n' * 600)
+        self.only(sizes.check(self.root), '602 lines')
+
+    def test_long_line(self):
+        self.append('runtime/base/check.h', '// ' + 'a' * 98 + '\n')
+        self.only(sizes.check(self.root), '101 columns')
+
+    def test_unfinished_word(self):
+        self.append('runtime/base/check.h', '// TO' + 'DO: think\n')
+        self.only(sizes.check(self.root), 'check.h:3', 'unfinished')
+
+    def test_empty_name(self):
+        self.write('runtime/base/misc.h', FILES['runtime/base/check.h'])
+        self.only(sizes.check(self.root), 'says nothing')
+
+    def test_condition(self):
+        self.append('runtime/base/check.h', '#ifdef FAST\n#endif\n')
+        self.only(sizes.check(self.root), 'conditional')
+
+    def test_environment_knob(self):
+        self.append('runtime/base/check.h', 'const char* x = getenv("TRIREME_FAST");\n')
+        self.only(sizes.check(self.root), 'knob')
+
+    def test_header_without_guard_or_purpose(self):
+        self.write('runtime/base/bare.h', 'int f();\n')
+        self.assertEqual(len(sizes.check(self.root)), 2)
+
+    def test_missing_file_in_architecture(self):
+        self.append('docs/architecture.md', '`runtime/base/gone.h`\n')
+        self.only(docs.check(self.root, ROOMS), 'gone.h')
+
+    def test_broken_link(self):
+        self.append('runtime/plan/README.md', '[x](../moon/README.md)\n')
+        self.only(docs.check(self.root, ROOMS), '../moon/README.md')
+
+    def test_room_without_readme(self):
+        os.remove(os.path.join(self.root, 'proto/README.md'))
+        self.only(docs.check(self.root, ROOMS), 'proto: no README.md')
+
+    def test_format(self):
+        program = formatting.clang_format()
+        if program is None:
+            self.skipTest('no clang-format 14')
+        self.write('.clang-format', 'BasedOnStyle: Google\n')
+        self.assertEqual(formatting.check(self.root, program), [])
+        self.append('runtime/base/check.h', 'int   x = 1 ;\n')
+        self.only(formatting.check(self.root, program), 'runtime/base/check.h')
+
+    def test_data_plane_link(self):
+        program = os.path.join(self.root, 'program')
+        source = os.path.join(self.root, 'program.c')
+        library = os.path.join(self.root, 'libcuda_fake.c')
+        self.write('program.c', 'int mpi(void);\nint main(void) { return mpi(); }\n')
+        self.write('libcuda_fake.c', 'int mpi(void) { return 0; }\n')
+        shared = os.path.join(self.root, 'libcuda.so.1')
+        subprocess.run(['cc', '-shared', '-fPIC', '-Wl,-soname,libcuda.so.1', library, '-o', shared], check=True)
+        subprocess.run(['cc', source, shared, f'-Wl,-rpath,{self.root}', '-o', program], check=True)
+        self.only(links.check([program]), 'libcuda.so.1')
+        self.assertEqual(links.check([shared]), [])
+
+    def test_links_of_what_is_not_there(self):
+        self.only(links.check([os.path.join(self.root, 'absent')]), 'absent')
+
+    def test_install_that_lacks_files(self):
+        self.write('empty/cmake_install.cmake', '')
+        self.assertGreater(len(install.check(os.path.join(self.root, 'empty'))), 0)
+
+    def test_tidy(self):
+        program = shutil.which('clang-tidy-14')
+        if program is None:
+            self.skipTest('no clang-tidy 14')
+        self.write('.clang-tidy', "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\n")
+        self.write('runtime/base/null.cc', '// Null.\nint* p = 0;\n')
+        command = {'directory': self.root, 'file': os.path.join(self.root, 'runtime/base/null.cc'), 'command': 'c++ -c runtime/base/null.cc'}
+        self.write('build/compile_commands.json', str([command]).replace("'", '"'))
+        build = os.path.join(self.root, 'build')
+        self.assertEqual(tidy.sources(self.root, build, ('runtime',)), ['runtime/base/null.cc'])
+        self.only(tidy.tidy(program, self.root, build, 'runtime/base/null.cc'), 'modernize-use-nullptr')
+
+
+if __name__ == '__main__':
+    sys.exit(unittest.main(argv=sys.argv[:1]))

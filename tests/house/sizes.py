@@ -1,0 +1,61 @@
+"""house.sizes: files of at most 600 lines and 100 columns, no words that mark unfinished work, no names that say nothing,
+no #if outside the backend folders, no environment knobs of our own. Usage: sizes.py SOURCE_ROOT"""
+import os
+import re
+import sys
+
+import tree
+
+LINES = 600
+COLUMNS = 100
+# Assembled, so that this file does not hold the words it looks for.
+UNFINISHED = re.compile('|'.join(['TO' + 'DO', 'FIX' + 'ME', 'XX' + 'X', r'for ' + r'now\b', 'simpli' + 'fied',
+                                  'place' + 'holder', 'not ' + 'implemented', 'un' + 'implemented']))
+EMPTY_NAMES = {'utils', 'util', 'common', 'core', 'misc', 'manager', 'helper', 'helpers'}
+BACKENDS = ('runtime/comm/mpi/', 'runtime/comm/nccl/', 'runtime/kernels/cpu/', 'runtime/kernels/cuda/')
+CONDITION = re.compile(r'^\s*#\s*(if|ifdef|ifndef|elif)\b')
+KNOB = re.compile(r'getenv\s*\(\s*"TRIREME')
+CODE = tree.SOURCE_SUFFIXES + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')
+
+
+def file_faults(path, text):
+    faults = []
+    lines = text.split('\n')
+    cpp = path.endswith(tree.SOURCE_SUFFIXES)
+    if len(lines) - 1 > LINES:
+        faults.append(f'{path}: {len(lines) - 1} lines; at most {LINES}, split it by role')
+    words = set(re.split(r'[/_.]', path))
+    if words & EMPTY_NAMES:
+        faults.append(f'{path}: the name {sorted(words & EMPTY_NAMES)[0]} says nothing; name what it does')
+    if path.endswith('.h') and '#pragma once' not in text:
+        faults.append(f'{path}: no #pragma once')
+    if cpp and not text.startswith('//'):
+        faults.append(f'{path}: does not begin with its purpose')
+    for number, line in enumerate(lines, 1):
+        where = f'{path}:{number}'
+        match = UNFINISHED.search(line)
+        if match:
+            faults.append(f'{where}: "{match.group(0)}" marks unfinished work')
+        if not cpp:
+            continue
+        if len(line) > COLUMNS and 'http' not in line and '#include' not in line:
+            faults.append(f'{where}: {len(line)} columns; at most {COLUMNS}')
+        if CONDITION.match(line) and not path.startswith(BACKENDS):
+            faults.append(f'{where}: conditional compilation outside the backend folders')
+        if KNOB.search(line):
+            faults.append(f'{where}: an environment knob; options belong in proto/trireme/v1/job_spec.proto')
+    return faults
+
+
+def check(root):
+    faults = []
+    for path in tree.files(root, CODE):
+        faults += file_faults(path, tree.read(root, path))
+    for script in ('deploy/demo', 'deploy/test', 'deploy/install_packages', '.ci/run'):
+        if os.path.exists(os.path.join(root, script)):
+            faults += file_faults(script, tree.read(root, script))
+    return faults
+
+
+if __name__ == '__main__':
+    tree.report('house.sizes', check(sys.argv[1]), 'sizes, names and words are as agreed')

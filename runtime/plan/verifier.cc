@@ -1,0 +1,186 @@
+// The checks that need no program (mesh, stages, pools, buckets), then each program of every
+// coordinate.
+#include "runtime/plan/verifier.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/verifier_program.h"
+
+namespace trireme::plan {
+namespace {
+
+template <typename... Parts>
+absl::Status Refuse(const Parts&... parts) {
+  return absl::FailedPreconditionError(absl::StrCat(parts...));
+}
+
+absl::Status CheckMesh(const v1::Plan& plan) {
+  const v1::Mesh& mesh = plan.mesh();
+  if (mesh.pipeline() == 0 || mesh.data() == 0 || mesh.tensor() == 0) {
+    return Refuse("mesh: pipeline ", mesh.pipeline(), ", data ", mesh.data(), ", tensor ",
+                  mesh.tensor(), "; every axis is at least 1");
+  }
+  if (plan.stages_size() != static_cast<int64_t>(mesh.pipeline())) {
+    return Refuse("the plan holds ", plan.stages_size(), " stages, but the pipeline axis has ",
+                  mesh.pipeline());
+  }
+  if (plan.micro_batches() == 0) return Refuse("micro_batches: 0, expected at least 1");
+  return absl::OkStatus();
+}
+
+// The global stages cut the blocks into consecutive ranges.
+absl::Status CheckBlocks(const v1::Plan& plan) {
+  const int count = plan.stages(0).first_block_size();
+  if (count == 0) return Refuse("stage 0 holds no virtual stage");
+  for (int p = 0; p < plan.stages_size(); ++p) {
+    if (plan.stages(p).first_block_size() == count && plan.stages(p).end_block_size() == count) {
+      continue;
+    }
+    return Refuse("stage ", p, " holds ", plan.stages(p).first_block_size(), " first and ",
+                  plan.stages(p).end_block_size(), " end blocks, expected ", count, " of each");
+  }
+  uint32_t done = 0;
+  for (int v = 0; v < count; ++v) {
+    for (int p = 0; p < plan.stages_size(); ++p) {
+      const uint32_t first = plan.stages(p).first_block(v);
+      const uint32_t end = plan.stages(p).end_block(v);
+      if (first != done || end < first) {
+        return Refuse("stage ", p, ", virtual stage ", v, " holds blocks [", first, ", ", end,
+                      "), but [0, ", done, ") are given away: expected it to begin at ", done);
+      }
+      done = end;
+    }
+  }
+  const int64_t layers = plan.job().model().config().num_hidden_layers();
+  if (layers > 0 && done != layers + 2) {
+    return Refuse("the stages hold ", done, " blocks, but the model has ", layers + 2,
+                  " (embedding, ", layers, " layers, head)");
+  }
+  return absl::OkStatus();
+}
+
+bool PerVirtualStage(v1::PoolKind kind) {
+  return kind >= v1::ACTIVATION && kind <= v1::GRADIENT_OUT;
+}
+
+absl::Status CheckPools(const v1::StagePlan& stage, int p) {
+  struct Extent {
+    uint64_t begin, end;
+    std::string name;
+  };
+  std::vector<Extent> extents;
+  std::set<std::pair<int, uint32_t>> seen;
+  uint64_t end_of_all = 0;
+  for (const v1::Pool& pool : stage.pools()) {
+    const std::string name = absl::StrCat(
+        "stage ", p, ": pool ", v1::PoolKind_Name(pool.kind()),
+        PerVirtualStage(pool.kind()) ? absl::StrCat(" of virtual stage ", pool.virtual_stage())
+                                     : "");
+    if (pool.kind() < v1::PARAMETER || pool.kind() > v1::SCALARS) {
+      return Refuse("stage ", p, ": a pool of unknown kind ", static_cast<int>(pool.kind()));
+    }
+    if (PerVirtualStage(pool.kind()) &&
+        pool.virtual_stage() >= static_cast<uint32_t>(stage.first_block_size())) {
+      return Refuse(name, ": the stage holds ", stage.first_block_size(), " virtual stages");
+    }
+    if (!seen.emplace(pool.kind(), pool.virtual_stage()).second)
+      return Refuse(name, " stands twice");
+    constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+    const bool wide = pool.slots() != 0 && pool.slot_bytes() > kMost / pool.slots();
+    const uint64_t bytes = wide ? 0 : pool.slot_bytes() * pool.slots();
+    if (wide || pool.offset_bytes() > kMost - bytes) return Refuse(name, " does not fit 64 bits");
+    const uint64_t end = pool.offset_bytes() + bytes;
+    end_of_all = std::max(end_of_all, end);
+    if (bytes > 0) extents.push_back({pool.offset_bytes(), end, name});
+  }
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].begin >= extents[i - 1].end) continue;
+    return Refuse(extents[i].name, " begins at byte ", extents[i].begin, ", inside ",
+                  extents[i - 1].name, ", which ends at ", extents[i - 1].end);
+  }
+  if (stage.arena_bytes() != end_of_all) {
+    return Refuse("stage ", p, ": arena_bytes is ", stage.arena_bytes(),
+                  ", but the last pool ends at ", end_of_all);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBucketShapes(const v1::Plan& plan, int p) {
+  const v1::StagePlan& stage = plan.stages(p);
+  uint64_t done = 0;
+  for (int i = 0; i < stage.buckets_size(); ++i) {
+    const v1::Bucket& bucket = stage.buckets(i);
+    if (bucket.offset() < done) {
+      return Refuse("stage ", p, ": bucket ", i, " begins at element ", bucket.offset(),
+                    ", before the end ", done, " of the one before");
+    }
+    if (bucket.count() == 0 || bucket.count() % plan.mesh().data() != 0) {
+      return Refuse("stage ", p, ": bucket ", i, " holds ", bucket.count(),
+                    " elements, expected a positive multiple of ", plan.mesh().data(), " replicas");
+    }
+    done = bucket.offset() + bucket.count();
+  }
+  return absl::OkStatus();
+}
+
+struct ProgramKind {
+  const char* name;
+  const v1::Program& (v1::StagePlan::*get)() const;
+  uint32_t micro_batches;
+  bool training;
+};
+
+absl::Status CheckProgram(const v1::Plan& plan, const ProgramKind& kind) {
+  std::vector<ProgramScope> scopes;
+  bool empty = true;
+  for (int p = 0; p < plan.stages_size(); ++p) {
+    const v1::Program& program = (plan.stages(p).*kind.get)();
+    empty = empty && program.instructions_size() == 0;
+    scopes.push_back({.plan = &plan,
+                      .program = &program,
+                      .name = kind.name,
+                      .pipeline = static_cast<uint32_t>(p),
+                      .micro_batches = kind.micro_batches,
+                      .training = kind.training});
+  }
+  if (empty && !kind.training) return absl::OkStatus();
+  std::vector<ProgramIndex> indexes;
+  for (const ProgramScope& scope : scopes) {
+    if (scope.micro_batches > scope.size()) {
+      return Refuse("stage ", scope.pipeline, ", ", scope.name, ": ", scope.size(),
+                    " instructions cannot run ", scope.micro_batches, " micro-batches");
+    }
+    ASSIGN_OR_RETURN(ProgramIndex index, IndexProgram(scope));
+    RETURN_IF_ERROR(CheckBuckets(scope, index));
+    RETURN_IF_ERROR(CheckSlots(scope, index));
+    indexes.push_back(std::move(index));
+  }
+  return CheckRendezvous(scopes, indexes);
+}
+
+}  // namespace
+
+absl::Status VerifyPlan(const v1::Plan& plan) {
+  RETURN_IF_ERROR(CheckMesh(plan));
+  RETURN_IF_ERROR(CheckBlocks(plan));
+  for (int p = 0; p < plan.stages_size(); ++p) {
+    RETURN_IF_ERROR(CheckPools(plan.stages(p), p));
+    RETURN_IF_ERROR(CheckBucketShapes(plan, p));
+  }
+  const ProgramKind kinds[] = {
+      {"step", &v1::StagePlan::step, plan.micro_batches(), true},
+      {"evaluate", &v1::StagePlan::evaluate, plan.evaluation_micro_batches(), false},
+      {"generate", &v1::StagePlan::generate, 1, false}};
+  for (const ProgramKind& kind : kinds) RETURN_IF_ERROR(CheckProgram(plan, kind));
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::plan

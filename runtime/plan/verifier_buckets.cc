@@ -1,0 +1,149 @@
+// LOAD, NORM and the life of every bucket: REDUCE and its WAIT, NORM, STEP, GATHER and its WAIT, in
+// this order.
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/verifier_program.h"
+
+namespace trireme::plan {
+namespace {
+
+struct BucketUse {
+  uint32_t reduce = kNowhere;
+  uint32_t step = kNowhere;
+  uint32_t gather = kNowhere;
+};
+
+absl::Status MissingOf(const ProgramScope& scope, size_t bucket, const char* what) {
+  return absl::FailedPreconditionError(absl::StrCat("stage ", scope.pipeline, ", ", scope.name,
+                                                    ": ", what, " of bucket ", bucket,
+                                                    " is missing"));
+}
+
+// Nothing to add up: one replica, and no other axis over which the gradient is Partial.
+bool NeedsReduce(const ProgramScope& scope, const v1::Bucket& bucket) {
+  const v1::Mesh& mesh = scope.plan->mesh();
+  return mesh.data() > 1 || (bucket.reduce_tensor() && mesh.tensor() > 1) ||
+         (bucket.reduce_tied() && mesh.pipeline() > 1);
+}
+
+class BucketCheck {
+ public:
+  BucketCheck(const ProgramScope& scope, const ProgramIndex& index)
+      : scope_(scope),
+        index_(index),
+        uses_(static_cast<size_t>(scope.stage().buckets_size())),
+        begun_(scope.virtual_stages(), 0) {}
+
+  absl::Status Run() {
+    for (uint32_t at = 0; at < scope_.size(); ++at) RETURN_IF_ERROR(Add(at));
+    RETURN_IF_ERROR(CheckGlobal());
+    if (!scope_.training) return absl::OkStatus();
+    for (size_t bucket = 0; bucket < uses_.size(); ++bucket) RETURN_IF_ERROR(CheckBucket(bucket));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Add(uint32_t at) {
+    const v1::Instruction& instruction = scope_.at(at);
+    switch (instruction.kind()) {
+      case v1::LOAD:
+        return Once(at, load_);
+      case v1::NORM:
+        return Once(at, norm_);
+      case v1::REDUCE:
+        RETURN_IF_ERROR(InRange(at));
+        if (!AnyStageWritten()) {
+          return Fault(scope_, at,
+                       "no virtual stage has begun the weight-grads of its last micro-batch yet");
+        }
+        return Once(at, uses_[instruction.bucket()].reduce);
+      case v1::STEP:
+        RETURN_IF_ERROR(InRange(at));
+        return Once(at, uses_[instruction.bucket()].step);
+      case v1::GATHER:
+        RETURN_IF_ERROR(InRange(at));
+        return Once(at, uses_[instruction.bucket()].gather);
+      case v1::F:
+      case v1::I:
+      case v1::W:
+      case v1::B:
+        return AddCompute(at);
+      default:
+        return absl::OkStatus();
+    }
+  }
+
+  absl::Status AddCompute(uint32_t at) {
+    const v1::Instruction& instruction = scope_.at(at);
+    if (load_ == kNowhere) return Fault(scope_, at, "computes before LOAD");
+    if (norm_ != kNowhere) return Fault(scope_, at, "computes after NORM");
+    const bool writes = instruction.kind() == v1::W || instruction.kind() == v1::B;
+    if (writes && instruction.op_begin() == 0) ++begun_[instruction.virtual_stage()];
+    return absl::OkStatus();
+  }
+
+  absl::Status Once(uint32_t at, uint32_t& place) const {
+    if (place != kNowhere) {
+      return Fault(scope_, at, absl::StrCat("stands twice, first at instruction ", place));
+    }
+    place = at;
+    return absl::OkStatus();
+  }
+
+  absl::Status InRange(uint32_t at) const {
+    if (scope_.at(at).bucket() < uses_.size()) return absl::OkStatus();
+    return Fault(scope_, at, absl::StrCat("the stage has ", uses_.size(), " buckets"));
+  }
+
+  // Which operators write a bucket is not in the plan; that some stage is at its last micro-batch
+  // is necessary.
+  bool AnyStageWritten() const {
+    for (const uint32_t count : begun_) {
+      if (count == scope_.micro_batches) return true;
+    }
+    return false;
+  }
+
+  absl::Status CheckGlobal() const {
+    if (load_ != kNowhere && (norm_ != kNowhere || !scope_.training)) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("stage ", scope_.pipeline, ", ", scope_.name,
+                                                      ": ", load_ == kNowhere ? "LOAD" : "NORM",
+                                                      " is missing"));
+  }
+
+  absl::Status CheckBucket(size_t bucket) const {
+    const BucketUse& use = uses_[bucket];
+    const v1::Bucket& shape = scope_.stage().buckets(static_cast<int>(bucket));
+    if (use.reduce != kNowhere) {
+      if (index_.WaitOf(scope_, use.reduce) > norm_) {
+        return Fault(scope_, use.reduce, "is not waited for before NORM, which reads its sum");
+      }
+    } else if (NeedsReduce(scope_, shape)) {
+      return MissingOf(scope_, bucket, "REDUCE");
+    }
+    if (use.step == kNowhere) return MissingOf(scope_, bucket, "STEP");
+    if (use.step < norm_) return Fault(scope_, use.step, "stands before NORM, whose norm it needs");
+    if (use.gather == kNowhere) {
+      const bool sharded = scope_.plan->job().parallelism().zero_stage() > 0;
+      if (sharded && scope_.plan->mesh().data() > 1) return MissingOf(scope_, bucket, "GATHER");
+    } else if (use.gather < use.step) {
+      return Fault(scope_, use.gather, "stands before the STEP that makes what it gathers");
+    }
+    return absl::OkStatus();
+  }
+
+  const ProgramScope& scope_;
+  const ProgramIndex& index_;
+  std::vector<BucketUse> uses_;
+  std::vector<uint32_t> begun_;  // per virtual stage: micro-batches whose W or B has begun
+  uint32_t load_ = kNowhere;
+  uint32_t norm_ = kNowhere;
+};
+
+}  // namespace
+
+absl::Status CheckBuckets(const ProgramScope& scope, const ProgramIndex& index) {
+  return BucketCheck(scope, index).Run();
+}
+
+}  // namespace trireme::plan

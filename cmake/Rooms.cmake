@@ -37,5 +37,7 @@ trireme_room(runtime/engine
              ROOMS proto runtime/base runtime/tensor runtime/layout runtime/graph runtime/model runtime/kernels
                    runtime/comm runtime/data runtime/optim runtime/plan runtime/recorder)
 
+trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
+
 # Floor 5
 trireme_room(coordinator/launcher ROOMS proto runtime/base runtime/recorder)

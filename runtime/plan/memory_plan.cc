@@ -1,0 +1,83 @@
+#include "runtime/plan/memory_plan.h"
+
+#include <algorithm>
+
+#include "runtime/plan/planner.h"
+
+namespace trireme::plan {
+
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kScalarBytes = 4096;
+// What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; an implementation that needs
+// more is not taken.
+constexpr uint64_t kLibraryScratchBytes = 64ull << 20;
+
+class PoolList {
+ public:
+  explicit PoolList(v1::StagePlan& stage) : stage_(stage) { stage_.clear_pools(); }
+
+  void Add(v1::PoolKind kind, uint32_t virtual_stage, uint64_t slot_bytes, uint32_t slots) {
+    v1::Pool& pool = *stage_.add_pools();
+    pool.set_kind(kind);
+    pool.set_virtual_stage(virtual_stage);
+    pool.set_slot_bytes(slot_bytes);
+    pool.set_slots(slots);
+    pool.set_offset_bytes(end_);
+    // Slots follow one another on cache lines; pools on pages.
+    const uint64_t bytes = slot_bytes * slots;
+    stage_.set_arena_bytes(end_ + bytes);
+    end_ += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  }
+
+ private:
+  v1::StagePlan& stage_;
+  uint64_t end_ = 0;
+};
+
+uint64_t LineUp(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+uint64_t ScratchBytes(const v1::JobSpec& job) {
+  return job.runtime().kernels() == "reference" ? 0 : kLibraryScratchBytes;
+}
+
+void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
+                const std::vector<const graph::StageOps*>& ops, const std::vector<SlotCounts>& slots,
+                const StateLayout& state) {
+  const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
+  const uint64_t state_bytes = static_cast<uint64_t>(state.elements) * element;
+  const bool sharded = plan.job().parallelism().zero_stage() > 0;
+  const uint64_t moment_bytes = sharded ? state_bytes / plan.mesh().data() : state_bytes;
+  const uint64_t rows = static_cast<uint64_t>(plan.job().training().micro_batch_size()) *
+                        static_cast<uint64_t>(plan.job().data().sequence_length());
+  PoolList pools(stage);
+  pools.Add(v1::PARAMETER, 0, state_bytes, 1);
+  pools.Add(v1::GRADIENT, 0, state_bytes, 1);
+  pools.Add(v1::MOMENT1, 0, moment_bytes, 1);
+  pools.Add(v1::MOMENT2, 0, moment_bytes, 1);
+  pools.Add(v1::TOKENS, 0, LineUp(rows * 2 * sizeof(int32_t)),
+            std::max(plan.micro_batches(), plan.evaluation_micro_batches()));
+  uint64_t temporary = 0;
+  for (uint32_t index = 0; index < ops.size(); ++index) {
+    const graph::StageOps& stage_ops = *ops[index];
+    const SlotCounts& count = slots[index];
+    const uint64_t boundary = LineUp(static_cast<uint64_t>(stage_ops.boundary_elements) * element);
+    pools.Add(v1::ACTIVATION, index, static_cast<uint64_t>(stage_ops.activation_elements) * element,
+              count.activation);
+    pools.Add(v1::STASH, index, static_cast<uint64_t>(stage_ops.stash_elements) * element, count.stash);
+    pools.Add(v1::INPUT, index, boundary, count.input);
+    pools.Add(v1::OUTPUT, index, boundary, count.output);
+    pools.Add(v1::GRADIENT_IN, index, boundary, count.gradient_in);
+    pools.Add(v1::GRADIENT_OUT, index, boundary, count.gradient_out);
+    temporary =
+        std::max(temporary, static_cast<uint64_t>(stage_ops.temporary_elements) * element);
+  }
+  pools.Add(v1::TEMPORARY, 0, temporary, 1);
+  pools.Add(v1::SCRATCH, 0, ScratchBytes(plan.job()), 1);
+  pools.Add(v1::SCALARS, 0, kScalarBytes, 1);
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,260 @@
+#include "runtime/plan/planner.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/model/model.h"
+#include "runtime/plan/memory_plan.h"
+#include "runtime/plan/program_builder.h"
+#include "runtime/plan/schedule.h"
+#include "runtime/plan/verifier.h"
+
+namespace trireme::plan {
+
+namespace {
+
+absl::StatusOr<v1::Mesh> MakeMesh(const v1::ParallelismSpec& parallelism, int ranks) {
+  const int64_t tensor = parallelism.tensor_parallel_size();
+  const int64_t pipeline = parallelism.pipeline_parallel_size();
+  const int64_t inner = tensor * pipeline;
+  if (ranks < 1 || ranks % inner != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ranks: ", ranks, " ranks cannot be cut into tensor_parallel_size ", tensor,
+        " x pipeline_parallel_size ", pipeline, "; use a multiple of ", inner));
+  }
+  const int64_t data = ranks / inner;
+  if (parallelism.data_parallel_size() != 0 && parallelism.data_parallel_size() != data) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism.data_parallel_size: ", parallelism.data_parallel_size(), " x tensor ", tensor,
+        " x pipeline ", pipeline, " is ", parallelism.data_parallel_size() * inner, " ranks, but there are ",
+        ranks, "; use ", data, ", or 0 to take what the ranks give"));
+  }
+  v1::Mesh mesh;
+  mesh.set_pipeline(static_cast<uint32_t>(pipeline));
+  mesh.set_tensor(static_cast<uint32_t>(tensor));
+  mesh.set_data(static_cast<uint32_t>(data));
+  return mesh;
+}
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// First layer-block of every global virtual stage, and one past the last; the embedding goes with the first, the head with the last.
+absl::StatusOr<std::vector<int>> SplitLayers(const v1::JobSpec& job) {
+  const int64_t layers = job.model().config().num_hidden_layers();
+  const int64_t stages =
+      job.parallelism().pipeline_parallel_size() * job.parallelism().virtual_stages();
+  if (stages > layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_size: ", stages, " virtual stages for ", layers,
+                     " layers; each needs at least one, so use at most ", layers));
+  }
+  const auto& given = job.parallelism().layers_per_stage();
+  std::vector<int> first{0};
+  int64_t done = 0;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    done += given.empty() ? layout::SplitEvenly(layers, stages, stage).size()
+                          : given[static_cast<int>(stage)];
+    first.push_back(static_cast<int>(done) + 1);
+  }
+  first.back() = static_cast<int>(layers) + 2;
+  return first;
+}
+
+struct StageBuild {
+  StateLayout state;
+  std::vector<graph::StageOps> ops;  // tensor coordinate 0
+};
+
+void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
+                   const std::vector<ComputeStep>& order, uint32_t send_lag) {
+  v1::StagePlan& stage = *plan.mutable_stages(static_cast<int>(pipeline));
+  std::vector<const graph::StageOps*> ops;
+  for (const graph::StageOps& each : build.ops) ops.push_back(&each);
+  ProgramBuilder builder({.ranks = plan.mesh().pipeline(),
+                          .rank = pipeline,
+                          .virtual_stages = static_cast<uint32_t>(ops.size()),
+                          .gather_parameters = plan.job().parallelism().zero_stage() > 0,
+                          .send_lag = send_lag},
+                         ops, build.state);
+  *stage.mutable_step() = builder.BuildStep(order);
+  *stage.mutable_evaluate() = builder.BuildForward(order, plan.evaluation_micro_batches());
+  *stage.mutable_generate() = builder.BuildForward(order, 1);
+  PlanMemory(plan, stage, ops, builder.slots(), build.state);
+}
+
+absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
+  ASSIGN_OR_RETURN(const std::vector<int> first, SplitLayers(plan.job()));
+  const uint32_t ranks = plan.mesh().pipeline();
+  const uint32_t virtual_stages = static_cast<uint32_t>(plan.job().parallelism().virtual_stages());
+  for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
+    v1::StagePlan& stage = *plan.add_stages();
+    for (uint32_t index = 0; index < virtual_stages; ++index) {
+      const uint32_t global = index * ranks + pipeline;
+      stage.add_first_block(static_cast<uint32_t>(first[global]));
+      stage.add_end_block(static_cast<uint32_t>(first[global + 1]));
+    }
+  }
+  std::vector<StageBuild> builds;
+  for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
+    v1::StagePlan& stage = *plan.mutable_stages(static_cast<int>(pipeline));
+    std::vector<std::vector<graph::StageOps>> by_tensor;
+    for (uint32_t tensor = 0; tensor < plan.mesh().tensor(); ++tensor) {
+      by_tensor.push_back(LowerStages(plan, graph, pipeline, tensor));
+    }
+    for (uint32_t index = 0; index < virtual_stages; ++index) {
+      for (const auto& ops : by_tensor) stage.add_fingerprint(ops[index].Fingerprint());
+    }
+    StageBuild& build = builds.emplace_back();
+    build.ops = std::move(by_tensor[0]);
+    build.state = StateLayoutOf(plan, graph, pipeline);
+    for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
+  }
+  const ScheduleOptions options{.ranks = ranks,
+                                .micro_batches = plan.micro_batches(),
+                                .virtual_stages = virtual_stages};
+  ASSIGN_OR_RETURN(const ComputeOrder order, GenerateSchedule(plan.schedule(), options));
+  ASSIGN_OR_RETURN(const Simulation simulation, Simulate(order, options, {}));
+  plan.set_bubble(simulation.bubble);
+  // Waiting for a send early needs few slots; if that could block for ever, wait later.
+  absl::Status verdict;
+  for (uint32_t lag = 1; lag <= 4 * plan.micro_batches() * virtual_stages; lag *= 4) {
+    for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
+      BuildPrograms(plan, pipeline, builds[pipeline], order[pipeline], lag);
+    }
+    verdict = VerifyPlan(plan);
+    if (verdict.ok()) return absl::OkStatus();
+  }
+  return base::Annotate(verdict, "the plan that was built does not pass the verifier");
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
+  v1::Plan plan;
+  plan.set_version(kPlanVersion);
+  *plan.mutable_job() = job;
+  ASSIGN_OR_RETURN(*plan.mutable_mesh(), MakeMesh(job.parallelism(), ranks));
+  plan.mutable_job()->mutable_parallelism()->set_data_parallel_size(plan.mesh().data());
+  const int64_t samples = job.training().global_batch_size();
+  if (plan.mesh().data() > samples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "training.global_batch_size: ", samples, " samples for ", plan.mesh().data(),
+        " replicas; each needs at least one, so use at least ", plan.mesh().data()));
+  }
+  const int64_t per_replica = CeilDivide(samples, plan.mesh().data());
+  const int64_t micro_batch = std::min(job.training().micro_batch_size(), per_replica);
+  plan.mutable_job()->mutable_training()->set_micro_batch_size(micro_batch);
+  plan.set_micro_batches(static_cast<uint32_t>(CeilDivide(per_replica, micro_batch)));
+  plan.set_evaluation_micro_batches(plan.micro_batches());
+  plan.set_schedule(job.parallelism().schedule());
+  ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job.model().config()));
+  RETURN_IF_ERROR(BuildStages(plan, graph));
+  RETURN_IF_ERROR(CheckGradientsReduced(plan, graph));
+  return plan;
+}
+
+Coordinates CoordinatesOf(const v1::Mesh& mesh, int rank) {
+  const uint32_t index = static_cast<uint32_t>(rank);
+  return {.pipeline = index / (mesh.data() * mesh.tensor()),
+          .data = index / mesh.tensor() % mesh.data(),
+          .tensor = index % mesh.tensor()};
+}
+
+int RankOf(const v1::Mesh& mesh, const Coordinates& at) {
+  return static_cast<int>((at.pipeline * mesh.data() + at.data) * mesh.tensor() + at.tensor);
+}
+
+int RankCount(const v1::Mesh& mesh) {
+  return static_cast<int>(mesh.pipeline() * mesh.data() * mesh.tensor());
+}
+
+tensor::DType ComputeDType(const v1::JobSpec& job) {
+  return job.training().dtype() == "f64" ? tensor::DType::kF64 : tensor::DType::kF32;
+}
+
+bool SplitsBackward(const v1::JobSpec& job) { return job.parallelism().schedule() == "zb-h1"; }
+
+graph::LoweringOptions LoweringOf(const v1::Plan& plan, uint32_t tensor_index) {
+  const v1::JobSpec& job = plan.job();
+  return {.tensor_size = plan.mesh().tensor(),
+          .tensor_index = tensor_index,
+          .sequence_parallel = job.parallelism().sequence_parallel() && plan.mesh().tensor() > 1,
+          .micro_batch = job.training().micro_batch_size(),
+          .tokens = job.data().sequence_length(),
+          .dtype = ComputeDType(job),
+          .split_backward = SplitsBackward(job)};
+}
+
+std::vector<graph::StageOps> LowerStages(const v1::Plan& plan, const graph::ModelGraph& graph,
+                                         uint32_t pipeline, uint32_t tensor_index) {
+  const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
+  const graph::LoweringOptions options = LoweringOf(plan, tensor_index);
+  std::vector<graph::StageOps> result;
+  for (int index = 0; index < stage.first_block_size(); ++index) {
+    result.push_back(graph::LowerStage(graph, static_cast<int>(stage.first_block(index)),
+                                       static_cast<int>(stage.end_block(index)), options));
+  }
+  return result;
+}
+
+StateLayout StateLayoutOf(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline) {
+  const std::vector<graph::StageOps> ops = LowerStages(plan, graph, pipeline, 0);
+  std::vector<StageOpsRef> stages;
+  for (size_t index = ops.size(); index-- > 0;) {
+    stages.push_back({.virtual_stage = static_cast<uint32_t>(index), .ops = &ops[index]});
+  }
+  return LayOutState(
+      stages, {.graph = &graph,
+               .tensor_size = plan.mesh().tensor(),
+               .data_size = plan.mesh().data(),
+               .bucket_bytes = plan.job().parallelism().bucket_bytes(),
+               .tied_across_stages = graph.tied != graph::kNone && plan.mesh().pipeline() > 1,
+               .last_stage = pipeline + 1 == plan.mesh().pipeline()});
+}
+
+layout::Interval ReplicaSamples(const v1::Plan& plan, int64_t samples, uint32_t data) {
+  return layout::SplitEvenly(samples, plan.mesh().data(), data);
+}
+
+const v1::Pool& FindPool(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t virtual_stage) {
+  for (const v1::Pool& pool : stage.pools()) {
+    if (pool.kind() == kind && pool.virtual_stage() == virtual_stage) return pool;
+  }
+  TRIREME_CHECK(false);
+}
+
+absl::Status CheckGradientsReduced(const v1::Plan& plan, const graph::ModelGraph& graph) {
+  const uint32_t ranks = plan.mesh().pipeline();
+  for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
+    const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
+    const StateLayout state = StateLayoutOf(plan, graph, pipeline);
+    std::set<uint32_t> reduced;
+    for (const v1::Instruction& instruction : stage.step().instructions()) {
+      if (instruction.kind() == v1::REDUCE) reduced.insert(instruction.bucket());
+    }
+    std::set<graph::ParameterId> partial;
+    for (const graph::StageOps& ops : LowerStages(plan, graph, pipeline, 0)) {
+      partial.insert(ops.partial_over_tensor.begin(), ops.partial_over_tensor.end());
+    }
+    const bool edge = pipeline == 0 || pipeline + 1 == ranks;
+    for (const StatePlace& place : state.places) {
+      const v1::Bucket& bucket = stage.buckets(static_cast<int>(place.bucket));
+      const bool tied = ranks > 1 && edge && place.parameter == graph.tied;
+      std::vector<std::string> axes;
+      if (!reduced.contains(place.bucket)) axes.push_back("data");
+      if (partial.contains(place.parameter) && !bucket.reduce_tensor()) axes.push_back("tensor");
+      if (tied && !bucket.reduce_tied()) axes.push_back("pipeline (tied stages)");
+      if (axes.empty()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the gradient of ", graph.parameters[place.parameter].name, " on pipeline stage ", pipeline,
+          " is still Partial(sum) over the axis ", absl::StrJoin(axes, ", "),
+          " when it reaches the optimizer: the plan lacks a REDUCE over it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::plan

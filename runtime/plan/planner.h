@@ -1,0 +1,50 @@
+// The planner: JobSpec and number of ranks to a verified Plan. Pure: no hardware, no MPI. And the few functions by which
+// a worker reads back from a Plan what it holds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/graph/lowering.h"
+#include "runtime/plan/state_layout.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::plan {
+
+constexpr uint32_t kPlanVersion = 1;
+
+// `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the legal values and the
+// fix; Internal if the verifier refuses what was built (a defect of ours).
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks);
+
+// Coordinates of a rank in the mesh.
+struct Coordinates {
+  uint32_t pipeline = 0;
+  uint32_t data = 0;
+  uint32_t tensor = 0;
+};
+Coordinates CoordinatesOf(const v1::Mesh& mesh, int rank);
+int RankOf(const v1::Mesh& mesh, const Coordinates& coordinates);
+int RankCount(const v1::Mesh& mesh);
+
+tensor::DType ComputeDType(const v1::JobSpec& job);
+bool SplitsBackward(const v1::JobSpec& job);
+graph::LoweringOptions LoweringOf(const v1::Plan& plan, uint32_t tensor_index);
+
+// Lowered operators of every virtual stage of pipeline coordinate `pipeline`, for tensor coordinate `tensor_index`.
+std::vector<graph::StageOps> LowerStages(const v1::Plan& plan, const graph::ModelGraph& graph,
+                                         uint32_t pipeline, uint32_t tensor_index);
+// The state layout of pipeline coordinate `pipeline` (the same for every data and tensor coordinate).
+StateLayout StateLayoutOf(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline);
+
+// Samples of the global batch that data coordinate `data` trains on: [begin, end).
+layout::Interval ReplicaSamples(const v1::Plan& plan, int64_t samples, uint32_t data);
+
+const v1::Pool& FindPool(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t virtual_stage);
+
+// InvalidArgument naming the first parameter whose gradient would reach the optimizer as Partial.
+absl::Status CheckGradientsReduced(const v1::Plan& plan, const graph::ModelGraph& graph);
+
+}  // namespace trireme::plan

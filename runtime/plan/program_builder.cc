@@ -1,0 +1,302 @@
+#include "runtime/plan/program_builder.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace trireme::plan {
+
+using v1::Instruction;
+
+uint32_t SlotPool::Acquire() {
+  for (size_t slot = 0; slot < used_.size(); ++slot) {
+    if (!used_[slot]) {
+      used_[slot] = true;
+      return static_cast<uint32_t>(slot);
+    }
+  }
+  used_.push_back(true);
+  return static_cast<uint32_t>(used_.size()) - 1;
+}
+
+void SlotPool::Release(uint32_t slot) {
+  TRIREME_CHECK(slot < used_.size() && used_[slot]);
+  used_[slot] = false;
+}
+
+void SlotCounts::Raise(const SlotCounts& other) {
+  activation = std::max(activation, other.activation);
+  stash = std::max(stash, other.stash);
+  input = std::max(input, other.input);
+  output = std::max(output, other.output);
+  gradient_in = std::max(gradient_in, other.gradient_in);
+  gradient_out = std::max(gradient_out, other.gradient_out);
+}
+
+ProgramBuilder::ProgramBuilder(const ProgramOptions& options,
+                               std::vector<const graph::StageOps*> stages, const StateLayout& state)
+    : options_(options), stages_(std::move(stages)), state_(state), slots_(options.virtual_stages) {
+  ReduceTriggers();
+}
+
+// A bucket is complete after the last operator that writes one of its gradients.
+void ProgramBuilder::ReduceTriggers() {
+  triggers_.resize(stages_.size());
+  std::map<graph::ParameterId, uint32_t> bucket_of;
+  for (const StatePlace& place : state_.places) bucket_of[place.parameter] = place.bucket;
+  std::vector<std::pair<uint32_t, uint32_t>> last(state_.buckets.size());  // (stage order, op count)
+  // Stages finish backward from the last to the first; later ones overwrite.
+  for (size_t stage = stages_.size(); stage-- > 0;) {
+    const auto& list =
+        stages_[stage]->weight_grad.empty() ? stages_[stage]->backward : stages_[stage]->weight_grad;
+    for (size_t index = 0; index < list.size(); ++index) {
+      for (graph::Operand name : {graph::kDW, graph::kDB}) {
+        const graph::OperandRef& target = list[index].operand[name];
+        if (target.space != graph::Space::kGradient) continue;
+        last[bucket_of.at(target.id)] = {static_cast<uint32_t>(stage),
+                                         static_cast<uint32_t>(index) + 1};
+      }
+    }
+  }
+  for (size_t bucket = 0; bucket < last.size(); ++bucket) {
+    triggers_[last[bucket].first].emplace_back(last[bucket].second, static_cast<uint32_t>(bucket));
+  }
+  for (auto& list : triggers_) std::sort(list.begin(), list.end());
+}
+
+void ProgramBuilder::Begin() {
+  program_.Clear();
+  pools_.assign(options_.virtual_stages, {});
+  held_.clear();
+  sends_.clear();
+  reduce_tickets_.clear();
+  next_ticket_ = 1;
+}
+
+v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
+  Begin();
+  last_backward_.assign(options_.virtual_stages, 0);
+  for (size_t position = 0; position < order.size(); ++position) {
+    const Compute kind = order[position].kind;
+    if (kind == Compute::kBackward || kind == Compute::kWeightGrad) {
+      last_backward_[order[position].virtual_stage] = static_cast<uint32_t>(position);
+    }
+  }
+  Add(v1::LOAD, {});
+  Walk(order, /*training=*/true);
+  Finish();
+  CountSlots();
+  return std::move(program_);
+}
+
+v1::Program ProgramBuilder::BuildForward(const std::vector<ComputeStep>& order,
+                                         uint32_t micro_batches) {
+  Begin();
+  std::vector<ComputeStep> forward;
+  for (const ComputeStep& step : order) {
+    if (step.kind == Compute::kForward && step.micro_batch < micro_batches) forward.push_back(step);
+  }
+  Add(v1::LOAD, {});
+  Walk(forward, /*training=*/false);
+  CountSlots();
+  return std::move(program_);
+}
+
+void ProgramBuilder::Walk(const std::vector<ComputeStep>& order, bool training) {
+  if (!order.empty()) IssueReceive(order[0]);
+  for (position_ = 0; position_ < order.size(); ++position_) {
+    const ComputeStep& step = order[position_];
+    WaitReceive(step);
+    // The next input travels while this instruction computes.
+    if (position_ + 1 < order.size()) IssueReceive(order[position_ + 1]);
+    if (step.kind == Compute::kForward) {
+      Forward(step, training);
+    } else {
+      BackwardSteps(step);
+    }
+    SendAfter(step, position_);
+    WaitSends(position_, /*all=*/false);
+  }
+  WaitSends(position_, /*all=*/true);
+}
+
+Instruction& ProgramBuilder::Add(v1::InstructionKind kind, const ComputeStep& step) {
+  Instruction& instruction = *program_.add_instructions();
+  instruction.set_kind(kind);
+  instruction.set_virtual_stage(step.virtual_stage);
+  instruction.set_micro_batch(step.micro_batch);
+  const bool has_slots = kind >= v1::F && kind <= v1::RECV_GRAD;
+  const auto found = held_.find({step.virtual_stage, step.micro_batch});
+  if (has_slots && found != held_.end()) {
+    instruction.set_activation(found->second.activation);
+    instruction.set_stash(found->second.stash);
+    instruction.set_input(found->second.input);
+    instruction.set_output(found->second.output);
+    instruction.set_gradient_in(found->second.gradient_in);
+    instruction.set_gradient_out(found->second.gradient_out);
+  }
+  return instruction;
+}
+
+void ProgramBuilder::AddWait(uint32_t ticket, const ComputeStep& step) {
+  Add(v1::WAIT, step).set_ticket(ticket);
+}
+
+// The neighbours in the ring of virtual stages: going forward from the last rank leads to the first.
+static int32_t PeerOffset(const ProgramOptions& options, bool next) {
+  const int32_t rank = static_cast<int32_t>(options.rank);
+  const int32_t ranks = static_cast<int32_t>(options.ranks);
+  if (next) return rank + 1 == ranks ? -rank : 1;
+  return rank == 0 ? ranks - 1 : -1;
+}
+
+// A channel belongs to (direction, virtual stage of the producer's side of the cut), so its messages ascend in micro-batch.
+static uint32_t Channel(bool gradient, uint32_t cut) { return 2 * cut + (gradient ? 1 : 0); }
+
+void ProgramBuilder::IssueReceive(const ComputeStep& step) {
+  Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  StagePools& pools = pools_[step.virtual_stage];
+  const uint32_t global = step.virtual_stage * options_.ranks + options_.rank;
+  if (step.kind == Compute::kForward && !FirstStage(step.virtual_stage)) {
+    held.input = pools.input.Acquire();
+    held.receive_act = next_ticket_++;
+    Instruction& receive = Add(v1::RECV_ACT, step);
+    receive.set_peer(PeerOffset(options_, /*next=*/false));
+    receive.set_channel(Channel(false, global - 1));
+    receive.set_ticket(held.receive_act);
+  } else if ((step.kind == Compute::kBackward || step.kind == Compute::kInputGrad) &&
+             !LastStage(step.virtual_stage)) {
+    held.gradient_in = pools.gradient_in.Acquire();
+    held.receive_grad = next_ticket_++;
+    Instruction& receive = Add(v1::RECV_GRAD, step);
+    receive.set_peer(PeerOffset(options_, /*next=*/true));
+    receive.set_channel(Channel(true, global));
+    receive.set_ticket(held.receive_grad);
+  }
+}
+
+void ProgramBuilder::WaitReceive(const ComputeStep& step) {
+  const Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  if (step.kind == Compute::kForward && held.receive_act != 0) AddWait(held.receive_act, step);
+  if ((step.kind == Compute::kBackward || step.kind == Compute::kInputGrad) &&
+      held.receive_grad != 0) {
+    AddWait(held.receive_grad, step);
+  }
+}
+
+const std::vector<graph::LoweredOp>& ProgramBuilder::List(const ComputeStep& step) const {
+  const graph::StageOps& ops = *stages_[step.virtual_stage];
+  switch (step.kind) {
+    case Compute::kForward: return ops.forward;
+    case Compute::kInputGrad: return ops.input_grad;
+    case Compute::kWeightGrad: return ops.weight_grad;
+    case Compute::kBackward: return ops.backward;
+  }
+  TRIREME_CHECK(false);
+}
+
+void ProgramBuilder::Forward(const ComputeStep& step, bool training) {
+  Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  StagePools& pools = pools_[step.virtual_stage];
+  held.activation = pools.activation.Acquire();
+  held.stash = pools.stash.Acquire();
+  if (!LastStage(step.virtual_stage)) held.output = pools.output.Acquire();
+  Add(v1::F, step).set_op_end(static_cast<uint32_t>(List(step).size()));
+  if (training) return;
+  pools.activation.Release(held.activation);
+  pools.stash.Release(held.stash);
+  if (!FirstStage(step.virtual_stage)) pools.input.Release(held.input);
+}
+
+void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
+  Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  StagePools& pools = pools_[step.virtual_stage];
+  if (step.kind != Compute::kWeightGrad && !FirstStage(step.virtual_stage)) {
+    held.gradient_out = pools.gradient_out.Acquire();
+  }
+  const v1::InstructionKind kind = step.kind == Compute::kInputGrad    ? v1::I
+                                   : step.kind == Compute::kWeightGrad ? v1::W
+                                                                       : v1::B;
+  uint32_t begin = 0;
+  const uint32_t end = static_cast<uint32_t>(List(step).size());
+  if (step.kind != Compute::kInputGrad && last_backward_[step.virtual_stage] == position_) {
+    for (const auto& [done, bucket] : triggers_[step.virtual_stage]) {
+      if (done > begin) {
+        Instruction& part = Add(kind, step);
+        part.set_op_begin(begin);
+        part.set_op_end(done);
+        begin = done;
+      }
+      Instruction& reduce = Add(v1::REDUCE, {});
+      reduce.set_bucket(bucket);
+      reduce.set_ticket(next_ticket_);
+      reduce_tickets_.push_back(next_ticket_++);
+    }
+  }
+  if (begin < end || end == 0) {
+    Instruction& rest = Add(kind, step);
+    rest.set_op_begin(begin);
+    rest.set_op_end(end);
+  }
+  if (step.kind != Compute::kWeightGrad) pools.activation.Release(held.activation);
+  if (step.kind == Compute::kInputGrad) return;
+  pools.stash.Release(held.stash);
+  if (!FirstStage(step.virtual_stage)) pools.input.Release(held.input);
+  if (!LastStage(step.virtual_stage)) pools.gradient_in.Release(held.gradient_in);
+}
+
+void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
+  const uint32_t global = step.virtual_stage * options_.ranks + options_.rank;
+  const Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  StagePools& pools = pools_[step.virtual_stage];
+  const bool forward = step.kind == Compute::kForward;
+  if (forward && LastStage(step.virtual_stage)) return;
+  if (!forward && (step.kind == Compute::kWeightGrad || FirstStage(step.virtual_stage))) return;
+  Instruction& send = Add(forward ? v1::SEND_ACT : v1::SEND_GRAD, step);
+  send.set_peer(PeerOffset(options_, /*next=*/forward));
+  send.set_channel(forward ? Channel(false, global) : Channel(true, global - 1));
+  send.set_ticket(next_ticket_);
+  sends_.push_back({.position = position,
+                    .ticket = next_ticket_++,
+                    .pool = forward ? &pools.output : &pools.gradient_out,
+                    .slot = forward ? held.output : held.gradient_out});
+}
+
+void ProgramBuilder::WaitSends(size_t position, bool all) {
+  size_t done = 0;
+  while (done < sends_.size() && (all || sends_[done].position + options_.send_lag <= position)) {
+    AddWait(sends_[done].ticket, {});
+    sends_[done].pool->Release(sends_[done].slot);
+    ++done;
+  }
+  sends_.erase(sends_.begin(), sends_.begin() + static_cast<int64_t>(done));
+}
+
+void ProgramBuilder::Finish() {
+  for (uint32_t ticket : reduce_tickets_) AddWait(ticket, {});
+  Add(v1::NORM, {});
+  std::vector<uint32_t> gathers;
+  for (size_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
+    Add(v1::STEP, {}).set_bucket(static_cast<uint32_t>(bucket));
+    if (!options_.gather_parameters) continue;
+    Instruction& gather = Add(v1::GATHER, {});
+    gather.set_bucket(static_cast<uint32_t>(bucket));
+    gather.set_ticket(next_ticket_);
+    gathers.push_back(next_ticket_++);
+  }
+  for (uint32_t ticket : gathers) AddWait(ticket, {});
+}
+
+void ProgramBuilder::CountSlots() {
+  for (size_t stage = 0; stage < pools_.size(); ++stage) {
+    const StagePools& pools = pools_[stage];
+    slots_[stage].Raise({.activation = pools.activation.peak(),
+                         .stash = pools.stash.peak(),
+                         .input = pools.input.peak(),
+                         .output = pools.output.peak(),
+                         .gradient_in = pools.gradient_in.peak(),
+                         .gradient_out = pools.gradient_out.peak()});
+  }
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,106 @@
+// Passes from a compute order to the instruction list of one pipeline coordinate: transfers, waits, slots, gradient
+// reductions while backward still runs, norm, optimizer step, gathers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "runtime/graph/lowering.h"
+#include "runtime/plan/schedule.h"
+#include "runtime/plan/state_layout.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::plan {
+
+// Hands out the lowest free slot; remembers how many were needed at once.
+class SlotPool {
+ public:
+  uint32_t Acquire();
+  void Release(uint32_t slot);
+  uint32_t peak() const { return static_cast<uint32_t>(used_.size()); }
+
+ private:
+  std::vector<bool> used_;
+};
+
+// Slots needed per virtual stage, the largest over the programs built.
+struct SlotCounts {
+  uint32_t activation = 0, stash = 0, input = 0, output = 0, gradient_in = 0, gradient_out = 0;
+  void Raise(const SlotCounts& other);
+};
+
+struct ProgramOptions {
+  uint32_t ranks = 1;           // P
+  uint32_t rank = 0;            // p
+  uint32_t virtual_stages = 1;  // v
+  bool gather_parameters = false;  // ZeRO
+  // How many compute instructions later the WAIT of a SEND stands; larger needs more OUTPUT slots but blocks later.
+  uint32_t send_lag = 1;
+};
+
+class ProgramBuilder {
+ public:
+  // `stages[k]`: operators of virtual stage k (tensor coordinate 0); all must outlive the builder.
+  ProgramBuilder(const ProgramOptions& options, std::vector<const graph::StageOps*> stages,
+                 const StateLayout& state);
+
+  v1::Program BuildStep(const std::vector<ComputeStep>& order);
+  // Forward instructions of `order` alone, of micro-batches below `micro_batches`.
+  v1::Program BuildForward(const std::vector<ComputeStep>& order, uint32_t micro_batches);
+  // Per virtual stage, over everything built.
+  const std::vector<SlotCounts>& slots() const { return slots_; }
+
+ private:
+  struct StagePools {
+    SlotPool activation, stash, input, output, gradient_in, gradient_out;
+  };
+  // Slots held by one (virtual stage, micro-batch).
+  struct Held {
+    uint32_t activation = 0, stash = 0, input = 0, output = 0, gradient_in = 0, gradient_out = 0;
+    uint32_t receive_act = 0, receive_grad = 0;  // tickets
+  };
+  struct PendingSend {
+    size_t position = 0;
+    uint32_t ticket = 0;
+    SlotPool* pool = nullptr;
+    uint32_t slot = 0;
+  };
+
+  void Begin();
+  void Walk(const std::vector<ComputeStep>& order, bool training);
+  void IssueReceive(const ComputeStep& step);
+  void WaitReceive(const ComputeStep& step);
+  void Forward(const ComputeStep& step, bool training);
+  void BackwardSteps(const ComputeStep& step);
+  void SendAfter(const ComputeStep& step, size_t position);
+  void WaitSends(size_t position, bool all);
+  void Finish();
+  void CountSlots();
+  void ReduceTriggers();
+
+  v1::Instruction& Add(v1::InstructionKind kind, const ComputeStep& step);
+  void AddWait(uint32_t ticket, const ComputeStep& step);
+  bool FirstStage(uint32_t virtual_stage) const { return options_.rank == 0 && virtual_stage == 0; }
+  bool LastStage(uint32_t virtual_stage) const {
+    return options_.rank + 1 == options_.ranks && virtual_stage + 1 == options_.virtual_stages;
+  }
+  const std::vector<graph::LoweredOp>& List(const ComputeStep& step) const;
+
+  const ProgramOptions options_;
+  const std::vector<const graph::StageOps*> stages_;
+  const StateLayout& state_;
+  // Per virtual stage: (operators of the last weight-grad list done, bucket complete then), ascending.
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> triggers_;
+  v1::Program program_;
+  std::vector<StagePools> pools_;
+  std::map<std::pair<uint32_t, uint32_t>, Held> held_;
+  std::vector<PendingSend> sends_;
+  std::vector<uint32_t> last_backward_;  // per virtual stage: position of its last W or B in the order
+  std::vector<uint32_t> reduce_tickets_;
+  uint32_t next_ticket_ = 1;
+  size_t position_ = 0;
+  std::vector<SlotCounts> slots_;
+};
+
+}  // namespace trireme::plan

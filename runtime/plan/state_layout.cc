@@ -1,0 +1,117 @@
+#include "runtime/plan/state_layout.h"
+
+#include <algorithm>
+#include <map>
+
+namespace trireme::plan {
+
+namespace {
+
+using graph::ParameterId;
+
+int64_t AlignUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Parameters in the order in which their gradients are complete.
+std::vector<ParameterId> CompletionOrder(const std::vector<StageOpsRef>& stages) {
+  std::vector<ParameterId> order;
+  for (const StageOpsRef& stage : stages) {
+    const auto& list = stage.ops->weight_grad.empty() ? stage.ops->backward : stage.ops->weight_grad;
+    for (const graph::LoweredOp& op : list) {
+      for (graph::Operand name : {graph::kDW, graph::kDB}) {
+        const graph::OperandRef& target = op.operand[name];
+        if (target.space != graph::Space::kGradient) continue;
+        std::erase(order, target.id);  // a second writer completes it later
+        order.push_back(target.id);
+      }
+    }
+  }
+  return order;
+}
+
+struct OpenBucket {
+  std::vector<ParameterId> parameters;
+  int64_t elements = 0;
+  bool reduce_tensor = false;
+  bool reduce_tied = false;
+};
+
+class BucketMaker {
+ public:
+  BucketMaker(const std::vector<StageOpsRef>& stages, const StateLayoutOptions& options)
+      : options_(options), limit_(std::max<int64_t>(1, options.bucket_bytes / 4)) {
+    for (const StageOpsRef& stage : stages) {
+      partial_.insert(stage.ops->partial_over_tensor.begin(), stage.ops->partial_over_tensor.end());
+    }
+  }
+
+  void Add(ParameterId id) {
+    const bool tied = options_.tied_across_stages && id == options_.graph->tied;
+    const bool tensor = partial_.contains(id);
+    const int64_t size = AlignUp(
+        options_.graph->parameters[id].LocalBox(options_.tensor_size, 0).elements(), kZeroAlignment);
+    // The tied parameter is alone, so both copies are cut and summed alike.
+    const int kind = tied ? 2 : tensor ? 1 : 0;
+    OpenBucket& open = open_[kind];
+    if (!open.parameters.empty() && (tied || open.elements + size > limit_)) Close(kind);
+    open.parameters.push_back(id);
+    open.elements += size;
+    open.reduce_tensor = tensor;
+    open.reduce_tied = tied;
+    if (tied || open.elements >= limit_) Close(kind);
+  }
+
+  std::vector<OpenBucket> Finish() {
+    for (int kind : {0, 1, 2}) Close(kind);
+    return std::move(done_);
+  }
+
+ private:
+  void Close(int kind) {
+    if (!open_[kind].parameters.empty()) done_.push_back(std::move(open_[kind]));
+    open_[kind] = {};
+  }
+
+  const StateLayoutOptions& options_;
+  const int64_t limit_;
+  std::set<ParameterId> partial_;
+  OpenBucket open_[3];
+  std::vector<OpenBucket> done_;
+};
+
+}  // namespace
+
+StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayoutOptions& options) {
+  BucketMaker maker(stages, options);
+  for (ParameterId id : CompletionOrder(stages)) maker.Add(id);
+  StateLayout layout;
+  for (const OpenBucket& bucket : maker.Finish()) {
+    int64_t offset = layout.elements;
+    for (ParameterId id : bucket.parameters) {
+      layout.places.push_back({.parameter = id,
+                               .bucket = static_cast<uint32_t>(layout.buckets.size()),
+                               .offset = offset,
+                               .tied_copy = bucket.reduce_tied && options.last_stage});
+      offset += AlignUp(options.graph->parameters[id].LocalBox(options.tensor_size, 0).elements(),
+                        kZeroAlignment);
+    }
+    v1::Bucket& message = layout.buckets.emplace_back();
+    message.set_offset(static_cast<uint64_t>(layout.elements));
+    const int64_t count = AlignUp(offset - layout.elements, kZeroAlignment * options.data_size);
+    message.set_count(static_cast<uint64_t>(count));
+    message.set_reduce_tensor(bucket.reduce_tensor);
+    message.set_reduce_tied(bucket.reduce_tied);
+    layout.elements += count;
+  }
+  return layout;
+}
+
+layout::Interval OwnedInterval(const v1::Bucket& bucket, int64_t begin, int64_t length, int64_t size,
+                               int64_t index) {
+  const int64_t share = static_cast<int64_t>(bucket.count()) / size;
+  const int64_t share_begin = static_cast<int64_t>(bucket.offset()) + share * index;
+  const int64_t from = std::clamp<int64_t>(share_begin - begin, 0, length);
+  const int64_t to = std::clamp<int64_t>(share_begin + share - begin, 0, length);
+  return {from, to};
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,115 @@
+#include "runtime/engine/engine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/engine/engine_impl.h"
+#include "runtime/model/model.h"
+
+namespace trireme::engine {
+
+Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const EngineOptions& options)
+    : plan_(plan), dataset_(dataset), options_(options) {}
+
+absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
+  ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
+  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_.mesh(), fabric, graph_.tied != graph::kNone));
+  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
+  state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
+  stream_ = options_.asynchronous_streams ? tensor::MakeThreadStream() : tensor::MakeInlineStream();
+  std::vector<graph::StageOps> ops =
+      plan::LowerStages(plan_, graph_, groups_.at.pipeline, groups_.at.tensor);
+  for (size_t index = 0; index < ops.size(); ++index) {
+    const size_t key = index * plan_.mesh().tensor() + groups_.at.tensor;
+    if (ops[index].Fingerprint() != stage().fingerprint(static_cast<int>(key))) {
+      return absl::FailedPreconditionError(
+          "the operators derived here differ from the plan's: planner and worker are of different versions");
+    }
+    ASSIGN_OR_RETURN(
+        auto executor,
+        StageExecutor::Prepare(
+            std::move(ops[index]), state_->ParameterOffsets(),
+            {.arena = &arena_,
+             .kernels = options_.kernels,
+             .prepare = {.scratch_limit_bytes = arena_.SlotBytes(v1::SCRATCH, 0),
+                         .threads = options_.threads},
+             .tensor_group = groups_.tensor.get(),
+             .world = groups_.world.get(),
+             .deadline = options_.deadline,
+             .context = &context_,
+             .micro_batch = plan_.job().training().micro_batch_size(),
+             .virtual_stage = static_cast<uint32_t>(index),
+             .tensor_index = groups_.at.tensor}));
+    stages_.push_back(std::move(executor));
+  }
+  std::vector<bool> seen(stages_.size(), false);
+  uint32_t tickets = 0;
+  size_t longest = 0;
+  for (const v1::Program* program : {&stage().step(), &stage().evaluate(), &stage().generate()}) {
+    longest = std::max(longest, static_cast<size_t>(program->instructions_size()));
+    for (const v1::Instruction& instruction : program->instructions()) {
+      tickets = std::max(tickets, instruction.ticket());
+      if (instruction.kind() != v1::B && instruction.kind() != v1::W) continue;
+      const uint32_t index = instruction.virtual_stage();
+      if (!seen[index]) stages_[index]->set_first_micro_batch(instruction.micro_batch());
+      seen[index] = true;
+      stages_[index]->set_last_micro_batch(instruction.micro_batch());
+    }
+  }
+  pending_.resize(tickets + 1);
+  trace_.reserve(longest);
+  for (const v1::Bucket& bucket : state_->buckets()) {
+    std::vector<int64_t> offsets;
+    const int64_t share = static_cast<int64_t>(bucket.count()) / plan_.mesh().data();
+    for (uint32_t index = 0; index <= plan_.mesh().data(); ++index) offsets.push_back(share * index);
+    share_offsets_.push_back(std::move(offsets));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes) {
+  double against = yes ? 0 : 1;
+  RETURN_IF_ERROR(WaitCounted(
+      *groups_.world, groups_.world->AllReduce(&against, 1, tensor::DType::kF64,
+                                               comm::ReduceOp::kSum, *stream_)));
+  return against == 0;
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::Plan& plan, comm::Fabric& fabric,
+                                                       const data::Dataset& dataset,
+                                                       const EngineOptions& options) {
+  if (plan.version() != plan::kPlanVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
+                                                      ", this worker reads ", plan::kPlanVersion));
+  }
+  auto impl = std::make_unique<Impl>(plan, dataset, options);
+  RETURN_IF_ERROR(impl->SetUp(fabric));
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+void Engine::InitializeState() {
+  impl_->state_->Initialize(impl_->plan_.job().seed(), impl_->options_.threads);
+}
+
+absl::StatusOr<StepReport> Engine::RunStep(uint64_t step, bool request_stop) {
+  return impl_->RunStep(step, request_stop);
+}
+
+absl::StatusOr<double> Engine::Evaluate(int64_t samples) { return impl_->Evaluate(samples); }
+
+absl::StatusOr<int32_t> Engine::NextToken(std::span<const int32_t> context,
+                                          const Sampling& sampling) {
+  return impl_->NextToken(context, sampling);
+}
+
+absl::StatusOr<bool> Engine::AllAgree(bool yes) { return impl_->AllAgree(yes); }
+TrainingState& Engine::state() { return *impl_->state_; }
+int Engine::rank() const { return impl_->groups_.world->rank(); }
+size_t Engine::arena_bytes() const { return impl_->arena_.size_bytes(); }
+std::span<const InstructionSpan> Engine::last_trace() const { return impl_->trace_; }
+
+}  // namespace trireme::engine

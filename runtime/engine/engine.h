@@ -1,0 +1,94 @@
+// Engine: the interpreter of one rank. It walks the instruction list of its plan, issues operators and transfers, and
+// allocates nothing inside a step. Everything that could be decided is already in the plan.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/data/dataset.h"
+#include "runtime/engine/arena.h"
+#include "runtime/engine/groups.h"
+#include "runtime/engine/stage_executor.h"
+#include "runtime/engine/training_state.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/recorder/flight_recorder.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::engine {
+
+struct EngineOptions {
+  const kernels::KernelRegistry* kernels = nullptr;
+  recorder::FlightRecorder* recorder = nullptr;  // may be null
+  int threads = 1;
+  bool asynchronous_streams = false;
+  std::chrono::milliseconds deadline{60000};
+  bool prefault = false;  // touch the arena before the first step
+};
+
+// One executed instruction, for traces.
+struct InstructionSpan {
+  uint32_t kind = 0;  // v1::InstructionKind
+  uint32_t virtual_stage = 0;
+  uint32_t micro_batch = 0;
+  int64_t start_ns = 0;  // steady clock
+  int64_t end_ns = 0;
+};
+
+struct StepReport {
+  double loss = 0;           // mean over the counted tokens of the global batch, nats
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;
+  int64_t tokens = 0;        // counted tokens of the global batch
+  bool skipped = false;      // not finite, left out by policy
+  bool stop_requested = false;  // some rank asked for a stop at this step boundary
+  double exposed_communication_s = 0;  // time this rank waited for peers
+  double duration_s = 0;
+};
+
+// How the next token is drawn.
+struct Sampling {
+  double temperature = 0.8;  // 0: greedy
+  int64_t top_k = 0;         // 0: all
+  uint64_t seed = 0;
+};
+
+// Thread: one. All methods that talk to peers are collective over the job's ranks and block until done or until the
+// deadline; after a failure the engine is unusable.
+class Engine {
+ public:
+  // Maps the arena, makes the groups, prepares the kernels. `plan`, `fabric`, `dataset` and options' pointers must outlive the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const v1::Plan& plan, comm::Fabric& fabric,
+                                                        const data::Dataset& dataset,
+                                                        const EngineOptions& options);
+  ~Engine();
+
+  void InitializeState();
+  // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A step that is not
+  // finite: Aborted naming tensor, rank and samples under the policy `stop`, a skipped report under `skip`.
+  absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop = false);
+  // Mean loss per token over the first `samples` validation samples (0: all).
+  absl::StatusOr<double> Evaluate(int64_t samples);
+  // One more token after `context` (the last sequence_length of it count); the same on every rank.
+  absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
+  // Blocks until every rank is here; true if all of them said yes.
+  absl::StatusOr<bool> AllAgree(bool yes);
+
+  TrainingState& state();
+  int rank() const;
+  size_t arena_bytes() const;
+  // Instructions of the last step run; spans of earlier ones are overwritten.
+  std::span<const InstructionSpan> last_trace() const;
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::engine

@@ -1,0 +1,88 @@
+// Engine::Impl: the interpreter's state. Its methods are in engine.cc (set-up), interpreter.cc (the instruction loop),
+// reduction.cc (gradients, norm, update) and forward_only.cc (evaluate, generate). Internal to runtime/engine.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "runtime/optim/adamw.h"
+
+namespace trireme::engine {
+
+class Engine::Impl {
+ public:
+  Impl(const v1::Plan& plan, const data::Dataset& dataset, const EngineOptions& options);
+
+  absl::Status SetUp(comm::Fabric& fabric);
+  absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop);
+  absl::StatusOr<double> Evaluate(int64_t samples);
+  absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
+  absl::StatusOr<bool> AllAgree(bool yes);
+
+  const v1::Plan& plan_;
+  const data::Dataset& dataset_;
+  const EngineOptions options_;
+  Groups groups_;
+  Arena arena_;
+  std::unique_ptr<TrainingState> state_;
+  std::vector<InstructionSpan> trace_;
+
+ private:
+  // Where the tokens of the program being run come from.
+  struct Batch {
+    data::Split split = data::Split::kTrain;
+    int64_t first = 0;  // sample index of this replica's first sample
+    int64_t end = 0;    // one past its last; later ones are padding
+    std::span<const int32_t> context = {};  // generation: the one sample
+  };
+
+  absl::Status Run(const v1::Program& program, const Batch& batch);
+  absl::Status Execute(const v1::Instruction& instruction, const Batch& batch);
+  absl::Status Load(const Batch& batch);
+  int64_t FillMicroBatch(const Batch& batch, uint32_t micro_batch) const;
+  void Transfer(const v1::Instruction& instruction);
+  absl::Status Wait(const v1::Instruction& instruction);
+  void RecordPosition(uint32_t index, const v1::Instruction& instruction);
+
+  comm::Ticket ReduceOverData(uint32_t bucket);
+  absl::Status FinishReduce(uint32_t bucket);
+  absl::Status Norm();
+  absl::Status JudgeNonFinite();
+  void Update(uint32_t bucket);
+  comm::Ticket Gather(uint32_t bucket);
+
+  absl::StatusOr<int32_t> SampleToken(int64_t position, const Sampling& sampling, uint64_t index);
+  const v1::Instruction* LastForward(const v1::Program& program) const;
+  const v1::StagePlan& stage() const { return plan_.stages(static_cast<int>(groups_.at.pipeline)); }
+  // Virtual stage on this rank that holds the embedding or the loss; -1: not here.
+  bool holds_first_stage() const { return groups_.at.pipeline == 0; }
+  bool holds_last_stage() const { return groups_.at.pipeline + 1 == plan_.mesh().pipeline(); }
+  double* scalars() const { return reinterpret_cast<double*>(arena_.Slot(v1::SCALARS, 0, 0)); }
+  // Blocks until `ticket` is done and counts the time as exposed communication.
+  absl::Status WaitCounted(comm::Communicator& group, comm::Ticket ticket);
+
+  graph::ModelGraph graph_;
+  std::unique_ptr<tensor::Stream> stream_;
+  std::vector<std::unique_ptr<StageExecutor>> stages_;
+  std::vector<std::vector<int64_t>> share_offsets_;  // per bucket: data shares in elements
+  // What a ticket of the program stands for.
+  struct Pending {
+    comm::Ticket ticket;
+    comm::Communicator* group = nullptr;
+    int32_t reduce_bucket = -1;
+  };
+  std::vector<Pending> pending_;
+  StepContext context_;
+  StepReport report_;
+  bool request_stop_ = false;
+  bool update_ = true;
+  double clip_scale_ = 1;
+  uint64_t step_ = 0;
+  uint64_t updates_ = 0;
+  int64_t exposed_ns_ = 0;
+};
+
+}  // namespace trireme::engine

@@ -1,0 +1,28 @@
+// The communicators of one rank of the mesh.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/plan/planner.h"
+
+namespace trireme::engine {
+
+// Groups of one rank are null where they would hold it alone (world excepted).
+struct Groups {
+  plan::Coordinates at;
+  std::unique_ptr<comm::Communicator> world;
+  std::unique_ptr<comm::Communicator> tensor;    // same pipeline and data coordinate
+  std::unique_ptr<comm::Communicator> data;      // same pipeline and tensor coordinate
+  std::unique_ptr<comm::Communicator> pipeline;  // same data and tensor coordinate; group rank = pipeline coordinate
+  std::unique_ptr<comm::Communicator> tied;      // first and last stage of this (data, tensor)
+
+  // Collective over all ranks of the fabric.
+  static absl::StatusOr<Groups> Make(const v1::Mesh& mesh, comm::Fabric& fabric, bool tied_stages);
+  // The first failure among the groups.
+  absl::Status status() const;
+  void Progress();
+};
+
+}  // namespace trireme::engine

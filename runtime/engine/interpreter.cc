@@ -1,0 +1,171 @@
+// The instruction loop: load, compute, send, receive, wait.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/engine/engine_impl.h"
+#include "runtime/engine/mutation.h"
+
+namespace trireme::engine {
+
+namespace {
+
+int64_t NowNs() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
+
+absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
+  trace_.clear();
+  for (int index = 0; index < program.instructions_size(); ++index) {
+    const v1::Instruction& instruction = program.instructions(index);
+    RecordPosition(static_cast<uint32_t>(index), instruction);
+    const int64_t start_ns = NowNs();
+    RETURN_IF_ERROR(Execute(instruction, batch));
+    trace_.push_back({.kind = static_cast<uint32_t>(instruction.kind()),
+                      .virtual_stage = instruction.virtual_stage(),
+                      .micro_batch = instruction.micro_batch(),
+                      .start_ns = start_ns,
+                      .end_ns = NowNs()});
+  }
+  stream_->Synchronize();
+  return groups_.status();
+}
+
+absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Batch& batch) {
+  switch (instruction.kind()) {
+    case v1::LOAD: return Load(batch);
+    case v1::F:
+    case v1::I:
+    case v1::W:
+    case v1::B:
+      exposed_ns_ += stages_[instruction.virtual_stage()]->Run(instruction, *stream_);
+      return groups_.status();
+    case v1::SEND_ACT:
+    case v1::RECV_ACT:
+    case v1::SEND_GRAD:
+    case v1::RECV_GRAD: Transfer(instruction); return absl::OkStatus();
+    case v1::REDUCE:
+      pending_[instruction.ticket()] = {
+          .ticket = ReduceOverData(instruction.bucket()),
+          .group = groups_.data.get(),
+          .reduce_bucket = static_cast<int32_t>(instruction.bucket())};
+      return absl::OkStatus();
+    case v1::GATHER:
+      pending_[instruction.ticket()] = {.ticket = Gather(instruction.bucket()),
+                                        .group = groups_.data.get()};
+      return absl::OkStatus();
+    case v1::WAIT: return Wait(instruction);
+    case v1::NORM: return Norm();
+    case v1::STEP: Update(instruction.bucket()); return absl::OkStatus();
+    default:
+      return absl::InternalError(
+          absl::StrCat("the plan holds an instruction of unknown kind ", instruction.kind()));
+  }
+}
+
+void Engine::Impl::RecordPosition(uint32_t index, const v1::Instruction& instruction) {
+  if (options_.recorder == nullptr) return;
+  recorder::Position position{.step = step_,
+                              .instruction = index,
+                              .kind = static_cast<uint32_t>(instruction.kind()),
+                              .virtual_stage = instruction.virtual_stage(),
+                              .micro_batch = instruction.micro_batch()};
+  if (instruction.peer() != 0) {
+    plan::Coordinates peer = groups_.at;
+    peer.pipeline = static_cast<uint32_t>(static_cast<int32_t>(peer.pipeline) + instruction.peer());
+    position.peer = plan::RankOf(plan_.mesh(), peer);
+  }
+  options_.recorder->At(position);
+}
+
+// Tokens of every micro-batch, and the number of counted ones over all replicas: the loss is divided by it, so it must
+// be known before the first forward.
+absl::Status Engine::Impl::Load(const Batch& batch) {
+  stream_->Synchronize();
+  scalars()[0] = 0;
+  if (!holds_first_stage() && !holds_last_stage()) return absl::OkStatus();
+  double counted = 0;
+  for (uint32_t micro_batch = 0; micro_batch < plan_.micro_batches(); ++micro_batch) {
+    counted += static_cast<double>(FillMicroBatch(batch, micro_batch));
+    if (!batch.context.empty()) break;
+  }
+  if (holds_last_stage() && groups_.data != nullptr && context_.training &&
+      !Mutated(Mutation::kLocalTokenCount)) {
+    RETURN_IF_ERROR(WaitCounted(
+        *groups_.data, groups_.data->AllReduce(&counted, 1, tensor::DType::kF64,
+                                               comm::ReduceOp::kSum, *stream_)));
+  }
+  context_.loss_scale = counted > 0 ? 1.0 / counted : 0;
+  scalars()[1] = counted;
+  return absl::OkStatus();
+}
+
+// Returns the counted tokens of one micro-batch of this replica.
+int64_t Engine::Impl::FillMicroBatch(const Batch& batch, uint32_t micro_batch) const {
+  const int64_t samples = plan_.job().training().micro_batch_size();
+  const int64_t length = plan_.job().data().sequence_length();
+  auto* tokens = reinterpret_cast<int32_t*>(arena_.Slot(v1::TOKENS, 0, micro_batch));
+  auto* targets = tokens + arena_.SlotBytes(v1::TOKENS, 0) / 2 / sizeof(int32_t);
+  int64_t counted = 0;
+  for (int64_t index = 0; index < samples; ++index) {
+    const std::span<int32_t> sample_tokens(tokens + index * length, static_cast<size_t>(length));
+    const std::span<int32_t> sample_targets(targets + index * length, static_cast<size_t>(length));
+    const int64_t sample = batch.first + micro_batch * samples + index;
+    if (batch.context.empty() && sample < batch.end) {
+      dataset_.Fill(batch.split, sample, sample_tokens, sample_targets);
+      counted += std::count_if(sample_targets.begin(), sample_targets.end(),
+                               [](int32_t target) { return target >= 0; });
+      continue;
+    }
+    std::fill(sample_tokens.begin(), sample_tokens.end(), 0);
+    std::fill(sample_targets.begin(), sample_targets.end(), -1);
+    if (index == 0) std::copy(batch.context.begin(), batch.context.end(), sample_tokens.begin());
+  }
+  return counted;
+}
+
+void Engine::Impl::Transfer(const v1::Instruction& instruction) {
+  const bool send = instruction.kind() == v1::SEND_ACT || instruction.kind() == v1::SEND_GRAD;
+  v1::PoolKind pool = v1::INPUT;
+  uint32_t slot = instruction.input();
+  switch (instruction.kind()) {
+    case v1::SEND_ACT: pool = v1::OUTPUT; slot = instruction.output(); break;
+    case v1::SEND_GRAD: pool = v1::GRADIENT_OUT; slot = instruction.gradient_out(); break;
+    case v1::RECV_GRAD: pool = v1::GRADIENT_IN; slot = instruction.gradient_in(); break;
+    default: break;
+  }
+  const graph::StageOps& ops = stages_[instruction.virtual_stage()]->ops();
+  const std::span<std::byte> data(
+      arena_.Slot(pool, instruction.virtual_stage(), slot),
+      static_cast<size_t>(ops.boundary_elements) * tensor::SizeOf(state_->dtype()));
+  const int peer = static_cast<int>(groups_.at.pipeline) + instruction.peer();
+  comm::Communicator& group = *groups_.pipeline;
+  const comm::Ticket ticket = send ? group.Send(data, peer, instruction.channel(), *stream_)
+                                   : group.Recv(data, peer, instruction.channel(), *stream_);
+  pending_[instruction.ticket()] = {.ticket = ticket, .group = &group};
+}
+
+absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
+  const Pending& pending = pending_[instruction.ticket()];
+  if (pending.group != nullptr) {
+    const int64_t start_ns = NowNs();
+    pending.group->WaitOn(pending.ticket, *stream_, options_.deadline);
+    exposed_ns_ += NowNs() - start_ns;
+    RETURN_IF_ERROR(pending.group->status());
+  }
+  if (pending.reduce_bucket < 0) return absl::OkStatus();
+  return FinishReduce(static_cast<uint32_t>(pending.reduce_bucket));
+}
+
+absl::Status Engine::Impl::WaitCounted(comm::Communicator& group, comm::Ticket ticket) {
+  const int64_t start_ns = NowNs();
+  absl::Status status = group.WaitHost(ticket, options_.deadline);
+  exposed_ns_ += NowNs() - start_ns;
+  return status;
+}
+
+}  // namespace trireme::engine

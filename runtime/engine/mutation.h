@@ -1,0 +1,29 @@
+// Known bug kinds, for the mutation tests. Which are switched on is decided at link time: programs link no_mutation/,
+// which has none; the tests link their own switch.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::engine {
+
+enum class Mutation : uint8_t {
+  kMissingSequenceParallelReduce,  // gradients Partial over the tensor axis are not summed over it
+  kTiedCountedTwice,               // the tied embedding's gradient is summed twice
+  kTiedNotSummed,                  // each copy of the tied embedding keeps its own gradient
+  kLocalTokenCount,                // the loss is divided by this replica's tokens
+  kClipByShardNorm,                // clipping by this rank's own norm
+  kDataMeanTwice,                  // gradients divided by the number of replicas once more
+  kStaleGather,                    // ZeRO: updated parameters are not gathered
+  kDropoutPerTensorRank,           // dropout streams differ over the tensor group
+  kSkippedMicroBatch,              // weight gradients of the last micro-batch are dropped
+  kOverwrittenGradient,            // each micro-batch overwrites instead of adding
+  kDecayEverything,                // weight decay on norms and biases too
+  kReplicatedNormCounted,          // replicated gradients count once per tensor rank in the norm
+  kMissingBackwardReduce,          // input gradients stay Partial over the tensor axis
+  kRowOffsetIgnored,               // sequence parallelism: rows counted from 0 on every rank
+  kCount,
+};
+
+bool Mutated(Mutation mutation);
+
+}  // namespace trireme::engine

@@ -1,0 +1,8 @@
+// What programs link: no bug is planted.
+#include "runtime/engine/mutation.h"
+
+namespace trireme::engine {
+
+bool Mutated(Mutation) { return false; }
+
+}  // namespace trireme::engine

@@ -1,0 +1,193 @@
+#include "runtime/engine/stage_executor.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/engine/mutation.h"
+
+namespace trireme::engine {
+
+using graph::LoweredOp;
+using graph::OpKind;
+using graph::Phase;
+using graph::Space;
+
+namespace {
+
+int64_t NowNs() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+v1::PoolKind PoolKindOf(graph::BufferPool pool) {
+  switch (pool) {
+    case graph::BufferPool::kInput: return v1::INPUT;
+    case graph::BufferPool::kOutput: return v1::OUTPUT;
+    case graph::BufferPool::kGradientIn: return v1::GRADIENT_IN;
+    case graph::BufferPool::kGradientOut: return v1::GRADIENT_OUT;
+    case graph::BufferPool::kActivation: return v1::ACTIVATION;
+    case graph::BufferPool::kStash: return v1::STASH;
+    case graph::BufferPool::kTemporary: return v1::TEMPORARY;
+  }
+  TRIREME_CHECK(false);
+}
+
+uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
+  switch (pool) {
+    case graph::BufferPool::kInput: return instruction.input();
+    case graph::BufferPool::kOutput: return instruction.output();
+    case graph::BufferPool::kGradientIn: return instruction.gradient_in();
+    case graph::BufferPool::kGradientOut: return instruction.gradient_out();
+    case graph::BufferPool::kActivation: return instruction.activation();
+    case graph::BufferPool::kStash: return instruction.stash();
+    case graph::BufferPool::kTemporary: return 0;
+  }
+  TRIREME_CHECK(false);
+}
+
+}  // namespace
+
+StageExecutor::StageExecutor(graph::StageOps ops, std::vector<int64_t> parameter_offset,
+                             const StageExecutorOptions& options)
+    : ops_(std::move(ops)),
+      parameter_offset_(std::move(parameter_offset)),
+      options_(options),
+      element_bytes_(ops_.forward.empty() ? 4 : tensor::SizeOf(ops_.forward[0].spec.dtype)) {}
+
+absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Prepare(
+    graph::StageOps ops, std::vector<int64_t> parameter_offset,
+    const StageExecutorOptions& options) {
+  std::unique_ptr<StageExecutor> executor(
+      new StageExecutor(std::move(ops), std::move(parameter_offset), options));
+  RETURN_IF_ERROR(executor->PrepareList(executor->ops_.forward, executor->forward_));
+  RETURN_IF_ERROR(executor->PrepareList(executor->ops_.backward, executor->backward_));
+  RETURN_IF_ERROR(executor->PrepareList(executor->ops_.input_grad, executor->input_grad_));
+  RETURN_IF_ERROR(executor->PrepareList(executor->ops_.weight_grad, executor->weight_grad_));
+  return executor;
+}
+
+// Layers repeat, so equal specs share one kernel.
+absl::Status StageExecutor::PrepareList(const std::vector<LoweredOp>& ops, List& list) {
+  for (const LoweredOp& op : ops) {
+    Prepared prepared{.op = op};
+    if (Mutated(Mutation::kRowOffsetIgnored)) prepared.op.spec.row_begin = 0;
+    if (!op.is_collective()) {
+      for (const auto& [spec, kernel] : kernels_) {
+        if (spec == prepared.op.spec) prepared.kernel = kernel.get();
+      }
+      if (prepared.kernel == nullptr) {
+        auto kernel = options_.kernels->Prepare(prepared.op.spec, options_.prepare);
+        if (!kernel.ok()) return base::Annotate(kernel.status(), op.name);
+        prepared.kernel = kernel->get();
+        kernels_.emplace_back(prepared.op.spec, *std::move(kernel));
+      }
+    }
+    list.push_back(std::move(prepared));
+  }
+  return absl::OkStatus();
+}
+
+const StageExecutor::List& StageExecutor::ListOf(v1::InstructionKind kind) const {
+  switch (kind) {
+    case v1::F: return forward_;
+    case v1::I: return input_grad_;
+    case v1::W: return weight_grad_;
+    case v1::B: return backward_;
+    default: TRIREME_CHECK(false);
+  }
+}
+
+int64_t StageExecutor::Run(const v1::Instruction& instruction, tensor::Stream& stream) {
+  const List& list = ListOf(instruction.kind());
+  int64_t waited_ns = 0;
+  for (uint32_t index = instruction.op_begin(); index < instruction.op_end(); ++index) {
+    const Prepared* prepared = &list[index];
+    if (prepared->kernel == nullptr) {
+      waited_ns += RunCollective(*prepared, instruction, stream);
+    } else {
+      stream.Issue(tensor::Task(
+          [this, prepared, at = &instruction] { RunKernel(*prepared, *at); }));
+    }
+    options_.world->Progress();
+  }
+  return waited_ns;
+}
+
+void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& instruction) const {
+  const LoweredOp& op = prepared.op;
+  const StepContext& context = *options_.context;
+  graph::OpCall call;
+  for (int name = 0; name < graph::kOperandCount; ++name) {
+    call.operand[name] = Resolve(op.operand[name], instruction);
+  }
+  if (op.spec.phase == Phase::kWeightGrad) {
+    call.accumulate = !(op.first_writer && instruction.micro_batch() == first_micro_batch_);
+    if (Mutated(Mutation::kOverwrittenGradient) && op.first_writer) call.accumulate = false;
+    if (Mutated(Mutation::kSkippedMicroBatch) && call.accumulate &&
+        instruction.micro_batch() == last_micro_batch_) {
+      return;
+    }
+  }
+  call.first_sample =
+      context.first_sample + static_cast<int64_t>(instruction.micro_batch()) * options_.micro_batch;
+  call.seed = context.seed;
+  if (Mutated(Mutation::kDropoutPerTensorRank)) {
+    call.seed += static_cast<uint64_t>(options_.tensor_index);
+  }
+  call.step = context.step;
+  call.training = context.training;
+  call.loss_scale = context.loss_scale;
+  call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0), options_.arena->SlotBytes(v1::SCRATCH, 0)};
+  prepared.kernel->Run(call);
+}
+
+int64_t StageExecutor::RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
+                                     tensor::Stream& stream) const {
+  const LoweredOp& op = prepared.op;
+  comm::Communicator& group = *options_.tensor_group;
+  void* data = Resolve(op.operand[graph::kY], instruction);
+  if (Mutated(Mutation::kMissingBackwardReduce) && instruction.kind() != v1::F &&
+      op.spec.kind == OpKind::kAllReduce) {
+    return 0;
+  }
+  const int64_t start_ns = NowNs();
+  const comm::Sharded sharded{data, op.offsets, op.spec.dtype};
+  comm::Ticket ticket;
+  if (op.spec.kind == OpKind::kAllReduce) {
+    ticket = group.AllReduce(data, op.offsets.back(), op.spec.dtype, comm::ReduceOp::kSum, stream);
+  } else if (op.spec.kind == OpKind::kAllGather) {
+    ticket = group.AllGather(sharded, stream);
+  } else {
+    ticket = group.ReduceScatter(sharded, stream);
+  }
+  group.WaitOn(ticket, stream, options_.deadline);
+  return NowNs() - start_ns;
+}
+
+std::byte* StageExecutor::BufferAddress(int32_t buffer, const v1::Instruction& instruction) const {
+  const graph::Buffer& place = ops_.buffers[buffer];
+  const v1::PoolKind kind = PoolKindOf(place.pool);
+  const uint32_t virtual_stage = kind == v1::TEMPORARY ? 0 : options_.virtual_stage;
+  return options_.arena->Slot(kind, virtual_stage, SlotOf(place.pool, instruction)) +
+         static_cast<size_t>(place.offset) * element_bytes_;
+}
+
+void* StageExecutor::Resolve(const graph::OperandRef& operand,
+                             const v1::Instruction& instruction) const {
+  const Arena& arena = *options_.arena;
+  const size_t extra = static_cast<size_t>(operand.offset) * element_bytes_;
+  switch (operand.space) {
+    case Space::kNone: return nullptr;
+    case Space::kBuffer: return BufferAddress(operand.id, instruction) + extra;
+    case Space::kParameter:
+    case Space::kGradient:
+      return arena.Slot(operand.space == Space::kParameter ? v1::PARAMETER : v1::GRADIENT, 0, 0) +
+             static_cast<size_t>(parameter_offset_[operand.id]) * element_bytes_ + extra;
+    case Space::kTokens: return arena.Slot(v1::TOKENS, 0, instruction.micro_batch());
+    case Space::kTargets:
+      return arena.Slot(v1::TOKENS, 0, instruction.micro_batch()) +
+             arena.SlotBytes(v1::TOKENS, 0) / 2;
+    case Space::kLossSum: return arena.Slot(v1::SCALARS, 0, 0);
+  }
+  TRIREME_CHECK(false);
+}
+
+}  // namespace trireme::engine

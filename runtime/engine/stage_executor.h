@@ -1,0 +1,78 @@
+// StageExecutor: prepared kernels of one virtual stage, and the resolving of an operator's operands to arena addresses
+// at each run (nothing is cached, so regions may move between steps).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/engine/arena.h"
+#include "runtime/engine/step_context.h"
+#include "runtime/graph/lowering.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/plan/state_layout.h"
+#include "runtime/tensor/stream.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::engine {
+
+struct StageExecutorOptions {
+  const Arena* arena = nullptr;
+  const kernels::KernelRegistry* kernels = nullptr;
+  kernels::PrepareOptions prepare;
+  comm::Communicator* tensor_group = nullptr;  // null: tensor size 1
+  comm::Communicator* world = nullptr;         // driven between operators
+  std::chrono::milliseconds deadline{60000};
+  const StepContext* context = nullptr;
+  int64_t micro_batch = 1;  // samples
+  uint32_t virtual_stage = 0;
+  int64_t tensor_index = 0;
+};
+
+// Thread: Run is called by the engine's thread; the operators themselves run on the stream.
+class StageExecutor {
+ public:
+  // `parameter_offset[id]`: elements in the flat pools. Unimplemented names an operator without a kernel.
+  static absl::StatusOr<std::unique_ptr<StageExecutor>> Prepare(
+      graph::StageOps ops, std::vector<int64_t> parameter_offset, const StageExecutorOptions& options);
+
+  // Issues operators [op_begin, op_end) of the instruction's list on `stream`. The instruction must outlive the work.
+  // Returns the nanoseconds the caller waited in collectives.
+  int64_t Run(const v1::Instruction& instruction, tensor::Stream& stream);
+
+  const graph::StageOps& ops() const { return ops_; }
+  // Address of a buffer of this stage as `instruction` sees it.
+  std::byte* BufferAddress(int32_t buffer, const v1::Instruction& instruction) const;
+  // Micro-batch whose weight-grad comes first in the program: it overwrites.
+  void set_first_micro_batch(uint32_t micro_batch) { first_micro_batch_ = micro_batch; }
+  void set_last_micro_batch(uint32_t micro_batch) { last_micro_batch_ = micro_batch; }
+
+ private:
+  struct Prepared {
+    graph::LoweredOp op;
+    kernels::Kernel* kernel = nullptr;  // null: collective
+  };
+  using List = std::vector<Prepared>;
+
+  StageExecutor(graph::StageOps ops, std::vector<int64_t> parameter_offset,
+                const StageExecutorOptions& options);
+  absl::Status PrepareList(const std::vector<graph::LoweredOp>& ops, List& list);
+  const List& ListOf(v1::InstructionKind kind) const;
+  void RunKernel(const Prepared& prepared, const v1::Instruction& instruction) const;
+  int64_t RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
+                        tensor::Stream& stream) const;
+  void* Resolve(const graph::OperandRef& operand, const v1::Instruction& instruction) const;
+
+  const graph::StageOps ops_;
+  const std::vector<int64_t> parameter_offset_;
+  const StageExecutorOptions options_;
+  const size_t element_bytes_;
+  std::vector<std::pair<graph::OpSpec, std::unique_ptr<kernels::Kernel>>> kernels_;
+  List forward_, backward_, input_grad_, weight_grad_;
+  uint32_t first_micro_batch_ = 0;
+  uint32_t last_micro_batch_ = 0;
+};
+
+}  // namespace trireme::engine

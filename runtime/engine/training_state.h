@@ -1,0 +1,80 @@
+// TrainingState: parameters, gradients and moments of one rank in the flat pools; who owns which part; initial values,
+// global norm and optimizer update over the owned parts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/arena.h"
+#include "runtime/graph/graph.h"
+#include "runtime/layout/layout.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/plan/planner.h"
+#include "runtime/tensor/dtype.h"
+
+namespace trireme::engine {
+
+// A piece of a logical tensor of the training state in this rank's arena.
+struct StateView {
+  std::string name;  // logical tensor, Hugging Face name
+  std::string kind;  // parameter, gradient, moment1, moment2
+  tensor::DType dtype = tensor::DType::kF32;
+  std::vector<int64_t> shape;  // of the logical tensor
+  layout::Shard shard;
+  std::byte* data = nullptr;  // shard.elements() elements, contiguous
+
+  std::span<std::byte> bytes() const {
+    return {data, static_cast<size_t>(shard.elements()) * tensor::SizeOf(dtype)};
+  }
+};
+
+class TrainingState {
+ public:
+  TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
+                const Arena& arena);
+
+  // Initial weights from (seed, name, global index): the same in every layout. Moments and gradients are zeroed.
+  void Initialize(uint64_t seed, int threads);
+  // Sum of squares of the owned parts of the gradients, in f64.
+  double OwnedSumOfSquares(int threads) const;
+  // AdamW on the parts of `bucket` this rank updates.
+  void Update(uint32_t bucket, const optim::AdamWOptions& options) const;
+  // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
+  std::string FirstNonFinite() const;
+
+  // What this rank alone is responsible for saving: over all ranks, every element exactly once. kind: as in StateView.
+  std::vector<StateView> Owned(const std::string& kind) const;
+  // Everything of a kind this rank keeps: what a restore must fill.
+  std::vector<StateView> Held(const std::string& kind) const;
+
+  // Flat range of a bucket, and the share of it that data coordinate `index` owns.
+  std::byte* Flat(v1::PoolKind pool, int64_t offset) const;
+  const std::vector<v1::Bucket>& buckets() const { return layout_.buckets; }
+  // parameter id -> offset in the flat pools, -1 for parameters of other stages.
+  std::vector<int64_t> ParameterOffsets() const;
+  tensor::DType dtype() const { return dtype_; }
+
+ private:
+  struct Piece {
+    const graph::Parameter* parameter = nullptr;
+    plan::StatePlace place;
+    layout::Box box;
+    int64_t length = 0;          // elements of box
+    layout::Interval updated = {};   // of [0, length): what this rank's optimizer updates
+    layout::Interval owned = {};   // of [0, length): what this rank alone answers for
+    int64_t moment_offset = 0;   // of element updated.begin, in the moment pools
+  };
+  StateView View(const Piece& piece, const std::string& kind, const layout::Interval& interval) const;
+  void InitializePiece(const Piece& piece, uint64_t seed) const;
+  template <typename T>
+  void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options) const;
+
+  const Arena& arena_;
+  const tensor::DType dtype_;
+  const bool sharded_;
+  plan::StateLayout layout_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace trireme::engine

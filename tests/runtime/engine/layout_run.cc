@@ -1,0 +1,245 @@
+#include "tests/runtime/engine/layout_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/philox.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/comm/local/local_fabric.h"
+#include "runtime/engine/engine.h"
+#include "runtime/layout/layout.h"
+#include "runtime/plan/planner.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::engine {
+
+namespace {
+
+class RandomTokenizer : public data::Tokenizer {
+ public:
+  explicit RandomTokenizer(int64_t vocab_size) : vocab_size_(vocab_size) {}
+  int64_t vocab_size() const override { return vocab_size_; }
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view) const override {
+    return absl::UnimplementedError("random tokens have no text");
+  }
+  absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override {
+    return absl::UnimplementedError("random tokens have no text");
+  }
+  std::string Description() const override { return "random"; }
+
+ private:
+  int64_t vocab_size_;
+};
+
+class RandomDataset : public data::Dataset {
+ public:
+  RandomDataset(int64_t vocab_size, int64_t length) : tokenizer_(vocab_size), length_(length) {}
+  const data::Tokenizer& tokenizer() const override { return tokenizer_; }
+  int64_t samples(data::Split) const override { return 11; }
+  int64_t sequence_length() const override { return length_; }
+  int64_t tokens(data::Split) const override { return 11 * length_; }
+  void Read(data::Split, int64_t, std::span<int32_t> out) const override {
+    std::fill(out.begin(), out.end(), 0);
+  }
+  void Fill(data::Split split, int64_t sample, std::span<int32_t> tokens,
+            std::span<int32_t> targets) const override {
+    const base::RandomSite site{static_cast<uint64_t>(split) + 5, base::SiteOf("tokens"), 0};
+    const uint32_t vocabulary = static_cast<uint32_t>(tokenizer_.vocab_size());
+    for (int64_t t = 0; t < length_; ++t) {
+      const uint64_t index = static_cast<uint64_t>(sample * (length_ + 1) + t);
+      tokens[static_cast<size_t>(t)] = static_cast<int32_t>(site.Uniform32(index) % vocabulary);
+      targets[static_cast<size_t>(t)] =
+          static_cast<int32_t>(site.Uniform32(index + 1) % vocabulary);
+      if ((sample * 3 + t * t) % 8 == 1) targets[static_cast<size_t>(t)] = -1;
+    }
+  }
+
+ private:
+  RandomTokenizer tokenizer_;
+  int64_t length_;
+};
+
+void Gather(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex) {
+  const std::lock_guard lock(mutex);
+  for (const StateView& view : views) {
+    const layout::Box whole = layout::Box::Whole(view.shape);
+    std::vector<double>& target = into[view.name];
+    target.resize(static_cast<size_t>(whole.elements()), std::nan(""));
+    for (const layout::StridedCopy& copy : layout::Copies(view.shard, layout::Shard::Whole(whole))) {
+      for (int64_t run = 0; run < copy.count; ++run) {
+        for (int64_t index = 0; index < copy.length; ++index) {
+          const int64_t from = copy.source_offset + run * copy.source_stride + index;
+          target[static_cast<size_t>(copy.target_offset + run * copy.target_stride + index)] =
+              view.dtype == tensor::DType::kF64 ? reinterpret_cast<const double*>(view.data)[from]
+                                                : reinterpret_cast<const float*>(view.data)[from];
+        }
+      }
+    }
+  }
+}
+
+void Scatter(const Tensors& from, const std::vector<StateView>& views) {
+  for (const StateView& view : views) {
+    const layout::Box whole = layout::Box::Whole(view.shape);
+    const std::vector<double>& source = from.at(view.name);
+    for (const layout::StridedCopy& copy : layout::Copies(layout::Shard::Whole(whole), view.shard)) {
+      for (int64_t run = 0; run < copy.count; ++run) {
+        for (int64_t index = 0; index < copy.length; ++index) {
+          const double value =
+              source[static_cast<size_t>(copy.source_offset + run * copy.source_stride + index)];
+          const int64_t to = copy.target_offset + run * copy.target_stride + index;
+          if (view.dtype == tensor::DType::kF64) {
+            reinterpret_cast<double*>(view.data)[to] = value;
+          } else {
+            reinterpret_cast<float*>(view.data)[to] = static_cast<float>(value);
+          }
+        }
+      }
+    }
+  }
+}
+
+const kernels::KernelRegistry& Registry(const v1::JobSpec& job) {
+  static const kernels::KernelRegistry reference = [] {
+    kernels::KernelRegistry registry;
+    kernels::RegisterReferenceKernels(registry);
+    return registry;
+  }();
+  static const kernels::KernelRegistry fast = [] {
+    kernels::KernelRegistry registry;
+    kernels::RegisterCpuKernels(registry);
+    kernels::RegisterReferenceKernels(registry);
+    return registry;
+  }();
+  return job.runtime().kernels() == "reference" ? reference : fast;
+}
+
+absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
+                     const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
+  ASSIGN_OR_RETURN(auto engine,
+                   Engine::Create(plan, fabric, dataset,
+                                  {.kernels = &Registry(plan.job()),
+                                   .asynchronous_streams = plan.job().runtime().asynchronous_streams(),
+                                   .deadline = std::chrono::seconds(60)}));
+  engine->InitializeState();
+  if (options.initial != nullptr) Scatter(*options.initial, engine->state().Held("parameter"));
+  for (int step = 0; step < options.steps; ++step) {
+    ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step)));
+    if (step == 0) Gather(engine->state().Owned("gradient"), result.gradients, mutex);
+    if (engine->rank() == 0) {
+      result.losses.push_back(report.loss);
+      result.norms.push_back(report.gradient_norm);
+    }
+  }
+  Gather(engine->state().Owned("parameter"), result.weights, mutex);
+  double validation_loss = 0;
+  if (options.evaluate) {
+    ASSIGN_OR_RETURN(validation_loss, engine->Evaluate(0));
+  }
+  {
+    const std::lock_guard lock(mutex);
+    result.validation_loss = validation_loss;
+    result.arena_bytes = std::max(result.arena_bytes, static_cast<uint64_t>(engine->arena_bytes()));
+  }
+  return engine->AllAgree(true).status();
+}
+
+}  // namespace
+
+std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t sequence_length) {
+  return std::make_unique<RandomDataset>(vocab_size, sequence_length);
+}
+
+absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks, const data::Dataset& dataset,
+                                       const LayoutRunOptions& options) {
+  ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, ranks));
+  LayoutResult result;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    result.planned_bytes = std::max(result.planned_bytes, stage.arena_bytes());
+  }
+  std::mutex mutex;
+  PlantMutation(options.mutation);
+  const std::vector<absl::Status> statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) {
+    return RunRank(plan, fabric, dataset, options, result, mutex);
+  });
+  PlantMutation(Mutation::kCount);
+  for (const absl::Status& status : statuses) {
+    if (!status.ok()) return absl::InternalError(absl::StrCat("a rank failed: ", status.ToString()));
+  }
+  return result;
+}
+
+std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, double scale,
+                                          double limit) {
+  std::map<std::string, double> over;
+  for (const auto& [name, values] : a) {
+    const auto found = b.find(name);
+    double worst = 0;
+    if (found == b.end() || found->second.size() != values.size()) {
+      worst = INFINITY;
+    } else {
+      for (size_t index = 0; index < values.size(); ++index) {
+        const double difference = std::abs(values[index] - found->second[index]) / scale;
+        if (!(difference <= worst)) worst = difference;  // a NaN counts as worst
+      }
+    }
+    if (!(worst <= limit)) over[name] = worst;
+  }
+  for (const auto& [name, values] : b) {
+    if (!a.contains(name)) over[name] = INFINITY;
+  }
+  return over;
+}
+
+double NormOf(const Tensors& tensors) {
+  double sum = 0;
+  for (const auto& [name, values] : tensors) {
+    for (double value : values) sum += value * value;
+  }
+  return std::sqrt(sum);
+}
+
+v1::JobSpec TinyJob(const TinyJobOptions& options) {
+  v1::JobSpec job;
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  const bool gpt2 = options.family == "gpt2";
+  config.set_model_type(options.family);
+  config.set_num_hidden_layers(options.layers);
+  // Widths that no tensor size divides: uneven heads, feed-forward columns and vocabulary.
+  config.set_num_attention_heads(gpt2 ? 9 : 10);
+  config.set_num_key_value_heads(gpt2 ? 9 : 5);
+  config.set_head_dim(4);
+  config.set_hidden_size(gpt2 ? 36 : 20);
+  config.set_intermediate_size(gpt2 ? 22 : 19);
+  config.set_vocab_size(29);
+  config.set_max_position_embeddings(7);
+  config.set_initializer_range(0.3);  // large enough that every operator is far from linear
+  config.set_tie_word_embeddings(gpt2 && options.tie);
+  config.set_bias(gpt2 && options.bias);
+  if (gpt2) {
+    config.set_embd_pdrop(options.dropout);
+    config.set_attn_pdrop(options.dropout);
+    config.set_resid_pdrop(options.dropout);
+  }
+  job.mutable_data()->set_sequence_length(5);
+  job.mutable_training()->set_global_batch_size(8);
+  job.mutable_training()->set_micro_batch_size(2);
+  job.mutable_training()->set_dtype(options.dtype);
+  job.mutable_training()->set_steps(10);
+  v1::OptimizerSpec& optimizer = *job.mutable_optimizer();
+  optimizer.set_learning_rate(1e-2);
+  optimizer.set_warmup_steps(1);
+  optimizer.set_weight_decay(0.1);
+  optimizer.set_gradient_clip_norm(0.5);
+  // The update divides by |gradient| + epsilon: a tiny epsilon would turn rounding noise of gradients that are zero in
+  // exact arithmetic (a key's bias) into full steps.
+  optimizer.set_epsilon(1e-3);
+  job.mutable_runtime()->set_kernels(options.dtype == "f64" ? "reference" : "cpu");
+  job.mutable_parallelism()->set_bucket_bytes(4096);
+  spec::ApplyDefaults(job);
+  return job;
+}
+
+}  // namespace trireme::engine

@@ -1,0 +1,152 @@
+// Known bug kinds, planted one at a time: each must turn exactly the parameters red that it spoils. A parity suite that
+// does not see these proves nothing.
+#include <catch2/catch.hpp>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "tests/runtime/engine/layout_run.h"
+
+namespace trireme::engine {
+
+namespace {
+
+struct Case {
+  Mutation mutation;
+  int64_t data = 1, tensor = 1, pipeline = 1;
+  bool sequence_parallel = false;
+  int64_t zero = 0;
+  double dropout = 0;
+  int steps = 3;
+  int64_t micro_batch = 2;
+  // Parameters whose first gradient, or whose weights after three steps, must be red; the others' must be green.
+  std::function<bool(const std::string&)> gradient;
+  std::function<bool(const std::string&)> weight;
+};
+
+bool None(const std::string&) { return false; }
+bool All(const std::string&) { return true; }
+bool IsTied(const std::string& name) { return name == "wte.weight"; }
+// What each rank of a tensor group sums over its own rows only.
+bool IsRowSummed(const std::string& name) {
+  return absl::StrContains(name, "ln_") || absl::EndsWith(name, "c_proj.bias") || name == "wpe.weight";
+}
+// Biases start at zero, where the first step's decay changes nothing.
+bool IsNormWeight(const std::string& name) {
+  return absl::StrContains(name, "ln_") && absl::EndsWith(name, ".weight");
+}
+
+v1::JobSpec JobFor(const Case& test) {
+  v1::JobSpec job = TinyJob({.family = "gpt2", .layers = 2, .dropout = test.dropout});
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_data_parallel_size(test.data);
+  parallelism.set_tensor_parallel_size(test.tensor);
+  parallelism.set_pipeline_parallel_size(test.pipeline);
+  parallelism.set_sequence_parallel(test.sequence_parallel);
+  parallelism.set_zero_stage(test.zero);
+  job.mutable_training()->set_micro_batch_size(test.micro_batch);
+  return job;
+}
+
+std::set<std::string> Names(const std::map<std::string, double>& over) {
+  std::set<std::string> names;
+  for (const auto& [name, worst] : over) names.insert(name);
+  return names;
+}
+
+std::set<std::string> Expected(const Tensors& tensors, const std::function<bool(const std::string&)>& red) {
+  std::set<std::string> names;
+  for (const auto& [name, values] : tensors) {
+    if (red(name)) names.insert(name);
+  }
+  return names;
+}
+
+void Check(const Case& test) {
+  const auto dataset = MakeRandomDataset(29, 5);
+  v1::JobSpec single = TinyJob({.family = "gpt2", .layers = 2, .dropout = test.dropout});
+  const auto reference = RunLayout(single, 1, *dataset, {.steps = test.steps});
+  REQUIRE(reference.ok());
+  const int ranks = static_cast<int>(test.data * test.tensor * test.pipeline);
+  const auto healthy = RunLayout(JobFor(test), ranks, *dataset, {.steps = test.steps});
+  INFO(healthy.status().ToString());
+  REQUIRE(healthy.ok());
+  const double gradient_norm = NormOf(reference->gradients);
+  const double weight_norm = NormOf(reference->weights);
+  CHECK(Names(Differences(healthy->gradients, reference->gradients, gradient_norm, 1e-12)).empty());
+  CHECK(Names(Differences(healthy->weights, reference->weights, weight_norm, 1e-12)).empty());
+  const auto sick = RunLayout(JobFor(test), ranks, *dataset,
+                              {.steps = test.steps, .mutation = test.mutation});
+  REQUIRE(sick.ok());
+  CHECK(Names(Differences(sick->gradients, reference->gradients, gradient_norm, 1e-12)) ==
+        Expected(reference->gradients, test.gradient));
+  CHECK(Names(Differences(sick->weights, reference->weights, weight_norm, 1e-12)) ==
+        Expected(reference->weights, test.weight));
+}
+
+}  // namespace
+
+TEST_CASE("mutation: missing sum over the tensor group under sequence parallelism") {
+  Check({.mutation = Mutation::kMissingSequenceParallelReduce, .tensor = 2, .sequence_parallel = true,
+         .gradient = IsRowSummed, .weight = All});
+}
+
+TEST_CASE("mutation: tied embedding summed twice") {
+  Check({.mutation = Mutation::kTiedCountedTwice, .pipeline = 2, .gradient = IsTied, .weight = All});
+}
+
+TEST_CASE("mutation: tied embedding not summed") {
+  Check({.mutation = Mutation::kTiedNotSummed, .pipeline = 2, .gradient = IsTied, .weight = All});
+}
+
+TEST_CASE("mutation: loss divided by the replica's own token count") {
+  Check({.mutation = Mutation::kLocalTokenCount, .data = 2, .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: clipping by the shard's own norm") {
+  Check({.mutation = Mutation::kClipByShardNorm, .pipeline = 2, .gradient = None, .weight = All});
+}
+
+TEST_CASE("mutation: mean over the replicas taken twice") {
+  Check({.mutation = Mutation::kDataMeanTwice, .data = 2, .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: updated parameters not gathered under ZeRO") {
+  Check({.mutation = Mutation::kStaleGather, .data = 2, .zero = 1, .gradient = None, .weight = All});
+}
+
+TEST_CASE("mutation: dropout streams differ over the tensor group") {
+  Check({.mutation = Mutation::kDropoutPerTensorRank, .tensor = 2, .dropout = 0.2, .gradient = All,
+         .weight = All});
+}
+
+TEST_CASE("mutation: weight gradients of the last micro-batch dropped") {
+  Check({.mutation = Mutation::kSkippedMicroBatch, .data = 2, .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: micro-batches overwrite instead of adding") {
+  Check({.mutation = Mutation::kOverwrittenGradient, .tensor = 2, .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: weight decay on norms and biases") {
+  Check({.mutation = Mutation::kDecayEverything, .data = 2, .steps = 1, .gradient = None,
+         .weight = IsNormWeight});
+}
+
+TEST_CASE("mutation: replicated gradients counted once per tensor rank in the norm") {
+  Check({.mutation = Mutation::kReplicatedNormCounted, .tensor = 2, .gradient = None, .weight = All});
+}
+
+TEST_CASE("mutation: input gradients left Partial over the tensor group") {
+  Check({.mutation = Mutation::kMissingBackwardReduce, .tensor = 2,
+         .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: rows counted from zero on every rank under sequence parallelism") {
+  // One sample of 5 tokens: the second rank begins inside it.
+  Check({.mutation = Mutation::kRowOffsetIgnored, .tensor = 2, .sequence_parallel = true,
+         .micro_batch = 1, .gradient = All, .weight = All});
+}
+
+}  // namespace trireme::engine

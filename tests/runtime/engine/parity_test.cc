@@ -1,0 +1,189 @@
+// Every layout against one rank: per parameter, gradients of the first step and weights after three
+// (max |difference| over the global norm; docs/architecture.md, proof mode).
+#include <catch2/catch.hpp>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/runtime/engine/layout_run.h"
+
+namespace trireme::engine {
+
+namespace {
+
+struct Layout {
+  int64_t data = 1, tensor = 1, pipeline = 1;
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b";
+  int64_t zero = 0;
+  int64_t micro_batch = 2;  // of a global batch of 8: accumulation, with a remainder for 3
+  int ranks() const { return static_cast<int>(data * tensor * pipeline); }
+  std::string Name() const {
+    return absl::StrCat("dp", data, " tp", tensor, sequence_parallel ? " sp" : "", " pp", pipeline,
+                        " ", schedule, " zero", zero, " micro-batch ", micro_batch);
+  }
+};
+
+std::vector<Layout> Products(int min_ranks, int max_ranks) {
+  std::vector<Layout> all;
+  for (int64_t pipeline = 1; pipeline <= max_ranks; ++pipeline) {
+    for (int64_t tensor = 1; tensor * pipeline <= max_ranks; ++tensor) {
+      for (int64_t data = 1; data * tensor * pipeline <= max_ranks; ++data) {
+        if (data * tensor * pipeline < min_ranks) continue;
+        for (bool sequence : {false, true}) {
+          for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
+            for (int64_t zero : {0, 1}) {
+              for (int64_t micro_batch : {1, 3, 8}) {
+                all.push_back({data, tensor, pipeline, sequence, schedule, zero, micro_batch});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
+  v1::JobSpec job = TinyJob(options);
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_data_parallel_size(layout.data);
+  parallelism.set_tensor_parallel_size(layout.tensor);
+  parallelism.set_pipeline_parallel_size(layout.pipeline);
+  parallelism.set_sequence_parallel(layout.sequence_parallel);
+  parallelism.set_schedule(layout.schedule);
+  parallelism.set_virtual_stages(layout.schedule == "interleaved" ? 2 : 1);
+  parallelism.set_zero_stage(layout.zero);
+  job.mutable_training()->set_micro_batch_size(layout.micro_batch);
+  return job;
+}
+
+// Why a product is not run: what a user would be told.
+std::string Refusal(const Layout& layout, const TinyJobOptions& options) {
+  const int64_t groups = options.family == "gpt2" ? 9 : 5;
+  if (layout.sequence_parallel && layout.tensor == 1) return "sequence parallelism needs a tensor group";
+  if (layout.tensor > groups) return "more tensor ranks than key/value heads";
+  if (layout.schedule == "interleaved" && layout.pipeline == 1) return "interleaved needs two stages";
+  const int64_t stages = layout.pipeline * (layout.schedule == "interleaved" ? 2 : 1);
+  if (stages > options.layers) return "fewer layers than virtual stages";
+  return {};
+}
+
+struct Reference {
+  LayoutResult result;
+  double gradient_norm = 0;
+  double weight_norm = 0;
+};
+
+Reference RunReference(TinyJobOptions options, const data::Dataset& dataset) {
+  options.dtype = "f64";
+  v1::JobSpec job = JobFor({.micro_batch = 8}, options);
+  auto result = RunLayout(job, 1, dataset, {.evaluate = true});
+  INFO(result.status().ToString());
+  REQUIRE(result.ok());
+  return {*result, NormOf(result->gradients), NormOf(result->weights)};
+}
+
+// Empty if the layout agrees with the reference; else what differs.
+std::string Compare(const Layout& layout, const TinyJobOptions& options, const Reference& reference,
+                    const data::Dataset& dataset) {
+  const v1::JobSpec job = JobFor(layout, options);
+  const double limit = options.dtype == "f64" ? 1e-12 : 1e-5;
+  const auto result = RunLayout(job, layout.ranks(), dataset, {.evaluate = true});
+  if (!result.ok()) return result.status().ToString();
+  std::string text;
+  for (const auto& [name, worst] :
+       Differences(result->gradients, reference.result.gradients, reference.gradient_norm, limit)) {
+    absl::StrAppend(&text, " gradient ", name, " ", worst);
+  }
+  for (const auto& [name, worst] :
+       Differences(result->weights, reference.result.weights, reference.weight_norm, limit)) {
+    absl::StrAppend(&text, " weight ", name, " ", worst);
+  }
+  for (size_t step = 0; step < result->losses.size(); ++step) {
+    if (!(std::abs(result->losses[step] - reference.result.losses[step]) < 100 * limit)) {
+      absl::StrAppend(&text, " loss of step ", step, ": ", result->losses[step], " not ",
+                      reference.result.losses[step]);
+    }
+  }
+  if (!(std::abs(result->validation_loss - reference.result.validation_loss) < 100 * limit)) {
+    absl::StrAppend(&text, " validation loss ", result->validation_loss);
+  }
+  if (result->arena_bytes != result->planned_bytes) absl::StrAppend(&text, " arena is not the plan's");
+  return text;
+}
+
+void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& options, size_t stride) {
+  const auto dataset = MakeRandomDataset(29, 5);
+  const Reference reference = RunReference(options, *dataset);
+  std::map<std::string, int> refused;
+  int run = 0, failed = 0;
+  for (size_t index = 0; index < products.size(); ++index) {
+    const Layout& layout = products[index];
+    const std::string refusal = Refusal(layout, options);
+    if (!refusal.empty()) {
+      ++refused[refusal];
+      continue;
+    }
+    // Every layout of the stride's residue class; the hash spreads them over all axes.
+    if ((index * 2654435761u >> 7) % stride != 0) {
+      ++refused["left to the slow suite"];
+      continue;
+    }
+    ++run;
+    const std::string text = Compare(layout, options, reference, *dataset);
+    if (text.empty()) continue;
+    ++failed;
+    if (failed <= 5) FAIL_CHECK(options.family << " " << options.dtype << " " << layout.Name() << ":" << text);
+  }
+  std::cout << "parity " << options.family << " " << options.dtype << ": generated " << products.size()
+            << ", run " << run << ", failed " << failed;
+  for (const auto& [reason, count] : refused) std::cout << ", refused " << count << " (" << reason << ")";
+  std::cout << std::endl;
+  CHECK(failed == 0);
+  CHECK(run > 0);
+}
+
+}  // namespace
+
+TEST_CASE("parity: gpt2 in f64: sample of the products up to 8 ranks") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f64", .dropout = 0.1}, 24);
+}
+
+TEST_CASE("parity: llama in f64: sample of the products up to 8 ranks") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "f64"}, 24);
+}
+
+TEST_CASE("parity: gpt2 in f32: sample of the products up to 8 ranks") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f32"}, 32);
+}
+
+TEST_CASE("parity: llama in f32: sample of the products up to 8 ranks") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 32);
+}
+
+TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[slow]") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f64", .dropout = 0.1}, 1);
+}
+
+TEST_CASE("parity: llama in f64: all products up to 8 ranks", "[slow]") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "f64"}, 1);
+}
+
+TEST_CASE("parity: gpt2 in f32: all products up to 8 ranks", "[slow]") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f32"}, 1);
+}
+
+TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[slow]") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 1);
+}
+
+TEST_CASE("parity: products of 9 to 16 ranks with eight layers", "[slow]") {
+  RunProducts(Products(9, 16), {.family = "gpt2", .dtype = "f64", .layers = 8}, 8);
+  RunProducts(Products(9, 16), {.family = "llama", .dtype = "f64", .layers = 8}, 8);
+}
+
+}  // namespace trireme::engine

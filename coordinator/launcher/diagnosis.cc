@@ -1,0 +1,297 @@
+#include "coordinator/launcher/diagnosis.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <regex>
+#include <sstream>
+
+#include "runtime/recorder/position_text.h"
+
+namespace trireme::launcher {
+namespace {
+
+using recorder::RankState;
+using recorder::Recording;
+using Recordings = std::map<int, Recording>;
+
+constexpr std::streamoff kTailBytes = 1 << 16;
+constexpr size_t kGroupsShown = 8;
+constexpr size_t kRanksShown = 8;
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool HoldsAny(const std::string& text, std::initializer_list<const char*> parts) {
+  const std::string lower = Lower(text);
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return lower.find(part) != std::string::npos; });
+}
+
+// A failure that only says that somebody else is gone or late.
+bool BlamesPeer(const std::string& failure) {
+  return HoldsAny(failure, {"peer lost", "lost peer", "deadline", "timed out", "peer is gone"});
+}
+
+std::string SignalName(int number) {
+  const char* name = strsignal(number);
+  return fmt::format("signal {}, {}", number, name == nullptr ? "unknown" : name);
+}
+
+std::string Where(const Recording& recording) {
+  if (recording.updated_ns == 0) return "before its first instruction";
+  return fmt::format("at step {}, {}", recording.position.step,
+                     recorder::DescribePosition(recording.position));
+}
+
+// The recording whose `key` is least among those that `admit` admits.
+template <typename Admit, typename Key>
+const Recording* Least(const Recordings& recordings, const Admit& admit, const Key& key) {
+  const Recording* least = nullptr;
+  for (const auto& [rank, recording] : recordings) {
+    if (admit(recording) && (least == nullptr || key(recording) < key(*least))) {
+      least = &recording;
+    }
+  }
+  return least;
+}
+
+void DescribeOthers(const Recordings& recordings, Diagnosis& diagnosis) {
+  std::map<std::string, std::vector<int>> groups;
+  for (const auto& [rank, recording] : recordings) {
+    if (rank == diagnosis.rank) continue;
+    std::string text = Where(recording);
+    if (recording.state == RankState::kStopped) text = "had stopped in order";
+    if (recording.state == RankState::kFailed) {
+      text += ", failed: " + recording.failure.substr(0, recording.failure.find('\n'));
+    }
+    groups[text].push_back(rank);
+  }
+  for (const auto& [text, ranks] : groups) {
+    if (diagnosis.others.size() == kGroupsShown) {
+      diagnosis.others.push_back(
+          fmt::format("and {} more places; see the recordings", groups.size() - kGroupsShown));
+      break;
+    }
+    std::string who = ranks.size() == 1 ? "rank" : "ranks";
+    for (size_t i = 0; i < ranks.size() && i < kRanksShown; ++i) {
+      who += fmt::format("{}{}", i == 0 ? " " : ", ", ranks[i]);
+    }
+    if (ranks.size() > kRanksShown) who += fmt::format(" and {} more", ranks.size() - kRanksShown);
+    diagnosis.others.push_back(fmt::format("{}: {}", who, text));
+  }
+}
+
+std::string NextAction(const Diagnosis& diagnosis, const std::string& failure) {
+  if (HoldsAny(failure, {"no space", "disk"})) {
+    return "free disk space, then continue with --resume auto";
+  }
+  if (HoldsAny(failure, {"nonfinite", "non-finite", "nan", "inf "})) {
+    return "lower optimizer.learning_rate or lengthen optimizer.warmup_steps, or set "
+           "training.nonfinite_policy to skip; then continue with --resume auto";
+  }
+  if (HoldsAny(failure, {"out of memory", "bad_alloc", "cannot allocate"}) ||
+      diagnosis.signal == SIGKILL) {
+    return "if nobody killed it, the kernel ran out of memory (see dmesg): lower "
+           "training.micro_batch_size or use fewer ranks per machine; then continue with "
+           "--resume auto";
+  }
+  if (diagnosis.signal == SIGBUS) {
+    return "a mapped file lost its space: look at df /dev/shm and the disk; then continue with "
+           "--resume auto";
+  }
+  if (diagnosis.signal != 0) {
+    return "look at the log of that rank; please report a crash with it, and continue with "
+           "--resume auto";
+  }
+  if (BlamesPeer(failure)) {
+    return "if the ranks were only slow, raise runtime.deadline_seconds; then continue with "
+           "--resume auto";
+  }
+  return "mend the cause named above, then continue with --resume auto";
+}
+
+const Recording* Find(const Recordings& recordings, int rank) {
+  const auto found = recordings.find(rank);
+  return found == recordings.end() ? nullptr : &found->second;
+}
+
+// Fills rank, signal, step and headline; returns the failure message that goes with it.
+std::string NameCause(const Recordings& recordings, const MpirunWords& words,
+                      const LaunchResult& result, Diagnosis& diagnosis) {
+  const auto failed = [](const Recording& r) { return r.state == RankState::kFailed; };
+  const auto failed_ns = [](const Recording& r) { return r.failed_ns; };
+  const auto blame = [&](const Recording& recording, const std::string& what) {
+    diagnosis.rank = recording.rank;
+    diagnosis.step = recording.position.step;
+    diagnosis.headline = fmt::format("rank {} {} {}", recording.rank, what, Where(recording));
+  };
+  // A failure of a rank's own, the earliest of them.
+  const Recording* own = Least(
+      recordings, [&](const Recording& r) { return failed(r) && !BlamesPeer(r.failure); },
+      failed_ns);
+  if (own != nullptr) {
+    blame(*own, "failed");
+    diagnosis.headline += ": " + own->failure;
+    return own->failure;
+  }
+  // A rank that a signal ended, unless it was our own kill.
+  for (const auto& death : words.deaths) {
+    if (death.signal == 0 || result.killed) continue;
+    diagnosis.signal = death.signal;
+    const std::string what = fmt::format("died ({})", SignalName(death.signal));
+    if (const Recording* dead = Find(recordings, death.rank)) {
+      blame(*dead, what);
+    } else {
+      diagnosis.rank = death.rank;
+      diagnosis.headline = fmt::format("rank {} {} before it was up", death.rank, what);
+    }
+    return "";
+  }
+  const Recording* victim =
+      Least(recordings, failed, failed_ns);  // of a peer: its failure blames one
+  if (victim != nullptr) {
+    const Recording* silent = Least(
+        recordings,
+        [](const Recording& r) {
+          return r.state == RankState::kRunning || r.state == RankState::kStarting;
+        },
+        [](const Recording& r) { return r.updated_ns; });
+    if (silent != nullptr) {
+      blame(*silent, "stopped moving");
+      diagnosis.headline += fmt::format("; rank {} gave up: {}", victim->rank, victim->failure);
+    } else {
+      blame(*victim, "failed");
+      diagnosis.headline += ": " + victim->failure;
+    }
+    return victim->failure;
+  }
+  for (const auto& death : words.deaths) {
+    if (death.signal != 0) continue;
+    const std::string what = fmt::format("exited with code {}", death.exit_code);
+    if (const Recording* dead = Find(recordings, death.rank)) {
+      blame(*dead, what);
+    } else {
+      diagnosis.rank = death.rank;
+      diagnosis.headline = fmt::format("rank {} {} before it was up", death.rank, what);
+    }
+    return "";
+  }
+  diagnosis.headline =
+      recordings.empty()
+          ? fmt::format("no rank came up (exit code {})", result.exit_code)
+          : fmt::format("the ranks ended with exit code {} and no rank says why", result.exit_code);
+  return "";
+}
+
+std::string Tail(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  in.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(in.tellg()) - kTailBytes));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> LastLines(const std::string& text, size_t count) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty() && line.find_first_not_of("- ") != std::string::npos) lines.push_back(line);
+  }
+  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<long>(count));
+  return lines;
+}
+
+}  // namespace
+
+MpirunWords ParseMpirunWords(const std::string& text) {
+  static const std::regex signalled(
+      R"(mpirun noticed that process rank (\d+) with PID \d+ on node \S+ exited on signal (\d+))");
+  static const std::regex aborted(R"(MPI_ABORT was invoked on rank (\d+) )");
+  static const std::regex named(R"(Process name: \[\[\d+,\d+\],(\d+)\])");
+  static const std::regex exited(R"(Exit code: +(\d+))");
+  const auto number = [](const std::smatch& match, size_t i) {
+    return std::atoi(match[i].str().substr(0, 9).c_str());
+  };
+  MpirunWords words;
+  std::istringstream in(text);
+  int name = -1;
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (line.size() > 1000) continue;
+    if (std::regex_search(line, match, signalled)) {
+      words.deaths.push_back({number(match, 1), number(match, 2), 0, line});
+    } else if (std::regex_search(line, match, aborted)) {
+      words.deaths.push_back({number(match, 1), 0, 1, line});
+    } else if (std::regex_search(line, match, named)) {
+      name = number(match, 1);
+    } else if (name >= 0 && std::regex_search(line, match, exited)) {
+      const int code = number(match, 1);
+      words.deaths.push_back(
+          {name, 0, code, fmt::format("rank {} exited with code {}", name, code)});
+      name = -1;
+    }
+  }
+  return words;
+}
+
+Diagnosis FindCause(const Recordings& recordings, const MpirunWords& words,
+                    const LaunchResult& result) {
+  Diagnosis diagnosis;
+  const std::string failure = NameCause(recordings, words, result, diagnosis);
+  DescribeOthers(recordings, diagnosis);
+  for (const auto& death : words.deaths) diagnosis.evidence.push_back("mpirun: " + death.line);
+  diagnosis.next_action = NextAction(diagnosis, failure);
+  return diagnosis;
+}
+
+Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
+  Recordings recordings;
+  std::vector<std::string> unreadable;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder + "/recorder", error)) {
+    if (entry.path().extension() != ".rec") continue;
+    const auto recording = recorder::ReadRecording(entry.path().string());
+    if (recording.ok()) {
+      recordings[recording->rank] = *recording;
+    } else {
+      unreadable.emplace_back(recording.status().message());
+    }
+  }
+  const std::string mpirun_log = run_folder + "/logs/mpirun.log";
+  const std::string said = Tail(mpirun_log);
+  Diagnosis diagnosis = FindCause(recordings, ParseMpirunWords(said), result);
+  const std::string rank_log = fmt::format("{}/logs/rank-{}.log", run_folder, diagnosis.rank);
+  const bool has_log = diagnosis.rank >= 0 && std::filesystem::exists(rank_log, error);
+  diagnosis.log_path = has_log ? rank_log : mpirun_log;
+  const bool spoken = !diagnosis.evidence.empty();
+  if (has_log || !spoken) {
+    for (const std::string& line : LastLines(has_log ? Tail(rank_log) : said, has_log ? 3 : 8)) {
+      diagnosis.evidence.push_back("log: " + line);
+    }
+  }
+  for (const std::string& message : unreadable) diagnosis.evidence.push_back(message);
+  return diagnosis;
+}
+
+std::string Diagnosis::Text() const {
+  std::string text = headline;
+  const auto section = [&](const char* title, const std::vector<std::string>& lines) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+      text += fmt::format("\n  {:<9} {}", i == 0 ? title : "", lines[i]);
+    }
+  };
+  section("others:", others);
+  section("evidence:", evidence);
+  if (!log_path.empty()) section("log:", {log_path});
+  section("next:", {next_action});
+  return text;
+}
+
+}  // namespace trireme::launcher

@@ -1,0 +1,243 @@
+#include "coordinator/launcher/mpirun_launcher.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Each rank opens its own log, so that its last words need no living mpirun.
+constexpr const char* kRankShell =
+    "log=$1; shift; exec \"$@\" >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-0}.log\" 2>&1";
+
+// vader copies large messages by process_vm_readv, which some containers forbid; then it must not
+// try.
+bool MayReadOtherProcesses() {
+  char from = 1, to = 0;
+  const iovec local{&to, 1}, remote{&from, 1};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+int ThreadsOf(const LaunchOptions& options) {
+  return options.threads > 0 ? options.threads : std::max(1, AvailableCores() / options.ranks);
+}
+
+// Our environment without what an mpirun above us has set, then the job's own.
+std::vector<std::string> EnvironmentOf(const LaunchOptions& options, const std::string& session,
+                                       const std::string& shared) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with("OMPI_") || text.starts_with("PMIX_") || text.starts_with("ORTE_") ||
+        text.starts_with("OMP_NUM_THREADS=")) {
+      continue;
+    }
+    environment.emplace_back(text);
+  }
+  environment.push_back(fmt::format("OMP_NUM_THREADS={}", ThreadsOf(options)));
+  // For a rank without mpirun, which reads no command line of Open MPI.
+  environment.push_back("OMPI_MCA_ess_singleton_isolated=1");
+  environment.push_back("OMPI_MCA_orte_tmpdir_base=" + session);
+  environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + shared);
+  environment.insert(environment.end(), options.environment.begin(), options.environment.end());
+  return environment;
+}
+
+absl::StatusOr<std::string> MakeTemporaryFolder(const std::string& base) {
+  std::string path = base + "/trireme-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) {
+    return absl::ErrnoToStatus(errno, fmt::format("cannot make a folder in {}", base));
+  }
+  return path;
+}
+
+absl::Status PrepareRunFolder(const std::string& run_folder) {
+  std::error_code error;
+  for (const char* name : {"/logs", "/recorder"}) {
+    fs::create_directories(run_folder + name, error);
+    if (error) {
+      return absl::FailedPreconditionError(
+          fmt::format("cannot make {}{}: {}", run_folder, name, error.message()));
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(run_folder + "/recorder", error)) {
+    std::error_code ignored;
+    if (entry.path().extension() == ".rec") fs::remove(entry.path(), ignored);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string FindProgram(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
+  while (true) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    std::string candidate(rest.substr(0, end));
+    candidate += "/" + name;
+    std::error_code ignored;
+    if (access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) {
+      return candidate;
+    }
+    if (end == rest.size()) return "";
+    rest.remove_prefix(end + 1);
+  }
+}
+
+int AvailableCores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return std::max(1, CPU_COUNT(&cores));
+}
+
+std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,
+                                       const std::string& session_folder,
+                                       const std::string& shared_memory_folder) {
+  std::vector<std::string> argv;
+  const auto add = [&](std::initializer_list<std::string> more) {
+    argv.insert(argv.end(), more.begin(), more.end());
+  };
+  if (!mpirun.empty()) {
+    add({mpirun, "-n", std::to_string(options.ranks), "--oversubscribe"});
+    if (geteuid() == 0) add({"--allow-run-as-root"});
+    add({"--mca", "odls_base_sigkill_timeout", "0"});
+    add({"--mca", "orte_tmpdir_base", session_folder});
+    add({"--mca", "btl_vader_backing_directory", shared_memory_folder});
+    if (!MayReadOtherProcesses()) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+    const bool crowded = options.ranks * ThreadsOf(options) > AvailableCores();
+    add({"--mca", "mpi_yield_when_idle", crowded ? "1" : "0"});
+    if (options.bind_to_cores && !crowded) {
+      add({"--map-by", fmt::format("slot:PE={}", ThreadsOf(options)), "--bind-to", "core"});
+    } else {
+      add({"--bind-to", "none"});
+    }
+  }
+  add({"/bin/sh", "-c", kRankShell, "sh", options.run_folder + "/logs", options.worker});
+  argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
+  return argv;
+}
+
+absl::StatusOr<std::unique_ptr<MpirunLauncher>> MpirunLauncher::Start(
+    const LaunchOptions& options) {
+  TRIREME_CHECK(options.ranks >= 1);
+  if (access(options.worker.c_str(), X_OK) != 0) {
+    return absl::NotFoundError(
+        fmt::format("the worker program {} cannot be run: {}; it is installed beside trireme",
+                    options.worker, std::strerror(errno)));
+  }
+  const std::string mpirun = FindProgram("mpirun");
+  if (mpirun.empty() && options.ranks > 1) {
+    return absl::NotFoundError(
+        fmt::format("mpirun is not in PATH, but {} ranks need it: apt install openmpi-bin (one "
+                    "rank runs without: -n 1)",
+                    options.ranks));
+  }
+  RETURN_IF_ERROR(PrepareRunFolder(options.run_folder));
+  // In /tmp because Open MPI puts sockets there, whose paths are short.
+  ASSIGN_OR_RETURN(const std::string session, MakeTemporaryFolder("/tmp"));
+  auto shared = MakeTemporaryFolder("/dev/shm");
+  std::vector<std::string> folders{session};
+  if (shared.ok()) folders.push_back(*shared);
+  const std::string backing = shared.ok() ? *shared : session;
+  GuardedCommand command{LaunchCommand(options, mpirun, session, backing),
+                         EnvironmentOf(options, session, backing),
+                         options.run_folder + "/logs/mpirun.log", folders};
+  const auto guard = StartGuarded(command);
+  if (!guard.ok()) {
+    for (const std::string& folder : folders) rmdir(folder.c_str());
+    return guard.status();
+  }
+  return std::unique_ptr<MpirunLauncher>(new MpirunLauncher(options, folders, *guard));
+}
+
+MpirunLauncher::MpirunLauncher(const LaunchOptions& options, std::vector<std::string> folders,
+                               Guard guard)
+    : options_(options),
+      temporary_folders_(std::move(folders)),
+      guard_(guard),
+      started_(Clock::now()) {}
+
+MpirunLauncher::~MpirunLauncher() {
+  if (!result_) {
+    Kill();
+    Wait();
+  }
+  close(guard_.control_fd);
+}
+
+void MpirunLauncher::Send(char request) {
+  // The guard ignores nothing it can still read; after its end the pipe is broken, and that is no
+  // news.
+  sigset_t pipe_signal, before;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  if (write(guard_.control_fd, &request, 1) < 0 && errno == EPIPE) {
+    const timespec now{0, 0};
+    sigtimedwait(&pipe_signal, nullptr, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void MpirunLauncher::RequestStop() {
+  if (result_) return;
+  if (stop_at_) return Kill();
+  stop_at_ = Clock::now();
+  Send(kGuardStop);
+}
+
+void MpirunLauncher::Kill() {
+  if (result_ || killed_) return;
+  killed_ = true;
+  Send(kGuardKill);
+}
+
+std::optional<LaunchResult> MpirunLauncher::Poll() {
+  if (result_) return result_;
+  int status = 0;
+  const int pid = waitpid(guard_.pid, &status, WNOHANG);
+  if (pid != 0) {
+    const bool known = pid == guard_.pid;
+    const int code = !known ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    // The guard removes them; this is for a guard that was killed.
+    for (const std::string& folder : temporary_folders_) {
+      std::error_code ignored;
+      fs::remove_all(folder, ignored);
+    }
+    result_ = LaunchResult{code, stop_at_.has_value(), killed_};
+    return result_;
+  }
+  const auto now = Clock::now();
+  if (!stop_at_ && options_.deadline.count() > 0 && now - started_ > options_.deadline) {
+    RequestStop();
+  }
+  if (stop_at_ && !killed_ && now - *stop_at_ > options_.grace) Kill();
+  return std::nullopt;
+}
+
+LaunchResult MpirunLauncher::Wait() {
+  while (true) {
+    if (const auto result = Poll()) return *result;
+    poll(nullptr, 0, 10);
+  }
+}
+
+}  // namespace trireme::launcher

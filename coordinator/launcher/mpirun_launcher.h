@@ -1,0 +1,78 @@
+// Starts the ranks of a job on this machine through mpirun and watches over them: a clean stop
+// (USR1: ranks save and exit 75), a kill, and no process, temporary folder or shared-memory file
+// left behind, whatever dies first.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/launcher/process_guard.h"
+
+namespace trireme::launcher {
+
+struct LaunchOptions {
+  std::string worker;                  // path of the program of a rank
+  std::vector<std::string> arguments;  // of the worker
+  int ranks = 1;
+  std::string run_folder;                 // exists; logs/ and recorder/ are made in it
+  std::vector<std::string> environment;   // "NAME=value", beside our own environment
+  int threads = 0;                        // OMP_NUM_THREADS of a rank; 0: cores / ranks, at least 1
+  bool bind_to_cores = false;             // wise only if this is the machine's only job
+  std::chrono::milliseconds deadline{0};  // then as RequestStop; 0: none
+  std::chrono::milliseconds grace{60000};  // from RequestStop to Kill
+};
+
+struct LaunchResult {
+  int exit_code = 0;  // mpirun's: that of the first rank that failed, 128 + n for a signal
+  bool stop_requested = false;
+  bool killed = false;
+};
+
+// Path of a program in PATH; empty: none.
+std::string FindProgram(const std::string& name);
+// Cores this process may run on.
+int AvailableCores();
+// The command line (argv[0] the path `mpirun`, or the worker itself as one MPI singleton if that is
+// empty).
+std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,
+                                       const std::string& session_folder,
+                                       const std::string& shared_memory_folder);
+
+// One thread. The destructor kills what still runs and waits for its end (2 s at most, then KILL).
+class MpirunLauncher {
+ public:
+  // Output: RUN/logs/rank-N.log of each rank, RUN/logs/mpirun.log of mpirun (both appended to).
+  // Recordings of an earlier attempt are removed. NotFound names the Debian package if mpirun is
+  // missing and more than one rank is asked for; one rank runs without.
+  static absl::StatusOr<std::unique_ptr<MpirunLauncher>> Start(const LaunchOptions& options);
+  ~MpirunLauncher();
+  MpirunLauncher(const MpirunLauncher&) = delete;
+  MpirunLauncher& operator=(const MpirunLauncher&) = delete;
+
+  // Never blocks; empty while the job runs. Call it a few times a second: it keeps the deadlines.
+  std::optional<LaunchResult> Poll();
+  LaunchResult Wait();
+  // The first call asks all ranks to save and exit; the second kills them.
+  void RequestStop();
+  void Kill();
+  int guard_pid() const { return guard_.pid; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  MpirunLauncher(const LaunchOptions& options, std::vector<std::string> folders, Guard guard);
+  void Send(char request);
+
+  LaunchOptions options_;
+  std::vector<std::string> temporary_folders_;
+  Guard guard_;
+  Clock::time_point started_;
+  std::optional<Clock::time_point> stop_at_;
+  bool killed_ = false;
+  std::optional<LaunchResult> result_;
+};
+
+}  // namespace trireme::launcher

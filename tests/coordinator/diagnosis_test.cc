@@ -1,0 +1,106 @@
+// The first cause is named whoever else complains.
+#include "coordinator/launcher/diagnosis.h"
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+
+namespace trireme::launcher {
+namespace {
+
+using recorder::RankState;
+using recorder::Recording;
+
+constexpr uint32_t kI = 3, kReduce = 10;
+
+Recording Running(int rank, uint64_t step, uint32_t kind, int64_t updated_ns) {
+  Recording recording;
+  recording.rank = rank;
+  recording.ranks = 4;
+  recording.pid = 100 + rank;
+  recording.state = RankState::kRunning;
+  recording.position = {step, 7, kind, 0, 2, -1, 0};
+  recording.updated_ns = updated_ns;
+  return recording;
+}
+
+Recording Failed(int rank, uint64_t step, int64_t failed_ns, const std::string& message) {
+  Recording recording = Running(rank, step, kReduce, failed_ns - 1);
+  recording.state = RankState::kFailed;
+  recording.failed_ns = failed_ns;
+  recording.failure = message;
+  return recording;
+}
+
+std::map<int, Recording> ByRank(std::vector<Recording> list) {
+  std::map<int, Recording> recordings;
+  for (Recording& recording : list) recordings[recording.rank] = recording;
+  return recordings;
+}
+
+constexpr const char* kKilled =
+    "--------------------------------------------------------------------------\n"
+    "mpirun noticed that process rank 3 with PID 4711 on node box exited on signal 9 (Killed).\n"
+    "--------------------------------------------------------------------------\n";
+
+TEST_CASE("a killed rank is the cause, though others complain of a lost peer first") {
+  const Diagnosis diagnosis =
+      FindCause(ByRank({Running(0, 12, kReduce, 50), Failed(1, 12, 60, "REDUCE: peer lost: rank 3"),
+                        Running(2, 12, kReduce, 50), Running(3, 12, kI, 40)}),
+                ParseMpirunWords(kKilled), {137, false, false});
+  CHECK(diagnosis.rank == 3);
+  CHECK(diagnosis.signal == SIGKILL);
+  CHECK(diagnosis.step == 12);
+  CHECK(diagnosis.headline ==
+        "rank 3 died (signal 9, Killed) at step 12, I of micro-batch 2, virtual stage 0");
+  const std::string text = diagnosis.Text();
+  CHECK(text.find("ranks 0, 2: at step 12, REDUCE") != std::string::npos);
+  CHECK(text.find("memory") != std::string::npos);
+  CHECK(text.find("PID 4711") != std::string::npos);
+}
+
+TEST_CASE("of several failures the earliest own one is the cause") {
+  const Diagnosis diagnosis =
+      FindCause(ByRank({Failed(0, 5, 100, "recv: deadline of 60 s passed"),
+                        Failed(1, 5, 300, "disk: no space"),
+                        Failed(2, 5, 200, "loss is NaN at step 5"), Running(3, 5, kI, 400)}),
+                {}, {4, false, false});
+  CHECK(diagnosis.rank == 2);
+  CHECK(diagnosis.headline.find("loss is NaN") != std::string::npos);
+  CHECK(diagnosis.next_action.find("learning_rate") != std::string::npos);
+}
+
+TEST_CASE("if all who spoke only waited, the silent rank is the cause") {
+  const Diagnosis diagnosis =
+      FindCause(ByRank({Failed(0, 8, 100, "REDUCE: deadline of 60 s passed"),
+                        Failed(1, 8, 101, "REDUCE: deadline of 60 s passed"),
+                        Running(2, 8, kReduce, 45), Running(3, 8, kI, 40)}),
+                {}, {4, false, false});
+  CHECK(diagnosis.rank == 3);
+  CHECK(diagnosis.headline.find("rank 3 stopped moving at step 8, I of micro-batch 2") == 0);
+  CHECK(diagnosis.headline.find("rank 0 gave up") != std::string::npos);
+}
+
+TEST_CASE("a rank that dies before its recorder, an exit code, and nothing at all") {
+  CHECK(FindCause({}, ParseMpirunWords(kKilled), {137, false, false}).headline ==
+        "rank 3 died (signal 9, Killed) before it was up");
+  const auto words = ParseMpirunWords("  Process name: [[4242,1],2]\n  Exit code:    17\n");
+  const Diagnosis exited = FindCause(ByRank({Running(2, 1, kI, 5)}), words, {17, false, false});
+  CHECK(exited.headline.find("rank 2 exited with code 17 at step 1") == 0);
+  CHECK(FindCause({}, {}, {9, false, false}).headline == "no rank came up (exit code 9)");
+}
+
+TEST_CASE("a signal that was our own kill is no cause") {
+  const Diagnosis diagnosis =
+      FindCause(ByRank({Running(3, 12, kI, 40)}), ParseMpirunWords(kKilled), {137, true, true});
+  CHECK(diagnosis.signal == 0);
+}
+
+TEST_CASE("a thousand ranks give a few lines") {
+  std::vector<Recording> list{Failed(0, 1, 10, "broken")};
+  for (int rank = 1; rank < 1000; ++rank) list.push_back(Running(rank, rank % 50, kI, 5));
+  CHECK(FindCause(ByRank(list), {}, {4, false, false}).Text().size() < 2000);
+}
+
+}  // namespace
+}  // namespace trireme::launcher

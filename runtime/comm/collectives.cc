@@ -76,7 +76,9 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, Win
       exchange_(MakeExchange(&lane_)),
       tree_(MakeTree(&lane_)),
       ring_(MakeRing(&lane_)),
-      broadcast_(MakeBroadcast(&lane_)) {}
+      broadcast_(MakeBroadcast(&lane_)) {
+  if (window != nullptr) direct_ = MakeDirect(group, window);
+}
 
 bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
   return window_ != nullptr && call.kind != CollectiveKind::kBroadcast &&

@@ -116,7 +116,7 @@ std::unique_ptr<Algorithm> MakeRing(Lane* lane);
 // Broadcast: down a tree when small, else along a chain in segments.
 std::unique_ptr<Algorithm> MakeBroadcast(Lane* lane);
 // Through shared memory, for groups that have a window; one at a time in a group.
-std::unique_ptr<Algorithm> MakeDirect(Window* window);
+std::unique_ptr<Algorithm> MakeDirect(const Group* group, Window* window);
 
 // A lane with its algorithms: picks one per call, by sizes that are the same on all ranks.
 class CollectiveRunner {

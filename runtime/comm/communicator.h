@@ -1,6 +1,7 @@
-// Communicator: a group of ranks, point to point and collective, over one Transport. The collectives are ours, in one
-// place (collectives.cc), as state machines over send and recv that Progress() drives: they have deadlines, a fixed
-// order of summation and the same result bits on every rank. Backends differ only in their Transport (local, mpi).
+// Communicator: a group of ranks, point to point and collective, over one Transport. The
+// collectives are ours, in one place (collectives.cc), as state machines over send and recv that
+// Progress() drives: they have deadlines, a fixed order of summation and the same result bits on
+// every rank. Backends differ only in their Transport (local, mpi).
 #pragma once
 
 #include <chrono>
@@ -25,29 +26,35 @@ struct Ticket {
 
 enum class ReduceOp : uint8_t { kSum, kMax };
 
-// `data` holds the elements [offsets[0], offsets.back()) of all ranks, rank r's share being [offsets[r], offsets[r+1])
-// in elements. Uneven and empty shares are fine. The memory of `offsets` must live until the operation is done.
+// `data` holds the elements [offsets[0], offsets.back()) of all ranks, rank r's share being
+// [offsets[r], offsets[r+1]) in elements. Uneven and empty shares are fine. The memory of `offsets`
+// must live until the operation is done.
 struct Sharded {
   void* data = nullptr;
   std::span<const int64_t> offsets;
   tensor::DType dtype = tensor::DType::kF32;
 };
 
-// Every call issues: the transfer begins once the stream has run everything issued on it before; the buffer belongs to
-// the operation until it is waited for. Order matters: all ranks of the group issue its collectives in the same order;
-// messages match first-in first-out per (pair, channel). Nothing is allocated per call. Operations fail (and poison the
-// communicator: later calls fail at once with the first cause) when a peer is lost, Abort was called or the deadline of
-// a wait passed. One thread issues; WaitOn's waiting may run on the stream's thread.
+// Every call issues: the transfer begins once the stream has run everything issued on it before;
+// the buffer belongs to the operation until it is waited for. Order matters: all ranks of the group
+// issue its collectives in the same order; messages match first-in first-out per (pair, channel).
+// Nothing is allocated per call. Operations fail (and poison the communicator: later calls fail at
+// once with the first cause) when a peer is lost, Abort was called or the deadline of a wait
+// passed. One thread issues; WaitOn's waiting may run on the stream's thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;  // in this group
   virtual int size() const = 0;
 
-  virtual Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel, tensor::Stream& stream) = 0;
-  virtual Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel, tensor::Stream& stream) = 0;
-  // In place over count elements (f64, f32 or i32). Sums in a fixed order; every rank gets the same bits.
-  virtual Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op, tensor::Stream& stream) = 0;
+  virtual Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
+                      tensor::Stream& stream) = 0;
+  virtual Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
+                      tensor::Stream& stream) = 0;
+  // In place over count elements (f64, f32 or i32). Sums in a fixed order; every rank gets the same
+  // bits.
+  virtual Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
+                           tensor::Stream& stream) = 0;
   // In place: rank r's share ends as the sum over ranks; the other shares hold garbage afterwards.
   virtual Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) = 0;
   // In place: every share ends as its owner's.
@@ -58,14 +65,16 @@ class Communicator {
   virtual bool Test(Ticket ticket) = 0;
   // Blocks until done; DeadlineExceeded names operation, peer and channel, and poisons.
   virtual absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) = 0;
-  // Work issued on `stream` afterwards runs once the ticket is done. On an inline stream this blocks like WaitHost.
-  // A failure is kept and returned by status().
-  virtual void WaitOn(Ticket ticket, tensor::Stream& stream, std::chrono::milliseconds deadline) = 0;
+  // Work issued on `stream` afterwards runs once the ticket is done. On an inline stream this
+  // blocks like WaitHost. A failure is kept and returned by status().
+  virtual void WaitOn(Ticket ticket, tensor::Stream& stream,
+                      std::chrono::milliseconds deadline) = 0;
   // Drives what is in flight; called between operators. Never blocks.
   virtual void Progress() = 0;
   // First failure, or ok.
   virtual absl::Status status() const = 0;
-  // Makes every wait of this and the other groups of the same Fabric on this rank end with `cause`, also from another thread.
+  // Makes every wait of this and the other groups of the same Fabric on this rank end with `cause`,
+  // also from another thread.
   virtual void Abort(absl::Status cause) = 0;
 };
 
@@ -75,8 +84,10 @@ class Fabric {
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective over `ranks` (ascending, holding this rank), in the same order on all of them. `name` is used in messages.
-  virtual absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks, std::string_view name) = 0;
+  // Collective over `ranks` (ascending, holding this rank), in the same order on all of them.
+  // `name` is used in messages.
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
+                                                              std::string_view name) = 0;
   // Collective teardown, after all groups are gone.
   virtual absl::Status Close() = 0;
 };

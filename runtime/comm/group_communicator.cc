@@ -1,3 +1,5 @@
+// Issue, start, advance and await the operations of one group; see the header for the order of
+// starts.
 #include "runtime/comm/group_communicator.h"
 
 #include <algorithm>
@@ -47,7 +49,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::G
       name_(name),
       operations_(options.operations) {
   TRIREME_CHECK(options.operations < kRefused);
-  if (!window.empty()) window_ = std::make_unique<Window>(&group_, window);
+  if (!window.empty()) window_ = std::make_unique<Window>(window, group_.rank, group_.size());
   free_.reserve(options.operations);
   active_.reserve(options.operations);
   for (size_t place = options.operations; place > 0; --place)
@@ -259,12 +261,15 @@ bool GroupCommunicator::Advance(Operation& operation) {
                                              : AdvanceMessage(operation);
 }
 
-void GroupCommunicator::AdvanceAll() {
+bool GroupCommunicator::AdvanceAll() {
   bool any_done = false;
+  bool any_moved = false;
   size_t kept = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
     const uint32_t place = active_[i];
+    const uint64_t moved_before = operations_[place].moved;
     if (!Advance(operations_[place])) {
+      any_moved = any_moved || operations_[place].moved != moved_before;
       active_[kept++] = place;
       continue;
     }
@@ -277,6 +282,7 @@ void GroupCommunicator::AdvanceAll() {
   }
   active_.resize(kept);
   if (any_done) state_->transport->Wake(state_->transport->rank());
+  return any_done || any_moved;
 }
 
 const GroupCommunicator::Operation* GroupCommunicator::Find(Ticket ticket) const {
@@ -301,11 +307,12 @@ absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::millisecond
   while (true) {
     const uint64_t epoch = state_->transport->Epoch();
     bool on_stream = false;
+    bool moved = false;
     Clock::time_point now;
     {
       std::lock_guard<std::mutex> lock(state_->mutex);
       if (ticket.id == kRefused) return state_->failure;
-      if (Find(ticket) != nullptr) state_->Progress();
+      if (Find(ticket) != nullptr) moved = state_->Progress();
       const Operation* operation = Find(ticket);
       if (operation == nullptr) return absl::OkStatus();
       if (!state_->failure.ok()) return state_->failure;
@@ -321,6 +328,7 @@ absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::millisecond
       for (const GroupCommunicator* group : state_->groups)
         on_stream = on_stream || group->HasUnstarted();
     }
+    if (moved) continue;
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(since + deadline - now);
     const auto at_most =
         std::min(left + std::chrono::microseconds(1), on_stream ? kStreamPoll : kLongestSleep);

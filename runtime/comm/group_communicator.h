@@ -45,8 +45,8 @@ class GroupCommunicator final : public Communicator {
   absl::Status status() const override;
   void Abort(absl::Status cause) override;
 
-  // Moves this group's operations. Under the fabric's lock.
-  void AdvanceAll();
+  // Moves this group's operations; true if any moved. Under the fabric's lock.
+  bool AdvanceAll();
   // True while an operation waits for its stream or its turn. Under the fabric's lock.
   bool HasUnstarted() const;
 

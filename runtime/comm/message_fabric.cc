@@ -1,3 +1,4 @@
+// A rank's groups: checked and made here, moved together, poisoned together.
 #include "runtime/comm/message_fabric.h"
 
 #include <algorithm>
@@ -10,9 +11,13 @@
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/group_communicator.h"
 #include "runtime/comm/text.h"
+#include "runtime/comm/window.h"
 
 namespace trireme::comm {
 namespace {
+
+constexpr size_t kSmallestPiece =
+    4096;  // bytes; smaller ones cost more in counters than they carry
 
 absl::Status CheckRanks(std::span<const int> ranks, std::string_view name, int rank, int size) {
   const auto fault = [&](std::string_view what) {
@@ -39,16 +44,15 @@ void FabricState::Poison(const absl::Status& cause) {
   transport->Wake(transport->rank());
 }
 
-void FabricState::Progress() {
-  if (!failure.ok()) return;
+bool FabricState::Progress() {
+  if (!failure.ok()) return false;
   if (absl::Status lost = transport->Poll(); !lost.ok()) {
     Poison(lost);
-    return;
+    return false;
   }
-  for (GroupCommunicator* group : groups) {
-    group->AdvanceAll();
-    if (!failure.ok()) return;
-  }
+  bool moved = false;
+  for (GroupCommunicator* group : groups) moved = group->AdvanceAll() || moved;
+  return moved;
 }
 
 MessageFabric::MessageFabric(std::unique_ptr<Transport> transport, FabricOptions options)
@@ -66,7 +70,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<con
   spec.name = name;
   spec.requests =
       options_.operations + options_.lanes * Lane::SlotsFor(static_cast<int>(ranks.size()));
-  spec.window_bytes = ranks.size() > 1 ? options_.window_bytes : 0;
+  const size_t piece_bytes = options_.window_bytes / (Window::kDepth * ranks.size());
+  if (ranks.size() > 1 && piece_bytes >= kSmallestPiece) {
+    spec.window_bytes = Window::BytesFor(static_cast<int>(ranks.size()), piece_bytes);
+  }
   absl::StatusOr<TransportGroup> made;
   {
     std::lock_guard<std::mutex> lock(state_->mutex);

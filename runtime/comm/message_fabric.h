@@ -26,7 +26,8 @@ struct FabricOptions {
   size_t lanes = 2;
   // Staging memory of a lane, for messages that are received and added. At least 64 KiB.
   size_t staging_bytes = 1 << 20;
-  // Shared memory of a group whose ranks can map it; 0 for none.
+  // Shared memory per rank of a group whose ranks can map it, in which the larger sums run; 0 for
+  // none. A piece is window_bytes / (2 * ranks), and none is made when that is below 4 KiB.
   size_t window_bytes = 0;
 };
 
@@ -41,8 +42,8 @@ struct FabricState {
   // Keeps the first cause and takes the transport down.
   void Poison(const absl::Status& cause) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Moves everything that is in flight on this rank, so that a wait in one group serves the peers
-  // of another.
-  void Progress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // of another. True if anything moved: there may be more to do at once.
+  bool Progress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   std::unique_ptr<Transport> transport;
   std::mutex mutex;

@@ -1,3 +1,4 @@
+// Plain loops that the compiler vectorises; one dispatch per call, not per element.
 #include "runtime/comm/sum.h"
 
 #include <type_traits>

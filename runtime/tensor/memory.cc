@@ -1,3 +1,4 @@
+// mmap with room to align to a huge page, advice, and threads that touch the pages.
 #include "runtime/tensor/memory.h"
 
 #include <sys/mman.h>

@@ -1,6 +1,7 @@
-// Streams and events: work is issued in order on a stream; an event marks a point of it. The host device has two kinds
-// of stream: InlineStream runs work at once on the caller's thread, ThreadStream runs it on a thread of its own (bounded
-// queue, nothing allocated per task), which proves stream discipline long before an accelerator is there.
+// Streams and events: work is issued in order on a stream; an event marks a point of it. The host
+// device has two kinds of stream: InlineStream runs work at once on the caller's thread,
+// ThreadStream runs it on a thread of its own (bounded queue, nothing allocated per task), which
+// proves stream discipline long before an accelerator is there.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,8 @@
 
 namespace trireme::tensor {
 
-// A callable stored in place, so that issuing work allocates nothing. Captures are at most kCapacity bytes.
+// A callable stored in place, so that issuing work allocates nothing. Captures are at most
+// kCapacity bytes.
 class Task {
  public:
   static constexpr size_t kCapacity = 96;
@@ -38,7 +40,8 @@ class Stream;
 struct Event {
   const Stream* stream = nullptr;
   uint64_t sequence = 0;
-  // True once everything issued before the event has run. Never blocks; a default event is always ready.
+  // True once everything issued before the event has run. Never blocks; a default event is always
+  // ready.
   bool Ready() const;
 };
 

@@ -1,3 +1,5 @@
+// The Transport of ranks that are threads: a rank's pool of messages, matched in the hub's
+// mailroom.
 #include "runtime/comm/local/local_fabric.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Matching, copying and waking between the threads of a hub. A node belongs to its owner again once
+// its state is kDone, so nothing touches it after that store.
 #include "runtime/comm/local/mailroom.h"
 
 #include <cstring>

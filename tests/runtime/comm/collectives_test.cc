@@ -1,46 +1,13 @@
-// Every collective against a straight sum, over sizes, ranks, element types, uneven shares and both
-// local modes.
+// The shared cases over ranks as threads: both modes, small staging, split messages, and the
+// window.
 #include <catch2/catch.hpp>
-#include <cstring>
-#include <mutex>
-#include <numeric>
 #include <vector>
 
-#include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
+#include "tests/runtime/comm/cases.h"
 
 namespace trireme::comm {
 namespace {
-
-using std::chrono::milliseconds;
-constexpr milliseconds kDeadline{20000};
-
-// Whole numbers for an exact straight sum in any order, and thirds for the identity of bits.
-template <typename T>
-T Value(int rank, int64_t i) {
-  return static_cast<T>((i * 7 + rank * 13) % 101 - 50);
-}
-
-std::vector<int> All(int n) {
-  std::vector<int> ranks(static_cast<size_t>(n));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-template <typename T>
-constexpr tensor::DType TypeOf();
-template <>
-constexpr tensor::DType TypeOf<float>() {
-  return tensor::DType::kF32;
-}
-template <>
-constexpr tensor::DType TypeOf<double>() {
-  return tensor::DType::kF64;
-}
-template <>
-constexpr tensor::DType TypeOf<int32_t>() {
-  return tensor::DType::kI32;
-}
 
 void RequireOk(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) {
@@ -49,161 +16,44 @@ void RequireOk(const std::vector<absl::Status>& statuses) {
   }
 }
 
-absl::Status Expect(bool condition, std::string_view what) {
-  return condition ? absl::OkStatus() : absl::InternalError(std::string(what));
-}
-
 std::vector<LocalOptions> Variants() {
   LocalOptions eager;
-  eager.fabric.operations = 64;
+  eager.fabric.operations = 300;
   LocalOptions rendezvous = eager;
   rendezvous.mode = LocalMode::kRendezvous;
   rendezvous.max_message_bytes = 100000;
   LocalOptions small = eager;
   small.fabric.staging_bytes = 64 << 10;
-  return {eager, rendezvous, small};
+  LocalOptions window = eager;
+  window.fabric.window_bytes = 64 << 10;
+  return {eager, rendezvous, small, window};
 }
 
-// Uneven, with empty shares.
-std::vector<int64_t> UnevenOffsets(int ranks, int64_t count) {
-  std::vector<int64_t> offsets = {3};
-  for (int r = 0; r < ranks; ++r)
-    offsets.push_back(r % 3 == 1 ? offsets.back()
-                                 : 3 + count * (r + 1) * (r + 1) / (ranks * ranks));
-  offsets.back() = 3 + count;
-  return offsets;
-}
-
-template <typename T>
-absl::Status CheckAllReduce(Communicator& comm, int64_t count) {
-  auto stream = tensor::MakeInlineStream();
-  std::vector<T> data(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
-  RETURN_IF_ERROR(comm.WaitHost(
-      comm.AllReduce(data.data(), count, TypeOf<T>(), ReduceOp::kSum, *stream), kDeadline));
-  for (int64_t i = 0; i < count; ++i) {
-    T sum = 0;
-    for (int r = 0; r < comm.size(); ++r) sum += Value<T>(r, i);
-    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "AllReduce sum"));
-  }
-  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
-  RETURN_IF_ERROR(comm.WaitHost(
-      comm.AllReduce(data.data(), count, TypeOf<T>(), ReduceOp::kMax, *stream), kDeadline));
-  for (int64_t i = 0; i < count; ++i) {
-    T most = Value<T>(0, i);
-    for (int r = 0; r < comm.size(); ++r) most = std::max(most, Value<T>(r, i));
-    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == most, "AllReduce max"));
-  }
-  return absl::OkStatus();
-}
-
-template <typename T>
-absl::Status CheckSharded(Communicator& comm, int64_t count) {
-  auto stream = tensor::MakeInlineStream();
-  const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
-  const size_t r = static_cast<size_t>(comm.rank());
-  std::vector<T> data(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
-  const Sharded sharded{data.data(), offsets, TypeOf<T>()};
-  RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, *stream), kDeadline));
-  for (int64_t i = offsets[r] - 3; i < offsets[r + 1] - 3; ++i) {
-    T sum = 0;
-    for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
-    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "ReduceScatter"));
-  }
-  RETURN_IF_ERROR(comm.WaitHost(comm.AllGather(sharded, *stream), kDeadline));
-  for (int64_t i = 0; i < count; ++i) {
-    T sum = 0;
-    for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
-    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "AllGather"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckBroadcast(Communicator& comm, int64_t bytes) {
-  auto stream = tensor::MakeInlineStream();
-  for (const int root : {0, comm.size() - 1}) {
-    std::vector<std::byte> data(static_cast<size_t>(bytes));
-    for (size_t i = 0; i < data.size(); ++i)
-      data[i] = static_cast<std::byte>(comm.rank() == root ? i * 31 % 251 : 0);
-    RETURN_IF_ERROR(comm.WaitHost(comm.Broadcast(data, root, *stream), kDeadline));
-    for (size_t i = 0; i < data.size(); ++i) {
-      RETURN_IF_ERROR(Expect(data[i] == static_cast<std::byte>(i * 31 % 251), "Broadcast"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-TEST_CASE("collectives equal the straight sum") {
+template <typename Case>
+void RunOnAll(const std::vector<int>& rank_counts, Case run) {
   for (const LocalOptions& options : Variants()) {
-    for (const int ranks : {1, 2, 3, 4, 5, 6, 8}) {
+    for (const int ranks : rank_counts) {
       RequireOk(RunRanks(
           ranks,
-          [](Fabric& fabric) -> absl::Status {
+          [&](Fabric& fabric) -> absl::Status {
             ASSIGN_OR_RETURN(auto comm, fabric.Group(All(fabric.size()), "all"));
-            for (const int64_t count : {0, 1, 7, 1000, 100003}) {
-              RETURN_IF_ERROR(CheckAllReduce<float>(*comm, count));
-              RETURN_IF_ERROR(CheckSharded<float>(*comm, count));
-              RETURN_IF_ERROR(CheckBroadcast(*comm, 9 * count));
-              if (count > 1000) continue;
-              RETURN_IF_ERROR(CheckAllReduce<double>(*comm, count));
-              RETURN_IF_ERROR(CheckAllReduce<int32_t>(*comm, count));
-              RETURN_IF_ERROR(CheckSharded<double>(*comm, count));
-            }
-            return absl::OkStatus();
+            return run(*comm);
           },
           options));
     }
   }
 }
 
+TEST_CASE("collectives equal the straight sum") {
+  RunOnAll({1, 2, 3, 4, 5, 6, 8}, [](Communicator& comm) { return CheckCollectives(comm); });
+}
+
+TEST_CASE("sums have the same bits on every rank and in every run") {
+  RunOnAll({2, 3, 5, 8}, [](Communicator& comm) { return CheckBits(comm); });
+}
+
 TEST_CASE("many messages in flight arrive in order per channel") {
-  for (const LocalOptions& options : Variants()) {
-    RequireOk(RunRanks(
-        3,
-        [](Fabric& fabric) -> absl::Status {
-          ASSIGN_OR_RETURN(auto comm, fabric.Group(All(fabric.size()), "pipe"));
-          auto stream = tensor::MakeInlineStream();
-          constexpr int kMessages = 8;
-          int sent[kMessages][2];
-          int received[3][kMessages][2] = {};
-          std::vector<Ticket> tickets;
-          for (int k = 0; k < kMessages; ++k) {
-            for (uint32_t channel : {0u, 1u}) {
-              sent[k][channel] = comm->rank() * 1000 + static_cast<int>(channel) * 100 + k;
-              for (int peer = 0; peer < comm->size(); ++peer) {
-                tickets.push_back(comm->Send(std::as_bytes(std::span(&sent[k][channel], 1)), peer,
-                                             channel, *stream));
-              }
-            }
-          }
-          // The second channel is received first.
-          for (uint32_t channel : {1u, 0u}) {
-            for (int k = 0; k < kMessages; ++k) {
-              for (int peer = 0; peer < comm->size(); ++peer) {
-                tickets.push_back(
-                    comm->Recv(std::as_writable_bytes(std::span(&received[peer][k][channel], 1)),
-                               peer, channel, *stream));
-              }
-            }
-          }
-          for (Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
-          for (int peer = 0; peer < comm->size(); ++peer) {
-            for (int k = 0; k < kMessages; ++k) {
-              for (int channel = 0; channel < 2; ++channel) {
-                RETURN_IF_ERROR(
-                    Expect(received[peer][k][channel] == peer * 1000 + channel * 100 + k, "order"));
-              }
-            }
-          }
-          return absl::OkStatus();
-        },
-        [&] {
-          LocalOptions many = options;
-          many.fabric.operations = 128;
-          return many;
-        }()));
-  }
+  RunOnAll({1, 3}, [](Communicator& comm) { return CheckMessages(comm); });
 }
 
 }  // namespace

@@ -1,0 +1,212 @@
+// The cases that every backend must pass: each collective against a straight sum, and messages in
+// order. Header only, so that the program under mpirun runs the very same ones.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/comm/communicator.h"
+
+namespace trireme::comm {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kDeadline{20000};
+
+// Whole numbers for an exact straight sum in any order, and thirds for the identity of bits.
+template <typename T>
+T Value(int rank, int64_t i) {
+  return static_cast<T>((i * 7 + rank * 13) % 101 - 50);
+}
+
+inline std::vector<int> All(int n) {
+  std::vector<int> ranks(static_cast<size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+template <typename T>
+constexpr tensor::DType TypeOf();
+template <>
+constexpr tensor::DType TypeOf<float>() {
+  return tensor::DType::kF32;
+}
+template <>
+constexpr tensor::DType TypeOf<double>() {
+  return tensor::DType::kF64;
+}
+template <>
+constexpr tensor::DType TypeOf<int32_t>() {
+  return tensor::DType::kI32;
+}
+
+inline absl::Status Expect(bool condition, std::string_view what) {
+  return condition ? absl::OkStatus() : absl::InternalError(std::string(what));
+}
+
+// Uneven, with empty shares.
+inline std::vector<int64_t> UnevenOffsets(int ranks, int64_t count) {
+  std::vector<int64_t> offsets = {3};
+  for (int r = 0; r < ranks; ++r)
+    offsets.push_back(r % 3 == 1 ? offsets.back()
+                                 : 3 + count * (r + 1) * (r + 1) / (ranks * ranks));
+  offsets.back() = 3 + count;
+  return offsets;
+}
+
+template <typename T>
+absl::Status CheckAllReduce(Communicator& comm, int64_t count) {
+  auto stream = tensor::MakeInlineStream();
+  std::vector<T> data(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
+  RETURN_IF_ERROR(comm.WaitHost(
+      comm.AllReduce(data.data(), count, TypeOf<T>(), ReduceOp::kSum, *stream), kDeadline));
+  for (int64_t i = 0; i < count; ++i) {
+    T sum = 0;
+    for (int r = 0; r < comm.size(); ++r) sum += Value<T>(r, i);
+    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "AllReduce sum"));
+  }
+  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
+  RETURN_IF_ERROR(comm.WaitHost(
+      comm.AllReduce(data.data(), count, TypeOf<T>(), ReduceOp::kMax, *stream), kDeadline));
+  for (int64_t i = 0; i < count; ++i) {
+    T most = Value<T>(0, i);
+    for (int r = 0; r < comm.size(); ++r) most = std::max(most, Value<T>(r, i));
+    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == most, "AllReduce max"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status CheckSharded(Communicator& comm, int64_t count) {
+  auto stream = tensor::MakeInlineStream();
+  const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
+  const size_t r = static_cast<size_t>(comm.rank());
+  std::vector<T> data(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
+  const Sharded sharded{data.data(), offsets, TypeOf<T>()};
+  RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, *stream), kDeadline));
+  for (int64_t i = offsets[r] - 3; i < offsets[r + 1] - 3; ++i) {
+    T sum = 0;
+    for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
+    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "ReduceScatter"));
+  }
+  RETURN_IF_ERROR(comm.WaitHost(comm.AllGather(sharded, *stream), kDeadline));
+  for (int64_t i = 0; i < count; ++i) {
+    T sum = 0;
+    for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
+    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "AllGather"));
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CheckBroadcast(Communicator& comm, int64_t bytes) {
+  auto stream = tensor::MakeInlineStream();
+  for (const int root : {0, comm.size() - 1}) {
+    std::vector<std::byte> data(static_cast<size_t>(bytes));
+    for (size_t i = 0; i < data.size(); ++i)
+      data[i] = static_cast<std::byte>(comm.rank() == root ? i * 31 % 251 : 0);
+    RETURN_IF_ERROR(comm.WaitHost(comm.Broadcast(data, root, *stream), kDeadline));
+    for (size_t i = 0; i < data.size(); ++i) {
+      RETURN_IF_ERROR(Expect(data[i] == static_cast<std::byte>(i * 31 % 251), "Broadcast"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// All pairs, two channels, the second received first. Needs 2 * 8 * 2 * ranks operations in flight.
+inline absl::Status CheckMessages(Communicator& comm) {
+  auto stream = tensor::MakeInlineStream();
+  constexpr int kMessages = 8;
+  int sent[kMessages][2];
+  std::vector<std::array<std::array<int, 2>, kMessages>> received(static_cast<size_t>(comm.size()));
+  std::vector<Ticket> tickets;
+  for (int k = 0; k < kMessages; ++k) {
+    for (uint32_t channel : {0u, 1u}) {
+      sent[k][channel] = comm.rank() * 1000 + static_cast<int>(channel) * 100 + k;
+      for (int peer = 0; peer < comm.size(); ++peer) {
+        tickets.push_back(
+            comm.Send(std::as_bytes(std::span(&sent[k][channel], 1)), peer, channel, *stream));
+      }
+    }
+  }
+  // The second channel is received first.
+  for (uint32_t channel : {1u, 0u}) {
+    for (int k = 0; k < kMessages; ++k) {
+      for (int peer = 0; peer < comm.size(); ++peer) {
+        tickets.push_back(comm.Recv(
+            std::as_writable_bytes(std::span(&received[static_cast<size_t>(peer)][k][channel], 1)),
+            peer, channel, *stream));
+      }
+    }
+  }
+  for (Ticket ticket : tickets) RETURN_IF_ERROR(comm.WaitHost(ticket, kDeadline));
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    for (int k = 0; k < kMessages; ++k) {
+      for (int channel = 0; channel < 2; ++channel) {
+        RETURN_IF_ERROR(Expect(
+            received[static_cast<size_t>(peer)][k][channel] == peer * 1000 + channel * 100 + k,
+            "order"));
+      }
+    }
+  }
+
+  return absl::OkStatus();
+}
+
+inline absl::Status CheckCollectives(Communicator& comm) {
+  for (const int64_t count : {0, 1, 7, 1000, 100003}) {
+    RETURN_IF_ERROR(CheckAllReduce<float>(comm, count));
+    RETURN_IF_ERROR(CheckSharded<float>(comm, count));
+    RETURN_IF_ERROR(CheckBroadcast(comm, 9 * count));
+    if (count > 1000) continue;
+    RETURN_IF_ERROR(CheckAllReduce<double>(comm, count));
+    RETURN_IF_ERROR(CheckAllReduce<int32_t>(comm, count));
+    RETURN_IF_ERROR(CheckSharded<double>(comm, count));
+  }
+  return absl::OkStatus();
+}
+
+// Numbers whose sum depends on the order of adding: every rank must hold the same bits, twice in a
+// row. Several collectives are under way at once.
+inline absl::Status CheckBits(Communicator& comm) {
+  auto stream = tensor::MakeInlineStream();
+  constexpr int kCalls = 5;
+  const std::array<int64_t, kCalls> counts = {3, 777, 40000, 5, 70001};
+  std::array<std::vector<float>, kCalls> first;
+  for (int round = 0; round < 2; ++round) {
+    std::array<std::vector<float>, kCalls> data;
+    std::array<Ticket, kCalls> tickets;
+    for (size_t c = 0; c < kCalls; ++c) {
+      for (int64_t i = 0; i < counts[c]; ++i) {
+        data[c].push_back(1.0F / static_cast<float>(3 + (i * 7919 + comm.rank() * 104729) % 1009));
+      }
+      tickets[c] =
+          comm.AllReduce(data[c].data(), counts[c], tensor::DType::kF32, ReduceOp::kSum, *stream);
+    }
+    for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm.WaitHost(ticket, kDeadline));
+    for (size_t c = 0; c < kCalls; ++c) {
+      const size_t bytes = data[c].size() * sizeof(float);
+      std::vector<float> of_first_rank = data[c];
+      const auto raw = std::as_writable_bytes(std::span(of_first_rank));
+      RETURN_IF_ERROR(comm.WaitHost(comm.Broadcast(raw, 0, *stream), kDeadline));
+      RETURN_IF_ERROR(Expect(std::memcmp(of_first_rank.data(), data[c].data(), bytes) == 0,
+                             "bits differ by rank"));
+      if (round == 0) first[c] = data[c];
+      RETURN_IF_ERROR(
+          Expect(std::memcmp(first[c].data(), data[c].data(), bytes) == 0, "bits differ by run"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,336 @@
+// Figures and tables of the plan; the picture of the schedule is in plan_view_picture.cc.
+#include "runtime/report/plan_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/report/plan_view_picture.h"
+
+namespace trireme::report {
+
+std::string ReadableBytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  if (unit == 0) return fmt::format("{} B", bytes);
+  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kUnits[unit]);
+}
+
+std::string ReadableCount(uint64_t count) {
+  std::string digits = std::to_string(count);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  return digits;
+}
+
+StageBytes BytesOf(const v1::StagePlan& stage) {
+  StageBytes bytes;
+  uint64_t sum = 0;
+  for (const v1::Pool& pool : stage.pools()) {
+    const uint64_t size = pool.slot_bytes() * pool.slots();
+    sum += size;
+    switch (pool.kind()) {
+      case v1::PARAMETER:
+        bytes.parameters += size;
+        break;
+      case v1::GRADIENT:
+        bytes.gradients += size;
+        break;
+      case v1::MOMENT1:
+      case v1::MOMENT2:
+        bytes.optimizer += size;
+        break;
+      case v1::ACTIVATION:
+      case v1::STASH:
+        bytes.activations += size;
+        break;
+      case v1::INPUT:
+      case v1::OUTPUT:
+      case v1::GRADIENT_IN:
+      case v1::GRADIENT_OUT:
+        bytes.boundaries += size;
+        break;
+      case v1::TEMPORARY:
+        bytes.temporaries += size;
+        break;
+      case v1::SCRATCH:
+        bytes.scratch += size;
+        break;
+      default:
+        bytes.other += size;
+    }
+  }
+  bytes.total = stage.arena_bytes();
+  if (bytes.total > sum) bytes.other += bytes.total - sum;
+  return bytes;
+}
+
+std::string NameBlocks(uint32_t first, uint32_t end, int64_t layers) {
+  if (first >= end) return "nothing";
+  std::vector<std::string> parts;
+  const bool has_head = layers > 0 && end == layers + 2;
+  const uint32_t first_layer = std::max(first, 1u);
+  const uint32_t last_layer = has_head ? end - 2 : end - 1;
+  if (first == 0) parts.push_back("embedding");
+  if (last_layer == first_layer) parts.push_back(fmt::format("layer {}", first_layer));
+  if (last_layer > first_layer)
+    parts.push_back(fmt::format("layers {}-{}", first_layer, last_layer));
+  if (has_head) parts.push_back("head");
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+absl::StatusOr<PlanTimeline> TimelineOf(const v1::Plan& plan) {
+  if (plan.stages_size() == 0) return absl::FailedPreconditionError("the plan holds no stages");
+  PlanTimeline timeline;
+  timeline.shape = {.ranks = static_cast<uint32_t>(plan.stages_size()),
+                    .micro_batches = plan.micro_batches(),
+                    .virtual_stages = static_cast<uint32_t>(plan.stages(0).first_block_size())};
+  plan::ComputeOrder order;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    std::vector<plan::ComputeStep>& steps = order.emplace_back();
+    for (const v1::Instruction& instruction : stage.step().instructions()) {
+      if (instruction.op_begin() != 0) continue;  // a later part of the same
+      plan::Compute kind;
+      switch (instruction.kind()) {
+        case v1::F:
+          kind = plan::Compute::kForward;
+          break;
+        case v1::I:
+          kind = plan::Compute::kInputGrad;
+          break;
+        case v1::W:
+          kind = plan::Compute::kWeightGrad;
+          break;
+        case v1::B:
+          kind = plan::Compute::kBackward;
+          break;
+        default:
+          continue;
+      }
+      steps.push_back({kind, instruction.virtual_stage(), instruction.micro_batch()});
+    }
+  }
+  absl::StatusOr<plan::Simulation> simulation = plan::Simulate(order, timeline.shape, {});
+  if (!simulation.ok()) return simulation.status();
+  timeline.simulation = *std::move(simulation);
+  return timeline;
+}
+
+std::vector<int> RowsShown(uint32_t ranks, uint32_t most) {
+  std::vector<int> rows;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (ranks <= most || rank < most / 2 || rank >= ranks - most / 2) {
+      rows.push_back(static_cast<int>(rank));
+    } else if (rows.empty() || rows.back() != -1) {
+      rows.push_back(-1);
+    }
+  }
+  return rows;
+}
+
+std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan) {
+  const v1::JobSpec& job = plan.job();
+  const v1::Mesh& mesh = plan.mesh();
+  const v1::ModelConfig& model = job.model().config();
+  std::vector<std::pair<std::string, std::string>> lines;
+  if (job.has_name()) lines.emplace_back("job", job.name());
+  if (model.hidden_size() > 0) {
+    lines.emplace_back(
+        "model", fmt::format("{}, {} layers, {} wide, {} heads, {} tokens", model.model_type(),
+                             model.num_hidden_layers(), model.hidden_size(),
+                             model.num_attention_heads(), ReadableCount(model.vocab_size())));
+  }
+  const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();
+  lines.emplace_back("mesh", fmt::format("{} {}: pipeline {}, data {}, tensor {}",
+                                         ReadableCount(ranks), ranks == 1 ? "rank" : "ranks",
+                                         mesh.pipeline(), mesh.data(), mesh.tensor()));
+  const uint32_t virtual_stages =
+      plan.stages_size() == 0 ? 1 : static_cast<uint32_t>(plan.stages(0).first_block_size());
+  std::string schedule = plan.schedule();
+  if (virtual_stages > 1) schedule += fmt::format(", {} virtual stages per rank", virtual_stages);
+  if (job.parallelism().zero_stage() > 0)
+    schedule += fmt::format(", ZeRO-{}", job.parallelism().zero_stage());
+  if (job.parallelism().sequence_parallel()) schedule += ", sequence parallel";
+  lines.emplace_back("schedule", schedule);
+  std::string batch = fmt::format("{} micro-batches", plan.micro_batches());
+  if (job.training().micro_batch_size() > 0)
+    batch += fmt::format(" of {}", job.training().micro_batch_size());
+  batch += " per replica and step";
+  if (job.training().global_batch_size() > 0) {
+    batch += fmt::format(", global batch {}",
+                         ReadableCount(static_cast<uint64_t>(job.training().global_batch_size())));
+  }
+  lines.emplace_back("batch", batch);
+  lines.emplace_back("bubble",
+                     fmt::format("{:.1f} % idle over busy, simulated", 100 * plan.bubble()));
+  uint64_t largest = 0;
+  uint64_t all = 0;
+  int where = 0;
+  for (int p = 0; p < plan.stages_size(); ++p) {
+    const uint64_t bytes = plan.stages(p).arena_bytes();
+    all += bytes * mesh.data() * mesh.tensor();
+    if (bytes > largest) {
+      largest = bytes;
+      where = p;
+    }
+  }
+  lines.emplace_back("memory", fmt::format("at most {} per rank (stage {}), {} in all",
+                                           ReadableBytes(largest), where, ReadableBytes(all)));
+  return lines;
+}
+
+namespace {
+
+// Stages [first, last] of equal bytes and as many layers, neither first nor last of the model.
+struct StageRange {
+  int first = 0;
+  int last = 0;
+};
+
+bool Alike(const v1::Plan& plan, int a, int b) {
+  const v1::StagePlan& left = plan.stages(a);
+  const v1::StagePlan& right = plan.stages(b);
+  if (!(BytesOf(left) == BytesOf(right))) return false;
+  if (left.first_block_size() != right.first_block_size()) return false;
+  const auto last_block =
+      static_cast<uint32_t>(plan.job().model().config().num_hidden_layers() + 1);
+  for (int v = 0; v < left.first_block_size(); ++v) {
+    if (left.end_block(v) - left.first_block(v) != right.end_block(v) - right.first_block(v))
+      return false;
+    if (left.first_block(v) == 0 || right.first_block(v) == 0) return false;
+    if (left.end_block(v) > last_block || right.end_block(v) > last_block) return false;
+  }
+  return true;
+}
+
+std::vector<StageRange> Collapse(const v1::Plan& plan) {
+  std::vector<StageRange> ranges;
+  for (int p = 0; p < plan.stages_size(); ++p) {
+    if (!ranges.empty() && Alike(plan, ranges.back().first, p)) {
+      ranges.back().last = p;
+    } else {
+      ranges.push_back({p, p});
+    }
+  }
+  return ranges;
+}
+
+std::string NameRange(const v1::Plan& plan, const StageRange& range) {
+  const int64_t layers = plan.job().model().config().num_hidden_layers();
+  const v1::StagePlan& stage = plan.stages(range.first);
+  std::string text;
+  if (range.first != range.last) {
+    uint32_t held = 0;
+    for (int v = 0; v < stage.first_block_size(); ++v)
+      held += stage.end_block(v) - stage.first_block(v);
+    return fmt::format("{} {} each", held, held == 1 ? "layer" : "layers");
+  }
+  for (int v = 0; v < stage.first_block_size(); ++v) {
+    text +=
+        (text.empty() ? "" : "; ") + NameBlocks(stage.first_block(v), stage.end_block(v), layers);
+  }
+  return text;
+}
+
+struct Column {
+  const char* name;
+  uint64_t StageBytes::*bytes;
+};
+
+constexpr Column kColumns[] = {{"parameters", &StageBytes::parameters},
+                               {"gradients", &StageBytes::gradients},
+                               {"optimizer", &StageBytes::optimizer},
+                               {"activations", &StageBytes::activations},
+                               {"boundaries", &StageBytes::boundaries},
+                               {"temporaries", &StageBytes::temporaries},
+                               {"scratch", &StageBytes::scratch},
+                               {"other", &StageBytes::other},
+                               {"total", &StageBytes::total}};
+
+// The table turned: a line per kind of memory, a column per range of stages, as many as fit.
+std::string MemoryTable(const v1::Plan& plan, const std::vector<StageRange>& ranges,
+                        const DescribeOptions& options) {
+  constexpr size_t kLabel = 14;
+  constexpr size_t kCell = 12;
+  const size_t room =
+      std::max<size_t>(1, (static_cast<size_t>(std::max(options.width, 60)) - kLabel) / kCell);
+  const std::vector<int> shown =
+      RowsShown(static_cast<uint32_t>(ranges.size()),
+                static_cast<uint32_t>(ranges.size() <= room ? room : room - 1));
+  std::vector<StageBytes> bytes;
+  std::string text = fmt::format("{:<{}}", "per rank", kLabel);
+  for (const int index : shown) {
+    const StageRange range = index < 0 ? StageRange{} : ranges[static_cast<size_t>(index)];
+    bytes.push_back(index < 0 ? StageBytes{} : BytesOf(plan.stages(range.first)));
+    const std::string name = index < 0 ? "..."
+                             : range.first == range.last
+                                 ? fmt::format("stage {}", range.first)
+                                 : fmt::format("{}-{}", range.first, range.last);
+    text += fmt::format("{:>{}}", name, kCell);
+  }
+  text += '\n';
+  for (const Column& column : kColumns) {
+    text += fmt::format("  {:<{}}", column.name, kLabel - 2);
+    for (size_t i = 0; i < shown.size(); ++i) {
+      const uint64_t value = bytes[i].*column.bytes;
+      text += fmt::format("{:>{}}",
+                          shown[i] < 0 ? ""
+                          : value == 0 ? "-"
+                                       : ReadableBytes(value),
+                          kCell);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string StageLines(const v1::Plan& plan, const std::vector<StageRange>& ranges,
+                       const DescribeOptions& options) {
+  std::string text;
+  const uint32_t per_stage = plan.mesh().data() * plan.mesh().tensor();
+  const size_t width = static_cast<size_t>(std::max(options.width, 60));
+  for (const int index : RowsShown(static_cast<uint32_t>(ranges.size()), 16)) {
+    if (index < 0) {
+      text += fmt::format("  ... {} more\n", ranges.size() - 16);
+      continue;
+    }
+    const StageRange& range = ranges[static_cast<size_t>(index)];
+    const uint64_t first = uint64_t{per_stage} * static_cast<uint64_t>(range.first);
+    const uint64_t last = uint64_t{per_stage} * (static_cast<uint64_t>(range.last) + 1) - 1;
+    const std::string stages = range.first == range.last
+                                   ? fmt::format("stage {}", range.first)
+                                   : fmt::format("stages {}-{}", range.first, range.last);
+    const std::string ranks =
+        first == last ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, last);
+    std::string line = fmt::format("  {:<14}{:<18}{}", stages, ranks, NameRange(plan, range));
+    if (line.size() > width) line = line.substr(0, width - 3) + "...";
+    text += line + '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string DescribePlan(const v1::Plan& plan, const DescribeOptions& options) {
+  std::string text;
+  for (const auto& [name, value] : SummaryOf(plan)) text += fmt::format("{:<10}{}\n", name, value);
+  const std::vector<StageRange> ranges = Collapse(plan);
+  text += '\n' + StageLines(plan, ranges, options);
+  text += '\n' + MemoryTable(plan, ranges, options);
+  const absl::StatusOr<PlanTimeline> timeline = TimelineOf(plan);
+  if (!timeline.ok()) {
+    return text + "\nno picture of the schedule: " + std::string(timeline.status().message()) +
+           '\n';
+  }
+  return text + '\n' + SchedulePicture(*timeline, options);
+}
+
+}  // namespace trireme::report

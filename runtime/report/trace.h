@@ -1,0 +1,50 @@
+// Executed instructions as a Chrome trace (chrome://tracing, Perfetto), and what waiting cost.
+// Format: "Trace Event Format", Google, complete events (ph X), flows (ph s and f), metadata (ph
+// M).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::report {
+
+enum class TraceCategory : uint8_t { kCompute, kTransfer, kCollective, kWait, kOptimizer, kData };
+const char* NameOf(TraceCategory category);
+
+struct TraceSpan {
+  int rank = 0;
+  std::string name = {};
+  TraceCategory category = TraceCategory::kCompute;
+  int64_t start_ns = 0;  // any clock that all ranks share
+  int64_t end_ns = 0;
+  int64_t step = -1;  // negative: not shown; so are the next two
+  int64_t micro_batch = -1;
+  int64_t virtual_stage = -1;
+  // An arrow runs from the span with begins_flow = n to the one with ends_flow = n; 0: none.
+  uint64_t begins_flow = 0;
+  uint64_t ends_flow = 0;
+};
+
+// Category of an instruction; REDUCE and GATHER only issue and so are kCollective of little length,
+// their time is in WAIT.
+TraceCategory CategoryOf(v1::InstructionKind kind);
+// A span named like the instruction: "F 3", "WAIT", "REDUCE". Flows are left at 0.
+TraceSpan SpanOf(int rank, const v1::Instruction& instruction, int64_t start_ns, int64_t end_ns);
+
+// The whole JSON file: one track per rank, times from the first span in microseconds.
+std::string ChromeTrace(std::span<const TraceSpan> spans);
+
+// Time in which a rank did nothing but wait for others: spans of the categories kWait and
+// kCollective, over the time from the rank's first start to its last end. Overlapping spans count
+// once.
+struct Exposure {
+  double share = 0;                    // mean over the ranks, 0 to 1
+  std::map<int, double> by_rank = {};  // 0 to 1
+};
+Exposure ExposedCommunication(std::span<const TraceSpan> spans);
+
+}  // namespace trireme::report

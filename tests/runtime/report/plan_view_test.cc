@@ -1,0 +1,140 @@
+// Plans as text and pictures: what must be in them, that they fit, and that they stay small.
+#include "runtime/report/plan_view.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <sstream>
+#include <string>
+
+#include "runtime/report/schedule_svg.h"
+#include "tests/runtime/plan/sample_plan.h"
+
+namespace trireme::report {
+namespace {
+
+using Catch::Contains;
+
+v1::Plan Sample(const char* schedule, uint32_t ranks, uint32_t count, uint32_t stages = 1) {
+  v1::Plan plan = plan::SamplePlan(schedule, {ranks, count, stages});
+  plan.mutable_job()->set_name("demo");
+  return plan;
+}
+
+// Characters, not bytes, without escape sequences.
+size_t Columns(const std::string& line) {
+  size_t columns = 0;
+  bool escape = false;
+  for (const char c : line) {
+    if (c == '\x1b') escape = true;
+    if (!escape && (c & 0xC0) != 0x80) ++columns;
+    if (escape && c == 'm') escape = false;
+  }
+  return columns;
+}
+
+size_t Widest(const std::string& text) {
+  size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, Columns(line));
+  return widest;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_CASE("the picture of 1f1b on two ranks, cell by cell") {
+  const std::string text = DescribePlan(Sample("1f1b", 2, 2), {.width = 100, .unicode = false});
+  CHECK_THAT(text, Contains("rank 0 | F0F1....B0--..B1--\n"));
+  CHECK_THAT(text, Contains("rank 1 | ..F0B0--F1B1--....\n"));
+}
+
+TEST_CASE("a split backward shows I and W, interleaving shows lower case") {
+  CHECK_THAT(DescribePlan(Sample("zb-h1", 2, 3), {}), Contains("I0") && Contains("W2"));
+  CHECK_THAT(DescribePlan(Sample("interleaved", 2, 4, 2), {}), Contains("f0") && Contains("b3"));
+}
+
+TEST_CASE("the text fits its width and cuts the picture with dots") {
+  for (const int width : {60, 80, 100, 160}) {
+    for (const bool color : {false, true}) {
+      const std::string text =
+          DescribePlan(Sample("1f1b", 4, 64), {.width = width, .color = color});
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);) {
+        if (line.find("rank ") == 0) {
+          CHECK(Columns(line) <= static_cast<size_t>(width));
+          CHECK_THAT(line, Catch::EndsWith("..."));
+        }
+      }
+    }
+  }
+  CHECK(Widest(DescribePlan(Sample("1f1b", 96, 8), {.width = 100})) <= 100);
+  const std::string ascii = DescribePlan(Sample("zb-h1", 4, 8), {.unicode = false});
+  CHECK(std::all_of(ascii.begin(), ascii.end(), [](char c) { return (c & 0x80) == 0; }));
+}
+
+TEST_CASE("equal stages of a large job share a line") {
+  v1::Plan plan = Sample("1f1b", 96, 16);
+  plan.mutable_mesh()->set_data(8);
+  plan.mutable_mesh()->set_tensor(4);
+  const std::string text = DescribePlan(plan, {});
+  CHECK_THAT(text, Contains("3,072 ranks: pipeline 96, data 8, tensor 4"));
+  CHECK_THAT(text,
+             Contains("stages 1-94") && Contains("ranks 32-3039") && Contains("2 layers each"));
+  CHECK_THAT(text, Contains("80 ranks between"));
+  CHECK(std::count(text.begin(), text.end(), '\n') < 50);
+}
+
+TEST_CASE("bytes by kind add up to the arena") {
+  const v1::Plan plan = Sample("1f1b", 2, 4);
+  const StageBytes bytes = BytesOf(plan.stages(0));
+  CHECK(bytes.parameters == 4096);
+  CHECK(bytes.optimizer == 8192);
+  CHECK(bytes.activations == 2 * 4 * 256);
+  CHECK(bytes.boundaries == 4 * 4 * 256);
+  CHECK(bytes.parameters + bytes.gradients + bytes.optimizer + bytes.activations +
+            bytes.boundaries + bytes.temporaries + bytes.scratch + bytes.other ==
+        plan.stages(0).arena_bytes());
+}
+
+TEST_CASE("blocks are named by what they hold") {
+  CHECK(NameBlocks(0, 3, 4) == "embedding, layers 1-2");
+  CHECK(NameBlocks(3, 6, 4) == "layers 3-4, head");
+  CHECK(NameBlocks(0, 6, 4) == "embedding, layers 1-4, head");
+  CHECK(NameBlocks(2, 3, 4) == "layer 2");
+  CHECK(NameBlocks(0, 1, 4) == "embedding");
+  CHECK(NameBlocks(5, 6, 4) == "head");
+  CHECK(ReadableBytes(0) == "0 B");
+  CHECK(ReadableBytes(1536) == "1.50 KiB");
+  CHECK(ReadableBytes(uint64_t{80} << 30) == "80.0 GiB");
+  CHECK(ReadableCount(3072) == "3,072");
+  CHECK(ReadableCount(999) == "999");
+}
+
+TEST_CASE("a plan whose order cannot run is still described") {
+  v1::Plan plan = Sample("1f1b", 2, 2);
+  plan.mutable_stages(1)->mutable_step()->clear_instructions();
+  CHECK_THAT(DescribePlan(plan, {}), Contains("no picture of the schedule: rank 1"));
+  CHECK(ScheduleSvg(plan).status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("the SVG holds a cell per compute instruction and escapes names") {
+  v1::Plan plan = Sample("zb-h1", 4, 8);
+  const std::string svg = *ScheduleSvg(plan);
+  CHECK(Count(svg, "<rect class=\"tr-idle\"") == 4);
+  CHECK(Count(svg, "fill=\"#2d69b2\"/>") == 4 * 8 + 1);  // forwards, and the legend's
+  CHECK(Count(svg, "<svg") == Count(svg, "</svg>"));
+  plan.set_schedule("<b>&");
+  CHECK_THAT(*ScheduleSvg(plan), Contains("&lt;b&gt;&amp;") && !Contains("<b>"));
+}
+
+TEST_CASE("the SVG of a long step on many ranks stays small") {
+  const std::string svg = *ScheduleSvg(Sample("1f1b", 32, 256));
+  CHECK(svg.size() < 1u << 20);
+  CHECK_THAT(svg, Contains("16 ranks between") && Contains("&#8943;"));
+}
+
+}  // namespace
+}  // namespace trireme::report

@@ -30,7 +30,7 @@ trireme_room(checkpoint/client ROOMS runtime/base runtime/tensor runtime/layout 
 
 # Floor 3
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/layout runtime/graph runtime/model)
-trireme_room(runtime/report ROOMS proto runtime/base runtime/plan LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/report ROOMS proto runtime/base runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
 
 # Floor 4
 trireme_room(runtime/engine

@@ -23,6 +23,7 @@ function(trireme_tests path)
   target_link_libraries(test_${name} PRIVATE trireme_test_main ${tests_LIBS})
   catch_discover_tests(test_${name} TEST_SPEC "~[slow]~[mpi]~[.]" PROPERTIES LABELS fast TIMEOUT 120)
   catch_discover_tests(test_${name} TEST_SPEC "[slow]~[.]" PROPERTIES LABELS slow TIMEOUT 3000)
+  catch_discover_tests(test_${name} TEST_SPEC "[mpi]~[.]" PROPERTIES LABELS mpi TIMEOUT 120)
 endfunction()
 
 # trireme_mpi_test(<name> <path> [ROOMS <path>...] [LIBS <target>...]): the program <name> of tests/<path>/*.cc, with a
@@ -69,7 +70,7 @@ trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .silent ARGS --silent PAS
 trireme_tests(runtime/data ROOMS runtime/base runtime/data)
 trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/plan runtime/spec)
-trireme_tests(runtime/report ROOMS runtime/base runtime/plan runtime/report)
+trireme_tests(runtime/report ROOMS runtime/base runtime/plan runtime/recorder runtime/report)
 trireme_tests(runtime/engine ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
               runtime/spec runtime/layout)

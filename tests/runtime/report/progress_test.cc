@@ -1,0 +1,157 @@
+// The progress line: what it says, and that it fits whatever the terminal is.
+#include "runtime/report/progress.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+
+namespace trireme::report {
+namespace {
+
+recorder::Progress At(uint64_t step, double loss) {
+  return {step, 2000, loss, 51234, 0.427, step >= 100 ? 2.5 : 0, step >= 100 ? uint64_t{100} : 0};
+}
+
+// Columns of a line: code points without ANSI sequences.
+int Columns(const std::string& line) {
+  int columns = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\x1b') {
+      while (line[i] != 'm') ++i;
+      continue;
+    }
+    columns += (static_cast<uint8_t>(line[i]) & 0xC0) != 0x80;
+  }
+  return columns;
+}
+
+bool Holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+ProgressView Halfway() {
+  ProgressView view;
+  for (uint64_t step = 1; step <= 1000; ++step) {
+    view.Update(At(step, 4.0 / std::sqrt(static_cast<double>(step))),
+                10 + 0.1 * static_cast<double>(step));
+  }
+  return view;
+}
+
+TEST_CASE("a wide line says everything") {
+  const std::string line = Halfway().Line({160, true, false}, 110);
+  for (const char* part : {"step 1000/2000", " 50%", "loss 0.1265", "val 2.5000", "51.2k tok/s",
+                           "MFU 43%", "ETA 1m40s", "█", "▁"}) {
+    CAPTURE(part, line);
+    CHECK(Holds(line, part));
+  }
+  CHECK_FALSE(Holds(line, "\x1b"));
+  CHECK(Holds(Halfway().Line({160, true, true}, 110), "\x1b[36m"));
+}
+
+TEST_CASE("no width is overrun, and step and loss stay longest") {
+  const ProgressView view = Halfway();
+  for (int width = 0; width < 200; ++width) {
+    for (bool unicode : {false, true}) {
+      const std::string line = view.Line({width, unicode, unicode}, 110);
+      CAPTURE(width, line);
+      CHECK(Columns(line) <= std::max(0, width - 1));
+      if (!unicode) CHECK(Columns(line) == static_cast<int>(line.size()));
+      if (width > 30) CHECK(Holds(line, "loss 0.1265"));
+      if (width > 45) CHECK(Holds(line, "ETA"));
+    }
+  }
+}
+
+TEST_CASE("the plain line is ASCII and whole") {
+  CHECK(Halfway().PlainLine(110) ==
+        "step 1000/2000 loss 0.1265 val 2.5000 (step 100) 51.2k tok/s MFU 42.7% ETA 1m40s");
+}
+
+TEST_CASE("the time left counts from where this run began") {
+  ProgressView view;  // resumed at step 1500
+  view.Update(At(1500, 1), 50);
+  CHECK(view.RemainingSeconds(50) < 0);
+  CHECK_FALSE(Holds(view.Line({160, true, false}, 50), "ETA"));
+  view.Update(At(1510, 1), 60);
+  CHECK(view.RemainingSeconds(60) == Approx(490));
+  view.Update(At(2000, 1), 600);
+  CHECK(view.RemainingSeconds(600) == 0);
+}
+
+TEST_CASE("losses are thinned and keep their shape") {
+  ProgressView view;
+  for (uint64_t step = 1; step <= 100000; ++step)
+    view.Update(At(step, static_cast<double>(step)), 0);
+  CHECK(view.losses().size() <= 512);
+  CHECK(view.losses().size() >= 200);
+  for (size_t i = 1; i < view.losses().size(); ++i) {
+    CHECK(view.losses()[i] - view.losses()[i - 1] == view.losses()[1] - view.losses()[0]);
+  }
+  CHECK(view.losses().back() > 95000);
+}
+
+TEST_CASE("sparklines scale, average and survive NaN") {
+  CHECK(Sparkline(std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}, 8, true) == "▁▂▃▄▅▆▇█");
+  CHECK(Sparkline(std::vector<double>{8, 6, 2, 0}, 2, false) == "#_");
+  CHECK(Sparkline(std::vector<double>{1, 1}, 8, false) == "__");
+  CHECK(Sparkline(std::vector<double>{1, NAN, 2}, 3, false) == "_ #");
+  CHECK(Sparkline(std::vector<double>{}, 3, false).empty());
+}
+
+TEST_CASE("durations and rates") {
+  CHECK(FormatDuration(0) == "0s");
+  CHECK(FormatDuration(59.6) == "1m00s");
+  CHECK(FormatDuration(3725) == "1h02m");
+  CHECK(FormatDuration(183600) == "2d03h");
+  CHECK(FormatDuration(NAN) == "?");
+  CHECK(FormatRate(999.4) == "999");
+  CHECK(FormatRate(51234) == "51.2k");
+  CHECK(FormatRate(1.3e6) == "1.3M");
+}
+
+TEST_CASE("without a terminal lines come at intervals and the last state once") {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* file = open_memstream(&text, &size);
+  ProgressWriter writer(file, /*terminal=*/false, 5);
+  ProgressView view;
+  writer.Show(view, 0);
+  for (uint64_t step = 1; step <= 100; ++step) {
+    const double now = 0.1 * static_cast<double>(step);
+    view.Update(At(step, 1), now);
+    writer.Show(view, now);
+  }
+  writer.Finish(view, 10);
+  writer.Finish(view, 10);
+  std::fclose(file);
+  const std::string out(text, size);
+  std::free(text);
+  CHECK(std::count(out.begin(), out.end(), '\n') == 3);  // at 0.1 s, 5.1 s and the end
+  CHECK(Holds(out, "step 1/2000"));
+  CHECK(Holds(out, "step 51/2000"));
+  CHECK(Holds(out, "step 100/2000"));
+  CHECK_FALSE(Holds(out, "\r"));
+}
+
+TEST_CASE("a terminal's line is redrawn and ended once") {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* file = open_memstream(&text, &size);
+  ProgressWriter writer(file, /*terminal=*/true);
+  ProgressView view;
+  view.Update(At(1, 1), 0);
+  writer.Show(view, 0);
+  writer.Show(view, 0);
+  view.Update(At(2, 1), 1);
+  writer.Finish(view, 1);
+  std::fclose(file);
+  const std::string out(text, size);
+  std::free(text);
+  CHECK(std::count(out.begin(), out.end(), '\r') == 2);
+  CHECK(std::count(out.begin(), out.end(), '\n') == 1);
+}
+
+}  // namespace
+}  // namespace trireme::report

@@ -32,8 +32,12 @@ def main():
     faults = []
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for findings in pool.map(lambda path: tidy(program, root, build, path), paths):
-            faults += findings
-    tree.report('tidy', sorted(set(faults)), f'{len(paths)} files are clean')
+            # A header's finding comes once for each file that includes it; it is shown as soon as it is known.
+            fresh = [finding for finding in findings if finding not in faults]
+            faults += fresh
+            for finding in fresh:
+                print(finding, flush=True)
+    tree.report('tidy', [f'{len(faults)} finding(s) above'] if faults else [], f'{len(paths)} files are clean')
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 """house.docs: every file a document names exists: in docs/architecture.md each `path/name.ext` in backquotes, in all
-documents each relative link; and every room has its README. Usage: docs.py SOURCE_ROOT ROOMS_FILE"""
+documents each relative link; and every room
+has its README. Usage: docs.py SOURCE_ROOT ROOMS_FILE"""
 import os
 import re
 import sys
@@ -9,6 +10,13 @@ import tree
 
 NAMED = re.compile(r'`([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)+)/?(?::\d+)?`')
 LINK = re.compile(r'\[[^\]]*\]\(([^)\s]+)\)')
+
+
+def has_readme(root, room):
+    """A room inside a room may be described by the README above it."""
+    above = os.path.join(os.path.dirname(room), 'README.md')
+    return os.path.exists(os.path.join(root, room, 'README.md')) or (
+        os.path.exists(os.path.join(root, above)) and os.path.basename(room) in tree.read(root, above))
 
 
 def check(root, declared):
@@ -30,10 +38,8 @@ def check(root, declared):
             target = os.path.normpath(os.path.join(root, os.path.dirname(path), link.split('#')[0]))
             if not os.path.exists(target):
                 faults.append(f'{path}: links to {link}, which does not exist')
-    for room in declared:
-        if not os.path.exists(os.path.join(root, room, 'README.md')):
-            faults.append(f'{room}: no README.md')
-    return faults
+    return faults + [f'{room}: no README.md, nor a word in that of the room above' for room in declared
+                     if not has_readme(root, room)]
 
 
 if __name__ == '__main__':

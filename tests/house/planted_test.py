@@ -126,6 +126,12 @@ class Planted(unittest.TestCase):
         os.remove(os.path.join(self.root, 'proto/README.md'))
         self.only(docs.check(self.root, ROOMS), 'proto: no README.md')
 
+    def test_room_inside_a_room(self):
+        inner = {**ROOMS, 'runtime/base/tables': []}
+        self.only(docs.check(self.root, inner), 'runtime/base/tables')
+        self.append('runtime/base/README.md', 'and its tables\n')
+        self.assertEqual(docs.check(self.root, inner), [])
+
     def test_format(self):
         program = formatting.clang_format()
         if program is None:

@@ -1,6 +1,5 @@
 """house.docs: every file a document names exists: in docs/architecture.md each `path/name.ext` in backquotes, in all
-documents each relative link; and every room
-has its README. Usage: docs.py SOURCE_ROOT ROOMS_FILE"""
+documents each relative link; and every room has its README. Usage: docs.py SOURCE_ROOT ROOMS_FILE"""
 import os
 import re
 import sys

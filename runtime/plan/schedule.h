@@ -26,9 +26,11 @@ struct ScheduleOptions {
 
 using ComputeOrder = std::vector<std::vector<ComputeStep>>;  // [rank][position]
 
-// name: gpipe (Huang et al. 1811.06965), 1f1b (PipeDream-flush, Narayanan et al. 2006.09503), interleaved (Narayanan et al. 2104.04473), zb-h1 (Qi et al.
-// 2401.10241). InvalidArgument names the legal values (v > 1 only for interleaved; interleaved needs v >= 2; M any; P=1 is fine).
-absl::StatusOr<ComputeOrder> GenerateSchedule(std::string_view name, const ScheduleOptions& options);
+// name: gpipe (Huang et al. 1811.06965), 1f1b (PipeDream-flush, Narayanan et al. 2006.09503),
+// interleaved (Narayanan et al. 2104.04473), zb-h1 (Qi et al. 2401.10241). InvalidArgument names
+// the legal values (v > 1 only for interleaved; interleaved needs v >= 2; M any; P=1 is fine).
+absl::StatusOr<ComputeOrder> GenerateSchedule(std::string_view name,
+                                              const ScheduleOptions& options);
 
 // Durations of one virtual stage's instructions, any unit.
 struct SimulatedCosts {
@@ -47,12 +49,15 @@ struct SimulatedStep {
 struct Simulation {
   std::vector<std::vector<SimulatedStep>> timeline;  // [rank][position]
   double makespan = 0;
-  double bubble = 0;  // (makespan - busy) / busy of the busiest rank
-  std::vector<uint32_t> peak_activations;  // per rank: (virtual stage, micro-batch) pairs alive from F to I (or B) at once
+  double bubble = 0;                       // (makespan - busy) / busy of the busiest rank
+  std::vector<uint32_t> peak_activations;  // per rank: (virtual stage, micro-batch) pairs alive
+                                           // from F to I (or B) at once
 };
 
-// Runs the order with every instruction starting as soon as its rank is free and its inputs are there.
-// FailedPrecondition, naming rank and instruction, if some instruction can never start or is missing or twice.
-absl::StatusOr<Simulation> Simulate(const ComputeOrder& order, const ScheduleOptions& options, const SimulatedCosts& costs);
+// Runs the order with every instruction starting as soon as its rank is free and its inputs are
+// there. FailedPrecondition, naming rank and instruction, if some instruction can never start or is
+// missing or twice.
+absl::StatusOr<Simulation> Simulate(const ComputeOrder& order, const ScheduleOptions& options,
+                                    const SimulatedCosts& costs);
 
 }  // namespace trireme::plan

@@ -157,12 +157,13 @@ class Chart {
     }
   }
 
-  void Label(const char* name, double value, double y, const char* color) {
+  void Label(const std::string& name, double value, double y, const char* color) {
+    const char* style = name == "training" ? "tr-train-ink" : "tr-valid-ink";
     text_ += fmt::format(
-        "<text x=\"{0:.1f}\" y=\"{1:.1f}\" font-size=\"13\" font-weight=\"600\" "
-        "fill=\"{2}\">{3:.4f}"
-        "</text><text x=\"{0:.1f}\" y=\"{4:.1f}\" fill=\"{2}\">{5}</text>\n",
-        kRight + 14, y + 1, color, value, y + 16, name);
+        "<text class=\"{6}\" x=\"{0:.1f}\" y=\"{1:.1f}\" font-size=\"13\" "
+        "font-weight=\"600\" fill=\"{2}\">{3:.4f}</text><text class=\"{6}\" x=\"{0:.1f}\" "
+        "y=\"{4:.1f}\" fill=\"{2}\">{5}</text>\n",
+        kRight + 14, y + 1, color, value, y + 16, name, style);
   }
 
   const std::vector<CurvePoint> validation_;

@@ -22,11 +22,13 @@ std::string ReadableBytes(uint64_t bytes) {
 }
 
 std::string ReadableCount(uint64_t count) {
-  std::string digits = std::to_string(count);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
+  const std::string digits = std::to_string(count);
+  std::string text;
+  for (size_t at = 0; at < digits.size(); ++at) {
+    if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
+    text += digits[at];
   }
-  return digits;
+  return text;
 }
 
 StageBytes BytesOf(const v1::StagePlan& stage) {

@@ -1,3 +1,4 @@
+// Assembly of the page: style sheet, sections in the order in which one asks for them.
 #include "runtime/report/run_report.h"
 
 #include <fmt/format.h>
@@ -11,41 +12,55 @@ namespace trireme::report {
 namespace {
 
 constexpr const char* kStyle = R"(
-:root { --page: #f4f6f8; --card: #ffffff; --ink: #1f2933; --faint: #66727f; --rule: #e3e7eb; --accent: #2d69b2; }
+:root { --page: #f4f6f8; --card: #ffffff; --ink: #1f2933; --faint: #66727f; --rule: #e3e7eb;
+  --accent: #2d69b2; }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.5;
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 main { max-width: 1120px; margin: 0 auto; padding: 40px 24px 56px; }
 header { display: flex; align-items: baseline; gap: 16px; flex-wrap: wrap; margin-bottom: 24px; }
 h1 { font-size: 30px; margin: 0; letter-spacing: -0.02em; }
-h2 { font-size: 13px; margin: 0 0 14px; text-transform: uppercase; letter-spacing: 0.08em; color: var(--faint); }
+h2 { font-size: 13px; margin: 0 0 14px; text-transform: uppercase; letter-spacing: 0.08em; color:
+  var(--faint); }
 .subtitle { color: var(--faint); }
 .mark { margin-left: auto; color: var(--accent); font-weight: 600; letter-spacing: 0.04em; }
-section { background: var(--card); border: 1px solid var(--rule); border-radius: 12px; padding: 22px 26px;
+section { background: var(--card); border: 1px solid var(--rule); border-radius: 12px; padding:
+  22px 26px;
   margin-top: 18px; overflow-x: auto; }
-.headlines { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 18px; }
+.headlines { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap:
+  18px; }
 .headlines section { margin: 0; padding: 16px 20px; }
 .name, .note { color: var(--faint); font-size: 13px; }
-.value { font-size: 27px; font-weight: 650; letter-spacing: -0.02em; font-variant-numeric: tabular-nums; }
+.value { font-size: 27px; font-weight: 650; letter-spacing: -0.02em; font-variant-numeric:
+  tabular-nums; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-td, th { padding: 7px 12px 7px 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
+td, th { padding: 7px 12px 7px 0; border-bottom: 1px solid var(--rule); text-align: left;
+  vertical-align: top; }
 th { font-weight: 500; color: var(--faint); white-space: nowrap; }
 tr:last-child td, tr:last-child th { border-bottom: 0; }
 .number { text-align: right; white-space: nowrap; }
 .bar { width: 34%; min-width: 180px; }
-.bar div { display: flex; height: 14px; border-radius: 4px; overflow: hidden; background: var(--page); margin-top: 4px; }
-.key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin: 0 6px 0 18px; }
+.bar div { display: flex; height: 14px; border-radius: 4px; overflow: hidden; background:
+  var(--page); margin-top: 4px; }
+.key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin: 0 6px 0 18px;
+  }
 .keys { color: var(--faint); font-size: 13px; margin: 12px 0 0 -18px; }
 svg { display: block; width: 100%; height: auto; }
-pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.55 ui-monospace, "DejaVu Sans Mono", monospace; }
+pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.55 ui-monospace,
+  "DejaVu Sans Mono", monospace; }
 .prompt { color: var(--accent); font-weight: 600; }
 footer { color: var(--faint); font-size: 13px; margin-top: 22px; }
 @media (prefers-color-scheme: dark) {
-  :root { --page: #10161c; --card: #18212a; --ink: #e6ebf0; --faint: #94a1ae; --rule: #2a3641; --accent: #6ea8e8; }
-  .tr-paper { fill: #18212a; } .tr-ink { fill: #e6ebf0; } .tr-faint { fill: #94a1ae; } .tr-idle { fill: #222d38; }
+  :root { --page: #10161c; --card: #18212a; --ink: #e6ebf0; --faint: #94a1ae; --rule: #2a3641;
+    --accent: #6ea8e8; }
+  .tr-paper { fill: #18212a; } .tr-ink { fill: #e6ebf0; } .tr-faint { fill: #94a1ae; } .tr-idle {
+    fill: #222d38; }
   .tr-grid { stroke: #2a3641; } .tr-axis { stroke: #566473; } .tr-dot { stroke: #18212a; }
+  .tr-raw, .tr-train { stroke: #6ea8e8; } .tr-train-ink { fill: #6ea8e8; }
+  .tr-valid { stroke: #f0984a; } .tr-valid-ink, .tr-dot { fill: #f0984a; }
 }
-@media print { body { background: #ffffff; } main { padding: 0; } section { break-inside: avoid; } }
+@media print { body { background: #ffffff; } main { padding: 0; } section { break-inside: avoid; }
+  }
 )";
 
 struct MemoryKind {

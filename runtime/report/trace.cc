@@ -1,3 +1,4 @@
+// Writing of the Chrome trace as text, event by event, and the union of waiting intervals.
 #include "runtime/report/trace.h"
 
 #include <fmt/format.h>

@@ -1,0 +1,82 @@
+// The ordered list of implementations: a linear search, once per operator of a plan.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/kernels/kernel.h"
+
+namespace trireme::kernels {
+namespace {
+
+std::string_view NameOf(graph::OpKind kind) {
+  switch (kind) {
+    case graph::OpKind::kEmbedding:
+      return "Embedding";
+    case graph::OpKind::kPositionEmbedding:
+      return "PositionEmbedding";
+    case graph::OpKind::kLayerNorm:
+      return "LayerNorm";
+    case graph::OpKind::kRmsNorm:
+      return "RmsNorm";
+    case graph::OpKind::kLinear:
+      return "Linear";
+    case graph::OpKind::kRope:
+      return "Rope";
+    case graph::OpKind::kAttention:
+      return "Attention";
+    case graph::OpKind::kGelu:
+      return "Gelu";
+    case graph::OpKind::kSwiGlu:
+      return "SwiGlu";
+    case graph::OpKind::kResidualAdd:
+      return "ResidualAdd";
+    case graph::OpKind::kLmHeadLoss:
+      return "LmHeadLoss";
+    case graph::OpKind::kLossCombine:
+      return "LossCombine";
+    case graph::OpKind::kAllReduce:
+      return "AllReduce";
+    case graph::OpKind::kAllGather:
+      return "AllGather";
+    case graph::OpKind::kReduceScatter:
+      return "ReduceScatter";
+  }
+  return "?";
+}
+
+std::string_view NameOf(graph::Phase phase) {
+  switch (phase) {
+    case graph::Phase::kForward:
+      return "forward";
+    case graph::Phase::kInputGrad:
+      return "input gradient";
+    case graph::Phase::kWeightGrad:
+      return "weight gradient";
+  }
+  return "?";
+}
+
+}  // namespace
+
+void KernelRegistry::Register(graph::OpKind kind, graph::Phase phase, tensor::DType dtype,
+                              std::string implementation, KernelFactory factory) {
+  entries_.push_back({kind, phase, dtype, std::move(implementation), std::move(factory)});
+}
+
+absl::StatusOr<std::unique_ptr<Kernel>> KernelRegistry::Prepare(
+    const graph::OpSpec& spec, const PrepareOptions& options) const {
+  std::string refused;
+  for (const Entry& entry : entries_) {
+    if (entry.kind != spec.kind || entry.phase != spec.phase || entry.dtype != spec.dtype) continue;
+    if (std::unique_ptr<Kernel> kernel = entry.factory(spec, options)) return kernel;
+    absl::StrAppend(&refused, refused.empty() ? "" : ", ", entry.implementation);
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "no kernel for ", NameOf(spec.kind), " (", NameOf(spec.phase), ", ",
+      tensor::NameOf(spec.dtype), ")",
+      refused.empty() ? ": none is registered; register the reference kernels"
+                      : absl::StrCat(" with ", spec.rows, " rows, ", spec.cols,
+                                     " columns and a scratch of ", options.scratch_limit_bytes,
+                                     " bytes: refused by ", refused)));
+}
+
+}  // namespace trireme::kernels

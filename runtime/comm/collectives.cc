@@ -14,7 +14,7 @@ constexpr int64_t kExchangeBytes = 8 << 10;  // an AllReduce up to here is one h
 constexpr int64_t kExchangeShareBytes =
     16 << 10;                      // a ReduceScatter or AllGather up to here (largest share)
 constexpr int kExchangeRanks = 4;  // an exchange has n(n-1) messages, a tree 2(n-1)
-constexpr int64_t kWindowBytes = 8 << 10;  // below, a message's latency beats the window's polling
+constexpr int64_t kWindowBytes = 1 << 10;  // below, a message's latency beats the window's polling
 constexpr int64_t kLineBytes = 64;
 
 }  // namespace
@@ -81,7 +81,10 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, Win
 }
 
 bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
-  return window_ != nullptr && call.kind != CollectiveKind::kBroadcast &&
+  // What is not added up crosses faster as a message, from the one rank's memory to the other's.
+  const bool sums =
+      call.kind == CollectiveKind::kAllReduce || call.kind == CollectiveKind::kReduceScatter;
+  return window_ != nullptr && sums &&
          call.count * static_cast<int64_t>(SizeOf(call.dtype)) > kWindowBytes;
 }
 

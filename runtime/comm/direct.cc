@@ -1,8 +1,8 @@
-// Direct: collectives through the window. Each rank copies its part of a share into its slot for
-// the share's owner; the owner adds straight out of the slots, in the order of ranks, into its own
-// memory and into its slot of sums; the others copy the sums out. Every byte crosses once each way,
-// through slots that stay in the cache: no message per piece, and memory is read and written only
-// where the user's buffers lie.
+// Direct: AllReduce and ReduceScatter through the window. Each rank copies its part of a share into
+// its slot for the share's owner; the owner adds straight out of the slots, in the order of ranks,
+// into its own memory and into its slot of sums; the others copy the sums out. No message per
+// piece, and memory is read and written only where the user's buffers lie: the slots stay in the
+// cache.
 #include <algorithm>
 #include <cstring>
 
@@ -25,12 +25,11 @@ class Direct final : public Algorithm {
     call_ = call;
     shares_ = shares;
     piece_elements_ = static_cast<int64_t>(window_->piece_bytes() / SizeOf(call.dtype));
-    adds_ = call.kind != CollectiveKind::kAllGather;
     spreads_ = call.kind != CollectiveKind::kReduceScatter;
     for (int q = 0; q < group_->size(); ++q) {
       // What is not asked for counts as done.
       cursors_[static_cast<size_t>(q)] = {
-          adds_ && q != rank() ? shares_[q].begin : shares_[q].end,
+          q != rank() ? shares_[q].begin : shares_[q].end,
           spreads_ && q != rank() ? shares_[q].begin : shares_[q].end};
     }
     own_ = shares_[rank()].begin;
@@ -46,7 +45,7 @@ class Direct final : public Algorithm {
       again = false;
       for (int i = 1; i < group_->size(); ++i)
         again = PutPiece((rank() + i) % group_->size(), &budget) || again;
-      again = (adds_ ? AddPiece(&budget) : SpreadPiece(&budget)) || again;
+      again = AddPiece(&budget) || again;
       for (int i = 1; i < group_->size(); ++i)
         again = TakeSum((rank() + i) % group_->size(), &budget) || again;
       if (again) ++*moved;
@@ -61,7 +60,7 @@ class Direct final : public Algorithm {
       const Cursor& cursor = cursors_[static_cast<size_t>(q)];
       const bool must_read = cursor.put < shares_[q].end && !window_->RoomForPiece(q);
       const bool must_sum = cursor.take < shares_[q].end && !window_->HasSum(q);
-      const bool must_give = own_ < shares_[rank()].end && adds_ && !window_->HasPiece(q);
+      const bool must_give = own_ < shares_[rank()].end && !window_->HasPiece(q);
       if (must_read || must_sum || must_give) ranks->push_back(q);
     }
     int behind = -1;
@@ -136,16 +135,6 @@ class Direct final : public Algorithm {
     return true;
   }
 
-  bool SpreadPiece(int64_t* budget) {
-    if (own_ >= shares_[rank()].end || !window_->RoomForSum()) return false;
-    const int64_t count = PieceOf(rank(), own_);
-    std::memcpy(window_->NextSum(), At(own_), Bytes(count));
-    window_->PutSum();
-    own_ += count;
-    *budget -= static_cast<int64_t>(Bytes(count));
-    return true;
-  }
-
   bool TakeSum(int from, int64_t* budget) {
     int64_t& take = cursors_[static_cast<size_t>(from)].take;
     if (take >= shares_[from].end || !window_->HasSum(from)) return false;
@@ -169,8 +158,7 @@ class Direct final : public Algorithm {
   CollectiveCall call_;
   Shares shares_;
   int64_t piece_elements_ = 1;
-  int64_t own_ = 0;  // of this rank's share: added up, or spread by an AllGather
-  bool adds_ = false;
+  int64_t own_ = 0;  // added up of this rank's share
   bool spreads_ = false;
 };
 

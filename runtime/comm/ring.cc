@@ -14,7 +14,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kDepth = 4;  // pieces under way in each direction
+constexpr size_t kDepth = 4;                   // pieces under way in each direction
+constexpr size_t kGatherPieceBytes = 4 << 20;  // an AllGather needs no staging
 constexpr int64_t kWorkPerAdvance = 1
                                     << 20;  // bytes; keeps one Progress between two operators short
 
@@ -28,7 +29,8 @@ class Ring final : public Algorithm {
     const int turn = lane_->group().size() - 1;
     adding_steps_ = call.kind == CollectiveKind::kAllGather ? 0 : turn;
     steps_ = adding_steps_ + (call.kind == CollectiveKind::kReduceScatter ? 0 : turn);
-    piece_elements_ = static_cast<int64_t>(piece_bytes_ / SizeOf(call.dtype));
+    const size_t piece_bytes = adding_steps_ > 0 ? piece_bytes_ : kGatherPieceBytes;
+    piece_elements_ = static_cast<int64_t>(piece_bytes / SizeOf(call.dtype));
     to_send_ = sent_ = First(-1);
     to_post_ = to_take_ = First(0);
     uint64_t ignored = 0;

@@ -13,7 +13,7 @@
 namespace trireme::comm {
 
 struct MpiOptions {
-  FabricOptions fabric = {.window_bytes = size_t{1} << 20};
+  FabricOptions fabric = {.window_bytes = size_t{512} << 10};
   // Of Group and Close: how long to wait for the other ranks to come.
   std::chrono::milliseconds setup_deadline{60000};
 };

@@ -1,0 +1,14 @@
+# trireme_bench(<name> [ROOMS <path>...] [LIBS <target>...]): the program <name> of tests/bench/<name>.cc. Not a test: timing
+# is never asserted.
+function(trireme_bench name)
+  cmake_parse_arguments(bench "" "" "ROOMS;LIBS" ${ARGN})
+  add_executable(${name} "${PROJECT_SOURCE_DIR}/tests/bench/${name}.cc")
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  foreach(other IN LISTS bench_ROOMS)
+    string(REPLACE "/" "_" other_name "${other}")
+    target_link_libraries(${name} PRIVATE trireme_${other_name})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${bench_LIBS})
+endfunction()
+
+trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi LIBS nlohmann_json::nlohmann_json)

@@ -1,0 +1,103 @@
+// Order, events, bounds of streams; alignment, zeros and refusals of huge memory.
+#include "runtime/tensor/stream.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/tensor/memory.h"
+
+namespace trireme::tensor {
+namespace {
+
+TEST_CASE("tasks run in order on both kinds of stream") {
+  for (const bool threaded : {false, true}) {
+    auto stream = threaded ? MakeThreadStream(4) : MakeInlineStream();
+    CHECK(stream->inline_execution() == !threaded);
+    std::vector<int> seen;
+    std::vector<int>* out = &seen;
+    for (int i = 0; i < 100; ++i) stream->Issue(Task([=] { out->push_back(i); }));
+    stream->Synchronize();
+    REQUIRE(seen.size() == 100);
+    for (int i = 0; i < 100; ++i) CHECK(seen[static_cast<size_t>(i)] == i);
+  }
+}
+
+TEST_CASE("an event is ready once what was issued before it has run") {
+  CHECK(Event{}.Ready());
+  auto stream = MakeThreadStream();
+  CHECK(stream->Record().Ready());
+  std::atomic<bool> gate{false};
+  std::atomic<bool>* open = &gate;
+  const Event before = stream->Record();
+  stream->Issue(Task([=] {
+    while (!open->load()) std::this_thread::yield();
+  }));
+  const Event after = stream->Record();
+  CHECK(before.Ready());
+  CHECK_FALSE(after.Ready());
+  gate.store(true);
+  stream->Synchronize();
+  CHECK(after.Ready());
+}
+
+TEST_CASE("a full queue holds the issuer, and the destructor runs what was issued") {
+  std::atomic<int> ran{0};
+  std::atomic<int> issued{0};
+  std::atomic<bool> gate{false};
+  {
+    auto stream = MakeThreadStream(2);
+    std::thread issuer([&] {
+      std::atomic<int>* counter = &ran;
+      std::atomic<bool>* open = &gate;
+      for (int i = 0; i < 6; ++i) {
+        stream->Issue(Task([=] {
+          while (!open->load()) std::this_thread::yield();
+          ++*counter;
+        }));
+        ++issued;
+      }
+    });
+    while (issued.load() < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    CHECK(issued.load() == 2);
+    gate.store(true);
+    issuer.join();
+  }
+  CHECK(ran.load() == 6);
+}
+
+TEST_CASE("huge memory is aligned, zero, movable") {
+  constexpr size_t kBytes = (size_t{5} << 20) + 123;
+  for (const int threads : {0, 3}) {
+    auto memory = HugeMemory::Map(kBytes, {.prefault_threads = threads});
+    REQUIRE(memory.ok());
+    CHECK(memory->size() == kBytes);
+    CHECK(reinterpret_cast<uintptr_t>(memory->data()) % (size_t{2} << 20) == 0);
+    size_t not_zero = 0;
+    for (const std::byte b : memory->span()) not_zero += b != std::byte{0} ? 1 : 0;
+    CHECK(not_zero == 0);
+    std::byte* at = memory->data();
+    HugeMemory moved = *std::move(memory);
+    CHECK(moved.data() == at);
+    moved.data()[kBytes - 1] = std::byte{7};
+    moved = HugeMemory();
+    CHECK(moved.size() == 0);
+  }
+  CHECK(HugeMemory::Map(0)->data() == nullptr);
+}
+
+TEST_CASE("memory that the system refuses is an error with the sizes") {
+  for (const size_t bytes : {size_t{1} << 60, SIZE_MAX}) {
+    const auto memory = HugeMemory::Map(bytes);
+    REQUIRE(memory.status().code() == absl::StatusCode::kResourceExhausted);
+    CHECK_THAT(std::string(memory.status().message()),
+               Catch::Contains(std::to_string(bytes)) && Catch::Contains("the machine has"));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tensor

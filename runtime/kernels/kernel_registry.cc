@@ -1,8 +1,12 @@
 // The ordered list of implementations: a linear search, once per operator of a plan.
+#include <fmt/format.h>
+
+#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "runtime/base/check.h"
 #include "runtime/kernels/kernel.h"
+#include "runtime/tensor/dtype.h"
 
 namespace trireme::kernels {
 namespace {
@@ -59,6 +63,7 @@ std::string_view NameOf(graph::Phase phase) {
 
 void KernelRegistry::Register(graph::OpKind kind, graph::Phase phase, tensor::DType dtype,
                               std::string implementation, KernelFactory factory) {
+  TRIREME_CHECK(factory != nullptr);
   entries_.push_back({kind, phase, dtype, std::move(implementation), std::move(factory)});
 }
 
@@ -68,15 +73,15 @@ absl::StatusOr<std::unique_ptr<Kernel>> KernelRegistry::Prepare(
   for (const Entry& entry : entries_) {
     if (entry.kind != spec.kind || entry.phase != spec.phase || entry.dtype != spec.dtype) continue;
     if (std::unique_ptr<Kernel> kernel = entry.factory(spec, options)) return kernel;
-    absl::StrAppend(&refused, refused.empty() ? "" : ", ", entry.implementation);
+    refused += (refused.empty() ? "" : ", ") + entry.implementation;
   }
-  return absl::UnimplementedError(absl::StrCat(
-      "no kernel for ", NameOf(spec.kind), " (", NameOf(spec.phase), ", ",
-      tensor::NameOf(spec.dtype), ")",
-      refused.empty() ? ": none is registered; register the reference kernels"
-                      : absl::StrCat(" with ", spec.rows, " rows, ", spec.cols,
-                                     " columns and a scratch of ", options.scratch_limit_bytes,
-                                     " bytes: refused by ", refused)));
+  const std::string why =
+      refused.empty()
+          ? std::string("none is registered; register the reference kernels")
+          : fmt::format("{} rows, {} columns and a scratch of {} bytes are refused by {}",
+                        spec.rows, spec.cols, options.scratch_limit_bytes, refused);
+  return absl::UnimplementedError(fmt::format("no kernel for {} ({}, {}): {}", NameOf(spec.kind),
+                                              NameOf(spec.phase), tensor::NameOf(spec.dtype), why));
 }
 
 }  // namespace trireme::kernels

@@ -1,4 +1,5 @@
-// GELU (the tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415) and SwiGLU (Shazeer 2020, arXiv:2002.05202).
+// GELU (the tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415) and SwiGLU (Shazeer 2020,
+// arXiv:2002.05202).
 #include <cmath>
 
 #include "runtime/kernels/ref/reference_kernels.h"

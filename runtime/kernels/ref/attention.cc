@@ -1,5 +1,6 @@
-// Causal attention, one query at a time, scores in f64. Backward recomputes the probabilities P from the saved
-// log-sum-exp; with dropout factors m: dP = m (dO V^T), delta = dO . O = sum_k P dP, dS = P (dP - delta).
+// Causal attention, one query at a time, scores in f64. Backward recomputes the probabilities P
+// from the saved log-sum-exp; with dropout factors m: dP = m (dO V^T), delta = dO . O = sum_k P dP,
+// dS = P (dP - delta).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,7 +32,7 @@ class Attention : public Kernel {
   explicit Attention(const graph::OpSpec& spec)
       : spec_(spec),
         scale_(1.0 / std::sqrt(static_cast<double>(spec.head_dim))),
-        probability_(static_cast<size_t>(spec.tokens)),
+        score_(static_cast<size_t>(spec.tokens)),
         factor_(static_cast<size_t>(spec.tokens)),
         sum_(static_cast<size_t>(spec.head_dim)) {
     if (spec.heads == 0 || spec.rows == 0) return;
@@ -65,7 +66,8 @@ class Attention : public Kernel {
   Query Locate(const graph::OpCall& call, int64_t sample, int64_t head, int64_t token) const {
     const int64_t group = head / (spec_.heads / spec_.kv_heads);
     const int64_t global_row =
-        ((call.first_sample + sample) * spec_.global_heads + spec_.head_begin + head) * spec_.tokens +
+        ((call.first_sample + sample) * spec_.global_heads + spec_.head_begin + head) *
+            spec_.tokens +
         token;
     return {.first_row = sample * spec_.tokens,
             .token = token,
@@ -99,14 +101,14 @@ class Attention : public Kernel {
     return sum;
   }
 
-  // Scaled scores of keys 0 .. token into probability_; the largest, or NaN where one is.
+  // Scaled scores of keys 0 .. token into score_, and the largest of them.
   double Scores(const T* x, const Query& query) {
     const T* q = Row(x, query.row()) + query.q_column;
     double largest = -std::numeric_limits<double>::infinity();
     for (int64_t k = 0; k <= query.token; ++k) {
       const double score = scale_ * Dot(q, Row(x, query.first_row + k) + query.k_column);
-      probability_[static_cast<size_t>(k)] = score;
-      largest = score <= largest ? largest : score;
+      score_[static_cast<size_t>(k)] = score;
+      largest = std::max(largest, score);  // a NaN score makes every sum below a NaN
     }
     return largest;
   }
@@ -117,7 +119,7 @@ class Attention : public Kernel {
     double total = 0;
     std::fill(sum_.begin(), sum_.end(), 0.0);
     for (int64_t k = 0; k <= query.token; ++k) {
-      const double weight = std::exp(probability_[static_cast<size_t>(k)] - largest);
+      const double weight = std::exp(score_[static_cast<size_t>(k)] - largest);
       total += weight;
       const double kept = weight * factor_[static_cast<size_t>(k)];
       const T* v = Row(x, query.first_row + k) + query.v_column;
@@ -145,7 +147,7 @@ class Attention : public Kernel {
       const int64_t key_row = (query.first_row + k) * spec_.x_ld;
       const T* key = x + key_row + query.k_column;
       const double factor = factor_[static_cast<size_t>(k)];
-      const double p = std::exp(probability_[static_cast<size_t>(k)] - lse);
+      const double p = std::exp(score_[static_cast<size_t>(k)] - lse);
       const double dp = factor * Dot(d_out, x + key_row + query.v_column);
       const double ds = p * (dp - delta) * scale_;
       T* d_key = dx + key_row + query.k_column;
@@ -164,9 +166,9 @@ class Attention : public Kernel {
 
   graph::OpSpec spec_;
   double scale_;
-  std::vector<double> probability_;  // [T], of the query at hand: scores, then probabilities
-  std::vector<double> factor_;       // [T], its dropout factors
-  std::vector<double> sum_;          // [D]
+  std::vector<double> score_;   // [T], of the query at hand
+  std::vector<double> factor_;  // [T], its dropout factors
+  std::vector<double> sum_;     // [D]
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Sums over rows, in row order, each column in f64: bias and norm gradients. Columns go in blocks so that rows are read
-// in order and the sums need no memory beyond the stack.
+// Sums over rows, in row order, each column in f64: bias and norm gradients. Columns go in blocks
+// so that rows are read in order and the sums need no memory beyond the stack.
 #pragma once
 
 #include <algorithm>

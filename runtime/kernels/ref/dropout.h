@@ -1,5 +1,6 @@
-// Dropout by element index: what to multiply an element with. The index counts elements of the global tensor, so the
-// mask is the same in every layout. A dropped NaN stays a NaN (0 * NaN): nothing is hidden.
+// Dropout by element index: what to multiply an element with. The index counts elements of the
+// global tensor, so the mask is the same in every layout. A dropped NaN stays a NaN (0 * NaN):
+// nothing is hidden.
 #pragma once
 
 #include <cstdint>

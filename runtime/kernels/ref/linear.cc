@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "runtime/base/check.h"
 #include "runtime/kernels/ref/column_sums.h"
 #include "runtime/kernels/ref/reference_kernels.h"
 
@@ -12,7 +11,6 @@ namespace {
 
 using graph::OpCall;
 using graph::OpSpec;
-using graph::Phase;
 
 // y = residual + b, each if present; y may be the residual's memory. False if neither is.
 template <typename T>
@@ -54,8 +52,8 @@ void LinearInputGrad(const OpSpec& spec, const OpCall& call) {
 template <typename T>
 void LinearWeightGrad(const OpSpec& spec, const OpCall& call) {
   const T* dy = call.In<T>(graph::kDY);
-  MultiplyForWeight(spec, call.In<T>(graph::kX), dy, call.accumulate ? Into::kAdd : Into::kOverwrite,
-                    call.Out<T>(graph::kDW));
+  MultiplyForWeight(spec, call.In<T>(graph::kX), dy,
+                    call.accumulate ? Into::kAdd : Into::kOverwrite, call.Out<T>(graph::kDW));
   if (call.operand[graph::kDB] == nullptr) return;
   SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<T>(graph::kDB),
              [&](int64_t r, int64_t c) { return static_cast<double>(dy[r * spec.y_ld + c]); });
@@ -65,6 +63,7 @@ void LinearWeightGrad(const OpSpec& spec, const OpCall& call) {
 
 void RegisterLinear(KernelRegistry& registry) {
   using graph::OpKind;
+  using graph::Phase;
   RegisterFunctions(registry, OpKind::kLinear, Phase::kForward, LinearForward<double>,
                     LinearForward<float>);
   RegisterFunctions(registry, OpKind::kLinear, Phase::kInputGrad, LinearInputGrad<double>,

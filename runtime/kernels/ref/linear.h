@@ -22,7 +22,8 @@ void MultiplyByWeight(const graph::OpSpec& spec, const T* x, const T* w, Into in
 
 // dx [rows, inner] (+)= dy W^T.
 template <typename T>
-void MultiplyByWeightTransposed(const graph::OpSpec& spec, const T* dy, const T* w, Into into, T* dx) {
+void MultiplyByWeightTransposed(const graph::OpSpec& spec, const T* dy, const T* w, Into into,
+                                T* dx) {
   MultiplyMatrices<T>({spec.rows, spec.inner, spec.cols}, {dy, spec.y_ld, false},
                       WeightView(spec, w, true), into, dx, spec.x_ld);
 }

@@ -1,5 +1,5 @@
-// Language-model head and cross-entropy over this rank's vocabulary rows. A rank gives (max, sum of exp, target logit)
-// per row; LossCombine merges the shares of all ranks into log-sum-exp.
+// Language-model head and cross-entropy over this rank's vocabulary rows. A rank gives (max, sum of
+// exp, target logit) per row; LossCombine merges the shares of all ranks into log-sum-exp.
 #include <cmath>
 #include <limits>
 
@@ -12,8 +12,10 @@ namespace {
 using graph::OpCall;
 using graph::OpSpec;
 
-// NaN wins: `a <= b` is false for it.
-double Larger(double so_far, double value) { return value <= so_far ? so_far : value; }
+// NaN wins, whichever it is.
+double Larger(double so_far, double value) {
+  return value <= so_far || std::isnan(so_far) ? so_far : value;
+}
 
 template <typename T>
 void LmHeadLossForward(const OpSpec& spec, const OpCall& call) {

@@ -1,5 +1,6 @@
-// Matrix products of the reference: OpenBLAS on one thread, plain loops where a call would cost more than the product
-// or a dimension is empty. Safe from several threads at once; the same operands give the same bits.
+// Matrix products of the reference: OpenBLAS on one thread, plain loops where a call would cost
+// more than the product or a dimension is empty. Safe from several threads at once; the same
+// operands give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,9 @@ struct MatrixView {
   int64_t ld = 0;
   bool transposed = false;  // element (i, j) is data[j * ld + i] instead of data[i * ld + j]
 
-  const T& At(int64_t i, int64_t j) const { return transposed ? data[j * ld + i] : data[i * ld + j]; }
+  const T& At(int64_t i, int64_t j) const {
+    return transposed ? data[j * ld + i] : data[i * ld + j];
+  }
 };
 
 struct ProductSize {
@@ -27,10 +30,10 @@ enum class Into : uint8_t { kOverwrite, kAdd };
 // Once per process, before the first product: OpenBLAS keeps to the calling thread.
 void KeepProductsToOneThread();
 
-// c [rows, cols], row-major with leading dimension c_ld: c = a b, or c += a b. With inner == 0, a b is zero. c must not
-// overlap a or b. Each dimension below 2^31.
+// c [rows, cols], row-major with leading dimension c_ld: c = a b, or c += a b. With inner == 0, a b
+// is zero. c must not overlap a or b. Each dimension below 2^31.
 template <typename T>
-void MultiplyMatrices(const ProductSize& size, const MatrixView<T>& a, const MatrixView<T>& b, Into into,
-                      T* c, int64_t c_ld);
+void MultiplyMatrices(const ProductSize& size, const MatrixView<T>& a, const MatrixView<T>& b,
+                      Into into, T* c, int64_t c_ld);
 
 }  // namespace trireme::kernels::ref

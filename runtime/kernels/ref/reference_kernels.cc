@@ -1,5 +1,7 @@
 #include "runtime/kernels/ref/reference_kernels.h"
 
+#include "runtime/kernels/ref/matrix_product.h"
+
 namespace trireme::kernels {
 namespace ref {
 namespace {
@@ -33,6 +35,7 @@ void RegisterFunctions(KernelRegistry& registry, graph::OpKind kind, graph::Phas
 }  // namespace ref
 
 void RegisterReferenceKernels(KernelRegistry& registry) {
+  ref::KeepProductsToOneThread();
   ref::RegisterEmbeddings(registry);
   ref::RegisterNorms(registry);
   ref::RegisterLinear(registry);

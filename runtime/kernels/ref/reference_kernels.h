@@ -1,10 +1,11 @@
-// How the operators of this folder enter the registry. A reference kernel is a function of (OpSpec, OpCall); only those
-// with tables or scratch (attention, rope, products) are classes.
+// How the operators of this folder enter the registry. A reference kernel is a function of (OpSpec,
+// OpCall); only those with tables or scratch (attention, rope, products) are classes.
 #pragma once
 
 #include <memory>
 
 #include "runtime/kernels/kernel.h"
+#include "runtime/tensor/dtype.h"
 
 namespace trireme::kernels::ref {
 

@@ -1,4 +1,5 @@
-// y = residual + dropout(x + b). Rows may be a part of the micro-batch; the mask counts from its beginning.
+// y = residual + dropout(x + b). Rows may be a part of the micro-batch; the mask counts from its
+// beginning.
 #include "runtime/kernels/ref/column_sums.h"
 #include "runtime/kernels/ref/dropout.h"
 #include "runtime/kernels/ref/reference_kernels.h"
@@ -9,7 +10,8 @@ namespace {
 using graph::OpCall;
 using graph::OpSpec;
 
-// Index in the global batch of column 0 of local row `row`: samples follow one another, so rows are numbered throughout.
+// Index in the global batch of column 0 of local row `row`: samples follow one another, so rows are
+// numbered throughout.
 int64_t FirstElement(const OpSpec& spec, const OpCall& call, int64_t row) {
   return (call.first_sample * spec.tokens + spec.row_begin + row) * spec.cols;
 }

@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al. 2021, arXiv:2104.09864), pairs (i, i + D/2) as in Llama's rotate_half; in place.
+// Rotary position embedding (Su et al. 2021, arXiv:2104.09864), pairs (i, i + D/2) as in Llama's
+// rotate_half; in place.
 #include <cmath>
 #include <vector>
 

@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 #include "runtime/comm/window.h"
 
 namespace trireme::comm {
+
+using base::Text;
 namespace {
 
 // A ticket is (generation << kPlaceBits) | place. Refused calls get the last place, which no pool

@@ -10,10 +10,12 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/group_communicator.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 #include "runtime/comm/window.h"
 
 namespace trireme::comm {
+
+using base::Text;
 namespace {
 
 constexpr size_t kSmallestPiece =

@@ -10,10 +10,12 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/local/mailroom.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 #include "runtime/comm/transport.h"
 
 namespace trireme::comm {
+
+using base::Text;
 namespace {
 
 class LocalTransport final : public Transport {
@@ -27,6 +29,7 @@ class LocalTransport final : public Transport {
 
   absl::StatusOr<TransportGroup> AddGroup(const TransportGroupSpec& spec) override {
     std::vector<int> ranks(spec.ranks.begin(), spec.ranks.end());
+    room_->Prepare(rank_);
     TransportGroup group;
     group.id = room_->GroupId(ranks, groups_made_[ranks]++);
     if (spec.window_bytes > 0) {

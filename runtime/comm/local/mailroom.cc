@@ -6,9 +6,11 @@
 #include <thread>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 
 namespace trireme::comm {
+
+using base::Text;
 
 void MessageList::Append(MessageNode* node) {
   node->next = nullptr;
@@ -64,23 +66,28 @@ void LocalMailroom::Deliver(MessageNode* send, MessageNode* recv) {
   Finish(recv);
 }
 
+void LocalMailroom::Prepare(int rank) {
+  Mailbox& box = this->box(rank);
+  std::lock_guard<std::mutex> lock(box.mutex);
+  if (mode_ != LocalMode::kEager || box.eager_nodes != nullptr) return;
+  box.eager_nodes = std::make_unique<MessageNode[]>(kEagerBlocks);
+  box.eager_bytes = std::make_unique_for_overwrite<std::byte[]>(kEagerBlocks * kEagerBytes);
+  for (int i = kEagerBlocks - 1; i >= 0; --i) box.free_eager.push_back(i);
+}
+
 bool LocalMailroom::TryEager(MessageNode* send, Mailbox& box) {
-  if (mode_ != LocalMode::kEager || send->message.bytes > kEagerBytes) return false;
-  if (box.eager == nullptr) {
-    box.eager = std::make_unique_for_overwrite<EagerBlock[]>(kEagerBlocks);
-    box.free_eager.reserve(kEagerBlocks);
-    for (int i = kEagerBlocks - 1; i >= 0; --i) box.free_eager.push_back(i);
-  }
-  if (box.free_eager.empty()) return false;
+  // A rank that has made no group yet has no room.
+  if (send->message.bytes > kEagerBytes || box.free_eager.empty()) return false;
   const int index = box.free_eager.back();
   box.free_eager.pop_back();
-  EagerBlock& block = box.eager[static_cast<size_t>(index)];
-  block.node.message = send->message;
-  block.node.message.data = block.bytes;
-  block.node.owner = send->owner;
-  block.node.eager_block = index;
-  if (send->message.bytes > 0) std::memcpy(block.bytes, send->message.data, send->message.bytes);
-  box.sends[static_cast<size_t>(send->owner)].Append(&block.node);
+  MessageNode& node = box.eager_nodes[static_cast<size_t>(index)];
+  node.message = send->message;
+  node.message.data = box.eager_bytes.get() + static_cast<size_t>(index) * kEagerBytes;
+  node.owner = send->owner;
+  node.eager_block = index;
+  if (send->message.bytes > 0)
+    std::memcpy(node.message.data, send->message.data, send->message.bytes);
+  box.sends[static_cast<size_t>(send->owner)].Append(&node);
   send->state.store(MessageState::kDone, std::memory_order_release);
   return true;
 }

@@ -45,11 +45,6 @@ inline constexpr size_t kEagerBytes = 4096;
 inline constexpr int kEagerBlocks =
     64;  // per destination; a sender that finds none waits for the receiver
 
-struct EagerBlock {
-  MessageNode node;
-  std::byte bytes[kEagerBytes];
-};
-
 struct Mailbox {
   explicit Mailbox(int ranks)
       : sends(static_cast<size_t>(ranks)), recvs(static_cast<size_t>(ranks)) {}
@@ -58,7 +53,9 @@ struct Mailbox {
   std::vector<MessageList> sends ABSL_GUARDED_BY(mutex);  // by source: sent, not yet received
   std::vector<MessageList> recvs
       ABSL_GUARDED_BY(mutex);  // by source: receives posted, nothing sent yet
-  std::unique_ptr<EagerBlock[]> eager ABSL_GUARDED_BY(mutex);
+  // Small messages whose senders have gone on: their nodes, and their bytes, unwritten until used.
+  std::unique_ptr<MessageNode[]> eager_nodes ABSL_GUARDED_BY(mutex);
+  std::unique_ptr<std::byte[]> eager_bytes ABSL_GUARDED_BY(mutex);
   std::vector<int> free_eager ABSL_GUARDED_BY(mutex);
 
   // The bell of the rank's sleepers. A ringer bumps the epoch, then looks for sleepers; a sleeper
@@ -76,6 +73,8 @@ class LocalMailroom {
   int size() const { return static_cast<int>(boxes_.size()); }
   Mailbox& box(int rank) { return *boxes_[static_cast<size_t>(rank)]; }
 
+  // Makes the rank's room for eager messages, if there is none yet.
+  void Prepare(int rank);
   // Matches `node` or queues it. `node->state` becomes kDone when its bytes have moved, perhaps
   // within the call.
   void Post(MessageNode* node);

@@ -5,9 +5,11 @@
 
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_transport.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 
 namespace trireme::comm {
+
+using base::Text;
 
 absl::StatusOr<std::unique_ptr<Fabric>> ConnectMpi(int* argc, char*** argv, MpiOptions options) {
   int initialized = 0;

@@ -12,9 +12,11 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 
 namespace trireme::comm {
+
+using base::Text;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "runtime/comm/text.h"
+#include "runtime/base/text.h"
 
 namespace trireme::comm {
+
+using base::Text;
 namespace {
 
 // The token has a page of its own in front of the memory.

@@ -1,0 +1,64 @@
+// Nothing is allocated per call: operations, messages and staging stand in pools made with the
+// group.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "runtime/base/status_macros.h"
+#include "runtime/comm/local/local_fabric.h"
+#include "tests/runtime/comm/cases.h"
+
+namespace {
+thread_local int64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace trireme::comm {
+namespace {
+
+TEST_CASE("no call allocates") {
+  for (const size_t window_bytes : {size_t{0}, size_t{64} << 10}) {
+    LocalOptions options;
+    options.fabric.window_bytes = window_bytes;
+    const auto statuses = RunRanks(
+        3,
+        [](Fabric& fabric) -> absl::Status {
+          ASSIGN_OR_RETURN(auto comm, fabric.Group(All(3), "all"));
+          auto stream = tensor::MakeInlineStream();
+          const int64_t count = 40000;
+          std::vector<double> data(static_cast<size_t>(count));
+          const std::vector<int64_t> offsets = {0, 100, 100, count};
+          const Sharded sharded{data.data(), offsets, tensor::DType::kF64};
+          const std::span<std::byte> bytes = std::as_writable_bytes(std::span(data));
+          int64_t before = 0;
+          for (int round = 0; round < 5; ++round) {
+            // The first round makes the mailboxes' blocks for eager messages.
+            if (round == 1) before = allocations;
+            const Ticket tickets[] = {
+                comm->AllReduce(data.data(), 10, tensor::DType::kF64, ReduceOp::kMax, *stream),
+                comm->AllReduce(data.data(), count, tensor::DType::kF64, ReduceOp::kSum, *stream),
+                comm->ReduceScatter(sharded, *stream),
+                comm->AllGather(sharded, *stream),
+                comm->Broadcast(bytes, 1, *stream),
+                comm->Send(bytes.first(64), (comm->rank() + 1) % 3, 0, *stream),
+                comm->Recv(bytes.subspan(64, 64), (comm->rank() + 2) % 3, 0, *stream),
+            };
+            for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
+          }
+          return Expect(allocations == before, "a call allocated");
+        },
+        options);
+    for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+  }
+}
+
+}  // namespace
+}  // namespace trireme::comm

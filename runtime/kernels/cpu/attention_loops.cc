@@ -1,0 +1,128 @@
+// Workspace of the attention tiles, and the run-time choice of their instruction set.
+#include "runtime/kernels/cpu/attention_loops.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace trireme::kernels::cpu {
+namespace {
+
+// Scores of a tile: 32 KiB. Wider key tiles spread each query's maximum and sum over more keys.
+constexpr int64_t kQueryTile = 64;
+constexpr int64_t kKeyTile = 128;
+// Queries (keys, in the transposed products) that share one end at the diagonal; a multiple of
+// every vector length.
+constexpr int64_t kGroup = 16;
+
+int64_t Padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+// Hands out pieces of a workspace, each at a whole cache line; with a null workspace it only
+// counts.
+class Carver {
+ public:
+  explicit Carver(float* workspace) : workspace_(workspace) {}
+  float* Take(int64_t floats) {
+    float* piece = workspace_ == nullptr ? nullptr : workspace_ + used_;
+    used_ += Padded(floats, 16);
+    return piece;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  float* workspace_;
+  int64_t used_ = 0;
+};
+
+// width: head_dim rounded up to whole vectors. Keys in tiles [tokens /
+// kKeyTile][head_dim][kKeyTile].
+struct ForwardSpace {
+  ForwardSpace(Carver& carver, int64_t tokens, int64_t head_dim)
+      : width(Padded(head_dim, kGroup)),
+        keys(carver.Take(Padded(tokens, kKeyTile) * head_dim)),
+        values(carver.Take(Padded(tokens, kKeyTile) * width)),
+        queries(carver.Take(kQueryTile * width)),
+        mixed(carver.Take(kQueryTile * width)),
+        scores(carver.Take(kQueryTile * kKeyTile)),
+        max(carver.Take(kQueryTile)),
+        sum(carver.Take(kQueryTile)) {}
+
+  int64_t width;
+  float *keys, *values, *queries, *mixed, *scores, *max, *sum;
+};
+
+struct BackwardSpace {
+  BackwardSpace(Carver& carver, int64_t tokens, int64_t head_dim)
+      : width(Padded(head_dim, kGroup)),
+        keys_t(carver.Take(Padded(tokens, kKeyTile) * head_dim)),
+        values_t(carver.Take(Padded(tokens, kKeyTile) * head_dim)),
+        keys(carver.Take(Padded(tokens, kKeyTile) * width)),
+        dk(carver.Take(Padded(tokens, kKeyTile) * width)),
+        dv(carver.Take(Padded(tokens, kKeyTile) * width)),
+        queries(carver.Take(kQueryTile * width)),
+        dy(carver.Take(kQueryTile * width)),
+        dq(carver.Take(kQueryTile * width)),
+        scores(carver.Take(kQueryTile * kKeyTile)),
+        ds(carver.Take(kQueryTile * kKeyTile)),
+        delta(carver.Take(kQueryTile)),
+        lse(carver.Take(kQueryTile)) {}
+
+  int64_t width;
+  float *keys_t, *values_t, *keys, *dk, *dv, *queries, *dy, *dq, *scores, *ds, *delta, *lse;
+};
+
+}  // namespace
+}  // namespace trireme::kernels::cpu
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/kernels/cpu/attention_loops.inc"
+#include "hwy/foreach_target.h"
+// foreach_target.h has compiled the loops for every other instruction set; this is the baseline.
+#include "runtime/kernels/cpu/attention_loops.inc"
+
+namespace trireme::kernels::cpu {
+namespace {
+HWY_EXPORT(AttentionForwardVec);
+HWY_EXPORT(AttentionBackwardBeginVec);
+HWY_EXPORT(AttentionBackwardAddVec);
+}  // namespace
+
+int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim) {
+  Carver carver(nullptr);
+  const ForwardSpace space(carver, tokens, head_dim);
+  return carver.used();
+}
+
+int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim) {
+  Carver carver(nullptr);
+  const BackwardSpace space(carver, tokens, head_dim);
+  return carver.used();
+}
+
+void AttentionForward(const AttentionHead& head, float* workspace) {
+  Carver carver(workspace);
+  HWY_DYNAMIC_DISPATCH(AttentionForwardVec)(head, ForwardSpace(carver, head.tokens, head.head_dim));
+}
+
+void AttentionBackwardBegin(const AttentionHead& head, float* workspace) {
+  Carver carver(workspace);
+  HWY_DYNAMIC_DISPATCH(AttentionBackwardBeginVec)
+  (head, BackwardSpace(carver, head.tokens, head.head_dim));
+}
+
+void AttentionBackwardAdd(const AttentionHead& head, float* workspace) {
+  Carver carver(workspace);
+  HWY_DYNAMIC_DISPATCH(AttentionBackwardAddVec)
+  (head, BackwardSpace(carver, head.tokens, head.head_dim));
+}
+
+void AttentionBackwardEnd(const AttentionHead& head, float* dk, float* dv, float* workspace) {
+  Carver carver(workspace);
+  const BackwardSpace space(carver, head.tokens, head.head_dim);
+  const size_t row_bytes = static_cast<size_t>(head.head_dim) * sizeof(float);
+  for (int64_t t = 0; t < head.tokens; ++t) {
+    std::memcpy(dk + t * head.x_ld, space.dk + t * space.width, row_bytes);
+    std::memcpy(dv + t * head.x_ld, space.dv + t * space.width, row_bytes);
+  }
+}
+
+}  // namespace trireme::kernels::cpu

@@ -1,0 +1,185 @@
+// The language-model head in tiles of the vocabulary: a tile of logits meets its softmax
+// statistics, and becomes its gradient and is multiplied on, while it is in the cache.
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/kernels/cpu/factories.h"
+#include "runtime/kernels/cpu/loop_kernel.h"
+#include "runtime/kernels/cpu/product.h"
+#include "runtime/kernels/cpu/row_loops.h"
+#include "runtime/kernels/cpu/threads.h"
+
+namespace trireme::kernels::cpu {
+namespace {
+using graph::OpCall;
+using graph::OpSpec;
+using graph::Phase;
+using graph::WeightLayout;
+
+// With 1,024 rows a tile of logits is 16 MiB: half of a 32 MiB last-level cache.
+constexpr int64_t kTileColumns = 4096;
+constexpr float kNothing = -INFINITY;  // the maximum over no logits
+
+class LmHeadLoss : public Kernel {
+ public:
+  LmHeadLoss(const OpSpec& spec, const PrepareOptions& options)
+      : spec_(spec), threads_(options.threads) {
+    full_ = MakeProduct(TileShape(std::min(kTileColumns, spec.cols)));
+    const int64_t rest = spec.cols % kTileColumns;
+    if (spec.cols > kTileColumns && rest > 0) last_ = MakeProduct(TileShape(rest));
+  }
+
+  size_t ScratchBytes() const override {
+    return std::max(full_->ScratchBytes(), last_ == nullptr ? 0 : last_->ScratchBytes());
+  }
+
+  void Run(const OpCall& call) override {
+    float* stats = call.Out<float>(graph::kStats);
+    if (spec_.phase == Phase::kForward) {
+      for (int64_t r = 0; r < spec_.rows; ++r) {
+        stats[3 * r] = kNothing;
+        stats[3 * r + 1] = stats[3 * r + 2] = 0;
+      }
+    }
+    for (int64_t c = 0; c < spec_.cols; c += kTileColumns) {
+      const int64_t count = std::min(kTileColumns, spec_.cols - c);
+      Product& product = last_ != nullptr && count < kTileColumns ? *last_ : *full_;
+      switch (spec_.phase) {
+        case Phase::kForward:
+          ForwardTile(call, {c, c + count}, product);
+          break;
+        case Phase::kInputGrad:
+          InputGradTile(call, {c, c + count}, product);
+          break;
+        case Phase::kWeightGrad:
+          WeightGradTile(call, {c, c + count}, product);
+          break;
+      }
+    }
+  }
+
+ private:
+  bool InOut() const { return spec_.weight_layout == WeightLayout::kInOut; }
+  // Offset of the tile's first element in W or dW.
+  int64_t WeightOffset(int64_t column) const { return InOut() ? column : column * spec_.inner; }
+
+  ProductShape TileShape(int64_t count) const {
+    const int64_t w_ld = InOut() ? spec_.cols : spec_.inner;
+    ProductShape p;
+    p.threads = threads_;
+    switch (spec_.phase) {
+      case Phase::kForward:  // y tile [rows, count] = x * W tile
+        p.m = spec_.rows, p.n = count, p.k = spec_.inner;
+        p.lda = spec_.x_ld, p.ldb = w_ld, p.ldc = spec_.y_ld;
+        p.transpose_b = !InOut();
+        break;
+      case Phase::kInputGrad:  // dx [rows, inner] += y tile * W tile^T
+        p.m = spec_.rows, p.n = spec_.inner, p.k = count;
+        p.lda = spec_.y_ld, p.ldb = w_ld, p.ldc = spec_.x_ld;
+        p.transpose_b = InOut();
+        break;
+      case Phase::kWeightGrad:  // dw tile = x^T y tile or its transpose
+        p.m = InOut() ? spec_.inner : count;
+        p.n = InOut() ? count : spec_.inner;
+        p.k = spec_.rows;
+        p.lda = InOut() ? spec_.x_ld : spec_.y_ld;
+        p.ldb = InOut() ? spec_.y_ld : spec_.x_ld;
+        p.ldc = w_ld;
+        p.transpose_a = true;
+        break;
+    }
+    return p;
+  }
+
+  void ForwardTile(const OpCall& call, Range cols, Product& product) {
+    float* y = call.Out<float>(graph::kY) + cols.begin;
+    product.Run({call.In<float>(graph::kX), call.In<float>(graph::kW) + WeightOffset(cols.begin), y,
+                 nullptr, false},
+                call.scratch);
+    const auto* targets = call.In<int32_t>(graph::kTokens);
+    float* stats = call.Out<float>(graph::kStats);
+    const int64_t count = cols.end - cols.begin;
+    ForRows(spec_.rows, count, threads_, [&](Range rows) {
+      for (int64_t r = rows.begin; r < rows.end; ++r) {
+        const float* row = y + r * spec_.y_ld;
+        FoldSoftmax(row, count, &stats[3 * r], &stats[3 * r + 1]);
+        const int64_t target = targets[r] - spec_.vocab_begin - cols.begin;
+        if (targets[r] >= 0 && target >= 0 && target < count) stats[3 * r + 2] = row[target];
+      }
+    });
+  }
+
+  void InputGradTile(const OpCall& call, Range cols, Product& product) {
+    float* y = call.Out<float>(graph::kY) + cols.begin;
+    const auto* targets = call.In<int32_t>(graph::kTokens);
+    const float* lse = call.In<float>(graph::kBase);
+    const float scale = static_cast<float>(call.loss_scale);
+    const int64_t count = cols.end - cols.begin;
+    ForRows(spec_.rows, count, threads_, [&](Range rows) {
+      for (int64_t r = rows.begin; r < rows.end; ++r) {
+        float* row = y + r * spec_.y_ld;
+        if (targets[r] < 0) {
+          std::fill(row, row + count, 0.0f);
+          continue;
+        }
+        SoftmaxInPlace(row, count, lse[r], scale);
+        const int64_t target = targets[r] - spec_.vocab_begin - cols.begin;
+        if (target >= 0 && target < count) row[target] -= scale;
+      }
+    });
+    product.Run({y, call.In<float>(graph::kW) + WeightOffset(cols.begin),
+                 call.Out<float>(graph::kDX), nullptr, cols.begin > 0},
+                call.scratch);
+  }
+
+  void WeightGradTile(const OpCall& call, Range cols, Product& product) {
+    const float* x = call.In<float>(graph::kX);
+    const float* y = call.In<float>(graph::kY) + cols.begin;
+    product.Run({InOut() ? x : y, InOut() ? y : x,
+                 call.Out<float>(graph::kDW) + WeightOffset(cols.begin), nullptr, call.accumulate},
+                call.scratch);
+  }
+
+  OpSpec spec_;
+  int threads_;
+  std::unique_ptr<Product> full_, last_;
+};
+
+// log-sum-exp of each row over the tensor ranks' (max, sum, target) triples.
+void CombineLoss(const OpSpec& spec, const OpCall& call) {
+  const float* triples = call.In<float>(graph::kX);
+  const auto* targets = call.In<int32_t>(graph::kTokens);
+  float* lse = call.Out<float>(graph::kY);
+  double loss = 0;
+  for (int64_t r = 0; r < spec.rows; ++r) {
+    double max = kNothing, sum = 0, target = 0;
+    for (int64_t k = 0; k < spec.tensor_ranks; ++k) {
+      const double part = triples[(k * spec.rows + r) * 3];
+      if (!(part <= max)) max = part;  // a NaN stays and reaches the loss
+    }
+    for (int64_t k = 0; k < spec.tensor_ranks; ++k) {
+      const float* triple = triples + (k * spec.rows + r) * 3;
+      if (triple[1] != 0.0f) sum += triple[1] * std::exp(triple[0] - max);
+      target += triple[2];
+    }
+    const double row_lse = max + std::log(sum);
+    lse[r] = static_cast<float>(row_lse);
+    if (targets[r] >= 0) loss += row_lse - target;
+  }
+  *call.Out<double>(graph::kDB) += loss;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeLmHeadLoss(const OpSpec& spec, const PrepareOptions& options) {
+  auto kernel = std::make_unique<LmHeadLoss>(spec, options);
+  if (kernel->ScratchBytes() > options.scratch_limit_bytes) return nullptr;
+  return kernel;
+}
+
+std::unique_ptr<Kernel> MakeLossCombine(const OpSpec& spec, const PrepareOptions&) {
+  if (spec.phase != Phase::kForward) return nullptr;
+  return MakeLoop([spec](const OpCall& call) { CombineLoss(spec, call); });
+}
+
+}  // namespace trireme::kernels::cpu

@@ -1,0 +1,311 @@
+// Every kernel of runtime/kernels/cpu against the f64 reference, over odd, empty, strided and
+// threaded shapes. Bound: an f32 sum of k terms in any order errs by about eps * sqrt(k) of its
+// largest partial sum, and every element goes through at most a dozen other roundings: eps * (24 +
+// 4 sqrt(k)), relative to the greatest element.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/kernels/op_case.h"
+
+namespace trireme::kernels {
+namespace {
+
+using graph::Operand;
+using graph::OpKind;
+using graph::OpSpec;
+using graph::Phase;
+using graph::WeightLayout;
+
+constexpr double kEpsilon = 0x1p-24;
+
+const KernelRegistry& Reference() {
+  static const KernelRegistry registry = [] {
+    KernelRegistry made;
+    RegisterReferenceKernels(made);
+    return made;
+  }();
+  return registry;
+}
+
+std::unique_ptr<Kernel> PrepareCpu(const OpSpec& spec, int threads) {
+  static const KernelRegistry registry = [] {
+    KernelRegistry made;
+    RegisterCpuKernels(made);
+    return made;
+  }();
+  auto kernel =
+      registry.Prepare(spec, {.scratch_limit_bytes = size_t{1} << 30, .threads = threads});
+  INFO((kernel.ok() ? std::string() : std::string(kernel.status().message())));
+  REQUIRE(kernel.ok());
+  return std::move(*kernel);
+}
+
+// f32 operands with the values of the f64 ones.
+OpMemory Rounded(const OpMemory& exact) {
+  OpCase op_case = exact.op_case();
+  op_case.spec.dtype = tensor::DType::kF32;
+  OpMemory rounded(op_case);
+  for (int name = 0; name < graph::kOperandCount; ++name) {
+    const auto operand = static_cast<Operand>(name);
+    if (operand != graph::kTokens && exact.Has(operand)) {
+      rounded.Set(operand, exact.Get(operand));
+    }
+  }
+  return rounded;
+}
+
+// Runs the cpu kernel with one and with two threads, the latter twice, against the f64 reference;
+// `terms` is the length of the longest sum.
+void Check(OpCase op_case, double terms) {
+  INFO(Describe(op_case));
+  op_case.spec.dtype = tensor::DType::kF64;
+  OpMemory exact = PrepareBackward(Reference(), op_case);
+  const OpMemory start = Rounded(exact);
+  REQUIRE(exact.Run(*PrepareKernel(Reference(), op_case.spec)) == "");
+  const double bound = kEpsilon * (24 + 4 * std::sqrt(terms));
+  for (int threads : {1, 2}) {
+    auto kernel = PrepareCpu(start.op_case().spec, threads);
+    OpMemory actual = start;
+    REQUIRE(actual.Run(*kernel) == "");
+    const Difference difference = Compare(exact, actual);
+    INFO("threads " << threads << ", " << difference.where);
+    CHECK(difference.worst <= bound);
+    OpMemory again = start;
+    REQUIRE(again.Run(*kernel) == "");
+    const Difference repeated = Compare(actual, again);
+    INFO("repeated: " << repeated.where);
+    CHECK(repeated.worst == 0);
+  }
+}
+
+OpSpec Spec(OpKind kind, Phase phase, int64_t rows, int64_t cols) {
+  OpSpec spec;
+  spec.kind = kind;
+  spec.phase = phase;
+  spec.rows = rows;
+  spec.cols = cols;
+  spec.epsilon = 1e-5;
+  spec.site = 77;
+  return spec;
+}
+
+OpCase CaseOf(const OpSpec& spec, int64_t padding) {
+  OpCase op_case;
+  op_case.spec = WithLeadingDimensions(spec, padding);
+  return op_case;
+}
+
+constexpr Phase kPhases[] = {Phase::kForward, Phase::kInputGrad, Phase::kWeightGrad};
+constexpr BaseMemory kBases[] = {BaseMemory::kAbsent, BaseMemory::kSeparate, BaseMemory::kSameAsDx};
+
+struct Size {
+  int64_t rows, cols;
+};
+
+TEST_CASE("cpu norms agree with the reference") {
+  for (OpKind kind : {OpKind::kLayerNorm, OpKind::kRmsNorm}) {
+    for (Phase phase : kPhases) {
+      for (Size size : {Size{0, 8}, {1, 1}, {3, 7}, {5, 16}, {70, 33}, {131, 768}}) {
+        for (BaseMemory base : kBases) {
+          if (phase != Phase::kInputGrad && base != BaseMemory::kAbsent) continue;
+          for (bool flag : {false, true}) {
+            OpCase c = CaseOf(Spec(kind, phase, size.rows, size.cols), flag ? 3 : 0);
+            c.base = base;
+            c.bias = flag;
+            c.accumulate = flag;
+            // The gradients of a row of one element cancel to 0: nothing to be relative to.
+            if (size.cols == 1 && phase != Phase::kForward) continue;
+            Check(c, static_cast<double>(phase == Phase::kWeightGrad ? size.rows : size.cols));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu activations agree with the reference") {
+  for (OpKind kind : {OpKind::kGelu, OpKind::kSwiGlu}) {
+    for (Phase phase : {Phase::kForward, Phase::kInputGrad}) {
+      for (Size size : {Size{0, 8}, {1, 1}, {3, 7}, {70, 33}, {64, 512}}) {
+        for (BaseMemory base : kBases) {
+          if (base != BaseMemory::kAbsent &&
+              (phase == Phase::kForward || kind == OpKind::kSwiGlu)) {
+            continue;
+          }
+          OpCase c = CaseOf(Spec(kind, phase, size.rows, size.cols), 5);
+          c.base = base;
+          Check(c, 1);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu residual adds draw the reference's dropout masks") {
+  for (Phase phase : kPhases) {
+    for (Size size : {Size{0, 8}, {1, 1}, {6, 7}, {60, 33}, {66, 768}}) {
+      for (double p : {0.0, 0.3}) {
+        if (p == 0 && phase == Phase::kInputGrad) continue;
+        for (bool flag : {false, true}) {
+          OpSpec spec = Spec(OpKind::kResidualAdd, phase, size.rows, size.cols);
+          spec.tokens = 6;
+          spec.row_begin = 3;
+          spec.dropout_p = p;
+          OpCase c = CaseOf(spec, flag ? 3 : 0);
+          c.bias = flag || phase == Phase::kWeightGrad;
+          c.residual = !flag;
+          c.accumulate = flag;
+          c.first_sample = 0x100000000 / 6 / size.cols - 2;  // the index crosses 32 bits
+          c.seed = 0x123456789abcull;
+          c.step = 0x200000003ull;
+          Check(c, static_cast<double>(size.rows));
+          c.training = false;
+          if (phase == Phase::kForward) Check(c, 1);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu embeddings agree with the reference") {
+  for (OpKind kind : {OpKind::kEmbedding, OpKind::kPositionEmbedding}) {
+    for (Phase phase : {Phase::kForward, Phase::kWeightGrad}) {
+      for (Size size : {Size{0, 8}, {1, 1}, {14, 7}, {700, 48}}) {
+        for (bool flag : {false, true}) {
+          OpSpec spec = Spec(kind, phase, size.rows, size.cols);
+          spec.vocab_begin = 5;
+          spec.vocab_rows = 11;
+          spec.tokens = 7;
+          spec.weight_rows = 9;
+          spec.row_begin = 2;
+          OpCase c = CaseOf(spec, flag ? 3 : 0);
+          c.accumulate = flag;
+          Check(c, static_cast<double>(size.rows));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu rotations agree with the reference") {
+  for (Phase phase : {Phase::kForward, Phase::kInputGrad}) {
+    for (int64_t head_dim : {2, 6, 64}) {
+      for (int64_t kv_heads : {1, 4}) {
+        OpSpec spec = Spec(OpKind::kRope, phase, 60, 0);
+        spec.tokens = 15;
+        spec.row_begin = 4;
+        spec.heads = 4;
+        spec.kv_heads = kv_heads;
+        spec.head_dim = head_dim;
+        spec.cols = (4 + 2 * kv_heads) * head_dim;
+        spec.rope_theta = 10000;
+        Check(CaseOf(spec, 3), 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu linear products agree with the reference") {
+  struct Shape {
+    int64_t rows, inner, cols;
+  };
+  for (Phase phase : kPhases) {
+    for (Shape size : {Shape{0, 4, 5},
+                       {5, 4, 0},
+                       {5, 0, 4},
+                       {1, 1, 1},
+                       {3, 7, 5},
+                       {65, 33, 47},
+                       {96, 128, 192}}) {
+      for (WeightLayout layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
+        for (BaseMemory base : kBases) {
+          if (phase != Phase::kInputGrad && base != BaseMemory::kAbsent) continue;
+          for (bool flag : {false, true}) {
+            OpSpec spec = Spec(OpKind::kLinear, phase, size.rows, size.cols);
+            spec.inner = size.inner;
+            spec.weight_layout = layout;
+            for (bool residual : {false, true}) {
+              if (residual && phase != Phase::kForward) continue;
+              spec.fused_residual = residual;
+              OpCase c = CaseOf(spec, flag ? 3 : 0);
+              c.bias = flag;
+              c.base = base;
+              c.accumulate = flag && phase == Phase::kWeightGrad;
+              Check(c, static_cast<double>(std::max({size.rows, size.inner, size.cols})));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cpu attention agrees with the reference") {
+  struct Shape {
+    int64_t samples, tokens, heads, kv_heads, head_dim;
+  };
+  for (Phase phase : {Phase::kForward, Phase::kInputGrad}) {
+    for (Shape size : {Shape{1, 1, 1, 1, 1},
+                       {2, 5, 2, 1, 3},
+                       {2, 17, 3, 3, 8},
+                       {1, 64, 2, 2, 64},
+                       {1, 129, 4, 2, 20},
+                       {2, 200, 2, 2, 64},
+                       {1, 300, 2, 1, 33}}) {
+      for (double p : {0.0, 0.25}) {
+        OpSpec spec = Spec(OpKind::kAttention, phase, size.samples * size.tokens, 0);
+        spec.tokens = size.tokens;
+        spec.heads = size.heads;
+        spec.kv_heads = size.kv_heads;
+        spec.head_dim = size.head_dim;
+        spec.head_begin = 3;
+        spec.global_heads = 11;
+        spec.cols = size.heads * size.head_dim;
+        spec.inner = (size.heads + 2 * size.kv_heads) * size.head_dim;
+        spec.dropout_p = p;
+        OpCase c = CaseOf(spec, 3);
+        c.first_sample = 6;
+        Check(c, static_cast<double>(size.tokens + size.head_dim));
+      }
+    }
+  }
+}
+
+TEST_CASE("the cpu head and its loss agree with the reference") {
+  struct Shape {
+    int64_t rows, inner, cols;
+  };
+  for (Phase phase : kPhases) {
+    for (Shape size : {Shape{0, 4, 5}, {1, 1, 1}, {9, 7, 33}, {70, 24, 300}, {5, 3, 8200}}) {
+      for (WeightLayout layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
+        for (bool flag : {false, true}) {
+          OpSpec spec = Spec(OpKind::kLmHeadLoss, phase, size.rows, size.cols);
+          spec.inner = size.inner;
+          spec.weight_layout = layout;
+          spec.vocab_begin = flag ? 10 : 0;
+          spec.vocab_rows = size.cols;
+          OpCase c = CaseOf(spec, flag ? 3 : 0);
+          c.accumulate = flag && phase == Phase::kWeightGrad;
+          Check(c, static_cast<double>(std::max({size.rows, size.inner, size.cols})));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the cpu loss of several tensor ranks agrees with the reference") {
+  for (int64_t ranks : {1, 3}) {
+    for (int64_t rows : {0, 1, 40}) {
+      OpSpec spec = Spec(OpKind::kLossCombine, Phase::kForward, rows, 0);
+      spec.tensor_ranks = ranks;
+      Check(CaseOf(spec, 0), static_cast<double>(rows));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::kernels

@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/group_communicator.h"
-#include "runtime/base/text.h"
 #include "runtime/comm/window.h"
 
 namespace trireme::comm {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/comm/local/mailroom.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/local/mailroom.h"
 #include "runtime/comm/transport.h"
 
 namespace trireme::comm {

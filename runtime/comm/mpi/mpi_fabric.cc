@@ -3,9 +3,9 @@
 
 #include <cstdlib>
 
+#include "runtime/base/text.h"
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_transport.h"
-#include "runtime/base/text.h"
 
 namespace trireme::comm {
 

@@ -34,22 +34,25 @@ TEST_CASE("no call allocates") {
           ASSIGN_OR_RETURN(auto comm, fabric.Group(All(3), "all"));
           auto stream = tensor::MakeInlineStream();
           const int64_t count = 40000;
-          std::vector<double> data(static_cast<size_t>(count));
+          // A buffer belongs to its operation: one each.
+          std::vector<std::vector<double>> data(7, std::vector<double>(static_cast<size_t>(count)));
           const std::vector<int64_t> offsets = {0, 100, 100, count};
-          const Sharded sharded{data.data(), offsets, tensor::DType::kF64};
-          const std::span<std::byte> bytes = std::as_writable_bytes(std::span(data));
+          const Sharded scatter{data[2].data(), offsets, tensor::DType::kF64};
+          const Sharded gather{data[3].data(), offsets, tensor::DType::kF64};
+          const auto bytes = [&](size_t i) { return std::as_writable_bytes(std::span(data[i])); };
           int64_t before = 0;
           for (int round = 0; round < 5; ++round) {
             // The first round makes the mailboxes' blocks for eager messages.
             if (round == 1) before = allocations;
             const Ticket tickets[] = {
-                comm->AllReduce(data.data(), 10, tensor::DType::kF64, ReduceOp::kMax, *stream),
-                comm->AllReduce(data.data(), count, tensor::DType::kF64, ReduceOp::kSum, *stream),
-                comm->ReduceScatter(sharded, *stream),
-                comm->AllGather(sharded, *stream),
-                comm->Broadcast(bytes, 1, *stream),
-                comm->Send(bytes.first(64), (comm->rank() + 1) % 3, 0, *stream),
-                comm->Recv(bytes.subspan(64, 64), (comm->rank() + 2) % 3, 0, *stream),
+                comm->AllReduce(data[0].data(), 10, tensor::DType::kF64, ReduceOp::kMax, *stream),
+                comm->AllReduce(data[1].data(), count, tensor::DType::kF64, ReduceOp::kSum,
+                                *stream),
+                comm->ReduceScatter(scatter, *stream),
+                comm->AllGather(gather, *stream),
+                comm->Broadcast(bytes(4), 1, *stream),
+                comm->Send(bytes(5), (comm->rank() + 1) % 3, 0, *stream),
+                comm->Recv(bytes(6), (comm->rank() + 2) % 3, 0, *stream),
             };
             for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
           }

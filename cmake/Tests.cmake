@@ -1,5 +1,5 @@
 # tests/<room>/*_test.cc become one Catch2 program per room: test_<room>. Tags make labels: [slow] slow, [mpi] mpi,
-# everything else fast.
+# [parity] parity (minutes, but part of every full test), everything else fast.
 find_package(Catch2 2 CONFIG REQUIRED)
 include(Catch)
 add_library(trireme_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/test_main.cc")
@@ -21,8 +21,9 @@ function(trireme_tests path)
     target_link_libraries(test_${name} PRIVATE trireme_${other_name})
   endforeach()
   target_link_libraries(test_${name} PRIVATE trireme_test_main ${tests_LIBS})
-  catch_discover_tests(test_${name} TEST_SPEC "~[slow]~[mpi]~[.]" PROPERTIES LABELS fast TIMEOUT 120)
+  catch_discover_tests(test_${name} TEST_SPEC "~[slow]~[mpi]~[parity]~[.]" PROPERTIES LABELS fast TIMEOUT 120)
   catch_discover_tests(test_${name} TEST_SPEC "[slow]~[.]" PROPERTIES LABELS slow TIMEOUT 3000)
+  catch_discover_tests(test_${name} TEST_SPEC "[parity]~[.]" PROPERTIES LABELS parity TIMEOUT 900)
   catch_discover_tests(test_${name} TEST_SPEC "[mpi]~[.]" PROPERTIES LABELS mpi TIMEOUT 120)
 endfunction()
 
@@ -73,8 +74,12 @@ trireme_tests(runtime/plan ROOMS runtime/base runtime/plan runtime/spec)
 trireme_tests(runtime/report ROOMS runtime/base runtime/plan runtime/recorder runtime/report)
 trireme_tests(runtime/engine ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
-              runtime/spec runtime/layout)
+              runtime/spec runtime/layout runtime/safetensors)
 trireme_tests(checkpoint ROOMS runtime/base checkpoint/format checkpoint/client)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
+trireme_tests(coordinator/cli ROOMS runtime/base)
+if(TARGET test_coordinator_cli)
+  add_dependencies(test_coordinator_cli trireme)
+endif()
 
 include(JobSpecDoc)

@@ -208,6 +208,21 @@ std::vector<std::string> LastLines(const std::string& text, size_t count) {
   return lines;
 }
 
+// mpirun does not always come to name the rank that ended the job; then the ranks' own last lines
+// must do.
+void AddLastWords(const std::string& run_folder, Diagnosis& diagnosis) {
+  std::map<std::string, std::string> last;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_folder + "/logs", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("rank-", 0) != 0) continue;
+    const auto lines = LastLines(Tail(entry.path().string()), 1);
+    if (!lines.empty()) last[name] = lines[0];
+    if (last.size() == kGroupsShown) break;
+  }
+  for (const auto& [name, line] : last) diagnosis.evidence.push_back(name + ": " + line);
+}
+
 }  // namespace
 
 MpirunWords ParseMpirunWords(const std::string& text) {
@@ -246,7 +261,10 @@ Diagnosis FindCause(const Recordings& recordings, const MpirunWords& words,
   Diagnosis diagnosis;
   const std::string failure = NameCause(recordings, words, result, diagnosis);
   DescribeOthers(recordings, diagnosis);
-  for (const auto& death : words.deaths) diagnosis.evidence.push_back("mpirun: " + death.line);
+  for (const auto& death : words.deaths) {
+    const bool named = death.line.rfind("mpirun", 0) == 0;
+    diagnosis.evidence.push_back(named ? death.line : "mpirun: " + death.line);
+  }
   diagnosis.next_action = NextAction(diagnosis, failure);
   return diagnosis;
 }
@@ -276,6 +294,7 @@ Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
       diagnosis.evidence.push_back("log: " + line);
     }
   }
+  if (diagnosis.rank < 0) AddLastWords(run_folder, diagnosis);
   for (const std::string& message : unreadable) diagnosis.evidence.push_back(message);
   return diagnosis;
 }

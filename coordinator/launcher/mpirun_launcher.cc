@@ -23,9 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each rank opens its own log, so that its last words need no living mpirun.
+// Each rank opens its own log, so that its last words need no living mpirun, and asks for a death
+// signal with mpirun's end, should even the guard be killed (setpriv is of util-linux, essential in
+// Debian).
 constexpr const char* kRankShell =
-    "log=$1; shift; exec \"$@\" >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-0}.log\" 2>&1";
+    "log=$1; shift; exec >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-0}.log\" 2>&1; "
+    "if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL \"$@\"; fi; exec \"$@\"";
 
 // vader copies large messages by process_vm_readv, which some containers forbid; then it must not
 // try.

@@ -136,7 +136,11 @@ TEST_CASE("a good run: arguments, logs, environment, exit code", "[mpi]") {
 }
 
 TEST_CASE("a stop lets the ranks save and exit 75", "[mpi]") {
-  Bench bench(kSleeper + "trap 'echo saved; [ $rank = 0 ] && exit 75; exit 0' USR1\n" + kLoop);
+  // As the worker does: rank 0 brings the news when all have saved, since its exit ends the others.
+  Bench bench(kSleeper +
+              "save() { echo saved; touch \"$0.$rank\"; [ $rank = 0 ] || exit 0\n"
+              "until [ -e \"$0.1\" ]; do sleep 0.01; done; exit 75; }\ntrap save USR1\n" +
+              kLoop);
   bench.options.ranks = 2;
   auto launcher = bench.Start();
   bench.AwaitLogs("ready");
@@ -180,13 +184,15 @@ TEST_CASE("a second request kills at once, the destructor too", "[mpi]") {
 }
 
 TEST_CASE("a rank's exit code and a rank's death come through and are explained", "[mpi]") {
-  Bench exits(std::string(kFolders) + "[ $rank = 1 ] && { echo bad input; exit 2; }\nsleep 100\n");
+  Bench exits(std::string(kFolders) +
+              "[ $rank = 1 ] && { echo usage: bad input; exit 2; }\nsleep 100\n");
   exits.options.ranks = 2;
   const LaunchResult bad = exits.Start()->Wait();
   CHECK(bad.exit_code == 2);
   const Diagnosis exited = Diagnose(exits.folder(), bad);
-  CHECK(exited.rank == 1);
-  CHECK(exited.Text().find("log: bad input") != std::string::npos);
+  // Open MPI 4.1 ends now and then before it has named the rank.
+  CHECK((exited.rank == 1 || exited.rank == -1));
+  CHECK(exited.Text().find(": bad input") != std::string::npos);
   exits.CheckNothingLeft();
 
   Bench dies(std::string(kFolders) + "[ $rank = 1 ] && kill -9 $$\nsleep 100\n");
@@ -222,9 +228,9 @@ TEST_CASE("nothing survives the death of the launching process, nor of the guard
     waitpid(child, nullptr, 0);
     const auto folders = bench.TemporaryFolders();
     REQUIRE(folders.size() == 2);
-    // The ranks' grandchildren have no adopter if the guard itself is killed: only mpirun and the
-    // ranks must go then.
-    const size_t may_live = kill_guard ? 4 : 0;
+    // If the guard itself is killed, nobody adopts the two grandchildren, but mpirun and the ranks
+    // must go.
+    const size_t may_live = kill_guard ? 2 : 0;
     for (int i = 0; i < 1000; ++i) {
       if (bench.Living().size() <= may_live && !fs::exists(folders[1])) break;
       std::this_thread::sleep_for(milliseconds(10));

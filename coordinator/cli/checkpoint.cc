@@ -1,0 +1,85 @@
+// `trireme checkpoint list|verify`, and the folder that people mean.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/client/reader.h"
+#include "coordinator/cli/checkpoint_folder.h"
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+#include "runtime/report/plan_view.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsCheckpoint(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / checkpoint::kManifestName, error);
+}
+
+// A run folder keeps its checkpoints one level down.
+std::string RootOf(const std::string& folder) {
+  std::error_code error;
+  return fs::is_directory(folder + "/checkpoints", error) ? folder + "/checkpoints" : folder;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
+  if (IsCheckpoint(folder)) return folder;
+  auto newest = checkpoint::FindNewest(RootOf(folder));
+  if (newest.ok()) return newest;
+  return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,
+                                         std::string(newest.status().message())));
+}
+
+int RunCheckpointList(const CheckpointOptions& options) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  if (IsCheckpoint(options.folder)) {
+    folders.push_back(options.folder);
+  } else {
+    for (const auto& entry : fs::directory_iterator(RootOf(options.folder), error)) {
+      uint64_t step = 0;
+      if (checkpoint::ParseStepFolderName(entry.path().filename().string(), &step)) {
+        folders.push_back(entry.path().string());
+      }
+    }
+  }
+  if (folders.empty()) {
+    return PrintError(absl::NotFoundError(fmt::format("{}: no checkpoints there", options.folder)));
+  }
+  std::sort(folders.begin(), folders.end());
+  int code = kOk;
+  std::printf("%10s %14s %6s %12s  %s\n", "step", "samples", "ranks", "bytes", "folder");
+  for (const std::string& folder : folders) {
+    const auto opened = checkpoint::Open(folder);
+    if (!opened.ok()) {
+      code = PrintError(opened.status());
+      continue;
+    }
+    uint64_t bytes = 0;
+    for (const auto& file : opened->manifest().files) bytes += file.bytes;
+    std::printf("%10llu %14llu %6d %12s  %s\n",
+                static_cast<unsigned long long>(opened->info().step),
+                static_cast<unsigned long long>(opened->info().samples), opened->info().ranks,
+                report::ReadableBytes(bytes).c_str(), folder.c_str());
+  }
+  return code;
+}
+
+int RunCheckpointVerify(const CheckpointOptions& options) {
+  const auto folder = FindCheckpoint(options.folder);
+  if (!folder.ok()) return PrintError(folder.status());
+  const absl::Status status = checkpoint::Verify(*folder);
+  if (!status.ok()) return PrintError(status);
+  std::printf("%s: every byte matches its checksum\n", folder->c_str());
+  return kOk;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,56 @@
+// The subcommands of `trireme`: what the command line gives each, and its function. Each prints its
+// own errors, once, to stderr, and returns the exit code (exit_code.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme::cli {
+
+struct RunOptions {
+  std::string job;
+  int ranks = 0;  // 0: the product of the parallel sizes of the job
+  std::vector<std::string> overrides;
+  std::string resume;   // "auto", a checkpoint folder, or empty
+  std::string run_dir;  // empty: a new one under runtime.runs_directory
+  bool bind_cores = false;
+};
+int RunRun(const RunOptions& options);
+
+struct PlanOptions {
+  std::string job;
+  int ranks = 0;
+  std::vector<std::string> overrides;
+  bool json = false;
+  std::string out;  // plan.pb
+  std::string svg;
+};
+int RunPlan(const PlanOptions& options);
+
+struct GenerateOptions {
+  std::string checkpoint;  // a checkpoint, a folder of checkpoints or a run folder
+  std::string prompt = "\n";
+  int64_t tokens = 200;
+  double temperature = 0.8;
+  int64_t top_k = 0;
+  uint64_t seed = 1337;
+};
+// Becomes the worker; returns only if that fails.
+int RunGenerate(const GenerateOptions& options);
+
+struct ValidateOptions {
+  std::string job;
+  std::vector<std::string> overrides;
+};
+int RunValidate(const ValidateOptions& options);
+
+struct CheckpointOptions {
+  std::string folder;
+};
+int RunCheckpointList(const CheckpointOptions& options);
+int RunCheckpointVerify(const CheckpointOptions& options);
+
+int RunVersion();
+
+}  // namespace trireme::cli

@@ -1,0 +1,40 @@
+// From a job file to a resolved job and its plan, in the order that finds errors before anything
+// starts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/data/dataset.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::cli {
+
+// Loads and validates; warnings go to stderr; every path is absolute, so that the job may be
+// written elsewhere.
+absl::StatusOr<v1::JobSpec> LoadResolvedJob(const std::string& path,
+                                            const std::vector<std::string>& overrides);
+
+data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job);
+// Reads the text once: checks that it is long enough and sets a vocab_size of 0; a vocab_size
+// smaller than the tokenizer's is an error.
+absl::Status ResolveVocabulary(v1::JobSpec& job);
+
+// `ranks`, or the product of the parallel sizes if that is 0.
+int RanksOf(const v1::JobSpec& job, int ranks);
+
+struct PlannedJob {
+  v1::JobSpec job;
+  int ranks = 1;
+  v1::Plan plan;
+};
+absl::StatusOr<PlannedJob> LoadAndPlan(const std::string& path,
+                                       const std::vector<std::string>& overrides, int ranks);
+
+// "4 ranks = 2 pipeline x 1 data x 2 tensor, 1f1b, bubble 12 %, at most 35.0 MiB a rank".
+std::string OneLine(const v1::Plan& plan);
+
+}  // namespace trireme::cli

@@ -1,0 +1,177 @@
+// trireme: the command line. One thread; each subcommand has its own file.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/suggestion.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr const char* kSetHelp = "override a field of the job, as in training.steps=100";
+
+struct Everything {
+  RunOptions run;
+  PlanOptions plan;
+  GenerateOptions generate;
+  ValidateOptions validate;
+  CheckpointOptions checkpoint;
+  int code = kOk;
+};
+
+void AddJob(CLI::App& command, std::string& job, std::vector<std::string>& overrides) {
+  command.add_option("job", job, "job file (YAML; docs/job_spec.md)")
+      ->required()
+      ->type_name("JOB.yaml");
+  command.add_option("--set", overrides, kSetHelp)
+      ->type_name("a.b=c")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void AddRun(CLI::App& app, Everything& all) {
+  CLI::App* run = app.add_subcommand("run", "run a job on this machine");
+  AddJob(*run, all.run.job, all.run.overrides);
+  run->add_option("-n,--ranks", all.run.ranks,
+                  "MPI ranks; default: the product of the sizes in the job")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  run->add_option(
+         "--resume", all.run.resume,
+         "go on from a checkpoint folder; without a value, or auto: the newest of the last run")
+      ->expected(0, 1)
+      ->default_str("auto")
+      ->type_name("[auto|DIR]");
+  run->add_option("--run-dir", all.run.run_dir, "run folder; default: runs/NAME-DATE-TIME")
+      ->type_name("DIR");
+  run->add_flag("--bind-cores", all.run.bind_cores,
+                "pin each rank to its cores (only if nothing else runs here)");
+  run->footer(
+      "Ctrl-C saves a checkpoint and stops (exit code 75); a second one kills.\n\n"
+      "Examples:\n"
+      "  trireme run deploy/examples/demo.yaml -n 4\n"
+      "  trireme run job.yaml -n 8 --set training.steps=100 --set parallelism.schedule=zb-h1\n"
+      "  trireme run job.yaml -n 2 --resume          # the last run, on other ranks too\n\n"
+      "Exit codes: 0 ok, 1 internal, 2 bad input, 3 plan does not fit, 4 job failed, 5 cancelled,\n"
+      "75 stopped with a checkpoint.");
+  run->callback([run, &all] {
+    // A bare --resume gives no value to the option.
+    if (run->count("--resume") > 0 && all.run.resume.empty()) all.run.resume = "auto";
+    all.code = RunRun(all.run);
+  });
+}
+
+void AddPlan(CLI::App& app, Everything& all) {
+  CLI::App* plan =
+      app.add_subcommand("plan", "show what a job would do: stages, bytes, schedule, bubble");
+  AddJob(*plan, all.plan.job, all.plan.overrides);
+  plan->add_option("-n,--ranks", all.plan.ranks,
+                   "MPI ranks; default: the product of the sizes in the job")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  plan->add_flag("--json", all.plan.json, "the plan as JSON");
+  plan->add_option("--out", all.plan.out, "write the plan (protobuf)")->type_name("FILE");
+  plan->add_option("--svg", all.plan.svg, "write the schedule as a picture")->type_name("FILE");
+  plan->footer(
+      "Examples:\n"
+      "  trireme plan job.yaml --ranks 8\n"
+      "  trireme plan job.yaml --ranks 64 --set parallelism.pipeline_parallel_size=8 --svg s.svg");
+  plan->callback([&all] { all.code = RunPlan(all.plan); });
+}
+
+void AddGenerate(CLI::App& app, Everything& all) {
+  GenerateOptions& options = all.generate;
+  CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
+  generate->add_option("--checkpoint", options.checkpoint, "checkpoint or run folder")
+      ->required()
+      ->type_name("DIR");
+  generate->add_option("--prompt", options.prompt, "text to continue")->type_name("TEXT");
+  generate->add_option("--tokens", options.tokens, "tokens to add")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  generate->add_option("--temperature", options.temperature, "softmax temperature; 0: greedy")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  generate->add_option("--top-k", options.top_k, "draw from the k likeliest tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  generate->add_option("--seed", options.seed, "seed of the draw")->capture_default_str();
+  generate->footer(
+      "Examples:\n"
+      "  trireme generate --checkpoint runs/demo-20250101-120000 --prompt 'In the beginning'");
+  generate->callback([&all] { all.code = RunGenerate(all.generate); });
+}
+
+void AddCheckpoint(CLI::App& app, Everything& all) {
+  CLI::App* checkpoint = app.add_subcommand("checkpoint", "look at checkpoints");
+  checkpoint->require_subcommand(1);
+  CLI::App* list = checkpoint->add_subcommand("list", "the checkpoints of a run");
+  list->add_option("folder", all.checkpoint.folder, "run folder, folder of checkpoints, or one")
+      ->required();
+  list->callback([&all] { all.code = RunCheckpointList(all.checkpoint); });
+  CLI::App* verify = checkpoint->add_subcommand("verify", "compare every byte with its checksum");
+  verify->add_option("folder", all.checkpoint.folder, "checkpoint; of a run folder the newest")
+      ->required();
+  verify->callback([&all] { all.code = RunCheckpointVerify(all.checkpoint); });
+  checkpoint->footer(
+      "Examples:\n"
+      "  trireme checkpoint list runs/demo-20250101-120000\n"
+      "  trireme checkpoint verify runs/demo-20250101-120000/checkpoints/step-00000600");
+}
+
+std::vector<std::string> NamesOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+// An unknown word in the place of a subcommand, which CLI11 would only call an unexpected argument.
+bool RefuseUnknown(const CLI::App& app, const std::string& word, const std::string& before) {
+  const std::vector<std::string> names = NamesOf(app);
+  if (word.empty() || word[0] == '-') return false;
+  if (std::find(names.begin(), names.end(), word) != names.end()) return false;
+  std::string message = "unknown command \"" + before + word + "\"";
+  const std::string nearest = Nearest(word, names);
+  if (!nearest.empty()) message += ", did you mean " + before + nearest + "?";
+  message += " (trireme --help lists the commands)";
+  PrintError(absl::InvalidArgumentError(message));
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Trireme trains deep networks across MPI ranks: data, tensor and pipeline parallelism.");
+  app.name("trireme");
+  app.require_subcommand(1);
+  app.footer("Begin with: trireme run deploy/examples/demo.yaml -n 4");
+  Everything all;
+  AddRun(app, all);
+  AddPlan(app, all);
+  AddGenerate(app, all);
+  CLI::App* validate = app.add_subcommand("validate", "check a job file and its data");
+  AddJob(*validate, all.validate.job, all.validate.overrides);
+  validate->callback([&all] { all.code = RunValidate(all.validate); });
+  AddCheckpoint(app, all);
+  app.add_subcommand("version", "print the version")->callback([&all] { all.code = RunVersion(); });
+
+  if (argc > 1 && RefuseUnknown(app, argv[1], "")) return kBadInput;
+  if (argc > 2 && std::string(argv[1]) == "checkpoint" &&
+      RefuseUnknown(*app.get_subcommand("checkpoint"), argv[2], "checkpoint ")) {
+    return kBadInput;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kBadInput;
+  }
+  return all.code;
+}
+
+}  // namespace
+}  // namespace trireme::cli
+
+int main(int argc, char** argv) { return trireme::cli::Main(argc, argv); }

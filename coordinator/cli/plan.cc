@@ -1,0 +1,55 @@
+// `trireme plan`: what a job would do on n ranks, without running it.
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/run_folder.h"
+#include "runtime/report/plan_view.h"
+#include "runtime/report/progress.h"
+#include "runtime/report/schedule_svg.h"
+
+namespace trireme::cli {
+namespace {
+
+int PrintJson(const v1::Plan& plan) {
+  google::protobuf::util::JsonPrintOptions style;
+  style.preserve_proto_field_names = true;
+  style.add_whitespace = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(plan, &json, style);
+  if (!status.ok()) return PrintError(absl::InternalError("the plan cannot be printed as JSON"));
+  std::printf("%s\n", json.c_str());
+  return kOk;
+}
+
+}  // namespace
+
+int RunPlan(const PlanOptions& options) {
+  const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
+  if (!planned.ok()) return PrintError(planned.status());
+  if (!options.out.empty()) {
+    const auto written = WriteFile(options.out, planned->plan.SerializeAsString());
+    if (!written.ok()) return PrintError(written);
+  }
+  if (!options.svg.empty()) {
+    const auto svg = report::ScheduleSvg(planned->plan);
+    if (!svg.ok()) return PrintError(svg.status());
+    if (const auto written = WriteFile(options.svg, *svg); !written.ok())
+      return PrintError(written);
+  }
+  if (options.json) return PrintJson(planned->plan);
+  const report::ProgressStyle style = report::StyleOf(stdout);
+  report::DescribeOptions describe;
+  describe.width = isatty(STDOUT_FILENO) == 1 ? std::max(40, style.width) : 100;
+  describe.unicode = style.unicode;
+  describe.color = style.color;
+  std::fputs(report::DescribePlan(planned->plan, describe).c_str(), stdout);
+  return kOk;
+}
+
+}  // namespace trireme::cli

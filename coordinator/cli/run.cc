@@ -1,0 +1,150 @@
+// `trireme run`: a job on this machine, from file to summary, without a daemon.
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "coordinator/cli/checkpoint_folder.h"
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/own_folder.h"
+#include "coordinator/cli/run_folder.h"
+#include "coordinator/cli/run_summary.h"
+#include "coordinator/launcher/diagnosis.h"
+#include "coordinator/launcher/mpirun_launcher.h"
+#include "coordinator/launcher/signal_latch.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/recorder/flight_recorder.h"
+#include "runtime/report/progress.h"
+#include "runtime/report/schedule_svg.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kPollMs = 100;
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+absl::StatusOr<std::string> PrepareFolder(const RunOptions& options, const PlannedJob& planned) {
+  ASSIGN_OR_RETURN(const std::string folder,
+                   ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
+                                    options.run_dir, options.resume == "auto"}));
+  RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
+  RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", planned.plan.SerializeAsString()));
+  if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {
+    RETURN_IF_ERROR(WriteFile(folder + "/schedule.svg", *svg));
+  }
+  return folder;
+}
+
+launcher::LaunchOptions LaunchOptionsOf(const RunOptions& options, const PlannedJob& planned,
+                                        const std::string& folder) {
+  launcher::LaunchOptions launch;
+  launch.worker = WorkerPath();
+  launch.arguments = {"--job", folder + "/job.yaml", "--run-dir", folder};
+  if (!options.resume.empty()) {
+    launch.arguments.insert(launch.arguments.end(), {"--resume", options.resume});
+  }
+  launch.ranks = planned.ranks;
+  launch.run_folder = folder;
+  launch.threads = static_cast<int>(planned.job.runtime().threads());
+  launch.bind_to_cores = options.bind_cores;
+  return launch;
+}
+
+struct Ended {
+  launcher::LaunchResult result;
+  recorder::Progress progress;
+  double seconds = 0;
+};
+
+// Shows progress, passes signals on, until the ranks are gone.
+Ended Watch(launcher::MpirunLauncher& ranks, const launcher::SignalLatch& signals,
+            const std::string& folder) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string recording = folder + "/recorder/rank-000.rec";
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  report::ProgressWriter writer(stdout, terminal);
+  report::ProgressView view;
+  int seen = 0;
+  while (true) {
+    const auto result = ranks.Poll();
+    if (const auto now = recorder::ReadRecording(recording); now.ok()) {
+      view.Update(now->progress, SecondsSince(start));
+    }
+    if (result) {
+      writer.Finish(view, SecondsSince(start));
+      return {*result, view.progress(), SecondsSince(start)};
+    }
+    writer.Show(view, SecondsSince(start));
+    for (; seen < signals.count(); ++seen) {
+      std::fprintf(stderr, "%s%s\n", terminal && view.progress().steps_done > 0 ? "\n" : "",
+                   seen == 0 ? "stopping at the next step with a checkpoint; once more to kill"
+                             : "killing the ranks");
+      ranks.RequestStop();
+    }
+    poll(nullptr, 0, kPollMs);
+  }
+}
+
+int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& ended) {
+  const int code = ended.result.exit_code;
+  if (code == kOk) {
+    const auto text =
+        SummariseRun(planned, {folder, ended.progress, ended.seconds}, report::StyleOf(stdout));
+    std::printf("\n%s", text.c_str());
+    return kOk;
+  }
+  // The folder's own job, which holds the overrides of this call.
+  const std::string again = fmt::format("trireme run {}/job.yaml -n {} --run-dir {} --resume auto",
+                                        folder, planned.ranks, folder);
+  if (code == kCheckpointed) {
+    std::printf("stopped at step %llu with a checkpoint; go on with:\n  %s\n",
+                static_cast<unsigned long long>(ended.progress.steps_done), again.c_str());
+    return kCheckpointed;
+  }
+  if (ended.result.stop_requested) {
+    std::fprintf(stderr,
+                 "cancelled before a checkpoint was saved; go on from the last one:\n  %s\n",
+                 again.c_str());
+    return kCancelled;
+  }
+  const auto diagnosis = launcher::Diagnose(folder, ended.result);
+  std::fprintf(stderr, "trireme: job failed: %s\n", diagnosis.Text().c_str());
+  if (code == kBadInput || code == kDoesNotFit) return code;
+  std::fprintf(stderr, "  go on:    %s\n", again.c_str());
+  return code == kInternal ? kInternal : kJobFailed;
+}
+
+}  // namespace
+
+int RunRun(const RunOptions& given) {
+  RunOptions options = given;
+  if (!options.resume.empty() && options.resume != "auto") {
+    const auto checkpoint = FindCheckpoint(options.resume);
+    if (!checkpoint.ok()) return PrintError(checkpoint.status());
+    options.resume = std::filesystem::absolute(*checkpoint).string();
+  }
+  const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
+  if (!planned.ok()) return PrintError(planned.status());
+  const auto folder = PrepareFolder(options, *planned);
+  if (!folder.ok()) return PrintError(folder.status());
+  std::printf("%s: %s\nrun folder %s\n", planned->job.name().c_str(),
+              OneLine(planned->plan).c_str(), folder->c_str());
+  std::fflush(stdout);
+  const launcher::SignalLatch signals;
+  auto ranks = launcher::MpirunLauncher::Start(LaunchOptionsOf(options, *planned, *folder));
+  if (!ranks.ok()) return PrintError(ranks.status());
+  const Ended ended = Watch(**ranks, signals, *folder);
+  return Conclude(*planned, *folder, ended);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,125 @@
+#include "coordinator/cli/run_folder.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "runtime/base/status_macros.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string TimeStamp() {
+  const time_t now = time(nullptr);
+  tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
+  return text;
+}
+
+absl::Status CannotMake(const std::string& path, const std::error_code& error) {
+  return absl::FailedPreconditionError(
+      fmt::format("cannot make the run folder {}: {}", path, error.message()));
+}
+
+// NAME-YYYYMMDD-HHMMSS or the same with -N: so "demo" does not find the runs of "demo-large".
+bool IsRunOf(const std::string& folder, const std::string& name) {
+  if (folder.size() < name.size() + 16 || folder.compare(0, name.size() + 1, name + "-") != 0) {
+    return false;
+  }
+  const std::string rest = folder.substr(name.size() + 1);
+  if (rest.find_first_not_of("0123456789-") != std::string::npos) return false;
+  return rest[8] == '-' && (rest.size() == 15 || rest[15] == '-');
+}
+
+bool HasCheckpoints(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
+    if (entry.path().filename().string().rfind("step-", 0) == 0) return true;
+  }
+  return false;
+}
+
+std::string NewestRun(const std::string& runs, const std::string& name) {
+  std::error_code error;
+  fs::path newest;
+  fs::file_time_type newest_time;
+  for (const auto& entry : fs::directory_iterator(runs, error)) {
+    if (!IsRunOf(entry.path().filename().string(), name) || !HasCheckpoints(entry.path())) continue;
+    std::error_code ignored;
+    const auto time = fs::last_write_time(entry.path() / "checkpoints", ignored);
+    if (newest.empty() || time > newest_time) {
+      newest = entry.path();
+      newest_time = time;
+    }
+  }
+  return newest.string();
+}
+
+absl::StatusOr<std::string> MakeNew(const RunFolderRequest& request) {
+  std::error_code error;
+  fs::create_directories(request.runs_directory, error);
+  if (error) return CannotMake(request.runs_directory, error);
+  const std::string base =
+      fmt::format("{}/{}-{}", request.runs_directory, request.job_name, TimeStamp());
+  for (int number = 1; number < 10000; ++number) {
+    const std::string path = number == 1 ? base : fmt::format("{}-{}", base, number);
+    if (fs::create_directory(path, error)) return path;  // false: it exists
+    if (error) return CannotMake(path, error);
+  }
+  return absl::AlreadyExistsError(fmt::format("{} and thousands like it exist", base));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request) {
+  if (request.given.empty()) {
+    if (request.resume) {
+      const std::string newest = NewestRun(request.runs_directory, request.job_name);
+      if (!newest.empty()) return newest;
+    }
+    return MakeNew(request);
+  }
+  std::error_code error;
+  const std::string path = fs::absolute(request.given, error).lexically_normal().string();
+  if (!request.resume && fs::exists(path + "/job.yaml", error)) {
+    return absl::AlreadyExistsError(fmt::format(
+        "{} already holds a run; go on with it by --resume auto, or give another --run-dir", path));
+  }
+  fs::create_directories(path, error);
+  if (error) return CannotMake(path, error);
+  return path;
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  const std::string partial = path + ".partial";
+  {
+    std::ofstream out(partial, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    if (!out) {
+      return absl::FailedPreconditionError(
+          fmt::format("cannot write {}: {}", partial, std::strerror(errno)));
+    }
+  }
+  std::error_code error;
+  fs::rename(partial, path, error);
+  if (error) {
+    return absl::FailedPreconditionError(fmt::format("cannot write {}: {}", path, error.message()));
+  }
+  return absl::OkStatus();
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace trireme::cli

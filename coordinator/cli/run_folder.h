@@ -1,0 +1,29 @@
+// Where a run leaves its files.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace trireme::cli {
+
+struct RunFolderRequest {
+  std::string runs_directory;
+  std::string job_name;
+  std::string given;    // --run-dir, or empty
+  bool resume = false;  // --resume auto: an existing folder is gone on with
+};
+
+// Makes (or, to resume, finds) the run folder and returns its absolute path. A new one is
+// RUNS/NAME-YYYYMMDD-HHMMSS, with -2, -3 ... if that exists; a resumed one the newest of that name
+// that has checkpoints, or a new one if there is none. AlreadyExists: the folder given holds a run
+// and `resume` is false.
+absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request);
+
+// Whole or not at all, through a temporary file.
+absl::Status WriteFile(const std::string& path, const std::string& text);
+// Empty if it cannot be read.
+std::string ReadFile(const std::string& path);
+
+}  // namespace trireme::cli

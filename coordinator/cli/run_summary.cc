@@ -1,0 +1,115 @@
+#include "coordinator/cli/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "coordinator/cli/run_folder.h"
+#include "runtime/data/bigram.h"
+#include "runtime/report/loss_curve.h"
+#include "runtime/report/plan_view.h"
+#include "runtime/report/run_report.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uintmax_t kMostYardstickBytes = uintmax_t{256} << 20;
+constexpr int kSampleLines = 12;
+
+// NaN where there is no validation split or the text is too long to read again for a comparison.
+double Yardstick(const v1::JobSpec& job) {
+  uintmax_t bytes = 0;
+  std::error_code error;
+  for (const std::string& file : job.data().text_files()) bytes += fs::file_size(file, error);
+  if (error || bytes > kMostYardstickBytes || job.data().validation_fraction() == 0) return NAN;
+  const auto dataset = data::OpenDataset(DatasetOptionsOf(job));
+  return dataset.ok() ? data::ByteBigramLoss(**dataset) : NAN;
+}
+
+std::string Indented(const std::string& text, int most_lines) {
+  std::istringstream in(text);
+  std::string out, line;
+  for (int i = 0; std::getline(in, line); ++i) {
+    if (i == most_lines) return out.append("  ...\n");
+    out.append("  ").append(line).append("\n");
+  }
+  return out;
+}
+
+absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double yardstick,
+                         const report::LossHistory& losses, const std::string& sample) {
+  report::RunReport html;
+  html.title = planned.job.name();
+  html.subtitle = fmt::format("finished {} steps in {}", end.progress.steps_done,
+                              report::FormatDuration(end.seconds));
+  if (!losses.validation.empty()) {
+    html.headlines.push_back(
+        {"validation loss", fmt::format("{:.4f}", losses.validation.back().value),
+         std::isfinite(yardstick) ? fmt::format("a bigram model: {:.4f}", yardstick) : ""});
+  }
+  if (!losses.training.empty()) {
+    html.headlines.push_back({"training loss", fmt::format("{:.4f}", losses.training.back().value),
+                              fmt::format("at first {:.4f}", losses.training.front().value)});
+  }
+  html.headlines.push_back(
+      {"tokens per second", report::FormatRate(end.progress.tokens_per_second), ""});
+  html.headlines.push_back({"model-FLOPs utilisation",
+                            fmt::format("{:.1f} %", end.progress.utilisation * 100),
+                            "of the measured peak"});
+  html.summary = {{"run folder", end.run_folder}};
+  html.losses = losses;
+  html.plan = &planned.plan;
+  html.prompt = planned.job.generation().prompt();
+  html.sample = sample;
+  return WriteFile(end.run_folder + "/report.html", report::ReportHtml(html));
+}
+
+}  // namespace
+
+std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
+                         const report::ProgressStyle& style) {
+  const auto& progress = end.progress;
+  std::string text = fmt::format("done: {} steps in {}, {} tokens/s", progress.steps_done,
+                                 report::FormatDuration(end.seconds),
+                                 report::FormatRate(progress.tokens_per_second));
+  if (progress.utilisation > 0) text += fmt::format(", MFU {:.1f} %", progress.utilisation * 100);
+  text += "\n";
+  const auto losses = report::ParseMetrics(ReadFile(end.run_folder + "/metrics.jsonl"));
+  if (!losses.ok()) {
+    return text + fmt::format("  {}/metrics.jsonl: {}\n", end.run_folder,
+                              std::string(losses.status().message()));
+  }
+  const auto& training = losses->training;
+  if (!training.empty()) {
+    text += fmt::format("  training loss    {:.4f} -> {:.4f}\n", training.front().value,
+                        training.back().value);
+  }
+  const double yardstick = losses->validation.empty() ? NAN : Yardstick(planned.job);
+  if (!losses->validation.empty()) {
+    text += fmt::format("  validation loss  {:.4f}", losses->validation.back().value);
+    if (std::isfinite(yardstick)) text += fmt::format("  (a bigram model: {:.4f})", yardstick);
+    text += "\n";
+  }
+  if (training.size() > 1) {
+    report::CurveOptions curve;
+    curve.width = std::clamp(style.width - 1, 30, 80);
+    curve.height = 10;
+    curve.unicode = style.unicode;
+    curve.color = style.color;
+    text.append("\n").append(report::LossCurveText(*losses, curve));
+  }
+  const std::string sample = ReadFile(end.run_folder + "/sample.txt");
+  if (!sample.empty()) text.append("\nsample:\n").append(Indented(sample, kSampleLines));
+  text += fmt::format("\nrun folder  {}\n", end.run_folder);
+  const absl::Status written = WriteReport(planned, end, yardstick, *losses, sample);
+  text += written.ok() ? fmt::format("report      {}/report.html\n", end.run_folder)
+                       : fmt::format("no report: {}\n", std::string(written.message()));
+  return text;
+}
+
+}  // namespace trireme::cli

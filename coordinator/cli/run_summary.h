@@ -1,0 +1,23 @@
+// What is said and kept at the end of a good run.
+#pragma once
+
+#include <string>
+
+#include "coordinator/cli/job_loading.h"
+#include "runtime/recorder/flight_recorder.h"
+#include "runtime/report/progress.h"
+
+namespace trireme::cli {
+
+struct RunEnd {
+  std::string run_folder;
+  recorder::Progress progress;  // of rank 0, the last
+  double seconds = 0;           // from the launch on
+};
+
+// The text for the terminal; also writes RUN/report.html. Reads metrics.jsonl and sample.txt of the
+// run folder, and the training text once more for the bigram yardstick.
+std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
+                         const report::ProgressStyle& style);
+
+}  // namespace trireme::cli

@@ -1,0 +1,13 @@
+#include <cstdio>
+
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/exit_code.h"
+
+namespace trireme::cli {
+
+int RunVersion() {
+  std::printf("trireme %s\n", TRIREME_VERSION);
+  return kOk;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,227 @@
+// The program `trireme` from outside: exit codes, messages, files. For `run` a copy of it lies
+// beside a script that plays the worker.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "runtime/base/check.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool Holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+constexpr const char* kJob = R"(name: tiny
+model:
+  config: {model_type: gpt2, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2,
+           max_position_embeddings: 16}
+data: {text_files: [text.txt], sequence_length: 16}
+training: {steps: 3, global_batch_size: 4, micro_batch_size: 2}
+)";
+
+// Plays a rank; what it does at the end is appended.
+constexpr const char* kWorker = R"(#!/bin/sh
+while [ $# -gt 0 ]; do
+  case "$1" in --run-dir) run=$2; shift;; --resume) echo "resume $2" >"$run/resumed"; shift;; esac
+  shift
+done
+rank=${OMPI_COMM_WORLD_RANK:-0}
+)";
+
+struct Result {
+  int code = -1;
+  std::string out;  // stdout and stderr
+};
+
+class Bench {
+ public:
+  Bench() {
+    char path[] = "/tmp/trireme_cli_XXXXXX";
+    TRIREME_CHECK(mkdtemp(path) != nullptr);
+    folder_ = path;
+    fs::copy_file(TRIREME_BINARY_DIR "/bin/trireme", folder_ + "/trireme");
+    std::ofstream(folder_ + "/job.yaml") << kJob;
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "the oars dip and rise\n";
+    std::ofstream(folder_ + "/text.txt") << text;
+  }
+  Bench(const Bench&) = delete;
+  ~Bench() { fs::remove_all(folder_); }
+  void Worker(const std::string& end) {
+    std::ofstream(folder_ + "/trireme-worker") << kWorker << end;
+    chmod((folder_ + "/trireme-worker").c_str(), 0755);
+  }
+  // Starts it in the folder; `arguments` are words for the shell.
+  pid_t Start(const std::string& arguments) const {
+    const std::string command = "cd " + folder_ + " && exec ./trireme " + arguments + " >out 2>&1";
+    const pid_t pid = fork();
+    if (pid == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    return pid;
+  }
+  Result End(pid_t pid) const {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+            Slurp(folder_ + "/out")};
+  }
+  Result Run(const std::string& arguments) const { return End(Start(arguments)); }
+  const std::string& folder() const { return folder_; }
+  std::string RunFolder() const {
+    for (const auto& entry : fs::directory_iterator(folder_ + "/runs")) return entry.path();
+    return "";
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_CASE("help, version and words that are no commands") {
+  const Bench bench;
+  const Result help = bench.Run("--help");
+  CHECK(help.code == 0);
+  for (const char* word : {"run", "plan", "generate", "validate", "checkpoint", "version"}) {
+    CHECK(Holds(help.out, word));
+  }
+  CHECK(Holds(bench.Run("run --help").out, "Examples:"));
+  CHECK(bench.Run("version").out.rfind("trireme 0.", 0) == 0);
+  const Result typo = bench.Run("rnu job.yaml");
+  CHECK(typo.code == 2);
+  CHECK(Holds(typo.out, "did you mean run?"));
+  CHECK(Holds(bench.Run("checkpoint verfy x").out, "did you mean checkpoint verify?"));
+  CHECK_FALSE(Holds(bench.Run("xyzzy").out, "did you mean"));
+  CHECK(bench.Run("").code == 2);
+  CHECK(bench.Run("plan").code == 2);
+  CHECK(bench.Run("run job.yaml -n 0").code == 2);
+}
+
+TEST_CASE("bad input ends with 2 before anything is made, and is said once") {
+  const Bench bench;
+  const Result missing = bench.Run("run none.yaml -n 1");
+  CHECK(missing.code == 2);
+  CHECK(Count(missing.out, "none.yaml") == 1);
+  const Result unknown = bench.Run("run job.yaml -n 1 --set training.stps=4");
+  CHECK(unknown.code == 2);
+  CHECK(Holds(unknown.out, "steps"));
+  std::ofstream(bench.folder() + "/text.txt") << "short";
+  const Result text = bench.Run("validate job.yaml");
+  CHECK(text.code == 2);
+  CHECK(Holds(text.out, "too short"));
+  CHECK(bench.Run("plan job.yaml -n 3 --set parallelism.tensor_parallel_size=2").code == 2);
+  CHECK_FALSE(fs::exists(bench.folder() + "/runs"));
+}
+
+TEST_CASE("validate and plan speak of the job") {
+  const Bench bench;
+  const Result valid = bench.Run("validate job.yaml");
+  CHECK(valid.code == 0);
+  CHECK(Holds(valid.out, "vocabulary of 13 tokens"));
+  const Result plan = bench.Run(
+      "plan job.yaml --ranks 2 --set parallelism.pipeline_parallel_size=2 --out p.pb --svg s.svg");
+  CHECK(plan.code == 0);
+  CHECK(fs::file_size(bench.folder() + "/p.pb") > 100);
+  CHECK(Holds(Slurp(bench.folder() + "/s.svg"), "<svg"));
+  const Result json = bench.Run("plan job.yaml -n 1 --json");
+  CHECK(json.out.rfind("{", 0) == 0);
+  CHECK(Holds(json.out, "\"vocab_size\": \"13\""));
+}
+
+TEST_CASE("a run from file to summary", "[mpi]") {
+  Bench bench;
+  bench.Worker(R"([ $rank = 0 ] || exit 0
+echo '{"step":1,"loss":2.5}' >$run/metrics.jsonl
+echo '{"step":3,"loss":1.25}' >>$run/metrics.jsonl
+echo '{"step":3,"validation_loss":1.5}' >>$run/metrics.jsonl
+echo 'the oars' >$run/sample.txt
+)");
+  const Result result = bench.Run("run job.yaml -n 2 --set parallelism.data_parallel_size=2");
+  CAPTURE(result.out);
+  CHECK(result.code == 0);
+  CHECK(Holds(result.out, "2 ranks = 1 pipeline x 2 data x 1 tensor"));
+  CHECK(Holds(result.out, "training loss    2.5000 -> 1.2500"));
+  CHECK(Holds(result.out, "validation loss  1.5000  (a bigram model: "));
+  CHECK(Holds(result.out, "  the oars\n"));
+  const std::string run = bench.RunFolder();
+  for (const char* file : {"/job.yaml", "/plan.pb", "/report.html", "/schedule.svg"}) {
+    CAPTURE(file);
+    CHECK(fs::exists(run + file));
+  }
+  CHECK(Holds(Slurp(run + "/job.yaml"), bench.folder() + "/text.txt"));
+  CHECK(Holds(Slurp(run + "/job.yaml"), "vocab_size: 13"));
+  // The echo is a job of its own, wherever it lies.
+  CHECK(bench.Run("validate " + run + "/job.yaml").code == 0);
+}
+
+TEST_CASE("failures keep their code, are explained, and the folder is not taken again", "[mpi]") {
+  Bench bench;
+  bench.Worker("[ $rank = 1 ] && { echo oar broken; exit 3; }; sleep 50\n");
+  const std::string two = " -n 2 --run-dir here --set parallelism.data_parallel_size=2";
+  Result result = bench.Run("run job.yaml" + two);
+  CAPTURE(result.out);
+  CHECK(result.code == 3);
+  CHECK(Count(result.out, "job failed") == 1);
+  CHECK((Holds(result.out, "rank 1 exited with code 3") || Holds(result.out, "exit code 3")));
+  CHECK(Holds(result.out, "oar broken"));
+  const Result again = bench.Run("run job.yaml" + two);
+  CHECK(again.code == 2);
+  CHECK(Holds(again.out, "already holds a run"));
+  bench.Worker("[ $rank = 1 ] && kill -9 $$; sleep 50\n");
+  result = bench.Run("run job.yaml --resume" + two);
+  CHECK(result.code == 4);
+  CHECK(Holds(result.out, "rank 1 died (signal 9, Killed)"));
+  CHECK(Slurp(bench.folder() + "/here/resumed") == "resume auto\n");
+}
+
+TEST_CASE("Ctrl-C leads to a checkpoint and 75, twice to 5", "[mpi]") {
+  for (const bool twice : {false, true}) {
+    Bench bench;
+    const std::string trap =
+        twice ? "trap '' USR1\n" : "trap '[ $rank = 0 ] && exit 75; exit 0' USR1\n";
+    bench.Worker(trap + "touch $run/up-$rank\nwhile true; do sleep 0.02; done\n");
+    const pid_t pid =
+        bench.Start("run job.yaml -n 2 --run-dir r --set parallelism.data_parallel_size=2");
+    for (int i = 0; i < 1000; ++i) {
+      if (fs::exists(bench.folder() + "/r/up-0") && fs::exists(bench.folder() + "/r/up-1")) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    kill(pid, SIGINT);
+    if (twice) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      kill(pid, SIGINT);
+    }
+    const Result result = bench.End(pid);
+    CAPTURE(result.out);
+    CHECK(result.code == (twice ? 5 : 75));
+    CHECK(Holds(result.out, "--run-dir"));
+    CHECK(Holds(result.out, "--resume auto"));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::cli

@@ -35,14 +35,22 @@ struct Max {
   }
 };
 
+// Three cases, so that the compiler knows what may overlap and needs no test of it in each loop.
 template <typename T, typename Op>
 void Loop(const Combine& combine, Op op) {
-  const T* a = static_cast<const T*>(combine.a);
-  const T* b = static_cast<const T*>(combine.b);
-  T* to = static_cast<T*>(combine.to);
   const int64_t count = combine.count;
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) to[i] = op(a[i], b[i]);
+  T* __restrict to = static_cast<T*>(combine.to);
+  if (combine.to == combine.a) {
+    const T* __restrict b = static_cast<const T*>(combine.b);
+    for (int64_t i = 0; i < count; ++i) to[i] = op(to[i], b[i]);
+  } else if (combine.to == combine.b) {
+    const T* __restrict a = static_cast<const T*>(combine.a);
+    for (int64_t i = 0; i < count; ++i) to[i] = op(a[i], to[i]);
+  } else {
+    const T* __restrict a = static_cast<const T*>(combine.a);
+    const T* __restrict b = static_cast<const T*>(combine.b);
+    for (int64_t i = 0; i < count; ++i) to[i] = op(a[i], b[i]);
+  }
 }
 
 // Calls `function` with a value of the dtype's C++ type and the operator.

@@ -1,4 +1,5 @@
-// Kernels: an ordered list of implementations per (operator, phase, dtype), the plain reference last.
+// Kernels: an ordered list of implementations per (operator, phase, dtype), the plain reference
+// last.
 #pragma once
 
 #include <functional>
@@ -12,8 +13,8 @@
 
 namespace trireme::kernels {
 
-// A prepared operator: shapes fixed, pointers given at each run. Run allocates nothing and caches no pointer.
-// Used by one thread at a time.
+// A prepared operator: shapes fixed, pointers given at each run. Run allocates nothing and caches
+// no pointer. Used by one thread at a time.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -28,15 +29,16 @@ struct PrepareOptions {
 };
 
 // Returns null where the implementation does not take this spec.
-using KernelFactory =
-    std::function<std::unique_ptr<Kernel>(const graph::OpSpec& spec, const PrepareOptions& options)>;
+using KernelFactory = std::function<std::unique_ptr<Kernel>(const graph::OpSpec& spec,
+                                                            const PrepareOptions& options)>;
 
 class KernelRegistry {
  public:
   // Later registrations of the same backend name come after earlier ones; lists are tried in order.
-  void Register(graph::OpKind kind, graph::Phase phase, tensor::DType dtype, std::string implementation,
-                KernelFactory factory);
-  // The first implementation that takes `spec`; Unimplemented naming operator, phase and dtype if none does.
+  void Register(graph::OpKind kind, graph::Phase phase, tensor::DType dtype,
+                std::string implementation, KernelFactory factory);
+  // The first implementation that takes `spec`; Unimplemented naming operator, phase and dtype if
+  // none does.
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const graph::OpSpec& spec,
                                                   const PrepareOptions& options) const;
 

@@ -40,6 +40,15 @@ struct OpCase {
 // must be.
 graph::OpSpec WithLeadingDimensions(graph::OpSpec spec, int64_t padding);
 
+// Small cases of one operator and phase over uneven shapes, both weight layouts, one column, single
+// rows, leading dimensions, grouped heads, dropout, with and without bias, residual, base and
+// accumulation. The first are ordinary, the last are empty (no rows, no heads, no vocabulary, no
+// inner dimension). None if the phase does not exist.
+std::vector<OpCase> VariedCases(graph::OpKind kind, graph::Phase phase, tensor::DType dtype);
+
+// For INFO: the fields that differ from one case to another.
+std::string Describe(const OpCase& op_case);
+
 // A dense [rows, cols] matrix whose rows lie `ld` elements apart.
 struct OperandShape {
   int64_t rows = 0;

@@ -71,8 +71,22 @@ absl::StatusOr<std::string> MakeTemporaryFolder(const std::string& base) {
   return path;
 }
 
+// Logs of an earlier attempt become logs.1, logs.2 ..., so that no diagnosis mixes two attempts.
+void KeepOldLogs(const std::string& run_folder) {
+  const std::string logs = run_folder + "/logs";
+  std::error_code error;
+  if (!fs::exists(logs, error) || fs::is_empty(logs, error)) return;
+  for (int number = 1; number < 100000; ++number) {
+    const std::string kept = fmt::format("{}.{}", logs, number);
+    if (fs::exists(kept, error)) continue;
+    fs::rename(logs, kept, error);
+    return;
+  }
+}
+
 absl::Status PrepareRunFolder(const std::string& run_folder) {
   std::error_code error;
+  KeepOldLogs(run_folder);
   for (const char* name : {"/logs", "/recorder"}) {
     fs::create_directories(run_folder + name, error);
     if (error) {

@@ -45,9 +45,10 @@ std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::
 // One thread. The destructor kills what still runs and waits for its end (2 s at most, then KILL).
 class MpirunLauncher {
  public:
-  // Output: RUN/logs/rank-N.log of each rank, RUN/logs/mpirun.log of mpirun (both appended to).
-  // Recordings of an earlier attempt are removed. NotFound names the Debian package if mpirun is
-  // missing and more than one rank is asked for; one rank runs without.
+  // Output: RUN/logs/rank-N.log of each rank, RUN/logs/mpirun.log of mpirun. The logs
+  // of an earlier attempt are kept as logs.1, logs.2 ..., its recordings are removed. NotFound
+  // names the Debian package if mpirun is missing and more than one rank is asked for; one rank
+  // runs without.
   static absl::StatusOr<std::unique_ptr<MpirunLauncher>> Start(const LaunchOptions& options);
   ~MpirunLauncher();
   MpirunLauncher(const MpirunLauncher&) = delete;

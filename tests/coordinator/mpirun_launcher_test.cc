@@ -132,6 +132,10 @@ TEST_CASE("a good run: arguments, logs, environment, exit code", "[mpi]") {
     CHECK(bench.Log(rank).find(line) != std::string::npos);
   }
   CHECK_FALSE(fs::exists(bench.folder() + "/recorder/rank-007.rec"));
+  const std::string first = bench.Log(1);
+  CHECK(bench.Start()->Wait().exit_code == 0);
+  CHECK(Slurp(bench.folder() + "/logs.1/rank-1.log") == first);
+  CHECK(bench.Log(1).size() == first.size());
   bench.CheckNothingLeft();
 }
 

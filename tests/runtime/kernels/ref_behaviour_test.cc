@@ -43,6 +43,7 @@ bool WritesNan(const OpMemory& memory) {
 // sequence, and the factors of products one dimension of which is empty.
 bool IsRead(OpMemory& memory, const OpCase& op_case, Operand operand, int64_t index) {
   const graph::OpSpec& spec = op_case.spec;
+  if (spec.rows == 0) return false;
   switch (spec.kind) {
     case OpKind::kEmbedding: {
       const int64_t row = index / spec.cols;
@@ -64,15 +65,15 @@ bool IsRead(OpMemory& memory, const OpCase& op_case, Operand operand, int64_t in
     case OpKind::kLinear:
       if (operand == graph::kX || operand == graph::kW || operand == graph::kDY) {
         const bool bias = spec.phase == Phase::kWeightGrad && op_case.bias && operand == graph::kDY;
-        return (spec.rows > 0 && spec.cols > 0 && spec.inner > 0) || (bias && spec.rows > 0);
+        return (spec.cols > 0 && spec.inner > 0) || bias;
       }
-      return spec.rows > 0;
+      return true;
     case OpKind::kLmHeadLoss:
       if (spec.phase == Phase::kInputGrad && (operand == graph::kBase || operand == graph::kY)) {
         const int64_t row = operand == graph::kBase ? index : index / spec.cols;
         return spec.cols > 0 && memory.tokens()[static_cast<size_t>(row)] >= 0;
       }
-      return spec.rows > 0 && spec.cols > 0 && spec.inner > 0;
+      return spec.cols > 0 && spec.inner > 0;
     case OpKind::kResidualAdd:
       return spec.phase != Phase::kWeightGrad || op_case.bias;
     case OpKind::kLossCombine:

@@ -12,3 +12,5 @@ function(trireme_bench name)
 endfunction()
 
 trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi LIBS nlohmann_json::nlohmann_json)
+trireme_bench(bench_kernels ROOMS runtime/base runtime/tensor runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim
+              LIBS nlohmann_json::nlohmann_json)

@@ -1,0 +1,455 @@
+// The CPU kernels at the shapes of GPT-2 124M, each beside the machine's limit measured just before
+// it: a square sgemm for products, triad for what moves memory. Activations rotate through more
+// memory than the last-level cache holds.
+//   bench_kernels [--threads 2] [--batch 4] [--tokens 256] [--repeats 7] [--only name]
+// Prints a table, an estimate of a training step (kernels times their number in a step), and one
+// line of JSON.
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/base/check.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/optim/adamw.h"
+#include "runtime/tensor/memory.h"
+
+namespace trireme::kernels {
+namespace {
+
+using graph::OpCall;
+using graph::OpKind;
+using graph::OpSpec;
+using graph::Phase;
+using graph::WeightLayout;
+
+constexpr int64_t kWidth = 768, kHeads = 12, kLayers = 12, kVocabulary = 50257, kPositions = 1024;
+constexpr size_t kRotatedBytes = size_t{128} << 20;
+
+struct Options {
+  int threads = 2;
+  int64_t batch = 4;
+  int64_t tokens = 256;
+  int repeats = 7;
+  std::string only;
+};
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class Body>
+double Seconds(const Body& body) {
+  const double start = Now();
+  body();
+  return Now() - start;
+}
+
+tensor::HugeMemory MapFloats(size_t floats, int threads) {
+  auto memory = tensor::HugeMemory::Map(floats * sizeof(float), {.prefault_threads = threads});
+  TRIREME_CHECK(memory.ok());
+  auto* values = reinterpret_cast<float*>(memory->data());
+  std::minstd_rand generator(7);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  float block[4096];
+  for (float& value : block) value = uniform(generator);
+  for (size_t i = 0; i < floats; i += 4096) {
+    std::memcpy(values + i, block, std::min<size_t>(4096, floats - i) * sizeof(float));
+  }
+  return std::move(*memory);
+}
+
+float* Floats(tensor::HugeMemory& memory) { return reinterpret_cast<float*>(memory.data()); }
+
+// What this machine does at best, in the same minute.
+class Limits {
+ public:
+  explicit Limits(int threads)
+      : threads_(threads),
+        product_(MapFloats(3 * kSide * kSide, threads)),
+        triad_(MapFloats(3 * kTriad, threads)) {}
+
+  double Gflops() {
+    float* a = Floats(product_);
+    const auto run = [&] {
+      dnnl_sgemm('N', 'N', kSide, kSide, kSide, 1.0f, a, kSide, a + kSide * kSide, kSide, 0.0f,
+                 a + 2 * kSide * kSide, kSide);
+    };
+    return 2e-9 * kSide * kSide * kSide / std::min(Seconds(run), Seconds(run));
+  }
+
+  double GigabytesPerSecond() {
+    float* a = Floats(triad_);
+    const float* b = a + kTriad;
+    const float* c = b + kTriad;
+    const auto run = [&] {
+#pragma omp parallel for num_threads(threads_) schedule(static)
+      for (size_t i = 0; i < kTriad; ++i) a[i] = b[i] + 0.5f * c[i];
+    };
+    return 1e-9 * 3 * sizeof(float) * kTriad / std::min(Seconds(run), Seconds(run));
+  }
+
+ private:
+  static constexpr size_t kSide = 1536;
+  static constexpr size_t kTriad = size_t{16} << 20;
+  int threads_;
+  tensor::HugeMemory product_, triad_;
+};
+
+struct Line {
+  std::string name;
+  OpSpec spec;
+  double per_step = 0;
+  double gflop = 0;      // 0: limited by memory
+  double gigabytes = 0;  // least traffic
+  bool base = false;
+};
+
+size_t Elements(const OpSpec& s, int operand) {
+  const bool product = s.kind == OpKind::kLinear || s.kind == OpKind::kLmHeadLoss;
+  switch (operand) {
+    case graph::kX:
+    case graph::kDX:
+      return static_cast<size_t>(s.rows * s.x_ld);
+    case graph::kY:
+    case graph::kDY:
+    case graph::kResidual:
+      return static_cast<size_t>(s.rows * s.y_ld);
+    case graph::kW:
+    case graph::kDW:
+      if (product) return static_cast<size_t>(s.inner * s.cols);
+      if (s.kind == OpKind::kEmbedding) return static_cast<size_t>(s.vocab_rows * s.cols);
+      if (s.kind == OpKind::kPositionEmbedding) return static_cast<size_t>(s.weight_rows * s.cols);
+      return static_cast<size_t>(s.cols);
+    case graph::kB:
+    case graph::kDB:
+      return static_cast<size_t>(s.cols);
+    case graph::kStats:
+      return static_cast<size_t>(s.rows * std::max<int64_t>(3, s.heads));
+    default:
+      return static_cast<size_t>(s.rows);
+  }
+}
+
+// Operands that a phase does not touch are not given memory.
+bool Touches(const Line& line, int operand) {
+  const Phase phase = line.spec.phase;
+  switch (operand) {
+    case graph::kY:
+      return phase == Phase::kForward || line.spec.kind == OpKind::kAttention ||
+             line.spec.kind == OpKind::kLmHeadLoss;
+    case graph::kResidual:
+      return phase == Phase::kForward &&
+             (line.spec.fused_residual || line.spec.kind == OpKind::kResidualAdd);
+    case graph::kB:
+      return phase == Phase::kForward;
+    case graph::kDY:
+      return phase != Phase::kForward && line.spec.kind != OpKind::kLmHeadLoss;
+    case graph::kDX:
+      return phase == Phase::kInputGrad;
+    case graph::kDW:
+    case graph::kDB:
+      return phase == Phase::kWeightGrad;
+    case graph::kW:
+      return phase != Phase::kWeightGrad;
+    case graph::kTokens:
+      return false;
+    default:
+      return operand != graph::kBase;
+  }
+}
+
+class Subject {
+ public:
+  Subject(const Line& line, const Options& options) : line_(line) {
+    KernelRegistry registry;
+    RegisterCpuKernels(registry);
+    auto kernel = registry.Prepare(
+        line.spec, {.scratch_limit_bytes = size_t{1} << 30, .threads = options.threads});
+    TRIREME_CHECK(kernel.ok());
+    kernel_ = std::move(*kernel);
+    for (int operand = 0; operand < graph::kOperandCount; ++operand) {
+      if (Touches(line, operand)) floats_ += Padded(Elements(line.spec, operand));
+    }
+    copies_ = std::clamp<size_t>(kRotatedBytes / (floats_ * sizeof(float)), 1, 12);
+    memory_ = MapFloats(copies_ * floats_, options.threads);
+    scratch_ = MapFloats(kernel_->ScratchBytes() / sizeof(float) + 64, options.threads);
+    std::minstd_rand generator(3);
+    tokens_.resize(static_cast<size_t>(line.spec.rows));
+    for (int32_t& token : tokens_) token = static_cast<int32_t>(generator() % kVocabulary);
+    lse_.assign(static_cast<size_t>(line.spec.rows), 12.0f);
+  }
+
+  double Run() {
+    OpCall call;
+    float* next = Floats(memory_) + copy_ * floats_;
+    copy_ = (copy_ + 1) % copies_;
+    for (int operand = 0; operand < graph::kOperandCount; ++operand) {
+      if (!Touches(line_, operand)) continue;
+      call.operand[static_cast<size_t>(operand)] = next;
+      next += Padded(Elements(line_.spec, operand));
+    }
+    call.operand[graph::kTokens] = tokens_.data();
+    if (line_.base) call.operand[graph::kBase] = call.operand[graph::kDX];
+    if (line_.spec.kind == OpKind::kLmHeadLoss) call.operand[graph::kBase] = lse_.data();
+    call.loss_scale = 1e-3;
+    call.scratch = {scratch_.data(), kernel_->ScratchBytes()};
+    return Seconds([&] { kernel_->Run(call); });
+  }
+
+ private:
+  static size_t Padded(size_t floats) { return (floats + 1023) / 1024 * 1024 + 64; }
+
+  Line line_;
+  std::unique_ptr<Kernel> kernel_;
+  size_t floats_ = 0, copies_ = 1, copy_ = 0;
+  tensor::HugeMemory memory_, scratch_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> lse_;
+};
+
+class Lines {
+ public:
+  explicit Lines(const Options& options)
+      : options_(options), rows_(options.batch * options.tokens) {}
+
+  std::vector<Line> Make() {
+    AddProducts();
+    AddAttention();
+    AddRowLoops();
+    return std::move(lines_);
+  }
+
+ private:
+  OpSpec Spec(OpKind kind, Phase phase, int64_t inner, int64_t cols) const {
+    OpSpec s;
+    s.kind = kind;
+    s.phase = phase;
+    s.rows = rows_;
+    s.cols = cols;
+    s.inner = inner;
+    s.x_ld = inner;
+    s.y_ld = cols;
+    s.tokens = options_.tokens;
+    s.weight_rows = kPositions;
+    s.vocab_rows = kVocabulary;
+    s.epsilon = 1e-5;
+    return s;
+  }
+
+  void AddProducts() {
+    struct Shape {
+      const char* name;
+      int64_t inner, cols;
+      bool residual;
+    };
+    for (auto layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
+      for (const Shape& shape : {Shape{"qkv", kWidth, 3 * kWidth, false},
+                                 {"proj", kWidth, kWidth, true},
+                                 {"fc", kWidth, 4 * kWidth, false},
+                                 {"fc_proj", 4 * kWidth, kWidth, true}}) {
+        for (Phase phase : {Phase::kForward, Phase::kInputGrad, Phase::kWeightGrad}) {
+          OpSpec s = Spec(OpKind::kLinear, phase, shape.inner, shape.cols);
+          s.weight_layout = layout;
+          s.fused_residual = shape.residual && phase == Phase::kForward;
+          const bool in_out = layout == WeightLayout::kInOut;
+          lines_.push_back(
+              {std::string(shape.name) + (in_out ? " in,out" : " out,in") + PhaseName(phase), s,
+               in_out ? kLayers : 0.0, Gflop(shape.inner, shape.cols), 0});
+        }
+      }
+    }
+    for (Phase phase : {Phase::kForward, Phase::kInputGrad, Phase::kWeightGrad}) {
+      lines_.push_back({std::string("head out,in") + PhaseName(phase),
+                        Spec(OpKind::kLmHeadLoss, phase, kWidth, kVocabulary), 1,
+                        Gflop(kWidth, kVocabulary), 0});
+    }
+  }
+
+  void AddAttention() {
+    for (Phase phase : {Phase::kForward, Phase::kInputGrad}) {
+      OpSpec s = Spec(OpKind::kAttention, phase, 3 * kWidth, kWidth);
+      s.heads = s.kv_heads = s.global_heads = kHeads;
+      s.head_dim = kWidth / kHeads;
+      // Two products forward and five backward over the causal half.
+      const double products = phase == Phase::kForward ? 2 : 5;
+      const double pairs =
+          0.5 * static_cast<double>(rows_) * static_cast<double>(options_.tokens + 1);
+      lines_.push_back({std::string("attention") + PhaseName(phase), s, kLayers,
+                        2e-9 * products * pairs * kWidth, 0});
+      s.dropout_p = 0.1;
+      lines_.push_back({std::string("attention dropout") + PhaseName(phase), s, 0,
+                        2e-9 * products * pairs * kWidth, 0});
+    }
+  }
+
+  // `passes`: matrices [rows, cols] read or written.
+  void AddRows(const char* name, OpKind kind, Phase phase, int64_t cols, double passes,
+               double per_step) {
+    OpSpec s = Spec(kind, phase, cols, cols);
+    if (kind == OpKind::kSwiGlu) s.x_ld = 2 * cols;
+    Line line{std::string(name) + PhaseName(phase), s, per_step, 0,
+              4e-9 * passes * static_cast<double>(rows_ * cols)};
+    line.base = kind == OpKind::kLayerNorm && phase == Phase::kInputGrad;
+    lines_.push_back(line);
+  }
+
+  void AddRowLoops() {
+    AddRows("layer norm", OpKind::kLayerNorm, Phase::kForward, kWidth, 2, 2 * kLayers + 1);
+    AddRows("layer norm", OpKind::kLayerNorm, Phase::kInputGrad, kWidth, 4, 2 * kLayers + 1);
+    AddRows("layer norm", OpKind::kLayerNorm, Phase::kWeightGrad, kWidth, 2, 2 * kLayers + 1);
+    AddRows("rms norm", OpKind::kRmsNorm, Phase::kForward, kWidth, 2, 0);
+    AddRows("gelu", OpKind::kGelu, Phase::kForward, 4 * kWidth, 2, kLayers);
+    AddRows("gelu", OpKind::kGelu, Phase::kInputGrad, 4 * kWidth, 3, kLayers);
+    AddRows("swiglu", OpKind::kSwiGlu, Phase::kForward, 4 * kWidth, 3, 0);
+    AddRows("swiglu", OpKind::kSwiGlu, Phase::kInputGrad, 4 * kWidth, 5, 0);
+    AddRows("residual add", OpKind::kResidualAdd, Phase::kForward, kWidth, 3, 0);
+    AddRows("embedding", OpKind::kEmbedding, Phase::kForward, kWidth, 2, 1);
+    AddRows("position", OpKind::kPositionEmbedding, Phase::kForward, kWidth, 2, 1);
+    lines_.push_back(lines_[lines_.size() - 3]);
+    lines_.back().name = "residual add, dropout F";
+    lines_.back().spec.dropout_p = 0.1;
+  }
+
+  static const char* PhaseName(Phase phase) {
+    return phase == Phase::kForward ? " F" : phase == Phase::kInputGrad ? " I" : " W";
+  }
+  double Gflop(int64_t inner, int64_t cols) const {
+    return 2e-9 * static_cast<double>(rows_) * static_cast<double>(inner) *
+           static_cast<double>(cols);
+  }
+
+  Options options_;
+  int64_t rows_;
+  std::vector<Line> lines_;
+};
+
+struct Result {
+  double ms = 0, rate = 0, limit = 0, ratio = 0;
+};
+
+// The best of the repeats, against the best limit measured between them.
+template <class Run, class Limit>
+Result Measure(int repeats, double work, const Run& run, const Limit& limit) {
+  Result result;
+  double best = 1e30;
+  run();
+  for (int i = 0; i < repeats; ++i) {
+    if (i % 3 == 0) result.limit = std::max(result.limit, limit());
+    for (int k = 0; k < 3; ++k) best = std::min(best, run());
+  }
+  result.ms = best * 1e3;
+  result.rate = work / best;
+  result.ratio = result.rate / result.limit;
+  return result;
+}
+
+class Table {
+ public:
+  void Add(const std::string& name, const char* unit, double per_step, const Result& r) {
+    std::printf("%-26s %9.3f ms %8.1f %-8s limit %7.1f  ratio %.2f\n", name.c_str(), r.ms, r.rate,
+                unit, r.limit, r.ratio);
+    std::fflush(stdout);
+    json_["lines"].push_back({{"name", name},
+                              {"ms", r.ms},
+                              {"rate", r.rate},
+                              {"unit", unit},
+                              {"limit", r.limit},
+                              {"ratio", r.ratio},
+                              {"per_step", per_step}});
+    step_ms_ += per_step * r.ms;
+  }
+  void Finish(const Options& options) {
+    const double tokens = static_cast<double>(options.batch * options.tokens);
+    std::printf("sum of a training step: %.0f ms, %.0f tokens/s\n", step_ms_,
+                tokens / step_ms_ * 1e3);
+    json_["threads"] = options.threads;
+    json_["step_ms"] = step_ms_;
+    json_["tokens_per_s"] = tokens / step_ms_ * 1e3;
+    std::printf("%s\n", json_.dump().c_str());
+  }
+
+ private:
+  nlohmann::json json_ = {{"bench", "kernels"}};
+  double step_ms_ = 0;
+};
+
+void MeasureOptimizer(const Options& options, Limits& limits, Table& table) {
+  constexpr size_t kParameters = size_t{32} << 20;
+  constexpr double kAllParameters = 124.4e6;
+  tensor::HugeMemory memory = MapFloats(4 * kParameters, options.threads);
+  float* p = Floats(memory);
+  for (size_t i = 0; i < kParameters; ++i) p[3 * kParameters + i] = 1e-4f;
+  const auto span = [&](size_t k) { return std::span<float>(p + k * kParameters, kParameters); };
+  optim::AdamWOptions step;
+  step.learning_rate = 1e-4;
+  step.threads = options.threads;
+  const auto limit = [&] { return limits.GigabytesPerSecond(); };
+  const double scale = kAllParameters / kParameters;
+  table.Add(
+      "AdamW (32 Mi)", "GB/s", scale,
+      Measure(
+          options.repeats, 28e-9 * kParameters,
+          [&] {
+            return Seconds([&] { optim::AdamW<float>(span(0), span(1), span(2), span(3), step); });
+          },
+          limit));
+  table.Add(
+      "sum of squares (32 Mi)", "GB/s", scale,
+      Measure(
+          options.repeats, 4e-9 * kParameters,
+          [&] { return Seconds([&] { optim::SumOfSquares<float>(span(1), options.threads); }); },
+          limit));
+}
+
+int Main(const Options& options) {
+  omp_set_num_threads(options.threads);
+  Limits limits(options.threads);
+  Table table;
+  for (const Line& line : Lines(options).Make()) {
+    if (line.name.find(options.only) == std::string::npos) continue;
+    Subject subject(line, options);
+    const bool product = line.gflop > 0;
+    const Result result = Measure(
+        options.repeats, product ? line.gflop : line.gigabytes, [&] { return subject.Run(); },
+        [&] { return product ? limits.Gflops() : limits.GigabytesPerSecond(); });
+    table.Add(line.name, product ? "GFLOP/s" : "GB/s", line.per_step, result);
+  }
+  if (options.only.empty() || options.only == "AdamW") MeasureOptimizer(options, limits, table);
+  table.Finish(options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme::kernels
+
+int main(int argc, char** argv) {
+  trireme::kernels::Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    const char* value = argv[i + 1];
+    if (flag == "--threads") {
+      options.threads = std::atoi(value);
+    } else if (flag == "--batch") {
+      options.batch = std::atoll(value);
+    } else if (flag == "--tokens") {
+      options.tokens = std::atoll(value);
+    } else if (flag == "--repeats") {
+      options.repeats = std::atoi(value);
+    } else if (flag == "--only") {
+      options.only = value;
+    } else {
+      std::fprintf(stderr, "bench_kernels: unknown option %s\n", flag.c_str());
+      return 1;
+    }
+  }
+  return trireme::kernels::Main(options);
+}

@@ -17,8 +17,8 @@ function(trireme_program name path)
 endfunction()
 
 trireme_program(trireme coordinator/cli
-  ROOMS proto runtime/base runtime/spec runtime/data runtime/model runtime/graph runtime/plan runtime/report
-        runtime/recorder checkpoint/format checkpoint/client coordinator/launcher
+  ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
+        checkpoint/client coordinator/launcher
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/spec runtime/tensor runtime/layout runtime/graph runtime/model runtime/kernels

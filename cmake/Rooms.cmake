@@ -40,4 +40,4 @@ trireme_room(runtime/engine
 trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
-trireme_room(coordinator/launcher ROOMS proto runtime/base runtime/recorder)
+trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder)

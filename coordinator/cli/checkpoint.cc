@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/client/reader.h"
+#include "checkpoint/format/manifest.h"
 #include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/exit_code.h"

@@ -1,3 +1,4 @@
+// Job file to resolved job to plan: every path absolute, the vocabulary taken from the text.
 #include "coordinator/cli/job_loading.h"
 
 #include <fmt/format.h>

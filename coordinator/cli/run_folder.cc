@@ -1,3 +1,4 @@
+// Run folders by name and time; mkdir itself decides who gets a name.
 #include "coordinator/cli/run_folder.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The last words of a good run, and its report.html.
 #include "coordinator/cli/run_summary.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Nearest word by optimal string alignment.
 #include "coordinator/cli/suggestion.h"
 
 #include <algorithm>

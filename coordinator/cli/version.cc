@@ -1,3 +1,4 @@
+// `trireme version`.
 #include <cstdio>
 
 #include "coordinator/cli/commands.h"

@@ -1,3 +1,5 @@
+// First cause before complaints: a rank's own failure, then a death by signal, then the silent
+// rank, then exit codes.
 #include "coordinator/launcher/diagnosis.h"
 
 #include <fmt/format.h>

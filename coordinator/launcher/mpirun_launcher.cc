@@ -1,3 +1,4 @@
+// mpirun's command line and environment, and the state of one launch as its guard reports it.
 #include "coordinator/launcher/mpirun_launcher.h"
 
 #include <fmt/format.h>

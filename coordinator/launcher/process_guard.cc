@@ -1,3 +1,4 @@
+// The guard: a child subreaper between us and the command; it ends when no descendant is left.
 #include "coordinator/launcher/process_guard.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// A counting signal handler; the count is lock-free, so it may be touched there.
 #include "coordinator/launcher/signal_latch.h"
 
 #include <atomic>

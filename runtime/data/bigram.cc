@@ -1,3 +1,5 @@
+// Counts of pairs, dense for small vocabularies; the text passes by in blocks that overlap by one
+// token.
 #include "runtime/data/bigram.h"
 
 #include <algorithm>

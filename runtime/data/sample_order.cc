@@ -1,3 +1,4 @@
+// Starts of samples from Philox; a Feistel network in place of a shuffled table.
 #include "runtime/data/sample_order.h"
 
 #include "runtime/base/check.h"

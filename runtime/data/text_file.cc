@@ -1,3 +1,4 @@
+// Chunked reading; a character that straddles two chunks is carried over.
 #include "runtime/data/text_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// The byte and the char tokenizer, and their descriptions as JSON.
 #include "runtime/data/tokenizer.h"
 
 #include <fmt/format.h>

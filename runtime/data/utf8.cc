@@ -1,3 +1,4 @@
+// UTF-8 by the table of RFC 3629: the second byte alone tells the illegal forms.
 #include "runtime/data/utf8.h"
 
 #include <fmt/format.h>

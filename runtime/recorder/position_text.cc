@@ -1,3 +1,4 @@
+// Instruction kinds by their names in the plan.
 #include "runtime/recorder/position_text.h"
 
 #include <fmt/format.h>

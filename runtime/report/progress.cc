@@ -1,3 +1,4 @@
+// Parts of the line with their columns and importance; the bar takes what is left.
 #include "runtime/report/progress.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Positions in words.
 #include "runtime/recorder/position_text.h"
 
 #include <catch2/catch.hpp>

@@ -21,7 +21,7 @@ trireme_program(trireme coordinator/cli
         checkpoint/client coordinator/launcher
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
-  ROOMS proto runtime/base runtime/spec runtime/tensor runtime/layout runtime/graph runtime/model runtime/kernels
-        runtime/kernels/ref runtime/kernels/cpu runtime/comm runtime/comm/local runtime/comm/mpi runtime/data
-        runtime/optim runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/format checkpoint/client
-  LIBS CLI11::CLI11 spdlog::spdlog)
+  ROOMS proto runtime/base runtime/spec runtime/tensor runtime/model runtime/kernels runtime/kernels/ref
+        runtime/kernels/cpu runtime/comm runtime/comm/mpi runtime/data runtime/plan runtime/report runtime/recorder
+        runtime/engine runtime/engine/no_mutation checkpoint/format checkpoint/client
+  LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)

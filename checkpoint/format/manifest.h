@@ -22,7 +22,7 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 struct FileEntry {
   std::string name;
   uint64_t bytes = 0;
-  std::vector<uint32_t> crc32c;  // One per 64 KiB piece; the last piece may be shorter.
+  std::vector<uint32_t> crc32c = {};  // One per 64 KiB piece; the last piece may be shorter.
 };
 
 struct ShardEntry {

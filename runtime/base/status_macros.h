@@ -1,6 +1,8 @@
 // RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -25,6 +27,11 @@
 // `declaration` = value of the StatusOr `expression`; returns from the function with its status if it has none.
 #define ASSIGN_OR_RETURN(declaration, expression) \
   TRIREME_ASSIGN_OR_RETURN(TRIREME_CONCAT(trireme_statusor_, __LINE__), declaration, expression)
+
+// The message as std::string: absl::string_view is a type of its own in Debian's abseil, which fmt does not print.
+namespace trireme::base {
+inline std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
+}  // namespace trireme::base
 
 // A message with `context` in front, code kept: log once at the end of the way, add context on it.
 namespace trireme::base {

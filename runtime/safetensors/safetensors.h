@@ -49,7 +49,7 @@ std::optional<tensor::DType> ToDType(Element element);
 struct TensorInfo {
   std::string name;
   Element element = Element::kF32;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape = {};
   uint64_t offset = 0;  // Of the first byte, from the beginning of the file.
   uint64_t bytes = 0;
 };
@@ -121,7 +121,7 @@ class Folder {
 struct TensorSpec {
   std::string name;
   Element element = Element::kF32;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape = {};
 };
 
 using Metadata = std::map<std::string, std::string>;

@@ -66,6 +66,7 @@ std::string Refusal(const Layout& layout, const TinyJobOptions& options) {
   const int64_t groups = options.family == "gpt2" ? 9 : 5;
   if (layout.sequence_parallel && layout.tensor == 1) return "sequence parallelism needs a tensor group";
   if (layout.tensor > groups) return "more tensor ranks than key/value heads";
+  if (layout.data > 8) return "more replicas than samples";
   if (layout.schedule == "interleaved" && layout.pipeline == 1) return "interleaved needs two stages";
   const int64_t stages = layout.pipeline * (layout.schedule == "interleaved" ? 2 : 1);
   if (stages > options.layers) return "fewer layers than virtual stages";
@@ -165,19 +166,19 @@ TEST_CASE("parity: llama in f32: sample of the products up to 8 ranks") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 32);
 }
 
-TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[slow]") {
+TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[parity]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f64", .dropout = 0.1}, 1);
 }
 
-TEST_CASE("parity: llama in f64: all products up to 8 ranks", "[slow]") {
+TEST_CASE("parity: llama in f64: all products up to 8 ranks", "[parity]") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f64"}, 1);
 }
 
-TEST_CASE("parity: gpt2 in f32: all products up to 8 ranks", "[slow]") {
+TEST_CASE("parity: gpt2 in f32: all products up to 8 ranks", "[parity]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f32"}, 1);
 }
 
-TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[slow]") {
+TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[parity]") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 1);
 }
 

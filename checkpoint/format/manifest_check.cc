@@ -1,0 +1,103 @@
+// Names of a checkpoint's folders and files, and the checks that hold for every manifest, made here or read.
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "checkpoint/format/crc32c.h"
+#include "checkpoint/format/manifest.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::checkpoint {
+
+using base::Text;
+
+std::string StepFolderName(uint64_t step) {
+  char name[40];
+  std::snprintf(name, sizeof name, "step-%08llu", static_cast<unsigned long long>(step));
+  return name;
+}
+
+std::string PartialFolderName(uint64_t step) { return "." + StepFolderName(step) + ".partial"; }
+
+std::string RankFileName(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%03d.safetensors", rank);
+  return name;
+}
+
+std::string FragmentFileName(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%03d.json", rank);
+  return name;
+}
+
+bool ParseStepFolderName(std::string_view name, uint64_t* step) {
+  if (!name.starts_with("step-") || name.size() > 5 + 18) return false;
+  uint64_t value = 0;
+  for (char digit : name.substr(5)) {
+    if (digit < '0' || digit > '9') return false;
+    value = value * 10 + static_cast<uint64_t>(digit - '0');
+  }
+  if (StepFolderName(value) != name) return false;
+  *step = value;
+  return true;
+}
+
+bool ParsePartialFolderName(std::string_view name, uint64_t* step) {
+  constexpr std::string_view kEnd = ".partial";
+  if (!name.starts_with(".") || !name.ends_with(kEnd)) return false;
+  return ParseStepFolderName(name.substr(1, name.size() - 1 - kEnd.size()), step);
+}
+
+std::string PartialFolder(std::string_view root, uint64_t step) {
+  return Text(root, "/", PartialFolderName(step));
+}
+
+static absl::Status CheckFiles(const Manifest& manifest) {
+  std::set<std::string> names;
+  for (const FileEntry& file : manifest.files) {
+    if (file.name.empty() || file.name.starts_with(".") ||
+        file.name.find('/') != std::string::npos) {
+      return absl::DataLossError(Text("file name '", file.name, "' is not a plain name"));
+    }
+    if (!names.insert(file.name).second) {
+      return absl::DataLossError(Text("file ", file.name, " is listed twice"));
+    }
+    if (file.crc32c.size() != PieceCount(file.bytes)) {
+      return absl::DataLossError(Text("file ", file.name, " of ", file.bytes, " bytes has ",
+                                      file.crc32c.size(), " checksums, expected ",
+                                      PieceCount(file.bytes)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckManifest(const Manifest& manifest) {
+  RETURN_IF_ERROR(CheckFiles(manifest));
+  struct Tensor {
+    const ShardEntry* first = nullptr;
+    std::vector<layout::Shard> shards;
+  };
+  std::map<std::pair<std::string, std::string>, Tensor> tensors;
+  for (const ShardEntry& shard : manifest.shards) {
+    const std::string where = Text(shard.kind, " ", shard.name);
+    if (shard.file >= manifest.files.size()) {
+      return absl::DataLossError(Text(where, ": names file ", shard.file, " of ", manifest.files.size()));
+    }
+    RETURN_IF_ERROR(base::Annotate(layout::CheckShard(shard.shape, shard.shard), where));
+    Tensor& tensor = tensors[{shard.kind, shard.name}];
+    if (tensor.first == nullptr) tensor.first = &shard;
+    if (tensor.first->dtype != shard.dtype || tensor.first->shape != shard.shape) {
+      return absl::DataLossError(Text(where, ": its shards disagree on dtype or shape"));
+    }
+    tensor.shards.push_back(shard.shard);
+  }
+  for (const auto& [name, tensor] : tensors) {
+    RETURN_IF_ERROR(base::Annotate(layout::CheckTiling(tensor.first->shape, tensor.shards),
+                                   Text(name.first, " ", name.second)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,27 @@
+// `trireme-worker generate`: continues a text from a checkpoint made on any layout.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "runtime/comm/communicator.h"
+#include "worker/exit_codes.h"
+
+namespace trireme::worker {
+
+struct GenerationOptions {
+  std::string checkpoint;
+  std::string prompt = "\n";
+  int64_t tokens = 200;
+  double temperature = 0.8;
+  int64_t top_k = 0;
+  uint64_t seed = 1337;
+  bool stream = true;  // print each token as it comes
+};
+
+void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
+// Collective; rank 0 writes prompt and text to stdout.
+ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric);
+
+}  // namespace trireme::worker

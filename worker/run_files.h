@@ -1,0 +1,45 @@
+// What rank 0 leaves in the run folder: metrics.jsonl as the run goes, report.json and sample.txt at its end.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/engine/engine.h"
+
+namespace trireme::worker {
+
+struct StepMetrics {
+  uint64_t step = 0;  // updates done
+  double loss = 0;
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  double tokens_per_second = 0;
+  double step_time_ms = 0;
+  double utilisation = 0;  // model flops over the measured peak
+  double exposed_communication_ms = 0;
+  bool skipped = false;
+};
+
+// One JSON object per line, written through at once, so that a crash loses no line.
+class MetricsLog {
+ public:
+  // Appends to `path`. On a resume lines after step `keep_through` are dropped first: they will be written again.
+  static absl::StatusOr<MetricsLog> Open(const std::string& path, uint64_t keep_through);
+  MetricsLog(MetricsLog&& other) noexcept;
+  MetricsLog& operator=(MetricsLog&&) = delete;
+  ~MetricsLog();
+
+  void Step(const StepMetrics& metrics);
+  void Validation(uint64_t step, double loss);
+
+ private:
+  explicit MetricsLog(std::FILE* file) : file_(file) {}
+  std::FILE* file_;
+};
+
+// Writes `text` to `path` through a temporary file, so that a reader sees all or nothing.
+absl::Status WriteFile(const std::string& path, const std::string& text);
+
+}  // namespace trireme::worker

@@ -1,0 +1,164 @@
+#include "worker/session.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/planner.h"
+#include "runtime/tensor/stream.h"
+
+namespace trireme::worker {
+
+namespace {
+
+std::chrono::milliseconds DeadlineOf(const v1::JobSpec& job) {
+  return std::chrono::milliseconds(static_cast<int64_t>(job.runtime().deadline_seconds() * 1000));
+}
+
+int ThreadsOf(const v1::JobSpec& job, int ranks_here) {
+  if (job.runtime().threads() > 0) return static_cast<int>(job.runtime().threads());
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / ranks_here);
+}
+
+// Bytes that the system can still give out; 0 if it does not say.
+uint64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kib = 0;
+  while (file >> name >> kib) {
+    std::getline(file, unit);
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+absl::Status CheckFits(const v1::Plan& plan) {
+  uint64_t wanted = 0;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    wanted += stage.arena_bytes() * plan.mesh().data() * plan.mesh().tensor();
+  }
+  const uint64_t available = AvailableBytes();
+  if (available == 0 || wanted <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the plan needs ", wanted >> 20, " MiB on this machine for ", plan::RankCount(plan.mesh()),
+      " ranks, but ", available >> 20,
+      " MiB are available. Lower training.micro_batch_size, set parallelism.zero_stage: 1, or use more machines"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job) {
+  data::DatasetOptions options;
+  options.text_files.assign(job.data().text_files().begin(), job.data().text_files().end());
+  options.tokenizer = job.data().tokenizer();
+  options.sequence_length = job.data().sequence_length();
+  options.validation_fraction = job.data().validation_fraction();
+  options.order = job.data().order();
+  options.seed = job.seed();
+  return data::OpenDataset(options);
+}
+
+// Rank 0 plans, everybody runs the same bytes. A failure to plan reaches every rank as well.
+absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
+  std::vector<int> all;
+  for (int rank = 0; rank < fabric.size(); ++rank) all.push_back(rank);
+  ASSIGN_OR_RETURN(everyone_, fabric.Group(all, "everyone"));
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  std::string text;
+  int64_t header[2] = {0, 0};  // bytes, status code
+  if (fabric.rank() == 0) {
+    absl::StatusOr<v1::Plan> plan = plan::MakePlan(job, fabric.size());
+    absl::Status status = plan.ok() ? CheckFits(*plan) : plan.status();
+    text = status.ok() ? plan->SerializeAsString() : base::MessageOf(status);
+    header[0] = static_cast<int64_t>(text.size());
+    header[1] = static_cast<int64_t>(status.code());
+  }
+  const auto broadcast = [&](std::span<std::byte> bytes) {
+    return everyone_->WaitHost(everyone_->Broadcast(bytes, 0, *stream), DeadlineOf(job));
+  };
+  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(header))));
+  text.resize(static_cast<size_t>(header[0]));
+  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(text))));
+  if (header[1] != 0) return absl::Status(static_cast<absl::StatusCode>(header[1]), text);
+  if (!plan_.ParseFromString(text)) return absl::InternalError("the plan from rank 0 does not parse");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, comm::Fabric& fabric,
+                                                       const data::Dataset& dataset,
+                                                       recorder::FlightRecorder* recorder) {
+  auto session = std::make_unique<Session>();
+  session->threads_ = ThreadsOf(job, fabric.size());
+  omp_set_num_threads(session->threads_);
+  if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
+  kernels::RegisterReferenceKernels(session->kernels_);
+  RETURN_IF_ERROR(session->SharePlan(job, fabric));
+  ASSIGN_OR_RETURN(session->engine_,
+                   engine::Engine::Create(session->plan_, fabric, dataset,
+                                          {.kernels = &session->kernels_,
+                                           .recorder = recorder,
+                                           .threads = session->threads_,
+                                           .asynchronous_streams = job.runtime().asynchronous_streams(),
+                                           .deadline = DeadlineOf(job),
+                                           .prefault = true}));
+  return session;
+}
+
+absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments) {
+  std::vector<checkpoint::StateShard> targets;
+  for (const char* kind : {"parameter", "moment1", "moment2"}) {
+    if (!with_moments && std::string_view(kind) != "parameter") continue;
+    for (const engine::StateView& view : engine_->state().Held(kind)) {
+      targets.push_back({.name = view.name,
+                         .kind = view.kind,
+                         .dtype = view.dtype,
+                         .shape = view.shape,
+                         .shard = view.shard,
+                         .data = view.bytes()});
+    }
+  }
+  return checkpoint.Restore(targets);
+}
+
+// All ranks multiply matrices at the same time for a moment: what the machine gives this job at best.
+absl::StatusOr<double> Session::MeasurePeakFlops() {
+  constexpr int64_t kSize = 512;
+  constexpr std::chrono::milliseconds kDuration(60);
+  graph::OpSpec spec;
+  spec.kind = graph::OpKind::kLinear;
+  spec.dtype = plan::ComputeDType(plan_.job());
+  spec.rows = spec.cols = spec.inner = spec.x_ld = spec.y_ld = kSize;
+  std::vector<std::byte> scratch(plan_.job().runtime().kernels() == "reference" ? 0 : 64 << 20);
+  ASSIGN_OR_RETURN(const auto kernel, kernels_.Prepare(spec, {.scratch_limit_bytes = scratch.size(),
+                                                              .threads = threads_}));
+  std::vector<double> memory(3 * kSize * kSize, 0.5);
+  graph::OpCall call;
+  call.operand[graph::kX] = memory.data();
+  call.operand[graph::kW] = memory.data() + kSize * kSize;
+  call.operand[graph::kY] = memory.data() + 2 * kSize * kSize;
+  call.scratch = scratch;
+  kernel->Run(call);
+  const auto start = std::chrono::steady_clock::now();
+  int runs = 0;
+  while (std::chrono::steady_clock::now() - start < kDuration) {
+    kernel->Run(call);
+    ++runs;
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double flops = 2.0 * kSize * kSize * kSize * runs / seconds;
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  RETURN_IF_ERROR(everyone_->WaitHost(everyone_->AllReduce(&flops, 1, tensor::DType::kF64,
+                                                           comm::ReduceOp::kSum, *stream),
+                                      DeadlineOf(plan_.job())));
+  return flops;
+}
+
+}  // namespace trireme::worker

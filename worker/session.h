@@ -1,0 +1,47 @@
+// Session: what training and generation set up alike on one rank: job, data, plan from rank 0, engine, restored state.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/client/reader.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/data/dataset.h"
+#include "runtime/engine/engine.h"
+#include "runtime/kernels/kernel.h"
+#include "runtime/recorder/flight_recorder.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::worker {
+
+class Session {
+ public:
+  // Collective over the ranks of `fabric`, which must outlive the session. `dataset` and `recorder` (may be null) too.
+  static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
+                                                       const data::Dataset& dataset,
+                                                       recorder::FlightRecorder* recorder);
+  // Fills the engine's state from a checkpoint made on any layout.
+  absl::Status Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments);
+
+  engine::Engine& engine() { return *engine_; }
+  const v1::Plan& plan() const { return plan_; }
+  int threads() const { return threads_; }
+  // Measured f32 product speed of all ranks together, at the same time, in flops per second.
+  absl::StatusOr<double> MeasurePeakFlops();
+
+ private:
+  absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
+
+  v1::Plan plan_;
+  kernels::KernelRegistry kernels_;
+  std::unique_ptr<comm::Communicator> everyone_;
+  std::unique_ptr<engine::Engine> engine_;
+  int threads_ = 1;
+};
+
+// The dataset of a resolved job.
+absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job);
+
+}  // namespace trireme::worker

@@ -1,0 +1,59 @@
+#include "worker/trace_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/report/trace.h"
+#include "worker/run_files.h"
+
+namespace trireme::worker {
+
+namespace {
+
+std::string SpansPath(const std::string& run_directory, int rank) {
+  return absl::StrCat(run_directory, "/trace/rank-", rank, ".spans");
+}
+
+}  // namespace
+
+void TraceKeeper::Keep(uint64_t step, std::span<const engine::InstructionSpan> spans) {
+  for (const engine::InstructionSpan& span : spans) kept_.push_back({step, span});
+}
+
+absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank) const {
+  std::error_code error;
+  std::filesystem::create_directories(run_directory + "/trace", error);
+  std::string text;
+  for (const Kept& kept : kept_) {
+    absl::StrAppend(&text, kept.step, " ", kept.span.kind, " ", kept.span.virtual_stage, " ",
+                    kept.span.micro_batch, " ", kept.span.start_ns, " ", kept.span.end_ns, "\n");
+  }
+  return WriteFile(SpansPath(run_directory, rank), text);
+}
+
+absl::Status MergeTraces(const std::string& run_directory, int ranks) {
+  std::vector<report::TraceSpan> spans;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ifstream file(SpansPath(run_directory, rank));
+    int64_t step = 0, start_ns = 0, end_ns = 0;
+    int kind = 0;
+    uint32_t virtual_stage = 0, micro_batch = 0;
+    while (file >> step >> kind >> virtual_stage >> micro_batch >> start_ns >> end_ns) {
+      v1::Instruction instruction;
+      instruction.set_kind(static_cast<v1::InstructionKind>(kind));
+      instruction.set_virtual_stage(virtual_stage);
+      instruction.set_micro_batch(micro_batch);
+      spans.push_back(report::SpanOf(rank, instruction, start_ns, end_ns));
+      spans.back().step = step;
+    }
+  }
+  RETURN_IF_ERROR(WriteFile(run_directory + "/trace.json", report::ChromeTrace(spans)));
+  std::error_code ignored;
+  std::filesystem::remove_all(run_directory + "/trace", ignored);
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::worker

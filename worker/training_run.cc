@@ -1,0 +1,265 @@
+#include "worker/training_run.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/model/model.h"
+#include "runtime/spec/job_spec.h"
+#include "worker/stop_signal.h"
+
+namespace trireme::worker {
+
+namespace {
+
+std::string CheckpointRoot(const v1::JobSpec& job, const std::string& run_directory) {
+  return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
+                                              : job.checkpoint().directory();
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options, Session& session,
+                         const data::Dataset& dataset, recorder::FlightRecorder& recorder)
+    : job_(job),
+      options_(options),
+      session_(session),
+      dataset_(dataset),
+      recorder_(recorder),
+      checkpoint_root_(CheckpointRoot(job, options.run_directory)) {}
+
+absl::StatusOr<ExitCode> TrainingRun::Run() {
+  RETURN_IF_ERROR(Start());
+  const uint64_t steps = static_cast<uint64_t>(job_.training().steps());
+  const uint64_t evaluate_every = static_cast<uint64_t>(job_.evaluation().every_steps());
+  const uint64_t save_every = static_cast<uint64_t>(job_.checkpoint().every_steps());
+  while (step_ < steps) {
+    ASSIGN_OR_RETURN(const bool stop, Step());
+    const bool evaluate = evaluate_every > 0 && step_ % evaluate_every == 0;
+    if (evaluate || step_ == steps) RETURN_IF_ERROR(Evaluate());
+    if (stop && step_ < steps) {
+      ASSIGN_OR_RETURN(const bool saved, Save());
+      recorder_.SetState(recorder::RankState::kStopped);
+      if (!saved) {
+        return absl::UnavailableError(
+            "stopped as asked, but the checkpoint could not be written; the run can only go on from an older one");
+      }
+      return kCheckpointed;
+    }
+    if (step_ < steps && save_every > 0 && step_ % save_every == 0) {
+      RETURN_IF_ERROR(Save().status());
+    }
+  }
+  RETURN_IF_ERROR(Finish());
+  recorder_.SetState(recorder::RankState::kStopped);
+  return kOk;
+}
+
+absl::Status TrainingRun::Start() {
+  ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job_.model().config()));
+  flops_per_token_ = model::TrainingFlopsPerToken(graph, job_.model().config(),
+                                                  job_.data().sequence_length());
+  std::string folder = options_.resume;
+  if (folder == "auto") {
+    std::vector<checkpoint::Skipped> skipped;
+    absl::StatusOr<std::string> newest = checkpoint::FindNewest(checkpoint_root_, &skipped);
+    for (const checkpoint::Skipped& each : skipped) {
+      if (leader()) spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
+    }
+    folder = newest.ok() ? *newest : "";
+  }
+  if (folder.empty()) {
+    session_.engine().InitializeState();
+  } else {
+    RETURN_IF_ERROR(Resume(folder));
+  }
+  ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
+  if (leader()) {
+    ASSIGN_OR_RETURN(MetricsLog metrics,
+                     MetricsLog::Open(options_.run_directory + "/metrics.jsonl", step_));
+    metrics_.emplace(std::move(metrics));
+  }
+  progress_.steps_total = static_cast<uint64_t>(job_.training().steps());
+  progress_.steps_done = step_;
+  recorder_.Report(progress_);
+  recorder_.SetState(recorder::RankState::kRunning);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Resume(const std::string& folder) {
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(folder));
+  const checkpoint::CheckpointInfo& info = checkpoint.info();
+  if (info.spec_hash != spec::SpecHash(job_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, ": was made by another job: model, data, training, optimizer or seed differ. Resume with the job "
+        "it was made by (it is kept in its manifest), or start anew without --resume"));
+  }
+  if (info.tokenizer != dataset_.tokenizer().Description()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": was trained with another vocabulary; have the text files changed?"));
+  }
+  RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
+  step_ = saved_step_ = info.step;
+  if (leader()) spdlog::info("resumed from {} at step {}", folder, step_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TrainingRun::Step() {
+  ASSIGN_OR_RETURN(const engine::StepReport report,
+                   session_.engine().RunStep(step_, StopRequested()));
+  if (step_ + static_cast<uint64_t>(job_.runtime().trace_steps()) >= progress_.steps_total) {
+    trace_.Keep(step_, session_.engine().last_trace());
+  }
+  ++step_;
+  RETURN_IF_ERROR(Report(report));
+  return report.stop_requested;
+}
+
+absl::Status TrainingRun::Report(const engine::StepReport& report) {
+  trained_seconds_ += report.duration_s;
+  trained_tokens_ += report.tokens;
+  exposed_seconds_ += report.exposed_communication_s;
+  if (report.skipped) {
+    ++skipped_steps_;
+    if (leader()) spdlog::warn("step {} was left out: NaN or Inf in loss or gradients", step_);
+  }
+  progress_.steps_done = step_;
+  progress_.loss = report.loss;
+  progress_.tokens_per_second = static_cast<double>(report.tokens) / report.duration_s;
+  progress_.utilisation = flops_per_token_ * progress_.tokens_per_second / peak_flops_;
+  recorder_.Report(progress_);
+  const uint64_t every = static_cast<uint64_t>(job_.runtime().log_every_steps());
+  const bool last = step_ == progress_.steps_total;
+  if (!metrics_ || (step_ % std::max<uint64_t>(1, every) != 0 && !last)) return absl::OkStatus();
+  metrics_->Step({.step = step_,
+                  .loss = report.loss,
+                  .learning_rate = report.learning_rate,
+                  .gradient_norm = report.gradient_norm,
+                  .tokens_per_second = progress_.tokens_per_second,
+                  .step_time_ms = report.duration_s * 1e3,
+                  .utilisation = progress_.utilisation,
+                  .exposed_communication_ms = report.exposed_communication_s * 1e3,
+                  .skipped = report.skipped});
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Evaluate() {
+  if (dataset_.samples(data::Split::kValidation) == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const double loss, session_.engine().Evaluate(job_.evaluation().samples()));
+  progress_.validation_loss = loss;
+  progress_.validation_step = step_;
+  recorder_.Report(progress_);
+  if (metrics_) metrics_->Validation(step_, loss);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::WriteShards() {
+  std::vector<checkpoint::StateShard> shards;
+  for (const char* kind : {"parameter", "moment1", "moment2"}) {
+    for (const engine::StateView& view : session_.engine().state().Owned(kind)) {
+      shards.push_back({.name = view.name,
+                        .kind = view.kind,
+                        .dtype = view.dtype,
+                        .shape = view.shape,
+                        .shard = view.shard,
+                        .data = view.bytes()});
+    }
+  }
+  return checkpoint::CheckpointWriter::WriteRank(
+      checkpoint::PartialFolder(checkpoint_root_, step_), session_.engine().rank(), shards);
+}
+
+absl::StatusOr<bool> TrainingRun::Save() {
+  using checkpoint::CheckpointWriter;
+  engine::Engine& engine = session_.engine();
+  absl::Status status;
+  if (leader()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
+  ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok()));
+  if (good) {
+    status = WriteShards();
+    ASSIGN_OR_RETURN(good, engine.AllAgree(status.ok()));
+  }
+  if (good && leader()) {
+    const uint64_t samples = step_ * static_cast<uint64_t>(job_.training().global_batch_size());
+    status = CheckpointWriter::Commit(checkpoint_root_, step_,
+                                      {.step = step_,
+                                       .samples = samples,
+                                       .spec_hash = spec::SpecHash(job_),
+                                       .job_yaml = spec::ToYaml(job_),
+                                       .tokenizer = dataset_.tokenizer().Description(),
+                                       .ranks = plan::RankCount(session_.plan().mesh())})
+                 .status();
+    const int keep = static_cast<int>(job_.checkpoint().keep());
+    if (status.ok() && keep > 0) {
+      const absl::Status pruned = CheckpointWriter::Prune(checkpoint_root_, keep);
+      if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
+    }
+  }
+  ASSIGN_OR_RETURN(good, engine.AllAgree(good && status.ok()));
+  if (!status.ok()) spdlog::warn("the checkpoint of step {} was not written: {}", step_, base::MessageOf(status));
+  if (!good && leader()) (void)CheckpointWriter::Abandon(checkpoint_root_, step_);
+  if (good) saved_step_ = step_;
+  return good;
+}
+
+absl::Status TrainingRun::Finish() {
+  std::string checkpoint;
+  if (saved_step_ == step_) {
+    checkpoint = checkpoint_root_ + "/" + checkpoint::StepFolderName(step_);
+  } else {
+    ASSIGN_OR_RETURN(const bool saved, Save());
+    if (saved) checkpoint = checkpoint_root_ + "/" + checkpoint::StepFolderName(step_);
+  }
+  RETURN_IF_ERROR(WriteTrace());
+  ASSIGN_OR_RETURN(const std::string sample, Sample());
+  if (!leader()) return absl::OkStatus();
+  if (!sample.empty()) RETURN_IF_ERROR(WriteFile(options_.run_directory + "/sample.txt", sample));
+  return WriteFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
+}
+
+absl::Status TrainingRun::WriteTrace() {
+  if (job_.runtime().trace_steps() == 0) return absl::OkStatus();
+  engine::Engine& engine = session_.engine();
+  const absl::Status written = trace_.WriteRank(options_.run_directory, engine.rank());
+  ASSIGN_OR_RETURN(const bool all, engine.AllAgree(written.ok()));
+  if (!written.ok()) spdlog::warn("no trace: {}", base::MessageOf(written));
+  if (!all || !leader()) return absl::OkStatus();
+  return MergeTraces(options_.run_directory, plan::RankCount(session_.plan().mesh()));
+}
+
+absl::StatusOr<std::string> TrainingRun::Sample() {
+  const v1::GenerationSpec& spec = job_.generation();
+  if (spec.max_new_tokens() == 0) return std::string();
+  absl::StatusOr<std::vector<int32_t>> context = dataset_.tokenizer().Encode(spec.prompt());
+  // A prompt that the vocabulary does not have must not end a finished run: any token starts a text.
+  std::vector<int32_t> tokens = context.ok() && !context->empty() ? *context : std::vector<int32_t>{0};
+  for (int64_t count = 0; count < spec.max_new_tokens(); ++count) {
+    ASSIGN_OR_RETURN(const int32_t next,
+                     session_.engine().NextToken(tokens, {.temperature = spec.temperature(),
+                                                          .top_k = spec.top_k(),
+                                                          .seed = job_.seed()}));
+    tokens.push_back(next);
+  }
+  return dataset_.tokenizer().Decode(tokens);
+}
+
+std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
+  const double seconds = std::max(trained_seconds_, 1e-9);
+  const double rate = static_cast<double>(trained_tokens_) / seconds;
+  return absl::StrCat("{\"steps\":", step_, ",\"loss\":", progress_.loss,
+                      ",\"validation_loss\":", progress_.validation_loss,
+                      ",\"tokens\":", trained_tokens_, ",\"training_seconds\":", trained_seconds_,
+                      ",\"tokens_per_second\":", rate,
+                      ",\"utilisation\":", flops_per_token_ * rate / peak_flops_,
+                      ",\"peak_flops\":", peak_flops_,
+                      ",\"exposed_communication_share\":", exposed_seconds_ / seconds,
+                      ",\"skipped_steps\":", skipped_steps_,
+                      ",\"arena_bytes\":", session_.engine().arena_bytes(), ",\"checkpoint\":\"",
+                      checkpoint, "\"}\n");
+}
+
+}  // namespace trireme::worker

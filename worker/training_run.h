@@ -1,0 +1,66 @@
+// TrainingRun: the loop over steps of one rank, with evaluation, checkpoints, metrics and the stop at a step boundary.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/recorder/flight_recorder.h"
+#include "worker/exit_codes.h"
+#include "worker/run_files.h"
+#include "worker/session.h"
+#include "worker/trace_files.h"
+
+namespace trireme::worker {
+
+struct TrainingRunOptions {
+  std::string run_directory;
+  std::string resume;  // a checkpoint folder, "auto" (the newest of this run, if any) or empty
+};
+
+// Thread: one, the engine's.
+class TrainingRun {
+ public:
+  TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options, Session& session,
+              const data::Dataset& dataset, recorder::FlightRecorder& recorder);
+  // Collective. kOk at the end of the job, kCheckpointed after a stop.
+  absl::StatusOr<ExitCode> Run();
+
+ private:
+  absl::Status Start();
+  absl::Status Resume(const std::string& folder);
+  absl::StatusOr<bool> Step();  // true: stop was agreed
+  absl::Status Report(const engine::StepReport& report);
+  absl::Status Evaluate();
+  // A failure to save is a warning, never the end of training; false: not saved.
+  absl::StatusOr<bool> Save();
+  absl::Status WriteShards();
+  absl::Status Finish();
+  absl::StatusOr<std::string> Sample();
+  absl::Status WriteTrace();
+  std::string ReportJson(const std::string& checkpoint) const;
+  bool leader() const { return session_.engine().rank() == 0; }
+
+  const v1::JobSpec& job_;
+  const TrainingRunOptions options_;
+  Session& session_;
+  const data::Dataset& dataset_;
+  recorder::FlightRecorder& recorder_;
+  const std::string checkpoint_root_;
+  std::optional<MetricsLog> metrics_;
+  TraceKeeper trace_;
+  recorder::Progress progress_;
+  uint64_t step_ = 0;  // updates done
+  uint64_t saved_step_ = 0;
+  double peak_flops_ = 0;
+  double flops_per_token_ = 0;
+  double trained_seconds_ = 0;
+  int64_t trained_tokens_ = 0;
+  double exposed_seconds_ = 0;
+  int64_t skipped_steps_ = 0;
+  int64_t evaluation_samples_ = 0;
+};
+
+}  // namespace trireme::worker

@@ -1,4 +1,5 @@
-// AdamW in one pass, learning-rate schedules, and the sum of squares behind clipping by the global norm.
+// AdamW in one pass, learning-rate schedules, and the sum of squares behind clipping by the global
+// norm.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,9 @@ struct LearningRateOptions {
   int64_t decay_steps = 1;
 };
 
-// Rate of `step` (from 0), nanoGPT's formula (train.py get_lr): peak*(step+1)/(warmup+1) while step < warmup; then from peak at
-// warmup to minimum at decay_steps along half a cosine or a line; minimum afterwards. kConstant: peak after the warm-up.
+// Rate of `step` (from 0), nanoGPT's formula (train.py get_lr): peak*(step+1)/(warmup+1) while
+// step < warmup; then from peak at warmup to minimum at decay_steps along half a cosine or a line;
+// minimum afterwards. kConstant: peak after the warm-up.
 double LearningRate(const LearningRateOptions& options, int64_t step);
 
 struct AdamWOptions {
@@ -31,14 +33,16 @@ struct AdamWOptions {
   int threads = 1;
 };
 
-// One pass over equal-length spans (Loshchilov and Hutter, arXiv 1711.05101, as torch.optim.AdamW): p *= 1 - lr*decay;
-// m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
-// Element-wise, so any cutting into spans gives the same bits.
+// One pass over equal-length spans (Loshchilov and Hutter, arXiv 1711.05101, as torch.optim.AdamW):
+// p *= 1 - lr*decay; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+// p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
+// Element-wise, so any cutting into spans gives the same bits. T: float or double.
 template <typename T>
-void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1, std::span<T> moment2,
-           const AdamWOptions& options);
+void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1,
+           std::span<T> moment2, const AdamWOptions& options);
 
-// Sum of squares in f64. Deterministic for a given length, whatever the number of threads.
+// Sum of squares in f64. Deterministic for a given length, whatever the number of threads. A NaN or
+// an infinity reaches the result.
 template <typename T>
 double SumOfSquares(std::span<const T> values, int threads);
 

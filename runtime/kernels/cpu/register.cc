@@ -1,5 +1,6 @@
 // The list of this folder's kernels.
 #include "runtime/kernels/cpu/factories.h"
+#include "runtime/tensor/dtype.h"
 
 namespace trireme::kernels {
 namespace {

@@ -53,8 +53,7 @@ std::string Bar(double fraction, int columns, const ProgressStyle& style) {
     return bar + rest + "▏";
   }
   const auto filled = static_cast<size_t>(fraction * columns);
-  return "[" + std::string(filled, '#') + std::string(static_cast<size_t>(columns) - filled, '.') +
-         "]";
+  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", static_cast<size_t>(columns) - filled);
 }
 
 std::string LossText(double loss) { return fmt::format("{:.4f}", loss); }

@@ -128,6 +128,8 @@ std::string FormatRate(double per_second) {
 }
 
 void ProgressView::Update(const recorder::Progress& progress, double now_seconds) {
+  // A resumed run tells its step before it has done one: there is no loss to show yet.
+  if (progress.tokens_per_second == 0 && progress.loss == 0) return;
   const bool news = progress.steps_done != progress_.steps_done;
   progress_ = progress;
   if (!news || progress.steps_done == 0) return;

@@ -70,7 +70,9 @@ TEST_CASE("the plain line is ASCII and whole") {
 }
 
 TEST_CASE("the time left counts from where this run began") {
-  ProgressView view;  // resumed at step 1500
+  ProgressView view;                             // resumed at step 1500
+  view.Update({1499, 2000, 0, 0, 0, 0, 0}, 45);  // no step of this run yet
+  CHECK(view.losses().empty());
   view.Update(At(1500, 1), 50);
   CHECK(view.RemainingSeconds(50) < 0);
   CHECK_FALSE(Holds(view.Line({160, true, false}, 50), "ETA"));

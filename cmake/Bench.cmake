@@ -14,3 +14,7 @@ endfunction()
 trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi LIBS nlohmann_json::nlohmann_json)
 trireme_bench(bench_kernels ROOMS runtime/base runtime/tensor runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim
               LIBS nlohmann_json::nlohmann_json)
+trireme_bench(bench_step ROOMS runtime/base runtime/spec runtime/model runtime/plan runtime/kernels runtime/kernels/ref
+                               runtime/kernels/cpu runtime/data runtime/comm runtime/comm/mpi runtime/engine
+                               runtime/engine/no_mutation
+              LIBS OpenMP::OpenMP_CXX CLI11::CLI11)

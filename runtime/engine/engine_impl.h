@@ -73,6 +73,7 @@ class Engine::Impl {
     comm::Ticket ticket;
     comm::Communicator* group = nullptr;
     int32_t reduce_bucket = -1;
+    const v1::Instruction* issued = nullptr;  // who made it, for the flight recorder
   };
   std::vector<Pending> pending_;
   StepContext context_;

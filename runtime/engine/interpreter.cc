@@ -52,11 +52,13 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       pending_[instruction.ticket()] = {
           .ticket = ReduceOverData(instruction.bucket()),
           .group = groups_.data.get(),
-          .reduce_bucket = static_cast<int32_t>(instruction.bucket())};
+          .reduce_bucket = static_cast<int32_t>(instruction.bucket()),
+          .issued = &instruction};
       return absl::OkStatus();
     case v1::GATHER:
       pending_[instruction.ticket()] = {.ticket = Gather(instruction.bucket()),
-                                        .group = groups_.data.get()};
+                                        .group = groups_.data.get(),
+                                        .issued = &instruction};
       return absl::OkStatus();
     case v1::WAIT: return Wait(instruction);
     case v1::NORM: return Norm();
@@ -67,8 +69,11 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
   }
 }
 
-void Engine::Impl::RecordPosition(uint32_t index, const v1::Instruction& instruction) {
+void Engine::Impl::RecordPosition(uint32_t index, const v1::Instruction& at) {
   if (options_.recorder == nullptr) return;
+  // A rank in WAIT is told by what it waits for.
+  const v1::Instruction* issued = at.kind() == v1::WAIT ? pending_[at.ticket()].issued : nullptr;
+  const v1::Instruction& instruction = issued != nullptr ? *issued : at;
   recorder::Position position{.step = step_,
                               .instruction = index,
                               .kind = static_cast<uint32_t>(instruction.kind()),
@@ -146,7 +151,7 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
   comm::Communicator& group = *groups_.pipeline;
   const comm::Ticket ticket = send ? group.Send(data, peer, instruction.channel(), *stream_)
                                    : group.Recv(data, peer, instruction.channel(), *stream_);
-  pending_[instruction.ticket()] = {.ticket = ticket, .group = &group};
+  pending_[instruction.ticket()] = {.ticket = ticket, .group = &group, .issued = &instruction};
 }
 
 absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {

@@ -1,3 +1,5 @@
+// OpenBLAS for all but tiny products. Debian's pthread build locks its buffers, so threads may call
+// it at once.
 #include "runtime/kernels/ref/matrix_product.h"
 
 #include <cblas.h>

@@ -1,3 +1,4 @@
+// Puts every operator of this folder into the registry.
 #include "runtime/kernels/ref/reference_kernels.h"
 
 #include "runtime/kernels/ref/matrix_product.h"

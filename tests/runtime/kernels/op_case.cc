@@ -1,3 +1,4 @@
+// Which operands each operator and phase has, their guarded memory, and comparisons.
 #include "tests/runtime/kernels/op_case.h"
 
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// One member function per operator; slow and plain on purpose.
 #include "tests/runtime/kernels/reference_oracle.h"
 
 #include <cmath>

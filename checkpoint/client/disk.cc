@@ -1,6 +1,7 @@
 #include "checkpoint/client/disk.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,10 +10,12 @@
 #include <fstream>
 #include <system_error>
 
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
 namespace trireme::checkpoint {
 
+namespace fs = std::filesystem;
 using base::Text;
 
 absl::Status DiskError(std::string_view path, std::string_view what, int errno_value) {
@@ -45,7 +48,9 @@ absl::Status SyncFolder(const std::string& folder) {
   const int rc = fsync(fd);
   const int error = errno;
   close(fd);
-  return rc == 0 ? absl::OkStatus() : DiskError(folder, "cannot be flushed", error);
+  // Some network file systems cannot flush a folder and say so by EINVAL.
+  if (rc == 0 || error == EINVAL) return absl::OkStatus();
+  return DiskError(folder, "cannot be flushed", error);
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
@@ -53,13 +58,62 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::error_code error;
   const uint64_t bytes = std::filesystem::file_size(path, error);
   if (error) return DiskError(path, "cannot be read", error.value());
-  if (bytes > kMostBytes) return absl::DataLossError(Text(path, ": ", bytes, " bytes are no manifest"));
+  if (bytes > kMostBytes)
+    return absl::DataLossError(Text(path, ": ", bytes, " bytes are no manifest"));
   std::string text(bytes, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
     return absl::UnavailableError(Text(path, ": cannot be read"));
   }
   return text;
+}
+
+absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  while (!error && entry != fs::directory_iterator()) {
+    names.push_back(entry->path().filename().string());
+    entry.increment(error);
+  }
+  if (error) return DiskError(folder, "cannot be listed", error.value());
+  return names;
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+absl::Status RemoveAll(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return error ? DiskError(path, "cannot be removed", error.value()) : absl::OkStatus();
+}
+
+absl::Status Publish(const std::string& from, const std::string& to, const std::string& aside,
+                     Swap swap) {
+  const std::string root = fs::path(to).parent_path().string();
+  if (!Exists(to)) {
+    if (rename(from.c_str(), to.c_str()) != 0) return DiskError(to, "cannot be named", errno);
+    return SyncFolder(root);
+  }
+  std::string old = from;
+  if (swap == Swap::kTwoRenames ||
+      renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
+    old = aside;
+    RETURN_IF_ERROR(RemoveAll(aside));
+    if (rename(to.c_str(), aside.c_str()) != 0) return DiskError(to, "cannot be set aside", errno);
+    if (rename(from.c_str(), to.c_str()) != 0) {
+      const absl::Status status = DiskError(to, "cannot be named", errno);
+      rename(aside.c_str(), to.c_str());
+      return status;
+    }
+  }
+  RETURN_IF_ERROR(SyncFolder(root));
+  // The new one is in place; what cannot be removed of the old one is hidden, and left to Prune.
+  (void)RemoveAll(old);
+  return absl::OkStatus();
 }
 
 }  // namespace trireme::checkpoint

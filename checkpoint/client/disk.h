@@ -3,13 +3,15 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace trireme::checkpoint {
 
-// The status of `errno_value`: ResourceExhausted for a full disk or quota, else Unavailable; names path and cause.
+// The status of `errno_value`: ResourceExhausted for a full disk or quota, else Unavailable; names
+// path and cause.
 absl::Status DiskError(std::string_view path, std::string_view what, int errno_value);
 // Writes the file and waits until it is on the disk.
 absl::Status WriteDurably(const std::string& path, std::string_view text);
@@ -17,5 +19,18 @@ absl::Status WriteDurably(const std::string& path, std::string_view text);
 absl::Status SyncFolder(const std::string& folder);
 // NotFound if there is none; DataLoss above 1 GiB, which no manifest is.
 absl::StatusOr<std::string> ReadText(const std::string& path);
+
+// The names of what lies in a folder, in no order. NotFound if there is no such folder.
+absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder);
+bool Exists(const std::string& path);
+// Removes a file or folder with all that is in it; ok if there is nothing.
+absl::Status RemoveAll(const std::string& path);
+
+enum class Swap { kAtomic, kTwoRenames };
+// Gives the folder `from` the name `to` for good. An older `to` is swapped for it in one step and
+// then removed; where the file system cannot swap (or `swap` says so) it is first renamed to
+// `aside`, so a crash in between hides it, but loses nothing and shows nothing half.
+absl::Status Publish(const std::string& from, const std::string& to, const std::string& aside,
+                     Swap swap = Swap::kAtomic);
 
 }  // namespace trireme::checkpoint

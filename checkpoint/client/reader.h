@@ -18,6 +18,8 @@ namespace trireme::checkpoint {
 struct RestoreOptions {
   // f32 state always fits f64 targets exactly. This also lets f64 state be rounded to f32 targets.
   bool allow_narrowing = false;
+  // If given, the number of pieces read is added here.
+  uint64_t* pieces_read = nullptr;
 };
 
 // An opened checkpoint. Const methods may be called from several threads. Blocks on the disk.

@@ -1,15 +1,9 @@
 #include "checkpoint/client/writer.h"
 
-#include <fcntl.h>
-#include <linux/fs.h>
-#include <stdio.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "checkpoint/client/disk.h"
@@ -27,25 +21,46 @@ using base::Text;
 
 namespace {
 
-// A shard's key inside its rank's file: kind and name, and a number where a rank holds several pieces.
+constexpr std::string_view kAsideEnd = ".old";
+
+// Where a checkpoint waits to be removed.
+std::string Aside(const std::string& root, uint64_t step) {
+  return Text(root, "/.", StepFolderName(step), kAsideEnd);
+}
+
+bool ParseAside(std::string_view name, uint64_t* step) {
+  return name.starts_with(".") && name.ends_with(kAsideEnd) &&
+         ParseStepFolderName(name.substr(1, name.size() - 1 - kAsideEnd.size()), step);
+}
+
+// A shard's key inside its rank's file: kind and name, and a number where a rank holds several
+// pieces.
 std::vector<std::string> KeysOf(std::span<const StateShard> shards) {
+  std::set<std::string> used;
   std::map<std::string, int> seen;
   std::vector<std::string> keys;
   for (const StateShard& shard : shards) {
-    const std::string key = shard.kind + "/" + shard.name;
-    const int count = seen[key]++;
-    keys.push_back(count == 0 ? key : Text(key, "#", count));
+    const std::string base = shard.kind + "/" + shard.name;
+    std::string key = base;
+    // A tensor may itself be named like a numbered key.
+    while (!used.insert(key).second) key = Text(base, "#", ++seen[base]);
+    keys.push_back(std::move(key));
   }
   return keys;
 }
 
 absl::Status CheckShards(std::span<const StateShard> shards) {
   for (const StateShard& shard : shards) {
-    const std::string where = Text(shard.kind, " ", shard.name);
+    const std::string where = Text(shard.kind, " '", shard.name, "'");
+    if (!IsPlainKind(shard.kind) || shard.name.empty()) {
+      return absl::InvalidArgumentError(
+          Text(where, ": expected a name, and a kind of letters, digits and '_'"));
+    }
     if (absl::Status status = layout::CheckShard(shard.shape, shard.shard); !status.ok()) {
       return absl::InvalidArgumentError(Text(where, ": ", base::MessageOf(status)));
     }
-    const size_t expected = static_cast<size_t>(shard.shard.elements()) * tensor::SizeOf(shard.dtype);
+    const size_t expected =
+        static_cast<size_t>(shard.shard.elements()) * tensor::SizeOf(shard.dtype);
     if (shard.data.size() != expected) {
       return absl::InvalidArgumentError(
           Text(where, ": holds ", shard.data.size(), " bytes, its layout says ", expected));
@@ -80,17 +95,37 @@ absl::StatusOr<FileEntry> WriteTensors(const std::string& folder, int rank,
   return FileEntry{.name = RankFileName(rank), .bytes = bytes, .crc32c = table.Finish()};
 }
 
-// Gives `from` the name `to`; if `to` exists both change places in one step, so one of them is always complete.
-absl::Status RenameOver(const std::string& from, const std::string& to) {
-  const bool exists = fs::exists(to);
-  const unsigned flags = exists ? RENAME_EXCHANGE : 0;
-  if (syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) != 0) {
-    return DiskError(to, "cannot be put in place", errno);
+// What the ranks wrote, joined; every rank must have written, and nobody else.
+absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const CheckpointInfo& info) {
+  Manifest manifest;
+  manifest.info = info;
+  if (Exists(partial + "/" + FragmentFileName(info.ranks))) {
+    return absl::InvalidArgumentError(Text(partial, ": rank ", info.ranks,
+                                           " wrote too, but the checkpoint is said to have ",
+                                           info.ranks, " ranks, numbered from 0"));
   }
-  if (!exists) return absl::OkStatus();
-  std::error_code error;
-  fs::remove_all(from, error);
-  return error ? DiskError(from, "cannot be removed", error.value()) : absl::OkStatus();
+  for (int rank = 0; rank < info.ranks; ++rank) {
+    const std::string path = partial + "/" + FragmentFileName(rank);
+    const absl::StatusOr<std::string> text = ReadText(path);
+    if (absl::IsNotFound(text.status())) {
+      return absl::FailedPreconditionError(
+          Text(partial, ": rank ", rank, " of ", info.ranks, " has not written its shards"));
+    }
+    if (!text.ok()) return text.status();
+    ASSIGN_OR_RETURN(Fragment fragment, ParseFragment(*text, path));
+    const std::string file = partial + "/" + fragment.file.name;
+    std::error_code error;
+    if (fragment.rank != rank || fragment.file.name != RankFileName(rank) ||
+        fs::file_size(file, error) != fragment.file.bytes || error) {
+      return absl::DataLossError(Text(path, ": does not fit the file that lies beside it"));
+    }
+    for (ShardEntry& shard : fragment.shards) {
+      shard.file = static_cast<uint32_t>(rank);
+      manifest.shards.push_back(std::move(shard));
+    }
+    manifest.files.push_back(std::move(fragment.file));
+  }
+  return manifest;
 }
 
 }  // namespace
@@ -100,8 +135,7 @@ absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, u
   fs::create_directories(root, error);
   if (error) return DiskError(root, "cannot be made", error.value());
   const std::string folder = PartialFolder(root, step);
-  fs::remove_all(folder, error);
-  if (error) return DiskError(folder, "cannot be emptied", error.value());
+  RETURN_IF_ERROR(RemoveAll(folder));
   fs::create_directory(folder, error);
   if (error) return DiskError(folder, "cannot be made", error.value());
   return folder;
@@ -109,6 +143,7 @@ absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, u
 
 absl::Status CheckpointWriter::WriteRank(const std::string& partial_folder, int rank,
                                          std::span<const StateShard> shards) {
+  if (rank < 0) return absl::InvalidArgumentError(Text("rank ", rank, " is below 0"));
   RETURN_IF_ERROR(CheckShards(shards));
   const std::vector<std::string> keys = KeysOf(shards);
   absl::StatusOr<FileEntry> file = WriteTensors(partial_folder, rank, shards, keys);
@@ -124,7 +159,9 @@ absl::Status CheckpointWriter::WriteRank(const std::string& partial_folder, int 
                                  .file = 0,
                                  .key = keys[index]});
     }
-    status = WriteDurably(partial_folder + "/" + FragmentFileName(rank), FormatFragment(fragment));
+    const absl::StatusOr<std::string> text = FormatFragment(fragment);
+    status = text.ok() ? WriteDurably(partial_folder + "/" + FragmentFileName(rank), *text)
+                       : text.status();
   }
   if (!status.ok()) {
     std::error_code ignored;
@@ -139,70 +176,65 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(const std::string& root, ui
   const std::string partial = PartialFolder(root, step);
   const std::string final_folder = root + "/" + StepFolderName(step);
   if (info.step != step || info.ranks < 1) {
-    return absl::InvalidArgumentError(Text("the checkpoint of step ", step, " is described as step ",
-                                           info.step, " of ", info.ranks, " ranks"));
+    return absl::InvalidArgumentError(Text("the checkpoint of step ", step,
+                                           " is described as step ", info.step, " of ", info.ranks,
+                                           " ranks"));
   }
-  if (!fs::exists(partial)) {
-    if (fs::exists(final_folder)) return absl::AlreadyExistsError(Text(final_folder, ": is committed"));
+  if (!Exists(partial)) {
+    if (Exists(final_folder)) return absl::AlreadyExistsError(Text(final_folder, ": is committed"));
     return absl::FailedPreconditionError(Text(partial, ": was not prepared"));
   }
-  Manifest manifest{.info = info, .files = {}, .shards = {}};
-  for (int rank = 0; rank < info.ranks; ++rank) {
-    const std::string path = partial + "/" + FragmentFileName(rank);
-    ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-    ASSIGN_OR_RETURN(Fragment fragment, ParseFragment(text, path));
-    for (ShardEntry& shard : fragment.shards) {
-      shard.file = static_cast<uint32_t>(rank);
-      manifest.shards.push_back(std::move(shard));
-    }
-    manifest.files.push_back(std::move(fragment.file));
-  }
+  ASSIGN_OR_RETURN(const Manifest manifest, JoinFragments(partial, info));
   if (absl::Status status = CheckManifest(manifest); !status.ok()) {
     return absl::InvalidArgumentError(
         Text("what the ranks wrote makes no checkpoint: ", base::MessageOf(status)));
   }
-  RETURN_IF_ERROR(WriteDurably(partial + "/" + std::string(kManifestName), FormatManifest(manifest)));
+  ASSIGN_OR_RETURN(const std::string text, FormatManifest(manifest));
+  RETURN_IF_ERROR(WriteDurably(partial + "/" + std::string(kManifestName), text));
   for (int rank = 0; rank < info.ranks; ++rank) {
     std::error_code ignored;
     fs::remove(partial + "/" + FragmentFileName(rank), ignored);
   }
   RETURN_IF_ERROR(SyncFolder(partial));
-  RETURN_IF_ERROR(RenameOver(partial, final_folder));
-  RETURN_IF_ERROR(SyncFolder(root));
+  RETURN_IF_ERROR(Publish(partial, final_folder, Aside(root, step)));
   return final_folder;
 }
 
 absl::Status CheckpointWriter::Abandon(const std::string& root, uint64_t step) {
-  std::error_code error;
-  fs::remove_all(PartialFolder(root, step), error);
-  return error ? DiskError(root, "cannot be tidied", error.value()) : absl::OkStatus();
+  return RemoveAll(PartialFolder(root, step));
 }
 
 absl::Status CheckpointWriter::Prune(const std::string& root, int keep) {
-  std::vector<uint64_t> steps, partial;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
+  if (keep < 1) return absl::InvalidArgumentError(Text("keep is ", keep, ", expected at least 1"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
+  std::vector<uint64_t> steps;
+  std::vector<std::pair<uint64_t, std::string>> hidden;
+  for (const std::string& name : names) {
     uint64_t step = 0;
-    const std::string name = entry.path().filename().string();
     if (ParseStepFolderName(name, &step)) steps.push_back(step);
-    if (ParsePartialFolderName(name, &step)) partial.push_back(step);
+    if (ParsePartialFolderName(name, &step) || ParseAside(name, &step)) {
+      hidden.emplace_back(step, name);
+    }
   }
-  if (error) return DiskError(root, "cannot be listed", error.value());
   std::sort(steps.rbegin(), steps.rend());
   int good = 0;
   uint64_t newest = 0;
   for (uint64_t step : steps) {
     const std::string folder = root + "/" + StepFolderName(step);
-    if (good < std::max(1, keep)) {
-      if (!Open(folder).ok()) continue;
-      if (good++ == 0) newest = step;
+    if (good < keep) {
+      if (Open(folder).ok() && good++ == 0) newest = step;
       continue;
     }
-    fs::remove_all(folder, error);
-    if (error) return DiskError(folder, "cannot be removed", error.value());
+    // Hidden first, so that a crash while it is emptied leaves nothing that looks whole.
+    const std::string aside = Aside(root, step);
+    RETURN_IF_ERROR(RemoveAll(aside));
+    std::error_code error;
+    fs::rename(folder, aside, error);
+    if (error) return DiskError(folder, "cannot be set aside", error.value());
+    RETURN_IF_ERROR(RemoveAll(aside));
   }
-  for (uint64_t step : partial) {
-    if (good > 0 && step <= newest) RETURN_IF_ERROR(Abandon(root, step));
+  for (const auto& [step, name] : hidden) {
+    if (good > 0 && step <= newest) RETURN_IF_ERROR(RemoveAll(root + "/" + name));
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,8 @@
-// manifest.json and the fragments it is joined from. The first line holds the CRC32C of all bytes after it, so that
-// the whole is one JSON text and still guards itself.
+// manifest.json and the fragments it is joined from. The first line holds the CRC32C of all bytes
+// after it, so that the whole is one JSON text and still guards itself.
 #include "checkpoint/format/manifest.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -25,10 +26,15 @@ std::string Hex(uint64_t value, int digits) {
   return text;
 }
 
-std::string Guarded(const json& body) {
-  const std::string text = body.dump(1);
-  const std::string rest = text.substr(1) + "\n";  // the opening brace goes to the guard line
-  return "{\"crc32c\":\"" + Hex(Crc32c(std::as_bytes(std::span(rest))), 8) + "\",\n" + rest;
+absl::StatusOr<std::string> Guarded(const json& body) {
+  std::string text;
+  try {
+    text = body.dump(1);
+  } catch (const json::exception& error) {
+    return absl::InvalidArgumentError(Text("a text for the manifest is not UTF-8: ", error.what()));
+  }
+  const std::string rest = Text(text.substr(1), "\n");  // The opening brace goes to the guard.
+  return Text("{\"crc32c\":\"", Hex(Crc32c(std::as_bytes(std::span(rest))), 8), "\",\n", rest);
 }
 
 // Reads typed fields; the first fault sticks.
@@ -42,7 +48,8 @@ class Fields {
     const auto found = object.is_object() ? object.find(name) : object.end();
     if (!object.is_object() || found == object.end() || !Fits<T>(*found)) {
       if (status_.ok()) {
-        status_ = absl::DataLossError(Text(where_, ": field '", name, "' is missing or of another type"));
+        status_ =
+            absl::DataLossError(Text(where_, ": field '", name, "' is missing or of another type"));
       }
       return value;
     }
@@ -51,7 +58,8 @@ class Fields {
   const json& Array(const json& object, const char* name) {
     static const json empty = json::array();
     if (object.is_object() && object.contains(name) && object[name].is_array()) return object[name];
-    if (status_.ok()) status_ = absl::DataLossError(Text(where_, ": field '", name, "' is not a list"));
+    if (status_.ok())
+      status_ = absl::DataLossError(Text(where_, ": field '", name, "' is not a list"));
     return empty;
   }
   bool ok() const { return status_.ok(); }
@@ -118,11 +126,13 @@ ShardEntry ReadShard(const json& object, Fields& fields) {
                    .kind = fields.Get<std::string>(object, "kind"),
                    .shape = {},
                    .shard = {},
-                   .file = static_cast<uint32_t>(fields.Get<uint64_t>(object, "file")),
+                   .file = static_cast<uint32_t>(
+                       std::min<uint64_t>(fields.Get<uint64_t>(object, "file"), UINT32_MAX)),
                    .key = fields.Get<std::string>(object, "key")};
   const std::string dtype = fields.Get<std::string>(object, "dtype");
   bool known = false;
-  for (tensor::DType each : {tensor::DType::kF64, tensor::DType::kF32, tensor::DType::kI32, tensor::DType::kU8}) {
+  for (tensor::DType each :
+       {tensor::DType::kF64, tensor::DType::kF32, tensor::DType::kI32, tensor::DType::kU8}) {
     if (tensor::NameOf(each) != dtype) continue;
     shard.dtype = each;
     known = true;
@@ -135,7 +145,8 @@ ShardEntry ReadShard(const json& object, Fields& fields) {
   for (const json& dim : fields.Array(object, "box")) {
     shard.shard.box.dims.push_back(ReadInterval(dim, fields));
   }
-  shard.shard.interval = ReadInterval(object.contains("interval") ? object["interval"] : json(), fields);
+  shard.shard.interval =
+      ReadInterval(object.contains("interval") ? object["interval"] : json(), fields);
   return shard;
 }
 
@@ -143,13 +154,16 @@ ShardEntry ReadShard(const json& object, Fields& fields) {
 absl::StatusOr<json> ParseGuarded(std::string_view text, std::string_view where) {
   constexpr std::string_view kStart = "{\"crc32c\":\"";
   const size_t rest = kGuardBytes - 1;
-  if (text.size() < kGuardBytes || !text.starts_with(kStart) || text.substr(kStart.size() + 8, 3) != "\",\n") {
-    return absl::DataLossError(Text(where, ": does not begin with its checksum; not a manifest, or cut short"));
+  if (text.size() < kGuardBytes || !text.starts_with(kStart) ||
+      text.substr(kStart.size() + 8, 3) != "\",\n") {
+    return absl::DataLossError(
+        Text(where, ": does not begin with its checksum; not a manifest, or cut short"));
   }
   const std::string found = Hex(Crc32c(std::as_bytes(std::span(text.substr(rest)))), 8);
   if (found != text.substr(kStart.size(), 8)) {
-    return absl::DataLossError(Text(where, ": checksum ", text.substr(kStart.size(), 8), " expected, ",
-                                    found, " found: the text was changed or cut short"));
+    return absl::DataLossError(Text(where, ": checksum ", text.substr(kStart.size(), 8),
+                                    " expected, ", found,
+                                    " found: the text was changed or cut short"));
   }
   json body = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!body.is_object()) return absl::DataLossError(Text(where, ": is not a JSON object"));
@@ -168,11 +182,12 @@ absl::Status CheckVersion(const json& body, std::string_view where) {
 
 }  // namespace
 
-std::string FormatManifest(const Manifest& manifest) {
+absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
   const CheckpointInfo& info = manifest.info;
   json scalars = json::object();
   // As bits: a decimal text would have to be parsed back exactly by everybody.
-  for (const auto& [name, value] : info.scalars) scalars[name] = Hex(std::bit_cast<uint64_t>(value), 16);
+  for (const auto& [name, value] : info.scalars)
+    scalars[name] = Hex(std::bit_cast<uint64_t>(value), 16);
   json files = json::array(), shards = json::array();
   for (const FileEntry& file : manifest.files) files.push_back(FileJson(file));
   for (const ShardEntry& shard : manifest.shards) shards.push_back(ShardJson(shard));
@@ -189,7 +204,7 @@ std::string FormatManifest(const Manifest& manifest) {
                   {"shards", shards}});
 }
 
-std::string FormatFragment(const Fragment& fragment) {
+absl::StatusOr<std::string> FormatFragment(const Fragment& fragment) {
   json shards = json::array();
   for (const ShardEntry& shard : fragment.shards) shards.push_back(ShardJson(shard));
   return Guarded({{"version", kManifestVersion},
@@ -226,7 +241,8 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view w
       info.scalars[name] = std::bit_cast<double>(ReadHex(bits, fields));
     }
   }
-  for (const json& file : fields.Array(body, "files")) manifest.files.push_back(ReadFile(file, fields));
+  for (const json& file : fields.Array(body, "files"))
+    manifest.files.push_back(ReadFile(file, fields));
   for (const json& shard : fields.Array(body, "shards")) {
     if (!shard.is_object()) fields.Fail("a shard is not an object");
     if (!fields.ok()) break;

@@ -59,12 +59,16 @@ bool ParsePartialFolderName(std::string_view name, uint64_t* step);
 // `root` / PartialFolderName(step).
 std::string PartialFolder(std::string_view root, uint64_t step);
 
+// True for letters, digits and '_', at least one.
+bool IsPlainKind(std::string_view kind);
+
 // Ok if names are plain, piece counts fit the sizes, every shard lies in its shape, the shards of a
 // tensor agree on dtype and shape, and the shards of every (kind, name) tile it exactly.
 absl::Status CheckManifest(const Manifest& manifest);
 
-std::string FormatManifest(const Manifest& manifest);
-std::string FormatFragment(const Fragment& fragment);
+// InvalidArgument if a text is not UTF-8, which JSON cannot hold.
+absl::StatusOr<std::string> FormatManifest(const Manifest& manifest);
+absl::StatusOr<std::string> FormatFragment(const Fragment& fragment);
 // DataLoss if the text's own checksum or structure is wrong, Unimplemented for another version.
 // `where` (a path) begins every message. ParseManifest also runs CheckManifest.
 absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view where);

@@ -1,4 +1,5 @@
-// Names of a checkpoint's folders and files, and the checks that hold for every manifest, made here or read.
+// Names of a checkpoint's folders and files, and the checks that hold for every manifest, made here
+// or read.
 #include <cstdio>
 #include <map>
 #include <set>
@@ -54,11 +55,17 @@ std::string PartialFolder(std::string_view root, uint64_t step) {
   return Text(root, "/", PartialFolderName(step));
 }
 
+bool IsPlainKind(std::string_view kind) {
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  return !kind.empty() && kind.find_first_not_of(kLetters) == std::string_view::npos;
+}
+
 static absl::Status CheckFiles(const Manifest& manifest) {
   std::set<std::string> names;
   for (const FileEntry& file : manifest.files) {
     if (file.name.empty() || file.name.starts_with(".") ||
-        file.name.find('/') != std::string::npos) {
+        file.name.find('/') != std::string::npos || file.name.find("..") != std::string::npos) {
       return absl::DataLossError(Text("file name '", file.name, "' is not a plain name"));
     }
     if (!names.insert(file.name).second) {
@@ -81,9 +88,13 @@ absl::Status CheckManifest(const Manifest& manifest) {
   };
   std::map<std::pair<std::string, std::string>, Tensor> tensors;
   for (const ShardEntry& shard : manifest.shards) {
-    const std::string where = Text(shard.kind, " ", shard.name);
+    const std::string where = Text(shard.kind, " '", shard.name, "'");
+    if (!IsPlainKind(shard.kind) || shard.name.empty()) {
+      return absl::DataLossError(Text(where, ": is no kind or no name of a tensor"));
+    }
     if (shard.file >= manifest.files.size()) {
-      return absl::DataLossError(Text(where, ": names file ", shard.file, " of ", manifest.files.size()));
+      return absl::DataLossError(
+          Text(where, ": names file ", shard.file, " of ", manifest.files.size()));
     }
     RETURN_IF_ERROR(base::Annotate(layout::CheckShard(shard.shape, shard.shard), where));
     Tensor& tensor = tensors[{shard.kind, shard.name}];
@@ -95,7 +106,7 @@ absl::Status CheckManifest(const Manifest& manifest) {
   }
   for (const auto& [name, tensor] : tensors) {
     RETURN_IF_ERROR(base::Annotate(layout::CheckTiling(tensor.first->shape, tensor.shards),
-                                   Text(name.first, " ", name.second)));
+                                   Text(name.first, " '", name.second, "'")));
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,219 @@
+// Restoring at any layout: what every target wants is sorted by stored shard first, so that each
+// file is read upwards and each piece once, however the targets cut the tensors.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "checkpoint/client/piece_reader.h"
+#include "checkpoint/client/reader.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+using base::Text;
+
+std::string Describe(std::string_view kind, std::string_view name) {
+  return Text(kind, " '", name, "'");
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t d = 0; d < shape.size(); ++d) text += Text(d == 0 ? "" : ",", shape[d]);
+  return text + "]";
+}
+
+// `length` elements of a stored shard that go to one place of one target.
+struct Run {
+  int64_t source;
+  int64_t length;
+  std::byte* target;
+  bool converted;
+};
+
+// f32 to f64 or back; nothing else is let through.
+void Convert(std::span<const std::byte> from, tensor::DType stored, std::byte* to) {
+  const size_t width = tensor::SizeOf(stored);
+  for (size_t at = 0; at < from.size(); at += width) {
+    if (stored == tensor::DType::kF32) {
+      float value = 0;
+      std::memcpy(&value, from.data() + at, sizeof(value));
+      const double wide = value;
+      std::memcpy(to + at * 2, &wide, sizeof(wide));
+    } else {
+      double value = 0;
+      std::memcpy(&value, from.data() + at, sizeof(value));
+      const auto narrow = static_cast<float>(value);
+      std::memcpy(to + at / 2, &narrow, sizeof(narrow));
+    }
+  }
+}
+
+class Restorer {
+ public:
+  Restorer(const Checkpoint& checkpoint, const RestoreOptions& options)
+      : checkpoint_(checkpoint), options_(options) {
+    for (const ShardEntry& entry : checkpoint.manifest().shards) {
+      stored_[{entry.kind, entry.name}].push_back(&entry);
+    }
+  }
+
+  // Finds the stored shards that hold something of `target`.
+  absl::Status Plan(const StateShard& target) {
+    RETURN_IF_ERROR(CheckTarget(target));
+    const auto found = stored_.find({target.kind, target.name});
+    if (found == stored_.end()) return NoSuchTensor(target);
+    const ShardEntry& first = *found->second.front();
+    const std::string what = Describe(target.kind, target.name);
+    if (first.shape != target.shape) {
+      return absl::FailedPreconditionError(Text(checkpoint_.folder(), ": ", what, " has shape ",
+                                                ShapeText(first.shape), ", the job wants ",
+                                                ShapeText(target.shape)));
+    }
+    const bool widens = first.dtype == tensor::DType::kF32 && target.dtype == tensor::DType::kF64;
+    const bool narrows = first.dtype == tensor::DType::kF64 && target.dtype == tensor::DType::kF32;
+    if (first.dtype != target.dtype && !widens && !(narrows && options_.allow_narrowing)) {
+      return absl::FailedPreconditionError(Text(
+          checkpoint_.folder(), ": ", what, " is ", tensor::NameOf(first.dtype), ", the job wants ",
+          tensor::NameOf(target.dtype), narrows ? "; rounding was not allowed" : ""));
+    }
+    for (const ShardEntry* entry : found->second) AddRuns(*entry, target);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadAll() {
+    for (auto& [file, entries] : wanted_) RETURN_IF_ERROR(ReadFile(file, entries));
+    return absl::OkStatus();
+  }
+
+ private:
+  using Entries = std::map<const ShardEntry*, std::vector<Run>>;
+
+  static absl::Status CheckTarget(const StateShard& target) {
+    const std::string what = Describe(target.kind, target.name);
+    if (absl::Status status = layout::CheckShard(target.shape, target.shard); !status.ok()) {
+      return absl::InvalidArgumentError(Text(what, ": ", base::MessageOf(status)));
+    }
+    const auto elements = static_cast<uint64_t>(target.shard.elements());
+    if (target.data.size() != elements * tensor::SizeOf(target.dtype)) {
+      return absl::InvalidArgumentError(Text(what, ": room for ", target.data.size(),
+                                             " bytes is given, ", elements, " elements of ",
+                                             tensor::NameOf(target.dtype), " are wanted"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status NoSuchTensor(const StateShard& target) const {
+    // The stored name with the longest common beginning is the likeliest relative.
+    const std::string* nearest = nullptr;
+    size_t longest = 0;
+    size_t of_kind = 0;
+    for (const auto& [key, entries] : stored_) {
+      if (key.first != target.kind) continue;
+      ++of_kind;
+      const auto apart = std::mismatch(key.second.begin(), key.second.end(), target.name.begin(),
+                                       target.name.end());
+      const auto common = static_cast<size_t>(apart.first - key.second.begin());
+      if (nearest == nullptr || common > longest) nearest = &key.second;
+      longest = std::max(longest, common);
+    }
+    return absl::NotFoundError(
+        Text(checkpoint_.folder(), ": the job wants ", Describe(target.kind, target.name),
+             ", but none of its ", of_kind, " tensors of that kind has that name",
+             nearest == nullptr ? "" : Text("; the nearest is '", *nearest, "'")));
+  }
+
+  void AddRuns(const ShardEntry& entry, const StateShard& target) {
+    const std::vector<layout::StridedCopy> copies = layout::Copies(entry.shard, target.shard);
+    if (copies.empty()) return;
+    std::vector<Run>& runs = wanted_[entry.file][&entry];
+    const auto width = static_cast<int64_t>(tensor::SizeOf(target.dtype));
+    for (const layout::StridedCopy& copy : copies) {
+      for (int64_t k = 0; k < copy.count; ++k) {
+        runs.push_back({copy.source_offset + k * copy.source_stride, copy.length,
+                        target.data.data() + (copy.target_offset + k * copy.target_stride) * width,
+                        entry.dtype != target.dtype});
+      }
+    }
+  }
+
+  absl::Status ReadFile(uint32_t file, Entries& entries) {
+    ASSIGN_OR_RETURN(const auto reader,
+                     PieceReader::Open(checkpoint_.folder(), checkpoint_.manifest().files[file]));
+    ASSIGN_OR_RETURN(const safetensors::Header header, reader->ReadHeader());
+    std::vector<std::pair<uint64_t, const ShardEntry*>> order;
+    for (const auto& [entry, runs] : entries) {
+      ASSIGN_OR_RETURN(const uint64_t offset, OffsetOf(header, *entry, reader->path()));
+      order.emplace_back(offset, entry);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [offset, entry] : order) {
+      std::vector<Run>& runs = entries[entry];
+      std::sort(runs.begin(), runs.end(),
+                [](const Run& a, const Run& b) { return a.source < b.source; });
+      const std::string what = Describe(entry->kind, entry->name);
+      for (const Run& run : runs) RETURN_IF_ERROR(ReadRun(*reader, *entry, offset, run, what));
+    }
+    if (options_.pieces_read != nullptr) *options_.pieces_read += reader->pieces_read();
+    return absl::OkStatus();
+  }
+
+  // Where the file holds the shard, if its header agrees with the manifest.
+  static absl::StatusOr<uint64_t> OffsetOf(const safetensors::Header& header,
+                                           const ShardEntry& entry, const std::string& path) {
+    RETURN_IF_ERROR(CheckStored(header, entry, path));
+    return header.Find(entry.key)->offset;
+  }
+
+  absl::Status ReadRun(PieceReader& reader, const ShardEntry& entry, uint64_t offset,
+                       const Run& run, std::string_view what) {
+    const uint64_t width = tensor::SizeOf(entry.dtype);
+    uint64_t at = offset + static_cast<uint64_t>(run.source) * width;
+    uint64_t left = static_cast<uint64_t>(run.length) * width;
+    if (!run.converted) return reader.Read(at, {run.target, left}, what);
+    staging_.resize(size_t{1} << 16);
+    std::byte* target = run.target;
+    while (left > 0) {
+      const uint64_t take = std::min<uint64_t>(left, staging_.size());
+      RETURN_IF_ERROR(reader.Read(at, {staging_.data(), take}, what));
+      Convert({staging_.data(), take}, entry.dtype, target);
+      target += entry.dtype == tensor::DType::kF32 ? take * 2 : take / 2;
+      at += take;
+      left -= take;
+    }
+    return absl::OkStatus();
+  }
+
+  const Checkpoint& checkpoint_;
+  const RestoreOptions options_;
+  std::map<std::pair<std::string, std::string>, std::vector<const ShardEntry*>> stored_;
+  std::map<uint32_t, Entries> wanted_;  // By file.
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace
+
+absl::Status CheckStored(const safetensors::Header& header, const ShardEntry& entry,
+                         const std::string& path) {
+  const safetensors::TensorInfo* tensor = header.Find(entry.key);
+  const auto elements = static_cast<uint64_t>(entry.shard.elements());
+  if (tensor == nullptr || tensor->element != safetensors::FromDType(entry.dtype) ||
+      tensor->bytes / tensor::SizeOf(entry.dtype) != elements) {
+    return absl::DataLossError(Text(path, ": does not hold tensor '", entry.key, "' of ", elements,
+                                    " elements of ", tensor::NameOf(entry.dtype),
+                                    " that the manifest says it holds"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::Restore(std::span<const StateShard> targets,
+                                 const RestoreOptions& options) const {
+  Restorer restorer(*this, options);
+  for (const StateShard& target : targets) RETURN_IF_ERROR(restorer.Plan(target));
+  return restorer.ReadAll();
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,138 @@
+// Damage is found when it is read, and named; it never becomes state.
+#include <catch2/catch.hpp>
+
+#include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer.h"
+#include "checkpoint/format/crc32c.h"
+#include "tests/checkpoint/sample_state.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string SaveSample(const std::string& root, const std::vector<LogicalTensor>& tensors,
+                       int ranks) {
+  Random random(3);
+  auto states = RandomLayout(random, tensors, ranks);
+  auto folder = CheckpointWriter::Prepare(root, 5);
+  REQUIRE(folder.ok());
+  for (int rank = 0; rank < ranks; ++rank) {
+    states[rank].Fill(9);
+    REQUIRE(CheckpointWriter::WriteRank(*folder, rank, states[rank].shards()).ok());
+  }
+  auto committed = CheckpointWriter::Commit(root, 5, InfoOf(5, ranks));
+  REQUIRE(committed.ok());
+  return *committed;
+}
+
+absl::Status RestoreAll(const std::string& folder, const std::vector<LogicalTensor>& tensors) {
+  const auto opened = Open(folder);
+  if (!opened.ok()) return opened.status();
+  RankState state = WholeState(tensors);
+  const absl::Status status = opened->Restore(state.shards());
+  if (status.ok() && !state.Holds(9)) return absl::InternalError("damaged state was handed out");
+  return status;
+}
+
+TEST_CASE("one flipped byte anywhere is found and its file named") {
+  TemporaryFolder root;
+  const auto tensors = SampleTensors();
+  const std::string folder = SaveSample(root.path(), tensors, 3);
+  REQUIRE(RestoreAll(folder, tensors).ok());
+  REQUIRE(Verify(folder).ok());
+  int flipped = 0;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    const std::string path = file.path().string();
+    const uint64_t bytes = fs::file_size(path);
+    for (uint64_t offset = 0; offset < bytes; offset += offset < 64 ? 1 : 23) {
+      FlipByte(path, offset);
+      const absl::Status restored = RestoreAll(folder, tensors);
+      INFO(path << " byte " << offset << ": " << restored.ToString());
+      REQUIRE(restored.code() == absl::StatusCode::kDataLoss);
+      REQUIRE(restored.ToString().find(file.path().filename()) != std::string::npos);
+      REQUIRE(Verify(folder).code() == absl::StatusCode::kDataLoss);
+      FlipByte(path, offset);
+      ++flipped;
+    }
+  }
+  CHECK(flipped > 500);
+  CHECK(RestoreAll(folder, tensors).ok());
+}
+
+TEST_CASE("a damaged piece is named with its tensor, and spares what lies elsewhere") {
+  TemporaryFolder root;
+  const std::vector<LogicalTensor> tensors{{"parameter", "a", {50000}},
+                                           {"parameter", "b", {50000}}};
+  const std::string folder = SaveSample(root.path(), tensors, 1);
+  const std::string path = folder + "/rank-000.safetensors";
+  // Tensor a comes first by name; byte 100,000 lies in piece 1, and piece 5 holds only b.
+  FlipByte(path, 100000);
+  const absl::Status a = RestoreAll(folder, tensors);
+  CHECK(a.ToString().find("rank-000.safetensors: piece 1 ") != std::string::npos);
+  CHECK(a.ToString().find("parameter 'a'") != std::string::npos);
+  CHECK(RestoreAll(folder, {tensors[1]}).ok());
+  FlipByte(path, 350000);
+  const std::string both = Verify(folder).ToString();
+  CHECK(both.find("piece 1 ") != std::string::npos);
+  CHECK(both.find("piece 5 ") != std::string::npos);
+  CHECK(both.find("parameter/b") != std::string::npos);
+}
+
+TEST_CASE("truncated, grown and missing files are named before anything is read") {
+  const auto tensors = SampleTensors();
+  for (const char* name : {"rank-001.safetensors", "manifest.json"}) {
+    for (int cut : {-1, 0, 1, 8, 200, 1 << 20}) {
+      TemporaryFolder root;
+      const std::string folder = SaveSample(root.path(), tensors, 2);
+      const std::string path = folder + "/" + name;
+      if (cut < 0) {
+        fs::remove(path);
+      } else if (cut > 1000) {
+        WriteAll(path, ReadAll(path) + "x");
+      } else {
+        fs::resize_file(path, cut);
+      }
+      const auto opened = Open(folder);
+      INFO(name << " " << cut << ": " << opened.status().ToString());
+      REQUIRE_FALSE(opened.ok());
+      CHECK(opened.status().ToString().find(name) != std::string::npos);
+      CHECK_FALSE(FindNewest(root.path()).ok());
+    }
+  }
+}
+
+TEST_CASE("a file that is cut off after opening is a status, not a signal") {
+  TemporaryFolder root;
+  const std::vector<LogicalTensor> tensors{{"parameter", "a", {50000}}};
+  const auto opened = Open(SaveSample(root.path(), tensors, 1));
+  REQUIRE(opened.ok());
+  fs::resize_file(opened->folder() + "/rank-000.safetensors", 70000);
+  RankState state = WholeState(tensors);
+  CHECK(opened->Restore(state.shards()).code() == absl::StatusCode::kDataLoss);
+  fs::remove(opened->folder() + "/rank-000.safetensors");
+  CHECK(opened->Restore(state.shards()).code() == absl::StatusCode::kDataLoss);
+}
+
+TEST_CASE("FindNewest passes over broken checkpoints and says why") {
+  TemporaryFolder root;
+  const auto tensors = SampleTensors();
+  CHECK(FindNewest(root.path() + "/none").status().code() == absl::StatusCode::kNotFound);
+  const std::string good = SaveSample(root.path(), tensors, 1);
+  fs::copy(good, root.path() + "/step-00000009", fs::copy_options::recursive);
+  fs::remove(root.path() + "/step-00000009/rank-000.safetensors");
+  fs::create_directory(root.path() + "/step-00000012");
+  fs::create_directory(root.path() + "/step-x");
+  fs::create_directory(root.path() + "/.step-00000013.partial");
+  std::vector<Skipped> skipped;
+  const auto newest = FindNewest(root.path(), &skipped);
+  REQUIRE(newest.ok());
+  CHECK(*newest == good);
+  REQUIRE(skipped.size() == 2);
+  CHECK(skipped[0].folder == root.path() + "/step-00000012");
+  CHECK(skipped[0].reason.ToString().find("manifest.json") != std::string::npos);
+  CHECK(skipped[1].reason.ToString().find("rank-000.safetensors") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

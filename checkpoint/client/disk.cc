@@ -1,3 +1,4 @@
+// Calls of the operating system, with their errors as statuses that name path and cause.
 #include "checkpoint/client/disk.h"
 
 #include <fcntl.h>

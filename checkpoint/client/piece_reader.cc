@@ -1,3 +1,4 @@
+// A window of whole pieces moves over the file; what is in it has been compared.
 #include "checkpoint/client/piece_reader.h"
 
 #include <fcntl.h>

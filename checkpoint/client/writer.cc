@@ -1,3 +1,4 @@
+// Saving. The checksums are taken from memory, not read back, so a bad write is found on reading.
 #include "checkpoint/client/writer.h"
 
 #include <algorithm>

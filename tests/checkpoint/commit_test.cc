@@ -1,0 +1,267 @@
+// All or nothing: whatever is left out, killed, doubled or full, older checkpoints stay whole.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <thread>
+
+#include "checkpoint/client/disk.h"
+#include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer.h"
+#include "checkpoint/format/manifest.h"
+#include "tests/checkpoint/sample_state.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Three ranks' state; `salt` is also what Holds tells versions apart by.
+std::vector<RankState> ThreeRanks(uint64_t salt) {
+  Random random(31);
+  auto states = RandomLayout(random, SampleTensors(), 3);
+  for (RankState& state : states) state.Fill(salt);
+  return states;
+}
+
+absl::Status Save(const std::string& root, uint64_t step, const std::vector<RankState>& states) {
+  const auto folder = CheckpointWriter::Prepare(root, step);
+  if (!folder.ok()) return folder.status();
+  for (size_t rank = 0; rank < states.size(); ++rank) {
+    const absl::Status status =
+        CheckpointWriter::WriteRank(*folder, static_cast<int>(rank), states[rank].shards());
+    if (!status.ok()) return status;
+  }
+  return CheckpointWriter::Commit(root, step, InfoOf(step, static_cast<int>(states.size())))
+      .status();
+}
+
+bool NewestHolds(const std::string& root, uint64_t step, uint64_t salt) {
+  const auto newest = FindNewest(root);
+  if (!newest.ok() || *newest != root + "/" + StepFolderName(step)) return false;
+  RankState state = WholeState(SampleTensors());
+  const auto opened = Open(*newest);
+  return opened.ok() && opened->Restore(state.shards()).ok() && state.Holds(salt) &&
+         Verify(*newest).ok();
+}
+
+TEST_CASE("a save that stops between its steps shows nothing, and the next one starts clean") {
+  TemporaryFolder root;
+  REQUIRE(Save(root.path(), 1, ThreeRanks(1)).ok());
+  const auto states = ThreeRanks(2);
+  const auto folder = CheckpointWriter::Prepare(root.path(), 2);
+  REQUIRE(folder.ok());
+  CHECK(NewestHolds(root.path(), 1, 1));
+  REQUIRE(CheckpointWriter::WriteRank(*folder, 0, states[0].shards()).ok());
+  REQUIRE(CheckpointWriter::WriteRank(*folder, 2, states[2].shards()).ok());
+  CHECK(NewestHolds(root.path(), 1, 1));
+  // Rank 1 has not written.
+  const auto missing = CheckpointWriter::Commit(root.path(), 2, InfoOf(2, 3)).status();
+  CHECK(missing.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(missing.ToString().find("rank 1 of 3") != std::string::npos);
+  CHECK(NewestHolds(root.path(), 1, 1));
+  // All but the rename: what a crash at the last moment leaves.
+  REQUIRE(Save(root.path(), 2, states).ok());
+  fs::rename(root.path() + "/step-00000002", *folder);
+  CHECK(NewestHolds(root.path(), 1, 1));
+  REQUIRE(Save(root.path(), 2, ThreeRanks(3)).ok());
+  CHECK(NewestHolds(root.path(), 2, 3));
+  CHECK_FALSE(fs::exists(*folder));
+}
+
+TEST_CASE("commit refuses shards that do not hold every element once") {
+  TemporaryFolder root;
+  const LogicalTensor tensor{"parameter", "w", {10, 4}};
+  auto commit = [&](layout::Interval first, layout::Interval second, int ranks) {
+    std::vector<RankState> states(2);
+    states[0].Add(tensor, {layout::Box::Whole(tensor.shape), first});
+    states[1].Add(tensor, {layout::Box::Whole(tensor.shape), second});
+    const auto folder = CheckpointWriter::Prepare(root.path(), 4);
+    for (int rank = 0; rank < 2; ++rank) {
+      REQUIRE(CheckpointWriter::WriteRank(*folder, rank, states[rank].shards()).ok());
+    }
+    return CheckpointWriter::Commit(root.path(), 4, InfoOf(4, ranks)).status();
+  };
+  const auto gap = commit({0, 17}, {18, 40}, 2);
+  CHECK(gap.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(gap.ToString().find("parameter 'w'") != std::string::npos);
+  CHECK(gap.ToString().find("39 of 40") != std::string::npos);
+  CHECK(commit({0, 19}, {18, 40}, 2).code() == absl::StatusCode::kInvalidArgument);
+  const auto extra = commit({0, 40}, {0, 0}, 1);
+  CHECK(extra.ToString().find("rank 1 wrote too") != std::string::npos);
+  CHECK_FALSE(FindNewest(root.path()).ok());
+  CHECK(commit({0, 18}, {18, 40}, 2).ok());
+  CHECK(CheckpointWriter::Commit(root.path(), 4, InfoOf(5, 2)).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+  auto info = InfoOf(4, 2);
+  info.job_yaml = "\xff";
+  REQUIRE(CheckpointWriter::Prepare(root.path(), 4).ok());
+  CHECK_FALSE(CheckpointWriter::Commit(root.path(), 4, info).ok());
+}
+
+TEST_CASE("WriteRank refuses shards that are none") {
+  TemporaryFolder root;
+  const auto folder = CheckpointWriter::Prepare(root.path(), 1);
+  const auto code = [&](const std::function<void(StateShard&)>& spoil) {
+    RankState state = WholeState({{"parameter", "w", {3}}});
+    spoil(state.shards()[0]);
+    return CheckpointWriter::WriteRank(*folder, 0, state.shards()).code();
+  };
+  const auto bad = absl::StatusCode::kInvalidArgument;
+  CHECK(code([](StateShard&) {}) == absl::StatusCode::kOk);
+  CHECK(code([](StateShard& s) { s.data = s.data.first(8); }) == bad);
+  CHECK(code([](StateShard& s) { s.kind = "a/b"; }) == bad);
+  CHECK(code([](StateShard& s) { s.kind = ""; }) == bad);
+  CHECK(code([](StateShard& s) { s.name = ""; }) == bad);
+  CHECK(code([](StateShard& s) { s.name = "\xff"; }) == bad);
+  CHECK(code([](StateShard& s) { s.shard.interval = {0, 4}; }) == bad);
+  RankState state = WholeState({{"parameter", "w", {3}}});
+  CHECK_FALSE(CheckpointWriter::WriteRank(root.path() + "/none", 0, state.shards()).ok());
+}
+
+TEST_CASE("the same step again replaces the old one; commit alone a second time is told so") {
+  TemporaryFolder root;
+  REQUIRE(Save(root.path(), 7, ThreeRanks(1)).ok());
+  const auto again = CheckpointWriter::Commit(root.path(), 7, InfoOf(7, 3)).status();
+  CHECK(again.code() == absl::StatusCode::kAlreadyExists);
+  CHECK(NewestHolds(root.path(), 7, 1));
+  REQUIRE(Save(root.path(), 7, ThreeRanks(2)).ok());
+  CHECK(NewestHolds(root.path(), 7, 2));
+  CHECK(FolderNames(root.path())->size() == 1);
+  CHECK(CheckpointWriter::Commit(root.path(), 8, InfoOf(8, 3)).status().code() ==
+        absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("publishing works where the file system cannot swap folders") {
+  for (Swap swap : {Swap::kAtomic, Swap::kTwoRenames}) {
+    TemporaryFolder root;
+    const std::string from = root.path() + "/from", to = root.path() + "/to";
+    for (const char* content : {"first", "second", "third"}) {
+      fs::create_directory(from);
+      WriteAll(from + "/file", content);
+      REQUIRE(Publish(from, to, root.path() + "/.aside", swap).ok());
+      CHECK(ReadAll(to + "/file") == content);
+      CHECK(FolderNames(root.path())->size() == 1);
+    }
+  }
+}
+
+TEST_CASE("prune keeps the newest that open and clears leftovers behind them") {
+  TemporaryFolder root;
+  for (uint64_t step : {1, 2, 3, 4, 5}) REQUIRE(Save(root.path(), step, ThreeRanks(step)).ok());
+  fs::remove(root.path() + "/step-00000005/manifest.json");
+  fs::create_directory(root.path() + "/.step-00000003.partial");
+  fs::create_directory(root.path() + "/.step-00000002.old");
+  fs::create_directory(root.path() + "/.step-00000006.partial");
+  fs::create_directory(root.path() + "/notes");
+  REQUIRE(CheckpointWriter::Prune(root.path(), 2).ok());
+  auto names = *FolderNames(root.path());
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{".step-00000006.partial", "notes", "step-00000003",
+                                          "step-00000004", "step-00000005"});
+  CHECK_FALSE(CheckpointWriter::Prune(root.path(), 0).ok());
+  REQUIRE(CheckpointWriter::Abandon(root.path(), 6).ok());
+  CHECK_FALSE(fs::exists(root.path() + "/.step-00000006.partial"));
+}
+
+TEST_CASE("ranks write at the same time") {
+  TemporaryFolder root;
+  const auto states = ThreeRanks(6);
+  const auto folder = CheckpointWriter::Prepare(root.path(), 6);
+  std::vector<absl::Status> written(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      written[rank] = CheckpointWriter::WriteRank(*folder, rank, states[rank].shards());
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const absl::Status& status : written) CHECK(status.ok());
+  REQUIRE(CheckpointWriter::Commit(root.path(), 6, InfoOf(6, 3)).ok());
+  const auto opened = Open(root.path() + "/step-00000006");
+  std::vector<std::thread> readers;
+  std::vector<int> good(3);
+  for (int reader = 0; reader < 3; ++reader) {
+    readers.emplace_back([&, reader] {
+      RankState state = WholeState(SampleTensors());
+      good[reader] = opened->Restore(state.shards()).ok() && state.Holds(6);
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  CHECK(good == std::vector<int>{1, 1, 1});
+}
+
+TEST_CASE("a writer killed at any moment leaves a newest checkpoint that is whole") {
+  TemporaryFolder root;
+  REQUIRE(Save(root.path(), 1, ThreeRanks(1)).ok());
+  Random random(41);
+  for (int round = 0; round < 8; ++round) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      for (uint64_t step = 2;; ++step) {
+        if (!Save(root.path(), step, ThreeRanks(step)).ok()) _exit(1);
+        if (!CheckpointWriter::Prune(root.path(), 2).ok()) _exit(2);
+      }
+    }
+    usleep(static_cast<useconds_t>(Draw(random, 500, 40000)));
+    kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+    std::vector<Skipped> skipped;
+    const auto newest = FindNewest(root.path(), &skipped);
+    REQUIRE(newest.ok());
+    CHECK(skipped.empty());
+    const uint64_t step = Open(*newest)->info().step;
+    CHECK(NewestHolds(root.path(), step, step));
+  }
+}
+
+TEST_CASE("a full disk is a status, and older checkpoints stay") {
+  if (geteuid() != 0 || unshare(CLONE_NEWNS) != 0 ||
+      mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+    WARN("skipped: needs root and mount namespaces to make a small file system");
+    return;
+  }
+  TemporaryFolder root;
+  if (mount("tmpfs", root.path().c_str(), "tmpfs", 0, "size=512k") != 0) {
+    WARN("skipped: no tmpfs can be mounted here");
+    return;
+  }
+  REQUIRE(Save(root.path(), 1, ThreeRanks(1)).ok());
+  const std::vector<LogicalTensor> large{{"parameter", "w", {200000}}};
+  std::vector<RankState> states(1);
+  states[0] = WholeState(large);
+  const absl::Status full = Save(root.path(), 2, states);
+  INFO(full.ToString());
+  CHECK(full.code() == absl::StatusCode::kResourceExhausted);
+  CHECK(full.ToString().find("rank-000.safetensors") != std::string::npos);
+  CHECK(fs::is_empty(PartialFolder(root.path(), 2)));  // Its room was given back.
+  CHECK(NewestHolds(root.path(), 1, 1));
+  // Full for the manifest only.
+  const auto folder = CheckpointWriter::Prepare(root.path(), 3);
+  const auto three = ThreeRanks(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    REQUIRE(CheckpointWriter::WriteRank(*folder, rank, three[rank].shards()).ok());
+  }
+  const int fd = open((root.path() + "/filler").c_str(), O_WRONLY | O_CREAT, 0600);
+  const std::vector<char> page(4096);
+  while (write(fd, page.data(), page.size()) > 0) {
+  }
+  close(fd);
+  CHECK(CheckpointWriter::Commit(root.path(), 3, InfoOf(3, 3)).status().code() ==
+        absl::StatusCode::kResourceExhausted);
+  CHECK(NewestHolds(root.path(), 1, 1));
+  fs::remove(root.path() + "/filler");
+  CHECK(Save(root.path(), 3, three).ok());
+  CHECK(NewestHolds(root.path(), 3, 3));
+  umount2(root.path().c_str(), MNT_DETACH);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

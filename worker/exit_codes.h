@@ -16,13 +16,18 @@ enum ExitCode : int {
 
 inline ExitCode ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kOk: return kOk;
+    case absl::StatusCode::kOk:
+      return kOk;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kFailedPrecondition: return kBadInput;
-    case absl::StatusCode::kResourceExhausted: return kDoesNotFit;
-    case absl::StatusCode::kInternal: return kInternal;
-    default: return kJobFailed;
+    case absl::StatusCode::kFailedPrecondition:
+      return kBadInput;
+    case absl::StatusCode::kResourceExhausted:
+      return kDoesNotFit;
+    case absl::StatusCode::kInternal:
+      return kInternal;
+    default:
+      return kJobFailed;
   }
 }
 

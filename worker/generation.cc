@@ -50,14 +50,16 @@ absl::StatusOr<v1::JobSpec> GenerationJob(const checkpoint::Checkpoint& checkpoi
 
 absl::Status Generate(const GenerationOptions& options, comm::Fabric& fabric) {
   if (options.checkpoint.empty()) {
-    return absl::InvalidArgumentError("--checkpoint: name a checkpoint folder (…/checkpoints/step-00001000)");
+    return absl::InvalidArgumentError(
+        "--checkpoint: name a checkpoint folder (…/checkpoints/step-00001000)");
   }
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(options.checkpoint));
   ASSIGN_OR_RETURN(auto tokenizer, data::TokenizerFromDescription(checkpoint.info().tokenizer));
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, vocabulary.tokenizer().Encode(options.prompt));
-  if (tokens.empty()) return absl::InvalidArgumentError("--prompt: must hold at least one character");
+  if (tokens.empty())
+    return absl::InvalidArgumentError("--prompt: must hold at least one character");
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, vocabulary, nullptr));
   RETURN_IF_ERROR(session->Restore(checkpoint, /*with_moments=*/false));
   const bool leader = fabric.rank() == 0;

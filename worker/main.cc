@@ -43,8 +43,8 @@ absl::StatusOr<ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
 }
 
 ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
-  const std::string path = absl::StrFormat("%s/recorder/rank-%03d.rec",
-                                           arguments.training.run_directory, fabric.rank());
+  const std::string path =
+      absl::StrFormat("%s/recorder/rank-%03d.rec", arguments.training.run_directory, fabric.rank());
   auto recorder = recorder::FlightRecorder::Create(path, fabric.rank(), fabric.size());
   if (!recorder.ok()) {
     spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(recorder.status()));
@@ -82,7 +82,8 @@ int Main(int argc, char** argv) {
   }
   const absl::Status closed = (*fabric)->Close();
   if (!closed.ok()) spdlog::warn("{}", base::MessageOf(closed));
-  // mpirun ends the job at the first exit that is not 0, so one rank brings the news after everybody has closed.
+  // mpirun ends the job at the first exit that is not 0, so one rank brings the news after
+  // everybody has closed.
   return code == kCheckpointed && (*fabric)->rank() != 0 ? kOk : code;
 }
 

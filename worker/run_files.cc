@@ -38,7 +38,8 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path, uint64_t ke
   RETURN_IF_ERROR(WriteFile(path, kept));
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
-    return absl::UnavailableError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
   }
   return MetricsLog(file);
 }
@@ -50,15 +51,15 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::Step(const StepMetrics& metrics) {
-  const std::string line = absl::StrCat(
-      "{\"step\":", metrics.step, ",\"loss\":", Number(metrics.loss),
-      ",\"learning_rate\":", Number(metrics.learning_rate),
-      ",\"gradient_norm\":", Number(metrics.gradient_norm),
-      ",\"tokens_per_second\":", Number(metrics.tokens_per_second),
-      ",\"step_time_ms\":", Number(metrics.step_time_ms),
-      ",\"utilisation\":", Number(metrics.utilisation),
-      ",\"exposed_communication_ms\":", Number(metrics.exposed_communication_ms),
-      metrics.skipped ? ",\"skipped\":true}\n" : "}\n");
+  const std::string line =
+      absl::StrCat("{\"step\":", metrics.step, ",\"loss\":", Number(metrics.loss),
+                   ",\"learning_rate\":", Number(metrics.learning_rate),
+                   ",\"gradient_norm\":", Number(metrics.gradient_norm),
+                   ",\"tokens_per_second\":", Number(metrics.tokens_per_second),
+                   ",\"step_time_ms\":", Number(metrics.step_time_ms),
+                   ",\"utilisation\":", Number(metrics.utilisation),
+                   ",\"exposed_communication_ms\":", Number(metrics.exposed_communication_ms),
+                   metrics.skipped ? ",\"skipped\":true}\n" : "}\n");
   std::fputs(line.c_str(), file_);
   std::fflush(file_);
 }

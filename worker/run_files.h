@@ -1,4 +1,5 @@
-// What rank 0 leaves in the run folder: metrics.jsonl as the run goes, report.json and sample.txt at its end.
+// What rank 0 leaves in the run folder: metrics.jsonl as the run goes, report.json and sample.txt
+// at its end.
 #pragma once
 
 #include <cstdio>
@@ -25,7 +26,8 @@ struct StepMetrics {
 // One JSON object per line, written through at once, so that a crash loses no line.
 class MetricsLog {
  public:
-  // Appends to `path`. On a resume lines after step `keep_through` are dropped first: they will be written again.
+  // Appends to `path`. On a resume lines after step `keep_through` are dropped first: they will be
+  // written again.
   static absl::StatusOr<MetricsLog> Open(const std::string& path, uint64_t keep_through);
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&&) = delete;

@@ -46,10 +46,11 @@ absl::Status CheckFits(const v1::Plan& plan) {
   }
   const uint64_t available = AvailableBytes();
   if (available == 0 || wanted <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the plan needs ", wanted >> 20, " MiB on this machine for ", plan::RankCount(plan.mesh()),
-      " ranks, but ", available >> 20,
-      " MiB are available. Lower training.micro_batch_size, set parallelism.zero_stage: 1, or use more machines"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the plan needs ", wanted >> 20, " MiB on this machine for ",
+                   plan::RankCount(plan.mesh()), " ranks, but ", available >> 20,
+                   " MiB are available. Lower training.micro_batch_size, set "
+                   "parallelism.zero_stage: 1, or use more machines"));
 }
 
 }  // namespace
@@ -87,7 +88,8 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   text.resize(static_cast<size_t>(header[0]));
   RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(text))));
   if (header[1] != 0) return absl::Status(static_cast<absl::StatusCode>(header[1]), text);
-  if (!plan_.ParseFromString(text)) return absl::InternalError("the plan from rank 0 does not parse");
+  if (!plan_.ParseFromString(text))
+    return absl::InternalError("the plan from rank 0 does not parse");
   return absl::OkStatus();
 }
 
@@ -100,14 +102,15 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);
   RETURN_IF_ERROR(session->SharePlan(job, fabric));
-  ASSIGN_OR_RETURN(session->engine_,
-                   engine::Engine::Create(session->plan_, fabric, dataset,
-                                          {.kernels = &session->kernels_,
-                                           .recorder = recorder,
-                                           .threads = session->threads_,
-                                           .asynchronous_streams = job.runtime().asynchronous_streams(),
-                                           .deadline = DeadlineOf(job),
-                                           .prefault = true}));
+  ASSIGN_OR_RETURN(
+      session->engine_,
+      engine::Engine::Create(session->plan_, fabric, dataset,
+                             {.kernels = &session->kernels_,
+                              .recorder = recorder,
+                              .threads = session->threads_,
+                              .asynchronous_streams = job.runtime().asynchronous_streams(),
+                              .deadline = DeadlineOf(job),
+                              .prefault = true}));
   return session;
 }
 
@@ -127,7 +130,8 @@ absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool wit
   return checkpoint.Restore(targets);
 }
 
-// All ranks multiply matrices at the same time for a moment: what the machine gives this job at best.
+// All ranks multiply matrices at the same time for a moment: what the machine gives this job at
+// best.
 absl::StatusOr<double> Session::MeasurePeakFlops() {
   constexpr int64_t kSize = 512;
   constexpr std::chrono::milliseconds kDuration(60);
@@ -155,9 +159,9 @@ absl::StatusOr<double> Session::MeasurePeakFlops() {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   double flops = 2.0 * kSize * kSize * kSize * runs / seconds;
   const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
-  RETURN_IF_ERROR(everyone_->WaitHost(everyone_->AllReduce(&flops, 1, tensor::DType::kF64,
-                                                           comm::ReduceOp::kSum, *stream),
-                                      DeadlineOf(plan_.job())));
+  RETURN_IF_ERROR(everyone_->WaitHost(
+      everyone_->AllReduce(&flops, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream),
+      DeadlineOf(plan_.job())));
   return flops;
 }
 

@@ -1,4 +1,5 @@
-// Session: what training and generation set up alike on one rank: job, data, plan from rank 0, engine, restored state.
+// Session: what training and generation set up alike on one rank: job, data, plan from rank 0,
+// engine, restored state.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ namespace trireme::worker {
 
 class Session {
  public:
-  // Collective over the ranks of `fabric`, which must outlive the session. `dataset` and `recorder` (may be null) too.
+  // Collective over the ranks of `fabric`, which must outlive the session. `dataset` and `recorder`
+  // (may be null) too.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder);

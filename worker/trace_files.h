@@ -1,4 +1,5 @@
-// The trace of the last steps: each rank leaves its spans in a small text file, rank 0 joins them to trace.json.
+// The trace of the last steps: each rank leaves its spans in a small text file, rank 0 joins them
+// to trace.json.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace trireme::worker {
 class TraceKeeper {
  public:
   void Keep(uint64_t step, std::span<const engine::InstructionSpan> spans);
-  // RUN/trace/rank-N.spans: a line "step kind virtual_stage micro_batch start_ns end_ns" per instruction.
+  // RUN/trace/rank-N.spans: a line "step kind virtual_stage micro_batch start_ns end_ns" per
+  // instruction.
   absl::Status WriteRank(const std::string& run_directory, int rank) const;
 
  private:

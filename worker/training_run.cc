@@ -23,8 +23,9 @@ std::string CheckpointRoot(const v1::JobSpec& job, const std::string& run_direct
 
 }  // namespace
 
-TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options, Session& session,
-                         const data::Dataset& dataset, recorder::FlightRecorder& recorder)
+TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options,
+                         Session& session, const data::Dataset& dataset,
+                         recorder::FlightRecorder& recorder)
     : job_(job),
       options_(options),
       session_(session),
@@ -46,7 +47,8 @@ absl::StatusOr<ExitCode> TrainingRun::Run() {
       recorder_.SetState(recorder::RankState::kStopped);
       if (!saved) {
         return absl::UnavailableError(
-            "stopped as asked, but the checkpoint could not be written; the run can only go on from an older one");
+            "stopped as asked, but the checkpoint could not be written; the run can only go on "
+            "from an older one");
       }
       return kCheckpointed;
     }
@@ -61,8 +63,8 @@ absl::StatusOr<ExitCode> TrainingRun::Run() {
 
 absl::Status TrainingRun::Start() {
   ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job_.model().config()));
-  flops_per_token_ = model::TrainingFlopsPerToken(graph, job_.model().config(),
-                                                  job_.data().sequence_length());
+  flops_per_token_ =
+      model::TrainingFlopsPerToken(graph, job_.model().config(), job_.data().sequence_length());
   std::string folder = options_.resume;
   if (folder == "auto") {
     std::vector<checkpoint::Skipped> skipped;
@@ -95,12 +97,14 @@ absl::Status TrainingRun::Resume(const std::string& folder) {
   const checkpoint::CheckpointInfo& info = checkpoint.info();
   if (info.spec_hash != spec::SpecHash(job_)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        folder, ": was made by another job: model, data, training, optimizer or seed differ. Resume with the job "
+        folder,
+        ": was made by another job: model, data, training, optimizer or seed differ. Resume with "
+        "the job "
         "it was made by (it is kept in its manifest), or start anew without --resume"));
   }
   if (info.tokenizer != dataset_.tokenizer().Description()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, ": was trained with another vocabulary; have the text files changed?"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, ": was trained with another vocabulary; have the text files changed?"));
   }
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
   step_ = saved_step_ = info.step;
@@ -169,8 +173,8 @@ absl::Status TrainingRun::WriteShards() {
                         .data = view.bytes()});
     }
   }
-  return checkpoint::CheckpointWriter::WriteRank(
-      checkpoint::PartialFolder(checkpoint_root_, step_), session_.engine().rank(), shards);
+  return checkpoint::CheckpointWriter::WriteRank(checkpoint::PartialFolder(checkpoint_root_, step_),
+                                                 session_.engine().rank(), shards);
 }
 
 absl::StatusOr<bool> TrainingRun::Save() {
@@ -200,7 +204,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
     }
   }
   ASSIGN_OR_RETURN(good, engine.AllAgree(good && status.ok()));
-  if (!status.ok()) spdlog::warn("the checkpoint of step {} was not written: {}", step_, base::MessageOf(status));
+  if (!status.ok())
+    spdlog::warn("the checkpoint of step {} was not written: {}", step_, base::MessageOf(status));
   if (!good && leader()) (void)CheckpointWriter::Abandon(checkpoint_root_, step_);
   if (good) saved_step_ = step_;
   return good;
@@ -235,8 +240,10 @@ absl::StatusOr<std::string> TrainingRun::Sample() {
   const v1::GenerationSpec& spec = job_.generation();
   if (spec.max_new_tokens() == 0) return std::string();
   absl::StatusOr<std::vector<int32_t>> context = dataset_.tokenizer().Encode(spec.prompt());
-  // A prompt that the vocabulary does not have must not end a finished run: any token starts a text.
-  std::vector<int32_t> tokens = context.ok() && !context->empty() ? *context : std::vector<int32_t>{0};
+  // A prompt that the vocabulary does not have must not end a finished run: any token starts a
+  // text.
+  std::vector<int32_t> tokens =
+      context.ok() && !context->empty() ? *context : std::vector<int32_t>{0};
   for (int64_t count = 0; count < spec.max_new_tokens(); ++count) {
     ASSIGN_OR_RETURN(const int32_t next,
                      session_.engine().NextToken(tokens, {.temperature = spec.temperature(),
@@ -250,16 +257,14 @@ absl::StatusOr<std::string> TrainingRun::Sample() {
 std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
   const double seconds = std::max(trained_seconds_, 1e-9);
   const double rate = static_cast<double>(trained_tokens_) / seconds;
-  return absl::StrCat("{\"steps\":", step_, ",\"loss\":", progress_.loss,
-                      ",\"validation_loss\":", progress_.validation_loss,
-                      ",\"tokens\":", trained_tokens_, ",\"training_seconds\":", trained_seconds_,
-                      ",\"tokens_per_second\":", rate,
-                      ",\"utilisation\":", flops_per_token_ * rate / peak_flops_,
-                      ",\"peak_flops\":", peak_flops_,
-                      ",\"exposed_communication_share\":", exposed_seconds_ / seconds,
-                      ",\"skipped_steps\":", skipped_steps_,
-                      ",\"arena_bytes\":", session_.engine().arena_bytes(), ",\"checkpoint\":\"",
-                      checkpoint, "\"}\n");
+  return absl::StrCat(
+      "{\"steps\":", step_, ",\"loss\":", progress_.loss,
+      ",\"validation_loss\":", progress_.validation_loss, ",\"tokens\":", trained_tokens_,
+      ",\"training_seconds\":", trained_seconds_, ",\"tokens_per_second\":", rate,
+      ",\"utilisation\":", flops_per_token_ * rate / peak_flops_, ",\"peak_flops\":", peak_flops_,
+      ",\"exposed_communication_share\":", exposed_seconds_ / seconds,
+      ",\"skipped_steps\":", skipped_steps_, ",\"arena_bytes\":", session_.engine().arena_bytes(),
+      ",\"checkpoint\":\"", checkpoint, "\"}\n");
 }
 
 }  // namespace trireme::worker

@@ -1,4 +1,5 @@
-// TrainingRun: the loop over steps of one rank, with evaluation, checkpoints, metrics and the stop at a step boundary.
+// TrainingRun: the loop over steps of one rank, with evaluation, checkpoints, metrics and the stop
+// at a step boundary.
 #pragma once
 
 #include <cstdint>

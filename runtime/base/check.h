@@ -6,7 +6,7 @@ namespace trireme::base {
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition);
 }  // namespace trireme::base
 
-#define TRIREME_CHECK(condition)                                              \
-  do {                                                                        \
+#define TRIREME_CHECK(condition)                                                    \
+  do {                                                                              \
     if (!(condition)) ::trireme::base::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

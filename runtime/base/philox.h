@@ -1,5 +1,6 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11): a counter-based
-// generator, so a random number is a pure function of (seed, site, step, index) and no layout changes it.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11):
+// a counter-based generator, so a random number is a pure function of (seed, site, step, index) and
+// no layout changes it.
 #pragma once
 
 #include <array>
@@ -14,24 +15,25 @@ inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint32_t key1)
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = 0xD2511F53ull * counter[0];
     const uint64_t product1 = 0xCD9E8D57ull * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<uint32_t>(product0)};
+    counter = {
+        static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<uint32_t>(product1),
+        static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<uint32_t>(product0)};
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
   return counter;
 }
 
-// FNV-1a, 64 bits: the site of a logical tensor or dropout by its name. Stable: it is part of what a seed means.
+// FNV-1a, 64 bits: the site of a logical tensor or dropout by its name. Stable: it is part of what
+// a seed means.
 constexpr uint64_t SiteOf(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
   return hash;
 }
 
-// A random stream. `index` counts elements of the global, unpadded tensor; four elements share one block.
+// A random stream. `index` counts elements of the global, unpadded tensor; four elements share one
+// block.
 struct RandomSite {
   uint64_t seed = 0;
   uint64_t site = 0;

@@ -12,11 +12,11 @@
 #define TRIREME_CONCAT(a, b) TRIREME_CONCAT_INNER(a, b)
 
 // Returns from the function with the status of `expression` unless it is ok.
-#define RETURN_IF_ERROR(expression)                                        \
-  do {                                                                     \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
     if (absl::Status trireme_status = (expression); !trireme_status.ok()) { \
-      return trireme_status;                                               \
-    }                                                                      \
+      return trireme_status;                                                \
+    }                                                                       \
   } while (false)
 
 #define TRIREME_ASSIGN_OR_RETURN(temporary, declaration, expression) \
@@ -24,11 +24,13 @@
   if (!temporary.ok()) return std::move(temporary).status();         \
   declaration = std::move(temporary).value()
 
-// `declaration` = value of the StatusOr `expression`; returns from the function with its status if it has none.
+// `declaration` = value of the StatusOr `expression`; returns from the function with its status if
+// it has none.
 #define ASSIGN_OR_RETURN(declaration, expression) \
   TRIREME_ASSIGN_OR_RETURN(TRIREME_CONCAT(trireme_statusor_, __LINE__), declaration, expression)
 
-// The message as std::string: absl::string_view is a type of its own in Debian's abseil, which fmt does not print.
+// The message as std::string: absl::string_view is a type of its own in Debian's abseil, which fmt
+// does not print.
 namespace trireme::base {
 inline std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 }  // namespace trireme::base

@@ -1,4 +1,5 @@
-// Arena: the one allocation of a rank, cut into the pools of the plan. What the plan says is what is mapped, to the byte.
+// Arena: the one allocation of a rank, cut into the pools of the plan. What the plan says is what
+// is mapped, to the byte.
 #pragma once
 
 #include <array>

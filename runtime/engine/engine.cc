@@ -24,23 +24,23 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     const size_t key = index * plan_.mesh().tensor() + groups_.at.tensor;
     if (ops[index].Fingerprint() != stage().fingerprint(static_cast<int>(key))) {
       return absl::FailedPreconditionError(
-          "the operators derived here differ from the plan's: planner and worker are of different versions");
+          "the operators derived here differ from the plan's: planner and worker are of different "
+          "versions");
     }
     ASSIGN_OR_RETURN(
         auto executor,
-        StageExecutor::Prepare(
-            std::move(ops[index]), state_->ParameterOffsets(),
-            {.arena = &arena_,
-             .kernels = options_.kernels,
-             .prepare = {.scratch_limit_bytes = arena_.SlotBytes(v1::SCRATCH, 0),
-                         .threads = options_.threads},
-             .tensor_group = groups_.tensor.get(),
-             .world = groups_.world.get(),
-             .deadline = options_.deadline,
-             .context = &context_,
-             .micro_batch = plan_.job().training().micro_batch_size(),
-             .virtual_stage = static_cast<uint32_t>(index),
-             .tensor_index = groups_.at.tensor}));
+        StageExecutor::Prepare(std::move(ops[index]), state_->ParameterOffsets(),
+                               {.arena = &arena_,
+                                .kernels = options_.kernels,
+                                .prepare = {.scratch_limit_bytes = arena_.SlotBytes(v1::SCRATCH, 0),
+                                            .threads = options_.threads},
+                                .tensor_group = groups_.tensor.get(),
+                                .world = groups_.world.get(),
+                                .deadline = options_.deadline,
+                                .context = &context_,
+                                .micro_batch = plan_.job().training().micro_batch_size(),
+                                .virtual_stage = static_cast<uint32_t>(index),
+                                .tensor_index = groups_.at.tensor}));
     stages_.push_back(std::move(executor));
   }
   std::vector<bool> seen(stages_.size(), false);
@@ -62,7 +62,8 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   for (const v1::Bucket& bucket : state_->buckets()) {
     std::vector<int64_t> offsets;
     const int64_t share = static_cast<int64_t>(bucket.count()) / plan_.mesh().data();
-    for (uint32_t index = 0; index <= plan_.mesh().data(); ++index) offsets.push_back(share * index);
+    for (uint32_t index = 0; index <= plan_.mesh().data(); ++index)
+      offsets.push_back(share * index);
     share_offsets_.push_back(std::move(offsets));
   }
   return absl::OkStatus();
@@ -71,8 +72,8 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
 absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes) {
   double against = yes ? 0 : 1;
   RETURN_IF_ERROR(WaitCounted(
-      *groups_.world, groups_.world->AllReduce(&against, 1, tensor::DType::kF64,
-                                               comm::ReduceOp::kSum, *stream_)));
+      *groups_.world,
+      groups_.world->AllReduce(&against, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_)));
   return against == 0;
 }
 

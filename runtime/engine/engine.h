@@ -1,5 +1,6 @@
-// Engine: the interpreter of one rank. It walks the instruction list of its plan, issues operators and transfers, and
-// allocates nothing inside a step. Everything that could be decided is already in the plan.
+// Engine: the interpreter of one rank. It walks the instruction list of its plan, issues operators
+// and transfers, and allocates nothing inside a step. Everything that could be decided is already
+// in the plan.
 #pragma once
 
 #include <chrono>
@@ -44,9 +45,9 @@ struct StepReport {
   double loss = 0;           // mean over the counted tokens of the global batch, nats
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
-  int64_t tokens = 0;        // counted tokens of the global batch
-  bool skipped = false;      // not finite, left out by policy
-  bool stop_requested = false;  // some rank asked for a stop at this step boundary
+  int64_t tokens = 0;                  // counted tokens of the global batch
+  bool skipped = false;                // not finite, left out by policy
+  bool stop_requested = false;         // some rank asked for a stop at this step boundary
   double exposed_communication_s = 0;  // time this rank waited for peers
   double duration_s = 0;
 };
@@ -58,19 +59,21 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// Thread: one. All methods that talk to peers are collective over the job's ranks and block until done or until the
-// deadline; after a failure the engine is unusable.
+// Thread: one. All methods that talk to peers are collective over the job's ranks and block until
+// done or until the deadline; after a failure the engine is unusable.
 class Engine {
  public:
-  // Maps the arena, makes the groups, prepares the kernels. `plan`, `fabric`, `dataset` and options' pointers must outlive the engine.
+  // Maps the arena, makes the groups, prepares the kernels. `plan`, `fabric`, `dataset` and
+  // options' pointers must outlive the engine.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const v1::Plan& plan, comm::Fabric& fabric,
                                                         const data::Dataset& dataset,
                                                         const EngineOptions& options);
   ~Engine();
 
   void InitializeState();
-  // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A step that is not
-  // finite: Aborted naming tensor, rank and samples under the policy `stop`, a skipped report under `skip`.
+  // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A
+  // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a
+  // skipped report under `skip`.
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop = false);
   // Mean loss per token over the first `samples` validation samples (0: all).
   absl::StatusOr<double> Evaluate(int64_t samples);

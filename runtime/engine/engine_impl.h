@@ -1,5 +1,6 @@
-// Engine::Impl: the interpreter's state. Its methods are in engine.cc (set-up), interpreter.cc (the instruction loop),
-// reduction.cc (gradients, norm, update) and forward_only.cc (evaluate, generate). Internal to runtime/engine.
+// Engine::Impl: the interpreter's state. Its methods are in engine.cc (set-up), interpreter.cc (the
+// instruction loop), reduction.cc (gradients, norm, update) and forward_only.cc (evaluate,
+// generate). Internal to runtime/engine.
 #pragma once
 
 #include <array>
@@ -34,8 +35,8 @@ class Engine::Impl {
   // Where the tokens of the program being run come from.
   struct Batch {
     data::Split split = data::Split::kTrain;
-    int64_t first = 0;  // sample index of this replica's first sample
-    int64_t end = 0;    // one past its last; later ones are padding
+    int64_t first = 0;                      // sample index of this replica's first sample
+    int64_t end = 0;                        // one past its last; later ones are padding
     std::span<const int32_t> context = {};  // generation: the one sample
   };
 

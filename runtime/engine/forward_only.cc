@@ -15,7 +15,8 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
   const int64_t count = samples > 0 ? std::min(samples, all) : all;
   if (count == 0) {
     return absl::FailedPreconditionError(
-        "the validation split holds no sample: raise data.validation_fraction or lower data.sequence_length");
+        "the validation split holds no sample: raise data.validation_fraction or lower "
+        "data.sequence_length");
   }
   const int64_t per_replica = static_cast<int64_t>(plan_.evaluation_micro_batches()) *
                               plan_.job().training().micro_batch_size();
@@ -32,8 +33,8 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
     totals[1] += scalars()[1];
   }
   RETURN_IF_ERROR(WaitCounted(
-      *groups_.world, groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum,
-                                               *stream_)));
+      *groups_.world,
+      groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_)));
   return totals[0] / totals[1];
 }
 
@@ -62,12 +63,13 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
   }
   const int root = plan::RankOf(plan_.mesh(), {.pipeline = plan_.mesh().pipeline() - 1});
   RETURN_IF_ERROR(WaitCounted(
-      *groups_.world, groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), root,
-                                               *stream_)));
+      *groups_.world,
+      groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), root, *stream_)));
   return token;
 }
 
-// Softmax over all tensor ranks' logits of one row, cut to the top k, drawn by the counter-based generator.
+// Softmax over all tensor ranks' logits of one row, cut to the top k, drawn by the counter-based
+// generator.
 absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampling& sampling,
                                                   uint64_t index) {
   const v1::Instruction* forward = LastForward(stage().generate());

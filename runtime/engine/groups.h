@@ -13,10 +13,11 @@ namespace trireme::engine {
 struct Groups {
   plan::Coordinates at;
   std::unique_ptr<comm::Communicator> world;
-  std::unique_ptr<comm::Communicator> tensor;    // same pipeline and data coordinate
-  std::unique_ptr<comm::Communicator> data;      // same pipeline and tensor coordinate
-  std::unique_ptr<comm::Communicator> pipeline;  // same data and tensor coordinate; group rank = pipeline coordinate
-  std::unique_ptr<comm::Communicator> tied;      // first and last stage of this (data, tensor)
+  std::unique_ptr<comm::Communicator> tensor;  // same pipeline and data coordinate
+  std::unique_ptr<comm::Communicator> data;    // same pipeline and tensor coordinate
+  std::unique_ptr<comm::Communicator>
+      pipeline;  // same data and tensor coordinate; group rank = pipeline coordinate
+  std::unique_ptr<comm::Communicator> tied;  // first and last stage of this (data, tensor)
 
   // Collective over all ranks of the fabric.
   static absl::StatusOr<Groups> Make(const v1::Mesh& mesh, comm::Fabric& fabric, bool tied_stages);

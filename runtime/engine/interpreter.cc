@@ -37,7 +37,8 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
 
 absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Batch& batch) {
   switch (instruction.kind()) {
-    case v1::LOAD: return Load(batch);
+    case v1::LOAD:
+      return Load(batch);
     case v1::F:
     case v1::I:
     case v1::W:
@@ -47,22 +48,27 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
     case v1::SEND_ACT:
     case v1::RECV_ACT:
     case v1::SEND_GRAD:
-    case v1::RECV_GRAD: Transfer(instruction); return absl::OkStatus();
+    case v1::RECV_GRAD:
+      Transfer(instruction);
+      return absl::OkStatus();
     case v1::REDUCE:
-      pending_[instruction.ticket()] = {
-          .ticket = ReduceOverData(instruction.bucket()),
-          .group = groups_.data.get(),
-          .reduce_bucket = static_cast<int32_t>(instruction.bucket()),
-          .issued = &instruction};
+      pending_[instruction.ticket()] = {.ticket = ReduceOverData(instruction.bucket()),
+                                        .group = groups_.data.get(),
+                                        .reduce_bucket = static_cast<int32_t>(instruction.bucket()),
+                                        .issued = &instruction};
       return absl::OkStatus();
     case v1::GATHER:
       pending_[instruction.ticket()] = {.ticket = Gather(instruction.bucket()),
                                         .group = groups_.data.get(),
                                         .issued = &instruction};
       return absl::OkStatus();
-    case v1::WAIT: return Wait(instruction);
-    case v1::NORM: return Norm();
-    case v1::STEP: Update(instruction.bucket()); return absl::OkStatus();
+    case v1::WAIT:
+      return Wait(instruction);
+    case v1::NORM:
+      return Norm();
+    case v1::STEP:
+      Update(instruction.bucket());
+      return absl::OkStatus();
     default:
       return absl::InternalError(
           absl::StrCat("the plan holds an instruction of unknown kind ", instruction.kind()));
@@ -87,8 +93,8 @@ void Engine::Impl::RecordPosition(uint32_t index, const v1::Instruction& at) {
   options_.recorder->At(position);
 }
 
-// Tokens of every micro-batch, and the number of counted ones over all replicas: the loss is divided by it, so it must
-// be known before the first forward.
+// Tokens of every micro-batch, and the number of counted ones over all replicas: the loss is
+// divided by it, so it must be known before the first forward.
 absl::Status Engine::Impl::Load(const Batch& batch) {
   stream_->Synchronize();
   scalars()[0] = 0;
@@ -101,8 +107,8 @@ absl::Status Engine::Impl::Load(const Batch& batch) {
   if (holds_last_stage() && groups_.data != nullptr && context_.training &&
       !Mutated(Mutation::kLocalTokenCount)) {
     RETURN_IF_ERROR(WaitCounted(
-        *groups_.data, groups_.data->AllReduce(&counted, 1, tensor::DType::kF64,
-                                               comm::ReduceOp::kSum, *stream_)));
+        *groups_.data,
+        groups_.data->AllReduce(&counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_)));
   }
   context_.loss_scale = counted > 0 ? 1.0 / counted : 0;
   scalars()[1] = counted;
@@ -138,10 +144,20 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
   v1::PoolKind pool = v1::INPUT;
   uint32_t slot = instruction.input();
   switch (instruction.kind()) {
-    case v1::SEND_ACT: pool = v1::OUTPUT; slot = instruction.output(); break;
-    case v1::SEND_GRAD: pool = v1::GRADIENT_OUT; slot = instruction.gradient_out(); break;
-    case v1::RECV_GRAD: pool = v1::GRADIENT_IN; slot = instruction.gradient_in(); break;
-    default: break;
+    case v1::SEND_ACT:
+      pool = v1::OUTPUT;
+      slot = instruction.output();
+      break;
+    case v1::SEND_GRAD:
+      pool = v1::GRADIENT_OUT;
+      slot = instruction.gradient_out();
+      break;
+    case v1::RECV_GRAD:
+      pool = v1::GRADIENT_IN;
+      slot = instruction.gradient_in();
+      break;
+    default:
+      break;
   }
   const graph::StageOps& ops = stages_[instruction.virtual_stage()]->ops();
   const std::span<std::byte> data(

@@ -1,5 +1,5 @@
-// Known bug kinds, for the mutation tests. Which are switched on is decided at link time: programs link no_mutation/,
-// which has none; the tests link their own switch.
+// Known bug kinds, for the mutation tests. Which are switched on is decided at link time: programs
+// link no_mutation/, which has none; the tests link their own switch.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The end of a step: gradients over the axes where they are Partial, the norm that all ranks agree on, the update.
+// The end of a step: gradients over the axes where they are Partial, the norm that all ranks agree
+// on, the update.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -38,14 +39,16 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   request_stop_ = request_stop;
   exposed_ns_ = 0;
   report_ = {};
-  report_.learning_rate = optim::LearningRate(RateOptions(job.optimizer()), static_cast<int64_t>(step));
+  report_.learning_rate =
+      optim::LearningRate(RateOptions(job.optimizer()), static_cast<int64_t>(step));
   context_ = {.seed = job.seed(), .step = step, .training = true, .first_sample = mine.begin};
   const int64_t base = static_cast<int64_t>(step) * global;
-  RETURN_IF_ERROR(Run(stage().step(), {.split = data::Split::kTrain,
-                                       .first = base + mine.begin,
-                                       .end = base + mine.end}));
+  RETURN_IF_ERROR(
+      Run(stage().step(),
+          {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));
   report_.exposed_communication_s = static_cast<double>(exposed_ns_) * 1e-9;
-  report_.duration_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report_.duration_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report_;
 }
 
@@ -60,16 +63,15 @@ comm::Ticket Engine::Impl::ReduceOverData(uint32_t index) {
   return groups_.data->ReduceScatter({data, share_offsets_[index], state_->dtype()}, *stream_);
 }
 
-// After the sum over the replicas: the tensor axis, and the other copy of a tied parameter. Under ZeRO only the own
-// share is valid and summed on.
+// After the sum over the replicas: the tensor axis, and the other copy of a tied parameter. Under
+// ZeRO only the own share is valid and summed on.
 absl::Status Engine::Impl::FinishReduce(uint32_t index) {
   const v1::Bucket& bucket = state_->buckets()[index];
   layout::Interval part{0, static_cast<int64_t>(bucket.count())};
   if (plan_.job().parallelism().zero_stage() > 0) {
     part = {share_offsets_[index][groups_.at.data], share_offsets_[index][groups_.at.data + 1]};
   }
-  std::byte* data =
-      state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
+  std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
   const auto sum = [&](comm::Communicator* group) {
     if (group == nullptr) return absl::OkStatus();
     return WaitCounted(*group, group->AllReduce(data, part.size(), state_->dtype(),
@@ -95,7 +97,8 @@ absl::Status Engine::Impl::FinishReduce(uint32_t index) {
   return absl::OkStatus();
 }
 
-// One reduction over all ranks: squares, loss, votes. The only place where a step waits for every peer.
+// One reduction over all ranks: squares, loss, votes. The only place where a step waits for every
+// peer.
 absl::Status Engine::Impl::Norm() {
   stream_->Synchronize();
   double* fields = scalars() + 8;
@@ -111,9 +114,9 @@ absl::Status Engine::Impl::Norm() {
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
     fields[kNotFinite] = 1;
   }
-  RETURN_IF_ERROR(WaitCounted(
-      *groups_.world, groups_.world->AllReduce(fields, kNormFields, tensor::DType::kF64,
-                                               comm::ReduceOp::kSum, *stream_)));
+  RETURN_IF_ERROR(
+      WaitCounted(*groups_.world, groups_.world->AllReduce(fields, kNormFields, tensor::DType::kF64,
+                                                           comm::ReduceOp::kSum, *stream_)));
   report_.tokens = static_cast<int64_t>(fields[kCounted]);
   report_.loss = fields[kLossSum] / std::max(1.0, fields[kCounted]);
   report_.gradient_norm = std::sqrt(fields[kSumOfSquares]);
@@ -128,7 +131,8 @@ absl::Status Engine::Impl::Norm() {
   return JudgeNonFinite();
 }
 
-// All ranks come here together, since all saw the same sums. The lowest rank that holds a bad gradient names it.
+// All ranks come here together, since all saw the same sums. The lowest rank that holds a bad
+// gradient names it.
 absl::Status Engine::Impl::JudgeNonFinite() {
   const v1::TrainingSpec& training = plan_.job().training();
   update_ = false;
@@ -138,17 +142,18 @@ absl::Status Engine::Impl::JudgeNonFinite() {
   const int world = groups_.world->size();
   double key = name.empty() ? 0 : static_cast<double>(world - groups_.world->rank());
   RETURN_IF_ERROR(WaitCounted(
-      *groups_.world, groups_.world->AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax,
-                                               *stream_)));
+      *groups_.world,
+      groups_.world->AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_)));
   std::array<char, 256> text{};
   const int owner = key == 0 ? 0 : world - static_cast<int>(key);
   name.copy(text.data(), text.size() - 1);
   RETURN_IF_ERROR(WaitCounted(
-      *groups_.world, groups_.world->Broadcast(std::as_writable_bytes(std::span(text)), owner,
-                                               *stream_)));
+      *groups_.world,
+      groups_.world->Broadcast(std::as_writable_bytes(std::span(text)), owner, *stream_)));
   const int64_t first = static_cast<int64_t>(step_) * training.global_batch_size();
-  const std::string where = key == 0 ? std::string("the loss (no gradient is affected)")
-                                     : absl::StrCat("the gradient of ", text.data(), " on rank ", owner);
+  const std::string where = key == 0
+                                ? std::string("the loss (no gradient is affected)")
+                                : absl::StrCat("the gradient of ", text.data(), " on rank ", owner);
   return absl::AbortedError(absl::StrCat(
       "NaN or Inf in ", where, " at step ", step_, ", samples ", first, " to ",
       first + training.global_batch_size() - 1,
@@ -167,9 +172,10 @@ void Engine::Impl::Update(uint32_t bucket) {
                                     .step = static_cast<int64_t>(step_) + 1,
                                     .gradient_scale = clip_scale_,
                                     .threads = options_.threads};
-  stream_->Issue(tensor::Task([state = state_.get(), bucket, at = &options] { state->Update(bucket, *at); }));
-  // `options` lives here: the update is over before the next instruction. It is memory-bound and follows NORM's
-  // synchronisation, so nothing is lost.
+  stream_->Issue(
+      tensor::Task([state = state_.get(), bucket, at = &options] { state->Update(bucket, *at); }));
+  // `options` lives here: the update is over before the next instruction. It is memory-bound and
+  // follows NORM's synchronisation, so nothing is lost.
   stream_->Synchronize();
 }
 

@@ -19,26 +19,40 @@ int64_t NowNs() {
 
 v1::PoolKind PoolKindOf(graph::BufferPool pool) {
   switch (pool) {
-    case graph::BufferPool::kInput: return v1::INPUT;
-    case graph::BufferPool::kOutput: return v1::OUTPUT;
-    case graph::BufferPool::kGradientIn: return v1::GRADIENT_IN;
-    case graph::BufferPool::kGradientOut: return v1::GRADIENT_OUT;
-    case graph::BufferPool::kActivation: return v1::ACTIVATION;
-    case graph::BufferPool::kStash: return v1::STASH;
-    case graph::BufferPool::kTemporary: return v1::TEMPORARY;
+    case graph::BufferPool::kInput:
+      return v1::INPUT;
+    case graph::BufferPool::kOutput:
+      return v1::OUTPUT;
+    case graph::BufferPool::kGradientIn:
+      return v1::GRADIENT_IN;
+    case graph::BufferPool::kGradientOut:
+      return v1::GRADIENT_OUT;
+    case graph::BufferPool::kActivation:
+      return v1::ACTIVATION;
+    case graph::BufferPool::kStash:
+      return v1::STASH;
+    case graph::BufferPool::kTemporary:
+      return v1::TEMPORARY;
   }
   TRIREME_CHECK(false);
 }
 
 uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
   switch (pool) {
-    case graph::BufferPool::kInput: return instruction.input();
-    case graph::BufferPool::kOutput: return instruction.output();
-    case graph::BufferPool::kGradientIn: return instruction.gradient_in();
-    case graph::BufferPool::kGradientOut: return instruction.gradient_out();
-    case graph::BufferPool::kActivation: return instruction.activation();
-    case graph::BufferPool::kStash: return instruction.stash();
-    case graph::BufferPool::kTemporary: return 0;
+    case graph::BufferPool::kInput:
+      return instruction.input();
+    case graph::BufferPool::kOutput:
+      return instruction.output();
+    case graph::BufferPool::kGradientIn:
+      return instruction.gradient_in();
+    case graph::BufferPool::kGradientOut:
+      return instruction.gradient_out();
+    case graph::BufferPool::kActivation:
+      return instruction.activation();
+    case graph::BufferPool::kStash:
+      return instruction.stash();
+    case graph::BufferPool::kTemporary:
+      return 0;
   }
   TRIREME_CHECK(false);
 }
@@ -87,11 +101,16 @@ absl::Status StageExecutor::PrepareList(const std::vector<LoweredOp>& ops, List&
 
 const StageExecutor::List& StageExecutor::ListOf(v1::InstructionKind kind) const {
   switch (kind) {
-    case v1::F: return forward_;
-    case v1::I: return input_grad_;
-    case v1::W: return weight_grad_;
-    case v1::B: return backward_;
-    default: TRIREME_CHECK(false);
+    case v1::F:
+      return forward_;
+    case v1::I:
+      return input_grad_;
+    case v1::W:
+      return weight_grad_;
+    case v1::B:
+      return backward_;
+    default:
+      TRIREME_CHECK(false);
   }
 }
 
@@ -103,8 +122,8 @@ int64_t StageExecutor::Run(const v1::Instruction& instruction, tensor::Stream& s
     if (prepared->kernel == nullptr) {
       waited_ns += RunCollective(*prepared, instruction, stream);
     } else {
-      stream.Issue(tensor::Task(
-          [this, prepared, at = &instruction] { RunKernel(*prepared, *at); }));
+      stream.Issue(
+          tensor::Task([this, prepared, at = &instruction] { RunKernel(*prepared, *at); }));
     }
     options_.world->Progress();
   }
@@ -135,7 +154,8 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
   call.step = context.step;
   call.training = context.training;
   call.loss_scale = context.loss_scale;
-  call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0), options_.arena->SlotBytes(v1::SCRATCH, 0)};
+  call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0),
+                  options_.arena->SlotBytes(v1::SCRATCH, 0)};
   prepared.kernel->Run(call);
 }
 
@@ -175,17 +195,21 @@ void* StageExecutor::Resolve(const graph::OperandRef& operand,
   const Arena& arena = *options_.arena;
   const size_t extra = static_cast<size_t>(operand.offset) * element_bytes_;
   switch (operand.space) {
-    case Space::kNone: return nullptr;
-    case Space::kBuffer: return BufferAddress(operand.id, instruction) + extra;
+    case Space::kNone:
+      return nullptr;
+    case Space::kBuffer:
+      return BufferAddress(operand.id, instruction) + extra;
     case Space::kParameter:
     case Space::kGradient:
       return arena.Slot(operand.space == Space::kParameter ? v1::PARAMETER : v1::GRADIENT, 0, 0) +
              static_cast<size_t>(parameter_offset_[operand.id]) * element_bytes_ + extra;
-    case Space::kTokens: return arena.Slot(v1::TOKENS, 0, instruction.micro_batch());
+    case Space::kTokens:
+      return arena.Slot(v1::TOKENS, 0, instruction.micro_batch());
     case Space::kTargets:
       return arena.Slot(v1::TOKENS, 0, instruction.micro_batch()) +
              arena.SlotBytes(v1::TOKENS, 0) / 2;
-    case Space::kLossSum: return arena.Slot(v1::SCALARS, 0, 0);
+    case Space::kLossSum:
+      return arena.Slot(v1::SCALARS, 0, 0);
   }
   TRIREME_CHECK(false);
 }

@@ -1,5 +1,5 @@
-// StageExecutor: prepared kernels of one virtual stage, and the resolving of an operator's operands to arena addresses
-// at each run (nothing is cached, so regions may move between steps).
+// StageExecutor: prepared kernels of one virtual stage, and the resolving of an operator's operands
+// to arena addresses at each run (nothing is cached, so regions may move between steps).
 #pragma once
 
 #include <chrono>
@@ -34,12 +34,14 @@ struct StageExecutorOptions {
 // Thread: Run is called by the engine's thread; the operators themselves run on the stream.
 class StageExecutor {
  public:
-  // `parameter_offset[id]`: elements in the flat pools. Unimplemented names an operator without a kernel.
+  // `parameter_offset[id]`: elements in the flat pools. Unimplemented names an operator without a
+  // kernel.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Prepare(
-      graph::StageOps ops, std::vector<int64_t> parameter_offset, const StageExecutorOptions& options);
+      graph::StageOps ops, std::vector<int64_t> parameter_offset,
+      const StageExecutorOptions& options);
 
-  // Issues operators [op_begin, op_end) of the instruction's list on `stream`. The instruction must outlive the work.
-  // Returns the nanoseconds the caller waited in collectives.
+  // Issues operators [op_begin, op_end) of the instruction's list on `stream`. The instruction must
+  // outlive the work. Returns the nanoseconds the caller waited in collectives.
   int64_t Run(const v1::Instruction& instruction, tensor::Stream& stream);
 
   const graph::StageOps& ops() const { return ops_; }

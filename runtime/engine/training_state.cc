@@ -95,7 +95,8 @@ void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
 
 void TrainingState::Initialize(uint64_t seed, int threads) {
   for (v1::PoolKind pool : {v1::PARAMETER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
-    if (arena_.SlotBytes(pool, 0) > 0) std::memset(arena_.Slot(pool, 0, 0), 0, arena_.SlotBytes(pool, 0));
+    if (arena_.SlotBytes(pool, 0) > 0)
+      std::memset(arena_.Slot(pool, 0, 0), 0, arena_.SlotBytes(pool, 0));
   }
   std::atomic<size_t> next{0};
   const auto work = [&] {

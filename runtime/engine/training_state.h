@@ -1,5 +1,5 @@
-// TrainingState: parameters, gradients and moments of one rank in the flat pools; who owns which part; initial values,
-// global norm and optimizer update over the owned parts.
+// TrainingState: parameters, gradients and moments of one rank in the flat pools; who owns which
+// part; initial values, global norm and optimizer update over the owned parts.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ class TrainingState {
   TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
                 const Arena& arena);
 
-  // Initial weights from (seed, name, global index): the same in every layout. Moments and gradients are zeroed.
+  // Initial weights from (seed, name, global index): the same in every layout. Moments and
+  // gradients are zeroed.
   void Initialize(uint64_t seed, int threads);
   // Sum of squares of the owned parts of the gradients, in f64.
   double OwnedSumOfSquares(int threads) const;
@@ -43,7 +44,8 @@ class TrainingState {
   // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
   std::string FirstNonFinite() const;
 
-  // What this rank alone is responsible for saving: over all ranks, every element exactly once. kind: as in StateView.
+  // What this rank alone is responsible for saving: over all ranks, every element exactly once.
+  // kind: as in StateView.
   std::vector<StateView> Owned(const std::string& kind) const;
   // Everything of a kind this rank keeps: what a restore must fill.
   std::vector<StateView> Held(const std::string& kind) const;
@@ -60,12 +62,13 @@ class TrainingState {
     const graph::Parameter* parameter = nullptr;
     plan::StatePlace place;
     layout::Box box;
-    int64_t length = 0;          // elements of box
-    layout::Interval updated = {};   // of [0, length): what this rank's optimizer updates
-    layout::Interval owned = {};   // of [0, length): what this rank alone answers for
-    int64_t moment_offset = 0;   // of element updated.begin, in the moment pools
+    int64_t length = 0;             // elements of box
+    layout::Interval updated = {};  // of [0, length): what this rank's optimizer updates
+    layout::Interval owned = {};    // of [0, length): what this rank alone answers for
+    int64_t moment_offset = 0;      // of element updated.begin, in the moment pools
   };
-  StateView View(const Piece& piece, const std::string& kind, const layout::Interval& interval) const;
+  StateView View(const Piece& piece, const std::string& kind,
+                 const layout::Interval& interval) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
   template <typename T>
   void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options) const;

@@ -1,6 +1,7 @@
-// A model as a graph of few operators on [rows, columns] values, before any mesh is known. Family builders (runtime/model)
-// make it; lowering.h turns a stage of it into the operators of one tensor rank, collectives inserted and backward derived.
-// Trick: a width that the tensor axis cuts is written as units times unit width, so uneven cuts need no special case.
+// A model as a graph of few operators on [rows, columns] values, before any mesh is known. Family
+// builders (runtime/model) make it; lowering.h turns a stage of it into the operators of one tensor
+// rank, collectives inserted and backward derived. Trick: a width that the tensor axis cuts is
+// written as units times unit width, so uneven cuts need no special case.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,9 @@ struct Columns {
 
 enum class Initial : uint8_t { kNormal, kOnes, kZeros };
 
-// A learned tensor. `shape` is the logical shape that state layouts speak of: the Hugging Face tensor with its columns
-// factored where the tensor axis cuts them (c_attn.weight is [C, 3, H, D], cut on dimension 2).
+// A learned tensor. `shape` is the logical shape that state layouts speak of: the Hugging Face
+// tensor with its columns factored where the tensor axis cuts them (c_attn.weight is [C, 3, H, D],
+// cut on dimension 2).
 struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
@@ -43,7 +45,8 @@ struct Parameter {
   layout::Box LocalBox(int64_t tensor_size, int64_t tensor_index) const;
 };
 
-// One weight of a Linear node; several parts give neighbouring column ranges of one output (q | k | v, gate | up).
+// One weight of a Linear node; several parts give neighbouring column ranges of one output (q | k |
+// v, gate | up).
 struct LinearPart {
   ParameterId weight = kNone;
   ParameterId bias = kNone;

@@ -9,7 +9,8 @@ namespace trireme::graph {
 
 namespace {
 
-// Buffers begin on cache lines, so that vector kernels see aligned rows and ranks of one process share no line.
+// Buffers begin on cache lines, so that vector kernels see aligned rows and ranks of one process
+// share no line.
 constexpr int64_t kAlignmentElements = 16;
 
 int64_t AlignUp(int64_t elements) {
@@ -25,7 +26,8 @@ struct Use {
   int last = -1;
 };
 
-void MarkUses(const std::vector<LoweredOp>& list, bool Use::*flag_override, std::vector<Use>& uses) {
+void MarkUses(const std::vector<LoweredOp>& list, bool Use::*flag_override,
+              std::vector<Use>& uses) {
   for (size_t position = 0; position < list.size(); ++position) {
     const LoweredOp& op = list[position];
     for (const OperandRef& operand : op.operand) {
@@ -38,11 +40,12 @@ void MarkUses(const std::vector<LoweredOp>& list, bool Use::*flag_override, std:
   }
 }
 
-// Offsets for buffers alive over [first, last] of one list: largest first, each at the lowest place that is free.
-int64_t Colour(std::vector<Buffer>& buffers, const std::vector<Use>& uses, std::vector<int32_t> ids) {
-  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
-    return buffers[a].elements > buffers[b].elements;
-  });
+// Offsets for buffers alive over [first, last] of one list: largest first, each at the lowest place
+// that is free.
+int64_t Colour(std::vector<Buffer>& buffers, const std::vector<Use>& uses,
+               std::vector<int32_t> ids) {
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](int32_t a, int32_t b) { return buffers[a].elements > buffers[b].elements; });
   std::vector<int32_t> placed;
   int64_t end = 0;
   for (int32_t id : ids) {
@@ -67,7 +70,8 @@ int64_t Colour(std::vector<Buffer>& buffers, const std::vector<Use>& uses, std::
 
 BufferPool PoolOf(const Use& use, bool split_backward) {
   const bool backward = use.input_grad || use.weight_grad;
-  if (!split_backward) return use.forward && backward ? BufferPool::kActivation : BufferPool::kTemporary;
+  if (!split_backward)
+    return use.forward && backward ? BufferPool::kActivation : BufferPool::kTemporary;
   if (use.weight_grad && (use.forward || use.input_grad)) return BufferPool::kStash;
   return use.forward && use.input_grad ? BufferPool::kActivation : BufferPool::kTemporary;
 }
@@ -85,9 +89,10 @@ class Hash {
 void AddOp(const LoweredOp& op, Hash& hash) {
   const OpSpec& spec = op.spec;
   hash.Add(static_cast<uint64_t>(spec.kind) * 256 + static_cast<uint64_t>(spec.phase));
-  for (int64_t value : {spec.rows, spec.cols, spec.inner, spec.x_ld, spec.y_ld, spec.row_begin,
-                        spec.weight_rows, spec.vocab_begin, spec.vocab_rows, spec.tokens, spec.heads,
-                        spec.kv_heads, spec.head_dim, spec.head_begin, spec.global_heads}) {
+  for (int64_t value :
+       {spec.rows, spec.cols, spec.inner, spec.x_ld, spec.y_ld, spec.row_begin, spec.weight_rows,
+        spec.vocab_begin, spec.vocab_rows, spec.tokens, spec.heads, spec.kv_heads, spec.head_dim,
+        spec.head_begin, spec.global_heads}) {
     hash.Add(static_cast<uint64_t>(value));
   }
   for (double value : {spec.epsilon, spec.rope_theta, spec.dropout_p}) hash.Add(value);
@@ -115,8 +120,8 @@ void AssignPools(StageOps& stage, bool split_backward) {
     if (buffer.pool <= BufferPool::kGradientOut) continue;
     buffer.pool = PoolOf(uses[id], split_backward);
     if (buffer.pool == BufferPool::kActivation || buffer.pool == BufferPool::kStash) {
-      int64_t& end = buffer.pool == BufferPool::kActivation ? stage.activation_elements
-                                                             : stage.stash_elements;
+      int64_t& end =
+          buffer.pool == BufferPool::kActivation ? stage.activation_elements : stage.stash_elements;
       buffer.offset = end;
       end += AlignUp(buffer.elements);
       continue;

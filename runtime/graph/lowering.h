@@ -1,6 +1,7 @@
-// Lowering: one pipeline stage of a ModelGraph becomes the operators of one tensor rank: collectives of the tensor group
-// inserted where placements ask for them, backward derived and split into input-grad and weight-grad, every buffer given
-// a pool and an offset. A pure function, so planner and worker get the same lists (Fingerprint proves it).
+// Lowering: one pipeline stage of a ModelGraph becomes the operators of one tensor rank:
+// collectives of the tensor group inserted where placements ask for them, backward derived and
+// split into input-grad and weight-grad, every buffer given a pool and an offset. A pure function,
+// so planner and worker get the same lists (Fingerprint proves it).
 #pragma once
 
 #include <array>
@@ -28,8 +29,8 @@ enum class Space : uint8_t { kNone, kBuffer, kParameter, kGradient, kTokens, kTa
 
 struct OperandRef {
   Space space = Space::kNone;
-  int32_t id = kNone;   // buffer or parameter
-  int64_t offset = 0;   // elements from its start
+  int32_t id = kNone;  // buffer or parameter
+  int64_t offset = 0;  // elements from its start
   friend bool operator==(const OperandRef&, const OperandRef&) = default;
 };
 
@@ -37,7 +38,8 @@ struct LoweredOp {
   OpSpec spec;
   std::array<OperandRef, kOperandCount> operand{};
   std::string name;
-  // Collectives over the tensor group, in place on kY: rank r's share is elements [offsets[r], offsets[r+1]).
+  // Collectives over the tensor group, in place on kY: rank r's share is elements [offsets[r],
+  // offsets[r+1]).
   std::vector<int64_t> offsets;
   bool first_writer = false;  // weight-grad: first of the stage that writes this gradient
   double flops = 0;
@@ -46,7 +48,15 @@ struct LoweredOp {
 };
 
 // The pool of a buffer: see PoolKind of plan.proto.
-enum class BufferPool : uint8_t { kInput, kOutput, kGradientIn, kGradientOut, kActivation, kStash, kTemporary };
+enum class BufferPool : uint8_t {
+  kInput,
+  kOutput,
+  kGradientIn,
+  kGradientOut,
+  kActivation,
+  kStash,
+  kTemporary
+};
 
 struct Buffer {
   std::string name;
@@ -84,7 +94,8 @@ struct StageOps {
   uint64_t Fingerprint() const;
 };
 
-// Blocks [first_block, end_block) of `graph`. Reads an activation where first_block > 0, gives one where end_block < graph.blocks.
+// Blocks [first_block, end_block) of `graph`. Reads an activation where first_block > 0, gives one
+// where end_block < graph.blocks.
 StageOps LowerStage(const ModelGraph& graph, int first_block, int end_block,
                     const LoweringOptions& options);
 

@@ -1,6 +1,7 @@
-// Backward half of StageLowering. The gradient of a value lies as its dual: what was gathered is reduce-scattered, what
-// was summed is replicated. Input gradients of the residual stream are added in place, except where a separate
-// weight-grad still reads the summand (split_backward) or the result leaves the stage.
+// Backward half of StageLowering. The gradient of a value lies as its dual: what was gathered is
+// reduce-scattered, what was summed is replicated. Input gradients of the residual stream are added
+// in place, except where a separate weight-grad still reads the summand (split_backward) or the
+// result leaves the stage.
 #include "runtime/base/check.h"
 #include "runtime/graph/stage_lowering.h"
 
@@ -73,7 +74,8 @@ void StageLowering::BackwardColumnWise(const Node& node) {
   if (node.op == OpKind::kAttention) {
     op.operand[kY] = Ref(value_.at(node.output));
     op.operand[kStats] = {Space::kBuffer, saved_.at(node.output), 0};
-    op.flops = 5.0 * static_cast<double>(rows_ * options_.tokens * op.spec.heads * op.spec.head_dim);
+    op.flops =
+        5.0 * static_cast<double>(rows_ * options_.tokens * op.spec.heads * op.spec.head_dim);
   }
   InputGradList().push_back(op);
   gradient_[node.input] = dx;

@@ -89,7 +89,8 @@ void StageLowering::ForwardColumnWise(const Node& node) {
   if (node.op == OpKind::kAttention) {
     saved_[node.output] = NewBuffer(node.name + ".lse", rows_ * op.spec.heads);
     op.operand[kStats] = {Space::kBuffer, saved_[node.output], 0};
-    op.flops = 2.0 * static_cast<double>(rows_ * options_.tokens * op.spec.heads * op.spec.head_dim);
+    op.flops =
+        2.0 * static_cast<double>(rows_ * options_.tokens * op.spec.heads * op.spec.head_dim);
   }
   stage_.forward.push_back(op);
   value_[node.output] = y;

@@ -63,35 +63,49 @@ StageOps StageLowering::Run() {
 
 void StageLowering::Forward(const Node& node) {
   switch (node.op) {
-    case OpKind::kEmbedding: return ForwardEmbedding(node);
+    case OpKind::kEmbedding:
+      return ForwardEmbedding(node);
     case OpKind::kPositionEmbedding:
     case OpKind::kLayerNorm:
     case OpKind::kRmsNorm:
-    case OpKind::kResidualAdd: return ForwardRowWise(node);
-    case OpKind::kLinear: return ForwardLinear(node);
+    case OpKind::kResidualAdd:
+      return ForwardRowWise(node);
+    case OpKind::kLinear:
+      return ForwardLinear(node);
     case OpKind::kRope:
     case OpKind::kAttention:
     case OpKind::kGelu:
-    case OpKind::kSwiGlu: return ForwardColumnWise(node);
-    case OpKind::kLmHeadLoss: return ForwardLoss(node);
-    default: TRIREME_CHECK(false);
+    case OpKind::kSwiGlu:
+      return ForwardColumnWise(node);
+    case OpKind::kLmHeadLoss:
+      return ForwardLoss(node);
+    default:
+      TRIREME_CHECK(false);
   }
 }
 
 void StageLowering::Backward(const Node& node) {
   switch (node.op) {
-    case OpKind::kEmbedding: return BackwardEmbedding(node);
-    case OpKind::kPositionEmbedding: return BackwardPositionEmbedding(node);
+    case OpKind::kEmbedding:
+      return BackwardEmbedding(node);
+    case OpKind::kPositionEmbedding:
+      return BackwardPositionEmbedding(node);
     case OpKind::kLayerNorm:
-    case OpKind::kRmsNorm: return BackwardNorm(node);
-    case OpKind::kResidualAdd: return BackwardResidualAdd(node);
-    case OpKind::kLinear: return BackwardLinear(node);
+    case OpKind::kRmsNorm:
+      return BackwardNorm(node);
+    case OpKind::kResidualAdd:
+      return BackwardResidualAdd(node);
+    case OpKind::kLinear:
+      return BackwardLinear(node);
     case OpKind::kRope:
     case OpKind::kAttention:
     case OpKind::kGelu:
-    case OpKind::kSwiGlu: return BackwardColumnWise(node);
-    case OpKind::kLmHeadLoss: return BackwardLoss(node);
-    default: TRIREME_CHECK(false);
+    case OpKind::kSwiGlu:
+      return BackwardColumnWise(node);
+    case OpKind::kLmHeadLoss:
+      return BackwardLoss(node);
+    default:
+      TRIREME_CHECK(false);
   }
 }
 
@@ -210,7 +224,8 @@ LoweredOp StageLowering::Op(const OpSpec& spec, const std::string& name) const {
 }
 
 void StageLowering::AddWeightGrad(LoweredOp op) {
-  const OperandRef& target = op.operand[kDW].space == Space::kNone ? op.operand[kDB] : op.operand[kDW];
+  const OperandRef& target =
+      op.operand[kDW].space == Space::kNone ? op.operand[kDB] : op.operand[kDW];
   op.first_writer = written_.insert(target.id).second;
   WeightGradList().push_back(std::move(op));
 }

@@ -1,4 +1,5 @@
-// The walk behind LowerStage: forward over the nodes, then backward over them in reverse. Internal to runtime/graph.
+// The walk behind LowerStage: forward over the nodes, then backward over them in reverse. Internal
+// to runtime/graph.
 #pragma once
 
 #include <map>
@@ -47,7 +48,8 @@ class StageLowering {
   // A rows view in a buffer too small to gather into is copied into one of all rows.
   View WithRoomForAllRows(OpList& list, const View& view, const std::string& name);
 
-  int32_t NewBuffer(const std::string& name, int64_t elements, BufferPool pool = BufferPool::kTemporary);
+  int32_t NewBuffer(const std::string& name, int64_t elements,
+                    BufferPool pool = BufferPool::kTemporary);
   // A [rows of the stream, C] value; `gathered`: in a buffer of all rows, at this rank's own.
   View NewStreamView(const std::string& name, bool gathered);
   View OutputView(const Node& node, bool gathered);
@@ -59,7 +61,9 @@ class StageLowering {
   static OperandRef Ref(const View& view, int64_t extra = 0);
   static OperandRef ParameterRef(ParameterId id);
   static OperandRef GradientRef(ParameterId id);
-  OpList& WeightGradList() { return options_.split_backward ? stage_.weight_grad : stage_.backward; }
+  OpList& WeightGradList() {
+    return options_.split_backward ? stage_.weight_grad : stage_.backward;
+  }
   OpList& InputGradList() { return options_.split_backward ? stage_.input_grad : stage_.backward; }
   void AddWeightGrad(LoweredOp op);
   View Gradient(ValueId value) const;
@@ -70,7 +74,7 @@ class StageLowering {
   const int first_block_;
   const int end_block_;
   const LoweringOptions options_;
-  const int64_t rows_;            // B * T
+  const int64_t rows_;  // B * T
   const layout::Interval local_rows_;
   StageOps stage_;
   ValueId stage_input_ = kNone;

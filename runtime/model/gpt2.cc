@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019), parameter names and orientations of Hugging Face's GPT2LMHeadModel: Conv1D weights are
-// [in, out]. `bias: false` leaves out every bias (as nanoGPT does).
+// GPT-2 (Radford et al. 2019), parameter names and orientations of Hugging Face's GPT2LMHeadModel:
+// Conv1D weights are [in, out]. `bias: false` leaves out every bias (as nanoGPT does).
 #include <cmath>
 
 #include "runtime/model/builder.h"
@@ -50,8 +50,10 @@ class Gpt2Builder {
   }
   ParameterId Bias(const std::string& name, std::vector<int64_t> shape, int shard_dim) {
     if (!config_.bias()) return kNone;
-    return builder_.Parameter(
-        {.name = name, .shape = std::move(shape), .shard_dim = shard_dim, .initial = Initial::kZeros});
+    return builder_.Parameter({.name = name,
+                               .shape = std::move(shape),
+                               .shard_dim = shard_dim,
+                               .initial = Initial::kZeros});
   }
   ValueId LayerNorm(const std::string& name, ValueId x) {
     const ParameterId gamma = builder_.Vector(name + ".weight", Initial::kOnes);
@@ -89,8 +91,9 @@ class Gpt2Builder {
     const ValueId qkv = builder_.Linear(
         name + ".attn.c_attn", normed, LinearKind::kColumnParallel,
         {{.weight = weight, .bias = bias, .columns = {.units = heads, .unit_width = 3 * width}}});
-    const ValueId mixed = builder_.Apply(OpKind::kAttention, name + ".attn", qkv,
-                                         {.units = heads, .unit_width = width}, config_.attn_pdrop());
+    const ValueId mixed =
+        builder_.Apply(OpKind::kAttention, name + ".attn", qkv,
+                       {.units = heads, .unit_width = width}, config_.attn_pdrop());
     const ParameterId projection =
         Weight(name + ".attn.c_proj.weight", {heads, width, hidden}, 0, ResidualScale());
     const ParameterId projection_bias = Bias(name + ".attn.c_proj.bias", {hidden}, kNone);
@@ -107,9 +110,8 @@ class Gpt2Builder {
     const ParameterId weight = Weight(name + ".mlp.c_fc.weight", {hidden, inner}, 1, 1.0);
     const ParameterId bias = Bias(name + ".mlp.c_fc.bias", {inner}, 0);
     const graph::Columns columns{.units = inner, .unit_width = 1};
-    const ValueId wide =
-        builder_.Linear(name + ".mlp.c_fc", normed, LinearKind::kColumnParallel,
-                        {{.weight = weight, .bias = bias, .columns = columns}});
+    const ValueId wide = builder_.Linear(name + ".mlp.c_fc", normed, LinearKind::kColumnParallel,
+                                         {{.weight = weight, .bias = bias, .columns = columns}});
     const ValueId active = builder_.Apply(OpKind::kGelu, name + ".mlp.act", wide, columns);
     const ParameterId projection =
         Weight(name + ".mlp.c_proj.weight", {inner, hidden}, 0, ResidualScale());

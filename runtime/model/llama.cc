@@ -1,5 +1,5 @@
-// Llama (Touvron et al. 2302.13971): RMSNorm, rotary positions, SwiGLU, grouped key/value heads, untied head. Names and
-// orientations of Hugging Face's LlamaForCausalLM: weights are [out, in].
+// Llama (Touvron et al. 2302.13971): RMSNorm, rotary positions, SwiGLU, grouped key/value heads,
+// untied head. Names and orientations of Hugging Face's LlamaForCausalLM: weights are [out, in].
 #include "runtime/model/builder.h"
 
 namespace trireme::model {
@@ -48,8 +48,8 @@ class LlamaBuilder {
                                .standard_deviation = config_.initializer_range()});
   }
   ValueId RmsNorm(const std::string& name, ValueId x) {
-    return builder_.Norm(OpKind::kRmsNorm, name, x, builder_.Vector(name + ".weight", Initial::kOnes),
-                         kNone);
+    return builder_.Norm(OpKind::kRmsNorm, name, x,
+                         builder_.Vector(name + ".weight", Initial::kOnes), kNone);
   }
 
   ValueId Attention(ValueId x, const std::string& name) {
@@ -84,9 +84,9 @@ class LlamaBuilder {
     const ParameterId gate = Weight(name + ".mlp.gate_proj.weight", {inner, hidden}, 0);
     const ParameterId up = Weight(name + ".mlp.up_proj.weight", {inner, hidden}, 0);
     const graph::Columns columns{.units = inner, .unit_width = 1};
-    const ValueId wide = builder_.Linear(
-        name + ".mlp.gate_up", normed, LinearKind::kColumnParallel,
-        {{.weight = gate, .columns = columns}, {.weight = up, .columns = columns}});
+    const ValueId wide =
+        builder_.Linear(name + ".mlp.gate_up", normed, LinearKind::kColumnParallel,
+                        {{.weight = gate, .columns = columns}, {.weight = up, .columns = columns}});
     const ValueId active = builder_.Apply(OpKind::kSwiGlu, name + ".mlp.act", wide, columns);
     const ParameterId down = Weight(name + ".mlp.down_proj.weight", {hidden, inner}, 1);
     const ValueId y = builder_.Linear(name + ".mlp.down_proj", active, LinearKind::kRowParallel,

@@ -10,7 +10,8 @@ namespace trireme::model {
 absl::StatusOr<graph::ModelGraph> BuildModel(const v1::ModelConfig& config) {
   if (config.vocab_size() <= 0) {
     return absl::InvalidArgumentError(
-        "model.config.vocab_size: must be positive here; it is taken from the tokenizer of the data before planning");
+        "model.config.vocab_size: must be positive here; it is taken from the tokenizer of the "
+        "data before planning");
   }
   if (config.model_type() == "gpt2") return BuildGpt2(config);
   if (config.model_type() == "llama") return BuildLlama(config);

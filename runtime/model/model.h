@@ -1,4 +1,5 @@
-// Families: a ModelConfig (Hugging Face names) becomes a ModelGraph with Hugging Face parameter names.
+// Families: a ModelConfig (Hugging Face names) becomes a ModelGraph with Hugging Face parameter
+// names.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,7 +8,8 @@
 
 namespace trireme::model {
 
-// `config` must be complete (every field set, vocab_size > 0). InvalidArgument names an unknown family and the legal ones.
+// `config` must be complete (every field set, vocab_size > 0). InvalidArgument names an unknown
+// family and the legal ones.
 absl::StatusOr<graph::ModelGraph> BuildModel(const v1::ModelConfig& config);
 
 // Model flops of one token of a training step: 6 (parameters - position embeddings) + 12 L C T

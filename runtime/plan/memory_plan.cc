@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kScalarBytes = 4096;
-// What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; an implementation that needs
-// more is not taken.
+// What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; an
+// implementation that needs more is not taken.
 constexpr uint64_t kLibraryScratchBytes = 64ull << 20;
 
 class PoolList {
@@ -45,8 +45,8 @@ uint64_t ScratchBytes(const v1::JobSpec& job) {
 }
 
 void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
-                const std::vector<const graph::StageOps*>& ops, const std::vector<SlotCounts>& slots,
-                const StateLayout& state) {
+                const std::vector<const graph::StageOps*>& ops,
+                const std::vector<SlotCounts>& slots, const StateLayout& state) {
   const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
   const uint64_t state_bytes = static_cast<uint64_t>(state.elements) * element;
   const bool sharded = plan.job().parallelism().zero_stage() > 0;
@@ -67,13 +67,13 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
     const uint64_t boundary = LineUp(static_cast<uint64_t>(stage_ops.boundary_elements) * element);
     pools.Add(v1::ACTIVATION, index, static_cast<uint64_t>(stage_ops.activation_elements) * element,
               count.activation);
-    pools.Add(v1::STASH, index, static_cast<uint64_t>(stage_ops.stash_elements) * element, count.stash);
+    pools.Add(v1::STASH, index, static_cast<uint64_t>(stage_ops.stash_elements) * element,
+              count.stash);
     pools.Add(v1::INPUT, index, boundary, count.input);
     pools.Add(v1::OUTPUT, index, boundary, count.output);
     pools.Add(v1::GRADIENT_IN, index, boundary, count.gradient_in);
     pools.Add(v1::GRADIENT_OUT, index, boundary, count.gradient_out);
-    temporary =
-        std::max(temporary, static_cast<uint64_t>(stage_ops.temporary_elements) * element);
+    temporary = std::max(temporary, static_cast<uint64_t>(stage_ops.temporary_elements) * element);
   }
   pools.Add(v1::TEMPORARY, 0, temporary, 1);
   pools.Add(v1::SCRATCH, 0, ScratchBytes(plan.job()), 1);

@@ -10,10 +10,11 @@
 
 namespace trireme::plan {
 
-// Fills stage.pools and stage.arena_bytes. Pools begin on pages; sizes are those of tensor coordinate 0, the largest.
+// Fills stage.pools and stage.arena_bytes. Pools begin on pages; sizes are those of tensor
+// coordinate 0, the largest.
 void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
-                const std::vector<const graph::StageOps*>& ops, const std::vector<SlotCounts>& slots,
-                const StateLayout& state);
+                const std::vector<const graph::StageOps*>& ops,
+                const std::vector<SlotCounts>& slots, const StateLayout& state);
 
 // Scratch that the job's kernels may use.
 uint64_t ScratchBytes(const v1::JobSpec& job);

@@ -21,16 +21,16 @@ absl::StatusOr<v1::Mesh> MakeMesh(const v1::ParallelismSpec& parallelism, int ra
   const int64_t pipeline = parallelism.pipeline_parallel_size();
   const int64_t inner = tensor * pipeline;
   if (ranks < 1 || ranks % inner != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "ranks: ", ranks, " ranks cannot be cut into tensor_parallel_size ", tensor,
-        " x pipeline_parallel_size ", pipeline, "; use a multiple of ", inner));
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranks: ", ranks, " ranks cannot be cut into tensor_parallel_size ", tensor,
+                     " x pipeline_parallel_size ", pipeline, "; use a multiple of ", inner));
   }
   const int64_t data = ranks / inner;
   if (parallelism.data_parallel_size() != 0 && parallelism.data_parallel_size() != data) {
     return absl::InvalidArgumentError(absl::StrCat(
         "parallelism.data_parallel_size: ", parallelism.data_parallel_size(), " x tensor ", tensor,
-        " x pipeline ", pipeline, " is ", parallelism.data_parallel_size() * inner, " ranks, but there are ",
-        ranks, "; use ", data, ", or 0 to take what the ranks give"));
+        " x pipeline ", pipeline, " is ", parallelism.data_parallel_size() * inner,
+        " ranks, but there are ", ranks, "; use ", data, ", or 0 to take what the ranks give"));
   }
   v1::Mesh mesh;
   mesh.set_pipeline(static_cast<uint32_t>(pipeline));
@@ -41,7 +41,8 @@ absl::StatusOr<v1::Mesh> MakeMesh(const v1::ParallelismSpec& parallelism, int ra
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// First layer-block of every global virtual stage, and one past the last; the embedding goes with the first, the head with the last.
+// First layer-block of every global virtual stage, and one past the last; the embedding goes with
+// the first, the head with the last.
 absl::StatusOr<std::vector<int>> SplitLayers(const v1::JobSpec& job) {
   const int64_t layers = job.model().config().num_hidden_layers();
   const int64_t stages =
@@ -112,9 +113,8 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     build.state = StateLayoutOf(plan, graph, pipeline);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
   }
-  const ScheduleOptions options{.ranks = ranks,
-                                .micro_batches = plan.micro_batches(),
-                                .virtual_stages = virtual_stages};
+  const ScheduleOptions options{
+      .ranks = ranks, .micro_batches = plan.micro_batches(), .virtual_stages = virtual_stages};
   ASSIGN_OR_RETURN(const ComputeOrder order, GenerateSchedule(plan.schedule(), options));
   ASSIGN_OR_RETURN(const Simulation simulation, Simulate(order, options, {}));
   plan.set_bubble(simulation.bubble);
@@ -140,9 +140,9 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
   plan.mutable_job()->mutable_parallelism()->set_data_parallel_size(plan.mesh().data());
   const int64_t samples = job.training().global_batch_size();
   if (plan.mesh().data() > samples) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "training.global_batch_size: ", samples, " samples for ", plan.mesh().data(),
-        " replicas; each needs at least one, so use at least ", plan.mesh().data()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.global_batch_size: ", samples, " samples for ", plan.mesh().data(),
+                     " replicas; each needs at least one, so use at least ", plan.mesh().data()));
   }
   const int64_t per_replica = CeilDivide(samples, plan.mesh().data());
   const int64_t micro_batch = std::min(job.training().micro_batch_size(), per_replica);
@@ -249,8 +249,8 @@ absl::Status CheckGradientsReduced(const v1::Plan& plan, const graph::ModelGraph
       if (tied && !bucket.reduce_tied()) axes.push_back("pipeline (tied stages)");
       if (axes.empty()) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          "the gradient of ", graph.parameters[place.parameter].name, " on pipeline stage ", pipeline,
-          " is still Partial(sum) over the axis ", absl::StrJoin(axes, ", "),
+          "the gradient of ", graph.parameters[place.parameter].name, " on pipeline stage ",
+          pipeline, " is still Partial(sum) over the axis ", absl::StrJoin(axes, ", "),
           " when it reaches the optimizer: the plan lacks a REDUCE over it"));
     }
   }

@@ -1,5 +1,5 @@
-// The planner: JobSpec and number of ranks to a verified Plan. Pure: no hardware, no MPI. And the few functions by which
-// a worker reads back from a Plan what it holds.
+// The planner: JobSpec and number of ranks to a verified Plan. Pure: no hardware, no MPI. And the
+// few functions by which a worker reads back from a Plan what it holds.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace trireme::plan {
 
 constexpr uint32_t kPlanVersion = 1;
 
-// `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the legal values and the
-// fix; Internal if the verifier refuses what was built (a defect of ours).
+// `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the
+// legal values and the fix; Internal if the verifier refuses what was built (a defect of ours).
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks);
 
 // Coordinates of a rank in the mesh.
@@ -33,10 +33,12 @@ tensor::DType ComputeDType(const v1::JobSpec& job);
 bool SplitsBackward(const v1::JobSpec& job);
 graph::LoweringOptions LoweringOf(const v1::Plan& plan, uint32_t tensor_index);
 
-// Lowered operators of every virtual stage of pipeline coordinate `pipeline`, for tensor coordinate `tensor_index`.
+// Lowered operators of every virtual stage of pipeline coordinate `pipeline`, for tensor coordinate
+// `tensor_index`.
 std::vector<graph::StageOps> LowerStages(const v1::Plan& plan, const graph::ModelGraph& graph,
                                          uint32_t pipeline, uint32_t tensor_index);
-// The state layout of pipeline coordinate `pipeline` (the same for every data and tensor coordinate).
+// The state layout of pipeline coordinate `pipeline` (the same for every data and tensor
+// coordinate).
 StateLayout StateLayoutOf(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline);
 
 // Samples of the global batch that data coordinate `data` trains on: [begin, end).

@@ -44,11 +44,12 @@ void ProgramBuilder::ReduceTriggers() {
   triggers_.resize(stages_.size());
   std::map<graph::ParameterId, uint32_t> bucket_of;
   for (const StatePlace& place : state_.places) bucket_of[place.parameter] = place.bucket;
-  std::vector<std::pair<uint32_t, uint32_t>> last(state_.buckets.size());  // (stage order, op count)
+  std::vector<std::pair<uint32_t, uint32_t>> last(
+      state_.buckets.size());  // (stage order, op count)
   // Stages finish backward from the last to the first; later ones overwrite.
   for (size_t stage = stages_.size(); stage-- > 0;) {
-    const auto& list =
-        stages_[stage]->weight_grad.empty() ? stages_[stage]->backward : stages_[stage]->weight_grad;
+    const auto& list = stages_[stage]->weight_grad.empty() ? stages_[stage]->backward
+                                                           : stages_[stage]->weight_grad;
     for (size_t index = 0; index < list.size(); ++index) {
       for (graph::Operand name : {graph::kDW, graph::kDB}) {
         const graph::OperandRef& target = list[index].operand[name];
@@ -142,7 +143,8 @@ void ProgramBuilder::AddWait(uint32_t ticket, const ComputeStep& step) {
   Add(v1::WAIT, step).set_ticket(ticket);
 }
 
-// The neighbours in the ring of virtual stages: going forward from the last rank leads to the first.
+// The neighbours in the ring of virtual stages: going forward from the last rank leads to the
+// first.
 static int32_t PeerOffset(const ProgramOptions& options, bool next) {
   const int32_t rank = static_cast<int32_t>(options.rank);
   const int32_t ranks = static_cast<int32_t>(options.ranks);
@@ -150,7 +152,8 @@ static int32_t PeerOffset(const ProgramOptions& options, bool next) {
   return rank == 0 ? ranks - 1 : -1;
 }
 
-// A channel belongs to (direction, virtual stage of the producer's side of the cut), so its messages ascend in micro-batch.
+// A channel belongs to (direction, virtual stage of the producer's side of the cut), so its
+// messages ascend in micro-batch.
 static uint32_t Channel(bool gradient, uint32_t cut) { return 2 * cut + (gradient ? 1 : 0); }
 
 void ProgramBuilder::IssueReceive(const ComputeStep& step) {
@@ -187,10 +190,14 @@ void ProgramBuilder::WaitReceive(const ComputeStep& step) {
 const std::vector<graph::LoweredOp>& ProgramBuilder::List(const ComputeStep& step) const {
   const graph::StageOps& ops = *stages_[step.virtual_stage];
   switch (step.kind) {
-    case Compute::kForward: return ops.forward;
-    case Compute::kInputGrad: return ops.input_grad;
-    case Compute::kWeightGrad: return ops.weight_grad;
-    case Compute::kBackward: return ops.backward;
+    case Compute::kForward:
+      return ops.forward;
+    case Compute::kInputGrad:
+      return ops.input_grad;
+    case Compute::kWeightGrad:
+      return ops.weight_grad;
+    case Compute::kBackward:
+      return ops.backward;
   }
   TRIREME_CHECK(false);
 }

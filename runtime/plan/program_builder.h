@@ -1,5 +1,5 @@
-// Passes from a compute order to the instruction list of one pipeline coordinate: transfers, waits, slots, gradient
-// reductions while backward still runs, norm, optimizer step, gathers.
+// Passes from a compute order to the instruction list of one pipeline coordinate: transfers, waits,
+// slots, gradient reductions while backward still runs, norm, optimizer step, gathers.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,12 @@ struct SlotCounts {
 };
 
 struct ProgramOptions {
-  uint32_t ranks = 1;           // P
-  uint32_t rank = 0;            // p
-  uint32_t virtual_stages = 1;  // v
+  uint32_t ranks = 1;              // P
+  uint32_t rank = 0;               // p
+  uint32_t virtual_stages = 1;     // v
   bool gather_parameters = false;  // ZeRO
-  // How many compute instructions later the WAIT of a SEND stands; larger needs more OUTPUT slots but blocks later.
+  // How many compute instructions later the WAIT of a SEND stands; larger needs more OUTPUT slots
+  // but blocks later.
   uint32_t send_lag = 1;
 };
 
@@ -90,13 +91,15 @@ class ProgramBuilder {
   const ProgramOptions options_;
   const std::vector<const graph::StageOps*> stages_;
   const StateLayout& state_;
-  // Per virtual stage: (operators of the last weight-grad list done, bucket complete then), ascending.
+  // Per virtual stage: (operators of the last weight-grad list done, bucket complete then),
+  // ascending.
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> triggers_;
   v1::Program program_;
   std::vector<StagePools> pools_;
   std::map<std::pair<uint32_t, uint32_t>, Held> held_;
   std::vector<PendingSend> sends_;
-  std::vector<uint32_t> last_backward_;  // per virtual stage: position of its last W or B in the order
+  std::vector<uint32_t>
+      last_backward_;  // per virtual stage: position of its last W or B in the order
   std::vector<uint32_t> reduce_tickets_;
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;

@@ -15,7 +15,8 @@ int64_t AlignUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit 
 std::vector<ParameterId> CompletionOrder(const std::vector<StageOpsRef>& stages) {
   std::vector<ParameterId> order;
   for (const StageOpsRef& stage : stages) {
-    const auto& list = stage.ops->weight_grad.empty() ? stage.ops->backward : stage.ops->weight_grad;
+    const auto& list =
+        stage.ops->weight_grad.empty() ? stage.ops->backward : stage.ops->weight_grad;
     for (const graph::LoweredOp& op : list) {
       for (graph::Operand name : {graph::kDW, graph::kDB}) {
         const graph::OperandRef& target = op.operand[name];
@@ -47,8 +48,9 @@ class BucketMaker {
   void Add(ParameterId id) {
     const bool tied = options_.tied_across_stages && id == options_.graph->tied;
     const bool tensor = partial_.contains(id);
-    const int64_t size = AlignUp(
-        options_.graph->parameters[id].LocalBox(options_.tensor_size, 0).elements(), kZeroAlignment);
+    const int64_t size =
+        AlignUp(options_.graph->parameters[id].LocalBox(options_.tensor_size, 0).elements(),
+                kZeroAlignment);
     // The tied parameter is alone, so both copies are cut and summed alike.
     const int kind = tied ? 2 : tensor ? 1 : 0;
     OpenBucket& open = open_[kind];
@@ -105,8 +107,8 @@ StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayou
   return layout;
 }
 
-layout::Interval OwnedInterval(const v1::Bucket& bucket, int64_t begin, int64_t length, int64_t size,
-                               int64_t index) {
+layout::Interval OwnedInterval(const v1::Bucket& bucket, int64_t begin, int64_t length,
+                               int64_t size, int64_t index) {
   const int64_t share = static_cast<int64_t>(bucket.count()) / size;
   const int64_t share_begin = static_cast<int64_t>(bucket.offset()) + share * index;
   const int64_t from = std::clamp<int64_t>(share_begin - begin, 0, length);

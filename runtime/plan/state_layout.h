@@ -1,6 +1,7 @@
-// Where the state of one pipeline coordinate lies: parameters in flat pools, cut into buckets of parameters that are
-// Partial over the same axes, in the order in which backward finishes their gradients. Offsets are those of tensor
-// coordinate 0, whose shards are the largest; the others leave gaps, so one layout serves the whole tensor group.
+// Where the state of one pipeline coordinate lies: parameters in flat pools, cut into buckets of
+// parameters that are Partial over the same axes, in the order in which backward finishes their
+// gradients. Offsets are those of tensor coordinate 0, whose shards are the largest; the others
+// leave gaps, so one layout serves the whole tensor group.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct StatePlace {
   graph::ParameterId parameter = graph::kNone;
   uint32_t bucket = 0;
   int64_t offset = 0;  // elements, in the flat pools
-  bool tied_copy = false;  // the second copy of a tied parameter: summed with the first, counted once
+  bool tied_copy =
+      false;  // the second copy of a tied parameter: summed with the first, counted once
 };
 
 struct StateLayout {
@@ -45,8 +47,9 @@ struct StateLayoutOptions {
 // `stages`: of tensor coordinate 0, in the order in which their backward ends.
 StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayoutOptions& options);
 
-// The part of [begin, begin + length) of a bucket's flat range that data coordinate `index` of `size` owns, relative to `begin`.
-layout::Interval OwnedInterval(const v1::Bucket& bucket, int64_t begin, int64_t length, int64_t size,
-                               int64_t index);
+// The part of [begin, begin + length) of a bucket's flat range that data coordinate `index` of
+// `size` owns, relative to `begin`.
+layout::Interval OwnedInterval(const v1::Bucket& bucket, int64_t begin, int64_t length,
+                               int64_t size, int64_t index);
 
 }  // namespace trireme::plan

@@ -1,5 +1,6 @@
-// Training steps of a named model on random tokens: tokens per second beside the speed of the matrix product measured in
-// the same run. One process, or a rank under mpirun (data parallel unless told otherwise). Last line JSON.
+// Training steps of a named model on random tokens: tokens per second beside the speed of the
+// matrix product measured in the same run. One process, or a rank under mpirun (data parallel
+// unless told otherwise). Last line JSON.
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
@@ -96,7 +97,8 @@ absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
     (config.*set)(0);
   }
   const int64_t replicas = ranks / (options.tensor * options.pipeline);
-  job.mutable_training()->set_global_batch_size(options.micro_batch * options.accumulation * replicas);
+  job.mutable_training()->set_global_batch_size(options.micro_batch * options.accumulation *
+                                                replicas);
   job.mutable_training()->set_micro_batch_size(options.micro_batch);
   job.mutable_training()->set_dtype(options.dtype);
   job.mutable_data()->set_sequence_length(options.tokens);
@@ -113,7 +115,8 @@ absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
 }
 
 // Flops per second of the product C = A B of a layer's size, best of a few runs.
-absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry, const Options& options) {
+absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry,
+                                    const Options& options) {
   constexpr int64_t kRows = 1024, kInner = 768, kCols = 3072;
   graph::OpSpec spec;
   spec.dtype = options.dtype == "f64" ? tensor::DType::kF64 : tensor::DType::kF32;
@@ -122,8 +125,8 @@ absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry, con
   spec.inner = spec.x_ld = kInner;
   spec.cols = spec.y_ld = kCols;
   std::vector<std::byte> scratch(64 << 20);
-  ASSIGN_OR_RETURN(const auto kernel,
-                   registry.Prepare(spec, {.scratch_limit_bytes = scratch.size(), .threads = options.threads}));
+  ASSIGN_OR_RETURN(const auto kernel, registry.Prepare(spec, {.scratch_limit_bytes = scratch.size(),
+                                                              .threads = options.threads}));
   std::vector<double> x(kRows * kInner, 0.5), w(kInner * kCols, 0.25), y(kRows * kCols);
   graph::OpCall call;
   call.operand[graph::kX] = x.data();
@@ -134,7 +137,8 @@ absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry, con
   for (int run = 0; run < 12; ++run) {
     const auto start = std::chrono::steady_clock::now();
     kernel->Run(call);
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return 2.0 * kRows * kInner * kCols / best;
 }
@@ -157,10 +161,10 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
   if (job.runtime().kernels() == "cpu") kernels::RegisterCpuKernels(registry);
   kernels::RegisterReferenceKernels(registry);
   const RandomTokens dataset(job.model().config().vocab_size(), options.tokens);
-  ASSIGN_OR_RETURN(auto engine, engine::Engine::Create(plan, fabric, dataset,
-                                                       {.kernels = &registry,
-                                                        .threads = options.threads,
-                                                        .prefault = true}));
+  ASSIGN_OR_RETURN(
+      auto engine,
+      engine::Engine::Create(plan, fabric, dataset,
+                             {.kernels = &registry, .threads = options.threads, .prefault = true}));
   engine->InitializeState();
   ASSIGN_OR_RETURN(const double product, ProductSpeed(registry, options));
   std::vector<double> seconds;
@@ -190,10 +194,11 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
               100 * exposed / static_cast<double>(seconds.size()) / median);
   std::printf("%.1f GFLOP/s of the model; the product alone reaches %.1f: utilisation %.1f %%\n",
               flops / seconds.front() * 1e-9, peak * 1e-9, 100 * flops / seconds.front() / peak);
-  std::printf("{\"tok_s\": %.1f, \"tok_s_med\": %.1f, \"step_ms_min\": %.2f, \"step_ms_median\": %.2f, "
-              "\"step_ms_p99\": %.2f, \"utilisation\": %.4f, \"exposed\": %.4f}\n",
-              tokens / seconds.front(), tokens / median, seconds.front() * 1e3, median * 1e3, p99 * 1e3,
-              flops / seconds.front() / peak, exposed / static_cast<double>(seconds.size()) / median);
+  std::printf(
+      "{\"tok_s\": %.1f, \"tok_s_med\": %.1f, \"step_ms_min\": %.2f, \"step_ms_median\": %.2f, "
+      "\"step_ms_p99\": %.2f, \"utilisation\": %.4f, \"exposed\": %.4f}\n",
+      tokens / seconds.front(), tokens / median, seconds.front() * 1e3, median * 1e3, p99 * 1e3,
+      flops / seconds.front() / peak, exposed / static_cast<double>(seconds.size()) / median);
   return absl::OkStatus();
 }
 
@@ -201,8 +206,10 @@ int Main(int argc, char** argv) {
   CLI::App app("Training steps of a named model on random tokens.");
   Options options;
   app.add_option("--config", options.config, "gpt2, 10m or 10mchar")->capture_default_str();
-  app.add_option("--micro-batch", options.micro_batch, "samples per micro-batch and rank")->capture_default_str();
-  app.add_option("--accumulation", options.accumulation, "micro-batches per step")->capture_default_str();
+  app.add_option("--micro-batch", options.micro_batch, "samples per micro-batch and rank")
+      ->capture_default_str();
+  app.add_option("--accumulation", options.accumulation, "micro-batches per step")
+      ->capture_default_str();
   app.add_option("--tokens", options.tokens, "tokens per sample")->capture_default_str();
   app.add_option("--threads", options.threads, "threads per rank")->capture_default_str();
   app.add_option("--steps", options.steps, "measured steps")->capture_default_str();

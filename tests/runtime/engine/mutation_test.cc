@@ -1,5 +1,5 @@
-// Known bug kinds, planted one at a time: each must turn exactly the parameters red that it spoils. A parity suite that
-// does not see these proves nothing.
+// Known bug kinds, planted one at a time: each must turn exactly the parameters red that it spoils.
+// A parity suite that does not see these proves nothing.
 #include <catch2/catch.hpp>
 #include <functional>
 #include <set>
@@ -20,7 +20,8 @@ struct Case {
   double dropout = 0;
   int steps = 3;
   int64_t micro_batch = 2;
-  // Parameters whose first gradient, or whose weights after three steps, must be red; the others' must be green.
+  // Parameters whose first gradient, or whose weights after three steps, must be red; the others'
+  // must be green.
   std::function<bool(const std::string&)> gradient;
   std::function<bool(const std::string&)> weight;
 };
@@ -30,7 +31,8 @@ bool All(const std::string&) { return true; }
 bool IsTied(const std::string& name) { return name == "wte.weight"; }
 // What each rank of a tensor group sums over its own rows only.
 bool IsRowSummed(const std::string& name) {
-  return absl::StrContains(name, "ln_") || absl::EndsWith(name, "c_proj.bias") || name == "wpe.weight";
+  return absl::StrContains(name, "ln_") || absl::EndsWith(name, "c_proj.bias") ||
+         name == "wpe.weight";
 }
 // Biases start at zero, where the first step's decay changes nothing.
 bool IsNormWeight(const std::string& name) {
@@ -55,7 +57,8 @@ std::set<std::string> Names(const std::map<std::string, double>& over) {
   return names;
 }
 
-std::set<std::string> Expected(const Tensors& tensors, const std::function<bool(const std::string&)>& red) {
+std::set<std::string> Expected(const Tensors& tensors,
+                               const std::function<bool(const std::string&)>& red) {
   std::set<std::string> names;
   for (const auto& [name, values] : tensors) {
     if (red(name)) names.insert(name);
@@ -76,8 +79,8 @@ void Check(const Case& test) {
   const double weight_norm = NormOf(reference->weights);
   CHECK(Names(Differences(healthy->gradients, reference->gradients, gradient_norm, 1e-12)).empty());
   CHECK(Names(Differences(healthy->weights, reference->weights, weight_norm, 1e-12)).empty());
-  const auto sick = RunLayout(JobFor(test), ranks, *dataset,
-                              {.steps = test.steps, .mutation = test.mutation});
+  const auto sick =
+      RunLayout(JobFor(test), ranks, *dataset, {.steps = test.steps, .mutation = test.mutation});
   REQUIRE(sick.ok());
   CHECK(Names(Differences(sick->gradients, reference->gradients, gradient_norm, 1e-12)) ==
         Expected(reference->gradients, test.gradient));
@@ -88,12 +91,16 @@ void Check(const Case& test) {
 }  // namespace
 
 TEST_CASE("mutation: missing sum over the tensor group under sequence parallelism") {
-  Check({.mutation = Mutation::kMissingSequenceParallelReduce, .tensor = 2, .sequence_parallel = true,
-         .gradient = IsRowSummed, .weight = All});
+  Check({.mutation = Mutation::kMissingSequenceParallelReduce,
+         .tensor = 2,
+         .sequence_parallel = true,
+         .gradient = IsRowSummed,
+         .weight = All});
 }
 
 TEST_CASE("mutation: tied embedding summed twice") {
-  Check({.mutation = Mutation::kTiedCountedTwice, .pipeline = 2, .gradient = IsTied, .weight = All});
+  Check(
+      {.mutation = Mutation::kTiedCountedTwice, .pipeline = 2, .gradient = IsTied, .weight = All});
 }
 
 TEST_CASE("mutation: tied embedding not summed") {
@@ -113,11 +120,15 @@ TEST_CASE("mutation: mean over the replicas taken twice") {
 }
 
 TEST_CASE("mutation: updated parameters not gathered under ZeRO") {
-  Check({.mutation = Mutation::kStaleGather, .data = 2, .zero = 1, .gradient = None, .weight = All});
+  Check(
+      {.mutation = Mutation::kStaleGather, .data = 2, .zero = 1, .gradient = None, .weight = All});
 }
 
 TEST_CASE("mutation: dropout streams differ over the tensor group") {
-  Check({.mutation = Mutation::kDropoutPerTensorRank, .tensor = 2, .dropout = 0.2, .gradient = All,
+  Check({.mutation = Mutation::kDropoutPerTensorRank,
+         .tensor = 2,
+         .dropout = 0.2,
+         .gradient = All,
          .weight = All});
 }
 
@@ -130,23 +141,31 @@ TEST_CASE("mutation: micro-batches overwrite instead of adding") {
 }
 
 TEST_CASE("mutation: weight decay on norms and biases") {
-  Check({.mutation = Mutation::kDecayEverything, .data = 2, .steps = 1, .gradient = None,
+  Check({.mutation = Mutation::kDecayEverything,
+         .data = 2,
+         .steps = 1,
+         .gradient = None,
          .weight = IsNormWeight});
 }
 
 TEST_CASE("mutation: replicated gradients counted once per tensor rank in the norm") {
-  Check({.mutation = Mutation::kReplicatedNormCounted, .tensor = 2, .gradient = None, .weight = All});
+  Check(
+      {.mutation = Mutation::kReplicatedNormCounted, .tensor = 2, .gradient = None, .weight = All});
 }
 
 TEST_CASE("mutation: input gradients left Partial over the tensor group") {
-  Check({.mutation = Mutation::kMissingBackwardReduce, .tensor = 2,
-         .gradient = All, .weight = All});
+  Check(
+      {.mutation = Mutation::kMissingBackwardReduce, .tensor = 2, .gradient = All, .weight = All});
 }
 
 TEST_CASE("mutation: rows counted from zero on every rank under sequence parallelism") {
   // One sample of 5 tokens: the second rank begins inside it.
-  Check({.mutation = Mutation::kRowOffsetIgnored, .tensor = 2, .sequence_parallel = true,
-         .micro_batch = 1, .gradient = All, .weight = All});
+  Check({.mutation = Mutation::kRowOffsetIgnored,
+         .tensor = 2,
+         .sequence_parallel = true,
+         .micro_batch = 1,
+         .gradient = All,
+         .weight = All});
 }
 
 }  // namespace trireme::engine

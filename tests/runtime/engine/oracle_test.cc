@@ -1,5 +1,5 @@
-// PyTorch's word (tests/oracle): gradients of the first batch and ten AdamW losses of three tiny models, on one rank and
-// on layouts that cut everything.
+// PyTorch's word (tests/oracle): gradients of the first batch and ten AdamW losses of three tiny
+// models, on one rank and on layouts that cut everything.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
@@ -39,7 +39,9 @@ std::vector<double> Values(const safetensors::File& file, const safetensors::Ten
 class StoredDataset : public data::Dataset {
  public:
   StoredDataset(const safetensors::File& file, std::unique_ptr<data::Dataset> vocabulary)
-      : vocabulary_(std::move(vocabulary)), tokens_(Read(file, "tokens")), targets_(Read(file, "targets")) {}
+      : vocabulary_(std::move(vocabulary)),
+        tokens_(Read(file, "tokens")),
+        targets_(Read(file, "targets")) {}
   const data::Tokenizer& tokenizer() const override { return vocabulary_->tokenizer(); }
   int64_t samples(data::Split) const override { return kSamples * kSteps; }
   int64_t sequence_length() const override { return kTokens; }
@@ -95,18 +97,22 @@ v1::JobSpec JobFor(const std::string& name, const std::string& dtype, const Layo
   return job;
 }
 
-void Compare(const std::string& name, const std::string& dtype, const Layout& layout, double limit) {
-  INFO(name << " " << dtype << " dp" << layout.data << " tp" << layout.tensor << " pp" << layout.pipeline);
+void Compare(const std::string& name, const std::string& dtype, const Layout& layout,
+             double limit) {
+  INFO(name << " " << dtype << " dp" << layout.data << " tp" << layout.tensor << " pp"
+            << layout.pipeline);
   const auto weights = safetensors::File::Open(FolderOf(name) + "/model.safetensors");
   const auto batches = safetensors::File::Open(FolderOf(name) + "/batches.safetensors");
-  const auto oracle = safetensors::File::Open(absl::StrCat(FolderOf(name), "/oracle_", dtype, ".safetensors"));
+  const auto oracle =
+      safetensors::File::Open(absl::StrCat(FolderOf(name), "/oracle_", dtype, ".safetensors"));
   REQUIRE((weights.ok() && batches.ok() && oracle.ok()));
   Tensors initial, gradients;
   for (const safetensors::TensorInfo& tensor : weights->header().tensors) {
     initial[tensor.name] = Values(*weights, tensor);
   }
   for (const safetensors::TensorInfo& tensor : oracle->header().tensors) {
-    if (tensor.name.starts_with("grad.")) gradients[tensor.name.substr(5)] = Values(*oracle, tensor);
+    if (tensor.name.starts_with("grad."))
+      gradients[tensor.name.substr(5)] = Values(*oracle, tensor);
   }
   const StoredDataset dataset(*batches, MakeRandomDataset(29, kTokens));
   const int ranks = static_cast<int>(layout.data * layout.tensor * layout.pipeline);

@@ -63,7 +63,8 @@ TEST_CASE("lowering: two all-reduces per layer and direction in a tensor group")
   CHECK(two.partial_over_tensor.empty());
 }
 
-TEST_CASE("lowering: sequence parallelism scatters and gathers, and leaves norm gradients Partial") {
+TEST_CASE(
+    "lowering: sequence parallelism scatters and gathers, and leaves norm gradients Partial") {
   const ModelGraph graph = Graph("gpt2", 2);
   const LoweringOptions options{
       .tensor_size = 2, .sequence_parallel = true, .micro_batch = 1, .tokens = 5};
@@ -135,11 +136,14 @@ TEST_CASE("lowering: overlapping temporaries are never alive at once") {
 TEST_CASE("lowering: the fingerprint tells stages apart and repeats") {
   const ModelGraph graph = Graph("gpt2", 4);
   const LoweringOptions options{.tensor_size = 1, .micro_batch = 2, .tokens = 5};
-  CHECK(LowerStage(graph, 1, 3, options).Fingerprint() == LowerStage(graph, 1, 3, options).Fingerprint());
-  CHECK(LowerStage(graph, 1, 3, options).Fingerprint() != LowerStage(graph, 2, 4, options).Fingerprint());
+  CHECK(LowerStage(graph, 1, 3, options).Fingerprint() ==
+        LowerStage(graph, 1, 3, options).Fingerprint());
+  CHECK(LowerStage(graph, 1, 3, options).Fingerprint() !=
+        LowerStage(graph, 2, 4, options).Fingerprint());
   LoweringOptions longer = options;
   longer.tokens = 6;
-  CHECK(LowerStage(graph, 1, 3, options).Fingerprint() != LowerStage(graph, 1, 3, longer).Fingerprint());
+  CHECK(LowerStage(graph, 1, 3, options).Fingerprint() !=
+        LowerStage(graph, 1, 3, longer).Fingerprint());
 }
 
 }  // namespace trireme::graph

@@ -1,6 +1,6 @@
-# Programs: build/<preset>/bin/<program>.
+# Programs: build/<preset>/bin/<program>. LINKED: rooms that only fulfil declarations of other rooms' headers.
 function(trireme_program name path)
-  cmake_parse_arguments(program "" "" "ROOMS;LIBS" ${ARGN})
+  cmake_parse_arguments(program "" "" "ROOMS;LINKED;LIBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${path}/*.cc")
   if(NOT sources)
     return()
@@ -8,7 +8,7 @@ function(trireme_program name path)
   add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_definitions(${name} PRIVATE TRIREME_VERSION="${PROJECT_VERSION}")
-  foreach(other IN LISTS program_ROOMS)
+  foreach(other IN LISTS program_ROOMS program_LINKED)
     string(REPLACE "/" "_" other_name "${other}")
     target_link_libraries(${name} PRIVATE trireme_${other_name})
   endforeach()
@@ -21,7 +21,7 @@ trireme_program(trireme coordinator/cli
         checkpoint/client coordinator/launcher
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
-  ROOMS proto runtime/base runtime/spec runtime/tensor runtime/model runtime/kernels runtime/kernels/ref
-        runtime/kernels/cpu runtime/comm runtime/comm/mpi runtime/data runtime/plan runtime/report runtime/recorder
-        runtime/engine runtime/engine/no_mutation checkpoint/format checkpoint/client
+  ROOMS proto runtime/base runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
+        runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/client
+  LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)

@@ -11,11 +11,11 @@ trireme_room(runtime/layout ROOMS runtime/base)
 trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
 trireme_room(runtime/recorder ROOMS proto runtime/base)
 trireme_room(runtime/safetensors ROOMS runtime/base runtime/tensor LIBS nlohmann_json::nlohmann_json)
-trireme_room(checkpoint/format ROOMS runtime/base runtime/tensor runtime/layout runtime/safetensors
+trireme_room(checkpoint/format ROOMS runtime/base runtime/tensor runtime/layout
              LIBS nlohmann_json::nlohmann_json PkgConfig::isal)
 
 # Floor 2
-trireme_room(runtime/model ROOMS proto runtime/base runtime/graph)
+trireme_room(runtime/model ROOMS proto runtime/graph)
 trireme_room(runtime/kernels ROOMS runtime/base runtime/graph runtime/tensor)
 trireme_room(runtime/kernels/ref ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
              LIBS PkgConfig::openblas)
@@ -29,8 +29,8 @@ trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client ROOMS runtime/base runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 
 # Floor 3
-trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/layout runtime/graph runtime/model)
-trireme_room(runtime/report ROOMS proto runtime/base runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/plan ROOMS proto runtime/base runtime/graph runtime/model)
+trireme_room(runtime/report ROOMS proto runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
 
 # Floor 4
 trireme_room(runtime/engine

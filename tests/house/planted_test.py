@@ -114,6 +114,12 @@ class Planted(unittest.TestCase):
         self.write('runtime/base/bare.h', 'int f();\n')
         self.assertEqual(len(sizes.check(self.root)), 2)
 
+    def test_purpose_of_the_header_is_that_of_its_source(self):
+        self.write('runtime/base/part.cc', 'int f() { return 1; }\n')
+        self.only(sizes.check(self.root), 'part.cc')
+        self.write('runtime/base/part.h', '// Says f.\n#pragma once\nint f();\n')
+        self.assertEqual(sizes.check(self.root), [])
+
     def test_missing_file_in_architecture(self):
         self.append('docs/architecture.md', '`runtime/base/gone.h`\n')
         self.only(docs.check(self.root, ROOMS), 'gone.h')

@@ -18,7 +18,8 @@ KNOB = re.compile(r'getenv\s*\(\s*"TRIREME')
 CODE = tree.SOURCE_SUFFIXES + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')
 
 
-def file_faults(path, text):
+def file_faults(path, text, header_begins_with_purpose=False):
+    """A .cc file need not repeat the purpose that the header of the same stem says."""
     faults = []
     lines = text.split('\n')
     cpp = path.endswith(tree.SOURCE_SUFFIXES)
@@ -29,7 +30,7 @@ def file_faults(path, text):
         faults.append(f'{path}: the name {sorted(words & EMPTY_NAMES)[0]} says nothing; name what it does')
     if path.endswith('.h') and '#pragma once' not in text:
         faults.append(f'{path}: no #pragma once')
-    if cpp and not text.startswith('//'):
+    if cpp and not text.startswith('//') and not header_begins_with_purpose:
         faults.append(f'{path}: does not begin with its purpose')
     for number, line in enumerate(lines, 1):
         where = f'{path}:{number}'
@@ -49,8 +50,11 @@ def file_faults(path, text):
 
 def check(root):
     faults = []
-    for path in tree.files(root, CODE):
-        faults += file_faults(path, tree.read(root, path))
+    paths = set(tree.files(root, CODE))
+    for path in sorted(paths):
+        header = path[:-len('.cc')] + '.h'
+        said = path.endswith('.cc') and header in paths and tree.read(root, header).startswith('//')
+        faults += file_faults(path, tree.read(root, path), said)
     for script in ('deploy/demo', 'deploy/test', 'deploy/install_packages', '.ci/run'):
         if os.path.exists(os.path.join(root, script)):
             faults += file_faults(script, tree.read(root, script))

@@ -2,6 +2,8 @@
 // threaded shapes. Bound: an f32 sum of k terms in any order errs by about eps * sqrt(k) of its
 // largest partial sum, and every element goes through at most a dozen other roundings: eps * (24 +
 // 4 sqrt(k)), relative to the greatest element.
+#include <hwy/targets.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -315,6 +317,41 @@ TEST_CASE("the cpu loss of several tensor ranks agrees with the reference") {
       Check(CaseOf(spec, 0), static_cast<double>(rows));
     }
   }
+}
+
+// The loops are compiled for several instruction sets; other machines run the others.
+TEST_CASE("cpu loops agree with the reference on every instruction set this machine has") {
+  const int64_t all = hwy::SupportedTargets();
+  for (int64_t rest = all; rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    INFO(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    for (Phase phase : kPhases) {
+      OpSpec spec = Spec(OpKind::kResidualAdd, phase, 40, 37);
+      spec.tokens = 8;
+      spec.dropout_p = 0.3;
+      OpCase residual = CaseOf(spec, 3);
+      residual.first_sample = 0x400000000 / 8 / 37 - 2;
+      Check(residual, 40);
+      Check(CaseOf(Spec(OpKind::kLayerNorm, phase, 9, 37), 3), 37);
+      if (phase == Phase::kWeightGrad) continue;
+      Check(CaseOf(Spec(OpKind::kGelu, phase, 9, 37), 3), 1);
+      Check(CaseOf(Spec(OpKind::kSwiGlu, phase, 9, 37), 3), 1);
+      OpSpec attention = Spec(OpKind::kAttention, phase, 2 * 150, 2 * 20);
+      attention.tokens = 150;
+      attention.heads = attention.global_heads = 2;
+      attention.kv_heads = 1;
+      attention.head_dim = 20;
+      attention.inner = 4 * 20;
+      attention.dropout_p = 0.25;
+      Check(CaseOf(attention, 3), 170);
+      OpSpec head = Spec(OpKind::kLmHeadLoss, phase, 9, 133);
+      head.inner = 7;
+      head.vocab_rows = 133;
+      Check(CaseOf(head, 3), 133);
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 }  // namespace

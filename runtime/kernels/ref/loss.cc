@@ -79,8 +79,8 @@ void LossCombine(const OpSpec& spec, const OpCall& call) {
     double target_logit = 0;
     for (int64_t rank = 0; rank < spec.tensor_ranks; ++rank) {
       const T* share = shares + (rank * spec.rows + r) * 3;
-      // A rank without vocabulary has (-inf, 0, 0); a NaN is not 0.
-      if (share[1] != T{0}) sum += share[1] * std::exp(share[0] - largest);
+      // A rank without vocabulary has (-inf, 0, 0) and adds 0 * exp(-inf).
+      sum += share[1] * std::exp(share[0] - largest);
       target_logit += share[2];
     }
     const double row_lse = largest + std::log(sum);

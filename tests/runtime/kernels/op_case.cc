@@ -20,7 +20,7 @@ using graph::OpSpec;
 using graph::Phase;
 using tensor::DType;
 
-constexpr int64_t kGuard = 8;  // elements before and after each operand
+constexpr int64_t kGuard = 256;  // elements before and after each operand: a few rows
 constexpr std::byte kSentinel{0x7b};
 constexpr const char* kOperandNames[] = {"kX",      "kY",  "kW",  "kB",    "kResidual", "kStats",
                                          "kTokens", "kDY", "kDX", "kBase", "kDW",       "kDB"};

@@ -12,7 +12,9 @@ endif()
 
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${TRIREME_CCACHE}")
+  # Paths relative to the tree: clones and build folders share what is compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      "${TRIREME_CCACHE}")
 endif()
 find_program(TRIREME_MOLD mold)
 if(TRIREME_MOLD)

@@ -18,7 +18,9 @@ def sources(root, build, prefixes):
 
 
 def tidy(program, root, build, path):
-    result = subprocess.run([program, '-p', build, '--quiet', path], cwd=root, capture_output=True, text=True, check=False)
+    # The commands are those of g++: clang does not know all of its warnings.
+    command = [program, '-p', build, '--quiet', '--extra-arg=-Wno-unknown-warning-option', path]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     findings = re.findall(r'^.*(?:error|warning):.*$', result.stdout, re.M)
     return findings or ([f'{path}: {result.stderr.strip()}'] if result.returncode else [])
 

@@ -100,7 +100,9 @@ absl::Status Engine::Impl::Load(const Batch& batch) {
   scalars()[0] = 0;
   if (!holds_first_stage() && !holds_last_stage()) return absl::OkStatus();
   double counted = 0;
-  for (uint32_t micro_batch = 0; micro_batch < plan_.micro_batches(); ++micro_batch) {
+  const uint32_t micro_batches =
+      context_.training ? plan_.micro_batches() : plan_.evaluation_micro_batches();
+  for (uint32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     counted += static_cast<double>(FillMicroBatch(batch, micro_batch));
     if (!batch.context.empty()) break;
   }

@@ -148,7 +148,10 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
   const int64_t micro_batch = std::min(job.training().micro_batch_size(), per_replica);
   plan.mutable_job()->mutable_training()->set_micro_batch_size(micro_batch);
   plan.set_micro_batches(static_cast<uint32_t>(CeilDivide(per_replica, micro_batch)));
-  plan.set_evaluation_micro_batches(plan.micro_batches());
+  // Enough in flight to fill the pipeline; more would only make the plan longer.
+  plan.set_evaluation_micro_batches(std::min(
+      plan.micro_batches(),
+      2 * plan.mesh().pipeline() * static_cast<uint32_t>(job.parallelism().virtual_stages())));
   plan.set_schedule(job.parallelism().schedule());
   ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job.model().config()));
   RETURN_IF_ERROR(BuildStages(plan, graph));

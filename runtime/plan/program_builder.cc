@@ -121,21 +121,28 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order, bool training) 
   WaitSends(position_, /*all=*/true);
 }
 
+// Only the slots that the instruction touches: a plan for thousands of ranks is mostly instructions.
+void ProgramBuilder::SetSlots(v1::InstructionKind kind, const Held& held, Instruction& instruction) {
+  const bool compute = kind == v1::F || kind == v1::I || kind == v1::W || kind == v1::B;
+  if (kind == v1::F || kind == v1::I || kind == v1::B) instruction.set_activation(held.activation);
+  if (compute) instruction.set_stash(held.stash);
+  if (compute || kind == v1::RECV_ACT) instruction.set_input(held.input);
+  if (kind == v1::F || kind == v1::SEND_ACT) instruction.set_output(held.output);
+  if ((compute && kind != v1::F) || kind == v1::RECV_GRAD) {
+    instruction.set_gradient_in(held.gradient_in);
+  }
+  if (kind == v1::I || kind == v1::B || kind == v1::SEND_GRAD) {
+    instruction.set_gradient_out(held.gradient_out);
+  }
+}
+
 Instruction& ProgramBuilder::Add(v1::InstructionKind kind, const ComputeStep& step) {
   Instruction& instruction = *program_.add_instructions();
   instruction.set_kind(kind);
   instruction.set_virtual_stage(step.virtual_stage);
   instruction.set_micro_batch(step.micro_batch);
-  const bool has_slots = kind >= v1::F && kind <= v1::RECV_GRAD;
   const auto found = held_.find({step.virtual_stage, step.micro_batch});
-  if (has_slots && found != held_.end()) {
-    instruction.set_activation(found->second.activation);
-    instruction.set_stash(found->second.stash);
-    instruction.set_input(found->second.input);
-    instruction.set_output(found->second.output);
-    instruction.set_gradient_in(found->second.gradient_in);
-    instruction.set_gradient_out(found->second.gradient_out);
-  }
+  if (found != held_.end()) SetSlots(kind, found->second, instruction);
   return instruction;
 }
 

@@ -80,6 +80,7 @@ class ProgramBuilder {
   void CountSlots();
   void ReduceTriggers();
 
+  static void SetSlots(v1::InstructionKind kind, const Held& held, v1::Instruction& instruction);
   v1::Instruction& Add(v1::InstructionKind kind, const ComputeStep& step);
   void AddWait(uint32_t ticket, const ComputeStep& step);
   bool FirstStage(uint32_t virtual_stage) const { return options_.rank == 0 && virtual_stage == 0; }

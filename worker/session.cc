@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "runtime/tensor/stream.h"
 
@@ -77,7 +78,7 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   if (fabric.rank() == 0) {
     absl::StatusOr<v1::Plan> plan = plan::MakePlan(job, fabric.size());
     absl::Status status = plan.ok() ? CheckFits(*plan) : plan.status();
-    text = status.ok() ? plan->SerializeAsString() : base::MessageOf(status);
+    text = status.ok() ? plan::SerializePlan(*plan) : base::MessageOf(status);
     header[0] = static_cast<int64_t>(text.size());
     header[1] = static_cast<int64_t>(status.code());
   }
@@ -88,8 +89,7 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   text.resize(static_cast<size_t>(header[0]));
   RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(text))));
   if (header[1] != 0) return absl::Status(static_cast<absl::StatusCode>(header[1]), text);
-  if (!plan_.ParseFromString(text))
-    return absl::InternalError("the plan from rank 0 does not parse");
+  ASSIGN_OR_RETURN(plan_, plan::ParsePlan(text));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/run_folder.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/schedule_svg.h"
@@ -33,7 +34,7 @@ int RunPlan(const PlanOptions& options) {
   const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
   if (!options.out.empty()) {
-    const auto written = WriteFile(options.out, planned->plan.SerializeAsString());
+    const auto written = WriteFile(options.out, plan::SerializePlan(planned->plan));
     if (!written.ok()) return PrintError(written);
   }
   if (!options.svg.empty()) {

@@ -19,6 +19,7 @@
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/launcher/signal_latch.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/schedule_svg.h"
@@ -38,7 +39,7 @@ absl::StatusOr<std::string> PrepareFolder(const RunOptions& options, const Plann
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
                                     options.run_dir, options.resume == "auto"}));
   RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
-  RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", planned.plan.SerializeAsString()));
+  RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(planned.plan)));
   if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {
     RETURN_IF_ERROR(WriteFile(folder + "/schedule.svg", *svg));
   }

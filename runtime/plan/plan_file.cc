@@ -1,0 +1,40 @@
+#include "runtime/plan/plan_file.h"
+
+#include <google/protobuf/io/gzip_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/check.h"
+#include "runtime/plan/planner.h"
+
+namespace trireme::plan {
+
+namespace io = google::protobuf::io;
+
+std::string SerializePlan(const v1::Plan& plan) {
+  std::string bytes;
+  io::StringOutputStream out(&bytes);
+  io::GzipOutputStream::Options options;
+  options.format = io::GzipOutputStream::GZIP;
+  io::GzipOutputStream gzip(&out, options);
+  TRIREME_CHECK(plan.SerializeToZeroCopyStream(&gzip));
+  TRIREME_CHECK(gzip.Close());
+  return bytes;
+}
+
+absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes) {
+  io::ArrayInputStream in(bytes.data(), static_cast<int>(bytes.size()));
+  io::GzipInputStream gzip(&in, io::GzipInputStream::GZIP);
+  v1::Plan plan;
+  if (!plan.ParseFromZeroCopyStream(&gzip)) {
+    return absl::DataLossError(
+        absl::StrCat("these ", bytes.size(), " bytes are not a plan, or it was cut short"));
+  }
+  if (plan.version() != kPlanVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
+                                                      ", this program reads ", kPlanVersion));
+  }
+  return plan;
+}
+
+}  // namespace trireme::plan

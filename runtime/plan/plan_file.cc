@@ -26,7 +26,8 @@ absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes) {
   io::ArrayInputStream in(bytes.data(), static_cast<int>(bytes.size()));
   io::GzipInputStream gzip(&in, io::GzipInputStream::GZIP);
   v1::Plan plan;
-  if (!plan.ParseFromZeroCopyStream(&gzip)) {
+  // A stream that is not gzip reads as an empty message, so the magic number is looked at first.
+  if (!bytes.starts_with("\x1f\x8b") || !plan.ParseFromZeroCopyStream(&gzip)) {
     return absl::DataLossError(
         absl::StrCat("these ", bytes.size(), " bytes are not a plan, or it was cut short"));
   }

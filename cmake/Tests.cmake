@@ -79,16 +79,40 @@ trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .messages ARGS --messages
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .silent ARGS --silent PASS "silence was named")
 trireme_tests(runtime/data ROOMS runtime/base runtime/data)
 trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
-trireme_tests(runtime/plan ROOMS runtime/base runtime/plan runtime/spec)
+trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)
 trireme_tests(runtime/report ROOMS runtime/base runtime/plan runtime/recorder runtime/report)
 trireme_tests(runtime/engine ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
-              runtime/spec runtime/layout runtime/safetensors)
+              runtime/spec runtime/layout runtime/safetensors checkpoint/format checkpoint/client)
+# Its malloc counts, so sanitizers, which bring their own, do without it.
+if(NOT TRIREME_SANITIZE)
+  trireme_tests(runtime/engine/allocation ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels
+                runtime/kernels/cpu runtime/kernels/ref runtime/data runtime/plan runtime/spec runtime/layout
+                runtime/recorder)
+  target_sources(test_runtime_engine_allocation PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/engine/layout_run.cc"
+                 "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
+endif()
+# The same runs over MPI: a few layouts, one process per rank.
+trireme_mpi_test(test_runtime_engine_mpi runtime/engine/mpi ROOMS runtime/base runtime/engine runtime/model
+                 runtime/comm/local runtime/comm/mpi runtime/kernels runtime/kernels/cpu runtime/kernels/ref
+                 runtime/data runtime/plan runtime/spec runtime/layout)
+target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/engine/layout_run.cc"
+               "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
+trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
 trireme_tests(checkpoint ROOMS runtime/base checkpoint/format checkpoint/client)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
 trireme_tests(coordinator/cli ROOMS runtime/base)
 if(TARGET test_coordinator_cli)
   add_dependencies(test_coordinator_cli trireme)
 endif()
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+# tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
+foreach(method runs_to_the_end continues_after_interrupt names_a_killed_rank ends_a_stopped_rank
+               trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)
+  add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"
+    "${PROJECT_BINARY_DIR}/bin" "Worker.test_${method}")
+  set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
+endforeach()
 
 include(JobSpecDoc)

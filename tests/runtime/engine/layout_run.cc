@@ -61,25 +61,6 @@ class RandomDataset : public data::Dataset {
   int64_t length_;
 };
 
-void Gather(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex) {
-  const std::lock_guard lock(mutex);
-  for (const StateView& view : views) {
-    const layout::Box whole = layout::Box::Whole(view.shape);
-    std::vector<double>& target = into[view.name];
-    target.resize(static_cast<size_t>(whole.elements()), std::nan(""));
-    for (const layout::StridedCopy& copy : layout::Copies(view.shard, layout::Shard::Whole(whole))) {
-      for (int64_t run = 0; run < copy.count; ++run) {
-        for (int64_t index = 0; index < copy.length; ++index) {
-          const int64_t from = copy.source_offset + run * copy.source_stride + index;
-          target[static_cast<size_t>(copy.target_offset + run * copy.target_stride + index)] =
-              view.dtype == tensor::DType::kF64 ? reinterpret_cast<const double*>(view.data)[from]
-                                                : reinterpret_cast<const float*>(view.data)[from];
-        }
-      }
-    }
-  }
-}
-
 void Scatter(const Tensors& from, const std::vector<StateView>& views) {
   for (const StateView& view : views) {
     const layout::Box whole = layout::Box::Whole(view.shape);
@@ -101,7 +82,28 @@ void Scatter(const Tensors& from, const std::vector<StateView>& views) {
   }
 }
 
-const kernels::KernelRegistry& Registry(const v1::JobSpec& job) {
+}  // namespace
+
+void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex) {
+  const std::lock_guard lock(mutex);
+  for (const StateView& view : views) {
+    const layout::Box whole = layout::Box::Whole(view.shape);
+    std::vector<double>& target = into[view.name];
+    target.resize(static_cast<size_t>(whole.elements()), std::nan(""));
+    for (const layout::StridedCopy& copy : layout::Copies(view.shard, layout::Shard::Whole(whole))) {
+      for (int64_t run = 0; run < copy.count; ++run) {
+        for (int64_t index = 0; index < copy.length; ++index) {
+          const int64_t from = copy.source_offset + run * copy.source_stride + index;
+          target[static_cast<size_t>(copy.target_offset + run * copy.target_stride + index)] =
+              view.dtype == tensor::DType::kF64 ? reinterpret_cast<const double*>(view.data)[from]
+                                                : reinterpret_cast<const float*>(view.data)[from];
+        }
+      }
+    }
+  }
+}
+
+const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
   static const kernels::KernelRegistry reference = [] {
     kernels::KernelRegistry registry;
     kernels::RegisterReferenceKernels(registry);
@@ -120,20 +122,20 @@ absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dat
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
   ASSIGN_OR_RETURN(auto engine,
                    Engine::Create(plan, fabric, dataset,
-                                  {.kernels = &Registry(plan.job()),
+                                  {.kernels = &KernelsOf(plan.job()),
                                    .asynchronous_streams = plan.job().runtime().asynchronous_streams(),
                                    .deadline = std::chrono::seconds(60)}));
   engine->InitializeState();
   if (options.initial != nullptr) Scatter(*options.initial, engine->state().Held("parameter"));
   for (int step = 0; step < options.steps; ++step) {
     ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step)));
-    if (step == 0) Gather(engine->state().Owned("gradient"), result.gradients, mutex);
+    if (step == 0) GatherTensors(engine->state().Owned("gradient"), result.gradients, mutex);
     if (engine->rank() == 0) {
       result.losses.push_back(report.loss);
       result.norms.push_back(report.gradient_norm);
     }
   }
-  Gather(engine->state().Owned("parameter"), result.weights, mutex);
+  GatherTensors(engine->state().Owned("parameter"), result.weights, mutex);
   double validation_loss = 0;
   if (options.evaluate) {
     ASSIGN_OR_RETURN(validation_loss, engine->Evaluate(0));
@@ -145,8 +147,6 @@ absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dat
   }
   return engine->AllAgree(true).status();
 }
-
-}  // namespace
 
 std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t sequence_length) {
   return std::make_unique<RandomDataset>(vocab_size, sequence_length);
@@ -201,6 +201,28 @@ double NormOf(const Tensors& tensors) {
   return std::sqrt(sum);
 }
 
+std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit) {
+  std::string text;
+  for (const auto& [name, worst] : Differences(result.gradients, reference.gradients,
+                                               NormOf(reference.gradients), limit)) {
+    absl::StrAppend(&text, " gradient ", name, " ", worst);
+  }
+  for (const auto& [name, worst] :
+       Differences(result.weights, reference.weights, NormOf(reference.weights), limit)) {
+    absl::StrAppend(&text, " weight ", name, " ", worst);
+  }
+  for (size_t step = 0; step < result.losses.size(); ++step) {
+    if (!(std::abs(result.losses[step] - reference.losses[step]) < 100 * limit)) {
+      absl::StrAppend(&text, " loss of step ", step, ": ", result.losses[step], " not ",
+                      reference.losses[step]);
+    }
+  }
+  if (!(std::abs(result.validation_loss - reference.validation_loss) < 100 * limit)) {
+    absl::StrAppend(&text, " validation loss ", result.validation_loss);
+  }
+  return text;
+}
+
 v1::JobSpec TinyJob(const TinyJobOptions& options) {
   v1::JobSpec job;
   v1::ModelConfig& config = *job.mutable_model()->mutable_config();
@@ -239,6 +261,25 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
   job.mutable_runtime()->set_kernels(options.dtype == "f64" ? "reference" : "cpu");
   job.mutable_parallelism()->set_bucket_bytes(4096);
   spec::ApplyDefaults(job);
+  return job;
+}
+
+std::string Layout::Name() const {
+  return absl::StrCat("dp", data, " tp", tensor, sequence_parallel ? " sp" : "", " pp", pipeline,
+                      " ", schedule, " zero", zero, " micro-batch ", micro_batch);
+}
+
+v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
+  v1::JobSpec job = TinyJob(options);
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_data_parallel_size(layout.data);
+  parallelism.set_tensor_parallel_size(layout.tensor);
+  parallelism.set_pipeline_parallel_size(layout.pipeline);
+  parallelism.set_sequence_parallel(layout.sequence_parallel);
+  parallelism.set_schedule(layout.schedule);
+  parallelism.set_virtual_stages(layout.schedule == "interleaved" ? 2 : 1);
+  parallelism.set_zero_stage(layout.zero);
+  job.mutable_training()->set_micro_batch_size(layout.micro_batch);
   return job;
 }
 

@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/engine/training_state.h"
+#include "runtime/kernels/kernel.h"
 #include "trireme/v1/job_spec.pb.h"
 
 namespace trireme::engine {
@@ -40,6 +44,17 @@ struct LayoutRunOptions {
 absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks, const data::Dataset& dataset,
                                        const LayoutRunOptions& options = {});
 
+// What one rank of `plan` does: all steps, its own pieces into `result` under `mutex`. Elements of other processes'
+// ranks stay NaN, tensors it holds nothing of are absent.
+absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
+                     const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex);
+
+// The kernels that runtime.kernels names.
+const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job);
+
+// Copies what `views` hold into the logical tensors; elements that nobody brings stay NaN.
+void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex);
+
 // Plants `mutation` in every engine of this process until called with kCount.
 void PlantMutation(Mutation mutation);
 
@@ -49,6 +64,9 @@ std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t seq
 // max |a - b| over all elements of a tensor, divided by `scale`, per tensor that exceeds `limit`.
 std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, double scale, double limit);
 double NormOf(const Tensors& tensors);
+
+// Empty if gradients, weights and losses agree within `limit` of the reference's norms; else what differs.
+std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
 
 struct TinyJobOptions {
   std::string family = "gpt2";
@@ -60,5 +78,17 @@ struct TinyJobOptions {
 };
 // A resolved job of a model small enough for thousands of runs.
 v1::JobSpec TinyJob(const TinyJobOptions& options);
+
+struct Layout {
+  int64_t data = 1, tensor = 1, pipeline = 1;
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b";
+  int64_t zero = 0;
+  int64_t micro_batch = 2;  // of a global batch of 8: accumulation, with a remainder for 3
+  int ranks() const { return static_cast<int>(data * tensor * pipeline); }
+  std::string Name() const;
+};
+// TinyJob on this layout.
+v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options);
 
 }  // namespace trireme::engine

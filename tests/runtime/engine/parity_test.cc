@@ -13,19 +13,6 @@ namespace trireme::engine {
 
 namespace {
 
-struct Layout {
-  int64_t data = 1, tensor = 1, pipeline = 1;
-  bool sequence_parallel = false;
-  std::string schedule = "1f1b";
-  int64_t zero = 0;
-  int64_t micro_batch = 2;  // of a global batch of 8: accumulation, with a remainder for 3
-  int ranks() const { return static_cast<int>(data * tensor * pipeline); }
-  std::string Name() const {
-    return absl::StrCat("dp", data, " tp", tensor, sequence_parallel ? " sp" : "", " pp", pipeline,
-                        " ", schedule, " zero", zero, " micro-batch ", micro_batch);
-  }
-};
-
 std::vector<Layout> Products(int min_ranks, int max_ranks) {
   std::vector<Layout> all;
   for (int64_t pipeline = 1; pipeline <= max_ranks; ++pipeline) {
@@ -47,20 +34,6 @@ std::vector<Layout> Products(int min_ranks, int max_ranks) {
   return all;
 }
 
-v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
-  v1::JobSpec job = TinyJob(options);
-  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
-  parallelism.set_data_parallel_size(layout.data);
-  parallelism.set_tensor_parallel_size(layout.tensor);
-  parallelism.set_pipeline_parallel_size(layout.pipeline);
-  parallelism.set_sequence_parallel(layout.sequence_parallel);
-  parallelism.set_schedule(layout.schedule);
-  parallelism.set_virtual_stages(layout.schedule == "interleaved" ? 2 : 1);
-  parallelism.set_zero_stage(layout.zero);
-  job.mutable_training()->set_micro_batch_size(layout.micro_batch);
-  return job;
-}
-
 // Why a product is not run: what a user would be told.
 std::string Refusal(const Layout& layout, const TinyJobOptions& options) {
   const int64_t groups = options.family == "gpt2" ? 9 : 5;
@@ -73,53 +46,30 @@ std::string Refusal(const Layout& layout, const TinyJobOptions& options) {
   return {};
 }
 
-struct Reference {
-  LayoutResult result;
-  double gradient_norm = 0;
-  double weight_norm = 0;
-};
-
-Reference RunReference(TinyJobOptions options, const data::Dataset& dataset) {
+LayoutResult RunReference(TinyJobOptions options, const data::Dataset& dataset) {
   options.dtype = "f64";
   v1::JobSpec job = JobFor({.micro_batch = 8}, options);
   auto result = RunLayout(job, 1, dataset, {.evaluate = true});
   INFO(result.status().ToString());
   REQUIRE(result.ok());
-  return {*result, NormOf(result->gradients), NormOf(result->weights)};
+  return *result;
 }
 
 // Empty if the layout agrees with the reference; else what differs.
-std::string Compare(const Layout& layout, const TinyJobOptions& options, const Reference& reference,
+std::string Compare(const Layout& layout, const TinyJobOptions& options, const LayoutResult& reference,
                     const data::Dataset& dataset) {
   const v1::JobSpec job = JobFor(layout, options);
   const double limit = options.dtype == "f64" ? 1e-12 : 1e-5;
   const auto result = RunLayout(job, layout.ranks(), dataset, {.evaluate = true});
   if (!result.ok()) return result.status().ToString();
-  std::string text;
-  for (const auto& [name, worst] :
-       Differences(result->gradients, reference.result.gradients, reference.gradient_norm, limit)) {
-    absl::StrAppend(&text, " gradient ", name, " ", worst);
-  }
-  for (const auto& [name, worst] :
-       Differences(result->weights, reference.result.weights, reference.weight_norm, limit)) {
-    absl::StrAppend(&text, " weight ", name, " ", worst);
-  }
-  for (size_t step = 0; step < result->losses.size(); ++step) {
-    if (!(std::abs(result->losses[step] - reference.result.losses[step]) < 100 * limit)) {
-      absl::StrAppend(&text, " loss of step ", step, ": ", result->losses[step], " not ",
-                      reference.result.losses[step]);
-    }
-  }
-  if (!(std::abs(result->validation_loss - reference.result.validation_loss) < 100 * limit)) {
-    absl::StrAppend(&text, " validation loss ", result->validation_loss);
-  }
+  std::string text = FaultsOf(*result, reference, limit);
   if (result->arena_bytes != result->planned_bytes) absl::StrAppend(&text, " arena is not the plan's");
   return text;
 }
 
 void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& options, size_t stride) {
   const auto dataset = MakeRandomDataset(29, 5);
-  const Reference reference = RunReference(options, *dataset);
+  const LayoutResult reference = RunReference(options, *dataset);
   std::map<std::string, int> refused;
   int run = 0, failed = 0;
   for (size_t index = 0; index < products.size(); ++index) {

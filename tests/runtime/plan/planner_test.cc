@@ -1,0 +1,205 @@
+// The planner at full size (3,072 ranks), what it refuses and how it says so, and how memory grows.
+#include "runtime/plan/planner.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "runtime/model/model.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::plan {
+namespace {
+
+using Catch::Contains;
+
+struct Shape {
+  int64_t layers = 4, hidden = 32, heads = 4, vocabulary = 50;
+  int64_t pipeline = 1, tensor = 1, zero = 0;
+  int64_t global_batch = 16, micro_batch = 2, sequence = 8;
+  std::string schedule = "1f1b";
+  bool sequence_parallel = false;
+};
+
+v1::JobSpec JobOf(const Shape& shape) {
+  v1::JobSpec job;
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_model_type("gpt2");
+  config.set_num_hidden_layers(shape.layers);
+  config.set_hidden_size(shape.hidden);
+  config.set_num_attention_heads(shape.heads);
+  config.set_vocab_size(shape.vocabulary);
+  config.set_max_position_embeddings(shape.sequence);
+  job.mutable_data()->set_sequence_length(shape.sequence);
+  job.mutable_training()->set_global_batch_size(shape.global_batch);
+  job.mutable_training()->set_micro_batch_size(shape.micro_batch);
+  job.mutable_runtime()->set_kernels("reference");  // no library scratch: the arena is the model's
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_pipeline_parallel_size(shape.pipeline);
+  parallelism.set_tensor_parallel_size(shape.tensor);
+  parallelism.set_zero_stage(shape.zero);
+  parallelism.set_schedule(shape.schedule);
+  parallelism.set_sequence_parallel(shape.sequence_parallel);
+  spec::ApplyDefaults(job);
+  return job;
+}
+
+v1::Plan PlanOf(const Shape& shape, int ranks) {
+  auto plan = MakePlan(JobOf(shape), ranks);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+std::string RefusalOf(const v1::JobSpec& job, int ranks) {
+  const auto plan = MakePlan(job, ranks);
+  REQUIRE(!plan.ok());
+  CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(plan.status().message());
+}
+
+uint64_t Bytes(const v1::Plan& plan, v1::PoolKind kind, int stage = 0) {
+  const v1::Pool& pool = FindPool(plan.stages(stage), kind, 0);
+  return pool.slot_bytes() * pool.slots();
+}
+
+TEST_CASE("planner: a plan for 3072 ranks stays under 4 MiB") {
+  // GPT-2 XL's shape, and 96 layers of GPT-3's width.
+  const Shape xl{.layers = 48,
+                 .hidden = 1600,
+                 .heads = 25,
+                 .vocabulary = 50257,
+                 .pipeline = 48,
+                 .tensor = 8,
+                 .zero = 1,
+                 .global_batch = 512,
+                 .micro_batch = 1,
+                 .sequence = 1024};
+  Shape deep = xl;
+  deep.layers = 96;
+  deep.hidden = 12288;
+  deep.heads = 96;
+  deep.sequence_parallel = true;
+  for (const Shape& shape : {xl, deep}) {
+    const v1::Plan plan = PlanOf(shape, 3072);
+    CHECK(plan.mesh().data() == 8);
+    CHECK(plan.stages_size() == 48);
+    CHECK(plan.micro_batches() == 64);
+    CHECK(plan.ByteSizeLong() < (4u << 20));
+    CHECK(plan.bubble() == Approx(47.0 / 64));
+  }
+}
+
+TEST_CASE("planner: refusals name the field and a legal value") {
+  CHECK_THAT(RefusalOf(JobOf({.pipeline = 2, .tensor = 2}), 6), Contains("use a multiple of 4"));
+  CHECK_THAT(RefusalOf(JobOf({.layers = 4, .pipeline = 5}), 5),
+             Contains("parallelism.pipeline_parallel_size") && Contains("use at most 4"));
+  CHECK_THAT(RefusalOf(JobOf({.global_batch = 3}), 4),
+             Contains("training.global_batch_size") && Contains("at least 4"));
+  v1::JobSpec job = JobOf({.tensor = 2});
+  job.mutable_parallelism()->set_data_parallel_size(3);
+  CHECK_THAT(RefusalOf(job, 8), Contains("parallelism.data_parallel_size") && Contains("use 4"));
+}
+
+TEST_CASE("planner: uneven layers per stage are taken as given") {
+  v1::JobSpec job = JobOf({.layers = 7, .pipeline = 3});
+  for (int64_t layers : {1, 4, 2}) job.mutable_parallelism()->add_layers_per_stage(layers);
+  const auto plan = MakePlan(job, 3);
+  REQUIRE(plan.ok());
+  // Block 0 is the embedding, blocks 1 to 7 the layers, block 8 the head.
+  const uint32_t begin[] = {0, 2, 6}, end[] = {2, 6, 9};
+  for (int stage = 0; stage < 3; ++stage) {
+    CHECK(plan->stages(stage).first_block(0) == begin[stage]);
+    CHECK(plan->stages(stage).end_block(0) == end[stage]);
+  }
+  // Without a list no layer is lost and no stage has two more than another.
+  const v1::Plan even = PlanOf({.layers = 30, .pipeline = 4}, 4);
+  uint32_t next = 0;
+  for (const v1::StagePlan& stage : even.stages()) {
+    CHECK(stage.first_block(0) == next);
+    next = stage.end_block(0);
+  }
+  CHECK(next == 32);
+}
+
+TEST_CASE("planner: a gradient that would stay Partial is refused") {
+  const auto check = [](const Shape& shape, int ranks, const auto& doctor, const auto& expected) {
+    v1::Plan plan = PlanOf(shape, ranks);
+    const auto graph = model::BuildModel(plan.job().model().config());
+    REQUIRE(graph.ok());
+    REQUIRE(CheckGradientsReduced(plan, *graph).ok());
+    doctor(plan);
+    const absl::Status verdict = CheckGradientsReduced(plan, *graph);
+    CHECK(verdict.code() == absl::StatusCode::kInvalidArgument);
+    CHECK_THAT(std::string(verdict.message()), expected);
+  };
+  check(
+      {.tensor = 2, .sequence_parallel = true}, 2,
+      [](v1::Plan& plan) {
+        for (v1::Bucket& bucket : *plan.mutable_stages(0)->mutable_buckets()) {
+          bucket.set_reduce_tensor(false);
+        }
+      },
+      Contains("ln_") && Contains("axis tensor"));
+  for (const int stage : {0, 1}) {
+    check(
+        {.pipeline = 2, .zero = 1}, 4,
+        [stage](v1::Plan& plan) {
+          for (v1::Bucket& bucket : *plan.mutable_stages(stage)->mutable_buckets()) {
+            bucket.set_reduce_tied(false);
+          }
+        },
+        Contains("wte") && Contains("tied stages"));
+  }
+  check(
+      {}, 2,
+      [](v1::Plan& plan) {
+        for (v1::Instruction& each :
+             *plan.mutable_stages(0)->mutable_step()->mutable_instructions()) {
+          if (each.kind() == v1::REDUCE) each.set_kind(v1::WAIT);
+        }
+      },
+      Contains("axis data"));
+}
+
+TEST_CASE("planner: memory follows batch, layout and schedule") {
+  const v1::Plan one = PlanOf({}, 1);
+  const v1::Plan twice = PlanOf({.micro_batch = 4}, 1);
+  CHECK(Bytes(twice, v1::ACTIVATION) == 2 * Bytes(one, v1::ACTIVATION));
+  CHECK(Bytes(twice, v1::PARAMETER) == Bytes(one, v1::PARAMETER));
+  // ZeRO-1 leaves a rank its share of the moments.
+  const v1::Plan zero = PlanOf({.zero = 1}, 4);
+  CHECK(Bytes(zero, v1::MOMENT1) * 4 == Bytes(zero, v1::PARAMETER));
+  CHECK(Bytes(one, v1::MOMENT1) == Bytes(one, v1::PARAMETER));
+  CHECK(zero.stages(0).arena_bytes() < PlanOf({}, 4).stages(0).arena_bytes());
+  // GPipe keeps every micro-batch alive, 1F1B as many as stages follow.
+  const v1::Plan gpipe = PlanOf({.pipeline = 2, .schedule = "gpipe"}, 2);
+  const v1::Plan flush = PlanOf({.pipeline = 2}, 2);
+  CHECK(FindPool(gpipe.stages(0), v1::ACTIVATION, 0).slots() == 8);
+  CHECK(FindPool(flush.stages(0), v1::ACTIVATION, 0).slots() == 2);
+  CHECK(FindPool(flush.stages(1), v1::ACTIVATION, 0).slots() == 1);
+  // Pools lie one after another, and the last ends with the arena.
+  for (const v1::Plan* plan : {&one, &zero, &gpipe}) {
+    uint64_t end = 0;
+    for (const v1::Pool& pool : plan->stages(0).pools()) {
+      CHECK(pool.offset_bytes() >= end);
+      end = pool.offset_bytes() + pool.slot_bytes() * pool.slots();
+    }
+    CHECK(plan->stages(0).arena_bytes() == end);
+  }
+}
+
+TEST_CASE("planner: ranks and coordinates are each other's inverse") {
+  v1::Mesh mesh;
+  mesh.set_pipeline(3);
+  mesh.set_data(2);
+  mesh.set_tensor(4);
+  for (int rank = 0; rank < RankCount(mesh); ++rank) {
+    CHECK(RankOf(mesh, CoordinatesOf(mesh, rank)) == rank);
+  }
+  // Tensor fastest, so a tensor group stays on a node.
+  CHECK(RankOf(mesh, {.tensor = 1}) == 1);
+  CHECK(RankOf(mesh, {.pipeline = 1}) == 8);
+}
+
+}  // namespace
+}  // namespace trireme::plan

@@ -52,9 +52,13 @@ ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
   }
   const absl::StatusOr<ExitCode> code = Train(arguments, fabric, **recorder);
   if (code.ok()) return *code;
-  spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(code.status()));
-  (*recorder)->Fail(base::MessageOf(code.status()));
-  return ExitCodeOf(code.status());
+  // The word by which the launcher tells a rank that gave up on a silent peer from one that failed by itself.
+  const absl::Status failure = absl::IsDeadlineExceeded(code.status())
+                                   ? base::Annotate(code.status(), "deadline passed")
+                                   : code.status();
+  spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));
+  (*recorder)->Fail(base::MessageOf(failure));
+  return ExitCodeOf(failure);
 }
 
 int Main(int argc, char** argv) {

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Whole jobs from outside, over real mpirun: files of a run, interrupt and resume to the bit, killed and stopped
+ranks, a full disk, bad input, memory. Every wait has a deadline, and every process started is ended.
+
+Usage: worker_test.py BIN_FOLDER [Worker.test_NAME ...]
+"""
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = ""
+RANK_LIMIT_S = 60  # of one command: generous, since other tests run beside this one
+
+JOB = """name: tiny
+seed: 7
+model:
+  config: {model_type: gpt2, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4,
+           max_position_embeddings: 32, embd_pdrop: 0.1, attn_pdrop: 0.1, resid_pdrop: 0.1}
+data: {text_files: [text.txt], tokenizer: char, sequence_length: 16, validation_fraction: 0.1}
+training: {steps: 60, global_batch_size: 8, micro_batch_size: 2}
+optimizer: {learning_rate: 0.01, warmup_steps: 5}
+parallelism: {tensor_parallel_size: 2, pipeline_parallel_size: 2}
+checkpoint: {every_steps: 20}
+evaluation: {every_steps: 20, samples: 8}
+runtime: {threads: 1, log_every_steps: 1, deadline_seconds: 20, trace_steps: 2}
+generation: {prompt: "the", max_new_tokens: 10}
+"""
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def processes_of(folder):
+    """{pid: command line} of living processes that name the folder."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        pid = int(path.split("/")[2])
+        line = read(path)
+        state = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if folder in line and pid != os.getpid() and state and state[0] != "Z":
+            found[pid] = line
+    return found
+
+
+def until(condition, what, seconds=RANK_LIMIT_S):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Job:
+    """One `trireme run` in a folder of its own."""
+
+    def __init__(self, folder, run, *arguments):
+        self.folder = os.path.join(folder, run)
+        command = [os.path.join(BIN, "trireme"), "run", os.path.join(folder, "job.yaml"),
+                   "--run-dir", self.folder, *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        stdin=subprocess.DEVNULL, text=True)
+
+    def end(self):
+        """Exit code and output."""
+        try:
+            output, _ = self.process.communicate(timeout=RANK_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        return self.process.returncode, output
+
+    def kill(self):
+        """The guard kills the ranks when it sees us gone."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def steps(self):
+        lines = read(self.folder + "/metrics.jsonl").splitlines()
+        return max((json.loads(line)["step"] for line in lines), default=0)
+
+    def reach(self, step):
+        until(lambda: self.steps() >= step or self.process.poll() is not None, f"step {step}")
+        assert self.process.poll() is None, self.process.communicate()[0]
+
+    def rank(self, number):
+        """The pid of a rank."""
+        for pid, line in processes_of(self.folder).items():
+            environment = read(f"/proc/{pid}/environ").split("\0")
+            if "trireme-worker" in line.split("\0")[0] and f"OMPI_COMM_WORLD_RANK={number}" in environment:
+                return pid
+        return None
+
+    def temporary_folders(self):
+        """Where mpirun of this job puts its files."""
+        lines = "\0".join(processes_of(self.folder).values())
+        return sorted(set(re.findall(r"(?:/tmp|/dev/shm)/trireme-\w{6}", lines)))
+
+
+class Worker(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="trireme_worker_")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.jobs = []
+        self.addCleanup(lambda: [job.kill() for job in self.jobs])
+        with open(self.folder + "/job.yaml", "w", encoding="utf-8") as file:
+            file.write(JOB)
+        words = random.Random(3)
+        with open(self.folder + "/text.txt", "w", encoding="utf-8") as file:
+            for _ in range(2000):
+                file.write(words.choice(["the oars ", "dip and ", "rise in ", "time, ", "three banks\n"]))
+
+    def start(self, run, *arguments, ranks=4):
+        self.jobs.append(Job(self.folder, run, "-n", str(ranks), *arguments))
+        return self.jobs[-1]
+
+    def run_job(self, run, *arguments, code=0, ranks=4):
+        job = self.start(run, *arguments, ranks=ranks)
+        got, output = job.end()
+        self.assertEqual(got, code, output + read(job.folder + "/logs/rank-0.log"))
+        return job, output
+
+    def expect_nothing_left(self, job, folders):
+        self.assertEqual(len(folders), 2, folders)
+        for folder in folders:
+            self.assertFalse(os.path.exists(folder), folder)
+        self.assertEqual(processes_of(job.folder), {})
+
+    def verify_checkpoint(self, job):
+        verified = subprocess.run([os.path.join(BIN, "trireme"), "checkpoint", "verify", job.folder],
+                                  capture_output=True, text=True, timeout=RANK_LIMIT_S, check=False)
+        self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+
+    def state_files(self, job, step):
+        """{name: bytes} of the state in a checkpoint."""
+        files = {}
+        for path in glob.glob(f"{job.folder}/checkpoints/step-{step:08d}/*.safetensors"):
+            with open(path, "rb") as file:
+                files[os.path.basename(path)] = file.read()
+        self.assertEqual(len(files), 4)
+        return files
+
+    def losses(self, job):
+        return {line["step"]: line["loss"] for line in
+                map(json.loads, read(job.folder + "/metrics.jsonl").splitlines()) if "loss" in line}
+
+    def test_runs_to_the_end(self):
+        job, output = self.run_job("run")
+        names = set(os.listdir(job.folder))
+        self.assertLessEqual({"job.yaml", "plan.pb", "schedule.svg", "metrics.jsonl", "report.json", "sample.txt",
+                              "trace.json", "checkpoints", "logs", "recorder"}, names, output)
+        losses = self.losses(job)
+        self.assertEqual(sorted(losses), list(range(1, 61)))
+        self.assertLess(losses[60], losses[1] - 0.5)
+        report = json.loads(read(job.folder + "/report.json"))
+        self.assertEqual(report["steps"], 60)
+        self.assertLess(report["validation_loss"], losses[1])
+        self.assertTrue(os.path.isdir(report["checkpoint"]), report)
+        self.assertEqual(report["tokens"], 60 * 8 * 16)
+        kinds = {event.get("ph") for event in json.loads(read(job.folder + "/trace.json"))["traceEvents"]}
+        self.assertIn("X", kinds)
+        self.assertEqual(len(read(job.folder + "/sample.txt")), len("the") + 10)
+        self.assertEqual(len(glob.glob(job.folder + "/recorder/rank-*.rec")), 4)
+        self.verify_checkpoint(job)
+        self.assertEqual(processes_of(job.folder), {})
+        again = subprocess.run([os.path.join(BIN, "trireme"), "generate", "--checkpoint", job.folder, "--prompt",
+                                "oars", "--tokens", "12"], capture_output=True, text=True, timeout=RANK_LIMIT_S,
+                               check=False)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("oars", again.stdout)
+
+    def test_continues_after_interrupt(self):
+        more = ["--set", "training.steps=150", "--set", "parallelism.zero_stage=1", "--set",
+                "parallelism.tensor_parallel_size=1"]
+        twin, _ = self.run_job("twin", *more)
+        for number in (signal.SIGINT, signal.SIGUSR1):
+            job = self.start(f"stopped-{number.name}", *more)
+            job.reach(23)
+            folders = job.temporary_folders()
+            job.process.send_signal(number)
+            code, output = job.end()
+            self.assertEqual(code, 75, output)
+            self.assertIn("with a checkpoint", output)
+            self.expect_nothing_left(job, folders)
+            stopped_at = job.steps()
+            self.assertLess(stopped_at, 150)
+            self.verify_checkpoint(job)
+            self.assertTrue(os.path.isdir(f"{job.folder}/checkpoints/step-{stopped_at:08d}"), output)
+            job, _ = self.run_job(f"stopped-{number.name}", *more, "--resume", "auto")
+            self.assertEqual(self.state_files(job, 150), self.state_files(twin, 150))
+            self.assertEqual(self.losses(job), self.losses(twin))
+
+    def test_names_a_killed_rank(self):
+        job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=10")
+        job.reach(25)
+        folders = job.temporary_folders()
+        victim = job.rank(2)
+        os.kill(victim, signal.SIGKILL)
+        code, output = job.end()
+        self.assertEqual(code, 4, output)
+        self.assertRegex(output, r"rank 2 died \(signal 9[^)]*\) at step \d+, [A-Z_]+")
+        self.assertIn("--resume auto", output)
+        self.expect_nothing_left(job, folders)
+        self.verify_checkpoint(job)
+
+    def test_ends_a_stopped_rank(self):
+        job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=10", "--set",
+                         "runtime.deadline_seconds=2")
+        job.reach(15)
+        folders = job.temporary_folders()
+        victim = job.rank(1)
+        os.kill(victim, signal.SIGSTOP)
+        code, output = job.end()
+        self.assertEqual(code, 4, output)
+        # The silent rank and its instruction, then who gave up waiting in which operation.
+        self.assertRegex(output, r"rank 1 stopped moving at step \d+, [A-Z_]+.*; rank \d gave up: deadline passed: "
+                                 r".*no progress for 2000 ms, waiting for rank \d")
+        self.assertIn("runtime.deadline_seconds", output)
+        self.assertFalse(os.path.exists(f"/proc/{victim}"), "the stopped rank is still there")
+        self.expect_nothing_left(job, folders)
+        self.verify_checkpoint(job)
+
+    def test_trains_on_with_a_full_disk(self):
+        small = self.folder + "/small"
+        os.mkdir(small)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small],
+                                 capture_output=True, text=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest("needs root to mount a small file system: " + mounted.stderr.strip())
+        self.addCleanup(subprocess.run, ["umount", "-l", small], check=False)
+        job, _ = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
+                              f"checkpoint.directory={small}")
+        self.assertEqual(max(self.losses(job)), 30)
+        logs = "".join(read(path) for path in glob.glob(job.folder + "/logs/rank-*.log"))
+        self.assertRegex(logs, r"the checkpoint of step 10 was not written: .*disk.*full")
+        self.assertEqual(os.listdir(small), [], "a half-written checkpoint is left")
+        self.assertEqual(json.loads(read(job.folder + "/report.json"))["checkpoint"], "")
+
+    def test_refuses_bad_input(self):
+        for change, expected in (("data.text_files=[absent.txt]", "absent.txt"),
+                                 ("training.steps=0", "training.steps"),
+                                 ("parallelism.pipeline_parallel_size=5", "pipeline_parallel_size")):
+            job, output = self.run_job("bad", "--set", change, code=2)
+            self.assertIn(expected, output)
+            self.assertFalse(os.path.exists(job.folder + "/logs"), "mpirun was started")
+        job, output = self.run_job("bad", code=2, ranks=3)
+        self.assertRegex(output, "3 ranks.*multiple of 4")
+        self.assertFalse(os.path.exists(job.folder + "/logs"), "mpirun was started")
+
+    def test_refuses_what_does_not_fit(self):
+        job, output = self.run_job("large", "--set", "model.config.hidden_size=65536", "--set",
+                                   "model.config.num_attention_heads=512", code=3)
+        self.assertRegex(output, r"needs \d+ MiB .* \d+ MiB are available")
+        self.assertEqual(processes_of(job.folder), {})
+
+    def test_stays_within_planned_memory(self):
+        job = self.start("run", "--set", "model.config.hidden_size=448", "--set",
+                         "model.config.num_attention_heads=8", "--set", "model.config.num_hidden_layers=6", "--set",
+                         "parallelism.tensor_parallel_size=1", "--set", "parallelism.pipeline_parallel_size=1",
+                         "--set", "training.steps=12", "--set", "training.global_batch_size=4", ranks=2)
+        peaks = {}  # bytes, by rank
+
+        def sample():
+            for rank in (0, 1):
+                pid = job.rank(rank)
+                found = re.search(r"VmHWM:\s+(\d+) kB", read(f"/proc/{pid}/status")) if pid else None
+                if found:
+                    peaks[rank] = int(found.group(1)) * 1024
+            return job.process.poll() is not None
+
+        until(sample, "end of the run")
+        code, output = job.end()
+        self.assertEqual(code, 0, output)
+        arena = json.loads(read(job.folder + "/report.json"))["arena_bytes"]
+        print(f"arena {arena >> 20} MiB, processes {[peak >> 20 for peak in peaks.values()]} MiB")
+        self.assertGreater(arena, 280 << 20)
+        self.assertEqual(len(peaks), 2)
+        for peak in peaks.values():
+            self.assertLess(peak, 1.05 * arena + (200 << 20))
+            self.assertGreater(peak, 0.95 * arena)  # or it was not the arena that was measured
+
+
+if __name__ == "__main__":
+    BIN = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

@@ -52,7 +52,8 @@ ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
   }
   const absl::StatusOr<ExitCode> code = Train(arguments, fabric, **recorder);
   if (code.ok()) return *code;
-  // The word by which the launcher tells a rank that gave up on a silent peer from one that failed by itself.
+  // The word by which the launcher tells a rank that gave up on a silent peer from one that failed
+  // by itself.
   const absl::Status failure = absl::IsDeadlineExceeded(code.status())
                                    ? base::Annotate(code.status(), "deadline passed")
                                    : code.status();

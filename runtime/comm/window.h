@@ -57,7 +57,7 @@ class Window {
     return reinterpret_cast<uint64_t*>(memory_.data() + index * kLineBytes);
   }
   size_t Pair(int writer, int reader) const {
-    return static_cast<size_t>(writer * ranks_ + reader);
+    return static_cast<size_t>(writer) * static_cast<size_t>(ranks_) + static_cast<size_t>(reader);
   }
   uint64_t* PutCounter(int writer, int reader) const { return Line(Pair(writer, reader)); }
   // Slot (writer, slot_reader) as used by `reader`; the slot of sums has a reader each.

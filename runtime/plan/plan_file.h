@@ -1,5 +1,5 @@
-// The bytes of a plan wherever it leaves a process: the Plan message, gzipped. Thousands of alike instructions shrink
-// tenfold, so that a plan for thousands of ranks stays below gRPC's 4 MiB.
+// The bytes of a plan wherever it leaves a process: the Plan message, gzipped. Thousands of alike
+// instructions shrink tenfold, so that a plan for thousands of ranks stays below gRPC's 4 MiB.
 #pragma once
 
 #include <string>

@@ -121,8 +121,10 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order, bool training) 
   WaitSends(position_, /*all=*/true);
 }
 
-// Only the slots that the instruction touches: a plan for thousands of ranks is mostly instructions.
-void ProgramBuilder::SetSlots(v1::InstructionKind kind, const Held& held, Instruction& instruction) {
+// Only the slots that the instruction touches: a plan for thousands of ranks is mostly
+// instructions.
+void ProgramBuilder::SetSlots(v1::InstructionKind kind, const Held& held,
+                              Instruction& instruction) {
   const bool compute = kind == v1::F || kind == v1::I || kind == v1::W || kind == v1::B;
   if (kind == v1::F || kind == v1::I || kind == v1::B) instruction.set_activation(held.activation);
   if (compute) instruction.set_stash(held.stash);

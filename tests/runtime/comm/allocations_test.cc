@@ -13,13 +13,14 @@ namespace {
 thread_local int64_t allocations = 0;
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Never inlined: g++ would see malloc's memory freed by a delete that is not new's, and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace trireme::comm {
 namespace {

@@ -65,7 +65,8 @@ void Scatter(const Tensors& from, const std::vector<StateView>& views) {
   for (const StateView& view : views) {
     const layout::Box whole = layout::Box::Whole(view.shape);
     const std::vector<double>& source = from.at(view.name);
-    for (const layout::StridedCopy& copy : layout::Copies(layout::Shard::Whole(whole), view.shard)) {
+    for (const layout::StridedCopy& copy :
+         layout::Copies(layout::Shard::Whole(whole), view.shard)) {
       for (int64_t run = 0; run < copy.count; ++run) {
         for (int64_t index = 0; index < copy.length; ++index) {
           const double value =
@@ -90,7 +91,8 @@ void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mute
     const layout::Box whole = layout::Box::Whole(view.shape);
     std::vector<double>& target = into[view.name];
     target.resize(static_cast<size_t>(whole.elements()), std::nan(""));
-    for (const layout::StridedCopy& copy : layout::Copies(view.shard, layout::Shard::Whole(whole))) {
+    for (const layout::StridedCopy& copy :
+         layout::Copies(view.shard, layout::Shard::Whole(whole))) {
       for (int64_t run = 0; run < copy.count; ++run) {
         for (int64_t index = 0; index < copy.length; ++index) {
           const int64_t from = copy.source_offset + run * copy.source_stride + index;
@@ -120,11 +122,11 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
 
 absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
-  ASSIGN_OR_RETURN(auto engine,
-                   Engine::Create(plan, fabric, dataset,
-                                  {.kernels = &KernelsOf(plan.job()),
-                                   .asynchronous_streams = plan.job().runtime().asynchronous_streams(),
-                                   .deadline = std::chrono::seconds(60)}));
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset,
+                                               {.kernels = &KernelsOf(plan.job()),
+                                                .asynchronous_streams =
+                                                    plan.job().runtime().asynchronous_streams(),
+                                                .deadline = std::chrono::seconds(60)}));
   engine->InitializeState();
   if (options.initial != nullptr) Scatter(*options.initial, engine->state().Held("parameter"));
   for (int step = 0; step < options.steps; ++step) {
@@ -152,7 +154,8 @@ std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t seq
   return std::make_unique<RandomDataset>(vocab_size, sequence_length);
 }
 
-absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks, const data::Dataset& dataset,
+absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
+                                       const data::Dataset& dataset,
                                        const LayoutRunOptions& options) {
   ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, ranks));
   LayoutResult result;
@@ -166,7 +169,8 @@ absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks, const 
   });
   PlantMutation(Mutation::kCount);
   for (const absl::Status& status : statuses) {
-    if (!status.ok()) return absl::InternalError(absl::StrCat("a rank failed: ", status.ToString()));
+    if (!status.ok())
+      return absl::InternalError(absl::StrCat("a rank failed: ", status.ToString()));
   }
   return result;
 }
@@ -203,8 +207,8 @@ double NormOf(const Tensors& tensors) {
 
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit) {
   std::string text;
-  for (const auto& [name, worst] : Differences(result.gradients, reference.gradients,
-                                               NormOf(reference.gradients), limit)) {
+  for (const auto& [name, worst] :
+       Differences(result.gradients, reference.gradients, NormOf(reference.gradients), limit)) {
     absl::StrAppend(&text, " gradient ", name, " ", worst);
   }
   for (const auto& [name, worst] :
@@ -255,8 +259,8 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
   optimizer.set_warmup_steps(1);
   optimizer.set_weight_decay(0.1);
   optimizer.set_gradient_clip_norm(0.5);
-  // The update divides by |gradient| + epsilon: a tiny epsilon would turn rounding noise of gradients that are zero in
-  // exact arithmetic (a key's bias) into full steps.
+  // The update divides by |gradient| + epsilon: a tiny epsilon would turn rounding noise of
+  // gradients that are zero in exact arithmetic (a key's bias) into full steps.
   optimizer.set_epsilon(1e-3);
   job.mutable_runtime()->set_kernels(options.dtype == "f64" ? "reference" : "cpu");
   job.mutable_parallelism()->set_bucket_bytes(4096);

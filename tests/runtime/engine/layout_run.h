@@ -1,5 +1,5 @@
-// Runs a few steps of a tiny job on any mesh, ranks as threads, and gathers logical tensors: the measuring device of the
-// parity, mutation and oracle suites.
+// Runs a few steps of a tiny job on any mesh, ranks as threads, and gathers logical tensors: the
+// measuring device of the parity, mutation and oracle suites.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,14 @@ struct LayoutRunOptions {
   Mutation mutation = Mutation::kCount;
 };
 
-// InvalidArgument where the planner refuses the layout (the reason), any other error where it fails.
-absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks, const data::Dataset& dataset,
+// InvalidArgument where the planner refuses the layout (the reason), any other error where it
+// fails.
+absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
+                                       const data::Dataset& dataset,
                                        const LayoutRunOptions& options = {});
 
-// What one rank of `plan` does: all steps, its own pieces into `result` under `mutex`. Elements of other processes'
-// ranks stay NaN, tensors it holds nothing of are absent.
+// What one rank of `plan` does: all steps, its own pieces into `result` under `mutex`. Elements of
+// other processes' ranks stay NaN, tensors it holds nothing of are absent.
 absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex);
 
@@ -58,14 +60,17 @@ void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mute
 // Plants `mutation` in every engine of this process until called with kCount.
 void PlantMutation(Mutation mutation);
 
-// Tokens of a counter-based generator; about one target in eight is not counted, unevenly over the samples.
+// Tokens of a counter-based generator; about one target in eight is not counted, unevenly over the
+// samples.
 std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t sequence_length);
 
 // max |a - b| over all elements of a tensor, divided by `scale`, per tensor that exceeds `limit`.
-std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, double scale, double limit);
+std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, double scale,
+                                          double limit);
 double NormOf(const Tensors& tensors);
 
-// Empty if gradients, weights and losses agree within `limit` of the reference's norms; else what differs.
+// Empty if gradients, weights and losses agree within `limit` of the reference's norms; else what
+// differs.
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
 
 struct TinyJobOptions {

@@ -37,10 +37,12 @@ std::vector<Layout> Products(int min_ranks, int max_ranks) {
 // Why a product is not run: what a user would be told.
 std::string Refusal(const Layout& layout, const TinyJobOptions& options) {
   const int64_t groups = options.family == "gpt2" ? 9 : 5;
-  if (layout.sequence_parallel && layout.tensor == 1) return "sequence parallelism needs a tensor group";
+  if (layout.sequence_parallel && layout.tensor == 1)
+    return "sequence parallelism needs a tensor group";
   if (layout.tensor > groups) return "more tensor ranks than key/value heads";
   if (layout.data > 8) return "more replicas than samples";
-  if (layout.schedule == "interleaved" && layout.pipeline == 1) return "interleaved needs two stages";
+  if (layout.schedule == "interleaved" && layout.pipeline == 1)
+    return "interleaved needs two stages";
   const int64_t stages = layout.pipeline * (layout.schedule == "interleaved" ? 2 : 1);
   if (stages > options.layers) return "fewer layers than virtual stages";
   return {};
@@ -56,18 +58,20 @@ LayoutResult RunReference(TinyJobOptions options, const data::Dataset& dataset) 
 }
 
 // Empty if the layout agrees with the reference; else what differs.
-std::string Compare(const Layout& layout, const TinyJobOptions& options, const LayoutResult& reference,
-                    const data::Dataset& dataset) {
+std::string Compare(const Layout& layout, const TinyJobOptions& options,
+                    const LayoutResult& reference, const data::Dataset& dataset) {
   const v1::JobSpec job = JobFor(layout, options);
   const double limit = options.dtype == "f64" ? 1e-12 : 1e-5;
   const auto result = RunLayout(job, layout.ranks(), dataset, {.evaluate = true});
   if (!result.ok()) return result.status().ToString();
   std::string text = FaultsOf(*result, reference, limit);
-  if (result->arena_bytes != result->planned_bytes) absl::StrAppend(&text, " arena is not the plan's");
+  if (result->arena_bytes != result->planned_bytes)
+    absl::StrAppend(&text, " arena is not the plan's");
   return text;
 }
 
-void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& options, size_t stride) {
+void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& options,
+                 size_t stride) {
   const auto dataset = MakeRandomDataset(29, 5);
   const LayoutResult reference = RunReference(options, *dataset);
   std::map<std::string, int> refused;
@@ -88,11 +92,13 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& opti
     const std::string text = Compare(layout, options, reference, *dataset);
     if (text.empty()) continue;
     ++failed;
-    if (failed <= 5) FAIL_CHECK(options.family << " " << options.dtype << " " << layout.Name() << ":" << text);
+    if (failed <= 5)
+      FAIL_CHECK(options.family << " " << options.dtype << " " << layout.Name() << ":" << text);
   }
-  std::cout << "parity " << options.family << " " << options.dtype << ": generated " << products.size()
-            << ", run " << run << ", failed " << failed;
-  for (const auto& [reason, count] : refused) std::cout << ", refused " << count << " (" << reason << ")";
+  std::cout << "parity " << options.family << " " << options.dtype << ": generated "
+            << products.size() << ", run " << run << ", failed " << failed;
+  for (const auto& [reason, count] : refused)
+    std::cout << ", refused " << count << " (" << reason << ")";
   std::cout << std::endl;
   CHECK(failed == 0);
   CHECK(run > 0);

@@ -75,7 +75,8 @@ TEST_CASE("every llama key reaches its own field") {
 
 TEST_CASE("rope_theta is found in rope_parameters, which may hold nothing that scales") {
   const auto config = ReadModelConfig(Write(
-      R"({"model_type": "llama", "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}})"));
+      R"({"model_type": "llama",
+          "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}})"));
   REQUIRE(config.status().ToString() == "OK");
   CHECK(config->rope_theta() == 5e5);
   CHECK(absl::StrContains(

@@ -30,8 +30,8 @@ class Exchange final : public Algorithm {
       const int to = (lane_->group().rank + i) % ranks;
       const Shares::Range range = call.kind == CollectiveKind::kReduceScatter ? shares[to] : mine_;
       if (range.count() == 0) continue;
-      lane_->Post(static_cast<size_t>(ranks + to), Direction::kSend, At(range.begin), Bytes(range),
-                  to);
+      const size_t slot = static_cast<size_t>(ranks) + static_cast<size_t>(to);
+      lane_->Post(slot, Direction::kSend, At(range.begin), Bytes(range), to);
     }
   }
 

@@ -112,7 +112,7 @@ foreach(method runs_to_the_end continues_after_interrupt names_a_killed_rank end
                trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)
   add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"
     "${PROJECT_BINARY_DIR}/bin" "Worker.test_${method}")
-  set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
+  set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
 include(JobSpecDoc)

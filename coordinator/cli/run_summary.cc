@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "coordinator/cli/run_folder.h"
@@ -30,6 +31,29 @@ double Yardstick(const v1::JobSpec& job) {
   if (error || bytes > kMostYardstickBytes || job.data().validation_fraction() == 0) return NAN;
   const auto dataset = data::OpenDataset(DatasetOptionsOf(job));
   return dataset.ok() ? data::ByteBigramLoss(**dataset) : NAN;
+}
+
+// The worker's means over the whole run (report.json) instead of rank 0's last step; what is
+// missing keeps that.
+struct RunMeans {
+  double tokens_per_second = 0;
+  double utilisation = 0;
+  double waiting = -1;  // share of rank 0's time in which it waited for peers; negative: not known
+};
+
+RunMeans MeansOf(const RunEnd& end) {
+  RunMeans means{end.progress.tokens_per_second, end.progress.utilisation};
+  const auto json =
+      nlohmann::json::parse(ReadFile(end.run_folder + "/report.json"), nullptr, false);
+  if (!json.is_object()) return means;
+  const auto read = [&](const char* name, double fallback) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_number() ? found->get<double>() : fallback;
+  };
+  means.tokens_per_second = read("tokens_per_second", means.tokens_per_second);
+  means.utilisation = read("utilisation", means.utilisation);
+  means.waiting = read("exposed_communication_share", means.waiting);
+  return means;
 }
 
 std::string Indented(const std::string& text, int most_lines) {
@@ -57,11 +81,15 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
     html.headlines.push_back({"training loss", fmt::format("{:.4f}", losses.training.back().value),
                               fmt::format("at first {:.4f}", losses.training.front().value)});
   }
-  html.headlines.push_back(
-      {"tokens per second", report::FormatRate(end.progress.tokens_per_second), ""});
+  const RunMeans means = MeansOf(end);
+  html.headlines.push_back({"tokens per second", report::FormatRate(means.tokens_per_second), ""});
   html.headlines.push_back({"model-FLOPs utilisation",
-                            fmt::format("{:.1f} %", end.progress.utilisation * 100),
+                            fmt::format("{:.1f} %", means.utilisation * 100),
                             "of the measured peak"});
+  if (means.waiting >= 0) {
+    html.headlines.push_back({"exposed communication", fmt::format("{:.1f} %", means.waiting * 100),
+                              "of rank 0's steps"});
+  }
   html.summary = {{"run folder", end.run_folder}};
   html.losses = losses;
   html.plan = &planned.plan;
@@ -74,11 +102,12 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
 
 std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
                          const report::ProgressStyle& style) {
-  const auto& progress = end.progress;
-  std::string text = fmt::format("done: {} steps in {}, {} tokens/s", progress.steps_done,
-                                 report::FormatDuration(end.seconds),
-                                 report::FormatRate(progress.tokens_per_second));
-  if (progress.utilisation > 0) text += fmt::format(", MFU {:.1f} %", progress.utilisation * 100);
+  const RunMeans means = MeansOf(end);
+  std::string text =
+      fmt::format("done: {} steps in {}, {} tokens/s", end.progress.steps_done,
+                  report::FormatDuration(end.seconds), report::FormatRate(means.tokens_per_second));
+  if (means.utilisation > 0) text += fmt::format(", MFU {:.1f} %", means.utilisation * 100);
+  if (means.waiting >= 0) text += fmt::format(", waiting for peers {:.1f} %", means.waiting * 100);
   text += "\n";
   const auto losses = report::ParseMetrics(ReadFile(end.run_folder + "/metrics.jsonl"));
   if (!losses.ok()) {

@@ -386,16 +386,29 @@ Difference Compare(const OpMemory& expected, const OpMemory& actual, double floo
   return difference;
 }
 
-Difference CompareKernels(const KernelRegistry& expected, const KernelRegistry& actual,
-                          const OpCase& op_case) {
-  OpMemory a = PrepareBackward(expected, op_case);
-  OpMemory b = a;
-  const std::string damage_a = a.Run(*PrepareKernel(expected, op_case.spec));
-  const std::string damage_b = b.Run(*PrepareKernel(actual, op_case.spec));
-  if (!damage_a.empty() || !damage_b.empty()) {
-    return {std::numeric_limits<double>::infinity(), damage_a + damage_b};
+OpMemory Converted(const OpMemory& memory, DType dtype) {
+  OpCase op_case = memory.op_case();
+  op_case.spec.dtype = dtype;
+  OpMemory converted(op_case);
+  for (int name = 0; name < graph::kOperandCount; ++name) {
+    const Operand operand = static_cast<Operand>(name);
+    if (operand == graph::kTokens || !memory.Has(operand)) continue;
+    converted.Set(operand, memory.Get(operand));
   }
-  return Compare(a, b);
+  converted.tokens() = memory.tokens();
+  return converted;
+}
+
+Difference CompareKernels(const KernelRegistry& exact, const KernelRegistry& actual,
+                          const OpCase& op_case, double floor) {
+  OpCase wide = op_case;
+  wide.spec.dtype = DType::kF64;
+  OpMemory a = PrepareBackward(exact, wide);
+  OpMemory b = Converted(a, op_case.spec.dtype);
+  const std::string damage =
+      a.Run(*PrepareKernel(exact, wide.spec)) + b.Run(*PrepareKernel(actual, op_case.spec));
+  if (!damage.empty()) return {std::numeric_limits<double>::infinity(), damage};
+  return Compare(a, b, floor);
 }
 
 }  // namespace trireme::kernels

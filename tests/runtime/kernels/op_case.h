@@ -75,6 +75,7 @@ class OpMemory {
   double At(graph::Operand operand, int64_t index) const;
   void SetAt(graph::Operand operand, int64_t index, double value);
   std::vector<int32_t>& tokens() { return tokens_; }
+  const std::vector<int32_t>& tokens() const { return tokens_; }
 
   // Runs `kernel` once. Empty, or what it damaged: an operand it may only read, or memory outside
   // of its operands.
@@ -109,9 +110,13 @@ struct Difference {
 };
 Difference Compare(const OpMemory& expected, const OpMemory& actual, double floor = 1e-30);
 
-// Runs the first kernel of each registry on the same operands (of f32, say) and compares; damage
-// counts as infinite.
-Difference CompareKernels(const KernelRegistry& expected, const KernelRegistry& actual,
-                          const OpCase& op_case);
+// Operands of the values of `memory` in another dtype, each rounded once.
+OpMemory Converted(const OpMemory& memory, tensor::DType dtype);
+
+// Runs the first f64 kernel of `exact` on the operands of the case, and the first kernel of
+// `actual` for the case's dtype on the same operands rounded to it; compares as Compare does, and
+// damage counts as infinite. Backward operands come from the f64 forward of `exact`.
+Difference CompareKernels(const KernelRegistry& exact, const KernelRegistry& actual,
+                          const OpCase& op_case, double floor = 1e-30);
 
 }  // namespace trireme::kernels

@@ -57,9 +57,13 @@ TEST_CASE("reference: without training nothing is dropped") {
   KernelRegistry registry;
   RegisterReferenceKernels(registry);
   for (OpKind kind : {OpKind::kAttention, OpKind::kResidualAdd}) {
-    for (graph::Phase phase : {graph::Phase::kForward, graph::Phase::kInputGrad}) {
-      OpCase dropping = VariedCases(kind, phase, tensor::DType::kF64)[1];
+    for (graph::Phase phase :
+         {graph::Phase::kForward, graph::Phase::kInputGrad, graph::Phase::kWeightGrad}) {
+      const auto cases = VariedCases(kind, phase, tensor::DType::kF64);
+      if (cases.empty()) continue;
+      const OpCase& dropping = cases[2];
       REQUIRE(dropping.spec.dropout_p > 0);
+      REQUIRE(dropping.bias);
       OpCase evaluating = dropping;
       evaluating.training = false;
       OpCase plain = dropping;

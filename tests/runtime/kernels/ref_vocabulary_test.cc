@@ -2,6 +2,7 @@
 // equal the whole.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 
 #include "tests/runtime/kernels/op_case.h"
 
@@ -51,9 +52,17 @@ struct LossRun {
   double loss = 0;
 };
 
-LossRun RunLoss(const KernelRegistry& registry, const std::vector<int64_t>& cuts) {
+// What weight row `row` begins with instead, if row >= 0.
+struct Plant {
+  int64_t row = -1;
+  double value = 0;
+};
+
+LossRun RunLoss(const KernelRegistry& registry, const std::vector<int64_t>& cuts,
+                const Plant& planted = {}) {
   LossRun result;
   OpMemory whole(Part(OpKind::kLmHeadLoss, Phase::kForward, 0, kVocabulary));
+  if (planted.row >= 0) whole.SetAt(graph::kW, planted.row * kInner, planted.value);
   std::vector<OpMemory> parts;
   std::vector<double> shares;
   for (size_t rank = 0; rank + 1 < cuts.size(); ++rank) {
@@ -114,6 +123,28 @@ TEST_CASE("vocabulary: a loss over parts of the vocabulary is the loss over all 
     CheckClose(parts.lse, whole.lse);
     CheckClose(parts.dx, whole.dx);
     CheckClose(parts.dw, whole.dw);
+  }
+}
+
+// A number that is none in one rank's part of the head must stop the run, so every row's
+// log-sum-exp and the loss have to show it, whichever rank holds it and beside an empty part.
+TEST_CASE("vocabulary: a NaN or infinity in any rank's part reaches the loss") {
+  KernelRegistry registry;
+  RegisterReferenceKernels(registry);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (int64_t row : {0, 9, 22}) {
+    for (double value : {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity}) {
+      for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, kVocabulary},
+                                               {0, 9, 9, kVocabulary},
+                                               {0, 0, 20, kVocabulary}}) {
+        const LossRun run = RunLoss(registry, cuts, {row, value});
+        INFO("row " << row << " value " << value << " parts " << cuts.size() - 1);
+        CHECK(!std::isfinite(run.loss));
+        if (!std::isnan(value)) continue;
+        CHECK(std::isnan(run.loss));
+        for (double lse : run.lse) CHECK(std::isnan(lse));
+      }
+    }
   }
 }
 

@@ -276,7 +276,7 @@ void MpiTransport::RemoveGroup(int group) {
   groups_[static_cast<size_t>(group)].window = SharedMemory();
 }
 
-void MpiTransport::Fail(std::string what) {
+void MpiTransport::Fail(const std::string& what) {
   if (failure_.ok()) failure_ = absl::UnavailableError(what);
 }
 

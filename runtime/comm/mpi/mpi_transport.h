@@ -54,7 +54,7 @@ class MpiTransport final : public Transport {
   absl::Status Assemble(const TransportGroupSpec& spec);
   absl::StatusOr<SharedMemory> ShareWindow(const TransportGroupSpec& spec);
   void Withdraw(int group);
-  void Fail(std::string what);
+  void Fail(const std::string& what);
 
   MPI_Comm control_;
   int rank_ = 0;

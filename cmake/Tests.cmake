@@ -115,4 +115,5 @@ foreach(method runs_to_the_end continues_after_interrupt names_a_killed_rank end
   set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
+include(Acceptance)
 include(JobSpecDoc)

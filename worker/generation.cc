@@ -99,11 +99,11 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
   app.add_option("--seed", options.seed, "seed of the draw")->capture_default_str();
 }
 
-ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric) {
+base::ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric) {
   const absl::Status status = Generate(options, fabric);
-  if (status.ok()) return kOk;
+  if (status.ok()) return base::kOk;
   spdlog::error("{}", base::MessageOf(status));
-  return ExitCodeOf(status);
+  return base::ExitCodeOf(status);
 }
 
 }  // namespace trireme::worker

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/exit_code.h"
 #include "runtime/comm/communicator.h"
-#include "worker/exit_codes.h"
 
 namespace trireme::worker {
 
@@ -22,6 +22,6 @@ struct GenerationOptions {
 
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
 // Collective; rank 0 writes prompt and text to stdout.
-ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric);
+base::ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric);
 
 }  // namespace trireme::worker

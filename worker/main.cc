@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "runtime/spec/job_spec.h"
-#include "worker/exit_codes.h"
 #include "worker/generation.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
@@ -31,8 +31,8 @@ struct Arguments {
   GenerationOptions generation;
 };
 
-absl::StatusOr<ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
-                               recorder::FlightRecorder& recorder) {
+absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
+                                     recorder::FlightRecorder& recorder) {
   ASSIGN_OR_RETURN(v1::JobSpec job, spec::LoadJob(arguments.job, {}));
   ASSIGN_OR_RETURN(const auto dataset, OpenJobData(job));
   if (job.model().config().vocab_size() == 0) {
@@ -42,24 +42,27 @@ absl::StatusOr<ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
   return TrainingRun(job, arguments.training, *session, *dataset, recorder).Run();
 }
 
-ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
+// The communicators alone wait for peers, and say so by these codes.
+recorder::Blame BlameOf(const absl::Status& failure) {
+  return absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure)
+             ? recorder::Blame::kPeer
+             : recorder::Blame::kItself;
+}
+
+base::ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
   const std::string path =
       absl::StrFormat("%s/recorder/rank-%03d.rec", arguments.training.run_directory, fabric.rank());
   auto recorder = recorder::FlightRecorder::Create(path, fabric.rank(), fabric.size());
   if (!recorder.ok()) {
     spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(recorder.status()));
-    return kBadInput;
+    return base::kBadInput;
   }
-  const absl::StatusOr<ExitCode> code = Train(arguments, fabric, **recorder);
+  const absl::StatusOr<base::ExitCode> code = Train(arguments, fabric, **recorder);
   if (code.ok()) return *code;
-  // The word by which the launcher tells a rank that gave up on a silent peer from one that failed
-  // by itself.
-  const absl::Status failure = absl::IsDeadlineExceeded(code.status())
-                                   ? base::Annotate(code.status(), "deadline passed")
-                                   : code.status();
+  const absl::Status& failure = code.status();
   spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));
-  (*recorder)->Fail(base::MessageOf(failure));
-  return ExitCodeOf(failure);
+  (*recorder)->Fail(base::MessageOf(failure), BlameOf(failure));
+  return base::ExitCodeOf(failure);
 }
 
 int Main(int argc, char** argv) {
@@ -77,11 +80,11 @@ int Main(int argc, char** argv) {
   auto fabric = comm::ConnectMpi(&argc, &argv);
   if (!fabric.ok()) {
     spdlog::error("{}", base::MessageOf(fabric.status()));
-    return kInternal;
+    return base::kInternal;
   }
-  const ExitCode code = generate->parsed() ? RunGeneration(arguments.generation, **fabric)
-                                           : RunTraining(arguments, **fabric);
-  if (code != kOk && code != kCheckpointed) {
+  const base::ExitCode code = generate->parsed() ? RunGeneration(arguments.generation, **fabric)
+                                                 : RunTraining(arguments, **fabric);
+  if (code != base::kOk && code != base::kCheckpointed) {
     std::fflush(nullptr);
     comm::AbortJob(code);
   }
@@ -89,7 +92,7 @@ int Main(int argc, char** argv) {
   if (!closed.ok()) spdlog::warn("{}", base::MessageOf(closed));
   // mpirun ends the job at the first exit that is not 0, so one rank brings the news after
   // everybody has closed.
-  return code == kCheckpointed && (*fabric)->rank() != 0 ? kOk : code;
+  return code == base::kCheckpointed && (*fabric)->rank() != 0 ? base::kOk : code;
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path, uint64_t ke
   RETURN_IF_ERROR(WriteFile(path, kept));
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
+    return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
   }
   return MetricsLog(file);
 }
@@ -74,10 +73,10 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(partial, std::ios::binary);
   file << text;
   file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat(partial, ": cannot be written"));
+  if (!file) return absl::DataLossError(absl::StrCat(partial, ": cannot be written"));
   std::error_code error;
   std::filesystem::rename(partial, path, error);
-  if (error) return absl::UnavailableError(absl::StrCat(path, ": ", error.message()));
+  if (error) return absl::DataLossError(absl::StrCat(path, ": ", error.message()));
   return absl::OkStatus();
 }
 

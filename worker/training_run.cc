@@ -33,7 +33,7 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       recorder_(recorder),
       checkpoint_root_(CheckpointRoot(job, options.run_directory)) {}
 
-absl::StatusOr<ExitCode> TrainingRun::Run() {
+absl::StatusOr<base::ExitCode> TrainingRun::Run() {
   RETURN_IF_ERROR(Start());
   const uint64_t steps = static_cast<uint64_t>(job_.training().steps());
   const uint64_t evaluate_every = static_cast<uint64_t>(job_.evaluation().every_steps());
@@ -46,11 +46,11 @@ absl::StatusOr<ExitCode> TrainingRun::Run() {
       ASSIGN_OR_RETURN(const bool saved, Save());
       recorder_.SetState(recorder::RankState::kStopped);
       if (!saved) {
-        return absl::UnavailableError(
+        return absl::DataLossError(
             "stopped as asked, but the checkpoint could not be written; the run can only go on "
             "from an older one");
       }
-      return kCheckpointed;
+      return base::kCheckpointed;
     }
     if (step_ < steps && save_every > 0 && step_ % save_every == 0) {
       RETURN_IF_ERROR(Save().status());
@@ -58,7 +58,7 @@ absl::StatusOr<ExitCode> TrainingRun::Run() {
   }
   RETURN_IF_ERROR(Finish());
   recorder_.SetState(recorder::RankState::kStopped);
-  return kOk;
+  return base::kOk;
 }
 
 absl::Status TrainingRun::Start() {

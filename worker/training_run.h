@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/recorder/flight_recorder.h"
-#include "worker/exit_codes.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
 #include "worker/trace_files.h"
@@ -26,8 +26,8 @@ class TrainingRun {
  public:
   TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options, Session& session,
               const data::Dataset& dataset, recorder::FlightRecorder& recorder);
-  // Collective. kOk at the end of the job, kCheckpointed after a stop.
-  absl::StatusOr<ExitCode> Run();
+  // Collective. base::kOk at the end of the job, base::kCheckpointed after a stop.
+  absl::StatusOr<base::ExitCode> Run();
 
  private:
   absl::Status Start();
@@ -61,7 +61,6 @@ class TrainingRun {
   int64_t trained_tokens_ = 0;
   double exposed_seconds_ = 0;
   int64_t skipped_steps_ = 0;
-  int64_t evaluation_samples_ = 0;
 };
 
 }  // namespace trireme::worker

@@ -10,7 +10,7 @@
 #include "checkpoint/format/manifest.h"
 #include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/print_error.h"
 #include "runtime/report/plan_view.h"
 
 namespace trireme::cli {

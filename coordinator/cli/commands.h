@@ -1,5 +1,5 @@
 // The subcommands of `trireme`: what the command line gives each, and its function. Each prints its
-// own errors, once, to stderr, and returns the exit code (exit_code.h).
+// own errors, once, to stderr, and returns the exit code (runtime/base/exit_code.h).
 #pragma once
 
 #include <cstdint>

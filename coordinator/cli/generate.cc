@@ -10,8 +10,8 @@
 
 #include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/own_folder.h"
+#include "coordinator/cli/print_error.h"
 
 namespace trireme::cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
 
 namespace trireme::cli {

@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/print_error.h"
 #include "coordinator/cli/run_folder.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/report/plan_view.h"

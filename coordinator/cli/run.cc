@@ -10,9 +10,9 @@
 
 #include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/own_folder.h"
+#include "coordinator/cli/print_error.h"
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
 #include "coordinator/launcher/diagnosis.h"

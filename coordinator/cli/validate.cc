@@ -2,8 +2,8 @@
 #include <cstdio>
 
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
 #include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/print_error.h"
 
 namespace trireme::cli {
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "coordinator/cli/commands.h"
-#include "coordinator/cli/exit_code.h"
+#include "coordinator/cli/print_error.h"
 
 namespace trireme::cli {
 

@@ -37,11 +37,6 @@ bool HoldsAny(const std::string& text, std::initializer_list<const char*> parts)
                      [&](const char* part) { return lower.find(part) != std::string::npos; });
 }
 
-// A failure that only says that somebody else is gone or late.
-bool BlamesPeer(const std::string& failure) {
-  return HoldsAny(failure, {"peer lost", "lost peer", "deadline", "timed out", "peer is gone"});
-}
-
 std::string SignalName(int number) {
   const char* name = strsignal(number);
   return fmt::format("signal {}, {}", number, name == nullptr ? "unknown" : name);
@@ -91,7 +86,9 @@ void DescribeOthers(const Recordings& recordings, Diagnosis& diagnosis) {
   }
 }
 
-std::string NextAction(const Diagnosis& diagnosis, const std::string& failure) {
+// `failed`: the recording whose failure goes with the headline, or null.
+std::string NextAction(const Diagnosis& diagnosis, const Recording* failed) {
+  const std::string failure = failed == nullptr ? "" : failed->failure;
   if (HoldsAny(failure, {"no space", "disk"})) {
     return "free disk space, then continue with --resume auto";
   }
@@ -113,7 +110,7 @@ std::string NextAction(const Diagnosis& diagnosis, const std::string& failure) {
     return "look at the log of that rank; please report a crash with it, and continue with "
            "--resume auto";
   }
-  if (BlamesPeer(failure)) {
+  if (failed != nullptr && failed->blame == recorder::Blame::kPeer) {
     return "if the ranks were only slow, raise runtime.deadline_seconds; then continue with "
            "--resume auto";
   }
@@ -125,9 +122,10 @@ const Recording* Find(const Recordings& recordings, int rank) {
   return found == recordings.end() ? nullptr : &found->second;
 }
 
-// Fills rank, signal, step and headline; returns the failure message that goes with it.
-std::string NameCause(const Recordings& recordings, const MpirunWords& words,
-                      const LaunchResult& result, Diagnosis& diagnosis) {
+// Fills rank, signal, step and headline; returns the recording whose failure goes with
+// it, or null.
+const Recording* NameCause(const Recordings& recordings, const MpirunWords& words,
+                           const LaunchResult& result, Diagnosis& diagnosis) {
   const auto failed = [](const Recording& r) { return r.state == RankState::kFailed; };
   const auto failed_ns = [](const Recording& r) { return r.failed_ns; };
   const auto blame = [&](const Recording& recording, const std::string& what) {
@@ -137,12 +135,13 @@ std::string NameCause(const Recordings& recordings, const MpirunWords& words,
   };
   // A failure of a rank's own, the earliest of them.
   const Recording* own = Least(
-      recordings, [&](const Recording& r) { return failed(r) && !BlamesPeer(r.failure); },
+      recordings,
+      [&](const Recording& r) { return failed(r) && r.blame == recorder::Blame::kItself; },
       failed_ns);
   if (own != nullptr) {
     blame(*own, "failed");
     diagnosis.headline += ": " + own->failure;
-    return own->failure;
+    return own;
   }
   // A rank that a signal ended, unless it was our own kill.
   for (const auto& death : words.deaths) {
@@ -155,7 +154,7 @@ std::string NameCause(const Recordings& recordings, const MpirunWords& words,
       diagnosis.rank = death.rank;
       diagnosis.headline = fmt::format("rank {} {} before it was up", death.rank, what);
     }
-    return "";
+    return nullptr;
   }
   const Recording* victim =
       Least(recordings, failed, failed_ns);  // of a peer: its failure blames one
@@ -173,7 +172,7 @@ std::string NameCause(const Recordings& recordings, const MpirunWords& words,
       blame(*victim, "failed");
       diagnosis.headline += ": " + victim->failure;
     }
-    return victim->failure;
+    return victim;
   }
   for (const auto& death : words.deaths) {
     if (death.signal != 0) continue;
@@ -184,13 +183,13 @@ std::string NameCause(const Recordings& recordings, const MpirunWords& words,
       diagnosis.rank = death.rank;
       diagnosis.headline = fmt::format("rank {} {} before it was up", death.rank, what);
     }
-    return "";
+    return nullptr;
   }
   diagnosis.headline =
       recordings.empty()
           ? fmt::format("no rank came up (exit code {})", result.exit_code)
           : fmt::format("the ranks ended with exit code {} and no rank says why", result.exit_code);
-  return "";
+  return nullptr;
 }
 
 std::string Tail(const std::string& path) {
@@ -261,13 +260,13 @@ MpirunWords ParseMpirunWords(const std::string& text) {
 Diagnosis FindCause(const Recordings& recordings, const MpirunWords& words,
                     const LaunchResult& result) {
   Diagnosis diagnosis;
-  const std::string failure = NameCause(recordings, words, result, diagnosis);
+  const Recording* failed = NameCause(recordings, words, result, diagnosis);
   DescribeOthers(recordings, diagnosis);
   for (const auto& death : words.deaths) {
     const bool named = death.line.rfind("mpirun", 0) == 0;
     diagnosis.evidence.push_back(named ? death.line : "mpirun: " + death.line);
   }
-  diagnosis.next_action = NextAction(diagnosis, failure);
+  diagnosis.next_action = NextAction(diagnosis, failed);
   return diagnosis;
 }
 

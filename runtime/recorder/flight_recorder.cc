@@ -55,7 +55,7 @@ class MappedRecorder final : public FlightRecorder {
     Word(page_.words(), kStateWord).store(static_cast<uint64_t>(state), std::memory_order_release);
   }
 
-  void Fail(std::string_view message) override {
+  void Fail(std::string_view message, Blame blame) override {
     if (failed_) return;
     if (message.size() > kFailureCapacity) {
       size_t end = kFailureCapacity;
@@ -64,6 +64,8 @@ class MappedRecorder final : public FlightRecorder {
     }
     if (!message.empty()) std::memcpy(page_.text(), message.data(), message.size());
     Word(page_.words(), kFailureBytesWord).store(message.size(), std::memory_order_release);
+    Word(page_.words(), kBlamesPeerWord)
+        .store(static_cast<uint64_t>(blame), std::memory_order_release);
     SetState(RankState::kFailed);
   }
 

@@ -17,6 +17,9 @@ namespace trireme::recorder {
 
 enum class RankState : uint32_t { kStarting = 1, kRunning = 2, kStopped = 3, kFailed = 4 };
 
+// Whom a failure names: a rank that gave up on a silent or lost peer is a victim, not the cause.
+enum class Blame : uint32_t { kItself = 0, kPeer = 1 };
+
 struct Position {
   uint64_t step = 0;
   uint32_t instruction = 0;  // index in its program
@@ -48,8 +51,8 @@ class FlightRecorder {
   virtual void At(const Position& position) = 0;
   virtual void Report(const Progress& progress) = 0;
   virtual void SetState(RankState state) = 0;
-  // Keeps the first failure's message (cut to what fits) and sets kFailed.
-  virtual void Fail(std::string_view message) = 0;
+  // Keeps the first failure (its message cut to what fits) and sets kFailed.
+  virtual void Fail(std::string_view message, Blame blame) = 0;
 };
 
 struct Recording {
@@ -60,8 +63,9 @@ struct Recording {
   Position position;
   Progress progress;
   std::string failure;
-  int64_t updated_ns = 0;  // CLOCK_MONOTONIC of the last At
-  int64_t failed_ns = 0;   // CLOCK_MONOTONIC of Fail, 0: none
+  Blame blame = Blame::kItself;  // of the failure
+  int64_t updated_ns = 0;        // CLOCK_MONOTONIC of the last At
+  int64_t failed_ns = 0;         // CLOCK_MONOTONIC of Fail, 0: none
 };
 
 // DataLoss if the file is not a recorder's or is cut short.

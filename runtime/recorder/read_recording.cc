@@ -58,6 +58,9 @@ absl::Status ReadState(const std::string& path, const MappedPage& page, Recordin
     return Bad(path, fmt::format("a failure message of {} bytes, at most {} fit", bytes,
                                  kFailureCapacity));
   }
+  const uint64_t blame = Word(words, kBlamesPeerWord).load(std::memory_order_acquire);
+  if (blame > 1) return Bad(path, fmt::format("a failure that blames {}, not 0 or 1", blame));
+  recording.blame = static_cast<Blame>(blame);
   recording.failure = Printable(std::string_view(page.text(), bytes));
   return absl::OkStatus();
 }

@@ -23,6 +23,7 @@ inline constexpr size_t kPidWord = 3;
 inline constexpr size_t kStateWord = 4;
 inline constexpr size_t kFailedWord = 5;        // CLOCK_MONOTONIC, ns
 inline constexpr size_t kFailureBytesWord = 6;  // stored after the text
+inline constexpr size_t kBlamesPeerWord = 7;    // 0 or 1
 inline constexpr size_t kPositionSequence = 8;  // 0: none yet
 inline constexpr size_t kProgressSequence = 9;
 inline constexpr size_t kPositionWord = 16;
@@ -48,12 +49,11 @@ constexpr uint32_t High(uint64_t word) { return static_cast<uint32_t>(word >> 32
 inline void PublishRecord(uint64_t* words, size_t sequence_word, size_t ring_word,
                           uint64_t& sequence, const Record& record) {
   ++sequence;
-  // Orders the publication of earlier records before the stores to a slot that is used again
-  // (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
-  std::atomic_thread_fence(std::memory_order_release);
   const size_t slot = ring_word + (sequence % kRingSlots) * kRecordWords;
   for (size_t i = 0; i < kRecordWords; ++i) {
-    Word(words, slot + i).store(record[i], std::memory_order_relaxed);
+    // A reader that sees this store sees the publication of the records before it too (Boehm, "Can
+    // seqlocks get along with programming language memory models?", 2012).
+    Word(words, slot + i).store(record[i], std::memory_order_release);
   }
   Word(words, sequence_word).store(sequence, std::memory_order_release);
 }
@@ -67,9 +67,8 @@ inline bool ReadRecord(uint64_t* words, size_t sequence_word, size_t ring_word, 
     if (before == 0) return true;
     const size_t slot = ring_word + (before % kRingSlots) * kRecordWords;
     for (size_t i = 0; i < kRecordWords; ++i) {
-      record[i] = Word(words, slot + i).load(std::memory_order_relaxed);
+      record[i] = Word(words, slot + i).load(std::memory_order_acquire);
     }
-    std::atomic_thread_fence(std::memory_order_acquire);
     const uint64_t after = Word(words, sequence_word).load(std::memory_order_relaxed);
     // The slot is written again only once `before` + kRingSlots - 1 is published.
     if (after - before < kRingSlots - 1) return true;

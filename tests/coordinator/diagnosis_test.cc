@@ -24,11 +24,13 @@ Recording Running(int rank, uint64_t step, uint32_t kind, int64_t updated_ns) {
   return recording;
 }
 
-Recording Failed(int rank, uint64_t step, int64_t failed_ns, const std::string& message) {
+Recording Failed(int rank, uint64_t step, int64_t failed_ns, const std::string& message,
+                 recorder::Blame blame = recorder::Blame::kItself) {
   Recording recording = Running(rank, step, kReduce, failed_ns - 1);
   recording.state = RankState::kFailed;
   recording.failed_ns = failed_ns;
   recording.failure = message;
+  recording.blame = blame;
   return recording;
 }
 
@@ -45,7 +47,8 @@ constexpr const char* kKilled =
 
 TEST_CASE("a killed rank is the cause, though others complain of a lost peer first") {
   const Diagnosis diagnosis =
-      FindCause(ByRank({Running(0, 12, kReduce, 50), Failed(1, 12, 60, "REDUCE: peer lost: rank 3"),
+      FindCause(ByRank({Running(0, 12, kReduce, 50),
+                        Failed(1, 12, 60, "REDUCE: rank 3 is gone", recorder::Blame::kPeer),
                         Running(2, 12, kReduce, 50), Running(3, 12, kI, 40)}),
                 ParseMpirunWords(kKilled), {137, false, false});
   CHECK(diagnosis.rank == 3);
@@ -61,7 +64,7 @@ TEST_CASE("a killed rank is the cause, though others complain of a lost peer fir
 
 TEST_CASE("of several failures the earliest own one is the cause") {
   const Diagnosis diagnosis =
-      FindCause(ByRank({Failed(0, 5, 100, "recv: deadline of 60 s passed"),
+      FindCause(ByRank({Failed(0, 5, 100, "recv: no progress for 60 s", recorder::Blame::kPeer),
                         Failed(1, 5, 300, "disk: no space"),
                         Failed(2, 5, 200, "loss is NaN at step 5"), Running(3, 5, kI, 400)}),
                 {}, {4, false, false});
@@ -72,8 +75,8 @@ TEST_CASE("of several failures the earliest own one is the cause") {
 
 TEST_CASE("if all who spoke only waited, the silent rank is the cause") {
   const Diagnosis diagnosis =
-      FindCause(ByRank({Failed(0, 8, 100, "REDUCE: deadline of 60 s passed"),
-                        Failed(1, 8, 101, "REDUCE: deadline of 60 s passed"),
+      FindCause(ByRank({Failed(0, 8, 100, "REDUCE: no progress for 60 s", recorder::Blame::kPeer),
+                        Failed(1, 8, 101, "REDUCE: no progress for 60 s", recorder::Blame::kPeer),
                         Running(2, 8, kReduce, 45), Running(3, 8, kI, 40)}),
                 {}, {4, false, false});
   CHECK(diagnosis.rank == 3);

@@ -90,14 +90,15 @@ TEST_CASE("the first failure is kept, cut between characters, and stays") {
   std::string message(kFailureCapacity - 1, 'x');
   message += "\xC3\xA9 the end";
   message[3] = '\x1B';
-  (*recorder)->Fail(message);
-  (*recorder)->Fail("second");
+  (*recorder)->Fail(message, Blame::kPeer);
+  (*recorder)->Fail("second", Blame::kItself);
   (*recorder)->SetState(RankState::kStopped);
   recorder->reset();
   const auto read = ReadRecording(path);
   REQUIRE(read.ok());
   CHECK(read->state == RankState::kFailed);
   CHECK(read->failed_ns > 0);
+  CHECK(read->blame == Blame::kPeer);
   CHECK(read->failure == "xxx?" + std::string(kFailureCapacity - 5, 'x'));
 }
 
@@ -186,7 +187,7 @@ TEST_CASE("what is no recording is DataLoss with its cause") {
     auto recorder = FlightRecorder::Create(path, 0, 1);
     REQUIRE(recorder.ok());
     (*recorder)->At({1, 2, 3, 4, 5, 6, 7});
-    (*recorder)->Fail("message");
+    (*recorder)->Fail("message", Blame::kItself);
   }
   const std::string good = Slurp(path);
   REQUIRE(good.size() == kFileBytes);

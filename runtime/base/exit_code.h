@@ -1,9 +1,10 @@
-// What the worker's exit code says (docs/operations.md).
+// What the exit code of a program of Trireme says (docs/operations.md); the launcher passes on the
+// worker's.
 #pragma once
 
 #include "absl/status/status.h"
 
-namespace trireme::worker {
+namespace trireme::base {
 
 enum ExitCode : int {
   kOk = 0,
@@ -11,6 +12,7 @@ enum ExitCode : int {
   kBadInput = 2,
   kDoesNotFit = 3,
   kJobFailed = 4,
+  kCancelled = 5,
   kCheckpointed = 75,  // stopped at a step boundary with a checkpoint: run again to go on
 };
 
@@ -18,17 +20,21 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kOk;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kFailedPrecondition:
-      return kBadInput;
-    case absl::StatusCode::kResourceExhausted:
-      return kDoesNotFit;
     case absl::StatusCode::kInternal:
       return kInternal;
+    case absl::StatusCode::kResourceExhausted:
+      return kDoesNotFit;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+      return kBadInput;
     default:
       return kJobFailed;
   }
 }
 
-}  // namespace trireme::worker
+}  // namespace trireme::base

@@ -1,0 +1,22 @@
+// The one way in which `trireme` prints an error.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "absl/status/status.h"
+#include "runtime/base/exit_code.h"
+
+namespace trireme::cli {
+
+using base::ExitCode, base::kBadInput, base::kCancelled, base::kCheckpointed, base::kDoesNotFit,
+    base::kInternal, base::kJobFailed, base::kOk;
+
+// Prints "trireme: MESSAGE" to stderr and returns the code that goes with it.
+inline ExitCode PrintError(const absl::Status& status) {
+  const std::string message(status.message());
+  std::fprintf(stderr, "trireme: %s\n", message.c_str());
+  return base::ExitCodeOf(status);
+}
+
+}  // namespace trireme::cli

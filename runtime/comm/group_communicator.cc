@@ -71,7 +71,7 @@ GroupCommunicator::~GroupCommunicator() {
   state_->transport->RemoveGroup(group_.id);
 }
 
-Ticket GroupCommunicator::Refuse(absl::Status cause) {
+Ticket GroupCommunicator::Refuse(const absl::Status& cause) {
   state_->Poison(cause);
   return Ticket{kRefused};
 }

@@ -75,7 +75,7 @@ class GroupCommunicator final : public Communicator {
                       tensor::Stream& stream);
   Ticket IssueCollective(const CollectiveCall& call, tensor::Stream& stream);
   Ticket IssueSharded(CollectiveKind kind, const Sharded& sharded, tensor::Stream& stream);
-  Ticket Refuse(absl::Status cause);
+  Ticket Refuse(const absl::Status& cause);
 
   bool Advance(Operation& operation);  // true once done
   bool AdvanceMessage(Operation& operation);

@@ -70,15 +70,13 @@ class Canvas {
 
   int width() const { return columns_ * across_; }
   int height() const { return lines_ * down_; }
-  void Dot(int x, int y) { dots_[static_cast<size_t>(y * width() + x)] = true; }
-  void Mark(int x, int y) {
-    marks_[static_cast<size_t>(y / down_ * columns_ + x / across_)] = true;
-  }
+  void Dot(int x, int y) { dots_[Cell(y, x, width())] = true; }
+  void Mark(int x, int y) { marks_[Cell(y / down_, x / across_, columns_)] = true; }
 
   std::string Line(int line, bool color) const {
     std::string text;
     for (int column = 0; column < columns_; ++column) {
-      if (marks_[static_cast<size_t>(line * columns_ + column)]) {
+      if (marks_[Cell(line, column, columns_)]) {
         const std::string mark = down_ == 1 ? "o" : "●";
         text += color ? "\x1b[38;5;208m" + mark + "\x1b[0m" : mark;
         continue;
@@ -95,14 +93,17 @@ class Canvas {
   }
 
  private:
+  static size_t Cell(int row, int column, int columns) {
+    return static_cast<size_t>(row) * static_cast<size_t>(columns) + static_cast<size_t>(column);
+  }
+
   unsigned Bits(int line, int column) const {
     // Unicode 0x2800: dots 1 2 3 7 down the left, 4 5 6 8 down the right.
     static constexpr unsigned kBit[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
     unsigned bits = 0;
     for (int y = 0; y < down_; ++y) {
       for (int x = 0; x < across_; ++x) {
-        if (dots_[static_cast<size_t>((line * down_ + y) * width() + column * across_ + x)])
-          bits |= kBit[y][x];
+        if (dots_[Cell(line * down_ + y, column * across_ + x, width())]) bits |= kBit[y][x];
       }
     }
     return bits;

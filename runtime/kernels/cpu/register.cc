@@ -8,7 +8,7 @@ namespace {
 using graph::OpKind;
 using graph::Phase;
 
-void RegisterAllPhases(KernelRegistry& registry, OpKind kind, KernelFactory factory) {
+void RegisterAllPhases(KernelRegistry& registry, OpKind kind, const KernelFactory& factory) {
   for (Phase phase : {Phase::kForward, Phase::kInputGrad, Phase::kWeightGrad}) {
     registry.Register(kind, phase, tensor::DType::kF32, "cpu", factory);
   }

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
+#include "tests/runtime/data/random_dataset.h"
 
 namespace trireme {
 namespace {
@@ -30,44 +30,6 @@ struct Options {
   int64_t tensor = 1, pipeline = 1, zero = 0;
   std::string dtype = "f32", kernels = "cpu", schedule = "1f1b";
   bool breakdown = false;
-};
-
-class RandomTokens : public data::Dataset {
- public:
-  class Ids : public data::Tokenizer {
-   public:
-    explicit Ids(int64_t size) : size_(size) {}
-    int64_t vocab_size() const override { return size_; }
-    absl::StatusOr<std::vector<int32_t>> Encode(std::string_view) const override {
-      return absl::UnimplementedError("random tokens have no text");
-    }
-    absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override {
-      return absl::UnimplementedError("random tokens have no text");
-    }
-    std::string Description() const override { return "random"; }
-
-   private:
-    int64_t size_;
-  };
-  RandomTokens(int64_t vocabulary, int64_t length) : ids_(vocabulary), length_(length) {}
-  const data::Tokenizer& tokenizer() const override { return ids_; }
-  int64_t samples(data::Split) const override { return 1 << 20; }
-  int64_t sequence_length() const override { return length_; }
-  int64_t tokens(data::Split) const override { return length_ << 20; }
-  void Read(data::Split, int64_t, std::span<int32_t>) const override {}
-  void Fill(data::Split, int64_t sample, std::span<int32_t> tokens,
-            std::span<int32_t> targets) const override {
-    std::minstd_rand random(static_cast<unsigned>(sample % 32 + 1));
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      tokens[t] = static_cast<int32_t>(random() % static_cast<unsigned>(ids_.vocab_size()));
-      if (t > 0) targets[t - 1] = tokens[t];
-    }
-    targets.back() = tokens.front();
-  }
-
- private:
-  Ids ids_;
-  int64_t length_;
 };
 
 absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
@@ -160,7 +122,10 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
   kernels::KernelRegistry registry;
   if (job.runtime().kernels() == "cpu") kernels::RegisterCpuKernels(registry);
   kernels::RegisterReferenceKernels(registry);
-  const RandomTokens dataset(job.model().config().vocab_size(), options.tokens);
+  const data::RandomDataset dataset({.vocab_size = job.model().config().vocab_size(),
+                                     .sequence_length = options.tokens,
+                                     .samples = 1 << 20,
+                                     .ignored_targets = false});
   ASSIGN_OR_RETURN(
       auto engine,
       engine::Engine::Create(plan, fabric, dataset,

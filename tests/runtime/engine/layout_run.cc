@@ -5,61 +5,17 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/base/philox.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/engine/engine.h"
 #include "runtime/layout/layout.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
+#include "tests/runtime/data/random_dataset.h"
 
 namespace trireme::engine {
 
 namespace {
-
-class RandomTokenizer : public data::Tokenizer {
- public:
-  explicit RandomTokenizer(int64_t vocab_size) : vocab_size_(vocab_size) {}
-  int64_t vocab_size() const override { return vocab_size_; }
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view) const override {
-    return absl::UnimplementedError("random tokens have no text");
-  }
-  absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override {
-    return absl::UnimplementedError("random tokens have no text");
-  }
-  std::string Description() const override { return "random"; }
-
- private:
-  int64_t vocab_size_;
-};
-
-class RandomDataset : public data::Dataset {
- public:
-  RandomDataset(int64_t vocab_size, int64_t length) : tokenizer_(vocab_size), length_(length) {}
-  const data::Tokenizer& tokenizer() const override { return tokenizer_; }
-  int64_t samples(data::Split) const override { return 11; }
-  int64_t sequence_length() const override { return length_; }
-  int64_t tokens(data::Split) const override { return 11 * length_; }
-  void Read(data::Split, int64_t, std::span<int32_t> out) const override {
-    std::fill(out.begin(), out.end(), 0);
-  }
-  void Fill(data::Split split, int64_t sample, std::span<int32_t> tokens,
-            std::span<int32_t> targets) const override {
-    const base::RandomSite site{static_cast<uint64_t>(split) + 5, base::SiteOf("tokens"), 0};
-    const uint32_t vocabulary = static_cast<uint32_t>(tokenizer_.vocab_size());
-    for (int64_t t = 0; t < length_; ++t) {
-      const uint64_t index = static_cast<uint64_t>(sample * (length_ + 1) + t);
-      tokens[static_cast<size_t>(t)] = static_cast<int32_t>(site.Uniform32(index) % vocabulary);
-      targets[static_cast<size_t>(t)] =
-          static_cast<int32_t>(site.Uniform32(index + 1) % vocabulary);
-      if ((sample * 3 + t * t) % 8 == 1) targets[static_cast<size_t>(t)] = -1;
-    }
-  }
-
- private:
-  RandomTokenizer tokenizer_;
-  int64_t length_;
-};
 
 void Scatter(const Tensors& from, const std::vector<StateView>& views) {
   for (const StateView& view : views) {
@@ -151,7 +107,8 @@ absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dat
 }
 
 std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t sequence_length) {
-  return std::make_unique<RandomDataset>(vocab_size, sequence_length);
+  return std::make_unique<data::RandomDataset>(
+      data::RandomDatasetOptions{.vocab_size = vocab_size, .sequence_length = sequence_length});
 }
 
 absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,

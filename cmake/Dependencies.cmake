@@ -9,8 +9,14 @@ find_package(fmt CONFIG REQUIRED)
 find_package(yaml-cpp CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
-find_package(dnnl CONFIG REQUIRED)
 find_package(hwy CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
+
+# oneDNN's own dnnl-config asks for the OpenCL headers of its GPU half, which nobody here uses.
+find_path(dnnl_include_folder oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(dnnl_library dnnl REQUIRED)
+add_library(DNNL::dnnl SHARED IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION "${dnnl_library}"
+                      INTERFACE_INCLUDE_DIRECTORIES "${dnnl_include_folder}")

@@ -117,6 +117,12 @@ constexpr const char* kFolders =
 const std::string kSleeper = std::string(kFolders) + "(trap '' TERM INT USR1 HUP; sleep 300) &\n";
 const std::string kLoop = "echo ready\nwhile true; do sleep 0.02; done\n";
 
+// Rank 1 goes on once rank 0 has said its folders: mpirun may kill a rank that it has not yet
+// begun.
+constexpr const char* kRankOneLast =
+    "[ $rank = 0 ] && : > \"$0.ready\"\n"
+    "[ $rank = 1 ] && until [ -e \"$0.ready\" ]; do sleep 0.05; done\n";
+
 TEST_CASE("a good run: arguments, logs, environment, exit code", "[mpi]") {
   Bench bench(std::string(kFolders) +
               "echo rank $rank of $OMPI_COMM_WORLD_SIZE \"$1|$2\" threads $OMP_NUM_THREADS\n");
@@ -188,7 +194,7 @@ TEST_CASE("a second request kills at once, the destructor too", "[mpi]") {
 }
 
 TEST_CASE("a rank's exit code and a rank's death come through and are explained", "[mpi]") {
-  Bench exits(std::string(kFolders) +
+  Bench exits(std::string(kFolders) + kRankOneLast +
               "[ $rank = 1 ] && { echo usage: bad input; exit 2; }\nsleep 100\n");
   exits.options.ranks = 2;
   const LaunchResult bad = exits.Start()->Wait();
@@ -199,7 +205,7 @@ TEST_CASE("a rank's exit code and a rank's death come through and are explained"
   CHECK(exited.Text().find(": bad input") != std::string::npos);
   exits.CheckNothingLeft();
 
-  Bench dies(std::string(kFolders) + "[ $rank = 1 ] && kill -9 $$\nsleep 100\n");
+  Bench dies(std::string(kFolders) + kRankOneLast + "[ $rank = 1 ] && kill -9 $$\nsleep 100\n");
   dies.options.ranks = 3;
   const LaunchResult dead = dies.Start()->Wait();
   CHECK(dead.exit_code == 137);

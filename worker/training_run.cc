@@ -199,7 +199,7 @@ absl::StatusOr<bool> TrainingRun::Save() {
                  .status();
     const int keep = static_cast<int>(job_.checkpoint().keep());
     if (status.ok() && keep > 0) {
-      const absl::Status pruned = CheckpointWriter::Prune(checkpoint_root_, keep);
+      const absl::Status pruned = CheckpointWriter::Prune(checkpoint_root_, keep, step_);
       if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
     }
   }

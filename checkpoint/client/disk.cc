@@ -43,6 +43,21 @@ absl::Status WriteDurably(const std::string& path, std::string_view text) {
   return status;
 }
 
+absl::Status MakeFolders(const std::string& folder) {
+  std::error_code error;
+  fs::path lowest = fs::absolute(folder, error);
+  if (error) return DiskError(folder, "cannot be made", error.value());
+  if (!lowest.has_filename()) lowest = lowest.parent_path();
+  fs::path there = lowest;
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  fs::create_directories(lowest, error);
+  if (error) return DiskError(folder, "cannot be made", error.value());
+  for (fs::path made = lowest; made != there; made = made.parent_path()) {
+    RETURN_IF_ERROR(SyncFolder(made.parent_path().string()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SyncFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return DiskError(folder, "cannot be opened", errno);

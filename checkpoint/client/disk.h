@@ -15,6 +15,8 @@ namespace trireme::checkpoint {
 absl::Status DiskError(std::string_view path, std::string_view what, int errno_value);
 // Writes the file and waits until it is on the disk.
 absl::Status WriteDurably(const std::string& path, std::string_view text);
+// Makes the folder and those above it that are missing, and waits until they are on the disk.
+absl::Status MakeFolders(const std::string& folder);
 // Waits until the entries of a folder are on the disk.
 absl::Status SyncFolder(const std::string& folder);
 // NotFound if there is none; DataLoss above 1 GiB, which no manifest is.

@@ -83,12 +83,13 @@ absl::StatusOr<Checkpoint> Open(const std::string& folder) {
   return checkpoint;
 }
 
-absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped) {
+absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped,
+                                       uint64_t below) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
   std::vector<uint64_t> steps;
   for (const std::string& name : names) {
     uint64_t step = 0;
-    if (ParseStepFolderName(name, &step)) steps.push_back(step);
+    if (ParseStepFolderName(name, &step) && step < below) steps.push_back(step);
   }
   std::sort(steps.rbegin(), steps.rend());
   for (uint64_t step : steps) {

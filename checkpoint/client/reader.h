@@ -51,10 +51,11 @@ struct Skipped {
   absl::Status reason;
 };
 
-// The folder of the newest checkpoint under `root` that opens. NotFound if there is none (or no
-// `root`). Newer ones that do not open are listed in `skipped` if it is given.
+// The folder of the newest checkpoint under `root` that opens, of steps below `below`. NotFound if
+// there is none (or no `root`). Newer ones that do not open are listed in `skipped` if it is given.
 absl::StatusOr<std::string> FindNewest(const std::string& root,
-                                       std::vector<Skipped>* skipped = nullptr);
+                                       std::vector<Skipped>* skipped = nullptr,
+                                       uint64_t below = UINT64_MAX);
 
 // Reads every byte and compares every checksum. The error lists the first faults of each file.
 absl::Status Verify(const std::string& folder);

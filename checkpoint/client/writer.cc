@@ -132,11 +132,10 @@ absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const Checkpo
 }  // namespace
 
 absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, uint64_t step) {
-  std::error_code error;
-  fs::create_directories(root, error);
-  if (error) return DiskError(root, "cannot be made", error.value());
+  RETURN_IF_ERROR(MakeFolders(root));
   const std::string folder = PartialFolder(root, step);
   RETURN_IF_ERROR(RemoveAll(folder));
+  std::error_code error;
   fs::create_directory(folder, error);
   if (error) return DiskError(folder, "cannot be made", error.value());
   return folder;
@@ -205,25 +204,24 @@ absl::Status CheckpointWriter::Abandon(const std::string& root, uint64_t step) {
   return RemoveAll(PartialFolder(root, step));
 }
 
-absl::Status CheckpointWriter::Prune(const std::string& root, int keep) {
+absl::Status CheckpointWriter::Prune(const std::string& root, int keep, uint64_t newest) {
   if (keep < 1) return absl::InvalidArgumentError(Text("keep is ", keep, ", expected at least 1"));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
   std::vector<uint64_t> steps;
   std::vector<std::pair<uint64_t, std::string>> hidden;
   for (const std::string& name : names) {
     uint64_t step = 0;
-    if (ParseStepFolderName(name, &step)) steps.push_back(step);
+    if (ParseStepFolderName(name, &step) && step <= newest) steps.push_back(step);
     if (ParsePartialFolderName(name, &step) || ParseAside(name, &step)) {
       hidden.emplace_back(step, name);
     }
   }
   std::sort(steps.rbegin(), steps.rend());
   int good = 0;
-  uint64_t newest = 0;
   for (uint64_t step : steps) {
     const std::string folder = root + "/" + StepFolderName(step);
     if (good < keep) {
-      if (Open(folder).ok() && good++ == 0) newest = step;
+      if (Open(folder).ok()) ++good;
       continue;
     }
     // Hidden first, so that a crash while it is emptied leaves nothing that looks whole.

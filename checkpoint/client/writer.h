@@ -44,9 +44,10 @@ class CheckpointWriter {
   // Removes the partial folder of `step`, if there is one; for a save that is given up.
   static absl::Status Abandon(const std::string& root, uint64_t step);
 
-  // Keeps the newest `keep` (at least 1) checkpoints that open, and removes older ones and partial
-  // folders of steps up to the newest. Broken ones newer than what is kept stay, for inspection.
-  static absl::Status Prune(const std::string& root, int keep);
+  // Of the checkpoints of steps up to `newest`, the one just committed, keeps the last `keep` (at
+  // least 1) that open, and removes older ones and partial folders. Broken ones newer than what is
+  // kept stay, for inspection; what lies above `newest` is not this run's and stays too.
+  static absl::Status Prune(const std::string& root, int keep, uint64_t newest);
 };
 
 }  // namespace trireme::checkpoint

@@ -12,6 +12,7 @@
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
+#include "checkpoint/client/writer_claim.h"
 #include "checkpoint/format/manifest.h"
 #include "tests/checkpoint/sample_state.h"
 
@@ -158,14 +159,48 @@ TEST_CASE("prune keeps the newest that open and clears leftovers behind them") {
   fs::create_directory(root.path() + "/.step-00000002.old");
   fs::create_directory(root.path() + "/.step-00000006.partial");
   fs::create_directory(root.path() + "/notes");
-  REQUIRE(CheckpointWriter::Prune(root.path(), 2).ok());
+  REQUIRE(CheckpointWriter::Prune(root.path(), 2, 5).ok());
   auto names = *FolderNames(root.path());
   std::sort(names.begin(), names.end());
   CHECK(names == std::vector<std::string>{".step-00000006.partial", "notes", "step-00000003",
                                           "step-00000004", "step-00000005"});
-  CHECK_FALSE(CheckpointWriter::Prune(root.path(), 0).ok());
+  CHECK_FALSE(CheckpointWriter::Prune(root.path(), 0, 5).ok());
   REQUIRE(CheckpointWriter::Abandon(root.path(), 6).ok());
   CHECK_FALSE(fs::exists(root.path() + "/.step-00000006.partial"));
+}
+
+TEST_CASE("a run that began again keeps what it commits, and what is not its own") {
+  TemporaryFolder root;
+  for (uint64_t step : {10, 20, 30}) REQUIRE(Save(root.path(), step, ThreeRanks(step)).ok());
+  for (uint64_t step : {12, 14, 16}) {
+    REQUIRE(Save(root.path(), step, ThreeRanks(step)).ok());
+    REQUIRE(CheckpointWriter::Prune(root.path(), 2, step).ok());
+    CHECK(Open(root.path() + "/" + StepFolderName(step)).ok());
+  }
+  auto names = *FolderNames(root.path());
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{"step-00000014", "step-00000016", "step-00000020",
+                                          "step-00000030"});
+  CHECK(FindNewest(root.path(), nullptr, 20).value() == root.path() + "/step-00000016");
+}
+
+TEST_CASE("one run at a time claims a folder, and none before the checkpoints in it") {
+  TemporaryFolder parent;
+  const std::string root = parent.path() + "/a/b";
+  {
+    const auto claim = WriterClaim::Take(root, 0);
+    REQUIRE(claim.ok());
+    const auto second = WriterClaim::Take(root, 0);
+    CHECK(second.status().code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(std::string(second.status().message()).find("another run") != std::string::npos);
+    REQUIRE(Save(root, 5, ThreeRanks(5)).ok());
+  }
+  CHECK(WriterClaim::Take(root, 5).ok());
+  const auto early = WriterClaim::Take(root, 4);
+  CHECK(early.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(std::string(early.status().message()).find("step 5") != std::string::npos);
+  fs::remove(root + "/step-00000005/manifest.json");
+  CHECK(WriterClaim::Take(root, 4).ok());
 }
 
 TEST_CASE("ranks write at the same time") {
@@ -205,7 +240,7 @@ TEST_CASE("a writer killed at any moment leaves a newest checkpoint that is whol
     if (child == 0) {
       for (uint64_t step = 2;; ++step) {
         if (!Save(root.path(), step, ThreeRanks(step)).ok()) _exit(1);
-        if (!CheckpointWriter::Prune(root.path(), 2).ok()) _exit(2);
+        if (!CheckpointWriter::Prune(root.path(), 2, step).ok()) _exit(2);
       }
     }
     usleep(static_cast<useconds_t>(Draw(random, 500, 40000)));

@@ -81,6 +81,9 @@ absl::Status TrainingRun::Start() {
   }
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
   if (leader()) {
+    ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
+                     checkpoint::WriterClaim::Take(checkpoint_root_, step_));
+    claim_.emplace(std::move(claim));
     ASSIGN_OR_RETURN(MetricsLog metrics,
                      MetricsLog::Open(options_.run_directory + "/metrics.jsonl", step_));
     metrics_.emplace(std::move(metrics));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "checkpoint/client/writer_claim.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "worker/run_files.h"
@@ -50,6 +51,7 @@ class TrainingRun {
   const data::Dataset& dataset_;
   recorder::FlightRecorder& recorder_;
   const std::string checkpoint_root_;
+  std::optional<checkpoint::WriterClaim> claim_;  // of checkpoint_root_, on rank 0
   std::optional<MetricsLog> metrics_;
   TraceKeeper trace_;
   recorder::Progress progress_;

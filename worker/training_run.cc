@@ -99,11 +99,15 @@ absl::Status TrainingRun::Resume(const std::string& folder) {
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(folder));
   const checkpoint::CheckpointInfo& info = checkpoint.info();
   if (info.spec_hash != spec::SpecHash(job_)) {
+    std::string differences;
+    if (const auto made_by = spec::ParseJob(info.job_yaml, folder, {}); made_by.ok()) {
+      for (const std::string& each : spec::Differences(*made_by, job_)) {
+        absl::StrAppend(&differences, "\n  ", each);
+      }
+    }
     return absl::InvalidArgumentError(absl::StrCat(
-        folder,
-        ": was made by another job: model, data, training, optimizer or seed differ. Resume with "
-        "the job "
-        "it was made by (it is kept in its manifest), or start anew without --resume"));
+        folder, ": was made by another job. Set these back (--set), or start anew without --resume",
+        differences));
   }
   if (info.tokenizer != dataset_.tokenizer().Description()) {
     return absl::InvalidArgumentError(absl::StrCat(

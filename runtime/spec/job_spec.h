@@ -64,4 +64,8 @@ std::string ToYaml(const v1::JobSpec& spec);
 // Stable over versions: a field still at its zero value or absent adds nothing.
 uint64_t SpecHash(const v1::JobSpec& spec);
 
+// The fields that SpecHash hears and in which two resolved specs differ, as in
+// "optimizer.decay_steps: 1000 there, 2000 here".
+std::vector<std::string> Differences(const v1::JobSpec& there, const v1::JobSpec& here);
+
 }  // namespace trireme::spec

@@ -3,10 +3,13 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -135,7 +138,10 @@ std::string ToYaml(const v1::JobSpec& spec) {
   return out;
 }
 
-uint64_t SpecHash(const v1::JobSpec& spec) {
+namespace {
+
+// The lines that SpecHash hears.
+std::string Canonical(const v1::JobSpec& spec) {
   v1::JobSpec kept;
   kept.set_seed(spec.seed());
   *kept.mutable_model()->mutable_config() = spec.model().config();
@@ -149,7 +155,37 @@ uint64_t SpecHash(const v1::JobSpec& spec) {
   *kept.mutable_optimizer() = spec.optimizer();
   std::string canonical;
   AppendCanonical(kept, "", canonical);
-  return Fnv1a(canonical);
+  return canonical;
+}
+
+std::map<std::string, std::string> Values(const v1::JobSpec& spec) {
+  std::map<std::string, std::string> values;
+  for (const absl::string_view line : absl::StrSplit(Canonical(spec), '\n', absl::SkipEmpty())) {
+    const size_t equals = line.find('=');
+    values.emplace(line.substr(1, equals - 1), line.substr(equals + 1));
+  }
+  return values;
+}
+
+}  // namespace
+
+uint64_t SpecHash(const v1::JobSpec& spec) { return Fnv1a(Canonical(spec)); }
+
+std::vector<std::string> Differences(const v1::JobSpec& there, const v1::JobSpec& here) {
+  const std::map<std::string, std::string> old_values = Values(there), new_values = Values(here);
+  std::map<std::string, std::string> fields = old_values;
+  fields.insert(new_values.begin(), new_values.end());
+  const auto value_of = [](const std::map<std::string, std::string>& values,
+                           const std::string& name) {
+    const auto found = values.find(name);
+    return found == values.end() ? std::string("0 or empty") : found->second;
+  };
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : fields) {
+    const std::string was = value_of(old_values, name), is = value_of(new_values, name);
+    if (was != is) differences.push_back(absl::StrCat(name, ": ", was, " there, ", is, " here"));
+  }
+  return differences;
 }
 
 }  // namespace trireme::spec

@@ -135,6 +135,20 @@ TEST_CASE("the hash takes no notice of folders, but of the files' order") {
   CHECK(SpecHash(moved) != SpecHash(Job()));
 }
 
+TEST_CASE("differences name the fields that the hash hears") {
+  v1::JobSpec other = Job();
+  CHECK(Differences(Job(), other).empty());
+  other.mutable_training()->set_steps(Job().training().steps() + 1);
+  CHECK(Differences(Job(), other).empty());
+  other.mutable_optimizer()->set_decay_steps(7777);
+  other.clear_seed();
+  const auto differences = Differences(Job(), other);
+  REQUIRE(differences.size() == 2);
+  CHECK(differences[0] == absl::StrCat("optimizer.decay_steps: ", Job().optimizer().decay_steps(),
+                                       " there, 7777 here"));
+  CHECK(differences[1] == absl::StrCat("seed: ", Job().seed(), " there, 0 or empty here"));
+}
+
 TEST_CASE("the hash of a known job stays what it was, so that old checkpoints still resume") {
   CHECK(SpecHash(Job()) == 0x1fdaa705bdccaf81u);
 }

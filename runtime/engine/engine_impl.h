@@ -40,7 +40,9 @@ class Engine::Impl {
     std::span<const int32_t> context = {};  // generation: the one sample
   };
 
+  // However it ends, nothing of the program is left on the stream.
   absl::Status Run(const v1::Program& program, const Batch& batch);
+  absl::Status Walk(const v1::Program& program, const Batch& batch);
   absl::Status Execute(const v1::Instruction& instruction, const Batch& batch);
   absl::Status Load(const Batch& batch);
   int64_t FillMicroBatch(const Batch& batch, uint32_t micro_batch) const;
@@ -66,7 +68,6 @@ class Engine::Impl {
   absl::Status WaitCounted(comm::Communicator& group, comm::Ticket ticket);
 
   graph::ModelGraph graph_;
-  std::unique_ptr<tensor::Stream> stream_;
   std::vector<std::unique_ptr<StageExecutor>> stages_;
   std::vector<std::vector<int64_t>> share_offsets_;  // per bucket: data shares in elements
   // What a ticket of the program stands for.
@@ -85,6 +86,8 @@ class Engine::Impl {
   uint64_t step_ = 0;
   uint64_t updates_ = 0;
   int64_t exposed_ns_ = 0;
+  // The last member, so the first to go: what is still queued on it names all the others.
+  std::unique_ptr<tensor::Stream> stream_;
 };
 
 }  // namespace trireme::engine

@@ -19,6 +19,14 @@ int64_t NowNs() {
 }  // namespace
 
 absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
+  const absl::Status walked = Walk(program, batch);
+  // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
+  // hears of the failure may destroy the engine.
+  stream_->Synchronize();
+  return walked.ok() ? groups_.status() : walked;
+}
+
+absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) {
   trace_.clear();
   for (int index = 0; index < program.instructions_size(); ++index) {
     const v1::Instruction& instruction = program.instructions(index);
@@ -31,8 +39,7 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
                       .start_ns = start_ns,
                       .end_ns = NowNs()});
   }
-  stream_->Synchronize();
-  return groups_.status();
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Batch& batch) {

@@ -11,7 +11,8 @@ function(trireme_bench name)
   target_link_libraries(${name} PRIVATE ${bench_LIBS})
 endfunction()
 
-trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi LIBS nlohmann_json::nlohmann_json)
+trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi
+              LIBS nlohmann_json::nlohmann_json CLI11::CLI11)
 trireme_bench(bench_kernels ROOMS runtime/base runtime/tensor runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim
               LIBS nlohmann_json::nlohmann_json)
 trireme_bench(bench_step ROOMS runtime/base runtime/spec runtime/model runtime/plan runtime/kernels runtime/kernels/ref

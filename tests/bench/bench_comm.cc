@@ -1,20 +1,18 @@
 // Collectives over MPI against Open MPI's own, interleaved in one run, beside the speed of memcpy
 // measured in the same run.
-//   mpirun -n 2 bench_comm [--from-kib 0] [--mib 256] [--seconds 1] [--messages] [--window-kib
-//   1024]
+//   mpirun -n 2 bench_comm --help
 // All ranks run, rank 0 prints a table and one line of JSON. A time is the slowest rank's; cpu is
 // the processor time of a rank, the median: waiting that spins counts, as the same cores compute.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/comm/mpi/mpi_api.h"
@@ -28,10 +26,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kDeadline{60000};
 
 struct Options {
+  size_t bytes = 0;
   size_t from_kib = 0;
   size_t largest_mib = 256;
   double seconds = 1;  // per line of the table
   size_t window_kib = 512;
+  bool messages = false;
 };
 
 double CpuMs() {
@@ -183,17 +183,17 @@ class Bench {
 };
 
 int Run(int argc, char** argv) {
+  CLI::App app("Our collectives against Open MPI's, interleaved; a rank under mpirun.");
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view arg = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (arg == "--messages") options.window_kib = 0;
-    if (arg == "--from-kib" && has_value) options.from_kib = std::strtoull(argv[++i], nullptr, 10);
-    if (arg == "--mib" && has_value) options.largest_mib = std::strtoull(argv[++i], nullptr, 10);
-    if (arg == "--seconds" && has_value) options.seconds = std::strtod(argv[++i], nullptr);
-    if (arg == "--window-kib" && has_value)
-      options.window_kib = std::strtoull(argv[++i], nullptr, 10);
-  }
+  app.add_option("--bytes", options.bytes, "this size alone; default: 16 bytes to --mib");
+  app.add_option("--from-kib", options.from_kib, "smallest size")->capture_default_str();
+  app.add_option("--mib", options.largest_mib, "largest size")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "per line of the table")->capture_default_str();
+  app.add_option("--window-kib", options.window_kib, "shared window of each rank")
+      ->capture_default_str();
+  app.add_flag("--messages", options.messages, "messages only, no shared window");
+  CLI11_PARSE(app, argc, argv);
+  if (options.messages) options.window_kib = 0;
   MpiOptions mpi;
   mpi.fabric.window_bytes = options.window_kib << 10;
   auto fabric = ConnectMpi(&argc, &argv, mpi);
@@ -201,7 +201,9 @@ int Run(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", fabric.status().ToString().c_str());
     AbortJob(1);
   }
-  const size_t largest = options.largest_mib << 20;
+  // Whole floats.
+  const size_t largest = std::max<size_t>(
+      (options.bytes > 0 ? options.bytes : options.largest_mib << 20) & ~size_t{3}, 4);
   auto data = tensor::HugeMemory::Map(largest, {.prefault_threads = 1});
   auto other = tensor::HugeMemory::Map(largest, {.prefault_threads = 1});
   std::vector<int> ranks(static_cast<size_t>((*fabric)->size()));
@@ -215,7 +217,7 @@ int Run(int argc, char** argv) {
   {
     Bench bench(**comm, options, data->data(), other->data());
     for (size_t bytes = 16; bytes < largest; bytes *= 16) {
-      if (bytes >= options.from_kib << 10) bench.Size(bytes);
+      if (options.bytes == 0 && bytes >= options.from_kib << 10) bench.Size(bytes);
     }
     bench.Size(largest);
     if ((*fabric)->rank() == 0) {

@@ -57,6 +57,9 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
       stages_[index]->set_last_micro_batch(instruction.micro_batch());
     }
   }
+  for (const graph::LoweredOp& op : stages_.back()->ops().forward) {
+    if (op.spec.kind == graph::OpKind::kLossCombine) row_losses_ = op.operand[graph::kY].id;
+  }
   pending_.resize(tickets + 1);
   trace_.reserve(longest);
   for (const v1::Bucket& bucket : state_->buckets()) {

@@ -47,6 +47,7 @@ struct StepReport {
   double learning_rate = 0;
   int64_t tokens = 0;                  // counted tokens of the global batch
   bool skipped = false;                // not finite, left out by policy
+  std::string nonfinite;               // then: in which tensor, on which rank, in which samples
   bool stop_requested = false;         // some rank asked for a stop at this step boundary
   double exposed_communication_s = 0;  // time this rank waited for peers
   double duration_s = 0;
@@ -56,6 +57,9 @@ struct StepReport {
 struct Sampling {
   double temperature = 0.8;  // 0: greedy
   int64_t top_k = 0;         // 0: all
+  // Ids from here on are never drawn: a model's vocabulary may be padded beyond its tokenizer's; 0:
+  // all may be.
+  int64_t vocabulary = 0;
   uint64_t seed = 0;
 };
 
@@ -73,11 +77,12 @@ class Engine {
   void InitializeState();
   // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A
   // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a
-  // skipped report under `skip`.
+  // skipped report that names them under `skip`.
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop = false);
   // Mean loss per token over the first `samples` validation samples (0: all).
   absl::StatusOr<double> Evaluate(int64_t samples);
-  // One more token after `context` (the last sequence_length of it count); the same on every rank.
+  // One more token after `context` (the last sequence_length of it count); the same on every rank,
+  // and so is DataLoss where the weights give no finite logit.
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
   // Blocks until every rank is here; true if all of them said yes.
   absl::StatusOr<bool> AllAgree(bool yes);

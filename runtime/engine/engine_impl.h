@@ -54,6 +54,7 @@ class Engine::Impl {
   absl::Status FinishReduce(uint32_t bucket);
   absl::Status Norm();
   absl::Status JudgeNonFinite();
+  void LookForBadLoss(const v1::Instruction& forward, int64_t first_sample);
   void Update(uint32_t bucket);
   comm::Ticket Gather(uint32_t bucket);
 
@@ -80,6 +81,13 @@ class Engine::Impl {
   std::vector<Pending> pending_;
   StepContext context_;
   StepReport report_;
+  // Where the loss of this step first was NaN or Inf on this rank; written on the stream.
+  struct BadLoss {
+    int64_t first = -1;  // sample, counted over the whole run; -1: nowhere
+    int64_t samples = 0;
+  };
+  BadLoss bad_loss_;
+  int32_t row_losses_ = graph::kNone;  // buffer of the last stage: log of the softmax' sum, by row
   bool request_stop_ = false;
   bool update_ = true;
   double clip_scale_ = 1;

@@ -10,6 +10,10 @@
 
 namespace trireme::engine {
 
+namespace {
+constexpr int32_t kNone = -1;  // no token
+}  // namespace
+
 absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
   const int64_t all = dataset_.samples(data::Split::kValidation);
   const int64_t count = samples > 0 ? std::min(samples, all) : all;
@@ -56,7 +60,7 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
       context.subspan(context.size() > length ? context.size() - length : 0);
   context_ = {.seed = plan_.job().seed(), .step = step_, .training = false};
   RETURN_IF_ERROR(Run(stage().generate(), {.split = data::Split::kValidation, .context = window}));
-  int32_t token = 0;
+  int32_t token = kNone;
   if (holds_last_stage()) {
     ASSIGN_OR_RETURN(token, SampleToken(static_cast<int64_t>(window.size()) - 1, sampling,
                                         static_cast<uint64_t>(context.size())));
@@ -65,11 +69,15 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
   RETURN_IF_ERROR(WaitCounted(
       *groups_.world,
       groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), root, *stream_)));
-  return token;
+  if (token != kNone) return token;
+  return absl::DataLossError(
+      "the next token cannot be drawn: its logits are NaN or Inf, so the weights are not those of "
+      "a "
+      "sound training; take an older checkpoint");
 }
 
 // Softmax over all tensor ranks' logits of one row, cut to the top k, drawn by the counter-based
-// generator.
+// generator. kNone where the logits are not numbers.
 absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampling& sampling,
                                                   uint64_t index) {
   const v1::Instruction* forward = LastForward(stage().generate());
@@ -94,6 +102,15 @@ absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampli
     RETURN_IF_ERROR(WaitCounted(
         *groups_.tensor,
         groups_.tensor->AllGather({row.data(), offsets, tensor::DType::kF64}, *stream_)));
+  }
+  if (sampling.vocabulary > 0 && sampling.vocabulary < vocabulary) {
+    row.resize(static_cast<size_t>(sampling.vocabulary));
+  }
+  // NaN has no place in an order. A logit of -Inf is a token that is never drawn.
+  const auto no_number = [](double logit) { return std::isnan(logit) || logit == INFINITY; };
+  if (std::any_of(row.begin(), row.end(), no_number) ||
+      *std::max_element(row.begin(), row.end()) == -INFINITY) {
+    return kNone;
   }
   std::vector<int32_t> order(row.size());
   for (size_t id = 0; id < order.size(); ++id) order[id] = static_cast<int32_t>(id);

@@ -51,6 +51,8 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
     case v1::W:
     case v1::B:
       exposed_ns_ += stages_[instruction.virtual_stage()]->Run(instruction, *stream_);
+      if (instruction.kind() == v1::F && context_.training)
+        LookForBadLoss(instruction, batch.first);
       return groups_.status();
     case v1::SEND_ACT:
     case v1::RECV_ACT:

@@ -39,6 +39,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   request_stop_ = request_stop;
   exposed_ns_ = 0;
   report_ = {};
+  bad_loss_ = {};
   report_.learning_rate =
       optim::LearningRate(RateOptions(job.optimizer()), static_cast<int64_t>(step));
   context_ = {.seed = job.seed(), .step = step, .training = true, .first_sample = mine.begin};
@@ -131,32 +132,72 @@ absl::Status Engine::Impl::Norm() {
   return JudgeNonFinite();
 }
 
+// After the forward part that adds to the loss: once the sum is not finite, the rows of this
+// micro-batch say which sample began it. They are looked at then only.
+void Engine::Impl::LookForBadLoss(const v1::Instruction& forward, int64_t first_sample) {
+  const bool has_loss = holds_last_stage() && forward.virtual_stage() + 1 == stages_.size();
+  if (!has_loss || row_losses_ == graph::kNone) return;
+  stream_->Issue(tensor::Task([this, at = &forward, first_sample] {
+    if (bad_loss_.first >= 0 || std::isfinite(scalars()[0])) return;
+    const int64_t samples = plan_.job().training().micro_batch_size();
+    const int64_t length = plan_.job().data().sequence_length();
+    const std::byte* rows = stages_.back()->BufferAddress(row_losses_, *at);
+    const auto* targets = reinterpret_cast<const int32_t*>(
+        arena_.Slot(v1::TOKENS, 0, at->micro_batch()) + arena_.SlotBytes(v1::TOKENS, 0) / 2);
+    bad_loss_ = {first_sample + at->micro_batch() * samples, samples};
+    for (int64_t row = 0; row < samples * length; ++row) {
+      const double value = state_->dtype() == tensor::DType::kF64
+                               ? reinterpret_cast<const double*>(rows)[row]
+                               : reinterpret_cast<const float*>(rows)[row];
+      if (targets[row] < 0 || std::isfinite(value)) continue;
+      bad_loss_ = {bad_loss_.first + row / length, 1};
+      return;
+    }
+  }));
+}
+
 // All ranks come here together, since all saw the same sums. The lowest rank that holds a bad
-// gradient names it.
+// gradient names it, the last stages name the first sample whose loss is bad.
 absl::Status Engine::Impl::JudgeNonFinite() {
   const v1::TrainingSpec& training = plan_.job().training();
   update_ = false;
   report_.skipped = true;
-  if (training.nonfinite_policy() == "skip") return absl::OkStatus();
   const std::string name = state_->FirstNonFinite();
   const int world = groups_.world->size();
-  double key = name.empty() ? 0 : static_cast<double>(world - groups_.world->rank());
+  // Both as largest of: ranks from the end; first samples below zero, a single one before several.
+  constexpr double kNowhere = -0x1p52;
+  const bool alone = bad_loss_.samples == 1;
+  double keys[2] = {
+      name.empty() ? 0 : static_cast<double>(world - groups_.world->rank()),
+      bad_loss_.first < 0 ? kNowhere : -static_cast<double>(2 * bad_loss_.first + (alone ? 0 : 1))};
   RETURN_IF_ERROR(WaitCounted(
       *groups_.world,
-      groups_.world->AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_)));
+      groups_.world->AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_)));
   std::array<char, 256> text{};
-  const int owner = key == 0 ? 0 : world - static_cast<int>(key);
+  const int owner = keys[0] == 0 ? 0 : world - static_cast<int>(keys[0]);
   name.copy(text.data(), text.size() - 1);
   RETURN_IF_ERROR(WaitCounted(
       *groups_.world,
       groups_.world->Broadcast(std::as_writable_bytes(std::span(text)), owner, *stream_)));
-  const int64_t first = static_cast<int64_t>(step_) * training.global_batch_size();
-  const std::string where = key == 0
+  const std::string where = keys[0] == 0
                                 ? std::string("the loss (no gradient is affected)")
                                 : absl::StrCat("the gradient of ", text.data(), " on rank ", owner);
+  const int64_t first = static_cast<int64_t>(step_) * training.global_batch_size();
+  const std::string batch =
+      absl::StrCat("samples ", first, " to ", first + training.global_batch_size() - 1);
+  std::string samples = absl::StrCat(batch, " (the loss is finite: which of them is not known)");
+  if (keys[1] != kNowhere) {
+    const int64_t key = static_cast<int64_t>(-keys[1]), bad = key / 2;
+    samples = absl::StrCat("sample ", bad);
+    if (key % 2 != 0) {
+      samples = absl::StrCat("samples ", bad, " to ", bad + training.micro_batch_size() - 1);
+    }
+    absl::StrAppend(&samples, ", the first with a bad loss of ", batch);
+  }
+  report_.nonfinite = absl::StrCat("NaN or Inf in ", where, " at step ", step_, ", ", samples);
+  if (training.nonfinite_policy() == "skip") return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
-      "NaN or Inf in ", where, " at step ", step_, ", samples ", first, " to ",
-      first + training.global_batch_size() - 1,
+      report_.nonfinite,
       "; nothing was updated. Lower optimizer.learning_rate, look at these samples, or set "
       "training.nonfinite_policy: skip to leave such steps out"));
 }

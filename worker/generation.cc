@@ -62,6 +62,7 @@ absl::Status Generate(const GenerationOptions& options, comm::Fabric& fabric) {
     return absl::InvalidArgumentError("--prompt: must hold at least one character");
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, vocabulary, nullptr));
   RETURN_IF_ERROR(session->Restore(checkpoint, /*with_moments=*/false));
+  const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
   if (leader) std::fputs(options.prompt.c_str(), stdout);
   for (int64_t count = 0; count < options.tokens; ++count) {
@@ -70,6 +71,7 @@ absl::Status Generate(const GenerationOptions& options, comm::Fabric& fabric) {
     ASSIGN_OR_RETURN(const int32_t next,
                      session->engine().NextToken(tokens, {.temperature = options.temperature,
                                                           .top_k = options.top_k,
+                                                          .vocabulary = known,
                                                           .seed = options.seed}));
     tokens.push_back(next);
     if (!leader) continue;

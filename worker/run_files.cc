@@ -20,13 +20,6 @@ uint64_t StepOf(const std::string& line) {
   return std::sscanf(line.c_str(), "{\"step\":%lu", &step) == 1 ? step : 0;
 }
 
-// A number that is not finite is null: JSON has no NaN.
-std::string Number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return value - value == 0 ? text : "null";
-}
-
 }  // namespace
 
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path, uint64_t keep_through) {
@@ -50,22 +43,29 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::Step(const StepMetrics& metrics) {
-  const std::string line =
-      absl::StrCat("{\"step\":", metrics.step, ",\"loss\":", Number(metrics.loss),
-                   ",\"learning_rate\":", Number(metrics.learning_rate),
-                   ",\"gradient_norm\":", Number(metrics.gradient_norm),
-                   ",\"tokens_per_second\":", Number(metrics.tokens_per_second),
-                   ",\"step_time_ms\":", Number(metrics.step_time_ms),
-                   ",\"utilisation\":", Number(metrics.utilisation),
-                   ",\"exposed_communication_ms\":", Number(metrics.exposed_communication_ms),
-                   metrics.skipped ? ",\"skipped\":true}\n" : "}\n");
-  std::fputs(line.c_str(), file_);
-  std::fflush(file_);
+  nlohmann::ordered_json line{{"step", metrics.step},
+                              {"loss", metrics.loss},
+                              {"learning_rate", metrics.learning_rate},
+                              {"gradient_norm", metrics.gradient_norm},
+                              {"tokens_per_second", metrics.tokens_per_second},
+                              {"step_time_ms", metrics.step_time_ms},
+                              {"utilisation", metrics.utilisation},
+                              {"exposed_communication_ms", metrics.exposed_communication_ms}};
+  if (metrics.skipped) line["skipped"] = true;
+  Write(line);
 }
 
 void MetricsLog::Validation(uint64_t step, double loss) {
-  std::fprintf(file_, "{\"step\":%lu,\"validation_loss\":%s}\n", step, Number(loss).c_str());
+  Write({{"step", step}, {"validation_loss", loss}});
+}
+
+void MetricsLog::Write(const nlohmann::ordered_json& line) {
+  std::fputs(JsonLine(line).c_str(), file_);
   std::fflush(file_);
+}
+
+std::string JsonLine(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,8 +39,13 @@ class MetricsLog {
 
  private:
   explicit MetricsLog(std::FILE* file) : file_(file) {}
+  void Write(const nlohmann::ordered_json& line);
   std::FILE* file_;
 };
+
+// One line with its line feed. Numbers keep all their bits, NaN and Inf are null (JSON has none),
+// and bytes that are not UTF-8 are replaced.
+std::string JsonLine(const nlohmann::ordered_json& json);
 
 // Writes `text` to `path` through a temporary file, so that a reader sees all or nothing.
 absl::Status WriteFile(const std::string& path, const std::string& text);

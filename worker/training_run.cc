@@ -136,7 +136,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   exposed_seconds_ += report.exposed_communication_s;
   if (report.skipped) {
     ++skipped_steps_;
-    if (leader()) spdlog::warn("step {} was left out: NaN or Inf in loss or gradients", step_);
+    if (leader()) spdlog::warn("step {} was left out: {}", step_, report.nonfinite);
   }
   progress_.steps_done = step_;
   progress_.loss = report.loss;
@@ -227,9 +227,14 @@ absl::Status TrainingRun::Finish() {
     if (saved) checkpoint = checkpoint_root_ + "/" + checkpoint::StepFolderName(step_);
   }
   RETURN_IF_ERROR(WriteTrace());
-  ASSIGN_OR_RETURN(const std::string sample, Sample());
+  const absl::StatusOr<std::string> sample = Sample();
+  // Weights that give no text are the same news on every rank, and no reason to lose the report.
+  if (!sample.ok() && !absl::IsDataLoss(sample.status())) return sample.status();
   if (!leader()) return absl::OkStatus();
-  if (!sample.empty()) RETURN_IF_ERROR(WriteFile(options_.run_directory + "/sample.txt", sample));
+  if (!sample.ok()) spdlog::warn("no sample: {}", base::MessageOf(sample.status()));
+  if (sample.ok() && !sample->empty()) {
+    RETURN_IF_ERROR(WriteFile(options_.run_directory + "/sample.txt", *sample));
+  }
   return WriteFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
 }
 
@@ -251,10 +256,12 @@ absl::StatusOr<std::string> TrainingRun::Sample() {
   // text.
   std::vector<int32_t> tokens =
       context.ok() && !context->empty() ? *context : std::vector<int32_t>{0};
+  const int64_t known = dataset_.tokenizer().vocab_size();
   for (int64_t count = 0; count < spec.max_new_tokens(); ++count) {
     ASSIGN_OR_RETURN(const int32_t next,
                      session_.engine().NextToken(tokens, {.temperature = spec.temperature(),
                                                           .top_k = spec.top_k(),
+                                                          .vocabulary = known,
                                                           .seed = job_.seed()}));
     tokens.push_back(next);
   }
@@ -264,14 +271,18 @@ absl::StatusOr<std::string> TrainingRun::Sample() {
 std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
   const double seconds = std::max(trained_seconds_, 1e-9);
   const double rate = static_cast<double>(trained_tokens_) / seconds;
-  return absl::StrCat(
-      "{\"steps\":", step_, ",\"loss\":", progress_.loss,
-      ",\"validation_loss\":", progress_.validation_loss, ",\"tokens\":", trained_tokens_,
-      ",\"training_seconds\":", trained_seconds_, ",\"tokens_per_second\":", rate,
-      ",\"utilisation\":", flops_per_token_ * rate / peak_flops_, ",\"peak_flops\":", peak_flops_,
-      ",\"exposed_communication_share\":", exposed_seconds_ / seconds,
-      ",\"skipped_steps\":", skipped_steps_, ",\"arena_bytes\":", session_.engine().arena_bytes(),
-      ",\"checkpoint\":\"", checkpoint, "\"}\n");
+  return JsonLine({{"steps", step_},
+                   {"loss", progress_.loss},
+                   {"validation_loss", progress_.validation_loss},
+                   {"tokens", trained_tokens_},
+                   {"training_seconds", trained_seconds_},
+                   {"tokens_per_second", rate},
+                   {"utilisation", flops_per_token_ * rate / peak_flops_},
+                   {"peak_flops", peak_flops_},
+                   {"exposed_communication_share", exposed_seconds_ / seconds},
+                   {"skipped_steps", skipped_steps_},
+                   {"arena_bytes", session_.engine().arena_bytes()},
+                   {"checkpoint", checkpoint}});
 }
 
 }  // namespace trireme::worker

@@ -184,6 +184,33 @@ class Worker(unittest.TestCase):
                                check=False)
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn("oars", again.stdout)
+        self.pads_its_vocabulary()
+        self.reports_a_diverged_run()
+
+    def pads_its_vocabulary(self):
+        """Ids that stand for no text are as likely as all others after few steps, and never drawn."""
+        job, _ = self.run_job("padded", "--set", "model.config.vocab_size=512", "--set", "training.steps=6", "--set",
+                              "optimizer.learning_rate=1e-9", "--set", "generation.max_new_tokens=40", "--set", "checkpoint.every_steps=0")
+        self.assertEqual(len(read(job.folder + "/sample.txt")), len("the") + 40)
+        again = subprocess.run([os.path.join(BIN, "trireme"), "generate", "--checkpoint", job.folder, "--prompt",
+                                "oars", "--tokens", "40"], capture_output=True, text=True, timeout=LIMIT_S,
+                               check=False)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(len(again.stdout), len("oars") + 40 + 1)
+
+    def reports_a_diverged_run(self):
+        """Numbers that are none end neither the run nor what reads its files; nor does the folder's name."""
+        job, _ = self.run_job('one "diverged" run', "--set", "optimizer.learning_rate=1000", "--set",
+                              "optimizer.weight_decay=1000", "--set", "optimizer.warmup_steps=0", "--set",
+                              "training.steps=3", "--set", "training.nonfinite_policy=skip")
+        report = json.loads(read(job.folder + "/report.json"), parse_constant=self.fail)
+        self.assertEqual(report["skipped_steps"], 2, report)
+        self.assertTrue(os.path.isdir(report["checkpoint"]), report)
+        lines = [json.loads(line, parse_constant=self.fail) for line in
+                 read(job.folder + "/metrics.jsonl").splitlines()]
+        self.assertIsNone(lines[1]["gradient_norm"])
+        self.assertRegex(read(job.folder + "/logs/rank-0.log"),
+                         r"step 2 was left out: NaN or Inf in the gradient of \S+ on rank \d at step 1, sample")
 
     def test_continues_after_interrupt(self):
         more = ["--set", "training.steps=150", "--set", "parallelism.zero_stage=1", "--set",

@@ -8,15 +8,20 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/generation.h"
+#include "worker/run_files.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
 #include "worker/training_run.h"
@@ -27,18 +32,48 @@ namespace {
 
 struct Arguments {
   std::string job;
+  std::vector<std::string> overrides;
   TrainingRunOptions training;
   GenerationOptions generation;
 };
 
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+// As in the run folder of `trireme run`: the job stands alone, whatever folder it is read in.
+absl::StatusOr<v1::JobSpec> LoadAbsoluteJob(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(v1::JobSpec job, spec::LoadJob(Absolute(arguments.job), arguments.overrides));
+  for (std::string& file : *job.mutable_data()->mutable_text_files()) file = Absolute(file);
+  if (job.checkpoint().has_directory()) {
+    job.mutable_checkpoint()->set_directory(Absolute(job.checkpoint().directory()));
+  }
+  return job;
+}
+
+absl::Status ResolveVocabulary(v1::JobSpec& job, int64_t tokens) {
+  const int64_t given = job.model().config().vocab_size();
+  if (given == 0) job.mutable_model()->mutable_config()->set_vocab_size(tokens);
+  if (given == 0 || given >= tokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.config.vocab_size: ", given, " is less than the ", tokens,
+                   " tokens of the text by the ", job.data().tokenizer(),
+                   " tokenizer; leave it out to take theirs"));
+}
+
 absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
                                      recorder::FlightRecorder& recorder) {
-  ASSIGN_OR_RETURN(v1::JobSpec job, spec::LoadJob(arguments.job, {}));
+  ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(arguments));
   ASSIGN_OR_RETURN(const auto dataset, OpenJobData(job));
-  if (job.model().config().vocab_size() == 0) {
-    job.mutable_model()->mutable_config()->set_vocab_size(dataset->tokenizer().vocab_size());
-  }
+  RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, *dataset, &recorder));
+  if (fabric.rank() == 0) {
+    const std::string& folder = arguments.training.run_directory;
+    RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(job)));
+    RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(session->plan())));
+  }
   return TrainingRun(job, arguments.training, *session, *dataset, recorder).Run();
 }
 
@@ -50,8 +85,11 @@ recorder::Blame BlameOf(const absl::Status& failure) {
 }
 
 base::ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
-  const std::string path =
-      absl::StrFormat("%s/recorder/rank-%03d.rec", arguments.training.run_directory, fabric.rank());
+  const std::string folder = arguments.training.run_directory + "/recorder";
+  const std::string path = absl::StrFormat("%s/rank-%03d.rec", folder, fabric.rank());
+  // srun makes no run folder; what goes wrong here, the recorder says.
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
   auto recorder = recorder::FlightRecorder::Create(path, fabric.rank(), fabric.size());
   if (!recorder.ok()) {
     spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(recorder.status()));
@@ -68,12 +106,26 @@ base::ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
 int Main(int argc, char** argv) {
   CLI::App app("One rank of a Trireme job; started by mpirun, srun or `trireme run`.");
   Arguments arguments;
-  app.add_option("--job", arguments.job, "resolved job file");
-  app.add_option("--run-dir", arguments.training.run_directory, "run folder");
-  app.add_option("--resume", arguments.training.resume, "checkpoint folder, or auto");
+  app.add_option("--job", arguments.job, "job file");
+  app.add_option("--set", arguments.overrides, "override a field of the job, as in seed=7")
+      ->type_name("a.b=c")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  // A batch script gives its own first, its caller may give others.
+  app.add_option("--run-dir", arguments.training.run_directory, "run folder")->take_last();
+  app.add_option("--resume", arguments.training.resume, "checkpoint folder, or auto")->take_last();
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
   AddGenerationOptions(*generate, arguments.generation);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+    if (!generate->parsed() &&
+        (arguments.job.empty() || arguments.training.run_directory.empty())) {
+      throw CLI::ValidationError("training needs --job and --run-dir");
+    }
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
+  }
+  arguments.training.run_directory = Absolute(arguments.training.run_directory);
   spdlog::set_default_logger(spdlog::stderr_logger_mt("worker"));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S %l %v");
   ListenForStop();

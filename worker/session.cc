@@ -2,10 +2,7 @@
 
 #include <omp.h>
 
-#include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,38 +19,6 @@ std::chrono::milliseconds DeadlineOf(const v1::JobSpec& job) {
   return std::chrono::milliseconds(static_cast<int64_t>(job.runtime().deadline_seconds() * 1000));
 }
 
-int ThreadsOf(const v1::JobSpec& job, int ranks_here) {
-  if (job.runtime().threads() > 0) return static_cast<int>(job.runtime().threads());
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / ranks_here);
-}
-
-// Bytes that the system can still give out; 0 if it does not say.
-uint64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  uint64_t kib = 0;
-  while (file >> name >> kib) {
-    std::getline(file, unit);
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
-}
-
-absl::Status CheckFits(const v1::Plan& plan) {
-  uint64_t wanted = 0;
-  for (const v1::StagePlan& stage : plan.stages()) {
-    wanted += stage.arena_bytes() * plan.mesh().data() * plan.mesh().tensor();
-  }
-  const uint64_t available = AvailableBytes();
-  if (available == 0 || wanted <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the plan needs ", wanted >> 20, " MiB on this machine for ",
-                   plan::RankCount(plan.mesh()), " ranks, but ", available >> 20,
-                   " MiB are available. Lower training.micro_batch_size, set "
-                   "parallelism.zero_stage: 1, or use more machines"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job) {
@@ -67,17 +32,24 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& jo
   return data::OpenDataset(options);
 }
 
-// Rank 0 plans, everybody runs the same bytes. A failure to plan reaches every rank as well.
-absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
+absl::Status Session::Gather(const v1::JobSpec& job, comm::Fabric& fabric) {
   std::vector<int> all;
   for (int rank = 0; rank < fabric.size(); ++rank) all.push_back(rank);
   ASSIGN_OR_RETURN(everyone_, fabric.Group(all, "everyone"));
+  ASSIGN_OR_RETURN(places_, GatherPlaces(*everyone_, DeadlineOf(job)));
+  threads_ = job.runtime().threads() > 0 ? static_cast<int>(job.runtime().threads())
+                                         : ThreadsAt(places_, fabric.rank());
+  return absl::OkStatus();
+}
+
+// Rank 0 plans, everybody runs the same bytes. A failure to plan reaches every rank as well.
+absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
   std::string text;
   int64_t header[2] = {0, 0};  // bytes, status code
   if (fabric.rank() == 0) {
     absl::StatusOr<v1::Plan> plan = plan::MakePlan(job, fabric.size());
-    absl::Status status = plan.ok() ? CheckFits(*plan) : plan.status();
+    absl::Status status = plan.ok() ? CheckFits(*plan, places_) : plan.status();
     text = status.ok() ? plan::SerializePlan(*plan) : base::MessageOf(status);
     header[0] = static_cast<int64_t>(text.size());
     header[1] = static_cast<int64_t>(status.code());
@@ -97,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder) {
   auto session = std::make_unique<Session>();
-  session->threads_ = ThreadsOf(job, fabric.size());
+  RETURN_IF_ERROR(session->Gather(job, fabric));
   omp_set_num_threads(session->threads_);
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);

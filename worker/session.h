@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@
 #include "runtime/kernels/kernel.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "trireme/v1/plan.pb.h"
+#include "worker/places.h"
 
 namespace trireme::worker {
 
@@ -34,11 +36,13 @@ class Session {
   absl::StatusOr<double> MeasurePeakFlops();
 
  private:
+  absl::Status Gather(const v1::JobSpec& job, comm::Fabric& fabric);
   absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
 
   v1::Plan plan_;
   kernels::KernelRegistry kernels_;
   std::unique_ptr<comm::Communicator> everyone_;
+  std::vector<Place> places_;  // by rank
   std::unique_ptr<engine::Engine> engine_;
   int threads_ = 1;
 };

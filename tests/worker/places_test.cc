@@ -1,0 +1,83 @@
+// Threads and memory of ranks that are spread over machines, as srun spreads them.
+#include "worker/places.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace trireme::worker {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+Place At(uint64_t machine, uint64_t core_set, uint64_t cores, uint64_t available_mib = 0) {
+  return {.machine = machine,
+          .core_set = core_set,
+          .cores = cores,
+          .available_bytes = available_mib * kMiB};
+}
+
+// Two stages of two ranks each: ranks 0 and 1 need 100 MiB each, 2 and 3 need 300.
+v1::Plan PlanOfFour() {
+  v1::Plan plan;
+  plan.mutable_mesh()->set_pipeline(2);
+  plan.mutable_mesh()->set_data(1);
+  plan.mutable_mesh()->set_tensor(2);
+  plan.add_stages()->set_arena_bytes(100 * kMiB);
+  plan.add_stages()->set_arena_bytes(300 * kMiB);
+  return plan;
+}
+
+TEST_CASE("ranks share the cores of their own machine only") {
+  const Place places[] = {At(1, 7, 8), At(1, 7, 8), At(2, 7, 8), At(2, 7, 8), At(2, 7, 8)};
+  CHECK(ThreadsAt(places, 0) == 4);
+  CHECK(ThreadsAt(places, 1) == 4);
+  CHECK(ThreadsAt(places, 4) == 2);
+}
+
+TEST_CASE("a rank bound to cores of its own uses all of them") {
+  const Place places[] = {At(1, 7, 4), At(1, 8, 4), At(1, 9, 2)};
+  CHECK(ThreadsAt(places, 0) == 4);
+  CHECK(ThreadsAt(places, 1) == 4);
+  CHECK(ThreadsAt(places, 2) == 2);
+}
+
+TEST_CASE("more ranks than cores have a thread each") {
+  const Place places[] = {At(1, 7, 2), At(1, 7, 2), At(1, 7, 2)};
+  CHECK(ThreadsAt(places, 2) == 1);
+}
+
+TEST_CASE("a plan fits when each machine holds its own ranks") {
+  const v1::Plan plan = PlanOfFour();
+  const Place spread[] = {At(1, 0, 1, 400), At(2, 0, 1, 400), At(1, 0, 1, 400), At(2, 0, 1, 400)};
+  CHECK(CheckFits(plan, spread).ok());
+  const Place together[] = {At(1, 0, 1, 799), At(1, 0, 1, 799), At(1, 0, 1, 799), At(1, 0, 1, 799)};
+  const absl::Status refused = CheckFits(plan, together);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("needs 800 MiB on this machine for 4 ranks, but 799 MiB"));
+}
+
+TEST_CASE("the machine that is too small is named by its first rank") {
+  const v1::Plan plan = PlanOfFour();
+  const Place places[] = {At(1, 0, 1, 200), At(1, 0, 1, 200), At(2, 0, 1, 500), At(2, 0, 1, 500)};
+  const absl::Status refused = CheckFits(plan, places);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("needs 600 MiB on the machine of rank 2 for 2 ranks, but 500 MiB"));
+}
+
+TEST_CASE("a system that does not say what it has refuses nothing") {
+  const Place places[] = {At(1, 0, 1), At(1, 0, 1), At(1, 0, 1), At(1, 0, 1)};
+  CHECK(CheckFits(PlanOfFour(), places).ok());
+}
+
+TEST_CASE("this place has cores, memory and a machine") {
+  const Place here = ThisPlace();
+  CHECK(here.cores >= 1);
+  CHECK(here.available_bytes > kMiB);
+  CHECK(here.machine == ThisPlace().machine);
+  CHECK(here.core_set == ThisPlace().core_set);
+}
+
+}  // namespace
+}  // namespace trireme::worker

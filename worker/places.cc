@@ -1,0 +1,104 @@
+#include "worker/places.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/planner.h"
+#include "runtime/tensor/stream.h"
+
+namespace trireme::worker {
+
+namespace {
+
+uint64_t Fnv1a(std::string_view bytes) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 1099511628211u;
+  return hash;
+}
+
+uint64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kib = 0;
+  while (file >> name >> kib) {
+    std::getline(file, unit);
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Place ThisPlace() {
+  Place place;
+  // Not the host name, which containers on one machine may have of their own.
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  place.machine = Fnv1a(boot);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    place.core_set = Fnv1a({reinterpret_cast<const char*>(&set), sizeof set});
+    place.cores = static_cast<uint64_t>(std::max(1, CPU_COUNT(&set)));
+  }
+  place.available_bytes = AvailableBytes();
+  return place;
+}
+
+absl::StatusOr<std::vector<Place>> GatherPlaces(comm::Communicator& everyone,
+                                                std::chrono::milliseconds deadline) {
+  std::vector<Place> places(static_cast<size_t>(everyone.size()));
+  std::vector<int64_t> offsets;  // in bytes
+  for (size_t rank = 0; rank <= places.size(); ++rank) {
+    offsets.push_back(static_cast<int64_t>(rank * sizeof(Place)));
+  }
+  places[static_cast<size_t>(everyone.rank())] = ThisPlace();
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  RETURN_IF_ERROR(everyone.WaitHost(
+      everyone.AllGather({places.data(), offsets, tensor::DType::kU8}, *stream), deadline));
+  return places;
+}
+
+int ThreadsAt(std::span<const Place> places, int rank) {
+  const Place& here = places[static_cast<size_t>(rank)];
+  const auto sharing = std::count_if(places.begin(), places.end(), [&](const Place& other) {
+    return other.machine == here.machine && other.core_set == here.core_set;
+  });
+  return std::max(1, static_cast<int>(here.cores) / static_cast<int>(sharing));
+}
+
+absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places) {
+  struct Load {
+    size_t first_rank = 0;
+    int ranks = 0;
+    uint64_t wanted_bytes = 0;
+  };
+  std::map<uint64_t, Load> loads;  // by machine
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const auto [entry, added] = loads.try_emplace(places[rank].machine, Load{rank});
+    const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), static_cast<int>(rank));
+    ++entry->second.ranks;
+    entry->second.wanted_bytes += plan.stages(static_cast<int>(at.pipeline)).arena_bytes();
+  }
+  for (const auto& [machine, load] : loads) {
+    const uint64_t available = places[load.first_rank].available_bytes;
+    if (available == 0 || load.wanted_bytes <= available) continue;
+    const std::string where =
+        loads.size() == 1 ? "this machine" : absl::StrCat("the machine of rank ", load.first_rank);
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the plan needs ", load.wanted_bytes >> 20, " MiB on ", where, " for ", load.ranks,
+        " ranks, but ", available >> 20,
+        " MiB are available. Lower training.micro_batch_size, set parallelism.zero_stage: 1, or "
+        "use more machines"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::worker

@@ -79,6 +79,7 @@ function(trireme_mpi_run name)
 endfunction()
 
 trireme_tests(runtime/base ROOMS runtime/base)
+trireme_tests(compress ROOMS runtime/base compress)
 trireme_tests(runtime/spec ROOMS runtime/base runtime/spec)
 trireme_tests(runtime/tensor ROOMS runtime/base runtime/tensor)
 trireme_tests(runtime/layout ROOMS runtime/base runtime/layout)
@@ -127,6 +128,20 @@ foreach(method runs_to_the_end continues_after_interrupt names_a_killed_rank end
   add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"
     "${PROJECT_BINARY_DIR}/bin" "Worker.test_${method}")
   set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
+endforeach()
+
+trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan)
+if(TARGET test_worker)
+  target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc")
+endif()
+
+# tests/cluster/slurm_test.py: srun and sbatch on a real Slurm of its own, one ctest per method; skipped without root,
+# namespaces or Slurm (deploy/install_packages cluster).
+foreach(method trains_as_under_mpirun goes_on_after_signals goes_on_after_a_dead_node ends_when_a_fault_returns
+               stops_before_its_time_limit does_not_queue_again ends_with_a_killed_rank)
+  add_test(NAME cluster.slurm_${method} COMMAND "${Python3_EXECUTABLE}" -B
+    "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_test.py" "${PROJECT_BINARY_DIR}/bin" "SlurmJobs.test_${method}")
+  set_tests_properties(cluster.slurm_${method} PROPERTIES LABELS cluster TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
 include(Acceptance)

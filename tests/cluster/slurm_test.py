@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Whole jobs under Slurm: srun and deploy/slurm/train.sbatch on a real cluster of three nodes (slurm.py). They must
+train to the bit as under mpirun, stop and go on by signals, and end when a rank or a node dies. Every wait has a
+deadline.
+
+Usage: slurm_test.py BIN_FOLDER [SlurmJobs.test_NAME ...]
+"""
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import slurm
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = ""
+DEADLINE_S = 20  # runtime.deadline_seconds of the job
+ENDLESS = ["--set", "training.steps=1000000"]
+
+JOB = f"""name: tiny
+seed: 7
+model:
+  config: {{model_type: gpt2, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4,
+           max_position_embeddings: 32, embd_pdrop: 0.1, attn_pdrop: 0.1, resid_pdrop: 0.1}}
+data: {{text_files: [text.txt], tokenizer: char, sequence_length: 16, validation_fraction: 0.1}}
+training: {{steps: 600, global_batch_size: 8, micro_batch_size: 4}}
+optimizer: {{learning_rate: 0.01, warmup_steps: 5}}
+parallelism: {{tensor_parallel_size: 2, pipeline_parallel_size: 2}}
+checkpoint: {{every_steps: 50}}
+evaluation: {{every_steps: 200, samples: 8}}
+runtime: {{threads: 1, log_every_steps: 1, deadline_seconds: {DEADLINE_S}}}
+generation: {{prompt: "the", max_new_tokens: 10}}
+"""
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def steps_of(run):
+    lines = read(run + "/metrics.jsonl").splitlines()
+    return max((json.loads(line)["step"] for line in lines), default=0)
+
+
+def losses(run):
+    return [(line["step"], line.get("loss"), line.get("validation_loss")) for line in
+            map(json.loads, read(run + "/metrics.jsonl").splitlines())]
+
+
+def state(run, step):
+    """{name: bytes} of a checkpoint's tensors."""
+    files = {}
+    for path in glob.glob(f"{run}/checkpoints/step-{step:08d}/*.safetensors"):
+        with open(path, "rb") as file:
+            files[os.path.basename(path)] = file.read()
+    return files
+
+
+def ranks_alive():
+    """{rank: pid} of the workers in these namespaces, which hold nobody else's."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        pid = path.split("/")[2]
+        if os.path.basename(read(path).split("\0")[0]) != "trireme-worker":
+            continue
+        rank = re.search(r"(?:^|\0)SLURM_PROCID=(\d+)", read(f"/proc/{pid}/environ"))
+        if rank:
+            found[int(rank.group(1))] = int(pid)
+    return found
+
+
+class SlurmJobs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="trireme_slurm_")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        # Of these namespaces alone: even if this program is killed, no file stays.
+        slurm.must("mount", "-t", "tmpfs", "-o", "size=512m,mode=0755", "tmpfs", self.folder)
+        self.addCleanup(slurm.must, "umount", "-l", self.folder)
+        with open(self.folder + "/job.yaml", "w", encoding="utf-8") as file:
+            file.write(JOB)
+        words = random.Random(3)
+        with open(self.folder + "/text.txt", "w", encoding="utf-8") as file:
+            for _ in range(2000):
+                file.write(words.choice(["the oars ", "dip and ", "rise in ", "time, ", "three banks\n"]))
+        self.slurm = slurm.Slurm(self.folder + "/slurm", nodes=3, cpus=4)
+        # More ranks than this machine has cores must not spin. The fence: see train.sbatch.
+        self.slurm.environment.update(PATH=BIN + ":" + os.environ["PATH"], OMPI_MCA_mpi_yield_when_idle="1",
+                                      SLURM_PMIX_FENCE="ring")
+        self.addCleanup(self.slurm.stop)
+        self.slurm.start()
+
+    def call(self, *command):
+        return slurm.call(*command, env=self.slurm.environment, cwd=self.folder)
+
+    def must(self, *command):
+        return slurm.must(*command, env=self.slurm.environment, cwd=self.folder)
+
+    def srun(self, nodes, run, *options):
+        """The step as a process; its output and exit code are the ranks'."""
+        command = ["srun", "--mpi=pmix", "--label", f"--nodes={nodes}", f"--ntasks-per-node={4 // nodes}",
+                   "trireme-worker", "--job", "job.yaml", "--run-dir", run, *options]
+        return subprocess.Popen(command, cwd=self.folder, env=self.slurm.environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end(self, process):
+        try:
+            output, _ = process.communicate(timeout=slurm.LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError("srun did not end: " + process.communicate()[0] + self.slurm.logs()) from None
+        return process.returncode, output
+
+    def sbatch(self, *options, sbatch=()):
+        """Job number and run folder of a batch job over two nodes."""
+        script = os.path.join(SOURCE, "deploy/slurm/train.sbatch")
+        job = self.must("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", *sbatch, script, "job.yaml",
+                        *options).strip()
+        return job, f"{self.folder}/runs/trireme-{job}"
+
+    def field(self, job, name):
+        found = re.search(rf"\b{name}=(\S+)", self.must("scontrol", "show", "job", job))
+        return found.group(1) if found else ""
+
+    def log(self, job):
+        return read(f"{self.folder}/trireme-{job}.log")
+
+    def reach(self, run, step):
+        self.slurm.until(lambda: steps_of(run) >= step, f"step {step} of {run}")
+
+    def become(self, job, *states, seconds=slurm.LIMIT_S):
+        try:
+            self.slurm.until(lambda: self.field(job, "JobState") in states, f"job {job} {states}", seconds)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}\n-- log\n{self.log(job)}") from None
+
+    def start_again(self, job, attempt):
+        """Slurm lets a job that was queued again wait for two minutes, until its old step, which had the same number,
+        is gone from all nodes. This waits for just that, and for Slurm's clock, which counts whole seconds."""
+        quiet_since = None
+
+        def started():
+            nonlocal quiet_since
+            if f"attempt {attempt}" in self.log(job):
+                return True
+            quiet = (self.field(job, "JobState") == "PENDING" and
+                     self.call("pgrep", "-f", "^slurmstepd: ").returncode == 1)
+            quiet_since = (quiet_since or time.monotonic()) if quiet else None
+            if quiet and time.monotonic() - quiet_since > 2:
+                self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+            return False
+
+        self.slurm.until(started, f"attempt {attempt}")
+
+    def verify_checkpoint(self, run):
+        self.must("trireme", "checkpoint", "verify", run)
+
+    def expect_nothing_left(self):
+        """No rank, and nothing in the shared memory and temporary folder of a node."""
+        def leftovers():
+            nodes = [int(pid) for pid in self.must("pgrep", "-x", "slurmd").split()]
+            self.assertEqual(len(nodes), len(self.slurm.nodes))
+            places = [f"/proc/{pid}/root/dev/shm/*" for pid in nodes] + [self.slurm.folder + "/tmp/*/*"]
+            return [path for place in places for path in glob.glob(place)] + list(ranks_alive().values())
+        self.slurm.until(lambda: not leftovers(), "no process and no file left of the job")
+        self.slurm.until(self.slurm.idle, "all nodes are idle again")
+
+    def test_trains_as_under_mpirun(self):
+        twin = self.folder + "/twin"
+        self.must("trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin)
+        self.assertEqual(losses(twin)[-2][0], 600)
+        for nodes in (1, 2):  # shared memory alone, then TCP between the stages
+            run = f"{self.folder}/on{nodes}"
+            code, output = self.end(self.srun(nodes, run))
+            self.assertEqual(code, 0, output)
+            self.assertEqual(losses(run), losses(twin))
+            self.assertEqual(len(state(run, 600)), 4)
+            self.assertEqual(state(run, 600), state(twin, 600))
+            for name in ("job.yaml", "plan.pb"):
+                self.assertEqual(read(f"{run}/{name}"), read(f"{twin}/{name}"))
+            self.assertEqual(json.loads(read(run + "/report.json"))["steps"], 600)
+            self.verify_checkpoint(run)
+            self.expect_nothing_left()
+        self.assertIn("oars", self.must("trireme", "generate", "--checkpoint", run, "--prompt", "oars"))
+
+    def test_goes_on_after_signals(self):
+        twin = self.folder + "/twin"
+        self.must("trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin)
+        job, run = self.sbatch()
+        stopped_at = 0
+        for attempt in (1, 2):
+            self.reach(run, stopped_at + 20)
+            self.must("scancel", "--signal=USR1", job)
+            self.become(job, "PENDING")
+            stopped_at = steps_of(run)
+            self.assertLess(stopped_at, 600, "the job was over before the signal")
+            self.assertTrue(os.path.isdir(f"{run}/checkpoints/step-{stopped_at:08d}"), self.log(job))
+            self.verify_checkpoint(run)
+            self.start_again(job, attempt + 1)
+            self.assertEqual(self.log(job).count("stopped with a checkpoint (exit code 75)"), attempt)
+        self.become(job, "COMPLETED")
+        self.assertIn(f"resumed from {run}/checkpoints/step-{stopped_at:08d} at step {stopped_at}", self.log(job))
+        self.assertIn("attempt 3", self.log(job))
+        self.assertEqual(losses(run), losses(twin))
+        self.assertEqual(state(run, 600), state(twin, 600))
+        self.expect_nothing_left()
+
+    def test_goes_on_after_a_dead_node(self):
+        twin = self.folder + "/twin"
+        self.must("trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin)
+        job, run = self.sbatch("--set", "runtime.deadline_seconds=3")
+        self.reach(run, 120)
+        self.slurm.fail("n2")
+        self.start_again(job, 2)
+        self.become(job, "COMPLETED")
+        self.assertIn("failed after a new checkpoint (exit code 4)", self.log(job))
+        self.assertIn("attempt 2, 4 ranks on n[1,3]", self.log(job))
+        self.assertRegex(self.log(job), r"resumed from \S+ at step \d+")
+        self.assertEqual(losses(run), losses(twin))
+        self.assertEqual(state(run, 600), state(twin, 600))
+
+    def test_ends_when_a_fault_returns(self):
+        job, run = self.sbatch(*ENDLESS, "--set", "checkpoint.every_steps=1000")
+        self.reach(run, 1005)
+        os.kill(ranks_alive()[3], signal.SIGKILL)
+        self.start_again(job, 2)
+        self.assertRegex(self.log(job), r"failed after a new checkpoint \(exit code 1\d\d\)")
+        # Seconds before the next checkpoint, so that this attempt has brought nothing.
+        self.slurm.until(lambda: "resumed from" in self.log(job), "the second attempt")
+        os.kill(ranks_alive()[0], signal.SIGKILL)
+        self.become(job, "FAILED")
+        self.assertEqual(self.log(job).count("asking Slurm to queue"), 1, self.log(job))
+        self.expect_nothing_left()
+
+    def test_stops_before_its_time_limit(self):
+        # Below the script's 300 s, so that Slurm's own signal is due at once; it looks every 30 s.
+        job, run = self.sbatch(*ENDLESS, sbatch=["--time=4"])
+        self.reach(run, 1)
+        self.become(job, "PENDING", seconds=100)
+        self.assertIn("stopped with a checkpoint (exit code 75)", self.log(job))
+        self.assertTrue(os.path.isdir(f"{run}/checkpoints/step-{steps_of(run):08d}"), self.log(job))
+        self.must("scancel", job)
+        self.expect_nothing_left()
+
+    def test_does_not_queue_again(self):
+        job, run = self.sbatch(*ENDLESS, sbatch=["--no-requeue"])
+        self.reach(run, 20)
+        self.must("scancel", "--signal=USR1", job)
+        self.become(job, "FAILED")
+        self.assertEqual(self.field(job, "ExitCode"), "75:0")
+        self.assertIn(f"to go on: sbatch ... --run-dir runs/trireme-{job}", self.log(job))
+        stopped_at = steps_of(run)
+        self.verify_checkpoint(run)
+        # A new Slurm job goes on in the old folder; a cancelled one saves what it has and is not queued again.
+        job, _ = self.sbatch(*ENDLESS, "--run-dir", run)
+        self.reach(run, stopped_at + 20)
+        self.assertIn(f"at step {stopped_at}", self.log(job))
+        self.must("scancel", job)
+        self.become(job, "CANCELLED")
+        self.slurm.until(lambda: os.path.isdir(f"{run}/checkpoints/step-{steps_of(run):08d}"), "a last checkpoint")
+        self.expect_nothing_left()
+        self.assertEqual(self.must("squeue", "-h"), "")
+        # Nor is one whose job file is wrong; the code of the ranks is that of the Slurm job.
+        job, _ = self.sbatch("--set", "parallelism.tensor_parallel_size=3")
+        self.become(job, "FAILED")
+        self.assertEqual(self.field(job, "ExitCode"), "2:0", self.log(job))
+        self.assertIn("use a multiple of 6", self.log(job))
+
+    def test_ends_with_a_killed_rank(self):
+        run = self.folder + "/run"
+        step = self.srun(2, run, *ENDLESS)
+        self.reach(run, 60)
+        began = time.monotonic()
+        os.kill(ranks_alive()[2], signal.SIGKILL)
+        code, output = self.end(step)
+        took = time.monotonic() - began
+        print(f"the step ended {took:.2f} s after its rank, with exit code {code}")
+        self.assertLess(took, DEADLINE_S)
+        self.assertEqual(code, 128 + signal.SIGKILL, output)
+        self.assertRegex(output, r"task 2: Killed")
+        self.expect_nothing_left()
+        self.verify_checkpoint(run)
+        # The nodes take the next step at once.
+        step = self.srun(2, run, *ENDLESS, "--resume", "auto")
+        self.slurm.until(lambda: len(ranks_alive()) == 4, "four ranks")
+        self.reach(run, steps_of(run) + 20)
+        step.send_signal(signal.SIGUSR1)  # srun hands it on
+        code, output = self.end(step)
+        self.assertEqual(code, 75, output)
+        self.assertIn("resumed from", output)
+
+
+if __name__ == "__main__":
+    WHY_NOT = slurm.missing()
+    if WHY_NOT:
+        print("skipped:", WHY_NOT)
+        sys.exit(0)
+    slurm.enter()
+    BIN = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

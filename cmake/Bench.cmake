@@ -13,6 +13,14 @@ endfunction()
 
 trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi
               LIBS nlohmann_json::nlohmann_json CLI11::CLI11)
+trireme_bench(bench_codec ROOMS runtime/base compress LIBS CLI11::CLI11 nlohmann_json::nlohmann_json)
+find_library(zfp_library zfp)
+if(zfp_library)
+  target_sources(bench_codec PRIVATE "${PROJECT_SOURCE_DIR}/tests/bench/zfp_rival.cc")
+  target_link_libraries(bench_codec PRIVATE "${zfp_library}")
+else()
+  target_sources(bench_codec PRIVATE "${PROJECT_SOURCE_DIR}/tests/bench/zfp_absent.cc")
+endif()
 trireme_bench(bench_kernels ROOMS runtime/base runtime/tensor runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim
               LIBS nlohmann_json::nlohmann_json)
 trireme_bench(bench_step ROOMS runtime/base runtime/spec runtime/model runtime/plan runtime/kernels runtime/kernels/ref

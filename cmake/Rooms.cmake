@@ -3,6 +3,7 @@ include(Proto)
 
 # Floor 0
 trireme_room(runtime/base LIBS absl::status absl::statusor absl::strings fmt::fmt)
+trireme_room(compress ROOMS runtime/base LIBS Threads::Threads hwy::hwy PkgConfig::isal)
 
 # Floor 1
 trireme_room(runtime/spec ROOMS proto runtime/base LIBS yaml-cpp nlohmann_json::nlohmann_json)

@@ -1,0 +1,135 @@
+#include "compress/block_numbers.h"
+
+#include <cstring>
+
+namespace trireme::compress {
+namespace {
+
+// The high parts of `count` numbers, `bits` each, low bits first.
+void WriteHighParts(const Shape& shape, const uint32_t* u, const std::byte* positions,
+                    std::byte* out) {
+  uint64_t held = 0;
+  uint32_t held_bits = 0;
+  for (uint32_t k = 0; k < shape.patches; ++k) {
+    const uint32_t number = u[std::to_integer<size_t>(positions[k])];
+    held |= static_cast<uint64_t>((number >> shape.width) - 1) << held_bits;
+    held_bits += shape.high_bits;
+    while (held_bits >= 8) {
+      *out++ = static_cast<std::byte>(held);
+      held >>= 8;
+      held_bits -= 8;
+    }
+  }
+  if (held_bits > 0) *out = static_cast<std::byte>(held);
+}
+
+struct PatchHead {
+  size_t count = 0;
+  uint32_t high_bits = 0;
+  size_t high_bytes = 0;
+};
+
+const char* ReadPatchHead(uint32_t width, ByteSource* source, PatchHead* head) {
+  if (source->left() < 2) return "ends inside the patches of a block";
+  head->count = std::to_integer<size_t>(source->at[0]);
+  head->high_bits = std::to_integer<uint32_t>(source->at[1]);
+  if (head->count == 0) return "a block announces patches and has none";
+  if (width + head->high_bits > kLargestWidth) return "a block's patches have over 32 bits";
+  head->high_bytes = (head->count * head->high_bits + 7) / 8;
+  if (source->left() < 2 + head->count + head->high_bytes) {
+    return "ends inside the patches of a block";
+  }
+  source->at += 2;
+  return nullptr;
+}
+
+const char* ReadPatches(uint32_t width, size_t values, ByteSource* source, uint32_t* u) {
+  PatchHead head;
+  if (const char* fault = ReadPatchHead(width, source, &head)) return fault;
+  const std::byte* positions = source->at;
+  const std::byte* high = positions + head.count;
+  if (!PositionsAscend(positions, head.count, values)) {
+    return "positions of patches do not ascend inside the block";
+  }
+  // Numbers are read as 8 bytes each; at the end of the source from a copy.
+  std::byte copy[kMostNumberBytes + 8];
+  source->at = high + head.high_bytes;
+  if (source->left() < 8) {
+    std::memcpy(copy, high, head.high_bytes);
+    std::memset(copy + head.high_bytes, 0, 8);
+    high = copy;
+  }
+  const uint64_t mask = (uint64_t{1} << head.high_bits) - 1;
+  size_t bit = 0;
+  for (size_t k = 0; k < head.count; ++k, bit += head.high_bits) {
+    uint64_t word = 0;
+    std::memcpy(&word, high + bit / 8, sizeof(word));
+    const auto part = static_cast<uint32_t>((word >> (bit % 8)) & mask) + 1;
+    // width < 32: a patched number has at least one bit above it.
+    u[std::to_integer<size_t>(positions[k])] += part << width;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+size_t WritePositions(const Bits256& lanes, std::byte* out) {
+  const std::byte* const begin = out;
+  for (size_t word = 0; word < lanes.size(); ++word) {
+    for (uint64_t bits = lanes[word]; bits != 0; bits &= bits - 1) {
+      *out++ = static_cast<std::byte>(word * 64 + static_cast<size_t>(std::countr_zero(bits)));
+    }
+  }
+  return static_cast<size_t>(out - begin);
+}
+
+bool PositionsAscend(const std::byte* positions, size_t count, size_t values) {
+  bool ascend = count == 0 || std::to_integer<size_t>(positions[count - 1]) < values;
+  for (size_t k = 1; k < count; ++k) ascend &= positions[k - 1] < positions[k];
+  return ascend;
+}
+
+void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u, std::byte* out) {
+  if (shape.width > 0) kernels.pack(shape.width, u, out);
+  if (shape.patches == 0) return;
+  out += PackedBytes(shape.width);
+  out[0] = static_cast<std::byte>(shape.patches);
+  out[1] = static_cast<std::byte>(shape.high_bits);
+  Bits256 lanes;
+  kernels.wide_lanes(u, shape.width, &lanes);
+  const size_t count = WritePositions(lanes, out + 2);
+  WriteHighParts(shape, u, out + 2, out + 2 + count);
+}
+
+const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,
+                        ByteSource* source, uint32_t* u) {
+  const uint32_t width = width_byte & kWidthMask;
+  if (source->left() < PackedBytes(width)) return "ends inside a block's packed numbers";
+  if (width > 0) {
+    kernels.unpack(width, source->at, u);
+    source->at += PackedBytes(width);
+  } else {
+    std::memset(u, 0, kBlockValues * sizeof(uint32_t));
+  }
+  if ((width_byte & kPatchFlag) == 0) return nullptr;
+  if (width == kLargestWidth) return "a block of 32-bit numbers has patches";
+  return ReadPatches(width, values, source, u);
+}
+
+const char* SkipNumbers(uint8_t width_byte, ByteSource* source, NumberSizes* sizes) {
+  const uint32_t width = width_byte & kWidthMask;
+  *sizes = {PackedBytes(width), 0, 0, width};
+  if (source->left() < sizes->packed_bytes) return "ends inside a block's packed numbers";
+  source->at += sizes->packed_bytes;
+  if ((width_byte & kPatchFlag) == 0) return nullptr;
+  if (width == kLargestWidth) return "a block of 32-bit numbers has patches";
+  PatchHead head;
+  if (const char* fault = ReadPatchHead(width, source, &head)) return fault;
+  source->at += head.count + head.high_bytes;
+  sizes->patches = head.count;
+  sizes->patch_bytes = 2 + head.count + head.high_bytes;
+  sizes->bits = width + head.high_bits + 1;
+  return nullptr;
+}
+
+}  // namespace trireme::compress

@@ -1,0 +1,54 @@
+// The packed numbers and patches of a block: how 256 residuals become bytes and come back
+// (docs/formats/codec_stream.md, Block). Shared by streams and coded segments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/kernels.h"
+
+namespace trireme::compress {
+
+inline constexpr uint8_t kWidthMask = 0x3f;
+inline constexpr uint8_t kPatchFlag = 0x40;
+inline constexpr uint8_t kExceptionFlag = 0x80;
+
+// No block's numbers need more bytes: SearchWidth never chooses worse than all 32 bits.
+inline constexpr size_t kMostNumberBytes = PackedBytes(kLargestWidth);
+
+constexpr uint8_t WidthByte(const Shape& shape) {
+  return static_cast<uint8_t>(shape.width | (shape.patches > 0 ? kPatchFlag : 0));
+}
+
+// Bytes being read: never beyond `end`.
+struct ByteSource {
+  const std::byte* at = nullptr;
+  const std::byte* end = nullptr;
+
+  size_t left() const { return static_cast<size_t>(end - at); }
+};
+
+// Writes shape.bytes bytes to `out`.
+void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u, std::byte* out);
+
+// Reads the 256 numbers of a block whose width byte has a width of at most 32 and whose first
+// `values` numbers count. Null, or what is wrong.
+const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,
+                        ByteSource* source, uint32_t* u);
+
+// Where numbers lie that are not to be decoded now; all that ReadNumbers checks but the order of
+// the patches' positions.
+struct NumberSizes {
+  size_t packed_bytes = 0;
+  size_t patches = 0;
+  size_t patch_bytes = 0;
+  uint32_t bits = 0;  // of the largest number there can be
+};
+const char* SkipNumbers(uint8_t width_byte, ByteSource* source, NumberSizes* sizes);
+
+// Positions of a block: writes those of the set bits, ascending, and returns their number.
+size_t WritePositions(const Bits256& lanes, std::byte* out);
+// True if `count` positions ascend and lie below `values`.
+bool PositionsAscend(const std::byte* positions, size_t count, size_t values);
+
+}  // namespace trireme::compress

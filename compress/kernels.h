@@ -1,0 +1,105 @@
+// The inner loops over one block of 256 values, as a table of functions: one table per instruction
+// set (vector_kernels.cc, Highway) and one in plain C++ (reference_kernels.cc), which says what the
+// others must compute. All tables give the same bits.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace trireme::compress {
+
+inline constexpr size_t kBlockValues = 256;
+inline constexpr size_t kLanes = 16;
+inline constexpr size_t kRows = kBlockValues / kLanes;
+inline constexpr size_t kLargestWidth = 32;
+
+// Bytes of the packed numbers of a block.
+constexpr size_t PackedBytes(size_t width) { return 32 * width; }
+
+enum class Predictor : uint8_t { kBase = 0, kFirst = 1, kSecond = 2 };
+
+// The former codes that differences go on from.
+struct Chain {
+  int32_t last = 0;
+  int32_t before_last = 0;
+};
+
+// The quantiser in the forms the loops need.
+struct StepConstants {
+  double step = 0;
+  double inverse = 0;      // 1 / step
+  double bound = 0;        // for all but f64 rounded down to f32
+  int32_t limit = 0;       // |q| < limit
+  bool keep_zeros = true;  // -0 and denormals must come back bit for bit
+};
+
+// How a block's residuals are best stored: `width` bits each, and for `patches` of them, all that
+// are >= 2^width, `high_bits` more.
+struct Shape {
+  uint32_t width = 0;
+  uint32_t high_bits = 0;
+  uint32_t patches = 0;
+  uint32_t bytes = 0;  // packed numbers and patches
+};
+
+using Bits256 = std::array<uint64_t, 4>;
+
+// Sums over the finite values of a span, in 16 lanes that are added up pairwise at the end.
+struct Moments {
+  double sum_of_squares = 0;
+  double smallest = 0, largest = 0;  // valid where finite > 0
+  uint64_t finite = 0;
+};
+
+struct Kernels {
+  const char* name;
+
+  // q[i] = nearest integer of x[i] / step, for 256 values. True where all of them are within the
+  // bound, |q| < 2^22 and, with keep_zeros, none is -0 or denormal; else q is unspecified.
+  bool (*quantise_f32)(const float* x, const StepConstants& constants, int32_t* q);
+  // The residuals u of 256 codes; moves `chain` on. Returns the largest u.
+  uint32_t (*residuals)(Predictor predictor, const int32_t* q, int32_t base, Chain* chain,
+                        uint32_t* u);
+  // The cheapest shape of 256 residuals, of which `largest` is the largest.
+  Shape (*choose_shape)(const uint32_t* u, uint32_t largest);
+  // Sum of the bit lengths of u, by which samples are compared.
+  uint32_t (*bit_lengths)(const uint32_t* u);
+  // Bit i is set where u[i] >= 2^width, width < 32.
+  void (*wide_lanes)(const uint32_t* u, uint32_t width, Bits256* lanes);
+  // The low `width` bits (1 to 32) of 256 numbers to PackedBytes(width) bytes, and back.
+  void (*pack)(uint32_t width, const uint32_t* u, std::byte* packed);
+  void (*unpack)(uint32_t width, const std::byte* packed, uint32_t* u);
+  // Codes from residuals; moves `chain` on.
+  void (*codes)(Predictor predictor, const uint32_t* u, int32_t base, Chain* chain, int32_t* q);
+  // x[i] = q[i] * step rounded to f32. Not wide: |q| <= 2^24.
+  void (*dequantise_f32)(const int32_t* q, double step, bool wide, float* x);
+  // Both at once for predictor kBase and |q| <= 2^24.
+  void (*decode_f32)(const uint32_t* u, int32_t base, float step, float* x);
+  // u[i] = residual (base 0) of the sum of the codes of a[i] and b[i]. Returns the largest.
+  uint32_t (*add)(const uint32_t* a, const uint32_t* b, uint32_t* u);
+  Moments (*moments_f32)(const float* x, size_t count);
+};
+
+const Kernels& BestKernels();
+const Kernels& ReferenceKernels();
+// The tables of this processor, best first, the reference last. Only for tests and measurements:
+// other rooms' loops may run on a lesser instruction set while the first call lasts.
+std::span<const Kernels* const> AllKernels();
+
+constexpr uint32_t ZigZag(int32_t d) {
+  return (static_cast<uint32_t>(d) << 1) ^ static_cast<uint32_t>(d >> 31);
+}
+constexpr int32_t FromZigZag(uint32_t u) { return static_cast<int32_t>((u >> 1) ^ (0 - (u & 1))); }
+
+// Bits of the high parts above `width` of numbers up to `largest` >= 2^width, less one each.
+constexpr uint32_t HighBits(uint32_t largest, uint32_t width) {
+  return static_cast<uint32_t>(std::bit_width((largest >> width) - 1));
+}
+constexpr uint32_t PatchBytes(uint32_t patches, uint32_t high_bits) {
+  return patches == 0 ? 0 : 2 + patches + (patches * high_bits + 7) / 8;
+}
+
+}  // namespace trireme::compress

@@ -1,0 +1,52 @@
+// The tables of vector_kernels.inc, one for each instruction set, and the choice among them.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "compress/kernels.h"
+#include "compress/width_search.h"
+
+namespace trireme::compress {
+
+// Codes that the fast quantiser's rounding gives exactly.
+inline constexpr int32_t kFastLimit = 1 << 22;
+
+}  // namespace trireme::compress
+
+// Every processor with SSSE3 but no SSE4 is older than the rest of what Trireme runs on.
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/vector_kernels.inc"
+#include "hwy/foreach_target.h"
+// foreach_target.h has compiled the loops for every other instruction set; this is the baseline.
+#include "compress/vector_kernels.inc"
+
+namespace trireme::compress {
+namespace {
+
+HWY_EXPORT(TargetKernels);
+
+std::vector<const Kernels*> FindAllKernels() {
+  std::vector<const Kernels*> all;
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    all.push_back(HWY_DYNAMIC_DISPATCH(TargetKernels)());
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  all.push_back(&ReferenceKernels());
+  return all;
+}
+
+}  // namespace
+
+const Kernels& BestKernels() { return *HWY_DYNAMIC_DISPATCH(TargetKernels)(); }
+
+std::span<const Kernels* const> AllKernels() {
+  static const std::vector<const Kernels*> all = FindAllKernels();
+  return all;
+}
+
+}  // namespace trireme::compress

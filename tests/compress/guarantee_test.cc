@@ -1,0 +1,144 @@
+// The bound, bit patterns that must survive, and the same bytes from every instruction set and
+// every number of threads.
+#include <catch2/catch.hpp>
+
+#include "compress/codec.h"
+#include "compress/kernels.h"
+#include "tests/compress/sample_values.h"
+
+namespace trireme::compress {
+namespace {
+
+using Stream = std::vector<std::byte>;
+
+Stream CompressTo(Values values, const Quantiser& quantiser, const CodecOptions& options) {
+  Stream stream(MaxCompressedBytes(values.type, values.count));
+  const auto bytes = Compress(values, quantiser, stream, options);
+  REQUIRE(bytes.ok());
+  stream.resize(*bytes);
+  return stream;
+}
+
+// Compresses and decompresses; returns violations, SIZE_MAX where anything failed.
+template <typename E>
+size_t ViolationsOf(const BitsVector<E>& values, const Quantiser& quantiser,
+                    const CodecOptions& options) {
+  const Stream stream = CompressTo(ValuesIn<E>(values), quantiser, options);
+  BitsVector<E> back(values.size(), 1);
+  if (!Decompress(stream, ValuesIn<E>(&back), options).ok()) return SIZE_MAX;
+  return Violations<E>(values, back, quantiser.absolute);
+}
+
+template <typename E>
+void CheckGuarantee(size_t values_in_all, size_t at_once) {
+  uint64_t round = 0;
+  for (size_t done = 0; done < values_in_all; ++round) {
+    const Kind kind = kKinds[round % std::size(kKinds)];
+    const double bound = BoundOf(round);
+    const size_t count = at_once - round % 300;
+    const auto values = MakeValues<E>(kind, count, bound, round);
+    const auto quantiser = ResolveAbsolute(E::kType, bound);
+    REQUIRE(quantiser.ok());
+    REQUIRE(quantiser->absolute <= bound);
+    INFO("kind " << static_cast<int>(kind) << ", bound " << bound << ", round " << round);
+    REQUIRE(ViolationsOf<E>(values, *quantiser, {}) == 0);
+    done += count;
+  }
+}
+
+TEST_CASE("every finite value comes back within the bound, every other as it was") {
+  CheckGuarantee<F32>(7'000'000, 100'000);
+  CheckGuarantee<F64>(1'000'000, 70'000);
+  CheckGuarantee<BF16>(1'000'000, 70'000);
+  CheckGuarantee<F16>(1'000'000, 70'000);
+}
+
+TEST_CASE("the guarantee holds for a billion values", "[slow]") {
+  CheckGuarantee<F32>(700'000'000, 1'000'000);
+  CheckGuarantee<F64>(100'000'000, 1'000'000);
+  CheckGuarantee<BF16>(100'000'000, 1'000'000);
+  CheckGuarantee<F16>(100'000'000, 1'000'000);
+}
+
+template <typename E>
+void CheckSameBytes(Kind kind, double bound, size_t count) {
+  const auto values = MakeValues<E>(kind, count, bound, 5);
+  const auto quantiser = ResolveAbsolute(E::kType, bound);
+  REQUIRE(quantiser.ok());
+  const Stream expected =
+      CompressTo(ValuesIn<E>(values), *quantiser, {.kernels = &ReferenceKernels()});
+  BitsVector<E> expected_values(count);
+  REQUIRE(
+      Decompress(expected, ValuesIn<E>(&expected_values), {.kernels = &ReferenceKernels()}).ok());
+  for (const Kernels* kernels : AllKernels()) {
+    INFO(kernels->name << ", kind " << static_cast<int>(kind) << ", bound " << bound);
+    for (const int threads : {1, 3}) {
+      const CodecOptions options{threads, kernels};
+      REQUIRE(CompressTo(ValuesIn<E>(values), *quantiser, options) == expected);
+      BitsVector<E> back(count, 1);
+      REQUIRE(Decompress(expected, ValuesIn<E>(&back), options).ok());
+      REQUIRE(back == expected_values);
+    }
+  }
+}
+
+TEST_CASE("all instruction sets and numbers of threads give the same bytes") {
+  REQUIRE(AllKernels().size() >= 2);
+  uint64_t round = 0;
+  for (const Kind kind : kKinds) {
+    for (const double bound : {1e-7, 1e-3, 0.1, 30.0}) {
+      CheckSameBytes<F32>(kind, bound, 140'000 + 77 * ++round);
+    }
+    CheckSameBytes<F64>(kind, 1e-3, 70'000);
+    CheckSameBytes<BF16>(kind, 1e-2, 70'000);
+    CheckSameBytes<F16>(kind, 1e-2, 70'000);
+  }
+}
+
+TEST_CASE("relative bounds are the same for every instruction set and number of threads") {
+  const auto values = MakeValues<F32>(Kind::kSpecials, 300'001, 1, 3);
+  for (const BoundMode mode : {BoundMode::kRange, BoundMode::kRms}) {
+    const auto expected =
+        Resolve(ValuesIn<F32>(values), {mode, 1e-3}, {.kernels = &ReferenceKernels()});
+    REQUIRE(expected.ok());
+    for (const Kernels* kernels : AllKernels()) {
+      for (const int threads : {1, 2, 5}) {
+        const auto quantiser = Resolve(ValuesIn<F32>(values), {mode, 1e-3}, {threads, kernels});
+        REQUIRE(quantiser.ok());
+        REQUIRE(quantiser->absolute == expected->absolute);
+      }
+    }
+  }
+}
+
+TEST_CASE("each kernel gives the reference's numbers") {
+  std::mt19937_64 random(11);
+  for (const Kernels* kernels : AllKernels()) {
+    INFO(kernels->name);
+    const Kernels& reference = ReferenceKernels();
+    for (uint32_t width = 1; width <= 32; ++width) {
+      uint32_t u[kBlockValues], back[kBlockValues];
+      for (uint32_t& number : u) number = static_cast<uint32_t>(random() >> (64 - width));
+      std::vector<std::byte> packed(PackedBytes(width)), expected(PackedBytes(width));
+      kernels->pack(width, u, packed.data());
+      reference.pack(width, u, expected.data());
+      REQUIRE(packed == expected);
+      kernels->unpack(width, packed.data(), back);
+      REQUIRE(std::memcmp(u, back, sizeof(u)) == 0);
+      REQUIRE(kernels->bit_lengths(u) == reference.bit_lengths(u));
+      const uint32_t largest = *std::max_element(u, u + kBlockValues);
+      for (int k = 0; k < 60; ++k)
+        u[random() % kBlockValues] = static_cast<uint32_t>(random() >> (32 + random() % 32));
+      const uint32_t patched = std::max(largest, *std::max_element(u, u + kBlockValues));
+      const Shape shape = kernels->choose_shape(u, patched);
+      const Shape same = reference.choose_shape(u, patched);
+      REQUIRE(shape.width == same.width);
+      REQUIRE(shape.high_bits == same.high_bits);
+      REQUIRE(shape.patches == same.patches);
+      REQUIRE(shape.bytes == same.bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::compress

@@ -68,10 +68,11 @@ absl::Status TrainingRun::Start() {
   std::string folder = options_.resume;
   if (folder == "auto") {
     std::vector<checkpoint::Skipped> skipped;
-    absl::StatusOr<std::string> newest = checkpoint::FindNewest(checkpoint_root_, &skipped);
+    absl::StatusOr<std::string> newest = checkpoint::FindNewestIntact(checkpoint_root_, &skipped);
     for (const checkpoint::Skipped& each : skipped) {
       if (leader()) spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
     }
+    if (!newest.ok() && !absl::IsNotFound(newest.status())) return newest.status();
     folder = newest.ok() ? *newest : "";
   }
   if (folder.empty()) {
@@ -95,20 +96,26 @@ absl::Status TrainingRun::Start() {
   return absl::OkStatus();
 }
 
+// For a checkpoint whose job differs: says how, and refuses what cannot be gone on with.
+absl::Status TrainingRun::CheckMadeBy(const checkpoint::CheckpointInfo& info,
+                                      const std::string& folder) const {
+  const auto made_by = spec::ParseJob(info.job_yaml, folder, {});
+  const spec::ResumeDifferences differences =
+      made_by.ok() ? spec::CompareForResume(*made_by, job_) : spec::ResumeDifferences{};
+  for (const std::string& each : differences.changed) {
+    if (leader()) spdlog::warn("changed since {}: {}", folder, each);
+  }
+  if (made_by.ok() && differences.forbidden.empty()) return absl::OkStatus();
+  std::string text = absl::StrCat(
+      folder, ": was made by another job. Set these back (--set), or start anew without --resume");
+  for (const std::string& each : differences.forbidden) absl::StrAppend(&text, "\n  ", each);
+  return absl::InvalidArgumentError(text);
+}
+
 absl::Status TrainingRun::Resume(const std::string& folder) {
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(folder));
   const checkpoint::CheckpointInfo& info = checkpoint.info();
-  if (info.spec_hash != spec::SpecHash(job_)) {
-    std::string differences;
-    if (const auto made_by = spec::ParseJob(info.job_yaml, folder, {}); made_by.ok()) {
-      for (const std::string& each : spec::Differences(*made_by, job_)) {
-        absl::StrAppend(&differences, "\n  ", each);
-      }
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        folder, ": was made by another job. Set these back (--set), or start anew without --resume",
-        differences));
-  }
+  if (info.spec_hash != spec::SpecHash(job_)) RETURN_IF_ERROR(CheckMadeBy(info, folder));
   if (info.tokenizer != dataset_.tokenizer().Description()) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder, ": was trained with another vocabulary; have the text files changed?"));

@@ -32,6 +32,7 @@ class TrainingRun {
 
  private:
   absl::Status Start();
+  absl::Status CheckMadeBy(const checkpoint::CheckpointInfo& info, const std::string& folder) const;
   absl::Status Resume(const std::string& folder);
   absl::StatusOr<bool> Step();  // true: stop was agreed
   absl::Status Report(const engine::StepReport& report);

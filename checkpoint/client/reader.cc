@@ -8,6 +8,7 @@
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/piece_reader.h"
 #include "checkpoint/format/crc32c.h"
+#include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -99,6 +100,29 @@ absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skip
     if (skipped != nullptr) skipped->push_back({folder, checkpoint.status()});
   }
   return absl::NotFoundError(Text(root, ": holds no checkpoint that opens"));
+}
+
+absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
+                                             std::vector<Skipped>* skipped) {
+  std::vector<Skipped> damaged;
+  absl::StatusOr<std::string> found = absl::NotFoundError(root);
+  for (uint64_t below = UINT64_MAX;;) {
+    std::vector<Skipped> passed_over;
+    found = FindNewest(root, &passed_over, below);
+    damaged.insert(damaged.end(), passed_over.begin(), passed_over.end());
+    if (!found.ok()) break;
+    absl::Status status = Verify(*found);
+    if (status.ok()) break;
+    damaged.push_back({*found, std::move(status)});
+    TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
+  }
+  if (!found.ok() && !damaged.empty()) {
+    std::string told = Text(root, ": no checkpoint here is intact");
+    for (const Skipped& each : damaged) told += Text("\n  ", base::MessageOf(each.reason));
+    found = absl::DataLossError(told);
+  }
+  if (skipped != nullptr) *skipped = std::move(damaged);
+  return found;
 }
 
 absl::Status Verify(const std::string& folder) {

@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/own_folder.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
 #include "coordinator/launcher/diagnosis.h"
@@ -34,10 +34,13 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-absl::StatusOr<std::string> PrepareFolder(const RunOptions& options, const PlannedJob& planned) {
+absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
   ASSIGN_OR_RETURN(const std::string folder,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
                                     options.run_dir, options.resume == "auto"}));
+  ASSIGN_OR_RETURN(const ResumePoint point, FindResumePoint(options.resume, folder, planned.job));
+  for (const std::string& note : point.notes) std::fprintf(stderr, "resume: %s\n", note.c_str());
+  options.resume = point.checkpoint;
   RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
   RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(planned.plan)));
   if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {
@@ -129,11 +132,6 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& 
 
 int RunRun(const RunOptions& given) {
   RunOptions options = given;
-  if (!options.resume.empty() && options.resume != "auto") {
-    const auto checkpoint = FindCheckpoint(options.resume);
-    if (!checkpoint.ok()) return PrintError(checkpoint.status());
-    options.resume = std::filesystem::absolute(*checkpoint).string();
-  }
   const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
   const auto folder = PrepareFolder(options, *planned);

@@ -38,6 +38,7 @@ double Yardstick(const v1::JobSpec& job) {
 struct RunMeans {
   double tokens_per_second = 0;
   double utilisation = 0;
+  std::string checkpoint;  // the last, or empty
   double waiting = -1;  // share of rank 0's time in which it waited for peers; negative: not known
 };
 
@@ -53,7 +54,18 @@ RunMeans MeansOf(const RunEnd& end) {
   means.tokens_per_second = read("tokens_per_second", means.tokens_per_second);
   means.utilisation = read("utilisation", means.utilisation);
   means.waiting = read("exposed_communication_share", means.waiting);
+  means.checkpoint = json.value("checkpoint", "");
   return means;
+}
+
+// Steps that training.nonfinite_policy left out.
+size_t SkippedSteps(const RunEnd& end) {
+  std::istringstream metrics(ReadFile(end.run_folder + "/metrics.jsonl"));
+  size_t skipped = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    skipped += line.find("\"skipped\":true") != std::string::npos;
+  }
+  return skipped;
 }
 
 std::string Indented(const std::string& text, int most_lines) {
@@ -90,11 +102,15 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
     html.headlines.push_back({"exposed communication", fmt::format("{:.1f} %", means.waiting * 100),
                               "of rank 0's steps"});
   }
-  html.summary = {{"run folder", end.run_folder}};
+  html.summary = {{"run folder", end.run_folder},
+                  {"checkpoint", means.checkpoint.empty() ? "none was written" : means.checkpoint}};
   html.losses = losses;
   html.plan = &planned.plan;
-  html.prompt = planned.job.generation().prompt();
-  html.sample = sample;
+  // The sample begins with its prompt, which the page sets apart.
+  const std::string& prompt = planned.job.generation().prompt();
+  const bool prompted = sample.rfind(prompt, 0) == 0;
+  if (prompted) html.prompt = prompt;
+  html.sample = prompted ? sample.substr(prompt.size()) : sample;
   return WriteFile(end.run_folder + "/report.html", report::ReportHtml(html));
 }
 
@@ -119,6 +135,9 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
     text += fmt::format("  training loss    {:.4f} -> {:.4f}\n", training.front().value,
                         training.back().value);
   }
+  if (const size_t skipped = SkippedSteps(end); skipped > 0) {
+    text += fmt::format("  skipped          {} steps with NaN or Inf\n", skipped);
+  }
   const double yardstick = losses->validation.empty() ? NAN : Yardstick(planned.job);
   if (!losses->validation.empty()) {
     text += fmt::format("  validation loss  {:.4f}", losses->validation.back().value);
@@ -136,6 +155,9 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
   const std::string sample = ReadFile(end.run_folder + "/sample.txt");
   if (!sample.empty()) text.append("\nsample:\n").append(Indented(sample, kSampleLines));
   text += fmt::format("\nrun folder  {}\n", end.run_folder);
+  text += means.checkpoint.empty()
+              ? fmt::format("checkpoint  none was written: see {}/logs\n", end.run_folder)
+              : fmt::format("checkpoint  {}\n", means.checkpoint);
   const absl::Status written = WriteReport(planned, end, yardstick, *losses, sample);
   text += written.ok() ? fmt::format("report      {}/report.html\n", end.run_folder)
                        : fmt::format("no report: {}\n", std::string(written.message()));

@@ -66,6 +66,12 @@ uint64_t SpecHash(const v1::JobSpec& spec);
 
 // The fields that SpecHash hears and in which two resolved specs differ, as in
 // "optimizer.decay_steps: 1000 there, 2000 here".
-std::vector<std::string> Differences(const v1::JobSpec& there, const v1::JobSpec& here);
+struct ResumeDifferences {
+  // The state does not fit, or samples would be seen twice or never: model, data, seed, batch.
+  std::vector<std::string> forbidden;
+  // How training goes on may be changed, though the run is then another one: optimizer, policy.
+  std::vector<std::string> changed;
+};
+ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& here);
 
 }  // namespace trireme::spec

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -171,7 +172,7 @@ std::map<std::string, std::string> Values(const v1::JobSpec& spec) {
 
 uint64_t SpecHash(const v1::JobSpec& spec) { return Fnv1a(Canonical(spec)); }
 
-std::vector<std::string> Differences(const v1::JobSpec& there, const v1::JobSpec& here) {
+ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& here) {
   const std::map<std::string, std::string> old_values = Values(there), new_values = Values(here);
   std::map<std::string, std::string> fields = old_values;
   fields.insert(new_values.begin(), new_values.end());
@@ -180,10 +181,14 @@ std::vector<std::string> Differences(const v1::JobSpec& there, const v1::JobSpec
     const auto found = values.find(name);
     return found == values.end() ? std::string("0 or empty") : found->second;
   };
-  std::vector<std::string> differences;
+  ResumeDifferences differences;
   for (const auto& [name, value] : fields) {
     const std::string was = value_of(old_values, name), is = value_of(new_values, name);
-    if (was != is) differences.push_back(absl::StrCat(name, ": ", was, " there, ", is, " here"));
+    if (was == is) continue;
+    const bool may_change =
+        absl::StartsWith(name, "optimizer.") || name == "training.nonfinite_policy";
+    (may_change ? differences.changed : differences.forbidden)
+        .push_back(absl::StrCat(name, ": ", was, " there, ", is, " here"));
   }
   return differences;
 }

@@ -1,6 +1,7 @@
 // Damage is found when it is read, and named; it never becomes state.
 #include <catch2/catch.hpp>
 
+#include "checkpoint/client/disk.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
 #include "checkpoint/format/crc32c.h"
@@ -132,6 +133,31 @@ TEST_CASE("FindNewest passes over broken checkpoints and says why") {
   CHECK(skipped[0].folder == root.path() + "/step-00000012");
   CHECK(skipped[0].reason.ToString().find("manifest.json") != std::string::npos);
   CHECK(skipped[1].reason.ToString().find("rank-000.safetensors") != std::string::npos);
+}
+
+TEST_CASE("FindNewestIntact reads what FindNewest believes") {
+  TemporaryFolder root;
+  const auto tensors = SampleTensors();
+  CHECK(FindNewestIntact(root.path()).status().code() == absl::StatusCode::kNotFound);
+  const std::string good = SaveSample(root.path(), tensors, 1);
+  for (const char* name : {"/step-00000008", "/step-00000009"}) {
+    fs::copy(good, root.path() + name, fs::copy_options::recursive);
+    const std::string file = root.path() + name + "/rank-000.safetensors";
+    std::string bytes = *ReadText(file);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    REQUIRE(WriteDurably(file, bytes).ok());
+  }
+  fs::create_directory(root.path() + "/step-00000010x");
+  CHECK(FindNewest(root.path()).value() == root.path() + "/step-00000009");
+  std::vector<Skipped> skipped;
+  CHECK(FindNewestIntact(root.path(), &skipped).value() == good);
+  REQUIRE(skipped.size() == 2);
+  CHECK(skipped[0].folder == root.path() + "/step-00000009");
+  fs::remove(good + "/manifest.json");
+  const auto none = FindNewestIntact(root.path(), &skipped);
+  CHECK(none.status().code() == absl::StatusCode::kDataLoss);
+  CHECK(none.status().ToString().find("step-00000008") != std::string::npos);
+  CHECK(skipped.size() == 3);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "runtime/spec/job_spec.h"
@@ -137,16 +138,22 @@ TEST_CASE("the hash takes no notice of folders, but of the files' order") {
 
 TEST_CASE("differences name the fields that the hash hears") {
   v1::JobSpec other = Job();
-  CHECK(Differences(Job(), other).empty());
   other.mutable_training()->set_steps(Job().training().steps() + 1);
-  CHECK(Differences(Job(), other).empty());
+  const ResumeDifferences none = CompareForResume(Job(), other);
+  CHECK((none.forbidden.empty() && none.changed.empty()));
   other.mutable_optimizer()->set_decay_steps(7777);
+  other.mutable_training()->set_nonfinite_policy("skip");
+  other.mutable_training()->set_global_batch_size(77);
   other.clear_seed();
-  const auto differences = Differences(Job(), other);
-  REQUIRE(differences.size() == 2);
-  CHECK(differences[0] == absl::StrCat("optimizer.decay_steps: ", Job().optimizer().decay_steps(),
-                                       " there, 7777 here"));
-  CHECK(differences[1] == absl::StrCat("seed: ", Job().seed(), " there, 0 or empty here"));
+  const ResumeDifferences differences = CompareForResume(Job(), other);
+  REQUIRE(differences.changed.size() == 2);
+  CHECK(differences.changed[0] ==
+        absl::StrCat("optimizer.decay_steps: ", Job().optimizer().decay_steps(),
+                     " there, 7777 here"));
+  REQUIRE(differences.forbidden.size() == 2);
+  CHECK(differences.forbidden[0] ==
+        absl::StrCat("seed: ", Job().seed(), " there, 0 or empty here"));
+  CHECK(absl::StartsWith(differences.forbidden[1], "training.global_batch_size: "));
 }
 
 TEST_CASE("the hash of a known job stays what it was, so that old checkpoints still resume") {

@@ -1,0 +1,71 @@
+#include "coordinator/cli/resume_point.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "checkpoint/client/reader.h"
+#include "coordinator/cli/checkpoint_folder.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::cli {
+namespace {
+
+absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1::JobSpec& job) {
+  const std::string root =
+      job.checkpoint().has_directory() ? job.checkpoint().directory() : run_folder + "/checkpoints";
+  ResumePoint point;
+  std::vector<checkpoint::Skipped> skipped;
+  const auto newest = checkpoint::FindNewestIntact(root, &skipped);
+  if (absl::IsNotFound(newest.status())) {
+    point.notes.push_back(fmt::format("no checkpoint in {}: from the start", root));
+    return point;
+  }
+  if (!newest.ok()) {
+    return absl::DataLossError(fmt::format(
+        "{}\nmend or move them away to begin again, or give --resume another checkpoint",
+        std::string(newest.status().message())));
+  }
+  for (const checkpoint::Skipped& each : skipped) {
+    point.notes.push_back(
+        fmt::format("passed over {}: {}", each.folder, std::string(each.reason.message())));
+  }
+  point.checkpoint = *newest;
+  return point;
+}
+
+}  // namespace
+
+absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
+                                            const std::string& run_folder, const v1::JobSpec& job) {
+  ResumePoint point;
+  if (resume.empty()) return point;
+  if (resume == "auto") {
+    ASSIGN_OR_RETURN(point, FindNewestOf(run_folder, job));
+    if (point.checkpoint.empty()) return point;
+  } else {
+    ASSIGN_OR_RETURN(const std::string found, FindCheckpoint(resume));
+    point.checkpoint = std::filesystem::absolute(found).string();
+  }
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(point.checkpoint));
+  // A job that a newer program wrote may not be readable; the worker compares its hash.
+  const auto made_by = spec::ParseJob(checkpoint.info().job_yaml, point.checkpoint, {});
+  if (made_by.ok()) {
+    const spec::ResumeDifferences differences = spec::CompareForResume(*made_by, job);
+    if (!differences.forbidden.empty()) {
+      std::string text = fmt::format(
+          "{}: was made by another job. Set these back (--set), or start anew without "
+          "--resume",
+          point.checkpoint);
+      for (const std::string& each : differences.forbidden) text += "\n  " + each;
+      return absl::InvalidArgumentError(text);
+    }
+    for (const std::string& each : differences.changed) point.notes.push_back("changed: " + each);
+  }
+  point.notes.insert(point.notes.begin(),
+                     fmt::format("from step {} of {}", checkpoint.info().step, point.checkpoint));
+  return point;
+}
+
+}  // namespace trireme::cli

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/engine/engine.h"
@@ -37,6 +38,19 @@ void Scatter(const Tensors& from, const std::vector<StateView>& views) {
       }
     }
   }
+}
+
+// Each after all before it; the context grows beyond the sequence length.
+absl::StatusOr<std::vector<int32_t>> Draw(Engine& engine, int count) {
+  std::vector<int32_t> tokens = {2};
+  for (int index = 0; index < count; ++index) {
+    ASSIGN_OR_RETURN(const int32_t next,
+                     engine.NextToken(tokens, {.temperature = index < count / 2 ? 0.9 : 0.0,
+                                               .top_k = index % 2 == 0 ? 0 : 9,
+                                               .seed = 5}));
+    tokens.push_back(next);
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -80,6 +94,7 @@ absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dat
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset,
                                                {.kernels = &KernelsOf(plan.job()),
+                                                .threads = options.threads,
                                                 .asynchronous_streams =
                                                     plan.job().runtime().asynchronous_streams(),
                                                 .deadline = std::chrono::seconds(60)}));
@@ -98,8 +113,13 @@ absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dat
   if (options.evaluate) {
     ASSIGN_OR_RETURN(validation_loss, engine->Evaluate(0));
   }
+  ASSIGN_OR_RETURN(const std::vector<int32_t> drawn, Draw(*engine, options.draw));
   {
     const std::lock_guard lock(mutex);
+    if (!result.drawn.empty() && drawn != result.drawn) {
+      return absl::InternalError("the ranks drew different tokens");
+    }
+    result.drawn = drawn;
     result.validation_loss = validation_loss;
     result.arena_bytes = std::max(result.arena_bytes, static_cast<uint64_t>(engine->arena_bytes()));
   }
@@ -121,9 +141,10 @@ absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
   }
   std::mutex mutex;
   PlantMutation(options.mutation);
-  const std::vector<absl::Status> statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) {
-    return RunRank(plan, fabric, dataset, options, result, mutex);
-  });
+  const std::vector<absl::Status> statuses = comm::RunRanks(
+      ranks,
+      [&](comm::Fabric& fabric) { return RunRank(plan, fabric, dataset, options, result, mutex); },
+      options.transport);
   PlantMutation(Mutation::kCount);
   for (const absl::Status& status : statuses) {
     if (!status.ok())
@@ -180,6 +201,10 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
   }
   if (!(std::abs(result.validation_loss - reference.validation_loss) < 100 * limit)) {
     absl::StrAppend(&text, " validation loss ", result.validation_loss);
+  }
+  if (result.drawn != reference.drawn) {
+    absl::StrAppend(&text, " tokens drawn: ", absl::StrJoin(result.drawn, ","), " not ",
+                    absl::StrJoin(reference.drawn, ","));
   }
   return text;
 }

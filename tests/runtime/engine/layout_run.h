@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/local/local_fabric.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine/mutation.h"
 #include "runtime/engine/training_state.h"
@@ -28,13 +29,17 @@ struct LayoutResult {
   std::vector<double> losses;
   std::vector<double> norms;
   double validation_loss = 0;
-  uint64_t arena_bytes = 0;  // largest over the ranks
+  std::vector<int32_t> drawn;  // tokens, by all ranks the same
+  uint64_t arena_bytes = 0;    // largest over the ranks
   uint64_t planned_bytes = 0;
 };
 
 struct LayoutRunOptions {
   int steps = 3;
   bool evaluate = false;
+  int draw = 0;  // tokens after the steps, half of them greedily
+  int threads = 1;
+  comm::LocalOptions transport;
   // Replaces the initial weights where not empty.
   const Tensors* initial = nullptr;
   Mutation mutation = Mutation::kCount;

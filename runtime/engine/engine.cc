@@ -39,6 +39,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                 .deadline = options_.deadline,
                                 .context = &context_,
                                 .micro_batch = plan_.job().training().micro_batch_size(),
+                                .pipeline = groups_.at.pipeline,
                                 .virtual_stage = static_cast<uint32_t>(index),
                                 .tensor_index = groups_.at.tensor}));
     stages_.push_back(std::move(executor));

@@ -1,8 +1,10 @@
 #include "runtime/engine/stage_executor.h"
 
+#include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/plan/memory_plan.h"
 
 namespace trireme::engine {
 
@@ -15,26 +17,6 @@ namespace {
 
 int64_t NowNs() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
-v1::PoolKind PoolKindOf(graph::BufferPool pool) {
-  switch (pool) {
-    case graph::BufferPool::kInput:
-      return v1::INPUT;
-    case graph::BufferPool::kOutput:
-      return v1::OUTPUT;
-    case graph::BufferPool::kGradientIn:
-      return v1::GRADIENT_IN;
-    case graph::BufferPool::kGradientOut:
-      return v1::GRADIENT_OUT;
-    case graph::BufferPool::kActivation:
-      return v1::ACTIVATION;
-    case graph::BufferPool::kStash:
-      return v1::STASH;
-    case graph::BufferPool::kTemporary:
-      return v1::TEMPORARY;
-  }
-  TRIREME_CHECK(false);
 }
 
 uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
@@ -71,11 +53,30 @@ absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Prepare(
     const StageExecutorOptions& options) {
   std::unique_ptr<StageExecutor> executor(
       new StageExecutor(std::move(ops), std::move(parameter_offset), options));
+  RETURN_IF_ERROR(executor->CheckSlots());
   RETURN_IF_ERROR(executor->PrepareList(executor->ops_.forward, executor->forward_));
   RETURN_IF_ERROR(executor->PrepareList(executor->ops_.backward, executor->backward_));
   RETURN_IF_ERROR(executor->PrepareList(executor->ops_.input_grad, executor->input_grad_));
   RETURN_IF_ERROR(executor->PrepareList(executor->ops_.weight_grad, executor->weight_grad_));
   return executor;
+}
+
+// The plan was made elsewhere: what does not fit its slots must not run.
+absl::Status StageExecutor::CheckSlots() const {
+  for (int pool = 0; pool <= static_cast<int>(graph::BufferPool::kTemporary); ++pool) {
+    const auto buffers = static_cast<graph::BufferPool>(pool);
+    const v1::PoolKind kind = plan::PoolKindOf(buffers);
+    const size_t needed = static_cast<size_t>(ops_.Reach(buffers)) * element_bytes_;
+    const size_t planned =
+        options_.arena->SlotBytes(kind, kind == v1::TEMPORARY ? 0 : options_.virtual_stage);
+    if (needed <= planned) continue;
+    return absl::InternalError(absl::StrCat(
+        "stage ", options_.pipeline, ", virtual stage ", options_.virtual_stage,
+        ", tensor coordinate ", options_.tensor_index, ": its operators need slots of ", needed,
+        " bytes in the pool ", v1::PoolKind_Name(kind), ", the plan gives ", planned,
+        "; the plan is broken, make it anew"));
+  }
+  return absl::OkStatus();
 }
 
 // Layers repeat, so equal specs share one kernel.
@@ -184,7 +185,7 @@ int64_t StageExecutor::RunCollective(const Prepared& prepared, const v1::Instruc
 
 std::byte* StageExecutor::BufferAddress(int32_t buffer, const v1::Instruction& instruction) const {
   const graph::Buffer& place = ops_.buffers[buffer];
-  const v1::PoolKind kind = PoolKindOf(place.pool);
+  const v1::PoolKind kind = plan::PoolKindOf(place.pool);
   const uint32_t virtual_stage = kind == v1::TEMPORARY ? 0 : options_.virtual_stage;
   return options_.arena->Slot(kind, virtual_stage, SlotOf(place.pool, instruction)) +
          static_cast<size_t>(place.offset) * element_bytes_;

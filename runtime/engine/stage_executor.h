@@ -27,6 +27,7 @@ struct StageExecutorOptions {
   std::chrono::milliseconds deadline{60000};
   const StepContext* context = nullptr;
   int64_t micro_batch = 1;  // samples
+  uint32_t pipeline = 0;
   uint32_t virtual_stage = 0;
   int64_t tensor_index = 0;
 };
@@ -35,7 +36,7 @@ struct StageExecutorOptions {
 class StageExecutor {
  public:
   // `parameter_offset[id]`: elements in the flat pools. Unimplemented names an operator without a
-  // kernel.
+  // kernel; Internal the pool of the arena that is too small for the operators.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Prepare(
       graph::StageOps ops, std::vector<int64_t> parameter_offset,
       const StageExecutorOptions& options);
@@ -60,6 +61,7 @@ class StageExecutor {
 
   StageExecutor(graph::StageOps ops, std::vector<int64_t> parameter_offset,
                 const StageExecutorOptions& options);
+  absl::Status CheckSlots() const;
   absl::Status PrepareList(const std::vector<graph::LoweredOp>& ops, List& list);
   const List& ListOf(v1::InstructionKind kind) const;
   void RunKernel(const Prepared& prepared, const v1::Instruction& instruction) const;

@@ -150,6 +150,14 @@ uint64_t StageOps::Fingerprint() const {
   return hash.value();
 }
 
+int64_t StageOps::Reach(BufferPool pool) const {
+  int64_t end = 0;
+  for (const Buffer& buffer : buffers) {
+    if (buffer.pool == pool) end = std::max(end, buffer.offset + buffer.elements);
+  }
+  return end;
+}
+
 StageOps LowerStage(const ModelGraph& graph, int first_block, int end_block,
                     const LoweringOptions& options) {
   return StageLowering(graph, first_block, end_block, options).Run();

@@ -92,6 +92,8 @@ struct StageOps {
   int32_t logits_buffer = kNone;  // last stage: [B*T, local vocabulary]
 
   uint64_t Fingerprint() const;
+  // How far into a slot of `pool` the buffers reach, in elements.
+  int64_t Reach(BufferPool pool) const;
 };
 
 // Blocks [first_block, end_block) of `graph`. Reads an activation where first_block > 0, gives one

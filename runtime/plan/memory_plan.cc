@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::plan {
@@ -44,9 +45,36 @@ uint64_t ScratchBytes(const v1::JobSpec& job) {
   return job.runtime().kernels() == "reference" ? 0 : kLibraryScratchBytes;
 }
 
+void SlotElements::Raise(const graph::StageOps& ops) {
+  activation = std::max(activation, ops.activation_elements);
+  stash = std::max(stash, ops.stash_elements);
+  boundary = std::max(boundary, ops.boundary_elements);
+  temporary = std::max(temporary, ops.temporary_elements);
+}
+
+v1::PoolKind PoolKindOf(graph::BufferPool pool) {
+  switch (pool) {
+    case graph::BufferPool::kInput:
+      return v1::INPUT;
+    case graph::BufferPool::kOutput:
+      return v1::OUTPUT;
+    case graph::BufferPool::kGradientIn:
+      return v1::GRADIENT_IN;
+    case graph::BufferPool::kGradientOut:
+      return v1::GRADIENT_OUT;
+    case graph::BufferPool::kActivation:
+      return v1::ACTIVATION;
+    case graph::BufferPool::kStash:
+      return v1::STASH;
+    case graph::BufferPool::kTemporary:
+      return v1::TEMPORARY;
+  }
+  TRIREME_CHECK(false);
+}
+
 void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
-                const std::vector<const graph::StageOps*>& ops,
-                const std::vector<SlotCounts>& slots, const StateLayout& state) {
+                const std::vector<SlotElements>& elements, const std::vector<SlotCounts>& slots,
+                const StateLayout& state) {
   const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
   const uint64_t state_bytes = static_cast<uint64_t>(state.elements) * element;
   const bool sharded = plan.job().parallelism().zero_stage() > 0;
@@ -61,19 +89,18 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
   pools.Add(v1::TOKENS, 0, LineUp(rows * 2 * sizeof(int32_t)),
             std::max(plan.micro_batches(), plan.evaluation_micro_batches()));
   uint64_t temporary = 0;
-  for (uint32_t index = 0; index < ops.size(); ++index) {
-    const graph::StageOps& stage_ops = *ops[index];
+  for (uint32_t index = 0; index < elements.size(); ++index) {
+    const SlotElements& slot = elements[index];
     const SlotCounts& count = slots[index];
-    const uint64_t boundary = LineUp(static_cast<uint64_t>(stage_ops.boundary_elements) * element);
-    pools.Add(v1::ACTIVATION, index, static_cast<uint64_t>(stage_ops.activation_elements) * element,
+    const uint64_t boundary = LineUp(static_cast<uint64_t>(slot.boundary) * element);
+    pools.Add(v1::ACTIVATION, index, static_cast<uint64_t>(slot.activation) * element,
               count.activation);
-    pools.Add(v1::STASH, index, static_cast<uint64_t>(stage_ops.stash_elements) * element,
-              count.stash);
+    pools.Add(v1::STASH, index, static_cast<uint64_t>(slot.stash) * element, count.stash);
     pools.Add(v1::INPUT, index, boundary, count.input);
     pools.Add(v1::OUTPUT, index, boundary, count.output);
     pools.Add(v1::GRADIENT_IN, index, boundary, count.gradient_in);
     pools.Add(v1::GRADIENT_OUT, index, boundary, count.gradient_out);
-    temporary = std::max(temporary, static_cast<uint64_t>(stage_ops.temporary_elements) * element);
+    temporary = std::max(temporary, static_cast<uint64_t>(slot.temporary) * element);
   }
   pools.Add(v1::TEMPORARY, 0, temporary, 1);
   pools.Add(v1::SCRATCH, 0, ScratchBytes(plan.job()), 1);

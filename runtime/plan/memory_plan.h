@@ -10,11 +10,22 @@
 
 namespace trireme::plan {
 
-// Fills stage.pools and stage.arena_bytes. Pools begin on pages; sizes are those of tensor
-// coordinate 0, the largest.
+// Elements of one slot of each kind of a virtual stage. Which tensor coordinate needs most differs
+// from kind to kind, and for the coloured temporaries it may be any: a rank with smaller buffers
+// can colour them worse.
+struct SlotElements {
+  int64_t activation = 0, stash = 0, boundary = 0, temporary = 0;
+  void Raise(const graph::StageOps& ops);
+};
+
+// Fills stage.pools and stage.arena_bytes. Pools begin on pages. `elements` and `slots` are per
+// virtual stage, `elements` raised by every tensor coordinate.
 void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
-                const std::vector<const graph::StageOps*>& ops,
-                const std::vector<SlotCounts>& slots, const StateLayout& state);
+                const std::vector<SlotElements>& elements, const std::vector<SlotCounts>& slots,
+                const StateLayout& state);
+
+// The pool of the arena that a buffer's slots are in.
+v1::PoolKind PoolKindOf(graph::BufferPool pool);
 
 // Scratch that the job's kernels may use.
 uint64_t ScratchBytes(const v1::JobSpec& job);

@@ -66,7 +66,8 @@ absl::StatusOr<std::vector<int>> SplitLayers(const v1::JobSpec& job) {
 
 struct StageBuild {
   StateLayout state;
-  std::vector<graph::StageOps> ops;  // tensor coordinate 0
+  std::vector<graph::StageOps> ops;    // tensor coordinate 0
+  std::vector<SlotElements> elements;  // per virtual stage, the largest over the tensor coordinates
 };
 
 void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
@@ -83,7 +84,7 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
   *stage.mutable_step() = builder.BuildStep(order);
   *stage.mutable_evaluate() = builder.BuildForward(order, plan.evaluation_micro_batches());
   *stage.mutable_generate() = builder.BuildForward(order, 1);
-  PlanMemory(plan, stage, ops, builder.slots(), build.state);
+  PlanMemory(plan, stage, build.elements, builder.slots(), build.state);
 }
 
 absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
@@ -109,6 +110,11 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
       for (const auto& ops : by_tensor) stage.add_fingerprint(ops[index].Fingerprint());
     }
     StageBuild& build = builds.emplace_back();
+    build.elements.resize(virtual_stages);
+    for (const auto& ops : by_tensor) {
+      for (uint32_t index = 0; index < virtual_stages; ++index)
+        build.elements[index].Raise(ops[index]);
+    }
     build.ops = std::move(by_tensor[0]);
     build.state = StateLayoutOf(plan, graph, pipeline);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;

@@ -1,4 +1,5 @@
-// mmap with room to align to a huge page, advice, and threads that touch the pages.
+// mmap with room to align to a huge page, which is given back; advice, and threads that touch the
+// pages.
 #include "runtime/tensor/memory.h"
 
 #include <sys/mman.h>
@@ -55,18 +56,27 @@ absl::Status Refused(size_t bytes, int error) {
 absl::StatusOr<HugeMemory> HugeMemory::Map(size_t bytes, HugeMemoryOptions options) {
   HugeMemory memory;
   if (bytes == 0) return memory;
-  if (bytes > std::numeric_limits<size_t>::max() - 2 * kHugePageBytes)
+  if (bytes > std::numeric_limits<size_t>::max() - 3 * kHugePageBytes)
     return Refused(bytes, ENOMEM);
-  const size_t mapping_bytes = bytes + kHugePageBytes;
-  void* mapping =
-      mmap(nullptr, mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) return Refused(bytes, errno);
-  memory.mapping_ = mapping;
-  memory.mapping_bytes_ = mapping_bytes;
-  const uintptr_t start = reinterpret_cast<uintptr_t>(mapping);
-  const uintptr_t aligned = (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  memory.data_ = static_cast<std::byte*>(mapping) + (aligned - start);
+  const size_t page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t used_bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  const size_t room_bytes = used_bytes + page_bytes + kHugePageBytes;
+  void* room =
+      mmap(nullptr, room_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return Refused(bytes, errno);
+  std::byte* const start = static_cast<std::byte*>(room);
+  const size_t before_bytes =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(room) % kHugePageBytes) % kHugePageBytes;
+  memory.data_ = start + before_bytes;
+  memory.mapping_ = memory.data_;
+  memory.mapping_bytes_ = used_bytes + page_bytes;
   memory.size_bytes_ = bytes;
+  // No slack on either side: what was not asked for is not there, and a page nobody may touch
+  // stands behind.
+  std::byte* const guard = memory.data_ + used_bytes;
+  if (before_bytes > 0) munmap(start, before_bytes);
+  munmap(guard + page_bytes, kHugePageBytes - before_bytes);
+  if (mprotect(guard, page_bytes, PROT_NONE) != 0) return Refused(bytes, errno);
   // A kernel without huge pages refuses the advice; the memory is as good, only slower.
   (void)madvise(memory.data_, bytes, MADV_HUGEPAGE);
   if (options.prefault_threads > 0) Prefault(memory.data_, bytes, options.prefault_threads);

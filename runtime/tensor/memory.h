@@ -19,8 +19,8 @@ struct HugeMemoryOptions {
 // Owns a mapping; movable. Not for sharing between processes.
 class HugeMemory {
  public:
-  // Maps `bytes` (0 gives an empty memory), aligned to 2 MiB. ResourceExhausted with the sizes when
-  // the system refuses.
+  // Maps `bytes` (0 gives an empty memory), aligned to 2 MiB, in whole pages and no more; reading
+  // or writing behind them is a fault. ResourceExhausted with the sizes when the system refuses.
   static absl::StatusOr<HugeMemory> Map(size_t bytes, HugeMemoryOptions options = {});
 
   HugeMemory() = default;
@@ -35,7 +35,7 @@ class HugeMemory {
  private:
   void Unmap();
 
-  void* mapping_ = nullptr;  // page-aligned start of what was mapped, with room to align data_
+  void* mapping_ = nullptr;  // data_, with the guard page behind
   size_t mapping_bytes_ = 0;
   std::byte* data_ = nullptr;
   size_t size_bytes_ = 0;

@@ -105,7 +105,10 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& 
     const auto text =
         SummariseRun(planned, {folder, ended.progress, ended.seconds}, report::StyleOf(stdout));
     std::printf("\n%s", text.c_str());
-    return kOk;
+    const absl::Status outcome = CheckOutcome(folder);
+    if (outcome.ok()) return kOk;
+    PrintError(outcome);
+    return kJobFailed;
   }
   // The folder's own job, which holds the overrides of this call.
   const std::string again = fmt::format("trireme run {}/job.yaml -n {} --run-dir {} --resume auto",

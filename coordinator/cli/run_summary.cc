@@ -116,6 +116,22 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
 
 }  // namespace
 
+absl::Status CheckOutcome(const std::string& run_folder) {
+  const auto json = nlohmann::json::parse(ReadFile(run_folder + "/report.json"), nullptr, false);
+  if (!json.is_object()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "the ranks ended well, but {}/report.json is not there: was the folder moved or "
+        "emptied during the run?",
+        run_folder));
+  }
+  if (!json.value("checkpoint", "").empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("trained to the end, but the last checkpoint could not be written (why: "
+                  "{}/logs/rank-0.log); free space and go on from the one before it with --resume "
+                  "auto",
+                  run_folder));
+}
+
 std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
                          const report::ProgressStyle& style) {
   const RunMeans means = MeansOf(end);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "coordinator/cli/job_loading.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "runtime/report/progress.h"
@@ -14,6 +15,9 @@ struct RunEnd {
   recorder::Progress progress;  // of rank 0, the last
   double seconds = 0;           // from the launch on
 };
+
+// FailedPrecondition if the run left no checkpoint of its end, or no report at all.
+absl::Status CheckOutcome(const std::string& run_folder);
 
 // The text for the terminal; also writes RUN/report.html. Reads metrics.jsonl and sample.txt of the
 // run folder, and the training text once more for the bigram yardstick.

@@ -272,8 +272,9 @@ class Worker(unittest.TestCase):
         if mounted.returncode != 0:
             self.skipTest("needs root to mount a small file system: " + mounted.stderr.strip())
         self.addCleanup(subprocess.run, ["umount", "-l", small], check=False)
-        job, _ = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
-                              f"checkpoint.directory={small}")
+        job, output = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
+                                   f"checkpoint.directory={small}", code=4)
+        self.assertIn("the last checkpoint could not be written", output)
         self.assertEqual(max(self.losses(job)), 30)
         logs = "".join(read(path) for path in glob.glob(job.folder + "/logs/rank-*.log"))
         self.assertRegex(logs, r"the checkpoint of step 10 was not written: .*disk.*full")

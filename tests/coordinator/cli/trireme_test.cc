@@ -159,6 +159,7 @@ echo '{"step":1,"loss":2.5}' >$run/metrics.jsonl
 echo '{"step":3,"loss":1.25}' >>$run/metrics.jsonl
 echo '{"step":3,"validation_loss":1.5}' >>$run/metrics.jsonl
 echo 'the oars' >$run/sample.txt
+echo '{"checkpoint":"/there/step-00000003"}' >$run/report.json
 )");
   const Result result = bench.Run("run job.yaml -n 2 --set parallelism.data_parallel_size=2");
   CAPTURE(result.out);
@@ -167,6 +168,7 @@ echo 'the oars' >$run/sample.txt
   CHECK(Holds(result.out, "training loss    2.5000 -> 1.2500"));
   CHECK(Holds(result.out, "validation loss  1.5000  (a bigram model: "));
   CHECK(Holds(result.out, "  the oars\n"));
+  CHECK(Holds(result.out, "checkpoint  /there/step-00000003\n"));
   const std::string run = bench.RunFolder();
   for (const char* file : {"/job.yaml", "/plan.pb", "/report.html", "/schedule.svg"}) {
     CAPTURE(file);
@@ -176,6 +178,18 @@ echo 'the oars' >$run/sample.txt
   CHECK(Holds(Slurp(run + "/job.yaml"), "vocab_size: 13"));
   // The echo is a job of its own, wherever it lies.
   CHECK(bench.Run("validate " + run + "/job.yaml").code == 0);
+}
+
+TEST_CASE("a run without a checkpoint of its end has failed", "[mpi]") {
+  Bench bench;
+  bench.Worker("echo '{\"checkpoint\":\"\"}' >$run/report.json\n");
+  const Result lost = bench.Run("run job.yaml -n 1 --run-dir a");
+  CHECK(lost.code == 4);
+  CHECK(Holds(lost.out, "the last checkpoint could not be written"));
+  bench.Worker("true\n");
+  const Result emptied = bench.Run("run job.yaml -n 1 --run-dir b");
+  CHECK(emptied.code == 4);
+  CHECK(Holds(emptied.out, "b/report.json is not there"));
 }
 
 TEST_CASE("failures keep their code, are explained, and the folder is not taken again", "[mpi]") {

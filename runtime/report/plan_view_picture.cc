@@ -73,7 +73,7 @@ std::string Line(const std::vector<plan::SimulatedStep>& steps, size_t columns,
 std::string SchedulePicture(const PlanTimeline& timeline, const DescribeOptions& options) {
   constexpr uint32_t kMostRows = 16;
   const std::string bar = options.unicode ? "│" : "|";
-  const size_t label = 5 + std::to_string(timeline.shape.ranks - 1).size();
+  const size_t label = 6 + std::to_string(timeline.shape.ranks - 1).size();
   const size_t width = static_cast<size_t>(std::max(options.width, 60));
   const auto needed = static_cast<size_t>(std::lround(2 * timeline.simulation.makespan));
   const size_t room = width - label - 3;
@@ -89,12 +89,12 @@ std::string SchedulePicture(const PlanTimeline& timeline, const DescribeOptions&
                   timeline.shape.virtual_stages > 1 ? ", lower case: odd virtual stages" : "");
   for (const int rank : RowsShown(timeline.shape.ranks, kMostRows)) {
     if (rank < 0) {
-      text += fmt::format("{:>{}} {} {} ranks between\n", "...", label, bar,
+      text += fmt::format("{:>{}} {} {} stages between\n", "...", label, bar,
                           timeline.shape.ranks - kMostRows);
       continue;
     }
     text +=
-        fmt::format("{:<{}} {} {}{}\n", fmt::format("rank {}", rank), label, bar,
+        fmt::format("{:<{}} {} {}{}\n", fmt::format("stage {}", rank), label, bar,
                     Line(timeline.simulation.timeline[static_cast<size_t>(rank)], columns, options),
                     cut ? "..." : "");
   }

@@ -144,7 +144,7 @@ class Drawing {
         "fill=\"#1f2933\">{}</text>\n",
         EscapeXml(plan_.schedule()));
     Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"30\" font-size=\"13\" fill=\"#66727f\">{} "
-        "ranks, {} "
+        "stages, {} "
         "micro-batches, bubble {:.1f} % of busy time</text>\n",
         28 + 9.2 * static_cast<double>(plan_.schedule().size()), timeline_.shape.ranks,
         timeline_.shape.micro_batches, 100 * timeline_.simulation.bubble);
@@ -174,12 +174,12 @@ class Drawing {
     const double middle = y + row_height_ / 2 + 4.5;
     if (rows_[row] < 0) {
       Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"13\" fill=\"#66727f\">"
-          "&#8942; {} ranks between</text>\n",
+          "&#8942; {} stages between</text>\n",
           kLeft, middle, timeline_.shape.ranks - kMostRows);
       return;
     }
     Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"12\" text-anchor=\"end\" "
-        "fill=\"#66727f\">rank {}</text>\n",
+        "fill=\"#66727f\">stage {}</text>\n",
         kLeft - 10, middle, rows_[row]);
     Add("<rect class=\"tr-idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" "
         "rx=\"3\" "

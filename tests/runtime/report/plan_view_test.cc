@@ -47,8 +47,8 @@ size_t Count(const std::string& text, const std::string& part) {
 
 TEST_CASE("the picture of 1f1b on two ranks, cell by cell") {
   const std::string text = DescribePlan(Sample("1f1b", 2, 2), {.width = 100, .unicode = false});
-  CHECK_THAT(text, Contains("rank 0 | F0F1....B0--..B1--\n"));
-  CHECK_THAT(text, Contains("rank 1 | ..F0B0--F1B1--....\n"));
+  CHECK_THAT(text, Contains("stage 0 | F0F1....B0--..B1--\n"));
+  CHECK_THAT(text, Contains("stage 1 | ..F0B0--F1B1--....\n"));
 }
 
 TEST_CASE("a split backward shows I and W, interleaving shows lower case") {
@@ -83,7 +83,7 @@ TEST_CASE("equal stages of a large job share a line") {
   CHECK_THAT(text, Contains("3,072 ranks: pipeline 96, data 8, tensor 4"));
   CHECK_THAT(text,
              Contains("stages 1-94") && Contains("ranks 32-3039") && Contains("2 layers each"));
-  CHECK_THAT(text, Contains("80 ranks between"));
+  CHECK_THAT(text, Contains("80 stages between"));
   CHECK(std::count(text.begin(), text.end(), '\n') < 50);
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("the SVG holds a cell per compute instruction and escapes names") {
 TEST_CASE("the SVG of a long step on many ranks stays small") {
   const std::string svg = *ScheduleSvg(Sample("1f1b", 32, 256));
   CHECK(svg.size() < 1u << 20);
-  CHECK_THAT(svg, Contains("16 ranks between") && Contains("&#8943;"));
+  CHECK_THAT(svg, Contains("16 stages between") && Contains("&#8943;"));
 }
 
 }  // namespace

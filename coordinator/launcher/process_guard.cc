@@ -25,6 +25,7 @@ namespace {
 constexpr int kControlFd = 3;
 constexpr int kOutputFd = 4;
 constexpr int64_t kTermToKillMs = 2000;
+constexpr int64_t kAskAgainMs = 500;
 
 int64_t NowMs() {
   timespec now{};
@@ -104,15 +105,23 @@ void KillAndReapAll(int& command, int& code) {
 int Watch(int command, int signals) {
   int code = 1;
   int64_t kill_at = 0;  // ms; 0: no kill under way
+  int64_t ask_at = 0;   // ms; 0: no stop was asked for
   bool listen = true;
   const auto terminate = [&] {
     if (kill_at == 0) kill_at = NowMs() + kTermToKillMs;
     kill(command, SIGTERM);
   };
+  const auto ask = [&] {
+    ask_at = NowMs() + kAskAgainMs;
+    kill(command, SIGUSR1);
+  };
   while (true) {
     pollfd fds[2] = {{signals, POLLIN, 0}, {listen ? kControlFd : -1, POLLIN, 0}};
-    const int64_t left = kill_at == 0 ? 1000 : std::max<int64_t>(0, kill_at - NowMs());
+    const int64_t left = kill_at == 0 ? kAskAgainMs : std::max<int64_t>(0, kill_at - NowMs());
     poll(fds, 2, static_cast<int>(left));
+    // mpirun forwards a signal to the ranks that it has started; to one that comes up later the
+    // request must be made again.
+    if (ask_at != 0 && NowMs() >= ask_at && kill_at == 0) ask();
     signalfd_siginfo information;
     while (read(signals, &information, sizeof information) > 0) {
     }
@@ -128,7 +137,7 @@ int Watch(int command, int signals) {
     if (fds[1].revents != 0) {
       char request = 0;
       const ssize_t got = read(kControlFd, &request, 1);
-      if (got == 1 && request == kGuardStop) kill(command, SIGUSR1);
+      if (got == 1 && request == kGuardStop) ask();
       if (got == 1 && request == kGuardKill) terminate();
       if (got == 0) {  // nobody is left to report to
         listen = false;

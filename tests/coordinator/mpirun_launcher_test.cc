@@ -163,6 +163,17 @@ TEST_CASE("a stop lets the ranks save and exit 75", "[mpi]") {
   bench.CheckNothingLeft();
 }
 
+TEST_CASE("a stop reaches ranks that were not yet listening", "[mpi]") {
+  Bench bench(std::string(kFolders) + "trap '' USR1; echo ready; sleep 1; trap 'exit 75' USR1\n" +
+              "while true; do sleep 0.02; done\n");
+  bench.options.ranks = 1;
+  auto launcher = bench.Start();
+  bench.AwaitLogs("ready");
+  launcher->RequestStop();
+  CHECK(launcher->Wait().exit_code == 75);
+  bench.CheckNothingLeft();
+}
+
 TEST_CASE("the deadline stops, and ranks that do not obey are killed after the grace", "[mpi]") {
   Bench bench(kSleeper + "trap 'echo heard' USR1\ntrap '' TERM INT\n" + kLoop);
   bench.options.ranks = 2;

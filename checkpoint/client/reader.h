@@ -57,8 +57,8 @@ absl::StatusOr<std::string> FindNewest(const std::string& root,
                                        std::vector<Skipped>* skipped = nullptr,
                                        uint64_t below = UINT64_MAX);
 
-// The same, but every byte of it has been read and compared with its checksum. NotFound: there is no
-// checkpoint at all; DataLoss: none of those there is intact, and why.
+// The same, but every byte of it has been read and compared with its checksum. NotFound: there is
+// no checkpoint at all; DataLoss: none of those there is intact, and why.
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
                                              std::vector<Skipped>* skipped = nullptr);
 

@@ -10,7 +10,6 @@ namespace trireme::plan {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kScalarBytes = 4096;
 // What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; an
 // implementation that needs more is not taken.
 constexpr uint64_t kLibraryScratchBytes = 64ull << 20;

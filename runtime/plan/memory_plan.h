@@ -10,6 +10,9 @@
 
 namespace trireme::plan {
 
+// Loss, norm and flags of a rank.
+constexpr uint64_t kScalarBytes = 4096;
+
 // Elements of one slot of each kind of a virtual stage. Which tensor coordinate needs most differs
 // from kind to kind, and for the coloured temporaries it may be any: a rank with smaller buffers
 // can colour them worse.

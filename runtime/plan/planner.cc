@@ -10,6 +10,7 @@
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/program_builder.h"
 #include "runtime/plan/schedule.h"
+#include "runtime/plan/stage_facts.h"
 #include "runtime/plan/verifier.h"
 
 namespace trireme::plan {
@@ -119,6 +120,7 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     build.state = StateLayoutOf(plan, graph, pipeline);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
   }
+  ASSIGN_OR_RETURN(const std::vector<StageFacts> facts, FactsOf(plan, graph));
   const ScheduleOptions options{
       .ranks = ranks, .micro_batches = plan.micro_batches(), .virtual_stages = virtual_stages};
   ASSIGN_OR_RETURN(const ComputeOrder order, GenerateSchedule(plan.schedule(), options));
@@ -130,7 +132,7 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
       BuildPrograms(plan, pipeline, builds[pipeline], order[pipeline], lag);
     }
-    verdict = VerifyPlan(plan);
+    verdict = VerifyPlan(plan, facts);
     if (verdict.ok()) return absl::OkStatus();
   }
   return base::Annotate(verdict, "the plan that was built does not pass the verifier");

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/model/model.h"
 #include "runtime/plan/verifier_program.h"
 
 namespace trireme::plan {
@@ -113,6 +115,59 @@ absl::Status CheckPools(const v1::StagePlan& stage, int p) {
   return absl::OkStatus();
 }
 
+const v1::Pool* PoolOf(const v1::StagePlan& stage, int kind, uint32_t virtual_stage) {
+  for (const v1::Pool& pool : stage.pools()) {
+    if (pool.kind() == kind && pool.virtual_stage() == virtual_stage) return &pool;
+  }
+  return nullptr;
+}
+
+absl::Status CheckSlotBytes(const v1::StagePlan& stage, int kind, uint32_t virtual_stage,
+                            uint64_t needed, const std::string& where) {
+  const v1::Pool* pool = PoolOf(stage, kind, virtual_stage);
+  const uint64_t planned = pool == nullptr || pool->slots() == 0 ? 0 : pool->slot_bytes();
+  if (needed <= planned) return absl::OkStatus();
+  return Refuse(where, ": the operators need slots of ", needed, " bytes in the pool ",
+                v1::PoolKind_Name(kind), ", the plan gives ", planned);
+}
+
+// Slots hold what the operators of every tensor coordinate put there.
+absl::Status CheckNeeds(const v1::Plan& plan, int p, const StageFacts& facts) {
+  const v1::StagePlan& stage = plan.stages(p);
+  for (int kind = v1::PARAMETER; kind <= v1::SCALARS; ++kind) {
+    RETURN_IF_ERROR(
+        CheckSlotBytes(stage, kind, 0, facts.pool_bytes[kind], absl::StrCat("stage ", p)));
+    for (uint32_t v = 0; v < facts.virtual_stages.size(); ++v) {
+      RETURN_IF_ERROR(CheckSlotBytes(stage, kind, v, facts.virtual_stages[v].slot_bytes[kind],
+                                     absl::StrCat("stage ", p, ", virtual stage ", v)));
+    }
+  }
+  const v1::Pool* tokens = PoolOf(stage, v1::TOKENS, 0);
+  const uint32_t micro_batches = std::max(plan.micro_batches(), plan.evaluation_micro_batches());
+  if (tokens != nullptr && tokens->slots() < micro_batches) {
+    return Refuse("stage ", p, ": the pool TOKENS has ", tokens->slots(), " slots for ",
+                  micro_batches, " micro-batches");
+  }
+  return absl::OkStatus();
+}
+
+// Workers lay the state out anew: the plan must speak of the same buckets.
+absl::Status CheckBucketsMeant(const v1::StagePlan& stage, int p, const StageFacts& facts) {
+  const size_t count = static_cast<size_t>(stage.buckets_size());
+  if (count != facts.buckets.size()) {
+    return Refuse("stage ", p, ": the plan has ", count, " buckets, the operators' gradients fill ",
+                  facts.buckets.size());
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const std::string planned = stage.buckets(static_cast<int>(i)).ShortDebugString();
+    const std::string meant = facts.buckets[i].ShortDebugString();
+    if (planned == meant) continue;
+    return Refuse("stage ", p, ": bucket ", i, " is {", planned, "}, the operators ask for {",
+                  meant, "}");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckBucketShapes(const v1::Plan& plan, int p) {
   const v1::StagePlan& stage = plan.stages(p);
   uint64_t done = 0;
@@ -138,7 +193,8 @@ struct ProgramKind {
   bool training;
 };
 
-absl::Status CheckProgram(const v1::Plan& plan, const ProgramKind& kind) {
+absl::Status CheckProgram(const v1::Plan& plan, const std::vector<StageFacts>& facts,
+                          const ProgramKind& kind) {
   std::vector<ProgramScope> scopes;
   bool empty = true;
   for (int p = 0; p < plan.stages_size(); ++p) {
@@ -146,6 +202,7 @@ absl::Status CheckProgram(const v1::Plan& plan, const ProgramKind& kind) {
     empty = empty && program.instructions_size() == 0;
     scopes.push_back({.plan = &plan,
                       .program = &program,
+                      .facts = &facts[static_cast<size_t>(p)],
                       .name = kind.name,
                       .pipeline = static_cast<uint32_t>(p),
                       .micro_batches = kind.micro_batches,
@@ -171,15 +228,28 @@ absl::Status CheckProgram(const v1::Plan& plan, const ProgramKind& kind) {
 absl::Status VerifyPlan(const v1::Plan& plan) {
   RETURN_IF_ERROR(CheckMesh(plan));
   RETURN_IF_ERROR(CheckBlocks(plan));
+  ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(plan.job().model().config()));
+  ASSIGN_OR_RETURN(const std::vector<StageFacts> facts, FactsOf(plan, graph));
+  return VerifyPlan(plan, facts);
+}
+
+absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& facts) {
+  RETURN_IF_ERROR(CheckMesh(plan));
+  RETURN_IF_ERROR(CheckBlocks(plan));
+  TRIREME_CHECK(facts.size() == plan.mesh().pipeline());
   for (int p = 0; p < plan.stages_size(); ++p) {
     RETURN_IF_ERROR(CheckPools(plan.stages(p), p));
+    RETURN_IF_ERROR(CheckNeeds(plan, p, facts[static_cast<size_t>(p)]));
     RETURN_IF_ERROR(CheckBucketShapes(plan, p));
   }
   const ProgramKind kinds[] = {
       {"step", &v1::StagePlan::step, plan.micro_batches(), true},
       {"evaluate", &v1::StagePlan::evaluate, plan.evaluation_micro_batches(), false},
       {"generate", &v1::StagePlan::generate, 1, false}};
-  for (const ProgramKind& kind : kinds) RETURN_IF_ERROR(CheckProgram(plan, kind));
+  for (const ProgramKind& kind : kinds) RETURN_IF_ERROR(CheckProgram(plan, facts, kind));
+  for (int p = 0; p < plan.stages_size(); ++p) {
+    RETURN_IF_ERROR(CheckBucketsMeant(plan.stages(p), p, facts[static_cast<size_t>(p)]));
+  }
   return absl::OkStatus();
 }
 

@@ -1,9 +1,12 @@
-// Proof that a plan can run, without running it: shapes, memory, every instruction once, every
-// ticket waited for, no buffer reused while live, and no deadlock between the pipeline coordinates.
-// Linear in the number of instructions.
+// Proof that a plan can run, without running it: shapes, memory, every operator and instruction
+// once, every ticket waited for, no buffer reused while live, no bucket summed while it is written,
+// and no deadlock between the pipeline coordinates. Linear in the number of instructions.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/status.h"
+#include "runtime/plan/stage_facts.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -15,7 +18,9 @@ namespace trireme::plan {
 // wait for every coordinate. Data and tensor groups run the same list on all members and so always
 // match. An empty evaluation or generation program is skipped if it is empty everywhere.
 // FailedPrecondition for the first fault found, naming program, stage (pipeline coordinate) and
-// instruction.
+// instruction. The operators are lowered anew from the plan's model, mesh and blocks.
 absl::Status VerifyPlan(const v1::Plan& plan);
+// With the operators' facts, by pipeline coordinate, at hand.
+absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& facts);
 
 }  // namespace trireme::plan

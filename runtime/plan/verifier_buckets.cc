@@ -1,5 +1,7 @@
-// LOAD, NORM and the life of every bucket: REDUCE and its WAIT, NORM, STEP, GATHER and its WAIT, in
-// this order.
+// LOAD, NORM and the life of every bucket: the last operator that writes it, REDUCE and its WAIT,
+// NORM, STEP, GATHER and its WAIT, in this order.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/verifier_program.h"
@@ -29,10 +31,7 @@ bool NeedsReduce(const ProgramScope& scope, const v1::Bucket& bucket) {
 class BucketCheck {
  public:
   BucketCheck(const ProgramScope& scope, const ProgramIndex& index)
-      : scope_(scope),
-        index_(index),
-        uses_(static_cast<size_t>(scope.stage().buckets_size())),
-        begun_(scope.virtual_stages(), 0) {}
+      : scope_(scope), index_(index), uses_(static_cast<size_t>(scope.stage().buckets_size())) {}
 
   absl::Status Run() {
     for (uint32_t at = 0; at < scope_.size(); ++at) RETURN_IF_ERROR(Add(at));
@@ -52,10 +51,6 @@ class BucketCheck {
         return Once(at, norm_);
       case v1::REDUCE:
         RETURN_IF_ERROR(InRange(at));
-        if (!AnyStageWritten()) {
-          return Fault(scope_, at,
-                       "no virtual stage has begun the weight-grads of its last micro-batch yet");
-        }
         return Once(at, uses_[instruction.bucket()].reduce);
       case v1::STEP:
         RETURN_IF_ERROR(InRange(at));
@@ -78,7 +73,22 @@ class BucketCheck {
     if (load_ == kNowhere) return Fault(scope_, at, "computes before LOAD");
     if (norm_ != kNowhere) return Fault(scope_, at, "computes after NORM");
     const bool writes = instruction.kind() == v1::W || instruction.kind() == v1::B;
-    if (writes && instruction.op_begin() == 0) ++begun_[instruction.virtual_stage()];
+    return writes ? CheckWrites(at) : absl::OkStatus();
+  }
+
+  // What is being summed, or is summed, is not written any more.
+  absl::Status CheckWrites(uint32_t at) const {
+    const v1::Instruction& instruction = scope_.at(at);
+    const auto& writes = scope_.facts->virtual_stages[instruction.virtual_stage()].writes;
+    auto write = std::lower_bound(writes.begin(), writes.end(),
+                                  std::pair<uint32_t, uint32_t>{instruction.op_begin(), 0});
+    for (; write != writes.end() && write->first < instruction.op_end(); ++write) {
+      const uint32_t bucket = write->second;
+      if (bucket >= uses_.size() || uses_[bucket].reduce == kNowhere) continue;
+      return Fault(scope_, uses_[bucket].reduce,
+                   absl::StrCat("stands before operator ", write->first, " of ", Locate(scope_, at),
+                                ", which writes its bucket"));
+    }
     return absl::OkStatus();
   }
 
@@ -93,15 +103,6 @@ class BucketCheck {
   absl::Status InRange(uint32_t at) const {
     if (scope_.at(at).bucket() < uses_.size()) return absl::OkStatus();
     return Fault(scope_, at, absl::StrCat("the stage has ", uses_.size(), " buckets"));
-  }
-
-  // Which operators write a bucket is not in the plan; that some stage is at its last micro-batch
-  // is necessary.
-  bool AnyStageWritten() const {
-    for (const uint32_t count : begun_) {
-      if (count == scope_.micro_batches) return true;
-    }
-    return false;
   }
 
   absl::Status CheckGlobal() const {
@@ -135,7 +136,6 @@ class BucketCheck {
   const ProgramScope& scope_;
   const ProgramIndex& index_;
   std::vector<BucketUse> uses_;
-  std::vector<uint32_t> begun_;  // per virtual stage: micro-batches whose W or B has begun
   uint32_t load_ = kNowhere;
   uint32_t norm_ = kNowhere;
 };

@@ -54,7 +54,6 @@ class Indexer {
     index_.cells.resize(size_t{scope.virtual_stages()} * scope.micro_batches);
     index_.issued_at.assign(size_t{scope.size()} + 1, kNowhere);
     index_.waited_at.assign(size_t{scope.size()} + 1, kNowhere);
-    operators_.assign(size_t{scope.virtual_stages()} * 4, kNowhere);
   }
 
   absl::StatusOr<ProgramIndex> Run() {
@@ -222,7 +221,7 @@ class Indexer {
   absl::Status CheckCell(uint32_t v, uint32_t m) {
     const Cell& cell = index_.cells[size_t{v} * scope_.micro_batches + m];
     if (!cell.forward.present()) return Missing(v, m, "F");
-    RETURN_IF_ERROR(CheckLength(v, 0, cell.forward));
+    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::forward, v, cell.forward));
     if (!scope_.IsFirst(v)) {
       RETURN_IF_ERROR(CheckReceive(v, m, "RECV_ACT", cell.recv_act, cell.forward));
     }
@@ -240,9 +239,9 @@ class Indexer {
     }
     if (split && !cell.input_grad.present()) return Missing(v, m, "I");
     if (split && !cell.weight_grad.present()) return Missing(v, m, "W");
-    RETURN_IF_ERROR(CheckLength(v, 1, cell.input_grad));
-    RETURN_IF_ERROR(CheckLength(v, 2, cell.weight_grad));
-    RETURN_IF_ERROR(CheckLength(v, 3, cell.backward));
+    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::input_grad, v, cell.input_grad));
+    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::weight_grad, v, cell.weight_grad));
+    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::backward, v, cell.backward));
     const ComputeSpan& gradient = cell.gradient();
     if (gradient.first < cell.forward.last) {
       return Fault(scope_, gradient.first, "stands before the end of its F");
@@ -259,15 +258,14 @@ class Indexer {
     return absl::OkStatus();
   }
 
-  // Every micro-batch runs the same operators.
-  absl::Status CheckLength(uint32_t v, uint32_t kind, const ComputeSpan& span) {
+  // Every micro-batch runs all operators.
+  absl::Status CheckLength(uint32_t VirtualStageFacts::*list, uint32_t v, const ComputeSpan& span) {
     if (!span.present()) return absl::OkStatus();
-    uint32_t& expected = operators_[size_t{v} * 4 + kind];
-    if (expected == kNowhere) expected = span.op_end;
+    const uint32_t expected = scope_.facts->virtual_stages[v].*list;
     if (expected == span.op_end) return absl::OkStatus();
     return Fault(scope_, span.last,
-                 absl::StrCat("ends the list at operator ", span.op_end,
-                              ", but other micro-batches run ", expected, " operators"));
+                 absl::StrCat("ends the list at operator ", span.op_end, ", but the stage has ",
+                              expected, " operators"));
   }
 
   absl::Status CheckReceive(uint32_t v, uint32_t m, const char* what, uint32_t at,
@@ -289,7 +287,6 @@ class Indexer {
 
   const ProgramScope& scope_;
   ProgramIndex index_;
-  std::vector<uint32_t> operators_;  // [virtual stage * 4 + kind]: length of the list
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/plan/stage_facts.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -20,6 +21,7 @@ constexpr uint32_t kNowhere = std::numeric_limits<uint32_t>::max();
 struct ProgramScope {
   const v1::Plan* plan = nullptr;
   const v1::Program* program = nullptr;
+  const StageFacts* facts = nullptr;
   std::string name;       // step, evaluate, generate
   uint32_t pipeline = 0;  // the coordinate
   uint32_t micro_batches = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/plan/schedule.h"
+#include "runtime/plan/stage_facts.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -142,6 +143,29 @@ inline v1::Plan SamplePlan(const std::string& schedule, const ScheduleOptions& o
     *stage.mutable_evaluate() = SampleProgram(options, rank, false).Build(order[rank]);
   }
   return plan;
+}
+
+// What the sample's operators ask: both operators of every list write the one bucket.
+inline std::vector<StageFacts> SampleFacts(const v1::Plan& plan) {
+  std::vector<StageFacts> facts;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    StageFacts& one = facts.emplace_back();
+    for (const auto kind : {v1::PARAMETER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
+      one.pool_bytes[kind] = 4096;
+    }
+    one.buckets = {stage.buckets().begin(), stage.buckets().end()};
+    one.virtual_stages.resize(static_cast<size_t>(stage.first_block_size()));
+    for (VirtualStageFacts& virtual_stage : one.virtual_stages) {
+      for (const auto kind :
+           {v1::ACTIVATION, v1::STASH, v1::INPUT, v1::OUTPUT, v1::GRADIENT_IN, v1::GRADIENT_OUT}) {
+        virtual_stage.slot_bytes[kind] = 256;
+      }
+      virtual_stage.forward = virtual_stage.input_grad = virtual_stage.weight_grad =
+          virtual_stage.backward = 2;
+      virtual_stage.writes = {{0, 0}, {1, 0}};
+    }
+  }
+  return facts;
 }
 
 }  // namespace trireme::plan

@@ -1,0 +1,118 @@
+#include "runtime/plan/stage_facts.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/memory_plan.h"
+#include "runtime/plan/planner.h"
+
+namespace trireme::plan {
+
+namespace {
+
+using graph::LoweredOp;
+using graph::StageOps;
+using OpList = std::vector<LoweredOp>;
+
+constexpr OpList StageOps::*kLists[] = {&StageOps::forward, &StageOps::input_grad,
+                                        &StageOps::weight_grad, &StageOps::backward};
+
+std::string NameOf(const OpList& list, size_t index) {
+  return index < list.size() ? list[index].name : "the end of its list";
+}
+
+// The members of a tensor group meet in their collectives only if they run the same lists.
+absl::Status CheckSameLists(const StageOps& first, const StageOps& other,
+                            const std::string& where) {
+  for (const auto member : kLists) {
+    const OpList &a = first.*member, &b = other.*member;
+    for (size_t index = 0; index < std::max(a.size(), b.size()); ++index) {
+      const bool both = index < a.size() && index < b.size();
+      if (both && a[index].spec.kind == b[index].spec.kind &&
+          a[index].spec.phase == b[index].spec.phase && a[index].offsets == b[index].offsets) {
+        continue;
+      }
+      return absl::InternalError(absl::StrCat(
+          where, " would run ", NameOf(b, index), " as operator ", index,
+          " where coordinate 0 runs ", NameOf(a, index), ": their collectives could not meet"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RaiseSlots(const StageOps& ops, uint64_t element, VirtualStageFacts& facts) {
+  for (int pool = 0; pool <= static_cast<int>(graph::BufferPool::kTemporary); ++pool) {
+    const auto buffers = static_cast<graph::BufferPool>(pool);
+    uint64_t& bytes = facts.slot_bytes[PoolKindOf(buffers)];
+    bytes = std::max(bytes, static_cast<uint64_t>(ops.Reach(buffers)) * element);
+  }
+}
+
+void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>& bucket_of,
+              VirtualStageFacts& facts) {
+  facts.forward = static_cast<uint32_t>(ops.forward.size());
+  facts.input_grad = static_cast<uint32_t>(ops.input_grad.size());
+  facts.weight_grad = static_cast<uint32_t>(ops.weight_grad.size());
+  facts.backward = static_cast<uint32_t>(ops.backward.size());
+  const OpList& list = ops.weight_grad.empty() ? ops.backward : ops.weight_grad;
+  for (uint32_t index = 0; index < list.size(); ++index) {
+    for (const graph::OperandRef& operand : list[index].operand) {
+      if (operand.space != graph::Space::kGradient) continue;
+      facts.writes.emplace_back(index, bucket_of.at(operand.id));
+    }
+  }
+}
+
+absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::ModelGraph& graph,
+                                        uint32_t pipeline) {
+  const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
+  const StateLayout state = StateLayoutOf(plan, graph, pipeline);
+  std::map<graph::ParameterId, uint32_t> bucket_of;
+  for (const StatePlace& place : state.places) bucket_of[place.parameter] = place.bucket;
+  StageFacts facts;
+  facts.buckets = state.buckets;
+  const std::vector<StageOps> first = LowerStages(plan, graph, pipeline, 0);
+  facts.virtual_stages.resize(first.size());
+  for (size_t index = 0; index < first.size(); ++index) {
+    AddLists(first[index], bucket_of, facts.virtual_stages[index]);
+  }
+  for (uint32_t tensor = 0; tensor < plan.mesh().tensor(); ++tensor) {
+    const std::vector<StageOps> stages = LowerStages(plan, graph, pipeline, tensor);
+    for (size_t index = 0; index < stages.size(); ++index) {
+      RETURN_IF_ERROR(CheckSameLists(first[index], stages[index],
+                                     absl::StrCat("stage ", pipeline, ", virtual stage ", index,
+                                                  ", tensor coordinate ", tensor)));
+      RaiseSlots(stages[index], element, facts.virtual_stages[index]);
+    }
+  }
+  for (VirtualStageFacts& stage : facts.virtual_stages) {
+    uint64_t& temporary = facts.pool_bytes[v1::TEMPORARY];
+    temporary = std::max(temporary, std::exchange(stage.slot_bytes[v1::TEMPORARY], 0));
+  }
+  const uint64_t state_bytes = static_cast<uint64_t>(state.elements) * element;
+  const bool sharded = plan.job().parallelism().zero_stage() > 0;
+  facts.pool_bytes[v1::PARAMETER] = facts.pool_bytes[v1::GRADIENT] = state_bytes;
+  facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] =
+      sharded ? state_bytes / plan.mesh().data() : state_bytes;
+  // Token ids and targets of a micro-batch.
+  facts.pool_bytes[v1::TOKENS] = 2 * sizeof(int32_t) *
+                                 static_cast<uint64_t>(plan.job().training().micro_batch_size()) *
+                                 static_cast<uint64_t>(plan.job().data().sequence_length());
+  facts.pool_bytes[v1::SCALARS] = kScalarBytes;
+  return facts;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<StageFacts>> FactsOf(const v1::Plan& plan,
+                                                const graph::ModelGraph& graph) {
+  std::vector<StageFacts> facts;
+  for (uint32_t pipeline = 0; pipeline < plan.mesh().pipeline(); ++pipeline) {
+    ASSIGN_OR_RETURN(facts.emplace_back(), FactsOfStage(plan, graph, pipeline));
+  }
+  return facts;
+}
+
+}  // namespace trireme::plan

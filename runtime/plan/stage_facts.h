@@ -1,0 +1,41 @@
+// What the operators of a pipeline coordinate ask of its plan: slots, state, lists, which operator
+// writes which bucket. Derived from the lowered operators alone, by no code that makes plans: the
+// other side of the verifier's comparisons.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/graph/graph.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::plan {
+
+struct VirtualStageFacts {
+  // By PoolKind, ACTIVATION to GRADIENT_OUT: bytes of a slot that the buffers reach into, the
+  // largest over the tensor coordinates.
+  std::array<uint64_t, v1::PoolKind_ARRAYSIZE> slot_bytes{};
+  // Lengths of the lists, F I W B; an empty one where the backward is not of that kind.
+  uint32_t forward = 0, input_grad = 0, weight_grad = 0, backward = 0;
+  // (operator, bucket) of each gradient written, ascending; operators count in the list of W, or of
+  // B where the backward is not split.
+  std::vector<std::pair<uint32_t, uint32_t>> writes;
+};
+
+struct StageFacts {
+  std::vector<VirtualStageFacts> virtual_stages;
+  // By PoolKind: bytes of the pools that the virtual stages share; of one slot for TOKENS.
+  std::array<uint64_t, v1::PoolKind_ARRAYSIZE> pool_bytes{};
+  std::vector<v1::Bucket> buckets;
+};
+
+// By pipeline coordinate. The plan's mesh and blocks must be sound. Internal, naming stage,
+// coordinate and operator, where the tensor coordinates would run different lists: their
+// collectives could not meet.
+absl::StatusOr<std::vector<StageFacts>> FactsOf(const v1::Plan& plan,
+                                                const graph::ModelGraph& graph);
+
+}  // namespace trireme::plan

@@ -1,0 +1,161 @@
+// The verifier on plans that the planner made, with many buckets and operators: it knows which
+// operator writes which bucket and what fits a slot, so a plan that sums too early, leaves an
+// operator out or gives a slot too little is refused by name.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/model/model.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/verifier.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::plan {
+namespace {
+
+using Catch::Contains;
+
+struct Shape {
+  std::string family = "gpt2", schedule = "1f1b";
+  int64_t tensor = 1, pipeline = 1, data = 2, zero = 0;
+  bool sequence_parallel = false;
+};
+
+v1::Plan PlanOf(const Shape& shape) {
+  v1::JobSpec job;
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_model_type(shape.family);
+  config.set_num_hidden_layers(8);
+  config.set_hidden_size(24);
+  config.set_num_attention_heads(4);
+  config.set_vocab_size(50);
+  config.set_max_position_embeddings(8);
+  job.mutable_data()->set_sequence_length(8);
+  job.mutable_training()->set_global_batch_size(4 * shape.data);
+  job.mutable_training()->set_micro_batch_size(1);
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_tensor_parallel_size(shape.tensor);
+  parallelism.set_pipeline_parallel_size(shape.pipeline);
+  parallelism.set_sequence_parallel(shape.sequence_parallel);
+  parallelism.set_schedule(shape.schedule);
+  parallelism.set_zero_stage(shape.zero);
+  parallelism.set_bucket_bytes(4096);
+  spec::ApplyDefaults(job);
+  const auto plan = MakePlan(job, static_cast<int>(shape.tensor * shape.pipeline * shape.data));
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+std::vector<Shape> Shapes() {
+  return {{},
+          {.schedule = "zb-h1", .pipeline = 2},
+          {.family = "llama", .schedule = "interleaved", .pipeline = 2, .zero = 1},
+          {.tensor = 2, .pipeline = 2, .zero = 1, .sequence_parallel = true}};
+}
+
+std::vector<StageFacts> Facts(const v1::Plan& plan) {
+  const auto graph = model::BuildModel(plan.job().model().config());
+  REQUIRE(graph.ok());
+  const auto facts = FactsOf(plan, *graph);
+  REQUIRE(facts.ok());
+  return *facts;
+}
+
+bool Writes(const StageFacts& facts, const v1::Instruction& instruction, uint32_t bucket) {
+  if (instruction.kind() != v1::W && instruction.kind() != v1::B) return false;
+  for (const auto& [op, written] : facts.virtual_stages[instruction.virtual_stage()].writes) {
+    if (written != bucket) continue;
+    if (op >= instruction.op_begin() && op < instruction.op_end()) return true;
+  }
+  return false;
+}
+
+v1::Plan WithMoved(const v1::Plan& plan, int stage, int from, int to) {
+  v1::Plan moved = plan;
+  auto& list = *moved.mutable_stages(stage)->mutable_step()->mutable_instructions();
+  for (; from > to; --from) list.SwapElements(from, from - 1);
+  return moved;
+}
+
+TEST_CASE("verifier: no bucket is summed before each of its writers is done") {
+  int moves = 0;
+  for (const Shape& shape : Shapes()) {
+    const v1::Plan plan = PlanOf(shape);
+    const std::vector<StageFacts> facts = Facts(plan);
+    for (int stage = 0; stage < plan.stages_size(); ++stage) {
+      CHECK(plan.stages(stage).buckets_size() > 4);
+      const v1::Program& program = plan.stages(stage).step();
+      for (int at = 0; at < program.instructions_size(); ++at) {
+        if (program.instructions(at).kind() != v1::REDUCE) continue;
+        const uint32_t bucket = program.instructions(at).bucket();
+        int writers = 0;
+        for (int writer = at - 1; writer >= 0; --writer) {
+          if (!Writes(facts[static_cast<size_t>(stage)], program.instructions(writer), bucket)) {
+            continue;
+          }
+          ++writers;
+          const absl::Status verdict = VerifyPlan(WithMoved(plan, stage, at, writer), facts);
+          CHECK(verdict.code() == absl::StatusCode::kFailedPrecondition);
+          CHECK_THAT(std::string(verdict.message()),
+                     Contains("REDUCE of bucket " + std::to_string(bucket)) &&
+                         Contains("which writes its bucket"));
+          ++moves;
+        }
+        CHECK(writers >= static_cast<int>(plan.micro_batches()));
+      }
+    }
+  }
+  CHECK(moves > 200);
+}
+
+TEST_CASE("verifier: a slot smaller than what any tensor coordinate needs is refused by name") {
+  for (const Shape& shape : Shapes()) {
+    const v1::Plan plan = PlanOf(shape);
+    const std::vector<StageFacts> facts = Facts(plan);
+    REQUIRE(VerifyPlan(plan).ok());
+    for (int stage = 0; stage < plan.stages_size(); ++stage) {
+      for (int index = 0; index < plan.stages(stage).pools_size(); ++index) {
+        const v1::Pool& pool = plan.stages(stage).pools(index);
+        if (pool.slots() == 0 || pool.slot_bytes() == 0 || pool.kind() == v1::SCRATCH) continue;
+        v1::Plan shrunk = plan;
+        v1::StagePlan& changed = *shrunk.mutable_stages(stage);
+        const uint64_t less = std::min<uint64_t>(pool.slot_bytes(), 128);
+        changed.mutable_pools(index)->set_slot_bytes(pool.slot_bytes() - less);
+        const bool last = index + 1 == changed.pools_size();
+        if (last) changed.set_arena_bytes(changed.arena_bytes() - less);
+        CHECK_THAT(std::string(VerifyPlan(shrunk, facts).message()),
+                   Contains("stage " + std::to_string(stage)) &&
+                       Contains("in the pool " + v1::PoolKind_Name(pool.kind()) + ", the plan"));
+      }
+    }
+  }
+}
+
+TEST_CASE("verifier: an operator that no micro-batch runs is missed") {
+  for (const v1::InstructionKind kind : {v1::F, v1::I, v1::W}) {
+    v1::Plan plan = PlanOf({.schedule = "zb-h1", .pipeline = 2});
+    for (v1::Instruction& each : *plan.mutable_stages(1)->mutable_step()->mutable_instructions()) {
+      const auto& facts = Facts(plan)[1].virtual_stages[0];
+      const uint32_t length = kind == v1::F   ? facts.forward
+                              : kind == v1::I ? facts.input_grad
+                                              : facts.weight_grad;
+      if (each.kind() == kind && each.op_end() == length) each.set_op_end(length - 1);
+    }
+    CHECK_THAT(std::string(VerifyPlan(plan).message()),
+               Contains("stage 1, step, instruction") &&
+                   (Contains("but the stage has") || Contains("must run exactly once")));
+  }
+}
+
+TEST_CASE("verifier: buckets that the operators' gradients do not fill are refused") {
+  v1::Plan plan = PlanOf({.tensor = 2, .sequence_parallel = true});
+  for (v1::Bucket& bucket : *plan.mutable_stages(0)->mutable_buckets()) {
+    bucket.set_reduce_tensor(false);
+  }
+  CHECK_THAT(std::string(VerifyPlan(plan).message()), Contains("the operators ask for"));
+}
+
+}  // namespace
+}  // namespace trireme::plan

@@ -5,22 +5,24 @@
 namespace trireme::compress {
 namespace {
 
-// The high parts of `count` numbers, `bits` each, low bits first.
-void WriteHighParts(const Shape& shape, const uint32_t* u, const std::byte* positions,
-                    std::byte* out) {
+// Positions and high parts of the listed numbers, the latter low bits first.
+void WritePatches(const Shape& shape, const uint32_t* u, const uint32_t* list, std::byte* out) {
+  std::byte* high = out + shape.patches;
   uint64_t held = 0;
   uint32_t held_bits = 0;
   for (uint32_t k = 0; k < shape.patches; ++k) {
-    const uint32_t number = u[std::to_integer<size_t>(positions[k])];
-    held |= static_cast<uint64_t>((number >> shape.width) - 1) << held_bits;
+    out[k] = static_cast<std::byte>(list[k]);
+    held |= static_cast<uint64_t>((u[list[k]] >> shape.width) - 1) << held_bits;
     held_bits += shape.high_bits;
-    while (held_bits >= 8) {
-      *out++ = static_cast<std::byte>(held);
-      held >>= 8;
-      held_bits -= 8;
+    if (held_bits >= 32) {
+      const auto low = static_cast<uint32_t>(held);
+      std::memcpy(high, &low, 4);
+      high += 4;
+      held >>= 32;
+      held_bits -= 32;
     }
   }
-  if (held_bits > 0) *out = static_cast<std::byte>(held);
+  std::memcpy(high, &held, (held_bits + 7) / 8);
 }
 
 struct PatchHead {
@@ -48,9 +50,6 @@ const char* ReadPatches(uint32_t width, size_t values, ByteSource* source, uint3
   if (const char* fault = ReadPatchHead(width, source, &head)) return fault;
   const std::byte* positions = source->at;
   const std::byte* high = positions + head.count;
-  if (!PositionsAscend(positions, head.count, values)) {
-    return "positions of patches do not ascend inside the block";
-  }
   // Numbers are read as 8 bytes each; at the end of the source from a copy.
   std::byte copy[kMostNumberBytes + 8];
   source->at = high + head.high_bytes;
@@ -61,14 +60,19 @@ const char* ReadPatches(uint32_t width, size_t values, ByteSource* source, uint3
   }
   const uint64_t mask = (uint64_t{1} << head.high_bits) - 1;
   size_t bit = 0;
+  int before = -1;
+  bool ascend = std::to_integer<size_t>(positions[head.count - 1]) < values;
   for (size_t k = 0; k < head.count; ++k, bit += head.high_bits) {
     uint64_t word = 0;
     std::memcpy(&word, high + bit / 8, sizeof(word));
     const auto part = static_cast<uint32_t>((word >> (bit % 8)) & mask) + 1;
+    const int position = std::to_integer<int>(positions[k]);
+    ascend &= position > before;
+    before = position;
     // width < 32: a patched number has at least one bit above it.
-    u[std::to_integer<size_t>(positions[k])] += part << width;
+    u[position] += part << width;
   }
-  return nullptr;
+  return ascend ? nullptr : "positions of patches do not ascend inside the block";
 }
 
 }  // namespace
@@ -95,10 +99,9 @@ void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
   out += PackedBytes(shape.width);
   out[0] = static_cast<std::byte>(shape.patches);
   out[1] = static_cast<std::byte>(shape.high_bits);
-  Bits256 lanes;
-  kernels.wide_lanes(u, shape.width, &lanes);
-  const size_t count = WritePositions(lanes, out + 2);
-  WriteHighParts(shape, u, out + 2, out + 2 + count);
+  uint32_t list[kListRoom];
+  kernels.list_wide(u, shape.width, list);
+  WritePatches(shape, u, list, out + 2);
 }
 
 const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,

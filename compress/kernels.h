@@ -15,6 +15,7 @@ inline constexpr size_t kBlockValues = 256;
 inline constexpr size_t kLanes = 16;
 inline constexpr size_t kRows = kBlockValues / kLanes;
 inline constexpr size_t kLargestWidth = 32;
+inline constexpr size_t kListRoom = kBlockValues + kLanes;
 
 // Bytes of the packed numbers of a block.
 constexpr size_t PackedBytes(size_t width) { return 32 * width; }
@@ -60,6 +61,9 @@ struct Kernels {
   // q[i] = nearest integer of x[i] / step, for 256 values. True where all of them are within the
   // bound, |q| < 2^22 and, with keep_zeros, none is -0 or denormal; else q is unspecified.
   bool (*quantise_f32)(const float* x, const StepConstants& constants, int32_t* q);
+  // Likewise, but straight to residuals with base 0; sets the largest.
+  bool (*quantise_plain_f32)(const float* x, const StepConstants& constants, uint32_t* u,
+                             uint32_t* largest);
   // The residuals u of 256 codes; moves `chain` on. Returns the largest u.
   uint32_t (*residuals)(Predictor predictor, const int32_t* q, int32_t base, Chain* chain,
                         uint32_t* u);
@@ -67,8 +71,9 @@ struct Kernels {
   Shape (*choose_shape)(const uint32_t* u, uint32_t largest);
   // Sum of the bit lengths of u, by which samples are compared.
   uint32_t (*bit_lengths)(const uint32_t* u);
-  // Bit i is set where u[i] >= 2^width, width < 32.
-  void (*wide_lanes)(const uint32_t* u, uint32_t width, Bits256* lanes);
+  // Writes the i with u[i] >= 2^width, ascending, and returns how many; width < 32. Writes further
+  // numbers behind them, up to kListRoom in all.
+  size_t (*list_wide)(const uint32_t* u, uint32_t width, uint32_t* list);
   // The low `width` bits (1 to 32) of 256 numbers to PackedBytes(width) bytes, and back.
   void (*pack)(uint32_t width, const uint32_t* u, std::byte* packed);
   void (*unpack)(uint32_t width, const std::byte* packed, uint32_t* u);
@@ -78,6 +83,8 @@ struct Kernels {
   void (*dequantise_f32)(const int32_t* q, double step, bool wide, float* x);
   // Both at once for predictor kBase and |q| <= 2^24.
   void (*decode_f32)(const uint32_t* u, int32_t base, float step, float* x);
+  // 256 times the same.
+  void (*fill_f32)(float value, float* x);
   // u[i] = residual (base 0) of the sum of the codes of a[i] and b[i]. Returns the largest.
   uint32_t (*add)(const uint32_t* a, const uint32_t* b, uint32_t* u);
   Moments (*moments_f32)(const float* x, size_t count);

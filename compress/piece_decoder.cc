@@ -1,4 +1,5 @@
-// DecodePiece and InspectPiece. Every byte may be hostile: lengths are compared before they are used.
+// DecodePiece and InspectPiece. Every byte may be hostile: lengths are compared before they are
+// used.
 #include <algorithm>
 #include <cstring>
 
@@ -97,7 +98,12 @@ class PieceDecoder {
       return DecodeKept(width_byte == kConstantBlock, count, out);
     }
     if (width_byte == 0 && head_.predictor == Predictor::kBase) {
-      std::fill_n(out, kBlockValues, base_value_);
+      if constexpr (E::kType == ElementType::kF32) {
+        context_.kernels->fill_f32(std::bit_cast<float>(base_value_),
+                                   reinterpret_cast<float*>(out));
+      } else {
+        std::fill_n(out, kBlockValues, base_value_);
+      }
       return nullptr;
     }
     const char* fault = ReadNumbers(*context_.kernels, width_byte, count, &source_, u_);

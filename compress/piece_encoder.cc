@@ -18,7 +18,11 @@ class PieceEncoder {
   using Bits = typename E::Bits;
 
   PieceEncoder(const PieceContext& context, const PiecePlan& plan)
-      : context_(context), plan_(plan), chain_{plan.base, plan.base} {}
+      : context_(context),
+        plan_(plan),
+        chain_{plan.base, plan.base},
+        plain_(E::kType == ElementType::kF32 && plan.kind == PieceKind::kQuantised &&
+               plan.predictor == Predictor::kBase && plan.base == 0) {}
 
   // Codes up to 256 values; returns their width byte. At most sizeof(Bits) * values bytes come to
   // `out`, which has room for a whole block.
@@ -35,9 +39,12 @@ class PieceEncoder {
       whole = filled;
     }
     Exceptions exceptions;
-    MakeCodes(whole, &exceptions);
     Chain chain = chain_;
-    uint32_t largest = context_.kernels->residuals(plan_.predictor, codes_, plan_.base, &chain, u_);
+    uint32_t largest = 0;
+    if (!plain_ || !MakePlain(whole, &largest)) {
+      MakeCodes(whole, &exceptions);
+      largest = context_.kernels->residuals(plan_.predictor, codes_, plan_.base, &chain, u_);
+    }
     if (count < kBlockValues) largest = DropFrom(count, &exceptions);
     const Shape shape = context_.kernels->choose_shape(u_, largest);
     const size_t exception_bytes = exceptions.any ? ExceptionBytes(exceptions) : 0;
@@ -62,6 +69,20 @@ class PieceEncoder {
   bool wide() const { return wide_; }
 
  private:
+  // Residuals in one go, where the piece has base 0 and the fast loop can do the block.
+  bool MakePlain(const Bits* values, uint32_t* largest) {
+    if constexpr (E::kType == ElementType::kF32) {
+      if (blocks_without_trying_ > 0) return false;
+      wide_possible_ = false;
+      if (context_.kernels->quantise_plain_f32(reinterpret_cast<const float*>(values),
+                                               context_.constants, u_, largest)) {
+        return true;
+      }
+      blocks_without_trying_ = kBlocksWithoutTrying + 1;
+    }
+    return false;
+  }
+
   void MakeCodes(const Bits* values, Exceptions* exceptions) {
     wide_possible_ = true;
     if (plan_.kind == PieceKind::kOrdered) {
@@ -144,6 +165,7 @@ class PieceEncoder {
   const PieceContext& context_;
   const PiecePlan& plan_;
   Chain chain_;
+  const bool plain_;
   bool wide_ = false;
   bool wide_possible_ = false;
   int blocks_without_trying_ = 0;

@@ -54,6 +54,14 @@ uint32_t Residuals(Predictor predictor, const int32_t* q, int32_t base, Chain* c
   return largest;
 }
 
+bool QuantisePlainF32(const float* x, const StepConstants& c, uint32_t* u, uint32_t* largest) {
+  int32_t q[kBlockValues];
+  if (!QuantiseF32(x, c, q)) return false;
+  Chain unused;
+  *largest = Residuals(Predictor::kBase, q, 0, &unused, u);
+  return true;
+}
+
 Shape ChooseShape(const uint32_t* u, uint32_t largest) {
   uint32_t wider[kLargestWidth + 2] = {};  // numbers of exactly that many bits, then of more
   for (size_t i = 0; i < kBlockValues; ++i) ++wider[std::bit_width(u[i])];
@@ -72,11 +80,13 @@ uint32_t BitLengths(const uint32_t* u) {
   return sum;
 }
 
-void WideLanes(const uint32_t* u, uint32_t width, Bits256* lanes) {
-  *lanes = {};
+size_t ListWide(const uint32_t* u, uint32_t width, uint32_t* list) {
+  size_t count = 0;
   for (size_t i = 0; i < kBlockValues; ++i) {
-    if (u[i] >> width != 0) SetBit(lanes, i);
+    list[count] = static_cast<uint32_t>(i);
+    count += u[i] >> width != 0 ? 1 : 0;
   }
+  return count;
 }
 
 void Pack(uint32_t width, const uint32_t* u, std::byte* packed) {
@@ -146,6 +156,8 @@ void DecodeF32(const uint32_t* u, int32_t base, float step, float* x) {
   }
 }
 
+void FillF32(float value, float* x) { std::fill_n(x, kBlockValues, value); }
+
 uint32_t Add(const uint32_t* a, const uint32_t* b, uint32_t* u) {
   uint32_t largest = 0;
   for (size_t i = 0; i < kBlockValues; ++i) {
@@ -176,9 +188,10 @@ Moments MomentsF32(const float* x, size_t count) {
 }  // namespace
 
 const Kernels& ReferenceKernels() {
-  static const Kernels kernels{"reference", QuantiseF32, Residuals, ChooseShape, BitLengths,
-                               WideLanes,   Pack,        Unpack,    Codes,       DequantiseF32,
-                               DecodeF32,   Add,         MomentsF32};
+  static const Kernels kernels{"reference", QuantiseF32, QuantisePlainF32, Residuals,
+                               ChooseShape, BitLengths,  ListWide,         Pack,
+                               Unpack,      Codes,       DequantiseF32,    DecodeF32,
+                               FillF32,     Add,         MomentsF32};
   return kernels;
 }
 

@@ -8,6 +8,7 @@
 
 #include "compress/kernels.h"
 #include "compress/width_search.h"
+#include "hwy/cache_control.h"
 
 namespace trireme::compress {
 

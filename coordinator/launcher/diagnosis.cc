@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -31,10 +32,20 @@ std::string Lower(std::string text) {
   return text;
 }
 
+// Whether `text` holds one of `parts` as whole words. Paths do not count: /home/fernando is no NaN.
 bool HoldsAny(const std::string& text, std::initializer_list<const char*> parts) {
-  const std::string lower = Lower(text);
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const char* part) { return lower.find(part) != std::string::npos; });
+  std::istringstream in(Lower(text));
+  std::string words = " ";
+  for (std::string word; in >> word;) {
+    if (word.find('/') != std::string::npos) continue;
+    for (char& c : word) {
+      if (c != '-' && c != '_' && std::isalnum(static_cast<unsigned char>(c)) == 0) c = ' ';
+    }
+    words += word + " ";
+  }
+  return std::any_of(parts.begin(), parts.end(), [&](const char* part) {
+    return words.find(fmt::format(" {} ", part)) != std::string::npos;
+  });
 }
 
 std::string SignalName(int number) {
@@ -92,7 +103,7 @@ std::string NextAction(const Diagnosis& diagnosis, const Recording* failed) {
   if (HoldsAny(failure, {"no space", "disk"})) {
     return "free disk space, then continue with --resume auto";
   }
-  if (HoldsAny(failure, {"nonfinite", "non-finite", "nan", "inf "})) {
+  if (HoldsAny(failure, {"nonfinite", "non-finite", "nan", "inf"})) {
     return "lower optimizer.learning_rate or lengthen optimizer.warmup_steps, or set "
            "training.nonfinite_policy to skip; then continue with --resume auto";
   }

@@ -105,5 +105,20 @@ TEST_CASE("a thousand ranks give a few lines") {
   CHECK(FindCause(ByRank(list), {}, {4, false, false}).Text().size() < 2000);
 }
 
+TEST_CASE("advice goes by words, not by parts of names") {
+  const auto advice = [](const std::string& failure) {
+    return FindCause(ByRank({Failed(0, 3, 60, failure)}), {}, {1, false, false}).next_action;
+  };
+  const std::string plain = advice("the weights do not fit");
+  CHECK(advice("/home/fernando/run: permission denied") == plain);
+  CHECK(advice("/data/disk2/nan/inf: is a folder") == plain);
+  CHECK(advice("the financial year is diskless") == plain);
+  CHECK(advice("NaN or Inf in the gradient of h.0.attn").find("learning_rate") !=
+        std::string::npos);
+  CHECK(advice("step 3: loss is nan.").find("learning_rate") != std::string::npos);
+  CHECK(advice("/x/y: No space left on device").find("free disk space") != std::string::npos);
+  CHECK(advice("/x: the disk is full").find("free disk space") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme::launcher

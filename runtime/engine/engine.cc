@@ -1,6 +1,8 @@
 #include "runtime/engine/engine.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
@@ -73,12 +75,45 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes) {
+absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds deadline) {
   double against = yes ? 0 : 1;
-  RETURN_IF_ERROR(WaitCounted(
-      *groups_.world,
-      groups_.world->AllReduce(&against, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_)));
+  RETURN_IF_ERROR(groups_.world->WaitHost(
+      groups_.world->AllReduce(&against, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
+      std::max(deadline, options_.deadline)));
   return against == 0;
+}
+
+absl::Status Engine::Impl::Broadcast(std::span<std::byte> bytes, int root,
+                                     std::chrono::milliseconds deadline) {
+  return groups_.world->WaitHost(groups_.world->Broadcast(bytes, root, *stream_),
+                                 std::max(deadline, options_.deadline));
+}
+
+absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
+  comm::Communicator& world = *groups_.world;
+  double key = own.ok() ? 0 : world.size() - world.rank();
+  RETURN_IF_ERROR(
+      world.WaitHost(world.AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_),
+                     std::max(deadline, options_.deadline)));
+  if (key == 0) return absl::OkStatus();
+  const int failed = world.size() - static_cast<int>(key);
+  struct {
+    int32_t code = 0;
+    std::array<char, 2000> text{};
+  } said;
+  said.code = static_cast<int32_t>(own.code());
+  own.message().copy(said.text.data(), said.text.size() - 1);
+  RETURN_IF_ERROR(
+      Broadcast(std::as_writable_bytes(std::span(&said, 1)), failed, options_.deadline));
+  return absl::Status(static_cast<absl::StatusCode>(said.code),
+                      absl::StrCat("rank ", failed, ": ", said.text.data()));
+}
+
+absl::Status Engine::Impl::Share(std::string& text) {
+  uint64_t bytes = text.size();
+  RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0, options_.deadline));
+  text.resize(bytes);
+  return Broadcast(std::as_writable_bytes(std::span(text)), 0, options_.deadline);
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -111,7 +146,15 @@ absl::StatusOr<int32_t> Engine::NextToken(std::span<const int32_t> context,
   return impl_->NextToken(context, sampling);
 }
 
-absl::StatusOr<bool> Engine::AllAgree(bool yes) { return impl_->AllAgree(yes); }
+void Engine::set_stop_poll(std::function<bool()> poll) { impl_->stop_poll_ = std::move(poll); }
+
+absl::StatusOr<bool> Engine::AllAgree(bool yes, std::chrono::milliseconds deadline) {
+  return impl_->AllAgree(yes, deadline);
+}
+absl::Status Engine::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
+  return impl_->AllOk(own, deadline);
+}
+absl::Status Engine::Share(std::string& text) { return impl_->Share(text); }
 TrainingState& Engine::state() { return *impl_->state_; }
 int Engine::rank() const { return impl_->groups_.world->rank(); }
 size_t Engine::arena_bytes() const { return impl_->arena_.size_bytes(); }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,13 +80,23 @@ class Engine {
   // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a
   // skipped report that names them under `skip`.
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop = false);
-  // Mean loss per token over the first `samples` validation samples (0: all).
+  // Mean loss per token over the first `samples` validation samples (0: all). Cancelled on every
+  // rank where some rank's stop poll voted so between two passes.
   absl::StatusOr<double> Evaluate(int64_t samples);
   // One more token after `context` (the last sequence_length of it count); the same on every rank,
   // and so is DataLoss where the weights give no finite logit.
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
-  // Blocks until every rank is here; true if all of them said yes.
-  absl::StatusOr<bool> AllAgree(bool yes);
+  // Asked just before a step's NORM and between the passes of Evaluate, on the engine's thread: a
+  // true is this rank's vote to stop. All ranks set one, or none does.
+  void set_stop_poll(std::function<bool()> poll);
+  // Blocks until every rank is here; true if all of them said yes. `deadline`, if longer than the
+  // engine's: where ranks may rightly be late, as after writing to a disk.
+  absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline = {});
+  // The same on every rank: OK, or the lowest failing rank's failure, its message led by "rank N:
+  // ". What it says is cut to 2,000 bytes. For what ranks do alone, and must have done alike.
+  absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline = {});
+  // Rank 0's text replaces the other ranks'.
+  absl::Status Share(std::string& text);
 
   TrainingState& state();
   int rank() const;

@@ -21,7 +21,9 @@ class Engine::Impl {
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop);
   absl::StatusOr<double> Evaluate(int64_t samples);
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
-  absl::StatusOr<bool> AllAgree(bool yes);
+  absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline);
+  absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline);
+  absl::Status Share(std::string& text);
 
   const v1::Plan& plan_;
   const data::Dataset& dataset_;
@@ -30,6 +32,7 @@ class Engine::Impl {
   Arena arena_;
   std::unique_ptr<TrainingState> state_;
   std::vector<InstructionSpan> trace_;
+  std::function<bool()> stop_poll_;
 
  private:
   // Where the tokens of the program being run come from.
@@ -65,6 +68,7 @@ class Engine::Impl {
   bool holds_first_stage() const { return groups_.at.pipeline == 0; }
   bool holds_last_stage() const { return groups_.at.pipeline + 1 == plan_.mesh().pipeline(); }
   double* scalars() const { return reinterpret_cast<double*>(arena_.Slot(v1::SCALARS, 0, 0)); }
+  absl::Status Broadcast(std::span<std::byte> bytes, int root, std::chrono::milliseconds deadline);
   // Blocks until `ticket` is done and counts the time as exposed communication.
   absl::Status WaitCounted(comm::Communicator& group, comm::Ticket ticket);
 

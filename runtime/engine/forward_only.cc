@@ -28,6 +28,10 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
   context_ = {.seed = plan_.job().seed(), .step = step_, .training = false};
   double totals[2] = {0, 0};  // loss, counted tokens
   for (int64_t base = 0; base < count; base += per_replica * replicas) {
+    if (base > 0 && stop_poll_) {
+      ASSIGN_OR_RETURN(const bool go_on, AllAgree(!stop_poll_(), {}));
+      if (!go_on) return absl::CancelledError("the evaluation was left for a stop");
+    }
     const int64_t first = base + groups_.at.data * per_replica;
     RETURN_IF_ERROR(Run(stage().evaluate(), {.split = data::Split::kValidation,
                                              .first = first,

@@ -110,6 +110,8 @@ absl::Status Engine::Impl::Norm() {
     // Every replica holds the global count by now; one of them brings it.
     fields[kCounted] = groups_.at.data == 0 ? scalars()[1] : 0;
   }
+  // Asked as late as may be: a request that comes during the step still ends with this one.
+  if (stop_poll_ && stop_poll_()) request_stop_ = true;
   fields[kStopVotes] = request_stop_ ? 1 : 0;
   const double own_squares = fields[kSumOfSquares];
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {

@@ -1,0 +1,101 @@
+// What ranks decide together: a stop that is asked for late, an evaluation that is left, failures
+// of one rank that all must hear of, and waiting for a slow disk.
+#include <catch2/catch.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/comm/local/local_fabric.h"
+#include "runtime/engine/engine.h"
+#include "runtime/plan/planner.h"
+#include "tests/runtime/engine/layout_run.h"
+
+namespace trireme::engine {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
+                milliseconds deadline = milliseconds(30000)) {
+  const Layout layout{.data = 2, .pipeline = 2, .micro_batch = 1};
+  v1::JobSpec job = JobFor(layout, {});
+  const auto plan = plan::MakePlan(job, layout.ranks());
+  REQUIRE(plan.ok());
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
+    ASSIGN_OR_RETURN(auto engine,
+                     Engine::Create(*plan, fabric, *dataset,
+                                    {.kernels = &KernelsOf(job), .deadline = deadline}));
+    engine->InitializeState();
+    RETURN_IF_ERROR(run(*engine));
+    return engine->AllAgree(true).status();
+  });
+  for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+}
+
+absl::Status Expect(bool good, const std::string& what) {
+  return good ? absl::OkStatus() : absl::InternalError(what);
+}
+
+}  // namespace
+
+TEST_CASE("agreement: a stop that is asked for during a step ends with this step") {
+  OnTwoByTwo([](Engine& engine) -> absl::Status {
+    int asked = 0;
+    bool stop = false;
+    engine.set_stop_poll([&] {
+      ++asked;
+      return stop;
+    });
+    ASSIGN_OR_RETURN(const StepReport quiet, engine.RunStep(0));
+    RETURN_IF_ERROR(Expect(!quiet.stop_requested && asked == 1, "a stop that nobody asked for"));
+    // Only the poll within the step says so, on one rank.
+    stop = engine.rank() == 2;
+    ASSIGN_OR_RETURN(const StepReport asked_for, engine.RunStep(1));
+    return Expect(asked_for.stop_requested && asked == 2, "the stop was not heard in its step");
+  });
+}
+
+TEST_CASE("agreement: an evaluation of several passes is left when one rank is asked to stop") {
+  OnTwoByTwo([](Engine& engine) -> absl::Status {
+    ASSIGN_OR_RETURN(const double loss, engine.Evaluate(0));
+    bool stop = false;
+    engine.set_stop_poll([&] { return stop; });
+    ASSIGN_OR_RETURN(const double same, engine.Evaluate(0));
+    RETURN_IF_ERROR(Expect(loss == same, "polling changed the loss"));
+    stop = engine.rank() == 1;
+    const absl::Status left = engine.Evaluate(0).status();
+    return Expect(absl::IsCancelled(left), left.ToString());
+  });
+}
+
+TEST_CASE("agreement: the failure of one rank is every rank's, and names it") {
+  OnTwoByTwo([](Engine& engine) -> absl::Status {
+    RETURN_IF_ERROR(engine.AllOk(absl::OkStatus()));
+    const absl::Status own =
+        engine.rank() % 2 == 0 ? absl::OkStatus()
+                               : absl::NotFoundError(absl::StrCat("no file here, ", engine.rank()));
+    const absl::Status all = engine.AllOk(own);
+    std::string text = absl::StrCat("the text of ", std::string(3000, 'x'), engine.rank());
+    RETURN_IF_ERROR(engine.Share(text));
+    RETURN_IF_ERROR(Expect(text.size() == 3013 && text.back() == '0', text));
+    return Expect(
+        all.code() == absl::StatusCode::kNotFound && all.message() == "rank 1: no file here, 1",
+        all.ToString());
+  });
+}
+
+TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the deadline") {
+  OnTwoByTwo(
+      [](Engine& engine) -> absl::Status {
+        if (engine.rank() == 3) std::this_thread::sleep_for(milliseconds(1500));
+        return engine.AllAgree(true, std::chrono::minutes(1)).status();
+      },
+      milliseconds(500));
+}
+
+}  // namespace trireme::engine

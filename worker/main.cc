@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -129,6 +130,9 @@ int Main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_logger_mt("worker"));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S %l %v");
   ListenForStop();
+  // MPI's write to a lost peer must fail, so that the wait for it names the peer, not end this rank
+  // unheard.
+  std::signal(SIGPIPE, SIG_IGN);
   auto fabric = comm::ConnectMpi(&argc, &argv);
   if (!fabric.ok()) {
     spdlog::error("{}", base::MessageOf(fabric.status()));

@@ -2,9 +2,15 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
 #include "runtime/base/status_macros.h"
@@ -15,6 +21,37 @@
 namespace trireme::worker {
 
 namespace {
+
+// Of waiting for ranks that read or write: a disk may stall for minutes, and that is no dead peer.
+constexpr std::chrono::minutes kDiskDeadline{30};
+
+// FNV-1a over the tokens of both splits: about a second for a text of 1 GB.
+uint64_t DigestOf(const data::Dataset& dataset) {
+  uint64_t digest = 14695981039346656037u;
+  std::vector<int32_t> chunk(1 << 16);
+  for (const data::Split split : {data::Split::kTrain, data::Split::kValidation}) {
+    const int64_t tokens = dataset.tokens(split);
+    for (int64_t begin = 0; begin < tokens; begin += static_cast<int64_t>(chunk.size())) {
+      const auto count = std::min(static_cast<int64_t>(chunk.size()), tokens - begin);
+      const std::span<int32_t> part(chunk.data(), static_cast<size_t>(count));
+      dataset.Read(split, begin, part);
+      for (const int32_t token : part) {
+        digest = (digest ^ static_cast<uint32_t>(token)) * 1099511628211u;
+      }
+    }
+  }
+  return digest;
+}
+
+// What must be the same on all ranks, a line per field: all but the places of files.
+std::string ComparedJob(v1::JobSpec job) {
+  for (std::string& file : *job.mutable_data()->mutable_text_files()) {
+    file = std::filesystem::path(file).filename().string();
+  }
+  job.mutable_checkpoint()->clear_directory();
+  job.mutable_runtime()->clear_runs_directory();
+  return spec::ToYaml(job);
+}
 
 std::string CheckpointRoot(const v1::JobSpec& job, const std::string& run_directory) {
   return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
@@ -41,8 +78,12 @@ absl::StatusOr<base::ExitCode> TrainingRun::Run() {
   while (step_ < steps) {
     ASSIGN_OR_RETURN(const bool stop, Step());
     const bool evaluate = evaluate_every > 0 && step_ % evaluate_every == 0;
-    if (evaluate || step_ == steps) RETURN_IF_ERROR(Evaluate());
-    if (stop && step_ < steps) {
+    bool evaluated = true;
+    // Whoever stops has no time for it.
+    if ((evaluate && !stop) || step_ == steps) {
+      ASSIGN_OR_RETURN(evaluated, Evaluate());
+    }
+    if ((stop || !evaluated) && step_ < steps) {
       ASSIGN_OR_RETURN(const bool saved, Save());
       recorder_.SetState(recorder::RankState::kStopped);
       if (!saved) {
@@ -65,20 +106,22 @@ absl::Status TrainingRun::Start() {
   ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job_.model().config()));
   flops_per_token_ =
       model::TrainingFlopsPerToken(graph, job_.model().config(), job_.data().sequence_length());
-  std::string folder = options_.resume;
-  if (folder == "auto") {
-    std::vector<checkpoint::Skipped> skipped;
-    absl::StatusOr<std::string> newest = checkpoint::FindNewestIntact(checkpoint_root_, &skipped);
-    for (const checkpoint::Skipped& each : skipped) {
-      if (leader()) spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
-    }
-    if (!newest.ok() && !absl::IsNotFound(newest.status())) return newest.status();
-    folder = newest.ok() ? *newest : "";
-  }
+  session_.engine().set_stop_poll([] { return StopRequested(); });
+  ASSIGN_OR_RETURN(const std::string folder, AgreeOnFolder());
   if (folder.empty()) {
     session_.engine().InitializeState();
   } else {
-    RETURN_IF_ERROR(Resume(folder));
+    // A rank's own folder may be another one of the same name, on a disk of its node.
+    RETURN_IF_ERROR(session_.engine().AllOk(Resume(folder), kDiskDeadline));
+    std::string step_of_rank_0 = absl::StrCat(step_);
+    RETURN_IF_ERROR(session_.engine().Share(step_of_rank_0));
+    absl::Status same;
+    if (step_of_rank_0 != absl::StrCat(step_)) {
+      same = absl::InvalidArgumentError(
+          absl::StrCat(folder, ": holds step ", step_, " here and step ", step_of_rank_0,
+                       " on rank 0; give a folder that all nodes share"));
+    }
+    RETURN_IF_ERROR(session_.engine().AllOk(same));
   }
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
   if (leader()) {
@@ -94,6 +137,54 @@ absl::Status TrainingRun::Start() {
   recorder_.Report(progress_);
   recorder_.SetState(recorder::RankState::kRunning);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
+  engine::Engine& engine = session_.engine();
+  std::string folder = options_.resume;
+  absl::Status found;
+  if (leader() && folder == "auto") {
+    std::vector<checkpoint::Skipped> skipped;
+    const absl::StatusOr<std::string> newest =
+        checkpoint::FindNewestIntact(checkpoint_root_, &skipped);
+    for (const checkpoint::Skipped& each : skipped) {
+      spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
+    }
+    if (!absl::IsNotFound(newest.status())) found = newest.status();
+    folder = newest.ok() ? *newest : "";
+  }
+  RETURN_IF_ERROR(engine.AllOk(found, kDiskDeadline));
+  RETURN_IF_ERROR(engine.Share(folder));
+  std::string job = ComparedJob(job_);
+  const std::string own_data = absl::StrCat(DigestOf(dataset_));
+  std::string data = own_data;
+  RETURN_IF_ERROR(engine.Share(job));
+  RETURN_IF_ERROR(engine.Share(data));
+  const absl::Status alike = CheckAlike(job, data == own_data);
+  if (!alike.ok()) spdlog::error("rank {}: {}", engine.rank(), base::MessageOf(alike));
+  RETURN_IF_ERROR(engine.AllOk(alike));
+  return folder;
+}
+
+absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same_text) const {
+  const std::vector<std::string> there = absl::StrSplit(job_of_rank_0, '\n');
+  const std::vector<std::string> here = absl::StrSplit(ComparedJob(job_), '\n');
+  std::string text;
+  for (size_t line = 0; line < std::max(there.size(), here.size()); ++line) {
+    const std::string of_rank_0 = line < there.size() ? there[line] : "";
+    const std::string own = line < here.size() ? here[line] : "";
+    if (own == of_rank_0) continue;
+    absl::StrAppend(&text, "\n  \"", absl::StripAsciiWhitespace(own), "\" here, \"",
+                    absl::StripAsciiWhitespace(of_rank_0), "\" on rank 0");
+  }
+  if (!text.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job is not rank 0's; give all nodes the same file", text));
+  }
+  if (same_text) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the text is not rank 0's (",
+                                                 absl::StrJoin(job_.data().text_files(), ", "),
+                                                 "); copy the same files to all nodes"));
 }
 
 // For a checkpoint whose job differs: says how, and refuses what cannot be gone on with.
@@ -127,8 +218,7 @@ absl::Status TrainingRun::Resume(const std::string& folder) {
 }
 
 absl::StatusOr<bool> TrainingRun::Step() {
-  ASSIGN_OR_RETURN(const engine::StepReport report,
-                   session_.engine().RunStep(step_, StopRequested()));
+  ASSIGN_OR_RETURN(const engine::StepReport report, session_.engine().RunStep(step_));
   if (step_ + static_cast<uint64_t>(job_.runtime().trace_steps()) >= progress_.steps_total) {
     trace_.Keep(step_, session_.engine().last_trace());
   }
@@ -165,14 +255,17 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::Evaluate() {
-  if (dataset_.samples(data::Split::kValidation) == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const double loss, session_.engine().Evaluate(job_.evaluation().samples()));
+absl::StatusOr<bool> TrainingRun::Evaluate() {
+  if (dataset_.samples(data::Split::kValidation) == 0) return true;
+  const absl::StatusOr<double> measured = session_.engine().Evaluate(job_.evaluation().samples());
+  if (absl::IsCancelled(measured.status())) return false;
+  RETURN_IF_ERROR(measured.status());
+  const double loss = *measured;
   progress_.validation_loss = loss;
   progress_.validation_step = step_;
   recorder_.Report(progress_);
   if (metrics_) metrics_->Validation(step_, loss);
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status TrainingRun::WriteShards() {
@@ -196,10 +289,10 @@ absl::StatusOr<bool> TrainingRun::Save() {
   engine::Engine& engine = session_.engine();
   absl::Status status;
   if (leader()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
-  ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok()));
+  ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok(), kDiskDeadline));
   if (good) {
     status = WriteShards();
-    ASSIGN_OR_RETURN(good, engine.AllAgree(status.ok()));
+    ASSIGN_OR_RETURN(good, engine.AllAgree(status.ok(), kDiskDeadline));
   }
   if (good && leader()) {
     const uint64_t samples = step_ * static_cast<uint64_t>(job_.training().global_batch_size());
@@ -217,7 +310,7 @@ absl::StatusOr<bool> TrainingRun::Save() {
       if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
     }
   }
-  ASSIGN_OR_RETURN(good, engine.AllAgree(good && status.ok()));
+  ASSIGN_OR_RETURN(good, engine.AllAgree(good && status.ok(), kDiskDeadline));
   if (!status.ok())
     spdlog::warn("the checkpoint of step {} was not written: {}", step_, base::MessageOf(status));
   if (!good && leader()) (void)CheckpointWriter::Abandon(checkpoint_root_, step_);
@@ -249,7 +342,7 @@ absl::Status TrainingRun::WriteTrace() {
   if (job_.runtime().trace_steps() == 0) return absl::OkStatus();
   engine::Engine& engine = session_.engine();
   const absl::Status written = trace_.WriteRank(options_.run_directory, engine.rank());
-  ASSIGN_OR_RETURN(const bool all, engine.AllAgree(written.ok()));
+  ASSIGN_OR_RETURN(const bool all, engine.AllAgree(written.ok(), kDiskDeadline));
   if (!written.ok()) spdlog::warn("no trace: {}", base::MessageOf(written));
   if (!all || !leader()) return absl::OkStatus();
   return MergeTraces(options_.run_directory, plan::RankCount(session_.plan().mesh()));

@@ -32,11 +32,14 @@ class TrainingRun {
 
  private:
   absl::Status Start();
+  // Rank 0's choice: a folder, or empty to begin anew. Refused where job or data differ.
+  absl::StatusOr<std::string> AgreeOnFolder();
+  absl::Status CheckAlike(const std::string& job_of_rank_0, bool same_text) const;
   absl::Status CheckMadeBy(const checkpoint::CheckpointInfo& info, const std::string& folder) const;
   absl::Status Resume(const std::string& folder);
   absl::StatusOr<bool> Step();  // true: stop was agreed
   absl::Status Report(const engine::StepReport& report);
-  absl::Status Evaluate();
+  absl::StatusOr<bool> Evaluate();  // false: left for a stop
   // A failure to save is a warning, never the end of training; false: not saved.
   absl::StatusOr<bool> Save();
   absl::Status WriteShards();

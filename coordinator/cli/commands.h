@@ -15,6 +15,7 @@ struct RunOptions {
   std::string resume;   // "auto", a checkpoint folder, or empty
   std::string run_dir;  // empty: a new one under runtime.runs_directory
   bool bind_cores = false;
+  double grace_seconds = 0;  // from the first Ctrl-C to the kill; 0: from step time and deadline
 };
 int RunRun(const RunOptions& options);
 

@@ -48,6 +48,11 @@ void AddRun(CLI::App& app, Everything& all) {
       ->type_name("[auto|DIR]");
   run->add_option("--run-dir", all.run.run_dir, "run folder; default: runs/NAME-DATE-TIME")
       ->type_name("DIR");
+  run->add_option("--grace", all.run.grace_seconds,
+                  "seconds from Ctrl-C until ranks that have not saved are killed; default: a "
+                  "minute beyond three steps and the deadline")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1.0, 86400.0));
   run->add_flag("--bind-cores", all.run.bind_cores,
                 "pin each rank to its cores (only if nothing else runs here)");
   run->footer(

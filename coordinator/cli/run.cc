@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -70,18 +71,32 @@ struct Ended {
   double seconds = 0;
 };
 
+// What an honest stop may need: the rest of a step, an evaluation's pass and a whole step more, the
+// deadline of a rank that hears nothing, and a minute for the disk. Steps before the first are
+// counted with the start, which only makes it longer.
+double GraceSeconds(const RunOptions& options, const v1::JobSpec& job, double seconds,
+                    uint64_t steps) {
+  if (options.grace_seconds > 0) return options.grace_seconds;
+  const double step_seconds = seconds / static_cast<double>(std::max<uint64_t>(1, steps));
+  return 60 + job.runtime().deadline_seconds() + 3 * step_seconds;
+}
+
 // Shows progress, passes signals on, until the ranks are gone.
 Ended Watch(launcher::MpirunLauncher& ranks, const launcher::SignalLatch& signals,
-            const std::string& folder) {
+            const RunOptions& options, const v1::JobSpec& job, const std::string& folder) {
   const auto start = std::chrono::steady_clock::now();
   const std::string recording = folder + "/recorder/rank-000.rec";
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   report::ProgressWriter writer(stdout, terminal);
   report::ProgressView view;
   int seen = 0;
+  std::optional<uint64_t> first_step;  // what was done before, on a resume
   while (true) {
     const auto result = ranks.Poll();
     if (const auto now = recorder::ReadRecording(recording); now.ok()) {
+      if (!first_step && now->state == recorder::RankState::kRunning) {
+        first_step = now->progress.steps_done;
+      }
       view.Update(now->progress, SecondsSince(start));
     }
     if (result) {
@@ -90,9 +105,17 @@ Ended Watch(launcher::MpirunLauncher& ranks, const launcher::SignalLatch& signal
     }
     writer.Show(view, SecondsSince(start));
     for (; seen < signals.count(); ++seen) {
+      const uint64_t steps = view.progress().steps_done - first_step.value_or(0);
+      const double grace = GraceSeconds(options, job, SecondsSince(start), steps);
+      const std::string words =
+          seen == 0 ? fmt::format(
+                          "stopping at the next step with a checkpoint, within {:.0f} s; "
+                          "once more to kill",
+                          grace)
+                    : "killing the ranks";
       std::fprintf(stderr, "%s%s\n", terminal && view.progress().steps_done > 0 ? "\n" : "",
-                   seen == 0 ? "stopping at the next step with a checkpoint; once more to kill"
-                             : "killing the ranks");
+                   words.c_str());
+      ranks.set_grace(std::chrono::milliseconds(static_cast<int64_t>(grace * 1000)));
       ranks.RequestStop();
     }
     poll(nullptr, 0, kPollMs);
@@ -119,6 +142,11 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& 
     return kCheckpointed;
   }
   if (ended.result.stop_requested) {
+    // Nobody killed them: why they did not save is news.
+    if (!ended.result.killed) {
+      std::fprintf(stderr, "trireme: could not stop in order: %s\n",
+                   launcher::Diagnose(folder, ended.result).Text().c_str());
+    }
     std::fprintf(stderr,
                  "cancelled before a checkpoint was saved; go on from the last one:\n  %s\n",
                  again.c_str());
@@ -145,7 +173,7 @@ int RunRun(const RunOptions& given) {
   const launcher::SignalLatch signals;
   auto ranks = launcher::MpirunLauncher::Start(LaunchOptionsOf(options, *planned, *folder));
   if (!ranks.ok()) return PrintError(ranks.status());
-  const Ended ended = Watch(**ranks, signals, *folder);
+  const Ended ended = Watch(**ranks, signals, options, planned->job, *folder);
   return Conclude(*planned, *folder, ended);
 }
 

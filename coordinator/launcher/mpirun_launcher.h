@@ -59,6 +59,8 @@ class MpirunLauncher {
   LaunchResult Wait();
   // The first call asks all ranks to save and exit; the second kills them.
   void RequestStop();
+  // Instead of the options'; before or after RequestStop.
+  void set_grace(std::chrono::milliseconds grace) { options_.grace = grace; }
   void Kill();
   int guard_pid() const { return guard_.pid; }
 

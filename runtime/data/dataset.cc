@@ -178,6 +178,11 @@ absl::Status EncodeBytes(const DatasetOptions& options, TokenArray& ids) {
   return absl::OkStatus();
 }
 
+std::unique_ptr<Tokenizer> MakeTokenizer(const DatasetOptions& options, const Survey& survey) {
+  if (options.tokenizer == "byte") return std::make_unique<ByteTokenizer>();
+  return std::make_unique<CharTokenizer>(survey.characters);
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options) {
@@ -185,15 +190,15 @@ absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options) {
   return options.tokenizer == "byte" ? 256 : static_cast<int64_t>(survey.characters.size());
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(const Survey survey, SurveyFiles(options));
+  return MakeTokenizer(options, survey);
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Survey survey, SurveyFiles(options));
   ASSIGN_OR_RETURN(const Order order, ParseOrder(options.order));
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (options.tokenizer == "byte") {
-    tokenizer = std::make_unique<ByteTokenizer>();
-  } else {
-    tokenizer = std::make_unique<CharTokenizer>(survey.characters);
-  }
+  std::unique_ptr<Tokenizer> tokenizer = MakeTokenizer(options, survey);
   TokenArray ids(tokenizer->vocab_size());
   ids.Reserve(survey.tokens);
   if (options.tokenizer == "byte") {

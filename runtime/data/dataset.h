@@ -63,5 +63,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& optio
 // The vocabulary that OpenDataset would build, with the same checks, but without keeping the
 // tokens: what a planner needs of the data.
 absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options);
+// Likewise the tokenizer.
+absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const DatasetOptions& options);
 
 }  // namespace trireme::data

@@ -32,15 +32,23 @@ absl::Status FileError(const std::string& path, int error) {
   return absl::FailedPreconditionError(message);
 }
 
+// It is read more than once and to its end, which pipes and devices do not allow.
+absl::Status NotAFile(const std::string& path, mode_t mode) {
+  const char* kind = S_ISDIR(mode) ? "a folder" : "a pipe, device or socket";
+  return absl::InvalidArgumentError(
+      fmt::format("text file {} is {}, expected a regular file", path, kind));
+}
+
 }  // namespace
 
 absl::Status ReadChunks(const std::string& path,
                         const std::function<absl::Status(std::string_view)>& visit) {
-  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // O_NONBLOCK: the open of a pipe must not wait for its writer. Files do not hear it.
+  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return FileError(path, errno);
   struct stat about {};
   if (fstat(file.fd, &about) != 0) return FileError(path, errno);
-  if (S_ISDIR(about.st_mode)) return FileError(path, EISDIR);
+  if (!S_ISREG(about.st_mode)) return NotAFile(path, about.st_mode);
   std::string chunk(kChunkBytes, '\0');
   bool empty = true;
   while (true) {

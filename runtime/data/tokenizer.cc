@@ -22,6 +22,20 @@ absl::Status InvalidText(size_t offset) {
   return absl::InvalidArgumentError(fmt::format("the text is not UTF-8 at byte {}", offset));
 }
 
+// `unknown`: not empty.
+absl::Status NotInVocabulary(std::u32string_view unknown, size_t first_offset) {
+  constexpr size_t kShown = 8;
+  std::string text =
+      fmt::format("the character {} at byte {}", DescribeCodePoint(unknown[0]), first_offset);
+  for (size_t i = 1; i < unknown.size() && i < kShown; ++i) {
+    text += (i == 1 ? " and later " : ", ") + DescribeCodePoint(unknown[i]);
+  }
+  if (unknown.size() > kShown) text += fmt::format(" and {} others", unknown.size() - kShown);
+  return absl::InvalidArgumentError(
+      fmt::format("{} {} not in the vocabulary: the training text does not hold {}", text,
+                  unknown.size() == 1 ? "is" : "are", unknown.size() == 1 ? "it" : "them"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> ByteTokenizer::Encode(std::string_view text) const {
@@ -53,20 +67,19 @@ CharTokenizer::CharTokenizer(std::u32string characters) : characters_(std::move(
 absl::StatusOr<std::vector<int32_t>> CharTokenizer::Encode(std::string_view text) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size());
+  std::u32string unknown;  // distinct
+  size_t first_unknown = 0;
   for (size_t offset = 0; offset < text.size();) {
     uint32_t code_point = 0;
     const int length = DecodeUtf8(text.substr(offset), code_point);
     if (length <= 0) return InvalidText(offset);
     const int32_t id = Find(code_point);
-    if (id < 0) {
-      return absl::InvalidArgumentError(
-          fmt::format("the character {} at byte {} is not in the vocabulary: the training text "
-                      "does not hold it",
-                      DescribeCodePoint(code_point), offset));
-    }
+    if (id < 0 && unknown.empty()) first_unknown = offset;
+    if (id < 0 && unknown.find(code_point) == std::u32string::npos) unknown.push_back(code_point);
     ids.push_back(id);
     offset += static_cast<size_t>(length);
   }
+  if (!unknown.empty()) return NotInVocabulary(unknown, first_unknown);
   return ids;
 }
 

@@ -1,6 +1,8 @@
 // Samples: splits, windows, orders, and the errors of bad input.
 #include "runtime/data/dataset.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
@@ -213,7 +215,14 @@ TEST_CASE("bad input says what, where and what to do") {
   CHECK(Holds(ErrorOf(good.Options(4, 1.0)), "data.validation_fraction: 1"));
   options.text_files = {"/tmp"};
   options.tokenizer = "char";
-  CHECK(Holds(ErrorOf(options), "/tmp: Is a directory"));
+  CHECK(Holds(ErrorOf(options), "/tmp is a folder, expected a regular file"));
+  options.text_files = {"/dev/zero"};  // endless
+  CHECK(Holds(ErrorOf(options), "/dev/zero is a pipe, device or socket"));
+  const std::string pipe = good.path() + ".pipe";  // without a writer
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  options.text_files = {pipe};
+  CHECK(Holds(ErrorOf(options), "is a pipe, device or socket"));
+  unlink(pipe.c_str());
   options.text_files.clear();
   CHECK(Holds(ErrorOf(options), "data.text_files is empty"));
 }

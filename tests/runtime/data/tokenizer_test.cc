@@ -66,6 +66,8 @@ TEST_CASE("what has no token is named with its place") {
   const auto encoded = tokenizer.Encode("ab\xC3\xA9");
   REQUIRE_FALSE(encoded.ok());
   CHECK(std::string(encoded.status().message()).find("U+00E9) at byte 2") != std::string::npos);
+  const std::string all = std::string(tokenizer.Encode("xaxby").status().message());
+  CHECK(all.find("U+0078) at byte 0 and later 'y' (U+0079) are not") != std::string::npos);
   CHECK_FALSE(tokenizer.Encode("ab\xFF").ok());
   CHECK_FALSE(tokenizer.Decode(std::vector<int32_t>{0, 3}).ok());
   CHECK_FALSE(tokenizer.Decode(std::vector<int32_t>{-1}).ok());

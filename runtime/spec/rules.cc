@@ -286,7 +286,7 @@ void ScheduleOfLearningRate(const v1::JobSpec& spec, Faults& faults) {
         absl::StrCat(optimizer.warmup_steps(), " is more than decay_steps ",
                      optimizer.decay_steps(), ", expected 0 to ", optimizer.decay_steps()));
   }
-  if (optimizer.min_learning_rate() > optimizer.learning_rate()) {
+  if (optimizer.learning_rate() >= 0 && optimizer.min_learning_rate() > optimizer.learning_rate()) {
     Add(faults, "optimizer.min_learning_rate",
         absl::StrCat(optimizer.min_learning_rate(), " is more than learning_rate ",
                      optimizer.learning_rate(), ", expected 0 to ", optimizer.learning_rate()));

@@ -77,6 +77,13 @@ TEST_CASE("every number has a range on both sides") {
   CHECK(job.SerializeAsString() == good.SerializeAsString());
 }
 
+TEST_CASE("a value out of range is one fault, whatever leans on it") {
+  v1::JobSpec job = Job();
+  job.mutable_optimizer()->set_learning_rate(-1);
+  REQUIRE(Validate(job).size() == 1);
+  CHECK(Validate(job)[0].path == "optimizer.learning_rate");
+}
+
 TEST_CASE("every text is checked, but for the prompt") {
   v1::JobSpec job = Job();
   ForEachField(job, "", [&](Message& owner, const FieldDescriptor& field, const std::string& path) {

@@ -1,6 +1,7 @@
 #include "worker/generation.h"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/client/reader.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/data/utf8.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
@@ -48,7 +50,59 @@ absl::StatusOr<v1::JobSpec> GenerationJob(const checkpoint::Checkpoint& checkpoi
   return job;
 }
 
-absl::Status Generate(const GenerationOptions& options, comm::Fabric& fabric) {
+// A line feed begins a text even where the vocabulary has none: any token does.
+absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerationOptions& options,
+                                                  const data::Tokenizer& tokenizer) {
+  if (options.prompt.empty()) {
+    return absl::InvalidArgumentError("--prompt: empty; give at least one character");
+  }
+  auto tokens = tokenizer.Encode(options.prompt);
+  if (tokens.ok()) return tokens;
+  if (options.prompt == "\n") return std::vector<int32_t>{0};
+  return absl::InvalidArgumentError(absl::StrCat("--prompt: ", base::MessageOf(tokens.status())));
+}
+
+// Files and pipes get the bytes as they are; a terminal gets whole characters, and U+FFFD for what
+// is none or would steer it.
+class TextOut {
+ public:
+  void Write(const std::string& text) {
+    if (!terminal_) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+    } else {
+      pending_ += text;
+      Show(/*end=*/false);
+    }
+    std::fflush(stdout);
+  }
+  void End() {
+    if (terminal_) Show(/*end=*/true);
+    std::fputs("\n", stdout);
+    std::fflush(stdout);
+  }
+
+ private:
+  void Show(bool end) {
+    std::string shown;
+    std::string_view rest = pending_;
+    while (!rest.empty()) {
+      uint32_t code_point = 0;
+      const int length = data::DecodeUtf8(rest, code_point);
+      if (length == data::kUtf8Incomplete && !end) break;
+      const bool steers = (code_point < 0x20 && code_point != '\n' && code_point != '\t') ||
+                          (code_point >= 0x7F && code_point < 0xA0);
+      data::AppendUtf8(length > 0 && !steers ? code_point : data::kReplacementCharacter, shown);
+      rest.remove_prefix(length > 0 ? static_cast<size_t>(length) : 1);
+    }
+    pending_ = std::string(rest);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+  }
+
+  const bool terminal_ = isatty(STDOUT_FILENO) == 1;
+  std::string pending_;  // a character's first bytes
+};
+
+absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::Fabric& fabric) {
   if (options.checkpoint.empty()) {
     return absl::InvalidArgumentError(
         "--checkpoint: name a checkpoint folder (…/checkpoints/step-00001000)");
@@ -57,17 +111,22 @@ absl::Status Generate(const GenerationOptions& options, comm::Fabric& fabric) {
   ASSIGN_OR_RETURN(auto tokenizer, data::TokenizerFromDescription(checkpoint.info().tokenizer));
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
-  ASSIGN_OR_RETURN(std::vector<int32_t> tokens, vocabulary.tokenizer().Encode(options.prompt));
-  if (tokens.empty())
-    return absl::InvalidArgumentError("--prompt: must hold at least one character");
+  ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options, vocabulary.tokenizer()));
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, vocabulary, nullptr));
   RETURN_IF_ERROR(session->Restore(checkpoint, /*with_moments=*/false));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
-  if (leader) std::fputs(options.prompt.c_str(), stdout);
+  TextOut out;
+  if (leader) {
+    ASSIGN_OR_RETURN(const std::string prompt, vocabulary.tokenizer().Decode(tokens));
+    out.Write(prompt);
+  }
+  bool stopped = false;
   for (int64_t count = 0; count < options.tokens; ++count) {
-    ASSIGN_OR_RETURN(const bool go_on, session->engine().AllAgree(!StopRequested()));
-    if (!go_on) break;
+    const bool willing = !StopRequested() && std::ferror(stdout) == 0;
+    ASSIGN_OR_RETURN(const bool go_on, session->engine().AllAgree(willing));
+    stopped = !go_on;
+    if (stopped) break;
     ASSIGN_OR_RETURN(const int32_t next,
                      session->engine().NextToken(tokens, {.temperature = options.temperature,
                                                           .top_k = options.top_k,
@@ -77,11 +136,13 @@ absl::Status Generate(const GenerationOptions& options, comm::Fabric& fabric) {
     if (!leader) continue;
     ASSIGN_OR_RETURN(const std::string text,
                      vocabulary.tokenizer().Decode(std::span(&tokens.back(), 1)));
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    out.Write(text);
   }
-  if (leader) std::fputs("\n", stdout);
-  return absl::OkStatus();
+  if (leader) out.End();
+  if (std::ferror(stdout) != 0) {
+    return absl::FailedPreconditionError("the text could not be written to stdout");
+  }
+  return stopped ? base::kCancelled : base::kOk;
 }
 
 }  // namespace
@@ -102,10 +163,12 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
 }
 
 base::ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric) {
-  const absl::Status status = Generate(options, fabric);
-  if (status.ok()) return base::kOk;
-  spdlog::error("{}", base::MessageOf(status));
-  return base::ExitCodeOf(status);
+  const absl::StatusOr<base::ExitCode> code = Generate(options, fabric);
+  if (code.ok()) return *code;
+  // Of what all were given the others would say the same.
+  const bool same = absl::IsInvalidArgument(code.status()) || absl::IsNotFound(code.status());
+  if (fabric.rank() == 0 || !same) spdlog::error("{}", base::MessageOf(code.status()));
+  return base::ExitCodeOf(code.status());
 }
 
 }  // namespace trireme::worker

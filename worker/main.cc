@@ -64,11 +64,22 @@ absl::Status ResolveVocabulary(v1::JobSpec& job, int64_t tokens) {
                    " tokenizer; leave it out to take theirs"));
 }
 
+// Before a long run, not at its end. The default, a line feed, is no fault of the job: where the
+// text has none, any token begins the sample.
+absl::Status CheckPrompt(const v1::GenerationSpec& generation, const data::Tokenizer& tokenizer) {
+  if (generation.max_new_tokens() == 0 || generation.prompt() == "\n") return absl::OkStatus();
+  const auto tokens = tokenizer.Encode(generation.prompt());
+  if (tokens.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("generation.prompt: ", base::MessageOf(tokens.status())));
+}
+
 absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
                                      recorder::FlightRecorder& recorder) {
   ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(arguments));
   ASSIGN_OR_RETURN(const auto dataset, OpenJobData(job));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
+  RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, *dataset, &recorder));
   if (fabric.rank() == 0) {
     const std::string& folder = arguments.training.run_directory;
@@ -138,9 +149,13 @@ int Main(int argc, char** argv) {
     spdlog::error("{}", base::MessageOf(fabric.status()));
     return base::kInternal;
   }
+  // No peers: a reader who leaves (| head) ends it.
+  if (generate->parsed() && (*fabric)->size() == 1) std::signal(SIGPIPE, SIG_DFL);
   const base::ExitCode code = generate->parsed() ? RunGeneration(arguments.generation, **fabric)
                                                  : RunTraining(arguments, **fabric);
-  if (code != base::kOk && code != base::kCheckpointed) {
+  const bool agreed = code == base::kOk || code == base::kCheckpointed || code == base::kCancelled;
+  // A rank alone keeps nobody waiting, and leaves without MPI's words on top of ours.
+  if (!agreed && (*fabric)->size() > 1) {
     std::fflush(nullptr);
     comm::AbortJob(code);
   }
@@ -148,7 +163,7 @@ int Main(int argc, char** argv) {
   if (!closed.ok()) spdlog::warn("{}", base::MessageOf(closed));
   // mpirun ends the job at the first exit that is not 0, so one rank brings the news after
   // everybody has closed.
-  return code == base::kCheckpointed && (*fabric)->rank() != 0 ? base::kOk : code;
+  return agreed && (*fabric)->rank() != 0 ? base::kOk : code;
 }
 
 }  // namespace

@@ -33,6 +33,15 @@ std::string RootOf(const std::string& folder) {
 
 absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
   if (IsCheckpoint(folder)) return folder;
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    return absl::NotFoundError(
+        fmt::format("{}: no such folder, expected a checkpoint or run folder", folder));
+  }
+  if (!fs::is_directory(folder, error)) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is a file, expected a checkpoint or run folder", folder));
+  }
   auto newest = checkpoint::FindNewest(RootOf(folder));
   if (newest.ok()) return newest;
   return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,

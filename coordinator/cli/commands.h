@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,14 @@ int RunPlan(const PlanOptions& options);
 
 struct GenerateOptions {
   std::string checkpoint;  // a checkpoint, a folder of checkpoints or a run folder
-  std::string prompt = "\n";
-  int64_t tokens = 200;
-  double temperature = 0.8;
-  int64_t top_k = 0;
-  uint64_t seed = 1337;
+  // Absent: as in the checkpoint's job (generation, seed).
+  std::optional<std::string> prompt;
+  std::optional<int64_t> tokens;
+  std::optional<double> temperature;
+  std::optional<int64_t> top_k;
+  std::optional<uint64_t> seed;
 };
-// Becomes the worker; returns only if that fails.
+// Checks everything a user may have wrong, then becomes the worker; returns only on an error.
 int RunGenerate(const GenerateOptions& options);
 
 struct ValidateOptions {

@@ -50,7 +50,8 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job) {
 }
 
 absl::Status ResolveVocabulary(v1::JobSpec& job) {
-  ASSIGN_OR_RETURN(const int64_t tokens, data::VocabularyOf(DatasetOptionsOf(job)));
+  ASSIGN_OR_RETURN(const auto tokenizer, data::TokenizerOf(DatasetOptionsOf(job)));
+  const int64_t tokens = tokenizer->vocab_size();
   const int64_t given = job.model().config().vocab_size();
   if (given == 0) {
     job.mutable_model()->mutable_config()->set_vocab_size(tokens);
@@ -60,7 +61,21 @@ absl::Status ResolveVocabulary(v1::JobSpec& job) {
                     "tokenizer; leave it out to take theirs",
                     given, tokens, job.data().tokenizer()));
   }
-  return absl::OkStatus();
+  std::string faults;
+  for (const spec::Fault& fault : spec::Validate(job)) {
+    faults += fmt::format("{}{}: {}", faults.empty() ? "" : "\n", fault.path, fault.message);
+  }
+  if (!faults.empty()) return absl::InvalidArgumentError(faults);
+  if (job.generation().max_new_tokens() == 0) return absl::OkStatus();
+  return CheckPrompt(job.generation().prompt(), *tokenizer, "generation.prompt");
+}
+
+absl::Status CheckPrompt(const std::string& prompt, const data::Tokenizer& tokenizer,
+                         const std::string& field) {
+  const auto tokens = tokenizer.Encode(prompt);
+  if (tokens.ok() || prompt == "\n") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: {}", field, std::string(tokens.status().message())));
 }
 
 int RanksOf(const v1::JobSpec& job, int ranks) {

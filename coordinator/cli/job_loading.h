@@ -19,9 +19,15 @@ absl::StatusOr<v1::JobSpec> LoadResolvedJob(const std::string& path,
                                             const std::vector<std::string>& overrides);
 
 data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job);
-// Reads the text once: checks that it is long enough and sets a vocab_size of 0; a vocab_size
-// smaller than the tokenizer's is an error.
+// Reads the text once: checks that it is long enough and that its tokenizer knows the prompt, sets
+// a vocab_size of 0 and applies the rules that had to wait for it; a vocab_size smaller than the
+// tokenizer's is an error.
 absl::Status ResolveVocabulary(v1::JobSpec& job);
+
+// InvalidArgument "FIELD: ..." if `tokenizer` does not know a character of `prompt`. The default
+// prompt, a line feed, is allowed anyway: where the text has none, any token begins the sample.
+absl::Status CheckPrompt(const std::string& prompt, const data::Tokenizer& tokenizer,
+                         const std::string& field);
 
 // `ranks`, or the product of the parallel sizes if that is 0.
 int RanksOf(const v1::JobSpec& job, int ranks);

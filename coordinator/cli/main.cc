@@ -94,18 +94,16 @@ void AddGenerate(CLI::App& app, Everything& all) {
   generate->add_option("--checkpoint", options.checkpoint, "checkpoint or run folder")
       ->required()
       ->type_name("DIR");
-  generate->add_option("--prompt", options.prompt, "text to continue")->type_name("TEXT");
-  generate->add_option("--tokens", options.tokens, "tokens to add")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  generate->add_option("--prompt", options.prompt, "text to continue, at least one character")
+      ->type_name("TEXT");
+  generate->add_option("--tokens", options.tokens, "tokens to add")->type_name("N");
   generate->add_option("--temperature", options.temperature, "softmax temperature; 0: greedy")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->type_name("X");
   generate->add_option("--top-k", options.top_k, "draw from the k likeliest tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  generate->add_option("--seed", options.seed, "seed of the draw")->capture_default_str();
+      ->type_name("K");
+  generate->add_option("--seed", options.seed, "seed of the draw")->type_name("N");
   generate->footer(
+      "What is not given is as in the job of the checkpoint (generation, seed).\n\n"
       "Examples:\n"
       "  trireme generate --checkpoint runs/demo-20250101-120000 --prompt 'In the beginning'");
   generate->callback([&all] { all.code = RunGenerate(all.generate); });
@@ -147,11 +145,28 @@ bool RefuseUnknown(const CLI::App& app, const std::string& word, const std::stri
   return true;
 }
 
+// The words of the command line in the order of CLI11's vector (last first). "--prompt=" becomes
+// two words, else CLI11 takes the next one as its value.
+std::vector<std::string> WordsOf(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    const bool no_value = word.size() > 3 && word.rfind("--", 0) == 0 && word.back() == '=' &&
+                          word.find('=') == word.size() - 1;
+    if (no_value) word.pop_back();
+    words.push_back(word);
+    if (no_value) words.emplace_back();
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Trireme trains deep networks across MPI ranks: data, tensor and pipeline parallelism.");
   app.name("trireme");
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("trireme ") + TRIREME_VERSION, "print the version");
   app.footer("Begin with: trireme run deploy/examples/demo.yaml -n 4");
   Everything all;
   AddRun(app, all);
@@ -169,7 +184,7 @@ int Main(int argc, char** argv) {
     return kBadInput;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(WordsOf(argc, argv));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kBadInput;
   }

@@ -50,6 +50,18 @@ void AppendUtf8(uint32_t code_point, std::string& text) {
   }
 }
 
+std::string ValidUtf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    uint32_t code_point = 0;
+    const int length = DecodeUtf8(text, code_point);
+    AppendUtf8(length > 0 ? code_point : kReplacementCharacter, valid);
+    text.remove_prefix(length > 0 ? static_cast<size_t>(length) : 1);
+  }
+  return valid;
+}
+
 std::string DescribeCodePoint(uint32_t code_point) {
   std::string number = fmt::format("U+{:04X}", code_point);
   if (code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0)) return number;

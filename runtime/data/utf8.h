@@ -9,6 +9,7 @@
 namespace trireme::data {
 
 inline constexpr uint32_t kCodePoints = 0x110000;
+inline constexpr uint32_t kReplacementCharacter = 0xFFFD;
 inline constexpr int kUtf8Invalid = 0;
 inline constexpr int kUtf8Incomplete = -1;
 
@@ -18,6 +19,10 @@ int DecodeUtf8(std::string_view text, uint32_t& code_point);
 
 // Appends the character; `code_point` < kCodePoints and no surrogate.
 void AppendUtf8(uint32_t code_point, std::string& text);
+
+// The text with U+FFFD in place of each byte that belongs to no character: what may stand in HTML
+// and JSON.
+std::string ValidUtf8(std::string_view text);
 
 // For messages: 'x' (U+0078), or only U+0007 if it is not printable.
 std::string DescribeCodePoint(uint32_t code_point);

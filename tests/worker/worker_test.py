@@ -184,8 +184,35 @@ class Worker(unittest.TestCase):
                                check=False)
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn("oars", again.stdout)
+        self.generates_like_the_job(job)
         self.pads_its_vocabulary()
         self.reports_a_diverged_run()
+
+    def generates_like_the_job(self, job):
+        """What is not given is the job's; what is wrong is one line; nothing is left, also after a kill."""
+        temporary = self.folder + "/tmp"
+        os.mkdir(temporary)
+        command = [os.path.join(BIN, "trireme"), "generate", "--checkpoint", job.folder]
+        environment = dict(os.environ, TMPDIR=temporary)
+        again = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
+        self.assertEqual(again.stdout, read(job.folder + "/sample.txt") + "\n", again.stderr)
+        for arguments, word in ((["--prompt", "oXarsZ"], "'X' (U+0058) at byte 1 and later 'Z'"),
+                                (["--prompt=", "--tokens=1"], "--prompt: empty"),
+                                (["--temperature", "nan"], "--temperature: nan is out of range"),
+                                (["--temperature", "inf"], "--temperature: inf is out of range"),
+                                (["--top-k", "-3"], "--top-k: -3 is out of range"),
+                                (["--tokens", "0"], "--tokens: 0 is out of range")):
+            bad = subprocess.run(command + arguments, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual((bad.returncode, bad.stdout, bad.stderr.count("\n")), (2, "", 1), bad.stderr)
+            self.assertIn(word, bad.stderr)
+        for number, code in ((signal.SIGINT, 5), (signal.SIGKILL, -9)):
+            endless = subprocess.Popen(command + ["--tokens", "10000000"], stdout=subprocess.PIPE, env=environment)
+            self.assertTrue(endless.stdout.read(20))
+            endless.send_signal(number)
+            endless.stdout.read()
+            self.assertEqual(endless.wait(LIMIT_S), code)
+            endless.stdout.close()
+        self.assertEqual(os.listdir(temporary), [])
 
     def pads_its_vocabulary(self):
         """Ids that stand for no text are as likely as all others after few steps, and never drawn."""

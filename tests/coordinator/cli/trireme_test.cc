@@ -111,6 +111,7 @@ TEST_CASE("help, version and words that are no commands") {
   }
   CHECK(Holds(bench.Run("run --help").out, "Examples:"));
   CHECK(bench.Run("version").out.rfind("trireme 0.", 0) == 0);
+  CHECK(bench.Run("--version").out == bench.Run("version").out);
   const Result typo = bench.Run("rnu job.yaml");
   CHECK(typo.code == 2);
   CHECK(Holds(typo.out, "did you mean run?"));
@@ -134,6 +135,25 @@ TEST_CASE("bad input ends with 2 before anything is made, and is said once") {
   CHECK(text.code == 2);
   CHECK(Holds(text.out, "too short"));
   CHECK(bench.Run("plan job.yaml -n 3 --set parallelism.tensor_parallel_size=2").code == 2);
+  CHECK_FALSE(fs::exists(bench.folder() + "/runs"));
+}
+
+TEST_CASE("what the text decides is refused before the ranks start") {
+  const Bench bench;
+  const Result prompt = bench.Run("run job.yaml --set 'generation.prompt=the QueZen'");
+  CHECK(prompt.code == 2);
+  CHECK(Holds(prompt.out, "generation.prompt: the character 'Q' (U+0051) at byte 4 and later"));
+  CHECK(Holds(prompt.out, "'Z' (U+005A) are not in the vocabulary"));
+  CHECK(bench
+            .Run("validate job.yaml --set generation.prompt=Q "
+                 "--set generation.max_new_tokens=0")
+            .code == 0);
+  std::ofstream(bench.folder() + "/text.txt") << std::string(500, 'a');
+  const Result split = bench.Run("plan job.yaml --set parallelism.tensor_parallel_size=2");
+  CHECK(split.code == 2);
+  CHECK(Holds(split.out, "tensor_parallel_size: 2 ranks cannot share vocab_size 1"));
+  // The default prompt is a line feed, which is not there either, and nobody's fault.
+  CHECK(bench.Run("validate job.yaml").code == 0);
   CHECK_FALSE(fs::exists(bench.folder() + "/runs"));
 }
 

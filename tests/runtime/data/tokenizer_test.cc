@@ -74,6 +74,13 @@ TEST_CASE("what has no token is named with its place") {
   CHECK_FALSE(ByteTokenizer().Decode(std::vector<int32_t>{256}).ok());
 }
 
+TEST_CASE("bytes of no character are replaced one by one, characters stay") {
+  CHECK(ValidUtf8("") == "");
+  CHECK(ValidUtf8("oar \xC3\xA9\n") == "oar \xC3\xA9\n");
+  CHECK(ValidUtf8("a\xFF\xC3") == "a\xEF\xBF\xBD\xEF\xBF\xBD");
+  CHECK(ValidUtf8("\xE2\x82z") == "\xEF\xBF\xBD\xEF\xBF\xBDz");
+}
+
 TEST_CASE("UTF-8 is strict at every boundary and round-trips") {
   for (uint32_t c = 0; c < kCodePoints; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;

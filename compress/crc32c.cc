@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "compress/kernels.h"
+
 namespace trireme::compress {
 
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc) {
@@ -16,6 +18,7 @@ uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc) {
     state = crc32_iscsi(data, static_cast<int>(chunk), state);
     bytes = bytes.subspan(chunk);
   }
+  ClearUpperHalves();
   return ~state;
 }
 

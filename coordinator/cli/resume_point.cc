@@ -13,8 +13,7 @@ namespace trireme::cli {
 namespace {
 
 absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1::JobSpec& job) {
-  const std::string root =
-      job.checkpoint().has_directory() ? job.checkpoint().directory() : run_folder + "/checkpoints";
+  const std::string root = CheckpointRoot(run_folder, job);
   ResumePoint point;
   std::vector<checkpoint::Skipped> skipped;
   const auto newest = checkpoint::FindNewestIntact(root, &skipped);
@@ -36,6 +35,11 @@ absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1
 }
 
 }  // namespace
+
+std::string CheckpointRoot(const std::string& run_folder, const v1::JobSpec& job) {
+  return job.checkpoint().has_directory() ? job.checkpoint().directory()
+                                          : run_folder + "/checkpoints";
+}
 
 absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
                                             const std::string& run_folder, const v1::JobSpec& job) {

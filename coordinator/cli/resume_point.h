@@ -14,6 +14,9 @@ struct ResumePoint {
   std::vector<std::string> notes;  // what a person should know of the choice
 };
 
+// Where a run keeps its checkpoints.
+std::string CheckpointRoot(const std::string& run_folder, const v1::JobSpec& job);
+
 // `resume`: empty, "auto" or a folder (FindCheckpoint). "auto" takes the newest checkpoint of the
 // run folder (or of checkpoint.directory) whose every byte matches its checksum, and the start if
 // there is none at all. Errors: DataLoss if none of those there is intact; InvalidArgument naming

@@ -1,6 +1,7 @@
 // `trireme run`: a job on this machine, from file to summary, without a daemon.
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "checkpoint/client/reader.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/own_folder.h"
@@ -16,6 +18,7 @@
 #include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
+#include "coordinator/cli/shell_quote.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/launcher/signal_latch.h"
@@ -122,8 +125,29 @@ Ended Watch(launcher::MpirunLauncher& ranks, const launcher::SignalLatch& signal
   }
 }
 
+// The folder's own job holds the overrides of this call.
+std::string RunAgain(const PlannedJob& planned, const std::string& folder) {
+  return fmt::format("trireme run {} -n {}", ShellQuote(folder + "/job.yaml"), planned.ranks);
+}
+
+std::string GoOn(const PlannedJob& planned, const std::string& folder) {
+  return fmt::format("go on with:\n  {} --run-dir {} --resume auto", RunAgain(planned, folder),
+                     ShellQuote(folder));
+}
+
+// After an end that the job did not choose.
+std::string Next(const PlannedJob& planned, const std::string& folder) {
+  if (checkpoint::FindNewest(CheckpointRoot(folder, planned.job)).ok()) {
+    return "from the last checkpoint " + GoOn(planned, folder);
+  }
+  return "no checkpoint was saved; start anew with:\n  " + RunAgain(planned, folder);
+}
+
 int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& ended) {
-  const int code = ended.result.exit_code;
+  int code = ended.result.exit_code;
+  if (ended.result.stop_requested && code == 128 + SIGUSR1) {
+    code = launcher::ExitCodeSaid(folder).value_or(code);
+  }
   if (code == kOk) {
     const auto text =
         SummariseRun(planned, {folder, ended.progress, ended.seconds}, report::StyleOf(stdout));
@@ -131,14 +155,13 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& 
     const absl::Status outcome = CheckOutcome(folder);
     if (outcome.ok()) return kOk;
     PrintError(outcome);
+    std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
     return kJobFailed;
   }
-  // The folder's own job, which holds the overrides of this call.
-  const std::string again = fmt::format("trireme run {}/job.yaml -n {} --run-dir {} --resume auto",
-                                        folder, planned.ranks, folder);
   if (code == kCheckpointed) {
-    std::printf("stopped at step %llu with a checkpoint; go on with:\n  %s\n",
-                static_cast<unsigned long long>(ended.progress.steps_done), again.c_str());
+    std::printf("stopped at step %llu with a checkpoint; %s\n",
+                static_cast<unsigned long long>(ended.progress.steps_done),
+                GoOn(planned, folder).c_str());
     return kCheckpointed;
   }
   if (ended.result.stop_requested) {
@@ -147,15 +170,13 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& 
       std::fprintf(stderr, "trireme: could not stop in order: %s\n",
                    launcher::Diagnose(folder, ended.result).Text().c_str());
     }
-    std::fprintf(stderr,
-                 "cancelled before a checkpoint was saved; go on from the last one:\n  %s\n",
-                 again.c_str());
+    std::fprintf(stderr, "cancelled; %s\n", Next(planned, folder).c_str());
     return kCancelled;
   }
   const auto diagnosis = launcher::Diagnose(folder, ended.result);
   std::fprintf(stderr, "trireme: job failed: %s\n", diagnosis.Text().c_str());
   if (code == kBadInput || code == kDoesNotFit) return code;
-  std::fprintf(stderr, "  go on:    %s\n", again.c_str());
+  std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
   return code == kInternal ? kInternal : kJobFailed;
 }
 

@@ -127,8 +127,7 @@ absl::Status CheckOutcome(const std::string& run_folder) {
   if (!json.value("checkpoint", "").empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("trained to the end, but the last checkpoint could not be written (why: "
-                  "{}/logs/rank-0.log); free space and go on from the one before it with --resume "
-                  "auto",
+                  "{}/logs/rank-0.log); free space first",
                   run_folder));
 }
 

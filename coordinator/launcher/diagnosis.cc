@@ -71,13 +71,17 @@ const Recording* Least(const Recordings& recordings, const Admit& admit, const K
   return least;
 }
 
-void DescribeOthers(const Recordings& recordings, Diagnosis& diagnosis) {
+// `failed`: the recording whose failure the headline holds, or null.
+void DescribeOthers(const Recordings& recordings, const Recording* failed, Diagnosis& diagnosis) {
   std::map<std::string, std::vector<int>> groups;
   for (const auto& [rank, recording] : recordings) {
     if (rank == diagnosis.rank) continue;
     std::string text = Where(recording);
     if (recording.state == RankState::kStopped) text = "had stopped in order";
-    if (recording.state == RankState::kFailed) {
+    if (recording.state == RankState::kFailed && failed != nullptr && &recording != failed &&
+        recording.failure == failed->failure) {
+      text += ", failed in the same way";
+    } else if (recording.state == RankState::kFailed) {
       text += ", failed: " + recording.failure.substr(0, recording.failure.find('\n'));
     }
     groups[text].push_back(rank);
@@ -101,31 +105,27 @@ void DescribeOthers(const Recordings& recordings, Diagnosis& diagnosis) {
 std::string NextAction(const Diagnosis& diagnosis, const Recording* failed) {
   const std::string failure = failed == nullptr ? "" : failed->failure;
   if (HoldsAny(failure, {"no space", "disk"})) {
-    return "free disk space, then continue with --resume auto";
+    return "free disk space";
   }
   if (HoldsAny(failure, {"nonfinite", "non-finite", "nan", "inf"})) {
     return "lower optimizer.learning_rate or lengthen optimizer.warmup_steps, or set "
-           "training.nonfinite_policy to skip; then continue with --resume auto";
+           "training.nonfinite_policy to skip";
   }
   if (HoldsAny(failure, {"out of memory", "bad_alloc", "cannot allocate"}) ||
       diagnosis.signal == SIGKILL) {
     return "if nobody killed it, the kernel ran out of memory (see dmesg): lower "
-           "training.micro_batch_size or use fewer ranks per machine; then continue with "
-           "--resume auto";
+           "training.micro_batch_size or use fewer ranks per machine";
   }
   if (diagnosis.signal == SIGBUS) {
-    return "a mapped file lost its space: look at df /dev/shm and the disk; then continue with "
-           "--resume auto";
+    return "a mapped file lost its space: look at df /dev/shm and the disk";
   }
   if (diagnosis.signal != 0) {
-    return "look at the log of that rank; please report a crash with it, and continue with "
-           "--resume auto";
+    return "look at the log of that rank; please report a crash with it";
   }
   if (failed != nullptr && failed->blame == recorder::Blame::kPeer) {
-    return "if the ranks were only slow, raise runtime.deadline_seconds; then continue with "
-           "--resume auto";
+    return "if the ranks were only slow, raise runtime.deadline_seconds";
   }
-  return "mend the cause named above, then continue with --resume auto";
+  return "mend the cause named above";
 }
 
 const Recording* Find(const Recordings& recordings, int rank) {
@@ -220,6 +220,16 @@ std::vector<std::string> LastLines(const std::string& text, size_t count) {
   return lines;
 }
 
+// Whether a line of a rank's log ("DATE TIME error rank N: TEXT") says no more than `headline`.
+bool Said(const std::string& headline, const std::string& line) {
+  static const std::regex prefix(R"(^\S+ \S+ error rank \d+: )");
+  const std::string text =
+      line.size() > 1000
+          ? line
+          : std::regex_replace(line, prefix, "", std::regex_constants::format_first_only);
+  return headline.find(text) != std::string::npos;
+}
+
 // mpirun does not always come to name the rank that ended the job; then the ranks' own last lines
 // must do.
 void AddLastWords(const std::string& run_folder, Diagnosis& diagnosis) {
@@ -268,12 +278,21 @@ MpirunWords ParseMpirunWords(const std::string& text) {
   return words;
 }
 
+std::optional<int> ExitCodeSaid(const std::string& run_folder) {
+  const MpirunWords words = ParseMpirunWords(Tail(run_folder + "/logs/mpirun.log"));
+  if (words.deaths.empty() || words.deaths[0].signal != 0) return std::nullopt;
+  return words.deaths[0].exit_code;
+}
+
 Diagnosis FindCause(const Recordings& recordings, const MpirunWords& words,
                     const LaunchResult& result) {
   Diagnosis diagnosis;
   const Recording* failed = NameCause(recordings, words, result, diagnosis);
-  DescribeOthers(recordings, diagnosis);
+  DescribeOthers(recordings, failed, diagnosis);
+  const bool own = failed != nullptr && failed->blame == recorder::Blame::kItself;
   for (const auto& death : words.deaths) {
+    // MPI_ABORT is how a rank that has said why ends the others.
+    if (own && death.signal == 0) continue;
     const bool named = death.line.rfind("mpirun", 0) == 0;
     diagnosis.evidence.push_back(named ? death.line : "mpirun: " + death.line);
   }
@@ -300,9 +319,10 @@ Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
   const std::string rank_log = fmt::format("{}/logs/rank-{}.log", run_folder, diagnosis.rank);
   const bool has_log = diagnosis.rank >= 0 && std::filesystem::exists(rank_log, error);
   diagnosis.log_path = has_log ? rank_log : mpirun_log;
-  const bool spoken = !diagnosis.evidence.empty();
+  const bool spoken = !diagnosis.evidence.empty() || diagnosis.rank >= 0;
   if (has_log || !spoken) {
     for (const std::string& line : LastLines(has_log ? Tail(rank_log) : said, has_log ? 3 : 8)) {
+      if (Said(diagnosis.headline, line)) continue;
       diagnosis.evidence.push_back("log: " + line);
     }
   }

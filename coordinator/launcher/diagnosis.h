@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Diagnosis {
   std::vector<std::string> others;    // "rank 1: REDUCE, step 12", "ranks 0, 2: ..."
   std::vector<std::string> evidence;  // lines of mpirun and of the rank's log
   std::string log_path;               // of that rank, else mpirun's
-  std::string next_action;
+  std::string next_action;            // what to mend; how to go on is the caller's to say
 
   // All of it, several lines, the last without line feed.
   std::string Text() const;
@@ -39,6 +40,10 @@ struct MpirunWords {
   std::vector<Death> deaths;  // in the order said
 };
 MpirunWords ParseMpirunWords(const std::string& text);
+
+// With what the rank that mpirun named first has exited; nullopt: it named none. For an mpirun that
+// a late request to stop has ended before it could pass this on.
+std::optional<int> ExitCodeSaid(const std::string& run_folder);
 
 // Pure: the first cause among recordings (by rank; a rank that left none is absent) and mpirun's
 // words.

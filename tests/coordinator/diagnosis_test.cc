@@ -73,6 +73,21 @@ TEST_CASE("of several failures the earliest own one is the cause") {
   CHECK(diagnosis.next_action.find("learning_rate") != std::string::npos);
 }
 
+TEST_CASE("what every rank says is said once") {
+  const std::string fault = "job.yaml:3: training.steps: 0 is out of range";
+  const char* aborted = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n";
+  const std::string text =
+      FindCause(
+          ByRank({Failed(0, 0, 300, fault), Failed(1, 0, 200, fault), Failed(2, 0, 250, fault)}),
+          ParseMpirunWords(aborted), {2, false, false})
+          .Text();
+  CAPTURE(text);
+  CHECK(text.find("rank 1 failed") == 0);
+  CHECK(text.find(fault) == text.rfind(fault));
+  CHECK(text.find("ranks 0, 2: at step 0, REDUCE, failed in the same way") != std::string::npos);
+  CHECK(text.find("MPI_ABORT") == std::string::npos);
+}
+
 TEST_CASE("if all who spoke only waited, the silent rank is the cause") {
   const Diagnosis diagnosis =
       FindCause(ByRank({Failed(0, 8, 100, "REDUCE: no progress for 60 s", recorder::Blame::kPeer),

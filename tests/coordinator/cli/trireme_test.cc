@@ -233,6 +233,14 @@ TEST_CASE("failures keep their code, are explained, and the folder is not taken 
   CHECK_FALSE(fs::exists(bench.folder() + "/here/resumed"));
 }
 
+TEST_CASE("commands to copy are quoted for the shell", "[mpi]") {
+  Bench bench;
+  bench.Worker("exit 4\n");
+  const Result failed = bench.Run("run job.yaml -n 1 --run-dir \"it's here\"");
+  CHECK(failed.code == 4);
+  CHECK(Holds(failed.out, "trireme run '" + bench.folder() + "/it'\\''s here/job.yaml' -n 1\n"));
+}
+
 TEST_CASE("Ctrl-C leads to a checkpoint and 75, twice to 5", "[mpi]") {
   for (const bool twice : {false, true}) {
     Bench bench;
@@ -253,8 +261,10 @@ TEST_CASE("Ctrl-C leads to a checkpoint and 75, twice to 5", "[mpi]") {
     const Result result = bench.End(pid);
     CAPTURE(result.out);
     CHECK(result.code == (twice ? 5 : 75));
-    CHECK(Holds(result.out, "--run-dir"));
-    CHECK(Holds(result.out, "--resume auto"));
+    // The one that was killed has no checkpoint to go on from.
+    CHECK(Holds(result.out, " --run-dir " + bench.folder() + "/r --resume auto") == !twice);
+    CHECK(Holds(result.out, "start anew with:\n  trireme run " + bench.folder() +
+                                "/r/job.yaml -n 2\n") == twice);
   }
 }
 

@@ -26,6 +26,8 @@ constexpr uint64_t kRefused = kPlaceMask;
 constexpr std::chrono::microseconds kStreamPoll{100};
 // Bounds one sleep, should a wake-up be lost to a bug: a wait may be slow then, but it ends.
 constexpr std::chrono::microseconds kLongestSleep{50000};
+// Between two looks of a wait; more is time in which this thread did not run.
+constexpr std::chrono::milliseconds kLongestGap{200};
 
 std::string_view NameOf(CollectiveKind kind) {
   switch (kind) {
@@ -303,7 +305,7 @@ absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::millisecond
   using Clock = std::chrono::steady_clock;
   deadline = std::min<std::chrono::milliseconds>(
       deadline, std::chrono::hours(24 * 365));  // sums must not overflow
-  Clock::time_point since = Clock::now();
+  Clock::time_point since = Clock::now(), looked = since;
   uint64_t seen = 0;
   int idle_rounds = 0;
   while (true) {
@@ -319,6 +321,9 @@ absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::millisecond
       if (operation == nullptr) return absl::OkStatus();
       if (!state_->failure.ok()) return state_->failure;
       now = Clock::now();
+      // A process that was stopped or starved did not listen: that is no silence of its peers.
+      since += std::max<Clock::duration>(now - looked - kLongestGap, Clock::duration::zero());
+      looked = now;
       if (operation->moved != seen) {
         seen = operation->moved;
         since = now;

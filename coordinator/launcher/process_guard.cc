@@ -35,33 +35,51 @@ int64_t NowMs() {
 
 int CodeOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-// Parent of a process by /proc/PID/stat, whose second field may hold anything but its last ')'.
-int ParentOf(const char* pid) {
+struct Process {
+  int parent = -1;
+  char state = 0;  // 'Z': it has ended
+};
+
+// By /proc/PID/stat, whose second field may hold anything but its last ')'.
+Process LookAt(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%s/stat", pid);
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
+  if (fd < 0) return {};
   char text[512];
   const ssize_t got = read(fd, text, sizeof text - 1);
   close(fd);
-  if (got <= 0) return -1;
+  if (got <= 0) return {};
   text[got] = '\0';
   const char* after = std::strrchr(text, ')');
-  int parent = -1;
-  char state = 0;
-  if (after == nullptr || std::sscanf(after + 1, " %c %d", &state, &parent) != 2) return -1;
-  return parent;
+  Process process;
+  if (after == nullptr || std::sscanf(after + 1, " %c %d", &process.state, &process.parent) != 2) {
+    return {};
+  }
+  return process;
+}
+
+// Calls `visit(pid, state)` for every child of `parent`, reaped ones not.
+template <typename Visit>
+void ForEachChild(int parent, const Visit& visit) {
+  DIR* folder = opendir("/proc");
+  if (folder == nullptr) return;
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    const Process process = LookAt(entry->d_name);
+    if (process.parent == parent) visit(std::atoi(entry->d_name), process.state);
+  }
+  closedir(folder);
 }
 
 void KillChildren() {
-  DIR* folder = opendir("/proc");
-  if (folder == nullptr) return;
-  const int self = getpid();
-  while (const dirent* entry = readdir(folder)) {
-    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    if (ParentOf(entry->d_name) == self) kill(std::atoi(entry->d_name), SIGKILL);
-  }
-  closedir(folder);
+  ForEachChild(getpid(), [](int pid, char) { kill(pid, SIGKILL); });
+}
+
+bool HasLiveChild(int parent) {
+  bool live = false;
+  ForEachChild(parent, [&](int, char state) { live = live || state != 'Z'; });
+  return live;
 }
 
 // Children of what is killed come to us, so this ends only when no descendant is left.
@@ -111,9 +129,10 @@ int Watch(int command, int signals) {
     if (kill_at == 0) kill_at = NowMs() + kTermToKillMs;
     kill(command, SIGTERM);
   };
+  // mpirun obeys once it has ranks; before and after that the signal would end it.
   const auto ask = [&] {
     ask_at = NowMs() + kAskAgainMs;
-    kill(command, SIGUSR1);
+    if (HasLiveChild(command)) kill(command, SIGUSR1);
   };
   while (true) {
     pollfd fds[2] = {{signals, POLLIN, 0}, {listen ? kControlFd : -1, POLLIN, 0}};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -67,35 +68,15 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerationOptions& optio
 class TextOut {
  public:
   void Write(const std::string& text) {
-    if (!terminal_) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
-    } else {
-      pending_ += text;
-      Show(/*end=*/false);
-    }
-    std::fflush(stdout);
+    pending_ += text;
+    Put(terminal_ ? data::TakeShowableUtf8(pending_) : std::exchange(pending_, ""));
   }
-  void End() {
-    if (terminal_) Show(/*end=*/true);
-    std::fputs("\n", stdout);
-    std::fflush(stdout);
-  }
+  void End() { Put(data::ShowableUtf8(pending_) + "\n"); }
 
  private:
-  void Show(bool end) {
-    std::string shown;
-    std::string_view rest = pending_;
-    while (!rest.empty()) {
-      uint32_t code_point = 0;
-      const int length = data::DecodeUtf8(rest, code_point);
-      if (length == data::kUtf8Incomplete && !end) break;
-      const bool steers = (code_point < 0x20 && code_point != '\n' && code_point != '\t') ||
-                          (code_point >= 0x7F && code_point < 0xA0);
-      data::AppendUtf8(length > 0 && !steers ? code_point : data::kReplacementCharacter, shown);
-      rest.remove_prefix(length > 0 ? static_cast<size_t>(length) : 1);
-    }
-    pending_ = std::string(rest);
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
+  static void Put(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
   }
 
   const bool terminal_ = isatty(STDOUT_FILENO) == 1;

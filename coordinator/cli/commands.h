@@ -25,7 +25,8 @@ struct PlanOptions {
   int ranks = 0;
   std::vector<std::string> overrides;
   bool json = false;
-  std::string out;  // plan.pb
+  bool programs = false;  // with json: the instructions as well
+  std::string out;        // plan.pb
   std::string svg;
 };
 int RunPlan(const PlanOptions& options);

@@ -1,7 +1,9 @@
 // trireme: the command line. One thread; each subcommand has its own file.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -78,7 +80,11 @@ void AddPlan(CLI::App& app, Everything& all) {
                    "MPI ranks; default: the product of the sizes in the job")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
-  plan->add_flag("--json", all.plan.json, "the plan as JSON");
+  CLI::Option* json =
+      plan->add_flag("--json", all.plan.json, "the plan as JSON, without its instructions");
+  plan->add_flag("--programs", all.plan.programs,
+                 "the instructions as well (a gigabyte for hundreds of stages)")
+      ->needs(json);
   plan->add_option("--out", all.plan.out, "write the plan (protobuf)")->type_name("FILE");
   plan->add_option("--svg", all.plan.svg, "write the schedule as a picture")->type_name("FILE");
   plan->footer(
@@ -161,6 +167,16 @@ std::vector<std::string> WordsOf(int argc, char** argv) {
   return words;
 }
 
+// Scripts believe the exit code: what could not be written has not been said. A run is over and
+// saved by then, so there it is only told.
+int CloseOutput(int code, bool is_run) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "trireme: the output could not be written%s%s\n", errno == 0 ? "" : ": ",
+               errno == 0 ? "" : std::strerror(errno));
+  return code == kOk && !is_run ? kBadInput : code;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "Trireme trains deep networks across MPI ranks: data, tensor and pipeline parallelism.");
@@ -186,9 +202,9 @@ int Main(int argc, char** argv) {
   try {
     app.parse(WordsOf(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kBadInput;
+    return CloseOutput(app.exit(error) == 0 ? kOk : kBadInput, /*is_run=*/false);
   }
-  return all.code;
+  return CloseOutput(all.code, app.got_subcommand("run"));
 }
 
 }  // namespace

@@ -17,21 +17,31 @@
 namespace trireme::cli {
 namespace {
 
-int PrintJson(const v1::Plan& plan) {
+// Instructions grow with the square of the stages; without them a plan for hundreds stays readable.
+void DropPrograms(v1::Plan& plan) {
+  for (v1::StagePlan& stage : *plan.mutable_stages()) {
+    stage.clear_step();
+    stage.clear_evaluate();
+    stage.clear_generate();
+  }
+}
+
+int PrintJson(const v1::Plan& plan, bool readable) {
   google::protobuf::util::JsonPrintOptions style;
   style.preserve_proto_field_names = true;
-  style.add_whitespace = true;
+  style.add_whitespace = readable;
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(plan, &json, style);
   if (!status.ok()) return PrintError(absl::InternalError("the plan cannot be printed as JSON"));
-  std::printf("%s\n", json.c_str());
+  json += '\n';
+  std::fwrite(json.data(), 1, json.size(), stdout);
   return kOk;
 }
 
 }  // namespace
 
 int RunPlan(const PlanOptions& options) {
-  const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
+  auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
   if (!options.out.empty()) {
     const auto written = WriteFile(options.out, plan::SerializePlan(planned->plan));
@@ -43,7 +53,10 @@ int RunPlan(const PlanOptions& options) {
     if (const auto written = WriteFile(options.svg, *svg); !written.ok())
       return PrintError(written);
   }
-  if (options.json) return PrintJson(planned->plan);
+  if (options.json) {
+    if (!options.programs) DropPrograms(planned->plan);
+    return PrintJson(planned->plan, /*readable=*/!options.programs);
+  }
   const report::ProgressStyle style = report::StyleOf(stdout);
   report::DescribeOptions describe;
   describe.width = isatty(STDOUT_FILENO) == 1 ? std::max(40, style.width) : 100;

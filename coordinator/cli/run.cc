@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -191,6 +192,8 @@ int RunRun(const RunOptions& given) {
   std::printf("%s: %s\nrun folder %s\n", planned->job.name().c_str(),
               OneLine(planned->plan).c_str(), folder->c_str());
   std::fflush(stdout);
+  // A reader who leaves (| head, or a tee that Ctrl-C ended first) must not end the training.
+  std::signal(SIGPIPE, SIG_IGN);
   const launcher::SignalLatch signals;
   auto ranks = launcher::MpirunLauncher::Start(LaunchOptionsOf(options, *planned, *folder));
   if (!ranks.ok()) return PrintError(ranks.status());

@@ -11,6 +11,7 @@
 
 #include "coordinator/cli/run_folder.h"
 #include "runtime/data/bigram.h"
+#include "runtime/data/utf8.h"
 #include "runtime/report/loss_curve.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/run_report.h"
@@ -107,7 +108,7 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
   html.losses = losses;
   html.plan = &planned.plan;
   // The sample begins with its prompt, which the page sets apart.
-  const std::string& prompt = planned.job.generation().prompt();
+  const std::string prompt = data::ShowableUtf8(planned.job.generation().prompt());
   const bool prompted = sample.rfind(prompt, 0) == 0;
   if (prompted) html.prompt = prompt;
   html.sample = prompted ? sample.substr(prompt.size()) : sample;
@@ -167,7 +168,8 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
     curve.color = style.color;
     text.append("\n").append(report::LossCurveText(*losses, curve));
   }
-  const std::string sample = ReadFile(end.run_folder + "/sample.txt");
+  // Tokens that are bytes may make no characters.
+  const std::string sample = data::ShowableUtf8(ReadFile(end.run_folder + "/sample.txt"));
   if (!sample.empty()) text.append("\nsample:\n").append(Indented(sample, kSampleLines));
   text += fmt::format("\nrun folder  {}\n", end.run_folder);
   text += means.checkpoint.empty()

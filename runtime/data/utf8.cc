@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace trireme::data {
 
 int DecodeUtf8(std::string_view text, uint32_t& code_point) {
@@ -31,6 +33,21 @@ int DecodeUtf8(std::string_view text, uint32_t& code_point) {
   return length;
 }
 
+namespace {
+
+// Appends the first character of `text`, or its stand-in, and returns DecodeUtf8's answer.
+int ShowFirst(std::string_view text, std::string& shown) {
+  uint32_t code_point = 0;
+  const int length = DecodeUtf8(text, code_point);
+  const bool blank = code_point == '\t' || code_point == '\n' || code_point == '\r';
+  const bool control = code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0);
+  const bool showable = length > 0 && (blank || !control);
+  AppendUtf8(showable ? code_point : kReplacementCharacter, shown);
+  return length;
+}
+
+}  // namespace
+
 void AppendUtf8(uint32_t code_point, std::string& text) {
   const auto put = [&](uint32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (code_point < 0x80) {
@@ -50,16 +67,29 @@ void AppendUtf8(uint32_t code_point, std::string& text) {
   }
 }
 
-std::string ValidUtf8(std::string_view text) {
-  std::string valid;
-  valid.reserve(text.size());
+std::string ShowableUtf8(std::string_view text) {
+  std::string shown;
+  shown.reserve(text.size());
   while (!text.empty()) {
-    uint32_t code_point = 0;
-    const int length = DecodeUtf8(text, code_point);
-    AppendUtf8(length > 0 ? code_point : kReplacementCharacter, valid);
+    const int length = ShowFirst(text, shown);
     text.remove_prefix(length > 0 ? static_cast<size_t>(length) : 1);
   }
-  return valid;
+  return shown;
+}
+
+std::string TakeShowableUtf8(std::string& text) {
+  size_t end = text.size();
+  // At most three bytes begin a character that is not whole.
+  for (size_t back = std::min<size_t>(3, end); back > 0; --back) {
+    uint32_t code_point = 0;
+    const std::string_view tail = std::string_view(text).substr(end - back);
+    if (DecodeUtf8(tail, code_point) != kUtf8Incomplete) continue;
+    end -= back;
+    break;
+  }
+  std::string shown = ShowableUtf8(std::string_view(text).substr(0, end));
+  text.erase(0, end);
+  return shown;
 }
 
 std::string DescribeCodePoint(uint32_t code_point) {

@@ -20,9 +20,12 @@ int DecodeUtf8(std::string_view text, uint32_t& code_point);
 // Appends the character; `code_point` < kCodePoints and no surrogate.
 void AppendUtf8(uint32_t code_point, std::string& text);
 
-// The text with U+FFFD in place of each byte that belongs to no character: what may stand in HTML
-// and JSON.
-std::string ValidUtf8(std::string_view text);
+// The text with U+FFFD in place of each byte that belongs to no character and of each control
+// character but tab, line feed and carriage return: what may stand in HTML and on a terminal.
+std::string ShowableUtf8(std::string_view text);
+// The same of a text that comes in parts: takes what it returns from the front of `text`, and
+// leaves the first bytes of a character there.
+std::string TakeShowableUtf8(std::string& text);
 
 // For messages: 'x' (U+0078), or only U+0007 if it is not printable.
 std::string DescribeCodePoint(uint32_t code_point);

@@ -67,13 +67,25 @@ bool Utf8Locale() {
   return false;
 }
 
+// Columns by the terminal and by COLUMNS, the smaller of what is known: too narrow a line is only
+// short, too wide a one wraps at every redraw.
+int WidthOf(int fd) {
+  constexpr int kUnknown = 80;
+  int width = 0;
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0) width = size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int named = columns == nullptr ? 0 : std::atoi(columns);
+  if (named > 0 && (width == 0 || named < width)) width = named;
+  return width > 0 ? width : kUnknown;
+}
+
 }  // namespace
 
 ProgressStyle StyleOf(std::FILE* file) {
   ProgressStyle style;
   const int fd = fileno(file);
-  winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = size.ws_col;
+  style.width = WidthOf(fd);
   style.unicode = Utf8Locale();
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");

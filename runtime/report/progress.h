@@ -18,8 +18,8 @@ struct ProgressStyle {
   bool color = false;   // ANSI colours
 };
 
-// The style of the terminal behind `file` by its size, the locale (LC_ALL, LC_CTYPE, LANG),
-// NO_COLOR and TERM.
+// The style of the terminal behind `file` by its size, COLUMNS, the locale (LC_ALL, LC_CTYPE,
+// LANG), NO_COLOR and TERM.
 ProgressStyle StyleOf(std::FILE* file);
 
 // `values` (at least one finite) as `columns` characters, averaged where there are more values than

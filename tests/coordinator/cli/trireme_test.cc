@@ -170,6 +170,53 @@ TEST_CASE("validate and plan speak of the job") {
   const Result json = bench.Run("plan job.yaml -n 1 --json");
   CHECK(json.out.rfind("{", 0) == 0);
   CHECK(Holds(json.out, "\"vocab_size\": \"13\""));
+  CHECK_FALSE(Holds(json.out, "instructions"));
+  const Result programs = bench.Run("plan job.yaml -n 1 --json --programs");
+  CHECK(Holds(programs.out, "\"instructions\":[{\"kind\":\"LOAD\""));
+  CHECK(Count(programs.out, "\n") == 1);
+  CHECK(bench.Run("plan job.yaml -n 1 --programs").code == 2);
+}
+
+TEST_CASE("validate says on which counts of ranks the job runs, and they do") {
+  const Bench bench;
+  const auto counts = [&](const std::string& more) {
+    return bench.Run("validate job.yaml --set parallelism." + more).out;
+  };
+  CHECK(Holds(counts("data_parallel_size=0"), "1 to 4 ranks)"));
+  CHECK(Holds(counts("data_parallel_size=2"), "tokens, 2 ranks)"));
+  CHECK(Holds(counts("data_parallel_size=1"), "tokens, 1 rank)"));
+  CHECK(Holds(counts("tensor_parallel_size=2"), "2 to 8 ranks in steps of 2)"));
+  for (int ranks = 1; ranks <= 10; ++ranks) {
+    const Result plan = bench.Run("plan job.yaml --set parallelism.tensor_parallel_size=2 -n " +
+                                  std::to_string(ranks));
+    CAPTURE(ranks, plan.out);
+    CHECK((plan.code == 0) == (ranks % 2 == 0 && ranks <= 8));
+  }
+}
+
+TEST_CASE("what cannot be written is no success") {
+  const Bench bench;
+  for (const char* words : {"validate job.yaml", "plan job.yaml", "plan job.yaml --json", "version",
+                            "--version", "plan --help"}) {
+    CAPTURE(words);
+    const Result full = bench.Run(std::string(words) + " >/dev/full 2>err #");
+    CHECK(full.code == 2);
+    CHECK(Holds(Slurp(bench.folder() + "/err"), "could not be written"));
+  }
+}
+
+TEST_CASE("a reader who leaves does not end the run", "[mpi]") {
+  Bench bench;
+  bench.Worker(R"([ $rank = 0 ] || exit 0
+sleep 1
+echo '{"step":1,"loss":2.5}' >$run/metrics.jsonl
+printf 'the \377\033[31m oars' >$run/sample.txt
+echo '{"checkpoint":"/there/step-00000003"}' >$run/report.json
+)");
+  const std::string run = "run job.yaml -n 1 --run-dir r 2>err | head -n 1 #";
+  CHECK(bench.Run(run).code == 0);
+  const std::string page = Slurp(bench.folder() + "/r/report.html");
+  CHECK(Holds(page, "the \xEF\xBF\xBD\xEF\xBF\xBD[31m oars"));
 }
 
 TEST_CASE("a run from file to summary", "[mpi]") {

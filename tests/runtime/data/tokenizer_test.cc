@@ -74,11 +74,29 @@ TEST_CASE("what has no token is named with its place") {
   CHECK_FALSE(ByteTokenizer().Decode(std::vector<int32_t>{256}).ok());
 }
 
-TEST_CASE("bytes of no character are replaced one by one, characters stay") {
-  CHECK(ValidUtf8("") == "");
-  CHECK(ValidUtf8("oar \xC3\xA9\n") == "oar \xC3\xA9\n");
-  CHECK(ValidUtf8("a\xFF\xC3") == "a\xEF\xBF\xBD\xEF\xBF\xBD");
-  CHECK(ValidUtf8("\xE2\x82z") == "\xEF\xBF\xBD\xEF\xBF\xBDz");
+TEST_CASE("bytes of no character and what steers a terminal are replaced one by one") {
+  const std::string instead = "\xEF\xBF\xBD";
+  CHECK(ShowableUtf8("") == "");
+  CHECK(ShowableUtf8("oar \xC3\xA9\t\r\n") == "oar \xC3\xA9\t\r\n");
+  CHECK(ShowableUtf8("a\xFF\xC3") == "a" + instead + instead);
+  CHECK(ShowableUtf8("\xE2\x82z") == instead + instead + "z");
+  CHECK(ShowableUtf8("\x1B[31m\x7F\xC2\x9B") == instead + "[31m" + instead + instead);
+  CHECK(ShowableUtf8(std::string(1, '\0')) == instead);
+}
+
+TEST_CASE("a text in parts is shown as the whole one") {
+  const std::string whole = "\xF0\x9F\x9A\xA3 a\xE2\x82\xAC\xFF\xC3\xA9\xE2z\x1B.";
+  std::string pending, shown;
+  for (const char byte : whole) {
+    pending += byte;
+    shown += TakeShowableUtf8(pending);
+    CHECK(pending.size() < 4);
+  }
+  CHECK(pending.empty());
+  CHECK(shown == ShowableUtf8(whole));
+  pending = "a\xE2\x82";
+  CHECK(TakeShowableUtf8(pending) == "a");
+  CHECK(pending == "\xE2\x82");
 }
 
 TEST_CASE("UTF-8 is strict at every boundary and round-trips") {

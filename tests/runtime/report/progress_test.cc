@@ -64,6 +64,21 @@ TEST_CASE("no width is overrun, and step and loss stay longest") {
   }
 }
 
+TEST_CASE("COLUMNS tells the width where no terminal does") {
+  std::FILE* file = std::fopen("/dev/null", "w");
+  REQUIRE(file != nullptr);
+  const char* before = std::getenv("COLUMNS");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("COLUMNS", "40", 1);
+  CHECK(StyleOf(file).width == 40);
+  for (const char* none : {"", "0", "-5", "wide"}) {
+    setenv("COLUMNS", none, 1);
+    CHECK(StyleOf(file).width == 80);
+  }
+  before == nullptr ? unsetenv("COLUMNS") : setenv("COLUMNS", kept.c_str(), 1);
+  std::fclose(file);
+}
+
 TEST_CASE("the plain line is ASCII and whole") {
   CHECK(Halfway().PlainLine(110) ==
         "step 1000/2000 loss 0.1265 val 2.5000 (step 100) 51.2k tok/s MFU 42.7% ETA 1m40s");

@@ -48,6 +48,13 @@ struct Shape {
 
 using Bits256 = std::array<uint64_t, 4>;
 
+// Lanes of a block that come back from stored bits instead of codes.
+struct Exceptions {
+  Bits256 raw = {};
+  Bits256 negative_zero = {};
+  bool any = false;
+};
+
 // Sums over the finite values of a span, in 16 lanes that are added up pairwise at the end.
 struct Moments {
   double sum_of_squares = 0;
@@ -64,6 +71,11 @@ struct Kernels {
   // Likewise, but straight to residuals with base 0; sets the largest.
   bool (*quantise_plain_f32)(const float* x, const StepConstants& constants, uint32_t* u,
                              uint32_t* largest);
+  // The codes of 256 values, whatever they are, by f64 arithmetic; exceptions have code 0 and are
+  // marked (compress/lane_quantiser.h). Returns the largest reach,
+  // which is not below any |q|.
+  int32_t (*quantise_lanes_f32)(const float* x, const StepConstants& constants, int32_t* q,
+                                Exceptions* exceptions);
   // The residuals u of 256 codes; moves `chain` on. Returns the largest u.
   uint32_t (*residuals)(Predictor predictor, const int32_t* q, int32_t base, Chain* chain,
                         uint32_t* u);

@@ -2,6 +2,7 @@
 // and marks the others as exceptions. The fast loops call it for blocks they cannot do.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -9,13 +10,6 @@
 #include "compress/kernels.h"
 
 namespace trireme::compress {
-
-// Lanes of a block that come back from stored bits instead of codes.
-struct Exceptions {
-  Bits256 raw = {};
-  Bits256 negative_zero = {};
-  bool any = false;
-};
 
 inline void SetBit(Bits256* bits, size_t lane) { (*bits)[lane / 64] |= uint64_t{1} << (lane % 64); }
 
@@ -32,37 +26,48 @@ bool Holds(typename E::Bits bits, double code, const StepConstants& c) {
   return std::fabs(E::Value(bits) - back) <= c.bound;  // false for NaN
 }
 
-// Codes of 256 values; the code of an exception is 0.
+constexpr double kRounder = 0x1.8p52;  // Adding it leaves no fraction, to nearest even.
+
+// No smaller than the |code| of a value of which `exact` is value / step.
+inline int32_t ReachOf(double exact) { return static_cast<int32_t>(std::fabs(exact)) + 2; }
+
+// The code of one value; an exception has code 0 and is marked. Raises `farthest` to its reach.
 template <typename E>
-void QuantiseLanes(const typename E::Bits* values, const StepConstants& c, int32_t* codes,
-                   Exceptions* exceptions) {
-  constexpr double kRounder = 0x1.8p52;  // Adding it leaves no fraction, to nearest even.
-  for (size_t i = 0; i < kBlockValues; ++i) {
-    const typename E::Bits bits = values[i];
-    codes[i] = 0;
-    if (bits == 0) continue;
-    if (c.keep_zeros && IsNegativeZero<E>(bits)) {
-      SetBit(&exceptions->negative_zero, i);
-      exceptions->any = true;
-      continue;
-    }
-    const double exact = E::Value(bits) * c.inverse;
-    bool holds = std::fabs(exact) < static_cast<double>(c.limit - 1) &&  // false for NaN
-                 !(c.keep_zeros && IsDenormal<E>(bits));
-    if (holds) {
-      double code = (exact + kRounder) - kRounder;
-      holds = Holds<E>(bits, code, c);
-      if (!holds) {
-        code += E::Value(bits) > code * c.step ? 1 : -1;
-        holds = Holds<E>(bits, code, c);
-      }
-      if (holds) codes[i] = static_cast<int32_t>(code);
-    }
+int32_t QuantiseLane(typename E::Bits bits, const StepConstants& c, size_t lane,
+                     Exceptions* exceptions, int32_t* farthest) {
+  if (c.keep_zeros && IsNegativeZero<E>(bits)) {
+    SetBit(&exceptions->negative_zero, lane);
+    exceptions->any = true;
+    return 0;
+  }
+  const double exact = E::Value(bits) * c.inverse;
+  const bool small = std::fabs(exact) < static_cast<double>(c.limit - 1);  // false for NaN
+  if (small && !(c.keep_zeros && IsDenormal<E>(bits))) {
+    double code = (exact + kRounder) - kRounder;
+    bool holds = Holds<E>(bits, code, c);
     if (!holds) {
-      SetBit(&exceptions->raw, i);
-      exceptions->any = true;
+      code += E::Value(bits) > code * c.step ? 1 : -1;
+      holds = Holds<E>(bits, code, c);
+    }
+    if (holds) {
+      *farthest = std::max(*farthest, ReachOf(exact));
+      return static_cast<int32_t>(code);
     }
   }
+  SetBit(&exceptions->raw, lane);
+  exceptions->any = true;
+  return 0;
+}
+
+// Codes of 256 values; returns the largest reach.
+template <typename E>
+int32_t QuantiseLanes(const typename E::Bits* values, const StepConstants& c, int32_t* codes,
+                      Exceptions* exceptions) {
+  int32_t farthest = 0;
+  for (size_t i = 0; i < kBlockValues; ++i) {
+    codes[i] = QuantiseLane<E>(values[i], c, i, exceptions, &farthest);
+  }
+  return farthest;
 }
 
 }  // namespace trireme::compress

@@ -62,7 +62,7 @@ class PieceEncoder {
       WriteExceptions(exceptions, values, out + shape.bytes);
       width_byte |= kExceptionFlag;
     }
-    wide_ |= plan_.kind == PieceKind::kQuantised && HasWideCode();
+    wide_ |= farthest_ > kLargestExactCode;
     return width_byte;
   }
 
@@ -73,7 +73,7 @@ class PieceEncoder {
   bool MakePlain(const Bits* values, uint32_t* largest) {
     if constexpr (E::kType == ElementType::kF32) {
       if (blocks_without_trying_ > 0) return false;
-      wide_possible_ = false;
+      farthest_ = 0;
       if (context_.kernels->quantise_plain_f32(reinterpret_cast<const float*>(values),
                                                context_.constants, u_, largest)) {
         return true;
@@ -84,20 +84,18 @@ class PieceEncoder {
   }
 
   void MakeCodes(const Bits* values, Exceptions* exceptions) {
-    wide_possible_ = true;
+    farthest_ = 0;
     if (plan_.kind == PieceKind::kOrdered) {
       OrderedCodes<E>(values, codes_);
       return;
     }
     if (blocks_without_trying_ == 0) {
-      wide_possible_ = false;
       if (QuantiseFast<E>(values, context_, codes_)) return;
       blocks_without_trying_ = kBlocksWithoutTrying;
-      wide_possible_ = true;
     } else {
       --blocks_without_trying_;
     }
-    QuantiseLanes<E>(values, context_.constants, codes_, exceptions);
+    farthest_ = QuantiseAny<E>(values, context_, codes_, exceptions);
   }
 
   // Forgets what fills up a short block; returns the largest residual left.
@@ -122,13 +120,6 @@ class PieceEncoder {
   static bool IsConstant(const Bits* values, size_t count) {
     return values[0] == values[count - 1] &&
            std::memcmp(values, values + 1, (count - 1) * sizeof(Bits)) == 0;
-  }
-
-  bool HasWideCode() const {
-    if (!wide_possible_) return false;
-    int32_t farthest = 0;
-    for (const int32_t code : codes_) farthest = std::max(farthest, code < 0 ? -code : code);
-    return farthest > kLargestExactCode;
   }
 
   static size_t CountOf(const Bits256& lanes) {
@@ -167,7 +158,7 @@ class PieceEncoder {
   Chain chain_;
   const bool plain_;
   bool wide_ = false;
-  bool wide_possible_ = false;
+  int32_t farthest_ = 0;  // no |code| of the block is above, if it may be wide
   int blocks_without_trying_ = 0;
   alignas(64) int32_t codes_[kBlockValues];
   alignas(64) uint32_t u_[kBlockValues];

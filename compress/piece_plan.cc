@@ -77,7 +77,7 @@ template <typename E>
 size_t CodesOfBlock(const typename E::Bits* values, const PieceContext& context, int32_t* codes) {
   if (QuantiseFast<E>(values, context, codes)) return 0;
   Exceptions exceptions;
-  QuantiseLanes<E>(values, context.constants, codes, &exceptions);
+  QuantiseAny<E>(values, context, codes, &exceptions);
   size_t count = 0;
   for (const uint64_t word : exceptions.raw) count += static_cast<size_t>(std::popcount(word));
   return count;

@@ -28,6 +28,17 @@ bool QuantiseFast(const typename E::Bits* values, const PieceContext& context, i
   return false;
 }
 
+// Codes of 256 values, whatever they are; returns their largest reach.
+template <typename E>
+int32_t QuantiseAny(const typename E::Bits* values, const PieceContext& context, int32_t* codes,
+                    Exceptions* exceptions) {
+  if constexpr (E::kType == ElementType::kF32) {
+    return context.kernels->quantise_lanes_f32(reinterpret_cast<const float*>(values),
+                                               context.constants, codes, exceptions);
+  }
+  return QuantiseLanes<E>(values, context.constants, codes, exceptions);
+}
+
 // Codes of a piece of kind kOrdered: the values' bits in the order of the numbers.
 template <typename E>
 void OrderedCodes(const typename E::Bits* values, int32_t* codes) {

@@ -30,6 +30,11 @@ bool QuantiseF32(const float* x, const StepConstants& c, int32_t* q) {
   return all;
 }
 
+int32_t QuantiseLanesF32(const float* x, const StepConstants& c, int32_t* q,
+                         Exceptions* exceptions) {
+  return QuantiseLanes<F32>(reinterpret_cast<const uint32_t*>(x), c, q, exceptions);
+}
+
 int32_t Difference(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
 }
@@ -188,10 +193,12 @@ Moments MomentsF32(const float* x, size_t count) {
 }  // namespace
 
 const Kernels& ReferenceKernels() {
-  static const Kernels kernels{"reference", QuantiseF32, QuantisePlainF32, Residuals,
-                               ChooseShape, BitLengths,  ListWide,         Pack,
-                               Unpack,      Codes,       DequantiseF32,    DecodeF32,
-                               FillF32,     Add,         MomentsF32};
+  static const Kernels kernels{"reference",      QuantiseF32, QuantisePlainF32,
+                               QuantiseLanesF32, Residuals,   ChooseShape,
+                               BitLengths,       ListWide,    Pack,
+                               Unpack,           Codes,       DequantiseF32,
+                               DecodeF32,        FillF32,     Add,
+                               MomentsF32};
   return kernels;
 }
 

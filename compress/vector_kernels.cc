@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compress/kernels.h"
+#include "compress/lane_quantiser.h"
 #include "compress/width_search.h"
 #include "hwy/cache_control.h"
 

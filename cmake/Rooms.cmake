@@ -22,7 +22,7 @@ trireme_room(runtime/kernels/ref ROOMS runtime/base runtime/graph runtime/tensor
              LIBS PkgConfig::openblas)
 trireme_room(runtime/kernels/cpu ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
              LIBS DNNL::dnnl OpenMP::OpenMP_CXX hwy::hwy)
-trireme_room(runtime/comm ROOMS runtime/base runtime/tensor)
+trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress)
 trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm LIBS Threads::Threads)
 trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm LIBS MPI::MPI_C)
 trireme_room(runtime/data ROOMS runtime/base LIBS nlohmann_json::nlohmann_json)
@@ -30,7 +30,7 @@ trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client ROOMS runtime/base runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 
 # Floor 3
-trireme_room(runtime/plan ROOMS proto runtime/base runtime/graph runtime/model)
+trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/graph runtime/model)
 trireme_room(runtime/report ROOMS proto runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
 
 # Floor 4

@@ -126,10 +126,11 @@ StageLowering::View StageLowering::Redistribute(OpList& list, const View& view, 
   } else if (view.placement == Placement::kPartial && needed == Placement::kRows) {
     AddCollective(list, OpKind::kReduceScatter, view.buffer, name);
     result.offset = local_rows_.begin * graph_.hidden_size;
+    result.roomy = true;
   } else if (view.placement == Placement::kRows && needed == Placement::kReplicate) {
     const View roomy = WithRoomForAllRows(list, view, name);
     AddCollective(list, OpKind::kAllGather, roomy.buffer, name);
-    result = {roomy.buffer, 0, needed};
+    result = {roomy.buffer, 0, needed, /*roomy=*/false};
   } else {
     TRIREME_CHECK(false);  // a family asks for a change of placement that no operator rule gives
   }
@@ -159,8 +160,8 @@ StageLowering::View StageLowering::WithRoomForAllRows(OpList& list, const View& 
                                                       const std::string& name) {
   const int64_t all = rows_ * graph_.hidden_size;
   const int64_t own = local_rows_.begin * graph_.hidden_size;
-  if (stage_.buffers[view.buffer].elements == all && view.offset == own) return view;
-  const View roomy{NewBuffer(name + ".gathered", all), own, view.placement};
+  if (view.roomy) return view;
+  const View roomy{NewBuffer(name + ".gathered", all), own, view.placement, /*roomy=*/true};
   // ResidualAdd's input-grad without dropout is a copy.
   OpSpec spec;
   spec.kind = OpKind::kResidualAdd;
@@ -187,7 +188,8 @@ int32_t StageLowering::NewBuffer(const std::string& name, int64_t elements, Buff
 StageLowering::View StageLowering::NewStreamView(const std::string& name, bool gathered) {
   const int64_t width = graph_.hidden_size;
   if (gathered && stream_placement() == Placement::kRows) {
-    return {NewBuffer(name, rows_ * width), local_rows_.begin * width, Placement::kRows};
+    return {NewBuffer(name, rows_ * width), local_rows_.begin * width, Placement::kRows,
+            /*roomy=*/true};
   }
   return {NewBuffer(name, local_rows_.size() * width), 0, stream_placement()};
 }

@@ -22,6 +22,9 @@ class StageLowering {
     int32_t buffer = kNone;
     int64_t offset = 0;  // elements
     Placement placement = Placement::kReplicate;
+    // Of a rows view: its buffer holds the rows of all ranks. Not told from sizes, which may agree
+    // by chance on one rank and not on the next; then their lists would differ.
+    bool roomy = false;
   };
   using OpList = std::vector<LoweredOp>;
 
@@ -45,7 +48,7 @@ class StageLowering {
   // The view with placement `needed`, inserting the collective that takes it there.
   View Redistribute(OpList& list, const View& view, Placement needed, const std::string& name);
   void AddCollective(OpList& list, OpKind kind, int32_t buffer, const std::string& name);
-  // A rows view in a buffer too small to gather into is copied into one of all rows.
+  // A rows view in a buffer of own rows only is copied into one of all rows.
   View WithRoomForAllRows(OpList& list, const View& view, const std::string& name);
 
   int32_t NewBuffer(const std::string& name, int64_t elements,

@@ -1,12 +1,14 @@
 #include "runtime/plan/planner.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/job_checks.h"
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/program_builder.h"
 #include "runtime/plan/schedule.h"
@@ -44,15 +46,10 @@ int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // First layer-block of every global virtual stage, and one past the last; the embedding goes with
 // the first, the head with the last.
-absl::StatusOr<std::vector<int>> SplitLayers(const v1::JobSpec& job) {
+std::vector<int> SplitLayers(const v1::JobSpec& job) {
   const int64_t layers = job.model().config().num_hidden_layers();
   const int64_t stages =
       job.parallelism().pipeline_parallel_size() * job.parallelism().virtual_stages();
-  if (stages > layers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parallelism.pipeline_parallel_size: ", stages, " virtual stages for ", layers,
-                     " layers; each needs at least one, so use at most ", layers));
-  }
   const auto& given = job.parallelism().layers_per_stage();
   std::vector<int> first{0};
   int64_t done = 0;
@@ -89,7 +86,7 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
 }
 
 absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
-  ASSIGN_OR_RETURN(const std::vector<int> first, SplitLayers(plan.job()));
+  const std::vector<int> first = SplitLayers(plan.job());
   const uint32_t ranks = plan.mesh().pipeline();
   const uint32_t virtual_stages = static_cast<uint32_t>(plan.job().parallelism().virtual_stages());
   for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
@@ -144,6 +141,7 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
   v1::Plan plan;
   plan.set_version(kPlanVersion);
   *plan.mutable_job() = job;
+  RETURN_IF_ERROR(CheckJob(job));
   ASSIGN_OR_RETURN(*plan.mutable_mesh(), MakeMesh(job.parallelism(), ranks));
   plan.mutable_job()->mutable_parallelism()->set_data_parallel_size(plan.mesh().data());
   const int64_t samples = job.training().global_batch_size();
@@ -161,6 +159,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
       plan.micro_batches(),
       2 * plan.mesh().pipeline() * static_cast<uint32_t>(job.parallelism().virtual_stages())));
   plan.set_schedule(job.parallelism().schedule());
+  RETURN_IF_ERROR(CheckJob(plan.job()));  // again: micro-batches may have become smaller
+  RETURN_IF_ERROR(CheckExtent(plan));
   ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job.model().config()));
   RETURN_IF_ERROR(BuildStages(plan, graph));
   RETURN_IF_ERROR(CheckGradientsReduced(plan, graph));

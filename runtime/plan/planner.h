@@ -16,7 +16,8 @@ namespace trireme::plan {
 constexpr uint32_t kPlanVersion = 1;
 
 // `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the
-// legal values and the fix; Internal if the verifier refuses what was built (a defect of ours).
+// legal values and the fix, for every rule of spec::ValidateForPlan and for sizes beyond what a
+// plan can hold; FailedPrecondition if the verifier refuses what was built (a defect of ours).
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks);
 
 // Coordinates of a rank in the mesh.

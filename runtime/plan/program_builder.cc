@@ -9,19 +9,20 @@ namespace trireme::plan {
 using v1::Instruction;
 
 uint32_t SlotPool::Acquire() {
-  for (size_t slot = 0; slot < used_.size(); ++slot) {
-    if (!used_[slot]) {
-      used_[slot] = true;
-      return static_cast<uint32_t>(slot);
-    }
+  if (free_.empty()) {
+    used_.push_back(true);
+    return static_cast<uint32_t>(used_.size()) - 1;
   }
-  used_.push_back(true);
-  return static_cast<uint32_t>(used_.size()) - 1;
+  const uint32_t slot = free_.top();
+  free_.pop();
+  used_[slot] = true;
+  return slot;
 }
 
 void SlotPool::Release(uint32_t slot) {
   TRIREME_CHECK(slot < used_.size() && used_[slot]);
   used_[slot] = false;
+  free_.push(slot);
 }
 
 void SlotCounts::Raise(const SlotCounts& other) {
@@ -279,13 +280,11 @@ void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
 }
 
 void ProgramBuilder::WaitSends(size_t position, bool all) {
-  size_t done = 0;
-  while (done < sends_.size() && (all || sends_[done].position + options_.send_lag <= position)) {
-    AddWait(sends_[done].ticket, {});
-    sends_[done].pool->Release(sends_[done].slot);
-    ++done;
+  while (!sends_.empty() && (all || sends_.front().position + options_.send_lag <= position)) {
+    AddWait(sends_.front().ticket, {});
+    sends_.front().pool->Release(sends_.front().slot);
+    sends_.pop_front();
   }
-  sends_.erase(sends_.begin(), sends_.begin() + static_cast<int64_t>(done));
 }
 
 void ProgramBuilder::Finish() {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
+#include <queue>
 #include <vector>
 
 #include "runtime/graph/lowering.h"
@@ -22,6 +25,7 @@ class SlotPool {
 
  private:
   std::vector<bool> used_;
+  std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> free_;
 };
 
 // Slots needed per virtual stage, the largest over the programs built.
@@ -98,7 +102,7 @@ class ProgramBuilder {
   v1::Program program_;
   std::vector<StagePools> pools_;
   std::map<std::pair<uint32_t, uint32_t>, Held> held_;
-  std::vector<PendingSend> sends_;
+  std::deque<PendingSend> sends_;
   std::vector<uint32_t>
       last_backward_;  // per virtual stage: position of its last W or B in the order
   std::vector<uint32_t> reduce_tickets_;

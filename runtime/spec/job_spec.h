@@ -48,6 +48,10 @@ void ApplyDefaults(v1::JobSpec& spec);
 // Every rule that a resolved spec breaks; empty if it may run. Touches no file.
 std::vector<Fault> Validate(const v1::JobSpec& spec);
 
+// Those of the rules that a plan leans on: model, sizes of the batch, parallelism. For a job that
+// may lack the rest (data, folders); a number that is absent is a fault too.
+std::vector<Fault> ValidateForPlan(const v1::JobSpec& spec);
+
 // A Hugging Face config.json of gpt2 or llama; absent keys stay absent. Keys that change the maths
 // and are not supported are refused by name (InvalidArgument, all at once); unknown ones are
 // appended to `warnings` if given.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -328,6 +329,22 @@ void TensorSplit(const v1::JobSpec& spec, Faults& faults) {
   }
 }
 
+// Under sequence parallelism each rank of the tensor group holds some rows of a micro-batch.
+void RowsForEachRank(const v1::JobSpec& spec, Faults& faults) {
+  if (!spec.parallelism().sequence_parallel()) return;
+  const int64_t tensor = spec.parallelism().tensor_parallel_size();
+  const int64_t samples = spec.training().micro_batch_size();
+  const int64_t tokens = spec.data().sequence_length();
+  constexpr int64_t kMost = 1 << 24;
+  if (samples < 1 || samples > kMost || tokens < 1 || tokens > kMost) return;
+  if (tensor > (1 << 16) || samples * tokens >= tensor) return;
+  Add(faults, "parallelism.sequence_parallel",
+      absl::StrCat(tensor, " tensor ranks cannot share the rows of a micro-batch, ",
+                   "micro_batch_size ", samples, " x sequence_length ", tokens, " = ",
+                   samples * tokens, "; raise one of them, lower tensor_parallel_size, or set ",
+                   "sequence_parallel to false"));
+}
+
 void VirtualStages(const v1::JobSpec& spec, Faults& faults) {
   const v1::ParallelismSpec& parallelism = spec.parallelism();
   const bool interleaved = parallelism.schedule() == "interleaved";
@@ -403,18 +420,41 @@ void PromptFits(const v1::JobSpec& spec, Faults& faults) {
 
 using Rule = void (*)(const v1::JobSpec&, Faults&);
 constexpr Rule kRules[] = {
-    IntegersInRange, RealsInRange,  ChoicesKnown,      NameFitsAFolder,
-    ModelIsGiven,    DataIsGiven,   PathsAreUsable,    HeadsDivide,
-    Gpt2Shape,       LlamaShape,    BatchDivides,      ScheduleOfLearningRate,
-    TensorSplit,     VirtualStages, LayersCoverStages, DtypeHasKernels,
-    PromptFits,
+    IntegersInRange,   RealsInRange,           ChoicesKnown, NameFitsAFolder, ModelIsGiven,
+    DataIsGiven,       PathsAreUsable,         HeadsDivide,  Gpt2Shape,       LlamaShape,
+    BatchDivides,      ScheduleOfLearningRate, TensorSplit,  RowsForEachRank, VirtualStages,
+    LayersCoverStages, DtypeHasKernels,        PromptFits,
 };
+
+bool PlanFollowsFrom(absl::string_view path) {
+  return absl::StartsWith(path, "model.config.") || absl::StartsWith(path, "parallelism.") ||
+         path == "model" || path == "data.sequence_length" ||
+         path == "training.global_batch_size" || path == "training.micro_batch_size" ||
+         path == "training.dtype";
+}
 
 }  // namespace
 
 std::vector<Fault> Validate(const v1::JobSpec& spec) {
   Faults faults;
   for (Rule rule : kRules) rule(spec, faults);
+  return faults;
+}
+
+std::vector<Fault> ValidateForPlan(const v1::JobSpec& spec) {
+  Faults faults;
+  for (const IntegerRange& range : kIntegerRanges) {
+    if (range.least < 1 || !PlanFollowsFrom(range.path) || FindField(spec, range.path).present) {
+      continue;
+    }
+    Add(faults, range.path,
+        absl::StrCat("absent, expected ", range.least, " to ", range.most,
+                     "; apply the defaults before planning"));
+  }
+  if (!faults.empty()) return faults;  // the rules would speak of the zeros
+  for (Fault& fault : Validate(spec)) {
+    if (PlanFollowsFrom(fault.path)) faults.push_back(std::move(fault));
+  }
   return faults;
 }
 

@@ -83,6 +83,26 @@ TEST_CASE(
   CHECK(LowerStage(graph, 1, 2, second).boundary_elements == 2 * 24);
 }
 
+TEST_CASE("lowering: the operators of a list follow from placements and no size") {
+  // One row for two ranks: rank 0 has all rows in its own ones.
+  for (const char* family : {"gpt2", "llama"}) {
+    const ModelGraph graph = Graph(family, 2);
+    for (const auto& [first, end] : {std::pair(0, 2), std::pair(1, 3), std::pair(0, 4)}) {
+      LoweringOptions options{
+          .tensor_size = 2, .sequence_parallel = true, .micro_batch = 1, .tokens = 1};
+      const StageOps zero = LowerStage(graph, first, end, options);
+      options.tensor_index = 1;
+      const StageOps one = LowerStage(graph, first, end, options);
+      options.tokens = 6;
+      const StageOps wide = LowerStage(graph, first, end, options);
+      for (const StageOps* other : {&one, &wide}) {
+        CHECK(other->forward.size() == zero.forward.size());
+        CHECK(other->backward.size() == zero.backward.size());
+      }
+    }
+  }
+}
+
 TEST_CASE("lowering: a separate weight-grad reads nothing that a later input-grad overwrites") {
   for (const char* family : {"gpt2", "llama"}) {
     const ModelGraph graph = Graph(family, 3);

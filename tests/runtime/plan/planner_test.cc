@@ -92,7 +92,7 @@ TEST_CASE("planner: a plan for 3072 ranks stays under 4 MiB") {
 TEST_CASE("planner: refusals name the field and a legal value") {
   CHECK_THAT(RefusalOf(JobOf({.pipeline = 2, .tensor = 2}), 6), Contains("use a multiple of 4"));
   CHECK_THAT(RefusalOf(JobOf({.layers = 4, .pipeline = 5}), 5),
-             Contains("parallelism.pipeline_parallel_size") && Contains("use at most 4"));
+             Contains("parallelism.pipeline_parallel_size") && Contains("expected 1 to 4"));
   CHECK_THAT(RefusalOf(JobOf({.global_batch = 3}), 4),
              Contains("training.global_batch_size") && Contains("at least 4"));
   v1::JobSpec job = JobOf({.tensor = 2});

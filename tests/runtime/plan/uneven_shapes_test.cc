@@ -55,7 +55,11 @@ class Shapes {
     config.set_num_attention_heads(heads);
     config.set_num_key_value_heads(groups);
     config.set_head_dim(width);
-    config.set_hidden_size(gpt2 ? heads * width : From(8, 200));
+    int64_t hidden = gpt2 ? heads * width : From(8, 200);
+    // The rules would take head_dim for one derived from a hidden_size that the heads do not
+    // divide.
+    if (hidden / heads == width) hidden = heads * width;
+    config.set_hidden_size(hidden);
     config.set_intermediate_size(From(16, 600));
     config.set_vocab_size(From(16, 400));
     config.set_max_position_embeddings(64);

@@ -1,0 +1,57 @@
+#include "runtime/plan/job_checks.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::plan {
+
+absl::Status CheckJob(const v1::JobSpec& job) {
+  std::vector<std::string> lines;
+  for (const spec::Fault& fault : spec::ValidateForPlan(job)) {
+    lines.push_back(absl::StrCat(fault.path, ": ", fault.message));
+  }
+  if (lines.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
+absl::Status CheckExtent(const v1::Plan& plan) {
+  const v1::ModelConfig& model = plan.job().model().config();
+  const int64_t samples = plan.job().training().micro_batch_size();
+  const int64_t tokens = plan.job().data().sequence_length();
+  constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
+  if (samples * tokens > kMostRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.micro_batch_size: ", samples, " x data.sequence_length ", tokens,
+                     " = ", samples * tokens, " rows, expected at most ", kMostRows));
+  }
+  const int64_t heads = model.num_attention_heads() + 2 * model.num_key_value_heads();
+  const double widths = static_cast<double>(model.hidden_size() + 2 * model.intermediate_size() +
+                                            model.vocab_size()) +
+                        static_cast<double>(heads) * static_cast<double>(model.head_dim());
+  const double elements = static_cast<double>(samples * tokens + model.hidden_size() +
+                                              model.max_position_embeddings()) *
+                          widths * static_cast<double>(model.num_hidden_layers() + 2);
+  constexpr double kMostElements = 0x1p50;
+  if (elements > kMostElements) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.config: with micro-batches of ", samples, " x ", tokens,
+        " tokens it asks for about ", elements, " numbers, expected at most ", kMostElements));
+  }
+  const uint64_t stages = uint64_t{plan.mesh().pipeline()} *
+                          static_cast<uint64_t>(plan.job().parallelism().virtual_stages());
+  constexpr uint64_t kMostCells = 1 << 21;
+  if (stages * plan.micro_batches() > kMostCells) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.micro_batch_size: ", plan.micro_batches(), " micro-batches through ",
+                     stages, " stages are too many to plan one by one, expected a product of at ",
+                     "most ", kMostCells, "; use larger micro-batches, or more replicas"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,17 @@
+// What no plan can be made for.
+#pragma once
+
+#include "absl/status/status.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::plan {
+
+// InvalidArgument: the rules of runtime/spec that a plan leans on, one broken one per line.
+absl::Status CheckJob(const v1::JobSpec& job);
+
+// For a plan that has its job, mesh and micro-batches. Within these limits the sizes of buffers,
+// and what a plan takes to make and to store, stay far from those of their types; InvalidArgument
+// beyond.
+absl::Status CheckExtent(const v1::Plan& plan);
+
+}  // namespace trireme::plan

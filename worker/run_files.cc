@@ -22,6 +22,16 @@ uint64_t StepOf(const std::string& line) {
 
 }  // namespace
 
+void ExposureSums::Add(const engine::ExposureReport& step, double duration_s) {
+  step_seconds += duration_s;
+  for (Part engine::ExposureReport::*part :
+       {&engine::ExposureReport::exposed, &engine::ExposureReport::bubble,
+        &engine::ExposureReport::transfer}) {
+    (this->*part).mean_s += (step.*part).mean_s;
+    (this->*part).max_s += (step.*part).max_s;
+  }
+}
+
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path, uint64_t keep_through) {
   std::string kept;
   std::ifstream old(path);
@@ -43,6 +53,7 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::Step(const StepMetrics& metrics) {
+  const auto ms = [](double seconds) { return seconds * 1e3; };
   nlohmann::ordered_json line{{"step", metrics.step},
                               {"loss", metrics.loss},
                               {"learning_rate", metrics.learning_rate},
@@ -50,7 +61,13 @@ void MetricsLog::Step(const StepMetrics& metrics) {
                               {"tokens_per_second", metrics.tokens_per_second},
                               {"step_time_ms", metrics.step_time_ms},
                               {"utilisation", metrics.utilisation},
-                              {"exposed_communication_ms", metrics.exposed_communication_ms}};
+                              {"exposed_communication_ms", ms(metrics.exposure.exposed.mean_s)},
+                              {"exposed_communication_max_ms", ms(metrics.exposure.exposed.max_s)},
+                              {"exposed_transfer_ms", ms(metrics.exposure.transfer.mean_s)},
+                              {"exposed_transfer_max_ms", ms(metrics.exposure.transfer.max_s)},
+                              {"exposed_bubble_ms", ms(metrics.exposure.bubble.mean_s)},
+                              {"exposed_bubble_max_ms", ms(metrics.exposure.bubble.max_s)},
+                              {"most_exposed_rank", metrics.exposure.most_exposed_rank}};
   if (metrics.skipped) line["skipped"] = true;
   Write(line);
 }

@@ -20,8 +20,16 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double step_time_ms = 0;
   double utilisation = 0;  // model flops over the measured peak
-  double exposed_communication_ms = 0;
+  engine::ExposureReport exposure;
   bool skipped = false;
+};
+
+// Exposed communication over the logged steps of a run.
+struct ExposureSums : engine::ExposureReport {
+  double step_seconds = 0;
+  void Add(const engine::ExposureReport& step, double duration_s);
+  // Of the time of those steps; max_s is the worst rank of each step.
+  double Share(double part_s) const { return step_seconds > 0 ? part_s / step_seconds : 0; }
 };
 
 // One JSON object per line, written through at once, so that a crash loses no line.

@@ -19,17 +19,30 @@ std::string SpansPath(const std::string& run_directory, int rank) {
 
 }  // namespace
 
-void TraceKeeper::Keep(uint64_t step, std::span<const engine::InstructionSpan> spans) {
-  for (const engine::InstructionSpan& span : spans) kept_.push_back({step, span});
+void TraceKeeper::Keep(uint64_t step, const engine::StepTrace& trace) {
+  for (const engine::InstructionSpan& span : trace.instructions()) {
+    instructions_.push_back({step, span});
+  }
+  for (const engine::CommunicationSpan& span : trace.communications()) {
+    if (span.issued_ns > 0 && span.done_ns > 0) communications_.push_back({step, span});
+  }
 }
 
-absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank) const {
+absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
+                                    const engine::JobClock& clock) const {
   std::error_code error;
   std::filesystem::create_directories(run_directory + "/trace", error);
   std::string text;
-  for (const Kept& kept : kept_) {
-    absl::StrAppend(&text, kept.step, " ", kept.span.kind, " ", kept.span.virtual_stage, " ",
-                    kept.span.micro_batch, " ", kept.span.start_ns, " ", kept.span.end_ns, "\n");
+  for (const auto& [step, span] : instructions_) {
+    absl::StrAppend(&text, "i ", step, " ", span.kind, " ", span.virtual_stage, " ",
+                    span.micro_batch, " ", clock.ToJob(span.start_ns), " ");
+    absl::StrAppend(&text, clock.ToJob(span.end_ns), "\n");
+  }
+  for (const auto& [step, span] : communications_) {
+    absl::StrAppend(&text, "c ", step, " ", span.kind, " ", span.virtual_stage, " ",
+                    span.micro_batch, " ", clock.ToJob(span.issued_ns), " ");
+    absl::StrAppend(&text, clock.ToJob(span.done_ns), " ", static_cast<int>(span.group), " ",
+                    span.peer, " ", span.bucket, "\n");
   }
   return WriteFile(SpansPath(run_directory, rank), text);
 }
@@ -38,15 +51,26 @@ absl::Status MergeTraces(const std::string& run_directory, int ranks) {
   std::vector<report::TraceSpan> spans;
   for (int rank = 0; rank < ranks; ++rank) {
     std::ifstream file(SpansPath(run_directory, rank));
+    char what = 0;
     int64_t step = 0, start_ns = 0, end_ns = 0;
     int kind = 0;
     uint32_t virtual_stage = 0, micro_batch = 0;
-    while (file >> step >> kind >> virtual_stage >> micro_batch >> start_ns >> end_ns) {
+    while (file >> what >> step >> kind >> virtual_stage >> micro_batch >> start_ns >> end_ns) {
       v1::Instruction instruction;
       instruction.set_kind(static_cast<v1::InstructionKind>(kind));
       instruction.set_virtual_stage(virtual_stage);
       instruction.set_micro_batch(micro_batch);
-      spans.push_back(report::SpanOf(rank, instruction, start_ns, end_ns));
+      if (what == 'i') {
+        spans.push_back(report::SpanOf(rank, instruction, start_ns, end_ns));
+      } else {
+        int group = 0, peer = -1;
+        uint32_t bucket = 0;
+        file >> group >> peer >> bucket;
+        instruction.set_bucket(bucket);
+        spans.push_back(report::CommunicationSpanOf(
+            rank, instruction, engine::TextOf(static_cast<engine::GroupName>(group)), start_ns,
+            end_ns));
+      }
       spans.back().step = step;
     }
   }

@@ -14,17 +14,21 @@ namespace trireme::worker {
 
 class TraceKeeper {
  public:
-  void Keep(uint64_t step, std::span<const engine::InstructionSpan> spans);
-  // RUN/trace/rank-N.spans: a line "step kind virtual_stage micro_batch start_ns end_ns" per
-  // instruction.
-  absl::Status WriteRank(const std::string& run_directory, int rank) const;
+  void Keep(uint64_t step, const engine::StepTrace& trace);
+  // RUN/trace/rank-N.spans, times by `clock`. Of an instruction a line "i step kind virtual_stage
+  // micro_batch start_ns end_ns"; of a communication one "c" with the same, start and end being
+  // issue and completion, then group, peer and bucket.
+  absl::Status WriteRank(const std::string& run_directory, int rank,
+                         const engine::JobClock& clock) const;
 
  private:
+  template <typename Span>
   struct Kept {
     uint64_t step = 0;
-    engine::InstructionSpan span;
+    Span span;
   };
-  std::vector<Kept> kept_;
+  std::vector<Kept<engine::InstructionSpan>> instructions_;
+  std::vector<Kept<engine::CommunicationSpan>> communications_;
 };
 
 // Joins the files of all ranks (they must be complete) to RUN/trace.json and removes them.

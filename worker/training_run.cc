@@ -230,7 +230,6 @@ absl::StatusOr<bool> TrainingRun::Step() {
 absl::Status TrainingRun::Report(const engine::StepReport& report) {
   trained_seconds_ += report.duration_s;
   trained_tokens_ += report.tokens;
-  exposed_seconds_ += report.exposed_communication_s;
   if (report.skipped) {
     ++skipped_steps_;
     if (leader()) spdlog::warn("step {} was left out: {}", step_, report.nonfinite);
@@ -242,7 +241,11 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   recorder_.Report(progress_);
   const uint64_t every = static_cast<uint64_t>(job_.runtime().log_every_steps());
   const bool last = step_ == progress_.steps_total;
-  if (!metrics_ || (step_ % std::max<uint64_t>(1, every) != 0 && !last)) return absl::OkStatus();
+  if (step_ % std::max<uint64_t>(1, every) != 0 && !last) return absl::OkStatus();
+  // Collective: every rank logs the same steps, rank 0 writes them down.
+  ASSIGN_OR_RETURN(const engine::ExposureReport exposure, session_.engine().MeasureExposure());
+  exposure_.Add(exposure, report.duration_s);
+  if (!metrics_) return absl::OkStatus();
   metrics_->Step({.step = step_,
                   .loss = report.loss,
                   .learning_rate = report.learning_rate,
@@ -250,7 +253,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                   .tokens_per_second = progress_.tokens_per_second,
                   .step_time_ms = report.duration_s * 1e3,
                   .utilisation = progress_.utilisation,
-                  .exposed_communication_ms = report.exposed_communication_s * 1e3,
+                  .exposure = exposure,
                   .skipped = report.skipped});
   return absl::OkStatus();
 }
@@ -341,7 +344,8 @@ absl::Status TrainingRun::Finish() {
 absl::Status TrainingRun::WriteTrace() {
   if (job_.runtime().trace_steps() == 0) return absl::OkStatus();
   engine::Engine& engine = session_.engine();
-  const absl::Status written = trace_.WriteRank(options_.run_directory, engine.rank());
+  const absl::Status written =
+      trace_.WriteRank(options_.run_directory, engine.rank(), engine.clock());
   ASSIGN_OR_RETURN(const bool all, engine.AllAgree(written.ok(), kDiskDeadline));
   if (!written.ok()) spdlog::warn("no trace: {}", base::MessageOf(written));
   if (!all || !leader()) return absl::OkStatus();
@@ -379,7 +383,10 @@ std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
                    {"tokens_per_second", rate},
                    {"utilisation", flops_per_token_ * rate / peak_flops_},
                    {"peak_flops", peak_flops_},
-                   {"exposed_communication_share", exposed_seconds_ / seconds},
+                   {"exposed_communication_share", exposure_.Share(exposure_.exposed.mean_s)},
+                   {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},
+                   {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
+                   {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
                    {"skipped_steps", skipped_steps_},
                    {"arena_bytes", session_.engine().arena_bytes()},
                    {"checkpoint", checkpoint}});

@@ -65,7 +65,7 @@ class TrainingRun {
   double flops_per_token_ = 0;
   double trained_seconds_ = 0;
   int64_t trained_tokens_ = 0;
-  double exposed_seconds_ = 0;
+  ExposureSums exposure_;
   int64_t skipped_steps_ = 0;
 };
 

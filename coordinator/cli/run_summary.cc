@@ -40,7 +40,9 @@ struct RunMeans {
   double tokens_per_second = 0;
   double utilisation = 0;
   std::string checkpoint;  // the last, or empty
-  double waiting = -1;  // share of rank 0's time in which it waited for peers; negative: not known
+  // Shares of the step's time, means over the ranks; negative: not known.
+  double exposed = -1;
+  double bubble = -1;  // its part of waiting for ranks that were still computing
 };
 
 RunMeans MeansOf(const RunEnd& end) {
@@ -54,7 +56,8 @@ RunMeans MeansOf(const RunEnd& end) {
   };
   means.tokens_per_second = read("tokens_per_second", means.tokens_per_second);
   means.utilisation = read("utilisation", means.utilisation);
-  means.waiting = read("exposed_communication_share", means.waiting);
+  means.exposed = read("exposed_communication_share", means.exposed);
+  means.bubble = read("exposed_bubble_share", means.bubble);
   means.checkpoint = json.value("checkpoint", "");
   return means;
 }
@@ -99,9 +102,11 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
   html.headlines.push_back({"model-FLOPs utilisation",
                             fmt::format("{:.1f} %", means.utilisation * 100),
                             "of the measured peak"});
-  if (means.waiting >= 0) {
-    html.headlines.push_back({"exposed communication", fmt::format("{:.1f} %", means.waiting * 100),
-                              "of rank 0's steps"});
+  if (means.exposed >= 0) {
+    html.headlines.push_back(
+        {"exposed communication", fmt::format("{:.1f} %", means.exposed * 100),
+         fmt::format("of the steps, mean over the ranks; {:.1f} % is waiting for late ranks",
+                     std::max(0.0, means.bubble) * 100)});
   }
   html.summary = {{"run folder", end.run_folder},
                   {"checkpoint", means.checkpoint.empty() ? "none was written" : means.checkpoint}};
@@ -139,7 +144,10 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
       fmt::format("done: {} steps in {}, {} tokens/s", end.progress.steps_done,
                   report::FormatDuration(end.seconds), report::FormatRate(means.tokens_per_second));
   if (means.utilisation > 0) text += fmt::format(", MFU {:.1f} %", means.utilisation * 100);
-  if (means.waiting >= 0) text += fmt::format(", waiting for peers {:.1f} %", means.waiting * 100);
+  if (means.exposed >= 0) {
+    text += fmt::format(", exposed communication {:.1f} % (late ranks {:.1f} %)",
+                        means.exposed * 100, std::max(0.0, means.bubble) * 100);
+  }
   text += "\n";
   const auto losses = report::ParseMetrics(ReadFile(end.run_folder + "/metrics.jsonl"));
   if (!losses.ok()) {

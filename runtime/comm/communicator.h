@@ -60,6 +60,10 @@ class Communicator {
   // In place: every share ends as its owner's.
   virtual Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) = 0;
   virtual Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) = 0;
+  // The next operation issued writes the steady clock's nanoseconds to `*done_ns` when it is done
+  // on this rank, before any wait for it returns; null: none. The memory must outlive the
+  // operation.
+  virtual void StampNext(int64_t* done_ns) = 0;
 
   // True once done (or failed). Never blocks; makes progress.
   virtual bool Test(Ticket ticket) = 0;

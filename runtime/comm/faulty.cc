@@ -50,25 +50,26 @@ class FaultyCommunicator final : public Communicator {
   int size() const override { return inner_->size(); }
   Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
               tensor::Stream& stream) override {
-    return faults_->Strike() ? Ticket{} : inner_->Send(data, peer, channel, stream);
+    return Dropped() ? Ticket{} : inner_->Send(data, peer, channel, stream);
   }
   Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
               tensor::Stream& stream) override {
-    return faults_->Strike() ? Ticket{} : inner_->Recv(data, peer, channel, stream);
+    return Dropped() ? Ticket{} : inner_->Recv(data, peer, channel, stream);
   }
   Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
                    tensor::Stream& stream) override {
-    return faults_->Strike() ? Ticket{} : inner_->AllReduce(data, count, dtype, op, stream);
+    return Dropped() ? Ticket{} : inner_->AllReduce(data, count, dtype, op, stream);
   }
   Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) override {
-    return faults_->Strike() ? Ticket{} : inner_->ReduceScatter(sharded, stream);
+    return Dropped() ? Ticket{} : inner_->ReduceScatter(sharded, stream);
   }
   Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override {
-    return faults_->Strike() ? Ticket{} : inner_->AllGather(sharded, stream);
+    return Dropped() ? Ticket{} : inner_->AllGather(sharded, stream);
   }
   Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override {
-    return faults_->Strike() ? Ticket{} : inner_->Broadcast(data, root, stream);
+    return Dropped() ? Ticket{} : inner_->Broadcast(data, root, stream);
   }
+  void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
   bool Test(Ticket ticket) override { return inner_->Test(ticket); }
   absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override {
     return inner_->WaitHost(ticket, deadline);
@@ -81,6 +82,14 @@ class FaultyCommunicator final : public Communicator {
   void Abort(absl::Status cause) override { inner_->Abort(std::move(cause)); }
 
  private:
+  bool Dropped() {
+    const bool dropped = faults_->Strike();
+    if (dropped) {
+      inner_->StampNext(nullptr);
+    }
+    return dropped;
+  }
+
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<Faults> faults_;
 };

@@ -79,6 +79,7 @@ Ticket GroupCommunicator::Refuse(const absl::Status& cause) {
 }
 
 Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
+  operation.done_ns = std::exchange(stamp_next_, nullptr);
   if (!state_->failure.ok()) return Ticket{kRefused};
   if (free_.empty()) {
     return Refuse(absl::ResourceExhaustedError(Text(
@@ -94,12 +95,28 @@ Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
   active_.push_back(place);
   const Ticket ticket{operation.generation << kPlaceBits | place};
   if (Advance(operations_[place])) {
-    operations_[place].started = true;
-    operations_[place].generation++;
-    free_.push_back(place);
+    Finish(place);
     active_.pop_back();
   }
   return ticket;
+}
+
+void GroupCommunicator::Finish(uint32_t place) {
+  Operation& operation = operations_[place];
+  // MayStart reads active_ up to the operation asked for: a finished one left in it counts as
+  // started.
+  operation.started = true;
+  operation.generation++;
+  if (operation.done_ns != nullptr) {
+    *operation.done_ns =
+        std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  }
+  free_.push_back(place);
+}
+
+void GroupCommunicator::StampNext(int64_t* done_ns) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  stamp_next_ = done_ns;
 }
 
 Ticket GroupCommunicator::IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer,
@@ -277,11 +294,7 @@ bool GroupCommunicator::AdvanceAll() {
       active_[kept++] = place;
       continue;
     }
-    // MayStart reads active_ up to the operation asked for: a finished one left in it counts as
-    // started.
-    operations_[place].started = true;
-    operations_[place].generation++;
-    free_.push_back(place);
+    Finish(place);
     any_done = true;
   }
   active_.resize(kept);

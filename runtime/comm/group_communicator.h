@@ -37,6 +37,7 @@ class GroupCommunicator final : public Communicator {
   Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) override;
   Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override;
   Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override;
+  void StampNext(int64_t* done_ns) override;
 
   bool Test(Ticket ticket) override;
   absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override;
@@ -68,6 +69,7 @@ class GroupCommunicator final : public Communicator {
     int peer = 0;
     uint32_t channel = 0;
     Request request;
+    int64_t* done_ns = nullptr;  // where the time of its end goes
   };
 
   Ticket Issue(Operation operation, tensor::Stream& stream);
@@ -78,6 +80,7 @@ class GroupCommunicator final : public Communicator {
   Ticket Refuse(const absl::Status& cause);
 
   bool Advance(Operation& operation);  // true once done
+  void Finish(uint32_t place);
   bool AdvanceMessage(Operation& operation);
   bool AdvanceCollective(Operation& operation);
   bool MayStart(const Operation& operation) const;
@@ -101,6 +104,7 @@ class GroupCommunicator final : public Communicator {
   bool window_busy_ = false;
   uint64_t collectives_ = 0;  // issued so far
   uint64_t messages_ = 0;
+  int64_t* stamp_next_ = nullptr;
 };
 
 }  // namespace trireme::comm

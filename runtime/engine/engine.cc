@@ -40,6 +40,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                 .world = groups_.world.get(),
                                 .deadline = options_.deadline,
                                 .context = &context_,
+                                .trace = &trace_,
                                 .micro_batch = plan_.job().training().micro_batch_size(),
                                 .pipeline = groups_.at.pipeline,
                                 .virtual_stage = static_cast<uint32_t>(index),
@@ -48,9 +49,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   }
   std::vector<bool> seen(stages_.size(), false);
   uint32_t tickets = 0;
-  size_t longest = 0;
   for (const v1::Program* program : {&stage().step(), &stage().evaluate(), &stage().generate()}) {
-    longest = std::max(longest, static_cast<size_t>(program->instructions_size()));
     for (const v1::Instruction& instruction : program->instructions()) {
       tickets = std::max(tickets, instruction.ticket());
       if (instruction.kind() != v1::B && instruction.kind() != v1::W) continue;
@@ -64,7 +63,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     if (op.spec.kind == graph::OpKind::kLossCombine) row_losses_ = op.operand[graph::kY].id;
   }
   pending_.resize(tickets + 1);
-  trace_.reserve(longest);
+  ReserveTrace();
   for (const v1::Bucket& bucket : state_->buckets()) {
     std::vector<int64_t> offsets;
     const int64_t share = static_cast<int64_t>(bucket.count()) / plan_.mesh().data();
@@ -73,6 +72,27 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     share_offsets_.push_back(std::move(offsets));
   }
   return absl::OkStatus();
+}
+
+void Engine::Impl::ReserveTrace() {
+  size_t instructions = 0, computes = 0, communications = 0;
+  for (const v1::Program* program : {&stage().step(), &stage().evaluate(), &stage().generate()}) {
+    size_t own_computes = 0, own_communications = 0;
+    for (const v1::Instruction& instruction : program->instructions()) {
+      // At most: LOAD a load and a sum, WAIT of a REDUCE two sums, NORM a norm, a reduction and
+      // what JudgeNonFinite asks; and every transfer is one.
+      own_computes += 1;
+      own_communications += 3;
+      if (instruction.op_end() <= instruction.op_begin()) continue;
+      const size_t operators = instruction.op_end() - instruction.op_begin();
+      own_computes += operators;
+      own_communications += operators;
+    }
+    instructions = std::max(instructions, static_cast<size_t>(program->instructions_size()));
+    computes = std::max(computes, own_computes);
+    communications = std::max(communications, own_communications);
+  }
+  trace_.Reserve(instructions, computes, communications);
 }
 
 absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds deadline) {
@@ -139,6 +159,8 @@ absl::StatusOr<StepReport> Engine::RunStep(uint64_t step, bool request_stop) {
   return impl_->RunStep(step, request_stop);
 }
 
+absl::StatusOr<ExposureReport> Engine::MeasureExposure() { return impl_->MeasureExposure(); }
+
 absl::StatusOr<double> Engine::Evaluate(int64_t samples) { return impl_->Evaluate(samples); }
 
 absl::StatusOr<int32_t> Engine::NextToken(std::span<const int32_t> context,
@@ -158,6 +180,7 @@ absl::Status Engine::Share(std::string& text) { return impl_->Share(text); }
 TrainingState& Engine::state() { return *impl_->state_; }
 int Engine::rank() const { return impl_->groups_.world->rank(); }
 size_t Engine::arena_bytes() const { return impl_->arena_.size_bytes(); }
-std::span<const InstructionSpan> Engine::last_trace() const { return impl_->trace_; }
+const StepTrace& Engine::last_trace() const { return impl_->trace_; }
+const JobClock& Engine::clock() const { return impl_->clock_; }
 
 }  // namespace trireme::engine

@@ -15,8 +15,11 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine/arena.h"
+#include "runtime/engine/exposure.h"
 #include "runtime/engine/groups.h"
+#include "runtime/engine/job_clock.h"
 #include "runtime/engine/stage_executor.h"
+#include "runtime/engine/step_trace.h"
 #include "runtime/engine/training_state.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/recorder/flight_recorder.h"
@@ -33,24 +36,14 @@ struct EngineOptions {
   bool prefault = false;  // touch the arena before the first step
 };
 
-// One executed instruction, for traces.
-struct InstructionSpan {
-  uint32_t kind = 0;  // v1::InstructionKind
-  uint32_t virtual_stage = 0;
-  uint32_t micro_batch = 0;
-  int64_t start_ns = 0;  // steady clock
-  int64_t end_ns = 0;
-};
-
 struct StepReport {
   double loss = 0;           // mean over the counted tokens of the global batch, nats
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
-  int64_t tokens = 0;                  // counted tokens of the global batch
-  bool skipped = false;                // not finite, left out by policy
-  std::string nonfinite;               // then: in which tensor, on which rank, in which samples
-  bool stop_requested = false;         // some rank asked for a stop at this step boundary
-  double exposed_communication_s = 0;  // time this rank waited for peers
+  int64_t tokens = 0;           // counted tokens of the global batch
+  bool skipped = false;         // not finite, left out by policy
+  std::string nonfinite;        // then: in which tensor, on which rank, in which samples
+  bool stop_requested = false;  // some rank asked for a stop at this step boundary
   double duration_s = 0;
 };
 
@@ -80,6 +73,10 @@ class Engine {
   // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a
   // skipped report that names them under `skip`.
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop = false);
+  // What communication cost of the step just run, from the traces of all ranks. Call it on every
+  // rank after the same RunStep, before anything else that runs a program. It exchanges a time for
+  // each communication, so it costs a few small messages beside the step.
+  absl::StatusOr<ExposureReport> MeasureExposure();
   // Mean loss per token over the first `samples` validation samples (0: all). Cancelled on every
   // rank where some rank's stop poll voted so between two passes.
   absl::StatusOr<double> Evaluate(int64_t samples);
@@ -101,8 +98,10 @@ class Engine {
   TrainingState& state();
   int rank() const;
   size_t arena_bytes() const;
-  // Instructions of the last step run; spans of earlier ones are overwritten.
-  std::span<const InstructionSpan> last_trace() const;
+  // Of the last program run, on this rank's clock; earlier ones are overwritten.
+  const StepTrace& last_trace() const;
+  // This rank's clock against the other ranks'; set by MeasureExposure.
+  const JobClock& clock() const;
 
  private:
   class Impl;

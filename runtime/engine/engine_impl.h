@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/step_trace.h"
 #include "runtime/optim/adamw.h"
 
 namespace trireme::engine {
@@ -19,6 +20,7 @@ class Engine::Impl {
 
   absl::Status SetUp(comm::Fabric& fabric);
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop);
+  absl::StatusOr<ExposureReport> MeasureExposure();
   absl::StatusOr<double> Evaluate(int64_t samples);
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
   absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline);
@@ -28,10 +30,12 @@ class Engine::Impl {
   const v1::Plan& plan_;
   const data::Dataset& dataset_;
   const EngineOptions options_;
+  // Before the groups: their operations write to it.
+  StepTrace trace_;
+  JobClock clock_{NowNs};
   Groups groups_;
   Arena arena_;
   std::unique_ptr<TrainingState> state_;
-  std::vector<InstructionSpan> trace_;
   std::function<bool()> stop_poll_;
 
  private:
@@ -53,13 +57,17 @@ class Engine::Impl {
   absl::Status Wait(const v1::Instruction& instruction);
   void RecordPosition(uint32_t index, const v1::Instruction& instruction);
 
-  comm::Ticket ReduceOverData(uint32_t bucket);
+  Traced ReduceOverData(const v1::Instruction& instruction);
   absl::Status FinishReduce(uint32_t bucket);
   absl::Status Norm();
   absl::Status JudgeNonFinite();
   void LookForBadLoss(const v1::Instruction& forward, int64_t first_sample);
   void Update(uint32_t bucket);
-  comm::Ticket Gather(uint32_t bucket);
+  Traced Gather(const v1::Instruction& instruction);
+
+  void ReserveTrace();
+  absl::Status ShareTimesOfCollectives(GroupName name);
+  absl::Status ShareTimesOfMessages();
 
   absl::StatusOr<int32_t> SampleToken(int64_t position, const Sampling& sampling, uint64_t index);
   const v1::Instruction* LastForward(const v1::Program& program) const;
@@ -69,15 +77,18 @@ class Engine::Impl {
   bool holds_last_stage() const { return groups_.at.pipeline + 1 == plan_.mesh().pipeline(); }
   double* scalars() const { return reinterpret_cast<double*>(arena_.Slot(v1::SCALARS, 0, 0)); }
   absl::Status Broadcast(std::span<std::byte> bytes, int root, std::chrono::milliseconds deadline);
-  // Blocks until `ticket` is done and counts the time as exposed communication.
-  absl::Status WaitCounted(comm::Communicator& group, comm::Ticket ticket);
+  // Issues `call` on the group, blocks until it is done, and keeps both in the trace.
+  template <typename Call>
+  absl::Status RunTraced(GroupName name, v1::InstructionKind kind, const Call& call);
+  absl::Status WaitTraced(comm::Communicator& group, const Traced& traced);
+  CommunicationSpan SpanOf(const v1::Instruction& instruction, GroupName group) const;
 
   graph::ModelGraph graph_;
   std::vector<std::unique_ptr<StageExecutor>> stages_;
   std::vector<std::vector<int64_t>> share_offsets_;  // per bucket: data shares in elements
   // What a ticket of the program stands for.
   struct Pending {
-    comm::Ticket ticket;
+    Traced traced;
     comm::Communicator* group = nullptr;
     int32_t reduce_bucket = -1;
     const v1::Instruction* issued = nullptr;  // who made it, for the flight recorder
@@ -97,9 +108,16 @@ class Engine::Impl {
   double clip_scale_ = 1;
   uint64_t step_ = 0;
   uint64_t updates_ = 0;
-  int64_t exposed_ns_ = 0;
+  uint64_t measures_ = 0;  // calls of MeasureExposure
   // The last member, so the first to go: what is still queued on it names all the others.
   std::unique_ptr<tensor::Stream> stream_;
 };
+
+template <typename Call>
+absl::Status Engine::Impl::RunTraced(GroupName name, v1::InstructionKind kind, const Call& call) {
+  comm::Communicator& group = *groups_.named(name);
+  return WaitTraced(group, trace_.Issue({.kind = static_cast<uint32_t>(kind), .group = name}, group,
+                                        *stream_, [&] { return call(group); }));
+}
 
 }  // namespace trireme::engine

@@ -40,9 +40,9 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
     totals[0] += scalars()[0];
     totals[1] += scalars()[1];
   }
-  RETURN_IF_ERROR(WaitCounted(
-      *groups_.world,
-      groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_)));
+  RETURN_IF_ERROR(groups_.world->WaitHost(
+      groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
+      options_.deadline));
   return totals[0] / totals[1];
 }
 
@@ -70,9 +70,7 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
                                         static_cast<uint64_t>(context.size())));
   }
   const int root = plan::RankOf(plan_.mesh(), {.pipeline = plan_.mesh().pipeline() - 1});
-  RETURN_IF_ERROR(WaitCounted(
-      *groups_.world,
-      groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), root, *stream_)));
+  RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(&token, 1)), root, {}));
   if (token != kNone) return token;
   return absl::DataLossError(
       "the next token cannot be drawn: its logits are NaN or Inf, so the weights are not those of "
@@ -103,9 +101,9 @@ absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampli
                                                : reinterpret_cast<const float*>(logits)[at];
   }
   if (groups_.tensor != nullptr) {
-    RETURN_IF_ERROR(WaitCounted(
-        *groups_.tensor,
-        groups_.tensor->AllGather({row.data(), offsets, tensor::DType::kF64}, *stream_)));
+    RETURN_IF_ERROR(groups_.tensor->WaitHost(
+        groups_.tensor->AllGather({row.data(), offsets, tensor::DType::kF64}, *stream_),
+        options_.deadline));
   }
   if (sampling.vocabulary > 0 && sampling.vocabulary < vocabulary) {
     row.resize(static_cast<size_t>(sampling.vocabulary));

@@ -47,6 +47,22 @@ absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric, 
   return groups;
 }
 
+comm::Communicator* Groups::named(GroupName name) const {
+  switch (name) {
+    case GroupName::kWorld:
+      return world.get();
+    case GroupName::kTensor:
+      return tensor.get();
+    case GroupName::kData:
+      return data.get();
+    case GroupName::kPipeline:
+      return pipeline.get();
+    case GroupName::kTied:
+      return tied.get();
+  }
+  return nullptr;
+}
+
 absl::Status Groups::status() const {
   for (const auto* group : {&world, &tensor, &data, &pipeline, &tied}) {
     if (*group != nullptr && !(*group)->status().ok()) return (*group)->status();

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/engine/step_trace.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::engine {
@@ -21,6 +22,8 @@ struct Groups {
 
   // Collective over all ranks of the fabric.
   static absl::StatusOr<Groups> Make(const v1::Mesh& mesh, comm::Fabric& fabric, bool tied_stages);
+  // Null where the rank is not in such a group, or alone in it.
+  comm::Communicator* named(GroupName name) const;
   // The first failure among the groups.
   absl::Status status() const;
   void Progress();

@@ -10,14 +10,6 @@
 
 namespace trireme::engine {
 
-namespace {
-
-int64_t NowNs() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
-}  // namespace
-
 absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   const absl::Status walked = Walk(program, batch);
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
@@ -27,17 +19,17 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
 }
 
 absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) {
-  trace_.clear();
+  trace_.Clear();
   for (int index = 0; index < program.instructions_size(); ++index) {
     const v1::Instruction& instruction = program.instructions(index);
     RecordPosition(static_cast<uint32_t>(index), instruction);
-    const int64_t start_ns = NowNs();
+    InstructionSpan* span =
+        trace_.Add(InstructionSpan{.kind = static_cast<uint32_t>(instruction.kind()),
+                                   .virtual_stage = instruction.virtual_stage(),
+                                   .micro_batch = instruction.micro_batch()});
+    StepTrace::Stamp(*stream_, &span->start_ns);
     RETURN_IF_ERROR(Execute(instruction, batch));
-    trace_.push_back({.kind = static_cast<uint32_t>(instruction.kind()),
-                      .virtual_stage = instruction.virtual_stage(),
-                      .micro_batch = instruction.micro_batch(),
-                      .start_ns = start_ns,
-                      .end_ns = NowNs()});
+    StepTrace::Stamp(*stream_, &span->end_ns);
   }
   return absl::OkStatus();
 }
@@ -50,7 +42,7 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
     case v1::I:
     case v1::W:
     case v1::B:
-      exposed_ns_ += stages_[instruction.virtual_stage()]->Run(instruction, *stream_);
+      stages_[instruction.virtual_stage()]->Run(instruction, *stream_);
       if (instruction.kind() == v1::F && context_.training)
         LookForBadLoss(instruction, batch.first);
       return groups_.status();
@@ -61,15 +53,14 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       Transfer(instruction);
       return absl::OkStatus();
     case v1::REDUCE:
-      pending_[instruction.ticket()] = {.ticket = ReduceOverData(instruction.bucket()),
+      pending_[instruction.ticket()] = {.traced = ReduceOverData(instruction),
                                         .group = groups_.data.get(),
                                         .reduce_bucket = static_cast<int32_t>(instruction.bucket()),
                                         .issued = &instruction};
       return absl::OkStatus();
     case v1::GATHER:
-      pending_[instruction.ticket()] = {.ticket = Gather(instruction.bucket()),
-                                        .group = groups_.data.get(),
-                                        .issued = &instruction};
+      pending_[instruction.ticket()] = {
+          .traced = Gather(instruction), .group = groups_.data.get(), .issued = &instruction};
       return absl::OkStatus();
     case v1::WAIT:
       return Wait(instruction);
@@ -108,6 +99,7 @@ absl::Status Engine::Impl::Load(const Batch& batch) {
   stream_->Synchronize();
   scalars()[0] = 0;
   if (!holds_first_stage() && !holds_last_stage()) return absl::OkStatus();
+  const int64_t start_ns = NowNs();
   double counted = 0;
   const uint32_t micro_batches =
       context_.training ? plan_.micro_batches() : plan_.evaluation_micro_batches();
@@ -115,11 +107,12 @@ absl::Status Engine::Impl::Load(const Batch& batch) {
     counted += static_cast<double>(FillMicroBatch(batch, micro_batch));
     if (!batch.context.empty()) break;
   }
+  trace_.Add(ComputeSpan{start_ns, NowNs()});
   if (holds_last_stage() && groups_.data != nullptr && context_.training &&
       !Mutated(Mutation::kLocalTokenCount)) {
-    RETURN_IF_ERROR(WaitCounted(
-        *groups_.data,
-        groups_.data->AllReduce(&counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_)));
+    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](comm::Communicator& group) {
+      return group.AllReduce(&counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_);
+    }));
   }
   context_.loss_scale = counted > 0 ? 1.0 / counted : 0;
   scalars()[1] = counted;
@@ -176,27 +169,42 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
       static_cast<size_t>(ops.boundary_elements) * tensor::SizeOf(state_->dtype()));
   const int peer = static_cast<int>(groups_.at.pipeline) + instruction.peer();
   comm::Communicator& group = *groups_.pipeline;
-  const comm::Ticket ticket = send ? group.Send(data, peer, instruction.channel(), *stream_)
-                                   : group.Recv(data, peer, instruction.channel(), *stream_);
-  pending_[instruction.ticket()] = {.ticket = ticket, .group = &group, .issued = &instruction};
+  CommunicationSpan span = SpanOf(instruction, GroupName::kPipeline);
+  span.peer = peer;
+  span.channel = instruction.channel();
+  span.sends = send;
+  const Traced traced = trace_.Issue(span, group, *stream_, [&] {
+    return send ? group.Send(data, peer, instruction.channel(), *stream_)
+                : group.Recv(data, peer, instruction.channel(), *stream_);
+  });
+  pending_[instruction.ticket()] = {.traced = traced, .group = &group, .issued = &instruction};
+}
+
+CommunicationSpan Engine::Impl::SpanOf(const v1::Instruction& instruction, GroupName group) const {
+  return {.kind = static_cast<uint32_t>(instruction.kind()),
+          .virtual_stage = instruction.virtual_stage(),
+          .micro_batch = instruction.micro_batch(),
+          .bucket = instruction.bucket(),
+          .group = group};
 }
 
 absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
   const Pending& pending = pending_[instruction.ticket()];
-  if (pending.group != nullptr) {
-    const int64_t start_ns = NowNs();
-    pending.group->WaitOn(pending.ticket, *stream_, options_.deadline);
-    exposed_ns_ += NowNs() - start_ns;
+  // A step that updates nothing gathers nothing.
+  if (pending.traced.span != nullptr) {
+    StepTrace::Stamp(*stream_, &pending.traced.span->wait_start_ns);
+    pending.group->WaitOn(pending.traced.ticket, *stream_, options_.deadline);
+    StepTrace::Stamp(*stream_, &pending.traced.span->wait_end_ns);
     RETURN_IF_ERROR(pending.group->status());
   }
   if (pending.reduce_bucket < 0) return absl::OkStatus();
   return FinishReduce(static_cast<uint32_t>(pending.reduce_bucket));
 }
 
-absl::Status Engine::Impl::WaitCounted(comm::Communicator& group, comm::Ticket ticket) {
-  const int64_t start_ns = NowNs();
-  absl::Status status = group.WaitHost(ticket, options_.deadline);
-  exposed_ns_ += NowNs() - start_ns;
+absl::Status Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced) {
+  traced.span->wait_start_ns = NowNs();
+  absl::Status status = group.WaitHost(traced.ticket, options_.deadline);
+  traced.span->wait_end_ns = NowNs();
   return status;
 }
 

@@ -37,7 +37,6 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   const layout::Interval mine = plan::ReplicaSamples(plan_, global, groups_.at.data);
   step_ = step;
   request_stop_ = request_stop;
-  exposed_ns_ = 0;
   report_ = {};
   bad_loss_ = {};
   report_.learning_rate =
@@ -47,21 +46,24 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   RETURN_IF_ERROR(
       Run(stage().step(),
           {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));
-  report_.exposed_communication_s = static_cast<double>(exposed_ns_) * 1e-9;
   report_.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report_;
 }
 
-comm::Ticket Engine::Impl::ReduceOverData(uint32_t index) {
+Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
+  const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   if (groups_.data == nullptr) return {};
   std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()));
-  if (plan_.job().parallelism().zero_stage() == 0) {
-    return groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()), state_->dtype(),
-                                   comm::ReduceOp::kSum, *stream_);
-  }
-  return groups_.data->ReduceScatter({data, share_offsets_[index], state_->dtype()}, *stream_);
+  const bool whole = plan_.job().parallelism().zero_stage() == 0;
+  const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
+  return trace_.Issue(span, *groups_.data, *stream_, [&] {
+    return whole ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
+                                           state_->dtype(), comm::ReduceOp::kSum, *stream_)
+                 : groups_.data->ReduceScatter({data, share_offsets_[index], state_->dtype()},
+                                               *stream_);
+  });
 }
 
 // After the sum over the replicas: the tensor axis, and the other copy of a tied parameter. Under
@@ -73,17 +75,18 @@ absl::Status Engine::Impl::FinishReduce(uint32_t index) {
     part = {share_offsets_[index][groups_.at.data], share_offsets_[index][groups_.at.data + 1]};
   }
   std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
-  const auto sum = [&](comm::Communicator* group) {
-    if (group == nullptr) return absl::OkStatus();
-    return WaitCounted(*group, group->AllReduce(data, part.size(), state_->dtype(),
-                                                comm::ReduceOp::kSum, *stream_));
+  const auto sum = [&](GroupName name) {
+    if (groups_.named(name) == nullptr) return absl::OkStatus();
+    return RunTraced(name, v1::REDUCE, [&](comm::Communicator& group) {
+      return group.AllReduce(data, part.size(), state_->dtype(), comm::ReduceOp::kSum, *stream_);
+    });
   };
   if (bucket.reduce_tensor() && !Mutated(Mutation::kMissingSequenceParallelReduce)) {
-    RETURN_IF_ERROR(sum(groups_.tensor.get()));
+    RETURN_IF_ERROR(sum(GroupName::kTensor));
   }
   if (bucket.reduce_tied() && !Mutated(Mutation::kTiedNotSummed)) {
-    RETURN_IF_ERROR(sum(groups_.tied.get()));
-    if (Mutated(Mutation::kTiedCountedTwice)) RETURN_IF_ERROR(sum(groups_.tied.get()));
+    RETURN_IF_ERROR(sum(GroupName::kTied));
+    if (Mutated(Mutation::kTiedCountedTwice)) RETURN_IF_ERROR(sum(GroupName::kTied));
   }
   if (Mutated(Mutation::kDataMeanTwice)) {
     stream_->Synchronize();
@@ -104,7 +107,9 @@ absl::Status Engine::Impl::Norm() {
   stream_->Synchronize();
   double* fields = scalars() + 8;
   std::fill(fields, fields + kNormFields, 0.0);
+  const int64_t start_ns = NowNs();
   fields[kSumOfSquares] = state_->OwnedSumOfSquares(options_.threads);
+  trace_.Add(ComputeSpan{start_ns, NowNs()});
   if (holds_last_stage() && groups_.at.tensor == 0) {
     fields[kLossSum] = scalars()[0];
     // Every replica holds the global count by now; one of them brings it.
@@ -117,9 +122,10 @@ absl::Status Engine::Impl::Norm() {
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
     fields[kNotFinite] = 1;
   }
-  RETURN_IF_ERROR(
-      WaitCounted(*groups_.world, groups_.world->AllReduce(fields, kNormFields, tensor::DType::kF64,
-                                                           comm::ReduceOp::kSum, *stream_)));
+  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](comm::Communicator& world) {
+    return world.AllReduce(fields, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum,
+                           *stream_);
+  }));
   report_.tokens = static_cast<int64_t>(fields[kCounted]);
   report_.loss = fields[kLossSum] / std::max(1.0, fields[kCounted]);
   report_.gradient_norm = std::sqrt(fields[kSumOfSquares]);
@@ -172,15 +178,15 @@ absl::Status Engine::Impl::JudgeNonFinite() {
   double keys[2] = {
       name.empty() ? 0 : static_cast<double>(world - groups_.world->rank()),
       bad_loss_.first < 0 ? kNowhere : -static_cast<double>(2 * bad_loss_.first + (alone ? 0 : 1))};
-  RETURN_IF_ERROR(WaitCounted(
-      *groups_.world,
-      groups_.world->AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_)));
+  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](comm::Communicator& group) {
+    return group.AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_);
+  }));
   std::array<char, 256> text{};
   const int owner = keys[0] == 0 ? 0 : world - static_cast<int>(keys[0]);
   name.copy(text.data(), text.size() - 1);
-  RETURN_IF_ERROR(WaitCounted(
-      *groups_.world,
-      groups_.world->Broadcast(std::as_writable_bytes(std::span(text)), owner, *stream_)));
+  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](comm::Communicator& group) {
+    return group.Broadcast(std::as_writable_bytes(std::span(text)), owner, *stream_);
+  }));
   const std::string where = keys[0] == 0
                                 ? std::string("the loss (no gradient is affected)")
                                 : absl::StrCat("the gradient of ", text.data(), " on rank ", owner);
@@ -215,18 +221,24 @@ void Engine::Impl::Update(uint32_t bucket) {
                                     .step = static_cast<int64_t>(step_) + 1,
                                     .gradient_scale = clip_scale_,
                                     .threads = options_.threads};
-  stream_->Issue(
-      tensor::Task([state = state_.get(), bucket, at = &options] { state->Update(bucket, *at); }));
+  stream_->Issue(tensor::Task([this, bucket, at = &options] {
+    const int64_t start_ns = NowNs();
+    state_->Update(bucket, *at);
+    trace_.Add(ComputeSpan{start_ns, NowNs()});
+  }));
   // `options` lives here: the update is over before the next instruction. It is memory-bound and
   // follows NORM's synchronisation, so nothing is lost.
   stream_->Synchronize();
 }
 
-comm::Ticket Engine::Impl::Gather(uint32_t index) {
+Traced Engine::Impl::Gather(const v1::Instruction& instruction) {
   if (groups_.data == nullptr || !update_ || Mutated(Mutation::kStaleGather)) return {};
+  const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   std::byte* data = state_->Flat(v1::PARAMETER, static_cast<int64_t>(bucket.offset()));
-  return groups_.data->AllGather({data, share_offsets_[index], state_->dtype()}, *stream_);
+  return trace_.Issue(SpanOf(instruction, GroupName::kData), *groups_.data, *stream_, [&] {
+    return groups_.data->AllGather({data, share_offsets_[index], state_->dtype()}, *stream_);
+  });
 }
 
 }  // namespace trireme::engine

@@ -15,10 +15,6 @@ using graph::Space;
 
 namespace {
 
-int64_t NowNs() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
 uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
   switch (pool) {
     case graph::BufferPool::kInput:
@@ -115,23 +111,22 @@ const StageExecutor::List& StageExecutor::ListOf(v1::InstructionKind kind) const
   }
 }
 
-int64_t StageExecutor::Run(const v1::Instruction& instruction, tensor::Stream& stream) {
+void StageExecutor::Run(const v1::Instruction& instruction, tensor::Stream& stream) {
   const List& list = ListOf(instruction.kind());
-  int64_t waited_ns = 0;
   for (uint32_t index = instruction.op_begin(); index < instruction.op_end(); ++index) {
     const Prepared* prepared = &list[index];
     if (prepared->kernel == nullptr) {
-      waited_ns += RunCollective(*prepared, instruction, stream);
+      RunCollective(*prepared, instruction, stream);
     } else {
       stream.Issue(
           tensor::Task([this, prepared, at = &instruction] { RunKernel(*prepared, *at); }));
     }
     options_.world->Progress();
   }
-  return waited_ns;
 }
 
 void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& instruction) const {
+  const int64_t start_ns = NowNs();
   const LoweredOp& op = prepared.op;
   const StepContext& context = *options_.context;
   graph::OpCall call;
@@ -158,29 +153,34 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
   call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0),
                   options_.arena->SlotBytes(v1::SCRATCH, 0)};
   prepared.kernel->Run(call);
+  options_.trace->Add(ComputeSpan{start_ns, NowNs()});
 }
 
-int64_t StageExecutor::RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
-                                     tensor::Stream& stream) const {
+void StageExecutor::RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
+                                  tensor::Stream& stream) const {
   const LoweredOp& op = prepared.op;
   comm::Communicator& group = *options_.tensor_group;
   void* data = Resolve(op.operand[graph::kY], instruction);
   if (Mutated(Mutation::kMissingBackwardReduce) && instruction.kind() != v1::F &&
       op.spec.kind == OpKind::kAllReduce) {
-    return 0;
+    return;
   }
-  const int64_t start_ns = NowNs();
   const comm::Sharded sharded{data, op.offsets, op.spec.dtype};
-  comm::Ticket ticket;
-  if (op.spec.kind == OpKind::kAllReduce) {
-    ticket = group.AllReduce(data, op.offsets.back(), op.spec.dtype, comm::ReduceOp::kSum, stream);
-  } else if (op.spec.kind == OpKind::kAllGather) {
-    ticket = group.AllGather(sharded, stream);
-  } else {
-    ticket = group.ReduceScatter(sharded, stream);
-  }
-  group.WaitOn(ticket, stream, options_.deadline);
-  return NowNs() - start_ns;
+  const auto call = [&] {
+    if (op.spec.kind == OpKind::kAllReduce) {
+      return group.AllReduce(data, op.offsets.back(), op.spec.dtype, comm::ReduceOp::kSum, stream);
+    }
+    return op.spec.kind == OpKind::kAllGather ? group.AllGather(sharded, stream)
+                                              : group.ReduceScatter(sharded, stream);
+  };
+  const CommunicationSpan span{.kind = static_cast<uint32_t>(instruction.kind()),
+                               .virtual_stage = instruction.virtual_stage(),
+                               .micro_batch = instruction.micro_batch(),
+                               .group = GroupName::kTensor};
+  const Traced traced = options_.trace->Issue(span, group, stream, call);
+  StepTrace::Stamp(stream, &traced.span->wait_start_ns);
+  group.WaitOn(traced.ticket, stream, options_.deadline);
+  StepTrace::Stamp(stream, &traced.span->wait_end_ns);
 }
 
 std::byte* StageExecutor::BufferAddress(int32_t buffer, const v1::Instruction& instruction) const {

@@ -10,6 +10,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/engine/arena.h"
 #include "runtime/engine/step_context.h"
+#include "runtime/engine/step_trace.h"
 #include "runtime/graph/lowering.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/plan/state_layout.h"
@@ -26,6 +27,7 @@ struct StageExecutorOptions {
   comm::Communicator* world = nullptr;         // driven between operators
   std::chrono::milliseconds deadline{60000};
   const StepContext* context = nullptr;
+  StepTrace* trace = nullptr;
   int64_t micro_batch = 1;  // samples
   uint32_t pipeline = 0;
   uint32_t virtual_stage = 0;
@@ -42,8 +44,8 @@ class StageExecutor {
       const StageExecutorOptions& options);
 
   // Issues operators [op_begin, op_end) of the instruction's list on `stream`. The instruction must
-  // outlive the work. Returns the nanoseconds the caller waited in collectives.
-  int64_t Run(const v1::Instruction& instruction, tensor::Stream& stream);
+  // outlive the work.
+  void Run(const v1::Instruction& instruction, tensor::Stream& stream);
 
   const graph::StageOps& ops() const { return ops_; }
   // Address of a buffer of this stage as `instruction` sees it.
@@ -65,8 +67,8 @@ class StageExecutor {
   absl::Status PrepareList(const std::vector<graph::LoweredOp>& ops, List& list);
   const List& ListOf(v1::InstructionKind kind) const;
   void RunKernel(const Prepared& prepared, const v1::Instruction& instruction) const;
-  int64_t RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
-                        tensor::Stream& stream) const;
+  void RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
+                     tensor::Stream& stream) const;
   void* Resolve(const graph::OperandRef& operand, const v1::Instruction& instruction) const;
 
   const graph::StageOps ops_;

@@ -1,9 +1,10 @@
-// Writing of the Chrome trace as text, event by event, and the union of waiting intervals.
+// Writing of the Chrome trace as text, event by event.
 #include "runtime/report/trace.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -66,7 +67,49 @@ TraceSpan SpanOf(int rank, const v1::Instruction& instruction, int64_t start_ns,
   return span;
 }
 
+TraceSpan CommunicationSpanOf(int rank, const v1::Instruction& instruction, std::string_view group,
+                              int64_t start_ns, int64_t end_ns) {
+  TraceSpan span = SpanOf(rank, instruction, start_ns, end_ns);
+  span.in_flight = true;
+  const bool message = group == "pipeline";
+  span.category = message ? TraceCategory::kTransfer : TraceCategory::kCollective;
+  if (instruction.kind() == v1::REDUCE || instruction.kind() == v1::GATHER) {
+    span.name += fmt::format(" bucket {}", instruction.bucket());
+    // The sum over the replicas is what a bucket is made for; others follow it.
+    if (group != "data") span.name += fmt::format(" {}", group);
+  } else if (!message) {
+    span.name += fmt::format(" {}", group);
+  }
+  return span;
+}
+
 namespace {
+
+// Tracks of a rank are numbers from rank * kTracksPerRank on: what it does, then its communications
+// in flight.
+constexpr int64_t kTracksPerRank = 1000;
+
+// For each span its track. Those in flight overlap, so each takes the first track that is free.
+std::vector<int64_t> TracksOf(std::span<const TraceSpan> spans) {
+  std::vector<size_t> order(spans.size());
+  for (size_t index = 0; index < order.size(); ++index) order[index] = index;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return spans[a].start_ns < spans[b].start_ns; });
+  std::map<int, std::vector<int64_t>> busy_until;  // by rank
+  std::vector<int64_t> tracks(spans.size());
+  for (const size_t index : order) {
+    const TraceSpan& span = spans[index];
+    tracks[index] = span.rank * kTracksPerRank;
+    if (!span.in_flight) continue;
+    std::vector<int64_t>& ends = busy_until[span.rank];
+    auto free =
+        std::find_if(ends.begin(), ends.end(), [&](int64_t end) { return end <= span.start_ns; });
+    if (free == ends.end()) free = ends.insert(free, 0);
+    *free = std::max(span.start_ns, span.end_ns);
+    tracks[index] += std::min<int64_t>(kTracksPerRank - 1, 1 + (free - ends.begin()));
+  }
+  return tracks;
+}
 
 std::string Quoted(const std::string& text) {
   // Names may hold bytes of any file; what is not UTF-8 is replaced.
@@ -80,21 +123,19 @@ std::string Microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000,
 
 std::string ChromeTrace(std::span<const TraceSpan> spans) {
   int64_t origin = spans.empty() ? 0 : spans[0].start_ns;
-  std::set<int> ranks;
-  for (const TraceSpan& span : spans) {
-    origin = std::min(origin, span.start_ns);
-    ranks.insert(span.rank);
-  }
+  const std::vector<int64_t> tracks = TracksOf(spans);
+  for (const TraceSpan& span : spans) origin = std::min(origin, span.start_ns);
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   text += R"({"ph":"M","pid":0,"tid":0,"name":"process_name","args":{"name":"trireme"}})";
-  for (const int rank : ranks) {
+  for (const int64_t track : std::set<int64_t>(tracks.begin(), tracks.end())) {
     text += fmt::format(
         ",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":\"thread_name\",\"args\":"
-        "{{\"name\":\"rank {0}\"}}}},\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":"
+        "{{\"name\":\"rank {1}{2}\"}}}},\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":"
         "\"thread_sort_index\",\"args\":{{\"sort_index\":{0}}}}}",
-        rank);
+        track, track / kTracksPerRank, track % kTracksPerRank == 0 ? "" : " in flight");
   }
-  for (const TraceSpan& span : spans) {
+  for (size_t index = 0; index < spans.size(); ++index) {
+    const TraceSpan& span = spans[index];
     std::string arguments;
     const auto argument = [&arguments](const char* name, int64_t value) {
       if (value >= 0)
@@ -107,52 +148,19 @@ std::string ChromeTrace(std::span<const TraceSpan> spans) {
     text += fmt::format(
         ",\n{{\"ph\":\"X\",\"pid\":0,\"tid\":{},\"name\":{},\"cat\":\"{}\",\"ts\":{},\"dur\":{},"
         "\"args\":{{{}}}}}",
-        span.rank, Quoted(span.name), NameOf(span.category), Microseconds(span.start_ns - origin),
-        Microseconds(end - span.start_ns), arguments);
+        tracks[index], Quoted(span.name), NameOf(span.category),
+        Microseconds(span.start_ns - origin), Microseconds(end - span.start_ns), arguments);
     const auto flow = [&](const char* phase, uint64_t id) {
       if (id == 0) return;
       text += fmt::format(
           ",\n{{\"ph\":\"{}\",\"bp\":\"e\",\"pid\":0,\"tid\":{},\"id\":{},\"name\":\"message\","
           "\"cat\":\"flow\",\"ts\":{}}}",
-          phase, span.rank, id, Microseconds((*phase == 's' ? span.start_ns : end) - origin));
+          phase, tracks[index], id, Microseconds((*phase == 's' ? span.start_ns : end) - origin));
     };
     flow("s", span.begins_flow);
     flow("f", span.ends_flow);
   }
   return text + "\n]}\n";
-}
-
-Exposure ExposedCommunication(std::span<const TraceSpan> spans) {
-  struct Line {
-    std::vector<std::pair<int64_t, int64_t>> waits;
-    int64_t begin = INT64_MAX;
-    int64_t end = INT64_MIN;
-  };
-  std::map<int, Line> lines;
-  for (const TraceSpan& span : spans) {
-    Line& line = lines[span.rank];
-    line.begin = std::min(line.begin, span.start_ns);
-    line.end = std::max(line.end, span.end_ns);
-    const bool waits =
-        span.category == TraceCategory::kWait || span.category == TraceCategory::kCollective;
-    if (waits) line.waits.emplace_back(span.start_ns, span.end_ns);
-  }
-  Exposure exposure;
-  for (auto& [rank, line] : lines) {
-    std::sort(line.waits.begin(), line.waits.end());
-    int64_t covered = line.begin;
-    int64_t exposed = 0;
-    for (const auto& [begin, end] : line.waits) {
-      exposed += std::max<int64_t>(0, end - std::max(begin, covered));
-      covered = std::max(covered, end);
-    }
-    const int64_t length = line.end - line.begin;
-    const double share =
-        length > 0 ? static_cast<double>(exposed) / static_cast<double>(length) : 0;
-    exposure.by_rank[rank] = share;
-    exposure.share += share / static_cast<double>(lines.size());
-  }
-  return exposure;
 }
 
 }  // namespace trireme::report

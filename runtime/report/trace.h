@@ -1,12 +1,12 @@
-// Executed instructions as a Chrome trace (chrome://tracing, Perfetto), and what waiting cost.
+// Executed instructions and communications as a Chrome trace (chrome://tracing, Perfetto).
 // Format: "Trace Event Format", Google, complete events (ph X), flows (ph s and f), metadata (ph
 // M).
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "trireme/v1/plan.pb.h"
 
@@ -24,6 +24,9 @@ struct TraceSpan {
   int64_t step = -1;  // negative: not shown; so are the next two
   int64_t micro_batch = -1;
   int64_t virtual_stage = -1;
+  // A communication from issue to completion, which runs beside what the rank does: drawn on a
+  // track of its own.
+  bool in_flight = false;
   // An arrow runs from the span with begins_flow = n to the one with ends_flow = n; 0: none.
   uint64_t begins_flow = 0;
   uint64_t ends_flow = 0;
@@ -35,16 +38,13 @@ TraceCategory CategoryOf(v1::InstructionKind kind);
 // A span named like the instruction: "F 3", "WAIT", "REDUCE". Flows are left at 0.
 TraceSpan SpanOf(int rank, const v1::Instruction& instruction, int64_t start_ns, int64_t end_ns);
 
-// The whole JSON file: one track per rank, times from the first span in microseconds.
-std::string ChromeTrace(std::span<const TraceSpan> spans);
+// A communication of `instruction` over the group named `group`: "REDUCE bucket 2", "SEND_ACT 3",
+// "F 3 tensor".
+TraceSpan CommunicationSpanOf(int rank, const v1::Instruction& instruction, std::string_view group,
+                              int64_t start_ns, int64_t end_ns);
 
-// Time in which a rank did nothing but wait for others: spans of the categories kWait and
-// kCollective, over the time from the rank's first start to its last end. Overlapping spans count
-// once.
-struct Exposure {
-  double share = 0;                    // mean over the ranks, 0 to 1
-  std::map<int, double> by_rank = {};  // 0 to 1
-};
-Exposure ExposedCommunication(std::span<const TraceSpan> spans);
+// The whole JSON file: one track per rank, below it as many as its communications in flight need,
+// times from the first span in microseconds.
+std::string ChromeTrace(std::span<const TraceSpan> spans);
 
 }  // namespace trireme::report

@@ -1,8 +1,10 @@
-// Chrome traces are valid JSON with the right times; waiting is counted once.
+// Chrome traces are valid JSON with the right times; what overlaps lies on tracks of its own.
 #include "runtime/report/trace.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 namespace trireme::report {
@@ -31,7 +33,7 @@ TEST_CASE("a trace is JSON with a track per rank and times from its start") {
   REQUIRE(complete.size() == 2);
   CHECK(complete[0]["ts"] == 0.0);
   CHECK(complete[0]["dur"] == 2.0);
-  CHECK(complete[0]["tid"] == 1);
+  CHECK(complete[0]["tid"] == 1000);
   CHECK(complete[0]["args"] == nlohmann::json({{"micro_batch", 0}}));
   CHECK(complete[1]["ts"] == 1.0);
   CHECK(complete[1]["dur"] == 2.003);
@@ -55,16 +57,31 @@ TEST_CASE("instructions become named spans") {
   CHECK(SpanOf(2, instruction, 1, 2).micro_batch == -1);
 }
 
-TEST_CASE("exposed communication is the share of waiting, overlaps counted once") {
+TEST_CASE("communications in flight have tracks on which none overlaps another") {
+  v1::Instruction reduce;
+  reduce.set_kind(v1::REDUCE);
+  reduce.set_bucket(4);
+  v1::Instruction forward;
+  forward.set_kind(v1::F);
+  forward.set_micro_batch(3);
   const std::vector<TraceSpan> spans = {
-      Span(0, TraceCategory::kCompute, 0, 60),     Span(0, TraceCategory::kWait, 60, 80),
-      Span(0, TraceCategory::kCollective, 70, 90), Span(0, TraceCategory::kWait, 72, 75),
-      Span(0, TraceCategory::kOptimizer, 90, 100), Span(1, TraceCategory::kCompute, 0, 10)};
-  const Exposure exposure = ExposedCommunication(spans);
-  CHECK(exposure.by_rank.at(0) == Approx(0.3));
-  CHECK(exposure.by_rank.at(1) == 0);
-  CHECK(exposure.share == Approx(0.15));
-  CHECK(ExposedCommunication({}).share == 0);
+      Span(1, TraceCategory::kCompute, 1000, 9000),
+      CommunicationSpanOf(1, reduce, "data", 2000, 6000),
+      CommunicationSpanOf(1, forward, "tensor", 3000, 5000),
+      CommunicationSpanOf(1, reduce, "tied", 6000, 7000),
+      CommunicationSpanOf(0, forward, "tensor", 3000, 5000),
+  };
+  const auto json = nlohmann::json::parse(ChromeTrace(spans));
+  std::map<std::string, nlohmann::json> by_name;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "X" && event["tid"] >= 1000) by_name[event["name"]] = event;
+  }
+  CHECK(by_name["x"]["tid"] == 1000);
+  CHECK(by_name["REDUCE bucket 4"]["tid"] == 1001);
+  CHECK(by_name["REDUCE bucket 4"]["dur"] == 4.0);
+  CHECK(by_name["F 3 tensor"]["tid"] == 1002);
+  CHECK(by_name["F 3 tensor"]["cat"] == "collective");
+  CHECK(by_name["REDUCE bucket 4 tied"]["tid"] == 1001);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -54,7 +55,10 @@ void AddRun(CLI::App& app, Everything& all) {
                   "seconds from Ctrl-C until ranks that have not saved are killed; default: a "
                   "minute beyond three steps and the deadline")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1.0, 86400.0));
+      ->check([](const std::string& text) {
+        const double seconds = std::strtod(text.c_str(), nullptr);  // NaN is in no range
+        return seconds >= 1 && seconds <= 86400 ? "" : "expected 1 to 86400 seconds";
+      });
   run->add_flag("--bind-cores", all.run.bind_cores,
                 "pin each rank to its cores (only if nothing else runs here)");
   run->footer(

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "checkpoint/client/reader.h"
@@ -52,6 +53,24 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
     RETURN_IF_ERROR(WriteFile(folder + "/schedule.svg", *svg));
   }
   return folder;
+}
+
+// The ranks check again, each for its machine; this keeps a thousand of them from starting first.
+absl::Status CheckFitsHere(const PlannedJob& planned) {
+  std::ifstream memory("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kib = 0, available_kib = 0;
+  while (memory >> name >> kib && std::getline(memory, unit)) {
+    if (name == "MemAvailable:") available_kib = kib;
+  }
+  const uint64_t per_stage = static_cast<uint64_t>(planned.ranks) / planned.plan.stages_size();
+  uint64_t wanted = 0;
+  for (const auto& stage : planned.plan.stages()) wanted += stage.arena_bytes() * per_stage;
+  if (available_kib == 0 || wanted / 1024 <= available_kib) return absl::OkStatus();
+  return absl::ResourceExhaustedError(fmt::format(
+      "the plan needs {} MiB on this machine for {} ranks, but {} MiB are available. Lower "
+      "training.micro_batch_size, set parallelism.zero_stage: 1, or use fewer ranks",
+      wanted >> 20, planned.ranks, available_kib >> 10));
 }
 
 launcher::LaunchOptions LaunchOptionsOf(const RunOptions& options, const PlannedJob& planned,
@@ -187,6 +206,7 @@ int RunRun(const RunOptions& given) {
   RunOptions options = given;
   const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
+  if (const auto fits = CheckFitsHere(*planned); !fits.ok()) return PrintError(fits);
   const auto folder = PrepareFolder(options, *planned);
   if (!folder.ok()) return PrintError(folder.status());
   std::printf("%s: %s\nrun folder %s\n", planned->job.name().c_str(),

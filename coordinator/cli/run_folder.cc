@@ -99,23 +99,32 @@ absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request) {
   return path;
 }
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    if (!out) {
-      return absl::FailedPreconditionError(
-          fmt::format("cannot write {}: {}", partial, std::strerror(errno)));
-    }
-  }
+absl::Status WriteFile(const std::string& given, const std::string& text) {
+  const auto cannot = [&](const std::string& why) {
+    return absl::FailedPreconditionError(fmt::format("cannot write {}: {}", given, why));
+  };
   std::error_code error;
-  fs::rename(partial, path, error);
-  if (error) {
-    return absl::FailedPreconditionError(fmt::format("cannot write {}: {}", path, error.message()));
+  const fs::file_status status = fs::status(given, error);
+  if (fs::is_directory(status)) return cannot("it is a folder");
+  // A device or pipe is written to; renaming would put a file in its place, also of /dev/null.
+  const bool in_place = fs::exists(status) && !fs::is_regular_file(status);
+  // Behind a link the file is replaced, not the link.
+  const fs::path target = fs::exists(status) ? fs::canonical(given, error) : fs::path(given);
+  const std::string path = error ? given : target.string();
+  const std::string written = in_place ? path : path + ".partial";
+  errno = 0;
+  std::ofstream out(written, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) {
+    const std::string why = std::strerror(errno);
+    if (!in_place) fs::remove(written, error);
+    return cannot(why);
   }
-  return absl::OkStatus();
+  if (in_place) return absl::OkStatus();
+  error.clear();
+  fs::rename(written, path, error);
+  return error ? cannot(error.message()) : absl::OkStatus();
 }
 
 std::string ReadFile(const std::string& path) {

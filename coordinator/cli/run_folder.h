@@ -21,8 +21,8 @@ struct RunFolderRequest {
 // and `resume` is false.
 absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request);
 
-// Whole or not at all, through a temporary file.
-absl::Status WriteFile(const std::string& path, const std::string& text);
+// Whole or not at all, through a temporary file; devices and pipes are written to as they are.
+absl::Status WriteFile(const std::string& given, const std::string& text);
 // Empty if it cannot be read.
 std::string ReadFile(const std::string& path);
 

@@ -205,6 +205,24 @@ TEST_CASE("what cannot be written is no success") {
   }
 }
 
+TEST_CASE("files of a plan replace files only") {
+  const Bench bench;
+  symlink("there.pb", (bench.folder() + "/link.pb").c_str());
+  std::ofstream(bench.folder() + "/there.pb") << "old";
+  CHECK(bench.Run("plan job.yaml --out link.pb").code == 0);
+  CHECK(fs::is_symlink(bench.folder() + "/link.pb"));
+  CHECK(fs::file_size(bench.folder() + "/there.pb") > 100);
+  REQUIRE(mkfifo((bench.folder() + "/pipe").c_str(), 0600) == 0);
+  const pid_t reader = bench.Start("plan job.yaml --svg pipe");
+  CHECK(Slurp(bench.folder() + "/pipe").rfind("<svg", 0) == 0);
+  CHECK(bench.End(reader).code == 0);
+  CHECK(fs::is_fifo(bench.folder() + "/pipe"));
+  const Result folder = bench.Run("plan job.yaml --out .");
+  CHECK(folder.code == 2);
+  CHECK(Holds(folder.out, "cannot write .: it is a folder"));
+  CHECK_FALSE(fs::exists(bench.folder() + "/link.pb.partial"));
+}
+
 TEST_CASE("a reader who leaves does not end the run", "[mpi]") {
   Bench bench;
   bench.Worker(R"([ $rank = 0 ] || exit 0
@@ -213,7 +231,7 @@ echo '{"step":1,"loss":2.5}' >$run/metrics.jsonl
 printf 'the \377\033[31m oars' >$run/sample.txt
 echo '{"checkpoint":"/there/step-00000003"}' >$run/report.json
 )");
-  const std::string run = "run job.yaml -n 1 --run-dir r 2>err | head -n 1 #";
+  const std::string run = "run job.yaml -n 1 --run-dir r 2>err | head -n 1 >head #";
   CHECK(bench.Run(run).code == 0);
   const std::string page = Slurp(bench.folder() + "/r/report.html");
   CHECK(Holds(page, "the \xEF\xBF\xBD\xEF\xBF\xBD[31m oars"));

@@ -46,6 +46,9 @@ struct Shape {
   uint32_t bytes = 0;  // packed numbers and patches
 };
 
+// Values up to this part of a step have code 0, however the arithmetic rounds.
+inline constexpr double kCertainlyZero = 0.49;
+
 using Bits256 = std::array<uint64_t, 4>;
 
 // Lanes of a block that come back from stored bits instead of codes.
@@ -71,6 +74,8 @@ struct Kernels {
   // Likewise, but straight to residuals with base 0; sets the largest.
   bool (*quantise_plain_f32)(const float* x, const StepConstants& constants, uint32_t* u,
                              uint32_t* largest);
+  // Twice as fast: true if quantise_plain_f32 would certainly give 256 zeros.
+  bool (*all_zero_f32)(const float* x, const StepConstants& constants);
   // The codes of 256 values, whatever they are, by f64 arithmetic; exceptions have code 0 and are
   // marked (compress/lane_quantiser.h). Returns the largest reach,
   // which is not below any |q|.

@@ -69,15 +69,22 @@ class PieceEncoder {
   bool wide() const { return wide_; }
 
  private:
-  // Residuals in one go, where the piece has base 0 and the fast loop can do the block.
+  // Residuals in one go, where the piece has base 0 and the fast loop can do the block. Zeros come
+  // in runs of blocks: after one such block the next is asked first whether it is another.
   bool MakePlain(const Bits* values, uint32_t* largest) {
     if constexpr (E::kType == ElementType::kF32) {
+      const auto* x = reinterpret_cast<const float*>(values);
       if (blocks_without_trying_ > 0) return false;
       farthest_ = 0;
-      if (context_.kernels->quantise_plain_f32(reinterpret_cast<const float*>(values),
-                                               context_.constants, u_, largest)) {
+      if (zeros_before_ && context_.kernels->all_zero_f32(x, context_.constants)) {
+        *largest = 0;
         return true;
       }
+      if (context_.kernels->quantise_plain_f32(x, context_.constants, u_, largest)) {
+        zeros_before_ = *largest == 0;
+        return true;
+      }
+      zeros_before_ = false;
       blocks_without_trying_ = kBlocksWithoutTrying + 1;
     }
     return false;
@@ -158,7 +165,8 @@ class PieceEncoder {
   Chain chain_;
   const bool plain_;
   bool wide_ = false;
-  int32_t farthest_ = 0;  // no |code| of the block is above, if it may be wide
+  int32_t farthest_ = 0;       // no |code| of the block is above, if it may be wide
+  bool zeros_before_ = false;  // u_ is all 0, from the block before
   int blocks_without_trying_ = 0;
   alignas(64) int32_t codes_[kBlockValues];
   alignas(64) uint32_t u_[kBlockValues];

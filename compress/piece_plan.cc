@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hwy/cache_control.h"
+
 namespace trireme::compress {
 namespace {
 
@@ -73,6 +75,17 @@ const typename E::Bits* SampledBlock(const typename E::Bits* values, size_t coun
   return filled;
 }
 
+// The sampled blocks lie far apart: asks for all of them before the first is waited for.
+template <typename E>
+void FetchSamples(const typename E::Bits* values, size_t count, size_t samples) {
+  constexpr size_t kLineValues = 64 / sizeof(typename E::Bits);
+  const size_t whole = count / kBlockValues;
+  for (size_t k = 0; k < samples && whole > 0; ++k) {
+    const auto* block = values + k * whole / samples * kBlockValues;
+    for (size_t i = 0; i < kBlockValues; i += kLineValues) hwy::Prefetch(block + i);
+  }
+}
+
 template <typename E>
 size_t CodesOfBlock(const typename E::Bits* values, const PieceContext& context, int32_t* codes) {
   if (QuantiseFast<E>(values, context, codes)) return 0;
@@ -93,6 +106,7 @@ PiecePlan PlanPiece(const typename E::Bits* values, size_t count, const PieceCon
   if (!quantise && !kCanOrder) return {PieceKind::kOrdered, Predictor::kBase, 0};
   Sample sample;
   sample.blocks = std::clamp<size_t>(count / kBlockValues, 1, kSamples);
+  FetchSamples<E>(values, count, sample.blocks);
   typename E::Bits filled[kBlockValues];
   Choice best{Predictor::kBase, 0, UINT64_MAX / 32};
   if (quantise) {

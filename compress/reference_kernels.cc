@@ -4,10 +4,11 @@
 #include <cstring>
 
 #include "compress/lane_quantiser.h"
-#include "compress/width_search.h"
 
 namespace trireme::compress {
 namespace {
+
+#include "compress/width_search.inc"
 
 bool QuantiseF32(const float* x, const StepConstants& c, int32_t* q) {
   constexpr float kRounder = 0x1.8p23F;
@@ -26,6 +27,17 @@ bool QuantiseF32(const float* x, const StepConstants& c, int32_t* q) {
     const bool kept_as_is = rotated - 1 < 0x00ffffffU * first_kept;
     const uint32_t distance = code ^ (0 - (code >> 31));  // q or -q - 1
     all &= error <= bound && distance < limit && !kept_as_is;
+  }
+  return all;
+}
+
+bool AllZeroF32(const float* x, const StepConstants& c) {
+  const auto limit = std::bit_cast<uint32_t>(static_cast<float>(c.step * kCertainlyZero));
+  const uint32_t first_kept = c.keep_zeros ? 1 : 0;
+  bool all = true;
+  for (size_t i = 0; i < kBlockValues; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(x[i]);
+    all &= (bits & 0x7fffffff) <= limit && std::rotl(bits, 1) - 1 >= 0x00ffffffU * first_kept;
   }
   return all;
 }
@@ -193,12 +205,10 @@ Moments MomentsF32(const float* x, size_t count) {
 }  // namespace
 
 const Kernels& ReferenceKernels() {
-  static const Kernels kernels{"reference",      QuantiseF32, QuantisePlainF32,
-                               QuantiseLanesF32, Residuals,   ChooseShape,
-                               BitLengths,       ListWide,    Pack,
-                               Unpack,           Codes,       DequantiseF32,
-                               DecodeF32,        FillF32,     Add,
-                               MomentsF32};
+  static const Kernels kernels{
+      "reference",   QuantiseF32, QuantisePlainF32, AllZeroF32, QuantiseLanesF32, Residuals,
+      ChooseShape,   BitLengths,  ListWide,         Pack,       Unpack,           Codes,
+      DequantiseF32, DecodeF32,   FillF32,          Add,        MomentsF32};
   return kernels;
 }
 

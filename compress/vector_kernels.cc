@@ -8,7 +8,6 @@
 
 #include "compress/kernels.h"
 #include "compress/lane_quantiser.h"
-#include "compress/width_search.h"
 #include "hwy/cache_control.h"
 
 namespace trireme::compress {

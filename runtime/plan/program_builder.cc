@@ -71,7 +71,7 @@ void ProgramBuilder::Begin() {
   pools_.assign(options_.virtual_stages, {});
   held_.clear();
   sends_.clear();
-  reduce_tickets_.clear();
+  reduces_.clear();
   next_ticket_ = 1;
 }
 
@@ -244,10 +244,7 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
         part.set_op_end(done);
         begin = done;
       }
-      Instruction& reduce = Add(v1::REDUCE, {});
-      reduce.set_bucket(bucket);
-      reduce.set_ticket(next_ticket_);
-      reduce_tickets_.push_back(next_ticket_++);
+      Reduce(bucket);
     }
   }
   if (begin < end || end == 0) {
@@ -260,6 +257,23 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   pools.stash.Release(held.stash);
   if (!FirstStage(step.virtual_stage)) pools.input.Release(held.input);
   if (!LastStage(step.virtual_stage)) pools.gradient_in.Release(held.gradient_in);
+}
+
+// With too many buckets in flight the oldest is waited for: the likeliest to be done, so that the
+// rest of backward still covers the others. Never a tied one: its WAIT meets that of the other end
+// of the pipeline, which may need what this end has still to send.
+void ProgramBuilder::Reduce(uint32_t bucket) {
+  if (reduces_.size() == kMostBucketsInFlight) {
+    auto oldest = reduces_.begin();
+    while (oldest != reduces_.end() && state_.buckets[oldest->bucket].reduce_tied()) ++oldest;
+    TRIREME_CHECK(oldest != reduces_.end());  // one parameter is tied, so one bucket
+    AddWait(oldest->ticket, {});
+    reduces_.erase(oldest);
+  }
+  Instruction& reduce = Add(v1::REDUCE, {});
+  reduce.set_bucket(bucket);
+  reduce.set_ticket(next_ticket_);
+  reduces_.push_back({.bucket = bucket, .ticket = next_ticket_++});
 }
 
 void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
@@ -288,12 +302,16 @@ void ProgramBuilder::WaitSends(size_t position, bool all) {
 }
 
 void ProgramBuilder::Finish() {
-  for (uint32_t ticket : reduce_tickets_) AddWait(ticket, {});
+  for (const PendingReduce& reduce : reduces_) AddWait(reduce.ticket, {});
   Add(v1::NORM, {});
-  std::vector<uint32_t> gathers;
+  std::deque<uint32_t> gathers;
   for (size_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
     Add(v1::STEP, {}).set_bucket(static_cast<uint32_t>(bucket));
     if (!options_.gather_parameters) continue;
+    if (gathers.size() == kMostBucketsInFlight) {
+      AddWait(gathers.front(), {});
+      gathers.pop_front();
+    }
     Instruction& gather = Add(v1::GATHER, {});
     gather.set_bucket(static_cast<uint32_t>(bucket));
     gather.set_ticket(next_ticket_);

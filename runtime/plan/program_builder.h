@@ -12,6 +12,7 @@
 #include "runtime/graph/lowering.h"
 #include "runtime/plan/schedule.h"
 #include "runtime/plan/state_layout.h"
+#include "runtime/plan/verifier.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -72,12 +73,18 @@ class ProgramBuilder {
     uint32_t slot = 0;
   };
 
+  struct PendingReduce {
+    uint32_t bucket = 0;
+    uint32_t ticket = 0;
+  };
+
   void Begin();
   void Walk(const std::vector<ComputeStep>& order, bool training);
   void IssueReceive(const ComputeStep& step);
   void WaitReceive(const ComputeStep& step);
   void Forward(const ComputeStep& step, bool training);
   void BackwardSteps(const ComputeStep& step);
+  void Reduce(uint32_t bucket);
   void SendAfter(const ComputeStep& step, size_t position);
   void WaitSends(size_t position, bool all);
   void Finish();
@@ -105,7 +112,7 @@ class ProgramBuilder {
   std::deque<PendingSend> sends_;
   std::vector<uint32_t>
       last_backward_;  // per virtual stage: position of its last W or B in the order
-  std::vector<uint32_t> reduce_tickets_;
+  std::deque<PendingReduce> reduces_;
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;
   std::vector<SlotCounts> slots_;

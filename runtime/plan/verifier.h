@@ -3,6 +3,7 @@
 // and no deadlock between the pipeline coordinates. Linear in the number of instructions.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,14 +12,21 @@
 
 namespace trireme::plan {
 
+// Operations that a program may have issued and not yet waited for: REDUCEs and GATHERs, which a
+// rank's data group holds, and transfers, which its pipeline group holds. A group of
+// runtime/comm takes 512 (FabricOptions::operations).
+constexpr uint32_t kMostBucketsInFlight = 64;
+constexpr uint32_t kMostTransfersInFlight = 384;
+
 // Checks the step, evaluation and generation programs of all pipeline coordinates against each
 // other. The model of execution: SEND, RECV, REDUCE and GATHER issue and go on; WAIT blocks until
-// the other side has issued too (rendezvous, first-in first-out per (sender, receiver, channel); a
-// REDUCE of a tied bucket waits for the same one on the first and last coordinate); LOAD and NORM
-// wait for every coordinate. Data and tensor groups run the same list on all members and so always
-// match. An empty evaluation or generation program is skipped if it is empty everywhere.
-// FailedPrecondition for the first fault found, naming program, stage (pipeline coordinate) and
-// instruction. The operators are lowered anew from the plan's model, mesh and blocks.
+// the other side has issued too (rendezvous, first-in first-out per (sender, receiver, channel));
+// the WAIT of a tied bucket's REDUCE, in which the first and the last coordinate add up their sums,
+// blocks until the other one stands at its own; LOAD and NORM wait for every coordinate. Data and
+// tensor groups run the same list on all members and so always match. An empty evaluation or
+// generation program is skipped if it is empty everywhere. FailedPrecondition for the first fault
+// found, naming program, stage (pipeline coordinate) and instruction. The operators are lowered
+// anew from the plan's model, mesh and blocks.
 absl::Status VerifyPlan(const v1::Plan& plan);
 // With the operators' facts, by pipeline coordinate, at hand.
 absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& facts);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/verifier.h"
 
 namespace trireme::plan {
 
@@ -64,6 +65,7 @@ class Indexer {
                      absl::StrCat("no WAIT for its ticket ", ticket));
       }
     }
+    RETURN_IF_ERROR(CheckInFlight());
     for (uint32_t v = 0; v < scope_.virtual_stages(); ++v) {
       for (uint32_t m = 0; m < scope_.micro_batches; ++m) RETURN_IF_ERROR(CheckCell(v, m));
     }
@@ -119,6 +121,25 @@ class Indexer {
                                 " already, at instruction ", place));
     }
     place = at;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckInFlight() const {
+    uint32_t buckets = 0, transfers = 0;
+    for (uint32_t at = 0; at < scope_.size(); ++at) {
+      const v1::Instruction& instruction = scope_.at(at);
+      const bool wait = instruction.kind() == v1::WAIT;
+      if (!wait && !IsIssue(instruction.kind())) continue;
+      const uint32_t issue = wait ? index_.issued_at[instruction.ticket()] : at;
+      const bool transfer = IsTransfer(scope_.at(issue).kind());
+      uint32_t& count = transfer ? transfers : buckets;
+      const uint32_t most = transfer ? kMostTransfersInFlight : kMostBucketsInFlight;
+      count += wait ? -1 : 1;
+      if (count <= most) continue;
+      return Fault(scope_, at,
+                   absl::StrCat(most, transfer ? " transfers" : " buckets",
+                                " are in flight already; some must be waited for first"));
+    }
     return absl::OkStatus();
   }
 

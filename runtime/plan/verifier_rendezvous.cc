@@ -34,7 +34,7 @@ class Execution {
       globals_.emplace_back();
     }
     RETURN_IF_ERROR(PairTransfers());
-    RETURN_IF_ERROR(PairTiedReduces());
+    RETURN_IF_ERROR(PairTiedWaits());
     RETURN_IF_ERROR(CompareGlobals());
     position_.assign(scopes_.size(), 0);
     arrived_.assign(scopes_.size(), 0);
@@ -106,17 +106,19 @@ class Execution {
     partner_[b.pipeline][b.at] = a;
   }
 
-  // Tied buckets are reduced between the first and the last coordinate.
-  absl::Status PairTiedReduces() {
+  // Tied buckets are added up between the first and the last coordinate inside the WAITs of their
+  // REDUCEs: the n-th such WAIT of one end meets the n-th of the other.
+  absl::Status PairTiedWaits() {
     const uint32_t last = Ranks() - 1;
     std::vector<std::vector<uint32_t>> tied(Ranks());
     for (uint32_t p = 0; p < Ranks(); ++p) {
       for (uint32_t at = 0; at < scopes_[p].size(); ++at) {
-        const v1::Instruction& instruction = scopes_[p].at(at);
-        if (instruction.kind() != v1::REDUCE) continue;
-        if (!BucketOf(p, at).reduce_tied()) continue;
+        if (scopes_[p].at(at).kind() != v1::WAIT) continue;
+        const uint32_t issue = IssueOf(p, at);
+        if (scopes_[p].at(issue).kind() != v1::REDUCE) continue;
+        if (!BucketOf(p, issue).reduce_tied()) continue;
         if (p != 0 && p != last) {
-          return Fault(scopes_[p], at, "is tied, but only the first and last coordinate can be");
+          return Fault(scopes_[p], issue, "is tied, but only the first and last coordinate can be");
         }
         tied[p].push_back(at);
       }
@@ -124,16 +126,19 @@ class Execution {
     if (last == 0) return absl::OkStatus();
     const size_t pairs = std::min(tied[0].size(), tied[last].size());
     for (size_t i = 0; i < pairs; ++i) {
-      if (BucketOf(0, tied[0][i]).count() != BucketOf(last, tied[last][i]).count()) {
-        return Fault(scopes_[0], tied[0][i],
+      const uint32_t first_issue = IssueOf(0, tied[0][i]);
+      const uint32_t last_issue = IssueOf(last, tied[last][i]);
+      if (BucketOf(0, first_issue).count() != BucketOf(last, last_issue).count()) {
+        return Fault(scopes_[0], first_issue,
                      absl::StrCat("the tied bucket it meets has another size: ",
-                                  Locate(scopes_[last], tied[last][i])));
+                                  Locate(scopes_[last], last_issue)));
       }
       Pair({0, tied[0][i]}, {last, tied[last][i]});
     }
     if (tied[0].size() == tied[last].size()) return absl::OkStatus();
     const uint32_t p = tied[0].size() > pairs ? 0 : last;
-    return Fault(scopes_[p], tied[p][pairs], "has no matching tied REDUCE on the other end");
+    return Fault(scopes_[p], IssueOf(p, tied[p][pairs]),
+                 "has no matching tied REDUCE on the other end");
   }
 
   const v1::Bucket& BucketOf(uint32_t p, uint32_t at) const {
@@ -175,16 +180,25 @@ class Execution {
     return indexes_[p].issued_at[scopes_[p].at(at).ticket()];
   }
 
-  bool Done(uint32_t p, uint32_t wait) const {
-    const Place& partner = partner_[p][IssueOf(p, wait)];
-    return partner.at == kNowhere || position_[partner.pipeline] > partner.at;
+  // The other side of a WAIT: a WAIT too if both must stand there at once, else an issue; or none.
+  const Place& MetAt(uint32_t p, uint32_t wait) const {
+    const Place& other = partner_[p][wait];
+    return other.at != kNowhere ? other : partner_[p][IssueOf(p, wait)];
   }
 
-  bool WaitsFor(const Place& issue) const {
-    const uint32_t at = position_[issue.pipeline];
-    const ProgramScope& scope = scopes_[issue.pipeline];
+  bool Done(uint32_t p, uint32_t wait) const {
+    const Place& other = MetAt(p, wait);
+    if (other.at == kNowhere) return true;
+    const bool meets = partner_[p][wait].at != kNowhere;
+    return position_[other.pipeline] >= other.at + (meets ? 0 : 1);
+  }
+
+  // The coordinate stands at this WAIT, or at the one of this issue.
+  bool WaitsFor(const Place& place) const {
+    const uint32_t at = position_[place.pipeline];
+    const ProgramScope& scope = scopes_[place.pipeline];
     return at < scope.size() && scope.at(at).kind() == v1::WAIT &&
-           IssueOf(issue.pipeline, at) == issue.at;
+           (at == place.at || IssueOf(place.pipeline, at) == place.at);
   }
 
   // True once every coordinate stands at this LOAD or NORM.
@@ -206,7 +220,7 @@ class Execution {
   // The stage that a stuck stage waits for: it is stuck too, or it would have moved on.
   uint32_t Blocker(uint32_t p) const {
     const uint32_t at = position_[p];
-    if (scopes_[p].at(at).kind() == v1::WAIT) return partner_[p][IssueOf(p, at)].pipeline;
+    if (scopes_[p].at(at).kind() == v1::WAIT) return MetAt(p, at).pipeline;
     uint32_t other = 0;
     while (other + 1 < Ranks() && arrived_[other] >= arrived_[p]) ++other;
     return other;
@@ -233,7 +247,7 @@ class Execution {
   const std::vector<ProgramScope>& scopes_;
   const std::vector<ProgramIndex>& indexes_;
   std::vector<std::vector<Place>>
-      partner_;  // [coordinate][instruction]: the other side of an issue
+      partner_;  // [coordinate][instruction]: the other side of an issue or a tied WAIT
   std::vector<std::vector<uint32_t>> globals_;  // [coordinate]: its LOAD and NORM
   std::vector<uint32_t> position_;
   std::vector<size_t> arrived_;     // [coordinate]: LOADs and NORMs reached

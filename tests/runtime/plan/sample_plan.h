@@ -3,6 +3,7 @@
 // first and last coordinate.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,10 @@ class SampleProgram {
     }
     if (!weight && !(forward ? last : first)) {
       sends_.push_back(Transfer(forward ? v1::SEND_ACT : v1::SEND_GRAD, step, forward, stage));
+      if (sends_.size() > 256) {  // as many as may be in flight, with room to spare
+        Add(v1::WAIT).set_ticket(sends_.front());
+        sends_.pop_front();
+      }
     }
   }
 
@@ -93,7 +98,7 @@ class SampleProgram {
   const uint32_t rank_;
   const bool training_;
   v1::Program program_;
-  std::vector<uint32_t> sends_;
+  std::deque<uint32_t> sends_;
   uint32_t tickets_ = 0;
 };
 

@@ -301,6 +301,53 @@ TEST_CASE("buckets are reduced, waited for, stepped and gathered in this order")
              Contains("positive multiple of 2 replicas"));
 }
 
+// Of a program: its REDUCE, or the WAIT for it.
+int FindReduce(const v1::Program& program, bool wait) {
+  const int reduce = Find(program, Of(v1::REDUCE));
+  if (!wait) return reduce;
+  const uint32_t ticket = program.instructions(reduce).ticket();
+  return Find(program, [ticket](const v1::Instruction& each) {
+    return each.kind() == v1::WAIT && each.ticket() == ticket;
+  });
+}
+
+TEST_CASE("tied buckets are added up where both ends wait, not where they issue") {
+  v1::Plan plan = SamplePlan("1f1b", {3, 4, 1});
+  // Nothing writes the bucket, so its REDUCE may stand anywhere.
+  std::vector<StageFacts> facts = SampleFacts(plan);
+  for (StageFacts& stage : facts) stage.virtual_stages[0].writes.clear();
+  for (const int stage : {0, 2}) {
+    v1::Program& program = *plan.mutable_stages(stage)->mutable_step();
+    Move(program, FindReduce(program, /*wait=*/false), 1);
+  }
+  CHECK(VerifyPlan(plan, facts).ok());
+  // The last coordinate waits before it computes: the first one has issued its REDUCE, but gets to
+  // its WAIT only after the backward that the last one has still to run.
+  v1::Program& last = *plan.mutable_stages(2)->mutable_step();
+  Move(last, FindReduce(last, /*wait=*/true), 2);
+  CHECK_THAT(std::string(VerifyPlan(plan, facts).message()),
+             Contains("deadlock in step") && Contains("WAIT of REDUCE of bucket 0") &&
+                 Contains("a circle"));
+  // Both early: they meet.
+  v1::Program& first = *plan.mutable_stages(0)->mutable_step();
+  Move(first, FindReduce(first, /*wait=*/true), 2);
+  CHECK(VerifyPlan(plan, facts).ok());
+}
+
+TEST_CASE("transfers in flight are bounded") {
+  v1::Plan plan = SamplePlan("gpipe", {2, 400, 1});
+  CHECK(Verdict(plan) == "");
+  // All sends are waited for at the end.
+  v1::Program& program = *plan.mutable_stages(0)->mutable_step();
+  for (int moved = 0, at = 0; moved < 144; ++at) {
+    const v1::Instruction& each = program.instructions(at);
+    if (each.kind() != v1::WAIT || each.ticket() > 400) continue;
+    Move(program, at--, Find(program, Of(v1::REDUCE)) - 1);
+    ++moved;
+  }
+  CHECK_THAT(Verdict(plan), Contains("384 transfers are in flight already"));
+}
+
 TEST_CASE("stages hold consecutive blocks of the whole model") {
   CHECK_THAT(Broken(1, [](v1::StagePlan& stage) { stage.set_first_block(0, 3); }),
              Contains("expected it to begin at 2"));

@@ -1,0 +1,40 @@
+// More buckets than a communicator takes operations: the step still runs, and its numbers are those
+// of one rank.
+#include <catch2/catch.hpp>
+
+#include "runtime/comm/message_fabric.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/verifier.h"
+#include "tests/runtime/engine/layout_run.h"
+
+namespace trireme::engine {
+
+TEST_CASE("many buckets: a stage of more buckets than a group takes operations trains") {
+  const comm::FabricOptions fabric;
+  CHECK(plan::kMostBucketsInFlight < fabric.operations);
+  CHECK(plan::kMostTransfersInFlight < fabric.operations);
+  const TinyJobOptions options{.family = "gpt2", .layers = 100};
+  const auto job_on = [&](const Layout& layout) {
+    v1::JobSpec job = JobFor(layout, options);
+    job.mutable_parallelism()->set_bucket_bytes(1024);
+    return job;
+  };
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto reference = RunLayout(job_on({.micro_batch = 8}), 1, *dataset, {.steps = 2});
+  REQUIRE(reference.ok());
+  for (const Layout& layout :
+       {Layout{.data = 2, .micro_batch = 4}, Layout{.data = 2, .zero = 1, .micro_batch = 4},
+        Layout{.data = 2, .pipeline = 2, .zero = 1, .micro_batch = 4}}) {
+    const v1::JobSpec job = job_on(layout);
+    const auto plan = plan::MakePlan(job, layout.ranks());
+    REQUIRE(plan.ok());
+    const size_t buckets = static_cast<size_t>(plan->stages(0).buckets_size());
+    CHECK(buckets * static_cast<size_t>(layout.pipeline) > fabric.operations);
+    const auto result = RunLayout(job, layout.ranks(), *dataset, {.steps = 2});
+    INFO(layout.Name() << ", " << buckets << " buckets: " << result.status().ToString());
+    REQUIRE(result.ok());
+    CHECK(FaultsOf(*result, *reference, 1e-11) == "");
+  }
+}
+
+}  // namespace trireme::engine

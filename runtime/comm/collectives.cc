@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/coded.h"
 #include "runtime/comm/window.h"
 
 namespace trireme::comm {
@@ -70,7 +71,8 @@ void Lane::AddAwaited(std::vector<int>* ranks) const {
   }
 }
 
-CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, Window* window)
+CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, size_t coding_bytes,
+                                   Window* window)
     : lane_(group, staging_bytes),
       window_(window),
       exchange_(MakeExchange(&lane_)),
@@ -78,17 +80,20 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, Win
       ring_(MakeRing(&lane_)),
       broadcast_(MakeBroadcast(&lane_)) {
   if (window != nullptr) direct_ = MakeDirect(group, window);
+  if (coding_bytes > 0 && group->size() > 1) coded_ = MakeCoded(group, coding_bytes);
 }
+CollectiveRunner::~CollectiveRunner() = default;
 
 bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
   // What is not added up crosses faster as a message, from the one rank's memory to the other's.
   const bool sums =
       call.kind == CollectiveKind::kAllReduce || call.kind == CollectiveKind::kReduceScatter;
-  return window_ != nullptr && sums &&
+  return window_ != nullptr && sums && call.coding == nullptr &&
          call.count * static_cast<int64_t>(SizeOf(call.dtype)) > kWindowBytes;
 }
 
 Algorithm* CollectiveRunner::Choose(const CollectiveCall& call, const Shares& shares) {
+  if (call.coding != nullptr) return coded_.get();
   if (call.kind == CollectiveKind::kBroadcast) return broadcast_.get();
   if (WantsWindow(call)) return direct_.get();
   const int64_t element_bytes = static_cast<int64_t>(SizeOf(call.dtype));
@@ -106,7 +111,27 @@ void CollectiveRunner::Start(const CollectiveCall& call, uint32_t channel) {
   const Shares shares(call, lane_.group().size());
   lane_.SetChannel(channel);
   running_ = lane_.group().size() == 1 || call.count == 0 ? nullptr : Choose(call, shares);
-  if (running_ != nullptr) running_->Start(call, shares);
+  CollectiveCall with_channel = call;
+  with_channel.channel = channel;
+  if (running_ != nullptr) running_->Start(with_channel, shares);
+  const int64_t own = shares[lane_.group().rank].count();
+  const bool adds = call.kind != CollectiveKind::kAllGather;
+  const bool spreads = call.kind != CollectiveKind::kReduceScatter;
+  if (call.kind == CollectiveKind::kBroadcast) return;
+  plain_bytes_ =
+      ((adds ? call.count - own : 0) + (spreads ? own * (lane_.group().size() - 1) : 0)) *
+      static_cast<int64_t>(SizeOf(call.dtype));
+}
+
+absl::Status CollectiveRunner::fault() const {
+  return running_ != nullptr && running_ == coded_.get() ? coded_->fault() : absl::OkStatus();
+}
+
+CodingReport CollectiveRunner::report() const {
+  if (running_ != nullptr && running_ == coded_.get()) return coded_->report();
+  CodingReport report;
+  report.plain_bytes = report.coded_bytes = running_ == nullptr ? 0 : plain_bytes_;
+  return report;
 }
 
 bool CollectiveRunner::Advance(uint64_t* moved) {

@@ -10,12 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "runtime/comm/coding.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/transport.h"
 
 namespace trireme::comm {
 
 class Window;
+class CodedAlgorithm;
 
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
 
@@ -28,6 +30,8 @@ struct CollectiveCall {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   std::span<const int64_t> offsets;  // of ReduceScatter and AllGather
+  const Coding* coding = nullptr;    // null: plain. Else f32 sums and AllGather
+  uint32_t channel = 0;              // of its messages; set when it starts
 };
 
 // Which elements are whose: by the call's offsets, or cut evenly at cache lines.
@@ -121,12 +125,18 @@ std::unique_ptr<Algorithm> MakeDirect(const Group* group, Window* window);
 // A lane with its algorithms: picks one per call, by sizes that are the same on all ranks.
 class CollectiveRunner {
  public:
-  CollectiveRunner(const Group* group, size_t staging_bytes, Window* window);
+  // `coding_bytes` 0: no coded calls.
+  CollectiveRunner(const Group* group, size_t staging_bytes, size_t coding_bytes, Window* window);
+  ~CollectiveRunner();
   // True if the call would run in the window (of which a group has only one).
   bool WantsWindow(const CollectiveCall& call) const;
   void Start(const CollectiveCall& call, uint32_t channel);
   bool Advance(uint64_t* moved);
   void AddAwaited(std::vector<int>* ranks) const;
+  // Damage that a coded call met, naming the peer; it then stays unfinished.
+  absl::Status fault() const;
+  // Of the call that was started last; without its times where it is plain.
+  CodingReport report() const;
 
  private:
   Algorithm* Choose(const CollectiveCall& call, const Shares& shares);
@@ -134,7 +144,9 @@ class CollectiveRunner {
   Lane lane_;
   Window* window_;
   std::unique_ptr<Algorithm> exchange_, tree_, ring_, broadcast_, direct_;
+  std::unique_ptr<CodedAlgorithm> coded_;
   Algorithm* running_ = nullptr;
+  int64_t plain_bytes_ = 0;  // that this rank sends if the call is plain
 };
 
 }  // namespace trireme::comm

@@ -24,6 +24,8 @@ struct Ticket {
   uint64_t id = 0;
 };
 
+struct Coding;
+
 enum class ReduceOp : uint8_t { kSum, kMax };
 
 // `data` holds the elements [offsets[0], offsets.back()) of all ranks, rank r's share being
@@ -64,6 +66,11 @@ class Communicator {
   // on this rank, before any wait for it returns; null: none. The memory must outlive the
   // operation.
   virtual void StampNext(int64_t* done_ns) = 0;
+
+  // The next operation issued is coded like this (runtime/comm/coding.h): a sum or an AllGather of
+  // f32, or a message of f32; null: plain. Refused, like a bad call, for anything else, and where
+  // the fabric has no room for coding (FabricOptions::coding_bytes, coded_messages).
+  virtual void CodeNext(const Coding* coding) = 0;
 
   // True once done (or failed). Never blocks; makes progress.
   virtual bool Test(Ticket ticket) = 0;

@@ -70,6 +70,7 @@ class FaultyCommunicator final : public Communicator {
     return Dropped() ? Ticket{} : inner_->Broadcast(data, root, stream);
   }
   void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
+  void CodeNext(const Coding* coding) override { inner_->CodeNext(coding); }
   bool Test(Ticket ticket) override { return inner_->Test(ticket); }
   absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override {
     return inner_->WaitHost(ticket, deadline);
@@ -86,6 +87,7 @@ class FaultyCommunicator final : public Communicator {
     const bool dropped = faults_->Strike();
     if (dropped) {
       inner_->StampNext(nullptr);
+      inner_->CodeNext(nullptr);
     }
     return dropped;
   }

@@ -3,11 +3,13 @@
 #include "runtime/comm/group_communicator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/comm/window.h"
 
@@ -51,7 +53,9 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::G
     : state_(std::move(state)),
       group_(std::move(group)),
       name_(name),
-      operations_(options.operations) {
+      operations_(options.operations),
+      coding_bytes_(options.coding_bytes),
+      coded_messages_(&group_, options.coded_messages) {
   TRIREME_CHECK(options.operations < kRefused);
   if (!window.empty()) window_ = std::make_unique<Window>(window, group_.rank, group_.size());
   free_.reserve(options.operations);
@@ -59,8 +63,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::G
   for (size_t place = options.operations; place > 0; --place)
     free_.push_back(static_cast<uint32_t>(place - 1));
   for (size_t lane = 0; lane < options.lanes; ++lane) {
-    runners_.push_back(
-        std::make_unique<CollectiveRunner>(&group_, options.staging_bytes, window_.get()));
+    runners_.push_back(std::make_unique<CollectiveRunner>(&group_, options.staging_bytes,
+                                                          options.coding_bytes, window_.get()));
     idle_runners_.push_back(runners_.back().get());
   }
   std::lock_guard<std::mutex> lock(state_->mutex);
@@ -80,7 +84,11 @@ Ticket GroupCommunicator::Refuse(const absl::Status& cause) {
 
 Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
   operation.done_ns = std::exchange(stamp_next_, nullptr);
+  operation.reports = code_next_.has_value();
+  if (operation.reports) operation.coding = *code_next_;
+  code_next_.reset();
   if (!state_->failure.ok()) return Ticket{kRefused};
+  if (const absl::Status fault = CheckCoding(operation); !fault.ok()) return Refuse(fault);
   if (free_.empty()) {
     return Refuse(absl::ResourceExhaustedError(Text(
         "group '", name_, "': ", operations_.size(), " operations in flight, and one more issued; ",
@@ -92,6 +100,7 @@ Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
   operation.number = operation.kind == Kind::kCollective ? ++collectives_ : ++messages_;
   operation.ready = stream.Record();
   operations_[place] = operation;
+  if (operation.coded()) operations_[place].call.coding = &operations_[place].coding;
   active_.push_back(place);
   const Ticket ticket{operation.generation << kPlaceBits | place};
   if (Advance(operations_[place])) {
@@ -117,6 +126,49 @@ void GroupCommunicator::Finish(uint32_t place) {
 void GroupCommunicator::StampNext(int64_t* done_ns) {
   std::lock_guard<std::mutex> lock(state_->mutex);
   stamp_next_ = done_ns;
+}
+
+void GroupCommunicator::CodeNext(const Coding* coding) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  code_next_.reset();
+  if (coding != nullptr) code_next_ = *coding;
+}
+
+absl::Status GroupCommunicator::CheckCoding(const Operation& operation) const {
+  if (!operation.coded()) return absl::OkStatus();
+  const auto fault = [&](std::string_view what) {
+    return absl::InvalidArgumentError(
+        Text(operation.kind == Kind::kCollective ? NameOf(operation.call.kind) : "coded message",
+             " on group '", name_, "': ", what));
+  };
+  const bool message = operation.kind != Kind::kCollective;
+  if ((message ? coded_messages_.sends.size() : coding_bytes_) == 0) {
+    return fault(Text("asked to be coded; make the fabric with FabricOptions::",
+                      message ? "coded_messages" : "coding_bytes"));
+  }
+  const double bound = operation.coding.message_bound.value;
+  if (message && (operation.bytes % sizeof(float) != 0 || !std::isfinite(bound) || bound < 0)) {
+    return fault(Text(operation.bytes, " bytes within ", bound,
+                      " cannot be coded; expected f32 values and a finite bound from 0 up"));
+  }
+  if (message) return absl::OkStatus();
+  const CollectiveCall& call = operation.call;
+  if (call.kind == CollectiveKind::kBroadcast || call.dtype != tensor::DType::kF32 ||
+      call.op != ReduceOp::kSum) {
+    return fault("only sums and AllGather of f32 can be coded");
+  }
+  const absl::Status runs = CheckRuns(operation.coding.runs, call.count);
+  return runs.ok() ? runs : fault(base::MessageOf(runs));
+}
+
+void GroupCommunicator::FillReport(const Operation& operation, CodingReport report) const {
+  report.total_ns = CodecTimer::NowNs() - operation.start_ns;
+  if (operation.coding.report != nullptr) *operation.coding.report = report;
+  if (operation.coding.totals != nullptr) operation.coding.totals->Add(report);
+}
+
+void GroupCommunicator::FailBy(const Operation& operation, const absl::Status& fault) {
+  state_->Poison(base::Annotate(fault, Describe(operation)));
 }
 
 Ticket GroupCommunicator::IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer,
@@ -227,6 +279,9 @@ bool GroupCommunicator::MayStart(const Operation& operation) const {
     if (operation.kind == Kind::kCollective) return false;
     if (other.peer == operation.peer && other.channel == operation.channel) return false;
   }
+  if (operation.kind == Kind::kSend && operation.coded()) {
+    return !coded_messages_.idle_sends.empty();
+  }
   if (operation.kind != Kind::kCollective) return true;
   if (idle_runners_.empty()) return false;
   return !(window_busy_ && idle_runners_.back()->WantsWindow(operation.call));
@@ -247,14 +302,78 @@ void GroupCommunicator::PostPiece(Operation& operation) {
 }
 
 bool GroupCommunicator::AdvanceMessage(Operation& operation) {
+  if (operation.reports && operation.start_ns == 0) operation.start_ns = CodecTimer::NowNs();
+  if (operation.coded()) {
+    return operation.kind == Kind::kSend ? AdvanceCodedSend(operation)
+                                         : AdvanceCodedRecv(operation);
+  }
   if (!operation.request.valid()) PostPiece(operation);
   while (state_->transport->Done(operation.request)) {
     ++operation.moved;
     operation.request = Request{};
-    if (operation.posted_bytes == operation.bytes) return true;
+    if (operation.posted_bytes == operation.bytes) {
+      CodingReport report;
+      if (operation.kind == Kind::kSend) {
+        report.plain_bytes = report.coded_bytes = static_cast<int64_t>(operation.bytes);
+      }
+      if (operation.reports) FillReport(operation, report);
+      return true;
+    }
     PostPiece(operation);
   }
   return false;
+}
+
+bool GroupCommunicator::AdvanceCodedSend(Operation& operation) {
+  if (operation.coded_send == nullptr) {
+    operation.coded_send = coded_messages_.idle_sends.back();
+    coded_messages_.idle_sends.pop_back();
+    operation.coded_send->Start(
+        {operation.peer, operation.channel, operation.coding.piece_values},
+        {reinterpret_cast<const float*>(operation.data), operation.bytes / sizeof(float)},
+        operation.coding);
+  }
+  const bool done = operation.coded_send->Advance(&operation.moved);
+  operation.started = operation.coded_send->AllPosted();
+  if (!done) return false;
+  FillReport(operation, operation.coded_send->report());
+  coded_messages_.idle_sends.push_back(operation.coded_send);
+  return true;
+}
+
+// Takes buffers only once the bound has come: then the sender is at it, and they come free again.
+bool GroupCommunicator::AdvanceCodedRecv(Operation& operation) {
+  if (operation.coded_recv == nullptr) {
+    if (!operation.bound_came) {
+      if (!operation.request.valid()) {
+        Message message;
+        message.direction = Direction::kRecv;
+        message.data = &operation.coded_bound;
+        message.bytes = sizeof(operation.coded_bound);
+        message.peer = group_.ranks[static_cast<size_t>(operation.peer)];
+        message.group = group_.id;
+        message.channel = SizeChannelOf(operation.channel);
+        operation.request = state_->transport->Post(message);
+      }
+      if (!state_->transport->Done(operation.request)) return false;
+      operation.request = Request{};
+      operation.bound_came = true;
+      ++operation.moved;
+    }
+    if (coded_messages_.idle_recvs.empty()) return false;
+    operation.coded_recv = coded_messages_.idle_recvs.back();
+    coded_messages_.idle_recvs.pop_back();
+    operation.coded_recv->Start(
+        {operation.peer, operation.channel, operation.coding.piece_values}, operation.coded_bound,
+        {reinterpret_cast<float*>(operation.data), operation.bytes / sizeof(float)});
+  }
+  const bool done = operation.coded_recv->Advance(&operation.moved);
+  operation.started = operation.coded_recv->AllPosted();
+  if (!operation.coded_recv->fault().ok()) FailBy(operation, operation.coded_recv->fault());
+  if (!done) return false;
+  FillReport(operation, operation.coded_recv->report());
+  coded_messages_.idle_recvs.push_back(operation.coded_recv);
+  return true;
 }
 
 bool GroupCommunicator::AdvanceCollective(Operation& operation) {
@@ -264,19 +383,26 @@ bool GroupCommunicator::AdvanceCollective(Operation& operation) {
     operation.in_window = operation.runner->WantsWindow(operation.call);
     window_busy_ = window_busy_ || operation.in_window;
     operation.started = true;
+    if (operation.reports) operation.start_ns = CodecTimer::NowNs();
     // The number is in the channel, so that collectives under way together cannot take each other's
     // messages.
     const uint32_t channel = static_cast<uint32_t>(operation.number % kCollectiveChannelCount);
     operation.runner->Start(operation.call, kCollectiveChannels + channel);
   }
-  if (!operation.runner->Advance(&operation.moved)) return false;
+  if (!operation.runner->Advance(&operation.moved)) {
+    const absl::Status fault = operation.runner->fault();
+    if (!fault.ok()) FailBy(operation, fault);
+    return false;
+  }
+  if (operation.reports) FillReport(operation, operation.runner->report());
   idle_runners_.push_back(operation.runner);
   if (operation.in_window) window_busy_ = false;
   return true;
 }
 
 bool GroupCommunicator::Advance(Operation& operation) {
-  const bool begun = operation.request.valid() || operation.runner != nullptr;
+  const bool begun = operation.request.valid() || operation.runner != nullptr ||
+                     operation.coded_send != nullptr || operation.bound_came;
   if (!begun && !MayStart(operation)) return false;
   return operation.kind == Kind::kCollective ? AdvanceCollective(operation)
                                              : AdvanceMessage(operation);
@@ -289,7 +415,7 @@ bool GroupCommunicator::AdvanceAll() {
   for (size_t i = 0; i < active_.size(); ++i) {
     const uint32_t place = active_[i];
     const uint64_t moved_before = operations_[place].moved;
-    if (!Advance(operations_[place])) {
+    if (!state_->failure.ok() || !Advance(operations_[place])) {
       any_moved = any_moved || operations_[place].moved != moved_before;
       active_[kept++] = place;
       continue;
@@ -400,8 +526,9 @@ absl::Status GroupCommunicator::Overdue(const Operation& operation,
   std::vector<int> ranks;
   if (operation.kind == Kind::kCollective && operation.runner != nullptr)
     operation.runner->AddAwaited(&ranks);
-  if (operation.kind != Kind::kCollective && operation.request.valid())
-    ranks.push_back(operation.peer);
+  const bool message_under_way = operation.request.valid() || operation.coded_send != nullptr ||
+                                 operation.coded_recv != nullptr;
+  if (operation.kind != Kind::kCollective && message_under_way) ranks.push_back(operation.peer);
   if (!ranks.empty()) {
     for (int& rank : ranks) rank = group_.ranks[static_cast<size_t>(rank)];
     std::sort(ranks.begin(), ranks.end());

@@ -8,10 +8,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/comm/coded_message.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/message_fabric.h"
@@ -38,6 +40,7 @@ class GroupCommunicator final : public Communicator {
   Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override;
   Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override;
   void StampNext(int64_t* done_ns) override;
+  void CodeNext(const Coding* coding) override;
 
   bool Test(Ticket ticket) override;
   absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override;
@@ -70,6 +73,15 @@ class GroupCommunicator final : public Communicator {
     uint32_t channel = 0;
     Request request;
     int64_t* done_ns = nullptr;  // where the time of its end goes
+    bool reports = false;        // `coding` was given
+    Coding coding;
+    int64_t start_ns = 0;    // of the transfer, if it reports
+    double coded_bound = 0;  // of a coded message that comes, once it came
+    bool bound_came = false;
+    CodedSend* coded_send = nullptr;
+    CodedRecv* coded_recv = nullptr;
+
+    bool coded() const { return reports && coding.enabled; }
   };
 
   Ticket Issue(Operation operation, tensor::Stream& stream);
@@ -82,6 +94,13 @@ class GroupCommunicator final : public Communicator {
   bool Advance(Operation& operation);  // true once done
   void Finish(uint32_t place);
   bool AdvanceMessage(Operation& operation);
+  bool AdvanceCodedSend(Operation& operation);
+  bool AdvanceCodedRecv(Operation& operation);
+  // Why the operation cannot be coded as asked, or ok.
+  absl::Status CheckCoding(const Operation& operation) const;
+  void FillReport(const Operation& operation, CodingReport report) const;
+  // Damage from a peer ends everything.
+  void FailBy(const Operation& operation, const absl::Status& fault);
   bool AdvanceCollective(Operation& operation);
   bool MayStart(const Operation& operation) const;
   void PostPiece(Operation& operation);
@@ -105,6 +124,9 @@ class GroupCommunicator final : public Communicator {
   uint64_t collectives_ = 0;  // issued so far
   uint64_t messages_ = 0;
   int64_t* stamp_next_ = nullptr;
+  std::optional<Coding> code_next_;
+  const size_t coding_bytes_;
+  CodedMessages coded_messages_;
 };
 
 }  // namespace trireme::comm

@@ -9,6 +9,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/coded.h"
+#include "runtime/comm/coded_message.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/group_communicator.h"
 #include "runtime/comm/window.h"
@@ -53,7 +55,9 @@ bool FabricState::Progress() {
     return false;
   }
   bool moved = false;
-  for (GroupCommunicator* group : groups) moved = group->AdvanceAll() || moved;
+  for (GroupCommunicator* group : groups) {
+    if (failure.ok()) moved = group->AdvanceAll() || moved;
+  }
   return moved;
 }
 
@@ -70,8 +74,16 @@ absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<con
   TransportGroupSpec spec;
   spec.ranks = ranks;
   spec.name = name;
-  spec.requests =
-      options_.operations + options_.lanes * Lane::SlotsFor(static_cast<int>(ranks.size()));
+  const int group_size = static_cast<int>(ranks.size());
+  const CodedRoom coded = CodedRoomFor(group_size, options_.coding_bytes);
+  if (options_.coding_bytes > 0 && coded.piece_values == 0) {
+    return absl::InvalidArgumentError(
+        Text("group '", name, "' of ", group_size, " ranks: FabricOptions::coding_bytes is ",
+             options_.coding_bytes, "; expected at least ", LeastCodedBytes(group_size)));
+  }
+  spec.requests = options_.operations + options_.lanes * Lane::SlotsFor(group_size) +
+                  (options_.coding_bytes > 0 ? options_.lanes * coded.requests : 0) +
+                  CodedMessages::requests(options_.coded_messages);
   const size_t piece_bytes = options_.window_bytes / (Window::kDepth * ranks.size());
   if (ranks.size() > 1 && piece_bytes >= kSmallestPiece) {
     spec.window_bytes = Window::BytesFor(static_cast<int>(ranks.size()), piece_bytes);

@@ -29,7 +29,16 @@ struct FabricOptions {
   // Shared memory per rank of a group whose ranks can map it, in which the larger sums run; 0 for
   // none. A piece is window_bytes / (2 * ranks), and none is made when that is below 4 KiB.
   size_t window_bytes = 0;
+  // Staging memory of a lane for coded collectives (runtime/comm/coding.h), and how many coded
+  // messages of a group may be under way in each direction, with about a MiB each; more wait. 0:
+  // none, and calls that ask for coding are refused. Memory is taken as it is first used. The same
+  // on all ranks.
+  size_t coding_bytes = 0;
+  size_t coded_messages = 0;
 };
+
+// Enough for coded pieces of full size in groups of up to 10 ranks.
+inline constexpr size_t kCodingBytes = size_t{32} << 20;
 
 class GroupCommunicator;
 

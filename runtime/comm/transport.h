@@ -36,6 +36,12 @@ struct Message {
 };
 inline constexpr uint32_t kCollectiveChannels = uint32_t{1} << 24;
 inline constexpr uint32_t kCollectiveChannelCount = uint32_t{1} << 20;
+// A coded collective has messages of four kinds, each on its own such range of channels; above them
+// lies a channel beside each of the callers' own, for the sizes of coded messages.
+inline constexpr uint32_t kCollectiveRanges = 4;
+inline constexpr uint32_t kCodedMessageSizes =
+    kCollectiveChannels + kCollectiveRanges * kCollectiveChannelCount;
+inline constexpr uint32_t kLastChannel = kCodedMessageSizes + kCollectiveChannels - 1;
 
 // What AddGroup gives.
 struct TransportGroup {

@@ -30,10 +30,9 @@ absl::StatusOr<std::unique_ptr<Fabric>> ConnectMpi(int* argc, char*** argv, MpiO
   int* tag_bound = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &found);
-  constexpr uint32_t kLastTag = kCollectiveChannels + kCollectiveChannelCount - 1;
-  if (found == 0 || static_cast<uint32_t>(*tag_bound) < kLastTag) {
+  if (found == 0 || static_cast<uint32_t>(*tag_bound) < kLastChannel) {
     return absl::FailedPreconditionError(
-        Text("MPI's tags end below ", kLastTag, ", which channels need"));
+        Text("MPI's tags end below ", kLastChannel, ", which channels need"));
   }
   MPI_Comm control = MPI_COMM_NULL;
   if (MPI_Comm_dup(MPI_COMM_WORLD, &control) != MPI_SUCCESS) {

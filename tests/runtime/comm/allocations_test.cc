@@ -7,7 +7,7 @@
 
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
-#include "tests/runtime/comm/cases.h"
+#include "tests/runtime/comm/coded_cases.h"
 
 namespace {
 thread_local int64_t allocations = 0;
@@ -62,6 +62,48 @@ TEST_CASE("no call allocates") {
         options);
     for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
   }
+}
+
+TEST_CASE("no coded call allocates") {
+  LocalOptions options;
+  options.fabric.coding_bytes = kCodingBytes;
+  options.fabric.coded_messages = 2;
+  const auto statuses = RunRanks(
+      3,
+      [](Fabric& fabric) -> absl::Status {
+        ASSIGN_OR_RETURN(auto comm, fabric.Group(All(3), "all"));
+        auto stream = tensor::MakeInlineStream();
+        constexpr int64_t kCount = 150000;
+        std::vector<std::vector<float>> data(5, CodedValues(fabric.rank(), kCount, true));
+        const std::vector<int64_t> offsets = {0, 100, 100, kCount};
+        const std::vector<CodedRun> runs = {{0, 90000, 0.01}, {100000, kCount, 0.1}};
+        CodingReport report;
+        Coding coding;
+        coding.runs = runs;
+        coding.message_bound = {compress::BoundMode::kRms, 0.1};
+        coding.measure_error = true;
+        coding.report = &report;
+        const auto bytes = [&](size_t i) { return std::as_writable_bytes(std::span(data[i])); };
+        int64_t before = 0;
+        for (int round = 0; round < 5; ++round) {
+          if (round == 1) before = allocations;
+          Ticket tickets[5];
+          for (size_t k = 0; k < std::size(tickets); ++k) {
+            const Sharded sharded{data[k].data(), offsets, tensor::DType::kF32};
+            comm->CodeNext(&coding);
+            tickets[k] = k == 0   ? comm->AllReduce(data[0].data(), kCount, tensor::DType::kF32,
+                                                    ReduceOp::kSum, *stream)
+                         : k == 1 ? comm->ReduceScatter(sharded, *stream)
+                         : k == 2 ? comm->AllGather(sharded, *stream)
+                         : k == 3 ? comm->Send(bytes(3), (comm->rank() + 1) % 3, 0, *stream)
+                                  : comm->Recv(bytes(4), (comm->rank() + 2) % 3, 0, *stream);
+          }
+          for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
+        }
+        return Expect(allocations == before, "a coded call allocated");
+      },
+      options);
+  for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+#include "runtime/comm/coded_pieces.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/base/text.h"
+
+namespace trireme::comm {
+
+CodedPiece PieceCursor::Next() {
+  while (run_ < runs_.size() && runs_[run_].end <= at_) ++run_;
+  CodedPiece piece;
+  piece.begin = at_;
+  // Plain runs and the gaps beside them are one.
+  int64_t border = end_;
+  for (size_t run = run_; run < runs_.size(); ++run) {
+    if (runs_[run].begin == runs_[run].end) continue;
+    const compress::Quantiser quantiser = QuantiserFor(runs_[run].bound);
+    if (quantiser.step == 0) continue;
+    if (runs_[run].begin > at_) {
+      border = std::min(border, runs_[run].begin);
+    } else {
+      border = std::min(border, runs_[run].end);
+      piece.quantiser = quantiser;
+    }
+    break;
+  }
+  piece.end = std::min(border, at_ + piece_values_);
+  at_ = piece.end;
+  return piece;
+}
+
+absl::Status CheckRuns(std::span<const CodedRun> runs, int64_t count) {
+  int64_t before = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const CodedRun& run = runs[i];
+    if (run.begin < before || run.end < run.begin || run.end > count) {
+      return absl::InvalidArgumentError(base::Text("coded run ", i, " is [", run.begin, ", ",
+                                                   run.end, "); expected inside [", before, ", ",
+                                                   count, "): runs ascend and do not overlap"));
+    }
+    if (!std::isfinite(run.bound) || run.bound < 0) {
+      return absl::InvalidArgumentError(
+          base::Text("coded run ", i, ": bound ", run.bound, " is not a finite number from 0 up"));
+    }
+    before = run.end;
+  }
+  return absl::OkStatus();
+}
+
+compress::Quantiser QuantiserFor(double bound) {
+  const auto quantiser = compress::ResolveAbsolute(compress::ElementType::kF32, bound);
+  return quantiser.ok() ? *quantiser : compress::Quantiser{};
+}
+
+size_t PieceRoom(int64_t values) {
+  constexpr size_t kLineBytes = 64;
+  const size_t bytes = compress::MaxSegmentBytes(static_cast<size_t>(values));
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+size_t EncodePiece(const CodedPiece& piece, const float* data, std::byte* out) {
+  if (!piece.coded()) {
+    std::memcpy(out, data, piece.plain_bytes());
+    return piece.plain_bytes();
+  }
+  return compress::EncodeSegment({data, piece.count()}, piece.quantiser,
+                                 {out, compress::MaxSegmentBytes(piece.count())});
+}
+
+absl::Status DecodePiece(const CodedPiece& piece, std::span<const std::byte> bytes, float* out) {
+  if (piece.coded()) return compress::DecodeSegment(bytes, piece.quantiser, {out, piece.count()});
+  std::memcpy(out, bytes.data(), piece.plain_bytes());
+  return absl::OkStatus();
+}
+
+double LargestError(std::span<const float> x, std::span<const float> y) {
+  double largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!std::isfinite(x[i])) continue;
+    largest = std::max(largest, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  }
+  return largest;
+}
+
+int64_t CodecTimer::NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace trireme::comm

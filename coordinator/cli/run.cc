@@ -44,6 +44,7 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
   ASSIGN_OR_RETURN(const std::string folder,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
                                     options.run_dir, options.resume == "auto"}));
+  RETURN_IF_ERROR(LockRunFolder(folder));
   ASSIGN_OR_RETURN(const ResumePoint point, FindResumePoint(options.resume, folder, planned.job));
   for (const std::string& note : point.notes) std::fprintf(stderr, "resume: %s\n", note.c_str());
   options.resume = point.checkpoint;

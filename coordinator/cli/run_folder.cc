@@ -1,8 +1,11 @@
 // Run folders by name and time; mkdir itself decides who gets a name.
 #include "coordinator/cli/run_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -97,6 +100,16 @@ absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request) {
   fs::create_directories(path, error);
   if (error) return CannotMake(path, error);
   return path;
+}
+
+absl::Status LockRunFolder(const std::string& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return absl::OkStatus();
+  close(fd);
+  return absl::AlreadyExistsError(
+      fmt::format("{}: another trireme run is at work there; wait for its end, or give another "
+                  "--run-dir",
+                  folder));
 }
 
 absl::Status WriteFile(const std::string& given, const std::string& text) {

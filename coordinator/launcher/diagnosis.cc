@@ -25,6 +25,7 @@ using Recordings = std::map<int, Recording>;
 
 constexpr std::streamoff kTailBytes = 1 << 16;
 constexpr size_t kGroupsShown = 8;
+constexpr uintmax_t kFullBytes = 1 << 16;  // less than that, and no rank can even say so
 constexpr size_t kRanksShown = 8;
 
 std::string Lower(std::string text) {
@@ -196,10 +197,17 @@ const Recording* NameCause(const Recordings& recordings, const MpirunWords& word
     }
     return nullptr;
   }
-  diagnosis.headline =
-      recordings.empty()
-          ? fmt::format("no rank came up (exit code {})", result.exit_code)
-          : fmt::format("the ranks ended with exit code {} and no rank says why", result.exit_code);
+  const int signal = result.exit_code > 128 ? result.exit_code - 128 : 0;
+  if (recordings.empty()) {
+    diagnosis.headline = fmt::format("no rank came up (exit code {})", result.exit_code);
+  } else if (signal != 0 && !result.killed) {
+    // The ranks end with their mpirun, so nobody else is there to speak.
+    diagnosis.signal = signal;
+    diagnosis.headline = fmt::format("mpirun or its guard died ({})", SignalName(signal));
+  } else {
+    diagnosis.headline =
+        fmt::format("the ranks ended with exit code {} and no rank says why", result.exit_code);
+  }
   return nullptr;
 }
 
@@ -327,6 +335,12 @@ Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
     }
   }
   if (diagnosis.rank < 0) AddLastWords(run_folder, diagnosis);
+  const auto space = std::filesystem::space(run_folder, error);
+  if (!error && space.available < kFullBytes) {
+    diagnosis.evidence.push_back(
+        fmt::format("{} bytes are free in {}", space.available, run_folder));
+    diagnosis.next_action = "free disk space";
+  }
   for (const std::string& message : unreadable) diagnosis.evidence.push_back(message);
   return diagnosis;
 }

@@ -108,6 +108,14 @@ TEST_CASE("a rank that dies before its recorder, an exit code, and nothing at al
   CHECK(FindCause({}, {}, {9, false, false}).headline == "no rank came up (exit code 9)");
 }
 
+TEST_CASE("mpirun that was killed is named, when no rank can be") {
+  const auto ranks = ByRank({Running(0, 2, kI, 5), Running(1, 2, kI, 5)});
+  CHECK(FindCause(ranks, {}, {137, false, false}).headline ==
+        "mpirun or its guard died (signal 9, Killed)");
+  CHECK(FindCause(ranks, {}, {137, true, true}).signal == 0);
+  CHECK(FindCause(ranks, {}, {9, false, false}).headline.find("exit code 9") != std::string::npos);
+}
+
 TEST_CASE("a signal that was our own kill is no cause") {
   const Diagnosis diagnosis =
       FindCause(ByRank({Running(3, 12, kI, 40)}), ParseMpirunWords(kKilled), {137, true, true});

@@ -293,9 +293,27 @@ TEST_CASE("failures keep their code, are explained, and the folder is not taken 
   bench.Worker("[ $rank = 1 ] && kill -9 $$; sleep 50\n");
   result = bench.Run("run job.yaml --resume" + two);
   CHECK(result.code == 4);
+  CAPTURE(result.out);
   CHECK(Holds(result.out, "rank 1 died (signal 9, Killed)"));
   CHECK(Holds(result.out, "no checkpoint in " + bench.folder() + "/here/checkpoints"));
   CHECK_FALSE(fs::exists(bench.folder() + "/here/resumed"));
+}
+
+TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
+  Bench bench;
+  bench.Worker("trap 'exit 75' USR1\ntouch $run/up\nwhile true; do sleep 0.02; done\n");
+  const pid_t first = bench.Start("run job.yaml -n 1 --run-dir r");
+  for (int i = 0; i < 1000 && !fs::exists(bench.folder() + "/r/up"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const Result second = bench.Run("run job.yaml -n 1 --run-dir r --resume >second 2>&1 #");
+  CHECK(second.code == 2);
+  CHECK(Holds(Slurp(bench.folder() + "/second"), "another trireme run is at work there"));
+  CHECK_FALSE(fs::exists(bench.folder() + "/r/logs.1"));
+  kill(first, SIGINT);
+  CHECK(bench.End(first).code == 75);
+  bench.Worker("exit 3\n");
+  CHECK(bench.Run("run job.yaml -n 1 --run-dir r --resume").code == 3);
 }
 
 TEST_CASE("commands to copy are quoted for the shell", "[mpi]") {

@@ -80,7 +80,8 @@ void Engine::Impl::RecordPosition(uint32_t index, const v1::Instruction& at) {
   // A rank in WAIT is told by what it waits for.
   const v1::Instruction* issued = at.kind() == v1::WAIT ? pending_[at.ticket()].issued : nullptr;
   const v1::Instruction& instruction = issued != nullptr ? *issued : at;
-  recorder::Position position{.step = step_,
+  // Steps have the numbers of metrics.jsonl: the first is 1.
+  recorder::Position position{.step = step_ + 1,
                               .instruction = index,
                               .kind = static_cast<uint32_t>(instruction.kind()),
                               .virtual_stage = instruction.virtual_stage(),

@@ -202,7 +202,7 @@ absl::Status Engine::Impl::JudgeNonFinite() {
     }
     absl::StrAppend(&samples, ", the first with a bad loss of ", batch);
   }
-  report_.nonfinite = absl::StrCat("NaN or Inf in ", where, " at step ", step_, ", ", samples);
+  report_.nonfinite = absl::StrCat("NaN or Inf in ", where, " at step ", step_ + 1, ", ", samples);
   if (training.nonfinite_policy() == "skip") return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(
       report_.nonfinite,

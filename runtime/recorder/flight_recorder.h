@@ -21,7 +21,7 @@ enum class RankState : uint32_t { kStarting = 1, kRunning = 2, kStopped = 3, kFa
 enum class Blame : uint32_t { kItself = 0, kPeer = 1 };
 
 struct Position {
-  uint64_t step = 0;
+  uint64_t step = 0;         // the one being run, the first is 1
   uint32_t instruction = 0;  // index in its program
   uint32_t kind = 0;         // trireme.v1.InstructionKind
   uint32_t virtual_stage = 0;

@@ -237,7 +237,7 @@ class Worker(unittest.TestCase):
                  read(job.folder + "/metrics.jsonl").splitlines()]
         self.assertIsNone(lines[1]["gradient_norm"])
         self.assertRegex(read(job.folder + "/logs/rank-0.log"),
-                         r"step 2 was left out: NaN or Inf in the gradient of \S+ on rank \d at step 1, sample")
+                         r"step 2 was left out: NaN or Inf in the gradient of \S+ on rank \d at step 2, sample")
 
     def test_continues_after_interrupt(self):
         more = ["--set", "training.steps=150", "--set", "parallelism.zero_stage=1", "--set",
@@ -318,6 +318,20 @@ class Worker(unittest.TestCase):
         job, output = self.run_job("bad", code=2, ranks=3)
         self.assertRegex(output, "3 ranks.*multiple of 4")
         self.assertFalse(os.path.exists(job.folder + "/logs"), "mpirun was started")
+
+    def test_refuses_changed_text(self):
+        """The same file name, the same characters, other words: what the checkpoint was trained on is gone."""
+        self.run_job("run", "--set", "training.steps=10")
+        text = os.path.join(self.folder, "text.txt")
+        words = read(text)
+        with open(text, "w", encoding="utf-8") as file:
+            file.write(words[::-1])
+        job, output = self.run_job("run", "--set", "training.steps=12", "--resume", "auto", code=2)
+        output += read(job.folder + "/logs/rank-0.log")
+        self.assertRegex(output, r"trained on another text than is now in \S*text.txt; put the old text back")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write(words)
+        self.run_job("run", "--set", "training.steps=12", "--resume", "auto")
 
     def test_refuses_what_does_not_fit(self):
         job, output = self.run_job("large", "--set", "model.config.hidden_size=65536", "--set",

@@ -148,7 +148,7 @@ TEST_CASE("non-finite: stop names tensor and rank and samples and updates nothin
       // The rank that is named holds that tensor, and its gradient is bad.
       CHECK(confirmed == 1);
       CHECK(absl::StrContains(
-          message, "at step 1, sample 8, the first with a bad loss of samples 8 to 15;"));
+          message, "at step 2, sample 8, the first with a bad loss of samples 8 to 15;"));
       CHECK(absl::StrContains(message, "nonfinite_policy: skip"));
     }
   }
@@ -202,7 +202,7 @@ TEST_CASE("non-finite: both policies name tensor and rank and the first bad samp
         CHECK(outcome.skipped == (std::string_view(policy) == "skip"));
         CHECK(absl::StrContains(outcome.named, "NaN or Inf in the gradient of "));
         CHECK(absl::StrContains(outcome.named,
-                                absl::StrCat("at step 1, sample ", first,
+                                absl::StrCat("at step 2, sample ", first,
                                              ", the first with a bad loss of samples 8 to 15")));
         confirmed += outcome.own_gradient_is_bad ? 1 : 0;
       }

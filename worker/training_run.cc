@@ -14,6 +14,7 @@
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/data/digest.h"
 #include "runtime/model/model.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/stop_signal.h"
@@ -24,24 +25,6 @@ namespace {
 
 // Of waiting for ranks that read or write: a disk may stall for minutes, and that is no dead peer.
 constexpr std::chrono::minutes kDiskDeadline{30};
-
-// FNV-1a over the tokens of both splits: about a second for a text of 1 GB.
-uint64_t DigestOf(const data::Dataset& dataset) {
-  uint64_t digest = 14695981039346656037u;
-  std::vector<int32_t> chunk(1 << 16);
-  for (const data::Split split : {data::Split::kTrain, data::Split::kValidation}) {
-    const int64_t tokens = dataset.tokens(split);
-    for (int64_t begin = 0; begin < tokens; begin += static_cast<int64_t>(chunk.size())) {
-      const auto count = std::min(static_cast<int64_t>(chunk.size()), tokens - begin);
-      const std::span<int32_t> part(chunk.data(), static_cast<size_t>(count));
-      dataset.Read(split, begin, part);
-      for (const int32_t token : part) {
-        digest = (digest ^ static_cast<uint32_t>(token)) * 1099511628211u;
-      }
-    }
-  }
-  return digest;
-}
 
 // What must be the same on all ranks, a line per field: all but the places of files.
 std::string ComparedJob(v1::JobSpec job) {
@@ -156,7 +139,8 @@ absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
   RETURN_IF_ERROR(engine.AllOk(found, kDiskDeadline));
   RETURN_IF_ERROR(engine.Share(folder));
   std::string job = ComparedJob(job_);
-  const std::string own_data = absl::StrCat(DigestOf(dataset_));
+  data_digest_ = data::DigestOf(dataset_);
+  const std::string own_data = absl::StrCat(data_digest_);
   std::string data = own_data;
   RETURN_IF_ERROR(engine.Share(job));
   RETURN_IF_ERROR(engine.Share(data));
@@ -210,6 +194,12 @@ absl::Status TrainingRun::Resume(const std::string& folder) {
   if (info.tokenizer != dataset_.tokenizer().Description()) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder, ": was trained with another vocabulary; have the text files changed?"));
+  }
+  if (info.data_digest.value_or(data_digest_) != data_digest_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, ": was trained on another text than is now in ",
+                     absl::StrJoin(job_.data().text_files(), ", "),
+                     "; put the old text back to go on, or start anew without --resume"));
   }
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
   step_ = saved_step_ = info.step;
@@ -305,6 +295,7 @@ absl::StatusOr<bool> TrainingRun::Save() {
                                        .spec_hash = spec::SpecHash(job_),
                                        .job_yaml = spec::ToYaml(job_),
                                        .tokenizer = dataset_.tokenizer().Description(),
+                                       .data_digest = data_digest_,
                                        .ranks = plan::RankCount(session_.plan().mesh())})
                  .status();
     const int keep = static_cast<int>(job_.checkpoint().keep());

@@ -59,6 +59,7 @@ class TrainingRun {
   std::optional<MetricsLog> metrics_;
   TraceKeeper trace_;
   recorder::Progress progress_;
+  uint64_t data_digest_ = 0;
   uint64_t step_ = 0;  // updates done
   uint64_t saved_step_ = 0;
   double peak_flops_ = 0;

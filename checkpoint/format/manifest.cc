@@ -191,17 +191,19 @@ absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
   json files = json::array(), shards = json::array();
   for (const FileEntry& file : manifest.files) files.push_back(FileJson(file));
   for (const ShardEntry& shard : manifest.shards) shards.push_back(ShardJson(shard));
-  return Guarded({{"version", kManifestVersion},
-                  {"step", info.step},
-                  {"samples", info.samples},
-                  {"spec_hash", Hex(info.spec_hash, 16)},
-                  {"job_yaml", info.job_yaml},
-                  {"tokenizer", info.tokenizer},
-                  {"ranks", info.ranks},
-                  {"scalars", scalars},
-                  {"model_config", info.model_config},
-                  {"files", files},
-                  {"shards", shards}});
+  json body = {{"version", kManifestVersion},
+               {"step", info.step},
+               {"samples", info.samples},
+               {"spec_hash", Hex(info.spec_hash, 16)},
+               {"job_yaml", info.job_yaml},
+               {"tokenizer", info.tokenizer},
+               {"ranks", info.ranks},
+               {"scalars", scalars},
+               {"model_config", info.model_config},
+               {"files", files},
+               {"shards", shards}};
+  if (info.data_digest) body["data_digest"] = Hex(*info.data_digest, 16);
+  return Guarded(std::move(body));
 }
 
 absl::StatusOr<std::string> FormatFragment(const Fragment& fragment) {
@@ -233,6 +235,9 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view w
   info.spec_hash = ReadHex(fields.Get<std::string>(body, "spec_hash"), fields);
   info.job_yaml = fields.Get<std::string>(body, "job_yaml");
   info.tokenizer = fields.Get<std::string>(body, "tokenizer");
+  if (body.contains("data_digest")) {
+    info.data_digest = ReadHex(fields.Get<std::string>(body, "data_digest"), fields);
+  }
   info.ranks = static_cast<int>(fields.Get<int64_t>(body, "ranks"));
   info.model_config = fields.Get<std::string>(body, "model_config");
   if (body.contains("scalars") && body["scalars"].is_object()) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,8 +29,10 @@ struct CheckpointInfo {
   uint64_t step = 0;     // Optimizer updates done.
   uint64_t samples = 0;  // Samples consumed, which is also the next global sample index.
   uint64_t spec_hash = 0;
-  std::string job_yaml;                   // The resolved job, as text.
-  std::string tokenizer;                  // Its description, as text.
+  std::string job_yaml;   // The resolved job, as text.
+  std::string tokenizer;  // Its description, as text.
+  // Of the text's tokens (docs/formats/checkpoint.md); none in manifests from before it was kept.
+  std::optional<uint64_t> data_digest = std::nullopt;
   int ranks = 0;                          // Writing ranks, numbered from 0.
   std::map<std::string, double> scalars;  // Schedule position, loss scale, ...; kept bit for bit.
   std::string model_config;               // The text of the model's config.json.

@@ -178,6 +178,7 @@ TEST_CASE("a stored checkpoint of version 1 is read") {
   CHECK(opened->info().spec_hash == 0x0123456789abcdef);
   CHECK(opened->info().job_yaml == "model:\n  family: gpt2\n");
   CHECK(opened->info().scalars.at("loss_scale") == 1024.5);
+  CHECK(!opened->info().data_digest.has_value());  // older than the field
   std::vector<float> column(4);
   std::vector<double> moment(12);
   const layout::Box whole = layout::Box::Whole({4, 3});

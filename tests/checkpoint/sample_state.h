@@ -200,6 +200,7 @@ inline CheckpointInfo InfoOf(uint64_t step, int ranks) {
           .spec_hash = 0xfedcba9876543210u,
           .job_yaml = "model:\n  family: gpt2  # \"quoted\"\n",
           .tokenizer = "bytes",
+          .data_digest = 0x0123456789abcdefu,
           .ranks = ranks,
           .scalars = {{"loss_scale", 0.1}, {"zero", -0.0}},
           .model_config = "{\"n_layer\": 2}"};

@@ -71,6 +71,7 @@ TEST_CASE("what describes the run comes back as it was") {
   CHECK(got.spec_hash == info.spec_hash);
   CHECK(got.job_yaml == info.job_yaml);
   CHECK(got.tokenizer == info.tokenizer);
+  CHECK(got.data_digest == info.data_digest);
   CHECK(got.model_config == info.model_config);
   CHECK(got.ranks == 2);
   REQUIRE(got.scalars.size() == info.scalars.size());

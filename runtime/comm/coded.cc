@@ -64,6 +64,7 @@ class Coded final : public CodedAlgorithm {
     channel_ = call.channel;
     fault_ = absl::OkStatus();
     report_ = CodingReport{};
+    report_.coded = true;
     sums_made_ = 0;
     const auto cursor = [&](int rank) {
       const Shares::Range share = shares[rank];

@@ -46,6 +46,7 @@ void CodedSend::Start(const CodedMessageSpec& spec, std::span<const float> data,
   finite_ = 0;
   bound_known_ = false;
   report_ = CodingReport{};
+  report_.coded = true;
   flow_.Start(EndOf(spec));
 }
 
@@ -130,6 +131,7 @@ void CodedRecv::Start(const CodedMessageSpec& spec, double bound, std::span<floa
   run_ = {0, std::ssize(data), bound};
   fault_ = absl::OkStatus();
   report_ = CodingReport{};
+  report_.coded = true;
   flow_.Start(EndOf(spec), CursorOver(&run_, spec.piece_values));
 }
 

@@ -16,6 +16,8 @@
 
 namespace trireme::comm {
 
+class CodingSwitch;
+
 // Elements [begin, end) of a collective's data (counted from its `data`) and the absolute error
 // bound of each rank's contribution: finite, the same on all ranks. 0, or too small for coding:
 // they travel as plain floats, summed in the order of ranks.
@@ -27,6 +29,7 @@ struct CodedRun {
 
 // What one call did on one rank.
 struct CodingReport {
+  bool coded = false;
   int64_t plain_bytes = 0;   // what this rank would have sent as plain floats by this algorithm
   int64_t coded_bytes = 0;   // what it sent
   int64_t codec_ns = 0;      // in the codec: coding, adding, decoding
@@ -69,6 +72,8 @@ struct Coding {
   // largest_error is exact: own values are decoded and compared, about a fifth more work. Else it
   // is the largest bound of the runs used, which the encoder checks value by value.
   bool measure_error = false;
+  // Read by CodedFabric alone, at issue, in its mode kAuto.
+  const CodingSwitch* chooser = nullptr;
   CodingReport* report = nullptr;  // overwritten when the operation is done
   CodingTotals* totals = nullptr;  // added to when it is done
 };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/mpi/mpi_fabric.h"
-#include "tests/runtime/comm/cases.h"
+#include "tests/runtime/comm/coded_cases.h"
 
 namespace trireme::comm {
 namespace {
@@ -14,6 +14,7 @@ namespace {
 absl::Status RunCases(Communicator& comm) {
   RETURN_IF_ERROR(base::Annotate(CheckCollectives(comm), "collectives"));
   RETURN_IF_ERROR(base::Annotate(CheckBits(comm), "bits"));
+  RETURN_IF_ERROR(base::Annotate(CheckCoded(comm), "coded"));
   return base::Annotate(CheckMessages(comm), "messages");
 }
 
@@ -60,6 +61,8 @@ absl::Status ExpectSilenceNamed(Fabric& fabric) {
 
 int Run(int argc, char** argv) {
   MpiOptions options;
+  options.fabric.coding_bytes = kCodingBytes;
+  options.fabric.coded_messages = 4;
   const bool plain = argc > 1 && std::string_view(argv[1]) == "--messages";
   const bool silent = argc > 1 && std::string_view(argv[1]) == "--silent";
   if (plain) options.fabric.window_bytes = 0;

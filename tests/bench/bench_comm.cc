@@ -18,6 +18,7 @@
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "runtime/tensor/memory.h"
+#include "tests/bench/coded_comm.h"
 
 namespace trireme::comm {
 namespace {
@@ -32,6 +33,7 @@ struct Options {
   double seconds = 1;  // per line of the table
   size_t window_kib = 512;
   bool messages = false;
+  CodedBenchOptions coded;
 };
 
 double CpuMs() {
@@ -182,6 +184,24 @@ class Bench {
   nlohmann::json lines_ = nlohmann::json::array();
 };
 
+int RunCoded(Fabric& fabric, const Options& options) {
+  std::vector<int> ranks(static_cast<size_t>(fabric.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  absl::StatusOr<nlohmann::json> report = absl::InternalError("not run");
+  {
+    auto comm = fabric.Group(ranks, "bench");
+    report = comm.ok() ? CodedBench(**comm, options.coded).Run() : comm.status();
+  }
+  if (!report.ok()) {
+    std::fprintf(stderr, "%s\n", report.status().ToString().c_str());
+    AbortJob(1);
+  }
+  if (fabric.rank() == 0) std::printf("%s\n", report->dump().c_str());
+  const absl::Status closed = fabric.Close();
+  if (!closed.ok()) std::fprintf(stderr, "%s\n", closed.ToString().c_str());
+  return closed.ok() ? 0 : 1;
+}
+
 int Run(int argc, char** argv) {
   CLI::App app("Our collectives against Open MPI's, interleaved; a rank under mpirun.");
   Options options;
@@ -192,15 +212,26 @@ int Run(int argc, char** argv) {
   app.add_option("--window-kib", options.window_kib, "shared window of each rank")
       ->capture_default_str();
   app.add_flag("--messages", options.messages, "messages only, no shared window");
+  CLI::Option* coded =
+      app.add_option("--coded", options.coded.bound,
+                     "only AllReduce of --file, coded within this bound (abs:E or rms:E of each "
+                     "tensor), against plain and MPI_Allreduce");
+  coded->needs(
+      app.add_option("--file", options.coded.files, "floats; several: rank r takes the r-th"));
+  app.add_option("--tensors", options.coded.tensors,
+                 "file of 'index elements' lines: the tensors in --file");
+  app.add_option("--rounds", options.coded.rounds, "of --coded")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (options.messages) options.window_kib = 0;
   MpiOptions mpi;
   mpi.fabric.window_bytes = options.window_kib << 10;
+  if (!options.coded.files.empty()) mpi.fabric.coding_bytes = kCodingBytes;
   auto fabric = ConnectMpi(&argc, &argv, mpi);
   if (!fabric.ok()) {
     std::fprintf(stderr, "%s\n", fabric.status().ToString().c_str());
     AbortJob(1);
   }
+  if (!options.coded.files.empty()) return RunCoded(**fabric, options);
   // Whole floats.
   const size_t largest = std::max<size_t>(
       (options.bytes > 0 ? options.bytes : options.largest_mib << 20) & ~size_t{3}, 4);

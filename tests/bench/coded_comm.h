@@ -1,0 +1,242 @@
+// bench_comm --coded: AllReduce of a file of floats, each rank its own, coded against plain against
+// MPI_Allreduce, interleaved in one run, and the results checked: the bound of the sum, and the
+// same bits on all ranks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compress/codec.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+#include "runtime/comm/coding.h"
+#include "runtime/comm/coding_switch.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/mpi/mpi_api.h"
+
+namespace trireme::comm {
+
+struct CodedBenchOptions {
+  std::string bound;               // abs:E or rms:E
+  std::vector<std::string> files;  // rank r reads file r, from the first again where they end
+  std::string
+      tensors;  // "index elements" per line; each is a run with its own bound. Or all is one
+  int rounds = 15;
+  int64_t least_values = 4096;  // smaller tensors go plain
+};
+
+// One rank's side. Collective: all ranks make it and call Run.
+class CodedBench {
+ public:
+  CodedBench(Communicator& comm, const CodedBenchOptions& options)
+      : comm_(comm), options_(options), stream_(tensor::MakeInlineStream()) {}
+
+  // The report, on rank 0; also printed as a table.
+  absl::StatusOr<nlohmann::json> Run() {
+    RETURN_IF_ERROR(Load());
+    RETURN_IF_ERROR(MakeRuns());
+    RETURN_IF_ERROR(Check());
+    coding_.measure_error = false;
+    for (int round = 0; round < options_.rounds; ++round) {
+      RETURN_IF_ERROR(Round());
+    }
+    return Report();
+  }
+
+ private:
+  enum Way { kCoded, kPlain, kSwitched, kMpi, kWays };
+  static constexpr const char* kNames[] = {"coded", "plain", "auto", "mpi"};
+  static constexpr std::chrono::milliseconds kDeadline{60000};
+
+  absl::Status Load() {
+    const std::string& path =
+        options_.files[static_cast<size_t>(comm_.rank()) % options_.files.size()];
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) return absl::NotFoundError("cannot read " + path);
+    const int64_t count = file.tellg() / static_cast<std::streamoff>(sizeof(float));
+    file.seekg(0);
+    values_.resize(static_cast<size_t>(count));
+    file.read(reinterpret_cast<char*>(values_.data()),
+              static_cast<std::streamsize>(values_.size() * sizeof(float)));
+    int64_t counts[2] = {count, -count};
+    MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    if (counts[0] != count || counts[1] != -count || count == 0) {
+      return absl::InvalidArgumentError("the ranks' files must be of one length, and not empty");
+    }
+    data_ = values_;
+    return absl::OkStatus();
+  }
+
+  // The bound of a run, agreed: for rms by the mean square over all ranks.
+  absl::StatusOr<double> BoundOf(int64_t begin, int64_t end) {
+    ASSIGN_OR_RETURN(const compress::Bound asked, compress::ParseBound(options_.bound));
+    if (asked.mode == compress::BoundMode::kAbsolute) return asked.value;
+    if (asked.mode != compress::BoundMode::kRms) {
+      return absl::InvalidArgumentError("--coded takes abs:E or rms:E");
+    }
+    double sums[2] = {0, static_cast<double>(end - begin)};
+    for (int64_t i = begin; i < end; ++i) {
+      const double x = static_cast<double>(values_[static_cast<size_t>(i)]);
+      if (std::isfinite(x)) sums[0] += x * x;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return asked.value * std::sqrt(sums[0] / sums[1]);
+  }
+
+  absl::Status MakeRuns() {
+    const auto count = std::ssize(values_);
+    std::vector<int64_t> ends;
+    std::ifstream tensors(options_.tensors);
+    int64_t index = 0, elements = 0, end = 0;
+    while (tensors >> index >> elements) ends.push_back(end += elements);
+    if (ends.empty()) ends.push_back(count);
+    if (ends.back() != count) {
+      return absl::InvalidArgumentError(
+          base::Text("the tensors have ", ends.back(), " elements, the file ", count));
+    }
+    int64_t begin = 0;
+    for (const int64_t here : ends) {
+      double bound = 0;
+      if (here - begin >= options_.least_values) {
+        ASSIGN_OR_RETURN(bound, BoundOf(begin, here));
+      }
+      runs_.push_back({begin, here, bound});
+      begin = here;
+    }
+    coding_.runs = runs_;
+    coding_.report = &report_;
+    return absl::OkStatus();
+  }
+
+  absl::Status Reduce(bool coded) {
+    coding_.enabled = coded;
+    comm_.CodeNext(&coding_);
+    return comm_.WaitHost(comm_.AllReduce(data_.data(), std::ssize(data_), tensor::DType::kF32,
+                                          ReduceOp::kSum, *stream_),
+                          kDeadline);
+  }
+
+  // The coded sum against one in f64, and its bits against rank 0's.
+  absl::Status Check() {
+    coding_.measure_error = true;
+    RETURN_IF_ERROR(Reduce(true));
+    measured_error_ = report_.largest_error;
+    std::vector<double> exact(values_.begin(), values_.end());
+    MPI_Allreduce(MPI_IN_PLACE, exact.data(), static_cast<int>(exact.size()), MPI_DOUBLE, MPI_SUM,
+                  MPI_COMM_WORLD);
+    std::vector<double> magnitude;
+    for (const float x : values_) magnitude.push_back(std::fabs(static_cast<double>(x)));
+    MPI_Allreduce(MPI_IN_PLACE, magnitude.data(), static_cast<int>(magnitude.size()), MPI_DOUBLE,
+                  MPI_SUM, MPI_COMM_WORLD);
+    const double n = comm_.size();
+    for (const CodedRun& run : runs_) {
+      for (int64_t i = run.begin; i < run.end; ++i) {
+        const size_t at = static_cast<size_t>(i);
+        const double error = std::fabs(exact[at] - static_cast<double>(data_[at]));
+        const double allowed = n * run.bound + (n + 1) * 0x1p-23 * (magnitude[at] + n * run.bound);
+        if (!(error <= allowed)) ++violations_;
+        if (run.bound > 0) worst_ = std::max(worst_, error / (n * run.bound));
+      }
+    }
+    std::vector<float> first = data_;
+    MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_FLOAT, 0, MPI_COMM_WORLD);
+    if (std::memcmp(first.data(), data_.data(), first.size() * sizeof(float)) != 0) ++violations_;
+    MPI_Allreduce(MPI_IN_PLACE, &violations_, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (violations_ == 0) return absl::OkStatus();
+    return absl::InternalError(base::Text(violations_, " values outside the bound"));
+  }
+
+  absl::Status Round() {
+    for (int way = 0; way < kWays; ++way) {
+      std::copy(values_.begin(), values_.end(), data_.begin());
+      MPI_Barrier(MPI_COMM_WORLD);
+      const auto start = std::chrono::steady_clock::now();
+      if (way == kMpi) {
+        MPI_Allreduce(MPI_IN_PLACE, data_.data(), static_cast<int>(data_.size()), MPI_FLOAT,
+                      MPI_SUM, MPI_COMM_WORLD);
+      } else {
+        RETURN_IF_ERROR(Reduce(way == kCoded || (way == kSwitched && switch_.coded())));
+      }
+      const std::chrono::duration<double, std::milli> took =
+          std::chrono::steady_clock::now() - start;
+      double ms = took.count();
+      MPI_Allreduce(MPI_IN_PLACE, &ms, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+      if (way == kCoded) codec_ms_.push_back(static_cast<double>(report_.codec_ns) * 1e-6);
+      if (way == kCoded) coded_report_ = report_;
+      if (way == kSwitched) {
+        // The switch's own trials are not what it costs once it has decided.
+        const bool decided = agreed_ && !switch_.due();
+        switch_.Record(ms * 1e-3);
+        CodingSwitch* const all[] = {&switch_};
+        agreed_ = agreed_ || switch_.due();
+        RETURN_IF_ERROR(AgreeOnCoding(comm_, all, *stream_, kDeadline));
+        if (!decided) continue;
+      }
+      times_[way].push_back(ms);
+    }
+    return absl::OkStatus();
+  }
+
+  static double Median(std::vector<double> times) {
+    if (times.empty()) return 0;
+    std::sort(times.begin(), times.end());
+    return times[(times.size() - 1) / 2];
+  }
+  static double Least(const std::vector<double>& times) {
+    return times.empty() ? 0 : *std::min_element(times.begin(), times.end());
+  }
+
+  nlohmann::json Report() {
+    nlohmann::json report = {{"bench", "comm_coded"},
+                             {"ranks", comm_.size()},
+                             {"bytes", values_.size() * sizeof(float)},
+                             {"bound", options_.bound},
+                             {"runs", runs_.size()},
+                             {"rounds", options_.rounds},
+                             {"violations", violations_},
+                             {"same_bits_on_all_ranks", violations_ == 0},
+                             {"worst_error_of_stated_bound", worst_},
+                             {"largest_own_error", measured_error_},
+                             {"ratio", coded_report_.ratio()},
+                             {"codec_ms", Median(codec_ms_)},
+                             {"auto_is_coded", switch_.coded()}};
+    for (int way = 0; way < kWays; ++way) {
+      report[std::string(kNames[way]) + "_ms_min_median"] = {Least(times_[way]),
+                                                             Median(times_[way])};
+      if (comm_.rank() == 0) {
+        std::printf("%-6s min %9.3f ms  median %9.3f ms\n", kNames[way], Least(times_[way]),
+                    Median(times_[way]));
+      }
+    }
+    const double coded = Median(times_[kCoded]);
+    report["coded_to_plain"] = Median(times_[kPlain]) / coded;
+    report["coded_to_mpi"] = Median(times_[kMpi]) / coded;
+    report["auto_to_plain"] = Median(times_[kPlain]) / Median(times_[kSwitched]);
+    return report;
+  }
+
+  Communicator& comm_;
+  const CodedBenchOptions& options_;
+  std::unique_ptr<tensor::Stream> stream_;
+  std::vector<float> values_, data_;
+  std::vector<CodedRun> runs_;
+  Coding coding_;
+  CodingReport report_, coded_report_;
+  CodingSwitch switch_;
+  bool agreed_ = false;
+  double measured_error_ = 0;
+  double worst_ = 0;
+  int64_t violations_ = 0;
+  std::vector<double> codec_ms_;
+  std::vector<double> times_[kWays];
+};
+
+}  // namespace trireme::comm

@@ -29,19 +29,22 @@ std::string RootOf(const std::string& folder) {
   return fs::is_directory(folder + "/checkpoints", error) ? folder + "/checkpoints" : folder;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
-  if (IsCheckpoint(folder)) return folder;
+absl::Status CheckFolder(const std::string& folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) {
     return absl::NotFoundError(
         fmt::format("{}: no such folder, expected a checkpoint or run folder", folder));
   }
-  if (!fs::is_directory(folder, error)) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is a file, expected a checkpoint or run folder", folder));
-  }
+  if (fs::is_directory(folder, error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{} is a file, expected a checkpoint or run folder", folder));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
+  if (IsCheckpoint(folder)) return folder;
+  if (const auto status = CheckFolder(folder); !status.ok()) return status;
   auto newest = checkpoint::FindNewest(RootOf(folder));
   if (newest.ok()) return newest;
   return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,
@@ -49,6 +52,7 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
 }
 
 int RunCheckpointList(const CheckpointOptions& options) {
+  if (const auto status = CheckFolder(options.folder); !status.ok()) return PrintError(status);
   std::vector<std::string> folders;
   std::error_code error;
   if (IsCheckpoint(options.folder)) {

@@ -122,6 +122,17 @@ TEST_CASE("help, version and words that are no commands") {
   CHECK(bench.Run("run job.yaml -n 0").code == 2);
 }
 
+TEST_CASE("what is no folder of checkpoints is called what it is") {
+  const Bench bench;
+  for (const char* words : {"checkpoint list ", "checkpoint verify ", "generate --checkpoint ",
+                            "run job.yaml -n 1 --run-dir r --resume "}) {
+    CAPTURE(words);
+    CHECK(Holds(bench.Run(std::string(words) + "none").out, "none: no such folder"));
+    CHECK(Holds(bench.Run(std::string(words) + "job.yaml").out, "job.yaml is a file"));
+    CHECK(bench.Run(std::string(words) + ".").code == 2);
+  }
+}
+
 TEST_CASE("bad input ends with 2 before anything is made, and is said once") {
   const Bench bench;
   const Result missing = bench.Run("run none.yaml -n 1");

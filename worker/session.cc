@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -102,11 +103,12 @@ absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool wit
   return checkpoint.Restore(targets);
 }
 
-// All ranks multiply matrices at the same time for a moment: what the machine gives this job at
-// best.
+// All ranks multiply matrices at the same time for about a quarter of a second: what the machine
+// gives this job at best.
 absl::StatusOr<double> Session::MeasurePeakFlops() {
   constexpr int64_t kSize = 512;
-  constexpr std::chrono::milliseconds kDuration(60);
+  constexpr std::chrono::milliseconds kProbe(30);
+  constexpr std::chrono::milliseconds kAllProbes(240);
   graph::OpSpec spec;
   spec.kind = graph::OpKind::kLinear;
   spec.dtype = plan::ComputeDType(plan_.job());
@@ -121,15 +123,22 @@ absl::StatusOr<double> Session::MeasurePeakFlops() {
   call.operand[graph::kY] = memory.data() + 2 * kSize * kSize;
   call.scratch = scratch;
   kernel->Run(call);
-  const auto start = std::chrono::steady_clock::now();
-  int runs = 0;
-  while (std::chrono::steady_clock::now() - start < kDuration) {
-    kernel->Run(call);
-    ++runs;
-  }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  double flops = 2.0 * kSize * kSize * kSize * runs / seconds;
+  // The best of several: whatever else runs on the machine only makes a probe slower, and a peak
+  // below what the steps reach would say more than 100 %.
+  double flops = 0;
+  const auto end = std::chrono::steady_clock::now() + kAllProbes;
+  do {
+    const auto start = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::duration taken{};
+    int runs = 0;
+    while (taken < kProbe) {
+      kernel->Run(call);
+      ++runs;
+      taken = std::chrono::steady_clock::now() - start;
+    }
+    const double seconds = std::chrono::duration<double>(taken).count();
+    flops = std::max(flops, 2.0 * kSize * kSize * kSize * runs / seconds);
+  } while (std::chrono::steady_clock::now() < end);
   const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
   RETURN_IF_ERROR(everyone_->WaitHost(
       everyone_->AllReduce(&flops, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream),

@@ -32,7 +32,9 @@ class Session {
   engine::Engine& engine() { return *engine_; }
   const v1::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
-  // Measured f32 product speed of all ranks together, at the same time, in flops per second.
+  // Speed of 512 x 512 products on all ranks together, at the same time, in flops per second: each
+  // rank's best of several short probes. The measured peak that utilisation is a share of, not the
+  // machine's theoretical one.
   absl::StatusOr<double> MeasurePeakFlops();
 
  private:

@@ -143,7 +143,9 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
   std::string text =
       fmt::format("done: {} steps in {}, {} tokens/s", end.progress.steps_done,
                   report::FormatDuration(end.seconds), report::FormatRate(means.tokens_per_second));
-  if (means.utilisation > 0) text += fmt::format(", MFU {:.1f} %", means.utilisation * 100);
+  if (means.utilisation > 0) {
+    text += fmt::format(", MFU {:.1f} % of the measured peak", means.utilisation * 100);
+  }
   if (means.exposed >= 0) {
     text += fmt::format(", exposed communication {:.1f} % (late ranks {:.1f} %)",
                         means.exposed * 100, std::max(0.0, means.bubble) * 100);

@@ -22,8 +22,11 @@ absl::StatusOr<graph::ModelGraph> BuildModel(const v1::ModelConfig& config) {
 double TrainingFlopsPerToken(const graph::ModelGraph& graph, const v1::ModelConfig& config,
                              int64_t sequence_length) {
   int64_t counted = graph.ParameterCount();
-  for (const graph::Parameter& parameter : graph.parameters) {
-    if (parameter.name == "wpe.weight") counted -= layout::Box::Whole(parameter.shape).elements();
+  for (const graph::Node& node : graph.nodes) {
+    const bool lookup =
+        node.op == graph::OpKind::kEmbedding || node.op == graph::OpKind::kPositionEmbedding;
+    if (!lookup || node.weight == graph.tied) continue;
+    counted -= layout::Box::Whole(graph.parameters[node.weight].shape).elements();
   }
   const double attention = 12.0 * static_cast<double>(config.num_hidden_layers()) *
                            static_cast<double>(config.num_attention_heads() * config.head_dim()) *

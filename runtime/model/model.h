@@ -12,8 +12,9 @@ namespace trireme::model {
 // family and the legal ones.
 absl::StatusOr<graph::ModelGraph> BuildModel(const v1::ModelConfig& config);
 
-// Model flops of one token of a training step: 6 (parameters - position embeddings) + 12 L C T
-// (Narayanan et al. 2104.04473, appendix, without recompute).
+// Model flops of one token of a training step: 6 parameters + 12 L C T (Narayanan et al.
+// 2104.04473, appendix, without recompute). Embeddings are lookups and no products, so they do not
+// count, but where one is tied to the head, that is a product.
 double TrainingFlopsPerToken(const graph::ModelGraph& graph, const v1::ModelConfig& config,
                              int64_t sequence_length);
 

@@ -52,6 +52,27 @@ TEST_CASE("model: parameter counts are those of the published formulas") {
   CHECK(Graph("llama", layers).ParameterCount() == 2 * 31 * c + layers * llama + c);
 }
 
+TEST_CASE("model: flops of a token count products and no lookups") {
+  const int64_t c = 24, f = 21, vocabulary = 31, layers = 3, length = 16;
+  const auto flops = [&](const std::string& family, bool tied) {
+    v1::ModelConfig config = Config(family, layers);
+    config.set_tie_word_embeddings(tied);
+    const auto graph = model::BuildModel(config);
+    REQUIRE(graph.ok());
+    return model::TrainingFlopsPerToken(*graph, config, length);
+  };
+  const int64_t gpt2 = 2 * c + 3 * c * c + 3 * c + c * c + c + 2 * c + 2 * c * f + f + c;
+  const int64_t llama = 2 * c + 6 * 4 * c + 2 * 3 * 4 * c + c * 24 + 3 * c * f;
+  // The head once, whether its table is also the embedding or not.
+  const double head = static_cast<double>(vocabulary * c);
+  for (const bool tied : {true, false}) {
+    CHECK(flops("gpt2", tied) ==
+          6 * (static_cast<double>(layers * gpt2 + 2 * c) + head) + 12.0 * layers * 24 * length);
+    CHECK(flops("llama", tied) ==
+          6 * (static_cast<double>(layers * llama + c) + head) + 12.0 * layers * 24 * length);
+  }
+}
+
 TEST_CASE("lowering: two all-reduces per layer and direction in a tensor group") {
   const ModelGraph graph = Graph("gpt2", 2);
   const StageOps one = LowerStage(graph, 1, 2, {.tensor_size = 1, .micro_batch = 2, .tokens = 5});

@@ -17,7 +17,7 @@ trireme_room(checkpoint/format ROOMS runtime/base runtime/tensor runtime/layout
 
 # Floor 2
 trireme_room(runtime/model ROOMS proto runtime/graph)
-trireme_room(runtime/kernels ROOMS runtime/base runtime/graph runtime/tensor)
+trireme_room(runtime/kernels ROOMS runtime/base runtime/graph runtime/tensor LIBS spdlog::spdlog)
 trireme_room(runtime/kernels/ref ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
              LIBS PkgConfig::openblas)
 trireme_room(runtime/kernels/cpu ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels

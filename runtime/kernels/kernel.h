@@ -37,8 +37,9 @@ class KernelRegistry {
   // Later registrations of the same backend name come after earlier ones; lists are tried in order.
   void Register(graph::OpKind kind, graph::Phase phase, tensor::DType dtype,
                 std::string implementation, KernelFactory factory);
-  // The first implementation that takes `spec`; Unimplemented naming operator, phase and dtype if
-  // none does.
+  // The first implementation that takes `spec`; a warning is logged, once per operator and phase,
+  // where that is not the first one registered for it. Unimplemented naming operator, phase and
+  // dtype if none does.
   absl::StatusOr<std::unique_ptr<Kernel>> Prepare(const graph::OpSpec& spec,
                                                   const PrepareOptions& options) const;
 

@@ -1,6 +1,9 @@
 // The ordered list of implementations: a linear search, once per operator of a plan.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
+#include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -59,6 +62,24 @@ std::string_view NameOf(graph::Phase phase) {
   return "?";
 }
 
+// Once per operator and phase in a process: a step takes many times as long where the plain loops
+// run, and nothing else would tell.
+void WarnOfFallback(const graph::OpSpec& spec, const PrepareOptions& options,
+                    const std::string& refused, const std::string& taken) {
+  static std::mutex mutex;
+  static std::set<std::pair<graph::OpKind, graph::Phase>> warned;
+  {
+    const std::lock_guard lock(mutex);
+    if (!warned.emplace(spec.kind, spec.phase).second) return;
+  }
+  spdlog::warn(
+      "{} ({}, {}) of {} rows, {} columns and {} tokens is refused by the {} kernels with a "
+      "scratch "
+      "of {} bytes; the {} kernel runs in their place and may be many times slower",
+      NameOf(spec.kind), NameOf(spec.phase), tensor::NameOf(spec.dtype), spec.rows, spec.cols,
+      spec.tokens, refused, options.scratch_limit_bytes, taken);
+}
+
 }  // namespace
 
 void KernelRegistry::Register(graph::OpKind kind, graph::Phase phase, tensor::DType dtype,
@@ -72,7 +93,10 @@ absl::StatusOr<std::unique_ptr<Kernel>> KernelRegistry::Prepare(
   std::string refused;
   for (const Entry& entry : entries_) {
     if (entry.kind != spec.kind || entry.phase != spec.phase || entry.dtype != spec.dtype) continue;
-    if (std::unique_ptr<Kernel> kernel = entry.factory(spec, options)) return kernel;
+    if (std::unique_ptr<Kernel> kernel = entry.factory(spec, options)) {
+      if (!refused.empty()) WarnOfFallback(spec, options, refused, entry.implementation);
+      return kernel;
+    }
     refused += (refused.empty() ? "" : ", ") + entry.implementation;
   }
   const std::string why =

@@ -10,9 +10,13 @@ namespace trireme::plan {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-// What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; an
-// implementation that needs more is not taken.
+// What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; products
+// that ask for more take another way.
 constexpr uint64_t kLibraryScratchBytes = 64ull << 20;
+// Threads of attention that have room where the job leaves their number to the run, and the most
+// that a larger number may cost. Attention runs on as many threads as fit, at least one.
+constexpr int64_t kUsualThreads = 8;
+constexpr uint64_t kMostThreadedBytes = 1ull << 30;
 
 class PoolList {
  public:
@@ -38,10 +42,24 @@ class PoolList {
 
 uint64_t LineUp(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+int64_t Padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
+
+// At least what a thread of runtime/kernels/cpu's attention works in: keys, values and their
+// gradients of a head in whole tiles, and a few tiles of queries and scores.
+uint64_t AttentionThreadBytes(const v1::JobSpec& job) {
+  const int64_t width = Padded(job.model().config().head_dim(), 16);
+  const int64_t keys = Padded(job.data().sequence_length(), 128);
+  return static_cast<uint64_t>(5 * (keys + 64) * width + 3 * 64 * 128) * sizeof(float);
+}
+
 }  // namespace
 
 uint64_t ScratchBytes(const v1::JobSpec& job) {
-  return job.runtime().kernels() == "reference" ? 0 : kLibraryScratchBytes;
+  if (job.runtime().kernels() == "reference") return 0;
+  const int64_t threads = job.runtime().threads() > 0 ? job.runtime().threads() : kUsualThreads;
+  const uint64_t thread = AttentionThreadBytes(job);
+  const uint64_t threaded = std::min(static_cast<uint64_t>(threads) * thread, kMostThreadedBytes);
+  return LineUp(std::max({kLibraryScratchBytes, thread, threaded}));
 }
 
 void SlotElements::Raise(const graph::StageOps& ops) {

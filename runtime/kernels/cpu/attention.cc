@@ -2,6 +2,7 @@
 // task shares a sum with another, so the bits do not depend on who runs which.
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "runtime/base/check.h"
@@ -19,14 +20,21 @@ constexpr size_t kAlignment = 64;
 
 class Attention : public Kernel {
  public:
-  Attention(const OpSpec& spec, int threads)
+  // As many threads as have a task and whose workspaces fit the scratch.
+  Attention(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec),
         samples_(spec.rows / spec.tokens),
-        threads_(static_cast<int>(
-            std::max<int64_t>(1, std::min<int64_t>(threads, samples_ * TasksOfSample(spec))))),
         workspace_floats_(spec.phase == Phase::kForward
                               ? AttentionForwardFloats(spec.tokens, spec.head_dim)
-                              : AttentionBackwardFloats(spec.tokens, spec.head_dim)) {}
+                              : AttentionBackwardFloats(spec.tokens, spec.head_dim)) {
+    const size_t limit = options.scratch_limit_bytes;
+    const int64_t fitting =
+        limit < kAlignment
+            ? 0
+            : static_cast<int64_t>((limit - kAlignment) / sizeof(float)) / workspace_floats_;
+    threads_ = static_cast<int>(std::max<int64_t>(
+        1, std::min<int64_t>({options.threads, samples_ * TasksOfSample(spec), fitting})));
+  }
 
   size_t ScratchBytes() const override {
     return static_cast<size_t>(threads_) * static_cast<size_t>(workspace_floats_) * sizeof(float) +
@@ -109,8 +117,8 @@ class Attention : public Kernel {
 
   OpSpec spec_;
   int64_t samples_;
-  int threads_;
   int64_t workspace_floats_;
+  int threads_ = 1;
 };
 
 }  // namespace
@@ -120,7 +128,7 @@ std::unique_ptr<Kernel> MakeAttention(const OpSpec& spec, const PrepareOptions& 
                        spec.heads > 0 && spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0 &&
                        spec.head_dim > 0;
   if (spec.phase == Phase::kWeightGrad || !regular) return nullptr;
-  auto kernel = std::make_unique<Attention>(spec, options.threads);
+  auto kernel = std::make_unique<Attention>(spec, options);
   if (kernel->ScratchBytes() > options.scratch_limit_bytes) return nullptr;
   return kernel;
 }

@@ -48,7 +48,7 @@ class Linear : public Kernel {
   Linear(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec),
         threads_(options.threads),
-        product_(MakeProduct(ShapeOf(spec, options.threads))) {}
+        product_(MakeProduct(ShapeOf(spec, options.threads), options.scratch_limit_bytes)) {}
 
   size_t ScratchBytes() const override { return product_->ScratchBytes(); }
 
@@ -123,9 +123,7 @@ class Linear : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, const PrepareOptions& options) {
-  auto kernel = std::make_unique<Linear>(spec, options);
-  if (kernel->ScratchBytes() > options.scratch_limit_bytes) return nullptr;
-  return kernel;
+  return std::make_unique<Linear>(spec, options);
 }
 
 }  // namespace trireme::kernels::cpu

@@ -24,9 +24,11 @@ class LmHeadLoss : public Kernel {
  public:
   LmHeadLoss(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec), threads_(options.threads) {
-    full_ = MakeProduct(TileShape(std::min(kTileColumns, spec.cols)));
+    full_ = MakeProduct(TileShape(std::min(kTileColumns, spec.cols)), options.scratch_limit_bytes);
     const int64_t rest = spec.cols % kTileColumns;
-    if (spec.cols > kTileColumns && rest > 0) last_ = MakeProduct(TileShape(rest));
+    if (spec.cols > kTileColumns && rest > 0) {
+      last_ = MakeProduct(TileShape(rest), options.scratch_limit_bytes);
+    }
   }
 
   size_t ScratchBytes() const override {
@@ -172,9 +174,7 @@ void CombineLoss(const OpSpec& spec, const OpCall& call) {
 }  // namespace
 
 std::unique_ptr<Kernel> MakeLmHeadLoss(const OpSpec& spec, const PrepareOptions& options) {
-  auto kernel = std::make_unique<LmHeadLoss>(spec, options);
-  if (kernel->ScratchBytes() > options.scratch_limit_bytes) return nullptr;
-  return kernel;
+  return std::make_unique<LmHeadLoss>(spec, options);
 }
 
 std::unique_ptr<Kernel> MakeLossCombine(const OpSpec& spec, const PrepareOptions&) {

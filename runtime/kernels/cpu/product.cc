@@ -146,10 +146,11 @@ constexpr int64_t kPrimitiveRows = 64;
 
 }  // namespace
 
-std::unique_ptr<Product> MakeProduct(const ProductShape& shape) {
+std::unique_ptr<Product> MakeProduct(const ProductShape& shape, size_t scratch_limit_bytes) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return std::make_unique<EmptyProduct>(shape);
   if (shape.transpose_b && !shape.transpose_a && shape.m >= kPrimitiveRows) {
-    if (auto product = PrimitiveProduct::Make(shape)) return product;
+    auto product = PrimitiveProduct::Make(shape);
+    if (product != nullptr && product->ScratchBytes() <= scratch_limit_bytes) return product;
   }
   return std::make_unique<SgemmProduct>(shape);
 }

@@ -37,6 +37,8 @@ class Product {
   virtual size_t ScratchBytes() const { return 0; }
 };
 
-std::unique_ptr<Product> MakeProduct(const ProductShape& shape);
+// Needs at most `scratch_limit_bytes` of scratch: where the primitive wants more, the sgemm call,
+// which wants none, takes its place.
+std::unique_ptr<Product> MakeProduct(const ProductShape& shape, size_t scratch_limit_bytes);
 
 }  // namespace trireme::kernels::cpu

@@ -319,6 +319,46 @@ TEST_CASE("the cpu loss of several tensor ranks agrees with the reference") {
   }
 }
 
+// Fewer threads, or the other way to multiply, before the plain loops.
+TEST_CASE("little scratch makes cpu kernels ask for less, not give up") {
+  KernelRegistry registry;
+  RegisterCpuKernels(registry);
+  const auto prepare = [&](const OpSpec& spec, size_t limit, int threads) {
+    auto kernel = registry.Prepare(spec, {.scratch_limit_bytes = limit, .threads = threads});
+    INFO(kernel.status().ToString());
+    REQUIRE(kernel.ok());
+    CHECK((*kernel)->ScratchBytes() <= limit);
+    return (*kernel)->ScratchBytes();
+  };
+  constexpr size_t kPlanned = size_t{64} << 20;
+  for (Phase phase : {Phase::kForward, Phase::kInputGrad}) {
+    for (const auto& [samples, tokens, threads] :
+         {std::tuple(1, 8192, 8), std::tuple(8, 1024, 48)}) {
+      OpSpec spec = Spec(OpKind::kAttention, phase, samples * tokens, 12 * 64);
+      spec.tokens = tokens;
+      spec.heads = spec.kv_heads = spec.global_heads = 12;
+      spec.head_dim = 64;
+      const size_t one = prepare(spec, kPlanned, 1);
+      const size_t all = prepare(spec, size_t{1} << 30, threads);
+      const size_t some = prepare(spec, kPlanned, threads);
+      CHECK(some > one);
+      if (all > kPlanned) CHECK(some + one > kPlanned);  // one more thread would not fit
+      prepare(spec, one, threads);
+    }
+  }
+  for (const OpKind kind : {OpKind::kLinear, OpKind::kLmHeadLoss}) {
+    for (Phase phase : kPhases) {
+      for (WeightLayout layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
+        OpSpec spec = Spec(kind, phase, 256, 3072);
+        spec.inner = 768;
+        spec.weight_layout = layout;
+        spec.vocab_rows = spec.cols;
+        CHECK(prepare(spec, 0, 2) == 0);
+      }
+    }
+  }
+}
+
 // The loops are compiled for several instruction sets; other machines run the others.
 TEST_CASE("cpu loops agree with the reference on every instruction set this machine has") {
   const int64_t all = hwy::SupportedTargets();

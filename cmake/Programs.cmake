@@ -18,10 +18,19 @@ endfunction()
 
 trireme_program(trireme coordinator/cli
   ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
-        checkpoint/client coordinator/launcher
+        checkpoint/client coordinator/launcher compress
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
         runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/client
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
+
+# libtrireme_codec.so: the codec for C programs, showing only the functions of its header.
+add_library(trireme_codec SHARED "${PROJECT_SOURCE_DIR}/compress/c/trireme_codec.cc")
+target_include_directories(trireme_codec PRIVATE "${PROJECT_SOURCE_DIR}")
+target_link_libraries(trireme_codec PRIVATE trireme_compress)
+target_link_options(trireme_codec PRIVATE "-Wl,--version-script=${PROJECT_SOURCE_DIR}/compress/c/trireme_codec.map")
+set_target_properties(trireme_codec PROPERTIES SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
+                      LINK_DEPENDS "${PROJECT_SOURCE_DIR}/compress/c/trireme_codec.map")
+set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "compress/c:compress")

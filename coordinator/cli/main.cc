@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/cli/codec.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
@@ -196,12 +197,15 @@ int Main(int argc, char** argv) {
   AddJob(*validate, all.validate.job, all.validate.overrides);
   validate->callback([&all] { all.code = RunValidate(all.validate); });
   AddCheckpoint(app, all);
+  AddCodec(app, &all.code);
   app.add_subcommand("version", "print the version")->callback([&all] { all.code = RunVersion(); });
 
   if (argc > 1 && RefuseUnknown(app, argv[1], "")) return kBadInput;
-  if (argc > 2 && std::string(argv[1]) == "checkpoint" &&
-      RefuseUnknown(*app.get_subcommand("checkpoint"), argv[2], "checkpoint ")) {
-    return kBadInput;
+  for (const std::string command : {"checkpoint", "codec"}) {
+    if (argc > 2 && argv[1] == command &&
+        RefuseUnknown(*app.get_subcommand(command), argv[2], command + " ")) {
+      return kBadInput;
+    }
   }
   try {
     app.parse(WordsOf(argc, argv));

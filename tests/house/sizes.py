@@ -12,7 +12,8 @@ COLUMNS = 100
 UNFINISHED = re.compile('|'.join(['TO' + 'DO', 'FIX' + 'ME', r'\bXX' + r'X\b', r'for ' + r'now\b', 'simpli' + 'fied',
                                   'place' + 'holder', 'not ' + 'implemented', 'un' + 'implemented']))
 EMPTY_NAMES = {'utils', 'util', 'common', 'core', 'misc', 'manager', 'helper', 'helpers'}
-BACKENDS = ('runtime/comm/mpi/', 'runtime/comm/nccl/', 'runtime/kernels/cpu/', 'runtime/kernels/cuda/')
+# compress/c is a header for C, which must say extern "C" to C++ alone.
+BACKENDS = ('runtime/comm/mpi/', 'runtime/comm/nccl/', 'runtime/kernels/cpu/', 'runtime/kernels/cuda/', 'compress/c/')
 CONDITION = re.compile(r'^\s*#\s*(if|ifdef|ifndef|elif)\b')
 KNOB = re.compile(r'getenv\s*\(\s*"TRIREME')
 CODE = tree.SOURCE_SUFFIXES + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')

@@ -26,6 +26,9 @@ namespace {
 // Of waiting for ranks that read or write: a disk may stall for minutes, and that is no dead peer.
 constexpr std::chrono::minutes kDiskDeadline{30};
 
+// Of a checkpoint's scalars; older ones lack it.
+constexpr const char* kSkippedSteps = "skipped_steps";
+
 // What must be the same on all ranks, a line per field: all but the places of files.
 std::string ComparedJob(v1::JobSpec job) {
   for (std::string& file : *job.mutable_data()->mutable_text_files()) {
@@ -202,9 +205,17 @@ absl::Status TrainingRun::Resume(const std::string& folder) {
                      "; put the old text back to go on, or start anew without --resume"));
   }
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
+  const auto skipped = info.scalars.find(kSkippedSteps);
+  if (skipped != info.scalars.end()) {
+    session_.engine().state().set_skipped_steps(static_cast<int64_t>(skipped->second));
+  }
   step_ = saved_step_ = info.step;
   if (leader()) spdlog::info("resumed from {} at step {}", folder, step_);
   return absl::OkStatus();
+}
+
+double TrainingRun::SkippedSteps() const {
+  return static_cast<double>(session_.engine().state().skipped_steps());
 }
 
 absl::StatusOr<bool> TrainingRun::Step() {
@@ -221,7 +232,6 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   trained_seconds_ += report.duration_s;
   trained_tokens_ += report.tokens;
   if (report.skipped) {
-    ++skipped_steps_;
     if (leader()) spdlog::warn("step {} was left out: {}", step_, report.nonfinite);
   }
   progress_.steps_done = step_;
@@ -296,7 +306,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
                                        .job_yaml = spec::ToYaml(job_),
                                        .tokenizer = dataset_.tokenizer().Description(),
                                        .data_digest = data_digest_,
-                                       .ranks = plan::RankCount(session_.plan().mesh())})
+                                       .ranks = plan::RankCount(session_.plan().mesh()),
+                                       .scalars = {{kSkippedSteps, SkippedSteps()}}})
                  .status();
     const int keep = static_cast<int>(job_.checkpoint().keep());
     if (status.ok() && keep > 0) {
@@ -378,7 +389,7 @@ std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
                    {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},
                    {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
                    {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
-                   {"skipped_steps", skipped_steps_},
+                   {"skipped_steps", static_cast<int64_t>(SkippedSteps())},
                    {"arena_bytes", session_.engine().arena_bytes()},
                    {"checkpoint", checkpoint}});
 }

@@ -46,6 +46,7 @@ class TrainingRun {
   absl::Status Finish();
   absl::StatusOr<std::string> Sample();
   absl::Status WriteTrace();
+  double SkippedSteps() const;
   std::string ReportJson(const std::string& checkpoint) const;
   bool leader() const { return session_.engine().rank() == 0; }
 
@@ -67,7 +68,6 @@ class TrainingRun {
   double trained_seconds_ = 0;
   int64_t trained_tokens_ = 0;
   ExposureSums exposure_;
-  int64_t skipped_steps_ = 0;
 };
 
 }  // namespace trireme::worker

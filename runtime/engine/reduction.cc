@@ -203,7 +203,10 @@ absl::Status Engine::Impl::JudgeNonFinite() {
     absl::StrAppend(&samples, ", the first with a bad loss of ", batch);
   }
   report_.nonfinite = absl::StrCat("NaN or Inf in ", where, " at step ", step_ + 1, ", ", samples);
-  if (training.nonfinite_policy() == "skip") return absl::OkStatus();
+  if (training.nonfinite_policy() == "skip") {
+    state_->set_skipped_steps(state_->skipped_steps() + 1);
+    return absl::OkStatus();
+  }
   return absl::AbortedError(absl::StrCat(
       report_.nonfinite,
       "; nothing was updated. Lower optimizer.learning_rate, look at these samples, or set "
@@ -213,14 +216,15 @@ absl::Status Engine::Impl::JudgeNonFinite() {
 void Engine::Impl::Update(uint32_t bucket) {
   if (!update_) return;
   const v1::OptimizerSpec& spec = plan_.job().optimizer();
-  const optim::AdamWOptions options{.learning_rate = report_.learning_rate,
-                                    .beta1 = spec.beta1(),
-                                    .beta2 = spec.beta2(),
-                                    .epsilon = spec.epsilon(),
-                                    .weight_decay = spec.weight_decay(),
-                                    .step = static_cast<int64_t>(step_) + 1,
-                                    .gradient_scale = clip_scale_,
-                                    .threads = options_.threads};
+  const optim::AdamWOptions options{
+      .learning_rate = report_.learning_rate,
+      .beta1 = spec.beta1(),
+      .beta2 = spec.beta2(),
+      .epsilon = spec.epsilon(),
+      .weight_decay = spec.weight_decay(),
+      .step = static_cast<int64_t>(step_) + 1 - state_->skipped_steps(),
+      .gradient_scale = clip_scale_,
+      .threads = options_.threads};
   stream_->Issue(tensor::Task([this, bucket, at = &options] {
     const int64_t start_ns = NowNs();
     state_->Update(bucket, *at);

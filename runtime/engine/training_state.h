@@ -41,6 +41,10 @@ class TrainingState {
   double OwnedSumOfSquares(int threads) const;
   // AdamW on the parts of `bucket` this rank updates.
   void Update(uint32_t bucket, const optim::AdamWOptions& options) const;
+  // Steps left out so far (training.nonfinite_policy skip): AdamW's bias correction counts the
+  // updates that were applied. Part of the state, so a resume must set it.
+  int64_t skipped_steps() const { return skipped_steps_; }
+  void set_skipped_steps(int64_t steps) { skipped_steps_ = steps; }
   // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
   std::string FirstNonFinite() const;
 
@@ -78,6 +82,7 @@ class TrainingState {
   const bool sharded_;
   plan::StateLayout layout_;
   std::vector<Piece> pieces_;
+  int64_t skipped_steps_ = 0;
 };
 
 }  // namespace trireme::engine

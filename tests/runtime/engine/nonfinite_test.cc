@@ -106,6 +106,8 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
       back.value = good;
       Plant(*engine, back);
     }
+    // As after a resume from a checkpoint that was saved here.
+    if (planted.value == 0) engine->state().set_skipped_steps(1);
     for (uint64_t step : {kBadStep + 1, kBadStep + 2}) {
       ASSIGN_OR_RETURN(const StepReport next, engine->RunStep(step));
       if (next.skipped) return absl::InternalError("a good step was left out");
@@ -237,6 +239,47 @@ TEST_CASE("non-finite: no token is drawn from logits that are not numbers") {
       CHECK(status.ok());
     }
   }
+}
+
+TEST_CASE("non-finite: bias correction counts the updates that were applied") {
+  v1::JobSpec job = JobFor({}, {});
+  job.mutable_training()->set_nonfinite_policy("skip");
+  job.mutable_optimizer()->set_warmup_steps(0);
+  job.mutable_optimizer()->set_weight_decay(0);
+  const auto plan = plan::MakePlan(job, 1);
+  REQUIRE(plan.ok());
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto statuses = comm::RunRanks(1, [&](comm::Fabric& fabric) -> absl::Status {
+    ASSIGN_OR_RETURN(auto engine,
+                     Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    engine->InitializeState();
+    const double good = Plant(*engine, {.value = std::nan("")});
+    ASSIGN_OR_RETURN(const StepReport left_out, engine->RunStep(0));
+    if (!left_out.skipped) return absl::InternalError("the bad step was not left out");
+    Plant(*engine, {.value = good});
+    Tensors before, after, moment1, moment2;
+    std::mutex mutex;
+    GatherTensors(engine->state().Owned("parameter"), before, mutex);
+    ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(1));
+    GatherTensors(engine->state().Owned("parameter"), after, mutex);
+    GatherTensors(engine->state().Owned("moment1"), moment1, mutex);
+    GatherTensors(engine->state().Owned("moment2"), moment2, mutex);
+    const v1::OptimizerSpec& spec = job.optimizer();
+    double largest = 0;
+    for (const auto& [name, weights] : before) {
+      for (size_t i = 0; i < weights.size(); ++i) {
+        // The first update: t is 1.
+        const double mean = moment1.at(name)[i] / (1 - spec.beta1());
+        const double square = moment2.at(name)[i] / (1 - spec.beta2());
+        const double expected =
+            weights[i] - report.learning_rate * mean / (std::sqrt(square) + spec.epsilon());
+        largest = std::max(largest, std::abs(after.at(name)[i] - expected));
+      }
+    }
+    return largest < 1e-14 ? absl::OkStatus() : absl::InternalError(absl::StrCat("off ", largest));
+  });
+  INFO(statuses[0].ToString());
+  CHECK(statuses[0].ok());
 }
 
 TEST_CASE("generation: ids beyond the tokenizer's are never drawn") {

@@ -23,7 +23,8 @@ constexpr char kMagic[8] = {'T', 'R', 'I', 'R', 'C', 'S', 'U', 'M'};
 constexpr uint16_t kVersion = 1;
 // Of a term: so far apart that no two codes stand for the same f32.
 constexpr int32_t kTermCodeLimit = 1 << 22;
-constexpr uint32_t kSafeBits = 30;  // of numbers of which two can be added without overflow
+constexpr uint32_t kSafeBits = 30;   // of numbers of which two can be added without overflow
+constexpr uint32_t kExactBits = 25;  // of numbers that surely are no wide codes
 constexpr uint32_t kNan = 0x7fc00000;
 constexpr size_t kBlockBytes = kBlockValues * sizeof(float);
 
@@ -105,6 +106,17 @@ class PieceWriter {
       std::memcpy(out_.data() + at_, raw_bits + std::to_integer<size_t>(positions[k]),
                   sizeof(float));
     }
+  }
+
+  void WriteZeros() { widths_[block_++] = std::byte{0}; }
+
+  // A block of plain numbers of at most so many bits, as it stands elsewhere.
+  void Copy(uint8_t width_byte, std::span<const std::byte> numbers, uint32_t bits) {
+    std::memcpy(out_.data() + at_, numbers.data(), numbers.size());
+    at_ += numbers.size();
+    widths_[block_++] = static_cast<std::byte>(width_byte);
+    any_width_ = true;
+    wide_ |= bits > kExactBits;
   }
 
   // After the last block; returns the bytes of the piece.
@@ -323,46 +335,63 @@ class SegmentAdder::Work {
 
  private:
   const char* AddBlock(size_t block, size_t values, PieceWriter* writer, size_t* culprit) {
-    if (const char* fault = FindPlain(block, culprit)) return fault;
-    if (!plain_) return AddLanes(block, values, writer, culprit);
     size_t filled = 0;
-    uint32_t largest = 0;
+    size_t last = 0;  // term that is not all zeros
+    uint8_t all_bits = 0;
     for (size_t k = 0; k < used_; ++k) {
       const uint8_t width = readers_[k].Width(block);
+      all_bits |= width;
       if (width == 0) continue;
-      *culprit = k;
-      ByteSource source = readers_[k].source;
-      const char* fault =
-          ReadNumbers(*context_.kernels, width, values, &source, filled == 0 ? sum_ : term_);
-      if (fault != nullptr) return fault;
-      if (filled++ == 0) continue;
-      largest = context_.kernels->add(sum_, term_, sum_);
-      if (largest >> kSafeBits != 0) return AddLanes(block, values, writer, culprit);
+      ++filled;
+      last = k;
     }
-    if (filled == 0) std::fill_n(sum_, kBlockValues, 0);
-    if (filled == 1) largest = *std::max_element(sum_, sum_ + kBlockValues);
-    writer->Write(sum_, largest, values, nullptr, nullptr);
-    for (size_t k = 0; k < used_; ++k) readers_[k].source.at = readers_[k].next;
+    if (filled == 0) {
+      writer->WriteZeros();
+      return nullptr;
+    }
+    // Widths of 32 and more alone have the sixth bit.
+    const bool plain = (all_bits & kExceptionFlag) == 0 && (all_bits & kWidthMask) < kLargestWidth;
+    if (!plain) return AddLanes(block, values, writer, culprit);
+    if (filled == 1) return CopyBlock(block, last, writer, culprit);
+    return AddPlain(block, values, writer, culprit);
+  }
+
+  // Its only term that is not all zeros is the sum, byte for byte.
+  const char* CopyBlock(size_t block, size_t term, PieceWriter* writer, size_t* culprit) {
+    ByteSource* source = &readers_[term].source;
+    const std::byte* const begin = source->at;
+    NumberSizes sizes;
+    *culprit = term;
+    const char* fault = SkipNumbers(readers_[term].Width(block), source, &sizes);
+    if (fault != nullptr) return fault;
+    writer->Copy(readers_[term].Width(block), {begin, source->at}, sizes.bits);
     return nullptr;
   }
 
-  // Sets plain_: all terms of the block are codes that can be added without overflow.
-  const char* FindPlain(size_t block, size_t* culprit) {
-    plain_ = true;
+  const char* AddPlain(size_t block, size_t values, PieceWriter* writer, size_t* culprit) {
+    bool first = true;
+    uint32_t largest = 0;
     for (size_t k = 0; k < used_; ++k) {
-      Reader& reader = readers_[k];
-      const uint8_t width = reader.Width(block);
-      if ((width & kExceptionFlag) != 0 || (width & kWidthMask) > kLargestWidth) {
-        plain_ = false;
-        return nullptr;
-      }
-      ByteSource behind = reader.source;
-      NumberSizes sizes;
+      const uint8_t width = readers_[k].Width(block);
+      ByteSource source = readers_[k].source;
+      readers_[k].next = source.at;
+      if (width == 0) continue;
       *culprit = k;
-      if (const char* fault = SkipNumbers(width, &behind, &sizes)) return fault;
-      plain_ = plain_ && sizes.bits <= kSafeBits;
-      reader.next = behind.at;
+      const char* fault =
+          ReadNumbers(*context_.kernels, width, values, &source, first ? sum_ : term_);
+      if (fault != nullptr) return fault;
+      uint32_t bits = width & kWidthMask;
+      if ((width & kPatchFlag) != 0) {
+        bits += std::to_integer<uint32_t>(readers_[k].source.at[PackedBytes(bits) + 1]) + 1;
+      }
+      if (bits > kSafeBits) return AddLanes(block, values, writer, culprit);
+      readers_[k].next = source.at;
+      if (!first) largest = context_.kernels->add(sum_, term_, sum_);
+      first = false;
+      if (largest >> kSafeBits != 0) return AddLanes(block, values, writer, culprit);
     }
+    writer->Write(sum_, largest, values, nullptr, nullptr);
+    for (size_t k = 0; k < used_; ++k) readers_[k].source.at = readers_[k].next;
     return nullptr;
   }
 
@@ -466,7 +495,6 @@ class SegmentAdder::Work {
   PieceContext context_;
   std::vector<Reader> readers_;
   size_t used_ = 0;
-  bool plain_ = false;
   alignas(64) uint32_t sum_[kBlockValues];
   alignas(64) uint32_t term_[kBlockValues];
   int64_t code_sums_[kBlockValues];

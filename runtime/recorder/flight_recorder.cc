@@ -30,10 +30,10 @@ class MappedRecorder final : public FlightRecorder {
   explicit MappedRecorder(MappedPage page) : page_(std::move(page)) {}
 
   void At(const Position& at) override {
-    PublishRecord(page_.words(), kPositionSequence, kPositionWord, positions_,
-                  {at.step, Pack(at.instruction, at.kind), Pack(at.virtual_stage, at.micro_batch),
-                   Pack(static_cast<uint32_t>(at.peer), at.operator_index),
-                   static_cast<uint64_t>(MonotonicNs()), 0, 0, 0});
+    PublishRecord(
+        page_.words(), kPositionSequence, kPositionWord, positions_,
+        {at.step, Pack(at.instruction, at.kind), Pack(at.virtual_stage, at.micro_batch),
+         Pack(static_cast<uint32_t>(at.peer), 0), static_cast<uint64_t>(MonotonicNs()), 0, 0, 0});
   }
 
   void Report(const Progress& progress) override {

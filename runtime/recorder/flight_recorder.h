@@ -27,7 +27,6 @@ struct Position {
   uint32_t virtual_stage = 0;
   uint32_t micro_batch = 0;
   int32_t peer = -1;  // rank of the job, -1: none
-  uint32_t operator_index = 0;
 };
 
 // What the step loop last reported.

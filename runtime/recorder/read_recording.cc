@@ -93,8 +93,7 @@ absl::StatusOr<Recording> ReadRecording(const std::string& path) {
         fmt::format("flight recorder {}: its rank writes faster than it can be read", path));
   }
   recording.position = {at[0],      Low(at[1]),  High(at[1]),
-                        Low(at[2]), High(at[2]), static_cast<int32_t>(Low(at[3])),
-                        High(at[3])};
+                        Low(at[2]), High(at[2]), static_cast<int32_t>(Low(at[3]))};
   recording.updated_ns = static_cast<int64_t>(at[4]);
   recording.progress = {progress[0],
                         progress[1],

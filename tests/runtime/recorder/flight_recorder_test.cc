@@ -63,8 +63,8 @@ TEST_CASE("each field arrives in its place") {
   CHECK((read->state == RankState::kStarting && read->updated_ns == 0 && read->failed_ns == 0));
 
   (*recorder)->SetState(RankState::kRunning);
-  (*recorder)->At({uint64_t{1} << 40, 1, 2, 3, 4, -1, 6});
-  (*recorder)->At({(uint64_t{1} << 40) + 5, 11, 12, 13, 14, 15, 16});
+  (*recorder)->At({uint64_t{1} << 40, 1, 2, 3, 4, -1});
+  (*recorder)->At({(uint64_t{1} << 40) + 5, 11, 12, 13, 14, 15});
   (*recorder)->Report({7, 70, 2.5, 1e6, 0.25, 3.5, 5});
   read = ReadRecording(path);
   REQUIRE(read.ok());
@@ -72,13 +72,12 @@ TEST_CASE("each field arrives in its place") {
   const Position& at = read->position;
   CHECK((at.step == (uint64_t{1} << 40) + 5 && at.instruction == 11 && at.kind == 12));
   CHECK((at.virtual_stage == 13 && at.micro_batch == 14 && at.peer == 15));
-  CHECK(at.operator_index == 16);
   CHECK(read->updated_ns > 0);
   const Progress& progress = read->progress;
   CHECK((progress.steps_done == 7 && progress.steps_total == 70 && progress.loss == 2.5));
   CHECK((progress.tokens_per_second == 1e6 && progress.utilisation == 0.25));
   CHECK((progress.validation_loss == 3.5 && progress.validation_step == 5));
-  (*recorder)->At({1, 1, 1, 1, 1, -1, 1});
+  (*recorder)->At({1, 1, 1, 1, 1, -1});
   CHECK(ReadRecording(path)->position.peer == -1);
 }
 
@@ -147,7 +146,7 @@ TEST_CASE("reading beside a writer never tears") {
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     for (uint32_t i = 1; !stop.load(std::memory_order_relaxed); ++i) {
-      (*recorder)->At({i, i, i, i, i, static_cast<int32_t>(i), i});
+      (*recorder)->At({i, i, i, i, i, static_cast<int32_t>(i)});
       (*recorder)->Report({i, i, double(i), double(i), double(i), double(i), i});
     }
   });
@@ -163,7 +162,7 @@ TEST_CASE("reading beside a writer never tears") {
     const Position& p = read->position;
     const auto n = static_cast<uint32_t>(p.step);
     torn += !(p.instruction == n && p.kind == n && p.virtual_stage == n && p.micro_batch == n &&
-              p.peer == static_cast<int32_t>(n) && p.operator_index == n);
+              p.peer == static_cast<int32_t>(n));
     const Progress& q = read->progress;
     const auto d = static_cast<double>(q.steps_done);
     torn += !(q.loss == d && q.tokens_per_second == d && q.utilisation == d &&

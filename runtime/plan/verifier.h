@@ -14,7 +14,7 @@ namespace trireme::plan {
 
 // Operations that a program may have issued and not yet waited for: REDUCEs and GATHERs, which a
 // rank's data group holds, and transfers, which its pipeline group holds. A group of
-// runtime/comm takes 512 (FabricOptions::operations).
+// runtime/comm takes 2,048 (FabricOptions::operations), so that asynchronous streams may be behind.
 constexpr uint32_t kMostBucketsInFlight = 64;
 constexpr uint32_t kMostTransfersInFlight = 384;
 

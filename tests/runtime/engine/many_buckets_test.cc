@@ -10,7 +10,8 @@
 namespace trireme::engine {
 
 TEST_CASE("many buckets: a stage of more buckets than a group takes operations trains") {
-  const comm::FabricOptions fabric;
+  // Streams that run at once leave no more in flight than the plan does.
+  const comm::FabricOptions fabric{.operations = 512};
   CHECK(plan::kMostBucketsInFlight < fabric.operations);
   CHECK(plan::kMostTransfersInFlight < fabric.operations);
   const TinyJobOptions options{.family = "gpt2", .layers = 100};
@@ -30,7 +31,8 @@ TEST_CASE("many buckets: a stage of more buckets than a group takes operations t
     REQUIRE(plan.ok());
     const size_t buckets = static_cast<size_t>(plan->stages(0).buckets_size());
     CHECK(buckets * static_cast<size_t>(layout.pipeline) > fabric.operations);
-    const auto result = RunLayout(job, layout.ranks(), *dataset, {.steps = 2});
+    const auto result =
+        RunLayout(job, layout.ranks(), *dataset, {.steps = 2, .transport = {.fabric = fabric}});
     INFO(layout.Name() << ", " << buckets << " buckets: " << result.status().ToString());
     REQUIRE(result.ok());
     CHECK(FaultsOf(*result, *reference, 1e-11) == "");

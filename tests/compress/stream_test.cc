@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "compress/codec.h"
-#include "compress/crc32c.h"
+#include "tests/compress/reseal.h"
 #include "tests/compress/sample_values.h"
 
 namespace trireme::compress {
@@ -147,22 +147,43 @@ TEST_CASE("bad arguments are named") {
   CHECK(Says(Decompress(stream, ValuesIn<F64>(&wide)), "holds f32, not f64"));
 }
 
-// Sets the checksums as a writer would, so that what is behind them is reached.
-void Reseal(Stream* stream) {
-  uint32_t pieces = 0;
-  std::memcpy(&pieces, stream->data() + 56, 4);
-  size_t at = 64 + size_t{8} * pieces;
-  for (uint32_t piece = 0; piece < pieces && at <= stream->size(); ++piece) {
-    uint32_t bytes = 0;
-    std::memcpy(&bytes, stream->data() + 64 + size_t{8} * piece, 4);
-    if (bytes > stream->size() - at) return;
-    const uint32_t crc = Crc32c(std::span(*stream).subspan(at, bytes));
-    std::memcpy(stream->data() + 68 + size_t{8} * piece, &crc, 4);
-    at += bytes;
+// What the first writer of version 1 made of StoredValues at an absolute bound of 2^-7: a block of
+// few values, one with exceptions, and a short one of equal values.
+constexpr std::string_view kStoredStream =
+    "54524952434f444501000000100000005802000000000000000000000000803f000000000000803f00000000"
+    "00f88f3f090100000000000001000000fb120f41c10000006cb206f4010000000000000040c43e0604002850"
+    "78a0f0d63365690aa33231b1a10b336044e1c4592d38a2c88a14d70a0c306e4c7c001b104374ca835e029bc8"
+    "87695a3b97f9619fa7680bb02aa268009fd7a360371d08808c7ed059dca4e45453629745f3dc8e8726476694"
+    "3640f4ac8644b3a03a3ad098d546922b64c219ecbece1ed0aaab460cccea831f3007000c384cda6016430236"
+    "ac6c0e001c356566718d9d9fa6aaaebbbde404012c2e2f303412c07f000080ff07000000caf249712d000060"
+    "40";
+
+BitsVector<F32> StoredValues() {
+  BitsVector<F32> values(600);
+  uint32_t state = 1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    state = state * 1664525 + 1013904223;
+    const float value = static_cast<float>(static_cast<int>(state >> 20) - 2048) * 0x1p-14F;
+    values[i] = std::bit_cast<uint32_t>(i >= 512 ? 3.5F : i < 256 && i % 40 != 0 ? 0 : value);
   }
-  uint32_t crc = Crc32c(std::span(*stream).first(60));
-  crc = Crc32c(std::span(*stream).subspan(64, size_t{8} * pieces), crc);
-  std::memcpy(stream->data() + 60, &crc, 4);
+  const F32::Bits rare[] = {0x7fc01234, F32::kSign, 0xff800000, 7, std::bit_cast<uint32_t>(1e30F)};
+  std::copy(std::begin(rare), std::end(rare), values.begin() + 300);
+  return values;
+}
+
+TEST_CASE("a stored stream of version 1 still reads") {
+  Stream stream(kStoredStream.size() / 2);
+  for (size_t i = 0; i < stream.size(); ++i) {
+    stream[i] = static_cast<std::byte>(
+        std::stoul(std::string(kStoredStream.substr(2 * i, 2)), nullptr, 16));
+  }
+  const auto info = ReadInfo(stream);
+  REQUIRE(info.ok());
+  CHECK(info->quantiser.absolute == 0x1p-7);
+  BitsVector<F32> back(600, 1);
+  REQUIRE(Decompress(stream, ValuesIn<F32>(&back)).ok());
+  CHECK(Violations<F32>(StoredValues(), back, 0x1p-7) == 0);
+  CHECK(Inspect(stream)->exceptions == 4);
 }
 
 TEST_CASE("every field of a stream is checked") {

@@ -23,15 +23,21 @@ struct Choice {
   uint64_t bits = 0;
 };
 
-// Bits of the sampled residuals.
-uint64_t BitsOf(const Kernels& kernels, const Sample& sample, Predictor predictor, int32_t base) {
+// Bits of the residuals of the sampled block k.
+uint64_t BitsOfBlock(const Kernels& kernels, const Sample& sample, size_t k, Predictor predictor,
+                     int32_t base) {
   uint32_t u[kBlockValues];
+  const int32_t* codes = sample.codes + k * kBlockValues;
+  Chain chain{codes[0], codes[0]};
+  kernels.residuals(predictor, codes, base, &chain, u);
+  return kernels.bit_lengths(u);
+}
+
+// Bits of all sampled residuals.
+uint64_t BitsOf(const Kernels& kernels, const Sample& sample, Predictor predictor, int32_t base) {
   uint64_t bits = 0;
   for (size_t k = 0; k < sample.blocks; ++k) {
-    const int32_t* codes = sample.codes + k * kBlockValues;
-    Chain chain{codes[0], codes[0]};
-    kernels.residuals(predictor, codes, base, &chain, u);
-    bits += kernels.bit_lengths(u);
+    bits += BitsOfBlock(kernels, sample, k, predictor, base);
   }
   return bits;
 }
@@ -52,13 +58,25 @@ int32_t MiddleCode(const Sample& sample) {
 }
 
 Choice BestPredictor(const Kernels& kernels, const Sample& sample) {
-  Choice best{Predictor::kBase, 0, BitsOf(kernels, sample, Predictor::kBase, 0)};
+  Choice best{Predictor::kBase, 0, 0};
+  size_t fullest = 0;
+  uint64_t most = 0;
+  for (size_t k = 0; k < sample.blocks; ++k) {
+    const uint64_t bits = BitsOfBlock(kernels, sample, k, Predictor::kBase, 0);
+    best.bits += bits;
+    if (bits > most) fullest = k;
+    most = std::max(most, bits);
+  }
   // Up to a bit a value there is nothing to win but the time of looking.
   if (best.bits <= sample.blocks * kBlockValues) return best;
   const int32_t middle = MiddleCode(sample);
-  Consider({Predictor::kBase, middle, BitsOf(kernels, sample, Predictor::kBase, middle)}, &best);
+  if (middle != 0) {
+    Consider({Predictor::kBase, middle, BitsOf(kernels, sample, Predictor::kBase, middle)}, &best);
+  }
   const int32_t first = sample.codes[0];
   for (const Predictor predictor : {Predictor::kFirst, Predictor::kSecond}) {
+    // What does not help the block with most bits is not asked about the others.
+    if (BitsOfBlock(kernels, sample, fullest, predictor, first) >= most) continue;
     Consider({predictor, first, BitsOf(kernels, sample, predictor, first)}, &best);
   }
   return best;

@@ -4,6 +4,7 @@
 
 #include "compress/codec.h"
 #include "compress/kernels.h"
+#include "compress/piece.h"
 #include "tests/compress/sample_values.h"
 
 namespace trireme::compress {
@@ -108,6 +109,55 @@ TEST_CASE("relative bounds are the same for every instruction set and number of 
         REQUIRE(quantiser->absolute == expected->absolute);
       }
     }
+  }
+}
+
+TEST_CASE("each kernel quantises lanes like the reference and is right about zeros") {
+  const Kernels& reference = ReferenceKernels();
+  uint64_t round = 0;
+  for (const Kernels* kernels : AllKernels()) {
+    for (const Kind kind : kKinds) {
+      for (const double bound : {1e-9, 1e-3, 0.7, 1e3}) {
+        INFO(kernels->name << ", kind " << static_cast<int>(kind) << ", bound " << bound);
+        const auto bits = MakeValues<F32>(kind, kBlockValues, bound, ++round);
+        float x[kBlockValues];
+        std::memcpy(x, bits.data(), sizeof(x));
+        const auto constants =
+            ConstantsOf(ElementType::kF32, *ResolveAbsolute(ElementType::kF32, bound), 1 << 29);
+        int32_t codes[kBlockValues], expected[kBlockValues];
+        Exceptions exceptions, same;
+        const int32_t reach = kernels->quantise_lanes_f32(x, constants, codes, &exceptions);
+        const int32_t its = reference.quantise_lanes_f32(x, constants, expected, &same);
+        REQUIRE(std::equal(codes, codes + kBlockValues, expected));
+        REQUIRE(exceptions.raw == same.raw);
+        REQUIRE(exceptions.negative_zero == same.negative_zero);
+        REQUIRE((reach > kLargestExactCode) == (its > kLargestExactCode));
+        for (const int32_t code : codes) REQUIRE(std::abs(code) <= reach);
+        REQUIRE(kernels->all_zero_f32(x, constants) == reference.all_zero_f32(x, constants));
+        if (!kernels->all_zero_f32(x, constants)) continue;
+        uint32_t u[kBlockValues], largest = 1;
+        REQUIRE(reference.quantise_plain_f32(x, constants, u, &largest));
+        REQUIRE(largest == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("blocks of zeros among others keep the bound and their -0") {
+  std::mt19937_64 random(3);
+  BitsVector<F32> values(200 * kBlockValues);
+  for (size_t block = 0; block < 200; ++block) {
+    const float scale = random() % 3 == 0 ? 2.0F : 0.5F;  // of the bound: codes 0 and 1, or all 0
+    for (size_t i = 0; i < kBlockValues; ++i) {
+      const auto part = static_cast<float>(static_cast<double>(random() % 2001) / 1000 - 1);
+      values[block * kBlockValues + i] = std::bit_cast<uint32_t>(part * scale * 1e-3F);
+    }
+    if (random() % 5 == 0) values[block * kBlockValues + random() % kBlockValues] = F32::kSign;
+    if (random() % 5 == 0) values[block * kBlockValues + random() % kBlockValues] = 0x80000001;
+  }
+  for (const Kernels* kernels : AllKernels()) {
+    REQUIRE(ViolationsOf<F32>(values, *ResolveAbsolute(ElementType::kF32, 1e-3),
+                              {.kernels = kernels}) == 0);
   }
 }
 

@@ -11,7 +11,7 @@ function(trireme_bench name)
   target_link_libraries(${name} PRIVATE ${bench_LIBS})
 endfunction()
 
-trireme_bench(bench_comm ROOMS runtime/base runtime/tensor runtime/comm runtime/comm/mpi
+trireme_bench(bench_comm ROOMS runtime/base compress runtime/tensor runtime/comm runtime/comm/mpi
               LIBS nlohmann_json::nlohmann_json CLI11::CLI11)
 trireme_bench(bench_codec ROOMS runtime/base compress LIBS CLI11::CLI11 nlohmann_json::nlohmann_json)
 find_library(zfp_library zfp)

@@ -20,8 +20,9 @@
 namespace trireme::comm {
 
 struct FabricOptions {
-  // Operations that a group may have in flight; one more is an error. More than a plan has in flight
-  // (64 buckets, 384 transfers) and the tasks that an asynchronous stream may be behind (1,024).
+  // Operations that a group may have in flight; one more is an error. More than a plan has in
+  // flight (64 buckets, 384 transfers) and the tasks that an asynchronous stream may be behind
+  // (1,024).
   size_t operations = 2048;
   // Collectives of a group that run at a time; later ones wait for their turn.
   size_t lanes = 2;

@@ -50,8 +50,9 @@ std::string RefusedFields(v1::JobSpec job) {
 bool HasNoMeaning(const Layout& layout, const TinyJobOptions& options) {
   const int64_t groups = options.family == "gpt2" ? 9 : 5;
   const bool interleaved = layout.schedule == "interleaved";
-  return (layout.sequence_parallel && layout.tensor == 1) || layout.tensor > groups ||
-         layout.data > 8 || (interleaved && layout.pipeline == 1) ||
+  const bool too_few_rows = layout.micro_batch * 5 < layout.tensor;
+  return (layout.sequence_parallel && (layout.tensor == 1 || too_few_rows)) ||
+         layout.tensor > groups || layout.data > 8 || (interleaved && layout.pipeline == 1) ||
          layout.pipeline * (interleaved ? 2 : 1) > options.layers;
 }
 

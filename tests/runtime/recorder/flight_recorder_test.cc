@@ -110,7 +110,7 @@ TEST_CASE("a killed writer's last position is read") {
   if (child == 0) {
     auto recorder = FlightRecorder::Create(path, 1, 2);
     (*recorder)->SetState(RankState::kRunning);
-    (*recorder)->At({12, 3, 4, 0, 2, -1, 0});
+    (*recorder)->At({12, 3, 4, 0, 2, -1});
     if (write(ready[1], "x", 1) != 1) _exit(1);
     while (true) pause();
   }
@@ -130,7 +130,7 @@ TEST_CASE("a record begun and not published is not seen") {
   const std::string path = folder / "r";
   auto recorder = FlightRecorder::Create(path, 0, 1);
   REQUIRE(recorder.ok());
-  for (uint64_t step = 1; step <= 20; ++step) (*recorder)->At({step, 0, 0, 0, 0, 0, 0});
+  for (uint64_t step = 1; step <= 20; ++step) (*recorder)->At({step, 0, 0, 0, 0, 0});
   std::string bytes = Slurp(path);
   const size_t next = 8 * (kPositionWord + (21 % kRingSlots) * kRecordWords);
   bytes.replace(next, 8, 8, '\xFF');
@@ -185,7 +185,7 @@ TEST_CASE("what is no recording is DataLoss with its cause") {
   {
     auto recorder = FlightRecorder::Create(path, 0, 1);
     REQUIRE(recorder.ok());
-    (*recorder)->At({1, 2, 3, 4, 5, 6, 7});
+    (*recorder)->At({1, 2, 3, 4, 5, 6});
     (*recorder)->Fail("message", Blame::kItself);
   }
   const std::string good = Slurp(path);

@@ -7,11 +7,11 @@ namespace trireme::recorder {
 namespace {
 
 TEST_CASE("positions read like the schedule") {
-  CHECK(DescribePosition({12, 5, 3, 0, 2, -1, 0}) == "I of micro-batch 2, virtual stage 0");
-  CHECK(DescribePosition({12, 5, 7, 1, 5, 3, 0}) ==
+  CHECK(DescribePosition({12, 5, 3, 0, 2, -1}) == "I of micro-batch 2, virtual stage 0");
+  CHECK(DescribePosition({12, 5, 7, 1, 5, 3}) ==
         "RECV_ACT of micro-batch 5, virtual stage 1 (peer rank 3)");
-  CHECK(DescribePosition({12, 5, 10, 1, 5, -1, 0}) == "REDUCE");
-  CHECK(DescribePosition({12, 5, 9999, 1, 5, -1, 0}) == "instruction 5");
+  CHECK(DescribePosition({12, 5, 10, 1, 5, -1}) == "REDUCE");
+  CHECK(DescribePosition({12, 5, 9999, 1, 5, -1}) == "instruction 5");
   CHECK(DescribePosition({}) == "instruction 0");
 }
 

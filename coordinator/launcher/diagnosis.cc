@@ -134,69 +134,39 @@ const Recording* Find(const Recordings& recordings, int rank) {
   return found == recordings.end() ? nullptr : &found->second;
 }
 
-// Fills rank, signal, step and headline; returns the recording whose failure goes with
-// it, or null.
-const Recording* NameCause(const Recordings& recordings, const MpirunWords& words,
-                           const LaunchResult& result, Diagnosis& diagnosis) {
-  const auto failed = [](const Recording& r) { return r.state == RankState::kFailed; };
-  const auto failed_ns = [](const Recording& r) { return r.failed_ns; };
-  const auto blame = [&](const Recording& recording, const std::string& what) {
-    diagnosis.rank = recording.rank;
-    diagnosis.step = recording.position.step;
-    diagnosis.headline = fmt::format("rank {} {} {}", recording.rank, what, Where(recording));
-  };
-  // A failure of a rank's own, the earliest of them.
-  const Recording* own = Least(
+// Fills rank, step and headline.
+void Blame(const Recording& recording, const std::string& what, Diagnosis& diagnosis) {
+  diagnosis.rank = recording.rank;
+  diagnosis.step = recording.position.step;
+  diagnosis.headline = fmt::format("rank {} {} {}", recording.rank, what, Where(recording));
+}
+
+void BlameDead(const Recordings& recordings, int rank, const std::string& what,
+               Diagnosis& diagnosis) {
+  if (const Recording* dead = Find(recordings, rank)) return Blame(*dead, what, diagnosis);
+  diagnosis.rank = rank;
+  diagnosis.headline = fmt::format("rank {} {} before it was up", rank, what);
+}
+
+// Of ranks that gave up on a peer the earliest, with the rank that said nothing, if any.
+void BlameSilent(const Recordings& recordings, const Recording& victim, Diagnosis& diagnosis) {
+  const Recording* silent = Least(
       recordings,
-      [&](const Recording& r) { return failed(r) && r.blame == recorder::Blame::kItself; },
-      failed_ns);
-  if (own != nullptr) {
-    blame(*own, "failed");
-    diagnosis.headline += ": " + own->failure;
-    return own;
+      [](const Recording& r) {
+        return r.state == RankState::kRunning || r.state == RankState::kStarting;
+      },
+      [](const Recording& r) { return r.updated_ns; });
+  if (silent != nullptr) {
+    Blame(*silent, "stopped moving", diagnosis);
+    diagnosis.headline += fmt::format("; rank {} gave up: {}", victim.rank, victim.failure);
+  } else {
+    Blame(victim, "failed", diagnosis);
+    diagnosis.headline += ": " + victim.failure;
   }
-  // A rank that a signal ended, unless it was our own kill.
-  for (const auto& death : words.deaths) {
-    if (death.signal == 0 || result.killed) continue;
-    diagnosis.signal = death.signal;
-    const std::string what = fmt::format("died ({})", SignalName(death.signal));
-    if (const Recording* dead = Find(recordings, death.rank)) {
-      blame(*dead, what);
-    } else {
-      diagnosis.rank = death.rank;
-      diagnosis.headline = fmt::format("rank {} {} before it was up", death.rank, what);
-    }
-    return nullptr;
-  }
-  const Recording* victim =
-      Least(recordings, failed, failed_ns);  // of a peer: its failure blames one
-  if (victim != nullptr) {
-    const Recording* silent = Least(
-        recordings,
-        [](const Recording& r) {
-          return r.state == RankState::kRunning || r.state == RankState::kStarting;
-        },
-        [](const Recording& r) { return r.updated_ns; });
-    if (silent != nullptr) {
-      blame(*silent, "stopped moving");
-      diagnosis.headline += fmt::format("; rank {} gave up: {}", victim->rank, victim->failure);
-    } else {
-      blame(*victim, "failed");
-      diagnosis.headline += ": " + victim->failure;
-    }
-    return victim;
-  }
-  for (const auto& death : words.deaths) {
-    if (death.signal != 0) continue;
-    const std::string what = fmt::format("exited with code {}", death.exit_code);
-    if (const Recording* dead = Find(recordings, death.rank)) {
-      blame(*dead, what);
-    } else {
-      diagnosis.rank = death.rank;
-      diagnosis.headline = fmt::format("rank {} {} before it was up", death.rank, what);
-    }
-    return nullptr;
-  }
+}
+
+// No rank has failed, and none was named.
+void NameEnd(const Recordings& recordings, const LaunchResult& result, Diagnosis& diagnosis) {
   const int signal = result.exit_code > 128 ? result.exit_code - 128 : 0;
   if (recordings.empty()) {
     diagnosis.headline = fmt::format("no rank came up (exit code {})", result.exit_code);
@@ -208,6 +178,44 @@ const Recording* NameCause(const Recordings& recordings, const MpirunWords& word
     diagnosis.headline =
         fmt::format("the ranks ended with exit code {} and no rank says why", result.exit_code);
   }
+}
+
+// Fills rank, signal, step and headline; returns the recording whose failure goes with
+// it, or null.
+const Recording* NameCause(const Recordings& recordings, const MpirunWords& words,
+                           const LaunchResult& result, Diagnosis& diagnosis) {
+  const auto failed = [](const Recording& r) { return r.state == RankState::kFailed; };
+  const auto failed_ns = [](const Recording& r) { return r.failed_ns; };
+  // A failure of a rank's own, the earliest of them.
+  const Recording* own = Least(
+      recordings,
+      [&](const Recording& r) { return failed(r) && r.blame == recorder::Blame::kItself; },
+      failed_ns);
+  if (own != nullptr) {
+    Blame(*own, "failed", diagnosis);
+    diagnosis.headline += ": " + own->failure;
+    return own;
+  }
+  // A rank that a signal ended, unless it was our own kill.
+  for (const auto& death : words.deaths) {
+    if (death.signal == 0 || result.killed) continue;
+    diagnosis.signal = death.signal;
+    BlameDead(recordings, death.rank, fmt::format("died ({})", SignalName(death.signal)),
+              diagnosis);
+    return nullptr;
+  }
+  // A failure that blames a peer.
+  if (const Recording* victim = Least(recordings, failed, failed_ns)) {
+    BlameSilent(recordings, *victim, diagnosis);
+    return victim;
+  }
+  for (const auto& death : words.deaths) {
+    if (death.signal != 0) continue;
+    BlameDead(recordings, death.rank, fmt::format("exited with code {}", death.exit_code),
+              diagnosis);
+    return nullptr;
+  }
+  NameEnd(recordings, result, diagnosis);
   return nullptr;
 }
 

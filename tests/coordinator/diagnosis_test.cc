@@ -19,7 +19,7 @@ Recording Running(int rank, uint64_t step, uint32_t kind, int64_t updated_ns) {
   recording.ranks = 4;
   recording.pid = 100 + rank;
   recording.state = RankState::kRunning;
-  recording.position = {step, 7, kind, 0, 2, -1, 0};
+  recording.position = {step, 7, kind, 0, 2, -1};
   recording.updated_ns = updated_ns;
   return recording;
 }

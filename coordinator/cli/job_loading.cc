@@ -87,10 +87,18 @@ int RanksOf(const v1::JobSpec& job, int ranks) {
 }
 
 absl::StatusOr<PlannedJob> LoadAndPlan(const std::string& path,
-                                       const std::vector<std::string>& overrides, int ranks) {
+                                       const std::vector<std::string>& overrides, int ranks,
+                                       TextUse text) {
   PlannedJob planned;
   ASSIGN_OR_RETURN(planned.job, LoadResolvedJob(path, overrides));
-  RETURN_IF_ERROR(ResolveVocabulary(planned.job));
+  const absl::Status resolved = ResolveVocabulary(planned.job);
+  const bool without = text == TextUse::kOptional && absl::IsNotFound(resolved) &&
+                       planned.job.model().config().vocab_size() > 0;
+  if (!resolved.ok() && !without) return resolved;
+  if (without) {
+    std::fprintf(stderr, "trireme: warning: planned without the text: %s\n",
+                 base::MessageOf(resolved).c_str());
+  }
   planned.ranks = RanksOf(planned.job, ranks);
   ASSIGN_OR_RETURN(planned.plan, plan::MakePlan(planned.job, planned.ranks));
   return planned;

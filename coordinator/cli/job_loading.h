@@ -37,8 +37,11 @@ struct PlannedJob {
   int ranks = 1;
   v1::Plan plan;
 };
+enum class TextUse { kNeeded, kOptional };
+// kOptional: a text that is not there is only warned of, where the job gives its vocabulary.
 absl::StatusOr<PlannedJob> LoadAndPlan(const std::string& path,
-                                       const std::vector<std::string>& overrides, int ranks);
+                                       const std::vector<std::string>& overrides, int ranks,
+                                       TextUse text = TextUse::kNeeded);
 
 // "4 ranks = 2 pipeline x 1 data x 2 tensor, 1f1b, bubble 12 %, at most 35.0 MiB a rank".
 std::string OneLine(const v1::Plan& plan);

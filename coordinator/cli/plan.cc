@@ -41,7 +41,7 @@ int PrintJson(const v1::Plan& plan, bool readable) {
 }  // namespace
 
 int RunPlan(const PlanOptions& options) {
-  auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
+  auto planned = LoadAndPlan(options.job, options.overrides, options.ranks, TextUse::kOptional);
   if (!planned.ok()) return PrintError(planned.status());
   if (!options.out.empty()) {
     const auto written = WriteFile(options.out, plan::SerializePlan(planned->plan));

@@ -198,7 +198,8 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& 
   std::fprintf(stderr, "trireme: job failed: %s\n", diagnosis.Text().c_str());
   if (code == kBadInput || code == kDoesNotFit) return code;
   std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
-  return code == kInternal ? kInternal : kJobFailed;
+  // Without a rank to name it was mpirun that ended, or was ended.
+  return code == kInternal && diagnosis.rank >= 0 ? kInternal : kJobFailed;
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 #include <fstream>
 #include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "runtime/recorder/position_text.h"
 
@@ -148,14 +150,43 @@ void BlameDead(const Recordings& recordings, int rank, const std::string& what,
   diagnosis.headline = fmt::format("rank {} {} before it was up", rank, what);
 }
 
+// The ranks that a failed wait names: "..., waiting for ranks 1,3".
+std::set<int> AwaitedBy(const Recording& victim) {
+  static const std::regex awaited(R"(waiting for ranks? (\d+(?:,\d+)*))");
+  std::set<int> ranks;
+  std::smatch match;
+  if (!std::regex_search(victim.failure, match, awaited)) return ranks;
+  std::istringstream in(match[1].str());
+  for (std::string rank; std::getline(in, rank, ',');) ranks.insert(std::atoi(rank.c_str()));
+  return ranks;
+}
+
+// The rank at the end of the chain of waits that begins with `victim`: those awaited that said
+// nothing, or that gave up on others in turn. Where the words name nobody, any that said nothing.
+// The others' waits are no guide: whoever is blocked by the culprit has stood still too.
+const Recording* SilentRank(const Recordings& recordings, const Recording& victim) {
+  const auto silent = [](const Recording& r) {
+    return r.state == RankState::kRunning || r.state == RankState::kStarting;
+  };
+  const auto updated = [](const Recording& r) { return r.updated_ns; };
+  std::set<int> seen, ranks = AwaitedBy(victim);
+  while (!ranks.empty()) {
+    const auto among = [&](const Recording& r) { return silent(r) && ranks.count(r.rank) != 0; };
+    if (const Recording* found = Least(recordings, among, updated)) return found;
+    std::set<int> next;
+    for (const int rank : ranks) {
+      const Recording* waiting = Find(recordings, rank);
+      if (waiting == nullptr || !seen.insert(rank).second) continue;
+      next.merge(AwaitedBy(*waiting));
+    }
+    ranks = std::move(next);
+  }
+  return Least(recordings, silent, updated);
+}
+
 // Of ranks that gave up on a peer the earliest, with the rank that said nothing, if any.
 void BlameSilent(const Recordings& recordings, const Recording& victim, Diagnosis& diagnosis) {
-  const Recording* silent = Least(
-      recordings,
-      [](const Recording& r) {
-        return r.state == RankState::kRunning || r.state == RankState::kStarting;
-      },
-      [](const Recording& r) { return r.updated_ns; });
+  const Recording* silent = SilentRank(recordings, victim);
   if (silent != nullptr) {
     Blame(*silent, "stopped moving", diagnosis);
     diagnosis.headline += fmt::format("; rank {} gave up: {}", victim.rank, victim.failure);

@@ -171,19 +171,39 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
 int Main(int argc, char** argv) {
   CLI::App app("Training steps of a named model on random tokens.");
   Options options;
-  app.add_option("--config", options.config, "gpt2, 10m or 10mchar")->capture_default_str();
+  app.add_option("--config", options.config, "gpt2, 10m or 10mchar")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"gpt2", "10m", "10mchar"}));
   app.add_option("--micro-batch", options.micro_batch, "samples per micro-batch and rank")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
   app.add_option("--accumulation", options.accumulation, "micro-batches per step")
-      ->capture_default_str();
-  app.add_option("--tokens", options.tokens, "tokens per sample")->capture_default_str();
-  app.add_option("--threads", options.threads, "threads per rank")->capture_default_str();
-  app.add_option("--steps", options.steps, "measured steps")->capture_default_str();
-  app.add_option("--warmup", options.warmup, "steps before them")->capture_default_str();
-  app.add_option("--dtype", options.dtype, "f32 or f64")->capture_default_str();
-  app.add_option("--kernels", options.kernels, "cpu or reference")->capture_default_str();
-  app.add_option("--tensor", options.tensor, "tensor parallel size")->capture_default_str();
-  app.add_option("--pipeline", options.pipeline, "pipeline parallel size")->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--tokens", options.tokens, "tokens per sample")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--threads", options.threads, "threads per rank")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--steps", options.steps, "measured steps")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--warmup", options.warmup, "steps before them")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("--dtype", options.dtype, "f32 or f64")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f64"}));
+  app.add_option("--kernels", options.kernels, "cpu or reference")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "reference"}));
+  app.add_option("--tensor", options.tensor, "tensor parallel size")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--pipeline", options.pipeline, "pipeline parallel size")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
   app.add_option("--schedule", options.schedule, "gpipe, 1f1b or zb-h1")->capture_default_str();
   app.add_option("--zero", options.zero, "ZeRO stage, 0 or 1")->capture_default_str();
   app.add_flag("--breakdown", options.breakdown, "time of each instruction of the last step");

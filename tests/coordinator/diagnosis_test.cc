@@ -99,6 +99,32 @@ TEST_CASE("if all who spoke only waited, the silent rank is the cause") {
   CHECK(diagnosis.headline.find("rank 0 gave up") != std::string::npos);
 }
 
+TEST_CASE("a rank that others wait for is the cause, not one that stood still longer") {
+  // Rank 3 was stopped. Rank 0 waits for rank 1, which waits for rank 3 and gives up first.
+  const auto recordings =
+      ByRank({Running(0, 57, kReduce, 40),
+              Failed(1, 57, 100,
+                     "AllReduce #113 on group 'tied' (ranks 1,3): no progress for 2000 "
+                     "ms, waiting for rank 3",
+                     recorder::Blame::kPeer),
+              Running(2, 57, kI, 41), Running(3, 57, kI, 45)});
+  CHECK(FindCause(recordings, {}, {4, false, false}).rank == 3);
+}
+
+TEST_CASE("a chain of ranks that gave up on each other ends at the silent one") {
+  const auto recordings = ByRank(
+      {Failed(0, 5, 100, "Recv: no progress, waiting for rank 1", recorder::Blame::kPeer),
+       Failed(1, 5, 101, "AllReduce: no progress, waiting for ranks 0,2", recorder::Blame::kPeer),
+       Running(2, 5, kI, 60), Running(3, 5, kI, 40)});
+  CHECK(FindCause(recordings, {}, {4, false, false}).rank == 2);
+  // Who waits for each other in a circle leaves the word to the others.
+  const auto circle =
+      ByRank({Failed(0, 5, 100, "Recv: no progress, waiting for rank 1", recorder::Blame::kPeer),
+              Failed(1, 5, 101, "Recv: no progress, waiting for rank 0", recorder::Blame::kPeer),
+              Running(2, 5, kI, 60), Running(3, 5, kI, 40)});
+  CHECK(FindCause(circle, {}, {4, false, false}).rank == 3);
+}
+
 TEST_CASE("a rank that dies before its recorder, an exit code, and nothing at all") {
   CHECK(FindCause({}, ParseMpirunWords(kKilled), {137, false, false}).headline ==
         "rank 3 died (signal 9, Killed) before it was up");

@@ -3,7 +3,8 @@ include(Proto)
 
 # Floor 0
 trireme_room(runtime/base LIBS absl::status absl::statusor absl::strings fmt::fmt)
-trireme_room(compress ROOMS runtime/base LIBS Threads::Threads hwy::hwy PkgConfig::isal)
+trireme_room(runtime/checksum LIBS hwy::hwy PkgConfig::isal)
+trireme_room(compress ROOMS runtime/base runtime/checksum LIBS Threads::Threads hwy::hwy)
 
 # Floor 1
 trireme_room(runtime/spec ROOMS proto runtime/base LIBS yaml-cpp nlohmann_json::nlohmann_json)
@@ -12,8 +13,8 @@ trireme_room(runtime/layout ROOMS runtime/base)
 trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
 trireme_room(runtime/recorder ROOMS proto runtime/base)
 trireme_room(runtime/safetensors ROOMS runtime/base runtime/tensor LIBS nlohmann_json::nlohmann_json)
-trireme_room(checkpoint/format ROOMS runtime/base runtime/tensor runtime/layout
-             LIBS nlohmann_json::nlohmann_json PkgConfig::isal)
+trireme_room(checkpoint/format ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout
+             LIBS nlohmann_json::nlohmann_json)
 
 # Floor 2
 trireme_room(runtime/model ROOMS proto runtime/graph)
@@ -27,7 +28,8 @@ trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm LIBS Threads::Th
 trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm LIBS MPI::MPI_C)
 trireme_room(runtime/data ROOMS runtime/base LIBS nlohmann_json::nlohmann_json)
 trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX hwy::hwy)
-trireme_room(checkpoint/client ROOMS runtime/base runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
+trireme_room(checkpoint/client
+             ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 
 # Floor 3
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/graph runtime/model)

@@ -79,7 +79,12 @@ function(trireme_mpi_run name)
 endfunction()
 
 trireme_tests(runtime/base ROOMS runtime/base)
-trireme_tests(compress ROOMS runtime/base compress)
+trireme_tests(runtime/checksum ROOMS runtime/checksum)
+# It asks the processor in the words of x86.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_sources(test_runtime_checksum PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/checksum/x86/upper_halves_test.cc")
+endif()
+trireme_tests(compress ROOMS runtime/base runtime/checksum compress)
 # The C header, by a program compiled as C99.
 add_executable(test_compress_c "${PROJECT_SOURCE_DIR}/tests/compress/c/codec_in_c.c")
 target_include_directories(test_compress_c PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -122,7 +127,7 @@ trireme_mpi_test(test_runtime_engine_mpi runtime/engine/mpi ROOMS runtime/base r
 target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/engine/layout_run.cc"
                "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
-trireme_tests(checkpoint ROOMS runtime/base checkpoint/format checkpoint/client)
+trireme_tests(checkpoint ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
 trireme_tests(coordinator/cli ROOMS runtime/base)
 if(TARGET test_coordinator_cli)

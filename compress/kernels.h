@@ -107,10 +107,6 @@ struct Kernels {
   Moments (*moments_f32)(const float* x, size_t count);
 };
 
-// For after code that leaves the upper halves of vector registers in use, as ISA-L's checksum does:
-// all SSE code that follows would be ten times slower.
-void ClearUpperHalves();
-
 const Kernels& BestKernels();
 const Kernels& ReferenceKernels();
 // The tables of this processor, best first, the reference last. Only for tests and measurements:

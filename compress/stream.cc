@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "compress/codec.h"
-#include "compress/crc32c.h"
 #include "compress/element.h"
 #include "compress/parallel.h"
 #include "compress/piece.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/checksum/crc32c.h"
 
 namespace trireme::compress {
 namespace {
@@ -62,8 +62,8 @@ absl::Status BadPiece(size_t piece, std::string_view what) {
 }
 
 uint32_t HeaderCrc(std::span<const std::byte> stream, size_t pieces) {
-  const uint32_t crc = Crc32c(stream.first(kHeaderBytes - 4));
-  return Crc32c(stream.subspan(kHeaderBytes, pieces * kEntryBytes), crc);
+  const uint32_t crc = checksum::Crc32c(stream.first(kHeaderBytes - 4));
+  return checksum::Crc32c(stream.subspan(kHeaderBytes, pieces * kEntryBytes), crc);
 }
 
 const Kernels* KernelsOf(const CodecOptions& options) {
@@ -168,7 +168,7 @@ absl::StatusOr<Opened> Open(std::span<const std::byte> stream) {
 }
 
 absl::Status CheckPieceCrc(std::span<const std::byte> piece, const Opened& opened, size_t index) {
-  if (Crc32c(piece) == opened.entries[index].crc32c) return absl::OkStatus();
+  if (checksum::Crc32c(piece) == opened.entries[index].crc32c) return absl::OkStatus();
   return BadPiece(index, "has a wrong checksum");
 }
 
@@ -238,7 +238,7 @@ size_t EncodePieces(Values values, const PieceContext& context, const CodecOptio
     const size_t count = std::min(kPieceValues, values.count - first);
     const size_t bytes = EncodePiece<E>(data + first, count, context, run.to.subspan(run.bytes));
     const auto written = run.to.subspan(run.bytes, bytes);
-    (*entries)[piece] = {static_cast<uint32_t>(bytes), Crc32c(written)};
+    (*entries)[piece] = {static_cast<uint32_t>(bytes), checksum::Crc32c(written)};
     run.bytes += bytes;
     run.fits = bytes > 0;
   });

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "compress/block_numbers.h"
-#include "compress/crc32c.h"
 #include "compress/lane_quantiser.h"
 #include "compress/piece.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/checksum/crc32c.h"
 
 namespace trireme::compress {
 namespace {
@@ -55,7 +55,8 @@ PieceContext ContextOf(const Quantiser& quantiser, const CodecOptions& options) 
 }
 
 uint32_t ChecksumOf(std::span<const std::byte> segment) {
-  return Crc32c(segment.subspan(kHeaderBytes), Crc32c(segment.first(kHeaderBytes - 4)));
+  return checksum::Crc32c(segment.subspan(kHeaderBytes),
+                          checksum::Crc32c(segment.first(kHeaderBytes - 4)));
 }
 
 size_t WriteHeader(const SegmentInfo& info, std::span<std::byte> out, size_t piece_bytes) {

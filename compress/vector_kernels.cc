@@ -14,7 +14,6 @@ namespace trireme::compress {
 
 // Codes that the fast quantiser's rounding gives exactly.
 inline constexpr int32_t kFastLimit = 1 << 22;
-inline constexpr size_t kUsedBytes = 64;
 
 }  // namespace trireme::compress
 
@@ -30,7 +29,6 @@ namespace trireme::compress {
 namespace {
 
 HWY_EXPORT(TargetKernels);
-HWY_EXPORT(UseWholeVectors);
 
 std::vector<const Kernels*> FindAllKernels() {
   std::vector<const Kernels*> all;
@@ -44,11 +42,6 @@ std::vector<const Kernels*> FindAllKernels() {
 }
 
 }  // namespace
-
-void ClearUpperHalves() {
-  uint8_t bytes[kUsedBytes];
-  HWY_DYNAMIC_DISPATCH(UseWholeVectors)(bytes);
-}
 
 const Kernels& BestKernels() { return *HWY_DYNAMIC_DISPATCH(TargetKernels)(); }
 

@@ -11,10 +11,11 @@
 #include <cstring>
 
 #include "checkpoint/client/disk.h"
-#include "checkpoint/format/crc32c.h"
+#include "checkpoint/format/piece_table.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/checksum/crc32c.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -68,7 +69,7 @@ absl::Status PieceReader::Load(uint64_t first, uint64_t count, std::string_view 
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t from = i * kPieceBytes;
     const uint64_t to = std::min(bytes, from + kPieceBytes);
-    const uint32_t found = Crc32c({window_.data() + from, to - from});
+    const uint32_t found = checksum::Crc32c({window_.data() + from, to - from});
     const uint32_t expected = entry_.crc32c[first + i];
     if (found == expected) continue;
     return absl::DataLossError(

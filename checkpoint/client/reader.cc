@@ -7,7 +7,7 @@
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/piece_reader.h"
-#include "checkpoint/format/crc32c.h"
+#include "checkpoint/format/piece_table.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"

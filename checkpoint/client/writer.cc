@@ -9,8 +9,8 @@
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/reader.h"
-#include "checkpoint/format/crc32c.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/format/piece_table.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/safetensors/safetensors.h"

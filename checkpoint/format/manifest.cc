@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/format/crc32c.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/checksum/crc32c.h"
 
 namespace trireme::checkpoint {
 
@@ -34,7 +34,8 @@ absl::StatusOr<std::string> Guarded(const json& body) {
     return absl::InvalidArgumentError(Text("a text for the manifest is not UTF-8: ", error.what()));
   }
   const std::string rest = Text(text.substr(1), "\n");  // The opening brace goes to the guard.
-  return Text("{\"crc32c\":\"", Hex(Crc32c(std::as_bytes(std::span(rest))), 8), "\",\n", rest);
+  return Text("{\"crc32c\":\"", Hex(checksum::Crc32c(std::as_bytes(std::span(rest))), 8), "\",\n",
+              rest);
 }
 
 // Reads typed fields; the first fault sticks.
@@ -159,7 +160,7 @@ absl::StatusOr<json> ParseGuarded(std::string_view text, std::string_view where)
     return absl::DataLossError(
         Text(where, ": does not begin with its checksum; not a manifest, or cut short"));
   }
-  const std::string found = Hex(Crc32c(std::as_bytes(std::span(text.substr(rest)))), 8);
+  const std::string found = Hex(checksum::Crc32c(std::as_bytes(std::span(text.substr(rest)))), 8);
   if (found != text.substr(kStart.size(), 8)) {
     return absl::DataLossError(Text(where, ": checksum ", text.substr(kStart.size(), 8),
                                     " expected, ", found,

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/format/crc32c.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/format/piece_table.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 

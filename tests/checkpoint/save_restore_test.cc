@@ -5,7 +5,7 @@
 
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
-#include "checkpoint/format/crc32c.h"
+#include "checkpoint/format/piece_table.h"
 #include "tests/checkpoint/sample_state.h"
 
 namespace trireme::checkpoint {

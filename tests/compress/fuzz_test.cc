@@ -6,6 +6,7 @@
 
 #include "compress/kernels.h"
 #include "compress/stream_sum.h"
+#include "runtime/checksum/crc32c.h"
 #include "tests/compress/reseal.h"
 #include "tests/compress/sample_values.h"
 
@@ -95,8 +96,8 @@ bool SegmentDecodes(Random& random) {
   }
   Change(random, 48, &segments[0]);
   if (segments[0].size() >= 48) {
-    const uint32_t crc =
-        Crc32c(std::span(segments[0]).subspan(48), Crc32c(std::span(segments[0]).first(44)));
+    const uint32_t crc = checksum::Crc32c(std::span(segments[0]).subspan(48),
+                                          checksum::Crc32c(std::span(segments[0]).first(44)));
     std::memcpy(segments[0].data() + 44, &crc, 4);
   }
   Stream sum(MaxSegmentBytes(count));

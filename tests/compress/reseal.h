@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/crc32c.h"
+#include "runtime/checksum/crc32c.h"
 
 namespace trireme::compress {
 
@@ -20,12 +20,12 @@ inline void Reseal(std::vector<std::byte>* stream) {
     uint32_t bytes = 0;
     std::memcpy(&bytes, stream->data() + 64 + size_t{8} * piece, 4);
     if (bytes > stream->size() - at) return;
-    const uint32_t crc = Crc32c(std::span(*stream).subspan(at, bytes));
+    const uint32_t crc = checksum::Crc32c(std::span(*stream).subspan(at, bytes));
     std::memcpy(stream->data() + 68 + size_t{8} * piece, &crc, 4);
     at += bytes;
   }
-  uint32_t crc = Crc32c(std::span(*stream).first(60));
-  crc = Crc32c(std::span(*stream).subspan(64, size_t{8} * pieces), crc);
+  uint32_t crc = checksum::Crc32c(std::span(*stream).first(60));
+  crc = checksum::Crc32c(std::span(*stream).subspan(64, size_t{8} * pieces), crc);
   std::memcpy(stream->data() + 60, &crc, 4);
 }
 

@@ -8,9 +8,9 @@
 #include <limits>
 #include <string>
 
-#include "compress/crc32c.h"
 #include "compress/kernels.h"
 #include "runtime/base/text.h"
+#include "runtime/checksum/crc32c.h"
 #include "tests/compress/sample_values.h"
 
 namespace trireme::compress {
@@ -294,7 +294,8 @@ TEST_CASE("bytes that lie behind a right checksum never lead outside") {
       const size_t at = 48 + (random() % 2 == 0 ? random() % 16 : random() % (bad.size() - 48));
       bad[at] = static_cast<std::byte>(random());
     }
-    const uint32_t crc = Crc32c(std::span(bad).subspan(48), Crc32c(std::span(bad).first(44)));
+    const uint32_t crc =
+        checksum::Crc32c(std::span(bad).subspan(48), checksum::Crc32c(std::span(bad).first(44)));
     std::memcpy(bad.data() + 44, &crc, 4);
     const auto sum = TrySum({good[0], bad}, kCount, kBound);
     refused += !sum.ok();

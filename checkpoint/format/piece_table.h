@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli) by ISA-L, and the table of one per 64 KiB piece that guards a file.
+// The table of one CRC32C per 64 KiB piece that guards a file.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,6 @@
 namespace trireme::checkpoint {
 
 inline constexpr uint64_t kPieceBytes = 64 * 1024;
-
-// The CRC32C of `bytes` appended to what gave `crc` (0 for nothing). "123456789" gives 0xe3069283.
-uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 // The number of pieces of a file of `bytes` bytes.
 constexpr uint64_t PieceCount(uint64_t bytes) {

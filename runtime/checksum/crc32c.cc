@@ -1,13 +1,13 @@
 // ISA-L's crc32_iscsi takes and gives the register before the final inversion.
-#include "compress/crc32c.h"
+#include "runtime/checksum/crc32c.h"
 
 #include <isa-l/crc.h>
 
 #include <algorithm>
 
-#include "compress/kernels.h"
+#include "runtime/checksum/upper_halves.h"
 
-namespace trireme::compress {
+namespace trireme::checksum {
 
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc) {
   uint32_t state = ~crc;
@@ -22,4 +22,4 @@ uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc) {
   return ~state;
 }
 
-}  // namespace trireme::compress
+}  // namespace trireme::checksum

@@ -5,6 +5,9 @@
 namespace trireme::compress {
 namespace {
 
+constexpr const char* kCutNumbers = "ends inside a block's packed numbers";
+constexpr const char* kPatchOrder = "positions of patches do not ascend inside the block";
+
 // Positions and high parts of the listed numbers, the latter low bits first.
 void WritePatches(const Shape& shape, const uint32_t* u, const uint32_t* list, std::byte* out) {
   std::byte* high = out + shape.patches;
@@ -25,54 +28,47 @@ void WritePatches(const Shape& shape, const uint32_t* u, const uint32_t* list, s
   std::memcpy(high, &held, (held_bits + 7) / 8);
 }
 
-struct PatchHead {
-  size_t count = 0;
-  uint32_t high_bits = 0;
-  size_t high_bytes = 0;
-};
-
-const char* ReadPatchHead(uint32_t width, ByteSource* source, PatchHead* head) {
+// `source` moves to the positions.
+const char* ReadPatchHead(uint32_t width, ByteSource* source, Patches* patches) {
   if (source->left() < 2) return "ends inside the patches of a block";
-  head->count = std::to_integer<size_t>(source->at[0]);
-  head->high_bits = std::to_integer<uint32_t>(source->at[1]);
-  if (head->count == 0) return "a block announces patches and has none";
-  if (width + head->high_bits > kLargestWidth) return "a block's patches have over 32 bits";
-  head->high_bytes = (head->count * head->high_bits + 7) / 8;
-  if (source->left() < 2 + head->count + head->high_bytes) {
+  patches->count = std::to_integer<size_t>(source->at[0]);
+  patches->high_bits = std::to_integer<uint32_t>(source->at[1]);
+  if (width == kLargestWidth) return "a block of 32-bit numbers has patches";
+  if (patches->count == 0) return "a block announces patches and has none";
+  if (width + patches->high_bits > kLargestWidth) return "a block's patches have over 32 bits";
+  const size_t high_bytes = (patches->count * patches->high_bits + 7) / 8;
+  if (source->left() < 2 + patches->count + high_bytes) {
     return "ends inside the patches of a block";
   }
-  source->at += 2;
+  patches->positions = source->at + 2;
+  patches->high = patches->positions + patches->count;
+  source->at += 2 + patches->count + high_bytes;
   return nullptr;
 }
 
-const char* ReadPatches(uint32_t width, size_t values, ByteSource* source, uint32_t* u) {
-  PatchHead head;
-  if (const char* fault = ReadPatchHead(width, source, &head)) return fault;
-  const std::byte* positions = source->at;
-  const std::byte* high = positions + head.count;
-  // Numbers are read as 8 bytes each; at the end of the source from a copy.
-  std::byte copy[kMostNumberBytes + 8];
-  source->at = high + head.high_bytes;
-  if (source->left() < 8) {
-    std::memcpy(copy, high, head.high_bytes);
-    std::memset(copy + head.high_bytes, 0, 8);
-    high = copy;
+// Patches at the end of the source, with the slack behind them. The byte before the positions can
+// be read as it can in a stream.
+struct PatchCopy {
+  std::byte bytes[1 + kBlockValues + kMostNumberBytes + kPatchSlack];
+
+  void Take(const std::byte* end, Patches* patches) {
+    const auto size = static_cast<size_t>(end - patches->positions);
+    std::memcpy(bytes + 1, patches->positions, size);
+    bytes[0] = std::byte{0};
+    std::memset(bytes + 1 + size, 0, kPatchSlack);
+    patches->positions = bytes + 1;
+    patches->high = bytes + 1 + patches->count;
   }
-  const uint64_t mask = (uint64_t{1} << head.high_bits) - 1;
-  size_t bit = 0;
-  int before = -1;
-  bool ascend = std::to_integer<size_t>(positions[head.count - 1]) < values;
-  for (size_t k = 0; k < head.count; ++k, bit += head.high_bits) {
-    uint64_t word = 0;
-    std::memcpy(&word, high + bit / 8, sizeof(word));
-    const auto part = static_cast<uint32_t>((word >> (bit % 8)) & mask) + 1;
-    const int position = std::to_integer<int>(positions[k]);
-    ascend &= position > before;
-    before = position;
-    // width < 32: a patched number has at least one bit above it.
-    u[position] += part << width;
-  }
-  return ascend ? nullptr : "positions of patches do not ascend inside the block";
+};
+
+// The patches of a block, if it has any, whose last one must lie inside the block.
+const char* ReadPatches(uint8_t width_byte, size_t values, ByteSource* source, PatchCopy* copy,
+                        Patches* patches) {
+  if ((width_byte & kPatchFlag) == 0) return nullptr;
+  if (const char* fault = ReadPatchHead(width_byte & kWidthMask, source, patches)) return fault;
+  if (source->left() < kPatchSlack) copy->Take(source->at, patches);
+  const bool inside = std::to_integer<size_t>(patches->positions[patches->count - 1]) < values;
+  return inside ? nullptr : kPatchOrder;
 }
 
 }  // namespace
@@ -107,31 +103,46 @@ void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
 const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,
                         ByteSource* source, uint32_t* u) {
   const uint32_t width = width_byte & kWidthMask;
-  if (source->left() < PackedBytes(width)) return "ends inside a block's packed numbers";
+  if (source->left() < PackedBytes(width)) return kCutNumbers;
   if (width > 0) {
     kernels.unpack(width, source->at, u);
     source->at += PackedBytes(width);
   } else {
     std::memset(u, 0, kBlockValues * sizeof(uint32_t));
   }
-  if ((width_byte & kPatchFlag) == 0) return nullptr;
-  if (width == kLargestWidth) return "a block of 32-bit numbers has patches";
-  return ReadPatches(width, values, source, u);
+  Patches patches;
+  PatchCopy copy;
+  const char* fault = ReadPatches(width_byte, values, source, &copy, &patches);
+  if (fault != nullptr) return fault;
+  const auto add = [u](size_t position, uint32_t high) { u[position] += high; };
+  return ForEachPatch(patches, width, add) ? nullptr : kPatchOrder;
+}
+
+const char* DecodeNumbers(const Kernels& kernels, uint8_t width_byte, size_t values, int32_t base,
+                          float step, ByteSource* source, float* x) {
+  const uint32_t width = width_byte & kWidthMask;
+  if (source->left() < PackedBytes(width)) return kCutNumbers;
+  const std::byte* const packed = source->at;
+  source->at += PackedBytes(width);
+  Patches patches;
+  PatchCopy copy;
+  const char* fault = ReadPatches(width_byte, values, source, &copy, &patches);
+  if (fault != nullptr) return fault;
+  return kernels.decode_f32(width, packed, patches, base, step, x) ? nullptr : kPatchOrder;
 }
 
 const char* SkipNumbers(uint8_t width_byte, ByteSource* source, NumberSizes* sizes) {
   const uint32_t width = width_byte & kWidthMask;
   *sizes = {PackedBytes(width), 0, 0, width};
-  if (source->left() < sizes->packed_bytes) return "ends inside a block's packed numbers";
+  if (source->left() < sizes->packed_bytes) return kCutNumbers;
   source->at += sizes->packed_bytes;
   if ((width_byte & kPatchFlag) == 0) return nullptr;
-  if (width == kLargestWidth) return "a block of 32-bit numbers has patches";
-  PatchHead head;
-  if (const char* fault = ReadPatchHead(width, source, &head)) return fault;
-  source->at += head.count + head.high_bytes;
-  sizes->patches = head.count;
-  sizes->patch_bytes = 2 + head.count + head.high_bytes;
-  sizes->bits = width + head.high_bits + 1;
+  Patches patches;
+  const std::byte* const before = source->at;
+  if (const char* fault = ReadPatchHead(width, source, &patches)) return fault;
+  sizes->patches = patches.count;
+  sizes->patch_bytes = static_cast<size_t>(source->at - before);
+  sizes->bits = width + patches.high_bits + 1;
   return nullptr;
 }
 

@@ -36,6 +36,11 @@ void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
 const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,
                         ByteSource* source, uint32_t* u);
 
+// Likewise, but straight to the values of codes with predictor kBase and |q| <= 2^24. `x` has room
+// for 256.
+const char* DecodeNumbers(const Kernels& kernels, uint8_t width_byte, size_t values, int32_t base,
+                          float step, ByteSource* source, float* x);
+
 // Where numbers lie that are not to be decoded now; all that ReadNumbers checks but the order of
 // the patches' positions.
 struct NumberSizes {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace trireme::compress {
@@ -65,6 +66,36 @@ struct Moments {
   uint64_t finite = 0;
 };
 
+// Patches as they lie in a stream. kPatchSlack bytes behind them can be read.
+struct Patches {
+  size_t count = 0;
+  uint32_t high_bits = 0;
+  const std::byte* positions = nullptr;
+  const std::byte* high = nullptr;
+};
+inline constexpr size_t kPatchSlack = 64;
+
+// Calls patch(position, number) for each patch of numbers of `width` bits; the number, to be added
+// to the packed one, is the part above its bits. True if the positions ascend.
+template <typename Patch>
+bool ForEachPatch(const Patches& patches, uint32_t width, Patch patch) {
+  const uint64_t mask = (uint64_t{1} << patches.high_bits) - 1;
+  size_t bit = 0;
+  int before = -1;
+  bool ascend = true;
+  for (size_t k = 0; k < patches.count; ++k, bit += patches.high_bits) {
+    uint64_t word = 0;
+    std::memcpy(&word, patches.high + bit / 8, sizeof(word));
+    const auto part = static_cast<uint32_t>((word >> (bit % 8)) & mask) + 1;
+    const int position = std::to_integer<int>(patches.positions[k]);
+    ascend &= position > before;
+    before = position;
+    // width < 32: a patched number has at least one bit above it.
+    patch(static_cast<size_t>(position), part << width);
+  }
+  return ascend;
+}
+
 struct Kernels {
   const char* name;
 
@@ -98,8 +129,10 @@ struct Kernels {
   void (*codes)(Predictor predictor, const uint32_t* u, int32_t base, Chain* chain, int32_t* q);
   // x[i] = q[i] * step rounded to f32. Not wide: |q| <= 2^24.
   void (*dequantise_f32)(const int32_t* q, double step, bool wide, float* x);
-  // Both at once for predictor kBase and |q| <= 2^24.
-  void (*decode_f32)(const uint32_t* u, int32_t base, float step, float* x);
+  // unpack, patches, codes and dequantise_f32 at once, for predictor kBase and |q| <= 2^24; width 0
+  // to 32, with patches below 32. True if the positions of the patches ascend.
+  bool (*decode_f32)(uint32_t width, const std::byte* packed, const Patches& patches, int32_t base,
+                     float step, float* x);
   // 256 times the same.
   void (*fill_f32)(float value, float* x);
   // u[i] = residual (base 0) of the sum of the codes of a[i] and b[i]. Returns the largest.

@@ -106,9 +106,8 @@ class PieceDecoder {
       }
       return nullptr;
     }
-    const char* fault = ReadNumbers(*context_.kernels, width_byte, count, &source_, u_);
+    const char* fault = DecodeCoded(width_byte, count, out);
     if (fault != nullptr) return fault;
-    Reconstruct256(out);
     if ((width_byte & kExceptionFlag) == 0) return nullptr;
     ExceptionSections sections;
     fault = ReadExceptionSections(sizeof(Bits), count, &source_, &sections);
@@ -128,30 +127,30 @@ class PieceDecoder {
     return nullptr;
   }
 
-  void Reconstruct256(Bits* out) {
+  const char* DecodeCoded(uint8_t width_byte, size_t count, Bits* out) {
     const Kernels& kernels = *context_.kernels;
     const double step = context_.constants.step;
     const bool quantised = head_.kind == PieceKind::kQuantised;
     if constexpr (E::kType == ElementType::kF32) {
-      auto* x = reinterpret_cast<float*>(out);
       if (quantised && head_.predictor == Predictor::kBase && !head_.wide) {
-        kernels.decode_f32(u_, head_.base, static_cast<float>(step), x);
-        return;
+        return DecodeNumbers(kernels, width_byte, count, head_.base, static_cast<float>(step),
+                             &source_, reinterpret_cast<float*>(out));
       }
     }
+    const char* fault = ReadNumbers(kernels, width_byte, count, &source_, u_);
+    if (fault != nullptr) return fault;
     kernels.codes(head_.predictor, u_, head_.base, &chain_, codes_);
     if (!quantised) {
       for (size_t i = 0; i < kBlockValues; ++i) {
         const auto ordered = static_cast<typename E::Ordered>(codes_[i]);
         out[i] = static_cast<Bits>(ToOrdered<E>(static_cast<Bits>(ordered)));
       }
-      return;
-    }
-    if constexpr (E::kType == ElementType::kF32) {
+    } else if constexpr (E::kType == ElementType::kF32) {
       kernels.dequantise_f32(codes_, step, head_.wide, reinterpret_cast<float*>(out));
     } else {
       for (size_t i = 0; i < kBlockValues; ++i) out[i] = Reconstruct<E>(codes_[i], step);
     }
+    return nullptr;
   }
 
   const PieceContext& context_;

@@ -167,10 +167,16 @@ void DequantiseF32(const int32_t* q, double step, bool wide, float* x) {
   }
 }
 
-void DecodeF32(const uint32_t* u, int32_t base, float step, float* x) {
+bool DecodeF32(uint32_t width, const std::byte* packed, const Patches& patches, int32_t base,
+               float step, float* x) {
+  uint32_t u[kBlockValues] = {};
+  if (width > 0) Unpack(width, packed, u);
+  const bool ascend =
+      ForEachPatch(patches, width, [&u](size_t position, uint32_t high) { u[position] += high; });
   for (size_t i = 0; i < kBlockValues; ++i) {
     x[i] = static_cast<float>(Sum(FromZigZag(u[i]), base)) * step;
   }
+  return ascend;
 }
 
 void FillF32(float value, float* x) { std::fill_n(x, kBlockValues, value); }

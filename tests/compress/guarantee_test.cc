@@ -190,5 +190,37 @@ TEST_CASE("each kernel gives the reference's numbers") {
   }
 }
 
+TEST_CASE("each kernel decodes patched numbers like the reference and sees their order") {
+  std::mt19937_64 random(17);
+  for (const Kernels* kernels : AllKernels()) {
+    INFO(kernels->name);
+    for (int round = 0; round < 3000; ++round) {
+      const auto width = static_cast<uint32_t>(random() % (round % 3 == 0 ? 32 : 6));
+      uint32_t u[kBlockValues];
+      for (uint32_t& number : u) number = static_cast<uint32_t>(random());
+      std::vector<std::byte> packed(PackedBytes(width));
+      if (width > 0) ReferenceKernels().pack(width, u, packed.data());
+      std::vector<std::byte> list(1 + kBlockValues + PackedBytes(32) + kPatchSlack);
+      for (std::byte& byte : list) byte = static_cast<std::byte>(random());
+      Patches patches{round % 4 == 0 ? 0 : random() % 255 + 1,
+                      static_cast<uint32_t>(random() % (33 - width)), list.data() + 1, nullptr};
+      // Every fourth position or so, so that most lists ascend; others have a wrong place.
+      patches.count = std::min(patches.count, kBlockValues / 4);
+      for (size_t k = 0; k < patches.count; ++k) {
+        const size_t wrong = round % 5 == 0 && k == patches.count / 2 ? 4 : 0;
+        list[1 + k] = static_cast<std::byte>(std::max(k * 4 + random() % 4, wrong) - wrong);
+      }
+      patches.high = patches.positions + patches.count;
+      const auto base = static_cast<int32_t>(random() >> 40);
+      float x[kBlockValues], expected[kBlockValues];
+      const bool ascend = kernels->decode_f32(width, packed.data(), patches, base, 0.37F, x);
+      REQUIRE(ascend ==
+              ReferenceKernels().decode_f32(width, packed.data(), patches, base, 0.37F, expected));
+      // Two patches of one number are an error, whatever comes of them.
+      if (ascend) REQUIRE(std::memcmp(x, expected, sizeof(x)) == 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::compress

@@ -8,26 +8,6 @@ namespace {
 constexpr const char* kCutNumbers = "ends inside a block's packed numbers";
 constexpr const char* kPatchOrder = "positions of patches do not ascend inside the block";
 
-// Positions and high parts of the listed numbers, the latter low bits first.
-void WritePatches(const Shape& shape, const uint32_t* u, const uint32_t* list, std::byte* out) {
-  std::byte* high = out + shape.patches;
-  uint64_t held = 0;
-  uint32_t held_bits = 0;
-  for (uint32_t k = 0; k < shape.patches; ++k) {
-    out[k] = static_cast<std::byte>(list[k]);
-    held |= static_cast<uint64_t>((u[list[k]] >> shape.width) - 1) << held_bits;
-    held_bits += shape.high_bits;
-    if (held_bits >= 32) {
-      const auto low = static_cast<uint32_t>(held);
-      std::memcpy(high, &low, 4);
-      high += 4;
-      held >>= 32;
-      held_bits -= 32;
-    }
-  }
-  std::memcpy(high, &held, (held_bits + 7) / 8);
-}
-
 // `source` moves to the positions.
 const char* ReadPatchHead(uint32_t width, ByteSource* source, Patches* patches) {
   if (source->left() < 2) return "ends inside the patches of a block";
@@ -89,15 +69,15 @@ bool PositionsAscend(const std::byte* positions, size_t count, size_t values) {
   return ascend;
 }
 
-void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u, std::byte* out) {
-  if (shape.width > 0) kernels.pack(shape.width, u, out);
-  if (shape.patches == 0) return;
-  out += PackedBytes(shape.width);
-  out[0] = static_cast<std::byte>(shape.patches);
-  out[1] = static_cast<std::byte>(shape.high_bits);
-  uint32_t list[kListRoom];
-  kernels.list_wide(u, shape.width, list);
-  WritePatches(shape, u, list, out + 2);
+void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
+                  std::span<std::byte> out) {
+  if (out.size() >= shape.bytes + kWriteSlack) {
+    kernels.write_numbers(shape, u, out.data());
+    return;
+  }
+  std::byte wider[kMostNumberBytes + kWriteSlack];
+  kernels.write_numbers(shape, u, wider);
+  std::memcpy(out.data(), wider, shape.bytes);
 }
 
 const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "compress/kernels.h"
 
@@ -28,8 +29,9 @@ struct ByteSource {
   size_t left() const { return static_cast<size_t>(end - at); }
 };
 
-// Writes shape.bytes bytes to `out`.
-void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u, std::byte* out);
+// Writes shape.bytes bytes to the front of `out`, and perhaps others up to its end.
+void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
+                  std::span<std::byte> out);
 
 // Reads the 256 numbers of a block whose width byte has a width of at most 32 and whose first
 // `values` numbers count. Null, or what is wrong.

@@ -96,6 +96,29 @@ bool ForEachPatch(const Patches& patches, uint32_t width, Patch patch) {
   return ascend;
 }
 
+inline constexpr size_t kWriteSlack = 80;
+
+// Positions and high parts of the listed numbers, the latter low bits first.
+inline void WritePatches(const Shape& shape, const uint32_t* u, const uint32_t* list,
+                         std::byte* out) {
+  std::byte* high = out + shape.patches;
+  uint64_t held = 0;
+  uint32_t held_bits = 0;
+  for (uint32_t k = 0; k < shape.patches; ++k) {
+    out[k] = static_cast<std::byte>(list[k]);
+    held |= static_cast<uint64_t>((u[list[k]] >> shape.width) - 1) << held_bits;
+    held_bits += shape.high_bits;
+    if (held_bits >= 32) {
+      const auto low = static_cast<uint32_t>(held);
+      std::memcpy(high, &low, 4);
+      high += 4;
+      held >>= 32;
+      held_bits -= 32;
+    }
+  }
+  std::memcpy(high, &held, (held_bits + 7) / 8);
+}
+
 struct Kernels {
   const char* name;
 
@@ -119,9 +142,9 @@ struct Kernels {
   Shape (*choose_shape)(const uint32_t* u, uint32_t largest);
   // Sum of the bit lengths of u, by which samples are compared.
   uint32_t (*bit_lengths)(const uint32_t* u);
-  // Writes the i with u[i] >= 2^width, ascending, and returns how many; width < 32. Writes further
-  // numbers behind them, up to kListRoom in all.
-  size_t (*list_wide)(const uint32_t* u, uint32_t width, uint32_t* list);
+  // Packed numbers and patches of a shape that choose_shape gave for u: shape.bytes bytes, and up
+  // to kWriteSlack behind them that mean nothing.
+  void (*write_numbers)(const Shape& shape, const uint32_t* u, std::byte* out);
   // The low `width` bits (1 to 32) of 256 numbers to PackedBytes(width) bytes, and back.
   void (*pack)(uint32_t width, const uint32_t* u, std::byte* packed);
   void (*unpack)(uint32_t width, const std::byte* packed, uint32_t* u);

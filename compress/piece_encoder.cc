@@ -25,8 +25,9 @@ class PieceEncoder {
                plan.predictor == Predictor::kBase && plan.base == 0) {}
 
   // Codes up to 256 values; returns their width byte. At most sizeof(Bits) * values bytes come to
-  // `out`, which has room for a whole block.
-  uint8_t Encode(const Bits* values, size_t count, std::byte* out, size_t* bytes) {
+  // the front of `out`, which has room for a whole block; others may then be changed too.
+  uint8_t Encode(const Bits* values, size_t count, std::span<std::byte> room, size_t* bytes) {
+    std::byte* const out = room.data();
     // Bits of f64 are no codes: its blocks that are not quantised are kept.
     if (E::kType == ElementType::kF64 && plan_.kind == PieceKind::kOrdered) {
       return Keep(values, count, IsConstant(values, count), out, bytes);
@@ -56,7 +57,7 @@ class PieceEncoder {
     }
     chain_ = chain;
     *bytes = total;
-    WriteNumbers(*context_.kernels, shape, u_, out);
+    WriteNumbers(*context_.kernels, shape, u_, room);
     uint8_t width_byte = WidthByte(shape);
     if (exception_bytes > 0) {
       WriteExceptions(exceptions, values, out + shape.bytes);
@@ -210,7 +211,8 @@ size_t EncodePiece(const typename E::Bits* values, size_t count, const PieceCont
     const size_t here = std::min(kBlockValues, count - first);
     const bool direct = at + kBlockBytes <= most;
     size_t bytes = 0;
-    widths[block] = encoder.Encode(values + first, here, direct ? out.data() + at : last, &bytes);
+    widths[block] = encoder.Encode(values + first, here,
+                                   direct ? out.subspan(at, most - at) : std::span(last), &bytes);
     any_width |= widths[block];
     if (at + bytes > most && any_width != 0) return EncodeVerbatim<E>(values, count, out);
     if (!direct && bytes > 0) std::memcpy(out.data() + at, last, bytes);

@@ -97,15 +97,6 @@ uint32_t BitLengths(const uint32_t* u) {
   return sum;
 }
 
-size_t ListWide(const uint32_t* u, uint32_t width, uint32_t* list) {
-  size_t count = 0;
-  for (size_t i = 0; i < kBlockValues; ++i) {
-    list[count] = static_cast<uint32_t>(i);
-    count += u[i] >> width != 0 ? 1 : 0;
-  }
-  return count;
-}
-
 void Pack(uint32_t width, const uint32_t* u, std::byte* packed) {
   const uint64_t mask = (uint64_t{1} << width) - 1;
   for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -124,6 +115,21 @@ void Pack(uint32_t width, const uint32_t* u, std::byte* packed) {
     const auto half = static_cast<uint16_t>(bits);
     if (held != 0) std::memcpy(packed + word * 64 + lane * 2, &half, 2);
   }
+}
+
+void WriteNumbers(const Shape& shape, const uint32_t* u, std::byte* out) {
+  if (shape.width > 0) Pack(shape.width, u, out);
+  if (shape.patches == 0) return;
+  uint32_t list[kListRoom];
+  size_t count = 0;
+  for (size_t i = 0; i < kBlockValues; ++i) {
+    list[count] = static_cast<uint32_t>(i);
+    count += u[i] >> shape.width != 0 ? 1 : 0;
+  }
+  out += PackedBytes(shape.width);
+  out[0] = static_cast<std::byte>(shape.patches);
+  out[1] = static_cast<std::byte>(shape.high_bits);
+  WritePatches(shape, u, list, out + 2);
 }
 
 void Unpack(uint32_t width, const std::byte* packed, uint32_t* u) {
@@ -213,7 +219,7 @@ Moments MomentsF32(const float* x, size_t count) {
 const Kernels& ReferenceKernels() {
   static const Kernels kernels{
       "reference",   QuantiseF32, QuantisePlainF32, AllZeroF32, QuantiseLanesF32, Residuals,
-      ChooseShape,   BitLengths,  ListWide,         Pack,       Unpack,           Codes,
+      ChooseShape,   BitLengths,  WriteNumbers,     Pack,       Unpack,           Codes,
       DequantiseF32, DecodeF32,   FillF32,          Add,        MomentsF32};
   return kernels;
 }

@@ -92,7 +92,7 @@ class PieceWriter {
     if (raws > 255 || shape.bytes + raw_bytes >= values * sizeof(float)) {
       return WriteVerbatim(u, values, raw_lanes, raw_bits);
     }
-    WriteNumbers(*context_.kernels, shape, u, out_.data() + at_);
+    WriteNumbers(*context_.kernels, shape, u, out_.subspan(at_));
     at_ += shape.bytes;
     widths_[block_++] =
         static_cast<std::byte>(WidthByte(shape) | (raws > 0 ? kExceptionFlag : uint8_t{0}));

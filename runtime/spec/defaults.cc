@@ -50,7 +50,9 @@ void ModelDefaults(v1::ModelConfig& model) {
   }
   TRIREME_DEFAULT(model, num_key_value_heads,
                   std::clamp<int64_t>(model.num_attention_heads(), 1, 1 << 16));
-  if (model.num_attention_heads() > 0) {
+  // Where heads do not divide the width there is no default: the job gives one, or HeadsDivide
+  // asks.
+  if (model.num_attention_heads() > 0 && model.hidden_size() % model.num_attention_heads() == 0) {
     TRIREME_DEFAULT(
         model, head_dim,
         std::clamp<int64_t>(model.hidden_size() / model.num_attention_heads(), 1, 1 << 16));

@@ -228,12 +228,12 @@ void HeadsDivide(const v1::JobSpec& spec, Faults& faults) {
         absl::StrCat(groups, " does not divide num_attention_heads ", heads, ", expected one of ",
                      absl::StrJoin(legal, ", ")));
   }
-  const bool derived = model.head_dim() == model.hidden_size() / heads;
-  if (derived && model.hidden_size() % heads != 0) {
+  if (!model.has_head_dim() && model.hidden_size() % heads != 0) {
     Add(faults, "model.config.num_attention_heads",
         absl::StrCat(heads, " does not divide hidden_size ", model.hidden_size(),
                      "; choose a divisor, the nearest hidden_size is ",
-                     std::max<int64_t>(1, (model.hidden_size() + heads / 2) / heads) * heads));
+                     std::max<int64_t>(1, (model.hidden_size() + heads / 2) / heads) * heads,
+                     model.model_type() == "llama" ? ", or give head_dim" : ""));
   }
 }
 
@@ -246,10 +246,13 @@ void Gpt2Shape(const v1::JobSpec& spec, Faults& faults) {
                      "; remove the line, or use model_type: llama"));
   }
   const int64_t heads = model.num_attention_heads();
-  if (model.head_dim() != model.hidden_size() / heads) {
+  // Divided, since head_dim may be any number.
+  const bool divides = model.hidden_size() % heads == 0;
+  if (model.has_head_dim() && (!divides || model.head_dim() != model.hidden_size() / heads)) {
     Add(faults, "model.config.head_dim",
-        absl::StrCat("gpt2 needs hidden_size / num_attention_heads = ", model.hidden_size() / heads,
-                     ", got ", model.head_dim(), "; remove the line"));
+        absl::StrCat("gpt2 needs num_attention_heads ", heads, " x head_dim = hidden_size ",
+                     model.hidden_size(), ", got head_dim ", model.head_dim(),
+                     divides ? "; remove the line" : "; choose a divisor of hidden_size"));
   }
   if (spec.data().sequence_length() > model.max_position_embeddings()) {
     Add(faults, "data.sequence_length",

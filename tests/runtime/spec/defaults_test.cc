@@ -133,6 +133,18 @@ TEST_CASE("defaults of a llama job are LlamaConfig's") {
   CHECK(model.embd_pdrop() + model.attn_pdrop() + model.resid_pdrop() == 0.0);
 }
 
+// As in Hugging Face, where q_proj is hidden_size x (num_attention_heads * head_dim).
+TEST_CASE("a given head_dim stands even where heads do not divide the width") {
+  const std::string narrow =
+      "model: {config: {model_type: llama, hidden_size: 100, num_attention_heads: 6, head_dim: ";
+  for (const int head_dim : {16, 18, 2, 64}) {
+    INFO(head_dim);
+    const v1::JobSpec job =
+        Load(absl::StrCat(narrow, head_dim, "}}\ndata: {text_files: [a.txt]}\n"));
+    CHECK(job.model().config().head_dim() == head_dim);
+  }
+}
+
 TEST_CASE("defaults follow the values they are derived from") {
   const v1::JobSpec job =
       Load(kGpt2 +

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/plan/planner.h"
 #include "runtime/tensor/stream.h"
 
@@ -93,8 +94,8 @@ absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places) {
     const std::string where =
         loads.size() == 1 ? "this machine" : absl::StrCat("the machine of rank ", load.first_rank);
     return absl::ResourceExhaustedError(absl::StrCat(
-        "the plan needs ", load.wanted_bytes >> 20, " MiB on ", where, " for ", load.ranks,
-        " ranks, but ", available >> 20,
+        "the plan needs ", load.wanted_bytes >> 20, " MiB on ", where, " for ",
+        base::Counted(load.ranks, "rank"), ", but ", available >> 20,
         " MiB are available. Lower training.micro_batch_size, set parallelism.zero_stage: 1, or "
         "use more machines"));
   }

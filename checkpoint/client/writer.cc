@@ -103,7 +103,7 @@ absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const Checkpo
   if (Exists(partial + "/" + FragmentFileName(info.ranks))) {
     return absl::InvalidArgumentError(Text(partial, ": rank ", info.ranks,
                                            " wrote too, but the checkpoint is said to have ",
-                                           info.ranks, " ranks, numbered from 0"));
+                                           base::Counted(info.ranks, "rank"), ", numbered from 0"));
   }
   for (int rank = 0; rank < info.ranks; ++rank) {
     const std::string path = partial + "/" + FragmentFileName(rank);
@@ -177,8 +177,8 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(const std::string& root, ui
   const std::string final_folder = root + "/" + StepFolderName(step);
   if (info.step != step || info.ranks < 1) {
     return absl::InvalidArgumentError(Text("the checkpoint of step ", step,
-                                           " is described as step ", info.step, " of ", info.ranks,
-                                           " ranks"));
+                                           " is described as step ", info.step, " of ",
+                                           base::Counted(info.ranks, "rank")));
   }
   if (!Exists(partial)) {
     if (Exists(final_folder)) return absl::AlreadyExistsError(Text(final_folder, ": is committed"));

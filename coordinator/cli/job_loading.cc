@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/plan/planner.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/spec/job_spec.h"
@@ -109,10 +110,9 @@ std::string OneLine(const v1::Plan& plan) {
   for (const auto& stage : plan.stages()) most_bytes = std::max(most_bytes, stage.arena_bytes());
   const auto& mesh = plan.mesh();
   const uint32_t ranks = mesh.pipeline() * mesh.data() * mesh.tensor();
-  return fmt::format("{} {} = {} pipeline x {} data x {} tensor, {}, bubble {:.0f} %, {} a rank",
-                     ranks, ranks == 1 ? "rank" : "ranks", mesh.pipeline(), mesh.data(),
-                     mesh.tensor(), plan.schedule(), plan.bubble() * 100,
-                     report::ReadableBytes(most_bytes));
+  return fmt::format("{} = {} pipeline x {} data x {} tensor, {}, bubble {:.0f} %, {} a rank",
+                     base::Counted(ranks, "rank"), mesh.pipeline(), mesh.data(), mesh.tensor(),
+                     plan.schedule(), plan.bubble() * 100, report::ReadableBytes(most_bytes));
 }
 
 }  // namespace trireme::cli

@@ -25,6 +25,7 @@
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/launcher/signal_latch.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "runtime/report/progress.h"
@@ -68,10 +69,10 @@ absl::Status CheckFitsHere(const PlannedJob& planned) {
   uint64_t wanted = 0;
   for (const auto& stage : planned.plan.stages()) wanted += stage.arena_bytes() * per_stage;
   if (available_kib == 0 || wanted / 1024 <= available_kib) return absl::OkStatus();
-  return absl::ResourceExhaustedError(fmt::format(
-      "the plan needs {} MiB on this machine for {} ranks, but {} MiB are available. Lower "
-      "training.micro_batch_size, set parallelism.zero_stage: 1, or use fewer ranks",
-      wanted >> 20, planned.ranks, available_kib >> 10));
+  return absl::ResourceExhaustedError(
+      fmt::format("the plan needs {} MiB on this machine for {}, but {} MiB are available. Lower "
+                  "training.micro_batch_size, set parallelism.zero_stage: 1, or use fewer ranks",
+                  wanted >> 20, base::Counted(planned.ranks, "rank"), available_kib >> 10));
 }
 
 launcher::LaunchOptions LaunchOptionsOf(const RunOptions& options, const PlannedJob& planned,

@@ -6,6 +6,7 @@
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/print_error.h"
+#include "runtime/base/text.h"
 
 namespace trireme::cli {
 
@@ -17,7 +18,7 @@ std::string RankCounts(const v1::JobSpec& job) {
   const int64_t inner = parallelism.tensor_parallel_size() * parallelism.pipeline_parallel_size();
   const int64_t given = parallelism.data_parallel_size();
   const int64_t most = inner * (given > 0 ? given : job.training().global_batch_size());
-  if (given > 0 || most == inner) return fmt::format("{} {}", most, most == 1 ? "rank" : "ranks");
+  if (given > 0 || most == inner) return base::Counted(most, "rank");
   if (inner == 1) return fmt::format("1 to {} ranks", most);
   return fmt::format("{} to {} ranks in steps of {}", inner, most, inner);
 }

@@ -1,4 +1,4 @@
-// Text: its arguments, written one after another. For messages of errors.
+// Text: its arguments, written one after another; Counted: how many of something. For messages.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,6 +13,12 @@ std::string Text(const Parts&... parts) {
   std::string text;
   (fmt::format_to(std::back_inserter(text), "{}", parts), ...);
   return text;
+}
+
+// "1 rank", "2 ranks".
+template <typename Number>
+std::string Counted(Number count, const char* one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
 }  // namespace trireme::base

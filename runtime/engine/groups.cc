@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 
 namespace trireme::engine {
 
@@ -20,8 +21,9 @@ absl::StatusOr<std::unique_ptr<comm::Communicator>> MakeGroup(comm::Fabric& fabr
 
 absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric, bool tied_stages) {
   if (fabric.size() != plan::RankCount(mesh)) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan is for ", plan::RankCount(mesh),
-                                                   " ranks, but ", fabric.size(), " are running"));
+    return absl::InvalidArgumentError(absl::StrCat("the plan is for ",
+                                                   base::Counted(plan::RankCount(mesh), "rank"),
+                                                   ", but there are ", fabric.size()));
   }
   Groups groups;
   groups.at = plan::CoordinatesOf(mesh, fabric.rank());

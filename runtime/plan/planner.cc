@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/job_checks.h"
 #include "runtime/plan/memory_plan.h"
@@ -24,16 +25,17 @@ absl::StatusOr<v1::Mesh> MakeMesh(const v1::ParallelismSpec& parallelism, int ra
   const int64_t pipeline = parallelism.pipeline_parallel_size();
   const int64_t inner = tensor * pipeline;
   if (ranks < 1 || ranks % inner != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ranks: ", ranks, " ranks cannot be cut into tensor_parallel_size ", tensor,
-                     " x pipeline_parallel_size ", pipeline, "; use a multiple of ", inner));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ranks: ", base::Counted(ranks, "rank"), " cannot be cut into tensor_parallel_size ",
+        tensor, " x pipeline_parallel_size ", pipeline, "; use a multiple of ", inner));
   }
   const int64_t data = ranks / inner;
   if (parallelism.data_parallel_size() != 0 && parallelism.data_parallel_size() != data) {
     return absl::InvalidArgumentError(absl::StrCat(
         "parallelism.data_parallel_size: ", parallelism.data_parallel_size(), " x tensor ", tensor,
-        " x pipeline ", pipeline, " is ", parallelism.data_parallel_size() * inner,
-        " ranks, but there are ", ranks, "; use ", data, ", or 0 to take what the ranks give"));
+        " x pipeline ", pipeline, " is ",
+        base::Counted(parallelism.data_parallel_size() * inner, "rank"), ", but there are ", ranks,
+        "; use ", data, ", or 0 to take what the ranks give"));
   }
   v1::Mesh mesh;
   mesh.set_pipeline(static_cast<uint32_t>(pipeline));

@@ -66,6 +66,12 @@ TEST_CASE("the machine that is too small is named by its first rank") {
              Catch::Contains("needs 600 MiB on the machine of rank 2 for 2 ranks, but 500 MiB"));
 }
 
+TEST_CASE("one rank on a machine is not many") {
+  const Place places[] = {At(1, 0, 1), At(2, 0, 1), At(3, 0, 1, 1), At(4, 0, 1)};
+  CHECK_THAT(std::string(CheckFits(PlanOfFour(), places).message()),
+             Catch::Contains("on the machine of rank 2 for 1 rank, but 1 MiB"));
+}
+
 TEST_CASE("a system that does not say what it has refuses nothing") {
   const Place places[] = {At(1, 0, 1), At(1, 0, 1), At(1, 0, 1), At(1, 0, 1)};
   CHECK(CheckFits(PlanOfFour(), places).ok());

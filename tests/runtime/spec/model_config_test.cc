@@ -1,20 +1,32 @@
 // Hugging Face's config.json: what maps to what, what warns, what is refused.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "runtime/base/check.h"
 #include "runtime/spec/job_spec.h"
 
 namespace trireme::spec {
 namespace {
 
+// Of this process alone: tests run beside each other.
+class Folder {
+ public:
+  Folder() { TRIREME_CHECK(mkdtemp(path_) != nullptr); }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/tmp/trireme_config_XXXXXX";
+};
+
 std::string Write(const std::string& text) {
-  const std::string folder = std::string(TRIREME_BINARY_DIR) + "/spec_test_files";
-  std::filesystem::create_directories(folder);
-  const std::string path = folder + "/config.json";
+  static const Folder folder;
+  const std::string path = folder.path() + "/config.json";
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }

@@ -9,7 +9,7 @@ target_compile_options(trireme_runtime_checksum PRIVATE -O2)
 trireme_room(compress ROOMS runtime/base runtime/checksum LIBS Threads::Threads hwy::hwy)
 
 # Floor 1
-trireme_room(runtime/spec ROOMS proto runtime/base LIBS yaml-cpp nlohmann_json::nlohmann_json)
+trireme_room(runtime/spec ROOMS proto runtime/base compress LIBS yaml-cpp nlohmann_json::nlohmann_json)
 trireme_room(runtime/tensor ROOMS runtime/base LIBS Threads::Threads)
 trireme_room(runtime/layout ROOMS runtime/base)
 trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
@@ -39,8 +39,8 @@ trireme_room(runtime/report ROOMS proto runtime/plan runtime/recorder LIBS nlohm
 
 # Floor 4
 trireme_room(runtime/engine
-             ROOMS proto runtime/base runtime/tensor runtime/layout runtime/graph runtime/model runtime/kernels
-                   runtime/comm runtime/data runtime/optim runtime/plan runtime/recorder)
+             ROOMS proto runtime/base compress runtime/tensor runtime/layout runtime/graph runtime/model
+                   runtime/kernels runtime/comm runtime/data runtime/optim runtime/plan runtime/recorder)
 
 trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 

@@ -96,6 +96,13 @@ void RuntimeDefaults(v1::RuntimeSpec& runtime, bool reference) {
   TRIREME_DEFAULT(runtime, asynchronous_streams, false);
 }
 
+template <typename Axis>
+void CompressionDefaults(Axis& axis, const char* bound) {
+  TRIREME_DEFAULT(axis, mode, "off");
+  TRIREME_DEFAULT(axis, bound, bound);
+  TRIREME_DEFAULT(axis, min_bytes, 64 << 10);
+}
+
 }  // namespace
 
 void ApplyDefaults(v1::JobSpec& spec) {
@@ -134,6 +141,11 @@ void ApplyDefaults(v1::JobSpec& spec) {
   TRIREME_DEFAULT(generation, max_new_tokens, 200);
   TRIREME_DEFAULT(generation, temperature, 0.8);
   TRIREME_DEFAULT(generation, top_k, 200);
+
+  v1::CompressionSpec& compression = *spec.mutable_compression();
+  CompressionDefaults(*compression.mutable_data_parallel(), "rms:0.1");
+  CompressionDefaults(*compression.mutable_pipeline(), "rms:0.05");
+  TRIREME_DEFAULT(compression, link_gbits, 0.0);
 }
 
 #undef TRIREME_DEFAULT

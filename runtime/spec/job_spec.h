@@ -64,7 +64,8 @@ std::string ToYaml(const v1::JobSpec& spec);
 
 // Hash over what must stay the same for a bit-exact resume of a resolved spec: seed, model.config,
 // data (file names without folders), optimizer, and training without `steps` (a run may be
-// prolonged; decay_steps is hashed) and micro_batch_size (like parallelism, a matter of layout).
+// prolonged; decay_steps is hashed) and micro_batch_size (like parallelism, a matter of layout);
+// mode and bound of compression where it is not off.
 // Stable over versions: a field still at its zero value or absent adds nothing.
 uint64_t SpecHash(const v1::JobSpec& spec);
 
@@ -73,7 +74,8 @@ uint64_t SpecHash(const v1::JobSpec& spec);
 struct ResumeDifferences {
   // The state does not fit, or samples would be seen twice or never: model, data, seed, batch.
   std::vector<std::string> forbidden;
-  // How training goes on may be changed, though the run is then another one: optimizer, policy.
+  // How training goes on may be changed, though the run is then another one: optimizer, policy,
+  // compression.
   std::vector<std::string> changed;
 };
 ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& here);

@@ -154,6 +154,16 @@ std::string Canonical(const v1::JobSpec& spec) {
   kept.mutable_training()->clear_steps();
   kept.mutable_training()->clear_micro_batch_size();
   *kept.mutable_optimizer() = spec.optimizer();
+  // What is off changes nothing. Which messages are large enough is a matter of layout.
+  const v1::CompressionSpec& compression = spec.compression();
+  if (compression.data_parallel().mode() != "off") {
+    *kept.mutable_compression()->mutable_data_parallel() = compression.data_parallel();
+    kept.mutable_compression()->mutable_data_parallel()->clear_min_bytes();
+  }
+  if (compression.pipeline().mode() != "off") {
+    *kept.mutable_compression()->mutable_pipeline() = compression.pipeline();
+    kept.mutable_compression()->mutable_pipeline()->clear_min_bytes();
+  }
   std::string canonical;
   AppendCanonical(kept, "", canonical);
   return canonical;
@@ -185,8 +195,9 @@ ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& 
   for (const auto& [name, value] : fields) {
     const std::string was = value_of(old_values, name), is = value_of(new_values, name);
     if (was == is) continue;
-    const bool may_change =
-        absl::StartsWith(name, "optimizer.") || name == "training.nonfinite_policy";
+    const bool may_change = absl::StartsWith(name, "optimizer.") ||
+                            absl::StartsWith(name, "compression.") ||
+                            name == "training.nonfinite_policy";
     (may_change ? differences.changed : differences.forbidden)
         .push_back(absl::StrCat(name, ": ", was, " there, ", is, " here"));
   }

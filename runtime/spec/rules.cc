@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "compress/codec.h"
 #include "google/protobuf/message.h"
 #include "runtime/base/check.h"
 #include "runtime/spec/field_path.h"
@@ -61,6 +62,8 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"runtime.trace_steps", 0, 10000},
     {"generation.max_new_tokens", 0, 1 << 24},
     {"generation.top_k", 0, 1 << 24},
+    {"compression.data_parallel.min_bytes", 0, int64_t{1} << 40},
+    {"compression.pipeline.min_bytes", 0, int64_t{1} << 40},
 };
 
 // least <= x <= most; an open end excludes its bound.
@@ -88,6 +91,7 @@ constexpr RealRange kRealRanges[] = {
     {"optimizer.gradient_clip_norm", 0, 1e30},
     {"runtime.deadline_seconds", 0, 86400, true},
     {"generation.temperature", 0, 1000},
+    {"compression.link_gbits", 0, 100000},
 };
 
 struct Choice {
@@ -103,6 +107,8 @@ constexpr Choice kChoices[] = {
     {"optimizer.schedule", {"cosine", "linear", "constant"}},
     {"parallelism.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1"}},
     {"runtime.kernels", {"cpu", "reference"}},
+    {"compression.data_parallel.mode", {"off", "on", "auto"}},
+    {"compression.pipeline.mode", {"off", "on", "auto"}},
 };
 
 void Add(Faults& faults, absl::string_view path, std::string message) {
@@ -421,19 +427,55 @@ void PromptFits(const v1::JobSpec& spec, Faults& faults) {
   }
 }
 
+// Every bound is read, also of what is off: a slip is heard before somebody turns it on.
+void CompressionBounds(const v1::JobSpec& spec, Faults& faults) {
+  constexpr double kMost = 1000;
+  const auto check = [&](const char* path, const std::string& text, bool range_known) {
+    const char* const legal =
+        range_known ? "rms:E, range:E or abs:E, as in rms:0.05" : "rms:E or abs:E, as in rms:0.1";
+    const auto bound = compress::ParseBound(text);
+    if (!bound.ok() || (bound->mode == compress::BoundMode::kRange && !range_known)) {
+      Add(faults, path, absl::StrCat("\"", Printable(text), "\" is no bound, expected ", legal));
+    } else if (!(bound->value > 0 && bound->value <= kMost)) {
+      Add(faults, path,
+          absl::StrCat(bound->value, " is out of range, expected 0 < E <= ", kMost,
+                       "; mode: off sends everything as it is"));
+    }
+  };
+  const v1::CompressionSpec& compression = spec.compression();
+  if (compression.data_parallel().has_bound()) {
+    check("compression.data_parallel.bound", compression.data_parallel().bound(), false);
+  }
+  if (compression.pipeline().has_bound()) {
+    check("compression.pipeline.bound", compression.pipeline().bound(), true);
+  }
+}
+
+void CompressionNeedsF32(const v1::JobSpec& spec, Faults& faults) {
+  if (spec.training().dtype() != "f64") return;
+  const auto check = [&](const char* path, const std::string& mode) {
+    if (mode != "on" && mode != "auto") return;
+    Add(faults, path,
+        absl::StrCat(mode, " codes f32 values, but training.dtype is f64; set it to ",
+                     "off, or training.dtype: f32"));
+  };
+  check("compression.data_parallel.mode", spec.compression().data_parallel().mode());
+  check("compression.pipeline.mode", spec.compression().pipeline().mode());
+}
+
 using Rule = void (*)(const v1::JobSpec&, Faults&);
 constexpr Rule kRules[] = {
-    IntegersInRange,   RealsInRange,           ChoicesKnown, NameFitsAFolder, ModelIsGiven,
-    DataIsGiven,       PathsAreUsable,         HeadsDivide,  Gpt2Shape,       LlamaShape,
-    BatchDivides,      ScheduleOfLearningRate, TensorSplit,  RowsForEachRank, VirtualStages,
-    LayersCoverStages, DtypeHasKernels,        PromptFits,
+    IntegersInRange,   RealsInRange,           ChoicesKnown, NameFitsAFolder,   ModelIsGiven,
+    DataIsGiven,       PathsAreUsable,         HeadsDivide,  Gpt2Shape,         LlamaShape,
+    BatchDivides,      ScheduleOfLearningRate, TensorSplit,  RowsForEachRank,   VirtualStages,
+    LayersCoverStages, DtypeHasKernels,        PromptFits,   CompressionBounds, CompressionNeedsF32,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {
   return absl::StartsWith(path, "model.config.") || absl::StartsWith(path, "parallelism.") ||
-         path == "model" || path == "data.sequence_length" ||
-         path == "training.global_batch_size" || path == "training.micro_batch_size" ||
-         path == "training.dtype";
+         absl::StartsWith(path, "compression.") || path == "model" ||
+         path == "data.sequence_length" || path == "training.global_batch_size" ||
+         path == "training.micro_batch_size" || path == "training.dtype";
 }
 
 }  // namespace

@@ -111,6 +111,11 @@ TEST_CASE("defaults of a gpt2 job are GPT2Config's and the documented ones") {
            "  max_new_tokens: 200",
            "  temperature: 0.8",
            "  top_k: 200",
+           "    mode: \"off\"",
+           "    bound: \"rms:0.1\"",
+           "    min_bytes: 65536",
+           "    bound: \"rms:0.05\"",
+           "  link_gbits: 0",
        }) {
     INFO(line);
     CHECK(("\n" + yaml).find(absl::StrCat("\n", line, "\n")) != std::string::npos);

@@ -122,10 +122,27 @@ TEST_CASE("the hash hears every field that a bit-exact resume depends on, and no
   CollectDeaf(job, "", job, {}, deaf);
   CHECK(deaf == std::set<std::string>{"name", "model.config_path", "training.steps",
                                       "training.micro_batch_size", "parallelism", "checkpoint",
-                                      "evaluation", "runtime", "generation"});
+                                      "evaluation", "runtime", "generation", "compression"});
   v1::JobSpec seeded = job;
   seeded.set_seed(1);
   CHECK(SpecHash(seeded) != SpecHash(job));
+}
+
+TEST_CASE("the hash hears compression that is on but not how large a message must be") {
+  v1::JobSpec on = Job();
+  on.mutable_compression()->mutable_pipeline()->set_mode("on");
+  CHECK(SpecHash(on) != SpecHash(Job()));
+  v1::JobSpec other = on;
+  other.mutable_compression()->mutable_pipeline()->set_min_bytes(1);
+  other.mutable_compression()->mutable_data_parallel()->set_bound("rms:7");
+  other.mutable_compression()->set_link_gbits(10);
+  CHECK(SpecHash(other) == SpecHash(on));
+  other.mutable_compression()->mutable_pipeline()->set_bound("rms:7");
+  CHECK(SpecHash(other) != SpecHash(on));
+  const ResumeDifferences differences = CompareForResume(on, other);
+  CHECK(differences.forbidden.empty());
+  CHECK(differences.changed ==
+        std::vector<std::string>{"compression.pipeline.bound: \"rms:0.05\" there, \"rms:7\" here"});
 }
 
 TEST_CASE("the hash takes no notice of folders, but of the files' order") {

@@ -247,13 +247,13 @@ class Coded final : public CodedAlgorithm {
 
   void Measure(const CodedPiece& piece, const float* values, std::span<const std::byte> bytes) {
     if (!piece.coded()) return;
-    double error = piece.quantiser.absolute;
-    if (measures_) {
-      const absl::Status decoded = DecodePiece(piece, bytes, scratch_.get());
-      TRIREME_CHECK(decoded.ok());
-      error = LargestError({values, piece.count()}, {scratch_.get(), piece.count()});
+    if (!measures_) {
+      report_.largest_error = std::max(report_.largest_error, piece.quantiser.absolute);
+      return;
     }
-    report_.largest_error = std::max(report_.largest_error, error);
+    const absl::Status decoded = DecodePiece(piece, bytes, scratch_.get());
+    TRIREME_CHECK(decoded.ok());
+    AddErrors({values, piece.count()}, {scratch_.get(), piece.count()}, &report_);
   }
 
   bool AllDone() const {

@@ -92,8 +92,9 @@ class CodedFabric final : public Fabric {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
-                                                      std::string_view name) override {
-    ASSIGN_OR_RETURN(auto inner, inner_->Group(ranks, name));
+                                                      std::string_view name,
+                                                      const CodingRoom& coding) override {
+    ASSIGN_OR_RETURN(auto inner, inner_->Group(ranks, name, coding));
     return std::make_unique<CodedCommunicator>(std::move(inner), options_);
   }
   absl::Status Close() override { return inner_->Close(); }
@@ -104,6 +105,11 @@ class CodedFabric final : public Fabric {
 };
 
 }  // namespace
+
+std::unique_ptr<Communicator> MakeCodedCommunicator(std::unique_ptr<Communicator> group,
+                                                    const CodedOptions& options) {
+  return std::make_unique<CodedCommunicator>(std::move(group), options);
+}
 
 std::unique_ptr<Fabric> MakeCodedFabric(std::unique_ptr<Fabric> fabric,
                                         const CodedOptions& options) {

@@ -27,8 +27,11 @@ struct CodedOptions {
   CodingTotals* totals = nullptr;
 };
 
-// Takes the fabric over; it was made with FabricOptions::coding_bytes and coded_messages unless the
-// mode is off.
+// A group alone, whose axis has a mode of its own. The group has room for coding unless the mode is
+// off.
+std::unique_ptr<Communicator> MakeCodedCommunicator(std::unique_ptr<Communicator> group,
+                                                    const CodedOptions& options);
+// Takes the fabric over; its groups have room for coding (CodingRoom) unless the mode is off.
 std::unique_ptr<Fabric> MakeCodedFabric(std::unique_ptr<Fabric> fabric,
                                         const CodedOptions& options);
 

@@ -91,12 +91,12 @@ void CodedSend::SendPiece() {
   {
     const CodecTimer timer(&report_.codec_ns);
     bytes = EncodePiece(piece, values, buffer);
-    double error = piece.quantiser.absolute;
     if (coding_.measure_error && piece.coded()) {
       TRIREME_CHECK(DecodePiece(piece, {buffer, bytes}, decoded_.get()).ok());
-      error = LargestError({values, piece.count()}, {decoded_.get(), piece.count()});
+      AddErrors({values, piece.count()}, {decoded_.get(), piece.count()}, &report_);
+    } else {
+      report_.largest_error = std::max(report_.largest_error, piece.quantiser.absolute);
     }
-    report_.largest_error = std::max(report_.largest_error, error);
   }
   report_.plain_bytes += static_cast<int64_t>(piece.plain_bytes());
   report_.coded_bytes += static_cast<int64_t>(bytes + (piece.coded() ? sizeof(uint64_t) : 0));

@@ -76,13 +76,18 @@ absl::Status DecodePiece(const CodedPiece& piece, std::span<const std::byte> byt
   return absl::OkStatus();
 }
 
-double LargestError(std::span<const float> x, std::span<const float> y) {
-  double largest = 0;
+void AddErrors(std::span<const float> x, std::span<const float> y, CodingReport* report) {
+  double largest = 0, errors = 0, values = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     if (!std::isfinite(x[i])) continue;
-    largest = std::max(largest, std::fabs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+    const double value = x[i], error = value - static_cast<double>(y[i]);
+    largest = std::max(largest, std::fabs(error));
+    errors += error * error;
+    values += value * value;
   }
-  return largest;
+  report->largest_error = std::max(report->largest_error, largest);
+  report->error_squares += errors;
+  report->value_squares += values;
 }
 
 int64_t CodecTimer::NowNs() {

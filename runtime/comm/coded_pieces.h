@@ -53,8 +53,8 @@ size_t PieceRoom(int64_t values);
 size_t EncodePiece(const CodedPiece& piece, const float* data, std::byte* out);
 // The values of a piece that came; DataLoss if it is damaged.
 absl::Status DecodePiece(const CodedPiece& piece, std::span<const std::byte> bytes, float* out);
-// Largest |x - y| over the finite x.
-double LargestError(std::span<const float> x, std::span<const float> y);
+// Adds to `report` how far the decoded y are from the finite ones of x.
+void AddErrors(std::span<const float> x, std::span<const float> y, CodingReport* report);
 
 // Adds up the time between its making and its end.
 class CodecTimer {

@@ -1,6 +1,6 @@
 // Coding of what a communicator moves: f32 values within an error bound, as coded segments
 // (compress/stream_sum.h) that are added without being unpacked. Off unless a call asks for it
-// (Communicator::CodeNext) on a fabric made with FabricOptions::coding_bytes.
+// (Communicator::CodeNext) of a group that has room for it (CodingRoom).
 //
 // Bits: the result of an element of a coded collective depends on the ranks' values of that element
 // and the bound alone: the same on all ranks, in all runs, for every piece size and transport.
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -35,12 +36,19 @@ struct CodingReport {
   int64_t codec_ns = 0;      // in the codec: coding, adding, decoding
   int64_t total_ns = 0;      // from the start of the transfer to its end on this rank
   double largest_error = 0;  // of this rank's own values; see Coding::measure_error
+  // Of the own values that were measured, where finite: squares of the errors and of the values.
+  double error_squares = 0;
+  double value_squares = 0;
 
   // Not hidden behind the codec, nor waited for the start.
   int64_t wire_ns() const { return total_ns - codec_ns; }
   double ratio() const {
     return coded_bytes > 0 ? static_cast<double>(plain_bytes) / static_cast<double>(coded_bytes)
                            : 1;
+  }
+  // Root mean square of the error over that of the values; 0 where nothing was measured.
+  double relative_error() const {
+    return value_squares > 0 ? std::sqrt(error_squares / value_squares) : 0;
   }
 };
 
@@ -54,7 +62,7 @@ class CodingTotals {
 
  private:
   std::atomic<int64_t> calls_{0}, plain_bytes_{0}, coded_bytes_{0}, codec_ns_{0}, total_ns_{0};
-  std::atomic<double> largest_error_{0};
+  std::atomic<double> largest_error_{0}, error_squares_{0}, value_squares_{0};
 };
 
 // How one operation is coded. All ranks of a collective, and both sides of a message, give the same
@@ -69,8 +77,9 @@ struct Coding {
   // Most values of a piece, at least 1; groups of many ranks take smaller ones to bound their
   // memory.
   int64_t piece_values = 65536;
-  // largest_error is exact: own values are decoded and compared, about a fifth more work. Else it
-  // is the largest bound of the runs used, which the encoder checks value by value.
+  // Errors are exact: own values are decoded and compared, about a fifth more work. Else
+  // largest_error is the largest bound of the runs used, which the encoder checks value by value,
+  // and there are no squares.
   bool measure_error = false;
   // Read by CodedFabric alone, at issue, in its mode kAuto.
   const CodingSwitch* chooser = nullptr;

@@ -69,7 +69,7 @@ class Communicator {
 
   // The next operation issued is coded like this (runtime/comm/coding.h): a sum or an AllGather of
   // f32, or a message of f32; null: plain. Refused, like a bad call, for anything else, and where
-  // the fabric has no room for coding (FabricOptions::coding_bytes, coded_messages).
+  // the group has no room for coding (CodingRoom).
   virtual void CodeNext(const Coding* coding) = 0;
 
   // True once done (or failed). Never blocks; makes progress.
@@ -89,6 +89,15 @@ class Communicator {
   virtual void Abort(absl::Status cause) = 0;
 };
 
+// What a group has for coded operations (runtime/comm/coding.h); the same on all of its ranks.
+// Memory is taken as it is first used.
+struct CodingRoom {
+  size_t collective_bytes = 0;  // staging memory of coded collectives; 0: they are refused
+  // Coded messages that may be under way in each direction, with about a MiB each; more wait. 0:
+  // they are refused.
+  size_t messages = 0;
+};
+
 // A rank's connection to all others; makes groups. Ranks are of the whole job.
 class Fabric {
  public:
@@ -96,9 +105,11 @@ class Fabric {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Collective over `ranks` (ascending, holding this rank), in the same order on all of them.
-  // `name` is used in messages.
+  // `name` is used in messages. The group's room for coding is the larger of `coding` and what the
+  // fabric gives each group.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
-                                                              std::string_view name) = 0;
+                                                              std::string_view name,
+                                                              const CodingRoom& coding = {}) = 0;
   // Collective teardown, after all groups are gone.
   virtual absl::Status Close() = 0;
 };

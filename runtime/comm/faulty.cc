@@ -104,8 +104,9 @@ class FaultyFabric final : public Fabric {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
-                                                      std::string_view name) override {
-    auto inner = inner_->Group(ranks, name);
+                                                      std::string_view name,
+                                                      const CodingRoom& coding) override {
+    auto inner = inner_->Group(ranks, name, coding);
     if (!inner.ok()) return inner.status();
     return std::make_unique<FaultyCommunicator>(*std::move(inner), faults_);
   }

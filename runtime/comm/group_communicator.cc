@@ -54,8 +54,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::G
       group_(std::move(group)),
       name_(name),
       operations_(options.operations),
-      coding_bytes_(options.coding_bytes),
-      coded_messages_(&group_, options.coded_messages) {
+      coding_bytes_(options.coding.collective_bytes),
+      coded_messages_(&group_, options.coding.messages) {
   TRIREME_CHECK(options.operations < kRefused);
   if (!window.empty()) window_ = std::make_unique<Window>(window, group_.rank, group_.size());
   free_.reserve(options.operations);
@@ -64,7 +64,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::G
     free_.push_back(static_cast<uint32_t>(place - 1));
   for (size_t lane = 0; lane < options.lanes; ++lane) {
     runners_.push_back(std::make_unique<CollectiveRunner>(&group_, options.staging_bytes,
-                                                          options.coding_bytes, window_.get()));
+                                                          coding_bytes_, window_.get()));
     idle_runners_.push_back(runners_.back().get());
   }
   std::lock_guard<std::mutex> lock(state_->mutex);
@@ -143,8 +143,8 @@ absl::Status GroupCommunicator::CheckCoding(const Operation& operation) const {
   };
   const bool message = operation.kind != Kind::kCollective;
   if ((message ? coded_messages_.sends.size() : coding_bytes_) == 0) {
-    return fault(Text("asked to be coded; make the fabric with FabricOptions::",
-                      message ? "coded_messages" : "coding_bytes"));
+    return fault(Text("asked to be coded; make the group with CodingRoom::",
+                      message ? "messages" : "collective_bytes"));
   }
   const double bound = operation.coding.message_bound.value;
   if (message && (operation.bytes % sizeof(float) != 0 || !std::isfinite(bound) || bound < 0)) {

@@ -69,21 +69,27 @@ MessageFabric::MessageFabric(std::unique_ptr<Transport> transport, FabricOptions
 MessageFabric::~MessageFabric() = default;
 
 absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<const int> ranks,
-                                                                   std::string_view name) {
+                                                                   std::string_view name,
+                                                                   const CodingRoom& coding) {
   RETURN_IF_ERROR(CheckRanks(ranks, name, rank(), size()));
   TransportGroupSpec spec;
   spec.ranks = ranks;
   spec.name = name;
   const int group_size = static_cast<int>(ranks.size());
-  const CodedRoom coded = CodedRoomFor(group_size, options_.coding_bytes);
-  if (options_.coding_bytes > 0 && coded.piece_values == 0) {
-    return absl::InvalidArgumentError(
-        Text("group '", name, "' of ", group_size, " ranks: FabricOptions::coding_bytes is ",
-             options_.coding_bytes, "; expected at least ", LeastCodedBytes(group_size)));
+  FabricOptions options = options_;
+  options.coding.collective_bytes =
+      std::max(options.coding.collective_bytes, coding.collective_bytes);
+  options.coding.messages = std::max(options.coding.messages, coding.messages);
+  const size_t coding_bytes = options.coding.collective_bytes;
+  const CodedRoom coded = CodedRoomFor(group_size, coding_bytes);
+  if (coding_bytes > 0 && coded.piece_values == 0) {
+    return absl::InvalidArgumentError(Text("group '", name, "' of ", group_size,
+                                           " ranks: CodingRoom::collective_bytes is ", coding_bytes,
+                                           "; expected at least ", LeastCodedBytes(group_size)));
   }
   spec.requests = options_.operations + options_.lanes * Lane::SlotsFor(group_size) +
-                  (options_.coding_bytes > 0 ? options_.lanes * coded.requests : 0) +
-                  CodedMessages::requests(options_.coded_messages);
+                  (coding_bytes > 0 ? options_.lanes * coded.requests : 0) +
+                  CodedMessages::requests(options.coding.messages);
   const size_t piece_bytes = options_.window_bytes / (Window::kDepth * ranks.size());
   if (ranks.size() > 1 && piece_bytes >= kSmallestPiece) {
     spec.window_bytes = Window::BytesFor(static_cast<int>(ranks.size()), piece_bytes);
@@ -100,8 +106,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<con
   group.id = made->id;
   group.ranks.assign(ranks.begin(), ranks.end());
   group.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
-  return std::make_unique<GroupCommunicator>(state_, std::move(group), made->window, options_,
-                                             name);
+  return std::make_unique<GroupCommunicator>(state_, std::move(group), made->window, options, name);
 }
 
 absl::Status MessageFabric::Close() {

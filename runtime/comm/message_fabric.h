@@ -31,12 +31,8 @@ struct FabricOptions {
   // Shared memory per rank of a group whose ranks can map it, in which the larger sums run; 0 for
   // none. A piece is window_bytes / (2 * ranks), and none is made when that is below 4 KiB.
   size_t window_bytes = 0;
-  // Staging memory of a lane for coded collectives (runtime/comm/coding.h), and how many coded
-  // messages of a group may be under way in each direction, with about a MiB each; more wait. 0:
-  // none, and calls that ask for coding are refused. Memory is taken as it is first used. The same
-  // on all ranks.
-  size_t coding_bytes = 0;
-  size_t coded_messages = 0;
+  // What each group has at least; collective_bytes is of a lane.
+  CodingRoom coding;
 };
 
 // Enough for coded pieces of full size in groups of up to 10 ranks.
@@ -71,7 +67,8 @@ class MessageFabric final : public Fabric {
   int size() const override { return state_->transport->size(); }
   // InvalidArgument for ranks that are not ascending, outside the job, or without this rank.
   absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
-                                                      std::string_view name) override;
+                                                      std::string_view name,
+                                                      const CodingRoom& coding) override;
   absl::Status Close() override;
   // Poisons this rank from any thread; what Communicator::Abort does, without a group.
   void Abort(const absl::Status& cause);

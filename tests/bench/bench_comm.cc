@@ -225,7 +225,7 @@ int Run(int argc, char** argv) {
   if (options.messages) options.window_kib = 0;
   MpiOptions mpi;
   mpi.fabric.window_bytes = options.window_kib << 10;
-  if (!options.coded.files.empty()) mpi.fabric.coding_bytes = kCodingBytes;
+  if (!options.coded.files.empty()) mpi.fabric.coding.collective_bytes = kCodingBytes;
   auto fabric = ConnectMpi(&argc, &argv, mpi);
   if (!fabric.ok()) {
     std::fprintf(stderr, "%s\n", fabric.status().ToString().c_str());

@@ -66,8 +66,8 @@ TEST_CASE("no call allocates") {
 
 TEST_CASE("no coded call allocates") {
   LocalOptions options;
-  options.fabric.coding_bytes = kCodingBytes;
-  options.fabric.coded_messages = 2;
+  options.fabric.coding.collective_bytes = kCodingBytes;
+  options.fabric.coding.messages = 2;
   const auto statuses = RunRanks(
       3,
       [](Fabric& fabric) -> absl::Status {

@@ -17,8 +17,8 @@ using Catch::Contains;
 LocalOptions WithCoding(LocalMode mode = LocalMode::kEager) {
   LocalOptions options;
   options.mode = mode;
-  options.fabric.coding_bytes = kCodingBytes;
-  options.fabric.coded_messages = 4;
+  options.fabric.coding.collective_bytes = kCodingBytes;
+  options.fabric.coding.messages = 4;
   return options;
 }
 
@@ -31,8 +31,8 @@ void RequireOk(const std::vector<absl::Status>& statuses) {
 
 TEST_CASE("coded calls keep bounds and bits whatever the pieces and the transport") {
   LocalOptions small = WithCoding(LocalMode::kRendezvous);
-  small.fabric.coding_bytes = 200 << 10;  // small pieces
-  small.fabric.coded_messages = 2;
+  small.fabric.coding.collective_bytes = 200 << 10;  // small pieces
+  small.fabric.coding.messages = 2;
   LocalOptions window = WithCoding();
   window.fabric.window_bytes = 64 << 10;
   for (const LocalOptions& options : {WithCoding(), small, window}) {
@@ -53,7 +53,7 @@ TEST_CASE("transports and memory do not change the bits of a coded sum") {
   const size_t memories[] = {kCodingBytes, 200 << 10, 4 << 20};
   for (size_t k = 0; k < sums.size(); ++k) {
     LocalOptions options = WithCoding(k == 1 ? LocalMode::kRendezvous : LocalMode::kEager);
-    options.fabric.coding_bytes = memories[k];
+    options.fabric.coding.collective_bytes = memories[k];
     RequireOk(RunRanks(
         3,
         [&](Fabric& fabric) -> absl::Status {
@@ -284,12 +284,12 @@ TEST_CASE("calls that cannot be coded are refused with the fault and the fix") {
     return c.AllReduce(data, 8, tensor::DType::kF32, ReduceOp::kSum, s);
   };
   Coding coding;
-  CHECK_THAT(message({}, coding, sum), Contains("FabricOptions::coding_bytes"));
+  CHECK_THAT(message({}, coding, sum), Contains("CodingRoom::collective_bytes"));
   CHECK_THAT(message({}, coding,
                      [](Communicator& c, tensor::Stream& s) {
                        return c.Send(std::as_bytes(std::span(data)), 1, 0, s);
                      }),
-             Contains("FabricOptions::coded_messages"));
+             Contains("CodingRoom::messages"));
   CHECK_THAT(message(WithCoding(), coding,
                      [](Communicator& c, tensor::Stream& s) {
                        return c.AllReduce(data, 4, tensor::DType::kF64, ReduceOp::kSum, s);
@@ -310,10 +310,10 @@ TEST_CASE("calls that cannot be coded are refused with the fault and the fix") {
   coding.runs = runs;
   CHECK_THAT(message(WithCoding(), coding, sum), Contains("bound -1"));
   LocalOptions little = WithCoding();
-  little.fabric.coding_bytes = 1000;
+  little.fabric.coding.collective_bytes = 1000;
   LocalHub hub(2, little);
   CHECK_THAT(std::string(hub.Rank(0)->Group(All(2), "g").status().message()),
-             Contains("coding_bytes is 1000; expected at least"));
+             Contains("collective_bytes is 1000; expected at least"));
 }
 
 }  // namespace

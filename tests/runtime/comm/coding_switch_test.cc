@@ -89,8 +89,8 @@ TEST_CASE("ranks agree, and a decorated fabric does what mode, size and switch s
   for (const CodingMode mode : {CodingMode::kOff, CodingMode::kOn, CodingMode::kAuto}) {
     std::vector<CodingTotals> totals(3);
     LocalOptions options;
-    options.fabric.coding_bytes = mode == CodingMode::kOff ? 0 : kCodingBytes;
-    options.fabric.coded_messages = mode == CodingMode::kOff ? 0 : 2;
+    options.fabric.coding.collective_bytes = mode == CodingMode::kOff ? 0 : kCodingBytes;
+    options.fabric.coding.messages = mode == CodingMode::kOff ? 0 : 2;
     LocalHub hub(3, options);
     const auto statuses = RunRanks(3, [&](Fabric& plain) -> absl::Status {
       const int r = plain.rank();

@@ -47,7 +47,7 @@ class NappingTransport final : public Transport {
 absl::Status ReceiveWithin(milliseconds deadline, milliseconds nap, int looks) {
   MessageFabric fabric(std::make_unique<NappingTransport>(nap, looks), {});
   const int ranks[] = {0, 1};
-  auto group = fabric.Group(ranks, "pair");
+  auto group = fabric.Group(ranks, "pair", {});
   if (!group.ok()) return group.status();
   const auto stream = tensor::MakeInlineStream();
   std::vector<std::byte> data(64);

@@ -64,9 +64,9 @@ class BorrowedFabric final : public comm::Fabric {
   explicit BorrowedFabric(comm::Fabric& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
-  absl::StatusOr<std::unique_ptr<comm::Communicator>> Group(std::span<const int> ranks,
-                                                            std::string_view name) override {
-    return inner_.Group(ranks, name);
+  absl::StatusOr<std::unique_ptr<comm::Communicator>> Group(
+      std::span<const int> ranks, std::string_view name, const comm::CodingRoom& coding) override {
+    return inner_.Group(ranks, name, coding);
   }
   absl::Status Close() override { return inner_.Close(); }
 

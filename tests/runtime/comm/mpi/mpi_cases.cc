@@ -61,8 +61,8 @@ absl::Status ExpectSilenceNamed(Fabric& fabric) {
 
 int Run(int argc, char** argv) {
   MpiOptions options;
-  options.fabric.coding_bytes = kCodingBytes;
-  options.fabric.coded_messages = 4;
+  options.fabric.coding.collective_bytes = kCodingBytes;
+  options.fabric.coding.messages = 4;
   const bool plain = argc > 1 && std::string_view(argv[1]) == "--messages";
   const bool silent = argc > 1 && std::string_view(argv[1]) == "--silent";
   if (plain) options.fabric.window_bytes = 0;

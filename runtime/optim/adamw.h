@@ -45,5 +45,7 @@ void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> mom
 // an infinity reaches the result.
 template <typename T>
 double SumOfSquares(std::span<const T> values, int threads);
+// Likewise of the values themselves.
+double Sum(std::span<const float> values, int threads);
 
 }  // namespace trireme::optim

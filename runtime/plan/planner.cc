@@ -9,6 +9,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/coded_transfers.h"
 #include "runtime/plan/job_checks.h"
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/program_builder.h"
@@ -68,6 +69,7 @@ struct StageBuild {
   StateLayout state;
   std::vector<graph::StageOps> ops;    // tensor coordinate 0
   std::vector<SlotElements> elements;  // per virtual stage, the largest over the tensor coordinates
+  std::vector<bool> coded_buckets;
 };
 
 void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
@@ -79,7 +81,9 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
                           .rank = pipeline,
                           .virtual_stages = static_cast<uint32_t>(ops.size()),
                           .gather_parameters = plan.job().parallelism().zero_stage() > 0,
-                          .send_lag = send_lag},
+                          .send_lag = send_lag,
+                          .coded_buckets = build.coded_buckets,
+                          .code_messages = CodesMessages(plan, build.ops[0])},
                          ops, build.state);
   *stage.mutable_step() = builder.BuildStep(order);
   *stage.mutable_evaluate() = builder.BuildForward(order, plan.evaluation_micro_batches());
@@ -117,6 +121,7 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     }
     build.ops = std::move(by_tensor[0]);
     build.state = StateLayoutOf(plan, graph, pipeline);
+    build.coded_buckets = CodedBuckets(plan, graph, build.state);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
   }
   ASSIGN_OR_RETURN(const std::vector<StageFacts> facts, FactsOf(plan, graph));

@@ -85,7 +85,8 @@ v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
     }
   }
   Add(v1::LOAD, {});
-  Walk(order, /*training=*/true);
+  training_ = true;
+  Walk(order);
   Finish();
   CountSlots();
   return std::move(program_);
@@ -99,12 +100,13 @@ v1::Program ProgramBuilder::BuildForward(const std::vector<ComputeStep>& order,
     if (step.kind == Compute::kForward && step.micro_batch < micro_batches) forward.push_back(step);
   }
   Add(v1::LOAD, {});
-  Walk(forward, /*training=*/false);
+  training_ = false;
+  Walk(forward);
   CountSlots();
   return std::move(program_);
 }
 
-void ProgramBuilder::Walk(const std::vector<ComputeStep>& order, bool training) {
+void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
   if (!order.empty()) IssueReceive(order[0]);
   for (position_ = 0; position_ < order.size(); ++position_) {
     const ComputeStep& step = order[position_];
@@ -112,7 +114,7 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order, bool training) 
     // The next input travels while this instruction computes.
     if (position_ + 1 < order.size()) IssueReceive(order[position_ + 1]);
     if (step.kind == Compute::kForward) {
-      Forward(step, training);
+      Forward(step);
     } else {
       BackwardSteps(step);
     }
@@ -176,6 +178,7 @@ void ProgramBuilder::IssueReceive(const ComputeStep& step) {
     Instruction& receive = Add(v1::RECV_ACT, step);
     receive.set_peer(PeerOffset(options_, /*next=*/false));
     receive.set_channel(Channel(false, global - 1));
+    receive.set_coded(options_.code_messages && training_);
     receive.set_ticket(held.receive_act);
   } else if ((step.kind == Compute::kBackward || step.kind == Compute::kInputGrad) &&
              !LastStage(step.virtual_stage)) {
@@ -184,6 +187,7 @@ void ProgramBuilder::IssueReceive(const ComputeStep& step) {
     Instruction& receive = Add(v1::RECV_GRAD, step);
     receive.set_peer(PeerOffset(options_, /*next=*/true));
     receive.set_channel(Channel(true, global));
+    receive.set_coded(options_.code_messages && training_);
     receive.set_ticket(held.receive_grad);
   }
 }
@@ -212,14 +216,14 @@ const std::vector<graph::LoweredOp>& ProgramBuilder::List(const ComputeStep& ste
   TRIREME_CHECK(false);
 }
 
-void ProgramBuilder::Forward(const ComputeStep& step, bool training) {
+void ProgramBuilder::Forward(const ComputeStep& step) {
   Held& held = held_[{step.virtual_stage, step.micro_batch}];
   StagePools& pools = pools_[step.virtual_stage];
   held.activation = pools.activation.Acquire();
   held.stash = pools.stash.Acquire();
   if (!LastStage(step.virtual_stage)) held.output = pools.output.Acquire();
   Add(v1::F, step).set_op_end(static_cast<uint32_t>(List(step).size()));
-  if (training) return;
+  if (training_) return;
   pools.activation.Release(held.activation);
   pools.stash.Release(held.stash);
   if (!FirstStage(step.virtual_stage)) pools.input.Release(held.input);
@@ -272,6 +276,7 @@ void ProgramBuilder::Reduce(uint32_t bucket) {
   }
   Instruction& reduce = Add(v1::REDUCE, {});
   reduce.set_bucket(bucket);
+  reduce.set_coded(!options_.coded_buckets.empty() && options_.coded_buckets[bucket]);
   reduce.set_ticket(next_ticket_);
   reduces_.push_back({.bucket = bucket, .ticket = next_ticket_++});
 }
@@ -286,6 +291,7 @@ void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
   Instruction& send = Add(forward ? v1::SEND_ACT : v1::SEND_GRAD, step);
   send.set_peer(PeerOffset(options_, /*next=*/forward));
   send.set_channel(forward ? Channel(false, global) : Channel(true, global - 1));
+  send.set_coded(options_.code_messages && training_);
   send.set_ticket(next_ticket_);
   sends_.push_back({.position = position,
                     .ticket = next_ticket_++,

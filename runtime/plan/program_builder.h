@@ -43,6 +43,8 @@ struct ProgramOptions {
   // How many compute instructions later the WAIT of a SEND stands; larger needs more OUTPUT slots
   // but blocks later.
   uint32_t send_lag = 1;
+  std::vector<bool> coded_buckets;  // empty: none
+  bool code_messages = false;       // of the step
 };
 
 class ProgramBuilder {
@@ -79,10 +81,10 @@ class ProgramBuilder {
   };
 
   void Begin();
-  void Walk(const std::vector<ComputeStep>& order, bool training);
+  void Walk(const std::vector<ComputeStep>& order);
   void IssueReceive(const ComputeStep& step);
   void WaitReceive(const ComputeStep& step);
-  void Forward(const ComputeStep& step, bool training);
+  void Forward(const ComputeStep& step);
   void BackwardSteps(const ComputeStep& step);
   void Reduce(uint32_t bucket);
   void SendAfter(const ComputeStep& step, size_t position);
@@ -115,6 +117,7 @@ class ProgramBuilder {
   std::deque<PendingReduce> reduces_;
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;
+  bool training_ = false;  // the program being built
   std::vector<SlotCounts> slots_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/coded_transfers.h"
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/planner.h"
 
@@ -73,7 +74,9 @@ absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::Model
   for (const StatePlace& place : state.places) bucket_of[place.parameter] = place.bucket;
   StageFacts facts;
   facts.buckets = state.buckets;
+  facts.coded_buckets = CodedBuckets(plan, graph, state);
   const std::vector<StageOps> first = LowerStages(plan, graph, pipeline, 0);
+  facts.code_messages = CodesMessages(plan, first[0]);
   facts.virtual_stages.resize(first.size());
   for (size_t index = 0; index < first.size(); ++index) {
     AddLists(first[index], bucket_of, facts.virtual_stages[index]);

@@ -30,6 +30,8 @@ struct StageFacts {
   // By PoolKind: bytes of the pools that the virtual stages share; of one slot for TOKENS.
   std::array<uint64_t, v1::PoolKind_ARRAYSIZE> pool_bytes{};
   std::vector<v1::Bucket> buckets;
+  std::vector<bool> coded_buckets;
+  bool code_messages = false;  // of the step
 };
 
 // By pipeline coordinate. The plan's mesh and blocks must be sound. Internal, naming stage,

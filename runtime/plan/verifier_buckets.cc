@@ -44,6 +44,7 @@ class BucketCheck {
  private:
   absl::Status Add(uint32_t at) {
     const v1::Instruction& instruction = scope_.at(at);
+    RETURN_IF_ERROR(CheckCoded(at));
     switch (instruction.kind()) {
       case v1::LOAD:
         return Once(at, load_);
@@ -66,6 +67,22 @@ class BucketCheck {
       default:
         return absl::OkStatus();
     }
+  }
+
+  // Both sides of a transfer must see it alike, and nothing is coded that the job does not ask for.
+  absl::Status CheckCoded(uint32_t at) const {
+    const v1::Instruction& instruction = scope_.at(at);
+    bool meant = false;
+    if (instruction.kind() == v1::REDUCE) {
+      const std::vector<bool>& buckets = scope_.facts->coded_buckets;
+      meant = instruction.bucket() < buckets.size() && buckets[instruction.bucket()];
+    } else if (instruction.kind() >= v1::SEND_ACT && instruction.kind() <= v1::RECV_GRAD) {
+      meant = scope_.training && scope_.facts->code_messages;
+    }
+    if (instruction.coded() == meant) return absl::OkStatus();
+    return Fault(scope_, at,
+                 meant ? "is not coded, but the job's compression asks for it"
+                       : "is coded, but the job's compression does not ask for it");
   }
 
   absl::Status AddCompute(uint32_t at) {

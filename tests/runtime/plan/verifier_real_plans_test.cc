@@ -157,5 +157,50 @@ TEST_CASE("verifier: buckets that the operators' gradients do not fill are refus
   CHECK_THAT(std::string(VerifyPlan(plan).message()), Contains("the operators ask for"));
 }
 
+v1::Plan PlanWithCompression(const std::string& mode) {
+  v1::JobSpec job = PlanOf({.pipeline = 2}).job();
+  for (const bool data : {true, false}) {
+    v1::CompressionSpec& spec = *job.mutable_compression();
+    (data ? spec.mutable_data_parallel()->set_mode(mode) : spec.mutable_pipeline()->set_mode(mode));
+    (data ? spec.mutable_data_parallel()->set_min_bytes(0)
+          : spec.mutable_pipeline()->set_min_bytes(0));
+  }
+  const auto plan = MakePlan(job, 4);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+TEST_CASE("verifier: transfers are coded where the job asks for it and nowhere else") {
+  const v1::Plan plan = PlanWithCompression("on");
+  const auto facts = Facts(plan);
+  REQUIRE(VerifyPlan(plan, facts).ok());
+  int sums = 0, messages = 0;
+  for (int stage = 0; stage < plan.stages_size(); ++stage) {
+    const auto& list = plan.stages(stage).step().instructions();
+    for (int at = 0; at < list.size(); ++at) {
+      const v1::Instruction& instruction = list[at];
+      const bool message =
+          instruction.kind() >= v1::SEND_ACT && instruction.kind() <= v1::RECV_GRAD;
+      (message ? messages : sums) += instruction.coded() ? 1 : 0;
+      v1::Plan changed = plan;
+      changed.mutable_stages(stage)->mutable_step()->mutable_instructions(at)->set_coded(
+          !instruction.coded());
+      CHECK_THAT(std::string(VerifyPlan(changed, facts).message()), Contains("coded, but"));
+    }
+    for (const v1::Instruction& instruction : plan.stages(stage).evaluate().instructions()) {
+      CHECK_FALSE(instruction.coded());
+    }
+  }
+  CHECK(sums > 4);
+  CHECK(messages == 2 * 2 * 4);  // both sides, both ways, four micro-batches
+  const v1::Plan off = PlanWithCompression("off");
+  for (const v1::StagePlan& stage : off.stages()) {
+    for (const v1::Instruction& instruction : stage.step().instructions()) {
+      CHECK_FALSE(instruction.coded());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::plan

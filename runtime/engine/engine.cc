@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/comm/coded_fabric.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/model/model.h"
 
@@ -16,7 +17,10 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
 
 absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
-  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_.mesh(), fabric, graph_.tied != graph::kNone));
+  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_.mesh(), fabric,
+                                         {.tied_stages = graph_.tied != graph::kNone,
+                                          .data_coding = DataRoom(plan_),
+                                          .pipeline_coding = PipelineRoom(plan_)}));
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
   stream_ = options_.asynchronous_streams ? tensor::MakeThreadStream() : tensor::MakeInlineStream();
@@ -63,6 +67,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     if (op.spec.kind == graph::OpKind::kLossCombine) row_losses_ = op.operand[graph::kY].id;
   }
   pending_.resize(tickets + 1);
+  SetUpCoding(tickets + 1);
   ReserveTrace();
   for (const v1::Bucket& bucket : state_->buckets()) {
     std::vector<int64_t> offsets;
@@ -72,6 +77,23 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     share_offsets_.push_back(std::move(offsets));
   }
   return absl::OkStatus();
+}
+
+void Engine::Impl::SetUpCoding(size_t tickets) {
+  coding_ = std::make_unique<TransferCoding>(plan_, groups_.at, *state_, tickets);
+  const v1::CompressionSpec& spec = plan_.job().compression();
+  const auto decorate = [](std::unique_ptr<comm::Communicator>& group, const std::string& mode,
+                           comm::CodingTotals* totals) {
+    const bool chooses = mode == "auto";
+    if (group == nullptr || (mode != "on" && !chooses)) return;
+    // The plan has judged sizes.
+    group = comm::MakeCodedCommunicator(
+        std::move(group), {.mode = chooses ? comm::CodingMode::kAuto : comm::CodingMode::kOn,
+                           .least_bytes = 0,
+                           .totals = totals});
+  };
+  decorate(groups_.data, spec.data_parallel().mode(), coding_->data_totals());
+  decorate(groups_.pipeline, spec.pipeline().mode(), coding_->pipeline_totals());
 }
 
 void Engine::Impl::ReserveTrace() {
@@ -160,6 +182,8 @@ absl::StatusOr<StepReport> Engine::RunStep(uint64_t step, bool request_stop) {
 }
 
 absl::StatusOr<ExposureReport> Engine::MeasureExposure() { return impl_->MeasureExposure(); }
+
+absl::StatusOr<std::vector<RankCoding>> Engine::GatherCoding() { return impl_->GatherCoding(); }
 
 absl::StatusOr<double> Engine::Evaluate(int64_t samples) { return impl_->Evaluate(samples); }
 

@@ -21,6 +21,7 @@
 #include "runtime/engine/stage_executor.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/engine/training_state.h"
+#include "runtime/engine/transfer_coding.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "trireme/v1/plan.pb.h"
@@ -45,6 +46,13 @@ struct StepReport {
   std::string nonfinite;        // then: in which tensor, on which rank, in which samples
   bool stop_requested = false;  // some rank asked for a stop at this step boundary
   double duration_s = 0;
+  // Of all ranks, in a step in which errors of coded transfers were measured; else zeros.
+  CodingErrors gradient_sums, messages;
+};
+
+// What compression did on one rank since the engine was made.
+struct RankCoding {
+  AxisCoding data, pipeline;
 };
 
 // How the next token is drawn.
@@ -77,6 +85,8 @@ class Engine {
   // rank after the same RunStep, before anything else that runs a program. It exchanges a time for
   // each communication, so it costs a few small messages beside the step.
   absl::StatusOr<ExposureReport> MeasureExposure();
+  // Of every rank, by rank; empty where the plan codes nothing. Collective; one small message.
+  absl::StatusOr<std::vector<RankCoding>> GatherCoding();
   // Mean loss per token over the first `samples` validation samples (0: all). Cancelled on every
   // rank where some rank's stop poll voted so between two passes.
   absl::StatusOr<double> Evaluate(int64_t samples);

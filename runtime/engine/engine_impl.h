@@ -10,6 +10,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/step_trace.h"
+#include "runtime/engine/transfer_coding.h"
 #include "runtime/optim/adamw.h"
 
 namespace trireme::engine {
@@ -21,6 +22,7 @@ class Engine::Impl {
   absl::Status SetUp(comm::Fabric& fabric);
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop);
   absl::StatusOr<ExposureReport> MeasureExposure();
+  absl::StatusOr<std::vector<RankCoding>> GatherCoding();
   absl::StatusOr<double> Evaluate(int64_t samples);
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
   absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline);
@@ -32,6 +34,7 @@ class Engine::Impl {
   const EngineOptions options_;
   // Before the groups: their operations write to it.
   StepTrace trace_;
+  std::unique_ptr<TransferCoding> coding_;
   JobClock clock_{NowNs};
   Groups groups_;
   Arena arena_;
@@ -57,6 +60,7 @@ class Engine::Impl {
   absl::Status Wait(const v1::Instruction& instruction);
   void RecordPosition(uint32_t index, const v1::Instruction& instruction);
 
+  absl::Status BeginCoding();
   Traced ReduceOverData(const v1::Instruction& instruction);
   absl::Status FinishReduce(uint32_t bucket);
   absl::Status Norm();
@@ -65,6 +69,7 @@ class Engine::Impl {
   void Update(uint32_t bucket);
   Traced Gather(const v1::Instruction& instruction);
 
+  void SetUpCoding(size_t tickets);
   void ReserveTrace();
   absl::Status ShareTimesOfCollectives(GroupName name);
   absl::Status ShareTimesOfMessages();

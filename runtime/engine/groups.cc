@@ -12,14 +12,16 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<comm::Communicator>> MakeGroup(comm::Fabric& fabric,
                                                               const std::vector<int>& ranks,
-                                                              std::string_view name) {
+                                                              std::string_view name,
+                                                              const comm::CodingRoom& coding = {}) {
   if (ranks.size() < 2) return std::unique_ptr<comm::Communicator>();
-  return fabric.Group(ranks, name);
+  return fabric.Group(ranks, name, coding);
 }
 
 }  // namespace
 
-absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric, bool tied_stages) {
+absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric,
+                                    const Options& options) {
   if (fabric.size() != plan::RankCount(mesh)) {
     return absl::InvalidArgumentError(absl::StrCat("the plan is for ",
                                                    base::Counted(plan::RankCount(mesh), "rank"),
@@ -40,11 +42,13 @@ absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric, 
     if (same_data && same_tensor) pipeline.push_back(rank);
   }
   const bool edge = at.pipeline == 0 || at.pipeline + 1 == mesh.pipeline();
-  if (tied_stages && edge && pipeline.size() > 1) tied = {pipeline.front(), pipeline.back()};
+  if (options.tied_stages && edge && pipeline.size() > 1)
+    tied = {pipeline.front(), pipeline.back()};
   ASSIGN_OR_RETURN(groups.world, fabric.Group(all, "world"));
   ASSIGN_OR_RETURN(groups.tensor, MakeGroup(fabric, tensor, "tensor"));
-  ASSIGN_OR_RETURN(groups.data, MakeGroup(fabric, data, "data"));
-  ASSIGN_OR_RETURN(groups.pipeline, MakeGroup(fabric, pipeline, "pipeline"));
+  ASSIGN_OR_RETURN(groups.data, MakeGroup(fabric, data, "data", options.data_coding));
+  ASSIGN_OR_RETURN(groups.pipeline,
+                   MakeGroup(fabric, pipeline, "pipeline", options.pipeline_coding));
   ASSIGN_OR_RETURN(groups.tied, MakeGroup(fabric, tied, "tied"));
   return groups;
 }

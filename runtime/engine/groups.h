@@ -20,8 +20,13 @@ struct Groups {
       pipeline;  // same data and tensor coordinate; group rank = pipeline coordinate
   std::unique_ptr<comm::Communicator> tied;  // first and last stage of this (data, tensor)
 
+  struct Options {
+    bool tied_stages = false;
+    comm::CodingRoom data_coding, pipeline_coding;
+  };
   // Collective over all ranks of the fabric.
-  static absl::StatusOr<Groups> Make(const v1::Mesh& mesh, comm::Fabric& fabric, bool tied_stages);
+  static absl::StatusOr<Groups> Make(const v1::Mesh& mesh, comm::Fabric& fabric,
+                                     const Options& options);
   // Null where the rank is not in such a group, or alone in it.
   comm::Communicator* named(GroupName name) const;
   // The first failure among the groups.

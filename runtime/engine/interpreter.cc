@@ -37,7 +37,8 @@ absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) 
 absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Batch& batch) {
   switch (instruction.kind()) {
     case v1::LOAD:
-      return Load(batch);
+      RETURN_IF_ERROR(Load(batch));
+      return context_.training ? BeginCoding() : absl::OkStatus();
     case v1::F:
     case v1::I:
     case v1::W:
@@ -175,6 +176,7 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
   span.channel = instruction.channel();
   span.sends = send;
   const Traced traced = trace_.Issue(span, group, *stream_, [&] {
+    group.CodeNext(coding_->Of(instruction));
     return send ? group.Send(data, peer, instruction.channel(), *stream_)
                 : group.Recv(data, peer, instruction.channel(), *stream_);
   });

@@ -15,7 +15,18 @@ namespace trireme::engine {
 namespace {
 
 // What NORM's one reduction carries.
-enum NormField : size_t { kSumOfSquares, kLossSum, kCounted, kNotFinite, kStopVotes, kNormFields };
+enum NormField : size_t {
+  kSumOfSquares,
+  kLossSum,
+  kCounted,
+  kNotFinite,
+  kStopVotes,
+  kSumsMeasured,
+  kSumsLarge,
+  kMessagesMeasured,
+  kMessagesLarge,
+  kNormFields
+};
 
 optim::LearningRateOptions RateOptions(const v1::OptimizerSpec& spec) {
   optim::LearningRateOptions options{.peak = spec.learning_rate(),
@@ -46,9 +57,24 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   RETURN_IF_ERROR(
       Run(stage().step(),
           {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));
+  RETURN_IF_ERROR(coding_->Agree(groups_, *stream_, options_.deadline));
   report_.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report_;
+}
+
+// Bounds for the sums of this step. Under ZeRO each replica has the moments of its share alone.
+absl::Status Engine::Impl::BeginCoding() {
+  const std::span<double> moments = coding_->BeginStep(step_, options_.threads);
+  const bool sharded = plan_.job().parallelism().zero_stage() > 0;
+  if (!moments.empty() && sharded) {
+    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](comm::Communicator& group) {
+      return group.AllReduce(moments.data(), std::ssize(moments), tensor::DType::kF64,
+                             comm::ReduceOp::kSum, *stream_);
+    }));
+  }
+  coding_->SetBounds(static_cast<int64_t>(step_) - state_->skipped_steps());
+  return absl::OkStatus();
 }
 
 Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
@@ -59,6 +85,7 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   const bool whole = plan_.job().parallelism().zero_stage() == 0;
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   return trace_.Issue(span, *groups_.data, *stream_, [&] {
+    groups_.data->CodeNext(coding_->Of(instruction));
     return whole ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
                                            state_->dtype(), comm::ReduceOp::kSum, *stream_)
                  : groups_.data->ReduceScatter({data, share_offsets_[index], state_->dtype()},
@@ -118,6 +145,11 @@ absl::Status Engine::Impl::Norm() {
   // Asked as late as may be: a request that comes during the step still ends with this one.
   if (stop_poll_ && stop_poll_()) request_stop_ = true;
   fields[kStopVotes] = request_stop_ ? 1 : 0;
+  coding_->EndStep();
+  fields[kSumsMeasured] = static_cast<double>(coding_->data_errors().measured);
+  fields[kSumsLarge] = static_cast<double>(coding_->data_errors().large);
+  fields[kMessagesMeasured] = static_cast<double>(coding_->pipeline_errors().measured);
+  fields[kMessagesLarge] = static_cast<double>(coding_->pipeline_errors().large);
   const double own_squares = fields[kSumOfSquares];
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
     fields[kNotFinite] = 1;
@@ -130,6 +162,10 @@ absl::Status Engine::Impl::Norm() {
   report_.loss = fields[kLossSum] / std::max(1.0, fields[kCounted]);
   report_.gradient_norm = std::sqrt(fields[kSumOfSquares]);
   report_.stop_requested = fields[kStopVotes] > 0;
+  report_.gradient_sums = {static_cast<int64_t>(fields[kSumsMeasured]),
+                           static_cast<int64_t>(fields[kSumsLarge])};
+  report_.messages = {static_cast<int64_t>(fields[kMessagesMeasured]),
+                      static_cast<int64_t>(fields[kMessagesLarge])};
   update_ = true;
   const double limit = plan_.job().optimizer().gradient_clip_norm();
   double norm = report_.gradient_norm;

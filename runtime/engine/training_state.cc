@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/plan/coded_transfers.h"
 
 namespace trireme::engine {
 
@@ -39,8 +40,21 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
       const int64_t begin = static_cast<int64_t>(bucket.offset());
       piece.moment_offset += begin / data_size - (begin + count * at.data);
     }
+    if (plan::CodesGradientOf(parameter) && piece.length > 0) {
+      const int64_t begin = place.offset - static_cast<int64_t>(bucket.offset());
+      matrices_.push_back({.bucket = place.bucket, .begin = begin, .end = begin + piece.length});
+      piece_of_matrix_.push_back(pieces_.size());
+    }
     pieces_.push_back(std::move(piece));
   }
+}
+
+double TrainingState::SumOfMoment2(size_t matrix, int threads) const {
+  TRIREME_CHECK(dtype_ == DType::kF32);
+  const Piece& piece = pieces_[piece_of_matrix_[matrix]];
+  const std::byte* data = Flat(v1::MOMENT2, piece.moment_offset);
+  const auto count = static_cast<size_t>(piece.updated.size());
+  return optim::Sum({reinterpret_cast<const float*>(data), count}, threads);
 }
 
 std::byte* TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {

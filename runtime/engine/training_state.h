@@ -45,6 +45,16 @@ class TrainingState {
   // updates that were applied. Part of the state, so a resume must set it.
   int64_t skipped_steps() const { return skipped_steps_; }
   void set_skipped_steps(int64_t steps) { skipped_steps_ = steps; }
+  // A matrix parameter: its elements of a bucket, counted from the bucket's first.
+  struct Matrix {
+    uint32_t bucket = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  // In order of buckets and of elements.
+  const std::vector<Matrix>& matrices() const { return matrices_; }
+  // Sum of the second moment over what this rank updates of a matrix. f32 states only.
+  double SumOfMoment2(size_t matrix, int threads) const;
   // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
   std::string FirstNonFinite() const;
 
@@ -82,6 +92,8 @@ class TrainingState {
   const bool sharded_;
   plan::StateLayout layout_;
   std::vector<Piece> pieces_;
+  std::vector<Matrix> matrices_;
+  std::vector<size_t> piece_of_matrix_;
   int64_t skipped_steps_ = 0;
 };
 

@@ -246,6 +246,12 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
   optimizer.set_epsilon(1e-3);
   job.mutable_runtime()->set_kernels(options.dtype == "f64" ? "reference" : "cpu");
   job.mutable_parallelism()->set_bucket_bytes(4096);
+  if (!options.compression.empty()) {
+    job.mutable_compression()->mutable_data_parallel()->set_mode(options.compression);
+    job.mutable_compression()->mutable_data_parallel()->set_min_bytes(0);
+    job.mutable_compression()->mutable_pipeline()->set_mode(options.compression);
+    job.mutable_compression()->mutable_pipeline()->set_min_bytes(0);
+  }
   spec::ApplyDefaults(job);
   return job;
 }

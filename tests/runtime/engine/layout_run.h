@@ -85,6 +85,8 @@ struct TinyJobOptions {
   double dropout = 0;
   bool tie = true;
   bool bias = true;
+  // Not empty: all that can be coded is, whatever its size; f32 only.
+  std::string compression;  // a mode
 };
 // A resolved job of a model small enough for thousands of runs.
 v1::JobSpec TinyJob(const TinyJobOptions& options);

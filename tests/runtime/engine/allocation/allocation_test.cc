@@ -236,6 +236,13 @@ TEST_CASE("allocation: none in steps 3 to 10 with the fast kernels") {
          {{.tensor = 2, .pipeline = 2, .schedule = "1f1b"}, gpt2}});
 }
 
+TEST_CASE("allocation: none in steps 3 to 10 with compression") {
+  const TinyJobOptions coded{.dtype = "f32", .compression = "on"};
+  Check({{{.data = 2}, coded},
+         {{.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1}, coded},
+         {{.tensor = 2, .pipeline = 2, .schedule = "interleaved"}, coded, 1, true}});
+}
+
 TEST_CASE("allocation: none in steps 3 to 10 on asynchronous streams") {
   const TinyJobOptions gpt2{.dtype = "f32", .dropout = 0.1};
   Check({{{}, gpt2, 1, true},

@@ -1,0 +1,107 @@
+// TransferCoding: what the transfers that the plan marks as coded say of themselves to their group
+// (comm::Coding): the bound of every gradient, the bound of messages, whether the way is worth it,
+// and what came of it.
+//
+// The bound of a gradient's sum comes from AdamW's second moment v: after t updates the root mean
+// square of a tensor's gradient is sqrt(mean(v) / (1 - beta2^t)) (Adam's bias correction, arXiv
+// 1412.6980), of gradients after clipping. It is state that is kept anyway, so a resumed run has
+// the same bounds to the bit. Each of n replicas may be wrong by 1/n of the bound.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "compress/codec.h"
+#include "runtime/comm/coding.h"
+#include "runtime/comm/coding_switch.h"
+#include "runtime/engine/groups.h"
+#include "runtime/engine/training_state.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::engine {
+
+// Transfers of one step on one rank whose error was measured, and those of them where it is so
+// large that training suffers.
+struct CodingErrors {
+  int64_t measured = 0;
+  int64_t large = 0;
+};
+
+// The sums of an axis since the engine was made.
+struct AxisCoding {
+  CodingErrors errors;
+  comm::CodingReport sum;
+};
+
+// Thread: the engine's. Nothing is allocated between set-up and end.
+class TransferCoding {
+ public:
+  // `tickets`: one past the largest of the plan. `plan` and `state` must outlive it.
+  TransferCoding(const v1::Plan& plan, const plan::Coordinates& at, const TrainingState& state,
+                 size_t tickets);
+
+  // The step with so many updates before it; before its first transfer. Of the second moment of
+  // each matrix, the sum over what this rank updates: to be added up over the replicas in place
+  // where they update shares. Empty: nothing needs it.
+  std::span<double> BeginStep(uint64_t step, int threads);
+  // With the sums complete, the same on all ranks of the data group.
+  void SetBounds(int64_t updates);
+  // What the transfer is to say by CodeNext; null: nothing. Valid until the next call.
+  const comm::Coding* Of(const v1::Instruction& instruction);
+  // After the step's last transfer: what was measured of it.
+  void EndStep();
+  // Mode auto: the ranks agree on the ways of the next steps. Collective over the data and the
+  // pipeline group. Blocks.
+  absl::Status Agree(Groups& groups, tensor::Stream& stream, std::chrono::milliseconds deadline);
+
+  // Of the last step.
+  const CodingErrors& data_errors() const { return data_.step; }
+  const CodingErrors& pipeline_errors() const { return pipeline_.step; }
+  AxisCoding data() const { return data_.Sum(); }
+  AxisCoding pipeline() const { return pipeline_.Sum(); }
+  comm::CodingTotals* data_totals() { return &data_.totals; }
+  comm::CodingTotals* pipeline_totals() { return &pipeline_.totals; }
+
+ private:
+  struct Axis {
+    AxisCoding Sum() const;
+    void Measure(const comm::CodingReport& report);
+
+    bool active = false;   // the plan marks a transfer
+    bool chooses = false;  // mode auto
+    compress::Bound bound;
+    CodingErrors step, all;
+    comm::CodingTotals totals;
+  };
+  struct Bucket {
+    std::vector<comm::CodedRun> runs;  // empty where the plan does not mark it
+    std::vector<size_t> matrices;      // of TrainingState, one for each run
+    comm::CodingSwitch chooser;
+    bool bounded = false;  // some run has a bound
+  };
+  // Messages of one direction between two virtual stages. All ranks of the pipeline know all.
+  struct Link {
+    comm::CodingSwitch chooser;
+    double seconds = 0;  // of this step's, on the rank that sends
+  };
+
+  const v1::Plan& plan_;
+  const v1::Program& program_;
+  const TrainingState& state_;
+  Axis data_, pipeline_;
+  std::vector<Bucket> buckets_;
+  std::vector<Link> links_;                  // by channel
+  std::vector<double> moments_;              // by matrix: sum of the second moment
+  std::vector<comm::CodingReport> reports_;  // by ticket
+  comm::Coding coding_;
+  bool measures_ = false;  // this step
+};
+
+// Room for coding of the groups of a plan: the same on all of their ranks.
+comm::CodingRoom DataRoom(const v1::Plan& plan);
+comm::CodingRoom PipelineRoom(const v1::Plan& plan);
+
+}  // namespace trireme::engine

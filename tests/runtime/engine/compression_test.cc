@@ -1,0 +1,235 @@
+// Training with coded transfers, rank by rank: sums of gradients within the bound that the second
+// moment gives, the same bits on all replicas and in every run, messages within theirs, and a bound
+// too loose for the model heard of.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status_macros.h"
+#include "runtime/comm/local/local_fabric.h"
+#include "runtime/engine/engine.h"
+#include "runtime/model/model.h"
+#include "runtime/plan/planner.h"
+#include "tests/runtime/engine/layout_run.h"
+
+namespace trireme::engine {
+
+namespace {
+
+struct Trained {
+  std::vector<Tensors> gradients;               // by step, before clipping
+  std::vector<StepReport> reports;              // by step, of rank 0
+  std::vector<std::vector<std::byte>> weights;  // by rank: all that it holds
+  Tensors final_weights;
+  double validation_loss = 0;
+  std::vector<RankCoding> coding;
+};
+
+v1::JobSpec JobOf(const Layout& layout, const std::string& mode) {
+  v1::JobSpec job = JobFor(layout, {.dtype = "f32", .dropout = 0.1, .compression = mode});
+  // So that the second moment is that of the gradients themselves.
+  job.mutable_optimizer()->set_gradient_clip_norm(0);
+  job.mutable_compression()->mutable_pipeline()->set_bound("rms:0.01");
+  return job;
+}
+
+Trained Train(const v1::JobSpec& job, int ranks, int steps) {
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto plan = plan::MakePlan(job, ranks);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  Trained trained;
+  trained.gradients.resize(static_cast<size_t>(steps));
+  trained.weights.resize(static_cast<size_t>(ranks));
+  std::mutex mutex;
+  const auto statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
+                                                 {.kernels = &KernelsOf(job),
+                                                  .asynchronous_streams =
+                                                      job.runtime().asynchronous_streams()}));
+    engine->InitializeState();
+    for (int step = 0; step < steps; ++step) {
+      ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step)));
+      GatherTensors(engine->state().Owned("gradient"), trained.gradients[static_cast<size_t>(step)],
+                    mutex);
+      if (engine->rank() == 0) trained.reports.push_back(report);
+    }
+    auto& own = trained.weights[static_cast<size_t>(engine->rank())];
+    for (const StateView& view : engine->state().Held("parameter")) {
+      own.insert(own.end(), view.bytes().begin(), view.bytes().end());
+    }
+    GatherTensors(engine->state().Owned("parameter"), trained.final_weights, mutex);
+    ASSIGN_OR_RETURN(const double loss, engine->Evaluate(0));
+    ASSIGN_OR_RETURN(const std::vector<RankCoding> coding, engine->GatherCoding());
+    if (engine->rank() == 0) {
+      trained.validation_loss = loss;
+      trained.coding = coding;
+    }
+    return engine->AllAgree(true).status();
+  });
+  for (const absl::Status& status : statuses) {
+    INFO(status.ToString());
+    REQUIRE(status.ok());
+  }
+  return trained;
+}
+
+double RmsOf(const std::vector<double>& values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
+std::vector<Layout> ReplicatedLayouts() {
+  return {{.data = 2},
+          {.data = 4, .zero = 1},
+          {.data = 3, .zero = 1, .micro_batch = 1},
+          {.data = 2, .pipeline = 2, .schedule = "zb-h1"},
+          {.data = 2, .pipeline = 2, .zero = 1}};
+}
+
+// Of a matrix whose halves lie on different ranks each has a bound of its own: not here.
+TEST_CASE("compression: summed gradients keep the bound that the second moment gives") {
+  const v1::ModelConfig config = JobOf({}, "on").model().config();
+  const auto graph = model::BuildModel(config);
+  REQUIRE(graph.ok());
+  for (const Layout& layout : ReplicatedLayouts()) {
+    v1::JobSpec job = JobOf(layout, "on");
+    job.mutable_compression()->mutable_pipeline()->set_mode("off");
+    const double asked = 0.1;
+    const Trained coded = Train(job, layout.ranks(), 2);
+    const Trained plain = Train(JobOf(layout, "off"), layout.ranks(), 2);
+    INFO(layout.Name());
+    // The first update knows no second moment: nothing is coded.
+    CHECK(coded.gradients[0] == plain.gradients[0]);
+    double largest = 0;
+    for (const graph::Parameter& parameter : graph->parameters) {
+      const std::vector<double>& first = plain.gradients[0].at(parameter.name);
+      const std::vector<double>& expected = plain.gradients[1].at(parameter.name);
+      const std::vector<double>& got = coded.gradients[1].at(parameter.name);
+      // Each copy of a tied matrix has the moment of the whole and brings an error of its own.
+      const bool tied = layout.pipeline > 1 && graph->tied != graph::kNone &&
+                        parameter.name == graph->parameters[graph->tied].name;
+      const double bound = parameter.shape.size() < 2 ? 0 : asked * RmsOf(first) * (tied ? 2 : 1);
+      const double scale = RmsOf(expected);
+      double worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        worst = std::max(worst, std::abs(got[i] - expected[i]));
+      }
+      INFO(parameter.name);
+      // Sums in another order, and the moment in f32.
+      CHECK(worst <= bound * (1 + 1e-5) + 1e-5 * scale);
+      if (bound > 0) largest = std::max(largest, worst / bound);
+    }
+    CHECK(largest > 0.3);
+  }
+}
+
+TEST_CASE("compression: replicas and runs hold the same bits") {
+  std::vector<Layout> layouts = ReplicatedLayouts();
+  layouts.push_back({.data = 2, .tensor = 2, .sequence_parallel = true});
+  layouts.push_back({.data = 2, .tensor = 2, .zero = 1});
+  layouts.push_back({.tensor = 2, .pipeline = 2, .schedule = "interleaved"});
+  layouts.push_back({.data = 2, .tensor = 2, .pipeline = 2, .sequence_parallel = true, .zero = 1});
+  for (const Layout& layout : layouts) {
+    v1::JobSpec job = JobOf(layout, "on");
+    const Trained trained = Train(job, layout.ranks(), 4);
+    INFO(layout.Name());
+    const auto plan = plan::MakePlan(job, layout.ranks());
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      plan::Coordinates first = plan::CoordinatesOf(plan->mesh(), rank);
+      first.data = 0;
+      const auto same = static_cast<size_t>(plan::RankOf(plan->mesh(), first));
+      CHECK(trained.weights[static_cast<size_t>(rank)] == trained.weights[same]);
+    }
+    const Trained again = Train(job, layout.ranks(), 4);
+    CHECK(trained.weights == again.weights);
+    job.mutable_runtime()->set_asynchronous_streams(true);
+    CHECK(trained.weights == Train(job, layout.ranks(), 4).weights);
+    for (const RankCoding& rank : trained.coding) {
+      if (layout.data > 1) CHECK(rank.data.sum.coded_bytes < rank.data.sum.plain_bytes);
+    }
+  }
+}
+
+TEST_CASE("compression: messages change training a little and evaluation not at all") {
+  const Layout layout{.pipeline = 2, .micro_batch = 2};
+  v1::JobSpec still = JobOf(layout, "on");
+  still.mutable_optimizer()->set_learning_rate(0);
+  still.mutable_optimizer()->set_min_learning_rate(0);
+  v1::JobSpec still_plain = JobOf(layout, "off");
+  *still_plain.mutable_optimizer() = still.optimizer();
+  const Trained coded = Train(still, 2, 2), plain = Train(still_plain, 2, 2);
+  CHECK(coded.validation_loss == plain.validation_loss);
+  for (size_t step = 0; step < 2; ++step) {
+    const double error = std::abs(coded.reports[step].loss - plain.reports[step].loss);
+    CHECK(error > 0);
+    CHECK(error < 0.01 * plain.reports[step].loss);
+    const double difference = NormOf(coded.gradients[step]) / NormOf(plain.gradients[step]) - 1;
+    CHECK(std::abs(difference) < 0.03);
+  }
+  CHECK(plain.coding.empty());
+  REQUIRE(coded.coding.size() == 2);
+  for (const RankCoding& rank : coded.coding) {
+    CHECK(rank.data.sum.plain_bytes == 0);
+    CHECK(rank.pipeline.sum.plain_bytes > 0);
+    CHECK(rank.pipeline.sum.largest_error > 0);
+    CHECK(rank.pipeline.errors.measured > 0);
+    // Root mean square 1, bound 0.01: errors are even over the bin, so bound / sqrt(3) at most.
+    CHECK(rank.pipeline.sum.relative_error() < 0.011);
+    CHECK(rank.pipeline.sum.relative_error() > 0.002);
+  }
+}
+
+TEST_CASE("compression: a bound too loose for the model is heard of and a sound one is not") {
+  const Layout layout{.data = 2, .pipeline = 2};
+  for (const bool loose : {false, true}) {
+    v1::JobSpec job = JobOf(layout, "on");
+    v1::CompressionSpec& spec = *job.mutable_compression();
+    spec.mutable_data_parallel()->set_bound(loose ? "rms:30" : "rms:0.02");
+    spec.mutable_pipeline()->set_bound(loose ? "rms:3" : "rms:0.02");
+    const Trained trained = Train(job, layout.ranks(), 2);
+    const StepReport& report = trained.reports[1];
+    CHECK(report.gradient_sums.measured > 0);
+    CHECK(report.messages.measured > 0);
+    CHECK((report.gradient_sums.large > 0) == loose);
+    CHECK((report.messages.large > 0) == loose);
+  }
+}
+
+TEST_CASE("compression: the ways that timing chooses train as well") {
+  for (const Layout& layout : {Layout{.data = 2}, Layout{.data = 2, .zero = 1},
+                               Layout{.data = 2, .pipeline = 2}, Layout{.pipeline = 3}}) {
+    const Trained chosen = Train(JobOf(layout, "auto"), layout.ranks(), 12);
+    const Trained plain = Train(JobOf(layout, "off"), layout.ranks(), 12);
+    INFO(layout.Name());
+    for (size_t step = 0; step < 12; ++step) {
+      CHECK(std::abs(chosen.reports[step].loss - plain.reports[step].loss) < 0.1);
+    }
+    for (size_t rank = 1; rank < chosen.weights.size() && layout.pipeline == 1; ++rank) {
+      CHECK(chosen.weights[rank] == chosen.weights[0]);
+    }
+  }
+}
+
+TEST_CASE("compression: an absolute bound holds from the first update on") {
+  const Layout layout{.data = 2};
+  v1::JobSpec job = JobOf(layout, "on");
+  job.mutable_compression()->mutable_data_parallel()->set_bound("abs:0.001");
+  const Trained coded = Train(job, 2, 1), plain = Train(JobOf(layout, "off"), 2, 1);
+  double worst = 0;
+  for (const auto& [name, values] : plain.gradients[0]) {
+    const std::vector<double>& got = coded.gradients[0].at(name);
+    for (size_t i = 0; i < values.size(); ++i) {
+      worst = std::max(worst, std::abs(values[i] - got[i]));
+    }
+  }
+  CHECK(worst <= 0.00101);
+  CHECK(worst > 0.0003);
+}
+
+}  // namespace
+
+}  // namespace trireme::engine

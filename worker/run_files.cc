@@ -68,6 +68,10 @@ void MetricsLog::Step(const StepMetrics& metrics) {
                               {"exposed_bubble_ms", ms(metrics.exposure.bubble.mean_s)},
                               {"exposed_bubble_max_ms", ms(metrics.exposure.bubble.max_s)},
                               {"most_exposed_rank", metrics.exposure.most_exposed_rank}};
+  if (metrics.coding.has_value()) {
+    line["gradient_compression"] = metrics.coding->gradients;
+    line["message_compression"] = metrics.coding->messages;
+  }
   if (metrics.skipped) line["skipped"] = true;
   Write(line);
 }

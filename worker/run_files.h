@@ -4,11 +4,13 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/engine/engine.h"
+#include "worker/coding_report.h"
 
 namespace trireme::worker {
 
@@ -22,6 +24,7 @@ struct StepMetrics {
   double utilisation = 0;  // model flops over the measured peak
   engine::ExposureReport exposure;
   bool skipped = false;
+  std::optional<CodingRatios> coding;  // since the start of this attempt; absent: nothing is coded
 };
 
 // Exposed communication over the logged steps of a run.

@@ -234,6 +234,10 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   if (report.skipped) {
     if (leader()) spdlog::warn("step {} was left out: {}", step_, report.nonfinite);
   }
+  if (const std::string loose = LooseBound(report, job_.compression()); !loose.empty()) {
+    if (leader() && loose_bound_.empty()) spdlog::warn("step {}: {}", step_, loose);
+    loose_bound_ = loose;
+  }
   progress_.steps_done = step_;
   progress_.loss = report.loss;
   progress_.tokens_per_second = static_cast<double>(report.tokens) / report.duration_s;
@@ -245,6 +249,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   // Collective: every rank logs the same steps, rank 0 writes them down.
   ASSIGN_OR_RETURN(const engine::ExposureReport exposure, session_.engine().MeasureExposure());
   exposure_.Add(exposure, report.duration_s);
+  ASSIGN_OR_RETURN(coding_, session_.engine().GatherCoding());
   if (!metrics_) return absl::OkStatus();
   metrics_->Step({.step = step_,
                   .loss = report.loss,
@@ -254,7 +259,8 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                   .step_time_ms = report.duration_s * 1e3,
                   .utilisation = progress_.utilisation,
                   .exposure = exposure,
-                  .skipped = report.skipped});
+                  .skipped = report.skipped,
+                  .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
   return absl::OkStatus();
 }
 
@@ -377,21 +383,25 @@ absl::StatusOr<std::string> TrainingRun::Sample() {
 std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
   const double seconds = std::max(trained_seconds_, 1e-9);
   const double rate = static_cast<double>(trained_tokens_) / seconds;
-  return JsonLine({{"steps", step_},
-                   {"loss", progress_.loss},
-                   {"validation_loss", progress_.validation_loss},
-                   {"tokens", trained_tokens_},
-                   {"training_seconds", trained_seconds_},
-                   {"tokens_per_second", rate},
-                   {"utilisation", flops_per_token_ * rate / peak_flops_},
-                   {"peak_flops", peak_flops_},
-                   {"exposed_communication_share", exposure_.Share(exposure_.exposed.mean_s)},
-                   {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},
-                   {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
-                   {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
-                   {"skipped_steps", static_cast<int64_t>(SkippedSteps())},
-                   {"arena_bytes", session_.engine().arena_bytes()},
-                   {"checkpoint", checkpoint}});
+  nlohmann::ordered_json json{
+      {"steps", step_},
+      {"loss", progress_.loss},
+      {"validation_loss", progress_.validation_loss},
+      {"tokens", trained_tokens_},
+      {"training_seconds", trained_seconds_},
+      {"tokens_per_second", rate},
+      {"utilisation", flops_per_token_ * rate / peak_flops_},
+      {"peak_flops", peak_flops_},
+      {"exposed_communication_share", exposure_.Share(exposure_.exposed.mean_s)},
+      {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},
+      {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
+      {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
+      {"skipped_steps", static_cast<int64_t>(SkippedSteps())},
+      {"arena_bytes", session_.engine().arena_bytes()},
+      {"checkpoint", checkpoint}};
+  if (!coding_.empty()) json["compression"] = CodingJson(coding_);
+  if (!loose_bound_.empty()) json["warning"] = loose_bound_;
+  return JsonLine(json);
 }
 
 }  // namespace trireme::worker

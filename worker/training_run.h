@@ -68,6 +68,8 @@ class TrainingRun {
   double trained_seconds_ = 0;
   int64_t trained_tokens_ = 0;
   ExposureSums exposure_;
+  std::vector<engine::RankCoding> coding_;  // by rank, as last logged
+  std::string loose_bound_;                 // the last warning of one
 };
 
 }  // namespace trireme::worker

@@ -25,7 +25,7 @@ trireme_room(runtime/kernels/ref ROOMS runtime/base runtime/graph runtime/tensor
              LIBS PkgConfig::openblas)
 trireme_room(runtime/kernels/cpu ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
              LIBS DNNL::dnnl OpenMP::OpenMP_CXX hwy::hwy)
-trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress)
+trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress LIBS hwy::hwy)
 trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm LIBS Threads::Threads)
 trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm LIBS MPI::MPI_C)
 trireme_room(runtime/data ROOMS runtime/base LIBS nlohmann_json::nlohmann_json)

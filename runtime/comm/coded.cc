@@ -181,7 +181,7 @@ class Coded final : public CodedAlgorithm {
   size_t SumCoded(const CodedPiece& piece, std::byte* sum) {
     const CodecTimer timer(&report_.codec_ns);
     float* own = data_ + piece.begin;
-    size_t bytes = EncodePiece(piece, own, adds_ ? own_buffer_ : sum);
+    size_t bytes = EncodePiece(piece, own, scratch_.get(), adds_ ? own_buffer_ : sum);
     Measure(piece, own, {adds_ ? own_buffer_ : sum, bytes});
     if (adds_) {
       ForPeers([&](int, size_t p) { terms_[p] = contributions_in_[p].bytes(); });
@@ -229,7 +229,7 @@ class Coded final : public CodedAlgorithm {
       size_t bytes = 0;
       {
         const CodecTimer timer(&report_.codec_ns);
-        bytes = EncodePiece(piece, data_ + piece.begin, buffer);
+        bytes = EncodePiece(piece, data_ + piece.begin, scratch_.get(), buffer);
         Measure(piece, data_ + piece.begin, {buffer, bytes});
       }
       Send(piece, buffer, bytes, &flow);
@@ -248,7 +248,7 @@ class Coded final : public CodedAlgorithm {
   void Measure(const CodedPiece& piece, const float* values, std::span<const std::byte> bytes) {
     if (!piece.coded()) return;
     if (!measures_) {
-      report_.largest_error = std::max(report_.largest_error, piece.quantiser.absolute);
+      report_.largest_error = std::max(report_.largest_error, piece.bound());
       return;
     }
     const absl::Status decoded = DecodePiece(piece, bytes, scratch_.get());

@@ -90,7 +90,7 @@ void CodedSend::SendPiece() {
   size_t bytes = 0;
   {
     const CodecTimer timer(&report_.codec_ns);
-    bytes = EncodePiece(piece, values, buffer);
+    bytes = EncodePiece(piece, values, nullptr, buffer);
     if (coding_.measure_error && piece.coded()) {
       TRIREME_CHECK(DecodePiece(piece, {buffer, bytes}, decoded_.get()).ok());
       AddErrors({values, piece.count()}, {decoded_.get(), piece.count()}, &report_);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/base/text.h"
+#include "runtime/comm/scale_lines.h"
 
 namespace trireme::comm {
 
@@ -24,6 +25,7 @@ CodedPiece PieceCursor::Next() {
     } else {
       border = std::min(border, runs_[run].end);
       piece.quantiser = quantiser;
+      piece.lines = runs_[run].lines;
     }
     break;
   }
@@ -31,6 +33,28 @@ CodedPiece PieceCursor::Next() {
   at_ = piece.end;
   return piece;
 }
+
+namespace {
+
+absl::Status CheckLines(const CodedRun& run, size_t index) {
+  int64_t last = 0;
+  for (size_t line = 0; line < run.lines.size(); ++line) {
+    const ScaleLine& one = run.lines[line];
+    int exponent = 0;
+    const bool power =
+        one.row > 0 && std::isfinite(one.row) && std::frexp(one.row, &exponent) == 0.5F;
+    const bool ascends = line == 0 ? one.begin <= run.begin : one.begin > last;
+    last = one.begin;
+    if (ascends && power && exponent > -64 && exponent <= 64) continue;
+    return absl::InvalidArgumentError(
+        base::Text("coded run ", index, ": line ", line, " at ", one.begin, " of scale ", one.row,
+                   "; expected ascending lines from the run's begin on, with powers of two ",
+                   "between 2^-64 and 2^63"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status CheckRuns(std::span<const CodedRun> runs, int64_t count) {
   int64_t before = 0;
@@ -45,6 +69,7 @@ absl::Status CheckRuns(std::span<const CodedRun> runs, int64_t count) {
       return absl::InvalidArgumentError(
           base::Text("coded run ", i, ": bound ", run.bound, " is not a finite number from 0 up"));
     }
+    if (const absl::Status lines = CheckLines(run, i); !lines.ok()) return lines;
     before = run.end;
   }
   return absl::OkStatus();
@@ -61,19 +86,34 @@ size_t PieceRoom(int64_t values) {
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-size_t EncodePiece(const CodedPiece& piece, const float* data, std::byte* out) {
+double CodedPiece::bound() const {
+  return lines.empty() ? quantiser.absolute : quantiser.absolute * LargestScale(lines, begin, end);
+}
+
+size_t EncodePiece(const CodedPiece& piece, const float* data, float* scratch, std::byte* out) {
   if (!piece.coded()) {
     std::memcpy(out, data, piece.plain_bytes());
     return piece.plain_bytes();
+  }
+  if (!piece.lines.empty()) {
+    ApplyScales(piece.lines, piece.begin, Scaling::kDivide, {data, piece.count()}, scratch);
+    data = scratch;
   }
   return compress::EncodeSegment({data, piece.count()}, piece.quantiser,
                                  {out, compress::MaxSegmentBytes(piece.count())});
 }
 
 absl::Status DecodePiece(const CodedPiece& piece, std::span<const std::byte> bytes, float* out) {
-  if (piece.coded()) return compress::DecodeSegment(bytes, piece.quantiser, {out, piece.count()});
-  std::memcpy(out, bytes.data(), piece.plain_bytes());
-  return absl::OkStatus();
+  if (!piece.coded()) {
+    std::memcpy(out, bytes.data(), piece.plain_bytes());
+    return absl::OkStatus();
+  }
+  const std::span<float> values(out, piece.count());
+  absl::Status decoded = compress::DecodeSegment(bytes, piece.quantiser, values);
+  if (decoded.ok() && !piece.lines.empty()) {
+    ApplyScales(piece.lines, piece.begin, Scaling::kMultiply, values, out);
+  }
+  return decoded;
 }
 
 void AddErrors(std::span<const float> x, std::span<const float> y, CodingReport* report) {

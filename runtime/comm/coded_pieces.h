@@ -18,10 +18,13 @@ struct CodedPiece {
   int64_t begin = 0;
   int64_t end = 0;
   compress::Quantiser quantiser;
+  std::span<const ScaleLine> lines;  // empty: every scale is 1
 
   size_t count() const { return static_cast<size_t>(end - begin); }
   size_t plain_bytes() const { return count() * sizeof(float); }
   bool coded() const { return quantiser.step > 0; }
+  // The largest bound of any of its values.
+  double bound() const;
 };
 
 // Walks over the pieces of a range. Trivially copyable; never allocates.
@@ -50,7 +53,8 @@ compress::Quantiser QuantiserFor(double bound);
 // Most bytes of a piece of `values` values, coded or plain, rounded up to cache lines.
 size_t PieceRoom(int64_t values);
 // Writes the values of `data` (all of the piece) to `out`, coded or plain; returns the bytes.
-size_t EncodePiece(const CodedPiece& piece, const float* data, std::byte* out);
+// `scratch` has room for the piece's values where it has lines.
+size_t EncodePiece(const CodedPiece& piece, const float* data, float* scratch, std::byte* out);
 // The values of a piece that came; DataLoss if it is damaged.
 absl::Status DecodePiece(const CodedPiece& piece, std::span<const std::byte> bytes, float* out);
 // Adds to `report` how far the decoded y are from the finite ones of x.

@@ -19,6 +19,15 @@ namespace trireme::comm {
 
 class CodingSwitch;
 
+// The scale of the elements from `begin` to the next line's begin or the run's end: row *
+// columns[i] of element begin + i, powers of two between 2^-64 and 2^63, so that scaling rounds
+// nothing. Both live as long as the operation.
+struct ScaleLine {
+  int64_t begin = 0;
+  float row = 1;
+  const float* columns = nullptr;  // null: 1 each
+};
+
 // Elements [begin, end) of a collective's data (counted from its `data`) and the absolute error
 // bound of each rank's contribution: finite, the same on all ranks. 0, or too small for coding:
 // they travel as plain floats, summed in the order of ranks.
@@ -26,6 +35,10 @@ struct CodedRun {
   int64_t begin = 0;
   int64_t end = 0;
   double bound = 0;
+  // Not empty: the bound of an element is `bound` times its scale; the same on all ranks,
+  // ascending, the first at or before `begin`. A finite element of more than 2^127 times its scale
+  // arrives as infinite.
+  std::span<const ScaleLine> lines;
 };
 
 // What one call did on one rank.

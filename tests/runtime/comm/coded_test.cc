@@ -269,6 +269,85 @@ TEST_CASE("a rank whose pieces are not what was agreed is named, and the group p
   CHECK(named > 0);
 }
 
+// Lines of 7, 100, 1 and 40000 elements ... with columns on every other one.
+struct SomeLines {
+  explicit SomeLines(int64_t count) : columns(40000) {
+    for (size_t i = 0; i < columns.size(); ++i) {
+      columns[i] = std::ldexp(1.0F, static_cast<int>(i % 7) - 3);
+    }
+    const int64_t lengths[] = {7, 100, 1, 40000};
+    int64_t at = 0;
+    for (size_t k = 0; at < count; at += lengths[k++ % 4]) {
+      lines.push_back({.begin = at,
+                       .row = std::ldexp(1.0F, static_cast<int>(k % 23) - 20),
+                       .columns = k % 2 == 1 ? columns.data() : nullptr});
+    }
+  }
+  double ScaleOf(int64_t element) const {
+    size_t line = 0;
+    while (line + 1 < lines.size() && lines[line + 1].begin <= element) ++line;
+    const ScaleLine& one = lines[line];
+    const auto at = static_cast<size_t>(element - one.begin);
+    return one.row * (one.columns == nullptr ? 1.0F : columns[at]);
+  }
+  std::vector<float> columns;
+  std::vector<ScaleLine> lines;
+};
+
+TEST_CASE("lines give every element a bound of its own and the same bits in all pieces") {
+  constexpr int64_t kCount = 150001;
+  const SomeLines lines(kCount);
+  for (const int ranks : {2, 3}) {
+    std::vector<std::vector<float>> terms;
+    for (int rank = 0; rank < ranks; ++rank) {
+      terms.push_back(CodedValues(rank, kCount, false));
+      for (int64_t i = 0; i < kCount; i += 3) {  // of the scale's size
+        terms.back()[static_cast<size_t>(i)] *= static_cast<float>(lines.ScaleOf(i));
+      }
+    }
+    std::vector<std::vector<float>> sums;
+    for (const int64_t piece_values : {65536, 1000}) {
+      const auto statuses = RunRanks(
+          ranks,
+          [&](Fabric& fabric) -> absl::Status {
+            ASSIGN_OR_RETURN(auto comm, fabric.Group(All(ranks), "all"));
+            auto stream = tensor::MakeInlineStream();
+            std::vector<float> data = terms[static_cast<size_t>(fabric.rank())];
+            const CodedRun run{.begin = 0, .end = kCount, .bound = 0.05, .lines = lines.lines};
+            CodingReport report;
+            Coding coding;
+            coding.runs = {&run, 1};
+            coding.piece_values = piece_values;
+            coding.report = &report;
+            comm->CodeNext(&coding);
+            RETURN_IF_ERROR(comm->WaitHost(
+                comm->AllReduce(data.data(), kCount, tensor::DType::kF32, ReduceOp::kSum, *stream),
+                kDeadline));
+            RETURN_IF_ERROR(ExpectSameOnAllRanks(*comm, data));
+            RETURN_IF_ERROR(Expect(report.coded && report.largest_error > 0, "not coded"));
+            if (fabric.rank() == 0) sums.push_back(data);
+            return absl::OkStatus();
+          },
+          WithCoding());
+      RequireOk(statuses);
+    }
+    CHECK(SameBits(sums[0], sums[1]));
+    double closest = 0;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const double bound = 0.05 * lines.ScaleOf(i);
+      if (!SumHolds(terms, at, sums[0][at], bound)) {
+        FAIL_CHECK("element " << i << ": " << sums[0][at] << " beyond its bound " << bound);
+        break;
+      }
+      double exact = 0;
+      for (const std::vector<float>& term : terms) exact += static_cast<double>(term[at]);
+      closest = std::max(closest, std::abs(exact - static_cast<double>(sums[0][at])) / bound);
+    }
+    CHECK(closest > 1);  // of one term's bound: it is used
+  }
+}
+
 TEST_CASE("calls that cannot be coded are refused with the fault and the fix") {
   const auto message = [](const LocalOptions& options, const Coding& coding,
                           const std::function<Ticket(Communicator&, tensor::Stream&)>& call) {
@@ -309,6 +388,16 @@ TEST_CASE("calls that cannot be coded are refused with the fault and the fix") {
   runs = {{0, 8, -1}};
   coding.runs = runs;
   CHECK_THAT(message(WithCoding(), coding, sum), Contains("bound -1"));
+  std::vector<ScaleLine> lines = {{0, 1}, {4, 3}};
+  runs = {{0, 8, 0.1, lines}};
+  coding.runs = runs;
+  CHECK_THAT(message(WithCoding(), coding, sum), Contains("line 1 at 4 of scale 3"));
+  lines = {{1, 1}};
+  runs[0].lines = lines;
+  CHECK_THAT(message(WithCoding(), coding, sum), Contains("line 0 at 1"));
+  lines = {{0, 1}, {0, 2}};
+  runs[0].lines = lines;
+  CHECK_THAT(message(WithCoding(), coding, sum), Contains("line 1 at 0"));
   LocalOptions little = WithCoding();
   little.fabric.coding.collective_bytes = 1000;
   LocalHub hub(2, little);

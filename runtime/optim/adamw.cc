@@ -48,7 +48,7 @@ HWY_EXPORT(StepSpanF32);
 HWY_EXPORT(StepSpanF64);
 HWY_EXPORT(SumOfSquaresF32);
 HWY_EXPORT(SumOfSquaresF64);
-HWY_EXPORT(SumF32);
+HWY_EXPORT(AddRowF32);
 
 // A page of f32: threads do not meet in one.
 constexpr size_t kPieceElements = 1024;
@@ -73,32 +73,11 @@ void StepPiece(const Spans<double>& s, size_t begin, size_t count,
   (s.p + begin, s.g + begin, s.m + begin, s.v + begin, count, c);
 }
 
-double SquaresOfPiece(const float* values, size_t count) {
+double SumPiece(const float* values, size_t count) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquaresF32)(values, count);
 }
-double SquaresOfPiece(const double* values, size_t count) {
+double SumPiece(const double* values, size_t count) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquaresF64)(values, count);
-}
-
-template <typename T, typename SumPiece>
-double SumOfParts(std::span<const T> values, int threads, const SumPiece& sum_piece) {
-  const size_t count = values.size();
-  const size_t lanes = (count + kSumLanes - 1) / kSumLanes;
-  const size_t part = (lanes + kSumParts - 1) / kSumParts * kSumLanes;
-  double sums[kSumParts];
-  const auto sum_part = [&](size_t k) {
-    const size_t begin = std::min(count, k * part);
-    sums[k] = sum_piece(values.data() + begin, std::min(count - begin, part));
-  };
-  if (threads <= 1 || count < kSumParts * kSumLanes) {
-    for (size_t k = 0; k < kSumParts; ++k) sum_part(k);
-  } else {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t k = 0; k < kSumParts; ++k) sum_part(k);
-  }
-  double total = 0;
-  for (double sum : sums) total += sum;
-  return total;
 }
 
 }  // namespace
@@ -129,14 +108,28 @@ void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> mom
 
 template <typename T>
 double SumOfSquares(std::span<const T> values, int threads) {
-  return SumOfParts(values, threads,
-                    [](const T* data, size_t count) { return SquaresOfPiece(data, count); });
+  const size_t count = values.size();
+  const size_t lanes = (count + kSumLanes - 1) / kSumLanes;
+  const size_t part = (lanes + kSumParts - 1) / kSumParts * kSumLanes;
+  double sums[kSumParts];
+  const auto sum_part = [&](size_t k) {
+    const size_t begin = std::min(count, k * part);
+    sums[k] = SumPiece(values.data() + begin, std::min(count - begin, part));
+  };
+  if (threads <= 1 || count < kSumParts * kSumLanes) {
+    for (size_t k = 0; k < kSumParts; ++k) sum_part(k);
+  } else {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t k = 0; k < kSumParts; ++k) sum_part(k);
+  }
+  double total = 0;
+  for (double sum : sums) total += sum;
+  return total;
 }
 
-double Sum(std::span<const float> values, int threads) {
-  return SumOfParts(values, threads, [](const float* data, size_t count) {
-    return HWY_DYNAMIC_DISPATCH(SumF32)(data, count);
-  });
+double AddRow(std::span<const float> row, std::span<double> columns) {
+  TRIREME_CHECK(columns.size() == row.size());
+  return HWY_DYNAMIC_DISPATCH(AddRowF32)(row.data(), row.size(), columns.data());
 }
 
 template void AdamW<float>(std::span<float>, std::span<const float>, std::span<float>,

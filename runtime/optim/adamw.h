@@ -45,7 +45,8 @@ void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> mom
 // an infinity reaches the result.
 template <typename T>
 double SumOfSquares(std::span<const T> values, int threads);
-// Likewise of the values themselves.
-double Sum(std::span<const float> values, int threads);
+
+// Adds every value to its column and returns their sum, both in f64; the same bits on every machine.
+double AddRow(std::span<const float> row, std::span<double> columns);
 
 }  // namespace trireme::optim

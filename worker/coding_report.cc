@@ -58,7 +58,7 @@ void AppendLoose(const engine::CodingErrors& errors, const char* what, const cha
   if (errors.large == 0) return;
   absl::StrAppend(&text, text.empty() ? "" : "; ", "compression.", field, ".bound ", bound,
                   " is too loose for this model: in ", errors.large, " of ", errors.measured,
-                  " measured ", what, " the error is more than a fifth of the values; lower it");
+                  " measured ", what, " the error is too large a part of the values; lower it");
 }
 
 }  // namespace

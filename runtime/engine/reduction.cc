@@ -65,7 +65,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
 
 // Bounds for the sums of this step. Under ZeRO each replica has the moments of its share alone.
 absl::Status Engine::Impl::BeginCoding() {
-  const std::span<double> moments = coding_->BeginStep(step_, options_.threads);
+  const std::span<double> moments = coding_->BeginStep(step_);
   const bool sharded = plan_.job().parallelism().zero_stage() > 0;
   if (!moments.empty() && sharded) {
     RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](comm::Communicator& group) {

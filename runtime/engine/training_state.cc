@@ -1,5 +1,6 @@
 #include "runtime/engine/training_state.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -8,7 +9,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
 #include "runtime/engine/mutation.h"
-#include "runtime/plan/coded_transfers.h"
 
 namespace trireme::engine {
 
@@ -40,21 +40,34 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
       const int64_t begin = static_cast<int64_t>(bucket.offset());
       piece.moment_offset += begin / data_size - (begin + count * at.data);
     }
-    if (plan::CodesGradientOf(parameter) && piece.length > 0) {
-      const int64_t begin = place.offset - static_cast<int64_t>(bucket.offset());
-      matrices_.push_back({.bucket = place.bucket, .begin = begin, .end = begin + piece.length});
-      piece_of_matrix_.push_back(pieces_.size());
+    if (piece.length > 0) {
+      const int64_t columns = piece.box.dims.back().size();
+      gradients_.push_back({.bucket = place.bucket,
+                            .begin = place.offset - static_cast<int64_t>(bucket.offset()),
+                            .rows = piece.length / columns,
+                            .columns = columns,
+                            .matrix = parameter.shape.size() >= 2});
+      piece_of_gradient_.push_back(pieces_.size());
     }
     pieces_.push_back(std::move(piece));
   }
 }
 
-double TrainingState::SumOfMoment2(size_t matrix, int threads) const {
+void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
+                               std::span<double> columns) const {
   TRIREME_CHECK(dtype_ == DType::kF32);
-  const Piece& piece = pieces_[piece_of_matrix_[matrix]];
-  const std::byte* data = Flat(v1::MOMENT2, piece.moment_offset);
-  const auto count = static_cast<size_t>(piece.updated.size());
-  return optim::Sum({reinterpret_cast<const float*>(data), count}, threads);
+  const Piece& piece = pieces_[piece_of_gradient_[gradient]];
+  const int64_t width = std::ssize(columns);
+  const auto* moment = reinterpret_cast<const float*>(Flat(v1::MOMENT2, piece.moment_offset));
+  for (int64_t at = piece.updated.begin; at < piece.updated.end;) {
+    const int64_t row = at / width, column = at % width;
+    const int64_t count = std::min(width - column, piece.updated.end - at);
+    const std::span<const float> values(moment + (at - piece.updated.begin),
+                                        static_cast<size_t>(count));
+    rows[static_cast<size_t>(row)] += optim::AddRow(
+        values, columns.subspan(static_cast<size_t>(column), static_cast<size_t>(count)));
+    at += count;
+  }
 }
 
 std::byte* TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {

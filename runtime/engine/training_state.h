@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,16 +46,20 @@ class TrainingState {
   // updates that were applied. Part of the state, so a resume must set it.
   int64_t skipped_steps() const { return skipped_steps_; }
   void set_skipped_steps(int64_t steps) { skipped_steps_ = steps; }
-  // A matrix parameter: its elements of a bucket, counted from the bucket's first.
-  struct Matrix {
+  // Where the gradient of a parameter lies in its bucket: this rank's part as `rows` of `columns`
+  // elements, one after the other; a vector is one row.
+  struct GradientPlace {
     uint32_t bucket = 0;
-    int64_t begin = 0;
-    int64_t end = 0;
+    int64_t begin = 0;  // elements, from the bucket's first
+    int64_t rows = 1;
+    int64_t columns = 0;
+    bool matrix = false;
   };
   // In order of buckets and of elements.
-  const std::vector<Matrix>& matrices() const { return matrices_; }
-  // Sum of the second moment over what this rank updates of a matrix. f32 states only.
-  double SumOfMoment2(size_t matrix, int threads) const;
+  const std::vector<GradientPlace>& gradients() const { return gradients_; }
+  // Adds the second moment, as far as this rank updates it, to the sums of rows and of columns.
+  // Sizes are those of the place; f32 states only.
+  void AddMoment2(size_t gradient, std::span<double> rows, std::span<double> columns) const;
   // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
   std::string FirstNonFinite() const;
 
@@ -92,8 +97,8 @@ class TrainingState {
   const bool sharded_;
   plan::StateLayout layout_;
   std::vector<Piece> pieces_;
-  std::vector<Matrix> matrices_;
-  std::vector<size_t> piece_of_matrix_;
+  std::vector<GradientPlace> gradients_;
+  std::vector<size_t> piece_of_gradient_;
   int64_t skipped_steps_ = 0;
 };
 

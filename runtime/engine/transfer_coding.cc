@@ -16,9 +16,26 @@ namespace {
 // The first steps that are coded are measured, and then one in so many: it costs about a fifth more
 // coding.
 constexpr uint64_t kStepsPerMeasurement = 16;
-// Root mean square of the error over that of the values (docs/performance.md, training within a
-// bound: from here on the loss was measurably worse).
-constexpr double kLargeError = 0.2;
+// Root mean square of the error over that of the values, from which on the loss was measurably
+// worse (docs/performance.md, training within a bound). What gradients lose, later ones make up
+// for; an activation's error goes through all later layers.
+constexpr double kLargeSumError = 0.5;
+constexpr double kLargeMessageError = 0.08;
+
+// A row or column that had hardly a gradient yet is coded no finer than this part of the tensor.
+constexpr double kLeastRelativeScale = 1.0 / 64;
+// Norms and biases are few: they cost little, and get a quarter of the bound.
+constexpr double kOfVectors = 0.25;
+constexpr float kUnknownScale = 0x1p-40F;
+
+// The nearest by ratio, of those that lines may have.
+float NearestPowerOfTwo(double value) {
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent);  // in [1/2, 1)
+  if (mantissa < M_SQRT1_2) --exponent;
+  constexpr int kLeast = -50, kMost = 50;
+  return std::ldexp(1.0F, std::clamp(exponent, kLeast, kMost));
+}
 
 bool IsMessage(const v1::Instruction& instruction) {
   return instruction.kind() >= v1::SEND_ACT && instruction.kind() <= v1::RECV_GRAD;
@@ -73,10 +90,10 @@ comm::CodingRoom PipelineRoom(const v1::Plan& plan) {
 
 AxisCoding TransferCoding::Axis::Sum() const { return {.errors = all, .sum = totals.sum()}; }
 
-void TransferCoding::Axis::Measure(const comm::CodingReport& report) {
+void TransferCoding::Axis::Measure(const comm::CodingReport& report, double large) {
   if (!report.coded || report.value_squares == 0) return;
   ++step.measured;
-  if (report.relative_error() > kLargeError) ++step.large;
+  if (report.relative_error() > large) ++step.large;
 }
 
 TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at,
@@ -85,14 +102,14 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
       program_(plan.stages(static_cast<int>(at.pipeline)).step()),
       state_(state),
       buckets_(state.buckets().size()),
-      moments_(state.matrices().size()),
       reports_(tickets) {
   const v1::CompressionSpec& compression = plan.job().compression();
-  std::vector<bool> marked(buckets_.size(), false);
   for (const v1::Instruction& instruction : program_.instructions()) {
     if (!instruction.coded()) continue;
     (IsMessage(instruction) ? pipeline_ : data_).active = true;
-    if (instruction.kind() == v1::REDUCE) marked[instruction.bucket()] = true;
+    if (instruction.kind() != v1::REDUCE) continue;
+    buckets_[instruction.bucket()].run.end =
+        static_cast<int64_t>(state.buckets()[instruction.bucket()].count());
   }
   if (data_.active) {
     data_.bound = BoundOf(compression.data_parallel().bound());
@@ -105,43 +122,101 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
     const auto stages = static_cast<size_t>(plan.job().parallelism().virtual_stages());
     links_.resize(2 * plan.mesh().pipeline() * stages);
   }
-  for (size_t matrix = 0; matrix < state.matrices().size(); ++matrix) {
-    const TrainingState::Matrix& place = state.matrices()[matrix];
-    if (!marked[place.bucket]) continue;
-    buckets_[place.bucket].runs.push_back({.begin = place.begin, .end = place.end});
-    buckets_[place.bucket].matrices.push_back(matrix);
+  LayOutBuckets();
+}
+
+// Every row is a line, whatever lies between parameters too.
+void TransferCoding::LayOutBuckets() {
+  if (data_.active && data_.bound.mode == compress::BoundMode::kRms) {
+    size_t sums = 0, columns = 0;
+    std::vector<int64_t> covered(buckets_.size(), 0);
+    const auto& places = state_.gradients();
+    for (size_t gradient = 0; gradient < places.size(); ++gradient) {
+      const TrainingState::GradientPlace& place = places[gradient];
+      Bucket& bucket = buckets_[place.bucket];
+      if (bucket.run.end == 0) continue;
+      int64_t& end = covered[place.bucket];
+      if (end < place.begin) bucket.lines.push_back({.begin = end});
+      const Tensor& tensor =
+          tensors_.emplace_back(Tensor{.gradient = gradient,
+                                       .first_line = bucket.lines.size(),
+                                       .rows = static_cast<size_t>(place.rows),
+                                       .columns = static_cast<size_t>(place.columns),
+                                       .sums = sums,
+                                       .column_scale = columns});
+      for (int64_t row = 0; row < place.rows; ++row) {
+        bucket.lines.push_back({.begin = place.begin + row * place.columns});
+      }
+      end = place.begin + place.rows * place.columns;
+      sums += tensor.rows + tensor.columns;
+      columns += place.matrix ? tensor.columns : 0;
+    }
+    for (size_t index = 0; index < buckets_.size(); ++index) {
+      Bucket& bucket = buckets_[index];
+      if (covered[index] < bucket.run.end) bucket.lines.push_back({.begin = covered[index]});
+    }
+    moments_.resize(sums);
+    column_scales_.resize(columns);
+  }
+  for (const Tensor& tensor : tensors_) {
+    const TrainingState::GradientPlace& place = state_.gradients()[tensor.gradient];
+    for (size_t row = 0; row < tensor.rows && place.matrix; ++row) {
+      buckets_[place.bucket].lines[tensor.first_line + row].columns =
+          &column_scales_[tensor.column_scale];
+    }
+  }
+  for (Bucket& bucket : buckets_) {
+    bucket.run.bound = data_.bound.value / plan_.mesh().data();
+    bucket.run.lines = bucket.lines;
   }
 }
 
-std::span<double> TransferCoding::BeginStep(uint64_t step, int threads) {
+std::span<double> TransferCoding::RowSums(const Tensor& tensor) {
+  return std::span(moments_).subspan(tensor.sums, tensor.rows);
+}
+
+std::span<double> TransferCoding::ColumnSums(const Tensor& tensor) {
+  return std::span(moments_).subspan(tensor.sums + tensor.rows, tensor.columns);
+}
+
+std::span<double> TransferCoding::BeginStep(uint64_t step) {
   measures_ = step % kStepsPerMeasurement == 1;
   data_.step = pipeline_.step = {};
-  if (!data_.active || data_.bound.mode == compress::BoundMode::kAbsolute) return {};
-  for (size_t matrix = 0; matrix < moments_.size(); ++matrix) {
-    moments_[matrix] = state_.SumOfMoment2(matrix, threads);
+  std::fill(moments_.begin(), moments_.end(), 0.0);
+  for (const Tensor& tensor : tensors_) {
+    state_.AddMoment2(tensor.gradient, RowSums(tensor), ColumnSums(tensor));
   }
   return moments_;
 }
 
 void TransferCoding::SetBounds(int64_t updates) {
-  if (!data_.active) return;
-  const double replicas = plan_.mesh().data();
+  bounded_ = data_.active && (data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
+  if (!bounded_) return;
   const double correction =
       1 - std::pow(plan_.job().optimizer().beta2(), static_cast<double>(updates));
-  for (Bucket& bucket : buckets_) {
-    bucket.bounded = false;
-    for (size_t index = 0; index < bucket.runs.size(); ++index) {
-      comm::CodedRun& run = bucket.runs[index];
-      double scale = 1;
-      if (data_.bound.mode == compress::BoundMode::kRms) {
-        const double mean =
-            moments_[bucket.matrices[index]] / static_cast<double>(run.end - run.begin);
-        scale = correction > 0 ? std::sqrt(mean / correction) : 0;
-      }
-      const double bound = data_.bound.value * scale / replicas;
-      run.bound = std::isfinite(bound) ? bound : 0;
-      bucket.bounded = bucket.bounded || run.bound > 0;
-    }
+  for (const Tensor& tensor : tensors_) SetScales(tensor, correction);
+}
+
+void TransferCoding::SetScales(const Tensor& tensor, double correction) {
+  const TrainingState::GradientPlace& place = state_.gradients()[tensor.gradient];
+  Bucket& bucket = buckets_[place.bucket];
+  const std::span<double> rows = RowSums(tensor), columns = ColumnSums(tensor);
+  const auto width = static_cast<double>(tensor.columns);
+  double total = 0;
+  for (const double row : rows) total += row;
+  const double rms = std::sqrt(total / static_cast<double>(tensor.rows) / width / correction);
+  // Nothing is known of a gradient that was always 0: what comes now is kept as it is.
+  const bool known = std::isnormal(rms);
+  for (size_t row = 0; row < tensor.rows; ++row) {
+    const double own = std::sqrt(rows[row] / width / correction);
+    const double scale = place.matrix ? std::max(own, rms * kLeastRelativeScale) : rms * kOfVectors;
+    bucket.lines[tensor.first_line + row].row = known ? NearestPowerOfTwo(scale) : kUnknownScale;
+  }
+  if (!place.matrix) return;
+  for (size_t column = 0; column < tensor.columns; ++column) {
+    const double relative = known ? std::sqrt(columns[column] * width / total) : 1;
+    column_scales_[tensor.column_scale + column] =
+        NearestPowerOfTwo(std::max(relative, kLeastRelativeScale));
   }
 }
 
@@ -157,8 +232,8 @@ const comm::Coding* TransferCoding::Of(const v1::Instruction& instruction) {
     return &coding_;
   }
   const Bucket& bucket = buckets_[instruction.bucket()];
-  coding_.enabled = bucket.bounded;
-  coding_.runs = bucket.runs;
+  coding_.enabled = bounded_;
+  coding_.runs = {&bucket.run, 1};
   coding_.totals = &data_.totals;
   coding_.chooser = &bucket.chooser;
   return &coding_;
@@ -170,11 +245,11 @@ void TransferCoding::EndStep() {
     const comm::CodingReport& report = reports_[instruction.ticket()];
     const double seconds = static_cast<double>(report.total_ns) * 1e-9;
     if (instruction.kind() == v1::REDUCE) {
-      data_.Measure(report);
+      data_.Measure(report, kLargeSumError);
       Bucket& bucket = buckets_[instruction.bucket()];
-      if (data_.chooses && bucket.bounded) bucket.chooser.Record(seconds);
+      if (data_.chooses && bounded_) bucket.chooser.Record(seconds);
     } else if (IsSend(instruction)) {
-      pipeline_.Measure(report);
+      pipeline_.Measure(report, kLargeMessageError);
       links_[instruction.channel()].seconds += seconds;
     }
   }

@@ -2,10 +2,12 @@
 // (comm::Coding): the bound of every gradient, the bound of messages, whether the way is worth it,
 // and what came of it.
 //
-// The bound of a gradient's sum comes from AdamW's second moment v: after t updates the root mean
-// square of a tensor's gradient is sqrt(mean(v) / (1 - beta2^t)) (Adam's bias correction, arXiv
-// 1412.6980), of gradients after clipping. It is state that is kept anyway, so a resumed run has
-// the same bounds to the bit. Each of n replicas may be wrong by 1/n of the bound.
+// The bound of a gradient's sum follows AdamW's second moment v: after t updates the mean square of
+// an element's gradient is v / (1 - beta2^t) (Adam's bias correction, arXiv 1412.6980), after
+// clipping. v of a matrix is taken as the product of its means over rows and over columns (as
+// Adafactor does, arXiv 1804.04235), known to all replicas at little cost also where each has a
+// share of v alone. It is state that is kept anyway: a resumed run has the same bounds to the bit.
+// Each of n replicas may be wrong by 1/n of the bound (docs/adr/0006).
 #pragma once
 
 #include <chrono>
@@ -43,11 +45,11 @@ class TransferCoding {
   TransferCoding(const v1::Plan& plan, const plan::Coordinates& at, const TrainingState& state,
                  size_t tickets);
 
-  // The step with so many updates before it; before its first transfer. Of the second moment of
-  // each matrix, the sum over what this rank updates: to be added up over the replicas in place
-  // where they update shares. Empty: nothing needs it.
-  std::span<double> BeginStep(uint64_t step, int threads);
-  // With the sums complete, the same on all ranks of the data group.
+  // Before a step's first transfer. Sums over rows and columns of the second moment, as far as this
+  // rank updates it: to be added up in place over the replicas where they update shares. Empty:
+  // nothing needs it.
+  std::span<double> BeginStep(uint64_t step);
+  // With the sums complete, the same on all ranks of the data group, `updates` updates being done.
   void SetBounds(int64_t updates);
   // What the transfer is to say by CodeNext; null: nothing. Valid until the next call.
   const comm::Coding* Of(const v1::Instruction& instruction);
@@ -68,7 +70,7 @@ class TransferCoding {
  private:
   struct Axis {
     AxisCoding Sum() const;
-    void Measure(const comm::CodingReport& report);
+    void Measure(const comm::CodingReport& report, double large);
 
     bool active = false;   // the plan marks a transfer
     bool chooses = false;  // mode auto
@@ -77,10 +79,17 @@ class TransferCoding {
     comm::CodingTotals totals;
   };
   struct Bucket {
-    std::vector<comm::CodedRun> runs;  // empty where the plan does not mark it
-    std::vector<size_t> matrices;      // of TrainingState, one for each run
+    comm::CodedRun run;  // empty where the plan does not mark it
+    std::vector<comm::ScaleLine> lines;
     comm::CodingSwitch chooser;
-    bool bounded = false;  // some run has a bound
+  };
+  // A parameter of a marked bucket.
+  struct Tensor {
+    size_t gradient = 0;    // of TrainingState
+    size_t first_line = 0;  // of its bucket; one for each row
+    size_t rows = 0, columns = 0;
+    size_t sums = 0;          // place in moments_: of rows, then of columns
+    size_t column_scale = 0;  // place in column_scales_
   };
   // Messages of one direction between two virtual stages. All ranks of the pipeline know all.
   struct Link {
@@ -88,16 +97,24 @@ class TransferCoding {
     double seconds = 0;  // of this step's, on the rank that sends
   };
 
+  void LayOutBuckets();
+  std::span<double> RowSums(const Tensor& tensor);
+  std::span<double> ColumnSums(const Tensor& tensor);
+  void SetScales(const Tensor& tensor, double correction);
+
   const v1::Plan& plan_;
   const v1::Program& program_;
   const TrainingState& state_;
   Axis data_, pipeline_;
   std::vector<Bucket> buckets_;
-  std::vector<Link> links_;                  // by channel
-  std::vector<double> moments_;              // by matrix: sum of the second moment
+  std::vector<Link> links_;  // by channel
+  std::vector<Tensor> tensors_;
+  std::vector<double> moments_;              // sums of the second moment
+  std::vector<float> column_scales_;         // of the matrices
   std::vector<comm::CodingReport> reports_;  // by ticket
   comm::Coding coding_;
-  bool measures_ = false;  // this step
+  bool bounded_ = false;   // there are bounds for the sums of this step
+  bool measures_ = false;  // errors, in this step
 };
 
 // Room for coding of the groups of a plan: the same on all of their ranks.

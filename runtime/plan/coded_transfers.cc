@@ -13,18 +13,12 @@ bool Codes(const v1::Plan& plan, const Axis& axis, int64_t elements) {
 
 }  // namespace
 
-bool CodesGradientOf(const graph::Parameter& parameter) { return parameter.shape.size() >= 2; }
-
-std::vector<bool> CodedBuckets(const v1::Plan& plan, const graph::ModelGraph& graph,
-                               const StateLayout& state) {
+std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state) {
   std::vector<bool> coded(state.buckets.size(), false);
   if (plan.mesh().data() < 2) return coded;
   const v1::DataCompressionSpec& axis = plan.job().compression().data_parallel();
-  for (const StatePlace& place : state.places) {
-    const auto elements = static_cast<int64_t>(state.buckets[place.bucket].count());
-    if (CodesGradientOf(graph.parameters[place.parameter]) && Codes(plan, axis, elements)) {
-      coded[place.bucket] = true;
-    }
+  for (size_t bucket = 0; bucket < coded.size(); ++bucket) {
+    coded[bucket] = Codes(plan, axis, static_cast<int64_t>(state.buckets[bucket].count()));
   }
   return coded;
 }

@@ -10,14 +10,8 @@
 
 namespace trireme::plan {
 
-// Whether values of this parameter may be coded in the sum of its gradient: a matrix. Norms and
-// biases are few and sensitive.
-bool CodesGradientOf(const graph::Parameter& parameter);
-
-// By bucket: large enough, summed over replicas, and with a parameter that may be coded. `plan`
-// needs job and mesh.
-std::vector<bool> CodedBuckets(const v1::Plan& plan, const graph::ModelGraph& graph,
-                               const StateLayout& state);
+// By bucket: large enough, and summed over replicas. `plan` needs job and mesh.
+std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state);
 // Whether the activations and gradients at the borders of this virtual stage are coded, in
 // training.
 bool CodesMessages(const v1::Plan& plan, const graph::StageOps& ops);

@@ -121,7 +121,7 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     }
     build.ops = std::move(by_tensor[0]);
     build.state = StateLayoutOf(plan, graph, pipeline);
-    build.coded_buckets = CodedBuckets(plan, graph, build.state);
+    build.coded_buckets = CodedBuckets(plan, build.state);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
   }
   ASSIGN_OR_RETURN(const std::vector<StageFacts> facts, FactsOf(plan, graph));

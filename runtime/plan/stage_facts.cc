@@ -74,7 +74,7 @@ absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::Model
   for (const StatePlace& place : state.places) bucket_of[place.parameter] = place.bucket;
   StageFacts facts;
   facts.buckets = state.buckets;
-  facts.coded_buckets = CodedBuckets(plan, graph, state);
+  facts.coded_buckets = CodedBuckets(plan, state);
   const std::vector<StageOps> first = LowerStages(plan, graph, pipeline, 0);
   facts.code_messages = CodesMessages(plan, first[0]);
   facts.virtual_stages.resize(first.size());

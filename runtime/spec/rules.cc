@@ -432,7 +432,7 @@ void CompressionBounds(const v1::JobSpec& spec, Faults& faults) {
   constexpr double kMost = 1000;
   const auto check = [&](const char* path, const std::string& text, bool range_known) {
     const char* const legal =
-        range_known ? "rms:E, range:E or abs:E, as in rms:0.05" : "rms:E or abs:E, as in rms:0.1";
+        range_known ? "rms:E, range:E or abs:E, as in rms:0.05" : "rms:E or abs:E, as in rms:0.5";
     const auto bound = compress::ParseBound(text);
     if (!bound.ok() || (bound->mode == compress::BoundMode::kRange && !range_known)) {
       Add(faults, path, absl::StrCat("\"", Printable(text), "\" is no bound, expected ", legal));

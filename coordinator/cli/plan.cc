@@ -6,10 +6,12 @@
 #include <cstdio>
 
 #include "coordinator/cli/commands.h"
+#include "coordinator/cli/compression_lines.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/run_folder.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/plan/planner.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/schedule_svg.h"
@@ -63,6 +65,8 @@ int RunPlan(const PlanOptions& options) {
   describe.unicode = style.unicode;
   describe.color = style.color;
   std::fputs(report::DescribePlan(planned->plan, describe).c_str(), stdout);
+  std::fputs(CompressionLines(planned->plan, plan::RankCount(planned->plan.mesh())).c_str(),
+             stdout);
   return kOk;
 }
 

@@ -42,8 +42,23 @@ struct RunMeans {
   std::string checkpoint;  // the last, or empty
   // Shares of the step's time, means over the ranks; negative: not known.
   double exposed = -1;
-  double bubble = -1;  // its part of waiting for ranks that were still computing
+  double bubble = -1;       // its part of waiting for ranks that were still computing
+  std::string compression;  // "gradients 8.1 times, messages 5.4 times fewer bytes", or empty
+  std::string warning;
 };
+
+std::string CompressionOf(const nlohmann::json& report) {
+  std::string text;
+  const auto found = report.find("compression");
+  if (found == report.end()) return text;
+  for (const char* axis : {"gradients", "messages"}) {
+    const auto part = found->find(axis);
+    if (part == found->end() || part->value("plain_bytes", 0.0) == 0) continue;
+    text +=
+        fmt::format("{}{} {:.1f} times", text.empty() ? "" : ", ", axis, part->value("ratio", 1.0));
+  }
+  return text.empty() ? text : text + " fewer bytes";
+}
 
 RunMeans MeansOf(const RunEnd& end) {
   RunMeans means{end.progress.tokens_per_second, end.progress.utilisation};
@@ -59,6 +74,8 @@ RunMeans MeansOf(const RunEnd& end) {
   means.exposed = read("exposed_communication_share", means.exposed);
   means.bubble = read("exposed_bubble_share", means.bubble);
   means.checkpoint = json.value("checkpoint", "");
+  means.compression = CompressionOf(json);
+  means.warning = json.value("warning", "");
   return means;
 }
 
@@ -110,6 +127,8 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
   }
   html.summary = {{"run folder", end.run_folder},
                   {"checkpoint", means.checkpoint.empty() ? "none was written" : means.checkpoint}};
+  if (!means.compression.empty()) html.summary.emplace_back("compression", means.compression);
+  if (!means.warning.empty()) html.summary.emplace_back("warning", means.warning);
   html.losses = losses;
   html.plan = &planned.plan;
   // The sample begins with its prompt, which the page sets apart.
@@ -161,6 +180,10 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
     text += fmt::format("  training loss    {:.4f} -> {:.4f}\n", training.front().value,
                         training.back().value);
   }
+  if (!means.compression.empty()) {
+    text += fmt::format("  compression      {}\n", means.compression);
+  }
+  if (!means.warning.empty()) text += fmt::format("  warning          {}\n", means.warning);
   if (const size_t skipped = SkippedSteps(end); skipped > 0) {
     text += fmt::format("  skipped          {} steps with NaN or Inf\n", skipped);
   }

@@ -158,8 +158,9 @@ struct Kernels {
                      float step, float* x);
   // 256 times the same.
   void (*fill_f32)(float value, float* x);
-  // u[i] = residual (base 0) of the sum of the codes of a[i] and b[i]. Returns the largest.
-  uint32_t (*add)(const uint32_t* a, const uint32_t* b, uint32_t* u);
+  // u[i] = residual (base 0) of the code a[i] + b[i]. Codes as f32 numbers, which decode_f32 gives
+  // for step 1; |a[i] + b[i]| <= 2^24. Returns the largest.
+  uint32_t (*add)(const float* a, const float* b, uint32_t* u);
   Moments (*moments_f32)(const float* x, size_t count);
 };
 

@@ -187,10 +187,10 @@ bool DecodeF32(uint32_t width, const std::byte* packed, const Patches& patches, 
 
 void FillF32(float value, float* x) { std::fill_n(x, kBlockValues, value); }
 
-uint32_t Add(const uint32_t* a, const uint32_t* b, uint32_t* u) {
+uint32_t Add(const float* a, const float* b, uint32_t* u) {
   uint32_t largest = 0;
   for (size_t i = 0; i < kBlockValues; ++i) {
-    u[i] = ZigZag(Sum(FromZigZag(a[i]), FromZigZag(b[i])));
+    u[i] = ZigZag(static_cast<int32_t>(a[i] + b[i]));
     largest = std::max(largest, u[i]);
   }
   return largest;

@@ -23,7 +23,6 @@ constexpr char kMagic[8] = {'T', 'R', 'I', 'R', 'C', 'S', 'U', 'M'};
 constexpr uint16_t kVersion = 1;
 // Of a term: so far apart that no two codes stand for the same f32.
 constexpr int32_t kTermCodeLimit = 1 << 22;
-constexpr uint32_t kSafeBits = 30;   // of numbers of which two can be added without overflow
 constexpr uint32_t kExactBits = 25;  // of numbers that surely are no wide codes
 constexpr uint32_t kNan = 0x7fc00000;
 constexpr size_t kBlockBytes = kBlockValues * sizeof(float);
@@ -369,31 +368,41 @@ class SegmentAdder::Work {
     return nullptr;
   }
 
+  // As f32 numbers, which are exact while no sum of codes can pass 2^24.
   const char* AddPlain(size_t block, size_t values, PieceWriter* writer, size_t* culprit) {
-    bool first = true;
-    uint32_t largest = 0;
+    const Kernels& kernels = *context_.kernels;
+    uint64_t reach = 0;  // twice the largest sum there can be
+    size_t terms = 0;
     for (size_t k = 0; k < used_; ++k) {
       const uint8_t width = readers_[k].Width(block);
       ByteSource source = readers_[k].source;
       readers_[k].next = source.at;
       if (width == 0) continue;
       *culprit = k;
+      // The sum of the terms so far is in codes_[0].
+      if (terms > 1) AddFloats(codes_[1], codes_[0]);
       const char* fault =
-          ReadNumbers(*context_.kernels, width, values, &source, first ? sum_ : term_);
+          DecodeNumbers(kernels, width, values, 0, 1, &source, codes_[terms == 0 ? 0 : 1]);
       if (fault != nullptr) return fault;
       uint32_t bits = width & kWidthMask;
       if ((width & kPatchFlag) != 0) {
         bits += std::to_integer<uint32_t>(readers_[k].source.at[PackedBytes(bits) + 1]) + 1;
       }
-      if (bits > kSafeBits) return AddLanes(block, values, writer, culprit);
+      reach += uint64_t{1} << bits;
+      if (reach > 2 * uint64_t{kLargestExactCode}) {
+        return AddLanes(block, values, writer, culprit);
+      }
       readers_[k].next = source.at;
-      if (!first) largest = context_.kernels->add(sum_, term_, sum_);
-      first = false;
-      if (largest >> kSafeBits != 0) return AddLanes(block, values, writer, culprit);
+      ++terms;
     }
+    const uint32_t largest = kernels.add(codes_[0], codes_[1], sum_);
     writer->Write(sum_, largest, values, nullptr, nullptr);
     for (size_t k = 0; k < used_; ++k) readers_[k].source.at = readers_[k].next;
     return nullptr;
+  }
+
+  static void AddFloats(const float* more, float* sum) {
+    for (size_t i = 0; i < kBlockValues; ++i) sum[i] += more[i];
   }
 
   // Lane by lane: whatever the terms are.
@@ -498,6 +507,7 @@ class SegmentAdder::Work {
   size_t used_ = 0;
   alignas(64) uint32_t sum_[kBlockValues];
   alignas(64) uint32_t term_[kBlockValues];
+  alignas(64) float codes_[2][kBlockValues];
   int64_t code_sums_[kBlockValues];
   double value_sums_[kBlockValues];
   uint32_t raw_bits_[kBlockValues];

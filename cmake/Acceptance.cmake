@@ -18,3 +18,4 @@ endfunction()
 
 trireme_acceptance_test(layouts_agree mpi 300)
 trireme_acceptance_test(nanogpt_published_run slow 3000)
+trireme_acceptance_test(nanogpt_with_compression slow 3000)

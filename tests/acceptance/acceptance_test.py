@@ -102,12 +102,14 @@ class Acceptance(unittest.TestCase):
                 self.assertLess(distance(training, reference, 30), 1e-4)
                 self.assertLess(abs(last[30] - validation[30]), 1e-4)
 
-    def need_text_and_torch(self):
+    def need_text(self):
         if not os.path.isfile(TEXT):
             self.skipTest(f"no text at {TEXT}; give its path to cmake: -DTRIREME_SHAKESPEARE=FILE")
         with open(TEXT, "rb") as file:
             if hashlib.md5(file.read()).hexdigest() != "6fb458f1232090904fb40fe944165e91":
                 self.skipTest(f"{TEXT} is not nanoGPT's text")
+
+    def need_torch(self):
         if not os.path.exists(PYTHON) or subprocess.run([PYTHON, "-c", "import torch, numpy"], capture_output=True,
                                                         check=False).returncode != 0:
             self.skipTest(f"{PYTHON} has no PyTorch; apt-get install python3-torch")
@@ -125,7 +127,8 @@ class Acceptance(unittest.TestCase):
                 [float(words[4]) for words in lines if words[0] == "validation"][-1])
 
     def test_nanogpt_published_run(self):
-        self.need_text_and_torch()
+        self.need_text()
+        self.need_torch()
         job = SOURCE + "/deploy/examples/shakespeare_char.yaml"
         text = [f"data.text_files=[{TEXT}]"]
         results = {}
@@ -143,6 +146,42 @@ class Acceptance(unittest.TestCase):
                 self.assertLess(distance(training, reference, 200), 1e-3)
                 self.assertLessEqual(validation[2000], 1.93)
                 self.assertLess(abs(validation[2000] - torch_validation), 0.01)
+
+    def test_nanogpt_with_compression(self):
+        """The same run within the default bounds: gradients at two replicas, messages at two stages."""
+        self.need_text()
+        job = SOURCE + "/deploy/examples/shakespeare_char.yaml"
+        settings = [f"data.text_files=[{TEXT}]", "evaluation.every_steps=250", "checkpoint.keep=1",
+                    "generation.max_new_tokens=0"]
+        plain = {seed: curves(self.train(job, f"seed {seed}", 2, settings + [f"seed={seed}"]))
+                 for seed in (1337, 1, 2)}
+        losses = {seed: validation[2000] for seed, (_, validation) in plain.items()}
+        print("uncompressed, by seed:", losses, flush=True)
+        cases = {"gradients": (8, ["compression.data_parallel.mode=on"]),
+                 "messages": (3, ["compression.pipeline.mode=on", "parallelism.pipeline_parallel_size=2"])}
+        drawn = {"uncompressed": plain[1337], "another seed": plain[2]}
+        for name, (least, more) in cases.items():
+            with self.subTest(coded=name):
+                folder = self.train(job, name, 2, settings + more)
+                drawn[name + " within a bound"] = curves(folder)
+                loss = drawn[name + " within a bound"][1][2000]
+                with open(folder + "/report.json", encoding="utf-8") as file:
+                    report = json.load(file)
+                coding = report["compression"][name]
+                print(f"{name}: validation loss {loss:.5f} ({loss / losses[1337] - 1:+.2%}), {coding['ratio']:.2f} "
+                      f"times fewer bytes, relative error {coding['relative_error']:.4f}", flush=True)
+                self.assertGreaterEqual(coding["ratio"], least)
+                self.assertLess(abs(loss / losses[1337] - 1), 0.005)
+                self.assertLess(loss, max(losses.values()))
+                self.assertNotIn("warning", report)
+        # For docs/images/compression.py.
+        print("curves", json.dumps({name: validation for name, (_, validation) in drawn.items()}), flush=True)
+        with self.subTest("too loose"):
+            loose = self.train(job, "loose", 2, settings + ["training.steps=20", "compression.pipeline.mode=on",
+                                                            "compression.pipeline.bound=rms:0.3",
+                                                            "parallelism.pipeline_parallel_size=2"])
+            with open(loose + "/report.json", encoding="utf-8") as file:
+                self.assertIn("compression.pipeline.bound rms:0.3 is too loose", json.load(file)["warning"])
 
 
 if __name__ == "__main__":

@@ -261,6 +261,37 @@ class Worker(unittest.TestCase):
         self.assertEqual(self.state_files(job, 150), self.state_files(twin, 150))
         self.assertEqual(self.losses(job), self.losses(twin))
 
+    def test_goes_on_with_compression(self):
+        """Within an error bound, yet a stop and a resume change no bit; every rank says what it sent."""
+        more = ["--set", "training.steps=120", "--set", "parallelism.tensor_parallel_size=1", "--set",
+                "parallelism.zero_stage=1"]
+        for axis in ("data_parallel", "pipeline"):
+            more += ["--set", f"compression.{axis}.mode=on", "--set", f"compression.{axis}.min_bytes=0"]
+        twin, output = self.run_job("twin", *more)
+        self.assertRegex(output, r"compression +gradients [2-9]\.\d times, messages [2-9]\.\d times fewer bytes")
+        self.assertNotIn("too loose", output)
+        report = json.loads(read(twin.folder + "/report.json"))["compression"]
+        for axis in ("gradients", "messages"):
+            self.assertEqual([rank["rank"] for rank in report[axis]["ranks"]], [0, 1, 2, 3])
+            self.assertGreater(report[axis]["measured"], 0)
+            self.assertEqual(report[axis]["with_large_error"], 0)
+            for rank in report[axis]["ranks"]:
+                self.assertGreater(rank["ratio"], 2)
+                for field in ("codec_seconds", "wire_seconds", "largest_error", "relative_error"):
+                    self.assertGreater(rank[field], 0, (axis, rank))
+        job = self.start("stopped", *more)
+        job.reach(13)
+        job.process.send_signal(signal.SIGINT)
+        code, output = job.end()
+        self.assertEqual(code, 75, output)
+        self.assertLess(job.steps(), 120)
+        job, _ = self.run_job("stopped", *more, "--resume", "auto")
+        self.assertEqual(self.state_files(job, 120), self.state_files(twin, 120))
+        self.assertEqual(self.losses(job), self.losses(twin))
+        _, output = self.run_job("loose", *more, "--set", "training.steps=3", "--set",
+                                 "compression.data_parallel.bound=rms:50")
+        self.assertRegex(output, r"warning +compression.data_parallel.bound rms:50 is too loose for this model")
+
     def test_names_a_killed_rank(self):
         job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=5")
         job.reach(12)

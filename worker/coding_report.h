@@ -21,7 +21,8 @@ CodingRatios RatiosOf(const std::vector<engine::RankCoding>& ranks);
 // For report.json: per axis the sums, and a line for each rank.
 nlohmann::ordered_json CodingJson(const std::vector<engine::RankCoding>& ranks);
 
-// Why a bound is too loose for the model, by what was measured in this step; empty: it is not.
+// Why a bound is too loose for the model, by what was measured in this step: too large an error in
+// at least half of the transfers. Empty: it is not.
 std::string LooseBound(const engine::StepReport& report, const v1::CompressionSpec& spec);
 
 }  // namespace trireme::worker

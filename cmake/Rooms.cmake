@@ -34,7 +34,7 @@ trireme_room(checkpoint/client
              ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 
 # Floor 3
-trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/graph runtime/model)
+trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/layout runtime/graph runtime/model)
 trireme_room(runtime/report ROOMS proto runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
 
 # Floor 4

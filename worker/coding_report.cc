@@ -55,7 +55,8 @@ nlohmann::ordered_json JsonOf(const std::vector<RankCoding>& ranks, AxisOf axis)
 
 void AppendLoose(const engine::CodingErrors& errors, const char* what, const char* field,
                  const std::string& bound, std::string& text) {
-  // A gradient that shrinks in one step is small beside its second moment: one transfer says little.
+  // A gradient that shrinks in one step is small beside its second moment: one transfer says
+  // little.
   if (errors.large == 0 || 2 * errors.large < errors.measured) return;
   absl::StrAppend(&text, text.empty() ? "" : "; ", "compression.", field, ".bound ", bound,
                   " is too loose for this model: in ", errors.large, " of ", errors.measured,

@@ -46,7 +46,8 @@ void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> mom
 template <typename T>
 double SumOfSquares(std::span<const T> values, int threads);
 
-// Adds every value to its column and returns their sum, both in f64; the same bits on every machine.
+// Adds every value to its column and returns their sum, both in f64; the same bits on every
+// machine.
 double AddRow(std::span<const float> row, std::span<double> columns);
 
 }  // namespace trireme::optim

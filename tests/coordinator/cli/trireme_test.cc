@@ -188,6 +188,31 @@ TEST_CASE("validate and plan speak of the job") {
   CHECK(bench.Run("plan job.yaml -n 1 --programs").code == 2);
 }
 
+TEST_CASE("plan says whether compression pays on the job's link") {
+  const Bench bench;
+  const std::string plan = "plan job.yaml -n 4 --set parallelism.pipeline_parallel_size=2 ";
+  CHECK_FALSE(Holds(bench.Run(plan).out, "\ncompression\n"));
+  const std::string small = "--set compression.data_parallel.min_bytes=0 ";
+  const Result slow = bench.Run(plan + small + "--set compression.link_gbits=0.1");
+  CAPTURE(slow.out);
+  CHECK(slow.code == 0);
+  CHECK(Holds(slow.out, "gradients   off; if on, rms:0.7: "));
+  CHECK(Holds(slow.out, "messages    off; if on, rms:0.05: 0 of 1 transfers"));  // too small
+  CHECK(Holds(slow.out, "on 0.1 Gb/s: "));
+  CHECK(Holds(slow.out, "coded: pays"));
+  const Result fast = bench.Run(plan + small + "--set compression.link_gbits=90000");
+  CHECK(Holds(fast.out, "coded: does not pay"));
+  const Result on = bench.Run(plan + small + "--set compression.data_parallel.mode=on");
+  CHECK(Holds(on.out, "gradients   on, rms:0.7: "));
+  CHECK(Holds(on.out, "pays below "));
+  const Result absolute = bench.Run(plan + small +
+                                    "--set compression.data_parallel.mode=on "
+                                    "--set compression.data_parallel.bound=abs:1e-4");
+  CHECK(Holds(absolute.out, "no forecast: it needs a bound rms:E"));
+  CHECK_FALSE(
+      Holds(bench.Run("plan job.yaml -n 1 --set compression.link_gbits=1").out, "\ncompression\n"));
+}
+
 TEST_CASE("validate says on which counts of ranks the job runs, and they do") {
   const Bench bench;
   const auto counts = [&](const std::string& more) {

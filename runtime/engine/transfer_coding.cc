@@ -105,13 +105,12 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
       reports_(tickets) {
   const v1::CompressionSpec& compression = plan.job().compression();
   for (const v1::Instruction& instruction : program_.instructions()) {
-    if (!instruction.coded()) continue;
-    (IsMessage(instruction) ? pipeline_ : data_).active = true;
-    if (instruction.kind() != v1::REDUCE) continue;
+    if (instruction.kind() != v1::REDUCE || !instruction.coded()) continue;
+    codes_sums_ = true;
     buckets_[instruction.bucket()].run.end =
         static_cast<int64_t>(state.buckets()[instruction.bucket()].count());
   }
-  if (data_.active) {
+  if (codes_sums_) {
     data_.bound = BoundOf(compression.data_parallel().bound());
     data_.chooses = compression.data_parallel().mode() == "auto";
   }
@@ -127,7 +126,7 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
 
 // Every row is a line, whatever lies between parameters too.
 void TransferCoding::LayOutBuckets() {
-  if (data_.active && data_.bound.mode == compress::BoundMode::kRms) {
+  if (codes_sums_ && data_.bound.mode == compress::BoundMode::kRms) {
     size_t sums = 0, columns = 0;
     std::vector<int64_t> covered(buckets_.size(), 0);
     const auto& places = state_.gradients();
@@ -190,7 +189,7 @@ std::span<double> TransferCoding::BeginStep(uint64_t step) {
 }
 
 void TransferCoding::SetBounds(int64_t updates) {
-  bounded_ = data_.active && (data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
+  bounded_ = codes_sums_ && (data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
   if (!bounded_) return;
   const double correction =
       1 - std::pow(plan_.job().optimizer().beta2(), static_cast<double>(updates));

@@ -72,7 +72,6 @@ class TransferCoding {
     AxisCoding Sum() const;
     void Measure(const comm::CodingReport& report, double large);
 
-    bool active = false;   // the plan marks a transfer
     bool chooses = false;  // mode auto
     compress::Bound bound;
     CodingErrors step, all;
@@ -113,6 +112,7 @@ class TransferCoding {
   std::vector<float> column_scales_;         // of the matrices
   std::vector<comm::CodingReport> reports_;  // by ticket
   comm::Coding coding_;
+  bool codes_sums_ = false;
   bool bounded_ = false;   // there are bounds for the sums of this step
   bool measures_ = false;  // errors, in this step
 };

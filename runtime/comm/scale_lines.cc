@@ -26,6 +26,7 @@ namespace {
 
 HWY_EXPORT(Divide);
 HWY_EXPORT(Multiply);
+HWY_EXPORT(Largest);
 
 // Calls with the stretches of [begin, end) in order, and where each begins.
 template <typename Call>
@@ -58,10 +59,15 @@ void ApplyScales(std::span<const ScaleLine> lines, int64_t begin, Scaling scalin
 
 double LargestScale(std::span<const ScaleLine> lines, int64_t begin, int64_t end) {
   double largest = 0;
+  // Whole rows share their columns: looked at once, not for every row.
+  const float* columns = nullptr;
+  size_t count = 0;
+  float column = 1;
   ForStretches(lines, begin, end, [&](int64_t, const ScaleStretch& stretch) {
-    float column = 1;
-    if (stretch.columns != nullptr && stretch.count > 0) {
-      column = *std::max_element(stretch.columns, stretch.columns + stretch.count);
+    if (stretch.columns != columns || stretch.count != count) {
+      columns = stretch.columns;
+      count = stretch.count;
+      column = columns == nullptr ? 1 : HWY_DYNAMIC_DISPATCH(Largest)(columns, count);
     }
     largest = std::max(largest, static_cast<double>(stretch.row) * static_cast<double>(column));
   });

@@ -1,12 +1,15 @@
 // Coded collectives and messages over ranks as threads: bits, bounds, failures, other groups.
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/faulty.h"
 #include "runtime/comm/local/local_fabric.h"
+#include "runtime/comm/scale_lines.h"
 #include "tests/runtime/comm/coded_cases.h"
 
 namespace trireme::comm {
@@ -293,6 +296,35 @@ struct SomeLines {
   std::vector<float> columns;
   std::vector<ScaleLine> lines;
 };
+
+TEST_CASE("the largest scale of a range is that of one of its elements") {
+  constexpr int64_t kCount = 80220;
+  SomeLines lines(kCount);
+  // Rows that share their columns, as those of a matrix.
+  for (int row = 0; row < 30; ++row) {
+    lines.lines.push_back({.begin = kCount + 13 * row,
+                           .row = std::ldexp(1.0F, row % 11),
+                           .columns = &lines.columns[2]});
+  }
+  constexpr int64_t kEnd = kCount + 13 * 30;
+  std::vector<double> scales;
+  for (int64_t i = 0; i < kEnd; ++i) scales.push_back(lines.ScaleOf(i));
+  const std::vector<std::pair<int64_t, int64_t>> ranges = {{0, 1},
+                                                           {6, 8},
+                                                           {3, 150},
+                                                           {100, 107},
+                                                           {107, 40000},
+                                                           {40107, 40120},
+                                                           {kCount - 5, kEnd},
+                                                           {kCount + 1, kCount + 12},
+                                                           {kCount, kEnd},
+                                                           {kCount + 15, kCount + 100}};
+  for (const auto& [begin, end] : ranges) {
+    INFO(begin << " to " << end);
+    CHECK(LargestScale(lines.lines, begin, end) ==
+          *std::max_element(scales.begin() + begin, scales.begin() + end));
+  }
+}
 
 TEST_CASE("lines give every element a bound of its own and the same bits in all pieces") {
   constexpr int64_t kCount = 150001;

@@ -35,8 +35,9 @@ void CodingSwitch::Agree(const CodingTimes& slowest) {
   trial_calls_ = 0;
 }
 
-absl::Status AgreeOnCoding(Communicator& group, std::span<CodingSwitch* const> switches,
-                           tensor::Stream& stream, std::chrono::milliseconds deadline) {
+absl::Status AgreeOnCoding(std::span<Communicator* const> groups,
+                           std::span<CodingSwitch* const> switches, tensor::Stream& stream,
+                           std::chrono::milliseconds deadline) {
   std::vector<double> times;
   for (const CodingSwitch* one : switches) {
     if (!one->due()) continue;
@@ -44,9 +45,11 @@ absl::Status AgreeOnCoding(Communicator& group, std::span<CodingSwitch* const> s
     times.push_back(one->own_times().coded_s);
   }
   if (times.empty()) return absl::OkStatus();
-  const Ticket ticket =
-      group.AllReduce(times.data(), std::ssize(times), tensor::DType::kF64, ReduceOp::kMax, stream);
-  RETURN_IF_ERROR(group.WaitHost(ticket, deadline));
+  for (Communicator* group : groups) {
+    const Ticket ticket = group->AllReduce(times.data(), std::ssize(times), tensor::DType::kF64,
+                                           ReduceOp::kMax, stream);
+    RETURN_IF_ERROR(group->WaitHost(ticket, deadline));
+  }
   size_t at = 0;
   for (CodingSwitch* one : switches) {
     if (!one->due()) continue;

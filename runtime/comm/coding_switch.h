@@ -58,10 +58,12 @@ class CodingSwitch {
   CodingTimes own_;
 };
 
-// Lets all ranks of the group agree on those of the switches that are due, by one small AllReduce;
-// nothing where none is. Blocks. All ranks call it at the same place with the same switches. (Who
-// has a reduction of its own at that place can carry the times in it instead.)
-absl::Status AgreeOnCoding(Communicator& group, std::span<CodingSwitch* const> switches,
-                           tensor::Stream& stream, std::chrono::milliseconds deadline);
+// Lets all ranks agree on those of the switches that are due, by one small AllReduce over each of
+// the groups in turn; nothing where none is due. Groups that cross (one a row, the next a column of
+// the mesh) agree as a whole. Blocks. All ranks call it at the same place with the same switches.
+// (Who has a reduction of its own at that place can carry the times in it instead.)
+absl::Status AgreeOnCoding(std::span<Communicator* const> groups,
+                           std::span<CodingSwitch* const> switches, tensor::Stream& stream,
+                           std::chrono::milliseconds deadline);
 
 }  // namespace trireme::comm

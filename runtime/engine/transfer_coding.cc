@@ -262,17 +262,24 @@ void TransferCoding::EndStep() {
 
 absl::Status TransferCoding::Agree(Groups& groups, tensor::Stream& stream,
                                    std::chrono::milliseconds deadline) {
+  // The tensor ranks hold copies of the same activations and of some parameters: one of them coded
+  // and another not, they would drift apart.
+  const auto agree = [&](comm::Communicator* group, std::span<comm::CodingSwitch* const> switches) {
+    comm::Communicator* const both[] = {group, groups.tensor.get()};
+    const size_t count = groups.tensor == nullptr ? 1 : 2;
+    return comm::AgreeOnCoding(std::span(both).first(count), switches, stream, deadline);
+  };
   std::vector<comm::CodingSwitch*> switches;
   if (data_.chooses) {
     for (Bucket& bucket : buckets_) {
       if (bucket.chooser.due()) switches.push_back(&bucket.chooser);
     }
-    RETURN_IF_ERROR(comm::AgreeOnCoding(*groups.data, switches, stream, deadline));
+    RETURN_IF_ERROR(agree(groups.data.get(), switches));
   }
   if (!pipeline_.chooses || !links_.front().chooser.due()) return absl::OkStatus();
   switches.clear();
   for (Link& link : links_) switches.push_back(&link.chooser);
-  return comm::AgreeOnCoding(*groups.pipeline, switches, stream, deadline);
+  return agree(groups.pipeline.get(), switches);
 }
 
 }  // namespace trireme::engine

@@ -180,7 +180,8 @@ class CodedBench {
         switch_.Record(ms * 1e-3);
         CodingSwitch* const all[] = {&switch_};
         agreed_ = agreed_ || switch_.due();
-        RETURN_IF_ERROR(AgreeOnCoding(comm_, all, *stream_, kDeadline));
+        Communicator* const group[] = {&comm_};
+        RETURN_IF_ERROR(AgreeOnCoding(group, all, *stream_, kDeadline));
         if (!decided) continue;
       }
       times_[way].push_back(ms);

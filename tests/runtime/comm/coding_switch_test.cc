@@ -125,7 +125,8 @@ TEST_CASE("ranks agree, and a decorated fabric does what mode, size and switch s
         }
         // Each rank finds another way faster; the slowest rank's times say: coded.
         chooser.Record(chooser.coded() ? 1 + 0.1 * r : (r == 0 ? 3 : 0.5));
-        RETURN_IF_ERROR(AgreeOnCoding(*comm, switches, *stream, kDeadline));
+        Communicator* const group[] = {comm.get()};
+        RETURN_IF_ERROR(AgreeOnCoding(group, switches, *stream, kDeadline));
       }
       RETURN_IF_ERROR(Expect(chooser.coded(), "the agreement"));
       std::vector<float> values(20000, 1), got(20000);
@@ -144,6 +145,27 @@ TEST_CASE("ranks agree, and a decorated fabric does what mode, size and switch s
     CHECK((sum.ratio() > 1) == (mode != CodingMode::kOff));
     CHECK((sum.codec_ns > 0) == (mode != CodingMode::kOff));
   }
+}
+
+TEST_CASE("groups that cross agree as one") {
+  std::vector<int> coded(4);
+  const auto statuses = RunRanks(4, [&](Fabric& fabric) -> absl::Status {
+    const int rank = fabric.rank();
+    const int row[] = {rank / 2 * 2, rank / 2 * 2 + 1}, column[] = {rank % 2, rank % 2 + 2};
+    ASSIGN_OR_RETURN(auto first, fabric.Group(row, "row"));
+    ASSIGN_OR_RETURN(auto second, fabric.Group(column, "column"));
+    auto stream = tensor::MakeInlineStream();
+    CodingSwitch chooser;
+    CodingSwitch* const switches[] = {&chooser};
+    Communicator* const groups[] = {first.get(), second.get()};
+    // Coding is faster everywhere but on rank 3, which shares no group with rank 0.
+    while (!chooser.due()) chooser.Record(chooser.coded() && rank != 3 ? 1 : 2);
+    RETURN_IF_ERROR(AgreeOnCoding(groups, switches, *stream, kDeadline));
+    coded[static_cast<size_t>(rank)] = chooser.coded() ? 1 : 0;
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+  CHECK(coded == std::vector<int>(4, 0));
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 // clipping. v of a matrix is taken as the product of its means over rows and over columns (as
 // Adafactor does, arXiv 1804.04235), known to all replicas at little cost also where each has a
 // share of v alone. It is state that is kept anyway: a resumed run has the same bounds to the bit.
-// Each of n replicas may be wrong by 1/n of the bound (docs/adr/0006).
+// Each of n replicas may be wrong by 1/n of the bound, and where tensor ranks have parts of a
+// gradient that are added up too, each part by its share of that (docs/adr/0006).
 #pragma once
 
 #include <chrono>
@@ -38,7 +39,7 @@ struct AxisCoding {
   comm::CodingReport sum;
 };
 
-// Thread: the engine's. Nothing is allocated between set-up and end.
+// Thread: the engine's. Nothing is allocated between set-up and end, but for an agreement (auto).
 class TransferCoding {
  public:
   // `tickets`: one past the largest of the plan. `plan` and `state` must outlive it.
@@ -55,8 +56,8 @@ class TransferCoding {
   const comm::Coding* Of(const v1::Instruction& instruction);
   // After the step's last transfer: what was measured of it.
   void EndStep();
-  // Mode auto: the ranks agree on the ways of the next steps. Collective over the data and the
-  // pipeline group. Blocks.
+  // Mode auto: the ranks agree on the ways of the next steps. Collective over the data, the
+  // pipeline and the tensor group. Blocks.
   absl::Status Agree(Groups& groups, tensor::Stream& stream, std::chrono::milliseconds deadline);
 
   // Of the last step.

@@ -143,7 +143,7 @@ void ApplyDefaults(v1::JobSpec& spec) {
   TRIREME_DEFAULT(generation, top_k, 200);
 
   v1::CompressionSpec& compression = *spec.mutable_compression();
-  CompressionDefaults(*compression.mutable_data_parallel(), "rms:0.7");
+  CompressionDefaults(*compression.mutable_data_parallel(), "rms:0.55");
   CompressionDefaults(*compression.mutable_pipeline(), "rms:0.05");
   TRIREME_DEFAULT(compression, link_gbits, 0.0);
 }

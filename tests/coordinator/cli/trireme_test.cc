@@ -196,14 +196,14 @@ TEST_CASE("plan says whether compression pays on the job's link") {
   const Result slow = bench.Run(plan + small + "--set compression.link_gbits=0.1");
   CAPTURE(slow.out);
   CHECK(slow.code == 0);
-  CHECK(Holds(slow.out, "gradients   off; if on, rms:0.7: "));
+  CHECK(Holds(slow.out, "gradients   off; if on, rms:0.55: "));
   CHECK(Holds(slow.out, "messages    off; if on, rms:0.05: 0 of 1 transfers"));  // too small
   CHECK(Holds(slow.out, "on 0.1 Gb/s: "));
   CHECK(Holds(slow.out, "coded: pays"));
   const Result fast = bench.Run(plan + small + "--set compression.link_gbits=90000");
   CHECK(Holds(fast.out, "coded: does not pay"));
   const Result on = bench.Run(plan + small + "--set compression.data_parallel.mode=on");
-  CHECK(Holds(on.out, "gradients   on, rms:0.7: "));
+  CHECK(Holds(on.out, "gradients   on, rms:0.55: "));
   CHECK(Holds(on.out, "pays below "));
   const Result absolute = bench.Run(plan + small +
                                     "--set compression.data_parallel.mode=on "

@@ -112,7 +112,7 @@ TEST_CASE("defaults of a gpt2 job are GPT2Config's and the documented ones") {
            "  temperature: 0.8",
            "  top_k: 200",
            "    mode: \"off\"",
-           "    bound: \"rms:0.7\"",
+           "    bound: \"rms:0.55\"",
            "    min_bytes: 65536",
            "    bound: \"rms:0.05\"",
            "  link_gbits: 0",

@@ -152,9 +152,10 @@ foreach(method runs_to_the_end continues_after_interrupt goes_on_with_compressio
   set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
-trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan)
+trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan LIBS DNNL::dnnl)
 if(TARGET test_worker)
-  target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc")
+  target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc"
+                                     "${PROJECT_SOURCE_DIR}/worker/stop_signal.cc")
 endif()
 
 # tests/cluster/slurm_test.py: srun and sbatch on a real Slurm of its own, one ctest per method; skipped without root,

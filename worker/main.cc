@@ -2,6 +2,7 @@
 //
 // Threads:
 //   main        engine loop: instructions, transfers, evaluation, checkpoints
+//   stop        waits for the signals that ask for a stop; they are blocked in all others
 //   OpenMP team kernels, `runtime.threads` in all (main is one of them)
 //   stream      only with runtime.asynchronous_streams: runs the operators
 #include <spdlog/sinks/stdout_sinks.h>

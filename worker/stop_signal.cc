@@ -1,22 +1,34 @@
 #include "worker/stop_signal.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 namespace trireme::worker {
 
 namespace {
-volatile std::sig_atomic_t stop_requested = 0;
-void Handle(int) { stop_requested = 1; }
+
+std::atomic<bool> stop_requested = false;
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) sigaddset(&signals, number);
+  return signals;
+}
+
 }  // namespace
 
 void ListenForStop() {
-  struct sigaction action = {};
-  action.sa_handler = Handle;
-  action.sa_flags = SA_RESTART;
-  constexpr int kSignals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
-  for (int number : kSignals) sigaction(number, &action, nullptr);
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([signals] {
+    for (int number = 0; sigwait(&signals, &number) == 0;) stop_requested = true;
+  }).detach();
 }
 
-bool StopRequested() { return stop_requested != 0; }
+bool StopRequested() { return stop_requested; }
 
 }  // namespace trireme::worker

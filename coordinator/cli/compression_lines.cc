@@ -90,8 +90,8 @@ std::optional<double> RelativeBound(const Axis& axis) {
 
 std::string TimesOn(double gbits, const plan::CompressionForecast& forecast) {
   const bool pays = forecast.coded_s < forecast.plain_s;
-  return fmt::format("\n              on {:g} Gb/s: {:.1f} ms plain, {:.1f} ms coded: {}", gbits,
-                     forecast.plain_s * 1e3, forecast.coded_s * 1e3,
+  return fmt::format("\n              on {:g} Gb/s a rank: {:.1f} ms plain, {:.1f} ms coded: {}",
+                     gbits, forecast.plain_s * 1e3, forecast.coded_s * 1e3,
                      pays ? "pays" : "does not pay");
 }
 

@@ -280,9 +280,11 @@ absl::Status TransferCoding::Agree(Groups& groups, tensor::Stream& stream,
     }
     RETURN_IF_ERROR(agree(groups.data.get(), switches));
   }
-  if (!pipeline_.chooses || !links_.front().chooser.due()) return absl::OkStatus();
+  if (!pipeline_.chooses) return absl::OkStatus();
   switches.clear();
-  for (Link& link : links_) switches.push_back(&link.chooser);
+  for (Link& link : links_) {
+    if (link.chooser.due()) switches.push_back(&link.chooser);
+  }
   return agree(groups.pipeline.get(), switches);
 }
 

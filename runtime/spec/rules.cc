@@ -429,16 +429,21 @@ void PromptFits(const v1::JobSpec& spec, Faults& faults) {
 
 // Every bound is read, also of what is off: a slip is heard before somebody turns it on.
 void CompressionBounds(const v1::JobSpec& spec, Faults& faults) {
-  constexpr double kMost = 1000;
+  // Below, every value would travel as it is.
+  constexpr double kLeast = 1e-7, kLeastAbsolute = 1e-30, kMost = 1000;
   const auto check = [&](const char* path, const std::string& text, bool range_known) {
     const char* const legal =
         range_known ? "rms:E, range:E or abs:E, as in rms:0.05" : "rms:E or abs:E, as in rms:0.5";
     const auto bound = compress::ParseBound(text);
     if (!bound.ok() || (bound->mode == compress::BoundMode::kRange && !range_known)) {
       Add(faults, path, absl::StrCat("\"", Printable(text), "\" is no bound, expected ", legal));
-    } else if (!(bound->value > 0 && bound->value <= kMost)) {
+      return;
+    }
+    const bool absolute = bound->mode == compress::BoundMode::kAbsolute;
+    const double least = absolute ? kLeastAbsolute : kLeast;
+    if (!(bound->value >= least && bound->value <= kMost)) {
       Add(faults, path,
-          absl::StrCat(bound->value, " is out of range, expected 0 < E <= ", kMost,
+          absl::StrCat(bound->value, " is out of range, expected ", least, " <= E <= ", kMost,
                        "; mode: off sends everything as it is"));
     }
   };

@@ -21,13 +21,13 @@ TEST_CASE("a stop that comes during matrix products leaves them as they are") {
   std::thread sender([&] {
     while (!done) {
       kill(getpid(), SIGUSR1);
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      std::this_thread::sleep_for(std::chrono::microseconds(30));
     }
   });
   int differing = 0;
   constexpr dnnl_dim_t kRows = 512, kColumns = 256, kInner = 1024;
   const std::vector<float> a(kRows * kInner, 0.5F), b(kInner * kColumns, 0.25F);
-  for (int product = 0; product < 200; ++product) {
+  for (int product = 0; product < 600; ++product) {
     const char transposed = product % 2 == 0 ? 'N' : 'T';
     std::vector<float> c(kRows * kColumns);
     dnnl_sgemm(transposed, 'T', kRows, kColumns, kInner, 1, a.data(),

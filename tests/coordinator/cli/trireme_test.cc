@@ -198,7 +198,7 @@ TEST_CASE("plan says whether compression pays on the job's link") {
   CHECK(slow.code == 0);
   CHECK(Holds(slow.out, "gradients   off; if on, rms:0.55: "));
   CHECK(Holds(slow.out, "messages    off; if on, rms:0.05: 0 of 1 transfers"));  // too small
-  CHECK(Holds(slow.out, "on 0.1 Gb/s: "));
+  CHECK(Holds(slow.out, "on 0.1 Gb/s a rank: "));
   CHECK(Holds(slow.out, "coded: pays"));
   const Result fast = bench.Run(plan + small + "--set compression.link_gbits=90000");
   CHECK(Holds(fast.out, "coded: does not pay"));

@@ -1,6 +1,6 @@
 // USR1, USR2, TERM and INT mean the same: stop at the next step boundary, with a checkpoint.
-// A thread of their own waits for them, and no other is ever interrupted: matrix products of oneDNN
-// lose their memory where a handler runs on their stack.
+// A thread of their own waits for them, and none that computes is ever interrupted: matrix products
+// of oneDNN lose their memory where a handler runs on their stack.
 #pragma once
 
 namespace trireme::worker {

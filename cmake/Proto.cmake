@@ -16,3 +16,18 @@ add_library(trireme_proto STATIC ${trireme_proto_sources})
 target_include_directories(trireme_proto SYSTEM PUBLIC "${trireme_proto_out}")
 target_link_libraries(trireme_proto PUBLIC protobuf::libprotobuf)
 set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "proto:")
+
+# The services of those that have any, for programs that speak gRPC: a library of its own, for the others do without.
+set(trireme_service_sources)
+foreach(stem agent control worker)
+  set(out "${trireme_proto_out}/trireme/v1/${stem}.grpc.pb")
+  add_custom_command(
+    OUTPUT "${out}.cc" "${out}.h"
+    COMMAND protobuf::protoc "--grpc_out=${trireme_proto_out}" "--plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>"
+            "-I${PROJECT_SOURCE_DIR}/proto" "${PROJECT_SOURCE_DIR}/proto/trireme/v1/${stem}.proto"
+    DEPENDS ${trireme_protos} VERBATIM)
+  list(APPEND trireme_service_sources "${out}.cc" "${out}.h")
+endforeach()
+add_library(trireme_proto_services STATIC ${trireme_service_sources})
+target_link_libraries(trireme_proto_services PUBLIC trireme_proto gRPC::grpc++)
+set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "proto/services:proto")

@@ -46,3 +46,6 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder)
+trireme_room(coordinator/job_machine ROOMS proto)
+trireme_room(coordinator/scheduler ROOMS proto)
+trireme_room(coordinator/job_store ROOMS proto)

@@ -1,0 +1,98 @@
+// The job machine: what becomes of a job when something happens to it. Pure; the table of its
+// transitions is docs/coordinator.md. Whoever calls it stores the result before acting on it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trireme/v1/agent.pb.h"
+#include "trireme/v1/event.pb.h"
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::coordinator {
+
+// What may happen. Those with an attempt change nothing unless it is the current one.
+struct PlacesGiven {};  // the scheduler has found places
+struct PlanMade {
+  uint32_t attempt = 0;
+};
+struct PlanRefused {
+  uint32_t attempt = 0;
+  int exit_code = 2;  // base::ExitCode
+  std::string why;
+};
+struct AllRanksRun {
+  uint32_t attempt = 0;
+};
+struct CheckpointSeen {
+  uint32_t attempt = 0;
+  uint64_t step = 0;
+};
+// Nothing is left of the attempt on any node.
+struct AttemptEnded {
+  uint32_t attempt = 0;
+  int exit_code = 0;
+  v1::Failure failure;  // empty if it ended in order
+  uint64_t checkpoint_step = 0;
+};
+// A node of the attempt is lost for good: it will be killed on the others.
+struct AttemptLost {
+  uint32_t attempt = 0;
+  std::string why;
+};
+struct RetryDue {};
+struct PauseAsked {
+  std::string by;
+};
+struct ResumeAsked {
+  std::string by;
+};
+struct CancelAsked {
+  std::string by;
+};
+using JobEvent =
+    std::variant<PlacesGiven, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen, AttemptEnded,
+                 AttemptLost, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
+
+struct RetryPolicy {
+  uint32_t max_failures = 5;  // in a row without a newer checkpoint; then the job has failed
+  std::chrono::milliseconds first_delay{1000};  // doubled with each failure
+  std::chrono::milliseconds longest_delay{60000};
+};
+
+struct Transition {
+  v1::JobStatus status;
+  // To be stored with it, in order; `sequence`, `job_id` and `time_unix_ns` are the store's to
+  // fill.
+  std::vector<v1::Event> events;
+  bool changed = false;  // false: the event meant nothing here; status is as it was
+};
+
+// A new job.
+v1::JobStatus InitialStatus(int64_t now_unix_ns);
+
+// FailedPrecondition, with a sentence for people, if a request (pause, resume, cancel) is not
+// possible in this state; a request that asks for what is so already is no error. All other events
+// never fail.
+absl::StatusOr<Transition> Apply(const v1::JobStatus& status, const JobEvent& event,
+                                 const RetryPolicy& policy, int64_t now_unix_ns);
+
+// What follows from a status; nothing else is remembered.
+struct Consequences {
+  bool wants_places = false;  // pending and wished to run
+  bool wants_plan = false;    // of attempt `status.attempt()`
+  bool holds_places = false;
+  v1::AttemptWish attempt = v1::ATTEMPT_WISH_UNSPECIFIED;  // of the nodes; unspecified: none
+  int64_t timer_unix_ns = 0;                               // RetryDue is due then; 0: none
+};
+Consequences ConsequencesOf(const v1::JobStatus& status);
+
+bool HasEnded(v1::JobState state);
+// "pending", "running" ...
+std::string StateWord(v1::JobState state);
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,61 @@
+// Jobs, events and nodes on disk: SQLite with a write-ahead log, synchronous FULL. What Commit has
+// returned OK for is there after a kill -9 or a power cut; what it has not, is wholly absent. The
+// schema is docs/formats/job_store.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trireme/v1/control.pb.h"
+#include "trireme/v1/event.pb.h"
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::coordinator {
+
+// One transaction.
+struct Change {
+  // Stored anew or over the job of the same id (fields 1 to 10 of v1::Job).
+  std::vector<v1::Job> jobs;
+  // Of a new job in `jobs`: by which id its owner will find it again. Parallel to `jobs` or empty.
+  std::vector<std::string> request_ids;
+  // Appended in order; `sequence` is filled in.
+  std::vector<v1::Event> events;
+  // Drained flags and reasons by name (fields name, drained, reason).
+  std::vector<v1::Node> nodes;
+};
+
+struct EventQuery {
+  uint64_t after_sequence = 0;
+  uint64_t job_id = 0;  // 0: all
+  size_t limit = 1000;  // at least 1
+};
+
+// Threads: any; calls are serialised inside, and one at a time blocks on the disk.
+class JobStore {
+ public:
+  // Makes or opens the file `path`, or a store in memory for ":memory:". Older schemas are migrated
+  // in one transaction. FailedPrecondition: the file is of a newer version, or held by another
+  // process; DataLoss: it is no store or is damaged.
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& path);
+  virtual ~JobStore() = default;
+
+  // Fills `sequence` of the events. Nothing is changed unless OK. AlreadyExists: a request id of
+  // that owner is taken. ResourceExhausted: the disk is full.
+  virtual absl::Status Commit(Change& change) = 0;
+
+  // Id for the next new job: never used before, from 1, ascending.
+  virtual absl::StatusOr<uint64_t> NextJobId() = 0;
+  // All jobs, by id.
+  virtual absl::StatusOr<std::vector<v1::Job>> Jobs() = 0;
+  virtual absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
+                                                              const std::string& request_id) = 0;
+  virtual absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) = 0;
+  virtual absl::StatusOr<uint64_t> LastSequence() = 0;
+  virtual absl::StatusOr<std::vector<v1::Node>> Nodes() = 0;
+};
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,59 @@
+// Which waiting job gets which places, and why the others wait. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::coordinator {
+
+struct NodeCapacity {
+  std::string name;
+  uint32_t cpus = 0;
+  uint64_t memory_bytes = 0;
+  uint32_t gpus = 0;
+  bool usable = true;        // neither drained nor lost
+  std::string unusable_why;  // "drained: new disk", "lost"
+};
+
+// A job that holds places.
+struct Holding {
+  uint64_t job_id = 0;
+  v1::ResourceRequest resources;
+  std::vector<v1::Place> places;
+};
+
+struct Waiting {
+  uint64_t job_id = 0;
+  int32_t priority = 0;
+  int64_t submitted_unix_ns = 0;
+  int64_t waits_since_unix_ns = 0;
+  v1::ResourceRequest resources;
+};
+
+struct Wait {
+  uint32_t position = 0;  // 1 is next
+  std::string reason;     // one line
+};
+
+struct Decision {
+  std::map<uint64_t, std::vector<v1::Place>> places;  // jobs to start now
+  std::map<uint64_t, Wait> waits;                     // all others
+};
+
+struct SchedulingPolicy {
+  std::chrono::seconds patience{600};  // after which nothing passes a job that waits
+};
+
+// Ranks fill as few nodes as they can, in rank order over the places; nodes in the order given
+// break ties. CPUs may be asked for beyond what any node has: such a job waits with that as its
+// reason.
+Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
+                  const std::vector<Waiting>& waiting, const SchedulingPolicy& policy,
+                  int64_t now_unix_ns);
+
+}  // namespace trireme::coordinator

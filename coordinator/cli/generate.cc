@@ -51,7 +51,7 @@ absl::StatusOr<v1::JobSpec> ResolveGeneration(const GenerateOptions& options,
   }
   ASSIGN_OR_RETURN(const auto tokenizer,
                    data::TokenizerFromDescription(checkpoint.info().tokenizer));
-  RETURN_IF_ERROR(CheckPrompt(generation.prompt(), *tokenizer, "--prompt"));
+  RETURN_IF_ERROR(coordinator::CheckPrompt(generation.prompt(), *tokenizer, "--prompt"));
   return job;
 }
 

@@ -30,7 +30,7 @@ double Yardstick(const v1::JobSpec& job) {
   std::error_code error;
   for (const std::string& file : job.data().text_files()) bytes += fs::file_size(file, error);
   if (error || bytes > kMostYardstickBytes || job.data().validation_fraction() == 0) return NAN;
-  const auto dataset = data::OpenDataset(DatasetOptionsOf(job));
+  const auto dataset = data::OpenDataset(coordinator::DatasetOptionsOf(job));
   return dataset.ok() ? data::ByteBigramLoss(**dataset) : NAN;
 }
 

@@ -28,7 +28,8 @@ std::string RankCounts(const v1::JobSpec& job) {
 int RunValidate(const ValidateOptions& options) {
   auto job = LoadResolvedJob(options.job, options.overrides);
   if (!job.ok()) return PrintError(job.status());
-  if (const absl::Status data = ResolveVocabulary(*job); !data.ok()) return PrintError(data);
+  if (const absl::Status data = coordinator::ResolveVocabulary(*job); !data.ok())
+    return PrintError(data);
   std::printf("%s: valid (vocabulary of %lld tokens, %s)\n", options.job.c_str(),
               static_cast<long long>(job->model().config().vocab_size()), RankCounts(*job).c_str());
   return kOk;

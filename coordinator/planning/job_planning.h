@@ -1,0 +1,39 @@
+// What lies between a job and its plan: the text decides the vocabulary, and the rules that had to
+// wait for it are applied.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/data/dataset.h"
+#include "trireme/v1/job_spec.pb.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::coordinator {
+
+data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job);
+
+// Reads the text once: checks that it is long enough and that its tokenizer knows the prompt, sets
+// a vocab_size of 0 and applies the rules that had to wait for it; a vocab_size smaller than the
+// tokenizer's is an error. Blocks on the disk.
+absl::Status ResolveVocabulary(v1::JobSpec& job);
+
+// InvalidArgument "FIELD: ..." if `tokenizer` does not know a character of `prompt`. The default
+// prompt, a line feed, is allowed anyway: where the text has none, any token begins the sample.
+absl::Status CheckPrompt(const std::string& prompt, const data::Tokenizer& tokenizer,
+                         const std::string& field);
+
+// `ranks`, or the product of the parallel sizes if that is 0.
+int RanksOf(const v1::JobSpec& job, int ranks);
+
+struct PlannedJob {
+  v1::JobSpec job;
+  int ranks = 1;
+  v1::Plan plan;
+};
+
+// "4 ranks = 2 pipeline x 1 data x 2 tensor, 1f1b, bubble 12 %, at most 35.0 MiB a rank".
+std::string OneLine(const v1::Plan& plan);
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,13 @@
+// Where `triremed` listens, and a client looks, when neither is told.
+#pragma once
+
+#include <string>
+
+namespace trireme::client {
+
+// $XDG_RUNTIME_DIR/trireme/triremed.sock; without that variable (empty or no absolute path counts
+// as absent) /run/trireme/triremed.sock for root and /tmp/trireme-<uid>/triremed.sock for others.
+// Anybody may make the last one's folder first: whoever uses it checks that it is his own.
+std::string DefaultSocketPath();
+
+}  // namespace trireme::client

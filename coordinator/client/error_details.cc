@@ -1,0 +1,39 @@
+#include "coordinator/client/error_details.h"
+
+namespace trireme::client {
+
+std::string PackErrorDetails(absl::StatusCode code, const std::string& message,
+                             const std::vector<v1::ErrorDetail>& details) {
+  v1::ErrorStatus status;
+  status.set_code(static_cast<int>(code));
+  status.set_message(message);
+  for (const v1::ErrorDetail& detail : details) status.add_details()->PackFrom(detail);
+  return status.SerializeAsString();
+}
+
+std::vector<v1::ErrorDetail> UnpackErrorDetails(const std::string& packed) {
+  std::vector<v1::ErrorDetail> details;
+  v1::ErrorStatus status;
+  if (packed.empty() || !status.ParseFromString(packed)) return details;
+  for (const auto& any : status.details()) {
+    v1::ErrorDetail detail;
+    if (any.UnpackTo(&detail)) details.push_back(std::move(detail));
+  }
+  return details;
+}
+
+std::string WithDetails(const std::string& message, const std::vector<v1::ErrorDetail>& details) {
+  std::string text = message;
+  for (const v1::ErrorDetail& detail : details) {
+    // A message that holds all that the detail says is not followed by its echo.
+    const bool said = text.find(detail.message()) != std::string::npos &&
+                      text.find(detail.field()) != std::string::npos;
+    if (said) continue;
+    if (!text.empty()) text += '\n';
+    if (!detail.field().empty()) text += detail.field() + ": ";
+    text += detail.message();
+  }
+  return text;
+}
+
+}  // namespace trireme::client

@@ -44,7 +44,11 @@ struct AttemptLost {
   uint32_t attempt = 0;
   std::string why;
 };
-struct RetryDue {};
+struct RetryDue {
+  // False: a node of its places is drained or lost. The job then gives them back and waits for
+  // others instead of starting where it cannot run.
+  bool places_usable = true;
+};
 struct PauseAsked {
   std::string by;
 };
@@ -59,7 +63,7 @@ using JobEvent =
                  AttemptLost, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
 
 struct RetryPolicy {
-  uint32_t max_failures = 5;  // in a row without a newer checkpoint; then the job has failed
+  uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed
   std::chrono::milliseconds first_delay{1000};  // doubled with each failure
   std::chrono::milliseconds longest_delay{60000};
 };

@@ -1,0 +1,363 @@
+// One operator() per event. Each either finds that the event means nothing in this state and leaves
+// everything as it was, or changes the status through Change, which keeps status and events in
+// step.
+#include "coordinator/job_machine/job_machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "coordinator/job_machine/reasons.h"
+#include "runtime/base/exit_code.h"
+#include "runtime/base/text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+// A status and the events that tell of its change.
+class Change {
+ public:
+  Change(const v1::JobStatus& before, int64_t now_unix_ns) : now_(now_unix_ns) {
+    transition_.status = before;
+  }
+
+  v1::JobStatus& status() { return transition_.status; }
+
+  // `failure`: told with the event, if this change is because of one.
+  void To(v1::JobState state, std::string reason, const v1::Failure* failure = nullptr) {
+    v1::JobStatus& now = status();
+    v1::JobStateChanged& told = *AddEvent().mutable_state_changed();
+    told.set_from(now.state());
+    told.set_to(state);
+    told.set_reason(reason);
+    if (failure != nullptr) *told.mutable_failure() = *failure;
+    now.set_state(state);
+    if (state != v1::JOB_RECOVERING) now.clear_retry_at_unix_ns();
+    Stamp(std::move(reason));
+  }
+
+  void Wish(v1::JobWish wish, const std::string& by, std::string reason) {
+    v1::JobStatus& now = status();
+    now.set_wish(wish);
+    now.set_wish_by(NameOf(by));
+    v1::JobWishChanged& told = *AddEvent().mutable_wish_changed();
+    told.set_wish(wish);
+    told.set_by(now.wish_by());
+    Stamp(std::move(reason));
+  }
+
+  // Nothing, unless it is the newest so far.
+  void Checkpoint(uint64_t step) {
+    v1::JobStatus& now = status();
+    if (step <= now.checkpoint_step()) return;
+    now.set_checkpoint_step(step);
+    // An attempt that is lost has failed after it, any other one has not failed yet.
+    now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
+    AddEvent().mutable_checkpointed()->set_step(step);
+  }
+
+  // Its number is used from here on; nothing of it exists before PlanMade.
+  void NextAttempt(std::string reason) {
+    status().set_attempt(status().attempt() + 1);
+    status().clear_failure();
+    status().clear_exit_code();
+    To(v1::JOB_PLANNING, std::move(reason));
+  }
+
+  Transition Finish() && { return std::move(transition_); }
+
+ private:
+  v1::Event& AddEvent() {
+    transition_.changed = true;
+    v1::Event& event = transition_.events.emplace_back();
+    event.set_attempt(status().attempt());
+    return event;
+  }
+  void Stamp(std::string reason) {
+    status().set_reason(std::move(reason));
+    status().set_changed_unix_ns(now_);
+  }
+
+  int64_t now_;
+  Transition transition_;
+};
+
+int64_t DelayNs(const RetryPolicy& policy, uint32_t failures) {
+  auto delay = policy.first_delay;
+  for (uint32_t i = 1; i < failures && delay < policy.longest_delay; ++i) delay *= 2;
+  delay = std::clamp(delay, std::chrono::milliseconds(0), policy.longest_delay);
+  return std::chrono::nanoseconds(delay).count();
+}
+
+std::string Attempt(const v1::JobStatus& status) {
+  return fmt::format("attempt {}", status.attempt());
+}
+
+class Machine {
+ public:
+  Machine(const v1::JobStatus& before, const RetryPolicy& policy, int64_t now_unix_ns)
+      : before_(before), policy_(policy), now_(now_unix_ns), change_(before, now_unix_ns) {}
+
+  absl::Status operator()(const PlacesGiven&) {
+    if (state() != v1::JOB_PENDING || wish() != v1::JOB_WISH_RUN) return absl::OkStatus();
+    change_.NextAttempt(fmt::format("has places; attempt {} is planned", before_.attempt() + 1));
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const PlanMade& event) {
+    if (state() != v1::JOB_PLANNING || !IsCurrent(event.attempt)) return absl::OkStatus();
+    change_.status().set_attempt_live(true);
+    change_.To(v1::JOB_LAUNCHING, Attempt(before_) + " starts");
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const PlanRefused& event) {
+    if (state() != v1::JOB_PLANNING || !IsCurrent(event.attempt)) return absl::OkStatus();
+    std::string why = OneLine(event.why);
+    if (why.empty()) why = "no reason was given";
+    v1::Failure failure;
+    failure.set_rank(-1);
+    failure.set_headline(why);
+    Fail("no plan can be made: " + why, event.exit_code, failure);
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const AllRanksRun& event) {
+    if (state() != v1::JOB_LAUNCHING || !IsCurrent(event.attempt)) return absl::OkStatus();
+    // Where a cancel is on its way, the reason stays that.
+    change_.To(v1::JOB_RUNNING,
+               wish() == v1::JOB_WISH_RUN ? Attempt(before_) + " is at work" : before_.reason());
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const CheckpointSeen& event) {
+    if (before_.attempt_live() && IsCurrent(event.attempt)) change_.Checkpoint(event.step);
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const AttemptEnded& event) {
+    if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
+    change_.Checkpoint(event.checkpoint_step);
+    change_.status().set_attempt_live(false);
+    if (state() == v1::JOB_RECOVERING) {
+      LostAttemptGone();
+    } else {
+      Ended(event);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const AttemptLost& event) {
+    const bool at_work =
+        state() == v1::JOB_LAUNCHING || state() == v1::JOB_RUNNING || state() == v1::JOB_PAUSING;
+    if (!at_work || !IsCurrent(event.attempt)) return absl::OkStatus();
+    std::string why = OneLine(event.why);
+    if (why.empty()) why = "a node is lost";
+    v1::Failure failure;
+    failure.set_rank(-1);
+    failure.set_headline(why);
+    Record(base::kJobFailed, failure);
+    CountFailure();
+    // Its end is told later: whether that was one failure too many is judged then, for it may
+    // bring a newer checkpoint.
+    change_.To(
+        v1::JOB_RECOVERING,
+        fmt::format("{} is lost: {}; what is left of it is ended first", Attempt(before_), why),
+        &change_.status().failure());
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const RetryDue& event) {
+    if (state() != v1::JOB_RECOVERING || before_.attempt_live() || wish() != v1::JOB_WISH_RUN ||
+        now_ < before_.retry_at_unix_ns()) {
+      return absl::OkStatus();
+    }
+    if (event.places_usable) {
+      change_.NextAttempt(fmt::format("attempt {} is planned, after a failure: {}",
+                                      before_.attempt() + 1,
+                                      EndingOf(before_.exit_code(), before_.failure())));
+    } else {
+      change_.To(v1::JOB_PENDING, "waits for other places: a node of its own is drained or lost");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const PauseAsked& event) {
+    if (absl::Status refused = RefuseUnlessWanted("paused"); !refused.ok()) return refused;
+    if (wish() == v1::JOB_WISH_PAUSE) return absl::OkStatus();
+    if (!before_.attempt_live()) {
+      change_.Wish(v1::JOB_WISH_PAUSE, event.by, "");
+      change_.To(v1::JOB_PAUSED, "paused by " + NameOf(event.by));
+    } else if (state() == v1::JOB_RECOVERING) {
+      change_.Wish(v1::JOB_WISH_PAUSE, event.by,
+                   fmt::format("{} asked to pause; what is left of {} is ended first",
+                               NameOf(event.by), Attempt(before_)));
+    } else {
+      const std::string reason = NameOf(event.by) + " asked to pause; stops at the next step";
+      change_.Wish(v1::JOB_WISH_PAUSE, event.by, reason);
+      if (state() != v1::JOB_PAUSING) change_.To(v1::JOB_PAUSING, reason);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const ResumeAsked& event) {
+    if (absl::Status refused = RefuseUnlessWanted("resumed"); !refused.ok()) return refused;
+    if (wish() != v1::JOB_WISH_PAUSE) return absl::OkStatus();
+    const std::string by = NameOf(event.by);
+    if (state() == v1::JOB_PAUSED) {
+      change_.Wish(v1::JOB_WISH_RUN, event.by, "");
+      // Somebody has looked at it: what failed before counts no more.
+      change_.status().clear_failures();
+      change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for places", by));
+    } else {
+      change_.Wish(v1::JOB_WISH_RUN, event.by,
+                   fmt::format("{} asked to resume; {} ends first", by, Attempt(before_)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const CancelAsked& event) {
+    if (HasEnded(state()) && state() != v1::JOB_CANCELLED) return Refuse("cancelled");
+    if (wish() == v1::JOB_WISH_CANCEL) return absl::OkStatus();
+    const std::string by = NameOf(event.by);
+    if (before_.attempt_live()) {
+      change_.Wish(v1::JOB_WISH_CANCEL, event.by,
+                   fmt::format("{} asked to cancel; {} ends first", by, Attempt(before_)));
+    } else {
+      change_.Wish(v1::JOB_WISH_CANCEL, event.by, "");
+      Cancelled("");
+    }
+    return absl::OkStatus();
+  }
+
+  Transition Finish() && { return std::move(change_).Finish(); }
+
+ private:
+  v1::JobState state() const { return before_.state(); }
+  v1::JobWish wish() const { return before_.wish(); }
+  bool IsCurrent(uint32_t attempt) const { return attempt == before_.attempt(); }
+
+  // An attempt that nobody has given up before it ended.
+  void Ended(const AttemptEnded& event) {
+    const std::string ending = EndingOf(event.exit_code, event.failure);
+    const bool in_order = event.exit_code == base::kOk || event.exit_code == base::kCheckpointed;
+    if (in_order) {
+      change_.status().set_exit_code(event.exit_code);
+    } else {
+      Record(event.exit_code, event.failure);
+    }
+    const std::string then = in_order ? "" : "; its last attempt failed: " + ending;
+    if (event.exit_code == base::kOk) {
+      Completed();
+    } else if (wish() == v1::JOB_WISH_CANCEL) {
+      Cancelled(then);
+    } else if (wish() == v1::JOB_WISH_PAUSE) {
+      change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.wish_by()), then));
+    } else if (event.exit_code == base::kCheckpointed) {
+      change_.To(v1::JOB_PENDING,
+                 state() == v1::JOB_PAUSING
+                     ? fmt::format("resumed by {}; waits for places", NameOf(before_.wish_by()))
+                     : Attempt(before_) + " was stopped and has saved its state; waits for places");
+    } else if (event.exit_code == base::kBadInput || event.exit_code == base::kDoesNotFit) {
+      Fail(ending, event.exit_code, event.failure);
+    } else {
+      CountFailure();
+      RecoverOrFail();
+    }
+  }
+
+  // Whatever its exit code says, it was killed.
+  void LostAttemptGone() {
+    const std::string lost =
+        "; its last attempt was lost: " + EndingOf(before_.exit_code(), before_.failure());
+    if (wish() == v1::JOB_WISH_CANCEL) {
+      Cancelled(lost);
+    } else if (wish() == v1::JOB_WISH_PAUSE) {
+      change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.wish_by()), lost));
+    } else {
+      RecoverOrFail();
+    }
+  }
+
+  void Completed() {
+    change_.status().clear_failure();
+    std::string reason = "all steps are done";
+    if (wish() == v1::JOB_WISH_PAUSE) reason += "; it ended before it could pause";
+    if (wish() == v1::JOB_WISH_CANCEL) reason += "; it ended before it could be cancelled";
+    change_.To(v1::JOB_COMPLETED, std::move(reason));
+  }
+
+  void Cancelled(const std::string& then) {
+    change_.status().set_exit_code(base::kCancelled);
+    change_.To(v1::JOB_CANCELLED,
+               fmt::format("cancelled by {}{}", NameOf(change_.status().wish_by()), then));
+  }
+
+  void Fail(std::string reason, int exit_code, const v1::Failure& failure) {
+    Record(exit_code, failure);
+    change_.To(v1::JOB_FAILED, std::move(reason), &change_.status().failure());
+  }
+
+  void Record(int exit_code, const v1::Failure& failure) {
+    v1::JobStatus& now = change_.status();
+    now.set_exit_code(exit_code);
+    *now.mutable_failure() = failure;
+    if (failure.exit_code() == 0) now.mutable_failure()->set_exit_code(exit_code);
+  }
+
+  // Of the attempt that is recorded; the next one's time follows from it.
+  void CountFailure() {
+    v1::JobStatus& now = change_.status();
+    now.set_failures(now.failures() + 1);
+    now.set_retry_at_unix_ns(now_ + DelayNs(policy_, now.failures()));
+  }
+
+  void RecoverOrFail() {
+    v1::JobStatus& now = change_.status();
+    const std::string ending = EndingOf(now.exit_code(), now.failure());
+    if (now.failures() >= policy_.max_failures) {
+      change_.To(v1::JOB_FAILED,
+                 fmt::format("failed {} in a row without a newer checkpoint: {}",
+                             base::Counted(now.failures(), "time"), ending),
+                 &now.failure());
+      return;
+    }
+    const int64_t delay_ns = std::max<int64_t>(0, now.retry_at_unix_ns() - now_);
+    change_.To(v1::JOB_RECOVERING,
+               fmt::format("{} failed ({} of at most {} in a row), the next one follows in {}: {}",
+                           Attempt(now), now.failures(), policy_.max_failures,
+                           DurationText(delay_ns), ending),
+               &now.failure());
+  }
+
+  absl::Status Refuse(const char* request) const {
+    return absl::FailedPreconditionError(
+        fmt::format("job has {}; it cannot be {}",
+                    state() == v1::JOB_CANCELLED ? "been cancelled" : StateWord(state()), request));
+  }
+  // Of pause and resume: no way back from an end or a cancel.
+  absl::Status RefuseUnlessWanted(const char* request) const {
+    if (HasEnded(state())) return Refuse(request);
+    if (wish() != v1::JOB_WISH_CANCEL) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        fmt::format("job is being cancelled; it cannot be {}", request));
+  }
+
+  const v1::JobStatus& before_;
+  const RetryPolicy& policy_;
+  const int64_t now_;
+  Change change_;
+};
+
+}  // namespace
+
+absl::StatusOr<Transition> Apply(const v1::JobStatus& status, const JobEvent& event,
+                                 const RetryPolicy& policy, int64_t now_unix_ns) {
+  Machine machine(status, policy, now_unix_ns);
+  if (absl::Status refused = std::visit(machine, event); !refused.ok()) return refused;
+  return std::move(machine).Finish();
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,211 @@
+// When a job that fails is tried again, and when no more.
+#include <catch2/catch.hpp>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "coordinator/job_machine/job_machine.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kSecond = 1000000000;
+
+// A job to which things happen, one after another.
+class Story {
+ public:
+  explicit Story(RetryPolicy policy = {}) : policy_(policy), status_(InitialStatus(now_)) {}
+
+  const v1::JobStatus& status() const { return status_; }
+  const std::vector<v1::Event>& told() const { return told_; }
+  void Wait(int64_t ns) { now_ += ns; }
+  int64_t now() const { return now_; }
+
+  void Happens(const JobEvent& event) {
+    const auto next = Apply(status_, event, policy_, now_);
+    REQUIRE(next.ok());
+    status_ = next->status;
+    told_ = next->events;
+  }
+  void Runs() {
+    if (status_.state() == v1::JOB_PENDING) Happens(PlacesGiven{});
+    if (status_.state() == v1::JOB_RECOVERING) {
+      now_ = status_.retry_at_unix_ns();
+      Happens(RetryDue{});
+    }
+    Happens(PlanMade{status_.attempt()});
+    Happens(AllRanksRun{status_.attempt()});
+    REQUIRE(status_.state() == v1::JOB_RUNNING);
+  }
+  void Dies(uint64_t checkpoint_step = 0) {
+    AttemptEnded end{status_.attempt(), 137, {}, checkpoint_step};
+    end.failure.set_rank(3);
+    end.failure.set_headline("rank 3 died");
+    Happens(end);
+  }
+
+ private:
+  RetryPolicy policy_;
+  int64_t now_ = 1000 * kSecond;
+  v1::JobStatus status_;
+  std::vector<v1::Event> told_;
+};
+
+TEST_CASE("a crash loop ends with a reason and the last failure") {
+  Story job;
+  for (const int64_t delay : {1, 2, 4, 8}) {
+    job.Runs();
+    job.Dies();
+    CHECK(job.status().state() == v1::JOB_RECOVERING);
+    CHECK(job.status().retry_at_unix_ns() == job.now() + delay * kSecond);
+    CHECK(job.status().reason().find("rank 3 died") != std::string::npos);
+  }
+  job.Runs();
+  CHECK(job.status().attempt() == 5);
+  job.Dies();
+  CHECK(job.status().state() == v1::JOB_FAILED);
+  CHECK(job.status().reason() == "failed 5 times in a row without a newer checkpoint: rank 3 died");
+  CHECK(job.status().exit_code() == 137);
+  CHECK(job.status().failure().rank() == 3);
+  REQUIRE(job.told().size() == 1);
+  CHECK(job.told()[0].state_changed().failure().headline() == "rank 3 died");
+  CHECK(job.told()[0].state_changed().failure().exit_code() == 137);
+}
+
+TEST_CASE("a job that gets on is tried again for ever") {
+  Story job({2});
+  uint64_t step = 0;
+  for (int i = 0; i < 20; ++i) {
+    job.Runs();
+    // Told while it runs or with its end, that is the same.
+    if (i % 2 == 0) job.Happens(CheckpointSeen{job.status().attempt(), ++step});
+    job.Dies(i % 2 == 0 ? step : ++step);
+    CHECK(job.status().state() == v1::JOB_RECOVERING);
+    CHECK(job.status().failures() == 1);
+    CHECK(job.status().checkpoint_step() == step);
+  }
+  job.Runs();
+  job.Dies(step);  // no newer one
+  CHECK(job.status().state() == v1::JOB_FAILED);
+}
+
+TEST_CASE("delays double up to the longest and never overflow") {
+  Story job({std::numeric_limits<uint32_t>::max(), std::chrono::milliseconds(700),
+             std::chrono::milliseconds(60000)});
+  int64_t expected = 700000000;
+  for (int i = 0; i < 200; ++i) {
+    job.Runs();
+    job.Dies();
+    CHECK(job.status().retry_at_unix_ns() - job.now() == std::min(expected, 60 * kSecond));
+    expected = std::min(2 * expected, 60 * kSecond);
+  }
+}
+
+TEST_CASE("no retry before its time and none while ranks may live") {
+  Story job;
+  job.Runs();
+  job.Happens(AttemptLost{1, "node n2 is lost"});
+  CHECK(job.status().attempt_live());
+  job.Wait(3600 * kSecond);
+  job.Happens(RetryDue{});
+  CHECK(job.status().attempt() == 1);
+  CHECK(ConsequencesOf(job.status()).timer_unix_ns == 0);
+  job.Happens(AttemptEnded{1, 0, {}, 7});
+  CHECK(job.status().state() == v1::JOB_RECOVERING);
+  CHECK(job.status().failures() == 1);
+  CHECK(job.status().checkpoint_step() == 7);
+  CHECK(ConsequencesOf(job.status()).timer_unix_ns > 0);
+  job.Happens(RetryDue{false});
+  CHECK(job.status().state() == v1::JOB_PENDING);
+  job.Runs();
+  CHECK(job.status().attempt() == 2);
+  job.Dies();
+  job.Wait(2 * kSecond - 1);  // the second failure in a row
+  job.Happens(RetryDue{});
+  CHECK(job.status().state() == v1::JOB_RECOVERING);
+  job.Wait(1);
+  job.Happens(RetryDue{});
+  CHECK(job.status().state() == v1::JOB_PLANNING);
+  CHECK(job.status().failure().headline().empty());
+}
+
+TEST_CASE("a lost attempt is judged by its newest checkpoint") {
+  Story job({1});
+  job.Runs();
+  job.Happens(AttemptLost{1, "node n2 is lost"});
+  CHECK(job.status().state() == v1::JOB_RECOVERING);
+  CHECK(job.status().failure().exit_code() == 4);
+  job.Happens(AttemptEnded{1, 137, {}, 0});
+  CHECK(job.status().state() == v1::JOB_FAILED);
+  CHECK(job.status().reason() ==
+        "failed 1 time in a row without a newer checkpoint: node n2 is lost");
+
+  Story other({2});
+  other.Runs();
+  other.Dies();
+  other.Runs();
+  other.Happens(AttemptLost{2, "node n2 is lost"});
+  CHECK(other.status().failures() == 2);
+  other.Happens(AttemptEnded{2, 137, {}, 50});
+  CHECK(other.status().state() == v1::JOB_RECOVERING);
+  CHECK(other.status().failures() == 1);
+}
+
+TEST_CASE("a late plan of an attempt that was paused starts nothing") {
+  Story job;
+  job.Happens(PlacesGiven{});
+  job.Happens(PauseAsked{"ann"});
+  job.Happens(PlanMade{1});
+  CHECK(job.status().state() == v1::JOB_PAUSED);
+  job.Happens(ResumeAsked{"ann"});
+  job.Happens(PlacesGiven{});
+  job.Happens(PlanMade{1});
+  CHECK(job.status().state() == v1::JOB_PLANNING);
+  CHECK(!job.status().attempt_live());
+  job.Happens(PlanMade{2});
+  CHECK(job.status().state() == v1::JOB_LAUNCHING);
+}
+
+TEST_CASE("the reason names who asked for what") {
+  Story job;
+  job.Runs();
+  job.Happens(PauseAsked{"ann"});
+  REQUIRE(job.told().size() == 2);
+  CHECK(job.told()[0].wish_changed().by() == "ann");
+  CHECK(job.status().reason() == "ann asked to pause; stops at the next step");
+  job.Happens(AttemptEnded{1, 75, {}, 12});
+  CHECK(job.status().reason() == "paused by ann");
+  CHECK(job.status().checkpoint_step() == 12);
+  job.Happens(CancelAsked{"bob\n"});
+  CHECK(job.status().reason() == "cancelled by bob");
+  CHECK(job.status().exit_code() == 5);
+
+  Story other;
+  other.Runs();
+  other.Happens(CancelAsked{""});
+  other.Happens(AttemptLost{1, "node n2 is lost"});
+  other.Dies();
+  CHECK(other.status().reason() ==
+        "cancelled by somebody; its last attempt was lost: node n2 is lost");
+  Story done;
+  done.Runs();
+  done.Happens(CancelAsked{"ann"});
+  done.Happens(AttemptEnded{1, 0, {}, 100});
+  CHECK(done.status().state() == v1::JOB_COMPLETED);
+  CHECK(done.status().reason() == "all steps are done; it ended before it could be cancelled");
+}
+
+TEST_CASE("a reason is cut between characters") {
+  Story job({1});
+  job.Runs();
+  AttemptEnded end{1, 137, {}, 0};
+  for (int i = 0; i < 500; ++i) end.failure.set_headline(end.failure.headline() + "\xc3\xa9");
+  end.failure.set_headline("x" + end.failure.headline());
+  job.Happens(end);
+  const std::string& reason = job.status().reason();
+  CHECK(reason.substr(reason.size() - 5) == "\xc3\xa9...");
+  CHECK(reason.size() < 400);
+}
+
+}  // namespace
+}  // namespace trireme::coordinator

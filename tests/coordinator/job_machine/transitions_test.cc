@@ -1,0 +1,255 @@
+// The table of docs/coordinator.md and the machine say the same, in both directions: each row for
+// every job that can be in its state, and where there is no row nothing changes.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "coordinator/job_machine/job_machine.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kNow = 1000000000000000000;
+
+const char* WishWord(v1::JobWish wish) {
+  return wish == v1::JOB_WISH_RUN ? "run" : wish == v1::JOB_WISH_PAUSE ? "pause" : "cancel";
+}
+
+std::string SituationWord(const v1::JobStatus& status) {
+  const bool both = status.state() == v1::JOB_RECOVERING;  // the only state with and without
+  return StateWord(status.state()) + (both && status.attempt_live() ? " (live)" : "");
+}
+
+using Situation = std::pair<std::string, std::string>;  // state, wish
+Situation SituationOf(const v1::JobStatus& status) {
+  return {SituationWord(status), WishWord(status.wish())};
+}
+
+// What the table calls an event, and every event meant by that.
+struct NamedEvent {
+  std::string name;
+  std::function<std::vector<JobEvent>(uint32_t attempt)> make;
+  uint32_t max_failures = 5;
+};
+
+NamedEvent Ended(const std::string& name, std::vector<int> codes, uint32_t max_failures) {
+  const auto make = [codes](uint32_t attempt) {
+    std::vector<JobEvent> events;
+    for (const int code : codes) events.push_back(AttemptEnded{attempt, code, {}, 0});
+    return events;
+  };
+  return {name, make, max_failures};
+}
+
+const std::vector<NamedEvent>& NamedEvents() {
+  using Events = std::vector<JobEvent>;
+  static const std::vector<NamedEvent> events = {
+      {"places given", [](uint32_t) { return Events{PlacesGiven{}}; }},
+      {"plan made", [](uint32_t attempt) { return Events{PlanMade{attempt}}; }},
+      {"plan refused",
+       [](uint32_t attempt) {
+         return Events{PlanRefused{attempt, 3, "too big"}};
+       }},
+      {"all ranks run", [](uint32_t attempt) { return Events{AllRanksRun{attempt}}; }},
+      {"checkpoint",
+       [](uint32_t attempt) {
+         return Events{CheckpointSeen{attempt, 1000}};
+       }},
+      Ended("ended 0", {0}, 5),
+      Ended("ended 75", {75}, 5),
+      Ended("ended 2 or 3", {2, 3}, 5),
+      Ended("failed", {1, 4, 5, 134, 137, -1}, 5),
+      Ended("failed (last)", {1, 4, 5, 134, 137, -1}, 1),
+      {"lost",
+       [](uint32_t attempt) {
+         return Events{AttemptLost{attempt, "n2 is lost"}};
+       }},
+      {"retry due", [](uint32_t) { return Events{RetryDue{}}; }},
+      {"retry due elsewhere", [](uint32_t) { return Events{RetryDue{false}}; }},
+      {"pause", [](uint32_t) { return Events{PauseAsked{"ann"}}; }},
+      {"resume", [](uint32_t) { return Events{ResumeAsked{"ann"}}; }},
+      {"cancel", [](uint32_t) { return Events{CancelAsked{"ann"}}; }},
+  };
+  return events;
+}
+
+std::set<std::string> Expand(const std::string& event) {
+  const std::set<std::string> ends = {"ended 0", "ended 75", "ended 2 or 3", "failed",
+                                      "failed (last)"};
+  std::set<std::string> meant = ends;
+  if (event == "ended") return meant;
+  if (event == "ended but 0") return meant.erase("ended 0"), meant;
+  if (event == "ended but last") return meant.erase("failed (last)"), meant;
+  return {event};
+}
+
+// Every situation that events lead to, with a job that is in it.
+std::map<Situation, v1::JobStatus> ReachableSituations() {
+  std::map<Situation, v1::JobStatus> found;
+  std::vector<v1::JobStatus> open = {InitialStatus(kNow)};
+  while (!open.empty()) {
+    v1::JobStatus status = open.back();
+    open.pop_back();
+    // One of each is enough: what else a status holds decides nothing but the named conditions.
+    status.set_attempt(std::max(status.attempt(), 1u));
+    status.set_failures(std::min(status.failures(), 1u));
+    status.set_checkpoint_step(0);
+    if (!found.emplace(SituationOf(status), status).second) continue;
+    for (const NamedEvent& named : NamedEvents()) {
+      for (const JobEvent& event : named.make(status.attempt())) {
+        const auto next = Apply(status, event, {named.max_failures}, kNow + 3600000000000);
+        if (next.ok()) open.push_back(next->status);
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> Cells(const std::string& line) {
+  std::vector<std::string> cells;
+  std::stringstream stream(line.substr(1));
+  for (std::string cell; std::getline(stream, cell, '|');) {
+    const size_t begin = cell.find_first_not_of(' '), end = cell.find_last_not_of(' ');
+    cells.push_back(begin == std::string::npos ? "" : cell.substr(begin, end - begin + 1));
+  }
+  return cells;
+}
+
+std::vector<std::string> Words(const std::string& cell) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= cell.size();) {
+    const size_t end = std::min(cell.find(", ", begin), cell.size());
+    words.push_back(cell.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return words;
+}
+
+using Outcome = std::pair<std::string, std::string>;  // state then, wish then
+using Table = std::map<std::tuple<std::string, std::string, std::string>, Outcome>;
+
+// Rows of one table, each as the events and situations that it means.
+Table ReadTable(const std::map<Situation, v1::JobStatus>& situations) {
+  std::ifstream file(TRIREME_SOURCE_DIR "/docs/coordinator.md");
+  std::string line;
+  while (std::getline(file, line) && line != "<!-- transitions -->") {
+  }
+  std::getline(file, line);
+  REQUIRE(Cells(line) ==
+          std::vector<std::string>{"state", "wish", "event", "state then", "wish then", "note"});
+  std::getline(file, line);
+  Table table;
+  while (std::getline(file, line) && line != "<!-- /transitions -->") {
+    INFO(line);
+    const std::vector<std::string> cells = Cells(line);
+    REQUIRE(cells.size() == 6);
+    for (const std::string& state : Words(cells[0])) {
+      std::set<std::string> wishes;
+      for (const std::string& wish : Words(cells[1])) {
+        for (const auto& [situation, status] : situations) {
+          if (situation.first == state && (wish == "any" || wish == situation.second)) {
+            wishes.insert(situation.second);
+          }
+        }
+      }
+      for (const std::string& wish : wishes) {
+        for (const std::string& word : Words(cells[2])) {
+          for (const std::string& event : Expand(word)) {
+            const Outcome outcome = {cells[3] == "-" ? state : cells[3],
+                                     cells[4] == "-" ? wish : cells[4]};
+            CHECK(table.emplace(std::tuple(state, wish, event), outcome).second);
+          }
+        }
+      }
+    }
+  }
+  REQUIRE(line == "<!-- /transitions -->");
+  return table;
+}
+
+TEST_CASE("the machine does what its table says and nothing else") {
+  const std::map<Situation, v1::JobStatus> situations = ReachableSituations();
+  CHECK(situations.size() == 19);
+  Table table = ReadTable(situations);
+  CHECK(table.size() > 80);
+  for (const auto& [situation, status] : situations) {
+    for (const NamedEvent& named : NamedEvents()) {
+      const auto row = table.find({situation.first, situation.second, named.name});
+      for (const JobEvent& event : named.make(status.attempt())) {
+        INFO(situation.first << " wished to " << situation.second << ": " << named.name);
+        const auto next = Apply(status, event, {named.max_failures}, kNow + 7200000000000);
+        if (row != table.end() && row->second.first == "refused") {
+          CHECK(next.status().code() == absl::StatusCode::kFailedPrecondition);
+          continue;
+        }
+        REQUIRE(next.ok());
+        CHECK(next->changed == (row != table.end()));
+        const Outcome expected = row == table.end() ? Outcome(situation) : row->second;
+        CHECK(SituationOf(next->status) == expected);
+      }
+      if (row != table.end()) table.erase(row);
+    }
+  }
+  // A row of an event or a state that does not exist.
+  for (const auto& [row, outcome] : table) {
+    FAIL_CHECK(std::get<0>(row) << " " << std::get<1>(row) << " " << std::get<2>(row));
+  }
+}
+
+TEST_CASE("what nodes and timers are to do follows from the status alone") {
+  for (const auto& [situation, status] : ReachableSituations()) {
+    INFO(situation.first << " wished to " << situation.second);
+    const auto& [state, wish] = situation;
+    const Consequences follows = ConsequencesOf(status);
+    CHECK(follows.wants_places == (state == "pending"));
+    CHECK(follows.wants_plan == (state == "planning"));
+    const bool at_rest = state == "pending" || state == "paused" || HasEnded(status.state());
+    CHECK(follows.holds_places == !at_rest);
+    if (at_rest) CHECK(!status.attempt_live());
+    v1::AttemptWish attempt = v1::ATTEMPT_WISH_UNSPECIFIED;
+    if (state == "launching" || state == "running") {
+      attempt = wish == "run" ? v1::ATTEMPT_RUN : v1::ATTEMPT_STOP;
+    }
+    if (state == "pausing") attempt = v1::ATTEMPT_STOP;
+    if (state == "recovering (live)") attempt = v1::ATTEMPT_KILL;
+    CHECK(follows.attempt == attempt);
+    CHECK((follows.timer_unix_ns != 0) == (state == "recovering"));
+  }
+}
+
+TEST_CASE("ranks that a stored status says may live are killed and hold their places") {
+  for (const v1::JobState state :
+       {v1::JOB_PENDING, v1::JOB_PAUSED, v1::JOB_COMPLETED, v1::JOB_FAILED, v1::JOB_CANCELLED}) {
+    v1::JobStatus status;
+    status.set_state(state);
+    status.set_attempt_live(true);
+    CHECK(ConsequencesOf(status).attempt == v1::ATTEMPT_KILL);
+    CHECK(ConsequencesOf(status).holds_places);
+  }
+}
+
+TEST_CASE("refusals say why") {
+  v1::JobStatus status = InitialStatus(kNow);
+  const auto message = [&](const JobEvent& event) {
+    return base::MessageOf(Apply(status, event, {}, kNow).status());
+  };
+  status.set_state(v1::JOB_COMPLETED);
+  CHECK(message(PauseAsked{"ann"}) == "job has completed; it cannot be paused");
+  CHECK(message(CancelAsked{"ann"}) == "job has completed; it cannot be cancelled");
+  status.set_state(v1::JOB_CANCELLED);
+  CHECK(message(ResumeAsked{"ann"}) == "job has been cancelled; it cannot be resumed");
+  status.set_state(v1::JOB_RUNNING);
+  status.set_wish(v1::JOB_WISH_CANCEL);
+  CHECK(message(PauseAsked{"ann"}) == "job is being cancelled; it cannot be paused");
+}
+
+}  // namespace
+}  // namespace trireme::coordinator

@@ -35,6 +35,7 @@ namespace {
 struct Arguments {
   std::string job;
   std::vector<std::string> overrides;
+  std::string recorder_directory;
   TrainingRunOptions training;
   GenerationOptions generation;
 };
@@ -98,7 +99,7 @@ recorder::Blame BlameOf(const absl::Status& failure) {
 }
 
 base::ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
-  const std::string folder = arguments.training.run_directory + "/recorder";
+  const std::string& folder = arguments.recorder_directory;
   const std::string path = absl::StrFormat("%s/rank-%03d.rec", folder, fabric.rank());
   // srun makes no run folder; what goes wrong here, the recorder says.
   std::error_code error;
@@ -126,6 +127,9 @@ int Main(int argc, char** argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   // A batch script gives its own first, its caller may give others.
   app.add_option("--run-dir", arguments.training.run_directory, "run folder")->take_last();
+  app.add_option("--recorder-dir", arguments.recorder_directory,
+                 "folder of the flight recorders (default: recorder in the run folder)")
+      ->take_last();
   app.add_option("--resume", arguments.training.resume, "checkpoint folder, or auto")->take_last();
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
   AddGenerationOptions(*generate, arguments.generation);
@@ -139,6 +143,9 @@ int Main(int argc, char** argv) {
     return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
   }
   arguments.training.run_directory = Absolute(arguments.training.run_directory);
+  if (arguments.recorder_directory.empty()) {
+    arguments.recorder_directory = arguments.training.run_directory + "/recorder";
+  }
   spdlog::set_default_logger(spdlog::stderr_logger_mt("worker"));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S %l %v");
   ListenForStop();

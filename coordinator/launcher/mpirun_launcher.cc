@@ -31,6 +31,10 @@ constexpr const char* kRankShell =
     "log=$1; shift; exec >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-0}.log\" 2>&1; "
     "if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL \"$@\"; fi; exec \"$@\"";
 
+// On another host nobody else has made the folder.
+constexpr const char* kMakeFolder =
+    "mkdir -p -m 700 \"${OMPI_MCA_btl_vader_backing_directory:-/dev/shm}\"; ";
+
 // vader copies large messages by process_vm_readv, which some containers forbid; then it must not
 // try.
 bool MayReadOtherProcesses() {
@@ -39,29 +43,63 @@ bool MayReadOtherProcesses() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
-int ThreadsOf(const LaunchOptions& options) {
-  return options.threads > 0 ? options.threads : std::max(1, AvailableCores() / options.ranks);
+// Of this machine: mpirun runs on the first host.
+int RanksHere(const LaunchOptions& options) {
+  return options.hosts.empty() ? options.ranks : options.hosts[0].ranks;
 }
 
-// Our environment without what an mpirun above us has set, then the job's own.
-std::vector<std::string> EnvironmentOf(const LaunchOptions& options, const std::string& session,
-                                       const std::string& shared) {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    if (text.starts_with("OMPI_") || text.starts_with("PMIX_") || text.starts_with("ORTE_") ||
-        text.starts_with("OMP_NUM_THREADS=")) {
-      continue;
-    }
-    environment.emplace_back(text);
-  }
+int ThreadsOf(const LaunchOptions& options) {
+  return options.threads > 0 ? options.threads
+                             : std::max(1, AvailableCores() / std::max(1, RanksHere(options)));
+}
+
+std::string_view NameOf(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+// What an mpirun above us has set would mislead ours. Without one, OMPI_MCA_ is what the machine's
+// people have set.
+bool SetByMpirun(std::string_view entry) {
+  static const bool below = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  if (entry.starts_with("OMPI_MCA_")) return below;
+  return entry.starts_with("OMPI_") || entry.starts_with("PMIX_") || entry.starts_with("ORTE_");
+}
+
+// Ours first: of two entries of a name the first counts.
+std::vector<std::string> EnvironmentOf(const LaunchOptions& options,
+                                       const TemporaryFolders& folders) {
+  std::vector<std::string> environment = options.environment;
   environment.push_back(fmt::format("OMP_NUM_THREADS={}", ThreadsOf(options)));
   // For a rank without mpirun, which reads no command line of Open MPI.
   environment.push_back("OMPI_MCA_ess_singleton_isolated=1");
-  environment.push_back("OMPI_MCA_orte_tmpdir_base=" + session);
-  environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + shared);
-  environment.insert(environment.end(), options.environment.begin(), options.environment.end());
+  environment.push_back("OMPI_MCA_orte_tmpdir_base=" + folders.session);
+  environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + folders.shared_memory);
+  const size_t ours = environment.size();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const bool given =
+        std::any_of(environment.begin(), environment.begin() + static_cast<long>(ours),
+                    [&](const std::string& mine) { return NameOf(mine) == NameOf(*entry); });
+    if (!given && !SetByMpirun(*entry)) environment.emplace_back(*entry);
+  }
   return environment;
+}
+
+// Ranks fill the hosts in order; a cut link ends the launch within seconds instead of never.
+std::vector<std::string> HostArguments(const LaunchOptions& options) {
+  std::string list;
+  for (const Host& host : options.hosts) {
+    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host.name, host.ranks);
+  }
+  std::vector<std::string> argv{"--host", list};
+  for (const char* setting : {"time 2", "intvl 1", "probes 3"}) {
+    const std::string_view text(setting);
+    const size_t blank = text.find(' ');
+    argv.insert(argv.end(), {"--mca", fmt::format("oob_tcp_keepalive_{}", text.substr(0, blank)),
+                             std::string(text.substr(blank + 1))});
+  }
+  argv.insert(argv.end(), {"-x", "OMP_NUM_THREADS"});
+  for (const std::string& entry : options.environment) {
+    argv.insert(argv.end(), {"-x", std::string(NameOf(entry))});
+  }
+  return argv;
 }
 
 absl::StatusOr<std::string> MakeTemporaryFolder(const std::string& base) {
@@ -127,34 +165,41 @@ int AvailableCores() {
 }
 
 std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,
-                                       const std::string& session_folder,
-                                       const std::string& shared_memory_folder) {
+                                       const TemporaryFolders& folders) {
   std::vector<std::string> argv;
   const auto add = [&](std::initializer_list<std::string> more) {
     argv.insert(argv.end(), more.begin(), more.end());
   };
+  const bool several = options.hosts.size() > 1;
   if (!mpirun.empty()) {
     add({mpirun, "-n", std::to_string(options.ranks), "--oversubscribe"});
     if (geteuid() == 0) add({"--allow-run-as-root"});
     add({"--mca", "odls_base_sigkill_timeout", "0"});
-    add({"--mca", "orte_tmpdir_base", session_folder});
-    add({"--mca", "btl_vader_backing_directory", shared_memory_folder});
+    add({"--mca", "orte_tmpdir_base", folders.session});
+    add({"--mca", "btl_vader_backing_directory", folders.shared_memory});
     if (!MayReadOtherProcesses()) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
-    const bool crowded = options.ranks * ThreadsOf(options) > AvailableCores();
+    const bool crowded = RanksHere(options) * ThreadsOf(options) > AvailableCores();
     add({"--mca", "mpi_yield_when_idle", crowded ? "1" : "0"});
     if (options.bind_to_cores && !crowded) {
       add({"--map-by", fmt::format("slot:PE={}", ThreadsOf(options)), "--bind-to", "core"});
+    } else if (several) {
+      add({"--map-by", "slot", "--bind-to", "none"});
     } else {
       add({"--bind-to", "none"});
     }
+    if (several) {
+      const std::vector<std::string> hosts = HostArguments(options);
+      argv.insert(argv.end(), hosts.begin(), hosts.end());
+    }
   }
-  add({"/bin/sh", "-c", kRankShell, "sh", options.run_folder + "/logs", options.worker});
+  add({"/bin/sh", "-c", (several ? kMakeFolder : "") + std::string(kRankShell), "sh",
+       options.run_folder + "/logs", options.worker});
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   return argv;
 }
 
-absl::StatusOr<std::unique_ptr<MpirunLauncher>> MpirunLauncher::Start(
-    const LaunchOptions& options) {
+absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
+                                          const TemporaryFolders& folders) {
   TRIREME_CHECK(options.ranks >= 1);
   if (access(options.worker.c_str(), X_OK) != 0) {
     return absl::NotFoundError(
@@ -168,22 +213,33 @@ absl::StatusOr<std::unique_ptr<MpirunLauncher>> MpirunLauncher::Start(
                     "rank runs without: -n 1)",
                     options.ranks));
   }
+  GuardedCommand command{LaunchCommand(options, mpirun, folders),
+                         EnvironmentOf(options, folders),
+                         options.run_folder + "/logs/mpirun.log",
+                         {folders.session}};
+  if (folders.shared_memory != folders.session) {
+    command.temporary_folders.push_back(folders.shared_memory);
+  }
+  return command;
+}
+
+absl::StatusOr<std::unique_ptr<MpirunLauncher>> MpirunLauncher::Start(
+    const LaunchOptions& options) {
+  RETURN_IF_ERROR(CommandFor(options, {}).status());
   RETURN_IF_ERROR(PrepareRunFolder(options.run_folder));
   // In /tmp because Open MPI puts sockets there, whose paths are short.
   ASSIGN_OR_RETURN(const std::string session, MakeTemporaryFolder("/tmp"));
-  auto shared = MakeTemporaryFolder("/dev/shm");
-  std::vector<std::string> folders{session};
-  if (shared.ok()) folders.push_back(*shared);
-  const std::string backing = shared.ok() ? *shared : session;
-  GuardedCommand command{LaunchCommand(options, mpirun, session, backing),
-                         EnvironmentOf(options, session, backing),
-                         options.run_folder + "/logs/mpirun.log", folders};
-  const auto guard = StartGuarded(command);
+  const auto shared = MakeTemporaryFolder("/dev/shm");
+  auto command = CommandFor(options, {session, shared.ok() ? *shared : session});
+  const auto guard =
+      command.ok() ? StartGuarded(*command) : absl::StatusOr<Guard>(command.status());
   if (!guard.ok()) {
-    for (const std::string& folder : folders) rmdir(folder.c_str());
+    rmdir(session.c_str());
+    if (shared.ok()) rmdir(shared->c_str());
     return guard.status();
   }
-  return std::unique_ptr<MpirunLauncher>(new MpirunLauncher(options, folders, *guard));
+  return std::unique_ptr<MpirunLauncher>(
+      new MpirunLauncher(options, command->temporary_folders, *guard));
 }
 
 MpirunLauncher::MpirunLauncher(const LaunchOptions& options, std::vector<std::string> folders,

@@ -1,4 +1,4 @@
-// Starts the ranks of a job on this machine through mpirun and watches over them: a clean stop
+// Starts the ranks of a job through mpirun and watches over them: a clean stop
 // (USR1: ranks save and exit 75), a kill, and no process, temporary folder or shared-memory file
 // left behind, whatever dies first.
 #pragma once
@@ -14,16 +14,29 @@
 
 namespace trireme::launcher {
 
+struct Host {
+  std::string name;
+  int ranks = 0;
+};
+
 struct LaunchOptions {
   std::string worker;                  // path of the program of a rank
   std::vector<std::string> arguments;  // of the worker
-  int ranks = 1;
+  int ranks = 1;                       // of all hosts
+  // In rank order; reached by the remote shell of mpirun. One or none: this machine alone.
+  std::vector<Host> hosts;
   std::string run_folder;                 // exists; logs/ and recorder/ are made in it
-  std::vector<std::string> environment;   // "NAME=value", beside our own environment
+  std::vector<std::string> environment;   // "NAME=value", beside (or instead of) our own's
   int threads = 0;                        // OMP_NUM_THREADS of a rank; 0: cores / ranks, at least 1
   bool bind_to_cores = false;             // wise only if this is the machine's only job
   std::chrono::milliseconds deadline{0};  // then as RequestStop; 0: none
   std::chrono::milliseconds grace{60000};  // from RequestStop to Kill
+};
+
+// Where mpirun (short paths: sockets) and the ranks leave their files while they run.
+struct TemporaryFolders {
+  std::string session;
+  std::string shared_memory;
 };
 
 struct LaunchResult {
@@ -39,16 +52,19 @@ int AvailableCores();
 // The command line (argv[0] the path `mpirun`, or the worker itself as one MPI singleton if that is
 // empty).
 std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,
-                                       const std::string& session_folder,
-                                       const std::string& shared_memory_folder);
+                                       const TemporaryFolders& folders);
+// What a guard needs for it. The run folder has logs/; the guard removes `folders` at the end.
+// NotFound: there is no worker, or no mpirun, which names the Debian package (one rank runs
+// without).
+absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
+                                          const TemporaryFolders& folders);
 
 // One thread. The destructor kills what still runs and waits for its end (2 s at most, then KILL).
 class MpirunLauncher {
  public:
   // Output: RUN/logs/rank-N.log of each rank, RUN/logs/mpirun.log of mpirun. The logs
-  // of an earlier attempt are kept as logs.1, logs.2 ..., its recordings are removed. NotFound
-  // names the Debian package if mpirun is missing and more than one rank is asked for; one rank
-  // runs without.
+  // of an earlier attempt are kept as logs.1, logs.2 ..., its recordings are removed. NotFound as
+  // of CommandFor.
   static absl::StatusOr<std::unique_ptr<MpirunLauncher>> Start(const LaunchOptions& options);
   ~MpirunLauncher();
   MpirunLauncher(const MpirunLauncher&) = delete;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,11 +20,19 @@
 #include <filesystem>
 #include <system_error>
 
+#include "coordinator/launcher/guard_files.h"
+#include "coordinator/launcher/process_identity.h"
+#include "runtime/base/status_macros.h"
+
 namespace trireme::launcher {
 namespace {
 
+// Of a guard, in this order.
 constexpr int kControlFd = 3;
 constexpr int kOutputFd = 4;
+constexpr int kFolderFd = 5;  // of the outliving form, as the next one
+constexpr int kClaimedFd = 6;
+constexpr int kClaimLimitMs = 10000;
 constexpr int64_t kTermToKillMs = 2000;
 constexpr int64_t kAskAgainMs = 500;
 
@@ -35,30 +44,6 @@ int64_t NowMs() {
 
 int CodeOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-struct Process {
-  int parent = -1;
-  char state = 0;  // 'Z': it has ended
-};
-
-// By /proc/PID/stat, whose second field may hold anything but its last ')'.
-Process LookAt(const char* pid) {
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%s/stat", pid);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  char text[512];
-  const ssize_t got = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (got <= 0) return {};
-  text[got] = '\0';
-  const char* after = std::strrchr(text, ')');
-  Process process;
-  if (after == nullptr || std::sscanf(after + 1, " %c %d", &process.state, &process.parent) != 2) {
-    return {};
-  }
-  return process;
-}
-
 // Calls `visit(pid, state)` for every child of `parent`, reaped ones not.
 template <typename Visit>
 void ForEachChild(int parent, const Visit& visit) {
@@ -66,8 +51,9 @@ void ForEachChild(int parent, const Visit& visit) {
   if (folder == nullptr) return;
   while (const dirent* entry = readdir(folder)) {
     if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    const Process process = LookAt(entry->d_name);
-    if (process.parent == parent) visit(std::atoi(entry->d_name), process.state);
+    const int pid = std::atoi(entry->d_name);
+    const ProcessStat process = LookAtProcess(pid);
+    if (process.parent == parent) visit(pid, process.state);
   }
   closedir(folder);
 }
@@ -177,35 +163,109 @@ void RemoveFolders(const std::vector<std::string>& folders) {
   }
 }
 
-struct Pipes {
-  int control = -1;
+struct GuardFds {
+  int control = -1;  // read end of the pipe, or the FIFO
   int output = -1;
+  int folder = -1;   // the folder to claim; -1: the guard dies with its parent
+  int claimed = -1;  // write end: errno of the claim
 };
 
-[[noreturn]] void RunGuard(const GuardedCommand& command, char* const* argv,
-                           char* const* environment, Pipes pipes) {
-  // Moved high first, so that neither is overwritten before it is copied.
-  const int control = fcntl(pipes.control, F_DUPFD, 64);
-  const int output = fcntl(pipes.output, F_DUPFD, 64);
-  dup2(control, kControlFd);
-  dup2(output, kOutputFd);
-  close_range(kOutputFd + 1, ~0u, 0);
+void PlaceFds(const GuardFds& fds) {
+  const int from[] = {fds.control, fds.output, fds.folder, fds.claimed};
+  int high[4];
+  unsigned next = kControlFd;
+  // Moved high first, so that none is overwritten before it is copied.
+  for (int i = 0; i < 4; ++i) high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD, 64);
+  for (int i = 0; i < 4 && high[i] >= 0; ++i) next = dup2(high[i], kControlFd + i) + 1;
+  close_range(next, ~0u, 0);
+}
+
+void BecomeGuard() {
   setpgid(0, 0);  // the terminal's Ctrl-C is for our parent
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "trireme-guard");
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);
+}
+
+// Starts the command and returns its exit code when nothing is left of it.
+int GuardCommand(char* const* argv, char* const* environment) {
   sigset_t children;
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
   sigprocmask(SIG_SETMASK, &children, nullptr);
-  signal(SIGCHLD, SIG_DFL);
   const int signals = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
   const int self = getpid();
   const int pid = fork();
   if (pid == 0) ExecCommand(argv, environment, self);
-  const int code = pid < 0 ? 1 : Watch(pid, signals);
+  return pid < 0 ? 1 : Watch(pid, signals);
+}
+
+// The end of the starter must not be felt: no file of it stays open, no folder of it in use. What
+// dies leaves its core beside its logs.
+void LeaveStarter() {
+  const int null = open("/dev/null", O_RDWR);
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
+  close(null);
+  if (fchdir(kFolderFd) != 0 && chdir("/") != 0) _exit(1);
+}
+
+[[noreturn]] void RunGuard(const GuardedCommand& command, char* const* argv,
+                           char* const* environment, const GuardFds& fds) {
+  PlaceFds(fds);
+  BecomeGuard();
+  const int code = GuardCommand(argv, environment);
   RemoveFolders(command.temporary_folders);
   _exit(code);
+}
+
+[[noreturn]] void RunOutlivingGuard(const GuardedCommand& command, char* const* argv,
+                                    char* const* environment, const GuardFds& fds) {
+  PlaceFds(fds);
+  BecomeGuard();
+  LeaveStarter();
+  const int error = ClaimFolder(kFolderFd);
+  const ssize_t told = write(kClaimedFd, &error, sizeof error);
+  static_cast<void>(told);  // the starter may be dead
+  close(kClaimedFd);
+  if (error != 0) _exit(1);
+  const ExitFile verdict(kFolderFd);
+  const int code = GuardCommand(argv, environment);
+  RemoveFolders(command.temporary_folders);
+  verdict.Write(code);
+  _exit(code);
+}
+
+// The guard's parent ends at once, so the guard belongs to init.
+[[noreturn]] void ForkTwice(const GuardedCommand& command, char* const* argv,
+                            char* const* environment, const GuardFds& fds) {
+  setsid();
+  const int pid = fork();
+  if (pid == 0) RunOutlivingGuard(command, argv, environment, fds);
+  _exit(pid < 0 ? 1 : 0);
+}
+
+absl::StatusOr<int> OpenOutput(const std::string& path) {
+  const int output = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (output < 0) return absl::ErrnoToStatus(errno, "cannot open " + path);
+  return output;
+}
+
+// Waits for the claim by the other end of `fd`.
+absl::Status AwaitClaim(int fd, const std::string& folder) {
+  pollfd claimed{fd, POLLIN, 0};
+  int ready = 0;
+  while ((ready = poll(&claimed, 1, kClaimLimitMs)) < 0 && errno == EINTR) {
+  }
+  if (ready == 0) {
+    return absl::DeadlineExceededError("the guard has not claimed " + folder + " within 10 s");
+  }
+  int error = 0;
+  if (read(fd, &error, sizeof error) != sizeof error) {
+    return absl::UnavailableError("the guard died before it had claimed " + folder);
+  }
+  if (error == 0 || error == EEXIST) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, "the guard cannot claim " + folder);
 }
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
@@ -220,9 +280,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 absl::StatusOr<Guard> StartGuarded(const GuardedCommand& command) {
   const std::vector<char*> argv = Pointers(command.argv);
   const std::vector<char*> environment = Pointers(command.environment);
-  const int output =
-      open(command.output_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (output < 0) return absl::ErrnoToStatus(errno, "cannot open " + command.output_path);
+  ASSIGN_OR_RETURN(const int output, OpenOutput(command.output_path));
   int control[2];
   if (pipe2(control, O_CLOEXEC) != 0) {
     const int error = errno;
@@ -239,6 +297,36 @@ absl::StatusOr<Guard> StartGuarded(const GuardedCommand& command) {
     return absl::ErrnoToStatus(error, "cannot fork");
   }
   return Guard{pid, control[1]};
+}
+
+absl::Status StartOutliving(const GuardedCommand& command, const std::string& folder) {
+  const std::vector<char*> argv = Pointers(command.argv);
+  const std::vector<char*> environment = Pointers(command.environment);
+  const std::string fifo = folder + "/control";
+  if (mkfifo(fifo.c_str(), 0600) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, "cannot make " + fifo);
+  }
+  ASSIGN_OR_RETURN(const int output, OpenOutput(command.output_path));
+  int claimed[2] = {-1, -1};
+  // Read and write: without a writer of its own the guard would see an end of file.
+  const GuardFds fds{open(fifo.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW), output,
+                     open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                     pipe2(claimed, O_CLOEXEC) == 0 ? claimed[1] : -1};
+  absl::Status status;
+  if (fds.control < 0 || fds.folder < 0 || fds.claimed < 0) {
+    status = absl::ErrnoToStatus(errno, "cannot open " + folder + " and its control");
+  } else if (const int pid = fork(); pid == 0) {
+    ForkTwice(command, argv.data(), environment.data(), fds);
+  } else if (pid < 0) {
+    status = absl::ErrnoToStatus(errno, "cannot fork");
+  } else {
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  for (int fd : {fds.control, fds.output, fds.folder, fds.claimed}) close(fd);
+  if (status.ok()) status = AwaitClaim(claimed[0], folder);
+  close(claimed[0]);
+  return status;
 }
 
 }  // namespace trireme::launcher

@@ -283,6 +283,28 @@ TEST_CASE("one rank runs without mpirun, more name the package") {
   bench.CheckNothingLeft();
 }
 
+TEST_CASE("ranks of several hosts are told where to run and whose they are") {
+  LaunchOptions options;
+  options.worker = "/bin/true";
+  options.ranks = 3;
+  options.hosts = {{"n1", 2}, {"n2", 1}};
+  options.run_folder = "/run";
+  options.environment = {"TRIREME_ATTEMPT=7-1"};
+  std::string line;
+  for (const auto& each : LaunchCommand(options, "/usr/bin/mpirun", {"/tmp/s", "/dev/shm/s"})) {
+    line += each + " ";
+  }
+  CHECK(line.find("-n 3 ") != std::string::npos);
+  CHECK(line.find("--host n1:2,n2:1 ") != std::string::npos);
+  CHECK(line.find("--map-by slot ") != std::string::npos);
+  CHECK(line.find("--mca oob_tcp_keepalive_time 2 ") != std::string::npos);
+  CHECK(line.find("-x TRIREME_ATTEMPT ") != std::string::npos);
+  options.hosts = {{"n1", 3}};
+  for (const auto& each : LaunchCommand(options, "/usr/bin/mpirun", {"/tmp/s", "/dev/shm/s"})) {
+    CHECK(each != "--host");  // no remote shell on one machine
+  }
+}
+
 TEST_CASE("a missing worker is named") {
   Bench bench("");
   bench.options.worker = "/nonexistent/trireme-worker";

@@ -47,7 +47,7 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 # Floor 5
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/report)
-trireme_room(coordinator/client ROOMS proto runtime/base)
+trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto)
 trireme_room(coordinator/job_store ROOMS proto)

@@ -1,0 +1,62 @@
+#include "coordinator/client/call_status.h"
+
+#include <unistd.h>
+
+#include "coordinator/client/error_details.h"
+#include "runtime/base/text.h"
+
+namespace trireme::client {
+namespace {
+
+constexpr const char* kSystemSocket = "/run/trireme/triremed.sock";
+
+// A user whose own default socket has nobody behind it may want the daemon of the machine.
+std::string WhereElse(const CallPlace& place) {
+  const std::string system = base::Text("unix:", kSystemSocket);
+  if (place.is_default && place.address != system && access(kSystemSocket, F_OK) == 0) {
+    return base::Text("this machine has one: --coordinator ", system);
+  }
+  return "start one (triremed), or say where it is by --coordinator ADDRESS";
+}
+
+std::string ReachedNobody(const CallError& error, const CallPlace& place) {
+  std::string why = error.message;
+  // "failed to connect to all addresses; last error: UNKNOWN: unix:/x: No such file or directory"
+  const size_t last = why.find("last error: ");
+  if (last != std::string::npos) why = why.substr(last + 12);
+  return base::Text("no coordinator answers at ", place.address, " (", why, "); ",
+                    WhereElse(place));
+}
+
+}  // namespace
+
+absl::Status StatusOfCall(const CallError& error, const CallPlace& place) {
+  const auto code = static_cast<absl::StatusCode>(error.code);
+  const auto details = UnpackErrorDetails(error.packed_details);
+  std::string message = WithDetails(error.message, details);
+  switch (code) {
+    case absl::StatusCode::kUnavailable:
+      // With details it is the daemon that speaks, else gRPC.
+      if (details.empty()) message = ReachedNobody(error, place);
+      break;
+    case absl::StatusCode::kDeadlineExceeded:
+      message = base::Text("the coordinator at ", place.address, " did not answer within ",
+                           static_cast<double>(place.timeout.count()) / 1000,
+                           " s; try again, or give it longer by --timeout SECONDS");
+      break;
+    case absl::StatusCode::kUnauthenticated:
+      message += "; give a token by --token-file FILE";
+      break;
+    case absl::StatusCode::kUnimplemented:
+      message = base::Text("the coordinator at ", place.address,
+                           " does not know this call: it is of another version (", message, ")");
+      break;
+    default:
+      break;
+  }
+  if (message.empty())
+    message = base::Text("the coordinator at ", place.address, " gave no reason");
+  return absl::Status(code, message);
+}
+
+}  // namespace trireme::client

@@ -1,0 +1,177 @@
+// The stream behind Client::Watch and Client::Logs: gRPC's asynchronous reader, pulled by its
+// owner's thread, opened again from behind the last message whenever it breaks. Only client.cc
+// includes this.
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_stream.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "coordinator/client/call_status.h"
+#include "coordinator/client/client.h"
+
+namespace trireme::client {
+
+constexpr std::chrono::milliseconds kFirstDelay{100};
+constexpr std::chrono::milliseconds kLongestDelay{5000};
+
+inline CallError ErrorOf(const grpc::Status& status) {
+  return {static_cast<int>(status.error_code()), status.error_message(), status.error_details()};
+}
+
+template <typename Request, typename Response>
+struct StreamRules {
+  using Reader = std::unique_ptr<grpc::ClientAsyncReader<Response>>;
+  std::function<Reader(grpc::ClientContext&, const Request&, grpc::CompletionQueue&)> prepare;
+  // Makes `request` what goes on behind `response`; false: that one has been there before.
+  std::function<absl::StatusOr<bool>(Request& request, Response& response)> accept;
+  CallPlace place;
+  std::chrono::milliseconds reconnect_for;
+};
+
+template <typename Request, typename Response>
+class ReconnectingStream final : public Stream<Response> {
+ public:
+  ReconnectingStream(Request request, StreamRules<Request, Response> rules)
+      : request_(std::move(request)), rules_(std::move(rules)) {}
+
+  absl::StatusOr<Pull> Next(Response& message, std::chrono::milliseconds wait) override {
+    const Clock::time_point until = Clock::now() + wait;
+    while (!end_) {
+      if (connection_ == nullptr) {
+        std::this_thread::sleep_until(std::min(next_try_, until));
+        if (Clock::now() < next_try_) return Pull::kNothing;
+        connection_ = std::make_unique<Connection>(rules_, request_);
+      }
+      bool ok = false;
+      if (!connection_->Await(until, &ok)) return Pull::kNothing;
+      if (!Step(ok)) continue;
+      auto fresh = rules_.accept(request_, connection_->response);
+      if (!fresh.ok()) {
+        End(fresh.status());
+        break;
+      }
+      message = std::move(connection_->response);
+      connection_->Read();
+      if (*fresh) return Pull::kMessage;
+    }
+    if (!end_->ok()) return *end_;
+    return Pull::kEnd;
+  }
+
+  bool interrupted() const override {
+    return lost_since_ && !end_ &&
+           (connection_ == nullptr || connection_->phase == Phase::kStarting);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Phase { kStarting, kReading, kFinishing };
+
+  // One operation is under way at any time. The reader lives in memory of the context.
+  struct Connection {
+    Connection(const StreamRules<Request, Response>& rules, const Request& request)
+        : reader(rules.prepare(context, request, queue)) {
+      reader->StartCall(this);
+    }
+    ~Connection() {
+      context.TryCancel();
+      queue.Shutdown();
+      void* tag = nullptr;
+      bool ok = false;
+      while (queue.Next(&tag, &ok)) {
+      }
+    }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    // False: the operation has not ended by then.
+    bool Await(Clock::time_point until, bool* ok) {
+      void* tag = nullptr;
+      const auto deadline = std::chrono::system_clock::now() + (until - Clock::now());
+      return queue.AsyncNext(&tag, ok,
+                             std::chrono::time_point_cast<std::chrono::system_clock::duration>(
+                                 deadline)) == grpc::CompletionQueue::GOT_EVENT;
+    }
+    void Read() {
+      phase = Phase::kReading;
+      reader->Read(&response, this);
+    }
+    void Finish() {
+      phase = Phase::kFinishing;
+      reader->Finish(&status, this);
+    }
+
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    std::unique_ptr<grpc::ClientAsyncReader<Response>> reader;
+    Response response;
+    grpc::Status status;
+    Phase phase = Phase::kStarting;
+    Clock::time_point started;
+  };
+
+  // What follows from the operation that has ended. True: there is a message in `response`.
+  bool Step(bool ok) {
+    switch (connection_->phase) {
+      case Phase::kStarting:
+        connection_->started = Clock::now();
+        ok ? connection_->Read() : connection_->Finish();
+        return false;
+      case Phase::kReading:
+        if (!ok) {
+          connection_->Finish();
+          return false;
+        }
+        lost_since_.reset();
+        delay_ = kFirstDelay;
+        return true;
+      case Phase::kFinishing:
+        Finished(connection_->status);
+        return false;
+    }
+    return false;
+  }
+
+  void Finished(const grpc::Status& status) {
+    if (status.ok()) return End(absl::OkStatus());
+    const absl::Status error = StatusOfCall(ErrorOf(status), rules_.place);
+    // Cancelled: not by us; a daemon that goes down ends its streams so.
+    const bool passing = absl::IsUnavailable(error) || absl::IsCancelled(error) ||
+                         absl::IsAborted(error) || absl::IsUnknown(error);
+    const Clock::time_point now = Clock::now();
+    // One that stood for a while without a message was a connection nevertheless.
+    const bool stood =
+        connection_->started != Clock::time_point() && now - connection_->started > kLongestDelay;
+    if (!lost_since_ || stood) {
+      lost_since_ = now;
+      delay_ = kFirstDelay;
+    }
+    if (!passing || now - *lost_since_ >= rules_.reconnect_for) return End(error);
+    connection_.reset();
+    next_try_ = now + delay_;
+    delay_ = std::min(2 * delay_, kLongestDelay);
+  }
+
+  void End(const absl::Status& status) {
+    connection_.reset();
+    end_ = status;
+  }
+
+  Request request_;
+  const StreamRules<Request, Response> rules_;
+  std::unique_ptr<Connection> connection_;
+  std::optional<absl::Status> end_;
+  std::optional<Clock::time_point> lost_since_;
+  Clock::time_point next_try_;
+  std::chrono::milliseconds delay_ = kFirstDelay;
+};
+
+}  // namespace trireme::client

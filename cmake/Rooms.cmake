@@ -50,4 +50,4 @@ trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto)
-trireme_room(coordinator/job_store ROOMS proto)
+trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)

@@ -139,6 +139,7 @@ trireme_tests(checkpoint ROOMS runtime/base runtime/checksum checkpoint/format c
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
 trireme_tests(coordinator/client ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
+trireme_tests(coordinator/job_store ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)
 trireme_tests(coordinator/cli ROOMS runtime/base)
 if(TARGET test_coordinator_cli)
   add_dependencies(test_coordinator_cli trireme)

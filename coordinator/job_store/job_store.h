@@ -1,6 +1,6 @@
 // Jobs, events and nodes on disk: SQLite with a write-ahead log, synchronous FULL. What Commit has
-// returned OK for is there after a kill -9 or a power cut; what it has not, is wholly absent. The
-// schema is docs/formats/job_store.md.
+// returned OK for is there after a kill -9 or a power cut; of the one commit such an end has
+// interrupted, all or nothing. The schema is docs/formats/job_store.md.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace trireme::coordinator {
 struct Change {
   // Stored anew or over the job of the same id (fields 1 to 10 of v1::Job).
   std::vector<v1::Job> jobs;
-  // Of a new job in `jobs`: by which id its owner will find it again. Parallel to `jobs` or empty.
+  // Of a new job in `jobs`: by which id its owner will find it again; "": by none. Parallel to
+  // `jobs` or empty.
   std::vector<std::string> request_ids;
   // Appended in order; `sequence` is filled in.
   std::vector<v1::Event> events;
@@ -38,23 +39,31 @@ struct EventQuery {
 class JobStore {
  public:
   // Makes or opens the file `path`, or a store in memory for ":memory:". Older schemas are migrated
-  // in one transaction. FailedPrecondition: the file is of a newer version, or held by another
-  // process; DataLoss: it is no store or is damaged.
+  // in one transaction; the whole file is read and checked. FailedPrecondition: the file is of a
+  // newer version, or held by another process (after a second of waiting); DataLoss: it is no store
+  // or is damaged, and stays as it is; NotFound, PermissionDenied: of its folder. While a store is
+  // open its process must not open and close the file by other means: that drops its lock.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& path);
   virtual ~JobStore() = default;
 
-  // Fills `sequence` of the events. Nothing is changed unless OK. AlreadyExists: a request id of
-  // that owner is taken. ResourceExhausted: the disk is full.
+  // Fills `sequence` of the events. Nothing is changed unless OK, here or on disk. AlreadyExists: a
+  // request id of that owner is taken. ResourceExhausted: the disk is full (where files are limited
+  // by `ulimit -f`, only if SIGXFSZ is ignored). Unavailable: the disk failed, or its answer is not
+  // known. InvalidArgument: no such ids or names can be stored.
   virtual absl::Status Commit(Change& change) = 0;
 
-  // Id for the next new job: never used before, from 1, ascending.
+  // Id for a new job, from 1, ascending; another one at each call. Never that of a job that was
+  // once stored; one that is not stored in the end may come again after a restart.
   virtual absl::StatusOr<uint64_t> NextJobId() = 0;
   // All jobs, by id.
   virtual absl::StatusOr<std::vector<v1::Job>> Jobs() = 0;
   virtual absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
                                                               const std::string& request_id) = 0;
+  // By sequence.
   virtual absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) = 0;
+  // 0: there is no event.
   virtual absl::StatusOr<uint64_t> LastSequence() = 0;
+  // By name.
   virtual absl::StatusOr<std::vector<v1::Node>> Nodes() = 0;
 };
 

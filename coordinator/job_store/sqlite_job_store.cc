@@ -1,0 +1,288 @@
+#include "coordinator/job_store/sqlite_job_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "coordinator/job_store/statement.h"
+#include "coordinator/job_store/store_file.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
+
+struct Statements {
+  Statement last_job_id, raise_last_job_id, put_job, jobs;
+  Statement put_request, find_request;
+  Statement last_sequence, put_event, events, events_of_job;
+  Statement put_node, nodes;
+};
+
+struct Query {
+  Statement Statements::*statement;
+  const char* sql;
+};
+
+// An UPSERT, not a REPLACE: that would delete the row first, and its request id with it.
+constexpr Query kQueries[] = {
+    {&Statements::last_job_id, "SELECT value FROM meta WHERE name = 'last_job_id'"},
+    {&Statements::raise_last_job_id,
+     "UPDATE meta SET value = ?1, sum = row_sum(name, ?1)"
+     " WHERE name = 'last_job_id' AND value < ?1"},
+    {&Statements::put_job,
+     "INSERT INTO jobs (id, job, sum) VALUES (?1, ?2, row_sum(?1, ?2))"
+     " ON CONFLICT (id) DO UPDATE SET job = excluded.job, sum = excluded.sum"},
+    {&Statements::jobs, "SELECT job, sum = row_sum(id, job), id FROM jobs ORDER BY id"},
+    {&Statements::put_request,
+     "INSERT INTO requests (owner, request_id, job_id, sum)"
+     " VALUES (?1, ?2, ?3, row_sum(?1, ?2, ?3))"},
+    {&Statements::find_request, "SELECT job_id FROM requests WHERE owner = ?1 AND request_id = ?2"},
+    {&Statements::last_sequence, "SELECT ifnull(max(sequence), 0) FROM events"},
+    {&Statements::put_event,
+     "INSERT INTO events (sequence, job_id, event, sum)"
+     " VALUES (?1, ?2, ?3, row_sum(?1, ?2, ?3))"},
+    {&Statements::events, kEventsSql},
+    {&Statements::events_of_job, kEventsOfJobSql},
+    {&Statements::put_node,
+     "INSERT INTO nodes (name, node, sum) VALUES (?1, ?2, row_sum(?1, ?2))"
+     " ON CONFLICT (name) DO UPDATE SET node = excluded.node, sum = excluded.sum"},
+    {&Statements::nodes, "SELECT node, sum = row_sum(name, node), name FROM nodes ORDER BY name"},
+};
+
+int64_t Signed(uint64_t number) { return static_cast<int64_t>(std::min(number, kLargest)); }
+
+v1::Job StoredPart(const v1::Job& job) {
+  v1::Job stored = job;
+  stored.clear_progress();
+  stored.clear_queue_position();
+  stored.clear_waits_for();
+  return stored;
+}
+
+v1::Node StoredPart(const v1::Node& node) {
+  v1::Node stored;
+  stored.set_name(node.name());
+  stored.set_drained(node.drained());
+  stored.set_reason(node.reason());
+  return stored;
+}
+
+absl::Status CheckShape(const Change& change) {
+  if (!change.request_ids.empty() && change.request_ids.size() != change.jobs.size()) {
+    return absl::InvalidArgumentError(
+        base::Text("a change of ", base::Counted(change.jobs.size(), "job"), " has ",
+                   base::Counted(change.request_ids.size(), "request id")));
+  }
+  for (const v1::Job& job : change.jobs) {
+    if (job.id() == 0 || job.id() > kLargest) {
+      return absl::InvalidArgumentError(base::Text("a job cannot have the id ", job.id()));
+    }
+  }
+  for (const v1::Event& event : change.events) {
+    if (event.job_id() > kLargest) {
+      return absl::InvalidArgumentError(
+          base::Text("an event cannot be of the job ", event.job_id()));
+    }
+  }
+  for (const v1::Node& node : change.nodes) {
+    if (node.name().empty()) return absl::InvalidArgumentError("a node has no name");
+  }
+  return absl::OkStatus();
+}
+
+template <typename Message>
+absl::StatusOr<std::string> Serialised(const Message& message) {
+  std::string bytes;
+  if (message.SerializeToString(&bytes)) return bytes;
+  return absl::InvalidArgumentError("a message is larger than 2 GiB");
+}
+
+// Threads: any; every public function holds the mutex to its end, so also while the disk works.
+class SqliteJobStore final : public JobStore {
+ public:
+  explicit SqliteJobStore(std::unique_ptr<Connection> connection)
+      : connection_(std::move(connection)) {}
+
+  absl::Status Prepare() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const Query& query : kQueries) {
+      ASSIGN_OR_RETURN(statements_.*query.statement, connection_->Prepare(query.sql));
+    }
+    ASSIGN_OR_RETURN(last_job_id_, NumberOf(statements_.last_job_id));
+    return absl::OkStatus();
+  }
+
+  absl::Status Commit(Change& change) override;
+
+  absl::StatusOr<uint64_t> NextJobId() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (last_job_id_ == kLargest) return absl::ResourceExhaustedError("all job ids are used up");
+    return ++last_job_id_;
+  }
+
+  absl::StatusOr<std::vector<v1::Job>> Jobs() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Execution query(statements_.jobs);
+    return Messages<v1::Job>(query, "job");
+  }
+
+  absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
+                                                      const std::string& request_id) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return Find(owner, request_id);
+  }
+
+  absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) override {
+    if (query.limit == 0) return absl::InvalidArgumentError("the limit of events is 0");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int64_t after = Signed(query.after_sequence), limit = Signed(query.limit);
+    if (query.job_id == 0) {
+      Execution all(statements_.events, after, limit);
+      return Messages<v1::Event>(all, "event");
+    }
+    if (query.job_id > kLargest) return std::vector<v1::Event>();
+    Execution of_job(statements_.events_of_job, after, limit, Signed(query.job_id));
+    return Messages<v1::Event>(of_job, "event");
+  }
+
+  absl::StatusOr<uint64_t> LastSequence() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return NumberOf(statements_.last_sequence);
+  }
+
+  absl::StatusOr<std::vector<v1::Node>> Nodes() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Execution query(statements_.nodes);
+    return Messages<v1::Node>(query, "node");
+  }
+
+ private:
+  absl::StatusOr<uint64_t> NumberOf(Statement& statement) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Execution query(statement);
+    ASSIGN_OR_RETURN(const bool found, query.Step());
+    return found ? static_cast<uint64_t>(query.Integer(0)) : 0;
+  }
+
+  // Of rows of (message, whether its sum is right, key).
+  template <typename Message>
+  absl::StatusOr<std::vector<Message>> Messages(Execution& query, const char* what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<Message> messages;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool found, query.Step());
+      if (!found) return messages;
+      const std::string_view bytes = query.Bytes(0);
+      Message message;
+      if (query.Integer(1) == 0 ||
+          !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+        return absl::DataLossError(base::Text(connection_->path(), ": ", what, " ", query.Bytes(2),
+                                              " is damaged; put back a backup"));
+      }
+      messages.push_back(std::move(message));
+    }
+  }
+
+  absl::StatusOr<std::optional<uint64_t>> Find(const std::string& owner,
+                                               const std::string& request_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PutRequest(const v1::Job& job, const std::string& request_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PutJobs(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PutEvents(const Change& change, uint64_t sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PutNodes(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  std::mutex mutex_;
+  std::unique_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  Statements statements_ ABSL_GUARDED_BY(mutex_);
+  // Stored or given out since the store was opened.
+  uint64_t last_job_id_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+absl::Status SqliteJobStore::Commit(Change& change) {
+  RETURN_IF_ERROR(CheckShape(change));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(*connection_);
+  RETURN_IF_ERROR(transaction.Begin());
+  ASSIGN_OR_RETURN(uint64_t sequence, NumberOf(statements_.last_sequence));
+  RETURN_IF_ERROR(PutJobs(change));
+  RETURN_IF_ERROR(PutEvents(change, sequence));
+  RETURN_IF_ERROR(PutNodes(change));
+  RETURN_IF_ERROR(transaction.Commit());
+  for (const v1::Job& job : change.jobs) last_job_id_ = std::max(last_job_id_, job.id());
+  for (v1::Event& event : change.events) event.set_sequence(++sequence);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<uint64_t>> SqliteJobStore::Find(const std::string& owner,
+                                                             const std::string& request_id) {
+  Execution query(statements_.find_request, std::string_view(owner), std::string_view(request_id));
+  ASSIGN_OR_RETURN(const bool found, query.Step());
+  if (!found) return std::nullopt;
+  return static_cast<uint64_t>(query.Integer(0));
+}
+
+absl::Status SqliteJobStore::PutRequest(const v1::Job& job, const std::string& request_id) {
+  ASSIGN_OR_RETURN(const std::optional<uint64_t> taken, Find(job.owner(), request_id));
+  if (taken.has_value()) {
+    return absl::AlreadyExistsError(
+        base::Text("request id '", request_id, "' of '", job.owner(), "' is that of job ", *taken));
+  }
+  return Execution(statements_.put_request, std::string_view(job.owner()),
+                   std::string_view(request_id), Signed(job.id()))
+      .Finish();
+}
+
+absl::Status SqliteJobStore::PutJobs(const Change& change) {
+  for (size_t i = 0; i < change.jobs.size(); ++i) {
+    const v1::Job& job = change.jobs[i];
+    ASSIGN_OR_RETURN(const std::string bytes, Serialised(StoredPart(job)));
+    RETURN_IF_ERROR(Execution(statements_.put_job, Signed(job.id()), Blob{bytes}).Finish());
+    RETURN_IF_ERROR(Execution(statements_.raise_last_job_id, Signed(job.id())).Finish());
+    if (change.request_ids.empty() || change.request_ids[i].empty()) continue;
+    RETURN_IF_ERROR(PutRequest(job, change.request_ids[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteJobStore::PutEvents(const Change& change, uint64_t sequence) {
+  for (const v1::Event& event : change.events) {
+    v1::Event stored = event;
+    stored.set_sequence(++sequence);
+    ASSIGN_OR_RETURN(const std::string bytes, Serialised(stored));
+    RETURN_IF_ERROR(
+        Execution(statements_.put_event, Signed(sequence), Signed(event.job_id()), Blob{bytes})
+            .Finish());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteJobStore::PutNodes(const Change& change) {
+  for (const v1::Node& node : change.nodes) {
+    ASSIGN_OR_RETURN(const std::string bytes, Serialised(StoredPart(node)));
+    RETURN_IF_ERROR(
+        Execution(statements_.put_node, std::string_view(node.name()), Blob{bytes}).Finish());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JobStore>> OpenSqliteStore(const std::string& path,
+                                                          std::span<const Migration> migrations) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, OpenStoreFile(path, migrations));
+  auto store = std::make_unique<SqliteJobStore>(std::move(connection));
+  RETURN_IF_ERROR(store->Prepare());
+  return store;
+}
+
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
+  return OpenSqliteStore(path, Migrations());
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,19 @@
+// The file of a job store: made whole or not at all, private, recognised before it is used.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/job_store/connection.h"
+#include "coordinator/job_store/schema.h"
+
+namespace trireme::coordinator {
+
+// Makes or opens `path` (":memory:": in memory) and brings it to the newest version of
+// `migrations`; errors as JobStore::Open. The connection is the only one to the file.
+absl::StatusOr<std::unique_ptr<Connection>> OpenStoreFile(const std::string& path,
+                                                          std::span<const Migration> migrations);
+
+}  // namespace trireme::coordinator

@@ -41,7 +41,7 @@ void AddRun(CLI::App& app, Everything& all) {
   CLI::App* run = app.add_subcommand("run", "run a job on this machine");
   AddJob(*run, all.run.job, all.run.overrides);
   run->add_option("-n,--ranks", all.run.ranks,
-                  "MPI ranks; default: the product of the sizes in the job")
+                  "MPI ranks; default: resources.ranks of the job, or the product of its sizes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   run->add_option(
@@ -82,7 +82,7 @@ void AddPlan(CLI::App& app, Everything& all) {
       app.add_subcommand("plan", "show what a job would do: stages, bytes, schedule, bubble");
   AddJob(*plan, all.plan.job, all.plan.overrides);
   plan->add_option("-n,--ranks", all.plan.ranks,
-                   "MPI ranks; default: the product of the sizes in the job")
+                   "MPI ranks; default: resources.ranks of the job, or the product of its sizes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   CLI::Option* json =

@@ -54,6 +54,7 @@ absl::Status CheckPrompt(const std::string& prompt, const data::Tokenizer& token
 
 int RanksOf(const v1::JobSpec& job, int ranks) {
   if (ranks > 0) return ranks;
+  if (job.resources().ranks() > 0) return static_cast<int>(job.resources().ranks());
   const auto& parallel = job.parallelism();
   return static_cast<int>(std::max<int64_t>(1, parallel.data_parallel_size()) *
                           std::max<int64_t>(1, parallel.tensor_parallel_size()) *

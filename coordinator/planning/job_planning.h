@@ -24,7 +24,7 @@ absl::Status ResolveVocabulary(v1::JobSpec& job);
 absl::Status CheckPrompt(const std::string& prompt, const data::Tokenizer& tokenizer,
                          const std::string& field);
 
-// `ranks`, or the product of the parallel sizes if that is 0.
+// `ranks`; if that is 0 resources.ranks, and if that is 0 too the product of the parallel sizes.
 int RanksOf(const v1::JobSpec& job, int ranks);
 
 struct PlannedJob {

@@ -96,6 +96,15 @@ void RuntimeDefaults(v1::RuntimeSpec& runtime, bool reference) {
   TRIREME_DEFAULT(runtime, asynchronous_streams, false);
 }
 
+void ResourceDefaults(v1::ResourceSpec& resources) {
+  TRIREME_DEFAULT(resources, ranks, 0);
+  TRIREME_DEFAULT(resources, cpus_per_rank, 0);
+  TRIREME_DEFAULT(resources, memory_mib_per_rank, 0);
+  TRIREME_DEFAULT(resources, gpus_per_rank, 0);
+  TRIREME_DEFAULT(resources, priority, 0);
+  TRIREME_DEFAULT(resources, max_failures, 5);
+}
+
 template <typename Axis>
 void CompressionDefaults(Axis& axis, const char* bound) {
   TRIREME_DEFAULT(axis, mode, "off");
@@ -146,6 +155,7 @@ void ApplyDefaults(v1::JobSpec& spec) {
   CompressionDefaults(*compression.mutable_data_parallel(), "rms:0.55");
   CompressionDefaults(*compression.mutable_pipeline(), "rms:0.05");
   TRIREME_DEFAULT(compression, link_gbits, 0.0);
+  ResourceDefaults(*spec.mutable_resources());
 }
 
 #undef TRIREME_DEFAULT

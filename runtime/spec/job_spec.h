@@ -28,10 +28,11 @@ struct Fault {
 // the file are taken from the file's folder, those of overrides and defaults from the current
 // directory. The resolved spec has every field set, but for what only the run can tell: training's
 // data_parallel_size 0 (from the ranks), vocab_size 0 (from the tokenizer), layers_per_stage empty
-// (even) and checkpoint.directory absent (in the run folder). model.config_path has been merged
-// into model.config and is cleared, so that the echo of a job stands alone. InvalidArgument: the
-// faults, one per line, "job.yaml:12: parallelism.tensor_paralel: unknown field, did you mean
-// tensor_parallel_size?". Unknown keys of config.json are appended to `warnings` if given.
+// (even), checkpoint.directory absent (in the run folder), and resources.nodes empty (any).
+// model.config_path has been merged into model.config and is cleared, so that the echo of a job
+// stands alone. InvalidArgument: the faults, one per line, "job.yaml:12:
+// parallelism.tensor_paralel: unknown field, did you mean tensor_parallel_size?". Unknown keys of
+// config.json are appended to `warnings` if given.
 absl::StatusOr<v1::JobSpec> LoadJob(const std::string& path, std::span<const std::string> overrides,
                                     std::vector<std::string>* warnings = nullptr);
 

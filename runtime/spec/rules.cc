@@ -19,6 +19,7 @@
 #include "runtime/base/check.h"
 #include "runtime/spec/field_path.h"
 #include "runtime/spec/job_spec.h"
+#include "runtime/spec/resource_rules.h"
 #include "runtime/spec/yaml_document.h"
 
 namespace trireme::spec {
@@ -64,6 +65,12 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"generation.top_k", 0, 1 << 24},
     {"compression.data_parallel.min_bytes", 0, int64_t{1} << 40},
     {"compression.pipeline.min_bytes", 0, int64_t{1} << 40},
+    {"resources.ranks", 0, 1 << 20},
+    {"resources.cpus_per_rank", 0, 4096},
+    {"resources.memory_mib_per_rank", 0, 1 << 30},
+    {"resources.gpus_per_rank", 0, 64},
+    {"resources.priority", -100, 100},
+    {"resources.max_failures", 1, 1000},
 };
 
 // least <= x <= most; an open end excludes its bound.
@@ -474,6 +481,7 @@ constexpr Rule kRules[] = {
     DataIsGiven,       PathsAreUsable,         HeadsDivide,  Gpt2Shape,         LlamaShape,
     BatchDivides,      ScheduleOfLearningRate, TensorSplit,  RowsForEachRank,   VirtualStages,
     LayersCoverStages, DtypeHasKernels,        PromptFits,   CompressionBounds, CompressionNeedsF32,
+    RanksFillTheMesh,  NodesAreNames,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {

@@ -188,6 +188,16 @@ TEST_CASE("validate and plan speak of the job") {
   CHECK(bench.Run("plan job.yaml -n 1 --programs").code == 2);
 }
 
+TEST_CASE("the job gives the number of ranks and -n wins") {
+  Bench bench;
+  const std::string plan = "plan job.yaml --set resources.ranks=4 ";
+  CHECK(Holds(bench.Run(plan).out, "4 ranks"));
+  CHECK(Holds(bench.Run(plan + "-n 2").out, "2 ranks"));
+  const Result odd = bench.Run(plan + "--set parallelism.data_parallel_size=3");
+  CHECK(odd.code == 2);
+  CHECK(Holds(odd.out, "resources.ranks: 4 is not data_parallel_size 3 x"));
+}
+
 TEST_CASE("plan says whether compression pays on the job's link") {
   const Bench bench;
   const std::string plan = "plan job.yaml -n 4 --set parallelism.pipeline_parallel_size=2 ";

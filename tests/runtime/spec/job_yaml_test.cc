@@ -122,7 +122,8 @@ TEST_CASE("the hash hears every field that a bit-exact resume depends on, and no
   CollectDeaf(job, "", job, {}, deaf);
   CHECK(deaf == std::set<std::string>{"name", "model.config_path", "training.steps",
                                       "training.micro_batch_size", "parallelism", "checkpoint",
-                                      "evaluation", "runtime", "generation", "compression"});
+                                      "evaluation", "runtime", "generation", "compression",
+                                      "resources"});
   v1::JobSpec seeded = job;
   seeded.set_seed(1);
   CHECK(SpecHash(seeded) != SpecHash(job));
@@ -171,6 +172,16 @@ TEST_CASE("differences name the fields that the hash hears") {
   CHECK(differences.forbidden[0] ==
         absl::StrCat("seed: ", Job().seed(), " there, 0 or empty here"));
   CHECK(absl::StartsWith(differences.forbidden[1], "training.global_batch_size: "));
+}
+
+TEST_CASE("what a job takes of a cluster makes no other run of it") {
+  v1::JobSpec other = Job();
+  other.mutable_resources()->set_ranks(8);
+  other.mutable_resources()->set_priority(-7);
+  other.mutable_resources()->add_nodes("n1");
+  CHECK(SpecHash(other) == SpecHash(Job()));
+  const ResumeDifferences differences = CompareForResume(Job(), other);
+  CHECK((differences.forbidden.empty() && differences.changed.empty()));
 }
 
 TEST_CASE("the hash of a known job stays what it was, so that old checkpoints still resume") {

@@ -55,8 +55,9 @@ TEST_CASE("every number has a range on both sides") {
     const google::protobuf::Reflection& reflection = *owner.GetReflection();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
       const int64_t before = reflection.GetInt64(owner, &field);
-      for (int64_t value : {std::numeric_limits<int64_t>::min(), int64_t{-1},
-                            std::numeric_limits<int64_t>::max()}) {
+      const int64_t below = path == "resources.priority" ? -101 : -1;
+      for (int64_t value :
+           {std::numeric_limits<int64_t>::min(), below, std::numeric_limits<int64_t>::max()}) {
         reflection.SetInt64(&owner, &field, value);
         CHECK(Speaks(job, path));
       }
@@ -82,6 +83,43 @@ TEST_CASE("a value out of range is one fault, whatever leans on it") {
   job.mutable_optimizer()->set_learning_rate(-1);
   REQUIRE(Validate(job).size() == 1);
   CHECK(Validate(job)[0].path == "optimizer.learning_rate");
+}
+
+TEST_CASE("ranks asked for are those of the mesh") {
+  v1::JobSpec job = Job();
+  v1::ParallelismSpec& mesh = *job.mutable_parallelism();
+  mesh.set_tensor_parallel_size(2);
+  mesh.set_pipeline_parallel_size(3);
+  for (const int64_t ranks : {0, 6, 12, 600}) {
+    job.mutable_resources()->set_ranks(ranks);
+    CHECK(Validate(job).empty());
+  }
+  for (const int64_t ranks : {1, 3, 5, 7, 13}) {
+    job.mutable_resources()->set_ranks(ranks);
+    CHECK(Speaks(job, "resources.ranks"));
+  }
+  mesh.set_data_parallel_size(2);
+  for (const int64_t ranks : {6, 11, 24}) {
+    job.mutable_resources()->set_ranks(ranks);
+    CHECK(Speaks(job, "resources.ranks"));
+  }
+  job.mutable_resources()->set_ranks(12);
+  CHECK(Validate(job).empty());
+}
+
+TEST_CASE("names of nodes are names of machines and named once") {
+  v1::JobSpec job = Job();
+  for (const char* good : {"n1", "Node-7_b.rack-2.example.org", "0"}) {
+    job.mutable_resources()->add_nodes(good);
+  }
+  CHECK(Validate(job).empty());
+  for (const std::string& bad :
+       {std::string(), std::string("n 1"), std::string("n1/x"), std::string(254, 'a'),
+        std::string("n\xc3\xa9"), std::string("0")}) {
+    job.mutable_resources()->add_nodes(bad);
+    CHECK(Speaks(job, "resources.nodes[3]"));
+    job.mutable_resources()->mutable_nodes()->RemoveLast();
+  }
 }
 
 TEST_CASE("every text is checked, but for the prompt") {

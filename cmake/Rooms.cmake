@@ -48,6 +48,8 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
+trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordinator/launcher
+             LIBS nlohmann_json::nlohmann_json)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)

@@ -140,6 +140,12 @@ trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/record
 trireme_tests(coordinator/client ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)
+trireme_tests(coordinator/keeper ROOMS runtime/base coordinator/keeper LIBS nlohmann_json::nlohmann_json)
+# A rank for it, with a flight recorder and without MPI.
+add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/recorded_rank.cc")
+target_include_directories(keeper_rank PRIVATE "${PROJECT_SOURCE_DIR}")
+target_link_libraries(keeper_rank PRIVATE trireme_runtime_recorder)
+add_dependencies(test_coordinator_keeper keeper_rank)
 trireme_tests(coordinator/cli ROOMS runtime/base)
 if(TARGET test_coordinator_cli)
   add_dependencies(test_coordinator_cli trireme)

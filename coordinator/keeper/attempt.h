@@ -1,0 +1,70 @@
+// One attempt on this node, from the first word of it to its report of ENDED:
+//
+//   nothing ──start──▶ claimed, guard lives ──▶ exit file ──▶ ended
+//      │                        └─ guard vanished ─ leftovers killed ─▶ ended
+//      └──seal──▶ never started ──▶ ended
+//
+// What is so stands in its folder; only what is wished and the reason of an attempt that never
+// started stand in the record. So whoever opens the record goes on where the other was cut off.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/keeper/attempt_record.h"
+#include "coordinator/keeper/keeper_options.h"
+#include "coordinator/keeper/rank_watch.h"
+#include "trireme/v1/agent.pb.h"
+
+namespace trireme::keeper {
+
+struct Turn {
+  int64_t now_ns = 0;      // CLOCK_MONOTONIC
+  bool may_start = false;  // of older attempts of the job nothing is left here
+};
+
+// One thread. The destructor leaves everything running.
+class Attempt {
+ public:
+  // The record is saved.
+  Attempt(const KeeperOptions& options, AttemptRecord record);
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  void SetWish(v1::AttemptWish wish, double grace_seconds);
+  // Looks, starts, asks, kills; a few ms, a start up to 10 s on a disk that hangs.
+  void Advance(const Turn& turn);
+  v1::AttemptReport Report() const;
+  bool ended() const { return ended_; }
+  const AttemptRecord& record() const { return record_; }
+
+ private:
+  void AdvanceLauncher(const Seen& seen, const Turn& turn);
+  void AdvanceWatcher();
+  void Begin(const Turn& turn);
+  absl::Status Start();
+  void Steer(const launcher::ProcessIdentity& guard, int64_t now_ns);
+  void Kill(const launcher::ProcessIdentity& guard, int64_t now_ns);
+  bool SweptClean();
+  void EndWith(int exit_code);
+  void EndVanished();
+  void EndUnstarted(const std::string& why, int exit_code);
+  void End(int exit_code, std::optional<v1::Failure> failure);
+  absl::Status Save() const { return SaveRecord(options_.state_folder, record_); }
+
+  const KeeperOptions& options_;
+  AttemptRecord record_;
+  AttemptFolder folder_;
+  bool launcher_;
+  RankWatch ranks_;
+  bool stop_asked_ = false;
+  int64_t kill_asked_ns_ = 0;
+  int clean_sweeps_ = 0;
+  bool ended_ = false;
+  v1::AttemptReport end_;  // what the last report adds
+};
+
+}  // namespace trireme::keeper

@@ -1,0 +1,101 @@
+// Diagnoses as messages.
+#include "coordinator/keeper/attempt_end.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "coordinator/launcher/diagnosis.h"
+
+namespace trireme::keeper {
+namespace {
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr int kVanishedCode = 128 + SIGKILL;
+
+std::string Evidence(const launcher::Diagnosis& diagnosis) {
+  std::string text;
+  const auto add = [&](const std::string& line) {
+    text += fmt::format("{}{}", text.empty() ? "" : "\n", line);
+  };
+  for (const std::string& line : diagnosis.others) add(line);
+  for (const std::string& line : diagnosis.evidence) add(line);
+  if (!diagnosis.log_path.empty()) add("log: " + diagnosis.log_path);
+  return text;
+}
+
+}  // namespace
+
+v1::Failure DiagnosedFailure(const std::string& attempt_folder,
+                             const launcher::LaunchResult& result,
+                             const std::optional<v1::RankReport>& seen_dead) {
+  const launcher::Diagnosis diagnosis = launcher::Diagnose(attempt_folder, result);
+  v1::Failure failure;
+  failure.set_rank(diagnosis.rank);
+  failure.set_exit_code(result.exit_code);
+  failure.set_headline(diagnosis.headline);
+  failure.set_evidence(Evidence(diagnosis));
+  failure.set_next_action(diagnosis.next_action);
+  if (diagnosis.rank >= 0) return failure;
+  if (result.killed) {
+    failure.set_headline("killed as asked");
+    failure.set_next_action("");
+  } else if (seen_dead) {
+    failure.set_rank(static_cast<int>(seen_dead->rank()));
+    failure.set_headline(
+        fmt::format("rank {} died {}", seen_dead->rank(),
+                    seen_dead->position().empty()
+                        ? "before its first instruction"
+                        : fmt::format("at step {}, {}", seen_dead->step(), seen_dead->position())));
+    failure.set_evidence(diagnosis.headline + "\n" + failure.evidence());
+  }
+  return failure;
+}
+
+v1::Failure VanishedFailure(const std::string& attempt_folder) {
+  const launcher::LaunchResult result{kVanishedCode, false, /*killed=*/true};
+  const launcher::Diagnosis diagnosis = launcher::Diagnose(attempt_folder, result);
+  v1::Failure failure;
+  failure.set_rank(-1);
+  failure.set_exit_code(kVanishedCode);
+  failure.set_headline(
+      "the guard of the ranks vanished: somebody killed it, or the machine was "
+      "started anew; what it left has been killed");
+  failure.set_evidence(Evidence(diagnosis));
+  failure.set_next_action(
+      "if nobody killed it, look at dmesg: the kernel may have run out of memory");
+  return failure;
+}
+
+v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_code) {
+  v1::Failure failure;
+  failure.set_rank(-1);
+  failure.set_exit_code(exit_code);
+  failure.set_headline(fmt::format("attempt {} was not started: {}", attempt, why));
+  failure.set_next_action("mend the cause named above");
+  return failure;
+}
+
+uint64_t NewestCheckpointStep(const v1::LaunchSpec& launch) {
+  const std::string root = launch.job().checkpoint().has_directory()
+                               ? launch.job().checkpoint().directory()
+                               : launch.run_folder() + "/checkpoints";
+  uint64_t newest = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.compare(0, kStepPrefix.size(), kStepPrefix) != 0) continue;
+    uint64_t step = 0;
+    const char* end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
+    if (parsed.ec == std::errc() && parsed.ptr == end) newest = std::max(newest, step);
+  }
+  return newest;
+}
+
+}  // namespace trireme::keeper

@@ -1,0 +1,163 @@
+// Reads guard.json and exit as coordinator/launcher/process_guard.h promises them.
+#include "coordinator/keeper/attempt_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "runtime/base/status_macros.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr size_t kMostBytes = 4096;
+
+struct Text {
+  int error = 0;  // errno
+  std::string bytes;
+};
+
+Text ReadText(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return {errno, ""};
+  std::string bytes(kMostBytes, '\0');
+  const ssize_t got = read(fd, bytes.data(), bytes.size());
+  const int error = got < 0 ? errno : 0;
+  close(fd);
+  bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  return {error, bytes};
+}
+
+// All zero, and so no living process, if the text says none.
+launcher::ProcessIdentity GuardIn(const std::string& text) {
+  const json guard = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!guard.is_object()) return {};
+  try {
+    return {guard.at("pid").get<int>(), guard.at("start_ticks").get<uint64_t>(),
+            guard.at("boot_id").get<std::string>()};
+  } catch (const json::exception&) {
+    return {};
+  }
+}
+
+std::optional<int> ExitCodeIn(const std::string& text) {
+  const json verdict = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!verdict.is_object() || !verdict.contains("exit_code")) return std::nullopt;
+  const json& code = verdict["exit_code"];
+  return code.is_number_integer() ? std::optional<int>(code.get<int>()) : std::nullopt;
+}
+
+// FNV-1a: two run folders of one machine shall not meet in /tmp.
+uint64_t Hash(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
+absl::Status MakeOwnFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
+  const int error = errno;
+  struct stat about {};
+  if (error == EEXIST && lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode) &&
+      about.st_uid == geteuid()) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(error, "cannot make " + path);
+}
+
+}  // namespace
+
+AttemptFolder::AttemptFolder(const v1::DesiredAttempt& attempt)
+    : path_(fmt::format("{}/attempts/{}", attempt.launch().run_folder(), attempt.attempt())),
+      temporary_name_(fmt::format("trireme-{}-{}-{:08x}", attempt.job_id(), attempt.attempt(),
+                                  static_cast<uint32_t>(Hash(path_)))) {}
+
+std::string AttemptFolder::parent() const { return fs::path(path_).parent_path().string(); }
+
+bool AttemptFolder::Exists() const {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path_, error));
+}
+
+absl::Status AttemptFolder::Make() const {
+  std::error_code error;
+  fs::create_directories(parent(), error);
+  for (const std::string& path : {path_, path_ + "/logs", path_ + "/recorder"}) {
+    if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(errno, "cannot make " + path);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Seen AttemptFolder::Look() const {
+  const Text claimed = ReadText(path_ + "/guard.json");
+  if (claimed.error == ENOENT) return {Sight::kNothing, {}, 0};
+  if (claimed.error != 0) return {Sight::kUnreadable, {}, 0};
+  if (claimed.bytes.empty()) return {Sight::kSealed, {}, 0};
+  const launcher::ProcessIdentity guard = GuardIn(claimed.bytes);
+  if (launcher::IsAlive(guard)) return {Sight::kLive, guard, 0};
+  // Read after its death, so that a verdict cannot come in between.
+  const Text verdict = ReadText(path_ + "/exit");
+  if (verdict.error != 0 && verdict.error != ENOENT) return {Sight::kUnreadable, {}, 0};
+  if (const auto code = ExitCodeIn(verdict.bytes)) return {Sight::kExited, {}, *code};
+  return {Sight::kVanished, {}, 0};
+}
+
+bool AttemptFolder::IsOver() const {
+  const Text claimed = ReadText(path_ + "/guard.json");
+  if (claimed.error == 0 && claimed.bytes.empty()) return true;
+  return ExitCodeIn(ReadText(path_ + "/exit").bytes).has_value();
+}
+
+absl::Status AttemptFolder::Seal() const {
+  const std::string path = path_ + "/guard.json";
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int error = errno;
+  if (fd >= 0) {
+    close(fd);
+    return absl::OkStatus();
+  }
+  if (error == ENOENT) return absl::OkStatus();  // no folder to claim
+  if (error != EEXIST) return absl::ErrnoToStatus(error, "cannot seal " + path_);
+  const Text there = ReadText(path);
+  if (there.error == 0 && there.bytes.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(path + ": a guard has claimed it");
+}
+
+bool AttemptFolder::Ask(char request) const {
+  // Read and write: the write of a FIFO without a reader would send us SIGPIPE.
+  const int fd = open((path_ + "/control").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  const bool sent = write(fd, &request, 1) == 1;
+  close(fd);
+  return sent;
+}
+
+launcher::TemporaryFolders AttemptFolder::temporary_folders() const {
+  return {"/tmp/" + temporary_name_, "/dev/shm/" + temporary_name_};
+}
+
+absl::Status AttemptFolder::MakeTemporaryFolders() const {
+  RETURN_IF_ERROR(MakeOwnFolder(temporary_folders().session));
+  return MakeOwnFolder(temporary_folders().shared_memory);
+}
+
+void AttemptFolder::RemoveTemporaryFolders() const {
+  for (const std::string& path : {temporary_folders().session, temporary_folders().shared_memory}) {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+}
+
+}  // namespace trireme::keeper

@@ -1,0 +1,57 @@
+// The folder of an attempt, RUN/attempts/N: what the guard says there, what is said to it, and the
+// folders outside it that the ranks use while they run.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/launcher/mpirun_launcher.h"
+#include "coordinator/launcher/process_identity.h"
+#include "trireme/v1/agent.pb.h"
+
+namespace trireme::keeper {
+
+enum class Sight {
+  kNothing,     // nobody has claimed it; nothing runs yet
+  kSealed,      // nothing ever will
+  kLive,        // its guard lives
+  kExited,      // its guard has ended in order: nothing is left
+  kVanished,    // its guard is gone without a verdict: something may be left
+  kUnreadable,  // the disk does not say; look again
+};
+
+struct Seen {
+  Sight sight = Sight::kNothing;
+  launcher::ProcessIdentity guard;  // kLive
+  int exit_code = 0;                // kExited
+};
+
+class AttemptFolder {
+ public:
+  explicit AttemptFolder(const v1::DesiredAttempt& attempt);
+  const std::string& path() const { return path_; }
+  // RUN/attempts.
+  std::string parent() const;
+  bool Exists() const;
+  // With logs/ and recorder/; what is there already is let be.
+  absl::Status Make() const;
+  Seen Look() const;
+  // For guards of other machines, whose processes cannot be looked for.
+  bool IsOver() const;
+  // From now on no guard starts anything here. AlreadyExists: one has.
+  absl::Status Seal() const;
+  // To the guard's FIFO; false if there is none. Never blocks.
+  bool Ask(char request) const;
+
+  // By name alone the same for every keeper, so none is forgotten.
+  launcher::TemporaryFolders temporary_folders() const;
+  // FailedPrecondition if somebody else owns them.
+  absl::Status MakeTemporaryFolders() const;
+  void RemoveTemporaryFolders() const;
+
+ private:
+  std::string path_;
+  std::string temporary_name_;
+};
+
+}  // namespace trireme::keeper

@@ -1,0 +1,123 @@
+// JSON around the message's own JSON.
+#include "coordinator/keeper/attempt_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "runtime/base/status_macros.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+
+std::string FolderOf(const std::string& state_folder) { return state_folder + "/attempts"; }
+
+std::string PathOf(const std::string& state_folder, const AttemptRecord& record) {
+  return fmt::format("{}/{}.json", FolderOf(state_folder),
+                     AttemptName(record.desired.job_id(), record.desired.attempt()));
+}
+
+absl::Status WriteDurably(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot write " + path);
+  errno = 0;
+  const bool whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool durable = whole && fsync(fd) == 0;
+  const int error = errno != 0 ? errno : ENOSPC;
+  close(fd);
+  return durable ? absl::OkStatus() : absl::ErrnoToStatus(error, "cannot write " + path);
+}
+
+std::optional<AttemptRecord> Parse(const std::string& text) {
+  const json record = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  AttemptRecord parsed;
+  try {
+    if (record.at("version").get<int>() != kVersion) return std::nullopt;
+    parsed.boot_id = record.at("boot_id").get<std::string>();
+    parsed.begun = record.at("begun").get<bool>();
+    parsed.never_started = record.at("never_started").get<std::string>();
+    parsed.exit_code = record.at("exit_code").get<int>();
+    parsed.stop_at_ns = record.at("stop_at_ns").get<int64_t>();
+    google::protobuf::util::JsonParseOptions options;
+    options.ignore_unknown_fields = true;  // of a newer program
+    const auto status = google::protobuf::util::JsonStringToMessage(record.at("desired").dump(),
+                                                                    &parsed.desired, options);
+    if (!status.ok()) return std::nullopt;
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+  return parsed;
+}
+
+}  // namespace
+
+std::string AttemptName(uint64_t job_id, uint32_t attempt) {
+  return fmt::format("{}-{}", job_id, attempt);
+}
+
+absl::Status SaveRecord(const std::string& state_folder, const AttemptRecord& record) {
+  std::string desired;
+  const auto printed = google::protobuf::util::MessageToJsonString(record.desired, &desired);
+  if (!printed.ok()) return absl::InternalError("an attempt cannot be written as JSON");
+  const json text = {{"version", kVersion},
+                     {"boot_id", record.boot_id},
+                     {"begun", record.begun},
+                     {"never_started", record.never_started},
+                     {"exit_code", record.exit_code},
+                     {"stop_at_ns", record.stop_at_ns},
+                     {"desired", json::parse(desired)}};
+  const std::string path = PathOf(state_folder, record);
+  const std::string partial = path + ".partial";
+  RETURN_IF_ERROR(
+      WriteDurably(partial, text.dump(1, ' ', false, json::error_handler_t::replace) + "\n"));
+  if (rename(partial.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot write " + path);
+  }
+  const int folder = open(FolderOf(state_folder).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) fsync(folder);
+  close(folder);
+  return absl::OkStatus();
+}
+
+void RemoveRecord(const std::string& state_folder, const AttemptRecord& record) {
+  unlink(PathOf(state_folder, record).c_str());
+}
+
+absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(const std::string& state_folder) {
+  std::vector<AttemptRecord> records;
+  std::error_code error;
+  fs::create_directories(FolderOf(state_folder), error);
+  for (const auto& entry : fs::directory_iterator(FolderOf(state_folder), error)) {
+    std::error_code ignored;
+    if (entry.path().extension() == ".partial") fs::remove(entry.path(), ignored);
+    if (entry.path().extension() != ".json") continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    std::optional<AttemptRecord> record = Parse(text);
+    if (!record) {
+      return absl::DataLossError(
+          fmt::format("{}: no record of an attempt; see with ps whether ranks of it run, end them, "
+                      "then remove the file",
+                      entry.path().string()));
+    }
+    records.push_back(std::move(*record));
+  }
+  if (!error) return records;
+  return absl::FailedPreconditionError(
+      fmt::format("cannot use the state folder {}: {}", state_folder, error.message()));
+}
+
+}  // namespace trireme::keeper

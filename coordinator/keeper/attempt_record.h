@@ -1,0 +1,34 @@
+// What this node knows of an attempt, in a file that is there before anything of the attempt is:
+// STATE/attempts/JOB-ATTEMPT.json, whole or absent. The order in which record, folder, guard and
+// ranks come to be is in the room's README.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trireme/v1/agent.pb.h"
+
+namespace trireme::keeper {
+
+struct AttemptRecord {
+  v1::DesiredAttempt desired;  // as last told
+  std::string boot_id;         // of the machine when it was first told
+  bool begun = false;          // its folder is made, a guard may have been forked
+  // Why it is never started (it may run all the same, begun by others); empty: it may be started.
+  std::string never_started;
+  int exit_code = 0;       // goes with never_started
+  int64_t stop_at_ns = 0;  // CLOCK_MONOTONIC of the first wish to stop; 0: none
+};
+
+// "7-3".
+std::string AttemptName(uint64_t job_id, uint32_t attempt);
+// On the disk when this returns.
+absl::Status SaveRecord(const std::string& state_folder, const AttemptRecord& record);
+void RemoveRecord(const std::string& state_folder, const AttemptRecord& record);
+// All of them. DataLoss names a file that is no record: nobody but people can say what runs then.
+absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(const std::string& state_folder);
+
+}  // namespace trireme::keeper

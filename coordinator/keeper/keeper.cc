@@ -1,0 +1,172 @@
+// The attempts of a node by job and number; each looks after itself, here is what lies between
+// them.
+#include "coordinator/keeper/keeper.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "coordinator/keeper/attempt.h"
+#include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/keeper/attempt_record.h"
+#include "coordinator/launcher/process_identity.h"
+#include "runtime/base/exit_code.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t MonotonicNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
+}
+
+// A lock of the process, which no forked guard inherits; it ends with the process, however it ends.
+absl::StatusOr<int> Lock(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const std::string path = folder + "/lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (fcntl(fd, F_SETLK, &lock) == 0) return fd;
+  const int why = errno;
+  close(fd);
+  if (why != EACCES && why != EAGAIN) return absl::ErrnoToStatus(why, "cannot lock " + path);
+  return absl::AlreadyExistsError(
+      fmt::format("{}: another agent keeps this folder; end it, or give each its own", folder));
+}
+
+// The newest attempt that has a folder there; 0: none.
+uint32_t NewestFolder(const std::string& attempts) {
+  uint32_t newest = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(attempts, error)) {
+    const std::string name = entry.path().filename().string();
+    uint32_t number = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
+      newest = std::max(newest, number);
+    }
+  }
+  return newest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Keeper>> Keeper::Open(const KeeperOptions& options) {
+  ASSIGN_OR_RETURN(const int lock, Lock(options.state_folder));
+  std::unique_ptr<Keeper> keeper(new Keeper(options, lock));
+  RETURN_IF_ERROR(keeper->Adopt());
+  return keeper;
+}
+
+Keeper::Keeper(const KeeperOptions& options, int lock_fd) : options_(options), lock_fd_(lock_fd) {}
+
+Keeper::~Keeper() { close(lock_fd_); }
+
+absl::Status Keeper::Adopt() {
+  ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
+  for (AttemptRecord& record : records) {
+    const Key key{record.desired.job_id(), record.desired.attempt()};
+    attempts_[key] = std::make_unique<Attempt>(options_, std::move(record));
+  }
+  return absl::OkStatus();
+}
+
+uint32_t Keeper::NewestKnown(const v1::DesiredAttempt& attempt) const {
+  uint32_t newest = NewestFolder(AttemptFolder(attempt).parent());
+  for (const auto& [key, known] : attempts_) {
+    if (key.first == attempt.job_id()) newest = std::max(newest, key.second);
+  }
+  return newest;
+}
+
+void Keeper::Learn(const v1::DesiredAttempt& attempt) {
+  AttemptRecord record;
+  record.desired = attempt;
+  record.boot_id = launcher::BootId();
+  const auto refuse = [&](const std::string& why, int exit_code) {
+    if (!record.never_started.empty()) return;
+    record.never_started = why;
+    record.exit_code = exit_code;
+  };
+  const AttemptFolder folder(attempt);
+  if (const uint32_t newest = NewestKnown(attempt); newest > attempt.attempt()) {
+    refuse(fmt::format("attempt {} of the job is known already", newest), base::kJobFailed);
+  }
+  if (!fs::path(attempt.launch().run_folder()).is_absolute()) {
+    refuse(fmt::format("its run folder '{}' is no absolute path", attempt.launch().run_folder()),
+           base::kBadInput);
+  }
+  if (folder.Exists()) {
+    refuse(fmt::format("{} was there before this node heard of it", folder.path()),
+           base::kJobFailed);
+  }
+  // Without a record nothing is started; another node's ranks need none.
+  if (const absl::Status saved = SaveRecord(options_.state_folder, record); !saved.ok()) {
+    refuse(base::MessageOf(saved), base::kJobFailed);
+  }
+  const Key key{attempt.job_id(), attempt.attempt()};
+  attempts_[key] = std::make_unique<Attempt>(options_, std::move(record));
+}
+
+void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
+  told_ = true;
+  revision_ = desired.revision();
+  wanted_.clear();
+  for (const v1::DesiredAttempt& attempt : desired.attempts()) {
+    const Key key{attempt.job_id(), attempt.attempt()};
+    wanted_.insert(key);
+    if (attempts_.count(key) == 0) Learn(attempt);
+  }
+  for (const v1::DesiredAttempt& attempt : desired.attempts()) {
+    const Key key{attempt.job_id(), attempt.attempt()};
+    if (!IsOutdated(key)) attempts_[key]->SetWish(attempt.wish(), attempt.grace_seconds());
+  }
+  for (auto& [key, attempt] : attempts_) {
+    if (IsOutdated(key) || wanted_.count(key) == 0) attempt->SetWish(v1::ATTEMPT_KILL, 0);
+  }
+}
+
+bool Keeper::IsOutdated(const Key& key) const {
+  const auto newer = attempts_.upper_bound(key);
+  return newer != attempts_.end() && newer->first.first == key.first;
+}
+
+bool Keeper::OlderLives(const Key& key) const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& known) {
+    return known.first.first == key.first && known.first.second < key.second &&
+           !known.second->ended();
+  });
+}
+
+v1::NodeReport Keeper::Poll() {
+  v1::NodeReport report;
+  report.set_revision(revision_);
+  const int64_t now_ns = MonotonicNs();
+  for (auto known = attempts_.begin(); known != attempts_.end();) {
+    auto& [key, attempt] = *known;
+    attempt->Advance({now_ns, told_ && !OlderLives(key)});
+    *report.add_attempts() = attempt->Report();
+    const bool forget = told_ && attempt->ended() && wanted_.count(key) == 0;
+    if (forget) RemoveRecord(options_.state_folder, attempt->record());
+    known = forget ? attempts_.erase(known) : std::next(known);
+  }
+  return report;
+}
+
+}  // namespace trireme::keeper

@@ -1,0 +1,58 @@
+// Keeps the attempts of one node: starts their ranks so that its own end does not touch them,
+// adopts what runs when it is opened again, and lets nothing be left of what has ended. No network;
+// whoever holds one brings what the coordinator wishes and takes away what is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "coordinator/keeper/keeper_options.h"
+#include "trireme/v1/agent.pb.h"
+
+namespace trireme::keeper {
+
+class Attempt;
+
+// One thread.
+class Keeper {
+ public:
+  // Reads the state folder and goes on with what is recorded there: stops and kills under way are
+  // carried through, nothing is started before SetDesired. AlreadyExists: another process keeps
+  // this folder. DataLoss names a record that cannot be read.
+  static absl::StatusOr<std::unique_ptr<Keeper>> Open(const KeeperOptions& options);
+  // Leaves everything running.
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  // The whole of what this node is to have; idempotent. What is not in it is killed, and forgotten
+  // once it has ended. An attempt older than another of its job that was heard of (here or in the
+  // job's run folder) is refused: reported ENDED without a start.
+  void SetDesired(const v1::DesiredAttempts& desired);
+  // Starts, stops, kills, looks; a few ms, a start about ten. Call it every 100 ms to 1 s: it keeps
+  // the deadlines.
+  v1::NodeReport Poll();
+
+ private:
+  using Key = std::pair<uint64_t, uint32_t>;  // job, attempt
+  Keeper(const KeeperOptions& options, int lock_fd);
+  absl::Status Adopt();
+  void Learn(const v1::DesiredAttempt& attempt);
+  uint32_t NewestKnown(const v1::DesiredAttempt& attempt) const;
+  // A newer attempt of its job is known.
+  bool IsOutdated(const Key& key) const;
+  bool OlderLives(const Key& key) const;
+
+  const KeeperOptions options_;
+  int lock_fd_;
+  std::map<Key, std::unique_ptr<Attempt>> attempts_;
+  std::set<Key> wanted_;  // of the newest SetDesired
+  uint64_t revision_ = 0;
+  bool told_ = false;
+};
+
+}  // namespace trireme::keeper

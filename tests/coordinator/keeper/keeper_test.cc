@@ -1,0 +1,349 @@
+// What a keeper starts, it starts once; what ends, it hears of, also of what ended while no keeper
+// lived; of what has ended nothing is left.
+#include "coordinator/keeper/keeper.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/coordinator/keeper/keeper_bench.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kUntilEnd = "while [ ! -e $run/end ]; do sleep 0.01; done\n";
+// Obeys a stop as a worker does.
+const std::string kObedient = "trap 'exit 75' USR1\necho up >> $run/up\n" + kUntilEnd;
+// Obeys nothing that can be disobeyed, and has a child in a session of its own.
+const std::string kStubborn =
+    "trap '' USR1 TERM HUP INT\nsetsid sh -c \"trap '' USR1 TERM HUP; sleep 300\" &\n"
+    "echo up >> $run/up\n" +
+    kUntilEnd;
+
+TEST_CASE("an attempt runs to its end with its arguments and is told until it is forgotten") {
+  KeeperBench bench(
+      "for each in \"$@\"; do echo \"$each\" >> $run/arguments; done\n"
+      "echo $OMP_NUM_THREADS; exit 0\n");
+  fs::create_directories(bench.run + "/checkpoints/step-00000012");
+  fs::create_directories(bench.run + "/checkpoints/step-00000007");
+  fs::create_directories(bench.run + "/checkpoints/.step-00000099.partial");
+  const auto keeper = bench.Open();
+  CHECK(keeper->Poll().attempts_size() == 0);
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK((end.launcher() && end.exit_code() == 0 && !end.has_failure()));
+  CHECK(end.checkpoint_step() == 12);
+  CHECK(Slurp(bench.run + "/arguments") ==
+        "own argument\n--job\n" + bench.run + "/job.yaml\n--run-dir\n" + bench.run +
+            "\n--resume\nauto\n--recorder-dir\n" + bench.Folder(1) + "/recorder\n");
+  CHECK(Slurp(bench.Folder(1) + "/logs/rank-0.log") == "1\n");
+  bench.CheckNothingLeft(1);
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  v1::NodeReport report = keeper->Poll();
+  CHECK(report.revision() == 42);
+  REQUIRE(report.attempts_size() == 1);
+  CHECK(report.attempts(0).phase() == v1::ATTEMPT_ENDED);
+  CHECK(bench.HasRecord(1));
+  keeper->SetDesired(bench.Desired({}));
+  keeper->Poll();
+  CHECK(keeper->Poll().attempts_size() == 0);
+  CHECK_FALSE(bench.HasRecord(1));
+  CHECK(fs::exists(bench.Folder(1) + "/exit"));
+}
+
+TEST_CASE("an exit code comes through with a failure") {
+  KeeperBench bench("echo no such field; exit 2\n");
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 2);
+  CHECK(end.failure().exit_code() == 2);
+  CHECK(end.failure().evidence().find("no such field") != std::string::npos);
+}
+
+TEST_CASE("a stop is asked for once and answered by 75") {
+  KeeperBench bench("trap 'echo heard >> $run/heard; touch $run/end' USR1\necho up >> $run/up\n" +
+                    kUntilEnd + "exit 75\n");
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 75);
+  CHECK_FALSE(end.has_failure());
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("who does not stop within the grace is killed with all it started") {
+  KeeperBench bench(kStubborn);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP, 0.2)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 128 + SIGKILL);
+  CHECK(end.failure().headline() == "killed as asked");
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("what is not desired is killed and forgotten") {
+  KeeperBench bench(kObedient);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  keeper->SetDesired(bench.Desired({}));
+  bench.Await(*keeper, 1, [](const auto& report) { return report.attempt() == 0; });
+  bench.CheckNothingLeft(1);
+  CHECK_FALSE(bench.HasRecord(1));
+}
+
+TEST_CASE("a keeper that is opened again adopts what runs and hears its end") {
+  KeeperBench bench(kObedient);
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  }
+  const launcher::ProcessIdentity guard = bench.Guard(1);
+  const auto keeper = bench.Open();
+  CHECK(keeper->Poll().attempts(0).phase() == v1::ATTEMPT_STARTING);
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK(keeper->Poll().attempts(0).phase() == v1::ATTEMPT_STARTING);
+  CHECK(launcher::IsAlive(guard));
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 75);
+  CHECK(bench.Lines("up") == 1);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("a grace goes on while no keeper lives and nobody wishes anew") {
+  KeeperBench bench(kStubborn);
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+    keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP, 0.3)}));
+    keeper->Poll();
+  }
+  const auto keeper = bench.Open();
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 128 + SIGKILL);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("an end while no keeper lived is told by the next one") {
+  KeeperBench bench(kObedient + "exit 3\n");
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  }
+  bench.Touch("end");
+  bench.AwaitFile("attempts/1/exit", "exit_code");
+  const auto keeper = bench.Open();
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 3);
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 3);
+  CHECK(bench.Lines("up") == 1);
+}
+
+// The keeper of a child that is killed `more` after `sign` is there, again and again.
+void StartAndDie(const KeeperBench& bench, const std::string& sign,
+                 std::chrono::microseconds more) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto keeper = Keeper::Open(bench.options);
+    if (!keeper.ok()) _exit(1);
+    (*keeper)->SetDesired(bench.Desired({bench.Attempt(1)}));
+    while (true) {
+      (*keeper)->Poll();
+      usleep(200);
+    }
+  }
+  for (int i = 0; i < 50000 && !fs::exists(sign); ++i) usleep(20);
+  usleep(static_cast<useconds_t>(more.count()));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("an agent killed at any moment starts an attempt once and loses none") {
+  std::mt19937 random(20);
+  std::uniform_int_distribution<int> kills(1, 5), more_us(0, 3000);
+  int before_folder = 0, before_claim = 0, after_claim = 0;
+  for (int round = 0; round < 40; ++round) {
+    KeeperBench bench("echo begun >> $run/counter; sleep 0.05; exit 0\n");
+    // In the order in which they come to be.
+    const std::string signs[] = {bench.root, bench.options.state_folder + "/attempts/7-1.json",
+                                 bench.Folder(1), bench.Folder(1) + "/control",
+                                 bench.Folder(1) + "/guard.json"};
+    for (int i = kills(random); i > 0; --i) {
+      StartAndDie(bench, signs[random() % 5], std::chrono::microseconds(more_us(random)));
+      const bool claimed = bench.Guard(1).pid > 0;
+      ++(claimed ? after_claim : fs::exists(bench.Folder(1)) ? before_claim : before_folder);
+    }
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+    CAPTURE(round, end.DebugString());
+    CHECK(end.exit_code() == 0);
+    CHECK(bench.Lines("counter") == 1);
+    bench.CheckNothingLeft(1);
+  }
+  CAPTURE(before_folder, before_claim, after_claim);
+  CHECK((before_folder > 0 && before_claim > 0 && after_claim > 0));  // else it was no test
+}
+
+TEST_CASE("a guard killed leaves nothing once the end is told") {
+  KeeperBench bench(kStubborn);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  CHECK(bench.Living().size() >= 2);
+  REQUIRE(launcher::SendSignal(bench.Guard(1), SIGKILL));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 137);
+  CHECK(end.failure().headline().find("the guard of the ranks vanished") == 0);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("a guard's pid that is another process's now is no guard and is not killed") {
+  KeeperBench bench(kObedient);
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  }
+  const launcher::ProcessIdentity guard = bench.Guard(1);
+  REQUIRE(launcher::SendSignal(guard, SIGKILL));
+  const pid_t other = fork();
+  if (other == 0) {
+    pause();
+    _exit(0);
+  }
+  std::ofstream(bench.Folder(1) + "/guard.json") << nlohmann::json{
+      {"pid", other}, {"start_ticks", guard.start_ticks}, {"boot_id", guard.boot_id}};
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_KILL)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 137);
+  CHECK(waitpid(other, nullptr, WNOHANG) == 0);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("an attempt older than one known is refused also when that one is forgotten") {
+  KeeperBench bench("echo $attempt >> $run/begun\n" + kObedient);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(2)}));
+  bench.Await(*keeper, 2, [&](const auto&) { return bench.Lines("up") == 1; });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1), bench.Attempt(2)}));
+  const v1::AttemptReport refused = bench.AwaitEnd(*keeper, 1);
+  CHECK(refused.exit_code() != 0);
+  CHECK(refused.failure().headline().find("attempt 2 of the job is known") != std::string::npos);
+  CHECK(launcher::IsAlive(bench.Guard(2)));
+  keeper->SetDesired(bench.Desired({}));
+  bench.Await(*keeper, 2, [](const auto& report) { return report.attempt() == 0; });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).failure().headline().find("attempt 2") != std::string::npos);
+  CHECK(Slurp(bench.run + "/begun") == "2\n");
+}
+
+TEST_CASE("a newer attempt starts when nothing is left of the older") {
+  KeeperBench bench(
+      "for file in $run/pid.*; do [ -e $file ] && kill -0 $(cat $file) 2>/dev/null && "
+      "echo overlap >> $run/overlap; done\necho $$ > $run/pid.$attempt\n" +
+      kStubborn);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1), bench.Attempt(2)}));
+  bench.Await(*keeper, 2, [&](const auto&) { return bench.Lines("up") == 2; });
+  CHECK(bench.Lines("overlap") == 0);
+  CHECK_FALSE(launcher::IsAlive(bench.Guard(1)));
+  bench.Touch("end");
+  CHECK(bench.AwaitEnd(*keeper, 2).exit_code() == 0);
+  bench.CheckNothingLeft(2);
+}
+
+TEST_CASE("what never began ends without a start") {
+  KeeperBench bench("echo begun >> $run/counter\n");
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 75);
+  keeper->SetDesired(bench.Desired({bench.Attempt(2, v1::ATTEMPT_KILL)}));
+  CHECK(bench.AwaitEnd(*keeper, 2).exit_code() == 137);
+  keeper->SetDesired(bench.Desired({bench.Attempt(2)}));
+  CHECK(bench.AwaitEnd(*keeper, 2).exit_code() == 137);
+  // Somebody else's folder: nobody knows what ran there.
+  fs::create_directories(bench.Folder(3));
+  keeper->SetDesired(bench.Desired({bench.Attempt(3)}));
+  CHECK(bench.AwaitEnd(*keeper, 3).failure().headline().find("was there before") !=
+        std::string::npos);
+  CHECK(bench.Lines("counter") == 0);
+}
+
+TEST_CASE("a start that cannot be says why and is not tried again") {
+  KeeperBench bench("");
+  bench.options.worker = "/nonexistent/trireme-worker";
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 2);
+  CHECK(end.failure().headline().find("/nonexistent/trireme-worker") != std::string::npos);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("an attempt without a record is adopted while its guard lives") {
+  KeeperBench bench(kObedient);
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  }
+  fs::remove_all(bench.options.state_folder);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK(keeper->Poll().attempts(0).phase() == v1::ATTEMPT_STARTING);
+  bench.Touch("end");
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  CHECK(bench.Lines("up") == 1);
+}
+
+TEST_CASE("a run folder removed from under its ranks ends them") {
+  KeeperBench bench("trap '' USR1 TERM HUP\necho up >> $run/up\nsleep 300\n");
+  auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  fs::remove_all(bench.Folder(1));
+  keeper.reset();
+  keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 137);
+  CHECK(bench.Living().empty());
+  CHECK(bench.Lines("up") == 1);
+}
+
+TEST_CASE("one keeper at a time has a state folder and a broken record is named") {
+  KeeperBench bench("");
+  auto keeper = bench.Open();
+  const pid_t child = fork();
+  if (child == 0) _exit(absl::IsAlreadyExists(Keeper::Open(bench.options).status()) ? 0 : 1);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  keeper.reset();
+  std::ofstream(bench.options.state_folder + "/attempts/7-1.json") << "{\"version\": 1";
+  const auto broken = Keeper::Open(bench.options);
+  CHECK(broken.status().code() == absl::StatusCode::kDataLoss);
+  CHECK(std::string(broken.status().message()).find("7-1.json") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::keeper

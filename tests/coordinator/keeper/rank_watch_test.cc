@@ -1,0 +1,146 @@
+// Ranks that keep real flight recorders: alive, stopped, dead, and the node that only watches.
+#include "coordinator/keeper/rank_watch.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "runtime/recorder/flight_recorder.h"
+#include "tests/coordinator/keeper/keeper_bench.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsRunning(const v1::AttemptReport& report) { return report.phase() == v1::ATTEMPT_RUNNING; }
+
+auto RankIs(int rank, v1::RankLife life) {
+  return [=](const v1::AttemptReport& report) {
+    return report.ranks_size() > rank && report.ranks(rank).life() == life;
+  };
+}
+
+int PidOf(const KeeperBench& bench, int rank) {
+  const auto recording = recorder::ReadRecording(bench.Folder(1) + "/recorder/rank-00" +
+                                                 std::to_string(rank) + ".rec");
+  REQUIRE(recording.ok());
+  return static_cast<int>(recording->pid);
+}
+
+TEST_CASE("ranks at work are told with position, peer and progress", "[mpi]") {
+  const auto bench = KeeperBench::Recorded(2);
+  const auto keeper = bench->Open();
+  keeper->SetDesired(bench->Desired({bench->Attempt(1)}));
+  const v1::AttemptReport report = bench->Await(*keeper, 1, IsRunning);
+  REQUIRE(report.ranks_size() == 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    const v1::RankReport& seen = report.ranks(rank);
+    CHECK(seen.rank() == static_cast<uint32_t>(rank));
+    CHECK(seen.life() == v1::RANK_ALIVE);
+    CHECK(seen.step() == 3);
+    CHECK(seen.position() ==
+          "F of micro-batch 2, virtual stage 0 (peer rank " + std::to_string(1 - rank) + ")");
+    CHECK(seen.peer() == 1 - rank);
+  }
+  CHECK(report.progress().steps_done() == 2);
+  CHECK(report.progress().loss() == 1.5);
+  // Its position does not change.
+  bench->Await(*keeper, 1, [&](const v1::AttemptReport& later) {
+    return later.ranks(1).still_ms() > report.ranks(1).still_ms();
+  });
+  keeper->SetDesired(bench->Desired({bench->Attempt(1, v1::ATTEMPT_STOP)}));
+  const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 75);
+  CHECK(end.progress().steps_done() == 2);
+  bench->CheckNothingLeft(1);
+}
+
+TEST_CASE("a stopped rank is told apart from a dead one", "[mpi]") {
+  const auto bench = KeeperBench::Recorded(2);
+  auto keeper = bench->Open();
+  keeper->SetDesired(bench->Desired({bench->Attempt(1)}));
+  bench->Await(*keeper, 1, IsRunning);
+  kill(PidOf(*bench, 1), SIGSTOP);
+  const v1::AttemptReport stopped = bench->Await(*keeper, 1, RankIs(1, v1::RANK_STOPPED));
+  CHECK(stopped.ranks(0).life() == v1::RANK_ALIVE);
+  // A keeper that comes anew sees the same.
+  keeper.reset();
+  keeper = bench->Open();
+  keeper->SetDesired(bench->Desired({bench->Attempt(1)}));
+  bench->Await(*keeper, 1, RankIs(1, v1::RANK_STOPPED));
+  kill(PidOf(*bench, 1), SIGCONT);
+  bench->Await(*keeper, 1, RankIs(1, v1::RANK_ALIVE));
+  kill(PidOf(*bench, 1), SIGKILL);
+  bench->Await(*keeper, 1, RankIs(1, v1::RANK_DEAD));
+  const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 137);
+  CHECK(end.ranks(1).life() == v1::RANK_DEAD);
+  CHECK(end.failure().rank() == 1);
+  CHECK(end.failure().headline().find("rank 1 died") == 0);
+  CHECK(end.failure().headline().find("at step 3, F of micro-batch 2") != std::string::npos);
+  bench->CheckNothingLeft(1);
+}
+
+TEST_CASE("a pid that is another process's now is a dead rank") {
+  KeeperBench bench("");
+  fs::create_directories(bench.Folder(1) + "/recorder");
+  // Ours, which carries no mark.
+  const auto recorder =
+      recorder::FlightRecorder::Create(bench.Folder(1) + "/recorder/rank-004.rec", 4, 6);
+  REQUIRE(recorder.ok());
+  (*recorder)->SetState(recorder::RankState::kRunning);
+  RankWatch watch({{7, 1, bench.run}, bench.Folder(1) + "/recorder", 4, 2});
+  watch.Look(1);
+  REQUIRE(watch.ranks().size() == 2);
+  CHECK(watch.ranks()[0].rank() == 4);
+  CHECK(watch.ranks()[0].life() == v1::RANK_DEAD);
+  CHECK(watch.ranks()[1].life() == v1::RANK_STARTING);
+  CHECK_FALSE(watch.all_at_work());
+  CHECK_FALSE(watch.progress().has_value());
+}
+
+TEST_CASE("a node that holds no first place watches its ranks and kills them") {
+  const auto bench = KeeperBench::Recorded(1);
+  v1::DesiredAttempt attempt = bench->Attempt(1);
+  v1::Place* here = attempt.mutable_launch()->add_places();
+  here->set_node("n2");
+  here->set_ranks(1);
+  bench->options.node = "n2";
+  auto keeper = bench->Open();
+  keeper->SetDesired(bench->Desired({attempt}));
+  CHECK(keeper->Poll().attempts(0).phase() == v1::ATTEMPT_STARTING);
+  CHECK_FALSE(fs::exists(bench->Folder(1)));
+  // As the node daemon of mpirun starts it.
+  fs::create_directories(bench->Folder(1) + "/recorder");
+  const pid_t rank = fork();
+  if (rank == 0) {
+    setenv("TRIREME_ATTEMPT", "7-1", 1);
+    setenv("TRIREME_RUN_FOLDER", bench->run.c_str(), 1);
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    const std::string recordings = bench->Folder(1) + "/recorder";
+    execl(bench->options.worker.c_str(), "rank", "--run-dir", bench->run.c_str(), "--recorder-dir",
+          recordings.c_str(), nullptr);
+    _exit(127);
+  }
+  const v1::AttemptReport report = bench->Await(*keeper, 1, IsRunning);
+  REQUIRE(report.ranks_size() == 1);
+  CHECK(report.ranks(0).rank() == 1);
+  CHECK(report.ranks(0).life() == v1::RANK_ALIVE);
+  CHECK_FALSE(report.has_progress());
+  attempt.set_wish(v1::ATTEMPT_KILL);
+  keeper->SetDesired(bench->Desired({attempt}));
+  const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
+  CHECK_FALSE(end.launcher());
+  int status = 0;
+  REQUIRE(waitpid(rank, &status, 0) == rank);
+  CHECK(status == SIGKILL);
+}
+
+}  // namespace
+}  // namespace trireme::keeper

@@ -10,6 +10,7 @@
 
 #include "coordinator/cli/codec.h"
 #include "coordinator/cli/commands.h"
+#include "coordinator/cli/control_commands.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
 
@@ -198,6 +199,7 @@ int Main(int argc, char** argv) {
   validate->callback([&all] { all.code = RunValidate(all.validate); });
   AddCheckpoint(app, all);
   AddCodec(app, &all.code);
+  AddControlCommands(app, &all.code);
   app.add_subcommand("version", "print the version")->callback([&all] { all.code = RunVersion(); });
 
   if (argc > 1 && RefuseUnknown(app, argv[1], "")) return kBadInput;

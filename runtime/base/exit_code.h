@@ -13,7 +13,9 @@ enum ExitCode : int {
   kDoesNotFit = 3,
   kJobFailed = 4,
   kCancelled = 5,
+  kUnreachable = 69,   // no coordinator answers, or it takes nothing more at present
   kCheckpointed = 75,  // stopped at a step boundary with a checkpoint: run again to go on
+  kDenied = 77,        // the coordinator refuses it to this person
 };
 
 inline ExitCode ExitCodeOf(const absl::Status& status) {
@@ -34,6 +36,25 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
       return kBadInput;
     default:
       return kJobFailed;
+  }
+}
+
+// Of what a call to the coordinator has ended with.
+inline ExitCode ExitCodeOfCall(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+      return kUnreachable;
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return kDenied;
+    case absl::StatusCode::kUnknown:
+      return kInternal;
+    default:
+      return ExitCodeOf(status);
   }
 }
 

@@ -250,6 +250,13 @@ void ProgressWriter::Show(const ProgressView& view, double now_seconds) {
   std::fflush(file_);
 }
 
+void ProgressWriter::Say(const std::string& line) {
+  const bool redrawn = terminal_ && !last_line_.empty();
+  std::fprintf(file_, "%s%s\n", redrawn ? "\r\x1b[K" : "", line.c_str());
+  if (redrawn) std::fprintf(file_, "%s", last_line_.c_str());
+  std::fflush(file_);
+}
+
 void ProgressWriter::Finish(const ProgressView& view, double now_seconds) {
   if (view.progress().steps_done == 0) return;
   if (!terminal_) return Plain(view, now_seconds);

@@ -63,6 +63,8 @@ class ProgressWriter {
   // `terminal`: redraw one line; otherwise a plain line each `plain_seconds` and at the end.
   ProgressWriter(std::FILE* file, bool terminal, double plain_seconds = 5);
   void Show(const ProgressView& view, double now_seconds);
+  // A line of other news, which stays; the progress goes on below it.
+  void Say(const std::string& line);
   // The last state, and the line's end. Later text begins on a line of its own.
   void Finish(const ProgressView& view, double now_seconds);
 

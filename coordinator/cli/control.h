@@ -1,0 +1,69 @@
+// The subcommands of `trireme` that speak to the coordinator daemon: what the command line gives
+// each, and its function. Each prints its own errors, once, to stderr, and returns the exit code
+// (runtime/base/exit_code.h): 69 where no coordinator answers, 77 where it refuses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/client/client.h"
+
+namespace trireme::cli {
+
+// What all of them take.
+struct ControlOptions {
+  client::ClientOptions connection;
+  double timeout_seconds = 10;
+  bool json = false;  // the messages of the API, one a line, instead of text
+};
+absl::StatusOr<std::unique_ptr<client::Client>> Connect(const ControlOptions& options);
+
+struct SubmitOptions {
+  std::string job;
+  std::vector<std::string> overrides;
+  std::string request_id;  // empty: a new one
+  bool watch = false;
+};
+int RunSubmit(const ControlOptions& control, const SubmitOptions& options);
+
+struct ListOptions {
+  std::vector<std::string> states;
+  bool all = false;
+  std::string owner;
+  std::string name;
+};
+int RunList(const ControlOptions& control, const ListOptions& options);
+
+// `job`: a number, or a name, of which the newest is meant.
+int RunShow(const ControlOptions& control, const std::string& job);
+int RunExplain(const ControlOptions& control, const std::string& job);
+
+// Until the job has ended or is paused: 0, 4 failed, 5 cancelled, 75 paused. Ctrl-C only leaves:
+// kLeft.
+int RunWatch(const ControlOptions& control, const std::string& job);
+constexpr int kLeft = 130;
+
+struct LogsOptions {
+  std::string job;
+  int rank = 0;
+  bool launcher = false;
+  uint32_t attempt = 0;  // 0: the newest
+  bool follow = false;
+  std::optional<int64_t> tail_bytes;
+};
+int RunLogs(const ControlOptions& control, const LogsOptions& options);
+
+int RunCancel(const ControlOptions& control, const std::string& job, double grace_seconds);
+int RunPause(const ControlOptions& control, const std::string& job);
+int RunResume(const ControlOptions& control, const std::string& job);
+int RunCheckpoints(const ControlOptions& control, const std::string& job);
+
+int RunNodes(const ControlOptions& control);
+int RunDrain(const ControlOptions& control, const std::string& node, const std::string& reason);
+int RunUndrain(const ControlOptions& control, const std::string& node);
+
+}  // namespace trireme::cli

@@ -1,0 +1,210 @@
+#include "coordinator/cli/control_commands.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+
+#include "coordinator/cli/control.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr const char* kGroup = "With a coordinator (triremed)";
+
+// Lives as long as the parsing's callbacks do.
+struct Given {
+  ControlOptions control;
+  SubmitOptions submit;
+  ListOptions list;
+  LogsOptions logs;
+  std::string job;
+  std::string node;
+  std::string reason;
+  double grace_seconds = 0;
+};
+using Shared = std::shared_ptr<Given>;
+
+// NaN is in no range.
+CLI::Validator Seconds(double least, double most, const std::string& expected) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        char* end = nullptr;
+        const double seconds = std::strtod(text.c_str(), &end);
+        const bool whole = end != text.c_str() && *end == '\0';
+        return whole && seconds >= least && seconds <= most ? "" : "expected " + expected;
+      },
+      "");
+}
+
+CLI::App* Add(CLI::App& app, const Shared& given, const std::string& name,
+              const std::string& what) {
+  CLI::App* command = app.add_subcommand(name, what);
+  command->group(kGroup);
+  ControlOptions& control = given->control;
+  command->add_flag("--json", control.json, "the answer as JSON, one message a line");
+  const auto reach = [&](const char* option, std::string& value, const char* help,
+                         const char* type) {
+    command->add_option(option, value, help)->type_name(type)->group("Coordinator");
+  };
+  client::ClientOptions& connection = control.connection;
+  reach(
+      "--coordinator", connection.address,
+      "HOST:PORT or unix:/PATH; default: the socket of this user's triremed, as root the machine's",
+      "ADDRESS");
+  reach("--token-file", connection.token_file, "who you are, where TCP is used", "FILE");
+  reach("--ca-file", connection.ca_file, "TLS: who signed the coordinator's certificate (PEM)",
+        "FILE");
+  reach("--certificate-file", connection.certificate_file, "mutual TLS: your certificate (PEM)",
+        "FILE");
+  reach("--key-file", connection.key_file, "mutual TLS: its key (PEM)", "FILE");
+  command->add_option("--timeout", control.timeout_seconds, "of each call; default: 10")
+      ->check(Seconds(0.01, 3600, "0.01 to 3600 seconds"))
+      ->type_name("SECONDS")
+      ->group("Coordinator");
+  return command;
+}
+
+CLI::App* AddOnJob(CLI::App& app, const Shared& given, const std::string& name,
+                   const std::string& what) {
+  CLI::App* command = Add(app, given, name, what);
+  command->add_option("job", given->job, "number, or name (the newest of it)")
+      ->required()
+      ->type_name("JOB");
+  return command;
+}
+
+CLI::App* AddOnNode(CLI::App& app, const Shared& given, const std::string& name,
+                    const std::string& what) {
+  CLI::App* command = Add(app, given, name, what);
+  command->add_option("node", given->node, "as `trireme nodes` shows it")
+      ->required()
+      ->type_name("NODE");
+  return command;
+}
+
+void AddSubmit(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* submit = Add(app, given, "submit", "queue a job");
+  SubmitOptions& options = given->submit;
+  submit->add_option("job", options.job, "job file (YAML; docs/job_spec.md)")
+      ->required()
+      ->type_name("JOB.yaml");
+  submit->add_option("--set", options.overrides, "override a field, as in training.steps=100")
+      ->type_name("a.b=c")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  submit
+      ->add_option("--request-id", options.request_id,
+                   "the same id never makes a second job, however often it is sent")
+      ->type_name("ID");
+  submit->add_flag("--watch", options.watch, "stay and watch it");
+  submit->footer(
+      "Prints the job's number, and nothing else, to stdout.\n\n"
+      "Examples:\n"
+      "  trireme submit job.yaml --set training.steps=5000\n"
+      "  id=$(trireme submit job.yaml) && trireme watch $id");
+  submit->callback([=] { *code = RunSubmit(given->control, given->submit); });
+}
+
+void AddList(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* list = Add(app, given, "list", "jobs that have not ended, newest first");
+  list->add_option("--state", given->list.states, "only these; may be repeated")
+      ->type_name("STATE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  list->add_flag("--all", given->list.all, "those that have ended as well");
+  list->add_option("--owner", given->list.owner, "only jobs of this person")->type_name("NAME");
+  list->add_option("--name", given->list.name, "only jobs of this name")->type_name("NAME");
+  list->footer(
+      "States: pending, planning, launching, running, recovering, pausing, paused, completed,\n"
+      "failed, cancelled.\n\n"
+      "Examples:\n"
+      "  trireme list\n"
+      "  trireme list --state failed --owner ada --json");
+  list->callback([=] { *code = RunList(given->control, given->list); });
+}
+
+void AddLooking(CLI::App& app, const Shared& given, int* code) {
+  AddOnJob(app, given, "show", "a job: state, places, progress, checkpoint, failure")
+      ->callback([=] { *code = RunShow(given->control, given->job); });
+  AddOnJob(app, given, "explain", "why a job waits, runs slowly or failed, and what to do next")
+      ->callback([=] { *code = RunExplain(given->control, given->job); });
+  CLI::App* watch = AddOnJob(app, given, "watch", "a job as it goes, until it ends");
+  watch->footer(
+      "Ctrl-C leaves; the job runs on. A restart of the coordinator is waited for.\n\n"
+      "Exit codes: those of the job: 0 completed, 4 failed, 5 cancelled, 75 paused; 130 left by\n"
+      "Ctrl-C; 69 no coordinator answers, 77 it refuses.");
+  watch->callback([=] { *code = RunWatch(given->control, given->job); });
+}
+
+void AddLogs(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* logs = Add(app, given, "logs", "what a rank of a job wrote");
+  LogsOptions& options = given->logs;
+  logs->add_option("job", options.job, "number, or name (the newest of it)")
+      ->required()
+      ->type_name("JOB");
+  CLI::Option* rank = logs->add_option("--rank", options.rank, "whose; default: 0")
+                          ->check(CLI::Range(0, 1 << 20))
+                          ->type_name("N");
+  logs->add_flag("--launcher", options.launcher, "what mpirun wrote")->excludes(rank);
+  logs->add_option("--attempt", options.attempt, "of which start of the job; default: the newest")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N");
+  logs->add_flag("-f,--follow", options.follow,
+                 "go on as it grows, from one attempt to the next, until the job ends");
+  logs->add_option("--tail", options.tail_bytes, "only the last bytes, and what follows them")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
+      ->type_name("BYTES");
+  logs->footer(
+      "Examples:\n"
+      "  trireme logs 12 --rank 3 -f\n"
+      "  trireme logs demo --launcher --attempt 1");
+  logs->callback([=] { *code = RunLogs(given->control, given->logs); });
+}
+
+void AddChanging(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* cancel = AddOnJob(app, given, "cancel", "end a job; it never starts again");
+  cancel
+      ->add_option("--grace", given->grace_seconds,
+                   "time for a checkpoint, then it is killed; default: 30")
+      ->check(Seconds(0.001, 86400, "0.001 to 86400 seconds"))
+      ->type_name("SECONDS");
+  cancel->callback([=] { *code = RunCancel(given->control, given->job, given->grace_seconds); });
+  AddOnJob(app, given, "pause",
+           "stop a job at the next step, with a checkpoint; it gives its "
+           "places back")
+      ->callback([=] { *code = RunPause(given->control, given->job); });
+  AddOnJob(app, given, "resume", "queue a paused job again; it goes on from its checkpoint")
+      ->callback([=] { *code = RunResume(given->control, given->job); });
+  AddOnJob(app, given, "checkpoints", "the checkpoints of a job")->callback([=] {
+    *code = RunCheckpoints(given->control, given->job);
+  });
+}
+
+void AddNodes(CLI::App& app, const Shared& given, int* code) {
+  Add(app, given, "nodes", "the nodes, and what is free on them")->callback([=] {
+    *code = RunNodes(given->control);
+  });
+  CLI::App* drain = AddOnNode(app, given, "drain", "start nothing new on a node");
+  drain->add_option("--reason", given->reason, "for those who ask why")
+      ->required()
+      ->type_name("TEXT");
+  drain->callback([=] { *code = RunDrain(given->control, given->node, given->reason); });
+  AddOnNode(app, given, "undrain", "use a node again")->callback([=] {
+    *code = RunUndrain(given->control, given->node);
+  });
+}
+
+}  // namespace
+
+void AddControlCommands(CLI::App& app, int* code) {
+  const auto given = std::make_shared<Given>();
+  AddSubmit(app, given, code);
+  AddList(app, given, code);
+  AddLooking(app, given, code);
+  AddLogs(app, given, code);
+  AddChanging(app, given, code);
+  AddNodes(app, given, code);
+}
+
+}  // namespace trireme::cli

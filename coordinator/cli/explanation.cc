@@ -1,0 +1,164 @@
+#include "coordinator/cli/explanation.h"
+
+#include <map>
+
+#include "coordinator/cli/job_text.h"
+#include "coordinator/cli/print_error.h"
+#include "runtime/base/text.h"
+
+namespace trireme::cli {
+namespace {
+
+using base::Text;
+
+// The failure of attempts that were followed by others is in the events alone.
+std::string LastFailure(const std::vector<v1::Event>& events) {
+  for (auto at = events.rbegin(); at != events.rend(); ++at) {
+    const std::string& headline = at->state_changed().failure().headline();
+    if (!headline.empty()) return Text("attempt ", at->attempt(), " failed: ", headline);
+  }
+  return "";
+}
+
+std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::Event>& events) {
+  std::map<uint32_t, std::string> stalled;
+  for (const v1::Event& event : events) {
+    if (!event.has_stalled() || event.attempt() != job.status().attempt()) continue;
+    stalled.erase(event.stalled().rank());
+    if (!event.stalled().over()) stalled[event.stalled().rank()] = event.stalled().text();
+  }
+  std::vector<std::string> texts;
+  for (const auto& [rank, text] : stalled) texts.push_back(text);
+  return texts;
+}
+
+std::string GoesOnFrom(const v1::Job& job) {
+  const uint64_t step = job.status().checkpoint_step();
+  return step == 0 ? std::string("from the start, for there is no checkpoint yet")
+                   : Text("from the checkpoint of step ", step);
+}
+
+void ExplainPending(const v1::Job& job, Explanation& why) {
+  why.sentences.push_back(Text("It asks for ", RequestText(job.resources()), "."));
+  why.sentences.push_back(job.waits_for().empty() ? std::string("It waits for places.")
+                                                  : "Why it waits: " + job.waits_for() + ".");
+  if (job.queue_position() > 0) {
+    why.sentences.push_back(job.queue_position() == 1
+                                ? std::string("It is the first in the queue.")
+                                : Text("It is number ", job.queue_position(), " in the queue."));
+  }
+  why.next = "trireme nodes shows what is free, trireme list what runs there";
+}
+
+void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Explanation& why) {
+  if (job.has_progress()) why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
+  const auto stalled = StalledRanks(job, events);
+  for (const std::string& text : stalled) why.sentences.push_back("It stands still: " + text + ".");
+  if (!stalled.empty()) {
+    why.next =
+        "look at the process named there (stopped, a debugger?) and its node; if it stays "
+        "so, the attempt ends by itself and the next one goes on " +
+        GoesOnFrom(job);
+  } else if (const std::string failed = LastFailure(events); !failed.empty()) {
+    why.sentences.push_back("An earlier " + failed + ".");
+  }
+}
+
+void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now,
+                       Explanation& why) {
+  const v1::JobStatus& status = job.status();
+  const std::string failed =
+      status.failure().headline().empty()
+          ? LastFailure(events)
+          : Text("attempt ", status.attempt(), " failed: ", status.failure().headline());
+  if (!failed.empty()) why.sentences.push_back("Its " + failed + ".");
+  if (status.attempt_live()) {
+    why.sentences.push_back("What is left of that attempt is being ended first.");
+  } else if (status.retry_at_unix_ns() > now) {
+    why.sentences.push_back(Text("The next attempt starts in ", Ago(now, status.retry_at_unix_ns()),
+                                 ", ", GoesOnFrom(job), "."));
+  } else {
+    why.sentences.push_back(Text("The next attempt goes on ", GoesOnFrom(job), "."));
+  }
+  if (status.failures() > 1) {
+    why.sentences.push_back(
+        Text(status.failures(), " attempts in a row have failed without a newer checkpoint."));
+  }
+  why.next = status.failure().next_action();
+}
+
+void ExplainFailed(const v1::Job& job, Explanation& why) {
+  const v1::JobStatus& status = job.status();
+  const v1::Failure& failure = status.failure();
+  const bool said = status.reason().find(failure.headline()) != std::string::npos;
+  if (!said) {
+    why.sentences.push_back(Text("The first failure was: ", failure.headline(), "."));
+  }
+  if (!failure.evidence().empty()) why.sentences.push_back(failure.evidence());
+  if (status.failures() > 1) {
+    why.sentences.push_back(
+        Text(status.failures(), " attempts in a row failed without a newer checkpoint."));
+  }
+  if (status.checkpoint_step() > 0) {
+    why.sentences.push_back(
+        Text("Its last checkpoint is that of step ", status.checkpoint_step(), "."));
+  }
+  why.next = failure.next_action().empty()
+                 ? Text("trireme logs ", job.id(),
+                        failure.rank() >= 0 ? Text(" --rank ", failure.rank()) : " --launcher",
+                        " shows what was written")
+                 : failure.next_action();
+}
+
+}  // namespace
+
+std::string FailureText(const v1::Failure& failure) {
+  std::string text = failure.headline();
+  if (!failure.evidence().empty()) text += (text.empty() ? "" : "\n") + failure.evidence();
+  return text;
+}
+
+Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now) {
+  const v1::JobStatus& status = job.status();
+  Explanation why;
+  why.sentences.push_back(Text(NameOf(job), " is ", StateWord(status.state()), ", since ",
+                               Ago(status.changed_unix_ns(), now), " ago",
+                               status.reason().empty() ? "" : ": " + status.reason(), "."));
+  if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
+    why.sentences.push_back("It is to be cancelled, and ends as soon as its ranks are gone.");
+  }
+  switch (status.state()) {
+    case v1::JOB_PENDING:
+      ExplainPending(job, why);
+      break;
+    case v1::JOB_LAUNCHING:
+    case v1::JOB_RUNNING:
+    case v1::JOB_PAUSING:
+      if (job.places_size() > 0) {
+        why.sentences.push_back(
+            Text("Attempt ", status.attempt(), " is on ", PlacesText(job.places()), "."));
+      }
+      ExplainRunning(job, events, why);
+      break;
+    case v1::JOB_RECOVERING:
+      ExplainRecovering(job, events, now, why);
+      break;
+    case v1::JOB_PAUSED:
+      why.sentences.push_back(Text("Once resumed it goes on ", GoesOnFrom(job), "."));
+      why.next = Text("trireme resume ", job.id());
+      break;
+    case v1::JOB_FAILED:
+      ExplainFailed(job, why);
+      break;
+    case v1::JOB_COMPLETED:
+      if (!job.run_folder().empty()) {
+        why.sentences.push_back("What it made is in " + job.run_folder() + ".");
+      }
+      break;
+    default:
+      break;
+  }
+  return why;
+}
+
+}  // namespace trireme::cli

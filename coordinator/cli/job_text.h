@@ -1,0 +1,47 @@
+// Jobs, events and times as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/recorder/flight_recorder.h"
+#include "trireme/v1/event.pb.h"
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::cli {
+
+int64_t NowUnixNs();
+// "2026-11-21 17:10:03" of this machine's time zone; "-" for 0.
+std::string LocalTime(int64_t unix_ns);
+// How long ago: "3m20s"; "-" for 0.
+std::string Ago(int64_t unix_ns, int64_t now_unix_ns);
+
+// "running".
+std::string StateWord(v1::JobState state);
+// InvalidArgument with the nearest word.
+absl::StatusOr<v1::JobState> ParseState(const std::string& word);
+bool HasEnded(v1::JobState state);
+// The exit code of watching a job to this state.
+int ExitCodeOfState(v1::JobState state);
+// `text` in the colour of the state, if `color`.
+std::string Painted(const std::string& text, v1::JobState state, bool color);
+
+// "job 12 (demo)".
+std::string NameOf(const v1::Job& job);
+// "n1 x4, n2 x4"; empty: none.
+std::string PlacesText(const google::protobuf::RepeatedPtrField<v1::Place>& places);
+// "step 120/600, loss 2.1031, 51.2k tokens/s".
+std::string ProgressText(const v1::Progress& progress);
+recorder::Progress ToProgress(const v1::Progress& progress);
+// "2 GPUs, 8 CPUs".
+std::string RequestText(const v1::ResourceRequest& resources);
+
+// One line without the time: "running: every rank is at work".
+std::string EventText(const v1::Event& event);
+
+// Bytes of text that another machine gave, safe for a terminal: control characters become '?'; the
+// lines of `text` stay.
+std::string Shown(const std::string& text);
+
+}  // namespace trireme::cli

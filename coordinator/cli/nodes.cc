@@ -1,0 +1,102 @@
+// `trireme nodes`, `drain`, `undrain`.
+#include <cstdio>
+
+#include "coordinator/cli/control.h"
+#include "coordinator/cli/job_text.h"
+#include "coordinator/cli/json_line.h"
+#include "coordinator/cli/print_error.h"
+#include "coordinator/cli/text_table.h"
+#include "runtime/base/text.h"
+#include "runtime/report/plan_view.h"
+#include "runtime/report/progress.h"
+
+namespace trireme::cli {
+namespace {
+
+using base::Text;
+
+std::string StateOf(const v1::Node& node) {
+  std::string text = node.state() == v1::NODE_LOST ? "lost" : "ready";
+  if (node.drained()) text += ", drained";
+  return text;
+}
+
+std::string MemoryOf(const v1::Node& node) {
+  return Text(report::ReadableBytes(node.memory_bytes_used()), " / ",
+              report::ReadableBytes(node.memory_bytes()));
+}
+
+void PrintTable(const v1::Cluster& cluster) {
+  const bool color = report::StyleOf(stdout).color;
+  const int64_t now = NowUnixNs();
+  TextTable table({"NODE", "STATE", "CPUS", "MEMORY", "GPUS", "HEARD", "REASON"}, {2, 3, 4, 5});
+  for (const v1::Node& node : cluster.nodes()) {
+    const bool lost = node.state() == v1::NODE_LOST;
+    const char* paint = lost ? "\x1b[31m" : node.drained() ? "\x1b[33m" : "";
+    const bool painted = color && *paint != '\0';
+    table.Add({{node.name()},
+               {StateOf(node), painted ? paint : "", painted ? "\x1b[0m" : ""},
+               {Text(node.cpus_used(), " / ", node.cpus())},
+               {MemoryOf(node)},
+               {node.gpus() == 0 ? "-" : Text(node.gpus_used(), " / ", node.gpus())},
+               {Ago(node.last_heard_unix_ns(), now)},
+               {Shown(node.reason())}});
+  }
+  std::fputs(table.Text(TerminalWidth()).c_str(), stdout);
+}
+
+void PrintCluster(const v1::Cluster& cluster) {
+  if (cluster.nodes().empty()) {
+    std::printf("no nodes; one joins when trireme-agent is started on it\n");
+  } else {
+    PrintTable(cluster);
+  }
+  std::string text = Text(base::Counted(cluster.jobs_running(), "job"), " running, ",
+                          cluster.jobs_pending(), " pending; triremed ", cluster.version());
+  if (cluster.started_unix_ns() != 0) {
+    text += ", up " + Ago(cluster.started_unix_ns(), NowUnixNs());
+  }
+  std::printf("%s\n", Shown(text).c_str());
+}
+
+template <typename Request>
+int Ask(const ControlOptions& control, const Request& request) {
+  const auto client = Connect(control);
+  if (!client.ok()) return PrintCallError(client.status());
+  const auto node = (*client)->Call(request);
+  if (!node.ok()) return PrintCallError(node.status());
+  if (control.json) {
+    PrintJsonLine(*node);
+    return kOk;
+  }
+  std::string text = Text("node ", node->name(), " is ", StateOf(*node));
+  if (!node->reason().empty()) text += Text(" (", node->reason(), ")");
+  std::printf("%s\n", Shown(text).c_str());
+  return kOk;
+}
+
+}  // namespace
+
+int RunNodes(const ControlOptions& control) {
+  const auto client = Connect(control);
+  if (!client.ok()) return PrintCallError(client.status());
+  const auto cluster = (*client)->Call(v1::GetClusterRequest());
+  if (!cluster.ok()) return PrintCallError(cluster.status());
+  control.json ? PrintJsonLine(*cluster) : PrintCluster(*cluster);
+  return kOk;
+}
+
+int RunDrain(const ControlOptions& control, const std::string& node, const std::string& reason) {
+  v1::DrainRequest request;
+  request.set_node(node);
+  request.set_reason(reason);
+  return Ask(control, request);
+}
+
+int RunUndrain(const ControlOptions& control, const std::string& node) {
+  v1::UndrainRequest request;
+  request.set_node(node);
+  return Ask(control, request);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,128 @@
+// `trireme show` and `trireme explain`: one job, as facts and as sentences.
+#include <cstdio>
+
+#include "coordinator/cli/control.h"
+#include "coordinator/cli/explanation.h"
+#include "coordinator/cli/job_lookup.h"
+#include "coordinator/cli/job_text.h"
+#include "coordinator/cli/json_line.h"
+#include "coordinator/cli/print_error.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+#include "runtime/report/progress.h"
+
+namespace trireme::cli {
+namespace {
+
+using base::Text;
+
+// "label       text", further lines of the text below its first.
+void Line(const std::string& label, const std::string& text) {
+  if (text.empty()) return;
+  std::string indented;
+  for (const char c : Shown(text)) indented += c == '\n' ? "\n             " : std::string(1, c);
+  std::printf("%-12s %s\n", label.c_str(), indented.c_str());
+}
+
+std::string StateLine(const v1::Job& job, int64_t now) {
+  const v1::JobStatus& status = job.status();
+  const std::string word =
+      Painted(StateWord(status.state()), status.state(), report::StyleOf(stdout).color);
+  std::string text = Text(word, " for ", Ago(status.changed_unix_ns(), now), " (since ",
+                          LocalTime(status.changed_unix_ns()), ")");
+  if (status.changed_unix_ns() == 0) text = word;
+  if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
+    text += ", to be cancelled";
+  }
+  if (status.wish() == v1::JOB_WISH_PAUSE && status.state() != v1::JOB_PAUSED) {
+    text += ", to be paused";
+  }
+  return text;
+}
+
+std::string AttemptLine(const v1::JobStatus& status) {
+  if (status.attempt() == 0) return "";
+  std::string text = std::to_string(status.attempt());
+  if (status.failures() > 0) {
+    text += Text("; ", base::Counted(status.failures(), "failure"),
+                 " in a row without a newer checkpoint");
+  }
+  return text;
+}
+
+void PrintJob(const v1::Job& job) {
+  const v1::JobStatus& status = job.status();
+  const int64_t now = NowUnixNs();
+  std::printf("%s\n", NameOf(job).c_str());
+  const std::string paint = StateLine(job, now);
+  std::printf("%-12s %s\n", "state", paint.c_str());
+  Line("why", status.reason());
+  if (status.state() == v1::JOB_PENDING) {
+    Line("queue", job.queue_position() > 0 ? Text("number ", job.queue_position()) : "");
+    Line("waits", job.waits_for());
+  }
+  if (status.state() == v1::JOB_RECOVERING && status.retry_at_unix_ns() > now) {
+    Line("next try", "in " + Ago(now, status.retry_at_unix_ns()));
+  }
+  Line("owner", job.owner());
+  Line("submitted", LocalTime(job.submitted_unix_ns()));
+  if (job.priority() != 0) Line("priority", std::to_string(job.priority()));
+  Line("asks for", RequestText(job.resources()));
+  Line("places", PlacesText(job.places()));
+  Line("attempt", AttemptLine(status));
+  if (job.has_progress()) Line("progress", ProgressText(job.progress()));
+  Line("checkpoint",
+       status.checkpoint_step() > 0 ? Text("step ", status.checkpoint_step()) : "none yet");
+  if (status.has_failure()) {
+    Line("failure", FailureText(status.failure()));
+    Line("do next", status.failure().next_action());
+  }
+  if (HasEnded(status.state())) Line("exit code", std::to_string(status.exit_code()));
+  Line("run folder", job.run_folder());
+}
+
+// All that has been told of a job so far.
+absl::StatusOr<std::vector<v1::Event>> EventsOf(client::Client& client, uint64_t job_id) {
+  v1::WatchRequest request;
+  request.set_job_id(job_id);
+  request.set_no_follow(true);
+  const auto stream = client.Watch(request);
+  std::vector<v1::Event> events;
+  while (true) {
+    v1::WatchResponse response;
+    ASSIGN_OR_RETURN(const client::Pull pull,
+                     stream->Next(response, std::chrono::milliseconds(1000)));
+    if (pull == client::Pull::kEnd) return events;
+    if (pull == client::Pull::kMessage && response.has_event()) events.push_back(response.event());
+  }
+}
+
+}  // namespace
+
+int RunShow(const ControlOptions& control, const std::string& name) {
+  const auto client = Connect(control);
+  if (!client.ok()) return PrintCallError(client.status());
+  const auto job = FindJob(**client, name);
+  if (!job.ok()) return PrintCallError(job.status());
+  control.json ? PrintJsonLine(*job) : PrintJob(*job);
+  return kOk;
+}
+
+int RunExplain(const ControlOptions& control, const std::string& name) {
+  const auto client = Connect(control);
+  if (!client.ok()) return PrintCallError(client.status());
+  const auto job = FindJob(**client, name);
+  if (!job.ok()) return PrintCallError(job.status());
+  if (control.json) {
+    PrintJsonLine(*job);
+    return kOk;
+  }
+  const auto events = EventsOf(**client, job->id());
+  if (!events.ok()) return PrintCallError(events.status());
+  const Explanation why = Explain(*job, *events, NowUnixNs());
+  for (const std::string& sentence : why.sentences) std::printf("%s\n", Shown(sentence).c_str());
+  if (!why.next.empty()) std::printf("Next: %s\n", Shown(why.next).c_str());
+  return kOk;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,424 @@
+// The subcommands that speak to the daemon, from outside, against one of a few lines: exit codes,
+// what they print, what they ask for.
+#include <google/protobuf/util/json_util.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "tests/coordinator/client/fake_control.h"
+
+namespace trireme::cli {
+namespace {
+
+using client::FakeControl;
+using client::FakeFaults;
+
+std::string Slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+bool Holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Said {
+  int code = -1;
+  std::string out, err;
+};
+
+// A daemon, and `trireme` in its folder.
+class Room {
+ public:
+  FakeControl daemon;
+
+  // `arguments` are words for the shell; the first is the subcommand.
+  pid_t Start(const std::string& arguments) {
+    const std::string folder = daemon.folder();
+    const std::string command = "cd " + folder + " && exec " + TRIREME_BINARY_DIR "/bin/trireme " +
+                                arguments + " --coordinator " + daemon.address() +
+                                " >out 2>err </dev/null";
+    const pid_t pid = fork();
+    if (pid == 0) {
+      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      _exit(127);
+    }
+    return pid;
+  }
+  Said End(pid_t pid) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Out(),
+            Slurp(daemon.folder() + "/err")};
+  }
+  Said Run(const std::string& arguments) { return End(Start(arguments)); }
+  std::string Out() const { return Slurp(daemon.folder() + "/out"); }
+  // Until `part` has been printed.
+  void Await(const std::string& part) const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!Holds(Out(), part) && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    REQUIRE(Holds(Out(), part));
+  }
+};
+
+v1::Job SomeJob(uint64_t id, const std::string& name, v1::JobState state) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_name(name);
+  job.set_owner("ada");
+  job.set_run_folder("/runs/" + name);
+  job.mutable_resources()->set_ranks(4);
+  job.mutable_status()->set_state(state);
+  job.mutable_status()->set_attempt(1);
+  job.mutable_status()->set_changed_unix_ns(1'700'000'000'000'000'000);
+  return job;
+}
+
+void WriteJob(const std::string& folder) {
+  std::ofstream(folder + "/job.yaml") << R"(name: tiny
+model:
+  config: {model_type: gpt2, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2,
+           max_position_embeddings: 16}
+data: {text_files: [text.txt], sequence_length: 16}
+training: {steps: 3, global_batch_size: 4, micro_batch_size: 2}
+)";
+  std::ofstream text(folder + "/text.txt");
+  for (int i = 0; i < 40; ++i) text << "the oars dip and rise\n";
+}
+
+template <typename Message>
+Message FromJson(const std::string& line) {
+  Message message;
+  INFO(line);
+  REQUIRE(google::protobuf::util::JsonStringToMessage(line, &message).ok());
+  return message;
+}
+
+void FailWith(Room& room, const absl::Status& status) {
+  FakeFaults faults;
+  faults.before = [status](const std::string&) { return status; };
+  faults.details.emplace_back().set_message(std::string(status.message()));
+  room.daemon.set_faults(faults);
+}
+
+TEST_CASE("submit: the number alone on stdout, and a repeat makes no second job") {
+  Room room;
+  WriteJob(room.daemon.folder());
+  const Said said = room.Run("submit job.yaml --request-id one --set training.steps=9");
+  CHECK(said.code == 0);
+  CHECK(said.out == "1\n");
+  CHECK(Holds(said.err, "job 1 (tiny)"));
+  const v1::JobSpec sent = room.daemon.last_submit().job();
+  CHECK(sent.training().steps() == 9);
+  CHECK(sent.data().text_files(0) == room.daemon.folder() + "/text.txt");
+  CHECK(sent.runtime().runs_directory() == room.daemon.folder() + "/runs");
+  CHECK(room.Run("submit job.yaml --request-id one").out == "1\n");
+  CHECK(room.Run("submit job.yaml").out == "2\n");
+  CHECK(room.Run("submit job.yaml").out == "3\n");
+  const Said json = room.Run("submit job.yaml --request-id one --json");
+  CHECK(FromJson<v1::SubmitResponse>(json.out).repeated());
+}
+
+TEST_CASE("submit: what is wrong is found before it is sent, or told by the daemon by field") {
+  Room room;
+  WriteJob(room.daemon.folder());
+  CHECK(room.Run("submit job.yaml --set training.stps=9").code == 2);
+  std::ofstream(room.daemon.folder() + "/text.txt") << "short";
+  CHECK(room.Run("submit job.yaml").code == 2);
+  CHECK(room.daemon.calls().empty());
+  std::ofstream(room.daemon.folder() + "/elsewhere.yaml")
+      << Slurp(room.daemon.folder() + "/job.yaml").replace(0, 10, "name: away");
+  const Said away = room.Run("submit job.yaml --set data.text_files=[/head/only/text.txt]");
+  CHECK(away.code == 0);
+  CHECK(Holds(away.err, "warning"));
+  WriteJob(room.daemon.folder());
+  FakeFaults faults;
+  faults.before = [](const std::string&) { return absl::InvalidArgumentError("no"); };
+  faults.details.emplace_back().set_field("job.parallelism.data_parallel_size");
+  faults.details.back().set_message("is more than the cluster has");
+  room.daemon.set_faults(faults);
+  const Said refused = room.Run("submit job.yaml");
+  CHECK(refused.code == 2);
+  CHECK(Holds(refused.err, "job.parallelism.data_parallel_size: is more than the cluster has"));
+}
+
+TEST_CASE("control: nobody there is 69, no answer is 69, refused is 77") {
+  Room room;
+  WriteJob(room.daemon.folder());
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
+  const std::vector<std::string> commands = {
+      "submit job.yaml", "list",    "show 1",   "explain demo",  "watch 1", "logs 1",
+      "cancel 1",        "pause 1", "resume 1", "checkpoints 1", "nodes",   "drain n1 --reason x",
+      "undrain n1"};
+  FailWith(room, absl::PermissionDeniedError("this job belongs to bob"));
+  for (const std::string& command : commands) {
+    CAPTURE(command);
+    const Said denied = room.Run(command);
+    CHECK(denied.code == 77);
+    CHECK(Count(denied.err, "this job belongs to bob") == 1);
+    CHECK(denied.out.empty());
+  }
+  FailWith(room, absl::UnauthenticatedError("no token"));
+  const Said unknown = room.Run("list");
+  CHECK(unknown.code == 77);
+  CHECK(Holds(unknown.err, "--token-file"));
+  FailWith(room, absl::ResourceExhaustedError("the queue is full"));
+  CHECK(room.Run("submit job.yaml").code == 69);
+  FakeFaults slow;
+  slow.before = [](const std::string&) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return absl::OkStatus();
+  };
+  room.daemon.set_faults(slow);
+  const Said late = room.Run("submit job.yaml --timeout 0.1");
+  CHECK(late.code == 69);
+  CHECK(Holds(late.err, "--request-id"));
+  room.daemon.Stop();
+  for (const std::string& command : commands) {
+    CAPTURE(command);
+    const Said alone = room.Run(command);
+    CHECK(alone.code == 69);
+    CHECK(Count(alone.err, "no coordinator answers at " + room.daemon.address()) == 1);
+  }
+}
+
+TEST_CASE("control: a name means the newest job of it, unless several have not ended") {
+  Room room;
+  room.daemon.Put(SomeJob(3, "demo", v1::JOB_FAILED));
+  room.daemon.Put(SomeJob(4, "demo", v1::JOB_RUNNING));
+  room.daemon.Put(SomeJob(5, "other", v1::JOB_RUNNING));
+  CHECK(FromJson<v1::Job>(room.Run("show demo --json").out).id() == 4);
+  CHECK(FromJson<v1::Job>(room.Run("show 3 --json").out).id() == 3);
+  room.daemon.Put(SomeJob(6, "demo", v1::JOB_PENDING));
+  // Three of them are on two pages.
+  const Said several = room.Run("show demo");
+  CHECK(several.code == 2);
+  CHECK(Holds(several.err, "6 (pending), 4 (running)"));
+  CHECK_FALSE(Holds(several.err, "3 ("));
+  room.daemon.Put(SomeJob(4, "demo", v1::JOB_CANCELLED));
+  room.daemon.Put(SomeJob(6, "demo", v1::JOB_COMPLETED));
+  CHECK(FromJson<v1::Job>(room.Run("show demo --json").out).id() == 6);
+  CHECK(room.Run("show nobody").code == 2);
+  CHECK(room.Run("show 77").code == 2);
+}
+
+TEST_CASE("list: those that have not ended, all pages of them, or what was asked for") {
+  Room room;
+  for (uint64_t id = 1; id <= 5; ++id) room.daemon.Put(SomeJob(id, "demo", v1::JOB_RUNNING));
+  room.daemon.Put(SomeJob(6, "gone", v1::JOB_FAILED));
+  v1::Job waiting = SomeJob(7, "next", v1::JOB_PENDING);
+  waiting.set_queue_position(2);
+  waiting.set_waits_for("waits for 8 CPUs \x1b[31m");
+  room.daemon.Put(waiting);
+  const Said live = room.Run("list");
+  CHECK(live.code == 0);
+  CHECK(Count(live.out, "running") == 5);
+  CHECK(Holds(live.out, "#2: waits for 8 CPUs ?[31m"));
+  CHECK_FALSE(Holds(live.out, "gone"));
+  CHECK_FALSE(Holds(live.out, "\x1b"));
+  CHECK(Holds(room.Run("list --all").out, "gone"));
+  const auto failed = FromJson<v1::ListResponse>(room.Run("list --state failed --json").out);
+  REQUIRE(failed.jobs_size() == 1);
+  CHECK(failed.jobs(0).id() == 6);
+  CHECK(FromJson<v1::ListResponse>(room.Run("list --json").out).jobs_size() == 6);
+  CHECK(Holds(room.Run("list --owner bob").out, "no jobs"));
+  const Said typo = room.Run("list --state runing");
+  CHECK(typo.code == 2);
+  CHECK(Holds(typo.err, "did you mean running?"));
+}
+
+TEST_CASE("watch: its exit code is the job's, and it tells why") {
+  Room room;
+  v1::Job job = SomeJob(1, "demo", v1::JOB_RUNNING);
+  job.mutable_status()->mutable_failure()->set_headline("rank 3 died (signal 9, Killed)");
+  job.mutable_status()->mutable_failure()->set_evidence("rank 0 waited for rank 3");
+  job.mutable_status()->mutable_failure()->set_next_action("look at dmesg on n2");
+  room.daemon.Put(job);
+  // A pause of the past does not end it.
+  room.daemon.Enter(1, v1::JOB_PAUSED, "ada asked");
+  room.daemon.Enter(1, v1::JOB_RUNNING, "back at work");
+  const pid_t pid = room.Start("watch demo");
+  room.Await("running: back at work");
+  room.daemon.Enter(1, v1::JOB_FAILED, "5 attempts");
+  const Said failed = room.End(pid);
+  CHECK(failed.code == 4);
+  for (const char* part : {"paused: ada asked", "rank 3 died", "rank 0 waited for rank 3",
+                           "next: look at dmesg on n2", "run folder /runs/demo"}) {
+    CAPTURE(part);
+    CHECK(Holds(failed.out, part));
+  }
+  CHECK(Count(failed.out, "back at work") == 1);
+  CHECK_FALSE(Holds(failed.out, "\x1b"));
+  CHECK(room.Run("watch 1").code == 4);
+  const std::vector<std::pair<v1::JobState, int>> ends = {
+      {v1::JOB_COMPLETED, 0}, {v1::JOB_CANCELLED, 5}, {v1::JOB_PAUSED, 75}};
+  for (const auto& [state, code] : ends) {
+    const auto id = static_cast<uint64_t>(100 + code);
+    room.daemon.Put(SomeJob(id, "", v1::JOB_RUNNING));
+    room.daemon.Enter(id, v1::JOB_RUNNING, "at work");
+    room.daemon.Enter(id, state, "");
+    CHECK(room.Run("watch " + std::to_string(id)).code == code);
+  }
+  const Said json = room.Run("watch 100 --json");
+  std::istringstream lines(json.out);
+  std::vector<uint64_t> sequences;
+  for (std::string line; std::getline(lines, line);) {
+    sequences.push_back(FromJson<v1::WatchResponse>(line).event().sequence());
+  }
+  CHECK(sequences == std::vector<uint64_t>({4, 5}));
+}
+
+TEST_CASE("watch: a restart of the daemon is told, and nothing twice") {
+  Room room;
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_PENDING));
+  room.daemon.Enter(1, v1::JOB_RUNNING, "at work");
+  const pid_t pid = room.Start("watch 1");
+  room.Await("running: at work");
+  room.daemon.Stop();
+  room.Await("the coordinator is away");
+  room.daemon.Enter(1, v1::JOB_RECOVERING, "a rank died");
+  room.daemon.Start();
+  room.Await("recovering: a rank died");
+  room.daemon.Enter(1, v1::JOB_COMPLETED, "all steps are done");
+  const Said said = room.End(pid);
+  CHECK(said.code == 0);
+  CHECK(Count(said.out, "running: at work") == 1);
+  CHECK(Count(said.out, "recovering: a rank died") == 1);
+}
+
+TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
+  Room room;
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
+  room.daemon.Enter(1, v1::JOB_RUNNING, "at work");
+  room.daemon.Append(1, 0, "step 1\n");
+  const pid_t watch = room.Start("watch 1");
+  room.Await("at work");
+  kill(watch, SIGINT);
+  const Said left = room.End(watch);
+  CHECK(left.code == 130);
+  CHECK(Holds(left.err, "job 1 (demo) runs on"));
+  const pid_t logs = room.Start("logs 1 -f");
+  room.Await("step 1");
+  kill(logs, SIGINT);
+  CHECK(room.End(logs).code == 130);
+  for (const std::string& call : room.daemon.calls()) CHECK_FALSE(call == "Cancel");
+}
+
+TEST_CASE("logs: whole, from its end on, of whom was asked, and on into the next attempt") {
+  Room room;
+  v1::Job job = SomeJob(1, "demo", v1::JOB_RUNNING);
+  room.daemon.Put(job);
+  const std::string first = "rank 0 begins\nstep 1\nstep 2\n";
+  room.daemon.Append(1, 0, first);
+  room.daemon.Append(1, 3, "rank 3 begins\n");
+  room.daemon.Append(1, -1, "mpirun begins\n");
+  CHECK(room.Run("logs demo").out == first);
+  CHECK(room.Run("logs 1 --tail 7").out == "step 2\n");
+  CHECK(room.Run("logs 1 --rank 3").out == "rank 3 begins\n");
+  CHECK(room.Run("logs 1 --launcher").out == "mpirun begins\n");
+  CHECK(room.Run("logs 1 --launcher --rank 1").code == 2);
+  CHECK(FromJson<v1::LogsResponse>(room.Run("logs 1 --tail 7 --json").out).data() == "step 2\n");
+  const pid_t pid = room.Start("logs 1 -f");
+  room.Await("step 2\n");
+  room.daemon.Append(2, 0, "again\n");
+  job.mutable_status()->set_attempt(2);
+  room.daemon.Put(job);
+  room.Await("again\n");
+  room.daemon.Append(2, 0, "the end\n");
+  room.daemon.Enter(1, v1::JOB_COMPLETED, "done");
+  const Said said = room.End(pid);
+  CHECK(said.code == 0);
+  CHECK(said.out == first + "again\nthe end\n");
+  CHECK(Holds(said.err, "attempt 2"));
+  job.mutable_status()->set_attempt(0);
+  job.mutable_status()->set_state(v1::JOB_PENDING);
+  room.daemon.Put(job);
+  const Said none = room.Run("logs 1");
+  CHECK(none.code == 2);
+  CHECK(Holds(none.err, "has not been started yet"));
+}
+
+TEST_CASE("explain: why, and the one next action") {
+  Room room;
+  v1::Job job = SomeJob(1, "demo", v1::JOB_PENDING);
+  job.set_waits_for("waits for 8 CPUs; 3 of 16 are free on n1");
+  job.set_queue_position(1);
+  room.daemon.Put(job);
+  const Said pending = room.Run("explain 1");
+  CHECK(Holds(pending.out, "3 of 16 are free on n1"));
+  CHECK(Holds(pending.out, "the first in the queue"));
+  CHECK(Count(pending.out, "Next: ") == 1);
+
+  job = SomeJob(1, "demo", v1::JOB_RUNNING);
+  room.daemon.Put(job);
+  v1::Event stalled;
+  stalled.set_job_id(1);
+  stalled.set_attempt(1);
+  stalled.mutable_stalled()->set_rank(3);
+  stalled.mutable_stalled()->set_text("rank 3 on node n2 is stopped (signal) at step 12");
+  room.daemon.Tell(stalled);
+  CHECK(Holds(room.Run("explain 1").out, "rank 3 on node n2 is stopped"));
+  stalled.mutable_stalled()->set_over(true);
+  room.daemon.Tell(stalled);
+  CHECK_FALSE(Holds(room.Run("explain 1").out, "rank 3"));
+
+  job = SomeJob(1, "demo", v1::JOB_FAILED);
+  job.mutable_status()->mutable_failure()->set_headline("loss is NaN at step 7");
+  job.mutable_status()->mutable_failure()->set_next_action("lower optimizer.learning_rate");
+  room.daemon.Put(job);
+  const Said failed = room.Run("explain 1");
+  CHECK(Holds(failed.out, "loss is NaN at step 7"));
+  CHECK(Holds(failed.out, "Next: lower optimizer.learning_rate\n"));
+  CHECK(Holds(room.Run("show 1").out, "lower optimizer.learning_rate"));
+}
+
+TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
+  Room room;
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
+  CHECK(Holds(room.Run("pause demo").out, "job 1 (demo) is pausing"));
+  CHECK(room.daemon.job(1).status().wish() == v1::JOB_WISH_PAUSE);
+  CHECK(Holds(room.Run("resume 1").out, "job 1 (demo) is pending"));
+  CHECK(Holds(room.Run("cancel 1 --grace 2.5").out, "to be cancelled"));
+  CHECK(room.daemon.last_grace() == 2.5);
+  CHECK(room.Run("cancel 1 --grace soon").code == 2);
+  CHECK(FromJson<v1::Job>(room.Run("cancel 1 --json").out).id() == 1);
+
+  v1::Node node;
+  node.set_name("n1");
+  node.set_state(v1::NODE_READY);
+  node.set_cpus(16);
+  node.set_cpus_used(3);
+  room.daemon.Put(node);
+  CHECK(Holds(room.Run("nodes").out, "3 / 16"));
+  CHECK(Holds(room.Run("drain n1 --reason 'new disk'").out, "drained (new disk)"));
+  CHECK(Holds(room.Run("nodes").out, "ready, drained"));
+  CHECK(FromJson<v1::Cluster>(room.Run("nodes --json").out).nodes(0).drained());
+  CHECK(room.Run("drain n1").code == 2);
+  CHECK_FALSE(FromJson<v1::Node>(room.Run("undrain n1 --json").out).drained());
+  CHECK(room.Run("undrain n9").code == 2);
+
+  CHECK(Holds(room.Run("checkpoints 1").out, "no checkpoints"));
+  v1::CheckpointInfo checkpoint;
+  checkpoint.set_step(600);
+  checkpoint.set_path("/runs/demo/checkpoints/step-00000600");
+  room.daemon.AddCheckpoint(checkpoint);
+  CHECK(Holds(room.Run("checkpoints demo").out, "step-00000600"));
+}
+
+}  // namespace
+}  // namespace trireme::cli

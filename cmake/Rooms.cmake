@@ -51,5 +51,5 @@ trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Thr
 trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordinator/launcher
              LIBS nlohmann_json::nlohmann_json)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
-trireme_room(coordinator/scheduler ROOMS proto)
+trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)

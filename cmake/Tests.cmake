@@ -146,6 +146,7 @@ add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/
 target_include_directories(keeper_rank PRIVATE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(keeper_rank PRIVATE trireme_runtime_recorder)
 add_dependencies(test_coordinator_keeper keeper_rank)
+trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli ROOMS proto proto/services runtime/base coordinator/client)
 if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc")

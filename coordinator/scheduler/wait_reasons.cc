@@ -1,0 +1,185 @@
+// Why a job waits, from what no cluster of these nodes could change to what passes by itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "coordinator/scheduler/cluster_view.h"
+#include "runtime/base/text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+std::string MemoryText(double bytes) {
+  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+  if (bytes < kGiB) return fmt::format("{:.0f} MiB", bytes / kMiB);
+  return fmt::format("{:.1f} GiB", bytes / kGiB);
+}
+
+// One of the three things that a rank takes.
+struct Kind {
+  uint64_t Amount::*amount;
+  std::string (*text)(double amount);  // "8 CPUs"
+};
+constexpr Kind kKinds[] = {
+    {&Amount::gpus, [](double n) { return fmt::format("{:.0f} {}", n, n == 1 ? "GPU" : "GPUs"); }},
+    {&Amount::cpus, [](double n) { return fmt::format("{:.0f} {}", n, n == 1 ? "CPU" : "CPUs"); }},
+    {&Amount::memory_bytes, [](double n) { return MemoryText(n) + " of memory"; }},
+};
+
+// As in "but no node has more than 4": without the unit, but for memory.
+std::string Bare(const Kind& kind, double amount) {
+  return kind.amount == &Amount::memory_bytes ? MemoryText(amount) : fmt::format("{:.0f}", amount);
+}
+
+// "2 CPUs and 1.0 GiB of memory".
+std::string RankText(const Amount& rank) {
+  std::string text;
+  for (const Kind& kind : kKinds) {
+    if (rank.*kind.amount == 0) continue;
+    if (!text.empty()) text += " and ";
+    text += kind.text(static_cast<double>(rank.*kind.amount));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+// "nodes n1, n2 and 7 more".
+template <typename Names>
+std::string NodesText(const Names& names) {
+  constexpr int kMost = 4;
+  std::string text = names.size() == 1 ? "node" : "nodes";
+  int named = 0;
+  for (const std::string& name : names) {
+    if (named == kMost) {
+      return fmt::format("{} and {} more", text, static_cast<int>(names.size()) - kMost);
+    }
+    text += (named++ == 0 ? " " : ", ") + name;
+  }
+  return text;
+}
+
+class Reason {
+ public:
+  Reason(const Waiter& waiter, const ClusterView& cluster)
+      : job_(*waiter.job),
+        cluster_(cluster),
+        rank_(AmountOfRank(job_.resources)),
+        ranks_(std::max<uint64_t>(1, job_.resources.ranks())),
+        allowed_(cluster.MayUse(job_.resources)),
+        usable_(cluster.OfThoseUsable(allowed_)) {}
+
+  // Empty, unless the job does not fit even if everything were free and in order.
+  std::string Impossible() const {
+    if (cluster_.capacity.empty()) return "there are no nodes";
+    if (std::find(allowed_.begin(), allowed_.end(), true) == allowed_.end()) {
+      const auto& names = job_.resources.nodes();
+      return fmt::format("may use only {}, which {} not known", NodesText(names),
+                         names.size() == 1 ? "is" : "are");
+    }
+    const std::string no_node =
+        job_.resources.nodes().empty() ? "no node has" : "no node that it may use has";
+    for (const Kind& kind : kKinds) {
+      const double most = static_cast<double>(Most(kind.amount));
+      const double asked = static_cast<double>(rank_.*kind.amount);
+      if (asked <= most) continue;
+      return fmt::format("asks for {} a rank, but {} {}", kind.text(asked), no_node,
+                         most == 0 ? "any" : "more than " + Bare(kind, most));
+    }
+    const uint64_t room = RoomInAll(rank_, ranks_, cluster_.capacity, allowed_);
+    if (room == 0) {
+      return fmt::format("asks for {} a rank, but {} all of that", RankText(rank_), no_node);
+    }
+    if (room >= ranks_) return "";
+    return fmt::format("asks for {} of {} each, but all nodes{} together hold {}",
+                       base::Counted(ranks_, "rank"), RankText(rank_),
+                       job_.resources.nodes().empty() ? "" : " that it may use", room);
+  }
+
+  // Empty, unless it is for want of nodes that are drained or lost.
+  std::string Unusable() const {
+    if (RoomInAll(rank_, ranks_, cluster_.capacity, usable_) >= ranks_) return "";
+    constexpr int kMost = 3;
+    std::string text = "too few nodes are left for it";
+    int named = 0;
+    for (size_t i = 0; i < allowed_.size(); ++i) {
+      if (!allowed_[i] || usable_[i] || RoomFor(rank_, cluster_.capacity[i], 1) == 0) continue;
+      if (named < kMost) {
+        const NodeCapacity& node = (*cluster_.nodes)[i];
+        text += fmt::format("{} node {} is {}", named == 0 ? ":" : ";", node.name,
+                            node.unusable_why.empty() ? "not usable" : node.unusable_why);
+      }
+      ++named;
+    }
+    if (named > kMost) text += fmt::format("; and {} more", named - kMost);
+    return text;
+  }
+
+  // What it asks for is taken by others.
+  std::string Busy() const {
+    const std::string where =
+        job_.resources.nodes().empty() ? "" : " on " + NodesText(job_.resources.nodes());
+    for (const Kind& kind : kKinds) {
+      const double asked = static_cast<double>(rank_.*kind.amount) * static_cast<double>(ranks_);
+      double free = 0, all = 0;
+      for (size_t i = 0; i < usable_.size(); ++i) {
+        if (!usable_[i]) continue;
+        free += static_cast<double>(cluster_.free[i].*kind.amount);
+        all += static_cast<double>(cluster_.capacity[i].*kind.amount);
+      }
+      if (free >= asked) continue;
+      return fmt::format("waits for {}; {} of {} are free{}", kind.text(asked), Bare(kind, free),
+                         Bare(kind, all), where);
+    }
+    return fmt::format("waits for room for {} of {} each; there is room for {} now{}",
+                       base::Counted(ranks_, "rank"), RankText(rank_),
+                       RoomInAll(rank_, ranks_, cluster_.free, usable_), where);
+  }
+
+ private:
+  uint64_t Most(uint64_t Amount::*kind) const {
+    uint64_t most = 0;
+    for (size_t i = 0; i < allowed_.size(); ++i) {
+      if (allowed_[i]) most = std::max(most, cluster_.capacity[i].*kind);
+    }
+    return most;
+  }
+
+  const Waiting& job_;
+  const ClusterView& cluster_;
+  const Amount rank_;
+  const uint64_t ranks_;
+  const std::vector<bool> allowed_;
+  const std::vector<bool> usable_;
+};
+
+std::string DurationText(std::chrono::seconds duration) {
+  const int64_t seconds = duration.count();
+  return seconds > 0 && seconds % 60 == 0 ? base::Counted(seconds / 60, "minute")
+                                          : base::Counted(seconds, "second");
+}
+
+// What people wrote when they drained a node may hold anything.
+std::string OneLine(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string ReasonOf(const Waiter& waiter, const ClusterView& cluster, const QueuePlace& place,
+                     const SchedulingPolicy& policy) {
+  const Reason reason(waiter, cluster);
+  if (std::string text = reason.Impossible(); !text.empty()) return OneLine(std::move(text));
+  if (std::string text = reason.Unusable(); !text.empty()) return OneLine(std::move(text));
+  if (waiter.held_back_by != 0) {
+    return fmt::format("job {} has waited for more than {} and goes first", waiter.held_back_by,
+                       DurationText(policy.patience));
+  }
+  std::string text = reason.Busy();
+  if (place.before == 1) text += fmt::format("; job {} is before it", place.last_before);
+  if (place.before > 1) text += fmt::format("; {} jobs are before it", place.before);
+  return OneLine(std::move(text));
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,256 @@
+// What holds of every decision, whatever the cluster and the queue; and that nobody starves.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/scheduler/scheduler.h"
+#include "tests/coordinator/scheduler/cluster_builder.h"
+
+namespace trireme::coordinator {
+namespace {
+
+struct Scene {
+  std::vector<NodeCapacity> nodes;
+  std::vector<Holding> holding;
+  std::vector<Waiting> waiting;
+};
+
+class Chance {
+ public:
+  explicit Chance(uint64_t seed) : random_(seed) {}
+  uint32_t Below(uint64_t bound) { return static_cast<uint32_t>(random_() % bound); }
+
+  Asks SomeAsks(size_t nodes) {
+    Asks asks{1 + Below(12), Below(5), Below(4) * kGiB, Below(4) == 0 ? Below(3) : 0, {}};
+    if (Below(4) == 0) {
+      for (uint32_t i = 0; i <= Below(3); ++i) {
+        asks.nodes.push_back("n" + std::to_string(1 + Below(nodes + 1)));
+      }
+    }
+    return asks;
+  }
+
+  // Jobs that hold places come from an earlier decision: they fit.
+  Scene SomeScene() {
+    Scene scene;
+    const uint32_t nodes = Below(7);
+    for (uint32_t i = 0; i < nodes; ++i) {
+      scene.nodes.push_back(
+          {"n" + std::to_string(i + 1), Below(17), Below(33) * kGiB, Below(2) * Below(5)});
+    }
+    scene.waiting = SomeJobs(1, nodes);
+    const Decision first = Schedule(scene.nodes, {}, scene.waiting, {}, 0);
+    for (const Waiting& job : scene.waiting) {
+      const auto found = first.places.find(job.job_id);
+      if (found != first.places.end() && Below(2) == 0) {
+        scene.holding.push_back({job.job_id, job.resources, found->second});
+      }
+    }
+    for (NodeCapacity& node : scene.nodes) {
+      node.usable = Below(5) != 0;
+      if (!node.usable) node.unusable_why = Below(2) == 0 ? "lost" : "";
+    }
+    scene.waiting = SomeJobs(100, nodes);
+    return scene;
+  }
+
+ private:
+  std::vector<Waiting> SomeJobs(uint64_t first_id, size_t nodes) {
+    std::vector<Waiting> jobs;
+    const uint32_t count = Below(12);
+    for (uint32_t i = 0; i < count; ++i) {
+      Waiting job = Job(first_id + i, SomeAsks(nodes), static_cast<int32_t>(Below(3)) - 1);
+      job.submitted_unix_ns = Below(5) * kSecondNs;
+      job.waits_since_unix_ns = job.submitted_unix_ns + Below(1000) * kSecondNs;
+      jobs.push_back(job);
+    }
+    std::shuffle(jobs.begin(), jobs.end(), random_);
+    return jobs;
+  }
+  std::mt19937_64 random_;
+};
+
+// Resources that are taken, counted without the code under test.
+struct Taken {
+  uint64_t cpus = 0, memory_bytes = 0, gpus = 0;
+};
+
+void Count(const v1::ResourceRequest& each, const std::vector<v1::Place>& places,
+           std::map<std::string, Taken>& taken) {
+  for (const v1::Place& place : places) {
+    Taken& node = taken[place.node()];
+    node.cpus += uint64_t{each.cpus_per_rank()} * place.ranks();
+    node.memory_bytes += each.memory_bytes_per_rank() * place.ranks();
+    node.gpus += uint64_t{each.gpus_per_rank()} * place.ranks();
+  }
+}
+
+bool MayUse(const v1::ResourceRequest& request, const std::string& node) {
+  return request.nodes().empty() ||
+         std::find(request.nodes().begin(), request.nodes().end(), node) != request.nodes().end();
+}
+
+// How many ranks of `request` one node still takes.
+uint64_t Room(const NodeCapacity& node, const Taken& taken, const v1::ResourceRequest& request) {
+  if (!node.usable || !MayUse(request, node.name)) return 0;
+  uint64_t room = 0;
+  while (room < request.ranks() && taken.cpus + (room + 1) * request.cpus_per_rank() <= node.cpus &&
+         taken.memory_bytes + (room + 1) * request.memory_bytes_per_rank() <= node.memory_bytes &&
+         taken.gpus + (room + 1) * request.gpus_per_rank() <= node.gpus) {
+    ++room;
+  }
+  return room;
+}
+
+// The fewest nodes that hold all ranks, by trying every set; 0: none does.
+size_t FewestNodes(const Scene& scene, std::map<std::string, Taken> taken,
+                   const v1::ResourceRequest& request) {
+  size_t fewest = 0;
+  for (uint32_t set = 1; set < (1u << scene.nodes.size()); ++set) {
+    uint64_t room = 0;
+    for (size_t i = 0; i < scene.nodes.size(); ++i) {
+      if ((set >> i & 1) != 0) room += Room(scene.nodes[i], taken[scene.nodes[i].name], request);
+    }
+    const auto size = static_cast<size_t>(__builtin_popcount(set));
+    if (room >= request.ranks() && (fewest == 0 || size < fewest)) fewest = size;
+  }
+  return fewest;
+}
+
+void CheckDecision(const Scene& scene, const Decision& decision) {
+  std::map<std::string, Taken> taken;
+  for (const Holding& held : scene.holding) Count(held.resources, held.places, taken);
+  std::set<uint32_t> positions;
+  for (const Waiting& job : scene.waiting) {
+    const auto places = decision.places.find(job.job_id);
+    const auto wait = decision.waits.find(job.job_id);
+    REQUIRE((places == decision.places.end()) != (wait == decision.waits.end()));
+    if (wait != decision.waits.end()) {
+      positions.insert(wait->second.position);
+      CHECK(!wait->second.reason.empty());
+      CHECK(wait->second.reason.find('\n') == std::string::npos);
+      continue;
+    }
+    uint32_t ranks = 0;
+    std::set<std::string> named;
+    for (const v1::Place& place : places->second) {
+      CHECK(place.ranks() > 0);
+      ranks += place.ranks();
+      CHECK(named.insert(place.node()).second);
+      CHECK(MayUse(job.resources, place.node()));
+      for (const NodeCapacity& node : scene.nodes) {
+        if (node.name == place.node()) CHECK(node.usable);
+      }
+    }
+    CHECK(ranks == job.resources.ranks());
+    Count(job.resources, places->second, taken);
+  }
+  CHECK(decision.places.size() + decision.waits.size() == scene.waiting.size());
+  CHECK(positions.size() == decision.waits.size());
+  if (!positions.empty()) CHECK(*positions.rbegin() == positions.size());
+  for (const NodeCapacity& node : scene.nodes) {
+    CHECK(taken[node.name].cpus <= node.cpus);
+    CHECK(taken[node.name].memory_bytes <= node.memory_bytes);
+    CHECK(taken[node.name].gpus <= node.gpus);
+  }
+}
+
+// In the order of the queue each job gets the fewest nodes there are, and only what fits nowhere
+// waits.
+void CheckNothingIdle(const Scene& scene, const Decision& decision) {
+  std::map<std::string, Taken> taken;
+  for (const Holding& held : scene.holding) Count(held.resources, held.places, taken);
+  std::vector<Waiting> order = scene.waiting;
+  std::sort(order.begin(), order.end(), [](const Waiting& a, const Waiting& b) {
+    if (a.priority != b.priority) return a.priority > b.priority;
+    if (a.submitted_unix_ns != b.submitted_unix_ns) {
+      return a.submitted_unix_ns < b.submitted_unix_ns;
+    }
+    return a.job_id < b.job_id;
+  });
+  uint32_t position = 0;
+  for (const Waiting& job : order) {
+    const auto places = decision.places.find(job.job_id);
+    const size_t fewest = FewestNodes(scene, taken, job.resources);
+    CHECK(fewest == (places == decision.places.end() ? 0 : places->second.size()));
+    if (places != decision.places.end()) {
+      Count(job.resources, places->second, taken);
+    } else {
+      CHECK(decision.waits.at(job.job_id).position == ++position);
+    }
+  }
+}
+
+TEST_CASE("no decision takes more than there is or leaves idle what fits") {
+  Chance chance(7);
+  int started = 0, waited = 0, held_back = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Scene scene = chance.SomeScene();
+    INFO("scene " << i);
+    const Decision eager = Schedule(scene.nodes, scene.holding, scene.waiting,
+                                    {std::chrono::hours(100)}, 1000 * kSecondNs);
+    CheckDecision(scene, eager);
+    CheckNothingIdle(scene, eager);
+    const Decision fair = Schedule(scene.nodes, scene.holding, scene.waiting, {}, 1000 * kSecondNs);
+    CheckDecision(scene, fair);
+    started += static_cast<int>(eager.places.size());
+    waited += static_cast<int>(eager.waits.size());
+    for (const auto& [job, wait] : fair.waits) {
+      if (wait.reason.find("goes first") != std::string::npos) ++held_back;
+    }
+  }
+  CHECK(started > 1000);
+  CHECK(waited > 1000);
+  CHECK(held_back > 100);
+}
+
+// Small jobs without end, and one that needs the whole cluster. The tick at which it starts; 0:
+// never.
+int StartOfLargeJob(const SchedulingPolicy& policy) {
+  constexpr int kTicks = 500;
+  constexpr int64_t kTickNs = 60 * kSecondNs;
+  std::vector<NodeCapacity> nodes;
+  for (int i = 0; i < 4; ++i) nodes.push_back({"n" + std::to_string(i), 4, 64 * kGiB, 0});
+  Chance chance(5);
+  std::map<uint64_t, int> ends;  // of those that run
+  std::vector<Holding> holding;
+  std::vector<Waiting> waiting;
+  uint64_t next_id = 2;
+  for (int tick = 1; tick <= kTicks; ++tick) {
+    const int64_t now = tick * kTickNs;
+    holding.erase(std::remove_if(holding.begin(), holding.end(),
+                                 [&](const Holding& held) { return ends[held.job_id] <= tick; }),
+                  holding.end());
+    while (waiting.size() < 30) {
+      // The first waits for ever and must not keep the others waiting; the large one comes at 20.
+      const bool large = next_id == 200;
+      Waiting job = Job(next_id, {next_id == 2 ? 17 : large ? 16 : 1 + chance.Below(3)});
+      job.submitted_unix_ns = job.waits_since_unix_ns = now;
+      waiting.push_back(job);
+      ++next_id;
+    }
+    const Decision decision = Schedule(nodes, holding, waiting, policy, now);
+    if (decision.places.count(200) > 0) return tick;
+    for (const auto& [id, places] : decision.places) {
+      const auto job = std::find_if(waiting.begin(), waiting.end(),
+                                    [id = id](const Waiting& one) { return one.job_id == id; });
+      holding.push_back({id, job->resources, places});
+      ends[id] = tick + 1 + static_cast<int>(chance.Below(5));
+      waiting.erase(job);
+    }
+  }
+  return 0;
+}
+
+TEST_CASE("a large job starts in an endless queue of small ones and would not without patience") {
+  CHECK(StartOfLargeJob({}) > 0);
+  CHECK(StartOfLargeJob({std::chrono::hours(1000)}) == 0);
+}
+
+}  // namespace
+}  // namespace trireme::coordinator

@@ -27,3 +27,4 @@ trireme_bench(bench_step ROOMS runtime/base runtime/spec runtime/model runtime/p
                                runtime/kernels/cpu runtime/data runtime/comm runtime/comm/mpi runtime/engine
                                runtime/engine/no_mutation
               LIBS OpenMP::OpenMP_CXX CLI11::CLI11)
+trireme_bench(bench_job_store ROOMS proto runtime/base coordinator/job_store)

@@ -26,21 +26,6 @@ const char* ReadPatchHead(uint32_t width, ByteSource* source, Patches* patches) 
   return nullptr;
 }
 
-// Patches at the end of the source, with the slack behind them. The byte before the positions can
-// be read as it can in a stream.
-struct PatchCopy {
-  std::byte bytes[1 + kBlockValues + kMostNumberBytes + kPatchSlack];
-
-  void Take(const std::byte* end, Patches* patches) {
-    const auto size = static_cast<size_t>(end - patches->positions);
-    std::memcpy(bytes + 1, patches->positions, size);
-    bytes[0] = std::byte{0};
-    std::memset(bytes + 1 + size, 0, kPatchSlack);
-    patches->positions = bytes + 1;
-    patches->high = bytes + 1 + patches->count;
-  }
-};
-
 // The patches of a block, if it has any, whose last one must lie inside the block.
 const char* ReadPatches(uint8_t width_byte, size_t values, ByteSource* source, PatchCopy* copy,
                         Patches* patches) {
@@ -52,6 +37,15 @@ const char* ReadPatches(uint8_t width_byte, size_t values, ByteSource* source, P
 }
 
 }  // namespace
+
+void PatchCopy::Take(const std::byte* end, Patches* patches) {
+  const auto size = static_cast<size_t>(end - patches->positions);
+  std::memcpy(bytes + 1, patches->positions, size);
+  bytes[0] = std::byte{0};
+  std::memset(bytes + 1 + size, 0, kPatchSlack);
+  patches->positions = bytes + 1;
+  patches->high = bytes + 1 + patches->count;
+}
 
 size_t WritePositions(const Bits256& lanes, std::byte* out) {
   const std::byte* const begin = out;
@@ -80,35 +74,39 @@ void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
   std::memcpy(out.data(), wider, shape.bytes);
 }
 
+const char* LocateNumbers(uint8_t width_byte, size_t values, ByteSource* source, PatchCopy* copy,
+                          PackedNumbers* numbers) {
+  numbers->width = width_byte & kWidthMask;
+  if (source->left() < PackedBytes(numbers->width)) return kCutNumbers;
+  numbers->packed = source->at;
+  source->at += PackedBytes(numbers->width);
+  return ReadPatches(width_byte, values, source, copy, &numbers->patches);
+}
+
 const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,
                         ByteSource* source, uint32_t* u) {
-  const uint32_t width = width_byte & kWidthMask;
-  if (source->left() < PackedBytes(width)) return kCutNumbers;
-  if (width > 0) {
-    kernels.unpack(width, source->at, u);
-    source->at += PackedBytes(width);
+  PackedNumbers numbers;
+  PatchCopy copy;
+  const char* fault = LocateNumbers(width_byte, values, source, &copy, &numbers);
+  if (fault != nullptr) return fault;
+  if (numbers.width > 0) {
+    kernels.unpack(numbers.width, numbers.packed, u);
   } else {
     std::memset(u, 0, kBlockValues * sizeof(uint32_t));
   }
-  Patches patches;
-  PatchCopy copy;
-  const char* fault = ReadPatches(width_byte, values, source, &copy, &patches);
-  if (fault != nullptr) return fault;
   const auto add = [u](size_t position, uint32_t high) { u[position] += high; };
-  return ForEachPatch(patches, width, add) ? nullptr : kPatchOrder;
+  return ForEachPatch(numbers.patches, numbers.width, add) ? nullptr : kPatchOrder;
 }
 
 const char* DecodeNumbers(const Kernels& kernels, uint8_t width_byte, size_t values, int32_t base,
                           float step, ByteSource* source, float* x) {
-  const uint32_t width = width_byte & kWidthMask;
-  if (source->left() < PackedBytes(width)) return kCutNumbers;
-  const std::byte* const packed = source->at;
-  source->at += PackedBytes(width);
-  Patches patches;
+  PackedNumbers numbers;
   PatchCopy copy;
-  const char* fault = ReadPatches(width_byte, values, source, &copy, &patches);
+  const char* fault = LocateNumbers(width_byte, values, source, &copy, &numbers);
   if (fault != nullptr) return fault;
-  return kernels.decode_f32(width, packed, patches, base, step, x) ? nullptr : kPatchOrder;
+  return kernels.decode_f32(numbers.width, numbers.packed, numbers.patches, base, step, x)
+             ? nullptr
+             : kPatchOrder;
 }
 
 const char* SkipNumbers(uint8_t width_byte, ByteSource* source, NumberSizes* sizes) {

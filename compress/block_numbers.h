@@ -33,6 +33,30 @@ struct ByteSource {
 void WriteNumbers(const Kernels& kernels, const Shape& shape, const uint32_t* u,
                   std::span<std::byte> out);
 
+// Where residuals are below 2^8, as in most blocks where any are, and the quantiser's fast loop can
+// do it, a block of f32 values is written in one go. Whether to try is told by the block before.
+class SmallBlocks {
+ public:
+  // Writes the block with base 0 to the front of `room`, or leaves it to the caller.
+  bool Encode(const Kernels& kernels, const float* x, const StepConstants& constants,
+              std::span<std::byte> room, Shape* shape) {
+    if (!small_before_ || room.size() < kSmallBlockRoom) return false;
+    *shape = {};
+    // Zeros come in runs of blocks.
+    if (zeros_before_ && kernels.all_zero_f32(x, constants)) return true;
+    const bool done = kernels.encode_small_f32(x, constants, shape, room.data());
+    zeros_before_ = done && shape->bytes == 0;
+    return done;
+  }
+  // The largest residual of a block that was left to the caller.
+  void Saw(uint32_t largest) { small_before_ = largest < kSmallEnd; }
+
+ private:
+  static constexpr uint32_t kSmallEnd = 256;
+  bool small_before_ = true;
+  bool zeros_before_ = false;
+};
+
 // Reads the 256 numbers of a block whose width byte has a width of at most 32 and whose first
 // `values` numbers count. Null, or what is wrong.
 const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t values,
@@ -42,6 +66,19 @@ const char* ReadNumbers(const Kernels& kernels, uint8_t width_byte, size_t value
 // for 256.
 const char* DecodeNumbers(const Kernels& kernels, uint8_t width_byte, size_t values, int32_t base,
                           float step, ByteSource* source, float* x);
+
+// Patches at the end of the source, with the slack behind them. The byte before the positions can
+// be read as it can in a stream.
+struct PatchCopy {
+  std::byte bytes[1 + kBlockValues + kMostNumberBytes + kPatchSlack];
+
+  void Take(const std::byte* end, Patches* patches);
+};
+
+// Where the numbers of a block lie that ReadNumbers would read, if all is well but perhaps the
+// order of patches. `numbers` may point into `copy`.
+const char* LocateNumbers(uint8_t width_byte, size_t values, ByteSource* source, PatchCopy* copy,
+                          PackedNumbers* numbers);
 
 // Where numbers lie that are not to be decoded now; all that ReadNumbers checks but the order of
 // the patches' positions.

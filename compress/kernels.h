@@ -75,6 +75,17 @@ struct Patches {
 };
 inline constexpr size_t kPatchSlack = 64;
 
+// The numbers of a block as they lie in a stream.
+struct PackedNumbers {
+  uint32_t width = 0;
+  const std::byte* packed = nullptr;
+  Patches patches;
+
+  // No number has more.
+  uint32_t bits() const { return width + (patches.count > 0 ? patches.high_bits + 1 : 0); }
+};
+inline constexpr uint32_t kSmallTermBits = 7;  // The sum of two such codes is a residual of a byte.
+
 // Calls patch(position, number) for each patch of numbers of `width` bits; the number, to be added
 // to the packed one, is the part above its bits. True if the positions ascend.
 template <typename Patch>
@@ -97,16 +108,17 @@ bool ForEachPatch(const Patches& patches, uint32_t width, Patch patch) {
 }
 
 inline constexpr size_t kWriteSlack = 80;
+inline constexpr size_t kSmallBlockRoom = PackedBytes(8) + kWriteSlack;
 
 // Positions and high parts of the listed numbers, the latter low bits first.
-inline void WritePatches(const Shape& shape, const uint32_t* u, const uint32_t* list,
-                         std::byte* out) {
+template <typename Number>
+void WritePatches(const Shape& shape, const Number* u, const uint32_t* list, std::byte* out) {
   std::byte* high = out + shape.patches;
   uint64_t held = 0;
   uint32_t held_bits = 0;
   for (uint32_t k = 0; k < shape.patches; ++k) {
     out[k] = static_cast<std::byte>(list[k]);
-    held |= static_cast<uint64_t>((u[list[k]] >> shape.width) - 1) << held_bits;
+    held |= static_cast<uint64_t>((uint32_t{u[list[k]]} >> shape.width) - 1) << held_bits;
     held_bits += shape.high_bits;
     if (held_bits >= 32) {
       const auto low = static_cast<uint32_t>(held);
@@ -130,6 +142,10 @@ struct Kernels {
                              uint32_t* largest);
   // Twice as fast: true if quantise_plain_f32 would certainly give 256 zeros.
   bool (*all_zero_f32)(const float* x, const StepConstants& constants);
+  // quantise_plain_f32, choose_shape and write_numbers at once, where all residuals are below 2^8;
+  // else, and where quantise_plain_f32 gives false, false. `out` has room for kSmallBlockRoom.
+  bool (*encode_small_f32)(const float* x, const StepConstants& constants, Shape* shape,
+                           std::byte* out);
   // The codes of 256 values, whatever they are, by f64 arithmetic; exceptions have code 0 and are
   // marked (compress/lane_quantiser.h). Returns the largest reach,
   // which is not below any |q|.
@@ -161,6 +177,10 @@ struct Kernels {
   // u[i] = residual (base 0) of the code a[i] + b[i]. Codes as f32 numbers, which decode_f32 gives
   // for step 1; |a[i] + b[i]| <= 2^24. Returns the largest.
   uint32_t (*add)(const float* a, const float* b, uint32_t* u);
+  // The residuals of the sums of two blocks' codes, all with base 0, in their cheapest shape. No
+  // term has more than kSmallTermBits; `out` has room for kSmallBlockRoom. False where the
+  // positions of patches do not ascend.
+  bool (*add_small)(const PackedNumbers& a, const PackedNumbers& b, Shape* shape, std::byte* out);
   Moments (*moments_f32)(const float* x, size_t count);
 };
 

@@ -28,6 +28,11 @@ class PieceEncoder {
   // the front of `out`, which has room for a whole block; others may then be changed too.
   uint8_t Encode(const Bits* values, size_t count, std::span<std::byte> room, size_t* bytes) {
     std::byte* const out = room.data();
+    if (plain_ && count == kBlockValues) {
+      if (const int width_byte = EncodeSmall(values, room, bytes); width_byte >= 0) {
+        return static_cast<uint8_t>(width_byte);
+      }
+    }
     // Bits of f64 are no codes: its blocks that are not quantised are kept.
     if (E::kType == ElementType::kF64 && plan_.kind == PieceKind::kOrdered) {
       return Keep(values, count, IsConstant(values, count), out, bytes);
@@ -52,6 +57,7 @@ class PieceEncoder {
     const size_t total = shape.bytes + exception_bytes;
     // Only a block that costs more than one value is searched for equal ones.
     const bool constant = total > sizeof(Bits) && IsConstant(values, count);
+    small_blocks_.Saw(largest);
     if (constant || total >= count * sizeof(Bits)) {
       return Keep(values, count, constant, out, bytes);
     }
@@ -70,22 +76,31 @@ class PieceEncoder {
   bool wide() const { return wide_; }
 
  private:
-  // Residuals in one go, where the piece has base 0 and the fast loop can do the block. Zeros come
-  // in runs of blocks: after one such block the next is asked first whether it is another.
-  bool MakePlain(const Bits* values, uint32_t* largest) {
+  // A block in one go, where the piece has base 0: its width byte, or less than 0.
+  int EncodeSmall(const Bits* values, std::span<std::byte> room, size_t* bytes) {
     if constexpr (E::kType == ElementType::kF32) {
       const auto* x = reinterpret_cast<const float*>(values);
+      Shape shape;
+      if (blocks_without_trying_ > 0 ||
+          !small_blocks_.Encode(*context_.kernels, x, context_.constants, room, &shape)) {
+        return -1;
+      }
+      *bytes = shape.bytes;
+      if (shape.bytes > sizeof(Bits) && IsConstant(values, kBlockValues)) {
+        return Keep(values, kBlockValues, true, room.data(), bytes);
+      }
+      return WidthByte(shape);
+    }
+    return -1;
+  }
+
+  // Residuals in one go, where the piece has base 0 and the fast loop can do the block.
+  bool MakePlain(const Bits* values, uint32_t* largest) {
+    if constexpr (E::kType == ElementType::kF32) {
       if (blocks_without_trying_ > 0) return false;
       farthest_ = 0;
-      if (zeros_before_ && context_.kernels->all_zero_f32(x, context_.constants)) {
-        *largest = 0;
-        return true;
-      }
-      if (context_.kernels->quantise_plain_f32(x, context_.constants, u_, largest)) {
-        zeros_before_ = *largest == 0;
-        return true;
-      }
-      zeros_before_ = false;
+      const auto* x = reinterpret_cast<const float*>(values);
+      if (context_.kernels->quantise_plain_f32(x, context_.constants, u_, largest)) return true;
       blocks_without_trying_ = kBlocksWithoutTrying + 1;
     }
     return false;
@@ -166,8 +181,8 @@ class PieceEncoder {
   Chain chain_;
   const bool plain_;
   bool wide_ = false;
-  int32_t farthest_ = 0;       // no |code| of the block is above, if it may be wide
-  bool zeros_before_ = false;  // u_ is all 0, from the block before
+  int32_t farthest_ = 0;  // no |code| of the block is above, if it may be wide
+  SmallBlocks small_blocks_;
   int blocks_without_trying_ = 0;
   alignas(64) int32_t codes_[kBlockValues];
   alignas(64) uint32_t u_[kBlockValues];

@@ -132,6 +132,15 @@ void WriteNumbers(const Shape& shape, const uint32_t* u, std::byte* out) {
   WritePatches(shape, u, list, out + 2);
 }
 
+bool EncodeSmallF32(const float* x, const StepConstants& c, Shape* shape, std::byte* out) {
+  uint32_t u[kBlockValues];
+  uint32_t largest = 0;
+  if (!QuantisePlainF32(x, c, u, &largest) || largest > 255) return false;
+  *shape = ChooseShape(u, largest);
+  WriteNumbers(*shape, u, out);
+  return true;
+}
+
 void Unpack(uint32_t width, const std::byte* packed, uint32_t* u) {
   const uint64_t mask = (uint64_t{1} << width) - 1;
   for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -196,6 +205,18 @@ uint32_t Add(const float* a, const float* b, uint32_t* u) {
   return largest;
 }
 
+bool AddSmall(const PackedNumbers& a, const PackedNumbers& b, Shape* shape, std::byte* out) {
+  float x[kBlockValues], y[kBlockValues];
+  if (!DecodeF32(a.width, a.packed, a.patches, 0, 1, x) ||
+      !DecodeF32(b.width, b.packed, b.patches, 0, 1, y)) {
+    return false;
+  }
+  uint32_t u[kBlockValues];
+  *shape = ChooseShape(u, Add(x, y, u));
+  WriteNumbers(*shape, u, out);
+  return true;
+}
+
 Moments MomentsF32(const float* x, size_t count) {
   double sums[kLanes] = {};
   Moments moments{0, HUGE_VAL, -HUGE_VAL, 0};
@@ -217,10 +238,25 @@ Moments MomentsF32(const float* x, size_t count) {
 }  // namespace
 
 const Kernels& ReferenceKernels() {
-  static const Kernels kernels{
-      "reference",   QuantiseF32, QuantisePlainF32, AllZeroF32, QuantiseLanesF32, Residuals,
-      ChooseShape,   BitLengths,  WriteNumbers,     Pack,       Unpack,           Codes,
-      DequantiseF32, DecodeF32,   FillF32,          Add,        MomentsF32};
+  static const Kernels kernels{"reference",
+                               QuantiseF32,
+                               QuantisePlainF32,
+                               AllZeroF32,
+                               EncodeSmallF32,
+                               QuantiseLanesF32,
+                               Residuals,
+                               ChooseShape,
+                               BitLengths,
+                               WriteNumbers,
+                               Pack,
+                               Unpack,
+                               Codes,
+                               DequantiseF32,
+                               DecodeF32,
+                               FillF32,
+                               Add,
+                               AddSmall,
+                               MomentsF32};
   return kernels;
 }
 

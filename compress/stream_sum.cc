@@ -108,6 +108,14 @@ class PieceWriter {
     }
   }
 
+  // A block may be written to the front of it, and then told.
+  std::span<std::byte> room() { return out_.subspan(at_); }
+  void Wrote(const Shape& shape) {
+    at_ += shape.bytes;
+    widths_[block_++] = static_cast<std::byte>(WidthByte(shape));
+    any_width_ |= widths_[block_ - 1] != std::byte{0};
+  }
+
   void WriteZeros() { widths_[block_++] = std::byte{0}; }
 
   // A block of plain numbers of at most so many bits, as it stands elsewhere.
@@ -262,9 +270,16 @@ size_t EncodeSegment(std::span<const float> values, const Quantiser& quantiser,
   const PieceContext context = ContextOf(quantiser, options);
   PieceWriter writer(context, values.size(), out.subspan(kHeaderBytes));
   alignas(64) uint32_t u[kBlockValues];
+  SmallBlocks small_blocks;
   for (size_t first = 0; first < values.size(); first += kBlockValues) {
     const size_t here = std::min(kBlockValues, values.size() - first);
     const float* block = values.data() + first;
+    Shape shape;
+    if (here == kBlockValues &&
+        small_blocks.Encode(*context.kernels, block, context.constants, writer.room(), &shape)) {
+      writer.Wrote(shape);
+      continue;
+    }
     float filled[kBlockValues];
     if (here < kBlockValues) {
       std::fill(std::copy_n(block, here, filled), filled + kBlockValues, 0.0F);
@@ -272,6 +287,7 @@ size_t EncodeSegment(std::span<const float> values, const Quantiser& quantiser,
     }
     uint32_t largest = 0;
     if (context.kernels->quantise_plain_f32(block, context.constants, u, &largest)) {
+      small_blocks.Saw(largest);
       writer.Write(u, largest, here, nullptr, nullptr);
       continue;
     }
@@ -336,13 +352,14 @@ class SegmentAdder::Work {
  private:
   const char* AddBlock(size_t block, size_t values, PieceWriter* writer, size_t* culprit) {
     size_t filled = 0;
-    size_t last = 0;  // term that is not all zeros
+    size_t last = 0, last_but_one = 0;  // terms that are not all zeros
     uint8_t all_bits = 0;
     for (size_t k = 0; k < used_; ++k) {
       const uint8_t width = readers_[k].Width(block);
       all_bits |= width;
       if (width == 0) continue;
       ++filled;
+      last_but_one = last;
       last = k;
     }
     if (filled == 0) {
@@ -353,6 +370,9 @@ class SegmentAdder::Work {
     const bool plain = (all_bits & kExceptionFlag) == 0 && (all_bits & kWidthMask) < kLargestWidth;
     if (!plain) return AddLanes(block, values, writer, culprit);
     if (filled == 1) return CopyBlock(block, last, writer, culprit);
+    if (filled == 2 && values == kBlockValues && AddTwo(block, last_but_one, last, writer)) {
+      return nullptr;
+    }
     return AddPlain(block, values, writer, culprit);
   }
 
@@ -366,6 +386,28 @@ class SegmentAdder::Work {
     if (fault != nullptr) return fault;
     writer->Copy(readers_[term].Width(block), {begin, source->at}, sizes.bits);
     return nullptr;
+  }
+
+  // Two terms of small numbers; false for others, and where something is wrong with them.
+  bool AddTwo(size_t block, size_t one, size_t other, PieceWriter* writer) {
+    ByteSource sources[2] = {readers_[one].source, readers_[other].source};
+    PackedNumbers numbers[2];
+    PatchCopy copies[2];
+    for (size_t k = 0; k < 2; ++k) {
+      const uint8_t width = readers_[k == 0 ? one : other].Width(block);
+      const char* fault = LocateNumbers(width, kBlockValues, &sources[k], &copies[k], &numbers[k]);
+      if (fault != nullptr || numbers[k].bits() > kSmallTermBits) return false;
+    }
+    Shape shape;
+    const std::span<std::byte> room = writer->room();
+    if (room.size() < kSmallBlockRoom ||
+        !context_.kernels->add_small(numbers[0], numbers[1], &shape, room.data())) {
+      return false;
+    }
+    writer->Wrote(shape);
+    readers_[one].source = sources[0];
+    readers_[other].source = sources[1];
+    return true;
   }
 
   // As f32 numbers, which are exact while no sum of codes can pass 2^24.

@@ -190,6 +190,78 @@ TEST_CASE("each kernel gives the reference's numbers") {
   }
 }
 
+// A block whose residuals have about so many bits, some of them more, some blocks with a value that
+// is no code.
+void MakeBlock(std::mt19937_64& random, uint64_t bits, float* x) {
+  std::normal_distribution<float> normal;
+  const float scale = std::exp2(static_cast<float>(bits)) * 1e-3F;
+  const uint64_t far = random() % 60 + 1;
+  for (size_t i = 0; i < kBlockValues; ++i) {
+    x[i] = normal(random) * scale * (random() % far == 0 ? 0.9F : 0.1F);
+  }
+  const float specials[] = {-0.0F, 1e-42F, HUGE_VALF, 1e9F, -70.0F, std::nanf("")};
+  if (random() % 8 == 0) x[random() % kBlockValues] = specials[random() % std::size(specials)];
+}
+
+// What a kernel that writes blocks of small numbers leaves.
+struct Written {
+  bool done = false;
+  Shape shape;
+  std::vector<std::byte> bytes = std::vector<std::byte>(1 + kSmallBlockRoom + kPatchSlack);
+
+  // Where it writes: the byte before patches can be read.
+  std::byte* at() { return bytes.data() + 1; }
+  bool operator==(const Written& other) const {
+    return done == other.done &&
+           (!done ||
+            (shape.width == other.shape.width && shape.patches == other.shape.patches &&
+             shape.high_bits == other.shape.high_bits && shape.bytes == other.shape.bytes &&
+             std::memcmp(bytes.data() + 1, other.bytes.data() + 1, shape.bytes) == 0));
+  }
+  PackedNumbers numbers() {
+    const std::byte* positions = at() + PackedBytes(shape.width) + 2;
+    return {
+        shape.width, at(), {shape.patches, shape.high_bits, positions, positions + shape.patches}};
+  }
+};
+
+TEST_CASE("each kernel writes and adds blocks of small numbers like the reference") {
+  const Kernels& reference = ReferenceKernels();
+  const auto constants =
+      ConstantsOf(ElementType::kF32, *ResolveAbsolute(ElementType::kF32, 1e-3), 1 << 29);
+  for (const Kernels* kernels : AllKernels()) {
+    INFO(kernels->name);
+    std::mt19937_64 random(23);
+    size_t added = 0, refused = 0;
+    Written before;
+    for (int round = 0; round < 4000; ++round) {
+      float x[kBlockValues];
+      MakeBlock(random, random() % (round % 10 == 0 ? 18 : 9), x);
+      Written written, expected;
+      written.done = kernels->encode_small_f32(x, constants, &written.shape, written.at());
+      expected.done = reference.encode_small_f32(x, constants, &expected.shape, expected.at());
+      REQUIRE(written == expected);
+      if (!written.done || written.numbers().bits() > kSmallTermBits) continue;
+      if (before.done) {
+        // Some lists of patches do not ascend.
+        if (round % 16 == 0 && written.shape.patches > 1) {
+          std::byte* positions = written.at() + PackedBytes(written.shape.width) + 2;
+          positions[random() % (written.shape.patches - 1) + 1] = positions[0];
+        }
+        Written sum, same;
+        sum.done = kernels->add_small(before.numbers(), written.numbers(), &sum.shape, sum.at());
+        same.done =
+            reference.add_small(before.numbers(), written.numbers(), &same.shape, same.at());
+        REQUIRE(sum == same);
+        ++(sum.done ? added : refused);
+      }
+      before = expected;
+    }
+    REQUIRE(added > 1000);
+    REQUIRE(refused > 20);
+  }
+}
+
 TEST_CASE("each kernel decodes patched numbers like the reference and sees their order") {
   std::mt19937_64 random(17);
   for (const Kernels* kernels : AllKernels()) {

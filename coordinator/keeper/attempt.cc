@@ -41,10 +41,6 @@ WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const std::string& node)
   return watched;
 }
 
-bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
-  return launch.places_size() > 0 && launch.places(0).node() == node;
-}
-
 launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
                                         const v1::DesiredAttempt& attempt,
                                         const std::string& folder) {
@@ -71,6 +67,10 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
 }
 
 }  // namespace
+
+bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
+  return launch.places_size() > 0 && launch.places(0).node() == node;
+}
 
 Attempt::Attempt(const KeeperOptions& options, AttemptRecord record)
     : options_(options),
@@ -117,7 +117,8 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
 
 // mpirun and its guard are another node's; here are only their ranks.
 void Attempt::AdvanceWatcher() {
-  const bool over = record_.desired.wish() == v1::ATTEMPT_KILL || folder_.IsOver();
+  const bool over = record_.desired.wish() == v1::ATTEMPT_KILL || !record_.never_started.empty() ||
+                    folder_.IsOver();
   if (over && SweptClean()) End(0, std::nullopt);
 }
 

@@ -26,6 +26,9 @@ struct Turn {
   bool may_start = false;  // of older attempts of the job nothing is left here
 };
 
+// Whether mpirun is started on `node`; the other places' nodes watch their ranks.
+bool Launches(const v1::LaunchSpec& launch, const std::string& node);
+
 // One thread. The destructor leaves everything running.
 class Attempt {
  public:

@@ -112,14 +112,14 @@ void Keeper::Learn(const v1::DesiredAttempt& attempt) {
     refuse(fmt::format("its run folder '{}' is no absolute path", attempt.launch().run_folder()),
            base::kBadInput);
   }
-  if (folder.Exists()) {
+  const bool launches = Launches(attempt.launch(), options_.node);
+  if (launches && folder.Exists()) {
     refuse(fmt::format("{} was there before this node heard of it", folder.path()),
            base::kJobFailed);
   }
-  // Without a record nothing is started; another node's ranks need none.
-  if (const absl::Status saved = SaveRecord(options_.state_folder, record); !saved.ok()) {
-    refuse(base::MessageOf(saved), base::kJobFailed);
-  }
+  // Without a record nothing is started; to watch, none is needed.
+  const absl::Status saved = SaveRecord(options_.state_folder, record);
+  if (launches && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
   const Key key{attempt.job_id(), attempt.attempt()};
   attempts_[key] = std::make_unique<Attempt>(options_, std::move(record));
 }

@@ -177,7 +177,7 @@ TEST_CASE("an agent killed at any moment starts an attempt once and loses none")
   std::mt19937 random(20);
   std::uniform_int_distribution<int> kills(1, 5), more_us(0, 3000);
   int before_folder = 0, before_claim = 0, after_claim = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 25; ++round) {
     KeeperBench bench("echo begun >> $run/counter; sleep 0.05; exit 0\n");
     // In the order in which they come to be.
     const std::string signs[] = {bench.root, bench.options.state_folder + "/attempts/7-1.json",
@@ -328,6 +328,21 @@ TEST_CASE("a run folder removed from under its ranks ends them") {
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 137);
   CHECK(bench.Living().empty());
   CHECK(bench.Lines("up") == 1);
+}
+
+TEST_CASE("an attempt of before the machine's last start is not started") {
+  KeeperBench bench("echo begun >> $run/counter\n");
+  bench.Open()->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const std::string path = bench.options.state_folder + "/attempts/7-1.json";
+  auto record = nlohmann::json::parse(Slurp(path));
+  record["boot_id"] = "another";
+  std::ofstream(path) << record;
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 137);
+  CHECK(end.failure().headline().find("the machine was started anew") != std::string::npos);
+  CHECK(bench.Lines("counter") == 0);
 }
 
 TEST_CASE("one keeper at a time has a state folder and a broken record is named") {

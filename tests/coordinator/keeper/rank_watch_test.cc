@@ -2,12 +2,14 @@
 #include "coordinator/keeper/rank_watch.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 
 #include "runtime/recorder/flight_recorder.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
@@ -86,6 +88,47 @@ TEST_CASE("a stopped rank is told apart from a dead one", "[mpi]") {
   bench->CheckNothingLeft(1);
 }
 
+// mpirun's remote shell: a node daemon on this machine.
+void SetRemoteShell(const KeeperBench& bench) {
+  const std::string shell = bench.root + "/remote_shell";
+  std::ofstream(shell) << "#!/bin/sh\nshift\nexec /bin/sh -c \"$*\"\n";
+  chmod(shell.c_str(), 0755);
+  setenv("OMPI_MCA_plm_rsh_agent", shell.c_str(), 1);
+}
+
+TEST_CASE("ranks of two nodes are started by the first and watched by both", "[mpi]") {
+  const auto bench = KeeperBench::Recorded(1);
+  SetRemoteShell(*bench);
+  char host[256];
+  REQUIRE(gethostname(host, sizeof host) == 0);
+  v1::DesiredAttempt attempt = bench->Attempt(1);
+  attempt.mutable_launch()->mutable_places(0)->set_node(host);
+  v1::Place* second = attempt.mutable_launch()->add_places();
+  second->set_node("n2");
+  second->set_ranks(1);
+  bench->options.node = "n2";
+  const auto other = bench->Open();
+  bench->options.node = host;
+  bench->options.state_folder += "_of_the_first";
+  const auto keeper = bench->Open();
+  for (const auto& each : {other.get(), keeper.get()}) each->SetDesired(bench->Desired({attempt}));
+  const v1::AttemptReport first = bench->Await(*keeper, 1, IsRunning);
+  const v1::AttemptReport watched = bench->Await(*other, 1, IsRunning);
+  unsetenv("OMPI_MCA_plm_rsh_agent");
+  REQUIRE((first.ranks_size() == 1 && watched.ranks_size() == 1));
+  CHECK(first.ranks(0).rank() == 0);
+  CHECK(watched.ranks(0).rank() == 1);
+  CHECK(watched.ranks(0).life() == v1::RANK_ALIVE);
+  attempt.set_wish(v1::ATTEMPT_STOP);
+  attempt.set_grace_seconds(60);
+  for (const auto& each : {other.get(), keeper.get()}) each->SetDesired(bench->Desired({attempt}));
+  const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 75);
+  CHECK(end.launcher());
+  CHECK_FALSE(bench->AwaitEnd(*other, 1).launcher());
+  bench->CheckNothingLeft(1);
+}
+
 TEST_CASE("a pid that is another process's now is a dead rank") {
   KeeperBench bench("");
   fs::create_directories(bench.Folder(1) + "/recorder");
@@ -140,6 +183,12 @@ TEST_CASE("a node that holds no first place watches its ranks and kills them") {
   int status = 0;
   REQUIRE(waitpid(rank, &status, 0) == rank);
   CHECK(status == SIGKILL);
+  // The job has gone on without this node: what it hears of late is over.
+  fs::create_directories(bench->Folder(3));
+  attempt.set_attempt(2);
+  attempt.set_wish(v1::ATTEMPT_RUN);
+  keeper->SetDesired(bench->Desired({attempt}));
+  bench->AwaitEnd(*keeper, 2);
 }
 
 }  // namespace

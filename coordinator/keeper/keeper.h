@@ -33,8 +33,8 @@ class Keeper {
   // once it has ended. An attempt older than another of its job that was heard of (here or in the
   // job's run folder) is refused: reported ENDED without a start.
   void SetDesired(const v1::DesiredAttempts& desired);
-  // Starts, stops, kills, looks; a few ms, a start about ten. Call it every 100 ms to 1 s: it keeps
-  // the deadlines.
+  // Starts, stops, kills, looks: under a millisecond for a few ranks, some tens for a start (the
+  // disk), 10 s at most if that hangs. Call it every 100 ms to 1 s: it keeps the deadlines.
   v1::NodeReport Poll();
 
  private:

@@ -25,6 +25,7 @@ constexpr int kMostBytes = 64 << 20;  // of an answer
 // A daemon whose machine has gone without a word is noticed within this; it allows as much.
 constexpr int kPingMs = 30'000;
 constexpr int kPingAnswerMs = 10'000;
+constexpr int kConnectMs = 5'000;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, const std::string& what) {
   std::ifstream in(path, std::ios::binary);
@@ -110,10 +111,10 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingAnswerMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
-  // Streams have a pace of their own; the channel must not be slower.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstDelay.count()));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstDelay.count()));
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestDelay.count()) / 2);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestDelay.count()));
+  // Of one attempt; within the deadline of a call, so that it can say that nobody answers.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   return grpc::CreateCustomChannel(address, how, arguments);
 }
 
@@ -190,6 +191,9 @@ class GrpcClient final : public Client {
                                                            const Request& request,
                                                            grpc::CompletionQueue& queue) {
       Identify(context, token);
+      // A daemon that is away is waited for here, where gRPC's connection is looked after
+      // meanwhile.
+      context.set_wait_for_ready(true);
       return (stub.get()->*method)(&context, request, &queue);
     };
     rules.place = place_;

@@ -14,6 +14,7 @@ find_package(hwy CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_package(SQLite3 REQUIRED)
+find_package(OpenSSL REQUIRED)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
 
 # oneDNN's own dnnl-config asks for the OpenCL headers of its GPU half, which nobody here uses.

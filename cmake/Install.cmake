@@ -1,7 +1,7 @@
 # cmake --install build/release --prefix X: programs, the codec for C, example jobs, documents. The tree may be moved:
 # rooms are linked statically, libraries are the system's, and `trireme` finds `trireme-worker` beside itself.
 include(GNUInstallDirs)
-foreach(program trireme trireme-worker)
+foreach(program trireme trireme-worker triremed trireme-agent)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   endif()

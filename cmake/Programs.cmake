@@ -25,6 +25,13 @@ trireme_program(trireme-worker worker
         runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/client
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
+trireme_program(triremed coordinator/daemon
+  ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
+        coordinator/task_thread coordinator/job_store coordinator/reconciler coordinator/control_api
+  LIBS CLI11::CLI11 spdlog::spdlog)
+trireme_program(trireme-agent coordinator/agent
+  ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper
+  LIBS CLI11::CLI11 spdlog::spdlog gRPC::grpc++)
 
 # libtrireme_codec.so: the codec for C programs, showing only the functions of its header.
 add_library(trireme_codec SHARED "${PROJECT_SOURCE_DIR}/compress/c/trireme_codec.cc")

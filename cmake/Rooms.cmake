@@ -46,10 +46,19 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder)
-trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/report)
+trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordinator/launcher
              LIBS nlohmann_json::nlohmann_json)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
+trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
+trireme_room(coordinator/reconciler
+             ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
+             LIBS absl::synchronization)
+trireme_room(coordinator/control_api
+             ROOMS proto/services runtime/base runtime/report checkpoint/client coordinator/client
+                   coordinator/planning coordinator/task_thread coordinator/job_machine coordinator/job_store
+                   coordinator/reconciler
+             LIBS gRPC::grpc++ gRPC::grpc++_reflection OpenSSL::Crypto)

@@ -16,12 +16,10 @@
 namespace trireme::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using client::Pull;
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr int kLooksPerQuestion = 10;
-constexpr std::chrono::seconds kPatience{120};  // with a daemon that does not answer
 
 class LogReader {
  public:
@@ -57,20 +55,9 @@ class LogReader {
       if (look % kLooksPerQuestion == 0) {
         v1::GetRequest request;
         request.set_job_id(job_.id());
-        const auto job = client_.Call(request);
-        if (!job.ok()) {
-          // The daemon may be on its way back.
-          const bool wait = options_.follow && absl::IsUnavailable(job.status()) &&
-                            Clock::now() - heard_ < kPatience;
-          if (!wait) return job.status();
-          Pause();
-          continue;
-        }
-        job_ = *job;
-        heard_ = Clock::now();
+        ASSIGN_OR_RETURN(job_, client_.Call(request));
         const v1::JobStatus& status = job_.status();
-        // One after the other, also where several have passed meanwhile.
-        if (status.attempt() > after) return after == 0 ? status.attempt() : after + 1;
+        if (status.attempt() > after) return status.attempt();
         if (HasEnded(status.state()) || (after > 0 && !options_.follow)) return 0;
         if (!options_.follow) {
           return absl::FailedPreconditionError(
@@ -83,14 +70,10 @@ class LogReader {
           told = true;
         }
       }
-      Pause();
+      usleep(static_cast<useconds_t>(kLook.count()) * 1000);
+      left_ = signals_.count() > 0;
     }
     return 0;
-  }
-
-  void Pause() {
-    usleep(static_cast<useconds_t>(kLook.count()) * 1000);
-    left_ = signals_.count() > 0;
   }
 
   absl::Status Copy(uint32_t attempt, int64_t offset) {
@@ -122,7 +105,6 @@ class LogReader {
   const LogsOptions options_;
   const bool json_;
   const launcher::SignalLatch signals_;
-  Clock::time_point heard_ = Clock::now();  // of the daemon
   bool left_ = false;
 };
 

@@ -20,10 +20,7 @@
 namespace trireme::client {
 
 constexpr std::chrono::milliseconds kFirstDelay{100};
-constexpr std::chrono::milliseconds kLongestDelay{3000};
-
-// What is shorter is no interruption that anybody needs to hear of.
-constexpr std::chrono::milliseconds kWorthSaying{300};
+constexpr std::chrono::milliseconds kLongestDelay{5000};
 
 inline CallError ErrorOf(const grpc::Status& status) {
   return {static_cast<int>(status.error_code()), status.error_message(), status.error_details()};
@@ -54,10 +51,7 @@ class ReconnectingStream final : public Stream<Response> {
         connection_ = std::make_unique<Connection>(rules_, request_);
       }
       bool ok = false;
-      if (!connection_->Await(until, &ok)) {
-        if (!GaveUp()) return Pull::kNothing;
-        break;
-      }
+      if (!connection_->Await(until, &ok)) return Pull::kNothing;
       if (!Step(ok)) continue;
       auto fresh = rules_.accept(request_, connection_->response);
       if (!fresh.ok()) {
@@ -73,9 +67,8 @@ class ReconnectingStream final : public Stream<Response> {
   }
 
   bool interrupted() const override {
-    if (end_ || (connection_ != nullptr && connection_->phase != Phase::kStarting)) return false;
-    if (connection_ == nullptr && !lost_since_) return false;  // not begun
-    return Clock::now() - Alone() > kWorthSaying;
+    return lost_since_ && !end_ &&
+           (connection_ == nullptr || connection_->phase == Phase::kStarting);
   }
 
  private:
@@ -122,7 +115,6 @@ class ReconnectingStream final : public Stream<Response> {
     Response response;
     grpc::Status status;
     Phase phase = Phase::kStarting;
-    const Clock::time_point begun = Clock::now();
     Clock::time_point started;
   };
 
@@ -146,19 +138,6 @@ class ReconnectingStream final : public Stream<Response> {
         return false;
     }
     return false;
-  }
-
-  // Since when nobody has answered, where that is so.
-  Clock::time_point Alone() const { return lost_since_ ? *lost_since_ : connection_->begun; }
-
-  // Nobody has answered for too long.
-  bool GaveUp() {
-    if (connection_->phase != Phase::kStarting) return false;
-    if (Clock::now() - lost_since_.value_or(connection_->begun) < rules_.reconnect_for)
-      return false;
-    End(StatusOfCall({static_cast<int>(absl::StatusCode::kUnavailable), "no connection", ""},
-                     rules_.place));
-    return true;
   }
 
   void Finished(const grpc::Status& status) {

@@ -35,10 +35,7 @@ std::string PositionOf(const Recording& recording) {
 }  // namespace
 
 RankWatch::RankWatch(const WatchedRanks& watched)
-    : watched_(watched),
-      processes_(watched.count),
-      ended_in_order_(watched.count, false),
-      ranks_(watched.count) {
+    : watched_(watched), processes_(watched.count), ranks_(watched.count) {
   for (uint32_t i = 0; i < watched.count; ++i) {
     ranks_[i].set_rank(watched.first + i);
     ranks_[i].set_life(v1::RANK_STARTING);
@@ -54,7 +51,9 @@ v1::RankLife RankWatch::LifeOf(const Recording& recording, Process& process) con
   }
   const bool gone = now.parent < 0 || now.state == 'Z' || now.state == 'X' ||
                     now.start_ticks != process.start_ticks;
-  if (gone || !process.ours) return v1::RANK_DEAD;
+  if (gone || !process.ours) {
+    return recording.state == RankState::kStopped ? v1::RANK_ENDED : v1::RANK_DEAD;
+  }
   if (now.state == 'T' || now.state == 't') return v1::RANK_STOPPED;
   return recording.state == RankState::kStarting ? v1::RANK_STARTING : v1::RANK_ALIVE;
 }
@@ -72,7 +71,6 @@ bool RankWatch::LookAt(uint32_t index, int64_t now_ns) {
   const int64_t still_ns = recording->updated_ns == 0 ? 0 : now_ns - recording->updated_ns;
   report.set_still_ms(static_cast<uint64_t>(std::max<int64_t>(0, still_ns) / 1000000));
   report.set_failure(recording->failure);
-  ended_in_order_[index] = recording->state == RankState::kStopped;
   if (report.rank() == 0) progress_ = ToMessage(recording->progress);
   return recording->state == RankState::kRunning || recording->state == RankState::kStopped;
 }
@@ -82,7 +80,7 @@ void RankWatch::NoteDeath(const std::vector<v1::RankReport>& before) {
   int count = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const bool died = ranks_[i].life() == v1::RANK_DEAD && before[i].life() != v1::RANK_DEAD;
-    if (!died || ended_in_order_[i]) continue;
+    if (!died) continue;
     dead = ranks_[i].rank();
     ++count;
   }

@@ -48,7 +48,6 @@ class RankWatch {
 
   WatchedRanks watched_;
   std::vector<Process> processes_;
-  std::vector<bool> ended_in_order_;
   std::vector<v1::RankReport> ranks_;
   std::optional<v1::Progress> progress_;
   std::optional<uint32_t> first_dead_;

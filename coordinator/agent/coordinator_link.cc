@@ -1,0 +1,164 @@
+// A session is one stream of gRPC's callback interface: one read and one write under way.
+#include "coordinator/agent/coordinator_link.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/client/channel.h"
+#include "runtime/base/status_macros.h"
+#include "trireme/v1/agent.grpc.pb.h"
+
+namespace trireme::agent {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kFirstDelay(200);
+constexpr std::chrono::milliseconds kLongestDelay(5000);
+constexpr std::chrono::milliseconds kReportInterval(1000);
+
+class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
+ public:
+  Session(v1::AgentLink::Stub& stub, const std::string& token, const v1::AgentHello& hello) {
+    client::Identify(context_, token);
+    *outgoing_.mutable_hello() = hello;
+    writing_ = true;
+    stub.async()->Connect(&context_, this);
+    StartWrite(&outgoing_);
+    StartRead(&incoming_);
+    StartCall();
+  }
+  ~Session() override {
+    context_.TryCancel();
+    const absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&done_));
+  }
+
+  void Send(v1::NodeReport report) {
+    const absl::MutexLock lock(&mutex_);
+    next_ = std::move(report);
+    Write();
+  }
+  bool welcomed() const {
+    const absl::MutexLock lock(&mutex_);
+    return welcome_.has_value() && !done_;
+  }
+  std::optional<absl::Status> ended() const {
+    const absl::MutexLock lock(&mutex_);
+    if (!done_) return std::nullopt;
+    return status_;
+  }
+  std::optional<v1::DesiredAttempts> TakeDesired() {
+    const absl::MutexLock lock(&mutex_);
+    return std::exchange(desired_, std::nullopt);
+  }
+  std::chrono::milliseconds report_interval() const {
+    const absl::MutexLock lock(&mutex_);
+    if (!welcome_ || welcome_->report_seconds() <= 0) return kReportInterval;
+    return std::chrono::milliseconds(static_cast<int64_t>(welcome_->report_seconds() * 1000));
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (incoming_.has_welcome()) welcome_ = incoming_.welcome();
+      if (incoming_.has_desired()) desired_ = std::move(*incoming_.mutable_desired());
+    }
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) override {
+    const absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (ok) Write();
+  }
+  void OnDone(const grpc::Status& status) override {
+    const absl::MutexLock lock(&mutex_);
+    status_ = status.ok() ? absl::UnavailableError("the coordinator has hung up")
+                          : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                                         status.error_message());
+    done_ = true;
+  }
+
+ private:
+  void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || done_ || !next_) return;
+    *outgoing_.mutable_report() = std::move(*next_);
+    next_.reset();
+    writing_ = true;
+    StartWrite(&outgoing_);
+  }
+
+  grpc::ClientContext context_;
+  v1::ToAgent incoming_;  // of the read under way
+  mutable absl::Mutex mutex_;
+  v1::FromAgent outgoing_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::NodeReport> next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::AgentWelcome> welcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::DesiredAttempts> desired_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class GrpcLink : public CoordinatorLink {
+ public:
+  GrpcLink(client::Connection connection, v1::AgentHello hello)
+      : connection_(std::move(connection)),
+        stub_(v1::AgentLink::NewStub(connection_.channel)),
+        hello_(std::move(hello)) {}
+
+  bool Poll(Clock::time_point now) override {
+    if (session_) {
+      if (const auto ended = session_->ended()) {
+        state_ = *ended;
+        session_.reset();
+        next_try_ = now + delay_;
+        delay_ = std::min(2 * delay_, kLongestDelay);
+        greeted_ = false;
+      } else if (session_->welcomed() && !greeted_) {
+        greeted_ = true;
+        delay_ = kFirstDelay;
+        state_ = absl::OkStatus();
+        return true;
+      }
+    }
+    if (!session_ && now >= next_try_) {
+      session_ = std::make_unique<Session>(*stub_, connection_.token, hello_);
+    }
+    return false;
+  }
+  std::optional<v1::DesiredAttempts> TakeDesired() override {
+    return session_ ? session_->TakeDesired() : std::nullopt;
+  }
+  void Send(v1::NodeReport report) override {
+    if (greeted_) session_->Send(std::move(report));
+  }
+  std::chrono::milliseconds report_interval() const override {
+    return session_ ? session_->report_interval() : kReportInterval;
+  }
+  absl::Status state() const override { return state_; }
+
+ private:
+  const client::Connection connection_;
+  const std::unique_ptr<v1::AgentLink::Stub> stub_;
+  const v1::AgentHello hello_;
+  std::unique_ptr<Session> session_;
+  bool greeted_ = false;
+  Clock::time_point next_try_{};
+  std::chrono::milliseconds delay_ = kFirstDelay;
+  absl::Status state_ = absl::UnavailableError("not dialled yet");
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Open(
+    const client::ClientOptions& options, const v1::AgentHello& hello) {
+  ASSIGN_OR_RETURN(client::Connection connection, client::Connect(options));
+  return std::make_unique<GrpcLink>(std::move(connection), hello);
+}
+
+}  // namespace trireme::agent

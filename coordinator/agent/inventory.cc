@@ -1,0 +1,50 @@
+// From sched_getaffinity and /proc.
+#include "coordinator/agent/inventory.h"
+
+#include <sched.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+
+namespace trireme::agent {
+namespace {
+
+uint64_t MemoryBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, rest;
+  uint64_t kib = 0;
+  while (file >> name >> kib) {
+    if (name == "MemTotal:") return kib * 1024;
+    std::getline(file, rest);
+  }
+  return 0;
+}
+
+uint32_t Gpus() {
+  std::error_code error;
+  uint32_t count = 0;
+  for (std::filesystem::directory_iterator at("/proc/driver/nvidia/gpus", error), end;
+       !error && at != end; at.increment(error)) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+v1::AgentHello TakeInventory(const std::string& node, const std::string& version) {
+  v1::AgentHello hello;
+  hello.set_node(node);
+  hello.set_version(version);
+  cpu_set_t cores;
+  const bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
+  hello.set_cpus(known ? static_cast<uint32_t>(CPU_COUNT(&cores)) : 1);
+  hello.set_memory_bytes(MemoryBytes());
+  hello.set_gpus(Gpus());
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::getline(file, *hello.mutable_boot_id());
+  return hello;
+}
+
+}  // namespace trireme::agent

@@ -1,0 +1,150 @@
+// trireme-agent: the keeper of one node.
+//
+// Threads:
+//   main        the loop: wishes in, ranks looked after, reports out
+//   gRPC's own  the stream to the coordinator
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "coordinator/agent/coordinator_link.h"
+#include "coordinator/agent/inventory.h"
+#include "coordinator/keeper/keeper.h"
+#include "runtime/base/exit_code.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::agent {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLook(100);
+constexpr std::chrono::seconds kComplainEvery(30);
+
+struct Arguments {
+  client::ClientOptions coordinator;
+  std::string node;
+  std::string state_folder;
+  std::string worker;
+};
+
+// Set by the handler; read by the loop.
+volatile std::sig_atomic_t stop_signal = 0;
+void OnSignal(int number) { stop_signal = number; }
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = "localhost";
+  gethostname(name, sizeof name);
+  name[HOST_NAME_MAX] = '\0';
+  return name;
+}
+
+std::string BesideUs(const std::string& program) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (self.parent_path() / program).string();
+}
+
+// Phases and failures; what only tells of progress may wait for its turn.
+std::string Urgent(const v1::NodeReport& report) {
+  std::string text;
+  for (const v1::AttemptReport& attempt : report.attempts()) {
+    text += base::Text(attempt.job_id(), '.', attempt.attempt(), ':',
+                       static_cast<int>(attempt.phase()), ',', attempt.checkpoint_step());
+    for (const v1::RankReport& rank : attempt.ranks()) {
+      text += base::Text(' ', static_cast<int>(rank.life()));
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
+  Clock::time_point sent{};
+  Clock::time_point complained = Clock::now();
+  std::string urgent;
+  while (stop_signal == 0) {
+    const auto now = Clock::now();
+    const bool anew = link.Poll(now);
+    if (anew) spdlog::info("the coordinator has us");
+    if (!link.state().ok() && now - complained > kComplainEvery) {
+      complained = now;
+      spdlog::info("no line to the coordinator: {}", base::MessageOf(link.state()));
+    }
+    if (const auto desired = link.TakeDesired()) keeper.SetDesired(*desired);
+    v1::NodeReport report = keeper.Poll();
+    std::string words = Urgent(report);
+    if (anew || words != urgent || now - sent >= link.report_interval()) {
+      sent = now;
+      urgent = std::move(words);
+      link.Send(std::move(report));
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+absl::Status Run(const Arguments& arguments) {
+  keeper::KeeperOptions options;
+  options.node = arguments.node;
+  options.state_folder = arguments.state_folder;
+  options.worker = arguments.worker;
+  auto keeper = keeper::Keeper::Open(options);
+  if (absl::IsAlreadyExists(keeper.status())) {
+    spdlog::info("another agent keeps {}; this one is not needed", arguments.state_folder);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(keeper.status());
+  ASSIGN_OR_RETURN(
+      const auto link,
+      CoordinatorLink::Open(arguments.coordinator, TakeInventory(arguments.node, TRIREME_VERSION)));
+  spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
+  Loop(*link, **keeper);
+  spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "The keeper of one node: starts and watches the ranks of Trireme's jobs here as the "
+      "coordinator wishes. Ranks run on when it ends; the next one takes them up.");
+  Arguments arguments;
+  arguments.node = HostName();
+  arguments.worker = BesideUs("trireme-worker");
+  app.add_option("--coordinator", arguments.coordinator.address,
+                 "unix:/PATH or HOST:PORT of triremed (default: its unix socket on this machine)");
+  app.add_option("--token-file", arguments.coordinator.token_file, "a token of the role agent");
+  app.add_option("--ca-file", arguments.coordinator.ca_file, "who signed the daemon's certificate");
+  app.add_option("--certificate", arguments.coordinator.certificate_file, "ours (mutual TLS)");
+  app.add_option("--key", arguments.coordinator.key_file, "its key");
+  app.add_option("--node", arguments.node, "name of this node")->capture_default_str();
+  app.add_option("--state-dir", arguments.state_folder, "what is remembered of attempts")
+      ->required();
+  app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("trireme-agent"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  for (const int number : {SIGINT, SIGTERM}) std::signal(number, OnSignal);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
+  const absl::Status status = Run(arguments);
+  if (status.ok()) return base::kOk;
+  std::fprintf(stderr, "trireme-agent: %s\n", base::MessageOf(status).c_str());
+  return base::ExitCodeOf(status);
+}
+
+}  // namespace
+}  // namespace trireme::agent
+
+int main(int argc, char** argv) { return trireme::agent::Main(argc, argv); }

@@ -1,0 +1,120 @@
+// Tokens are kept and compared as SHA-256, in a time that does not depend on their bytes.
+#include "coordinator/control_api/access.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "absl/strings/escaping.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr std::string_view kBearer = "Bearer ";
+constexpr std::string_view kHashed = "sha256:";
+constexpr size_t kShortestToken = 16;
+
+std::string HashOf(std::string_view token) {
+  std::string hash(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(),
+         reinterpret_cast<unsigned char*>(hash.data()));
+  return hash;
+}
+
+std::optional<Role> RoleOf(const std::string& word) {
+  if (word == "submit") return Role::kSubmit;
+  if (word == "admin") return Role::kAdmin;
+  if (word == "agent") return Role::kAgent;
+  return std::nullopt;
+}
+
+std::optional<std::string> StoredHash(const std::string& token) {
+  if (!token.starts_with(kHashed)) {
+    if (token.size() < kShortestToken) return std::nullopt;
+    return HashOf(token);
+  }
+  const std::string hex = token.substr(kHashed.size());
+  if (hex.size() != 2 * SHA256_DIGEST_LENGTH ||
+      hex.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+    return std::nullopt;
+  }
+  return absl::HexStringToBytes(hex);
+}
+
+std::string LocalUser() {
+  const passwd* entry = getpwuid(geteuid());
+  return entry == nullptr ? fmt::format("{}", geteuid()) : entry->pw_name;
+}
+
+}  // namespace
+
+absl::StatusOr<Access> Access::Load(const std::string& token_file) {
+  struct stat about {};
+  std::ifstream file(token_file);
+  if (!file || stat(token_file.c_str(), &about) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot read the token file " + token_file);
+  }
+  if ((about.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: others than its owner may read it; chmod 600 {}", token_file, token_file));
+  }
+  Access access;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string role_word, user, token, more;
+    if (!(words >> role_word)) continue;
+    const std::optional<Role> role = RoleOf(role_word);
+    const bool whole = static_cast<bool>(words >> user >> token) && !(words >> more);
+    const std::optional<std::string> hash = whole ? StoredHash(token) : std::nullopt;
+    if (!role || !hash) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}:{}: expected 'ROLE USER TOKEN' with ROLE submit, admin or agent and a TOKEN of at "
+          "least {} characters or sha256:HEX",
+          token_file, number, kShortestToken));
+    }
+    access.tokens_.push_back({*hash, {user, *role}});
+  }
+  return access;
+}
+
+absl::StatusOr<Caller> Access::Identify(bool by_unix_socket, std::string_view authorization) const {
+  if (authorization.starts_with(kBearer)) {
+    const std::string hash = HashOf(authorization.substr(kBearer.size()));
+    const Token* found = nullptr;
+    for (const Token& token : tokens_) {
+      if (CRYPTO_memcmp(token.hash.data(), hash.data(), hash.size()) == 0) found = &token;
+    }
+    if (found != nullptr) return found->caller;
+    return absl::UnauthenticatedError("this daemon does not know your token");
+  }
+  if (by_unix_socket) return Caller{LocalUser(), Role::kAdmin};
+  return absl::UnauthenticatedError(
+      "this daemon wants a token: give --token-file (one that the daemon's token file names)");
+}
+
+absl::Status MayTouch(const Caller& caller, const std::string& owner) {
+  if (caller.role == Role::kAdmin) return absl::OkStatus();
+  if (caller.role == Role::kSubmit && caller.user == owner) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("this job belongs to {}; you are {}, and no admin", owner, caller.user));
+}
+
+absl::Status MustBe(const Caller& caller, Role role) {
+  if (caller.role == role || caller.role == Role::kAdmin) return absl::OkStatus();
+  return absl::PermissionDeniedError(fmt::format("{} has not the role that this needs: {}",
+                                                 caller.user,
+                                                 role == Role::kAgent   ? "agent"
+                                                 : role == Role::kAdmin ? "admin"
+                                                                        : "submit"));
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,197 @@
+// A session reads one message at a time and writes one; what waits to be written is the newest
+// wish.
+#include "coordinator/control_api/agent_link.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr double kReportSeconds = 1;
+
+bool IsNodeName(const std::string& name) {
+  constexpr std::string_view kLegal =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return !name.empty() && name.size() <= 253 && name[0] != '-' && name[0] != '.' &&
+         name.find_first_not_of(kLegal) == std::string::npos;
+}
+
+}  // namespace
+
+// Deletes itself when gRPC is done with it.
+class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> {
+ public:
+  AgentSession(AgentLinkService& link, const ApiRooms& rooms) : link_(link), rooms_(rooms) {
+    StartRead(&incoming_);
+  }
+
+  void Send(const v1::DesiredAttempts& desired) {
+    const absl::MutexLock lock(&mutex_);
+    next_.emplace();
+    *next_->mutable_desired() = desired;
+    Write();
+  }
+
+  void Close(const grpc::Status& status) {
+    const absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    closed_ = true;
+    Finish(status);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Close(grpc::Status::OK);
+    const grpc::Status status = node_.empty() ? Greet() : Hear();
+    if (!status.ok()) return Close(status);
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Close(grpc::Status::CANCELLED);
+    const absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    Write();
+  }
+
+  void OnCancel() override { Close(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    if (!node_.empty()) link_.Leave(node_, this);
+    delete this;
+  }
+
+ private:
+  grpc::Status Greet() {
+    if (!incoming_.has_hello() || !IsNodeName(incoming_.hello().node())) {
+      return {grpc::StatusCode::INVALID_ARGUMENT,
+              "the first message must be hello with a node name of letters, digits, '-', '_', '.'"};
+    }
+    {
+      const absl::MutexLock lock(&mutex_);
+      next_.emplace();
+      v1::AgentWelcome& welcome = *next_->mutable_welcome();
+      welcome.set_lease_seconds(static_cast<double>(rooms_.lease.count()) / 1000);
+      welcome.set_report_seconds(kReportSeconds);
+      Write();
+    }
+    node_ = incoming_.hello().node();
+    link_.Enter(node_, this);
+    return Tell([hello = incoming_.hello()](Reconciler& reconciler) {
+      return reconciler.Hello(hello, NowUnixNs());
+    });
+  }
+
+  grpc::Status Hear() {
+    if (!incoming_.has_report()) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "expected a report"};
+    }
+    // One that finds the mailbox full, or the disk, is left out: the next one says it all again.
+    Tell([node = node_, report = std::move(*incoming_.mutable_report())](Reconciler& reconciler) {
+      return reconciler.Report(node, report, NowUnixNs());
+    });
+    return grpc::Status::OK;
+  }
+
+  template <typename Words>
+  grpc::Status Tell(Words words) {
+    return ToGrpc(
+        rooms_.reconciler_thread.Post([&reconciler = rooms_.reconciler, words = std::move(words)] {
+          words(reconciler).IgnoreError();
+        }));
+  }
+
+  void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || closed_ || !next_) return;
+    outgoing_ = std::move(*next_);
+    next_.reset();
+    writing_ = true;
+    StartWrite(&outgoing_);
+  }
+
+  AgentLinkService& link_;
+  const ApiRooms& rooms_;
+  v1::FromAgent incoming_;  // of the read under way
+  std::string node_;        // set by the first message, before others can know of us
+  absl::Mutex mutex_;
+  std::optional<v1::ToAgent> next_ ABSL_GUARDED_BY(mutex_);
+  v1::ToAgent outgoing_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+namespace {
+
+class RefusedAgent : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> {
+ public:
+  explicit RefusedAgent(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* AgentLinkService::Connect(Context* context) {
+  const auto caller = CallerOf(*context, rooms_.access);
+  if (!caller.ok()) return new RefusedAgent(ToGrpc(caller.status()));
+  const absl::Status role = MustBe(*caller, Role::kAgent);
+  if (!role.ok()) return new RefusedAgent(ToGrpc(role));
+  return new AgentSession(*this, rooms_);
+}
+
+grpc::ServerUnaryReactor* AgentLinkService::GetPlan(Context* context,
+                                                    const v1::GetPlanRequest* request,
+                                                    v1::GetPlanResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto caller = CallerOf(*context, rooms_.access);
+  absl::Status status = caller.ok() ? MustBe(*caller, Role::kAgent) : caller.status();
+  const auto job = rooms_.table.Get(request->job_id());
+  if (status.ok() && (!job || job->status().attempt() != request->attempt())) {
+    status = absl::NotFoundError("no such attempt is current");
+  }
+  if (status.ok()) {
+    status = rooms_.planner.Post([reactor, folder = job->run_folder(), response] {
+      std::ifstream file(folder + "/plan.pb", std::ios::binary);
+      response->set_plan(std::string(std::istreambuf_iterator<char>(file), {}));
+      reactor->Finish(file ? grpc::Status::OK
+                           : grpc::Status(grpc::StatusCode::UNAVAILABLE, "cannot read the plan"));
+    });
+    if (status.ok()) return reactor;
+  }
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+void AgentLinkService::Enter(const std::string& node, AgentSession* session) {
+  const absl::MutexLock lock(&mutex_);
+  AgentSession*& current = sessions_[node];
+  if (current != nullptr) {
+    current->Close(
+        grpc::Status(grpc::StatusCode::ABORTED, "another agent of this node dialled in"));
+  }
+  current = session;
+}
+
+void AgentLinkService::Leave(const std::string& node, AgentSession* session) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end() && found->second == session) sessions_.erase(found);
+}
+
+void AgentLinkService::SendDesired(const std::string& node, const v1::DesiredAttempts& desired) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end()) found->second->Send(desired);
+}
+
+void AgentLinkService::EndStreams() {
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& [node, session] : sessions_) {
+    session->Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is stopping"));
+  }
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,58 @@
+// The daemon's ears: services Control and AgentLink, health and reflection, on a unix socket and,
+// if asked for, on a TCP port with tokens and TLS. gRPC's threads call in; every change is posted
+// to the reconciler's thread, every read is answered from the JobTable.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/control_api/access.h"
+#include "coordinator/job_store/job_store.h"
+#include "coordinator/planning/submission.h"
+#include "coordinator/reconciler/reconciler.h"
+#include "coordinator/task_thread/task_thread.h"
+
+namespace trireme::coordinator {
+
+struct ListenOptions {
+  std::string socket_path;  // made with mode 0600; empty: none
+  std::string address;      // "host:port", port 0: any; empty: none
+  // PEM files; all empty: plain text, which `address` allows on loopback alone.
+  std::string certificate_file;
+  std::string key_file;
+  std::string client_ca_file;  // with it, clients need a certificate by it (mutual TLS)
+};
+
+struct Limits {
+  int most_message_bytes = 4 << 20;
+  int most_streams = 1000;  // Watch and Logs together
+};
+
+// All outlive the server.
+struct ApiRooms {
+  JobStore& store;
+  JobTable& table;
+  Reconciler& reconciler;  // touched on its thread alone
+  TaskThread& reconciler_thread;
+  TaskThread& planner;
+  const Access& access;
+  SubmissionRules rules;
+  std::chrono::milliseconds lease;  // of agents
+};
+
+class ApiServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<ApiServer>> Start(const ListenOptions& listen,
+                                                          const Limits& limits,
+                                                          const ApiRooms& rooms);
+  // Ends all streams; waits for handlers, at most some seconds.
+  virtual ~ApiServer() = default;
+  // The port of `address`; 0: none.
+  virtual int port() const = 0;
+  // On the reconciler's thread: gives the agent of `node`, if it is connected, what it is to have.
+  virtual void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) = 0;
+};
+
+}  // namespace trireme::coordinator

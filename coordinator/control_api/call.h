@@ -1,0 +1,48 @@
+// What every handler does alike: who calls, and Status to the words of gRPC. The one header of this
+// room that includes gRPC; for its own files only.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/client/error_details.h"
+#include "coordinator/control_api/api_server.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::coordinator {
+
+inline grpc::Status ToGrpc(const absl::Status& status,
+                           const std::vector<v1::ErrorDetail>& details = {}) {
+  if (status.ok()) return grpc::Status::OK;
+  const std::string message = base::MessageOf(status);
+  std::vector<v1::ErrorDetail> all = details;
+  if (all.empty()) all.emplace_back().set_message(message);
+  // Both enumerations have the same numbers.
+  return {static_cast<grpc::StatusCode>(status.code()), message,
+          client::PackErrorDetails(status.code(), message, all)};
+}
+
+inline absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context,
+                                       const Access& access) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find("authorization");
+  const std::string_view authorization =
+      found == metadata.end() ? std::string_view()
+                              : std::string_view(found->second.data(), found->second.size());
+  return access.Identify(std::string_view(context.peer()).starts_with("unix:"), authorization);
+}
+
+// A stream that ends at once with an error.
+template <typename Response>
+class RefusedStream : public grpc::ServerWriteReactor<Response> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace trireme::coordinator

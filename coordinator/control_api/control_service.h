@@ -1,0 +1,58 @@
+// The service Control over the rooms of the daemon.
+#pragma once
+
+#include <memory>
+
+#include "coordinator/control_api/api_server.h"
+#include "coordinator/control_api/call.h"
+#include "coordinator/control_api/stream_set.h"
+#include "coordinator/job_machine/job_machine.h"
+#include "trireme/v1/control.grpc.pb.h"
+
+namespace trireme::coordinator {
+
+class ControlService : public v1::Control::CallbackService {
+ public:
+  ControlService(const ApiRooms& rooms, const Limits& limits);
+  ~ControlService() override;
+
+  using Context = grpc::CallbackServerContext;
+  using Unary = grpc::ServerUnaryReactor;
+  Unary* Submit(Context*, const v1::SubmitRequest*, v1::SubmitResponse*) override;
+  Unary* Get(Context*, const v1::GetRequest*, v1::Job*) override;
+  Unary* List(Context*, const v1::ListRequest*, v1::ListResponse*) override;
+  grpc::ServerWriteReactor<v1::WatchResponse>* Watch(Context*, const v1::WatchRequest*) override;
+  grpc::ServerWriteReactor<v1::LogsResponse>* Logs(Context*, const v1::LogsRequest*) override;
+  Unary* Cancel(Context*, const v1::CancelRequest*, v1::Job*) override;
+  Unary* Pause(Context*, const v1::PauseRequest*, v1::Job*) override;
+  Unary* Resume(Context*, const v1::ResumeRequest*, v1::Job*) override;
+  Unary* PreviewPlan(Context*, const v1::PreviewPlanRequest*, v1::PreviewPlanResponse*) override;
+  Unary* ListCheckpoints(Context*, const v1::ListCheckpointsRequest*,
+                         v1::ListCheckpointsResponse*) override;
+  Unary* Drain(Context*, const v1::DrainRequest*, v1::Node*) override;
+  Unary* Undrain(Context*, const v1::UndrainRequest*, v1::Node*) override;
+  Unary* GetCluster(Context*, const v1::GetClusterRequest*, v1::Cluster*) override;
+
+  // Streams end; new ones are refused.
+  void EndStreams();
+
+ private:
+  // The job, if the caller may touch it.
+  absl::StatusOr<v1::Job> Touch(const Context& context, uint64_t job_id) const;
+  using Request = JobEvent (*)(std::string by);
+  Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
+             v1::Job* response);
+  Unary* SetDrained(Context* context, const std::string& node, bool drained,
+                    const std::string& reason, v1::Node* response);
+  void CheckAndSubmit(Unary* reactor, const Caller& caller, const v1::SubmitRequest& request,
+                      v1::SubmitResponse* response);
+
+  const ApiRooms rooms_;
+  const Limits limits_;
+  StreamSet watchers_;   // look when there is news
+  StreamSet followers_;  // of logs: look some times a second
+  int subscription_ = 0;
+  TaskThread follower_thread_;
+};
+
+}  // namespace trireme::coordinator

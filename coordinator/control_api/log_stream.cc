@@ -1,0 +1,133 @@
+// A file by offsets; it is opened when it is there.
+#include "coordinator/control_api/log_stream.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+
+}  // namespace
+
+absl::StatusOr<std::string> LogPath(const v1::Job& job, uint32_t attempt, int rank) {
+  if (attempt == 0 || attempt > job.status().attempt()) {
+    return absl::InvalidArgumentError(
+        job.status().attempt() == 0 ? std::string("job has not been started yet, so it has no logs")
+                                    : fmt::format("attempt: {} is out of range, expected 1 to {}",
+                                                  attempt, job.status().attempt()));
+  }
+  const int ranks = static_cast<int>(job.resources().ranks());
+  if (rank < -1 || rank >= ranks) {
+    return absl::InvalidArgumentError(fmt::format(
+        "rank: {} is out of range, expected 0 to {}, or -1 for the launcher", rank, ranks - 1));
+  }
+  const std::string folder = fmt::format("{}/attempts/{}/logs", job.run_folder(), attempt);
+  return rank < 0 ? folder + "/mpirun.log" : fmt::format("{}/rank-{}.log", folder, rank);
+}
+
+LogStream::LogStream(const JobTable& table, const v1::LogsRequest& request, uint32_t attempt,
+                     std::string path, StreamSet& streams)
+    : table_(table),
+      request_(request),
+      attempt_(attempt),
+      path_(std::move(path)),
+      streams_(streams),
+      offset_(request.offset()) {}
+
+void LogStream::Refuse(const grpc::Status& status) {
+  const absl::MutexLock lock(&mutex_);
+  Close(status);
+}
+
+void LogStream::Look() {
+  const absl::MutexLock lock(&mutex_);
+  if (!writing_ && !closed_) SendNext();
+}
+
+void LogStream::End() {
+  const absl::MutexLock lock(&mutex_);
+  Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is stopping; ask again"));
+}
+
+void LogStream::OnWriteDone(bool ok) {
+  const absl::MutexLock lock(&mutex_);
+  writing_ = false;
+  if (closed_) return;
+  if (!ok) return Close(grpc::Status::CANCELLED);
+  SendNext();
+}
+
+void LogStream::OnCancel() {
+  const absl::MutexLock lock(&mutex_);
+  Close(grpc::Status::CANCELLED);
+}
+
+void LogStream::OnDone() {
+  streams_.Remove(this);
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (fd_ >= 0) close(fd_);
+  }
+  delete this;
+}
+
+void LogStream::Close(const grpc::Status& status) {
+  if (closed_) return;
+  closed_ = true;
+  Finish(status);
+}
+
+bool LogStream::AttemptIsOver() const {
+  const auto status = table_.StatusOf(request_.job_id());
+  return !status || status->attempt() != attempt_ ||
+         (!status->attempt_live() && status->state() != v1::JOB_PLANNING);
+}
+
+bool LogStream::Opened() {
+  if (fd_ >= 0) return true;
+  fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd_ < 0) {
+    if (errno != ENOENT) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot open " + path_)));
+    return false;
+  }
+  struct stat about {};
+  if (offset_ < 0 && fstat(fd_, &about) == 0) {
+    offset_ = std::max<int64_t>(0, about.st_size + offset_);
+  }
+  return true;
+}
+
+bool LogStream::Read() {
+  if (!Opened()) return false;
+  std::string& data = *response_.mutable_data();
+  data.resize(kPieceBytes);
+  const ssize_t got = pread(fd_, data.data(), data.size(), offset_);
+  if (got < 0) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read " + path_)));
+  if (got <= 0) return false;
+  data.resize(static_cast<size_t>(got));
+  response_.set_offset(static_cast<uint64_t>(offset_));
+  response_.set_attempt(attempt_);
+  offset_ += got;
+  return true;
+}
+
+void LogStream::SendNext() {
+  // Asked before the file is: what is written after the end is not waited for.
+  const bool over = !request_.follow() || AttemptIsOver();
+  if (Read()) {
+    writing_ = true;
+    StartWrite(&response_);
+  } else if (over) {
+    Close(grpc::Status::OK);
+  }
+}
+
+}  // namespace trireme::coordinator

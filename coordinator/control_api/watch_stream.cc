@@ -1,0 +1,122 @@
+// One message is under way at a time; the next is looked for when it is done, or when there is
+// news.
+#include "coordinator/control_api/watch_stream.h"
+
+#include <utility>
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr size_t kPage = 256;
+
+}  // namespace
+
+WatchStream::WatchStream(const ApiRooms& rooms, const v1::WatchRequest& request, Caller caller,
+                         StreamSet& streams)
+    : rooms_(rooms),
+      request_(request),
+      caller_(std::move(caller)),
+      streams_(streams),
+      sequence_(request.after_sequence()) {}
+
+void WatchStream::Refuse(const grpc::Status& status) {
+  const absl::MutexLock lock(&mutex_);
+  Close(status);
+}
+
+void WatchStream::Look() {
+  const absl::MutexLock lock(&mutex_);
+  if (!writing_ && !closed_) SendNext();
+}
+
+void WatchStream::End() {
+  const absl::MutexLock lock(&mutex_);
+  Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is stopping; ask again"));
+}
+
+void WatchStream::OnWriteDone(bool ok) {
+  const absl::MutexLock lock(&mutex_);
+  writing_ = false;
+  if (closed_) return;
+  if (!ok) return Close(grpc::Status::CANCELLED);
+  SendNext();
+}
+
+void WatchStream::OnCancel() {
+  const absl::MutexLock lock(&mutex_);
+  Close(grpc::Status::CANCELLED);
+}
+
+void WatchStream::OnDone() {
+  streams_.Remove(this);
+  delete this;
+}
+
+void WatchStream::Close(const grpc::Status& status) {
+  if (closed_) return;
+  closed_ = true;
+  Finish(status);
+}
+
+bool WatchStream::Mine(uint64_t job_id) {
+  if (request_.job_id() != 0) return job_id == request_.job_id();
+  return job_id == 0 || caller_.role == Role::kAdmin ||
+         rooms_.table.OwnerOf(job_id) == caller_.user;
+}
+
+bool WatchStream::NextEvent() {
+  while (true) {
+    if (page_.empty()) {
+      auto found = rooms_.table.EventsAfter(sequence_, kPage);
+      if (!found) {
+        EventQuery query;
+        query.after_sequence = sequence_;
+        query.limit = kPage;
+        auto stored = rooms_.store.Events(query);
+        if (!stored.ok()) {
+          Close(ToGrpc(stored.status()));
+          return false;
+        }
+        found = std::move(*stored);
+      }
+      if (found->empty()) return false;
+      page_.assign(found->begin(), found->end());
+    }
+    v1::Event event = std::move(page_.front());
+    page_.pop_front();
+    sequence_ = event.sequence();
+    if (!Mine(event.job_id())) continue;
+    *response_.mutable_event() = std::move(event);
+    return true;
+  }
+}
+
+bool WatchStream::NextProgress() {
+  if (progress_.empty()) {
+    for (v1::JobProgress& one : rooms_.table.ProgressSince(progress_version_)) {
+      if (Mine(one.job_id())) progress_.push_back(std::move(one));
+    }
+  }
+  if (progress_.empty()) return false;
+  *response_.mutable_progress() = std::move(progress_.front());
+  progress_.pop_front();
+  return true;
+}
+
+void WatchStream::SendNext() {
+  // Asked before the events are: whoever has ended by then has all of them told.
+  bool over = request_.no_follow();
+  if (!over && request_.job_id() != 0) {
+    const auto status = rooms_.table.StatusOf(request_.job_id());
+    over = !status || HasEnded(status->state());
+  }
+  response_.Clear();
+  if (NextEvent() || (!closed_ && NextProgress())) {
+    writing_ = true;
+    StartWrite(&response_);
+  } else if (over) {
+    Close(grpc::Status::OK);
+  }
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,108 @@
+// Order of the end: no more callers, then the planner, whose answers the reconciler still takes,
+// then the reconciler, which asks for no more plans.
+#include "coordinator/daemon/daemon.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "coordinator/daemon/plan_files.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr size_t kMostQueued = 10000;
+
+absl::Status MakePrivateFolder(const std::string& path) {
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(path, error);
+  if (error) {
+    return absl::FailedPreconditionError(fmt::format(
+        "cannot make the folder {}: {}; choose another by --state-dir", path, error.message()));
+  }
+  if (made) chmod(path.c_str(), 0700);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options) {
+  std::unique_ptr<Daemon> daemon(new Daemon(options));
+  RETURN_IF_ERROR(daemon->Open());
+  return daemon;
+}
+
+absl::Status Daemon::Open() {
+  RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder));
+  RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder + "/jobs"));
+  if (!options_.token_file.empty()) {
+    ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
+  }
+  ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
+  RETURN_IF_ERROR(OpenReconciler());
+  reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
+      .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
+        return Between(now_unix_ns);
+      }});
+  const ApiRooms rooms{*store_,   table_,  *reconciler_,   *reconciler_thread_,
+                       *planner_, access_, options_.rules, options_.lease};
+  ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
+  sender_ = server_.get();
+  if (!options_.agent.program.empty()) agent_ = std::make_unique<LocalAgent>(options_.agent);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::OpenReconciler() {
+  planner_ = std::make_unique<TaskThread>(
+      TaskThreadOptions{.name = "planner", .most_tasks = kMostQueued, .between = {}});
+  ReconcilerOptions options;
+  options.jobs_folder = options_.state_folder + "/jobs";
+  options.version = options_.version;
+  options.retry = options_.retry;
+  options.lease = options_.lease;
+  ReconcilerPorts ports;
+  ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };
+  ports.desired_changed = [this](const std::string& node) { changed_nodes_.insert(node); };
+  ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
+  return absl::OkStatus();
+}
+
+Daemon::~Daemon() {
+  stopping_ = true;
+  sender_ = nullptr;
+  agent_.reset();
+  server_.reset();
+  planner_.reset();
+  reconciler_thread_.reset();
+}
+
+// On the reconciler's thread, or before it is there.
+void Daemon::MakePlan(const v1::Job& job) {
+  if (stopping_) return;
+  planner_->PostAnswer([this, job] {
+    if (stopping_) return;
+    const absl::Status outcome = WritePlanFiles(job);
+    reconciler_thread_->PostAnswer(
+        [this, id = job.id(), attempt = job.status().attempt(), outcome] {
+          const absl::Status stored = reconciler_->PlanReady(id, attempt, outcome, NowUnixNs());
+          if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
+        });
+  });
+}
+
+int64_t Daemon::Between(int64_t now_unix_ns) {
+  const int64_t next = reconciler_->Tick(now_unix_ns);
+  if (ApiServer* sender = sender_) {
+    for (const std::string& node : changed_nodes_) {
+      sender->SendDesired(node, reconciler_->DesiredOf(node));
+    }
+    changed_nodes_.clear();
+  }
+  return next;
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,62 @@
+// The daemon: its rooms put together, and taken apart in order.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/control_api/api_server.h"
+#include "coordinator/daemon/local_agent.h"
+#include "coordinator/job_store/job_store.h"
+#include "coordinator/planning/submission.h"
+#include "coordinator/reconciler/reconciler.h"
+#include "coordinator/task_thread/task_thread.h"
+
+namespace trireme::coordinator {
+
+struct DaemonOptions {
+  std::string state_folder;  // made with mode 0700: store, run folders, logs
+  std::string version;
+  ListenOptions listen;
+  Limits limits;
+  std::string token_file;  // empty: only the unix socket is let in
+  SubmissionRules rules;
+  RetryPolicy retry;
+  std::chrono::milliseconds lease{10000};
+  LocalAgentOptions agent;  // program empty: none
+};
+
+class Daemon {
+ public:
+  // Ready to be called when it returns. Errors name the option to change.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options);
+  // Answers what was asked, ends streams, leaves ranks and agents running.
+  ~Daemon();
+  // Of the TCP listener; 0: none.
+  int port() const { return server_->port(); }
+
+ private:
+  explicit Daemon(const DaemonOptions& options) : options_(options) {}
+  absl::Status Open();
+  absl::Status OpenReconciler();
+  int64_t Between(int64_t now_unix_ns);
+  void MakePlan(const v1::Job& job);
+
+  const DaemonOptions options_;
+  std::atomic<bool> stopping_{false};
+  std::unique_ptr<JobStore> store_;
+  JobTable table_;
+  Access access_;
+  std::set<std::string> changed_nodes_;  // the reconciler's thread
+  std::atomic<ApiServer*> sender_{nullptr};
+  // In the order of their making.
+  std::unique_ptr<Reconciler> reconciler_;
+  std::unique_ptr<TaskThread> planner_;
+  std::unique_ptr<TaskThread> reconciler_thread_;
+  std::unique_ptr<ApiServer> server_;
+  std::unique_ptr<LocalAgent> agent_;
+};
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,168 @@
+// triremed: the coordinator daemon.
+//
+// Threads:
+//   main           waits for the signals that end it
+//   reconciler     owns the truth: every decision, the store
+//   planner        checks submissions, makes plans, lists folders
+//   log followers  wakes readers of logs
+//   local agent    keeps an agent alive on this machine
+//   gRPC's own     take calls in, never block
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "coordinator/client/default_socket.h"
+#include "coordinator/daemon/daemon.h"
+#include "coordinator/daemon/systemd_notice.h"
+#include "runtime/base/exit_code.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+struct Arguments {
+  DaemonOptions daemon;
+  std::string node;
+  bool no_agent = false;
+  bool no_socket = false;
+};
+
+std::string DefaultStateFolder() {
+  if (geteuid() == 0) return "/var/lib/trireme";
+  const char* home = std::getenv("HOME");
+  return std::string(home == nullptr ? "." : home) + "/.local/state/trireme";
+}
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = "localhost";
+  gethostname(name, sizeof name);
+  name[HOST_NAME_MAX] = '\0';
+  return name;
+}
+
+void Describe(CLI::App& app, Arguments& arguments) {
+  DaemonOptions& daemon = arguments.daemon;
+  ListenOptions& listen = daemon.listen;
+  app.add_option("--state-dir", daemon.state_folder, "store, run folders and logs of all jobs")
+      ->capture_default_str();
+  app.add_option("--socket", listen.socket_path, "unix socket; whoever may open it is an admin")
+      ->capture_default_str();
+  app.add_flag("--no-socket", arguments.no_socket, "no unix socket (needs --listen)");
+  app.add_option("--listen", listen.address,
+                 "also at HOST:PORT, with tokens; port 0: any. TLS is needed unless HOST is "
+                 "loopback");
+  app.add_option("--token-file", daemon.token_file,
+                 "lines 'ROLE USER TOKEN', ROLE submit, admin or agent; mode 600");
+  app.add_option("--certificate", listen.certificate_file, "PEM file of the server's certificate");
+  app.add_option("--key", listen.key_file, "PEM file of its key");
+  app.add_option("--client-ca", listen.client_ca_file,
+                 "clients need a certificate signed by this one (mutual TLS)");
+  app.add_option("--allow-folder", daemon.rules.allowed_folders,
+                 "jobs may name files and folders only below this one (again for more); without "
+                 "it, anywhere");
+  app.add_option("--max-streams", daemon.limits.most_streams, "watchers and readers of logs, each")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
+  app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
+}
+
+std::string BesideUs(const std::string& program) {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (self.parent_path() / program).string();
+}
+
+absl::Status Complete(Arguments& arguments) {
+  DaemonOptions& daemon = arguments.daemon;
+  std::error_code error;
+  daemon.state_folder = std::filesystem::absolute(daemon.state_folder, error).lexically_normal();
+  if (arguments.no_socket) daemon.listen.socket_path.clear();
+  if (daemon.listen.socket_path.empty() && daemon.listen.address.empty()) {
+    return absl::InvalidArgumentError("nothing to listen at: --no-socket needs --listen");
+  }
+  if (!daemon.listen.address.empty() && daemon.token_file.empty()) {
+    return absl::InvalidArgumentError(
+        "--listen needs --token-file: without tokens nobody could be let in there");
+  }
+  if (arguments.no_agent) return absl::OkStatus();
+  if (daemon.listen.socket_path.empty()) {
+    return absl::InvalidArgumentError(
+        "the agent of this machine speaks over the unix socket: --no-socket needs --no-agent");
+  }
+  daemon.agent.program = BesideUs("trireme-agent");
+  daemon.agent.arguments = {"--coordinator", "unix:" + daemon.listen.socket_path,
+                            "--node",        arguments.node,
+                            "--state-dir",   daemon.state_folder + "/agent"};
+  daemon.agent.log_file = daemon.state_folder + "/agent.log";
+  return absl::OkStatus();
+}
+
+// Blocked before any thread is made, so that all inherit it and main alone takes them.
+sigset_t BlockSignals() {
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&wanted, number);
+  pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file too large is an error of its write
+  return wanted;
+}
+
+int Run(const Arguments& arguments) {
+  const sigset_t wanted = BlockSignals();
+  auto daemon = Daemon::Start(arguments.daemon);
+  if (!daemon.ok()) {
+    std::fprintf(stderr, "triremed: %s\n", base::MessageOf(daemon.status()).c_str());
+    return base::ExitCodeOf(daemon.status());
+  }
+  const ListenOptions& listen = arguments.daemon.listen;
+  spdlog::info("ready: {}{}{}, state in {}",
+               listen.socket_path.empty() ? "" : "unix:" + listen.socket_path,
+               listen.socket_path.empty() || listen.address.empty() ? "" : " and ",
+               listen.address.empty() ? "" : base::Text("port ", (*daemon)->port()),
+               arguments.daemon.state_folder);
+  TellSystemd("READY=1");
+  int number = 0;
+  sigwait(&wanted, &number);
+  spdlog::info("signal {}: ending; jobs and agents run on", number);
+  TellSystemd("STOPPING=1");
+  return base::kOk;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "The coordinator daemon of Trireme: takes jobs over gRPC, gives them places, has them "
+      "started, and starts them again when something breaks. Jobs run on while it is away.");
+  Arguments arguments;
+  arguments.daemon.version = TRIREME_VERSION;
+  arguments.daemon.state_folder = DefaultStateFolder();
+  arguments.daemon.listen.socket_path = client::DefaultSocketPath();
+  arguments.node = HostName();
+  Describe(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("triremed"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  if (const absl::Status complete = Complete(arguments); !complete.ok()) {
+    std::fprintf(stderr, "triremed: %s\n", base::MessageOf(complete).c_str());
+    return base::kBadInput;
+  }
+  return Run(arguments);
+}
+
+}  // namespace
+}  // namespace trireme::coordinator
+
+int main(int argc, char** argv) { return trireme::coordinator::Main(argc, argv); }

@@ -1,0 +1,14 @@
+// What the ranks of an attempt find in their run folder: job.yaml, plan.pb, schedule.svg.
+#pragma once
+
+#include "absl/status/status.h"
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::coordinator {
+
+// Makes the run folder, plans, writes; the same job gives the same bytes, so that it may be done
+// again. Blocks on the disk. Errors: the planner's; ResourceExhausted or FailedPrecondition: the
+// disk.
+absl::Status WritePlanFiles(const v1::Job& job);
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,121 @@
+// Rules for jobs of others: names and paths first, then those that every job has.
+#include "coordinator/planning/submission.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "coordinator/planning/job_planning.h"
+#include "runtime/base/text.h"
+#include "runtime/plan/planner.h"
+
+namespace trireme::coordinator {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Code, libraries and buffers of a rank beside its arena: measured on small jobs, rounded up.
+constexpr uint64_t kProcessBytes = uint64_t{200} << 20;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+bool IsBelow(const fs::path& path, const std::string& folder) {
+  // Links are followed, so that none leads out; what does not exist is taken as written.
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(path, error);
+  const fs::path base = fs::weakly_canonical(folder, error);
+  if (error) return false;
+  const auto [end, at] = std::mismatch(base.begin(), base.end(), real.begin(), real.end());
+  return end == base.end() || (std::next(end) == base.end() && end->empty());
+}
+
+void CheckPath(const std::string& field, const std::string& path, const SubmissionRules& rules,
+               std::vector<spec::Fault>& faults) {
+  if (path.empty() || path[0] != '/') {
+    faults.push_back({field, fmt::format("'{}' is not an absolute path; the daemon has another "
+                                         "current folder than you (trireme submit makes it one)",
+                                         path)});
+    return;
+  }
+  if (path.find('\0') != std::string::npos) {
+    faults.push_back({field, "holds a zero byte"});
+    return;
+  }
+  if (rules.allowed_folders.empty()) return;
+  for (const std::string& folder : rules.allowed_folders) {
+    if (IsBelow(path, folder)) return;
+  }
+  faults.push_back(
+      {field, fmt::format("{} is outside the folders that this daemon lets jobs use: {}", path,
+                          fmt::join(rules.allowed_folders, ", "))});
+}
+
+std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRules& rules) {
+  std::vector<spec::Fault> faults;
+  if (!job.has_name()) faults.push_back({"name", "absent; a submitted job needs one"});
+  if (job.model().has_config_path()) {
+    faults.push_back({"model.config_path",
+                      "cannot be read by the daemon; send its content in model.config (trireme "
+                      "submit does)"});
+  }
+  for (const std::string& file : job.data().text_files()) {
+    CheckPath("data.text_files", file, rules, faults);
+  }
+  if (job.checkpoint().has_directory()) {
+    CheckPath("checkpoint.directory", job.checkpoint().directory(), rules, faults);
+  }
+  return faults;
+}
+
+absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
+  std::string text;
+  for (const spec::Fault& fault : faults) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", fault.path, fault.message);
+  }
+  return absl::InvalidArgumentError(text);
+}
+
+}  // namespace
+
+v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
+  v1::ResourceRequest request;
+  const v1::ResourceSpec& asked = job.resources();
+  request.set_ranks(static_cast<uint32_t>(plan::RankCount(plan.mesh())));
+  const int64_t cpus = asked.cpus_per_rank() > 0 ? asked.cpus_per_rank() : job.runtime().threads();
+  request.set_cpus_per_rank(static_cast<uint32_t>(std::max<int64_t>(1, cpus)));
+  uint64_t bytes = static_cast<uint64_t>(asked.memory_mib_per_rank()) * kMiB;
+  if (bytes == 0) {
+    for (const v1::StagePlan& stage : plan.stages()) bytes = std::max(bytes, stage.arena_bytes());
+    bytes += kProcessBytes;
+  }
+  request.set_memory_bytes_per_rank(bytes);
+  request.set_gpus_per_rank(static_cast<uint32_t>(asked.gpus_per_rank()));
+  *request.mutable_nodes() = asked.nodes();
+  return request;
+}
+
+SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
+  SubmissionCheck check;
+  check.faults = CheckNames(job, rules);
+  // Run folders are the daemon's to choose.
+  job.mutable_runtime()->clear_runs_directory();
+  spec::ApplyDefaults(job);
+  for (spec::Fault& fault : spec::Validate(job)) check.faults.push_back(std::move(fault));
+  if (!check.faults.empty()) {
+    check.status = StatusOf(check.faults);
+    return check;
+  }
+  check.status = ResolveVocabulary(job);
+  if (!check.status.ok()) return check;
+  auto plan = plan::MakePlan(job, RanksOf(job, 0));
+  if (!plan.ok()) {
+    check.status = plan.status();
+    return check;
+  }
+  check.checked.resources = ResourcesOf(job, *plan);
+  check.checked.plan = std::move(*plan);
+  check.checked.job = std::move(job);
+  return check;
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,42 @@
+// A job that came over the wire: checked whole, and planned once so that its needs are known before
+// it is stored.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/spec/job_spec.h"
+#include "trireme/v1/job.pb.h"
+#include "trireme/v1/job_spec.pb.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::coordinator {
+
+struct SubmissionRules {
+  // Absolute folders below which jobs may name files and folders; empty: anywhere.
+  std::vector<std::string> allowed_folders;
+};
+
+struct CheckedJob {
+  v1::JobSpec job;  // resolved
+  v1::Plan plan;
+  v1::ResourceRequest resources;  // nothing in it is left to defaults
+};
+
+struct SubmissionCheck {
+  absl::Status status;              // all faults in its message
+  std::vector<spec::Fault> faults;  // those with a field
+  CheckedJob checked;               // if status is ok
+};
+
+// Fills what is absent, applies every rule, reads the text for the vocabulary, plans. A job that
+// leaves model.config_path to be read is refused, since the client's files are not ours: clients
+// send the content in model.config. Blocks on the disk.
+SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules);
+
+// Of a resolved job with this plan: what it takes per rank. Memory is the arena of the largest
+// stage and what a process needs beside it.
+v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan);
+
+}  // namespace trireme::coordinator

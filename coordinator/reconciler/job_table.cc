@@ -1,0 +1,183 @@
+// One mutex over plain maps: a read copies what it answers with.
+#include "coordinator/reconciler/job_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/check.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr uint32_t kDefaultPage = 100;
+constexpr uint32_t kLargestPage = 1000;
+
+bool Wanted(const v1::Job& job, const v1::ListRequest& request) {
+  if (!request.owner().empty() && job.owner() != request.owner()) return false;
+  if (!request.name().empty() && job.name() != request.name()) return false;
+  if (request.states().empty()) return true;
+  return std::find(request.states().begin(), request.states().end(), job.status().state()) !=
+         request.states().end();
+}
+
+}  // namespace
+
+void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {
+  std::vector<std::shared_ptr<const v1::Job>> copies;
+  for (const v1::Job& job : jobs) copies.push_back(std::make_shared<const v1::Job>(job));
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (auto& copy : copies) {
+      const uint64_t id = copy->id();
+      rows_[id].job = std::move(copy);
+    }
+    for (const v1::Event& event : events) {
+      TRIREME_CHECK(events_.empty() || event.sequence() == last_sequence_ + 1);
+      last_sequence_ = event.sequence();
+      events_.push_back(event);
+    }
+    while (events_.size() > kEventsKept) events_.pop_front();
+  }
+  Announce();
+}
+
+void JobTable::PutProgress(uint64_t job_id, const v1::Progress& progress) {
+  const absl::MutexLock lock(&mutex_);
+  const auto row = rows_.find(job_id);
+  if (row == rows_.end()) return;
+  moved_.erase(row->second.progress_version);
+  row->second.progress = progress;
+  row->second.progress_version = ++progress_version_;
+  moved_[progress_version_] = job_id;
+}
+
+void JobTable::PutWaits(std::map<uint64_t, Wait> waits) {
+  const absl::MutexLock lock(&mutex_);
+  waits_.swap(waits);
+}
+
+void JobTable::PutCluster(v1::Cluster cluster) {
+  const absl::MutexLock lock(&mutex_);
+  cluster_.Swap(&cluster);
+}
+
+void JobTable::Announce() {
+  const absl::MutexLock lock(&subscribers_mutex_);
+  for (const auto& [id, news] : subscribers_) news();
+}
+
+v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
+  v1::Job job = *row.job;
+  if (row.progress_version != 0) *job.mutable_progress() = row.progress;
+  if (const auto wait = waits_.find(id); wait != waits_.end()) {
+    job.set_queue_position(wait->second.position);
+    job.set_waits_for(wait->second.reason);
+  }
+  return job;
+}
+
+std::optional<v1::Job> JobTable::Get(uint64_t job_id) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  const auto row = rows_.find(job_id);
+  if (row == rows_.end()) return std::nullopt;
+  return Whole(job_id, row->second);
+}
+
+absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request) const {
+  uint64_t before = UINT64_MAX;
+  const std::string& token = request.page_token();
+  if (!token.empty()) {
+    const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), before);
+    if (error != std::errc() || end != token.data() + token.size()) {
+      return absl::InvalidArgumentError("page_token: not one that List has given");
+    }
+  }
+  const uint32_t asked = request.page_size() == 0 ? kDefaultPage : request.page_size();
+  const uint32_t size = std::min(asked, kLargestPage);
+  v1::ListResponse response;
+  const absl::ReaderMutexLock lock(&mutex_);
+  for (auto row = std::make_reverse_iterator(rows_.lower_bound(before)); row != rows_.rend();
+       ++row) {
+    if (!Wanted(*row->second.job, request)) continue;
+    if (response.jobs_size() == static_cast<int>(size)) {
+      response.set_next_page_token(absl::StrCat(response.jobs(response.jobs_size() - 1).id()));
+      break;
+    }
+    v1::Job job = Whole(row->first, row->second);
+    job.clear_spec();
+    *response.add_jobs() = std::move(job);
+  }
+  return response;
+}
+
+v1::Cluster JobTable::cluster() const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  v1::Cluster cluster = cluster_;
+  cluster.set_last_sequence(last_sequence_);
+  return cluster;
+}
+
+std::optional<v1::Progress> JobTable::ProgressOf(uint64_t job_id) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  const auto row = rows_.find(job_id);
+  if (row == rows_.end() || row->second.progress_version == 0) return std::nullopt;
+  return row->second.progress;
+}
+
+std::vector<v1::JobProgress> JobTable::ProgressSince(uint64_t& version) const {
+  std::vector<v1::JobProgress> moved;
+  const absl::ReaderMutexLock lock(&mutex_);
+  for (auto at = moved_.upper_bound(version); at != moved_.end(); ++at) {
+    v1::JobProgress& one = moved.emplace_back();
+    one.set_job_id(at->second);
+    *one.mutable_progress() = rows_.at(at->second).progress;
+  }
+  version = progress_version_;
+  return moved;
+}
+
+uint64_t JobTable::last_sequence() const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  return last_sequence_;
+}
+
+std::string JobTable::OwnerOf(uint64_t job_id) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  const auto row = rows_.find(job_id);
+  return row == rows_.end() ? "" : row->second.job->owner();
+}
+
+std::optional<v1::JobStatus> JobTable::StatusOf(uint64_t job_id) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  const auto row = rows_.find(job_id);
+  if (row == rows_.end()) return std::nullopt;
+  return row->second.job->status();
+}
+
+std::optional<std::vector<v1::Event>> JobTable::EventsAfter(uint64_t sequence, size_t limit) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  std::vector<v1::Event> found;
+  if (sequence >= last_sequence_) return found;
+  if (events_.empty() || sequence + 1 < events_.front().sequence()) return std::nullopt;
+  const size_t begin = sequence + 1 - events_.front().sequence();
+  const size_t end = std::min(events_.size(), begin + limit);
+  found.assign(events_.begin() + static_cast<std::ptrdiff_t>(begin),
+               events_.begin() + static_cast<std::ptrdiff_t>(end));
+  return found;
+}
+
+int JobTable::Subscribe(std::function<void()> news) {
+  const absl::MutexLock lock(&subscribers_mutex_);
+  const int subscription = next_subscription_++;
+  subscribers_[subscription] = std::move(news);
+  return subscription;
+}
+
+void JobTable::Unsubscribe(int subscription) {
+  const absl::MutexLock lock(&subscribers_mutex_);
+  subscribers_.erase(subscription);
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,80 @@
+// The JobTable: what readers see of jobs, events and nodes, published by the reconciler after each
+// commit. Reads never wait for the disk or for the reconciler.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/scheduler/scheduler.h"
+#include "trireme/v1/control.pb.h"
+
+namespace trireme::coordinator {
+
+// Threads: any; one writer.
+class JobTable {
+ public:
+  // Writer.
+  // Jobs, and the events that tell of them, at once. Events ascend, following those before without
+  // a hole. Subscribers are called afterwards.
+  void Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events);
+  void PutProgress(uint64_t job_id, const v1::Progress& progress);
+  void PutWaits(std::map<uint64_t, Wait> waits);
+  void PutCluster(v1::Cluster cluster);
+  // Calls subscribers: progress has moved.
+  void Announce();
+
+  // Readers. With progress, queue position and what it waits for.
+  std::optional<v1::Job> Get(uint64_t job_id) const;
+  // Newest first, without specs. `page_token` is the smallest id of the page before.
+  // InvalidArgument: not a token of ours.
+  absl::StatusOr<v1::ListResponse> List(const v1::ListRequest& request) const;
+  v1::Cluster cluster() const;
+  std::optional<v1::Progress> ProgressOf(uint64_t job_id) const;
+  // Those of jobs that have made progress since `version`, which is moved on.
+  std::vector<v1::JobProgress> ProgressSince(uint64_t& version) const;
+  uint64_t last_sequence() const;
+  // Empty: no such job.
+  std::string OwnerOf(uint64_t job_id) const;
+  std::optional<v1::JobStatus> StatusOf(uint64_t job_id) const;
+  // At most `limit` events after `sequence`; nullopt: older than what is kept here, ask the store.
+  std::optional<std::vector<v1::Event>> EventsAfter(uint64_t sequence, size_t limit) const;
+
+  // `news` is called from the writer's thread after each change; it must not block nor call back.
+  // Unsubscribe waits for a call under way.
+  int Subscribe(std::function<void()> news);
+  void Unsubscribe(int subscription);
+
+ private:
+  static constexpr size_t kEventsKept = 10000;
+
+  struct Row {
+    std::shared_ptr<const v1::Job> job;
+    v1::Progress progress;
+    uint64_t progress_version = 0;  // 0: none yet
+  };
+  v1::Job Whole(uint64_t id, const Row& row) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  std::map<uint64_t, Row> rows_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
+  v1::Cluster cluster_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::Event> events_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t progress_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, uint64_t> moved_ ABSL_GUARDED_BY(mutex_);  // progress version to job id
+
+  absl::Mutex subscribers_mutex_;
+  std::map<int, std::function<void()>> subscribers_ ABSL_GUARDED_BY(subscribers_mutex_);
+  int next_subscription_ ABSL_GUARDED_BY(subscribers_mutex_) = 1;
+};
+
+}  // namespace trireme::coordinator

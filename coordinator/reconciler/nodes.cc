@@ -1,0 +1,131 @@
+// Nodes by name; leases end by the clock that the caller passes.
+#include "coordinator/reconciler/nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trireme::coordinator {
+namespace {
+
+v1::Event ChangeOf(const v1::Node& node) {
+  v1::Event event;
+  v1::NodeChanged& change = *event.mutable_node_changed();
+  change.set_node(node.name());
+  change.set_state(node.state());
+  change.set_drained(node.drained());
+  change.set_reason(node.reason());
+  return event;
+}
+
+}  // namespace
+
+void Nodes::Load(const std::vector<v1::Node>& stored) {
+  for (const v1::Node& node : stored) {
+    v1::Node& known = nodes_[node.name()];
+    known.set_name(node.name());
+    known.set_drained(node.drained());
+    known.set_reason(node.reason());
+    known.set_state(v1::NODE_LOST);  // until its agent speaks
+  }
+}
+
+std::vector<v1::Event> Nodes::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
+  v1::Node& node = nodes_[hello.node()];
+  node.set_name(hello.node());
+  node.set_cpus(hello.cpus());
+  node.set_memory_bytes(hello.memory_bytes());
+  node.set_gpus(hello.gpus());
+  return Heard(hello.node(), now_unix_ns);
+}
+
+std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns) {
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end()) return {};
+  v1::Node& node = found->second;
+  node.set_last_heard_unix_ns(now_unix_ns);
+  if (node.state() == v1::NODE_READY) return {};
+  node.set_state(v1::NODE_READY);
+  return {ChangeOf(node)};
+}
+
+std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
+  std::vector<v1::Event> events;
+  for (auto& [name, node] : nodes_) {
+    if (node.state() != v1::NODE_READY) continue;
+    if (now_unix_ns - node.last_heard_unix_ns() < lease_.count()) continue;
+    node.set_state(v1::NODE_LOST);
+    events.push_back(ChangeOf(node));
+    events.back().mutable_node_changed()->set_reason(fmt::format(
+        "its agent has been silent for {:.0f} s", static_cast<double>(lease_.count()) / 1e9));
+  }
+  return events;
+}
+
+bool Nodes::SetDrained(const std::string& name, bool drained, const std::string& reason,
+                       v1::Event& event) {
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end()) return false;
+  found->second.set_drained(drained);
+  found->second.set_reason(drained ? reason : "");
+  event = ChangeOf(found->second);
+  return true;
+}
+
+bool Nodes::IsLost(const std::string& node) const {
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() || found->second.state() == v1::NODE_LOST;
+}
+
+v1::Node Nodes::Get(const std::string& node) const {
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? v1::Node() : found->second;
+}
+
+std::vector<NodeCapacity> Nodes::Capacities() const {
+  std::vector<NodeCapacity> capacities;
+  for (const auto& [name, node] : nodes_) {
+    NodeCapacity& one = capacities.emplace_back();
+    one.name = name;
+    one.cpus = node.cpus();
+    one.memory_bytes = node.memory_bytes();
+    one.gpus = node.gpus();
+    one.usable = node.state() == v1::NODE_READY && !node.drained();
+    if (node.state() != v1::NODE_READY) {
+      one.unusable_why = "lost";
+    } else if (node.drained()) {
+      one.unusable_why = node.reason().empty() ? "drained" : "drained: " + node.reason();
+    }
+  }
+  return capacities;
+}
+
+std::vector<v1::Node> Nodes::List(const std::vector<Holding>& holding) const {
+  std::map<std::string, v1::Node> nodes = nodes_;
+  for (const Holding& job : holding) {
+    for (const v1::Place& place : job.places) {
+      const auto found = nodes.find(place.node());
+      if (found == nodes.end()) continue;
+      v1::Node& node = found->second;
+      node.set_cpus_used(node.cpus_used() + place.ranks() * job.resources.cpus_per_rank());
+      node.set_memory_bytes_used(node.memory_bytes_used() +
+                                 place.ranks() * job.resources.memory_bytes_per_rank());
+      node.set_gpus_used(node.gpus_used() + place.ranks() * job.resources.gpus_per_rank());
+    }
+  }
+  std::vector<v1::Node> list;
+  for (auto& [name, node] : nodes) list.push_back(std::move(node));
+  return list;
+}
+
+int64_t Nodes::NextExpiry() const {
+  int64_t next = 0;
+  for (const auto& [name, node] : nodes_) {
+    if (node.state() != v1::NODE_READY) continue;
+    const int64_t at = node.last_heard_unix_ns() + lease_.count();
+    if (next == 0 || at < next) next = at;
+  }
+  return next;
+}
+
+}  // namespace trireme::coordinator

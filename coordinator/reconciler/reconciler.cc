@@ -1,0 +1,436 @@
+// Decisions in the order: machine, store, table, others.
+#include "coordinator/reconciler/reconciler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/base/exit_code.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kNsPerMs = 1000000;
+// Without anything to wait for: leases and the places of jobs are looked at so often.
+constexpr int64_t kIdleNs = 1000 * kNsPerMs;
+
+std::string StallText(const v1::RankReport& rank, const std::string& node) {
+  const char* how =
+      HasRank(rank, v1::RANK_DEAD) ? "is dead" : "is stopped (SIGSTOP, or a debugger)";
+  return fmt::format("rank {} on node {} {} at step {}{}{}", rank.rank(), node, how, rank.step(),
+                     rank.position().empty() ? "" : ", ", rank.position());
+}
+
+}  // namespace
+
+Reconciler::Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
+                       JobTable& table)
+    : options_(options),
+      ports_(std::move(ports)),
+      store_(store),
+      table_(table),
+      nodes_(options.lease) {}
+
+absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOptions& options,
+                                                             ReconcilerPorts ports, JobStore& store,
+                                                             JobTable& table, int64_t now_unix_ns) {
+  std::unique_ptr<Reconciler> self(new Reconciler(options, std::move(ports), store, table));
+  self->started_unix_ns_ = now_unix_ns;
+  ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.Nodes());
+  self->nodes_.Load(nodes);
+  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.Jobs());
+  table.Publish(jobs, {});
+  for (v1::Job& job : jobs) {
+    const uint64_t id = job.id();
+    if (!HasEnded(job.status().state()) || job.status().attempt_live()) self->active_.insert(id);
+    self->jobs_[id].job = std::move(job);
+  }
+  ASSIGN_OR_RETURN(const uint64_t last, store.LastSequence());
+  EventQuery newest;
+  newest.after_sequence = last > newest.limit ? last - newest.limit : 0;
+  ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store.Events(newest));
+  table.Publish({}, events);
+  for (const uint64_t id : self->active_) self->Follow(self->jobs_[id]);
+  self->PublishCluster();
+  return self;
+}
+
+absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {
+  const auto found = jobs_.find(job_id);
+  if (found != jobs_.end()) return &found->second;
+  return absl::NotFoundError(
+      fmt::format("there is no job {}; trireme list --all shows them", job_id));
+}
+
+absl::Status Reconciler::Commit(Change& change) {
+  RETURN_IF_ERROR(store_.Commit(change));
+  table_.Publish(change.jobs, change.events);
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
+                              int64_t now_unix_ns) {
+  const uint32_t attempt_before = entry.job.status().attempt();
+  const std::vector<v1::Place> places_before(entry.job.places().begin(), entry.job.places().end());
+  v1::Job job = entry.job;
+  *job.mutable_status() = transition.status;
+  const bool holds = ConsequencesOf(job.status()).holds_places;
+  if (!holds) job.clear_places();
+  if (!places.empty()) job.mutable_places()->Assign(places.begin(), places.end());
+  Change change;
+  for (v1::Event& event : transition.events) {
+    event.set_job_id(job.id());
+    event.set_attempt(job.status().attempt());
+    event.set_time_unix_ns(now_unix_ns);
+  }
+  change.jobs.push_back(job);
+  change.events = std::move(transition.events);
+  RETURN_IF_ERROR(Commit(change));
+  entry.job = std::move(job);
+  if (entry.job.status().attempt() != attempt_before) {
+    entry.reports.clear();
+    entry.stalled.clear();
+  }
+  if (!holds && !places_before.empty()) {
+    places_may_have_changed_ = true;
+    for (const v1::Place& place : places_before) ports_.desired_changed(place.node());
+  }
+  if (ConsequencesOf(entry.job.status()).wants_places) places_may_have_changed_ = true;
+  Follow(entry);
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns) {
+  RetryPolicy policy = options_.retry;
+  const auto wished = entry.job.spec().resources().max_failures();
+  if (wished > 0) policy.max_failures = static_cast<uint32_t>(wished);
+  ASSIGN_OR_RETURN(Transition transition, Apply(entry.job.status(), event, policy, now_unix_ns));
+  if (!transition.changed) return absl::OkStatus();
+  return Take(entry, std::move(transition), {}, now_unix_ns);
+}
+
+// What follows from the status just committed, or loaded.
+void Reconciler::Follow(Entry& entry) {
+  const Consequences consequences = ConsequencesOf(entry.job.status());
+  const uint32_t attempt = entry.job.status().attempt();
+  if (consequences.wants_plan && entry.plan_asked_for != attempt) {
+    entry.plan_asked_for = attempt;
+    ports_.make_plan(entry.job);
+  }
+  if (HasEnded(entry.job.status().state()) && !entry.job.status().attempt_live()) {
+    active_.erase(entry.job.id());
+  }
+  TellNodesOf(entry);
+}
+
+void Reconciler::TellNodesOf(const Entry& entry) {
+  ++revision_;
+  for (const v1::Place& place : entry.job.places()) ports_.desired_changed(place.node());
+}
+
+absl::StatusOr<std::optional<v1::Job>> Reconciler::FindSubmitted(const std::string& owner,
+                                                                 const std::string& request_id) {
+  ASSIGN_OR_RETURN(const std::optional<uint64_t> id, store_.FindRequest(owner, request_id));
+  if (!id) return std::optional<v1::Job>();
+  return table_.Get(*id);
+}
+
+absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submission,
+                                                      int64_t now_unix_ns) {
+  v1::SubmitResponse response;
+  ASSIGN_OR_RETURN(const std::optional<v1::Job> before,
+                   FindSubmitted(submission.owner, submission.request_id));
+  if (before) {
+    *response.mutable_job() = *before;
+    response.set_repeated(true);
+    return response;
+  }
+  if (active_.size() >= options_.most_waiting_jobs) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} jobs wait or run already; try again when some have ended", active_.size()));
+  }
+  v1::Job job;
+  ASSIGN_OR_RETURN(const uint64_t id, store_.NextJobId());
+  job.set_id(id);
+  job.set_name(submission.job.name());
+  job.set_owner(submission.owner);
+  *job.mutable_spec() = submission.job;
+  *job.mutable_resources() = submission.resources;
+  job.set_priority(static_cast<int32_t>(submission.job.resources().priority()));
+  job.set_submitted_unix_ns(now_unix_ns);
+  job.set_run_folder(fmt::format("{}/{}", options_.jobs_folder, id));
+  *job.mutable_status() = InitialStatus(now_unix_ns);
+  Change change;
+  change.jobs.push_back(job);
+  change.request_ids.push_back(submission.request_id);
+  v1::Event& event = change.events.emplace_back();
+  event.set_job_id(id);
+  event.set_time_unix_ns(now_unix_ns);
+  event.mutable_submitted()->set_name(job.name());
+  event.mutable_submitted()->set_owner(job.owner());
+  RETURN_IF_ERROR(Commit(change));
+  jobs_[id].job = job;
+  active_.insert(id);
+  places_may_have_changed_ = true;
+  *response.mutable_job() = std::move(job);
+  return response;
+}
+
+absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request,
+                                        double grace_seconds, int64_t now_unix_ns) {
+  ASSIGN_OR_RETURN(Entry * entry, Find(job_id));
+  ASSIGN_OR_RETURN(Transition transition,
+                   Apply(entry->job.status(), request, options_.retry, now_unix_ns));
+  if (transition.changed) {
+    transition.status.set_stop_grace_seconds(
+        grace_seconds > 0 ? grace_seconds : static_cast<double>(options_.grace.count()));
+    RETURN_IF_ERROR(Take(*entry, std::move(transition), {}, now_unix_ns));
+  }
+  return *table_.Get(job_id);
+}
+
+absl::StatusOr<v1::Node> Reconciler::SetDrained(const std::string& node, bool drained,
+                                                const std::string& reason, int64_t now_unix_ns) {
+  Nodes after = nodes_;
+  Change change;
+  v1::Event& event = change.events.emplace_back();
+  if (!after.SetDrained(node, drained, reason, event)) {
+    return absl::NotFoundError(fmt::format("there is no node {}; trireme nodes shows them", node));
+  }
+  event.set_time_unix_ns(now_unix_ns);
+  change.nodes.push_back(after.Get(node));
+  RETURN_IF_ERROR(Commit(change));
+  nodes_ = std::move(after);
+  places_may_have_changed_ = true;
+  PublishCluster();
+  return nodes_.Get(node);
+}
+
+absl::Status Reconciler::TellNodes(std::vector<v1::Event> events, int64_t now_unix_ns) {
+  if (events.empty()) return absl::OkStatus();
+  Change change;
+  change.events = std::move(events);
+  for (v1::Event& event : change.events) event.set_time_unix_ns(now_unix_ns);
+  places_may_have_changed_ = true;
+  return Commit(change);
+}
+
+absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
+  RETURN_IF_ERROR(TellNodes(nodes_.Hello(hello, now_unix_ns), now_unix_ns));
+  PublishCluster();
+  ports_.desired_changed(hello.node());
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& report,
+                                int64_t now_unix_ns) {
+  RETURN_IF_ERROR(TellNodes(nodes_.Heard(node, now_unix_ns), now_unix_ns));
+  bool progress = false;
+  for (const v1::AttemptReport& one : report.attempts()) {
+    const auto found = jobs_.find(one.job_id());
+    if (found == jobs_.end()) continue;
+    Entry& entry = found->second;
+    const v1::JobStatus& status = entry.job.status();
+    if (one.attempt() != status.attempt() || !status.attempt_live()) continue;
+    if (one.has_progress()) {
+      table_.PutProgress(one.job_id(), one.progress());
+      progress = true;
+    }
+    RETURN_IF_ERROR(TellStalls(entry, node, one, now_unix_ns));
+    entry.reports[node] = one;
+    RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
+  }
+  if (progress) table_.Announce();
+  return absl::OkStatus();
+}
+
+// Stops and deaths of ranks are told once each, and when they are over.
+absl::Status Reconciler::TellStalls(Entry& entry, const std::string& node,
+                                    const v1::AttemptReport& report, int64_t now_unix_ns) {
+  Change change;
+  std::set<uint32_t> stalled = entry.stalled;
+  for (const v1::RankReport& rank : report.ranks()) {
+    const bool still = rank.life() == v1::RANK_STOPPED || rank.life() == v1::RANK_DEAD;
+    if (report.phase() == v1::ATTEMPT_ENDED || still == stalled.contains(rank.rank())) continue;
+    if (still) {
+      stalled.insert(rank.rank());
+    } else {
+      stalled.erase(rank.rank());
+    }
+    v1::Event& event = change.events.emplace_back();
+    event.set_job_id(entry.job.id());
+    event.set_attempt(report.attempt());
+    event.set_time_unix_ns(now_unix_ns);
+    v1::RankStalled& told = *event.mutable_stalled();
+    told.set_rank(rank.rank());
+    told.set_node(node);
+    told.set_over(!still);
+    told.set_text(still ? StallText(rank, node)
+                        : fmt::format("rank {} on node {} goes on", rank.rank(), node));
+  }
+  if (change.events.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(Commit(change));
+  entry.stalled = std::move(stalled);
+  return absl::OkStatus();
+}
+
+// What the reports of all its nodes together say of an attempt.
+absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
+  const uint32_t attempt = entry.job.status().attempt();
+  bool all_run = true;
+  bool all_ended = true;
+  const v1::AttemptReport* launcher = nullptr;
+  uint64_t checkpoint_step = 0;
+  for (int i = 0; i < entry.job.places_size(); ++i) {
+    const auto found = entry.reports.find(entry.job.places(i).node());
+    const auto phase = found == entry.reports.end() ? v1::ATTEMPT_STARTING : found->second.phase();
+    all_run = all_run && phase == v1::ATTEMPT_RUNNING;
+    all_ended = all_ended && phase == v1::ATTEMPT_ENDED;
+    if (found == entry.reports.end()) continue;
+    if (i == 0) launcher = &found->second;
+    checkpoint_step = std::max(checkpoint_step, found->second.checkpoint_step());
+  }
+  if (launcher == nullptr) return absl::OkStatus();
+  if (all_ended) {
+    AttemptEnded ended{attempt, launcher->exit_code(), launcher->failure(), checkpoint_step};
+    return Feed(entry, ended, now_unix_ns);
+  }
+  // The other nodes' wish is now to kill.
+  if (launcher->phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
+  if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
+  if (checkpoint_step > entry.job.status().checkpoint_step()) {
+    return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
+                                   int64_t now_unix_ns) {
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return absl::OkStatus();
+  Entry& entry = found->second;
+  if (entry.plan_asked_for == attempt) entry.plan_asked_for = 0;
+  if (outcome.ok()) return Feed(entry, PlanMade{attempt}, now_unix_ns);
+  return Feed(entry, PlanRefused{attempt, base::ExitCodeOf(outcome), base::MessageOf(outcome)},
+              now_unix_ns);
+}
+
+std::vector<Holding> Reconciler::HoldingJobs() const {
+  std::vector<Holding> holding;
+  for (const uint64_t id : active_) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (job.places().empty()) continue;
+    holding.push_back({id, job.resources(), {job.places().begin(), job.places().end()}});
+  }
+  return holding;
+}
+
+absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
+  std::vector<Waiting> waiting;
+  for (const uint64_t id : active_) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (!ConsequencesOf(job.status()).wants_places) continue;
+    waiting.push_back({id, job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
+                       job.resources()});
+  }
+  Decision decision =
+      Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
+  for (const auto& [id, places] : decision.places) {
+    Entry& entry = jobs_.at(id);
+    ASSIGN_OR_RETURN(Transition transition,
+                     Apply(entry.job.status(), PlacesGiven{}, options_.retry, now_unix_ns));
+    TRIREME_CHECK(transition.changed);
+    v1::Event& event = transition.events.emplace_back();
+    event.mutable_placed()->mutable_places()->Assign(places.begin(), places.end());
+    RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
+  }
+  table_.PutWaits(std::move(decision.waits));
+  PublishCluster();
+  return absl::OkStatus();
+}
+
+// Those that it holds are neither lost nor drained.
+bool Reconciler::PlacesUsable(const v1::Job& job) const {
+  return std::all_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
+    const v1::Node node = nodes_.Get(place.node());
+    return node.state() == v1::NODE_READY && !node.drained();
+  });
+}
+
+int64_t Reconciler::Tick(int64_t now_unix_ns) {
+  int64_t next = now_unix_ns + kIdleNs;
+  const absl::Status told = TellNodes(nodes_.Expire(now_unix_ns), now_unix_ns);
+  if (!told.ok()) return next;  // the disk; tried again
+  if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);
+  const std::vector<uint64_t> active(active_.begin(), active_.end());
+  for (const uint64_t id : active) {
+    Entry& entry = jobs_.at(id);
+    const Consequences consequences = ConsequencesOf(entry.job.status());
+    if (consequences.timer_unix_ns != 0 && consequences.timer_unix_ns <= now_unix_ns) {
+      if (!Feed(entry, RetryDue{PlacesUsable(entry.job)}, now_unix_ns).ok()) return next;
+    } else if (consequences.timer_unix_ns != 0) {
+      next = std::min(next, consequences.timer_unix_ns);
+    }
+    // A plan whose answer could not be stored is asked for again.
+    if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry);
+  }
+  if (places_may_have_changed_) {
+    places_may_have_changed_ = !GivePlaces(now_unix_ns).ok();
+  }
+  return std::max(next, now_unix_ns + kNsPerMs);
+}
+
+void Reconciler::PublishCluster() {
+  v1::Cluster cluster;
+  for (v1::Node& node : nodes_.List(HoldingJobs())) *cluster.add_nodes() = std::move(node);
+  uint32_t pending = 0;
+  uint32_t running = 0;
+  for (const uint64_t id : active_) {
+    const v1::JobState state = jobs_.at(id).job.status().state();
+    if (state == v1::JOB_PENDING) ++pending;
+    if (state == v1::JOB_RUNNING || state == v1::JOB_PAUSING) ++running;
+  }
+  cluster.set_jobs_pending(pending);
+  cluster.set_jobs_running(running);
+  cluster.set_version(options_.version);
+  cluster.set_started_unix_ns(started_unix_ns_);
+  table_.PutCluster(std::move(cluster));
+}
+
+v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& entry) const {
+  const v1::Job& job = entry.job;
+  v1::DesiredAttempt desired;
+  desired.set_job_id(job.id());
+  desired.set_attempt(job.status().attempt());
+  desired.set_wish(ConsequencesOf(job.status()).attempt);
+  desired.set_grace_seconds(job.status().stop_grace_seconds());
+  const auto launcher = entry.reports.find(job.places(0).node());
+  const bool launcher_ended =
+      launcher != entry.reports.end() && launcher->second.phase() == v1::ATTEMPT_ENDED;
+  if (launcher_ended && node != job.places(0).node()) desired.set_wish(v1::ATTEMPT_KILL);
+  v1::LaunchSpec& launch = *desired.mutable_launch();
+  *launch.mutable_job() = job.spec();
+  launch.set_run_folder(job.run_folder());
+  *launch.mutable_places() = job.places();
+  launch.set_threads_per_rank(job.resources().cpus_per_rank());
+  return desired;
+}
+
+v1::DesiredAttempts Reconciler::DesiredOf(const std::string& node) const {
+  v1::DesiredAttempts desired;
+  desired.set_revision(revision_);
+  for (const uint64_t id : active_) {
+    const Entry& entry = jobs_.at(id);
+    if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_WISH_UNSPECIFIED) continue;
+    for (const v1::Place& place : entry.job.places()) {
+      if (place.node() == node) *desired.add_attempts() = DesiredOn(node, entry);
+    }
+  }
+  return desired;
+}
+
+}  // namespace trireme::coordinator

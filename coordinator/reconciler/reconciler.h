@@ -1,0 +1,123 @@
+// The reconciler: every decision of the coordinator, one message at a time. It asks the pure
+// machine and scheduler, commits to the store, publishes to the JobTable, and only then tells
+// anybody. It has no clock and no thread of its own: callers pass the time, and calls come from one
+// thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/job_machine/job_machine.h"
+#include "coordinator/job_store/job_store.h"
+#include "coordinator/reconciler/job_table.h"
+#include "coordinator/reconciler/nodes.h"
+#include "coordinator/scheduler/scheduler.h"
+#include "trireme/v1/agent.pb.h"
+#include "trireme/v1/control.pb.h"
+
+namespace trireme::coordinator {
+
+struct ReconcilerOptions {
+  std::string jobs_folder;  // run folders are made in it, by job id
+  std::string version;      // of the program, for Cluster
+  RetryPolicy retry;
+  SchedulingPolicy scheduling;
+  std::chrono::milliseconds lease{10000};
+  std::chrono::seconds grace{60};  // of a pause, and of a cancel that names none
+  size_t most_waiting_jobs = 100000;
+};
+
+// A job that has been checked and planned once, so that its needs are known.
+struct Submission {
+  std::string owner;
+  std::string request_id;
+  v1::JobSpec job;  // resolved
+  v1::ResourceRequest resources;
+};
+
+// What the reconciler asks of others. Called from its thread after the commit; must not block.
+struct ReconcilerPorts {
+  // To be answered by PlanReady with the same job and attempt, once.
+  std::function<void(const v1::Job&)> make_plan;
+  // DesiredOf(node) is another than before.
+  std::function<void(const std::string& node)> desired_changed;
+};
+
+class Reconciler {
+ public:
+  // Loads the store. `store` and `table` outlive it.
+  static absl::StatusOr<std::unique_ptr<Reconciler>> Open(const ReconcilerOptions& options,
+                                                          ReconcilerPorts ports, JobStore& store,
+                                                          JobTable& table, int64_t now_unix_ns);
+
+  // Requests of people. Errors: those of the job machine and the store; NotFound: no such job.
+  absl::StatusOr<v1::SubmitResponse> Submit(const Submission& submission, int64_t now_unix_ns);
+  // The job that this owner has submitted by this id before, if any.
+  absl::StatusOr<std::optional<v1::Job>> FindSubmitted(const std::string& owner,
+                                                       const std::string& request_id);
+  absl::StatusOr<v1::Job> Ask(uint64_t job_id, const JobEvent& request, double grace_seconds,
+                              int64_t now_unix_ns);
+  absl::StatusOr<v1::Node> SetDrained(const std::string& node, bool drained,
+                                      const std::string& reason, int64_t now_unix_ns);
+
+  // What agents and the planner say.
+  absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
+  absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
+  absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
+                         int64_t now_unix_ns);
+
+  // Leases, retries, places. Returns when it wants to be called again at the latest.
+  int64_t Tick(int64_t now_unix_ns);
+
+  // All that `node` is to have.
+  v1::DesiredAttempts DesiredOf(const std::string& node) const;
+
+ private:
+  struct Entry {
+    v1::Job job;
+    uint32_t plan_asked_for = 0;                       // attempt; 0: none under way
+    std::map<std::string, v1::AttemptReport> reports;  // of the current attempt, by node
+    std::set<uint32_t> stalled;                        // ranks that were told of
+  };
+
+  Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
+             JobTable& table);
+  // Commits a transition of one job and acts on it.
+  absl::Status Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
+                    int64_t now_unix_ns);
+  absl::Status Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns);
+  absl::Status Commit(Change& change);
+  absl::Status TellNodes(std::vector<v1::Event> events, int64_t now_unix_ns);
+  void Follow(Entry& entry);
+  absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
+  absl::Status TellStalls(Entry& entry, const std::string& node, const v1::AttemptReport& report,
+                          int64_t now_unix_ns);
+  absl::Status GivePlaces(int64_t now_unix_ns);
+  void TellNodesOf(const Entry& entry);
+  bool PlacesUsable(const v1::Job& job) const;
+  absl::StatusOr<Entry*> Find(uint64_t job_id);
+  void PublishCluster();
+  std::vector<Holding> HoldingJobs() const;
+  v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
+
+  const ReconcilerOptions options_;
+  const ReconcilerPorts ports_;
+  JobStore& store_;
+  JobTable& table_;
+  Nodes nodes_;
+  std::map<uint64_t, Entry> jobs_;
+  std::set<uint64_t> active_;  // those that have not ended
+  int64_t started_unix_ns_ = 0;
+  bool places_may_have_changed_ = true;
+  uint64_t revision_ = 1;
+};
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,76 @@
+// The queue is a deque under a mutex; the wait is for a task, the end, or the time.
+#include "coordinator/task_thread/task_thread.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace trireme::coordinator {
+namespace {
+
+// A clock that was set back must not stop the thread: it looks again so often at least.
+constexpr absl::Duration kLongestWait = absl::Seconds(5);
+
+}  // namespace
+
+int64_t NowUnixNs() { return absl::GetCurrentTimeNanos(); }
+
+TaskThread::TaskThread(TaskThreadOptions options)
+    : options_(std::move(options)), thread_([this] { Run(); }) {
+  pthread_setname_np(thread_.native_handle(), options_.name.substr(0, 15).c_str());
+}
+
+TaskThread::~TaskThread() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status TaskThread::Post(Task task) {
+  const absl::MutexLock lock(&mutex_);
+  if (tasks_.size() >= options_.most_tasks) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "{} requests wait for the {} already; try again later", tasks_.size(), options_.name));
+  }
+  tasks_.push_back(std::move(task));
+  return absl::OkStatus();
+}
+
+void TaskThread::PostAnswer(Task task) {
+  const absl::MutexLock lock(&mutex_);
+  tasks_.push_back(std::move(task));
+}
+
+void TaskThread::Run() {
+  int64_t due = options_.between ? options_.between(NowUnixNs()) : 0;
+  while (true) {
+    Task task;
+    {
+      const absl::MutexLock lock(&mutex_);
+      const absl::Duration wait =
+          due == 0
+              ? kLongestWait
+              : std::min(kLongestWait, absl::Nanoseconds(std::max<int64_t>(0, due - NowUnixNs())));
+      mutex_.AwaitWithTimeout(absl::Condition(this, &TaskThread::Pending), wait);
+      if (!tasks_.empty()) {
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      } else if (ending_) {
+        return;
+      }
+    }
+    if (task) task();
+    if (options_.between && (task || (due != 0 && NowUnixNs() >= due))) {
+      due = options_.between(NowUnixNs());
+    }
+  }
+}
+
+}  // namespace trireme::coordinator

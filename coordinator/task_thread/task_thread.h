@@ -1,0 +1,54 @@
+// A thread with a bounded queue of tasks and a clock: the owner of a piece of state.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+namespace trireme::coordinator {
+
+// CLOCK_REALTIME in ns since 1970: what is stored and shown.
+int64_t NowUnixNs();
+
+struct TaskThreadOptions {
+  std::string name;  // at most 15 characters; shown by ps and in messages
+  size_t most_tasks = 1000;
+  // Called on the thread after each task and when the time it has last returned (NowUnixNs) has
+  // come; 0: only after tasks. May be absent.
+  std::function<int64_t(int64_t now_unix_ns)> between;
+};
+
+// Post may be called from any thread, its own too.
+class TaskThread {
+ public:
+  using Task = std::function<void()>;
+
+  explicit TaskThread(TaskThreadOptions options);
+  // Runs what is queued, then ends.
+  ~TaskThread();
+  TaskThread(const TaskThread&) = delete;
+  TaskThread& operator=(const TaskThread&) = delete;
+
+  // Never blocks. ResourceExhausted: the queue is full, `task` is dropped.
+  absl::Status Post(Task task);
+  // Also if the queue is full: for answers, of which there are no more than were asked for.
+  void PostAnswer(Task task);
+
+ private:
+  void Run();
+  bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !tasks_.empty() || ending_; }
+
+  const TaskThreadOptions options_;
+  absl::Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace trireme::coordinator

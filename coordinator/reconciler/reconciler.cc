@@ -20,7 +20,7 @@ constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 
 std::string StallText(const v1::RankReport& rank, const std::string& node) {
   const char* how =
-      HasRank(rank, v1::RANK_DEAD) ? "is dead" : "is stopped (SIGSTOP, or a debugger)";
+      rank.life() == v1::RANK_DEAD ? "is dead" : "is stopped (SIGSTOP, or a debugger)";
   return fmt::format("rank {} on node {} {} at step {}{}{}", rank.rank(), node, how, rank.step(),
                      rank.position().empty() ? "" : ", ", rank.position());
 }

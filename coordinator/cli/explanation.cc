@@ -32,6 +32,25 @@ std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::
   return texts;
 }
 
+// A reason of the scheduler: "waits for 8 CPUs; ..." has no subject.
+std::string Sentence(const std::string& reason) {
+  return reason.rfind("waits", 0) == 0 ? "It " + reason + "." : "It waits: " + reason + ".";
+}
+
+// "has been running for 3m20s", "failed 3m20s ago".
+std::string StateSince(const v1::JobStatus& status, int64_t now) {
+  const std::string word = StateWord(status.state());
+  if (status.changed_unix_ns() == 0) return "is " + word;
+  const std::string time = Ago(status.changed_unix_ns(), now);
+  if (status.state() == v1::JOB_CANCELLED) return Text("was ", word, " ", time, " ago");
+  return HasEnded(status.state()) ? Text(word, " ", time, " ago")
+                                  : Text("has been ", word, " for ", time);
+}
+
+bool Says(const v1::JobStatus& status, const std::string& headline) {
+  return status.reason().find(headline) != std::string::npos;
+}
+
 std::string GoesOnFrom(const v1::Job& job) {
   const uint64_t step = job.status().checkpoint_step();
   return step == 0 ? std::string("from the start, for there is no checkpoint yet")
@@ -41,7 +60,7 @@ std::string GoesOnFrom(const v1::Job& job) {
 void ExplainPending(const v1::Job& job, Explanation& why) {
   why.sentences.push_back(Text("It asks for ", RequestText(job.resources()), "."));
   why.sentences.push_back(job.waits_for().empty() ? std::string("It waits for places.")
-                                                  : "Why it waits: " + job.waits_for() + ".");
+                                                  : Sentence(job.waits_for()));
   if (job.queue_position() > 0) {
     why.sentences.push_back(job.queue_position() == 1
                                 ? std::string("It is the first in the queue.")
@@ -67,11 +86,14 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
 void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now,
                        Explanation& why) {
   const v1::JobStatus& status = job.status();
-  const std::string failed =
-      status.failure().headline().empty()
-          ? LastFailure(events)
-          : Text("attempt ", status.attempt(), " failed: ", status.failure().headline());
-  if (!failed.empty()) why.sentences.push_back("Its " + failed + ".");
+  const std::string& headline = status.failure().headline();
+  if (headline.empty() && status.reason().empty()) {
+    if (const std::string failed = LastFailure(events); !failed.empty()) {
+      why.sentences.push_back("Its " + failed + ".");
+    }
+  } else if (!Says(status, headline)) {
+    why.sentences.push_back(Text("Its attempt ", status.attempt(), " failed: ", headline, "."));
+  }
   if (status.attempt_live()) {
     why.sentences.push_back("What is left of that attempt is being ended first.");
   } else if (status.retry_at_unix_ns() > now) {
@@ -90,8 +112,7 @@ void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events,
 void ExplainFailed(const v1::Job& job, Explanation& why) {
   const v1::JobStatus& status = job.status();
   const v1::Failure& failure = status.failure();
-  const bool said = status.reason().find(failure.headline()) != std::string::npos;
-  if (!said) {
+  if (!Says(status, failure.headline())) {
     why.sentences.push_back(Text("The first failure was: ", failure.headline(), "."));
   }
   if (!failure.evidence().empty()) why.sentences.push_back(failure.evidence());
@@ -121,8 +142,7 @@ std::string FailureText(const v1::Failure& failure) {
 Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now) {
   const v1::JobStatus& status = job.status();
   Explanation why;
-  why.sentences.push_back(Text(NameOf(job), " is ", StateWord(status.state()), ", since ",
-                               Ago(status.changed_unix_ns(), now), " ago",
+  why.sentences.push_back(Text(NameOf(job), " ", StateSince(status, now),
                                status.reason().empty() ? "" : ": " + status.reason(), "."));
   if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
     why.sentences.push_back("It is to be cancelled, and ends as soon as its ranks are gone.");

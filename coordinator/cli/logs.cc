@@ -16,10 +16,12 @@
 namespace trireme::cli {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using client::Pull;
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr int kLooksPerQuestion = 10;
+constexpr std::chrono::seconds kPatience{120};  // with a daemon that does not answer
 
 class LogReader {
  public:
@@ -55,9 +57,20 @@ class LogReader {
       if (look % kLooksPerQuestion == 0) {
         v1::GetRequest request;
         request.set_job_id(job_.id());
-        ASSIGN_OR_RETURN(job_, client_.Call(request));
+        const auto job = client_.Call(request);
+        if (!job.ok()) {
+          // The daemon may be on its way back.
+          const bool wait = options_.follow && absl::IsUnavailable(job.status()) &&
+                            Clock::now() - heard_ < kPatience;
+          if (!wait) return job.status();
+          Pause();
+          continue;
+        }
+        job_ = *job;
+        heard_ = Clock::now();
         const v1::JobStatus& status = job_.status();
-        if (status.attempt() > after) return status.attempt();
+        // One after the other, also where several have passed meanwhile.
+        if (status.attempt() > after) return after == 0 ? status.attempt() : after + 1;
         if (HasEnded(status.state()) || (after > 0 && !options_.follow)) return 0;
         if (!options_.follow) {
           return absl::FailedPreconditionError(
@@ -70,10 +83,14 @@ class LogReader {
           told = true;
         }
       }
-      usleep(static_cast<useconds_t>(kLook.count()) * 1000);
-      left_ = signals_.count() > 0;
+      Pause();
     }
     return 0;
+  }
+
+  void Pause() {
+    usleep(static_cast<useconds_t>(kLook.count()) * 1000);
+    left_ = signals_.count() > 0;
   }
 
   absl::Status Copy(uint32_t attempt, int64_t offset) {
@@ -105,6 +122,7 @@ class LogReader {
   const LogsOptions options_;
   const bool json_;
   const launcher::SignalLatch signals_;
+  Clock::time_point heard_ = Clock::now();  // of the daemon
   bool left_ = false;
 };
 

@@ -74,13 +74,13 @@ class Watcher {
       v1::WatchResponse response;
       ASSIGN_OR_RETURN(const Pull pull, stream->Next(response, kLook));
       if (pull == Pull::kEnd) break;
-      if (pull == Pull::kMessage) Hear(response, follow);
       if (stream->interrupted() != away) {
         away = !away;
         if (!json_) {
           writer_.Say(away ? "the coordinator is away; waiting for it" : "the coordinator is back");
         }
       }
+      if (pull == Pull::kMessage) Hear(response, follow);
       if (follow && !json_) writer_.Show(view_, Seconds());
       left_ = signals_.count() > 0;
     }
@@ -107,15 +107,19 @@ class Watcher {
     if (event.has_state_changed()) line = Painted(line, paint, color_);
     line = LocalTime(event.time_unix_ns()) + "  " + line;
     if (follow) return writer_.Say(line);
+    // Of checkpoints that follow one another the newest says it all.
+    const bool again = event.has_checkpointed() && checkpoint_last_ && !history_.empty();
+    if (again) history_.pop_back();
+    checkpoint_last_ = event.has_checkpointed();
     history_.push_back(std::move(line));
-    if (history_.size() > kHistoryLines) {
-      history_.pop_front();
-      ++earlier_;
-    }
+    if (history_.size() > kHistoryLines) history_.pop_front();
+    ++heard_;
   }
 
   void ShowHistory() {
-    if (earlier_ > 0) writer_.Say(Text("... ", base::Counted(earlier_, "earlier event")));
+    if (heard_ > history_.size()) {
+      writer_.Say(Text("... ", base::Counted(heard_ - history_.size(), "event"), " not shown"));
+    }
     for (const std::string& line : history_) writer_.Say(line);
     history_.clear();
   }
@@ -123,7 +127,10 @@ class Watcher {
   absl::Status LookAgain() {
     v1::GetRequest request;
     request.set_job_id(job_.id());
-    ASSIGN_OR_RETURN(job_, client_.Call(request));
+    const auto job = client_.Call(request);
+    if (job.ok()) job_ = *job;
+    // A daemon that is away is waited for by the next stream.
+    if (!job.ok() && !absl::IsUnavailable(job.status())) return job.status();
     if (HasEnded(job_.status().state())) state_ = job_.status().state();
     const Clock::time_point until = Clock::now() + kAgain;
     while (!Over() && !left_ && Clock::now() < until) {
@@ -136,7 +143,10 @@ class Watcher {
   absl::Status Conclude() {
     v1::GetRequest request;
     request.set_job_id(job_.id());
-    ASSIGN_OR_RETURN(job_, client_.Call(request));
+    const auto job = client_.Call(request);
+    if (job.ok()) job_ = *job;
+    // How it ended is known, even if nobody is there any more to say why.
+    if (!job.ok() && !absl::IsUnavailable(job.status())) return job.status();
     if (json_) return absl::OkStatus();
     const v1::JobStatus& status = job_.status();
     std::string text = Text(NameOf(job_), " is ", Painted(StateWord(state_), state_, color_));
@@ -165,7 +175,8 @@ class Watcher {
   report::ProgressView view_;
   report::ProgressWriter writer_;
   std::deque<std::string> history_;
-  size_t earlier_ = 0;
+  size_t heard_ = 0;  // events of the past
+  bool checkpoint_last_ = false;
   uint64_t sequence_ = 0;
   v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
   bool left_ = false;

@@ -22,8 +22,7 @@ std::string WhereElse(const CallPlace& place) {
 std::string ReachedNobody(const CallError& error, const CallPlace& place) {
   std::string why = error.message;
   // "failed to connect to all addresses; last error: UNKNOWN: unix:/x: No such file or directory"
-  const size_t last = why.find("last error: ");
-  if (last != std::string::npos) why = why.substr(last + 12);
+  if (why.find("last error: ") != std::string::npos) why = why.substr(why.rfind(": ") + 2);
   return base::Text("no coordinator answers at ", place.address, " (", why, "); ",
                     WhereElse(place));
 }

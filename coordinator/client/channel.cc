@@ -21,6 +21,7 @@ constexpr int kMostBytes = 64 << 20;  // of an answer
 // A daemon whose machine has gone without a word is noticed within this; it allows as much.
 constexpr int kPingMs = 30'000;
 constexpr int kPingAnswerMs = 10'000;
+constexpr int kConnectMs = 5'000;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, const std::string& what) {
   std::ifstream in(path, std::ios::binary);
@@ -106,10 +107,10 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingAnswerMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
-  // Streams have a pace of their own; the channel must not be slower.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstDelay.count()));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstDelay.count()));
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestDelay.count()) / 2);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestDelay.count()));
+  // Of one attempt; within the deadline of a call, so that it can say that nobody answers.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   return grpc::CreateCustomChannel(address, how, arguments);
 }
 
@@ -120,6 +121,7 @@ absl::StatusOr<Connection> Connect(const ClientOptions& options) {
   place.is_default = options.address.empty();
   place.address = place.is_default ? kUnix + DefaultSocketPath() : options.address;
   place.timeout = options.timeout;
+  place.in_clear = !IsUnix(place.address) && options.ca_file.empty();
   if (IsUnix(place.address)) {
     RETURN_IF_ERROR(CheckSocket(place.address.substr(5), place.is_default));
   } else if (place.address.find(':') == std::string::npos) {

@@ -80,6 +80,9 @@ class GrpcClient final : public Client {
                                                            const Request& request,
                                                            grpc::CompletionQueue& queue) {
       Identify(context, token);
+      // A daemon that is away is waited for here, where gRPC's connection is looked after
+      // meanwhile.
+      context.set_wait_for_ready(true);
       return (stub.get()->*method)(&context, request, &queue);
     };
     rules.place = place_;

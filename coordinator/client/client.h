@@ -46,7 +46,7 @@ class Stream {
   // the daemon refused, or was away for `reconnect_for`; DataLoss: part of a log is gone.
   virtual absl::StatusOr<Pull> Next(Message& message, std::chrono::milliseconds wait) = 0;
 
-  // The connection is lost, and Next tries to get it back.
+  // Nobody has answered for a while (a third of a second), and Next keeps trying.
   virtual bool interrupted() const = 0;
 };
 

@@ -20,7 +20,10 @@
 namespace trireme::client {
 
 constexpr std::chrono::milliseconds kFirstDelay{100};
-constexpr std::chrono::milliseconds kLongestDelay{5000};
+constexpr std::chrono::milliseconds kLongestDelay{3000};
+
+// What is shorter is no interruption that anybody needs to hear of.
+constexpr std::chrono::milliseconds kWorthSaying{300};
 
 inline CallError ErrorOf(const grpc::Status& status) {
   return {static_cast<int>(status.error_code()), status.error_message(), status.error_details()};
@@ -51,7 +54,10 @@ class ReconnectingStream final : public Stream<Response> {
         connection_ = std::make_unique<Connection>(rules_, request_);
       }
       bool ok = false;
-      if (!connection_->Await(until, &ok)) return Pull::kNothing;
+      if (!connection_->Await(until, &ok)) {
+        if (!GaveUp()) return Pull::kNothing;
+        break;
+      }
       if (!Step(ok)) continue;
       auto fresh = rules_.accept(request_, connection_->response);
       if (!fresh.ok()) {
@@ -67,8 +73,9 @@ class ReconnectingStream final : public Stream<Response> {
   }
 
   bool interrupted() const override {
-    return lost_since_ && !end_ &&
-           (connection_ == nullptr || connection_->phase == Phase::kStarting);
+    if (end_ || (connection_ != nullptr && connection_->phase != Phase::kStarting)) return false;
+    if (connection_ == nullptr && !lost_since_) return false;  // not begun
+    return Clock::now() - Alone() > kWorthSaying;
   }
 
  private:
@@ -115,6 +122,7 @@ class ReconnectingStream final : public Stream<Response> {
     Response response;
     grpc::Status status;
     Phase phase = Phase::kStarting;
+    const Clock::time_point begun = Clock::now();
     Clock::time_point started;
   };
 
@@ -138,6 +146,19 @@ class ReconnectingStream final : public Stream<Response> {
         return false;
     }
     return false;
+  }
+
+  // Since when nobody has answered, where that is so.
+  Clock::time_point Alone() const { return lost_since_ ? *lost_since_ : connection_->begun; }
+
+  // Nobody has answered for too long.
+  bool GaveUp() {
+    if (connection_->phase != Phase::kStarting) return false;
+    if (Clock::now() - lost_since_.value_or(connection_->begun) < rules_.reconnect_for)
+      return false;
+    End(StatusOfCall({static_cast<int>(absl::StatusCode::kUnavailable), "no connection", ""},
+                     rules_.place));
+    return true;
   }
 
   void Finished(const grpc::Status& status) {

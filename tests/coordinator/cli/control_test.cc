@@ -301,6 +301,32 @@ TEST_CASE("watch: a restart of the daemon is told, and nothing twice") {
   CHECK(Count(said.out, "recovering: a rank died") == 1);
 }
 
+TEST_CASE("watch: progress between the events, of past checkpoints only the newest") {
+  Room room;
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
+  v1::Event event;
+  event.set_job_id(1);
+  for (uint64_t step = 10; step <= 300; step += 10) {
+    event.mutable_checkpointed()->set_step(step);
+    room.daemon.Tell(event);
+  }
+  room.daemon.Enter(1, v1::JOB_RUNNING, "at work");
+  v1::Progress progress;
+  progress.set_steps_done(301);
+  progress.set_steps_total(600);
+  progress.set_loss(2.5);
+  progress.set_tokens_per_second(1000);
+  room.daemon.Report(1, progress);
+  const pid_t pid = room.Start("watch 1");
+  room.Await("step 301/600 loss 2.5000");
+  room.daemon.Enter(1, v1::JOB_COMPLETED, "all steps are done");
+  const Said said = room.End(pid);
+  CHECK(Holds(said.out, "29 events not shown"));
+  CHECK(Count(said.out, "checkpoint of step") == 1);
+  CHECK(Holds(said.out, "checkpoint of step 300"));
+  CHECK(Count(said.out, "step 301/600") == 1);
+}
+
 TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));

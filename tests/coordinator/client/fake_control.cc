@@ -80,6 +80,7 @@ class FakeControl::Service final : public v1::Control::Service {
     if (auto refused = Begin(*context, "Watch"); !refused.ok()) return refused;
     size_t next = request->after_sequence();
     if (Faults().repeat && next > 0) --next;
+    size_t told = 0;
     for (int sent = 0; !context->IsCancelled() && !stopping;) {
       v1::WatchResponse response;
       bool last = false;
@@ -92,9 +93,11 @@ class FakeControl::Service final : public v1::Control::Service {
           last = Ended(event.state_changed().to()) && request->job_id() != 0;
         } else if (request->no_follow()) {
           return grpc::Status::OK;
+        } else if (told < reports.size()) {
+          *response.mutable_progress() = reports[told++];
         }
       }
-      if (!response.has_event()) {
+      if (response.what_case() == v1::WatchResponse::WHAT_NOT_SET) {
         std::this_thread::sleep_for(kLook);
         continue;
       }
@@ -194,6 +197,7 @@ class FakeControl::Service final : public v1::Control::Service {
   FakeFaults faults;
   std::map<uint64_t, v1::Job> jobs;
   std::vector<v1::Event> events;
+  std::vector<v1::JobProgress> reports;
   std::map<std::pair<uint32_t, int>, std::string> logs;
   std::map<std::string, uint64_t> submissions;
   v1::ListCheckpointsResponse checkpoints;
@@ -330,6 +334,13 @@ void FakeControl::Enter(uint64_t job_id, v1::JobState state, const std::string& 
   *event.mutable_state_changed()->mutable_failure() = job.status().failure();
   Put(job);
   Tell(event);
+}
+
+void FakeControl::Report(uint64_t job_id, const v1::Progress& progress) {
+  const std::lock_guard lock(server_->service.mutex);
+  v1::JobProgress& report = server_->service.reports.emplace_back();
+  report.set_job_id(job_id);
+  *report.mutable_progress() = progress;
 }
 
 void FakeControl::Append(uint32_t attempt, int rank, const std::string& log) {

@@ -49,6 +49,8 @@ class FakeControl {
   void Tell(v1::Event event);
   // A change of a job's state, in the job and as an event.
   void Enter(uint64_t job_id, v1::JobState state, const std::string& reason);
+  // To watchers, once each.
+  void Report(uint64_t job_id, const v1::Progress& progress);
   void Append(uint32_t attempt, int rank, const std::string& log);
   void AddCheckpoint(const v1::CheckpointInfo& checkpoint);
 

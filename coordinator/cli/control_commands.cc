@@ -55,9 +55,8 @@ CLI::App* Add(CLI::App& app, const Shared& given, const std::string& name,
   reach("--token-file", connection.token_file, "who you are, where TCP is used", "FILE");
   reach("--ca-file", connection.ca_file, "TLS: who signed the coordinator's certificate (PEM)",
         "FILE");
-  reach("--certificate-file", connection.certificate_file, "mutual TLS: your certificate (PEM)",
-        "FILE");
-  reach("--key-file", connection.key_file, "mutual TLS: its key (PEM)", "FILE");
+  reach("--certificate", connection.certificate_file, "mutual TLS: your certificate (PEM)", "FILE");
+  reach("--key", connection.key_file, "mutual TLS: its key (PEM)", "FILE");
   command->add_option("--timeout", control.timeout_seconds, "of each call; default: 10")
       ->check(Seconds(0.01, 3600, "0.01 to 3600 seconds"))
       ->type_name("SECONDS")

@@ -16,7 +16,9 @@ std::string WhereElse(const CallPlace& place) {
   if (place.is_default && place.address != system && access(kSystemSocket, F_OK) == 0) {
     return base::Text("this machine has one: --coordinator ", system);
   }
-  return "start one (triremed), or say where it is by --coordinator ADDRESS";
+  std::string where = "start one (triremed), or say where it is by --coordinator ADDRESS";
+  if (place.in_clear) where += "; if it speaks TLS, give --ca-file FILE";
+  return where;
 }
 
 std::string ReachedNobody(const CallError& error, const CallPlace& place) {
@@ -44,7 +46,9 @@ absl::Status StatusOfCall(const CallError& error, const CallPlace& place) {
                            " s; try again, or give it longer by --timeout SECONDS");
       break;
     case absl::StatusCode::kUnauthenticated:
-      message += "; give a token by --token-file FILE";
+      if (message.find("--token-file") == std::string::npos) {
+        message += "; give a token that it knows by --token-file FILE";
+      }
       break;
     case absl::StatusCode::kUnimplemented:
       message = base::Text("the coordinator at ", place.address,

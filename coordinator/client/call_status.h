@@ -18,6 +18,7 @@ struct CallError {
 struct CallPlace {
   std::string address;
   bool is_default = false;  // nobody named it
+  bool in_clear = false;    // TCP without TLS
   std::chrono::milliseconds timeout{0};
 };
 

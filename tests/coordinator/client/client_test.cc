@@ -112,6 +112,9 @@ TEST_CASE("client: where nobody listens the message says where and what to do") 
   CHECK(Holds(answer.status(), "no coordinator answers at " + daemon.address()));
   CHECK(Holds(answer.status(), "triremed"));
   CHECK(Holds(answer.status(), "--coordinator"));
+  const auto tcp = Client::Open({.address = "127.0.0.1:1"});
+  REQUIRE(tcp.ok());
+  CHECK(Holds((*tcp)->Call(JobNumber(1)).status(), "--ca-file"));
   // The daemon's own word that it cannot now is passed on as it is.
   daemon.Start();
   FakeFaults faults;

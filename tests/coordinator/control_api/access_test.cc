@@ -1,0 +1,100 @@
+// Who is let in, and what the roles may do.
+#include "coordinator/control_api/access.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "runtime/base/status_macros.h"
+
+namespace trireme::coordinator {
+namespace {
+
+class TokenFile {
+ public:
+  explicit TokenFile(const std::string& text) {
+    const int fd = mkstemp(path_.data());  // mode 0600
+    REQUIRE(fd >= 0);
+    close(fd);
+    std::ofstream(path_) << text;
+  }
+  ~TokenFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/trireme-tokens-XXXXXX";
+};
+
+constexpr const char* kTokens =
+    "# people\n"
+    "submit ann 0123456789abcdef   # hers\n"
+    "\n"
+    "admin bob sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n"
+    "agent n1 fedcba9876543210\n";
+
+}  // namespace
+
+TEST_CASE("tokens name their users and roles") {
+  const TokenFile file(kTokens);
+  const auto access = Access::Load(file.path());
+  REQUIRE(access.ok());
+  const auto ann = access->Identify(false, "Bearer 0123456789abcdef");
+  REQUIRE(ann.ok());
+  CHECK(ann->user == "ann");
+  CHECK(ann->role == Role::kSubmit);
+  // The hash is that of "test".
+  const auto bob = access->Identify(false, "Bearer test");
+  REQUIRE(bob.ok());
+  CHECK(bob->role == Role::kAdmin);
+  CHECK(access->Identify(false, "Bearer fedcba9876543210")->role == Role::kAgent);
+}
+
+TEST_CASE("strangers are refused") {
+  const TokenFile file(kTokens);
+  const auto access = Access::Load(file.path());
+  REQUIRE(access.ok());
+  for (const char* words : {"", "Bearer ", "Bearer 0123456789abcdeF", "Bearer 0123456789abcde",
+                            "bearer 0123456789abcdef", "Basic 0123456789abcdef",
+                            "Bearer sha256:9f86d081884c7d659a2feaa0c55ad015"
+                            "a3bf4f1b2b0b822cd15d6c15b0f00a08"}) {
+    CAPTURE(words);
+    CHECK(absl::IsUnauthenticated(access->Identify(false, words).status()));
+  }
+  // A wrong token is no key to the socket either.
+  CHECK_FALSE(access->Identify(true, "Bearer nobody-knows-this").ok());
+  CHECK(access->Identify(true, "")->role == Role::kAdmin);
+  CHECK_FALSE(Access().Identify(false, "Bearer 0123456789abcdef").ok());
+}
+
+TEST_CASE("a job is its owner's and the admins'") {
+  CHECK(MayTouch({"ann", Role::kSubmit}, "ann").ok());
+  CHECK(MayTouch({"bob", Role::kAdmin}, "ann").ok());
+  CHECK(absl::IsPermissionDenied(MayTouch({"eve", Role::kSubmit}, "ann")));
+  CHECK(absl::IsPermissionDenied(MayTouch({"ann", Role::kAgent}, "ann")));
+  CHECK(absl::IsPermissionDenied(MustBe({"ann", Role::kSubmit}, Role::kAdmin)));
+  CHECK(absl::IsPermissionDenied(MustBe({"ann", Role::kSubmit}, Role::kAgent)));
+  CHECK(absl::IsPermissionDenied(MustBe({"n1", Role::kAgent}, Role::kSubmit)));
+  CHECK(MustBe({"bob", Role::kAdmin}, Role::kAgent).ok());
+}
+
+TEST_CASE("a token file with a fault is refused by line") {
+  for (const char* text : {"root ann 0123456789abcdef\n", "submit ann\n", "submit ann short\n",
+                           "submit ann 0123456789abcdef more\n", "submit ann sha256:12\n",
+                           "submit ann sha256:"
+                           "zz86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n"}) {
+    CAPTURE(text);
+    const TokenFile file(std::string("# first\n") + text);
+    const auto access = Access::Load(file.path());
+    REQUIRE(absl::IsInvalidArgument(access.status()));
+    CHECK(base::MessageOf(access.status()).find(":2: expected") != std::string::npos);
+  }
+  const TokenFile open(kTokens);
+  chmod(open.path().c_str(), 0640);
+  CHECK(absl::IsFailedPrecondition(Access::Load(open.path()).status()));
+  CHECK_FALSE(Access::Load("/nonexistent/tokens").ok());
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,119 @@
+// Jobs of others: every fault at once, paths that stay where they may, needs known before a start.
+#include "coordinator/planning/submission.h"
+
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "runtime/base/status_macros.h"
+
+namespace trireme::coordinator {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Place {
+ public:
+  Place() {
+    REQUIRE(mkdtemp(path_.data()) != nullptr);
+    fs::create_directories(path_ + "/data/inner");
+    fs::create_directories(path_ + "/data-of-others");
+    for (const char* name : {"/data/text.txt", "/data-of-others/text.txt"}) {
+      std::ofstream out(path_ + name);
+      for (int i = 0; i < 400; ++i) out << "all good things come to those who wait\n";
+    }
+    fs::create_symlink(path_ + "/data-of-others/text.txt", path_ + "/data/link.txt");
+  }
+  ~Place() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_ = "/tmp/trireme-submission-XXXXXX";
+};
+
+v1::JobSpec SmallJob(const std::string& text) {
+  v1::JobSpec job;
+  job.set_name("small");
+  v1::ModelConfig& model = *job.mutable_model()->mutable_config();
+  model.set_model_type("gpt2");
+  model.set_hidden_size(16);
+  model.set_num_hidden_layers(2);
+  model.set_num_attention_heads(2);
+  job.mutable_data()->add_text_files(text);
+  job.mutable_data()->set_sequence_length(8);
+  job.mutable_training()->set_steps(2);
+  job.mutable_training()->set_global_batch_size(4);
+  job.mutable_parallelism()->set_pipeline_parallel_size(2);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a good job is resolved and its needs are known") {
+  const Place place;
+  const SubmissionCheck check = CheckSubmission(SmallJob(place / "data/text.txt"), {});
+  INFO(base::MessageOf(check.status));
+  REQUIRE(check.status.ok());
+  CHECK(check.checked.job.model().config().vocab_size() > 10);
+  CHECK(check.checked.resources.ranks() == 2);
+  CHECK(check.checked.resources.cpus_per_rank() == 1);
+  uint64_t arena = 0;
+  for (const auto& stage : check.checked.plan.stages()) {
+    arena = std::max(arena, stage.arena_bytes());
+  }
+  CHECK(check.checked.resources.memory_bytes_per_rank() > arena);
+  v1::JobSpec asks = SmallJob(place / "data/text.txt");
+  asks.mutable_resources()->set_memory_mib_per_rank(3);
+  asks.mutable_resources()->set_cpus_per_rank(5);
+  const SubmissionCheck asked = CheckSubmission(asks, {});
+  REQUIRE(asked.status.ok());
+  CHECK(asked.checked.resources.memory_bytes_per_rank() == 3 << 20);
+  CHECK(asked.checked.resources.cpus_per_rank() == 5);
+}
+
+TEST_CASE("all faults of a job come at once with their fields") {
+  v1::JobSpec job = SmallJob("relative.txt");
+  job.clear_name();
+  job.mutable_model()->set_config_path("/etc/passwd");
+  job.mutable_training()->set_steps(0);
+  const SubmissionCheck check = CheckSubmission(job, {});
+  REQUIRE(absl::IsInvalidArgument(check.status));
+  std::set<std::string> fields;
+  for (const spec::Fault& fault : check.faults) fields.insert(fault.path);
+  for (const char* field : {"name", "model.config_path", "data.text_files", "training.steps"}) {
+    CAPTURE(field);
+    CHECK(fields.contains(field));
+  }
+}
+
+TEST_CASE("names that are no names are refused") {
+  const Place place;
+  for (const char* name : {"a/b", "..", "$(reboot)", "a b", "a;b", "-", "", "a\nb"}) {
+    CAPTURE(name);
+    v1::JobSpec job = SmallJob(place / "data/text.txt");
+    job.set_name(name);
+    CHECK(absl::IsInvalidArgument(CheckSubmission(job, {}).status) == (std::string(name) != "-"));
+  }
+}
+
+TEST_CASE("paths stay below the folders that are allowed") {
+  const Place place;
+  const SubmissionRules rules{{place / "data"}};
+  CHECK(CheckSubmission(SmallJob(place / "data/text.txt"), rules).status.ok());
+  CHECK(CheckSubmission(SmallJob(place / "data/inner/../text.txt"), rules).status.ok());
+  for (const char* name : {"data-of-others/text.txt", "data/../data-of-others/text.txt",
+                           "data/link.txt", "data/inner/../../data-of-others/text.txt"}) {
+    CAPTURE(name);
+    const SubmissionCheck check = CheckSubmission(SmallJob(place / name), rules);
+    REQUIRE(absl::IsInvalidArgument(check.status));
+    CHECK(base::MessageOf(check.status).find("outside the folders") != std::string::npos);
+  }
+  v1::JobSpec writes = SmallJob(place / "data/text.txt");
+  writes.mutable_checkpoint()->set_directory("/etc/cron.d");
+  CHECK(absl::IsInvalidArgument(CheckSubmission(writes, rules).status));
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,175 @@
+// The reconciler over a simulated cluster: whatever order messages come in, and whenever the daemon
+// is killed, no job is lost, none is started twice, and the events tell it whole.
+#include "coordinator/reconciler/reconciler.h"
+
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/coordinator/reconciler/simulated_cluster.h"
+
+namespace trireme::coordinator {
+namespace {
+
+class Folder {
+ public:
+  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string Store() const { return path_ + "/jobs.db"; }
+
+ private:
+  std::string path_ = "/tmp/trireme-reconciler-XXXXXX";
+};
+
+// One of the things that people do.
+void Interfere(SimulatedCluster& cluster) {
+  if (cluster.jobs().empty()) return;
+  const uint64_t id = cluster.jobs()[cluster.Random(static_cast<uint32_t>(cluster.jobs().size()))];
+  switch (cluster.Random(6)) {
+    case 0:
+      return cluster.Ask(id, CancelAsked{"ann"});
+    case 1:
+    case 2:
+      return cluster.Ask(id, PauseAsked{"ann"});
+    case 3:
+    case 4:
+      return cluster.Ask(id, ResumeAsked{"ann"});
+    default:
+      return cluster.SetDrained(cluster.Random(2) == 0 ? "n1" : "n2", cluster.Random(2) == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("no job is lost or started twice whenever the daemon is killed") {
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    const Folder folder;
+    SimulatedCluster cluster(folder.Store(), seed);
+    int kills = 0;
+    for (int step = 0; step < 600; ++step) {
+      if (cluster.jobs().size() < 30 && cluster.Random(10) == 0) {
+        cluster.Submit(1 + cluster.Random(8), static_cast<int>(cluster.Random(3)));
+      }
+      if (cluster.Random(12) == 0) Interfere(cluster);
+      if (cluster.Random(20) == 0) {
+        cluster.Kill();
+        cluster.Open();
+        ++kills;
+      }
+      cluster.Step();
+    }
+    CHECK(kills > 10);
+    cluster.Settle(20000);
+    CHECK(cluster.starts() > 20);
+  }
+}
+
+TEST_CASE("a job that waits says why and where it stands") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  cluster.SetDrained("n1", true);
+  cluster.Submit(4, 0);
+  cluster.Submit(8, 0);
+  cluster.reconciler().Tick(1'000'000'000'001);
+  CHECK(cluster.table().Get(cluster.jobs()[0])->status().state() == v1::JOB_PLANNING);
+  const auto waits = cluster.table().Get(cluster.jobs()[1]);
+  CHECK(waits->queue_position() == 1);
+  CHECK(waits->waits_for().find("drained") != std::string::npos);
+  const v1::Cluster nodes = cluster.table().cluster();
+  REQUIRE(nodes.nodes_size() == 2);
+  CHECK(nodes.nodes(1).cpus_used() == 4);
+  CHECK(nodes.jobs_pending() == 1);
+}
+
+TEST_CASE("a silent agent is lost and its node gives no places until it speaks") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  const int64_t later = 1'000'000'000'000 + 30'000'000'000;
+  cluster.reconciler().Tick(later);
+  CHECK(cluster.table().cluster().nodes(0).state() == v1::NODE_LOST);
+  cluster.Submit(1, 0);
+  cluster.reconciler().Tick(later);
+  CHECK(cluster.table().Get(1)->status().state() == v1::JOB_PENDING);
+  REQUIRE(cluster.reconciler().Report("n1", {}, later).ok());
+  cluster.reconciler().Tick(later);
+  CHECK(cluster.table().Get(1)->status().state() == v1::JOB_PLANNING);
+  CHECK(cluster.table().Get(1)->places(0).node() == "n1");
+}
+
+TEST_CASE("a stopped rank is told once and again when it goes on") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  cluster.Submit(2, 0);
+  int64_t now = 1'000'000'000'001;
+  Reconciler& reconciler = cluster.reconciler();
+  reconciler.Tick(now);
+  REQUIRE(reconciler.PlanReady(1, 1, absl::OkStatus(), now).ok());
+  const std::string node = cluster.table().Get(1)->places(0).node();
+  v1::NodeReport report;
+  v1::AttemptReport& attempt = *report.add_attempts();
+  attempt.set_job_id(1);
+  attempt.set_attempt(1);
+  attempt.set_phase(v1::ATTEMPT_RUNNING);
+  v1::RankReport& rank = *attempt.add_ranks();
+  rank.set_rank(1);
+  const auto told = [&] {
+    int count = 0;
+    EventQuery query;
+    const auto events = cluster.store().Events(query);
+    for (const v1::Event& event : *events) count += event.has_stalled() ? 1 : 0;
+    return count;
+  };
+  for (const v1::RankLife life : {v1::RANK_ALIVE, v1::RANK_STOPPED, v1::RANK_STOPPED}) {
+    rank.set_life(life);
+    REQUIRE(reconciler.Report(node, report, ++now).ok());
+  }
+  CHECK(told() == 1);
+  rank.set_life(v1::RANK_ALIVE);
+  REQUIRE(reconciler.Report(node, report, ++now).ok());
+  CHECK(told() == 2);
+}
+
+TEST_CASE("an agent's words about attempts that are not current change nothing") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  cluster.Submit(2, 0);
+  const int64_t now = 1'000'000'000'001;
+  cluster.reconciler().Tick(now);
+  const std::string before = cluster.table().Get(1)->SerializeAsString();
+  v1::NodeReport report;
+  for (const auto& [job, number] : {std::pair{1u, 0u}, {1u, 1u}, {1u, 7u}, {99u, 1u}}) {
+    v1::AttemptReport& attempt = *report.add_attempts();
+    attempt.set_job_id(job);
+    attempt.set_attempt(number);
+    attempt.set_phase(v1::ATTEMPT_ENDED);
+    attempt.set_exit_code(1);
+  }
+  // Attempt 1 is being planned: no rank of it can have ended.
+  REQUIRE(cluster.reconciler().Report("n1", report, now).ok());
+  REQUIRE(cluster.reconciler().Report("stranger", report, now).ok());
+  CHECK(cluster.table().Get(1)->SerializeAsString() == before);
+}
+
+TEST_CASE("pages of a list are whole and without repeats") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  for (int i = 0; i < 25; ++i) cluster.Submit(8, 0);
+  v1::ListRequest request;
+  request.set_page_size(10);
+  std::vector<uint64_t> seen;
+  while (true) {
+    const auto page = cluster.table().List(request);
+    REQUIRE(page.ok());
+    for (const v1::Job& job : page->jobs()) seen.push_back(job.id());
+    if (page->next_page_token().empty()) break;
+    request.set_page_token(page->next_page_token());
+  }
+  REQUIRE(seen.size() == 25);
+  for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == 25 - i);
+  request.set_page_token("x' OR 1=1");
+  CHECK(absl::IsInvalidArgument(cluster.table().List(request).status()));
+}
+
+}  // namespace trireme::coordinator

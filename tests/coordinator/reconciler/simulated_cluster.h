@@ -1,0 +1,76 @@
+// A reconciler with nodes that exist only here: agents that keep what the protocol asks of them,
+// jobs that end as they please, a store on disk, and a daemon that can be killed between any two
+// messages. Checks at every step what must always hold.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/reconciler/reconciler.h"
+
+namespace trireme::coordinator {
+
+class SimulatedCluster {
+ public:
+  SimulatedCluster(const std::string& store_path, uint32_t seed);
+  ~SimulatedCluster();
+
+  void Open();
+  // As by kill -9: what was not committed is gone, so are plans under way and wishes not sent.
+  void Kill();
+  void Submit(uint32_t ranks, int priority);
+  void Ask(uint64_t job_id, const JobEvent& request);
+  void SetDrained(const std::string& node, bool drained);
+  // One message of any kind, chosen at random, some time later.
+  void Step();
+  // Without failures from here on: steps until every job has ended.
+  void Settle(int most_steps);
+
+  Reconciler& reconciler() { return *reconciler_; }
+  JobTable& table() { return *table_; }
+  JobStore& store() { return *store_; }
+  const std::vector<uint64_t>& jobs() const { return jobs_; }
+  uint32_t Random(uint32_t below) { return random_() % below; }
+  int starts() const { return starts_; }
+
+ private:
+  using Key = std::pair<uint64_t, uint32_t>;  // job, attempt
+  struct FakeAttempt {
+    v1::DesiredAttempt desired;
+    v1::AttemptPhase phase = v1::ATTEMPT_STARTING;
+    int exit_code = 0;
+  };
+  struct FakeNode {
+    std::map<Key, FakeAttempt> attempts;
+    std::map<uint64_t, uint32_t> newest;  // attempt ever heard of, by job
+  };
+
+  void Hear(const std::string& name, const v1::DesiredAttempts& desired);
+  void Report(const std::string& name);
+  void Progress(const std::string& name);
+  void End(const Key& key, int exit_code);
+  void CheckWhatAlwaysHolds() const;
+  void CheckEvents() const;
+
+  const std::string path_;
+  std::mt19937 random_;
+  int64_t now_ = 1'000'000'000'000;
+  bool failures_ = true;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<JobTable> table_;
+  std::unique_ptr<Reconciler> reconciler_;
+  std::vector<std::pair<uint64_t, uint32_t>> plans_;  // asked for
+  std::set<std::string> changed_;
+  std::map<std::string, FakeNode> nodes_;
+  std::vector<uint64_t> jobs_;
+  std::set<uint64_t> cancelled_;
+  int starts_ = 0;
+};
+
+}  // namespace trireme::coordinator

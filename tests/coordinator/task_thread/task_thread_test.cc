@@ -1,0 +1,54 @@
+// A thread with a queue: order, bound, clock, and an end that loses nothing.
+#include "coordinator/task_thread/task_thread.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+
+namespace trireme::coordinator {
+
+TEST_CASE("tasks run in order on one thread and all before the end") {
+  std::vector<int> order;
+  {
+    TaskThread thread({.name = "test", .most_tasks = 1000, .between = {}});
+    for (int i = 0; i < 500; ++i) REQUIRE(thread.Post([&order, i] { order.push_back(i); }).ok());
+  }
+  REQUIRE(order.size() == 500);
+  for (int i = 0; i < 500; ++i) CHECK(order[static_cast<size_t>(i)] == i);
+}
+
+TEST_CASE("a full queue refuses but takes answers") {
+  absl::Notification go;
+  std::atomic<int> ran{0};
+  {
+    TaskThread thread({.name = "test", .most_tasks = 3, .between = {}});
+    absl::Notification begun;
+    REQUIRE(thread
+                .Post([&] {
+                  begun.Notify();
+                  go.WaitForNotification();
+                })
+                .ok());
+    begun.WaitForNotification();
+    for (int i = 0; i < 3; ++i) REQUIRE(thread.Post([&] { ++ran; }).ok());
+    CHECK(absl::IsResourceExhausted(thread.Post([&] { ++ran; })));
+    thread.PostAnswer([&] { ++ran; });
+    go.Notify();
+  }
+  CHECK(ran == 4);
+}
+
+TEST_CASE("between runs after tasks and when its time has come") {
+  std::atomic<int> calls{0};
+  absl::Notification third;
+  TaskThread thread({.name = "test", .between = [&](int64_t now_unix_ns) {
+                       if (++calls == 3) third.Notify();
+                       return now_unix_ns + 1'000'000;
+                     }});
+  CHECK(third.WaitForNotificationWithTimeout(absl::Seconds(30)));
+}
+
+}  // namespace trireme::coordinator

@@ -150,6 +150,12 @@ TEST_CASE("an agent's words about attempts that are not current change nothing")
   REQUIRE(cluster.reconciler().Report("n1", report, now).ok());
   REQUIRE(cluster.reconciler().Report("stranger", report, now).ok());
   CHECK(cluster.table().Get(1)->SerializeAsString() == before);
+  // Now attempt 1 lives, and others' ends are none of its own.
+  REQUIRE(cluster.reconciler().PlanReady(1, 1, absl::OkStatus(), now).ok());
+  const std::string node = cluster.table().Get(1)->places(0).node();
+  report.mutable_attempts()->erase(report.attempts().begin() + 1);
+  REQUIRE(cluster.reconciler().Report(node, report, now).ok());
+  CHECK(cluster.table().Get(1)->status().state() == v1::JOB_LAUNCHING);
 }
 
 TEST_CASE("pages of a list are whole and without repeats") {

@@ -13,7 +13,7 @@ using Stub = v1::Control::Stub;
 
 class GrpcClient final : public Client {
  public:
-  GrpcClient(std::shared_ptr<grpc::Channel> channel, std::string token, CallPlace place,
+  GrpcClient(const std::shared_ptr<grpc::Channel>& channel, std::string token, CallPlace place,
              std::chrono::milliseconds reconnect_for)
       : stub_(v1::Control::NewStub(channel)),
         token_(std::move(token)),

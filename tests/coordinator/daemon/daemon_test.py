@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""triremed, its agent and its command line from outside: jobs end to end, kills of every part, strangers. Every wait
+has a deadline, and every process started is ended.
+
+Usage: daemon_test.py BIN_FOLDER [Daemon.test_NAME ...]
+"""
+import os
+import random
+import signal
+import sys
+import time
+import unittest
+
+from daemon_fixture import DaemonCase, read, until
+
+KILLS = 12
+
+
+class Daemon(DaemonCase):
+    def test_runs_a_job(self):
+        self.start_daemon()
+        loose = ["--set", "compression.pipeline.mode=on", "--set", "compression.pipeline.min_bytes=0", "--set",
+                 "compression.pipeline.bound=rms:50"]  # of which rank 0 warns
+        job = self.submit(*loose, "--request-id", "first")
+        again = self.ask("submit", self.job_file, *loose, "--request-id", "first")
+        self.assertEqual((again["job"]["id"], again["repeated"]), (job, True))
+        self.assertEqual([one["id"] for one in self.ask("list", "--all")["jobs"]], [job])
+        code, events = self.watch(job).end()
+        self.assertEqual(code, 0, self.told())
+        states = [event["state_changed"]["to"] for event in events if "state_changed" in event]
+        self.assertEqual(states, ["JOB_PLANNING", "JOB_LAUNCHING", "JOB_RUNNING", "JOB_COMPLETED"], events)
+        shown = self.show(job)
+        self.assertEqual((shown["name"], shown["status"]["attempt"], shown["status"]["exit_code"]), ("tiny", 1, 0))
+        self.assertEqual(self.show("tiny")["id"], job)
+        self.assertEqual(sorted(self.losses(job)), list(range(1, 31)))
+        self.assertIn("too loose for this model", self.text("logs", job))
+        checkpoints = self.ask("checkpoints", job)["checkpoints"]
+        self.assertEqual([one["step"] for one in checkpoints], ["30", "20"])
+        self.assertTrue(os.path.isdir(checkpoints[0]["path"]))
+        self.assertEqual(self.ask("list").get("jobs"), [])
+        self.ask("show", "2", code=2)
+
+    def test_pauses_and_resumes(self):
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1200")
+        twin = self.submit("--set", "training.steps=1200", "--set", "name=twin")
+        self.reach(job, 50)
+        watch = self.watch(job)
+        self.ask("pause", job)
+        self.assertEqual(watch.end()[0], 75, self.told())
+        paused = self.show(job)
+        self.assertEqual((paused["status"]["state"], paused["places"]), ("JOB_PAUSED", []))
+        step = int(paused["status"]["checkpoint_step"])
+        self.assertTrue(50 <= step < 1200, paused)
+        self.assertEqual(self.ask("checkpoints", job)["checkpoints"][0]["step"], str(step))
+        self.assertEqual(max(self.losses(job)), step)
+        self.ask("resume", job)
+        for one in (job, twin):
+            self.reach_state(one, "JOB_COMPLETED")
+        self.assertEqual(self.show(job)["status"]["attempt"], 2)
+        self.assertIn(f"at step {step}\n", self.text("logs", job))
+        self.assertEqual(len(self.losses(twin)), 1200)
+        self.assertEqual(self.losses(job), self.losses(twin))
+
+    def test_cancels(self):
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1000000")
+        self.reach(job, 20)
+        watch = self.watch(job)
+        self.ask("cancel", job)
+        self.assertEqual(watch.end()[0], 5, self.told())
+        self.assertEqual(self.show(job)["status"]["exit_code"], 5)
+        self.assertEqual(self.show(job)["places"], [])
+        self.ask("resume", job, code=2)
+        self.ask("drain", "n1", "--reason", "new disk")
+        waiting = self.submit()
+        until(lambda: "drained" in self.show(waiting)["waits_for"], "why it waits", self.told)
+        [listed] = self.ask("list")["jobs"]
+        self.assertEqual((listed["id"], listed["status"]["state"], listed["queue_position"]),
+                         (waiting, "JOB_PENDING", 1))
+        self.assertIn("new disk", listed["waits_for"])
+        self.assertIn("drained", self.text("explain", waiting))
+        self.ask("cancel", waiting)
+        self.assertEqual(self.watch(waiting).end()[0], 5)
+        after = self.submit()
+        self.assertEqual(self.show(after)["status"]["state"], "JOB_PENDING")
+        self.ask("undrain", "n1")
+        self.assertEqual(self.watch(after).end()[0], 0, self.told())
+        self.assertEqual(self.show(waiting)["status"]["attempt"], 0)
+        self.assertEqual(self.show(after)["status"]["attempt"], 1)
+
+    def test_survives_kill_9(self):
+        """The daemon is killed at any moment, also while it takes jobs: none is lost, started twice or told twice."""
+        self.start_daemon()
+        moments = random.Random(11)
+        watches = {}
+        for kill in range(KILLS):
+            submitting = None
+            if kill < 3:
+                submitting = self.begin("submit", self.job_file, "--request-id", f"job-{kill}", "--set",
+                                        "training.steps=200", "--timeout", "5")
+                time.sleep(moments.uniform(0.02, 0.15))
+            else:
+                time.sleep(moments.uniform(0.1, 0.9))
+            self.daemon.kill()
+            self.daemon.wait()
+            self.start_daemon()
+            if submitting is None:
+                continue
+            code, output = submitting.end()
+            self.assertIn(code, (0, 69), output)
+            job = self.submit("--set", "training.steps=200", "--request-id", f"job-{kill}")
+            watches[job] = self.watch(job)
+            until(watches[job].events, "the watch has begun", self.told)
+        self.assertEqual(sorted(watches), ["1", "2", "3"])
+        for job, watch in watches.items():
+            self.assertEqual(watch.end()[0], 0, watch.text() + self.told())
+            self.assertEqual(self.show(job)["status"]["state"], "JOB_COMPLETED")
+            self.assertEqual(self.show(job)["status"]["attempt"], 1)
+            self.assertEqual(os.listdir(f"{self.run_folder(job)}/attempts"), ["1"])
+            self.assertEqual([line["step"] for line in self.metrics(job) if "loss" in line], list(range(1, 201)))
+        self.assertEqual([one["id"] for one in self.ask("list", "--all")["jobs"]], ["3", "2", "1"])
+        later = {job: self.watch(job).end()[1] for job in watches}
+        self.stop_daemon()
+        stored = self.stored_events()
+        self.assertEqual([sequence for sequence, _ in stored], list(range(1, len(stored) + 1)))
+        for job, watch in watches.items():
+            sequences = [sequence for sequence, of_job in stored if str(of_job) == job]
+            self.assertGreaterEqual(len(sequences), 6)
+            for events in (watch.end()[1], later[job]):
+                self.assertEqual([int(event["sequence"]) for event in events], sequences, self.told())
+
+    def test_agent_killed(self):
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1500")
+        self.reach(job, 20)
+        ranks = [self.rank(job, number) for number in (0, 1)]
+        before = self.agents()
+        self.assertTrue(before, self.told())
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        [after] = until(lambda: set(self.agents()) - set(before), "another agent", self.told)
+        self.assertNotIn(after, before)
+        if self.show(job)["status"]["state"] == "JOB_RUNNING":
+            self.assertEqual([self.rank(job, number) for number in (0, 1)], ranks)
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        self.assertEqual(self.show(job)["status"]["attempt"], 1)
+        self.assertEqual([line["step"] for line in self.metrics(job) if "loss" in line], list(range(1, 1501)))
+
+    def test_worker_killed(self):
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1500", "--set", "checkpoint.every_steps=50")
+        self.reach(job, 120)
+        victim = self.rank(job, 1)
+        os.kill(victim, signal.SIGKILL)
+        code, events = self.watch(job).end()
+        self.assertEqual(code, 0, self.told())
+        status = self.show(job)["status"]
+        self.assertEqual((status["attempt"], status["checkpoint_step"]), (2, "1500"))
+        [failed] = [event for event in events if event.get("state_changed", {}).get("to") == "JOB_RECOVERING"]
+        failure = failed["state_changed"]["failure"]
+        self.assertEqual((failed["attempt"], failure["rank"]), (1, 1), failed)
+        self.assertRegex(failure["headline"], r"rank 1 died \(signal 9")
+        self.assertTrue(failure["next_action"], failed)
+        self.assertRegex(self.text("logs", job), r"resumed from \S+ at step ([1-9]\d*[05]0)\n")
+        self.assertEqual(self.text("logs", job, "--attempt", "1").count("resumed"), 0)
+
+    def test_worker_stopped(self):
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1000000", "--set", "runtime.deadline_seconds=100")
+        self.reach(job, 20)
+        watch = self.watch(job)
+        victim = self.rank(job, 1)
+        os.kill(victim, signal.SIGSTOP)
+        [told] = until(lambda: watch.of_kind("stalled"), "a stopped rank is told", self.told, 10)
+        self.assertEqual((told["stalled"]["rank"], told["stalled"]["node"], told["stalled"]["over"]),
+                         (1, "n1", False))
+        self.assertRegex(told["stalled"]["text"], r"rank 1 on node n1 is stopped \(SIGSTOP.*\) at step \d+, [A-Z]")
+        self.assertIn("rank 1 on node n1 is stopped", self.text("explain", job))
+        os.kill(victim, signal.SIGCONT)
+        [_, over] = until(lambda: watch.of_kind("stalled")[1:] and watch.of_kind("stalled"), "it is over", self.told)
+        self.assertEqual((over["stalled"]["rank"], over["stalled"]["over"]), (1, True))
+        self.assertIn("goes on", over["stalled"]["text"])
+        self.assertNotIn("stands still", self.text("explain", job))
+        self.ask("cancel", job)
+        self.assertEqual(watch.end()[0], 5, self.told())
+        self.assertEqual(self.show(job)["status"]["attempt"], 1)
+
+    def start_guarded_daemon(self):
+        """One that listens on TCP; {person: what the command line needs to be them}."""
+        people = {"ada": "submit", "bob": "submit", "root": "admin", "node": "agent", "eve": None}
+        tokens = ""
+        for person, role in people.items():
+            token = f"token-of-{person}-0123456789"
+            self.write(f"{person}.token", token + "\n", 0o600)
+            tokens += f"{role} {person} {token}\n" if role else ""
+        self.write("tokens", tokens, 0o600)
+        self.start_daemon("--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens", "--allow-folder",
+                          f"{self.folder}/data")
+        port = until(lambda: self.ready_port(), "the port in the log", self.told)
+        at = ["--coordinator", f"127.0.0.1:{port}"]
+        here = {person: at + ["--token-file", f"{self.folder}/{person}.token"] for person in people}
+        here["nobody"] = at
+        return here
+
+    def test_refuses_strangers(self):
+        here = self.start_guarded_daemon()
+        self.ask("drain", "n1", "--reason", "nothing runs here")
+        for stranger in ("nobody", "eve"):
+            for command in (["list"], ["nodes"], ["submit", self.job_file], ["watch", "1"]):
+                self.ask(*command, *here[stranger], code=77)
+        self.ask("submit", self.job_file, *here["node"], code=77)
+        of_ada = self.ask("submit", self.job_file, *here["ada"])["job"]
+        of_bob = self.ask("submit", self.job_file, *here["bob"], "--set", "name=his")["job"]
+        self.assertEqual((of_ada["owner"], of_bob["owner"]), ("ada", "bob"))
+        for command in ("show", "explain", "watch", "logs", "checkpoints", "cancel", "pause", "resume"):
+            self.ask(command, of_ada["id"], *here["bob"], code=77)
+        self.ask("undrain", "n1", *here["bob"], code=77)
+        self.ask("list", "--owner", "ada", *here["bob"], code=77)
+        self.ask("show", "tiny", *here["bob"], code=2)  # a name of hers is no name of his
+        for person, ids in (("ada", [of_ada["id"]]), ("bob", [of_bob["id"]]), ("root", [of_bob["id"], of_ada["id"]])):
+            self.assertEqual([job["id"] for job in self.ask("list", "--all", *here[person])["jobs"]], ids)
+        self.assertEqual(self.ask("show", of_ada["id"], *here["ada"])["status"]["state"], "JOB_PENDING")
+        # The same request id of another person is another submission.
+        ids = {self.ask("submit", self.job_file, "--request-id", "same", *here[person])["job"]["id"]
+               for person in ("ada", "bob")}
+        self.assertEqual(len(ids), 2)
+        self.refuses_files_and_names(here["ada"])
+        for job in [of_ada["id"], of_bob["id"], *ids]:
+            self.ask("cancel", job, *here["root"])
+        self.assertEqual(len(self.ask("list", "--all")["jobs"]), 4)
+
+    def refuses_files_and_names(self, as_ada):
+        text = read(f"{self.folder}/data/text.txt")
+        self.write("outside.txt", text)
+        os.mkdir(f"{self.folder}/data-of-others")
+        self.write("data-of-others/text.txt", text)
+        os.symlink(f"{self.folder}/outside.txt", f"{self.folder}/data/link.txt")
+        os.symlink(self.folder, f"{self.folder}/data/up")
+        for path in ("outside.txt", "data/../outside.txt", "data/link.txt", "data/up/outside.txt",
+                     "data-of-others/text.txt"):
+            error = self.ask("submit", self.job_file, *as_ada, "--set",
+                             f"data.text_files=[{self.folder}/{path}]", code=2)
+            self.assertIn("outside the folders that this daemon lets jobs use", error)
+        for path in ("", "data/../elsewhere", "data/up/elsewhere"):
+            error = self.ask("submit", self.job_file, *as_ada, "--set",
+                             f"checkpoint.directory={self.folder}/{path}", code=2)
+            self.assertIn("checkpoint.directory", error)
+        for name in ("a;b", "$(reboot)", "a b", "a/b", "..", "`x`", "a\nb"):
+            error = self.ask("submit", self.job_file, *as_ada, "--set", f"name={name!r}", code=2)
+            self.assertIn("name", error)
+
+    def test_refuses_a_second_daemon(self):
+        self.start_daemon()
+        cluster = self.ask("nodes")
+        other = [f"--state-dir={self.folder}/other", f"--socket={self.folder}/other.sock"]
+        for arguments, word in (
+                ([f"--state-dir={self.folder}/state", other[1]], "another"),
+                ([other[0], f"--socket={self.folder}/s.sock"], "listens at"),
+                ([*other, "--colour"], "--colour"),
+                ([*other, "--max-streams", "0"], "--max-streams"),
+                ([*other, "--no-socket"], "--no-socket"),
+                ([other[0], "--socket", f"{self.folder}/{'s' * 107}"], "107"),
+                ([*other, "--listen", "127.0.0.1:0"], "--token-file")):
+            self.assertIn(word, self.fails_to_start(*arguments))
+        for mode, listen, word in ((0o644, "127.0.0.1:0", "chmod 600"), (0o640, "127.0.0.1:0", "chmod 600"),
+                                   (0o600, "0.0.0.0:0", "certificate")):
+            self.write("tokens", "admin root 0123456789abcdef\n", mode)
+            self.assertIn(word, self.fails_to_start(*other, "--listen", listen, "--token-file",
+                                                    f"{self.folder}/tokens"))
+        for line in ("king root 0123456789abcdef", "admin root short", "admin root"):
+            self.write("tokens", f"# who may come\n{line}\n", 0o600)
+            self.assertIn("tokens:2: expected 'ROLE USER TOKEN'",
+                          self.fails_to_start(*other, "--listen", "127.0.0.1:0", "--token-file",
+                                              f"{self.folder}/tokens"))
+        after = self.ask("nodes")
+        self.assertEqual(after["started_unix_ns"], cluster["started_unix_ns"])
+
+
+if __name__ == "__main__":
+    DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

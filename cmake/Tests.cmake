@@ -168,8 +168,8 @@ foreach(method runs_to_the_end continues_after_interrupt goes_on_with_compressio
 endforeach()
 
 # tests/coordinator/daemon/daemon_test.py: triremed, its agent and its command line from outside.
-foreach(method runs_a_job pauses_and_resumes cancels survives_kill_9 agent_killed worker_killed worker_stopped
-               refuses_strangers refuses_a_second_daemon)
+foreach(method runs_a_job pauses_and_resumes cancels survives_kill_9 readers_outlive_it agent_killed worker_killed
+               worker_stopped refuses_strangers refuses_a_second_daemon)
   add_test(NAME daemon.${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/daemon_test.py" "${PROJECT_BINARY_DIR}/bin" "Daemon.test_${method}")
   set_tests_properties(daemon.${method} PROPERTIES LABELS coordinator TIMEOUT 300)

@@ -130,6 +130,29 @@ class Daemon(DaemonCase):
             for events in (watch.end()[1], later[job]):
                 self.assertEqual([int(event["sequence"]) for event in events], sequences, self.told())
 
+    def test_readers_outlive_it(self):
+        """Those who stay wait for a daemon that is away, whatever they ask of it."""
+        self.start_daemon()
+        self.ask("drain", "n1", "--reason", "later")
+        job = self.submit("--set", "training.steps=40", "--set", "training.nonfinite_policy=skip", "--set",
+                          "optimizer.learning_rate=1000", "--set", "optimizer.warmup_steps=0", "--set",
+                          "optimizer.weight_decay=1000")  # of which rank 0 has something to write
+        logs = self.begin("logs", job, "-f")
+        watch = self.begin("watch", job)
+        until(lambda: "waiting for its first attempt" in logs.text(), "logs -f waits", self.told)
+        until(lambda: "submitted" in watch.text(), "watch watches", self.told)
+        self.daemon.kill()
+        self.daemon.wait()
+        until(lambda: "the coordinator is away" in watch.text(), "watch tells it", self.told)
+        time.sleep(2)  # longer than between two questions of `logs -f`
+        self.start_daemon()
+        self.ask("undrain", "n1")
+        code, text = logs.end()
+        self.assertEqual((code, text.count("step 2 was left out")), (0, 1), text)
+        code, text = watch.end()
+        self.assertEqual(code, 0, text)
+        self.assertIn("is completed: all steps are done", text)
+
     def test_agent_killed(self):
         self.start_daemon()
         job = self.submit("--set", "training.steps=1500")

@@ -90,7 +90,8 @@ class Daemon(DaemonCase):
         self.assertEqual(self.show(after)["status"]["attempt"], 1)
 
     def test_survives_kill_9(self):
-        """The daemon is killed at any moment, also while it takes jobs: none is lost, started twice or told twice."""
+        """The daemon is killed at any moment, also while it takes jobs, and every other time its agent with it: no job
+        is lost, started twice or told twice."""
         self.start_daemon()
         moments = random.Random(11)
         watches = {}
@@ -102,6 +103,8 @@ class Daemon(DaemonCase):
                 time.sleep(moments.uniform(0.02, 0.15))
             else:
                 time.sleep(moments.uniform(0.1, 0.9))
+            for pid in self.agents() if kill % 2 == 1 else []:
+                os.kill(pid, signal.SIGKILL)
             self.daemon.kill()
             self.daemon.wait()
             self.start_daemon()

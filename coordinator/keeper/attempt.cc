@@ -21,6 +21,7 @@ constexpr int64_t kNsPerSecond = 1000000000;
 // The guard itself needs two seconds from TERM to KILL; one that does not obey is killed.
 constexpr int64_t kObeyNs = 10 * kNsPerSecond;
 constexpr double kLongestGraceSeconds = 1e8;
+constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
 // A process may be forked behind the back of one pass over /proc.
 constexpr int kCleanSweeps = 2;
 constexpr int kKilledCode = 128 + SIGKILL;
@@ -101,6 +102,7 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
     case Sight::kUnreadable:
       return;
     case Sight::kLive:
+      LookForCheckpoint(turn.now_ns);
       return Steer(seen.guard, turn.now_ns);
     case Sight::kExited:
       return EndWith(seen.exit_code);
@@ -184,6 +186,12 @@ void Attempt::Kill(const launcher::ProcessIdentity& guard, int64_t now_ns) {
   if (deaf) launcher::SendSignal(guard, SIGKILL);
 }
 
+void Attempt::LookForCheckpoint(int64_t now_ns) {
+  if (checkpoints_at_ns_ != 0 && now_ns - checkpoints_at_ns_ < kCheckpointsEveryNs) return;
+  checkpoints_at_ns_ = now_ns;
+  checkpoint_step_ = NewestCheckpointStep(record_.desired.launch());
+}
+
 bool Attempt::SweptClean() {
   const uint32_t attempt = record_.desired.attempt();
   const int left =
@@ -239,6 +247,7 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
 
 v1::AttemptReport Attempt::Report() const {
   v1::AttemptReport report;
+  report.set_checkpoint_step(checkpoint_step_);
   if (ended_) report = end_;
   report.set_job_id(record_.desired.job_id());
   report.set_attempt(record_.desired.attempt());

@@ -51,6 +51,7 @@ class Attempt {
   absl::Status Start();
   void Steer(const launcher::ProcessIdentity& guard, int64_t now_ns);
   void Kill(const launcher::ProcessIdentity& guard, int64_t now_ns);
+  void LookForCheckpoint(int64_t now_ns);
   bool SweptClean();
   void EndWith(int exit_code);
   void EndVanished();
@@ -65,6 +66,8 @@ class Attempt {
   RankWatch ranks_;
   bool stop_asked_ = false;
   int64_t kill_asked_ns_ = 0;
+  int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
+  uint64_t checkpoint_step_ = 0;
   int clean_sweeps_ = 0;
   bool ended_ = false;
   v1::AttemptReport end_;  // what the last report adds

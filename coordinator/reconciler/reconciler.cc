@@ -54,9 +54,25 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
   newest.after_sequence = last > newest.limit ? last - newest.limit : 0;
   ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store.Events(newest));
   table.Publish({}, events);
+  self->RecallStalls(events);
   for (const uint64_t id : self->active_) self->Follow(self->jobs_[id]);
   self->PublishCluster();
   return self;
+}
+
+// So that a stop is not told again, and its end is.
+void Reconciler::RecallStalls(const std::vector<v1::Event>& events) {
+  for (const v1::Event& event : events) {
+    const auto found = event.has_stalled() ? jobs_.find(event.job_id()) : jobs_.end();
+    if (found == jobs_.end()) continue;
+    Entry& entry = found->second;
+    if (event.attempt() != entry.job.status().attempt()) continue;
+    if (event.stalled().over()) {
+      entry.stalled.erase(event.stalled().rank());
+    } else {
+      entry.stalled.insert(event.stalled().rank());
+    }
+  }
 }
 
 absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {

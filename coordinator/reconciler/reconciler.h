@@ -90,6 +90,7 @@ class Reconciler {
 
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
              JobTable& table);
+  void RecallStalls(const std::vector<v1::Event>& events);
   // Commits a transition of one job and acts on it.
   absl::Status Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
                     int64_t now_unix_ns);

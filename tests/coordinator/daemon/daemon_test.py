@@ -196,6 +196,7 @@ class Daemon(DaemonCase):
         job = self.submit("--set", "training.steps=1000000", "--set", "runtime.deadline_seconds=100")
         self.reach(job, 20)
         watch = self.watch(job)
+        until(lambda: self.show(job)["status"]["checkpoint_step"] != "0", "a checkpoint is told", self.told)
         victim = self.rank(job, 1)
         os.kill(victim, signal.SIGSTOP)
         [told] = until(lambda: watch.of_kind("stalled"), "a stopped rank is told", self.told, 10)
@@ -203,7 +204,13 @@ class Daemon(DaemonCase):
                          (1, "n1", False))
         self.assertRegex(told["stalled"]["text"], r"rank 1 on node n1 is stopped \(SIGSTOP.*\) at step \d+, [A-Z]")
         self.assertIn("rank 1 on node n1 is stopped", self.text("explain", job))
-        os.kill(victim, signal.SIGCONT)
+        # Checkpoints are told while it runs; a restart tells nothing again and forgets nothing.
+        self.assertRegex(self.text("explain", job), "goes on from the checkpoint of step [1-9]")
+        for signal_of_victim in (0, signal.SIGCONT):
+            self.daemon.kill()
+            self.daemon.wait()
+            os.kill(victim, signal_of_victim)
+            self.start_daemon()
         [_, over] = until(lambda: watch.of_kind("stalled")[1:] and watch.of_kind("stalled"), "it is over", self.told)
         self.assertEqual((over["stalled"]["rank"], over["stalled"]["over"]), (1, True))
         self.assertIn("goes on", over["stalled"]["text"])

@@ -2,6 +2,7 @@
 // lived; of what has ended nothing is left.
 #include "coordinator/keeper/keeper.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,6 +58,22 @@ TEST_CASE("an attempt runs to its end with its arguments and is told until it is
   CHECK(keeper->Poll().attempts_size() == 0);
   CHECK_FALSE(bench.HasRecord(1));
   CHECK(fs::exists(bench.Folder(1) + "/exit"));
+}
+
+TEST_CASE("a checkpoint is told while the ranks run") {
+  KeeperBench bench(kObedient);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  for (const int step : {5, 10}) {
+    fs::create_directories(fmt::format("{}/checkpoints/step-{:08d}", bench.run, step));
+    bench.Await(*keeper, 1, [&](const v1::AttemptReport& report) {
+      CHECK(report.phase() != v1::ATTEMPT_ENDED);
+      return report.checkpoint_step() == static_cast<uint64_t>(step);
+    });
+  }
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
+  bench.AwaitEnd(*keeper, 1);
 }
 
 TEST_CASE("an exit code comes through with a failure") {

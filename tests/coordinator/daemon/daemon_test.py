@@ -4,6 +4,7 @@ has a deadline, and every process started is ended.
 
 Usage: daemon_test.py BIN_FOLDER [Daemon.test_NAME ...]
 """
+import json
 import os
 import random
 import signal
@@ -39,6 +40,9 @@ class Daemon(DaemonCase):
         self.assertTrue(os.path.isdir(checkpoints[0]["path"]))
         self.assertEqual(self.ask("list").get("jobs"), [])
         self.ask("show", "2", code=2)
+        self.ask("logs", job, "--attempt", "2", code=2)
+        for bad in ("a b", "x" * 129):
+            self.assertIn("request_id", self.ask("submit", self.job_file, "--request-id", bad, code=2))
 
     def test_pauses_and_resumes(self):
         self.start_daemon()
@@ -190,6 +194,50 @@ class Daemon(DaemonCase):
         self.assertTrue(failure["next_action"], failed)
         self.assertRegex(self.text("logs", job), r"resumed from \S+ at step ([1-9]\d*[05]0)\n")
         self.assertEqual(self.text("logs", job, "--attempt", "1").count("resumed"), 0)
+
+    def test_worker_killed_unseen(self):
+        """A rank that dies while neither daemon nor agent is there, then the guard of the next attempt."""
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1500", "--set", "checkpoint.every_steps=50")
+        self.reach(job, 60)
+        watch = self.watch(job)
+        until(watch.events, "the watch has begun", self.told)
+        victim = self.rank(job, 1)
+        for pid in self.agents():
+            os.kill(pid, signal.SIGKILL)
+        self.daemon.kill()
+        self.daemon.wait()
+        os.kill(victim, signal.SIGKILL)
+        self.start_daemon()
+        until(lambda: self.show(job)["status"]["attempt"] == 2, "the next attempt", self.told)
+        self.reach(job, max(self.losses(job)) + 20)
+        guard = json.loads(read(f"{self.run_folder(job)}/attempts/2/guard.json"))
+        os.kill(guard["pid"], signal.SIGKILL)
+        self.assertEqual(watch.end()[0], 0, self.told())
+        failures = [event["state_changed"]["failure"] for event in watch.events()
+                    if event.get("state_changed", {}).get("to") == "JOB_RECOVERING"]
+        self.assertEqual([failure["rank"] for failure in failures], [1, -1], failures)
+        self.assertIn("rank 1 died (signal 9", failures[0]["headline"])
+        self.assertIn("the guard of the ranks vanished", failures[1]["headline"])
+        self.assertEqual(self.show(job)["status"]["attempt"], 3)
+
+    def test_fails_for_good(self):
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=1000000", "--set", "resources.max_failures=1")
+        self.reach(job, 20)
+        os.kill(self.rank(job, 0), signal.SIGKILL)
+        self.assertEqual(self.watch(job).end()[0], 4, self.told())
+        shown = self.show(job)
+        self.assertEqual((shown["status"]["state"], shown["status"]["failure"]["rank"]), ("JOB_FAILED", 0))
+        self.assertRegex(self.text("explain", job), r"rank 0 died \(signal 9[\s\S]*\nNext: ")
+        self.ask("resume", job, code=2)
+        # What does not stop when it is cancelled is killed when its grace is over.
+        job = self.submit("--set", "training.steps=1000000", "--set", "runtime.deadline_seconds=100")
+        self.reach(job, 20)
+        watch = self.watch(job)
+        os.kill(self.rank(job, 1), signal.SIGSTOP)
+        self.ask("cancel", job, "--grace", "1")
+        self.assertEqual(watch.end()[0], 5, self.told())
 
     def test_worker_stopped(self):
         self.start_daemon()

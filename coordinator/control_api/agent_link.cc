@@ -2,10 +2,6 @@
 // wish.
 #include "coordinator/control_api/agent_link.h"
 
-#include <fmt/format.h>
-
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -140,29 +136,6 @@ grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* AgentLinkService::Connect(C
   const absl::Status role = MustBe(*caller, Role::kAgent);
   if (!role.ok()) return new RefusedAgent(ToGrpc(role));
   return new AgentSession(*this, rooms_);
-}
-
-grpc::ServerUnaryReactor* AgentLinkService::GetPlan(Context* context,
-                                                    const v1::GetPlanRequest* request,
-                                                    v1::GetPlanResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto caller = CallerOf(*context, rooms_.access);
-  absl::Status status = caller.ok() ? MustBe(*caller, Role::kAgent) : caller.status();
-  const auto job = rooms_.table.Get(request->job_id());
-  if (status.ok() && (!job || job->status().attempt() != request->attempt())) {
-    status = absl::NotFoundError("no such attempt is current");
-  }
-  if (status.ok()) {
-    status = rooms_.planner.Post([reactor, folder = job->run_folder(), response] {
-      std::ifstream file(folder + "/plan.pb", std::ios::binary);
-      response->set_plan(std::string(std::istreambuf_iterator<char>(file), {}));
-      reactor->Finish(file ? grpc::Status::OK
-                           : grpc::Status(grpc::StatusCode::UNAVAILABLE, "cannot read the plan"));
-    });
-    if (status.ok()) return reactor;
-  }
-  reactor->Finish(ToGrpc(status));
-  return reactor;
 }
 
 void AgentLinkService::Enter(const std::string& node, AgentSession* session) {

@@ -22,8 +22,6 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
 
   using Context = grpc::CallbackServerContext;
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(Context* context) override;
-  grpc::ServerUnaryReactor* GetPlan(Context* context, const v1::GetPlanRequest* request,
-                                    v1::GetPlanResponse* response) override;
 
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired);
   void EndStreams();

@@ -27,7 +27,8 @@ trireme_program(trireme-worker worker
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 trireme_program(triremed coordinator/daemon
   ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
-        coordinator/task_thread coordinator/job_store coordinator/reconciler coordinator/control_api
+        coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
+        coordinator/control_api
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper

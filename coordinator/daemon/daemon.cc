@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "coordinator/daemon/plan_files.h"
+#include "coordinator/job_machine/job_machine.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -68,6 +69,7 @@ absl::Status Daemon::OpenReconciler() {
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };
   ports.desired_changed = [this](const std::string& node) { changed_nodes_.insert(node); };
   ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
+  logged_sequence_ = table_.last_sequence();
   return absl::OkStatus();
 }
 
@@ -94,8 +96,32 @@ void Daemon::MakePlan(const v1::Job& job) {
   });
 }
 
+// What operations people look for in the log: states of jobs, and nodes.
+void Daemon::LogEvents() {
+  const auto events = table_.EventsAfter(logged_sequence_, kMostQueued);
+  if (!events) {
+    logged_sequence_ = table_.last_sequence();
+    return;
+  }
+  for (const v1::Event& event : *events) {
+    logged_sequence_ = event.sequence();
+    if (event.has_state_changed()) {
+      spdlog::info("job {} attempt {}: {}: {}", event.job_id(), event.attempt(),
+                   StateWord(event.state_changed().to()), event.state_changed().reason());
+    } else if (event.has_stalled()) {
+      spdlog::warn("job {}: {}", event.job_id(), event.stalled().text());
+    } else if (event.has_node_changed()) {
+      const v1::NodeChanged& node = event.node_changed();
+      spdlog::info(
+          "node {}: {}{}{}{}", node.node(), node.state() == v1::NODE_LOST ? "lost" : "ready",
+          node.drained() ? ", drained" : "", node.reason().empty() ? "" : ": ", node.reason());
+    }
+  }
+}
+
 int64_t Daemon::Between(int64_t now_unix_ns) {
   const int64_t next = reconciler_->Tick(now_unix_ns);
+  LogEvents();
   if (ApiServer* sender = sender_) {
     for (const std::string& node : changed_nodes_) {
       sender->SendDesired(node, reconciler_->DesiredOf(node));

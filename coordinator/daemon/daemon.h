@@ -43,6 +43,7 @@ class Daemon {
   absl::Status OpenReconciler();
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
+  void LogEvents();
 
   const DaemonOptions options_;
   std::atomic<bool> stopping_{false};
@@ -50,6 +51,7 @@ class Daemon {
   JobTable table_;
   Access access_;
   std::set<std::string> changed_nodes_;  // the reconciler's thread
+  uint64_t logged_sequence_ = 0;         // likewise
   std::atomic<ApiServer*> sender_{nullptr};
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;

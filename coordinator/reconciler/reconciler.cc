@@ -25,6 +25,11 @@ std::string StallText(const v1::RankReport& rank, const std::string& node) {
                      rank.position().empty() ? "" : ", ", rank.position());
 }
 
+bool HasPlaceOn(const v1::Job& job, const std::string& node) {
+  return std::any_of(job.places().begin(), job.places().end(),
+                     [&](const v1::Place& place) { return place.node() == node; });
+}
+
 }  // namespace
 
 Reconciler::Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
@@ -252,6 +257,7 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     Entry& entry = found->second;
     const v1::JobStatus& status = entry.job.status();
     if (one.attempt() != status.attempt() || !status.attempt_live()) continue;
+    if (!HasPlaceOn(entry.job, node)) continue;
     if (one.has_progress()) {
       table_.PutProgress(one.job_id(), one.progress());
       progress = true;
@@ -442,9 +448,7 @@ v1::DesiredAttempts Reconciler::DesiredOf(const std::string& node) const {
   for (const uint64_t id : active_) {
     const Entry& entry = jobs_.at(id);
     if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_WISH_UNSPECIFIED) continue;
-    for (const v1::Place& place : entry.job.places()) {
-      if (place.node() == node) *desired.add_attempts() = DesiredOn(node, entry);
-    }
+    if (HasPlaceOn(entry.job, node)) *desired.add_attempts() = DesiredOn(node, entry);
   }
   return desired;
 }

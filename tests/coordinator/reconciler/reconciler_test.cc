@@ -156,6 +156,16 @@ TEST_CASE("an agent's words about attempts that are not current change nothing")
   report.mutable_attempts()->erase(report.attempts().begin() + 1);
   REQUIRE(cluster.reconciler().Report(node, report, now).ok());
   CHECK(cluster.table().Get(1)->status().state() == v1::JOB_LAUNCHING);
+  // Nor is the word of a node that has no place in it.
+  report.clear_attempts();
+  v1::AttemptReport& foreign = *report.add_attempts();
+  foreign.set_job_id(1);
+  foreign.set_attempt(1);
+  foreign.mutable_progress()->set_steps_done(7);
+  REQUIRE(cluster.reconciler().Report(node == "n1" ? "n2" : "n1", report, now).ok());
+  CHECK_FALSE(cluster.table().ProgressOf(1).has_value());
+  REQUIRE(cluster.reconciler().Report(node, report, now).ok());
+  CHECK(cluster.table().ProgressOf(1)->steps_done() == 7);
 }
 
 TEST_CASE("pages of a list are whole and without repeats") {

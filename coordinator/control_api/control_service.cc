@@ -32,7 +32,7 @@ Unary* Done(grpc::CallbackServerContext* context, const absl::Status& status) {
 
 template <typename T>
 Unary* Answer(grpc::CallbackServerContext* context, absl::StatusOr<T> result, T* response) {
-  if (result.ok()) *response = *std::move(result);
+  if (result.ok()) *response = std::move(*result);
   return Done(context, result.status());
 }
 
@@ -159,7 +159,7 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
   const absl::Status posted =
       rooms_.reconciler_thread.Post([this, reactor, submission = std::move(submission), response] {
         auto result = rooms_.reconciler.Submit(submission, NowUnixNs());
-        if (result.ok()) *response = *std::move(result);
+        if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
   if (!posted.ok()) reactor->Finish(ToGrpc(posted));
@@ -233,7 +233,7 @@ Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_secon
   const absl::Status posted = rooms_.reconciler_thread.Post(
       [this, reactor, job_id, grace_seconds, event = request(caller->user), response] {
         auto result = rooms_.reconciler.Ask(job_id, event, grace_seconds, NowUnixNs());
-        if (result.ok()) *response = *std::move(result);
+        if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
   if (!posted.ok()) reactor->Finish(ToGrpc(posted));
@@ -315,7 +315,7 @@ Unary* ControlService::SetDrained(Context* context, const std::string& node, boo
   const absl::Status posted =
       rooms_.reconciler_thread.Post([this, reactor, node, drained, reason, response] {
         auto result = rooms_.reconciler.SetDrained(node, drained, reason, NowUnixNs());
-        if (result.ok()) *response = *std::move(result);
+        if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
   if (!posted.ok()) reactor->Finish(ToGrpc(posted));

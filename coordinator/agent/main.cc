@@ -5,20 +5,18 @@
 //   gRPC's own  the stream to the coordinator
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <thread>
 
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
 #include "coordinator/keeper/keeper.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -39,19 +37,6 @@ struct Arguments {
 // Set by the handler; read by the loop.
 volatile std::sig_atomic_t stop_signal = 0;
 void OnSignal(int number) { stop_signal = number; }
-
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = "localhost";
-  gethostname(name, sizeof name);
-  name[HOST_NAME_MAX] = '\0';
-  return name;
-}
-
-std::string BesideUs(const std::string& program) {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (self.parent_path() / program).string();
-}
 
 // Phases and failures; what only tells of progress may wait for its turn.
 std::string Urgent(const v1::NodeReport& report) {
@@ -116,8 +101,8 @@ int Main(int argc, char** argv) {
       "The keeper of one node: starts and watches the ranks of Trireme's jobs here as the "
       "coordinator wishes. Ranks run on when it ends; the next one takes them up.");
   Arguments arguments;
-  arguments.node = HostName();
-  arguments.worker = BesideUs("trireme-worker");
+  arguments.node = base::HostName();
+  arguments.worker = base::ProgramBesideUs("trireme-worker");
   app.add_option("--coordinator", arguments.coordinator.address,
                  "unix:/PATH or HOST:PORT of triremed (default: its unix socket on this machine)");
   app.add_option("--token-file", arguments.coordinator.token_file, "a token of the role agent");

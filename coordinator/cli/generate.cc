@@ -12,8 +12,8 @@
 #include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
-#include "coordinator/cli/own_folder.h"
 #include "coordinator/cli/print_error.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/spec/job_spec.h"
 
@@ -67,7 +67,7 @@ int RunGenerate(const GenerateOptions& options) {
   const v1::GenerationSpec& generation = job->generation();
   // "--name=value", so that a prompt may begin with a dash.
   const std::vector<std::string> arguments = {
-      WorkerPath(),
+      base::ProgramBesideUs("trireme-worker"),
       "generate",
       "--checkpoint=" + *folder,
       "--prompt=" + generation.prompt(),

@@ -15,7 +15,6 @@
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
-#include "coordinator/cli/own_folder.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
@@ -24,6 +23,7 @@
 #include "coordinator/launcher/diagnosis.h"
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/launcher/signal_latch.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/plan_file.h"
@@ -78,7 +78,7 @@ absl::Status CheckFitsHere(const PlannedJob& planned) {
 launcher::LaunchOptions LaunchOptionsOf(const RunOptions& options, const PlannedJob& planned,
                                         const std::string& folder) {
   launcher::LaunchOptions launch;
-  launch.worker = WorkerPath();
+  launch.worker = base::ProgramBesideUs("trireme-worker");
   launch.arguments = {"--job", folder + "/job.yaml", "--run-dir", folder};
   if (!options.resume.empty()) {
     launch.arguments.insert(launch.arguments.end(), {"--resume", options.resume});

@@ -35,54 +35,15 @@ absl::StatusOr<std::string> LogPath(const v1::Job& job, uint32_t attempt, int ra
 
 LogStream::LogStream(const JobTable& table, const v1::LogsRequest& request, uint32_t attempt,
                      std::string path, StreamSet& streams)
-    : table_(table),
+    : MessageStream(streams),
+      table_(table),
       request_(request),
       attempt_(attempt),
       path_(std::move(path)),
-      streams_(streams),
       offset_(request.offset()) {}
 
-void LogStream::Refuse(const grpc::Status& status) {
-  const absl::MutexLock lock(&mutex_);
-  Close(status);
-}
-
-void LogStream::Look() {
-  const absl::MutexLock lock(&mutex_);
-  if (!writing_ && !closed_) SendNext();
-}
-
-void LogStream::End() {
-  const absl::MutexLock lock(&mutex_);
-  Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is stopping; ask again"));
-}
-
-void LogStream::OnWriteDone(bool ok) {
-  const absl::MutexLock lock(&mutex_);
-  writing_ = false;
-  if (closed_) return;
-  if (!ok) return Close(grpc::Status::CANCELLED);
-  SendNext();
-}
-
-void LogStream::OnCancel() {
-  const absl::MutexLock lock(&mutex_);
-  Close(grpc::Status::CANCELLED);
-}
-
-void LogStream::OnDone() {
-  streams_.Remove(this);
-  {
-    const absl::MutexLock lock(&mutex_);
-    if (fd_ >= 0) close(fd_);
-  }
-  delete this;
-}
-
-void LogStream::Close(const grpc::Status& status) {
-  if (closed_) return;
-  closed_ = true;
-  Finish(status);
+LogStream::~LogStream() {
+  if (fd_ >= 0) close(fd_);
 }
 
 bool LogStream::AttemptIsOver() const {
@@ -123,8 +84,7 @@ void LogStream::SendNext() {
   // Asked before the file is: what is written after the end is not waited for.
   const bool over = !request_.follow() || AttemptIsOver();
   if (Read()) {
-    writing_ = true;
-    StartWrite(&response_);
+    Write();
   } else if (over) {
     Close(grpc::Status::OK);
   }

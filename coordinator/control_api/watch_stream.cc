@@ -13,50 +13,11 @@ constexpr size_t kPage = 256;
 
 WatchStream::WatchStream(const ApiRooms& rooms, const v1::WatchRequest& request, Caller caller,
                          StreamSet& streams)
-    : rooms_(rooms),
+    : MessageStream(streams),
+      rooms_(rooms),
       request_(request),
       caller_(std::move(caller)),
-      streams_(streams),
       sequence_(request.after_sequence()) {}
-
-void WatchStream::Refuse(const grpc::Status& status) {
-  const absl::MutexLock lock(&mutex_);
-  Close(status);
-}
-
-void WatchStream::Look() {
-  const absl::MutexLock lock(&mutex_);
-  if (!writing_ && !closed_) SendNext();
-}
-
-void WatchStream::End() {
-  const absl::MutexLock lock(&mutex_);
-  Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is stopping; ask again"));
-}
-
-void WatchStream::OnWriteDone(bool ok) {
-  const absl::MutexLock lock(&mutex_);
-  writing_ = false;
-  if (closed_) return;
-  if (!ok) return Close(grpc::Status::CANCELLED);
-  SendNext();
-}
-
-void WatchStream::OnCancel() {
-  const absl::MutexLock lock(&mutex_);
-  Close(grpc::Status::CANCELLED);
-}
-
-void WatchStream::OnDone() {
-  streams_.Remove(this);
-  delete this;
-}
-
-void WatchStream::Close(const grpc::Status& status) {
-  if (closed_) return;
-  closed_ = true;
-  Finish(status);
-}
 
 bool WatchStream::Mine(uint64_t job_id) {
   if (request_.job_id() != 0) return job_id == request_.job_id();
@@ -111,9 +72,8 @@ void WatchStream::SendNext() {
     over = !status || HasEnded(status->state());
   }
   response_.Clear();
-  if (NextEvent() || (!closed_ && NextProgress())) {
-    writing_ = true;
-    StartWrite(&response_);
+  if (NextEvent() || (!closed() && NextProgress())) {
+    Write();
   } else if (over) {
     Close(grpc::Status::OK);
   }

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +21,7 @@
 #include "coordinator/daemon/daemon.h"
 #include "coordinator/daemon/systemd_notice.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -39,13 +39,6 @@ std::string DefaultStateFolder() {
   if (geteuid() == 0) return "/var/lib/trireme";
   const char* home = std::getenv("HOME");
   return std::string(home == nullptr ? "." : home) + "/.local/state/trireme";
-}
-
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = "localhost";
-  gethostname(name, sizeof name);
-  name[HOST_NAME_MAX] = '\0';
-  return name;
 }
 
 void Describe(CLI::App& app, Arguments& arguments) {
@@ -75,12 +68,6 @@ void Describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
 }
 
-std::string BesideUs(const std::string& program) {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (self.parent_path() / program).string();
-}
-
 absl::Status Complete(Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   std::error_code error;
@@ -98,7 +85,7 @@ absl::Status Complete(Arguments& arguments) {
     return absl::InvalidArgumentError(
         "the agent of this machine speaks over the unix socket: --no-socket needs --no-agent");
   }
-  daemon.agent.program = BesideUs("trireme-agent");
+  daemon.agent.program = base::ProgramBesideUs("trireme-agent");
   daemon.agent.arguments = {"--coordinator", "unix:" + daemon.listen.socket_path,
                             "--node",        arguments.node,
                             "--state-dir",   daemon.state_folder + "/agent"};
@@ -146,7 +133,7 @@ int Main(int argc, char** argv) {
   arguments.daemon.version = TRIREME_VERSION;
   arguments.daemon.state_folder = DefaultStateFolder();
   arguments.daemon.listen.socket_path = client::DefaultSocketPath();
-  arguments.node = HostName();
+  arguments.node = base::HostName();
   Describe(app, arguments);
   try {
     app.parse(argc, argv);

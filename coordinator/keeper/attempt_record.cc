@@ -1,19 +1,17 @@
 // JSON around the message's own JSON.
 #include "coordinator/keeper/attempt_record.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::keeper {
 namespace {
@@ -28,17 +26,6 @@ std::string FolderOf(const std::string& state_folder) { return state_folder + "/
 std::string PathOf(const std::string& state_folder, const AttemptRecord& record) {
   return fmt::format("{}/{}.json", FolderOf(state_folder),
                      AttemptName(record.desired.job_id(), record.desired.attempt()));
-}
-
-absl::Status WriteDurably(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot write " + path);
-  errno = 0;
-  const bool whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool durable = whole && fsync(fd) == 0;
-  const int error = errno != 0 ? errno : ENOSPC;
-  close(fd);
-  return durable ? absl::OkStatus() : absl::ErrnoToStatus(error, "cannot write " + path);
 }
 
 std::optional<AttemptRecord> Parse(const std::string& text) {
@@ -79,17 +66,9 @@ absl::Status SaveRecord(const std::string& state_folder, const AttemptRecord& re
                      {"exit_code", record.exit_code},
                      {"stop_at_ns", record.stop_at_ns},
                      {"desired", json::parse(desired)}};
-  const std::string path = PathOf(state_folder, record);
-  const std::string partial = path + ".partial";
-  RETURN_IF_ERROR(
-      WriteDurably(partial, text.dump(1, ' ', false, json::error_handler_t::replace) + "\n"));
-  if (rename(partial.c_str(), path.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, "cannot write " + path);
-  }
-  const int folder = open(FolderOf(state_folder).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) fsync(folder);
-  close(folder);
-  return absl::OkStatus();
+  return base::WriteWholeFile(PathOf(state_folder, record),
+                              text.dump(1, ' ', false, json::error_handler_t::replace) + "\n",
+                              0600);
 }
 
 void RemoveRecord(const std::string& state_folder, const AttemptRecord& record) {

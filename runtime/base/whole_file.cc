@@ -21,10 +21,19 @@ bool WriteAll(int fd, std::string_view content) {
   return true;
 }
 
+// A file system that cannot do that has its own order.
+void SyncFolderOf(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  const int fd = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  fsync(fd);
+  close(fd);
+}
+
 }  // namespace
 
-absl::Status WriteWholeFile(const std::string& path, std::string_view content) {
-  const std::string beside = Text(path, ".", getpid(), ".new");
+absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode) {
+  const std::string beside = path + ".partial";
   const auto failed = [&] {
     const int error = errno;
     unlink(beside.c_str());
@@ -32,10 +41,11 @@ absl::Status WriteWholeFile(const std::string& path, std::string_view content) {
                ? absl::ResourceExhaustedError(Text("the disk is full: cannot write ", path))
                : absl::ErrnoToStatus(error, Text("cannot write ", path));
   };
-  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return failed();
   const bool written = WriteAll(fd, content) && fsync(fd) == 0;
   if (close(fd) != 0 || !written || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
+  SyncFolderOf(path);
   return absl::OkStatus();
 }
 

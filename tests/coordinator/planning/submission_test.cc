@@ -91,11 +91,11 @@ TEST_CASE("all faults of a job come at once with their fields") {
 
 TEST_CASE("names that are no names are refused") {
   const Place place;
-  for (const char* name : {"a/b", "..", "$(reboot)", "a b", "a;b", "-", "", "a\nb"}) {
+  for (const char* name : {"a/b", "..", "$(reboot)", "a b", "a;b", "", "a\nb"}) {
     CAPTURE(name);
     v1::JobSpec job = SmallJob(place / "data/text.txt");
     job.set_name(name);
-    CHECK(absl::IsInvalidArgument(CheckSubmission(job, {}).status) == (std::string(name) != "-"));
+    CHECK(absl::IsInvalidArgument(CheckSubmission(job, {}).status));
   }
 }
 

@@ -1,0 +1,14 @@
+// Who and where this process is.
+#pragma once
+
+#include <string>
+
+namespace trireme::base {
+
+// The path of a program that is installed beside ours; its bare name if ours is not known.
+std::string ProgramBesideUs(const std::string& name);
+
+// Of this machine, without its domain unless that is how it calls itself.
+std::string HostName();
+
+}  // namespace trireme::base

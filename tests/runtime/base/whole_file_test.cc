@@ -1,0 +1,74 @@
+// A file that is there whole or not at all.
+#include "runtime/base/whole_file.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace trireme::base {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
+  ~Folder() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  size_t Count() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::string path_ = "/tmp/trireme-whole-file-XXXXXX";
+};
+
+std::string Read(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("a whole file takes the place of the former one and leaves nothing beside it") {
+  const Folder folder;
+  const std::string path = folder / "state";
+  REQUIRE(WriteWholeFile(path, "former").ok());
+  const std::string content = std::string(100000, 'x') + std::string(1, '\0') + "end";
+  REQUIRE(WriteWholeFile(path, content, 0600).ok());
+  CHECK(Read(path) == content);
+  CHECK(folder.Count() == 1);
+  struct stat about {};
+  REQUIRE(stat(path.c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("a file that cannot be written whole leaves the former one") {
+  const Folder folder;
+  const std::string path = folder / "state";
+  REQUIRE(WriteWholeFile(path, "former").ok());
+  const int pid = fork();
+  if (pid == 0) {  // the limit is for good
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1000, 1000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    _exit(WriteWholeFile(path, std::string(5000, 'x')).ok() ? 1 : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(Read(path) == "former");
+  CHECK(folder.Count() == 1);
+  CHECK(absl::IsNotFound(WriteWholeFile(folder / "nowhere/state", "x")));
+}
+
+}  // namespace trireme::base

@@ -19,7 +19,7 @@ set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "proto:")
 
 # The services of those that have any, for programs that speak gRPC: a library of its own, for the others do without.
 set(trireme_service_sources)
-foreach(stem agent control)
+foreach(stem agent control worker)
   set(out "${trireme_proto_out}/trireme/v1/${stem}.grpc.pb")
   add_custom_command(
     OUTPUT "${out}.cc" "${out}.h"

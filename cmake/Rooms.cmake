@@ -45,7 +45,8 @@ trireme_room(runtime/engine
 trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
-trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder)
+trireme_room(coordinator/command ROOMS runtime/base)
+trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordinator/launcher

@@ -137,6 +137,7 @@ target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runt
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
 trireme_tests(checkpoint ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
+trireme_tests(coordinator/command ROOMS coordinator/command)
 trireme_tests(coordinator/client ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)

@@ -19,7 +19,7 @@
 #include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
-#include "coordinator/cli/shell_quote.h"
+#include "coordinator/command/shell_quote.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "coordinator/launcher/mpirun_launcher.h"
 #include "coordinator/launcher/signal_latch.h"
@@ -149,12 +149,13 @@ Ended Watch(launcher::MpirunLauncher& ranks, const launcher::SignalLatch& signal
 
 // The folder's own job holds the overrides of this call.
 std::string RunAgain(const PlannedJob& planned, const std::string& folder) {
-  return fmt::format("trireme run {} -n {}", ShellQuote(folder + "/job.yaml"), planned.ranks);
+  return fmt::format("trireme run {} -n {}", command::ShellQuote(folder + "/job.yaml"),
+                     planned.ranks);
 }
 
 std::string GoOn(const PlannedJob& planned, const std::string& folder) {
   return fmt::format("go on with:\n  {} --run-dir {} --resume auto", RunAgain(planned, folder),
-                     ShellQuote(folder));
+                     command::ShellQuote(folder));
 }
 
 // After an end that the job did not choose.

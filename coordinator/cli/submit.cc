@@ -9,7 +9,7 @@
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
-#include "coordinator/cli/shell_quote.h"
+#include "coordinator/command/shell_quote.h"
 #include "coordinator/planning/job_planning.h"
 #include "runtime/base/status_macros.h"
 
@@ -64,7 +64,7 @@ int RunSubmit(const ControlOptions& control, const SubmitOptions& options) {
       std::fprintf(stderr,
                    "trireme: if it has arrived nevertheless, the same command with --request-id %s "
                    "finds it and makes no second job\n",
-                   ShellQuote(request.request_id()).c_str());
+                   command::ShellQuote(request.request_id()).c_str());
     }
     return code;
   }

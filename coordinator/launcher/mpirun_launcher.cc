@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "coordinator/command/command.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 
@@ -142,22 +143,6 @@ absl::Status PrepareRunFolder(const std::string& run_folder) {
 
 }  // namespace
 
-std::string FindProgram(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
-  while (true) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    std::string candidate(rest.substr(0, end));
-    candidate += "/" + name;
-    std::error_code ignored;
-    if (access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, ignored)) {
-      return candidate;
-    }
-    if (end == rest.size()) return "";
-    rest.remove_prefix(end + 1);
-  }
-}
-
 int AvailableCores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
@@ -206,7 +191,7 @@ absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
         fmt::format("the worker program {} cannot be run: {}; it is installed beside trireme",
                     options.worker, std::strerror(errno)));
   }
-  const std::string mpirun = FindProgram("mpirun");
+  const std::string mpirun = command::FindProgram("mpirun");
   if (mpirun.empty() && options.ranks > 1) {
     return absl::NotFoundError(
         fmt::format("mpirun is not in PATH, but {} ranks need it: apt install openmpi-bin (one "

@@ -45,8 +45,6 @@ struct LaunchResult {
   bool killed = false;
 };
 
-// Path of a program in PATH; empty: none.
-std::string FindProgram(const std::string& name);
 // Cores this process may run on.
 int AvailableCores();
 // The command line (argv[0] the path `mpirun`, or the worker itself as one MPI singleton if that is

@@ -1,9 +1,9 @@
-// Commands that people copy.
+// Commands that people copy, scripts that are written.
 #pragma once
 
 #include <string>
 
-namespace trireme::cli {
+namespace trireme::command {
 
 // `word` as one word of a POSIX shell: as it is where that is safe, else in single quotes.
 inline std::string ShellQuote(const std::string& word) {
@@ -17,4 +17,4 @@ inline std::string ShellQuote(const std::string& word) {
   return quoted + "'";
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::command

@@ -32,6 +32,10 @@ trireme_room(runtime/data ROOMS runtime/base LIBS nlohmann_json::nlohmann_json)
 trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client
              ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
+trireme_room(checkpoint/hugging_face
+             ROOMS proto runtime/base runtime/spec runtime/tensor runtime/safetensors runtime/model
+                   checkpoint/client
+             LIBS nlohmann_json::nlohmann_json)
 
 # Floor 3
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/layout runtime/graph runtime/model)

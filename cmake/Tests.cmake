@@ -136,6 +136,8 @@ target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runt
                "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
 trireme_tests(checkpoint ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
+trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/safetensors checkpoint/client
+              checkpoint/hugging_face)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
 trireme_tests(coordinator/command ROOMS coordinator/command)
 trireme_tests(coordinator/client ROOMS proto proto/services runtime/base coordinator/client)

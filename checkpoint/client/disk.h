@@ -1,4 +1,4 @@
-// The few calls by which a checkpoint reaches the disk for good. Internal to checkpoint/client.
+// The few calls by which a checkpoint reaches the disk for good. Internal to checkpoint/.
 #pragma once
 
 #include <string>

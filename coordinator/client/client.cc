@@ -1,5 +1,7 @@
 #include "coordinator/client/client.h"
 
+#include <thread>
+
 #include "coordinator/client/channel.h"
 #include "coordinator/client/reconnecting_stream.h"
 #include "runtime/base/status_macros.h"
@@ -10,6 +12,9 @@ namespace trireme::client {
 namespace {
 
 using Stub = v1::Control::Stub;
+
+// For a daemon that says that a call came too soon.
+constexpr int kMostWaits = 3;
 
 class GrpcClient final : public Client {
  public:
@@ -63,13 +68,21 @@ class GrpcClient final : public Client {
   absl::StatusOr<Response> Unary(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                               Response*),
                                  const Request& request) {
-    grpc::ClientContext context;
-    Identify(context, token_);
-    context.set_deadline(std::chrono::system_clock::now() + place_.timeout);
-    Response response;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return StatusOfCall(ErrorOf(status), place_);
-    return response;
+    const auto deadline = std::chrono::system_clock::now() + place_.timeout;
+    for (int waits = 0;; ++waits) {
+      grpc::ClientContext context;
+      Identify(context, token_);
+      context.set_deadline(deadline);
+      Response response;
+      const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+      if (status.ok()) return response;
+      const std::chrono::milliseconds pause = PauseOf(status);
+      const bool in_time = std::chrono::system_clock::now() + pause < deadline;
+      if (pause.count() == 0 || waits == kMostWaits || !in_time) {
+        return StatusOfCall(ErrorOf(status), place_);
+      }
+      std::this_thread::sleep_for(pause);
+    }
   }
 
   template <typename Request, typename Response>

@@ -50,9 +50,10 @@ class Stream {
   virtual bool interrupted() const = 0;
 };
 
-// Threads: any. A call blocks until its answer or its deadline. Errors beside those of
-// control.proto: Unavailable: nobody answers there; DeadlineExceeded: no answer in time, and
-// whether the daemon has acted is not known.
+// Threads: any. A call blocks until its answer or its deadline; where the daemon takes more calls
+// only after a while, that is waited for. Errors beside those of control.proto: Unavailable: nobody
+// answers there; DeadlineExceeded: no answer in time, and whether the daemon has acted is not
+// known.
 class Client {
  public:
   // Reads the files of `options`; does not connect yet. InvalidArgument, NotFound: they cannot be

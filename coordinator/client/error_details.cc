@@ -1,5 +1,7 @@
 #include "coordinator/client/error_details.h"
 
+#include <algorithm>
+
 namespace trireme::client {
 
 std::string PackErrorDetails(absl::StatusCode code, const std::string& message,
@@ -20,6 +22,14 @@ std::vector<v1::ErrorDetail> UnpackErrorDetails(const std::string& packed) {
     if (any.UnpackTo(&detail)) details.push_back(std::move(detail));
   }
   return details;
+}
+
+uint64_t RetryAfterMs(const std::string& packed) {
+  uint64_t longest = 0;
+  for (const v1::ErrorDetail& detail : UnpackErrorDetails(packed)) {
+    longest = std::max<uint64_t>(longest, detail.retry_after_ms());
+  }
+  return longest;
 }
 
 std::string WithDetails(const std::string& message, const std::vector<v1::ErrorDetail>& details) {

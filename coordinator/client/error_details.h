@@ -17,6 +17,9 @@ std::string PackErrorDetails(absl::StatusCode code, const std::string& message,
 // Those in `packed`, without those of other types; none if it is empty or of another making.
 std::vector<v1::ErrorDetail> UnpackErrorDetails(const std::string& packed);
 
+// How long to wait before the same is asked again, as the details say; 0: they say nothing.
+uint64_t RetryAfterMs(const std::string& packed);
+
 // `message`, then what the details say beyond it: one "FIELD: MESSAGE" a line.
 std::string WithDetails(const std::string& message, const std::vector<v1::ErrorDetail>& details);
 

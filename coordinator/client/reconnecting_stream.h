@@ -16,17 +16,27 @@
 
 #include "coordinator/client/call_status.h"
 #include "coordinator/client/client.h"
+#include "coordinator/client/error_details.h"
 
 namespace trireme::client {
 
 constexpr std::chrono::milliseconds kFirstDelay{100};
 constexpr std::chrono::milliseconds kLongestDelay{3000};
+// Whatever a daemon says.
+constexpr uint64_t kLongestPauseMs = 60000;
 
 // What is shorter is no interruption that anybody needs to hear of.
 constexpr std::chrono::milliseconds kWorthSaying{300};
 
 inline CallError ErrorOf(const grpc::Status& status) {
   return {static_cast<int>(status.error_code()), status.error_message(), status.error_details()};
+}
+
+// How long the daemon wants to be left alone; 0: the refusal is no matter of time.
+inline std::chrono::milliseconds PauseOf(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return {};
+  const uint64_t pause_ms = RetryAfterMs(status.error_details());
+  return std::chrono::milliseconds(std::min(pause_ms, kLongestPauseMs));
 }
 
 template <typename Request, typename Response>
@@ -165,8 +175,10 @@ class ReconnectingStream final : public Stream<Response> {
     if (status.ok()) return End(absl::OkStatus());
     const absl::Status error = StatusOfCall(ErrorOf(status), rules_.place);
     // Cancelled: not by us; a daemon that goes down ends its streams so.
-    const bool passing = absl::IsUnavailable(error) || absl::IsCancelled(error) ||
-                         absl::IsAborted(error) || absl::IsUnknown(error);
+    const std::chrono::milliseconds pause = PauseOf(status);
+    const bool passing = pause.count() > 0 || absl::IsUnavailable(error) ||
+                         absl::IsCancelled(error) || absl::IsAborted(error) ||
+                         absl::IsUnknown(error);
     const Clock::time_point now = Clock::now();
     // One that stood for a while without a message was a connection nevertheless.
     const bool stood =
@@ -177,7 +189,7 @@ class ReconnectingStream final : public Stream<Response> {
     }
     if (!passing || now - *lost_since_ >= rules_.reconnect_for) return End(error);
     connection_.reset();
-    next_try_ = now + delay_;
+    next_try_ = now + std::max(delay_, pause);
     delay_ = std::min(2 * delay_, kLongestDelay);
   }
 

@@ -104,6 +104,39 @@ TEST_CASE("client: an answer that does not come ends at the deadline") {
   CHECK(Holds(late.status(), "within 0.2 s"));
 }
 
+TEST_CASE("client: a daemon that says when to come back is asked again then") {
+  FakeControl daemon;
+  daemon.Put(RunningJob(1));
+  std::atomic<int> refusals = 2;
+  FakeFaults faults;
+  faults.before = [&](const std::string&) {
+    return refusals-- > 0 ? absl::ResourceExhaustedError("too often") : absl::OkStatus();
+  };
+  faults.details.emplace_back().set_retry_after_ms(5);
+  daemon.set_faults(faults);
+  CHECK(Connect(daemon)->Call(JobNumber(1)).ok());
+  CHECK(daemon.calls().size() == 3);
+  // Streams as well.
+  daemon.Enter(1, v1::JOB_COMPLETED, "done");
+  refusals = 2;
+  v1::WatchRequest request;
+  request.set_job_id(1);
+  int events = 0;
+  CHECK(Drain(*Connect(daemon)->Watch(request), [&](const v1::WatchResponse&) { ++events; }).ok());
+  CHECK(events == 1);
+  // It is not asked for ever, nor beyond the deadline, nor where no time is told.
+  refusals = 1000;
+  CHECK(absl::IsResourceExhausted(Connect(daemon)->Call(JobNumber(1)).status()));
+  faults.details[0].set_retry_after_ms(3600000);
+  daemon.set_faults(faults);
+  CHECK(absl::IsResourceExhausted(Connect(daemon)->Call(JobNumber(1)).status()));
+  faults.details.clear();
+  daemon.set_faults(faults);
+  const size_t before = daemon.calls().size();
+  CHECK(absl::IsResourceExhausted(Connect(daemon)->Call(JobNumber(1)).status()));
+  CHECK(daemon.calls().size() == before + 1);
+}
+
 TEST_CASE("client: where nobody listens the message says where and what to do") {
   FakeControl daemon;
   daemon.Stop();

@@ -63,7 +63,7 @@ trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
              LIBS absl::synchronization)
 trireme_room(coordinator/control_api
-             ROOMS proto/services runtime/base runtime/report checkpoint/client coordinator/client
-                   coordinator/planning coordinator/task_thread coordinator/job_machine coordinator/job_store
-                   coordinator/reconciler
+             ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
+                   checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread
+                   coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS gRPC::grpc++ gRPC::grpc++_reflection OpenSSL::Crypto)

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/control_api/access.h"
+#include "coordinator/control_api/rates.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
@@ -27,7 +28,12 @@ struct ListenOptions {
 
 struct Limits {
   int most_message_bytes = 4 << 20;
-  int most_streams = 1000;  // Watch and Logs together
+  // Of each kind: watchers, readers of logs, readers of files.
+  int most_streams = 1000;
+  int most_streams_of_user = 500;
+  // Of each user.
+  Rate submits{50, 500};
+  Rate calls{500, 2000};
 };
 
 // All outlive the server.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "coordinator/client/error_details.h"
 #include "coordinator/control_api/api_server.h"
+#include "coordinator/control_api/rates.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -21,7 +22,11 @@ inline grpc::Status ToGrpc(const absl::Status& status,
   if (status.ok()) return grpc::Status::OK;
   const std::string message = base::MessageOf(status);
   std::vector<v1::ErrorDetail> all = details;
-  if (all.empty()) all.emplace_back().set_message(message);
+  if (all.empty()) {
+    v1::ErrorDetail& detail = all.emplace_back();
+    detail.set_message(message);
+    detail.set_retry_after_ms(RetryAfterMs(status));
+  }
   // Both enumerations have the same numbers.
   return {static_cast<grpc::StatusCode>(status.code()), message,
           client::PackErrorDetails(status.code(), message, all)};
@@ -35,6 +40,14 @@ inline absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& contex
       found == metadata.end() ? std::string_view()
                               : std::string_view(found->second.data(), found->second.size());
   return access.Identify(std::string_view(context.peer()).starts_with("unix:"), authorization);
+}
+
+// An answer that is there at once.
+inline grpc::ServerUnaryReactor* Done(grpc::CallbackServerContext* context,
+                                      const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
 }
 
 // A stream that ends at once with an error.

@@ -3,13 +3,12 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <chrono>
 #include <utility>
 
-#include "checkpoint/client/reader.h"
+#include "coordinator/control_api/job_checkpoints.h"
 #include "coordinator/control_api/log_stream.h"
 #include "coordinator/control_api/watch_stream.h"
 #include "runtime/base/status_macros.h"
@@ -20,21 +19,10 @@ namespace {
 
 constexpr int64_t kFollowNs = 200000000;
 constexpr size_t kLongestRequestId = 128;
+constexpr size_t kLongestReason = 1000;
 constexpr double kCancelGraceSeconds = 30;
 
 using Unary = grpc::ServerUnaryReactor;
-
-Unary* Done(grpc::CallbackServerContext* context, const absl::Status& status) {
-  Unary* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-template <typename T>
-Unary* Answer(grpc::CallbackServerContext* context, absl::StatusOr<T> result, T* response) {
-  if (result.ok()) *response = std::move(*result);
-  return Done(context, result.status());
-}
 
 absl::Status CheckRequestId(const std::string& id) {
   const bool printable =
@@ -44,6 +32,15 @@ absl::Status CheckRequestId(const std::string& id) {
       "request_id: expected 1 to {} printable characters without blanks, chosen anew for "
       "each submission",
       kLongestRequestId));
+}
+
+// It stands in the log, in events and in lists.
+absl::Status CheckReason(const std::string& reason) {
+  const bool plain = std::none_of(reason.begin(), reason.end(),
+                                  [](char c) { return (c >= 0 && c < ' ') || c == 127; });
+  if (plain && reason.size() <= kLongestReason) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("reason: expected one line of at most {} bytes", kLongestReason));
 }
 
 std::vector<v1::ErrorDetail> DetailsOf(const std::vector<spec::Fault>& faults) {
@@ -73,62 +70,59 @@ void Describe(const CheckedJob& checked, v1::PreviewPlanResponse& response) {
   *response.mutable_resources() = checked.resources;
 }
 
-// Folders that do not open are no checkpoints.
-void ListFolder(const std::string& root, v1::ListCheckpointsResponse& response) {
-  std::vector<v1::CheckpointInfo> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const auto checkpoint = checkpoint::Open(entry.path().string());
-    if (!checkpoint.ok()) continue;
-    v1::CheckpointInfo& one = found.emplace_back();
-    one.set_path(entry.path().string());
-    one.set_step(checkpoint->info().step);
-    std::error_code ignored;
-    for (const auto& file : std::filesystem::directory_iterator(entry.path(), ignored)) {
-      one.set_bytes(one.bytes() + file.file_size(ignored));
-    }
-    struct stat about {};
-    if (stat(entry.path().c_str(), &about) == 0) {
-      one.set_written_unix_ns(about.st_mtim.tv_sec * int64_t{1000000000} + about.st_mtim.tv_nsec);
-    }
-  }
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.step() > b.step(); });
-  response.mutable_checkpoints()->Assign(found.begin(), found.end());
-}
-
 }  // namespace
 
 ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
     : rooms_(rooms),
       limits_(limits),
-      subscription_(rooms.table.Subscribe([this] { watchers_.LookAll(); })),
-      follower_thread_({.name = "log followers", .between = [this](int64_t now_unix_ns) {
-                          followers_.LookAll();
-                          return now_unix_ns + kFollowNs;
-                        }}) {}
+      rates_(limits.submits, limits.calls),
+      watcher_thread_({.name = "watchers", .between = {}}),
+      follower_thread_({.name = "log followers",
+                        .between =
+                            [this](int64_t now_unix_ns) {
+                              followers_.LookAll();
+                              return now_unix_ns + kFollowNs;
+                            }}),
+      exports_(rooms.rules) {
+  subscription_ = rooms_.table.Subscribe([this] {
+    // What is told while the watchers look is seen by the look that follows.
+    if (look_posted_.exchange(true)) return;
+    watcher_thread_.PostAnswer([this] {
+      look_posted_ = false;
+      watchers_.LookAll();
+    });
+  });
+}
 
 ControlService::~ControlService() { rooms_.table.Unsubscribe(subscription_); }
 
 void ControlService::EndStreams() {
-  watchers_.End();
-  followers_.End();
+  for (StreamSet* streams : {&watchers_, &followers_, &readers_, &exporters_}) streams->End();
 }
 
-absl::StatusOr<v1::Job> ControlService::Touch(const Context& context, uint64_t job_id) const {
-  ASSIGN_OR_RETURN(const Caller caller, CallerOf(context, rooms_.access));
+absl::StatusOr<Caller> ControlService::Admit(const Context& context, CallKind kind) {
+  ASSIGN_OR_RETURN(Caller caller, CallerOf(context, rooms_.access));
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  RETURN_IF_ERROR(rates_.Take(caller.user, kind,
+                              std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()));
+  return caller;
+}
+
+absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& context,
+                                                              uint64_t job_id) {
+  ASSIGN_OR_RETURN(Caller caller, Admit(context));
   auto job = rooms_.table.Get(job_id);
   if (!job) {
     return absl::NotFoundError(
         fmt::format("there is no job {}; trireme list --all shows them", job_id));
   }
   RETURN_IF_ERROR(MayTouch(caller, job->owner()));
-  return *std::move(job);
+  return Touched{std::move(caller), *std::move(job)};
 }
 
 Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request,
                               v1::SubmitResponse* response) {
-  const auto caller = CallerOf(*context, rooms_.access);
+  const auto caller = Admit(*context, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
@@ -166,12 +160,14 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
 }
 
 Unary* ControlService::Get(Context* context, const v1::GetRequest* request, v1::Job* response) {
-  return Answer(context, Touch(*context, request->job_id()), response);
+  auto touched = Touch(*context, request->job_id());
+  if (touched.ok()) *response = std::move(touched->job);
+  return Done(context, touched.status());
 }
 
 Unary* ControlService::List(Context* context, const v1::ListRequest* request,
                             v1::ListResponse* response) {
-  const auto caller = CallerOf(*context, rooms_.access);
+  const auto caller = Admit(*context);
   if (!caller.ok()) return Done(context, caller.status());
   v1::ListRequest asked = *request;
   if (caller->role != Role::kAdmin) {
@@ -180,58 +176,52 @@ Unary* ControlService::List(Context* context, const v1::ListRequest* request,
     }
     asked.set_owner(caller->user);
   }
-  return Answer(context, rooms_.table.List(asked), response);
+  auto listed = rooms_.table.List(asked);
+  if (listed.ok()) *response = std::move(*listed);
+  return Done(context, listed.status());
 }
 
 grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(
     Context* context, const v1::WatchRequest* request) {
   using Refused = RefusedStream<v1::WatchResponse>;
-  const auto caller = CallerOf(*context, rooms_.access);
+  absl::StatusOr<Caller> caller;
+  if (request->job_id() == 0) {
+    caller = Admit(*context);
+  } else {
+    auto touched = Touch(*context, request->job_id());
+    caller = touched.ok() ? absl::StatusOr<Caller>(touched->caller) : touched.status();
+  }
   if (!caller.ok()) return new Refused(ToGrpc(caller.status()));
-  if (request->job_id() != 0) {
-    const auto job = Touch(*context, request->job_id());
-    if (!job.ok()) return new Refused(ToGrpc(job.status()));
-  }
-  auto* stream = new WatchStream(rooms_, *request, *caller, watchers_);
-  if (!watchers_.Add(stream, static_cast<size_t>(limits_.most_streams))) {
-    stream->Refuse(
-        grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watchers; try again later"));
-    return stream;
-  }
-  stream->Look();
-  return stream;
+  const auto look_again = [this](LiveStream* stream) {
+    watcher_thread_.PostAnswer([this, stream] { watchers_.LookAgain(stream); });
+  };
+  return Open(new WatchStream(rooms_, *request, *caller, watchers_, look_again), watchers_,
+              *caller);
 }
 
 grpc::ServerWriteReactor<v1::LogsResponse>* ControlService::Logs(Context* context,
                                                                  const v1::LogsRequest* request) {
   using Refused = RefusedStream<v1::LogsResponse>;
-  const auto job = Touch(*context, request->job_id());
-  if (!job.ok()) return new Refused(ToGrpc(job.status()));
-  const uint32_t attempt = request->attempt() == 0 ? job->status().attempt() : request->attempt();
-  const auto path = LogPath(*job, attempt, request->rank());
+  const auto touched = Touch(*context, request->job_id());
+  if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
+  const v1::Job& job = touched->job;
+  const uint32_t attempt = request->attempt() == 0 ? job.status().attempt() : request->attempt();
+  const auto path = LogPath(job, attempt, request->rank());
   if (!path.ok()) return new Refused(ToGrpc(path.status()));
-  auto* stream = new LogStream(rooms_.table, *request, attempt, *path, followers_);
-  if (!followers_.Add(stream, static_cast<size_t>(limits_.most_streams))) {
-    stream->Refuse(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                "too many readers of logs; try again later"));
-    return stream;
-  }
-  stream->Look();
-  return stream;
+  return Open(new LogStream(rooms_.table, *request, attempt, *path, followers_), followers_,
+              touched->caller);
 }
 
 Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
                            v1::Job* response) {
-  const auto caller = CallerOf(*context, rooms_.access);
-  if (!caller.ok()) return Done(context, caller.status());
-  const auto job = Touch(*context, job_id);
-  if (!job.ok()) return Done(context, job.status());
-  if (grace_seconds < 0 || grace_seconds > 86400) {
+  const auto touched = Touch(*context, job_id);
+  if (!touched.ok()) return Done(context, touched.status());
+  if (!(grace_seconds >= 0 && grace_seconds <= 86400)) {  // nor what is no number
     return Done(context, absl::InvalidArgumentError("grace_seconds: expected 0 to 86400"));
   }
   Unary* reactor = context->DefaultReactor();
   const absl::Status posted = rooms_.reconciler_thread.Post(
-      [this, reactor, job_id, grace_seconds, event = request(caller->user), response] {
+      [this, reactor, job_id, grace_seconds, event = request(touched->caller.user), response] {
         auto result = rooms_.reconciler.Ask(job_id, event, grace_seconds, NowUnixNs());
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
@@ -264,7 +254,7 @@ Unary* ControlService::Resume(Context* context, const v1::ResumeRequest* request
 
 Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanRequest* request,
                                    v1::PreviewPlanResponse* response) {
-  const auto caller = CallerOf(*context, rooms_.access);
+  const auto caller = Admit(*context, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   Unary* reactor = context->DefaultReactor();
@@ -282,14 +272,12 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
 
 Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,
                                        v1::ListCheckpointsResponse* response) {
-  const auto job = Touch(*context, request->job_id());
-  if (!job.ok()) return Done(context, job.status());
-  const v1::CheckpointSpec& spec = job->spec().checkpoint();
-  const std::string root =
-      spec.has_directory() ? spec.directory() : job->run_folder() + "/checkpoints";
+  const auto touched = Touch(*context, request->job_id());
+  if (!touched.ok()) return Done(context, touched.status());
+  const std::string root = CheckpointRoot(touched->job);
   Unary* reactor = context->DefaultReactor();
   const absl::Status posted = rooms_.planner.Post([reactor, root, response] {
-    ListFolder(root, *response);
+    *response = CheckpointsIn(root);
     reactor->Finish(grpc::Status::OK);
   });
   if (!posted.ok()) reactor->Finish(ToGrpc(posted));
@@ -298,6 +286,9 @@ Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpoin
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,
                              v1::Node* response) {
+  if (const auto reason = CheckReason(request->reason()); !reason.ok()) {
+    return Done(context, reason);
+  }
   return SetDrained(context, request->node(), true, request->reason(), response);
 }
 
@@ -308,7 +299,7 @@ Unary* ControlService::Undrain(Context* context, const v1::UndrainRequest* reque
 
 Unary* ControlService::SetDrained(Context* context, const std::string& node, bool drained,
                                   const std::string& reason, v1::Node* response) {
-  const auto caller = CallerOf(*context, rooms_.access);
+  const auto caller = Admit(*context);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kAdmin); !role.ok()) return Done(context, role);
   Unary* reactor = context->DefaultReactor();
@@ -324,7 +315,7 @@ Unary* ControlService::SetDrained(Context* context, const std::string& node, boo
 
 Unary* ControlService::GetCluster(Context* context, const v1::GetClusterRequest*,
                                   v1::Cluster* response) {
-  const auto caller = CallerOf(*context, rooms_.access);
+  const auto caller = Admit(*context);
   if (caller.ok()) *response = rooms_.table.cluster();
   return Done(context, caller.status());
 }

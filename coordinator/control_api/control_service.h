@@ -1,10 +1,14 @@
 // The service Control over the rooms of the daemon.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/control_api/call.h"
+#include "coordinator/control_api/exports.h"
+#include "coordinator/control_api/message_stream.h"
+#include "coordinator/control_api/rates.h"
 #include "coordinator/control_api/stream_set.h"
 #include "coordinator/job_machine/job_machine.h"
 #include "trireme/v1/control.grpc.pb.h"
@@ -33,12 +37,37 @@ class ControlService : public v1::Control::CallbackService {
   Unary* Undrain(Context*, const v1::UndrainRequest*, v1::Node*) override;
   Unary* GetCluster(Context*, const v1::GetClusterRequest*, v1::Cluster*) override;
 
+  Unary* ListFiles(Context*, const v1::ListFilesRequest*, v1::ListFilesResponse*) override;
+  grpc::ServerWriteReactor<v1::ReadFileResponse>* ReadFile(Context*,
+                                                           const v1::ReadFileRequest*) override;
+  grpc::ServerWriteReactor<v1::ExportResponse>* Export(Context*, const v1::ExportRequest*) override;
+
   // Streams end; new ones are refused.
   void EndStreams();
 
  private:
+  // Who calls, if he does not do so too often.
+  absl::StatusOr<Caller> Admit(const Context& context, CallKind kind = CallKind::kOther);
+  struct Touched {
+    Caller caller;
+    v1::Job job;
+  };
   // The job, if the caller may touch it.
-  absl::StatusOr<v1::Job> Touch(const Context& context, uint64_t job_id) const;
+  absl::StatusOr<Touched> Touch(const Context& context, uint64_t job_id);
+  // Begins it, or refuses it where too many are open.
+  template <typename Response>
+  grpc::ServerWriteReactor<Response>* Open(MessageStream<Response>* stream, StreamSet& streams,
+                                           const Caller& caller) {
+    const StreamBounds bounds{static_cast<size_t>(limits_.most_streams),
+                              static_cast<size_t>(limits_.most_streams_of_user)};
+    const absl::Status added = streams.Add(stream, caller.user, bounds);
+    if (added.ok()) {
+      stream->Look();
+    } else {
+      stream->Refuse(ToGrpc(added));
+    }
+    return stream;
+  }
   using Request = JobEvent (*)(std::string by);
   Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
              v1::Job* response);
@@ -49,10 +78,16 @@ class ControlService : public v1::Control::CallbackService {
 
   const ApiRooms rooms_;
   const Limits limits_;
+  CallRates rates_;
   StreamSet watchers_;   // look when there is news
   StreamSet followers_;  // of logs: look some times a second
+  StreamSet readers_;    // of files: go on by themselves
+  StreamSet exporters_;  // look when there is news
   int subscription_ = 0;
+  std::atomic<bool> look_posted_{false};
+  TaskThread watcher_thread_;
   TaskThread follower_thread_;
+  Exports exports_;
 };
 
 }  // namespace trireme::coordinator

@@ -54,7 +54,7 @@ bool LogStream::AttemptIsOver() const {
 
 bool LogStream::Opened() {
   if (fd_ >= 0) return true;
-  fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ < 0) {
     if (errno != ENOENT) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot open " + path_)));
     return false;

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <functional>
-#include <set>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
 namespace trireme::coordinator {
@@ -15,38 +19,73 @@ class LiveStream {
   virtual ~LiveStream() = default;
   // Never blocks long; may be called from any thread.
   virtual void Look() = 0;
+  // The look that it has asked for itself.
+  virtual void LookAgain() { Look(); }
   // Ends it, with "the daemon is stopping; ask again".
   virtual void End() = 0;
+};
+
+struct StreamBounds {
+  size_t in_all = 0;
+  size_t of_user = 0;
 };
 
 // Threads: any.
 class StreamSet {
  public:
-  // False: as many as allowed are open, or none is allowed any more.
-  bool Add(LiveStream* stream, size_t most) {
+  // ResourceExhausted: as many as allowed are open; Unavailable: none is allowed any more.
+  absl::Status Add(LiveStream* stream, const std::string& user, const StreamBounds& bounds) {
     const absl::MutexLock lock(&mutex_);
-    if (ended_ || streams_.size() >= most) return false;
-    streams_.insert(stream);
-    return true;
+    if (ended_) return absl::UnavailableError("the daemon is stopping; ask again");
+    const auto open = users_.find(user);
+    const size_t of_user = open == users_.end() ? 0 : open->second;
+    if (streams_.size() >= bounds.in_all || of_user >= bounds.of_user) {
+      const bool own = of_user >= bounds.of_user;
+      return absl::ResourceExhaustedError(
+          own ? absl::StrCat(of_user, " streams of this kind are open for ", user,
+                             " and no more are allowed; close some")
+              : absl::StrCat("too many streams of this kind are open (", streams_.size(),
+                             "); try again later"));
+    }
+    ++users_[user];
+    streams_[stream] = user;
+    return absl::OkStatus();
   }
-  // Waits for calls to it that are under way.
+  // Waits for a call to it that is under way.
   void Remove(LiveStream* stream) {
     const absl::MutexLock lock(&mutex_);
-    streams_.erase(stream);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return;
+    if (--users_[found->second] == 0) users_.erase(found->second);
+    streams_.erase(found);
   }
+  // One after another: in between, others come and go.
   void LookAll() {
-    const absl::MutexLock lock(&mutex_);
-    for (LiveStream* stream : streams_) stream->Look();
+    for (LiveStream* stream : All()) LookIfThere(stream, &LiveStream::Look);
   }
+  // Nothing, if it has gone meanwhile.
+  void LookAgain(LiveStream* stream) { LookIfThere(stream, &LiveStream::LookAgain); }
   void End() {
     const absl::MutexLock lock(&mutex_);
     ended_ = true;
-    for (LiveStream* stream : streams_) stream->End();
+    for (const auto& [stream, user] : streams_) stream->End();
   }
 
  private:
+  std::vector<LiveStream*> All() {
+    const absl::MutexLock lock(&mutex_);
+    std::vector<LiveStream*> all;
+    for (const auto& [stream, user] : streams_) all.push_back(stream);
+    return all;
+  }
+  void LookIfThere(LiveStream* stream, void (LiveStream::*look)()) {
+    const absl::MutexLock lock(&mutex_);
+    if (streams_.contains(stream)) (stream->*look)();
+  }
+
   absl::Mutex mutex_;
-  std::set<LiveStream*> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<LiveStream*, std::string> streams_ ABSL_GUARDED_BY(mutex_);  // and whose each is
+  std::map<std::string, size_t> users_ ABSL_GUARDED_BY(mutex_);         // how many are open
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -2,21 +2,24 @@
 // news.
 #include "coordinator/control_api/watch_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace trireme::coordinator {
 namespace {
 
 constexpr size_t kPage = 256;
+constexpr int kPagesALook = 16;
 
 }  // namespace
 
 WatchStream::WatchStream(const ApiRooms& rooms, const v1::WatchRequest& request, Caller caller,
-                         StreamSet& streams)
+                         StreamSet& streams, std::function<void(LiveStream*)> look_again)
     : MessageStream(streams),
       rooms_(rooms),
       request_(request),
       caller_(std::move(caller)),
+      look_again_(std::move(look_again)),
       sequence_(request.after_sequence()) {}
 
 bool WatchStream::Mine(uint64_t job_id) {
@@ -25,30 +28,51 @@ bool WatchStream::Mine(uint64_t job_id) {
          rooms_.table.OwnerOf(job_id) == caller_.user;
 }
 
-bool WatchStream::NextEvent() {
+void WatchStream::LookAgain() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    looks_again_ = false;
+  }
+  Look();
+}
+
+bool WatchStream::NextPage() {
+  const uint64_t last = rooms_.table.last_sequence();
+  auto found = rooms_.table.EventsAfter(sequence_, kPage);
+  if (!found) {
+    EventQuery query;
+    query.after_sequence = sequence_;
+    query.job_id = request_.job_id();
+    query.limit = kPage;
+    auto stored = rooms_.store.Events(query);
+    if (!stored.ok()) {
+      Close(ToGrpc(stored.status()));
+      return false;
+    }
+    found = std::move(*stored);
+    if (found->empty()) {
+      // None of this job up to there; the table has the rest.
+      sequence_ = std::max(sequence_, last);
+      found = rooms_.table.EventsAfter(sequence_, kPage);
+    }
+  }
+  if (found) page_.assign(found->begin(), found->end());
+  return !page_.empty();
+}
+
+WatchStream::Found WatchStream::NextEvent() {
+  int pages = 0;
   while (true) {
     if (page_.empty()) {
-      auto found = rooms_.table.EventsAfter(sequence_, kPage);
-      if (!found) {
-        EventQuery query;
-        query.after_sequence = sequence_;
-        query.limit = kPage;
-        auto stored = rooms_.store.Events(query);
-        if (!stored.ok()) {
-          Close(ToGrpc(stored.status()));
-          return false;
-        }
-        found = std::move(*stored);
-      }
-      if (found->empty()) return false;
-      page_.assign(found->begin(), found->end());
+      if (pages++ == kPagesALook) return Found::kLater;
+      if (!NextPage()) return Found::kNone;
     }
     v1::Event event = std::move(page_.front());
     page_.pop_front();
     sequence_ = event.sequence();
     if (!Mine(event.job_id())) continue;
     *response_.mutable_event() = std::move(event);
-    return true;
+    return Found::kOne;
   }
 }
 
@@ -72,7 +96,12 @@ void WatchStream::SendNext() {
     over = !status || HasEnded(status->state());
   }
   response_.Clear();
-  if (NextEvent() || (!closed() && NextProgress())) {
+  const Found event = NextEvent();
+  if (closed()) return;
+  if (event == Found::kLater) {
+    if (!looks_again_) look_again_(this);
+    looks_again_ = true;
+  } else if (event == Found::kOne || NextProgress()) {
     Write();
   } else if (over) {
     Close(grpc::Status::OK);

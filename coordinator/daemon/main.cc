@@ -4,7 +4,9 @@
 //   main           waits for the signals that end it
 //   reconciler     owns the truth: every decision, the store
 //   planner        checks submissions, makes plans, lists folders
+//   watchers       sends events to those who watch
 //   log followers  wakes readers of logs
+//   exports        writes checkpoints as Hugging Face folders
 //   local agent    keeps an agent alive on this machine
 //   gRPC's own     take calls in, never block
 #include <spdlog/sinks/stdout_sinks.h>
@@ -28,6 +30,10 @@
 namespace trireme::coordinator {
 namespace {
 
+// Seconds' worth of calls that may come at once.
+constexpr double kSubmitBurst = 10;
+constexpr double kCallBurst = 4;
+
 struct Arguments {
   DaemonOptions daemon;
   std::string node;
@@ -39,6 +45,27 @@ std::string DefaultStateFolder() {
   if (geteuid() == 0) return "/var/lib/trireme";
   const char* home = std::getenv("HOME");
   return std::string(home == nullptr ? "." : home) + "/.local/state/trireme";
+}
+
+void DescribeLimits(CLI::App& app, Limits& limits) {
+  const CLI::Range streams(1, 100000);
+  app.add_option("--max-streams", limits.most_streams,
+                 "watchers, readers of logs and readers of files, each")
+      ->check(streams)
+      ->capture_default_str();
+  app.add_option("--max-streams-of-user", limits.most_streams_of_user,
+                 "likewise, of one user; at most as many as in all")
+      ->check(streams)
+      ->capture_default_str();
+  const CLI::Range rates(0.0, 1e6);
+  app.add_option("--submits-per-second", limits.submits.per_second,
+                 "of each user, after the first ten seconds' worth; 0: any number")
+      ->check(rates)
+      ->capture_default_str();
+  app.add_option("--calls-per-second", limits.calls.per_second,
+                 "other calls of each user, after the first four seconds' worth; 0: any number")
+      ->check(rates)
+      ->capture_default_str();
 }
 
 void Describe(CLI::App& app, Arguments& arguments) {
@@ -61,9 +88,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--allow-folder", daemon.rules.allowed_folders,
                  "jobs may name files and folders only below this one (again for more); without "
                  "it, anywhere");
-  app.add_option("--max-streams", daemon.limits.most_streams, "watchers and readers of logs, each")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
+  DescribeLimits(app, daemon.limits);
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
   app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
 }
@@ -72,6 +97,9 @@ absl::Status Complete(Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   std::error_code error;
   daemon.state_folder = std::filesystem::absolute(daemon.state_folder, error).lexically_normal();
+  Limits& limits = daemon.limits;
+  limits.submits.burst = kSubmitBurst * limits.submits.per_second;
+  limits.calls.burst = kCallBurst * limits.calls.per_second;
   if (arguments.no_socket) daemon.listen.socket_path.clear();
   if (daemon.listen.socket_path.empty() && daemon.listen.address.empty()) {
     return absl::InvalidArgumentError("nothing to listen at: --no-socket needs --listen");

@@ -29,25 +29,27 @@ bool IsBelow(const fs::path& path, const std::string& folder) {
   return end == base.end() || (std::next(end) == base.end() && end->empty());
 }
 
+// Why a path may not be used; empty: it may.
+std::string PathFault(const std::string& path, const SubmissionRules& rules) {
+  if (path.empty() || path[0] != '/') {
+    return fmt::format(
+        "'{}' is not an absolute path; the daemon has another current folder than you (trireme "
+        "makes it one)",
+        path);
+  }
+  if (path.find('\0') != std::string::npos) return "holds a zero byte";
+  if (rules.allowed_folders.empty()) return "";
+  for (const std::string& folder : rules.allowed_folders) {
+    if (IsBelow(path, folder)) return "";
+  }
+  return fmt::format("{} is outside the folders that this daemon lets jobs use: {}", path,
+                     fmt::join(rules.allowed_folders, ", "));
+}
+
 void CheckPath(const std::string& field, const std::string& path, const SubmissionRules& rules,
                std::vector<spec::Fault>& faults) {
-  if (path.empty() || path[0] != '/') {
-    faults.push_back({field, fmt::format("'{}' is not an absolute path; the daemon has another "
-                                         "current folder than you (trireme submit makes it one)",
-                                         path)});
-    return;
-  }
-  if (path.find('\0') != std::string::npos) {
-    faults.push_back({field, "holds a zero byte"});
-    return;
-  }
-  if (rules.allowed_folders.empty()) return;
-  for (const std::string& folder : rules.allowed_folders) {
-    if (IsBelow(path, folder)) return;
-  }
-  faults.push_back(
-      {field, fmt::format("{} is outside the folders that this daemon lets jobs use: {}", path,
-                          fmt::join(rules.allowed_folders, ", "))});
+  std::string fault = PathFault(path, rules);
+  if (!fault.empty()) faults.push_back({field, std::move(fault)});
 }
 
 std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRules& rules) {
@@ -92,6 +94,13 @@ v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
   request.set_gpus_per_rank(static_cast<uint32_t>(asked.gpus_per_rank()));
   *request.mutable_nodes() = asked.nodes();
   return request;
+}
+
+absl::Status CheckAllowed(const std::string& field, const std::string& path,
+                          const SubmissionRules& rules) {
+  const std::string fault = PathFault(path, rules);
+  if (fault.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{}: {}", field, fault));
 }
 
 SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {

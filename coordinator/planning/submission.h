@@ -30,6 +30,11 @@ struct SubmissionCheck {
   CheckedJob checked;               // if status is ok
 };
 
+// InvalidArgument unless `path` is absolute and, by the real folders it leads through, below one
+// that jobs may use. `field` begins the message. Blocks on the disk.
+absl::Status CheckAllowed(const std::string& field, const std::string& path,
+                          const SubmissionRules& rules);
+
 // Fills what is absent, applies every rule, reads the text for the vocabulary, plans. A job that
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
 // send the content in model.config. Blocks on the disk.

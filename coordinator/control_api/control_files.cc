@@ -1,0 +1,51 @@
+// The part of the service Control that is about files of a job's run folder.
+#include <utility>
+
+#include "coordinator/control_api/control_service.h"
+#include "coordinator/control_api/file_stream.h"
+#include "coordinator/control_api/run_files.h"
+
+namespace trireme::coordinator {
+
+ControlService::Unary* ControlService::ListFiles(Context* context,
+                                                 const v1::ListFilesRequest* request,
+                                                 v1::ListFilesResponse* response) {
+  const auto touched = Touch(*context, request->job_id());
+  if (!touched.ok()) return Done(context, touched.status());
+  Unary* reactor = context->DefaultReactor();
+  const absl::Status posted =
+      rooms_.planner.Post([reactor, folder = touched->job.run_folder(), response] {
+        for (v1::FileInfo& file : ListRunFiles(folder)) *response->add_files() = std::move(file);
+        reactor->Finish(grpc::Status::OK);
+      });
+  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::ReadFileResponse>* ControlService::ReadFile(
+    Context* context, const v1::ReadFileRequest* request) {
+  using Refused = RefusedStream<v1::ReadFileResponse>;
+  const auto touched = Touch(*context, request->job_id());
+  if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
+  const auto fd = OpenRunFile(touched->job.run_folder(), request->path());
+  if (!fd.ok()) return new Refused(ToGrpc(fd.status()));
+  return Open(new FileStream(*request, *fd, readers_), readers_, touched->caller);
+}
+
+grpc::ServerWriteReactor<v1::ExportResponse>* ControlService::Export(
+    Context* context, const v1::ExportRequest* request) {
+  using Refused = RefusedStream<v1::ExportResponse>;
+  const auto touched = Touch(*context, request->job_id());
+  if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
+  const auto folder = ExportFolder(touched->job, *request, request->step(), rooms_.rules);
+  if (!folder.ok()) return new Refused(ToGrpc(folder.status()));
+  const auto state = std::make_shared<ExportState>();
+  auto* stream = new ExportStream(state, exporters_);
+  const auto news = [this, stream] { exporters_.LookAgain(stream); };
+  if (const auto begun = exports_.Begin(touched->job, *request, state, news); !begun.ok()) {
+    state->End(begun);
+  }
+  return Open(stream, exporters_, touched->caller);
+}
+
+}  // namespace trireme::coordinator

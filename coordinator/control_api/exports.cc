@@ -1,0 +1,132 @@
+#include "coordinator/control_api/exports.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "checkpoint/format/manifest.h"
+#include "checkpoint/hugging_face/export.h"
+#include "coordinator/control_api/job_checkpoints.h"
+
+namespace trireme::coordinator {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(const v1::Job& job, uint64_t step,
+                                                      const SubmissionRules& rules) {
+  std::string root = CheckpointRoot(job);
+  if (job.spec().checkpoint().has_directory()) {
+    RETURN_IF_ERROR(CheckAllowed("checkpoint.directory", root, rules));
+  }
+  if (step != 0) {
+    auto opened = checkpoint::Open(root + "/" + checkpoint::StepFolderName(step));
+    if (!absl::IsNotFound(opened.status())) return opened;
+    return absl::NotFoundError(
+        fmt::format("step: job {} has no checkpoint of step {}; trireme checkpoints {} shows those "
+                    "that there are",
+                    job.id(), step, job.id()));
+  }
+  const auto newest = checkpoint::FindNewest(root);
+  if (newest.ok()) return checkpoint::Open(*newest);
+  if (!absl::IsNotFound(newest.status())) return newest.status();
+  return absl::NotFoundError(fmt::format("job {} has no checkpoint yet", job.id()));
+}
+
+}  // namespace
+
+void ExportState::Tell(const v1::ExportResponse& response) {
+  const absl::MutexLock lock(&mutex_);
+  news_ = response;
+}
+
+void ExportState::End(const absl::Status& status) {
+  const absl::MutexLock lock(&mutex_);
+  ended_ = status;
+}
+
+std::optional<v1::ExportResponse> ExportState::Take() {
+  const absl::MutexLock lock(&mutex_);
+  return std::exchange(news_, std::nullopt);
+}
+
+std::optional<absl::Status> ExportState::ended() const {
+  const absl::MutexLock lock(&mutex_);
+  return ended_;
+}
+
+void ExportStream::SendNext() {
+  // Asked before the news are, of which the last comes before the end.
+  const auto ended = state_->ended();
+  if (auto news = state_->Take()) {
+    response_ = *std::move(news);
+    Write();
+  } else if (ended) {
+    Close(ToGrpc(*ended));
+  }
+}
+
+absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportRequest& request,
+                                         uint64_t step, const SubmissionRules& rules) {
+  if (request.folder().empty()) return fmt::format("{}/exports/step-{}", job.run_folder(), step);
+  RETURN_IF_ERROR(CheckAllowed("folder", request.folder(), rules));
+  fs::path path = fs::path(request.folder()).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  std::error_code error;
+  // What was looked at is what is used: links above it are followed once, here.
+  const fs::path above = fs::weakly_canonical(path.parent_path(), error);
+  if (error || path.filename().empty()) {
+    return absl::InvalidArgumentError(fmt::format("folder: '{}' cannot be used: {}",
+                                                  request.folder(),
+                                                  error ? error.message() : "it names no folder"));
+  }
+  const std::string real = (above / path.filename()).string();
+  RETURN_IF_ERROR(CheckAllowed("folder", real, rules));
+  return real;
+}
+
+absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,
+                            const std::shared_ptr<ExportState>& state, std::function<void()> news) {
+  absl::Status posted = thread_.Post([this, job, request, state, news = std::move(news)] {
+    state->End(Run(job, request, *state, news));
+    news();
+  });
+  if (posted.ok()) return posted;
+  return absl::ResourceExhaustedError(
+      fmt::format("{} exports wait already; try again when some have ended", kMostWaiting));
+}
+
+absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, ExportState& state,
+                          const std::function<void()>& news) const {
+  const auto gone = [&state] {
+    return state.caller_left ? absl::CancelledError("the caller has left") : absl::OkStatus();
+  };
+  RETURN_IF_ERROR(gone());
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
+                   OpenCheckpoint(job, request.step(), rules_));
+  v1::ExportResponse response;
+  response.set_step(checkpoint.info().step);
+  // Looked at again: links may have changed since it was asked for.
+  ASSIGN_OR_RETURN(const std::string folder,
+                   ExportFolder(job, request, checkpoint.info().step, rules_));
+  if (request.folder().empty()) {
+    std::error_code error;
+    fs::create_directories(fs::path(folder).parent_path(), error);
+  }
+  response.set_folder(folder);
+  checkpoint::ExportOptions options;
+  options.folder = folder;
+  options.progress = [&](uint64_t done, uint64_t total) {
+    response.set_bytes_done(done);
+    response.set_bytes_total(total);
+    state.Tell(response);
+    news();
+    return gone();
+  };
+  RETURN_IF_ERROR(checkpoint::ExportCheckpoint(checkpoint, options));
+  response.set_done(true);
+  state.Tell(response);
+  return absl::OkStatus();
+}
+
+}  // namespace trireme::coordinator

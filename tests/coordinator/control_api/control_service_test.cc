@@ -1,0 +1,228 @@
+// The services as callers see them: rights, rates, streams, files.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "coordinator/client/error_details.h"
+#include "tests/coordinator/control_api/served_store.h"
+
+namespace trireme::coordinator {
+namespace {
+
+using grpc::StatusCode;
+
+grpc::Status Get(ServedStore& served, v1::Control::Stub& stub, const std::string& user) {
+  grpc::ClientContext context;
+  served.Prepare(context, user);
+  v1::GetRequest request;
+  request.set_job_id(1);
+  v1::Job job;
+  return stub.Get(&context, request, &job);
+}
+
+struct Read {
+  grpc::Status status;
+  std::string data;
+};
+
+Read ReadAll(ServedStore& served, const std::string& user, const v1::ReadFileRequest& request) {
+  grpc::ClientContext context;
+  served.Prepare(context, user);
+  const auto stub = served.StubOf(user);
+  const auto reader = stub->ReadFile(&context, request);
+  Read read;
+  v1::ReadFileResponse piece;
+  while (reader->Read(&piece)) {
+    if (read.data.empty() && request.offset() > 0) {
+      CHECK(piece.offset() == static_cast<uint64_t>(request.offset()));
+    }
+    read.data += piece.data();
+  }
+  read.status = reader->Finish();
+  return read;
+}
+
+v1::ReadFileRequest FileOf(uint64_t job, const std::string& path, int64_t offset = 0,
+                           uint64_t most_bytes = 0) {
+  v1::ReadFileRequest request;
+  request.set_job_id(job);
+  request.set_path(path);
+  request.set_offset(offset);
+  request.set_most_bytes(most_bytes);
+  return request;
+}
+
+// Open until it is told to end; nothing of it is read unless asked for.
+template <typename Response>
+struct OpenStream {
+  std::unique_ptr<grpc::ClientContext> context;
+  std::unique_ptr<v1::Control::Stub> stub;
+  std::unique_ptr<grpc::ClientReader<Response>> reader;
+};
+
+OpenStream<v1::WatchResponse> Watch(ServedStore& served, const std::string& user, uint64_t job,
+                                    bool no_follow = false) {
+  OpenStream<v1::WatchResponse> stream{std::make_unique<grpc::ClientContext>(), served.StubOf(user),
+                                       nullptr};
+  served.Prepare(*stream.context, user);
+  v1::WatchRequest request;
+  request.set_job_id(job);
+  request.set_no_follow(no_follow);
+  stream.reader = stream.stub->Watch(stream.context.get(), request);
+  return stream;
+}
+
+}  // namespace
+
+TEST_CASE("control: files of a job are read by its owner and admins") {
+  ServedStore served;
+  const v1::Job job = served.AddJob(1, "ann");
+  std::string text;
+  while (text.size() < 300000) text += "line " + std::to_string(text.size()) + "\n";
+  std::ofstream(job.run_folder() + "/metrics.jsonl") << text;
+  std::ofstream(job.run_folder() + "/private") << text;
+  served.Serve();
+  for (const std::string user : {"ann", "root"}) {
+    const Read whole = ReadAll(served, user, FileOf(1, "metrics.jsonl"));
+    CHECK(whole.status.ok());
+    CHECK(whole.data == text);
+  }
+  CHECK(ReadAll(served, "ann", FileOf(1, "metrics.jsonl", 7, 100000)).data ==
+        text.substr(7, 100000));
+  CHECK(ReadAll(served, "ann", FileOf(1, "metrics.jsonl", -5)).data ==
+        text.substr(text.size() - 5));
+  CHECK(ReadAll(served, "ann", FileOf(1, "metrics.jsonl", INT64_MIN)).data == text);
+  const Read beyond = ReadAll(served, "ann", FileOf(1, "metrics.jsonl", INT64_MAX, UINT64_MAX));
+  CHECK(beyond.status.ok());
+  CHECK(beyond.data.empty());
+  const auto refused = [&](const std::string& user, const v1::ReadFileRequest& request) {
+    return ReadAll(served, user, request).status.error_code();
+  };
+  CHECK(refused("ben", FileOf(1, "metrics.jsonl")) == StatusCode::PERMISSION_DENIED);
+  CHECK(refused("eve", FileOf(1, "metrics.jsonl")) == StatusCode::UNAUTHENTICATED);
+  CHECK(refused("", FileOf(1, "metrics.jsonl")) == StatusCode::UNAUTHENTICATED);
+  CHECK(refused("ann", FileOf(2, "metrics.jsonl")) == StatusCode::NOT_FOUND);
+  CHECK(refused("ann", FileOf(1, "private")) == StatusCode::NOT_FOUND);
+  CHECK(refused("ann", FileOf(1, "../1/metrics.jsonl")) == StatusCode::NOT_FOUND);
+  const auto listed = [&](const std::string& user, v1::ListFilesResponse* files) {
+    grpc::ClientContext context;
+    served.Prepare(context, user);
+    v1::ListFilesRequest request;
+    request.set_job_id(1);
+    return served.StubOf(user)->ListFiles(&context, request, files);
+  };
+  v1::ListFilesResponse files;
+  CHECK(listed("ann", &files).ok());
+  REQUIRE(files.files_size() == 1);
+  CHECK(files.files(0).path() == "metrics.jsonl");
+  CHECK(files.files(0).bytes() == text.size());
+  CHECK(listed("ben", &files).error_code() == StatusCode::PERMISSION_DENIED);
+}
+
+TEST_CASE("control: who calls too often is told when to come back and holds up nobody") {
+  Limits limits;
+  limits.submits = {0.001, 1};
+  limits.calls = {0.001, 3};
+  ServedStore served(limits);
+  served.AddJob(1, "ann");
+  served.Serve();
+  const auto ann = served.StubOf("ann");
+  for (int call = 0; call < 3; ++call) CHECK(Get(served, *ann, "ann").ok());
+  const grpc::Status late = Get(served, *ann, "ann");
+  CHECK(late.error_code() == StatusCode::RESOURCE_EXHAUSTED);
+  const uint64_t wait_ms = client::RetryAfterMs(late.error_details());
+  CHECK(wait_ms > 900000);
+  CHECK(wait_ms <= 1000000);
+  CHECK(Get(served, *served.StubOf("root"), "root").ok());
+  // Submissions are counted by themselves.
+  const auto submit = [&] {
+    grpc::ClientContext context;
+    served.Prepare(context, "ann");
+    v1::SubmitResponse response;
+    return ann->Submit(&context, v1::SubmitRequest(), &response).error_code();
+  };
+  CHECK(submit() == StatusCode::INVALID_ARGUMENT);
+  CHECK(submit() == StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_CASE("control: streams are bounded for each user and in all") {
+  Limits limits;
+  limits.most_streams = 3;
+  limits.most_streams_of_user = 2;
+  ServedStore served(limits);
+  served.AddJob(1, "ann");
+  served.AddEvents(1, 1);
+  served.Serve();
+  v1::WatchResponse first;
+  std::vector<OpenStream<v1::WatchResponse>> open;
+  const auto refused = [&](const std::string& user) {
+    auto stream = Watch(served, user, 0);
+    CHECK_FALSE(stream.reader->Read(&first));
+    return stream.reader->Finish();
+  };
+  for (const std::string user : {"ann", "ann", "root"}) {
+    if (open.size() == 2) CHECK(refused("ann").error_code() == StatusCode::RESOURCE_EXHAUSTED);
+    open.push_back(Watch(served, user, 0));
+    REQUIRE(open.back().reader->Read(&first));
+  }
+  const grpc::Status in_all = refused("root");
+  CHECK(in_all.error_code() == StatusCode::RESOURCE_EXHAUSTED);
+  CHECK(in_all.error_message().find("too many streams") != std::string::npos);
+  // One that ends makes room, when the server has heard of it.
+  open.back().context->TryCancel();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool room = false;
+  while (!room && std::chrono::steady_clock::now() < until) {
+    auto stream = Watch(served, "root", 0, /*no_follow=*/true);
+    room = stream.reader->Read(&first);
+    stream.context->TryCancel();
+  }
+  CHECK(room);
+  for (auto& stream : open) stream.context->TryCancel();
+}
+
+TEST_CASE("control: who looks for one's own among many events of others finds each once") {
+  ServedStore served;
+  served.AddJob(1, "ann");
+  served.AddJob(2, "ben");
+  served.AddEvents(2, 5);
+  served.AddEvents(1, 30000);
+  served.AddEvents(2, 5);
+  served.Serve();
+  for (const uint64_t job : {0, 2}) {
+    auto stream = Watch(served, "ben", job, /*no_follow=*/true);
+    std::vector<uint64_t> sequences;
+    v1::WatchResponse response;
+    while (stream.reader->Read(&response)) {
+      CHECK(response.event().job_id() == 2);
+      sequences.push_back(response.event().sequence());
+    }
+    CHECK(stream.reader->Finish().ok());
+    CHECK(sequences == std::vector<uint64_t>({1, 2, 3, 4, 5, 30006, 30007, 30008, 30009, 30010}));
+  }
+}
+
+TEST_CASE("control: readers that never read hold up neither others nor the end") {
+  ServedStore served;
+  const v1::Job job = served.AddJob(1, "ann");
+  std::ofstream(job.run_folder() + "/trace.json") << std::string(8 << 20, 'x');
+  served.AddEvents(1, 20000);
+  served.Serve();
+  std::vector<OpenStream<v1::WatchResponse>> watchers;
+  std::vector<OpenStream<v1::ReadFileResponse>> readers;
+  for (int i = 0; i < 20; ++i) {
+    watchers.push_back(Watch(served, "ann", 1));
+    auto& reader = readers.emplace_back();
+    reader.context = std::make_unique<grpc::ClientContext>();
+    reader.stub = served.StubOf("ann");
+    served.Prepare(*reader.context, "ann");
+    reader.reader = reader.stub->ReadFile(reader.context.get(), FileOf(1, "trace.json"));
+  }
+  const auto stub = served.StubOf("ann");
+  for (int call = 0; call < 20; ++call) CHECK(Get(served, *stub, "ann").ok());
+  CHECK(ReadAll(served, "ann", FileOf(1, "trace.json")).data.size() == 8 << 20);
+  for (auto& stream : watchers) stream.context->TryCancel();
+  for (auto& stream : readers) stream.context->TryCancel();
+}
+
+}  // namespace trireme::coordinator

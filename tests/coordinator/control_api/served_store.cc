@@ -1,0 +1,134 @@
+#include "tests/coordinator/control_api/served_store.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr const char* kPeople[][2] = {{"submit", "ann"}, {"submit", "ben"}, {"admin", "root"}};
+
+std::string TokenOf(const std::string& user) { return "token-of-" + user + "-0123456789"; }
+
+Access LoadAccess(const std::string& path) {
+  std::ofstream file(path);
+  for (const auto& [role, user] : kPeople) {
+    file << role << ' ' << user << ' ' << TokenOf(user) << '\n';
+  }
+  file.close();
+  chmod(path.c_str(), 0600);
+  auto access = Access::Load(path);
+  REQUIRE(access.ok());
+  return *std::move(access);
+}
+
+template <typename T>
+T Taken(absl::StatusOr<T> result) {
+  INFO(result.status().ToString());
+  REQUIRE(result.ok());
+  return *std::move(result);
+}
+
+}  // namespace
+
+Scratch::Scratch() : path_("/tmp/trireme-api-XXXXXX") { REQUIRE(mkdtemp(path_.data()) != nullptr); }
+
+Scratch::~Scratch() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+v1::JobSpec TinyJob(const std::string& text_file) {
+  v1::JobSpec job;
+  job.set_name("tiny");
+  v1::ModelConfig& model = *job.mutable_model()->mutable_config();
+  model.set_model_type("gpt2");
+  model.set_hidden_size(8);
+  model.set_num_hidden_layers(1);
+  model.set_num_attention_heads(2);
+  model.set_max_position_embeddings(8);
+  job.mutable_data()->add_text_files(text_file);
+  job.mutable_data()->set_tokenizer("char");
+  job.mutable_data()->set_sequence_length(4);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_global_batch_size(2);
+  job.mutable_training()->set_micro_batch_size(1);
+  return job;
+}
+
+ServedStore::ServedStore(const Limits& limits)
+    : limits_(limits),
+      access_(LoadAccess(scratch_.path() + "/tokens")),
+      store_(Taken(JobStore::Open(":memory:"))) {}
+
+ServedStore::~ServedStore() {
+  server_.reset();
+  planner_.reset();
+  reconciler_thread_.reset();
+}
+
+v1::Job ServedStore::AddJob(uint64_t id, const std::string& owner) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_name("tiny");
+  job.set_owner(owner);
+  job.set_run_folder(folder() + "/jobs/" + std::to_string(id));
+  std::filesystem::create_directories(job.run_folder());
+  job.mutable_status()->set_state(v1::JOB_COMPLETED);
+  job.mutable_status()->set_attempt(1);
+  Change change;
+  change.jobs.push_back(job);
+  REQUIRE(store_->Commit(change).ok());
+  return job;
+}
+
+void ServedStore::AddEvents(uint64_t job_id, size_t count) {
+  Change change;
+  for (size_t i = 0; i < count; ++i) {
+    v1::Event& event = change.events.emplace_back();
+    event.set_job_id(job_id);
+    event.mutable_checkpointed()->set_step(i + 1);
+  }
+  REQUIRE(store_->Commit(change).ok());
+}
+
+void ServedStore::Serve() {
+  ReconcilerOptions options;
+  options.jobs_folder = folder() + "/jobs";
+  ReconcilerPorts ports;
+  ports.make_plan = [](const v1::Job&) {};
+  ports.desired_changed = [](const std::string&) {};
+  reconciler_ = Taken(Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
+  planner_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "planner", .between = {}});
+  reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
+      .name = "reconciler",
+      .between = [this](int64_t now_unix_ns) { return reconciler_->Tick(now_unix_ns); }});
+  ListenOptions listen;
+  listen.socket_path = socket();
+  listen.address = "127.0.0.1:0";
+  const ApiRooms rooms{*store_,   table_,  *reconciler_, *reconciler_thread_,
+                       *planner_, access_, {},           std::chrono::seconds(10)};
+  server_ = Taken(ApiServer::Start(listen, limits_, rooms));
+}
+
+std::unique_ptr<v1::Control::Stub> ServedStore::StubOf(const std::string& user) {
+  grpc::ChannelArguments own_connection;
+  own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  own_connection.SetString(GRPC_ARG_PRIMARY_USER_AGENT_STRING, user);
+  own_connection.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return v1::Control::NewStub(
+      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                grpc::InsecureChannelCredentials(), own_connection));
+}
+
+void ServedStore::Prepare(grpc::ClientContext& context, const std::string& user) {
+  if (!user.empty()) context.AddMetadata("authorization", "Bearer " + TokenOf(user));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,65 @@
+// The daemon's services over rooms in memory, in this process: listening at a unix socket and at a
+// port of 127.0.0.1, with people who have tokens, and jobs that are there already.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/control_api/api_server.h"
+#include "trireme/v1/control.grpc.pb.h"
+
+namespace trireme::coordinator {
+
+// A folder that goes with all that is in it.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A job of a tiny model; `text_file` is what it trains on.
+v1::JobSpec TinyJob(const std::string& text_file);
+
+class ServedStore {
+ public:
+  explicit ServedStore(const Limits& limits = {});
+  ~ServedStore();
+
+  // A completed job, with a run folder. To be called before Serve.
+  v1::Job AddJob(uint64_t id, const std::string& owner);
+  // So many events of a job, to the store alone. Likewise.
+  void AddEvents(uint64_t job_id, size_t count);
+  void Serve();
+
+  const std::string& folder() const { return scratch_.path(); }
+  JobStore& store() { return *store_; }
+  ApiServer& server() { return *server_; }
+  std::string socket() const { return folder() + "/s.sock"; }
+  // Of one who comes with the token of `user` (ann and ben may submit, root is an admin); others'
+  // tokens are not known, and "" has none. Each a connection of its own.
+  std::unique_ptr<v1::Control::Stub> StubOf(const std::string& user);
+  // To be called for the context of each call: token and a generous deadline.
+  static void Prepare(grpc::ClientContext& context, const std::string& user);
+
+ private:
+  const Scratch scratch_;
+  const Limits limits_;
+  Access access_;
+  std::unique_ptr<JobStore> store_;
+  JobTable table_;
+  std::unique_ptr<Reconciler> reconciler_;
+  std::unique_ptr<TaskThread> planner_;
+  std::unique_ptr<TaskThread> reconciler_thread_;
+  std::unique_ptr<ApiServer> server_;
+};
+
+}  // namespace trireme::coordinator

@@ -28,10 +28,7 @@ void TraceKeeper::Keep(uint64_t step, const engine::StepTrace& trace) {
   }
 }
 
-absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
-                                    const engine::JobClock& clock) const {
-  std::error_code error;
-  std::filesystem::create_directories(run_directory + "/trace", error);
+std::string TraceKeeper::Text(const engine::JobClock& clock) const {
   std::string text;
   for (const auto& [step, span] : instructions_) {
     absl::StrAppend(&text, "i ", step, " ", span.kind, " ", span.virtual_stage, " ",
@@ -44,7 +41,14 @@ absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
     absl::StrAppend(&text, clock.ToJob(span.done_ns), " ", static_cast<int>(span.group), " ",
                     span.peer, " ", span.bucket, "\n");
   }
-  return WriteFile(SpansPath(run_directory, rank), text);
+  return text;
+}
+
+absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
+                                    const engine::JobClock& clock) const {
+  std::error_code error;
+  std::filesystem::create_directories(run_directory + "/trace", error);
+  return WriteFile(SpansPath(run_directory, rank), Text(clock));
 }
 
 absl::Status MergeTraces(const std::string& run_directory, int ranks) {

@@ -1,5 +1,5 @@
-// The trace of the last steps: each rank leaves its spans in a small text file, rank 0 joins them
-// to trace.json.
+// What a rank did in some steps, as lines of text; of the last steps rank 0 joins all ranks' to
+// trace.json.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,11 @@ namespace trireme::worker {
 class TraceKeeper {
  public:
   void Keep(uint64_t step, const engine::StepTrace& trace);
-  // RUN/trace/rank-N.spans, times by `clock`. Of an instruction a line "i step kind virtual_stage
-  // micro_batch start_ns end_ns"; of a communication one "c" with the same, start and end being
-  // issue and completion, then group, peer and bucket.
+  // Times by `clock`. Of an instruction a line "i step kind virtual_stage micro_batch start_ns
+  // end_ns"; of a communication one "c" with the same, start and end being issue and completion,
+  // then group, peer and bucket.
+  std::string Text(const engine::JobClock& clock) const;
+  // That in RUN/trace/rank-N.spans.
   absl::Status WriteRank(const std::string& run_directory, int rank,
                          const engine::JobClock& clock) const;
 

@@ -54,7 +54,8 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       session_(session),
       dataset_(dataset),
       recorder_(recorder),
-      checkpoint_root_(CheckpointRoot(job, options.run_directory)) {}
+      checkpoint_root_(CheckpointRoot(job, options.run_directory)),
+      timeline_(options.run_directory, session.engine().rank()) {}
 
 absl::StatusOr<base::ExitCode> TrainingRun::Run() {
   RETURN_IF_ERROR(Start());
@@ -117,6 +118,7 @@ absl::Status TrainingRun::Start() {
     ASSIGN_OR_RETURN(MetricsLog metrics,
                      MetricsLog::Open(options_.run_directory + "/metrics.jsonl", step_));
     metrics_.emplace(std::move(metrics));
+    RemoveTimelines(options_.run_directory);
   }
   progress_.steps_total = static_cast<uint64_t>(job_.training().steps());
   progress_.steps_done = step_;
@@ -225,6 +227,11 @@ absl::StatusOr<bool> TrainingRun::Step() {
   }
   ++step_;
   RETURN_IF_ERROR(Report(report));
+  const engine::Engine& engine = session_.engine();
+  const bool last = report.stop_requested || step_ == progress_.steps_total;
+  if (last || timeline_.IsDue(report.shared_time_s)) {
+    timeline_.Keep(step_, engine.last_trace(), engine.clock());
+  }
   return report.stop_requested;
 }
 
@@ -245,9 +252,13 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   recorder_.Report(progress_);
   const uint64_t every = static_cast<uint64_t>(job_.runtime().log_every_steps());
   const bool last = step_ == progress_.steps_total;
-  if (step_ % std::max<uint64_t>(1, every) != 0 && !last) return absl::OkStatus();
+  const bool logged = step_ % std::max<uint64_t>(1, every) == 0 || last;
+  // Of the first step too: with it the ranks set their clocks.
+  if (!logged && clock_set_) return absl::OkStatus();
   // Collective: every rank logs the same steps, rank 0 writes them down.
   ASSIGN_OR_RETURN(const engine::ExposureReport exposure, session_.engine().MeasureExposure());
+  clock_set_ = true;
+  if (!logged) return absl::OkStatus();
   exposure_.Add(exposure, report.duration_s);
   ASSIGN_OR_RETURN(coding_, session_.engine().GatherCoding());
   if (!metrics_) return absl::OkStatus();

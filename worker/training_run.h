@@ -13,6 +13,7 @@
 #include "runtime/recorder/flight_recorder.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
+#include "worker/step_timeline.h"
 #include "worker/trace_files.h"
 
 namespace trireme::worker {
@@ -59,6 +60,8 @@ class TrainingRun {
   std::optional<checkpoint::WriterClaim> claim_;  // of checkpoint_root_, on rank 0
   std::optional<MetricsLog> metrics_;
   TraceKeeper trace_;
+  StepTimeline timeline_;
+  bool clock_set_ = false;  // the engine's, by all ranks together
   recorder::Progress progress_;
   uint64_t data_digest_ = 0;
   uint64_t step_ = 0;  // updates done

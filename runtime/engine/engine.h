@@ -46,6 +46,8 @@ struct StepReport {
   std::string nonfinite;        // then: in which tensor, on which rank, in which samples
   bool stop_requested = false;  // some rank asked for a stop at this step boundary
   double duration_s = 0;
+  // Of rank 0's clock during the step, the same on every rank: what ranks do alike by time.
+  double shared_time_s = 0;
   // Of all ranks, in a step in which errors of coded transfers were measured; else zeros.
   CodingErrors gradient_sums, messages;
 };

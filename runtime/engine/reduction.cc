@@ -25,6 +25,7 @@ enum NormField : size_t {
   kSumsLarge,
   kMessagesMeasured,
   kMessagesLarge,
+  kSharedTime,
   kNormFields
 };
 
@@ -150,6 +151,7 @@ absl::Status Engine::Impl::Norm() {
   fields[kSumsLarge] = static_cast<double>(coding_->data_errors().large);
   fields[kMessagesMeasured] = static_cast<double>(coding_->pipeline_errors().measured);
   fields[kMessagesLarge] = static_cast<double>(coding_->pipeline_errors().large);
+  if (groups_.world->rank() == 0) fields[kSharedTime] = static_cast<double>(NowNs()) * 1e-9;
   const double own_squares = fields[kSumOfSquares];
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
     fields[kNotFinite] = 1;
@@ -162,6 +164,7 @@ absl::Status Engine::Impl::Norm() {
   report_.loss = fields[kLossSum] / std::max(1.0, fields[kCounted]);
   report_.gradient_norm = std::sqrt(fields[kSumOfSquares]);
   report_.stop_requested = fields[kStopVotes] > 0;
+  report_.shared_time_s = fields[kSharedTime];
   report_.gradient_sums = {static_cast<int64_t>(fields[kSumsMeasured]),
                            static_cast<int64_t>(fields[kSumsLarge])};
   report_.messages = {static_cast<int64_t>(fields[kMessagesMeasured]),

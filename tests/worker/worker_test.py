@@ -177,6 +177,7 @@ class Worker(unittest.TestCase):
         self.assertIn("X", kinds)
         self.assertEqual(len(read(job.folder + "/sample.txt")), len("the") + 10)
         self.assertEqual(len(glob.glob(job.folder + "/recorder/rank-*.rec")), 4)
+        self.tells_of_its_last_step(job)
         self.verify_checkpoint(job)
         self.assertEqual(processes_of(job.folder), {})
         again = subprocess.run([os.path.join(BIN, "trireme"), "generate", "--checkpoint", job.folder, "--prompt",
@@ -187,6 +188,19 @@ class Worker(unittest.TestCase):
         self.generates_like_the_job(job)
         self.pads_its_vocabulary()
         self.reports_a_diverged_run()
+
+    def tells_of_its_last_step(self, job):
+        """The timeline of every rank: docs/formats/step_timeline.md."""
+        for rank in range(4):
+            head, *lines = read(f"{job.folder}/timeline/rank-{rank:03}.steps").splitlines()
+            self.assertEqual(head, f"step 30 rank {rank}")
+            for line in lines:
+                self.assertRegex(line, r"^(i 30 \d+ \d+ \d+ \d+ \d+|c 30 \d+ \d+ \d+ \d+ \d+ \d -?\d+ \d+)$")
+                begin, end = map(int, line.split()[5:7])
+                self.assertLessEqual(begin, end)
+            self.assertTrue(any(line.startswith("i") for line in lines), lines)
+            self.assertTrue(any(line.startswith("c") for line in lines), lines)
+        self.assertEqual(len(os.listdir(job.folder + "/timeline")), 4, "something half made is left")
 
     def generates_like_the_job(self, job):
         """What is not given is the job's; what is wrong is one line; nothing is left, also after a kill."""
@@ -330,12 +344,18 @@ class Worker(unittest.TestCase):
         if mounted.returncode != 0:
             self.skipTest("needs root to mount a small file system: " + mounted.stderr.strip())
         self.addCleanup(subprocess.run, ["umount", "-l", small], check=False)
+        timeline = self.folder + "/run/timeline"
+        os.makedirs(timeline)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", timeline], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", timeline], check=False)
         job, output = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
                                    f"checkpoint.directory={small}", code=4)
         self.assertIn("the last checkpoint could not be written", output)
         self.assertEqual(max(self.losses(job)), 30)
         logs = "".join(read(path) for path in glob.glob(job.folder + "/logs/rank-*.log"))
         self.assertRegex(logs, r"the checkpoint of step 10 was not written: .*disk.*full")
+        warned = [read(path).count("no timeline of step") for path in glob.glob(job.folder + "/logs/rank-*.log")]
+        self.assertEqual(max(warned), 1, warned)
         self.assertEqual(os.listdir(small), [".lock"], "a half-written checkpoint is left")
         self.assertEqual(json.loads(read(job.folder + "/report.json"))["checkpoint"], "")
 

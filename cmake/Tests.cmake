@@ -178,6 +178,22 @@ foreach(method runs_a_job pauses_and_resumes cancels survives_kill_9 readers_out
   set_tests_properties(daemon.${method} PROPERTIES LABELS coordinator TIMEOUT 300)
 endforeach()
 
+# Tests of the API by the stubs for Python: they are run by the system's python3, which has Debian's gRPC.
+find_program(TRIREME_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+if(NOT TRIREME_SYSTEM_PYTHON)
+  set(TRIREME_SYSTEM_PYTHON "${Python3_EXECUTABLE}")
+endif()
+# trireme_api_test(<name> <file> <class> <method>...): one ctest per method of tests/coordinator/daemon/<file>.py.
+function(trireme_api_test name file class)
+  foreach(method IN LISTS ARGN)
+    add_test(NAME ${name}.${method} COMMAND "${TRIREME_SYSTEM_PYTHON}" -B
+      "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/${file}.py" "${PROJECT_BINARY_DIR}/bin" "${class}.test_${method}")
+    set_tests_properties(${name}.${method} PROPERTIES LABELS coordinator TIMEOUT 300
+      SKIP_REGULAR_EXPRESSION "skipped: ")
+  endforeach()
+endfunction()
+trireme_api_test(python python_client_test PythonClient example every_call)
+
 trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan LIBS DNNL::dnnl)
 if(TARGET test_worker)
   target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc"

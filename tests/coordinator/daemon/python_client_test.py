@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""The Python client: the example of docs/python.md, and the calls that it does not show. Usage: python_client_test.py
+BIN_FOLDER [PythonClient.test_NAME ...]"""
+import os
+import subprocess
+import sys
+
+from api_fixture import ROOT, TIMEOUT_S, ApiCase, main
+from daemon_fixture import LIMIT_S
+
+
+class PythonClient(ApiCase):
+    def test_example(self):
+        self.start_daemon()
+        example = f"{ROOT}/deploy/examples/python/submit.py"
+        with open(example, encoding="utf-8") as file:
+            self.assertLessEqual(len(file.readlines()), 18)
+        ended = subprocess.run(
+            [sys.executable, "-B", example, f"unix:{self.folder}/s.sock", f"{self.folder}/data/text.txt"],
+            env=os.environ | {"PYTHONPATH": os.path.join(os.path.dirname(self.bin), "python")},
+            capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr + self.told())
+        self.assertIn("to: JOB_COMPLETED", ended.stdout)
+        self.assertEqual(self.show("from-python")["status"]["state"], "JOB_COMPLETED")
+
+    def test_every_call(self):
+        self.start_daemon()
+        api, stub = self.api, self.stub
+        request = api.SubmitRequest(request_id="one", job=self.job(steps=1000000))
+        job = stub.Submit(request, timeout=TIMEOUT_S).job
+        self.assertTrue(stub.Submit(request, timeout=TIMEOUT_S).repeated)
+        self.assertIn("gpt2", stub.PreviewPlan(api.PreviewPlanRequest(job=self.job()), timeout=TIMEOUT_S).text)
+        states = []
+        for news in stub.Watch(api.WatchRequest(job_id=job.id), timeout=LIMIT_S):
+            if news.HasField("event") and news.event.HasField("state_changed"):
+                states.append(news.event.state_changed.to)
+            if news.HasField("progress") and news.progress.progress.steps_done > 5:
+                break
+        self.reach(str(job.id), 5)
+        stub.Pause(api.PauseRequest(job_id=job.id), timeout=TIMEOUT_S)
+        self.reach_state(str(job.id), "JOB_PAUSED")
+        [checkpoint] = stub.ListCheckpoints(api.ListCheckpointsRequest(job_id=job.id), timeout=TIMEOUT_S).checkpoints[:1]
+        self.reads_files(job)
+        self.exports(job, checkpoint)
+        stub.Resume(api.ResumeRequest(job_id=job.id), timeout=TIMEOUT_S)
+        self.reach_state(str(job.id), "JOB_RUNNING")
+        stub.Cancel(api.CancelRequest(job_id=job.id), timeout=TIMEOUT_S)
+        for _ in stub.Watch(api.WatchRequest(job_id=job.id), timeout=LIMIT_S):
+            pass
+        listed = stub.List(api.ListRequest(states=["JOB_CANCELLED"]), timeout=TIMEOUT_S)
+        self.assertEqual([one.id for one in listed.jobs], [job.id])
+        logs = b"".join(piece.data for piece in stub.Logs(api.LogsRequest(job_id=job.id), timeout=TIMEOUT_S))
+        self.assertIn(b"resumed from", logs)
+        node = stub.Drain(api.DrainRequest(node="n1", reason="new disk"), timeout=TIMEOUT_S)
+        self.assertTrue(node.drained)
+        self.assertFalse(stub.Undrain(api.UndrainRequest(node="n1"), timeout=TIMEOUT_S).drained)
+        self.assertEqual([one.name for one in stub.GetCluster(api.GetClusterRequest(), timeout=TIMEOUT_S).nodes], ["n1"])
+
+    def reads_files(self, job):
+        api, stub = self.api, self.stub
+        files = {file.path: file.bytes for file in
+                 stub.ListFiles(api.ListFilesRequest(job_id=job.id), timeout=TIMEOUT_S).files}
+        self.assertLessEqual({"job.yaml", "plan.pb", "metrics.jsonl"}, set(files))
+        for name, size in files.items():
+            pieces = stub.ReadFile(api.ReadFileRequest(job_id=job.id, path=name), timeout=TIMEOUT_S)
+            data = b"".join(piece.data for piece in pieces)
+            with open(f"{job.run_folder}/{name}", "rb") as file:
+                self.assertEqual((data, len(data)), (file.read(), size))
+
+    def exports(self, job, checkpoint):
+        api, stub = self.api, self.stub
+        told = list(stub.Export(api.ExportRequest(job_id=job.id), timeout=LIMIT_S))
+        self.assertEqual([one.done for one in told], [False] * (len(told) - 1) + [True])
+        last = told[-1]
+        self.assertEqual((last.step, last.bytes_done), (checkpoint.step, last.bytes_total))
+        self.assertEqual(last.folder, f"{job.run_folder}/exports/step-{last.step}")
+        self.assertEqual(sorted(os.listdir(last.folder)), ["config.json", "model.safetensors"])
+        self.assertGreater(os.path.getsize(f"{last.folder}/model.safetensors"), last.bytes_total)
+        self.assertEqual(self.code_of(lambda: stub.Export(api.ExportRequest(job_id=job.id), timeout=LIMIT_S)),
+                         "ALREADY_EXISTS")
+        named = f"{self.folder}/exported"
+        stream = stub.Export(api.ExportRequest(job_id=job.id, step=last.step, folder=named), timeout=LIMIT_S)
+        self.assertTrue(list(stream)[-1].done)
+        for request, code in ((api.ExportRequest(job_id=job.id, step=10 ** 6, folder=f"{named}2"), "NOT_FOUND"),
+                              (api.ExportRequest(job_id=job.id, folder="exported"), "INVALID_ARGUMENT"),
+                              (api.ExportRequest(job_id=job.id, folder=f"{self.folder}/none/e"), "NOT_FOUND"),
+                              (api.ExportRequest(job_id=99), "NOT_FOUND")):
+            self.assertEqual(self.code_of(lambda request=request: stub.Export(request, timeout=LIMIT_S)), code,
+                             request)
+        # Who leaves at once leaves nothing behind.
+        leaver = stub.Export(api.ExportRequest(job_id=job.id, folder=f"{self.folder}/left"), timeout=LIMIT_S)
+        leaver.cancel()
+        after = stub.Export(api.ExportRequest(job_id=job.id, folder=f"{self.folder}/after"), timeout=LIMIT_S)
+        self.assertTrue(list(after)[-1].done)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".export")], [])
+
+
+if __name__ == "__main__":
+    main()

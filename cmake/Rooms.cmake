@@ -59,6 +59,8 @@ trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
 trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
+trireme_room(coordinator/http ROOMS runtime/base
+             LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
              LIBS absl::synchronization)

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "coordinator/daemon/health.h"
 #include "coordinator/daemon/plan_files.h"
 #include "coordinator/job_machine/job_machine.h"
 #include "runtime/base/status_macros.h"
@@ -53,6 +54,7 @@ absl::Status Daemon::Open() {
                        *planner_, access_, options_.rules, options_.lease};
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
+  RETURN_IF_ERROR(OpenHttp());
   if (!options_.agent.program.empty()) agent_ = std::make_unique<LocalAgent>(options_.agent);
   return absl::OkStatus();
 }
@@ -73,10 +75,19 @@ absl::Status Daemon::OpenReconciler() {
   return absl::OkStatus();
 }
 
+absl::Status Daemon::OpenHttp() {
+  if (options_.http.address.empty()) return absl::OkStatus();
+  std::vector<HttpRoute> routes;
+  routes.push_back(HealthRoute(*reconciler_thread_));
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, std::move(routes)));
+  return absl::OkStatus();
+}
+
 Daemon::~Daemon() {
   stopping_ = true;
   sender_ = nullptr;
   agent_.reset();
+  http_.reset();
   server_.reset();
   planner_.reset();
   reconciler_thread_.reset();

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/daemon/local_agent.h"
+#include "coordinator/http/http_server.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
@@ -26,6 +27,7 @@ struct DaemonOptions {
   RetryPolicy retry;
   std::chrono::milliseconds lease{10000};
   LocalAgentOptions agent;  // program empty: none
+  HttpOptions http;         // address empty: none
 };
 
 class Daemon {
@@ -36,11 +38,14 @@ class Daemon {
   ~Daemon();
   // Of the TCP listener; 0: none.
   int port() const { return server_->port(); }
+  // "127.0.0.1:8470"; empty: no HTTP.
+  std::string http_address() const { return http_ ? http_->address() : ""; }
 
  private:
   explicit Daemon(const DaemonOptions& options) : options_(options) {}
   absl::Status Open();
   absl::Status OpenReconciler();
+  absl::Status OpenHttp();
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
   void LogEvents();
@@ -58,6 +63,7 @@ class Daemon {
   std::unique_ptr<TaskThread> planner_;
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<ApiServer> server_;
+  std::unique_ptr<HttpServer> http_;
   std::unique_ptr<LocalAgent> agent_;
 };
 

@@ -8,6 +8,7 @@
 //   log followers  wakes readers of logs
 //   exports        writes checkpoints as Hugging Face folders
 //   local agent    keeps an agent alive on this machine
+//   http listener  takes in connections of browsers and scrapers; `http` serve one each
 //   gRPC's own     take calls in, never block
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -68,6 +69,16 @@ void DescribeLimits(CLI::App& app, Limits& limits) {
       ->capture_default_str();
 }
 
+void DescribeHttp(CLI::App& app, HttpOptions& http) {
+  app.add_option("--http", http.address,
+                 "serve metrics, health and the dashboard at HOST:PORT, as 127.0.0.1:8470; port 0: "
+                 "any; none without it");
+  app.add_flag("--http-anywhere", http.anywhere,
+               "--http may be at an address that others reach, without TLS");
+  app.add_option("--http-name", http.names,
+                 "a further name by which browsers may call --http, as a proxy's (again for more)");
+}
+
 void Describe(CLI::App& app, Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   ListenOptions& listen = daemon.listen;
@@ -89,6 +100,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "jobs may name files and folders only below this one (again for more); without "
                  "it, anywhere");
   DescribeLimits(app, daemon.limits);
+  DescribeHttp(app, daemon.http);
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
   app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
 }
@@ -140,11 +152,12 @@ int Run(const Arguments& arguments) {
     return base::ExitCodeOf(daemon.status());
   }
   const ListenOptions& listen = arguments.daemon.listen;
-  spdlog::info("ready: {}{}{}, state in {}",
+  const std::string http = (*daemon)->http_address();
+  spdlog::info("ready: {}{}{}{}, state in {}",
                listen.socket_path.empty() ? "" : "unix:" + listen.socket_path,
                listen.socket_path.empty() || listen.address.empty() ? "" : " and ",
                listen.address.empty() ? "" : base::Text("port ", (*daemon)->port()),
-               arguments.daemon.state_folder);
+               http.empty() ? "" : ", http://" + http, arguments.daemon.state_folder);
   TellSystemd("READY=1");
   int number = 0;
   sigwait(&wanted, &number);

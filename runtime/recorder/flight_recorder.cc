@@ -31,18 +31,33 @@ class MappedRecorder final : public FlightRecorder {
 
   void At(const Position& at) override {
     PublishRecord(
-        page_.words(), kPositionSequence, kPositionWord, positions_,
+        page_.words(), kPositions, positions_,
         {at.step, Pack(at.instruction, at.kind), Pack(at.virtual_stage, at.micro_batch),
          Pack(static_cast<uint32_t>(at.peer), 0), static_cast<uint64_t>(MonotonicNs()), 0, 0, 0});
   }
 
   void Report(const Progress& progress) override {
     PublishRecord(
-        page_.words(), kProgressSequence, kProgressWord, reports_,
+        page_.words(), kProgress, reports_,
         {progress.steps_done, progress.steps_total, std::bit_cast<uint64_t>(progress.loss),
          std::bit_cast<uint64_t>(progress.tokens_per_second),
          std::bit_cast<uint64_t>(progress.utilisation),
          std::bit_cast<uint64_t>(progress.validation_loss), progress.validation_step, 0});
+  }
+
+  void NoteWait(const Wait& wait) override {
+    Record record{static_cast<uint64_t>(wait.since_ns),
+                  Pack(static_cast<uint32_t>(wait.peer), wait.awaited), wait.collective ? 1U : 0U,
+                  static_cast<uint64_t>(MonotonicNs())};
+    std::memcpy(&record[kGroupWord], wait.group.data(), std::min(wait.group.size(), kGroupBytes));
+    PublishRecord(page_.words(), kWaits, waits_, record);
+  }
+
+  void NoteTiming(const StepTiming& timing) override {
+    PublishRecord(page_.words(), kTimings, timings_,
+                  {timing.step, std::bit_cast<uint64_t>(timing.step_ms),
+                   std::bit_cast<uint64_t>(timing.compute_ms),
+                   std::bit_cast<uint64_t>(timing.wait_ms), 0, 0, 0, 0});
   }
 
   void SetState(RankState state) override {
@@ -73,6 +88,8 @@ class MappedRecorder final : public FlightRecorder {
   MappedPage page_;
   uint64_t positions_ = 0;
   uint64_t reports_ = 0;
+  uint64_t waits_ = 0;
+  uint64_t timings_ = 0;
   bool failed_ = false;
 };
 

@@ -40,7 +40,24 @@ struct Progress {
   uint64_t validation_step = 0;  // 0: none yet
 };
 
-// One writer thread.
+// A wait for other ranks that has brought nothing for a while.
+struct Wait {
+  int64_t since_ns = 0;     // CLOCK_MONOTONIC; 0: the rank does not wait
+  int32_t peer = -1;        // rank of the job, of several the lowest; -1: not known
+  uint32_t awaited = 0;     // how many ranks are waited for
+  bool collective = false;  // of `group`; else a message
+  std::string group{};      // its name, of which 32 bytes are kept
+};
+
+// Where the time of the newest whole step went.
+struct StepTiming {
+  uint64_t step = 0;  // 0: none yet
+  double step_ms = 0;
+  double compute_ms = 0;
+  double wait_ms = 0;
+};
+
+// One writer thread; NoteWait may be another thread's, one at a time.
 class FlightRecorder {
  public:
   // Creates `path` (mode 0600) and maps it. The file is left behind by the destructor.
@@ -49,6 +66,8 @@ class FlightRecorder {
   virtual ~FlightRecorder() = default;
   virtual void At(const Position& position) = 0;
   virtual void Report(const Progress& progress) = 0;
+  virtual void NoteWait(const Wait& wait) = 0;
+  virtual void NoteTiming(const StepTiming& timing) = 0;
   virtual void SetState(RankState state) = 0;
   // Keeps the first failure (its message cut to what fits) and sets kFailed.
   virtual void Fail(std::string_view message, Blame blame) = 0;
@@ -61,9 +80,12 @@ struct Recording {
   RankState state = RankState::kStarting;
   Position position;
   Progress progress;
+  Wait wait;
+  StepTiming timing;
   std::string failure;
   Blame blame = Blame::kItself;  // of the failure
   int64_t updated_ns = 0;        // CLOCK_MONOTONIC of the last At
+  int64_t waited_ns = 0;         // CLOCK_MONOTONIC of the last NoteWait, 0: none
   int64_t failed_ns = 0;         // CLOCK_MONOTONIC of Fail, 0: none
 };
 

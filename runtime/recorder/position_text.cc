@@ -32,6 +32,15 @@ std::string DescribePosition(const Position& position) {
   return text;
 }
 
+std::string DescribeWait(const Wait& wait) {
+  if (wait.since_ns == 0) return "";
+  std::string text = "waiting";
+  if (wait.peer >= 0) text += fmt::format(" for rank {}", wait.peer);
+  if (wait.peer >= 0 && wait.awaited > 1) text += fmt::format(" and {} more", wait.awaited - 1);
+  return text +
+         fmt::format(" {} group '{}'", wait.collective ? "in a collective of" : "over", wait.group);
+}
+
 std::string StateName(RankState state) {
   switch (state) {
     case RankState::kStarting:

@@ -11,6 +11,10 @@ namespace trireme::recorder {
 // or "REDUCE".
 std::string DescribePosition(const Position& position);
 
+// "waiting for rank 3 over group 'pipeline'", "waiting for rank 0 and 2 more in a collective of
+// group 'data'"; empty: it does not wait.
+std::string DescribeWait(const Wait& wait);
+
 // "starting", "running", "stopped" or "failed".
 std::string StateName(RankState state);
 

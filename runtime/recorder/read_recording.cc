@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <cstring>
 
 #include "runtime/recorder/flight_recorder.h"
 #include "runtime/recorder/mapped_page.h"
@@ -32,9 +33,11 @@ absl::Status ReadHeader(const std::string& path, uint64_t* words, Recording& rec
     return Bad(path, "not a flight recorder's file (wrong first bytes)");
   }
   const uint64_t version = words[kVersionWord];
-  if (Low(version) != kVersion || High(version) != kFileBytes) {
-    return Bad(path, fmt::format("version {} of {} bytes; this program reads version {} of {}",
-                                 Low(version), High(version), kVersion, kFileBytes));
+  if (Low(version) < kOldestVersion || Low(version) > kVersion || High(version) != kFileBytes) {
+    return Bad(path,
+               fmt::format("version {} of {} bytes; this program reads versions {} to {} of "
+                           "{}; use the programs of one release together",
+                           Low(version), High(version), kOldestVersion, kVersion, kFileBytes));
   }
   recording.rank = static_cast<int>(Low(words[kRankWord]));
   recording.ranks = static_cast<int>(High(words[kRankWord]));
@@ -65,6 +68,22 @@ absl::Status ReadState(const std::string& path, const MappedPage& page, Recordin
   return absl::OkStatus();
 }
 
+// Before version 2 all of it is zero.
+bool ReadWaitAndTiming(uint64_t* words, Recording& recording) {
+  Record wait, timing;
+  if (!ReadRecord(words, kWaits, wait) || !ReadRecord(words, kTimings, timing)) return false;
+  recording.wait.since_ns = static_cast<int64_t>(wait[0]);
+  recording.wait.peer = wait[3] == 0 ? -1 : static_cast<int32_t>(Low(wait[1]));
+  recording.wait.awaited = High(wait[1]);
+  recording.wait.collective = Low(wait[2]) != 0;
+  recording.waited_ns = static_cast<int64_t>(wait[3]);
+  const auto* group = reinterpret_cast<const char*>(&wait[kGroupWord]);
+  recording.wait.group = Printable({group, strnlen(group, kGroupBytes)});
+  recording.timing = {timing[0], std::bit_cast<double>(timing[1]), std::bit_cast<double>(timing[2]),
+                      std::bit_cast<double>(timing[3])};
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<Recording> ReadRecording(const std::string& path) {
@@ -87,8 +106,8 @@ absl::StatusOr<Recording> ReadRecording(const std::string& path) {
   if (absl::Status header = ReadHeader(path, page.words(), recording); !header.ok()) return header;
   if (absl::Status state = ReadState(path, page, recording); !state.ok()) return state;
   Record at, progress;
-  if (!ReadRecord(page.words(), kPositionSequence, kPositionWord, at) ||
-      !ReadRecord(page.words(), kProgressSequence, kProgressWord, progress)) {
+  if (!ReadRecord(page.words(), kPositions, at) || !ReadRecord(page.words(), kProgress, progress) ||
+      !ReadWaitAndTiming(page.words(), recording)) {
     return absl::UnavailableError(
         fmt::format("flight recorder {}: its rank writes faster than it can be read", path));
   }

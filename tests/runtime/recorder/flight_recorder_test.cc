@@ -77,8 +77,46 @@ TEST_CASE("each field arrives in its place") {
   CHECK((progress.steps_done == 7 && progress.steps_total == 70 && progress.loss == 2.5));
   CHECK((progress.tokens_per_second == 1e6 && progress.utilisation == 0.25));
   CHECK((progress.validation_loss == 3.5 && progress.validation_step == 5));
+  CHECK((read->wait.since_ns == 0 && read->wait.peer == -1 && read->waited_ns == 0));
+  CHECK(read->timing.step == 0);
   (*recorder)->At({1, 1, 1, 1, 1, -1});
   CHECK(ReadRecording(path)->position.peer == -1);
+}
+
+TEST_CASE("a wait is there while it lasts and the newest timing stays") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  auto recorder = FlightRecorder::Create(path, 1, 8);
+  REQUIRE(recorder.ok());
+  (*recorder)->NoteWait(
+      {1234567890123, 7, 2, true, "a group whose name is far too long to be kept"});
+  auto read = ReadRecording(path);
+  REQUIRE(read.ok());
+  CHECK((read->wait.since_ns == 1234567890123 && read->wait.peer == 7 && read->wait.awaited == 2));
+  CHECK((read->wait.collective && read->wait.group == "a group whose name is far too lo"));
+  CHECK(read->waited_ns > 0);
+  (*recorder)->NoteWait({5, -1, 0, false, "pipeline"});
+  read = ReadRecording(path);
+  CHECK((read->wait.peer == -1 && !read->wait.collective && read->wait.group == "pipeline"));
+  (*recorder)->NoteWait({});
+  read = ReadRecording(path);
+  CHECK((read->wait.since_ns == 0 && read->wait.peer == -1 && read->wait.group.empty()));
+  for (uint64_t step = 1; step < 20; ++step) {
+    (*recorder)->NoteTiming({step, 10.5, 8.25, 1.125});
+    const StepTiming timing = ReadRecording(path)->timing;
+    CHECK((timing.step == step && timing.step_ms == 10.5 && timing.compute_ms == 8.25));
+    CHECK(timing.wait_ms == 1.125);
+  }
+}
+
+TEST_CASE("a recording of version 1 is one of a rank that never waits") {
+  const auto read = ReadRecording(TRIREME_SOURCE_DIR "/tests/runtime/recorder/data/version_1.rec");
+  REQUIRE(read.ok());
+  CHECK((read->rank == 3 && read->ranks == 8 && read->state == RankState::kFailed));
+  CHECK((read->position.step == 12 && read->position.kind == 4 && read->position.peer == 5));
+  CHECK((read->progress.steps_done == 11 && read->progress.loss == 2.5));
+  CHECK(read->failure == "no space left");
+  CHECK((read->wait.since_ns == 0 && read->wait.peer == -1 && read->timing.step == 0));
 }
 
 TEST_CASE("the first failure is kept, cut between characters, and stays") {
@@ -132,7 +170,7 @@ TEST_CASE("a record begun and not published is not seen") {
   REQUIRE(recorder.ok());
   for (uint64_t step = 1; step <= 20; ++step) (*recorder)->At({step, 0, 0, 0, 0, 0});
   std::string bytes = Slurp(path);
-  const size_t next = 8 * (kPositionWord + (21 % kRingSlots) * kRecordWords);
+  const size_t next = 8 * kPositions.SlotOf(21);
   bytes.replace(next, 8, 8, '\xFF');
   Spill(path, bytes);
   CHECK(ReadRecording(path)->position.step == 20);
@@ -148,6 +186,9 @@ TEST_CASE("reading beside a writer never tears") {
     for (uint32_t i = 1; !stop.load(std::memory_order_relaxed); ++i) {
       (*recorder)->At({i, i, i, i, i, static_cast<int32_t>(i)});
       (*recorder)->Report({i, i, double(i), double(i), double(i), double(i), i});
+      (*recorder)->NoteWait(
+          {i, static_cast<int32_t>(i), i, (i & 1) != 0, std::string(i % 32, 'x')});
+      (*recorder)->NoteTiming({i, double(i), double(i), double(i)});
     }
   });
   int torn = 0, good = 0;
@@ -167,6 +208,13 @@ TEST_CASE("reading beside a writer never tears") {
     const auto d = static_cast<double>(q.steps_done);
     torn += !(q.loss == d && q.tokens_per_second == d && q.utilisation == d &&
               q.validation_loss == d && q.validation_step == q.steps_done);
+    const Wait& w = read->wait;
+    const auto m = static_cast<uint32_t>(w.since_ns);
+    torn += m > 0 && !(w.peer == static_cast<int32_t>(m) && w.awaited == m &&
+                       w.collective == ((m & 1) != 0) && w.group.size() == m % 32);
+    const StepTiming& t = read->timing;
+    const auto s = static_cast<double>(t.step);
+    torn += !(t.step_ms == s && t.compute_ms == s && t.wait_ms == s);
     torn += p.step < last;
     last = p.step;
   }
@@ -205,14 +253,17 @@ TEST_CASE("what is no recording is DataLoss with its cause") {
     return code(bytes);
   };
   CHECK(broken(kMagicWord, 0) == absl::StatusCode::kDataLoss);
-  CHECK(broken(kVersionWord, Pack(2, kFileBytes)) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kVersionWord, Pack(0, kFileBytes)) == absl::StatusCode::kDataLoss);
+  CHECK(broken(kVersionWord, Pack(kVersion + 1, kFileBytes)) == absl::StatusCode::kDataLoss);
   CHECK(broken(kRankWord, Pack(1, 1)) == absl::StatusCode::kDataLoss);
   CHECK(broken(kRankWord, Pack(0xFFFFFFFF, 1)) == absl::StatusCode::kDataLoss);
   CHECK(broken(kStateWord, 0) == absl::StatusCode::kDataLoss);
   CHECK(broken(kStateWord, 5) == absl::StatusCode::kDataLoss);
   CHECK(broken(kFailureBytesWord, kFailureCapacity + 1) == absl::StatusCode::kDataLoss);
   CHECK(broken(kFailureBytesWord, ~uint64_t{0}) == absl::StatusCode::kDataLoss);
-  CHECK(broken(kPositionSequence, ~uint64_t{0}) == absl::StatusCode::kOk);
+  for (const Ring& ring : {kPositions, kProgress, kWaits, kTimings}) {
+    CHECK(broken(ring.sequence_word, ~uint64_t{0}) == absl::StatusCode::kOk);
+  }
 }
 
 TEST_CASE("garbage never harms the reader") {

@@ -15,5 +15,13 @@ TEST_CASE("positions read like the schedule") {
   CHECK(DescribePosition({}) == "instruction 0");
 }
 
+TEST_CASE("a wait says for whom and where") {
+  CHECK(DescribeWait({}).empty());
+  CHECK(DescribeWait({1, 3, 1, false, "pipeline"}) == "waiting for rank 3 over group 'pipeline'");
+  CHECK(DescribeWait({1, 0, 3, true, "data"}) ==
+        "waiting for rank 0 and 2 more in a collective of group 'data'");
+  CHECK(DescribeWait({1, -1, 0, true, "world"}) == "waiting in a collective of group 'world'");
+}
+
 }  // namespace
 }  // namespace trireme::recorder

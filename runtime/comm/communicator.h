@@ -98,6 +98,25 @@ struct CodingRoom {
   size_t messages = 0;
 };
 
+// A wait in which nothing has come for a second, or for a fiftieth of its deadline if that is
+// longer.
+struct VainWait {
+  std::chrono::steady_clock::time_point since;  // nothing has come since
+  int peer = -1;            // rank of the whole job, of several the lowest; -1: not known
+  int awaited = 0;          // how many ranks are waited for
+  bool collective = false;  // else a message
+  std::string_view group;   // its name
+};
+
+// Hears of vain waits: again about once a second while they last, and when they are over. Called
+// under the fabric's lock, from any thread that waits; must not block.
+class WaitWatcher {
+ public:
+  virtual ~WaitWatcher() = default;
+  virtual void WaitsInVain(const VainWait& wait) = 0;
+  virtual void WaitIsOver() = 0;
+};
+
 // A rank's connection to all others; makes groups. Ranks are of the whole job.
 class Fabric {
  public:
@@ -110,6 +129,8 @@ class Fabric {
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
                                                               std::string_view name,
                                                               const CodingRoom& coding = {}) = 0;
+  // Of all groups from now on; null: nobody. Not owned.
+  virtual void WatchWaits(WaitWatcher* watcher) = 0;
   // Collective teardown, after all groups are gone.
   virtual absl::Status Close() = 0;
 };

@@ -110,6 +110,7 @@ class FaultyFabric final : public Fabric {
     if (!inner.ok()) return inner.status();
     return std::make_unique<FaultyCommunicator>(*std::move(inner), faults_);
   }
+  void WatchWaits(WaitWatcher* watcher) override { inner_->WatchWaits(watcher); }
   absl::Status Close() override { return inner_->Close(); }
 
  private:

@@ -30,6 +30,10 @@ constexpr std::chrono::microseconds kStreamPoll{100};
 constexpr std::chrono::microseconds kLongestSleep{50000};
 // Between two looks of a wait; more is time in which this thread did not run.
 constexpr std::chrono::milliseconds kLongestGap{200};
+// When a wait is told of at the earliest, and how often. One that may last for minutes, as for a
+// disk, is given a fiftieth of its deadline.
+constexpr std::chrono::milliseconds kVain{1000};
+constexpr int kVainShare = 50;
 
 std::string_view NameOf(CollectiveKind kind) {
   switch (kind) {
@@ -60,6 +64,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::G
   if (!window.empty()) window_ = std::make_unique<Window>(window, group_.rank, group_.size());
   free_.reserve(options.operations);
   active_.reserve(options.operations);
+  awaited_.reserve(Lane::SlotsFor(group_.size()) + static_cast<size_t>(group_.size()));
   for (size_t place = options.operations; place > 0; --place)
     free_.push_back(static_cast<uint32_t>(place - 1));
   for (size_t lane = 0; lane < options.lanes; ++lane) {
@@ -441,10 +446,22 @@ bool GroupCommunicator::Test(Ticket ticket) {
 }
 
 absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::milliseconds deadline) {
+  bool told = false;
+  absl::Status status = Await(ticket, deadline, &told);
+  if (told) {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    if (state_->waits != nullptr) state_->waits->WaitIsOver();
+  }
+  return status;
+}
+
+absl::Status GroupCommunicator::Await(Ticket ticket, std::chrono::milliseconds deadline,
+                                      bool* told) {
   using Clock = std::chrono::steady_clock;
   deadline = std::min<std::chrono::milliseconds>(
       deadline, std::chrono::hours(24 * 365));  // sums must not overflow
   Clock::time_point since = Clock::now(), looked = since;
+  Clock::time_point tell = since + std::max(kVain, deadline / kVainShare);
   uint64_t seen = 0;
   int idle_rounds = 0;
   while (true) {
@@ -461,15 +478,25 @@ absl::Status GroupCommunicator::WaitHost(Ticket ticket, std::chrono::millisecond
       if (!state_->failure.ok()) return state_->failure;
       now = Clock::now();
       // A process that was stopped or starved did not listen: that is no silence of its peers.
-      since += std::max<Clock::duration>(now - looked - kLongestGap, Clock::duration::zero());
+      const auto deaf =
+          std::max<Clock::duration>(now - looked - kLongestGap, Clock::duration::zero());
+      since += deaf;
+      tell += deaf;
       looked = now;
       if (operation->moved != seen) {
         seen = operation->moved;
         since = now;
+        tell = now + std::max(kVain, deadline / kVainShare);
         idle_rounds = 0;
+        if (*told && state_->waits != nullptr) state_->waits->WaitIsOver();
+        *told = false;
       } else if (now - since >= deadline) {
         state_->Poison(Overdue(*operation, deadline));
         return state_->failure;
+      } else if (now >= tell && state_->waits != nullptr && operation->ready.Ready()) {
+        TellVainWait(*operation, since);
+        *told = true;
+        tell = now + kVain;
       }
       for (const GroupCommunicator* group : state_->groups)
         on_stream = on_stream || group->HasUnstarted();
@@ -520,19 +547,40 @@ std::string GroupCommunicator::Describe(const Operation& operation) const {
               operation.bytes, " bytes on channel ", operation.channel, " of ", group);
 }
 
-absl::Status GroupCommunicator::Overdue(const Operation& operation,
-                                        std::chrono::milliseconds deadline) const {
-  std::string awaited = "its own stream";
-  std::vector<int> ranks;
+const std::vector<int>& GroupCommunicator::Awaited(const Operation& operation) {
+  std::vector<int>& ranks = awaited_;
+  ranks.clear();
   if (operation.kind == Kind::kCollective && operation.runner != nullptr)
     operation.runner->AddAwaited(&ranks);
   const bool message_under_way = operation.request.valid() || operation.coded_send != nullptr ||
                                  operation.coded_recv != nullptr;
   if (operation.kind != Kind::kCollective && message_under_way) ranks.push_back(operation.peer);
+  for (int& rank : ranks) rank = group_.ranks[static_cast<size_t>(rank)];
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+// One that has not begun waits for those that the first operation before it waits for.
+void GroupCommunicator::TellVainWait(const Operation& operation,
+                                     std::chrono::steady_clock::time_point since) {
+  const std::vector<int>& ranks = Awaited(operation);
+  for (size_t i = 0; i < active_.size() && ranks.empty(); ++i) {
+    if (&operations_[active_[i]] == &operation) break;
+    Awaited(operations_[active_[i]]);
+  }
+  state_->waits->WaitsInVain({.since = since,
+                              .peer = ranks.empty() ? -1 : ranks.front(),
+                              .awaited = static_cast<int>(ranks.size()),
+                              .collective = operation.kind == Kind::kCollective,
+                              .group = name_});
+}
+
+absl::Status GroupCommunicator::Overdue(const Operation& operation,
+                                        std::chrono::milliseconds deadline) {
+  std::string awaited = "its own stream";
+  const std::vector<int>& ranks = Awaited(operation);
   if (!ranks.empty()) {
-    for (int& rank : ranks) rank = group_.ranks[static_cast<size_t>(rank)];
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     awaited = Text(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ","));
   } else if (operation.ready.Ready()) {
     awaited = "operations issued before it";

@@ -107,7 +107,12 @@ class GroupCommunicator final : public Communicator {
 
   // Null once the ticket's operation is done.
   const Operation* Find(Ticket ticket) const;
-  absl::Status Overdue(const Operation& operation, std::chrono::milliseconds deadline) const;
+  // WaitHost without the word that a wait told of is over; `told`: there was one.
+  absl::Status Await(Ticket ticket, std::chrono::milliseconds deadline, bool* told);
+  // Ranks of the whole job that the operation itself waits for, ascending; until the next call.
+  const std::vector<int>& Awaited(const Operation& operation);
+  void TellVainWait(const Operation& operation, std::chrono::steady_clock::time_point since);
+  absl::Status Overdue(const Operation& operation, std::chrono::milliseconds deadline);
   std::string Describe(const Operation& operation) const;
 
   std::shared_ptr<FabricState> state_;
@@ -123,6 +128,7 @@ class GroupCommunicator final : public Communicator {
   bool window_busy_ = false;
   uint64_t collectives_ = 0;  // issued so far
   uint64_t messages_ = 0;
+  std::vector<int> awaited_;  // of Awaited, which allocates nothing
   int64_t* stamp_next_ = nullptr;
   std::optional<Coding> code_next_;
   const size_t coding_bytes_;

@@ -109,6 +109,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<con
   return std::make_unique<GroupCommunicator>(state_, std::move(group), made->window, options, name);
 }
 
+void MessageFabric::WatchWaits(WaitWatcher* watcher) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->waits = watcher;
+}
+
 absl::Status MessageFabric::Close() {
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (!state_->failure.ok()) return state_->failure;

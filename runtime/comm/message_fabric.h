@@ -56,6 +56,7 @@ struct FabricState {
   std::mutex mutex;
   absl::Status failure ABSL_GUARDED_BY(mutex);
   std::vector<GroupCommunicator*> groups ABSL_GUARDED_BY(mutex);
+  WaitWatcher* waits ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
 class MessageFabric final : public Fabric {
@@ -69,6 +70,7 @@ class MessageFabric final : public Fabric {
   absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
                                                       std::string_view name,
                                                       const CodingRoom& coding) override;
+  void WatchWaits(WaitWatcher* watcher) override;
   absl::Status Close() override;
   // Poisons this rank from any thread; what Communicator::Abort does, without a group.
   void Abort(const absl::Status& cause);

@@ -68,6 +68,7 @@ class BorrowedFabric final : public comm::Fabric {
       std::span<const int> ranks, std::string_view name, const comm::CodingRoom& coding) override {
     return inner_.Group(ranks, name, coding);
   }
+  void WatchWaits(comm::WaitWatcher* watcher) override { inner_.WatchWaits(watcher); }
   absl::Status Close() override { return inner_.Close(); }
 
  private:

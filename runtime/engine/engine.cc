@@ -16,6 +16,7 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
     : plan_(plan), dataset_(dataset), options_(options) {}
 
 absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
+  if (options_.recorder != nullptr) wait_notes_.emplace(fabric, *options_.recorder);
   ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
   ASSIGN_OR_RETURN(groups_, Groups::Make(plan_.mesh(), fabric,
                                          {.tied_stages = graph_.tied != graph::kNone,

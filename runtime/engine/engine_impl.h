@@ -5,12 +5,14 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/engine/transfer_coding.h"
+#include "runtime/engine/wait_notes.h"
 #include "runtime/optim/adamw.h"
 
 namespace trireme::engine {
@@ -32,6 +34,7 @@ class Engine::Impl {
   const v1::Plan& plan_;
   const data::Dataset& dataset_;
   const EngineOptions options_;
+  std::optional<WaitNotes> wait_notes_;
   // Before the groups: their operations write to it.
   StepTrace trace_;
   std::unique_ptr<TransferCoding> coding_;

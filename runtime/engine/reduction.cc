@@ -61,6 +61,11 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   RETURN_IF_ERROR(coding_->Agree(groups_, *stream_, options_.deadline));
   report_.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options_.recorder != nullptr) {
+    const TraceSums sums = trace_.Sums();
+    options_.recorder->NoteTiming(
+        {step_ + 1, report_.duration_s * 1e3, sums.compute_ms, sums.wait_ms});
+  }
   return report_;
 }
 

@@ -67,6 +67,12 @@ struct Traced {
   CommunicationSpan* span = nullptr;
 };
 
+// Where the time of the last program went.
+struct TraceSums {
+  double compute_ms = 0;
+  double wait_ms = 0;  // for transfers and other ranks
+};
+
 // Threads: spans are added by the engine's thread, compute spans by the stream's, or by the
 // engine's after a Synchronize. Read after a Synchronize.
 class StepTrace {
@@ -102,6 +108,7 @@ class StepTrace {
     stream.Issue(tensor::Task([address] { *address = NowNs(); }));
   }
 
+  TraceSums Sums() const;
   std::span<const InstructionSpan> instructions() const { return instructions_; }
   std::span<const ComputeSpan> computes() const { return computes_; }
   std::span<const CommunicationSpan> communications() const { return communications_; }

@@ -87,6 +87,9 @@ void DescribeOthers(const Recordings& recordings, const Recording* failed, Diagn
     } else if (recording.state == RankState::kFailed) {
       text += ", failed: " + recording.failure.substr(0, recording.failure.find('\n'));
     }
+    if (recording.state == RankState::kRunning && recording.wait.since_ns != 0) {
+      text += ", " + recorder::DescribeWait(recording.wait);
+    }
     groups[text].push_back(rank);
   }
   for (const auto& [text, ranks] : groups) {

@@ -62,6 +62,17 @@ TEST_CASE("a killed rank is the cause, though others complain of a lost peer fir
   CHECK(text.find("PID 4711") != std::string::npos);
 }
 
+TEST_CASE("of ranks that waited until the end it is said for whom") {
+  std::vector<Recording> ranks = {Running(0, 12, kReduce, 50), Running(2, 12, kReduce, 50),
+                                  Running(3, 12, kI, 40)};
+  ranks[0].wait = {40, 3, 1, true, "data"};
+  const Diagnosis diagnosis =
+      FindCause(ByRank(ranks), ParseMpirunWords(kKilled), {137, false, false});
+  CHECK(diagnosis.Text().find("rank 0: at step 12, REDUCE, waiting for rank 3 in a collective of "
+                              "group 'data'") != std::string::npos);
+  CHECK(diagnosis.Text().find("rank 2: at step 12, REDUCE\n") != std::string::npos);
+}
+
 TEST_CASE("of several failures the earliest own one is the cause") {
   const Diagnosis diagnosis =
       FindCause(ByRank({Failed(0, 5, 100, "recv: no progress for 60 s", recorder::Blame::kPeer),

@@ -13,6 +13,7 @@
 
 #include "runtime/recorder/flight_recorder.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
+#include "trireme/v1/plan.pb.h"
 
 namespace trireme::keeper {
 namespace {
@@ -145,6 +146,37 @@ TEST_CASE("a pid that is another process's now is a dead rank") {
   CHECK(watch.ranks()[1].life() == v1::RANK_STARTING);
   CHECK_FALSE(watch.all_at_work());
   CHECK_FALSE(watch.progress().has_value());
+}
+
+TEST_CASE("whom a rank waits for and how long its newest step took are told") {
+  KeeperBench bench("");
+  fs::create_directories(bench.Folder(1) + "/recorder");
+  const auto recorder =
+      recorder::FlightRecorder::Create(bench.Folder(1) + "/recorder/rank-001.rec", 1, 4);
+  REQUIRE(recorder.ok());
+  RankWatch watch({{7, 1, bench.run}, bench.Folder(1) + "/recorder", 1, 1});
+  const v1::RankReport& rank = watch.ranks()[0];
+  const auto look_after = [&](int64_t ms) {
+    const auto now = recorder::ReadRecording(bench.Folder(1) + "/recorder/rank-001.rec");
+    REQUIRE(now.ok());
+    watch.Look(std::max(now->updated_ns, now->waited_ns) + ms * 1000000);
+    return now->updated_ns;
+  };
+  look_after(500);
+  CHECK((rank.still_ms() == 0 && rank.waiting_ms() == 0 && !rank.has_timing()));
+  (*recorder)->At({3, 7, v1::RECV_ACT, 0, 2, 0});
+  (*recorder)->NoteTiming({2, 12.5, 8.0, 4.5});
+  const int64_t moved_ns = look_after(2000);
+  CHECK((rank.still_ms() == 2000 && rank.waiting_ms() == 0 && rank.peer() == 0));
+  CHECK((rank.timing().step() == 2 && rank.timing().step_ms() == 12.5));
+  CHECK((rank.timing().compute_ms() == 8.0 && rank.timing().wait_ms() == 4.5));
+  (*recorder)->NoteWait({moved_ns, 2, 1, false, "pipeline"});
+  look_after(3000);
+  CHECK((rank.still_ms() >= 3000 && rank.waiting_ms() > 3000 && rank.peer() == 2));
+  // What follows a wait is another thing, whether or not it is an instruction.
+  (*recorder)->NoteWait({});
+  look_after(100);
+  CHECK((rank.still_ms() == 100 && rank.waiting_ms() == 0 && rank.peer() == 0));
 }
 
 TEST_CASE("a node that holds no first place watches its ranks and kills them") {

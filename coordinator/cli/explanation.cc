@@ -20,18 +20,6 @@ std::string LastFailure(const std::vector<v1::Event>& events) {
   return "";
 }
 
-std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::Event>& events) {
-  std::map<uint32_t, std::string> stalled;
-  for (const v1::Event& event : events) {
-    if (!event.has_stalled() || event.attempt() != job.status().attempt()) continue;
-    stalled.erase(event.stalled().rank());
-    if (!event.stalled().over()) stalled[event.stalled().rank()] = event.stalled().text();
-  }
-  std::vector<std::string> texts;
-  for (const auto& [rank, text] : stalled) texts.push_back(text);
-  return texts;
-}
-
 // A reason of the scheduler: "waits for 8 CPUs; ..." has no subject.
 std::string Sentence(const std::string& reason) {
   return reason.rfind("waits", 0) == 0 ? "It " + reason + "." : "It waits: " + reason + ".";
@@ -137,6 +125,18 @@ std::string FailureText(const v1::Failure& failure) {
   std::string text = failure.headline();
   if (!failure.evidence().empty()) text += (text.empty() ? "" : "\n") + failure.evidence();
   return text;
+}
+
+std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::Event>& events) {
+  std::map<uint32_t, std::string> stalled;
+  for (const v1::Event& event : events) {
+    if (!event.has_stalled() || event.attempt() != job.status().attempt()) continue;
+    stalled.erase(event.stalled().rank());
+    if (!event.stalled().over()) stalled[event.stalled().rank()] = event.stalled().text();
+  }
+  std::vector<std::string> texts;
+  for (const auto& [rank, text] : stalled) texts.push_back(text);
+  return texts;
 }
 
 Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now) {

@@ -50,7 +50,7 @@ std::string AttemptLine(const v1::JobStatus& status) {
   return text;
 }
 
-void PrintJob(const v1::Job& job) {
+void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   const v1::JobStatus& status = job.status();
   const int64_t now = NowUnixNs();
   std::printf("%s\n", NameOf(job).c_str());
@@ -71,6 +71,7 @@ void PrintJob(const v1::Job& job) {
   Line("places", PlacesText(job.places()));
   Line("attempt", AttemptLine(status));
   if (job.has_progress()) Line("progress", ProgressText(job.progress()));
+  for (const std::string& rank : stalled) Line("stands still", rank);
   Line("checkpoint",
        status.checkpoint_step() > 0 ? Text("step ", status.checkpoint_step()) : "none yet");
   if (status.has_failure()) {
@@ -104,7 +105,17 @@ int RunShow(const ControlOptions& control, const std::string& name) {
   if (!client.ok()) return PrintCallError(client.status());
   const auto job = FindJob(**client, name);
   if (!job.ok()) return PrintCallError(job.status());
-  control.json ? PrintJsonLine(*job) : PrintJob(*job);
+  if (control.json) {
+    PrintJsonLine(*job);
+    return kOk;
+  }
+  std::vector<std::string> stalled;
+  if (job->status().attempt_live()) {
+    const auto events = EventsOf(**client, job->id());
+    if (!events.ok()) return PrintCallError(events.status());
+    stalled = StalledRanks(*job, *events);
+  }
+  PrintJob(*job, stalled);
   return kOk;
 }
 

@@ -18,13 +18,6 @@ constexpr int64_t kNsPerMs = 1000000;
 // Without anything to wait for: leases and the places of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 
-std::string StallText(const v1::RankReport& rank, const std::string& node) {
-  const char* how =
-      rank.life() == v1::RANK_DEAD ? "is dead" : "is stopped (SIGSTOP, or a debugger)";
-  return fmt::format("rank {} on node {} {} at step {}{}{}", rank.rank(), node, how, rank.step(),
-                     rank.position().empty() ? "" : ", ", rank.position());
-}
-
 bool HasPlaceOn(const v1::Job& job, const std::string& node) {
   return std::any_of(job.places().begin(), job.places().end(),
                      [&](const v1::Place& place) { return place.node() == node; });
@@ -72,11 +65,7 @@ void Reconciler::RecallStalls(const std::vector<v1::Event>& events) {
     if (found == jobs_.end()) continue;
     Entry& entry = found->second;
     if (event.attempt() != entry.job.status().attempt()) continue;
-    if (event.stalled().over()) {
-      entry.stalled.erase(event.stalled().rank());
-    } else {
-      entry.stalled.insert(event.stalled().rank());
-    }
+    entry.stalls.Told(event.stalled(), event.time_unix_ns());
   }
 }
 
@@ -114,7 +103,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
   entry.job = std::move(job);
   if (entry.job.status().attempt() != attempt_before) {
     entry.reports.clear();
-    entry.stalled.clear();
+    entry.stalls = StallWatch();
   }
   if (!holds && !places_before.empty()) {
     places_may_have_changed_ = true;
@@ -270,33 +259,22 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
   return absl::OkStatus();
 }
 
-// Stops and deaths of ranks are told once each, and when they are over.
+// Stops, deaths and stalls of ranks are told once each, and when they are over.
 absl::Status Reconciler::TellStalls(Entry& entry, const std::string& node,
                                     const v1::AttemptReport& report, int64_t now_unix_ns) {
+  entry.stalls.Hear(node, report, now_unix_ns);
+  const bool deaths_are_meant = ConsequencesOf(entry.job.status()).attempt != v1::ATTEMPT_RUN;
   Change change;
-  std::set<uint32_t> stalled = entry.stalled;
-  for (const v1::RankReport& rank : report.ranks()) {
-    const bool still = rank.life() == v1::RANK_STOPPED || rank.life() == v1::RANK_DEAD;
-    if (report.phase() == v1::ATTEMPT_ENDED || still == stalled.contains(rank.rank())) continue;
-    if (still) {
-      stalled.insert(rank.rank());
-    } else {
-      stalled.erase(rank.rank());
-    }
+  for (v1::RankStalled& news : entry.stalls.News(deaths_are_meant)) {
     v1::Event& event = change.events.emplace_back();
     event.set_job_id(entry.job.id());
     event.set_attempt(report.attempt());
     event.set_time_unix_ns(now_unix_ns);
-    v1::RankStalled& told = *event.mutable_stalled();
-    told.set_rank(rank.rank());
-    told.set_node(node);
-    told.set_over(!still);
-    told.set_text(still ? StallText(rank, node)
-                        : fmt::format("rank {} on node {} goes on", rank.rank(), node));
+    *event.mutable_stalled() = std::move(news);
   }
   if (change.events.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(Commit(change));
-  entry.stalled = std::move(stalled);
+  for (const v1::Event& event : change.events) entry.stalls.Told(event.stalled(), now_unix_ns);
   return absl::OkStatus();
 }
 

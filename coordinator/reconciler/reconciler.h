@@ -19,6 +19,7 @@
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/reconciler/job_table.h"
 #include "coordinator/reconciler/nodes.h"
+#include "coordinator/reconciler/stall_watch.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "trireme/v1/agent.pb.h"
 #include "trireme/v1/control.pb.h"
@@ -85,7 +86,7 @@ class Reconciler {
     v1::Job job;
     uint32_t plan_asked_for = 0;                       // attempt; 0: none under way
     std::map<std::string, v1::AttemptReport> reports;  // of the current attempt, by node
-    std::set<uint32_t> stalled;                        // ranks that were told of
+    StallWatch stalls;                                 // of the current attempt
   };
 
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,

@@ -201,6 +201,23 @@ foreach(method health)
   set_tests_properties(observed.${method} PROPERTIES LABELS coordinator TIMEOUT 300)
 endforeach()
 
+# tests/coordinator/daemon/stall_test.py: who stands still, and who is only slow. Its ranks hang by a preloaded library.
+# A sanitizer wants to be the first library itself, so its programs do without.
+set(methods lost_agent)
+if(NOT TRIREME_SANITIZE)
+  list(APPEND methods hung_rank)
+endif()
+add_library(hang_when_told MODULE "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/hang/hang_when_told.cc")
+set_target_properties(hang_when_told PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+foreach(method IN LISTS methods)
+  add_test(NAME daemon.${method} COMMAND "${Python3_EXECUTABLE}" -B
+    "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/stall_test.py" "${PROJECT_BINARY_DIR}/bin" "Stalls.test_${method}")
+  set_tests_properties(daemon.${method} PROPERTIES LABELS coordinator TIMEOUT 300)
+endforeach()
+add_test(NAME daemon.no_false_alarm COMMAND "${Python3_EXECUTABLE}" -B
+  "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/no_false_alarm.py" "${PROJECT_BINARY_DIR}/bin" 30)
+set_tests_properties(daemon.no_false_alarm PROPERTIES LABELS slow TIMEOUT 3000)
+
 trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan LIBS DNNL::dnnl)
 if(TARGET test_worker)
   target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc"

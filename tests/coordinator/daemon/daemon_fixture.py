@@ -106,6 +106,7 @@ class DaemonCase(unittest.TestCase):
         self.commands = []
         self.daemon = None
         self.more = ()
+        self.environment = {}  # of the daemon, beside ours
         self.addCleanup(self.end_everything)
         self.job_file = f"{self.folder}/job.yaml"
         self.write("job.yaml", JOB)
@@ -163,7 +164,7 @@ class DaemonCase(unittest.TestCase):
             self.daemon = subprocess.Popen(
                 [f"{self.bin}/triremed", "--state-dir", f"{self.folder}/state", "--socket",
                  f"{self.folder}/s.sock", "--node", "n1", *self.more], stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL)
+                stdin=subprocess.DEVNULL, env={**os.environ, **self.environment})
 
         def answers():
             self.assertIsNone(self.daemon.poll(), self.told())

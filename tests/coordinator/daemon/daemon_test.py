@@ -192,6 +192,11 @@ class Daemon(DaemonCase):
         self.assertEqual((failed["attempt"], failure["rank"]), (1, 1), failed)
         self.assertRegex(failure["headline"], r"rank 1 died \(signal 9")
         self.assertTrue(failure["next_action"], failed)
+        # Told before that if it was seen in time; the deaths that follow it never are.
+        alarms = [event["stalled"]["text"] for event in events if "stalled" in event]
+        self.assertLessEqual(len(alarms), 1, alarms)
+        for alarm in alarms:
+            self.assertRegex(alarm, r"^rank 1 on node n1 is dead at step \d+")
         self.assertRegex(self.text("logs", job), r"resumed from \S+ at step ([1-9]\d*[05]0)\n")
         self.assertEqual(self.text("logs", job, "--attempt", "1").count("resumed"), 0)
 

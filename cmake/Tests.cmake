@@ -233,5 +233,13 @@ foreach(method trains_as_under_mpirun goes_on_after_signals goes_on_after_a_dead
   set_tests_properties(cluster.slurm_${method} PROPERTIES LABELS cluster TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
+# tests/cluster/nodes_test.py: a daemon and agents on several hosts without Slurm; skipped without root or namespaces.
+foreach(method trains_on_all_of_them goes_on_without_a_node_that_is_gone goes_on_when_a_cut_cable_is_mended)
+  add_test(NAME cluster.nodes_${method} COMMAND "${Python3_EXECUTABLE}" -B
+    "${PROJECT_SOURCE_DIR}/tests/cluster/nodes_test.py" "${PROJECT_BINARY_DIR}/bin" "Nodes.test_${method}")
+  set_tests_properties(cluster.nodes_${method} PROPERTIES LABELS "cluster;coordinator" TIMEOUT 600
+    SKIP_REGULAR_EXPRESSION "skipped")
+endforeach()
+
 include(Acceptance)
 include(JobSpecDoc)

@@ -63,7 +63,7 @@ int RunResume(const ControlOptions& control, const std::string& job);
 int RunCheckpoints(const ControlOptions& control, const std::string& job);
 
 int RunNodes(const ControlOptions& control);
-int RunDrain(const ControlOptions& control, const std::string& node, const std::string& reason);
+int RunDrain(const ControlOptions& control, const v1::DrainRequest& request);
 int RunUndrain(const ControlOptions& control, const std::string& node);
 
 }  // namespace trireme::cli

@@ -21,6 +21,7 @@ struct Given {
   std::string job;
   std::string node;
   std::string reason;
+  bool gone = false;
   double grace_seconds = 0;
 };
 using Shared = std::shared_ptr<Given>;
@@ -188,7 +189,16 @@ void AddNodes(CLI::App& app, const Shared& given, int* code) {
   drain->add_option("--reason", given->reason, "for those who ask why")
       ->required()
       ->type_name("TEXT");
-  drain->callback([=] { *code = RunDrain(given->control, given->node, given->reason); });
+  drain->add_flag("--gone", given->gone,
+                  "it is switched off for good: what ran there counts as ended, and its jobs go on "
+                  "elsewhere");
+  drain->callback([=] {
+    v1::DrainRequest request;
+    request.set_node(given->node);
+    request.set_reason(given->reason);
+    request.set_gone(given->gone);
+    *code = RunDrain(given->control, request);
+  });
   AddOnNode(app, given, "undrain", "use a node again")->callback([=] {
     *code = RunUndrain(given->control, given->node);
   });

@@ -16,7 +16,7 @@ namespace {
 using base::Text;
 
 std::string StateOf(const v1::Node& node) {
-  std::string text = node.state() == v1::NODE_LOST ? "lost" : "ready";
+  std::string text = node.gone() ? "gone" : node.state() == v1::NODE_LOST ? "lost" : "ready";
   if (node.drained()) text += ", drained";
   return text;
 }
@@ -86,10 +86,7 @@ int RunNodes(const ControlOptions& control) {
   return kOk;
 }
 
-int RunDrain(const ControlOptions& control, const std::string& node, const std::string& reason) {
-  v1::DrainRequest request;
-  request.set_node(node);
-  request.set_reason(reason);
+int RunDrain(const ControlOptions& control, const v1::DrainRequest& request) {
   return Ask(control, request);
 }
 

@@ -289,26 +289,24 @@ Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,
   if (const auto reason = CheckReason(request->reason()); !reason.ok()) {
     return Done(context, reason);
   }
-  return SetDrained(context, request->node(), true, request->reason(), response);
+  return SetUse(context, {request->node(), true, request->reason(), request->gone()}, response);
 }
 
 Unary* ControlService::Undrain(Context* context, const v1::UndrainRequest* request,
                                v1::Node* response) {
-  return SetDrained(context, request->node(), false, "", response);
+  return SetUse(context, {request->node()}, response);
 }
 
-Unary* ControlService::SetDrained(Context* context, const std::string& node, bool drained,
-                                  const std::string& reason, v1::Node* response) {
+Unary* ControlService::SetUse(Context* context, const NodeUse& use, v1::Node* response) {
   const auto caller = Admit(*context);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kAdmin); !role.ok()) return Done(context, role);
   Unary* reactor = context->DefaultReactor();
-  const absl::Status posted =
-      rooms_.reconciler_thread.Post([this, reactor, node, drained, reason, response] {
-        auto result = rooms_.reconciler.SetDrained(node, drained, reason, NowUnixNs());
-        if (result.ok()) *response = std::move(*result);
-        reactor->Finish(ToGrpc(result.status()));
-      });
+  const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, use, response] {
+    auto result = rooms_.reconciler.SetUse(use, NowUnixNs());
+    if (result.ok()) *response = std::move(*result);
+    reactor->Finish(ToGrpc(result.status()));
+  });
   if (!posted.ok()) reactor->Finish(ToGrpc(posted));
   return reactor;
 }

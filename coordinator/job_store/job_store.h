@@ -25,7 +25,7 @@ struct Change {
   std::vector<std::string> request_ids;
   // Appended in order; `sequence` is filled in.
   std::vector<v1::Event> events;
-  // Drained flags and reasons by name (fields name, drained, reason).
+  // Who may use them, by name (fields name, drained, reason, gone).
   std::vector<v1::Node> nodes;
 };
 

@@ -69,6 +69,7 @@ v1::Node StoredPart(const v1::Node& node) {
   stored.set_name(node.name());
   stored.set_drained(node.drained());
   stored.set_reason(node.reason());
+  stored.set_gone(node.gone());
   return stored;
 }
 

@@ -15,6 +15,7 @@ v1::Event ChangeOf(const v1::Node& node) {
   change.set_state(node.state());
   change.set_drained(node.drained());
   change.set_reason(node.reason());
+  change.set_gone(node.gone());
   return event;
 }
 
@@ -26,6 +27,7 @@ void Nodes::Load(const std::vector<v1::Node>& stored) {
     known.set_name(node.name());
     known.set_drained(node.drained());
     known.set_reason(node.reason());
+    known.set_gone(node.gone());
     known.set_state(v1::NODE_LOST);  // until its agent speaks
   }
 }
@@ -46,6 +48,7 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   node.set_last_heard_unix_ns(now_unix_ns);
   if (node.state() == v1::NODE_READY) return {};
   node.set_state(v1::NODE_READY);
+  node.set_gone(false);
   return {ChangeOf(node)};
 }
 
@@ -62,14 +65,23 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
   return events;
 }
 
-bool Nodes::SetDrained(const std::string& name, bool drained, const std::string& reason,
-                       v1::Event& event) {
-  const auto found = nodes_.find(name);
-  if (found == nodes_.end()) return false;
-  found->second.set_drained(drained);
-  found->second.set_reason(drained ? reason : "");
-  event = ChangeOf(found->second);
-  return true;
+absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use) {
+  const auto found = nodes_.find(use.node);
+  if (found == nodes_.end()) {
+    return absl::NotFoundError(
+        fmt::format("there is no node {}; trireme nodes shows them", use.node));
+  }
+  v1::Node& node = found->second;
+  if (use.gone && node.state() == v1::NODE_READY) {
+    return absl::FailedPreconditionError(
+        fmt::format("node {} is not gone: its agent was heard of within its lease; ranks may run "
+                    "there. Drain it, or switch it off first",
+                    use.node));
+  }
+  node.set_drained(use.drained);
+  node.set_reason(use.drained ? use.reason : "");
+  node.set_gone(use.drained && use.gone);
+  return ChangeOf(node);
 }
 
 bool Nodes::IsLost(const std::string& node) const {
@@ -92,7 +104,7 @@ std::vector<NodeCapacity> Nodes::Capacities() const {
     one.gpus = node.gpus();
     one.usable = node.state() == v1::NODE_READY && !node.drained();
     if (node.state() != v1::NODE_READY) {
-      one.unusable_why = "lost";
+      one.unusable_why = node.gone() ? "gone" : "lost";
     } else if (node.drained()) {
       one.unusable_why = node.reason().empty() ? "drained" : "drained: " + node.reason();
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "trireme/v1/agent.pb.h"
 #include "trireme/v1/control.pb.h"
@@ -14,24 +15,33 @@
 
 namespace trireme::coordinator {
 
+// Whether jobs may have a node.
+struct NodeUse {
+  std::string node;
+  bool drained = false;
+  std::string reason;
+  bool gone = false;  // with drained: off for good, so that nothing of a job is left there
+};
+
 // One thread, the reconciler's.
 class Nodes {
  public:
   explicit Nodes(std::chrono::milliseconds lease) : lease_(lease) {}
 
-  // What the store knows: drained flags and reasons.
+  // What the store knows: drained and gone flags and reasons.
   void Load(const std::vector<v1::Node>& stored);
-  // Each returns the events to tell; none if nothing has changed.
+  // Each returns the events to tell; none if nothing has changed. Whoever speaks is not gone.
   std::vector<v1::Event> Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
   // Those whose lease has ended.
   std::vector<v1::Event> Expire(int64_t now_unix_ns);
-  // The node to store, with the event; known nodes only.
-  bool SetDrained(const std::string& node, bool drained, const std::string& reason,
-                  v1::Event& event);
+  // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
+  // is heard of, so it is not gone.
+  absl::StatusOr<v1::Event> SetUse(const NodeUse& use);
 
   bool Knows(const std::string& node) const { return nodes_.contains(node); }
   bool IsLost(const std::string& node) const;
+  bool IsGone(const std::string& node) const { return Get(node).gone(); }
   v1::Node Get(const std::string& node) const;
   std::vector<NodeCapacity> Capacities() const;
   // In the order of their names, with what `holding` takes of them.

@@ -2,6 +2,7 @@
 #include "coordinator/reconciler/reconciler.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,6 +18,11 @@ namespace {
 constexpr int64_t kNsPerMs = 1000000;
 // Without anything to wait for: leases and the places of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
+constexpr int kKilledCode = 128 + SIGKILL;
+
+std::string GoneText(const v1::Node& node) {
+  return fmt::format("node {} is gone: {}", node.name(), node.reason());
+}
 
 bool HasPlaceOn(const v1::Job& job, const std::string& node) {
   return std::any_of(job.places().begin(), job.places().end(),
@@ -203,28 +209,30 @@ absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request
   return *table_.Get(job_id);
 }
 
-absl::StatusOr<v1::Node> Reconciler::SetDrained(const std::string& node, bool drained,
-                                                const std::string& reason, int64_t now_unix_ns) {
+absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix_ns) {
   Nodes after = nodes_;
   Change change;
-  v1::Event& event = change.events.emplace_back();
-  if (!after.SetDrained(node, drained, reason, event)) {
-    return absl::NotFoundError(fmt::format("there is no node {}; trireme nodes shows them", node));
-  }
+  ASSIGN_OR_RETURN(v1::Event event, after.SetUse(use));
   event.set_time_unix_ns(now_unix_ns);
-  change.nodes.push_back(after.Get(node));
+  change.events.push_back(std::move(event));
+  change.nodes.push_back(after.Get(use.node));
   RETURN_IF_ERROR(Commit(change));
   nodes_ = std::move(after);
   places_may_have_changed_ = true;
   PublishCluster();
-  return nodes_.Get(node);
+  return nodes_.Get(use.node);
 }
 
 absl::Status Reconciler::TellNodes(std::vector<v1::Event> events, int64_t now_unix_ns) {
   if (events.empty()) return absl::OkStatus();
   Change change;
   change.events = std::move(events);
-  for (v1::Event& event : change.events) event.set_time_unix_ns(now_unix_ns);
+  for (v1::Event& event : change.events) {
+    event.set_time_unix_ns(now_unix_ns);
+    // Whoever was gone is so no longer once it speaks.
+    const v1::Node node = nodes_.Get(event.node_changed().node());
+    if (node.drained()) change.nodes.push_back(node);
+  }
   places_may_have_changed_ = true;
   return Commit(change);
 }
@@ -278,32 +286,56 @@ absl::Status Reconciler::TellStalls(Entry& entry, const std::string& node,
   return absl::OkStatus();
 }
 
+// The newest of a node, which one that is gone can no longer say. STARTING: none so far.
+v1::AttemptReport Reconciler::ReportOf(const Entry& entry, const std::string& node) const {
+  v1::AttemptReport report;
+  const auto found = entry.reports.find(node);
+  if (found != entry.reports.end()) report = found->second;
+  if (report.phase() == v1::ATTEMPT_PHASE_UNSPECIFIED) report.set_phase(v1::ATTEMPT_STARTING);
+  if (!nodes_.IsGone(node) || report.phase() == v1::ATTEMPT_ENDED) return report;
+  report.set_phase(v1::ATTEMPT_ENDED);
+  report.set_exit_code(kKilledCode);
+  report.mutable_failure()->set_rank(-1);
+  report.mutable_failure()->set_exit_code(kKilledCode);
+  report.mutable_failure()->set_headline(GoneText(nodes_.Get(node)));
+  return report;
+}
+
 // What the reports of all its nodes together say of an attempt.
 absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   const uint32_t attempt = entry.job.status().attempt();
   bool all_run = true;
   bool all_ended = true;
-  const v1::AttemptReport* launcher = nullptr;
+  v1::AttemptReport launcher;
   uint64_t checkpoint_step = 0;
   for (int i = 0; i < entry.job.places_size(); ++i) {
-    const auto found = entry.reports.find(entry.job.places(i).node());
-    const auto phase = found == entry.reports.end() ? v1::ATTEMPT_STARTING : found->second.phase();
-    all_run = all_run && phase == v1::ATTEMPT_RUNNING;
-    all_ended = all_ended && phase == v1::ATTEMPT_ENDED;
-    if (found == entry.reports.end()) continue;
-    if (i == 0) launcher = &found->second;
-    checkpoint_step = std::max(checkpoint_step, found->second.checkpoint_step());
+    v1::AttemptReport report = ReportOf(entry, entry.job.places(i).node());
+    all_run = all_run && report.phase() == v1::ATTEMPT_RUNNING;
+    all_ended = all_ended && report.phase() == v1::ATTEMPT_ENDED;
+    checkpoint_step = std::max(checkpoint_step, report.checkpoint_step());
+    if (i == 0) launcher = std::move(report);
   }
-  if (launcher == nullptr) return absl::OkStatus();
   if (all_ended) {
-    AttemptEnded ended{attempt, launcher->exit_code(), launcher->failure(), checkpoint_step};
+    AttemptEnded ended{attempt, launcher.exit_code(), launcher.failure(), checkpoint_step};
     return Feed(entry, ended, now_unix_ns);
   }
   // The other nodes' wish is now to kill.
-  if (launcher->phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
+  if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
   if (checkpoint_step > entry.job.status().checkpoint_step()) {
     return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
+  }
+  return absl::OkStatus();
+}
+
+// An attempt with ranks on a node that is gone is ended on the others.
+absl::Status Reconciler::LeaveGoneNodes(Entry& entry, int64_t now_unix_ns) {
+  if (!entry.job.status().attempt_live()) return absl::OkStatus();
+  for (const v1::Place& place : entry.job.places()) {
+    if (!nodes_.IsGone(place.node())) continue;
+    const AttemptLost lost{entry.job.status().attempt(), GoneText(nodes_.Get(place.node()))};
+    RETURN_IF_ERROR(Feed(entry, lost, now_unix_ns));
+    return Evaluate(entry, now_unix_ns);
   }
   return absl::OkStatus();
 }
@@ -369,6 +401,7 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
   const std::vector<uint64_t> active(active_.begin(), active_.end());
   for (const uint64_t id : active) {
     Entry& entry = jobs_.at(id);
+    if (!LeaveGoneNodes(entry, now_unix_ns).ok()) return next;
     const Consequences consequences = ConsequencesOf(entry.job.status());
     if (consequences.timer_unix_ns != 0 && consequences.timer_unix_ns <= now_unix_ns) {
       if (!Feed(entry, RetryDue{PlacesUsable(entry.job)}, now_unix_ns).ok()) return next;
@@ -408,9 +441,7 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   desired.set_attempt(job.status().attempt());
   desired.set_wish(ConsequencesOf(job.status()).attempt);
   desired.set_grace_seconds(job.status().stop_grace_seconds());
-  const auto launcher = entry.reports.find(job.places(0).node());
-  const bool launcher_ended =
-      launcher != entry.reports.end() && launcher->second.phase() == v1::ATTEMPT_ENDED;
+  const bool launcher_ended = ReportOf(entry, job.places(0).node()).phase() == v1::ATTEMPT_ENDED;
   if (launcher_ended && node != job.places(0).node()) desired.set_wish(v1::ATTEMPT_KILL);
   v1::LaunchSpec& launch = *desired.mutable_launch();
   *launch.mutable_job() = job.spec();

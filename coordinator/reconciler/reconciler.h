@@ -66,8 +66,8 @@ class Reconciler {
                                                        const std::string& request_id);
   absl::StatusOr<v1::Job> Ask(uint64_t job_id, const JobEvent& request, double grace_seconds,
                               int64_t now_unix_ns);
-  absl::StatusOr<v1::Node> SetDrained(const std::string& node, bool drained,
-                                      const std::string& reason, int64_t now_unix_ns);
+  // Errors: those of Nodes::SetUse and the store.
+  absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
 
   // What agents and the planner say.
   absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
@@ -100,6 +100,8 @@ class Reconciler {
   absl::Status TellNodes(std::vector<v1::Event> events, int64_t now_unix_ns);
   void Follow(Entry& entry);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
+  v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
+  absl::Status LeaveGoneNodes(Entry& entry, int64_t now_unix_ns);
   absl::Status TellStalls(Entry& entry, const std::string& node, const v1::AttemptReport& report,
                           int64_t now_unix_ns);
   absl::Status GivePlaces(int64_t now_unix_ns);

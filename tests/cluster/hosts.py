@@ -59,13 +59,16 @@ def burst_of(rate):
 
 
 class Hosts:
-    """Hosts numbered from 1, at 10.78.0.NUMBER. Call enter() first."""
+    """Hosts numbered from 1, at 10.78.0.NUMBER; this program is at 10.78.0.254. Call enter() first. `own_tmp`: each has a /tmp of its own, as machines have;
+    what they share, `folder` too, is then below /var/tmp."""
 
-    def __init__(self, count, rate=None, shared_memory="4g"):
-        self.folder = tempfile.mkdtemp(prefix="trireme_hosts_")
+    def __init__(self, count, rate=None, shared_memory="4g", own_tmp=False):
+        self.folder = tempfile.mkdtemp(prefix="trireme_hosts_", dir="/var/tmp" if own_tmp else None)
+        self.own_tmp = own_tmp
         self.holders = []
         administer("ip", "link", "set", "lo", "up")
         administer("ip", "link", "add", "switch", "type", "bridge")
+        administer("ip", "addr", "add", "10.78.0.254/24", "dev", "switch")
         administer("ip", "link", "set", "switch", "up")
         for number in range(1, count + 1):
             self.start(number, shared_memory)
@@ -83,7 +86,7 @@ class Hosts:
         # The holder is the first process of the host: whoever kills it switches the host off. But host 1, where mpirun
         # reaches out to the others, must see their processes to enter them.
         script = (f"hostname host{number}; mount -t tmpfs -o size={shared_memory} shm /dev/shm; ip link set lo up; "
-                  "echo up; exec sleep infinity")
+                  + ("mount -t tmpfs -o mode=1777 tmp /tmp; " if self.own_tmp else "") + "echo up; exec sleep infinity")
         holder = subprocess.Popen(["unshare", *HOST, *([] if number == 1 else OWN_PROCESSES), "--propagation", "private", "sh",
                                    "-c", script],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -113,18 +116,26 @@ class Hosts:
         """Pulls the plug of the network."""
         administer("ip", "link", "set", f"port{number}", "down")
 
+    def mend(self, number):
+        """And puts it in again."""
+        administer("ip", "link", "set", f"port{number}", "up")
+
     def switch_off(self, number):
         """All processes of a host end at once; not of host 1."""
         os.kill(self.holders[number - 1][1], signal.SIGKILL)
+
+    def settings(self):
+        """What Open MPI must know to reach from host 1 to the others, by TCP."""
+        return {"plm": "rsh", "plm_rsh_agent": self.agent, "plm_rsh_no_tree_spawn": "1", "btl": "self,vader,tcp",
+                "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0"}
 
     def mpirun(self, command, ranks_per_host=1, options=()):
         """The words that run `command` on all hosts, from host 1, by TCP between them."""
         names = ",".join(f"host{number}:{ranks_per_host}" for number in range(1, len(self.holders) + 1))
         words = ["mpirun", "-n", str(len(self.holders) * ranks_per_host), "--host", names, "--allow-run-as-root"]
-        for key, value in (("plm", "rsh"), ("plm_rsh_agent", self.agent), ("plm_rsh_no_tree_spawn", "1"),
-                           ("btl", "self,vader,tcp"), ("btl_tcp_if_include", "eth0"), ("oob_tcp_if_include", "eth0"),
-                           ("orte_tmpdir_base", self.folder), ("odls_base_sigkill_timeout", "0"),
-                           ("mpi_yield_when_idle", "1")):
+        settings = {**self.settings(), "orte_tmpdir_base": self.folder, "odls_base_sigkill_timeout": "0",
+                    "mpi_yield_when_idle": "1"}
+        for key, value in settings.items():
             words += ["--mca", key, value]
         return [*self.enter_command(1), *words, *options, *command]
 

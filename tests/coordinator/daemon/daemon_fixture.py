@@ -98,9 +98,10 @@ class Watch(Command):
 
 class DaemonCase(unittest.TestCase):
     bin = ""
+    parent = "/tmp"  # short: a socket's path has at most 107 characters
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="td_", dir="/tmp")  # short: a socket's path has at most 107 characters
+        self.folder = tempfile.mkdtemp(prefix="td_", dir=self.parent)
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.temporary = set()
         self.commands = []
@@ -233,7 +234,13 @@ class DaemonCase(unittest.TestCase):
         return [json.loads(line) for line in whole]
 
     def losses(self, job):
-        return {line["step"]: line["loss"] for line in self.metrics(job) if "loss" in line}
+        return self.losses_in(self.run_folder(job))
+
+    @staticmethod
+    def losses_in(run):
+        """{step: loss}, to the bit."""
+        whole = map(json.loads, read(run + "/metrics.jsonl").rpartition("\n")[0].splitlines())
+        return {line["step"]: line["loss"] for line in whole if "loss" in line}
 
     def reach_state(self, job, state):
         def there():

@@ -98,6 +98,67 @@ TEST_CASE("a silent agent is lost and its node gives no places until it speaks")
   CHECK(cluster.table().Get(1)->places(0).node() == "n1");
 }
 
+TEST_CASE("an attempt ends on all nodes when one of them is gone for good") {
+  const Folder folder;
+  const int64_t begin = 1'000'000'000'000;
+  const int64_t later = begin + 30'000'000'000;
+  // The node of rank 0, which launches, or the other.
+  for (const int which : {0, 1}) {
+    CAPTURE(which);
+    std::filesystem::remove(folder.Store());
+    SimulatedCluster cluster(folder.Store(), 1);
+    Reconciler& reconciler = cluster.reconciler();
+    cluster.Submit(8, 0);
+    reconciler.Tick(begin + 1);
+    REQUIRE(reconciler.PlanReady(1, 1, absl::OkStatus(), begin + 1).ok());
+    const v1::Job job = *cluster.table().Get(1);
+    REQUIRE(job.places_size() == 2);
+    v1::NodeReport report;
+    v1::AttemptReport& attempt = *report.add_attempts();
+    attempt.set_job_id(1);
+    attempt.set_attempt(1);
+    attempt.set_phase(v1::ATTEMPT_RUNNING);
+    const std::string gone = job.places(which).node();
+    const std::string other = job.places(1 - which).node();
+    for (const std::string& node : {gone, other}) {
+      REQUIRE(reconciler.Report(node, report, begin + 2).ok());
+    }
+    REQUIRE(cluster.table().Get(1)->status().state() == v1::JOB_RUNNING);
+    const NodeUse use{gone, true, "burnt", true};
+    CHECK(absl::IsFailedPrecondition(reconciler.SetUse(use, begin + 3).status()));
+    reconciler.Tick(later);
+    REQUIRE(reconciler.Report(other, report, later).ok());
+    CHECK(cluster.table().Get(1)->status().state() == v1::JOB_RUNNING);
+    REQUIRE(reconciler.SetUse(use, later).ok());
+    reconciler.Tick(later);
+    // Nothing is started anew while something may be left of it.
+    CHECK(cluster.table().Get(1)->status().state() == v1::JOB_RECOVERING);
+    CHECK(cluster.table().Get(1)->status().attempt_live());
+    REQUIRE(reconciler.DesiredOf(other).attempts_size() == 1);
+    CHECK(reconciler.DesiredOf(other).attempts(0).wish() == v1::ATTEMPT_KILL);
+    cluster.SwitchOff(gone);
+    cluster.Kill();
+    cluster.Open();
+    attempt.set_phase(v1::ATTEMPT_ENDED);
+    Reconciler& again = cluster.reconciler();
+    REQUIRE(again.Report(other, report, later).ok());
+    const v1::Job after = *cluster.table().Get(1);
+    CHECK_FALSE(after.status().attempt_live());
+    CHECK(after.status().state() == v1::JOB_RECOVERING);
+    CHECK(after.status().failure().headline().find(gone + " is gone: burnt") != std::string::npos);
+    const int64_t retried = later + 60'000'000'000;
+    REQUIRE(again.Report(other, {}, retried).ok());
+    again.Tick(retried);
+    again.Tick(retried + 1);
+    CHECK(cluster.table().Get(1)->status().state() == v1::JOB_PENDING);
+    // Who speaks is not gone, but drained until somebody says otherwise.
+    cluster.Hello(gone, later);
+    const auto stored = cluster.store().Nodes();
+    REQUIRE(stored.ok());
+    for (const v1::Node& node : *stored) CHECK_FALSE(node.gone());
+  }
+}
+
 TEST_CASE("a stopped rank is told once and again when it goes on") {
   const Folder folder;
   SimulatedCluster cluster(folder.Store(), 1);

@@ -36,14 +36,18 @@ void SimulatedCluster::Open() {
   auto opened = Reconciler::Open(options, ports, *store_, *table_, now_);
   REQUIRE(opened.ok());
   reconciler_ = *std::move(opened);
-  for (const auto& [name, node] : nodes_) {
-    v1::AgentHello hello;
-    hello.set_node(name);
-    hello.set_cpus(kCpus);
-    hello.set_memory_bytes(uint64_t{1} << 40);
-    REQUIRE(reconciler_->Hello(hello, now_).ok());
-  }
+  for (const auto& [name, node] : nodes_) Hello(name, now_);
 }
+
+void SimulatedCluster::Hello(const std::string& name, int64_t now) {
+  v1::AgentHello hello;
+  hello.set_node(name);
+  hello.set_cpus(kCpus);
+  hello.set_memory_bytes(uint64_t{1} << 40);
+  REQUIRE(reconciler_->Hello(hello, now).ok());
+}
+
+void SimulatedCluster::SwitchOff(const std::string& name) { nodes_.erase(name); }
 
 void SimulatedCluster::Kill() {
   reconciler_.reset();
@@ -78,7 +82,7 @@ void SimulatedCluster::Ask(uint64_t job_id, const JobEvent& request) {
 }
 
 void SimulatedCluster::SetDrained(const std::string& node, bool drained) {
-  REQUIRE(reconciler_->SetDrained(node, drained, "test", now_).ok());
+  REQUIRE(reconciler_->SetUse({node, drained, "test"}, now_).ok());
 }
 
 // As the keeper does, by its README.

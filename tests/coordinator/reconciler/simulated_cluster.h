@@ -27,6 +27,10 @@ class SimulatedCluster {
   void Submit(uint32_t ranks, int priority);
   void Ask(uint64_t job_id, const JobEvent& request);
   void SetDrained(const std::string& node, bool drained);
+  // An agent dials in; all do when the daemon opens.
+  void Hello(const std::string& name, int64_t now);
+  // It does so no more.
+  void SwitchOff(const std::string& name);
   // One message of any kind, chosen at random, some time later.
   void Step();
   // Without failures from here on: steps until every job has ended.

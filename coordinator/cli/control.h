@@ -47,6 +47,12 @@ int RunExplain(const ControlOptions& control, const std::string& job);
 int RunWatch(const ControlOptions& control, const std::string& job);
 constexpr int kLeft = 130;
 
+struct TopOptions {
+  double delay_seconds = 2;  // between two looks
+  bool once = false;         // one picture, also on a terminal
+};
+int RunTop(const ControlOptions& control, const TopOptions& options);
+
 struct LogsOptions {
   std::string job;
   int rank = 0;
@@ -61,6 +67,22 @@ int RunCancel(const ControlOptions& control, const std::string& job, double grac
 int RunPause(const ControlOptions& control, const std::string& job);
 int RunResume(const ControlOptions& control, const std::string& job);
 int RunCheckpoints(const ControlOptions& control, const std::string& job);
+
+struct ExportOptions {
+  std::string job;
+  uint64_t step = 0;  // 0: the newest
+  std::string to;     // empty: below the run folder
+};
+// Ctrl-C ends the export: 5.
+int RunExport(const ControlOptions& control, const ExportOptions& options);
+
+struct FilesOptions {
+  std::string job;
+  std::string name;  // empty: list them
+  std::string out;   // "-": stdout; empty: under its own name in the current folder
+  bool force = false;
+};
+int RunFiles(const ControlOptions& control, const FilesOptions& options);
 
 int RunNodes(const ControlOptions& control);
 int RunDrain(const ControlOptions& control, const v1::DrainRequest& request);

@@ -18,6 +18,9 @@ struct Given {
   SubmitOptions submit;
   ListOptions list;
   LogsOptions logs;
+  TopOptions top;
+  ExportOptions export_options;
+  FilesOptions files;
   std::string job;
   std::string node;
   std::string reason;
@@ -65,12 +68,16 @@ CLI::App* Add(CLI::App& app, const Shared& given, const std::string& name,
   return command;
 }
 
+void AddJobName(CLI::App& command, std::string& job) {
+  command.add_option("job", job, "number, or name (the newest of it)")
+      ->required()
+      ->type_name("JOB");
+}
+
 CLI::App* AddOnJob(CLI::App& app, const Shared& given, const std::string& name,
                    const std::string& what) {
   CLI::App* command = Add(app, given, name, what);
-  command->add_option("job", given->job, "number, or name (the newest of it)")
-      ->required()
-      ->type_name("JOB");
+  AddJobName(*command, given->job);
   return command;
 }
 
@@ -137,12 +144,24 @@ void AddLooking(CLI::App& app, const Shared& given, int* code) {
   watch->callback([=] { *code = RunWatch(given->control, given->job); });
 }
 
+void AddTop(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* top = Add(app, given, "top", "jobs and nodes at a glance, redrawn as they go");
+  top->add_option("-d,--delay", given->top.delay_seconds, "between two looks; default: 2")
+      ->check(Seconds(0.1, 3600, "0.1 to 3600 seconds"))
+      ->type_name("SECONDS");
+  top->add_flag("--once", given->top.once, "one picture, as where the output is no terminal");
+  top->footer(
+      "q or Ctrl-C ends it. ETA is at the speed of the last step.\n\n"
+      "Examples:\n"
+      "  trireme top\n"
+      "  trireme top --json | jq '.list.jobs[] | {id, name}'");
+  top->callback([=] { *code = RunTop(given->control, given->top); });
+}
+
 void AddLogs(CLI::App& app, const Shared& given, int* code) {
   CLI::App* logs = Add(app, given, "logs", "what a rank of a job wrote");
   LogsOptions& options = given->logs;
-  logs->add_option("job", options.job, "number, or name (the newest of it)")
-      ->required()
-      ->type_name("JOB");
+  AddJobName(*logs, options.job);
   CLI::Option* rank = logs->add_option("--rank", options.rank, "whose; default: 0")
                           ->check(CLI::Range(0, 1 << 20))
                           ->type_name("N");
@@ -181,6 +200,41 @@ void AddChanging(CLI::App& app, const Shared& given, int* code) {
   });
 }
 
+void AddFetching(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* out = Add(app, given, "export", "a checkpoint of a job as a Hugging Face folder");
+  AddJobName(*out, given->export_options.job);
+  out->add_option("--step", given->export_options.step, "of which step; default: the newest")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62))
+      ->type_name("N");
+  out->add_option("--to", given->export_options.to,
+                  "must not exist, and mean the same to the coordinator; default: exports/step-N "
+                  "in the run folder")
+      ->type_name("DIR");
+  out->footer(
+      "Prints the folder's name, and nothing else, to stdout. Ctrl-C gives it up (exit code 5).\n\n"
+      "Examples:\n"
+      "  trireme export 12\n"
+      "  trireme export demo --step 600 --to /shared/models/demo-600");
+  out->callback([=] { *code = RunExport(given->control, given->export_options); });
+
+  FilesOptions& options = given->files;
+  CLI::App* files = Add(app, given, "files", "what a job has left: metrics, trace, report, plan");
+  AddJobName(*files, options.job);
+  files->add_option("name", options.name, "fetch this one of them; without it they are listed")
+      ->type_name("NAME");
+  files
+      ->add_option("-o,--out", options.out,
+                   "where to, a folder as well; - for stdout; default: its name, here")
+      ->type_name("FILE");
+  files->add_flag("--force", options.force, "replace FILE if it exists");
+  files->footer(
+      "Examples:\n"
+      "  trireme files 12\n"
+      "  trireme files 12 report.html\n"
+      "  trireme files demo metrics.jsonl -o - | tail");
+  files->callback([=] { *code = RunFiles(given->control, given->files); });
+}
+
 void AddNodes(CLI::App& app, const Shared& given, int* code) {
   Add(app, given, "nodes", "the nodes, and what is free on them")->callback([=] {
     *code = RunNodes(given->control);
@@ -211,8 +265,10 @@ void AddControlCommands(CLI::App& app, int* code) {
   AddSubmit(app, given, code);
   AddList(app, given, code);
   AddLooking(app, given, code);
+  AddTop(app, given, code);
   AddLogs(app, given, code);
   AddChanging(app, given, code);
+  AddFetching(app, given, code);
   AddNodes(app, given, code);
 }
 

@@ -1,9 +1,9 @@
 // Job file to resolved job to plan, every path absolute.
 #include "coordinator/cli/job_loading.h"
 
-#include <cstdio>
 #include <filesystem>
 
+#include "coordinator/cli/print_error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/planner.h"
@@ -24,9 +24,7 @@ absl::StatusOr<v1::JobSpec> LoadResolvedJob(const std::string& path,
                                             const std::vector<std::string>& overrides) {
   std::vector<std::string> warnings;
   ASSIGN_OR_RETURN(v1::JobSpec job, spec::LoadJob(path, overrides, &warnings));
-  for (const std::string& warning : warnings) {
-    std::fprintf(stderr, "trireme: warning: %s\n", warning.c_str());
-  }
+  for (const std::string& warning : warnings) PrintWarning(warning);
   for (std::string& file : *job.mutable_data()->mutable_text_files()) file = Absolute(file);
   job.mutable_runtime()->set_runs_directory(Absolute(job.runtime().runs_directory()));
   if (job.checkpoint().has_directory()) {
@@ -45,8 +43,7 @@ absl::StatusOr<PlannedJob> LoadAndPlan(const std::string& path,
                        planned.job.model().config().vocab_size() > 0;
   if (!resolved.ok() && !without) return resolved;
   if (without) {
-    std::fprintf(stderr, "trireme: warning: planned without the text: %s\n",
-                 base::MessageOf(resolved).c_str());
+    PrintWarning("planned without the text: " + base::MessageOf(resolved));
   }
   planned.ranks = coordinator::RanksOf(planned.job, ranks);
   ASSIGN_OR_RETURN(planned.plan, plan::MakePlan(planned.job, planned.ranks));

@@ -140,6 +140,12 @@ std::string Painted(const std::string& text, v1::JobState state, bool color) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
+Cell StateCell(v1::JobState state, bool color) {
+  const std::string paint = Painted("|", state, color);
+  const size_t bar = paint.find('|');
+  return {StateWord(state), paint.substr(0, bar), paint.substr(bar + 1)};
+}
+
 std::string NameOf(const v1::Job& job) {
   return job.name().empty() ? base::Text("job ", job.id())
                             : base::Text("job ", job.id(), " (", job.name(), ")");
@@ -164,6 +170,27 @@ std::string ProgressText(const v1::Progress& progress) {
                         progress.validation_step());
   }
   return text;
+}
+
+std::string StepsOf(const v1::Job& job) {
+  if (job.progress().steps_total() == 0) {
+    const uint64_t step = job.status().checkpoint_step();
+    return step == 0 ? "-" : base::Text(step);
+  }
+  return base::Text(job.progress().steps_done(), "/", job.progress().steps_total());
+}
+
+std::string NoteOf(const v1::Job& job) {
+  if (job.status().state() == v1::JOB_PENDING && !job.waits_for().empty()) {
+    return base::Text("#", job.queue_position(), ": ", job.waits_for());
+  }
+  if (job.status().state() == v1::JOB_RUNNING && job.places_size() > 0) {
+    return "on " + PlacesText(job.places());
+  }
+  if (job.status().state() == v1::JOB_FAILED && !job.status().failure().headline().empty()) {
+    return job.status().failure().headline();
+  }
+  return job.status().reason();
 }
 
 recorder::Progress ToProgress(const v1::Progress& progress) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "coordinator/cli/text_table.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "trireme/v1/event.pb.h"
 #include "trireme/v1/job.pb.h"
@@ -27,12 +28,19 @@ int ExitCodeOfState(v1::JobState state);
 // `text` in the colour of the state, if `color`.
 std::string Painted(const std::string& text, v1::JobState state, bool color);
 
+// The word of the state, painted so, for a table.
+Cell StateCell(v1::JobState state, bool color);
+
 // "job 12 (demo)".
 std::string NameOf(const v1::Job& job);
 // "n1 x4, n2 x4"; empty: none.
 std::string PlacesText(const google::protobuf::RepeatedPtrField<v1::Place>& places);
 // "step 120/600, loss 2.1031, 51.2k tokens/s".
 std::string ProgressText(const v1::Progress& progress);
+// "120/600"; of one that does not run the step of its checkpoint; "-".
+std::string StepsOf(const v1::Job& job);
+// What a person would ask next: why it waits, where it runs, how it ended.
+std::string NoteOf(const v1::Job& job);
 recorder::Progress ToProgress(const v1::Progress& progress);
 // "2 GPUs, 8 CPUs".
 std::string RequestText(const v1::ResourceRequest& resources);

@@ -3,22 +3,40 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
-#include <string>
 
 #include "runtime/base/check.h"
 
 namespace trireme::cli {
+namespace {
 
-void PrintJsonLine(const google::protobuf::Message& message) {
+using google::protobuf::Message;
+
+std::string JsonOf(const Message& message) {
   google::protobuf::util::JsonPrintOptions style;
   style.preserve_proto_field_names = true;
   style.always_print_primitive_fields = true;
   std::string json;
   // Fails only for Any and Timestamp of impossible content, which the API has none of.
   TRIREME_CHECK(google::protobuf::util::MessageToJsonString(message, &json, style).ok());
-  json += '\n';
-  std::fwrite(json.data(), 1, json.size(), stdout);
+  return json;
+}
+
+void PrintLine(const std::string& json) {
+  const std::string line = json + '\n';
+  std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
+}
+
+}  // namespace
+
+void PrintJsonLine(const Message& message) { PrintLine(JsonOf(message)); }
+
+void PrintJsonLine(const std::vector<std::pair<std::string, const Message*>>& messages) {
+  std::string json;
+  for (const auto& [name, message] : messages) {
+    json += (json.empty() ? "{\"" : ",\"") + name + "\":" + JsonOf(*message);
+  }
+  PrintLine(json + "}");
 }
 
 }  // namespace trireme::cli

@@ -31,40 +31,15 @@ absl::StatusOr<v1::ListRequest> RequestOf(const ListOptions& options) {
   return request;
 }
 
-std::string StepsOf(const v1::Job& job) {
-  if (job.progress().steps_total() == 0) {
-    const uint64_t step = job.status().checkpoint_step();
-    return step == 0 ? "-" : base::Text(step);
-  }
-  return base::Text(job.progress().steps_done(), "/", job.progress().steps_total());
-}
-
-// What a person would ask next: why it waits, where it runs, how it ended.
-std::string NoteOf(const v1::Job& job) {
-  if (job.status().state() == v1::JOB_PENDING && !job.waits_for().empty()) {
-    return base::Text("#", job.queue_position(), ": ", job.waits_for());
-  }
-  if (job.status().state() == v1::JOB_RUNNING && job.places_size() > 0) {
-    return "on " + PlacesText(job.places());
-  }
-  if (job.status().state() == v1::JOB_FAILED && !job.status().failure().headline().empty()) {
-    return job.status().failure().headline();
-  }
-  return job.status().reason();
-}
-
 void PrintTable(const v1::ListResponse& list) {
   TextTable table({"JOB", "NAME", "OWNER", "STATE", "SINCE", "STEP", "NOTE"}, {0, 4, 5});
   const bool color = report::StyleOf(stdout).color;
   const int64_t now = NowUnixNs();
   for (const v1::Job& job : list.jobs()) {
-    const v1::JobState state = job.status().state();
-    const std::string paint = Painted("|", state, color);
-    const size_t bar = paint.find('|');
     table.Add({{std::to_string(job.id())},
                {job.name()},
                {job.owner().empty() ? "-" : job.owner()},
-               {StateWord(state), paint.substr(0, bar), paint.substr(bar + 1)},
+               StateCell(job.status().state(), color),
                {Ago(job.status().changed_unix_ns(), now)},
                {StepsOf(job)},
                {Shown(NoteOf(job))}});

@@ -40,12 +40,12 @@ class LogReader {
       if (!options_.follow || options_.attempt != 0) break;
       const uint32_t before = attempt;
       ASSIGN_OR_RETURN(attempt, Await(before));
-      if (attempt != 0) {
+      if (attempt != 0 && !json_) {
         std::fprintf(stderr, "--- attempt %u of %s ---\n", attempt, NameOf(job_).c_str());
       }
     }
     if (!left_) return kOk;
-    std::fprintf(stderr, "%s runs on without you\n", NameOf(job_).c_str());
+    if (!json_) std::fprintf(stderr, "%s runs on without you\n", NameOf(job_).c_str());
     return kLeft;
   }
 
@@ -77,7 +77,7 @@ class LogReader {
               base::Text(NameOf(job_), " is ", StateWord(status.state()),
                          " and has not been started yet, so there are no logs; -f waits for them"));
         }
-        if (!told && (after == 0 || status.state() == v1::JOB_PAUSED)) {
+        if (!told && !json_ && (after == 0 || status.state() == v1::JOB_PAUSED)) {
           std::fprintf(stderr, "%s is %s: waiting for its %s attempt\n", NameOf(job_).c_str(),
                        StateWord(status.state()).c_str(), after == 0 ? "first" : "next");
           told = true;

@@ -11,6 +11,7 @@
 #include "coordinator/cli/codec.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/control_commands.h"
+#include "coordinator/cli/exit_codes.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
 
@@ -178,9 +179,17 @@ std::vector<std::string> WordsOf(int argc, char** argv) {
 int CloseOutput(int code, bool is_run) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  std::fprintf(stderr, "trireme: the output could not be written%s%s\n", errno == 0 ? "" : ": ",
-               errno == 0 ? "" : std::strerror(errno));
+  const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
+  PrintError(absl::InvalidArgumentError("the output could not be written" + why));
   return code == kOk && !is_run ? kBadInput : code;
+}
+
+// What CLI11 found wrong; also --help and --version, which it prints.
+int Refuse(const CLI::App& app, const CLI::ParseError& error, bool json) {
+  if (json && error.get_exit_code() != 0) {
+    return PrintError(absl::InvalidArgumentError(error.what()));
+  }
+  return CloseOutput(app.exit(error) == 0 ? kOk : kBadInput, /*is_run=*/false);
 }
 
 int Main(int argc, char** argv) {
@@ -189,7 +198,12 @@ int Main(int argc, char** argv) {
   app.name("trireme");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("trireme ") + TRIREME_VERSION, "print the version");
-  app.footer("Begin with: trireme run deploy/examples/demo.yaml -n 4");
+  app.footer(
+      "Begin with:\n"
+      "  trireme run deploy/examples/demo.yaml -n 4      on this machine, at once\n"
+      "  trireme submit deploy/examples/demo.yaml        by a coordinator (triremed)\n"
+      "trireme COMMAND --help has the options and examples of each.\n\n" +
+      ExitCodeText());
   Everything all;
   AddRun(app, all);
   AddPlan(app, all);
@@ -202,6 +216,9 @@ int Main(int argc, char** argv) {
   AddControlCommands(app, &all.code);
   app.add_subcommand("version", "print the version")->callback([&all] { all.code = RunVersion(); });
 
+  // Before anything is parsed, so that what cannot be parsed is told in the same way.
+  const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
+  if (json) PrintErrorsAsJson();
   if (argc > 1 && RefuseUnknown(app, argv[1], "")) return kBadInput;
   for (const std::string command : {"checkpoint", "codec"}) {
     if (argc > 2 && argv[1] == command &&
@@ -212,7 +229,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(WordsOf(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return CloseOutput(app.exit(error) == 0 ? kOk : kBadInput, /*is_run=*/false);
+    return Refuse(app, error, json);
   }
   return CloseOutput(all.code, app.got_subcommand("run"));
 }

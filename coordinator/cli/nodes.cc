@@ -4,10 +4,10 @@
 #include "coordinator/cli/control.h"
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
+#include "coordinator/cli/node_text.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/text_table.h"
 #include "runtime/base/text.h"
-#include "runtime/report/plan_view.h"
 #include "runtime/report/progress.h"
 
 namespace trireme::cli {
@@ -15,30 +15,16 @@ namespace {
 
 using base::Text;
 
-std::string StateOf(const v1::Node& node) {
-  std::string text = node.gone() ? "gone" : node.state() == v1::NODE_LOST ? "lost" : "ready";
-  if (node.drained()) text += ", drained";
-  return text;
-}
-
-std::string MemoryOf(const v1::Node& node) {
-  return Text(report::ReadableBytes(node.memory_bytes_used()), " / ",
-              report::ReadableBytes(node.memory_bytes()));
-}
-
 void PrintTable(const v1::Cluster& cluster) {
   const bool color = report::StyleOf(stdout).color;
   const int64_t now = NowUnixNs();
   TextTable table({"NODE", "STATE", "CPUS", "MEMORY", "GPUS", "HEARD", "REASON"}, {2, 3, 4, 5});
   for (const v1::Node& node : cluster.nodes()) {
-    const bool lost = node.state() == v1::NODE_LOST;
-    const char* paint = lost ? "\x1b[31m" : node.drained() ? "\x1b[33m" : "";
-    const bool painted = color && *paint != '\0';
     table.Add({{node.name()},
-               {StateOf(node), painted ? paint : "", painted ? "\x1b[0m" : ""},
+               NodeStateCell(node, color),
                {Text(node.cpus_used(), " / ", node.cpus())},
-               {MemoryOf(node)},
-               {node.gpus() == 0 ? "-" : Text(node.gpus_used(), " / ", node.gpus())},
+               {NodeMemoryText(node)},
+               {NodeGpusText(node)},
                {Ago(node.last_heard_unix_ns(), now)},
                {Shown(node.reason())}});
   }
@@ -69,7 +55,7 @@ int Ask(const ControlOptions& control, const Request& request) {
     PrintJsonLine(*node);
     return kOk;
   }
-  std::string text = Text("node ", node->name(), " is ", StateOf(*node));
+  std::string text = Text("node ", node->name(), " is ", NodeStateText(*node));
   if (!node->reason().empty()) text += Text(" (", node->reason(), ")");
   std::printf("%s\n", Shown(text).c_str());
   return kOk;

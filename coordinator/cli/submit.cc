@@ -28,8 +28,7 @@ std::string NewRequestId() {
 absl::Status CheckData(v1::JobSpec job) {
   const absl::Status data = coordinator::ResolveVocabulary(job);
   if (!absl::IsNotFound(data)) return data;
-  std::fprintf(stderr, "trireme: warning: the coordinator will look for what is not here: %s\n",
-               base::MessageOf(data).c_str());
+  PrintWarning("the coordinator will look for what is not here: " + base::MessageOf(data));
   return absl::OkStatus();
 }
 
@@ -61,10 +60,8 @@ int RunSubmit(const ControlOptions& control, const SubmitOptions& options) {
   if (!response.ok()) {
     const int code = PrintCallError(response.status());
     if (MayHaveArrived(response.status())) {
-      std::fprintf(stderr,
-                   "trireme: if it has arrived nevertheless, the same command with --request-id %s "
-                   "finds it and makes no second job\n",
-                   command::ShellQuote(request.request_id()).c_str());
+      PrintWarning("if it has arrived nevertheless, the same command with --request-id " +
+                   command::ShellQuote(request.request_id()) + " finds it and makes no second job");
     }
     return code;
   }

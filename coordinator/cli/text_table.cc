@@ -75,6 +75,19 @@ std::string TextTable::Text(size_t width) const {
   return text;
 }
 
+std::string CutLine(const std::string& line, size_t columns) {
+  size_t letters = 0;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '\x1b') {
+      at = std::min(line.find('m', at), line.size() - 1);
+    } else if (BeginsLetter(line[at]) && ++letters > columns) {
+      const bool painted = line.find('\x1b') != std::string::npos;
+      return line.substr(0, at) + (painted ? "\x1b[0m" : "");
+    }
+  }
+  return line;
+}
+
 size_t TerminalWidth() {
   if (isatty(STDOUT_FILENO) != 1) return 0;
   return static_cast<size_t>(std::max(20, report::StyleOf(stdout).width));

@@ -26,6 +26,9 @@ class TextTable {
   std::vector<size_t> right_;
 };
 
+// `line` without what lies beyond `columns`; ANSI colours take none, and end with it.
+std::string CutLine(const std::string& line, size_t columns);
+
 // Of the terminal on stdout; 0: stdout is none.
 size_t TerminalWidth();
 

@@ -51,6 +51,7 @@ class Watcher {
     }
     if (!json_) writer_.Finish(view_, Seconds());
     if (left_ && !Over()) {
+      if (json_) return kLeft;
       std::fprintf(stderr, "%s runs on without you; trireme watch %llu comes back to it\n",
                    NameOf(job_).c_str(), static_cast<unsigned long long>(job_.id()));
       return kLeft;

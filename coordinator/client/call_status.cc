@@ -29,6 +29,14 @@ std::string ReachedNobody(const CallError& error, const CallPlace& place) {
                     WhereElse(place));
 }
 
+// A job too large for any place names its field; a queue that is full names none.
+bool IsAboutTheJob(const absl::Status& status) {
+  for (const v1::ErrorDetail& detail : ErrorDetailsOf(status)) {
+    if (detail.field().rfind("job", 0) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status StatusOfCall(const CallError& error, const CallPlace& place) {
@@ -59,7 +67,28 @@ absl::Status StatusOfCall(const CallError& error, const CallPlace& place) {
   }
   if (message.empty())
     message = base::Text("the coordinator at ", place.address, " gave no reason");
-  return absl::Status(code, message);
+  absl::Status status(code, message);
+  AttachErrorDetails(status, error.packed_details);
+  return status;
+}
+
+base::ExitCode ExitCodeOfCall(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return IsAboutTheJob(status) ? base::kDoesNotFit : base::kUnreachable;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+      return base::kUnreachable;
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return base::kDenied;
+    case absl::StatusCode::kUnknown:
+      return base::kInternal;
+    default:
+      return base::ExitCodeOf(status);
+  }
 }
 
 }  // namespace trireme::client

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "runtime/base/exit_code.h"
 
 namespace trireme::client {
 
@@ -22,6 +23,10 @@ struct CallPlace {
   std::chrono::milliseconds timeout{0};
 };
 
+// Keeps the details (error_details.h).
 absl::Status StatusOfCall(const CallError& error, const CallPlace& place);
+
+// Of a program that ends because of it.
+base::ExitCode ExitCodeOfCall(const absl::Status& status);
 
 }  // namespace trireme::client

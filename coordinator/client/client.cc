@@ -1,6 +1,8 @@
 #include "coordinator/client/client.h"
 
+#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "coordinator/client/channel.h"
 #include "coordinator/client/reconnecting_stream.h"
@@ -15,6 +17,23 @@ using Stub = v1::Control::Stub;
 
 // For a daemon that says that a call came too soon.
 constexpr int kMostWaits = 3;
+
+// Bytes behind those that were there before: what is repeated is cut off `response`, and `next`
+// asks for what follows it. `known`: the offset asked for counts from the beginning.
+template <typename Request, typename Response>
+absl::StatusOr<bool> TakeBytes(Request& next, Response& response, bool known, const char* what) {
+  const auto at = static_cast<int64_t>(response.offset());
+  const auto size = static_cast<int64_t>(response.data().size());
+  if (known && at > next.offset()) {
+    return absl::DataLossError(
+        base::Text("bytes ", next.offset(), " to ", at, " of the ", what, " are gone"));
+  }
+  const int64_t seen = known ? std::min(size, next.offset() - at) : 0;
+  response.mutable_data()->erase(0, static_cast<size_t>(seen));
+  response.set_offset(static_cast<uint64_t>(at + seen));
+  next.set_offset(at + size > next.offset() || !known ? at + size : next.offset());
+  return !response.data().empty();
+}
 
 class GrpcClient final : public Client {
  public:
@@ -50,6 +69,9 @@ class GrpcClient final : public Client {
       const v1::ListCheckpointsRequest& request) override {
     return Unary(&Stub::ListCheckpoints, request);
   }
+  absl::StatusOr<v1::ListFilesResponse> Call(const v1::ListFilesRequest& request) override {
+    return Unary(&Stub::ListFiles, request);
+  }
   absl::StatusOr<v1::Node> Call(const v1::DrainRequest& request) override {
     return Unary(&Stub::Drain, request);
   }
@@ -62,6 +84,9 @@ class GrpcClient final : public Client {
 
   std::unique_ptr<Stream<v1::WatchResponse>> Watch(const v1::WatchRequest& request) override;
   std::unique_ptr<Stream<v1::LogsResponse>> Logs(const v1::LogsRequest& request) override;
+  std::unique_ptr<Stream<v1::ReadFileResponse>> ReadFile(
+      const v1::ReadFileRequest& request) override;
+  std::unique_ptr<Stream<v1::ExportResponse>> Export(const v1::ExportRequest& request) override;
 
  private:
   template <typename Request, typename Response>
@@ -129,21 +154,40 @@ std::unique_ptr<Stream<v1::LogsResponse>> GrpcClient::Logs(const v1::LogsRequest
                      v1::LogsResponse& response) mutable -> absl::StatusOr<bool> {
     // Of the newest attempt or from the end on is meant once; from then on it is this place.
     if (next.attempt() == 0) next.set_attempt(response.attempt());
-    const auto at = static_cast<int64_t>(response.offset());
-    const auto size = static_cast<int64_t>(response.data().size());
-    if (known && at > next.offset()) {
-      return absl::DataLossError(
-          base::Text("bytes ", next.offset(), " to ", at, " of the log are gone"));
-    }
-    const int64_t seen = known ? std::min(size, next.offset() - at) : 0;
-    response.mutable_data()->erase(0, static_cast<size_t>(seen));
-    response.set_offset(static_cast<uint64_t>(at + seen));
-    next.set_offset(at + size > next.offset() || !known ? at + size : next.offset());
-    known = true;
-    return !response.data().empty();
+    return TakeBytes(next, response, std::exchange(known, true), "log");
   };
   return std::make_unique<ReconnectingStream<v1::LogsRequest, v1::LogsResponse>>(request,
                                                                                  std::move(rules));
+}
+
+std::unique_ptr<Stream<v1::ReadFileResponse>> GrpcClient::ReadFile(
+    const v1::ReadFileRequest& request) {
+  auto rules = Rules(&Stub::PrepareAsyncReadFile);
+  rules.accept = [known = request.offset() >= 0, bounded = request.most_bytes() > 0,
+                  left = request.most_bytes()](
+                     v1::ReadFileRequest& next,
+                     v1::ReadFileResponse& response) mutable -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const bool fresh,
+                     TakeBytes(next, response, std::exchange(known, true), "file"));
+    if (!bounded) return fresh;
+    const uint64_t size = std::min<uint64_t>(response.data().size(), left);
+    response.mutable_data()->resize(size);
+    left -= size;
+    // 0 would ask for all of it: what comes of a byte too many is not passed on.
+    next.set_most_bytes(std::max<uint64_t>(left, 1));
+    return size > 0;
+  };
+  return std::make_unique<ReconnectingStream<v1::ReadFileRequest, v1::ReadFileResponse>>(
+      request, std::move(rules));
+}
+
+std::unique_ptr<Stream<v1::ExportResponse>> GrpcClient::Export(const v1::ExportRequest& request) {
+  auto rules = Rules(&Stub::PrepareAsyncExport);
+  rules.accept = [](v1::ExportRequest&, v1::ExportResponse&) { return absl::StatusOr<bool>(true); };
+  rules.once = true;
+  rules.reconnect_for = place_.timeout;
+  return std::make_unique<ReconnectingStream<v1::ExportRequest, v1::ExportResponse>>(
+      request, std::move(rules));
 }
 
 }  // namespace

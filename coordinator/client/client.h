@@ -71,6 +71,7 @@ class Client {
   virtual absl::StatusOr<v1::PreviewPlanResponse> Call(const v1::PreviewPlanRequest& request) = 0;
   virtual absl::StatusOr<v1::ListCheckpointsResponse> Call(
       const v1::ListCheckpointsRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListFilesResponse> Call(const v1::ListFilesRequest& request) = 0;
   virtual absl::StatusOr<v1::Node> Call(const v1::DrainRequest& request) = 0;
   virtual absl::StatusOr<v1::Node> Call(const v1::UndrainRequest& request) = 0;
   virtual absl::StatusOr<v1::Cluster> Call(const v1::GetClusterRequest& request) = 0;
@@ -78,6 +79,10 @@ class Client {
   // May outlive the client.
   virtual std::unique_ptr<Stream<v1::WatchResponse>> Watch(const v1::WatchRequest& request) = 0;
   virtual std::unique_ptr<Stream<v1::LogsResponse>> Logs(const v1::LogsRequest& request) = 0;
+  virtual std::unique_ptr<Stream<v1::ReadFileResponse>> ReadFile(
+      const v1::ReadFileRequest& request) = 0;
+  // Does not come back after an interruption, which ends the export: Unavailable.
+  virtual std::unique_ptr<Stream<v1::ExportResponse>> Export(const v1::ExportRequest& request) = 0;
 };
 
 }  // namespace trireme::client

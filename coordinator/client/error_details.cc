@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace trireme::client {
+namespace {
+
+constexpr const char* kPayload = "type.googleapis.com/trireme.v1.ErrorStatus";
+
+}  // namespace
 
 std::string PackErrorDetails(absl::StatusCode code, const std::string& message,
                              const std::vector<v1::ErrorDetail>& details) {
@@ -32,12 +37,22 @@ uint64_t RetryAfterMs(const std::string& packed) {
   return longest;
 }
 
+void AttachErrorDetails(absl::Status& status, const std::string& packed) {
+  if (!packed.empty()) status.SetPayload(kPayload, absl::Cord(packed));
+}
+
+std::vector<v1::ErrorDetail> ErrorDetailsOf(const absl::Status& status) {
+  const auto packed = status.GetPayload(kPayload);
+  return packed ? UnpackErrorDetails(std::string(*packed)) : std::vector<v1::ErrorDetail>();
+}
+
 std::string WithDetails(const std::string& message, const std::vector<v1::ErrorDetail>& details) {
   std::string text = message;
   for (const v1::ErrorDetail& detail : details) {
     // A message that holds all that the detail says is not followed by its echo.
+    const bool whole = detail.field().find('.') == std::string::npos;
     const bool said = text.find(detail.message()) != std::string::npos &&
-                      text.find(detail.field()) != std::string::npos;
+                      (whole || text.find(detail.field()) != std::string::npos);
     if (said) continue;
     if (!text.empty()) text += '\n';
     if (!detail.field().empty()) text += detail.field() + ": ";

@@ -20,6 +20,10 @@ std::vector<v1::ErrorDetail> UnpackErrorDetails(const std::string& packed);
 // How long to wait before the same is asked again, as the details say; 0: they say nothing.
 uint64_t RetryAfterMs(const std::string& packed);
 
+// Keeps them with a status, so that programs need not read its message.
+void AttachErrorDetails(absl::Status& status, const std::string& packed);
+std::vector<v1::ErrorDetail> ErrorDetailsOf(const absl::Status& status);
+
 // `message`, then what the details say beyond it: one "FIELD: MESSAGE" a line.
 std::string WithDetails(const std::string& message, const std::vector<v1::ErrorDetail>& details);
 

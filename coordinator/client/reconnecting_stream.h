@@ -1,4 +1,4 @@
-// The stream behind Client::Watch and Client::Logs: gRPC's asynchronous reader, pulled by its
+// The streams behind Client::Watch, Logs and others: gRPC's asynchronous reader, pulled by its
 // owner's thread, opened again from behind the last message whenever it breaks. Only client.cc
 // includes this.
 #pragma once
@@ -47,6 +47,8 @@ struct StreamRules {
   std::function<absl::StatusOr<bool>(Request& request, Response& response)> accept;
   CallPlace place;
   std::chrono::milliseconds reconnect_for;
+  // What is interrupted is over; only its beginning is waited for.
+  bool once = false;
 };
 
 template <typename Request, typename Response>
@@ -187,7 +189,7 @@ class ReconnectingStream final : public Stream<Response> {
       lost_since_ = now;
       delay_ = kFirstDelay;
     }
-    if (!passing || now - *lost_since_ >= rules_.reconnect_for) return End(error);
+    if (!passing || rules_.once || now - *lost_since_ >= rules_.reconnect_for) return End(error);
     connection_.reset();
     next_try_ = now + std::max(delay_, pause);
     delay_ = std::min(2 * delay_, kLongestDelay);

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "coordinator/planning/job_planning.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/planner.h"
 
@@ -119,6 +120,7 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
   auto plan = plan::MakePlan(job, RanksOf(job, 0));
   if (!plan.ok()) {
     check.status = plan.status();
+    check.faults.push_back({"", base::MessageOf(plan.status())});
     return check;
   }
   check.checked.resources = ResourcesOf(job, *plan);

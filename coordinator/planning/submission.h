@@ -26,7 +26,7 @@ struct CheckedJob {
 
 struct SubmissionCheck {
   absl::Status status;              // all faults in its message
-  std::vector<spec::Fault> faults;  // those with a field
+  std::vector<spec::Fault> faults;  // what is wrong with the job; without a path: the whole
   CheckedJob checked;               // if status is ok
 };
 

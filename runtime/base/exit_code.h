@@ -39,23 +39,4 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
-// Of what a call to the coordinator has ended with.
-inline ExitCode ExitCodeOfCall(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kCancelled:
-      return kUnreachable;
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated:
-      return kDenied;
-    case absl::StatusCode::kUnknown:
-      return kInternal;
-    default:
-      return ExitCodeOf(status);
-  }
-}
-
 }  // namespace trireme::base

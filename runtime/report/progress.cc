@@ -37,25 +37,6 @@ double FractionOf(const recorder::Progress& progress) {
       1.0, static_cast<double>(progress.steps_done) / static_cast<double>(progress.steps_total));
 }
 
-std::string Bar(double fraction, int columns, const ProgressStyle& style) {
-  static constexpr std::array<const char*, 8> kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  std::string bar;
-  if (style.unicode) {
-    const int eighths = static_cast<int>(fraction * columns * 8);
-    for (int i = 0; i < eighths / 8; ++i) bar += "█";
-    int used = eighths / 8;
-    if (eighths % 8 != 0) {
-      bar += kEighths[static_cast<size_t>(eighths % 8)];
-      ++used;
-    }
-    const std::string rest(static_cast<size_t>(columns - used), ' ');
-    if (style.color) return fmt::format("\x1b[36m{}\x1b[0m{}▏", bar, rest);
-    return bar + rest + "▏";
-  }
-  const auto filled = static_cast<size_t>(fraction * columns);
-  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", static_cast<size_t>(columns) - filled);
-}
-
 std::string LossText(double loss) { return fmt::format("{:.4f}", loss); }
 
 bool Utf8Locale() {
@@ -92,6 +73,25 @@ ProgressStyle StyleOf(std::FILE* file) {
   style.color = isatty(fd) == 1 && (no_color == nullptr || *no_color == '\0') &&
                 terminal != nullptr && std::strcmp(terminal, "dumb") != 0;
   return style;
+}
+
+std::string Bar(double fraction, int columns, const ProgressStyle& style) {
+  static constexpr std::array<const char*, 8> kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string bar;
+  if (style.unicode) {
+    const int eighths = static_cast<int>(fraction * columns * 8);
+    for (int i = 0; i < eighths / 8; ++i) bar += "█";
+    int used = eighths / 8;
+    if (eighths % 8 != 0) {
+      bar += kEighths[static_cast<size_t>(eighths % 8)];
+      ++used;
+    }
+    const std::string rest(static_cast<size_t>(columns - used), ' ');
+    if (style.color) return fmt::format("\x1b[36m{}\x1b[0m{}▏", bar, rest);
+    return bar + rest + "▏";
+  }
+  const auto filled = static_cast<size_t>(fraction * columns);
+  return fmt::format("[{:#<{}}{:.<{}}]", "", filled, "", static_cast<size_t>(columns) - filled);
 }
 
 std::string Sparkline(std::span<const double> values, int columns, bool unicode) {

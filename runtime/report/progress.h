@@ -22,6 +22,9 @@ struct ProgressStyle {
 // LANG), NO_COLOR and TERM.
 ProgressStyle StyleOf(std::FILE* file);
 
+// `fraction` (0 to 1) of `columns` filled; with unicode an edge of one column follows.
+std::string Bar(double fraction, int columns, const ProgressStyle& style);
+
 // `values` (at least one finite) as `columns` characters, averaged where there are more values than
 // columns; shorter if there are fewer. Values that are not finite are drawn as blanks.
 std::string Sparkline(std::span<const double> values, int columns, bool unicode);

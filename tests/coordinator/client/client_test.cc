@@ -287,6 +287,46 @@ TEST_CASE("client: a log cut and repeated by the daemon comes whole and once") {
   CHECK(read(-50) == whole.substr(whole.size() - 50));
 }
 
+TEST_CASE("client: of a file cut and repeated comes what was asked for and no byte more") {
+  FakeControl daemon;
+  std::string whole;
+  for (int i = 0; i < 40; ++i) whole += std::to_string(i) + "\n";
+  daemon.PutFile("metrics.jsonl", whole);
+  FakeFaults faults;
+  faults.repeat = true;
+  faults.cut_after = 2;
+  daemon.set_faults(faults);
+  const auto read = [&](int64_t offset, uint64_t most) {
+    v1::ReadFileRequest request;
+    request.set_path("metrics.jsonl");
+    request.set_offset(offset);
+    request.set_most_bytes(most);
+    std::string text;
+    const auto stream = Connect(daemon)->ReadFile(request);
+    CHECK(Drain(*stream, [&](const v1::ReadFileResponse& part) {
+            CHECK(part.offset() == static_cast<uint64_t>(offset) + text.size());
+            text += part.data();
+          }).ok());
+    return text;
+  };
+  CHECK(read(0, 0) == whole);
+  CHECK(read(17, 0) == whole.substr(17));
+  // Also where the cut comes with the last byte.
+  for (uint64_t most = 1; most <= 30; ++most) CHECK(read(5, most) == whole.substr(5, most));
+}
+
+TEST_CASE("client: an export that is interrupted is not begun again") {
+  FakeControl daemon;
+  FakeFaults faults;
+  faults.cut_after = 2;
+  daemon.set_faults(faults);
+  int parts = 0;
+  const auto stream = Connect(daemon)->Export({});
+  CHECK(absl::IsUnavailable(Drain(*stream, [&](const v1::ExportResponse&) { ++parts; })));
+  CHECK(parts == 2);
+  CHECK(daemon.calls() == std::vector<std::string>({"Export"}));
+}
+
 TEST_CASE("client: the newest attempt is chosen once") {
   FakeControl daemon;
   daemon.Put(RunningJob(1));

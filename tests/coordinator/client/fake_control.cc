@@ -169,6 +169,67 @@ class FakeControl::Service final : public v1::Control::Service {
     *response = checkpoints;
     return grpc::Status::OK;
   }
+  grpc::Status PreviewPlan(Context* context, const v1::PreviewPlanRequest* request,
+                           v1::PreviewPlanResponse* response) override {
+    if (auto refused = Begin(*context, "PreviewPlan"); !refused.ok()) return refused;
+    response->set_text("the plan of " + request->job().name() + "\n");
+    response->set_json("{\"schedule\":\"1f1b\"}");
+    return grpc::Status::OK;
+  }
+  grpc::Status ListFiles(Context* context, const v1::ListFilesRequest*,
+                         v1::ListFilesResponse* response) override {
+    if (auto refused = Begin(*context, "ListFiles"); !refused.ok()) return refused;
+    const std::lock_guard lock(mutex);
+    for (const auto& [path, content] : files) {
+      v1::FileInfo& file = *response->add_files();
+      file.set_path(path);
+      file.set_bytes(content.size() + faults.bytes_gone);
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status ReadFile(Context* context, const v1::ReadFileRequest* request,
+                        grpc::ServerWriter<v1::ReadFileResponse>* writer) override {
+    if (auto refused = Begin(*context, "ReadFile"); !refused.ok()) return refused;
+    const std::lock_guard lock(mutex);
+    const std::string& content = files[request->path()];
+    auto at = static_cast<size_t>(request->offset());
+    const size_t end = request->most_bytes() == 0
+                           ? content.size()
+                           : std::min(content.size(), at + request->most_bytes());
+    if (faults.repeat && at > 2) at -= 3;
+    for (int sent = 0; at < end;) {
+      v1::ReadFileResponse response;
+      response.set_offset(at);
+      response.set_data(content.substr(at, std::min(faults.chunk, end - at)));
+      at += response.data().size();
+      writer->Write(response);
+      if (++sent == faults.cut_after) return {grpc::StatusCode::UNAVAILABLE, "cut"};
+    }
+    return grpc::Status::OK;
+  }
+  // In three parts; what is asked for is what is answered.
+  grpc::Status Export(Context* context, const v1::ExportRequest* request,
+                      grpc::ServerWriter<v1::ExportResponse>* writer) override {
+    if (auto refused = Begin(*context, "Export"); !refused.ok()) return refused;
+    v1::ExportResponse response;
+    response.set_folder(request->folder().empty() ? "/runs/exports/step-600" : request->folder());
+    response.set_step(request->step() == 0 ? 600 : request->step());
+    response.set_bytes_total(300);
+    const FakeFaults now = Faults();
+    for (int part = 1; part <= 3; ++part) {
+      response.set_bytes_done(static_cast<uint64_t>(100 * part));
+      response.set_done(part == 3);
+      writer->Write(response);
+      while (part == 2 && now.hold_exports && !context->IsCancelled() && !stopping) {
+        std::this_thread::sleep_for(kLook);
+      }
+      if (context->IsCancelled()) exports_left = exports_left + 1;
+      if (part == now.cut_after || context->IsCancelled()) {
+        return {grpc::StatusCode::UNAVAILABLE, "cut"};
+      }
+    }
+    return grpc::Status::OK;
+  }
   grpc::Status Drain(Context* context, const v1::DrainRequest* request,
                      v1::Node* response) override {
     return OnNode(*context, "Drain", request->node(), response, [&](v1::Node& node) {
@@ -194,6 +255,7 @@ class FakeControl::Service final : public v1::Control::Service {
   mutable std::mutex mutex;
   std::atomic<bool> stopping = false;
   std::atomic<double> grace = 0;
+  std::atomic<int> exports_left = 0;
   FakeFaults faults;
   std::map<uint64_t, v1::Job> jobs;
   std::vector<v1::Event> events;
@@ -201,6 +263,7 @@ class FakeControl::Service final : public v1::Control::Service {
   std::map<std::pair<uint32_t, int>, std::string> logs;
   std::map<std::string, uint64_t> submissions;
   v1::ListCheckpointsResponse checkpoints;
+  std::map<std::string, std::string> files;
   v1::Cluster cluster;
   std::vector<std::string> calls;
   std::string authorization;
@@ -352,6 +415,13 @@ void FakeControl::AddCheckpoint(const v1::CheckpointInfo& checkpoint) {
   const std::lock_guard lock(server_->service.mutex);
   *server_->service.checkpoints.add_checkpoints() = checkpoint;
 }
+
+void FakeControl::PutFile(const std::string& path, const std::string& content) {
+  const std::lock_guard lock(server_->service.mutex);
+  server_->service.files[path] = content;
+}
+
+int FakeControl::exports_left() const { return server_->service.exports_left; }
 
 v1::Job FakeControl::job(uint64_t id) const {
   const std::lock_guard lock(server_->service.mutex);

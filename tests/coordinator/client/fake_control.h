@@ -23,6 +23,10 @@ struct FakeFaults {
   bool repeat = false;
   // Bytes of a log in one message.
   size_t chunk = 7;
+  // Files are listed as larger than what can be read of them.
+  size_t bytes_gone = 0;
+  // An export stops in its middle until its caller leaves.
+  bool hold_exports = false;
 };
 
 class FakeControl {
@@ -53,6 +57,8 @@ class FakeControl {
   void Report(uint64_t job_id, const v1::Progress& progress);
   void Append(uint32_t attempt, int rank, const std::string& log);
   void AddCheckpoint(const v1::CheckpointInfo& checkpoint);
+  // In the run folder of every job.
+  void PutFile(const std::string& path, const std::string& content);
 
   v1::Job job(uint64_t id) const;
   // Names of the calls so far, in order.
@@ -61,6 +67,8 @@ class FakeControl {
   std::string authorization() const;
   v1::SubmitRequest last_submit() const;
   double last_grace() const;
+  // Exports whose caller left in their middle.
+  int exports_left() const;
 
  private:
   class Service;

@@ -1,0 +1,29 @@
+#include "coordinator/cli/node_text.h"
+
+#include "runtime/base/text.h"
+#include "runtime/report/plan_view.h"
+
+namespace trireme::cli {
+
+std::string NodeStateText(const v1::Node& node) {
+  std::string text = node.gone() ? "gone" : node.state() == v1::NODE_LOST ? "lost" : "ready";
+  if (node.drained()) text += ", drained";
+  return text;
+}
+
+Cell NodeStateCell(const v1::Node& node, bool color) {
+  const char* paint = node.state() == v1::NODE_LOST ? "\x1b[31m" : node.drained() ? "\x1b[33m" : "";
+  const bool painted = color && *paint != '\0';
+  return {NodeStateText(node), painted ? paint : "", painted ? "\x1b[0m" : ""};
+}
+
+std::string NodeMemoryText(const v1::Node& node) {
+  return base::Text(report::ReadableBytes(node.memory_bytes_used()), " / ",
+                    report::ReadableBytes(node.memory_bytes()));
+}
+
+std::string NodeGpusText(const v1::Node& node) {
+  return node.gpus() == 0 ? "-" : base::Text(node.gpus_used(), " / ", node.gpus());
+}
+
+}  // namespace trireme::cli

@@ -39,7 +39,7 @@ trireme_room(checkpoint/hugging_face
 
 # Floor 3
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/layout runtime/graph runtime/model)
-trireme_room(runtime/report ROOMS proto runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/report ROOMS proto runtime/checksum runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
 
 # Floor 4
 trireme_room(runtime/engine

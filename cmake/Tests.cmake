@@ -164,7 +164,7 @@ endif()
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 # tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
-foreach(method runs_to_the_end continues_after_interrupt goes_on_with_compression names_a_killed_rank
+foreach(method runs_to_the_end continues_after_interrupt events_for_tensorboard goes_on_with_compression names_a_killed_rank
                ends_a_stopped_rank refuses_changed_text
                trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)
   add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"

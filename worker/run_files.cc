@@ -1,5 +1,7 @@
 #include "worker/run_files.h"
 
+#include <spdlog/spdlog.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -32,7 +34,8 @@ void ExposureSums::Add(const engine::ExposureReport& step, double duration_s) {
   }
 }
 
-absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path, uint64_t keep_through) {
+absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint64_t keep_through) {
+  const std::string path = run_folder + "/metrics.jsonl";
   std::string kept;
   std::ifstream old(path);
   for (std::string line; std::getline(old, line);) {
@@ -43,10 +46,13 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path, uint64_t ke
   if (file == nullptr) {
     return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
   }
-  return MetricsLog(file);
+  auto events = EventLog::Open(run_folder + "/tensorboard", keep_through);
+  if (!events.ok()) spdlog::warn("no event files: {}", base::MessageOf(events.status()));
+  return MetricsLog(file, events.ok() ? std::optional(std::move(*events)) : std::nullopt);
 }
 
-MetricsLog::MetricsLog(MetricsLog&& other) noexcept : file_(std::exchange(other.file_, nullptr)) {}
+MetricsLog::MetricsLog(MetricsLog&& other) noexcept
+    : file_(std::exchange(other.file_, nullptr)), events_(std::move(other.events_)) {}
 
 MetricsLog::~MetricsLog() {
   if (file_ != nullptr) std::fclose(file_);
@@ -74,10 +80,20 @@ void MetricsLog::Step(const StepMetrics& metrics) {
   }
   if (metrics.skipped) line["skipped"] = true;
   Write(line);
+  if (!events_) return;
+  const report::EventScalar scalars[] = {{"loss", metrics.loss},
+                                         {"learning_rate", metrics.learning_rate},
+                                         {"gradient_norm", metrics.gradient_norm},
+                                         {"tokens_per_second", metrics.tokens_per_second},
+                                         {"utilisation", metrics.utilisation}};
+  events_->Write(metrics.step, scalars);
 }
 
 void MetricsLog::Validation(uint64_t step, double loss) {
   Write({{"step", step}, {"validation_loss", loss}});
+  if (!events_) return;
+  const report::EventScalar scalars[] = {{"validation_loss", loss}};
+  events_->Write(step, scalars);
 }
 
 void MetricsLog::Write(const nlohmann::ordered_json& line) {

@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/engine/engine.h"
 #include "worker/coding_report.h"
+#include "worker/event_log.h"
 
 namespace trireme::worker {
 
@@ -35,12 +37,13 @@ struct ExposureSums : engine::ExposureReport {
   double Share(double part_s) const { return step_seconds > 0 ? part_s / step_seconds : 0; }
 };
 
-// One JSON object per line, written through at once, so that a crash loses no line.
+// metrics.jsonl of a run folder: one JSON object per line, written through at once, so that a crash
+// loses no line. The same numbers go to event files for TensorBoard, where the disk takes them.
 class MetricsLog {
  public:
-  // Appends to `path`. On a resume lines after step `keep_through` are dropped first: they will be
-  // written again.
-  static absl::StatusOr<MetricsLog> Open(const std::string& path, uint64_t keep_through);
+  // Appends to the files of `run_folder`. On a resume what is of steps after `keep_through` is
+  // dropped first: it will be written again.
+  static absl::StatusOr<MetricsLog> Open(const std::string& run_folder, uint64_t keep_through);
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&&) = delete;
   ~MetricsLog();
@@ -49,9 +52,11 @@ class MetricsLog {
   void Validation(uint64_t step, double loss);
 
  private:
-  explicit MetricsLog(std::FILE* file) : file_(file) {}
+  MetricsLog(std::FILE* file, std::optional<EventLog> events)
+      : file_(file), events_(std::move(events)) {}
   void Write(const nlohmann::ordered_json& line);
   std::FILE* file_;
+  std::optional<EventLog> events_;
 };
 
 // One line with its line feed. Numbers keep all their bits, NaN and Inf are null (JSON has none),

@@ -115,8 +115,7 @@ absl::Status TrainingRun::Start() {
     ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
                      checkpoint::WriterClaim::Take(checkpoint_root_, step_));
     claim_.emplace(std::move(claim));
-    ASSIGN_OR_RETURN(MetricsLog metrics,
-                     MetricsLog::Open(options_.run_directory + "/metrics.jsonl", step_));
+    ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
     metrics_.emplace(std::move(metrics));
     RemoveTimelines(options_.run_directory);
   }

@@ -11,11 +11,14 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+import event_files
 
 BIN = ""
 LIMIT_S = 100  # of one wait: generous, since ranks that share cores with other work move slowly
@@ -319,6 +322,29 @@ class Worker(unittest.TestCase):
         self.expect_nothing_left(job, folders)
         self.verify_checkpoint(job)
 
+    def test_events_for_tensorboard(self):
+        """Event files have what metrics.jsonl has, each step once, also after a kill that loses steps."""
+        more = ["--set", "training.steps=60", "--set", "checkpoint.every_steps=20"]
+        job = self.start("run", *more)
+        job.reach(27)
+        os.kill(job.rank(0), signal.SIGKILL)
+        self.assertEqual(job.end()[0], 4)
+        _, [path] = event_files.scalars_of(job.folder + "/tensorboard")
+        with open(path, "ab") as file:
+            file.write(b"torn")
+        job, _ = self.run_job("run", *more, "--resume", "auto")
+        scalars, paths = event_files.scalars_of(job.folder + "/tensorboard")
+        self.assertEqual(len(paths), 2, paths)
+        wanted = {}
+        for line in map(json.loads, read(job.folder + "/metrics.jsonl").splitlines()):
+            for tag in ("loss", "validation_loss", "learning_rate", "gradient_norm", "tokens_per_second",
+                        "utilisation"):
+                if tag in line:
+                    wanted.setdefault(tag, {})[line["step"]] = struct.unpack("<f", struct.pack("<f", line[tag]))[0]
+        self.assertEqual(scalars, wanted)
+        self.assertEqual(sorted(scalars["loss"]), list(range(1, 61)))
+        self.assertEqual(sorted(scalars["validation_loss"]), [10, 20, 30, 40, 50, 60])
+
     def test_ends_a_stopped_rank(self):
         job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=10", "--set",
                          "runtime.deadline_seconds=2")
@@ -348,6 +374,10 @@ class Worker(unittest.TestCase):
         os.makedirs(timeline)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", timeline], check=True)
         self.addCleanup(subprocess.run, ["umount", "-l", timeline], check=False)
+        events = self.folder + "/run/tensorboard"
+        os.makedirs(events)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", events], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", events], check=False)
         job, output = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
                                    f"checkpoint.directory={small}", code=4)
         self.assertIn("the last checkpoint could not be written", output)

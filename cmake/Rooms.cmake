@@ -61,8 +61,12 @@ trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIB
 trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
 trireme_room(coordinator/http ROOMS runtime/base
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
+trireme_room(coordinator/log_format LIBS spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
+             LIBS absl::synchronization)
+trireme_room(coordinator/metrics
+             ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client

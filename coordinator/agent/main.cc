@@ -3,7 +3,6 @@
 // Threads:
 //   main        the loop: wishes in, ranks looked after, reports out
 //   gRPC's own  the stream to the coordinator
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +14,7 @@
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
 #include "coordinator/keeper/keeper.h"
+#include "coordinator/log_format/log_format.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -112,20 +112,26 @@ int Main(int argc, char** argv) {
   app.add_option("--node", arguments.node, "name of this node")->capture_default_str();
   app.add_option("--state-dir", arguments.state_folder, "what is remembered of attempts")
       ->required();
+  std::string log_format = "text";
+  app.add_option("--log-format", log_format, "of the log on stderr: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("trireme-agent"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  coordinator::StartLog({.program = "trireme-agent",
+                         .format = log_format == "json" ? coordinator::LogFormat::kJson
+                                                        : coordinator::LogFormat::kText,
+                         .node = arguments.node});
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, OnSignal);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
   const absl::Status status = Run(arguments);
   if (status.ok()) return base::kOk;
-  std::fprintf(stderr, "trireme-agent: %s\n", base::MessageOf(status).c_str());
+  coordinator::LogEnd(base::MessageOf(status));
   return base::ExitCodeOf(status);
 }
 

@@ -110,7 +110,7 @@ absl::Status PrepareSocket(const std::string& path) {
 class GrpcApiServer : public ApiServer {
  public:
   GrpcApiServer(const ApiRooms& rooms, const Limits& limits)
-      : control_(rooms, limits), agents_(rooms) {}
+      : calls_(rooms.calls), control_(rooms, limits), agents_(rooms) {}
 
   ~GrpcApiServer() override {
     if (!server_) return;
@@ -137,6 +137,7 @@ class GrpcApiServer : public ApiServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    Observe(calls_, builder);
     builder.RegisterService(&control_);
     builder.RegisterService(&agents_);
     // The socket is nobody else's from its first moment on.
@@ -158,6 +159,7 @@ class GrpcApiServer : public ApiServer {
   }
 
  private:
+  const CallObserver calls_;
   ControlService control_;
   AgentLinkService agents_;
   int port_ = 0;

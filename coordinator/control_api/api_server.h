@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/control_api/access.h"
+#include "coordinator/control_api/call_observer.h"
 #include "coordinator/control_api/rates.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
@@ -46,6 +47,7 @@ struct ApiRooms {
   const Access& access;
   SubmissionRules rules;
   std::chrono::milliseconds lease;  // of agents
+  CallObserver calls;               // empty: nobody is told
 };
 
 class ApiServer {

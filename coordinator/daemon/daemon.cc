@@ -11,6 +11,8 @@
 #include "coordinator/daemon/health.h"
 #include "coordinator/daemon/plan_files.h"
 #include "coordinator/job_machine/job_machine.h"
+#include "coordinator/log_format/log_format.h"
+#include "coordinator/metrics/timed_store.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -30,6 +32,10 @@ absl::Status MakePrivateFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
+std::string NodeOf(const v1::Event& event) {
+  return event.has_stalled() ? event.stalled().node() : event.node_changed().node();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options) {
@@ -45,13 +51,20 @@ absl::Status Daemon::Open() {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
   }
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
+  store_ = TimedStore(std::move(store_), metrics_);
   RETURN_IF_ERROR(OpenReconciler());
   reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
       .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
         return Between(now_unix_ns);
       }});
+  const CallObserver calls{
+      [this](const std::string& method) { metrics_.CallBegins(method); },
+      [this](const std::string& method, const std::string& code, bool stream, double seconds) {
+        metrics_.CallEnds(method, code, stream, seconds);
+      }};
   const ApiRooms rooms{*store_,   table_,  *reconciler_,   *reconciler_thread_,
-                       *planner_, access_, options_.rules, options_.lease};
+                       *planner_, access_, options_.rules, options_.lease,
+                       calls};
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
   RETURN_IF_ERROR(OpenHttp());
@@ -79,8 +92,19 @@ absl::Status Daemon::OpenHttp() {
   if (options_.http.address.empty()) return absl::OkStatus();
   std::vector<HttpRoute> routes;
   routes.push_back(HealthRoute(*reconciler_thread_));
+  routes.push_back({"GET", "/metrics", [this](const HttpRequest&) { return ShowMetrics(); }});
   ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, std::move(routes)));
   return absl::OkStatus();
+}
+
+HttpResponse Daemon::ShowMetrics() const {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = metrics_.Text({.table = table_,
+                                 .reconciler_tasks = reconciler_thread_->waiting(),
+                                 .planner_tasks = planner_->waiting(),
+                                 .now_unix_ns = NowUnixNs()});
+  return response;
 }
 
 Daemon::~Daemon() {
@@ -116,6 +140,8 @@ void Daemon::LogEvents() {
   }
   for (const v1::Event& event : *events) {
     logged_sequence_ = event.sequence();
+    metrics_.CountEvent(event);
+    const LogAbout about({event.job_id(), event.attempt(), NodeOf(event)});
     if (event.has_state_changed()) {
       spdlog::info("job {} attempt {}: {}: {}", event.job_id(), event.attempt(),
                    StateWord(event.state_changed().to()), event.state_changed().reason());

@@ -11,6 +11,7 @@
 #include "coordinator/daemon/local_agent.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/job_store/job_store.h"
+#include "coordinator/metrics/daemon_metrics.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "coordinator/task_thread/task_thread.h"
@@ -49,9 +50,11 @@ class Daemon {
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
   void LogEvents();
+  HttpResponse ShowMetrics() const;
 
   const DaemonOptions options_;
   std::atomic<bool> stopping_{false};
+  DaemonMetrics metrics_;
   std::unique_ptr<JobStore> store_;
   JobTable table_;
   Access access_;

@@ -10,7 +10,6 @@
 //   local agent    keeps an agent alive on this machine
 //   http listener  takes in connections of browsers and scrapers; `http` serve one each
 //   gRPC's own     take calls in, never block
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "coordinator/client/default_socket.h"
 #include "coordinator/daemon/daemon.h"
 #include "coordinator/daemon/systemd_notice.h"
+#include "coordinator/log_format/log_format.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -40,6 +40,7 @@ struct Arguments {
   std::string node;
   bool no_agent = false;
   bool no_socket = false;
+  std::string log_format = "text";
 };
 
 std::string DefaultStateFolder() {
@@ -102,6 +103,9 @@ void Describe(CLI::App& app, Arguments& arguments) {
   DescribeLimits(app, daemon.limits);
   DescribeHttp(app, daemon.http);
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
+  app.add_option("--log-format", arguments.log_format, "of the log on stderr: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
 }
 
@@ -126,9 +130,9 @@ absl::Status Complete(Arguments& arguments) {
         "the agent of this machine speaks over the unix socket: --no-socket needs --no-agent");
   }
   daemon.agent.program = base::ProgramBesideUs("trireme-agent");
-  daemon.agent.arguments = {"--coordinator", "unix:" + daemon.listen.socket_path,
-                            "--node",        arguments.node,
-                            "--state-dir",   daemon.state_folder + "/agent"};
+  daemon.agent.arguments = {
+      "--coordinator", "unix:" + daemon.listen.socket_path, "--node",       arguments.node,
+      "--state-dir",   daemon.state_folder + "/agent",      "--log-format", arguments.log_format};
   daemon.agent.log_file = daemon.state_folder + "/agent.log";
   return absl::OkStatus();
 }
@@ -148,7 +152,7 @@ int Run(const Arguments& arguments) {
   const sigset_t wanted = BlockSignals();
   auto daemon = Daemon::Start(arguments.daemon);
   if (!daemon.ok()) {
-    std::fprintf(stderr, "triremed: %s\n", base::MessageOf(daemon.status()).c_str());
+    LogEnd(base::MessageOf(daemon.status()));
     return base::ExitCodeOf(daemon.status());
   }
   const ListenOptions& listen = arguments.daemon.listen;
@@ -181,10 +185,10 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("triremed"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  StartLog({.program = "triremed",
+            .format = arguments.log_format == "json" ? LogFormat::kJson : LogFormat::kText});
   if (const absl::Status complete = Complete(arguments); !complete.ok()) {
-    std::fprintf(stderr, "triremed: %s\n", base::MessageOf(complete).c_str());
+    LogEnd(base::MessageOf(complete));
     return base::kBadInput;
   }
   return Run(arguments);

@@ -53,6 +53,14 @@ void JobTable::PutProgress(uint64_t job_id, const v1::Progress& progress) {
   moved_[progress_version_] = job_id;
 }
 
+void JobTable::ForEach(
+    const std::function<void(const v1::Job& job, const v1::Progress* progress)>& look) const {
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& [id, row] : rows_) {
+    look(*row.job, row.progress_version == 0 ? nullptr : &row.progress);
+  }
+}
+
 void JobTable::PutWaits(std::map<uint64_t, Wait> waits) {
   const absl::MutexLock lock(&mutex_);
   waits_.swap(waits);

@@ -45,6 +45,10 @@ class JobTable {
   // Empty: no such job.
   std::string OwnerOf(uint64_t job_id) const;
   std::optional<v1::JobStatus> StatusOf(uint64_t job_id) const;
+  // All jobs by id, as they are stored, and what their ranks last told (null: nothing). `look` must
+  // be quick and not call back.
+  void ForEach(
+      const std::function<void(const v1::Job& job, const v1::Progress* progress)>& look) const;
   // At most `limit` events after `sequence`; nullopt: older than what is kept here, ask the store.
   std::optional<std::vector<v1::Event>> EventsAfter(uint64_t sequence, size_t limit) const;
 

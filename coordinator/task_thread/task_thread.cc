@@ -48,6 +48,11 @@ void TaskThread::PostAnswer(Task task) {
   tasks_.push_back(std::move(task));
 }
 
+size_t TaskThread::waiting() const {
+  const absl::MutexLock lock(&mutex_);
+  return tasks_.size();
+}
+
 void TaskThread::Run() {
   int64_t due = options_.between ? options_.between(NowUnixNs()) : 0;
   while (true) {

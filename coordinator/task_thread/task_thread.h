@@ -39,13 +39,15 @@ class TaskThread {
   absl::Status Post(Task task);
   // Also if the queue is full: for answers, of which there are no more than were asked for.
   void PostAnswer(Task task);
+  // Tasks that wait.
+  size_t waiting() const;
 
  private:
   void Run();
   bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !tasks_.empty() || ending_; }
 
   const TaskThreadOptions options_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -4,13 +4,18 @@
 Usage: observed_test.py BIN_FOLDER [Observed.test_NAME ...]
 """
 import http.client
+import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import unittest
 
 from daemon_fixture import LIMIT_S, DaemonCase, read, until
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 
 class Observed(DaemonCase):
@@ -42,6 +47,94 @@ class Observed(DaemonCase):
         self.daemon.wait()
         self.start_daemon("--http", found)
         self.assertEqual(self.http("/healthz")[0], 200)
+
+    def metrics_page(self):
+        """{"name{labels}": value}."""
+        status, headers, text = self.http("/metrics")
+        self.assertEqual(status, 200, text)
+        self.assertIn("version=0.0.4", headers["Content-Type"])
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+    def test_metrics(self):
+        self.start_daemon("--http", "127.0.0.1:0")
+        job = self.submit("--set", "training.steps=1000000")
+        self.reach(job, 20)
+        labels = f'{{job_id="{job}",job_name="tiny"}}'
+        page = until(lambda: (lambda now: now.get("trireme_job_step" + labels, 0) > 0 and now)(self.metrics_page()),
+                     "its progress in the metrics", self.told)
+        self.assertEqual(page['trireme_jobs{state="running"}'], 1)
+        self.assertEqual(page["trireme_job_steps_wanted" + labels], 1000000)
+        self.assertGreater(page["trireme_job_loss" + labels], 0)
+        self.assertGreater(page["trireme_job_tokens_per_second" + labels], 0)
+        self.assertEqual(page['trireme_nodes{state="ready"}'], 1)
+        self.assertGreater(page['trireme_node_cpus{node="n1"}'], 0)
+        self.assertGreater(page['trireme_node_cpus_used{node="n1"}'], 0)
+        self.assertEqual(page['trireme_rpcs_total{method="Control/Submit",code="OK"}'], 1)
+        self.assertEqual(page['trireme_rpc_duration_seconds_count{method="Control/Submit"}'], 1)
+        self.assertGreater(page["trireme_store_commit_duration_seconds_count"], 0)
+        watch = self.watch(job)
+        until(lambda: self.metrics_page().get('trireme_rpcs_open{method="Control/Watch"}') == 1, "a watcher is counted",
+              self.told)
+        os.kill(self.rank(job, 1), signal.SIGKILL)
+        until(lambda: self.metrics_page()['trireme_attempts_failed_total{cause="rank_killed"}'] == 1,
+              "the failed attempt is counted", self.told)
+        self.ask("cancel", job)
+        self.assertEqual(watch.end()[0], 5, self.told())
+        page = until(lambda: (lambda now: now['trireme_rpcs_open{method="Control/Watch"}'] == 0 and now)(
+            self.metrics_page()), "the watcher has gone", self.told)
+        self.assertEqual(page['trireme_jobs{state="cancelled"}'], 1)
+        self.assertNotIn("trireme_job_step" + labels, page)
+        self.assertEqual(page['trireme_attempts_failed_total{cause="rank_killed"}'], 1)
+        self.assertGreaterEqual(page["trireme_events_total"], 6)
+
+    def test_alerts_and_board(self):
+        """Alert rules, Grafana's board and the list in docs/operations.md know the daemon's metrics, and no others."""
+        self.start_daemon("--http", "127.0.0.1:0")
+        types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", self.http("/metrics")[2], re.M))
+        known = {f"{name}{suffix}" for name, kind in types.items()
+                 for suffix in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",))}
+        labels = set(re.findall(r'[{,](\w+)="', self.http("/metrics")[2])) | {"job_id", "job_name", "job", "le"}
+        with open(f"{SOURCE}/deploy/grafana/trireme.json", encoding="utf-8") as file:
+            board = json.load(file)
+        expressions = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+        expressions += [one["expr"] for one in board["annotations"]["list"]]
+        rules = read(f"{SOURCE}/deploy/prometheus/alerts.yaml")
+        alerts = re.findall(r"^        expr: (.+)$", rules, re.M)
+        self.assertEqual(len(alerts), rules.count("- alert: "))
+        self.assertGreater(len(expressions), 20)
+        for expression in expressions + alerts:
+            names = set(re.findall(r"trireme_\w+", expression))
+            self.assertTrue(names or expression.startswith("up{"), expression)
+            self.assertLessEqual(names, known, expression)
+            used = set(re.findall(r"(\w+)=~?\"", expression)) | {
+                one.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for one in group.split(",")}
+            self.assertLessEqual(used, labels, expression)
+        listed = set(re.findall(r"`(trireme_\w+)`", read(f"{SOURCE}/docs/operations.md")))
+        self.assertEqual(listed, set(types))
+        if shutil.which("promtool"):
+            for check in (["rules", f"{SOURCE}/deploy/prometheus/alerts.yaml"], ["metrics"]):
+                said = subprocess.run(["promtool", "check", *check], input=self.http("/metrics")[2], text=True,
+                                      capture_output=True, timeout=LIMIT_S, check=False)
+                self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+
+    def test_json_log(self):
+        self.start_daemon("--http", "127.0.0.1:0", "--log-format", "json")
+        job = self.submit()
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        self.stop_daemon()
+        lines = [json.loads(line) for line in read(f"{self.folder}/daemon.log").splitlines()]
+        for line in lines:
+            self.assertEqual(list(line)[:4], ["time", "level", "program", "message"])
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertEqual(line["program"], "triremed")
+        done = [line for line in lines if "completed" in line["message"]]
+        self.assertEqual([(line["job"], line["attempt"]) for line in done], [(int(job), 1)])
+        self.assertTrue([line for line in lines if line.get("node") == "n1"], lines)
+        agent = [json.loads(line) for line in read(f"{self.folder}/state/agent.log").splitlines()]
+        self.assertEqual({(line["program"], line["node"]) for line in agent}, {("trireme-agent", "n1")})
+        error = json.loads(self.fails_to_start(f"--state-dir={self.folder}/other", "--no-socket", "--log-format", "json"))
+        self.assertIn("--listen", error["message"])
 
 
 if __name__ == "__main__":

@@ -221,6 +221,18 @@ add_test(NAME daemon.no_false_alarm COMMAND "${Python3_EXECUTABLE}" -B
   "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/no_false_alarm.py" "${PROJECT_BINARY_DIR}/bin" 30)
 set_tests_properties(daemon.no_false_alarm PROPERTIES LABELS slow TIMEOUT 3000)
 
+# tests/deploy: the ready-made files, and the Debian packages (label cluster: it installs them in a namespace).
+if(NOT TRIREME_SANITIZE)
+  foreach(method container kubernetes module units)
+    add_test(NAME deploy.${method} COMMAND "${Python3_EXECUTABLE}" -B
+      "${PROJECT_SOURCE_DIR}/tests/deploy/deploy_test.py" "${PROJECT_BINARY_DIR}/bin" "Deploy.test_${method}")
+    set_tests_properties(deploy.${method} PROPERTIES LABELS coordinator TIMEOUT 100 SKIP_REGULAR_EXPRESSION "skipped")
+  endforeach()
+  add_test(NAME deploy.packages COMMAND "${Python3_EXECUTABLE}" -B
+    "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
+  set_tests_properties(deploy.packages PROPERTIES LABELS cluster TIMEOUT 600)
+endif()
+
 trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan LIBS DNNL::dnnl)
 if(TARGET test_worker)
   target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc"

@@ -11,6 +11,10 @@ namespace {
 
 constexpr int64_t kNsPerMs = 1000000;
 constexpr size_t kRanksShown = 8;
+// Years; whatever an agent says, times can be reckoned with.
+constexpr uint64_t kMostMs = 100'000'000'000;
+
+int64_t Ms(uint64_t ms) { return static_cast<int64_t>(std::min(ms, kMostMs)); }
 
 // "; ranks 0, 1 wait for it", or nothing.
 std::string WaitingText(const std::vector<uint32_t>& waiting) {
@@ -106,16 +110,15 @@ void StallWatch::FindWhoWaits() {
     const bool direct = rank.report.peer() < 0 || rank.report.peer() == static_cast<int32_t>(*by);
     if (!direct) continue;
     int64_t& held = held_ms[*by];
-    held = std::max(held, static_cast<int64_t>(rank.report.waiting_ms()));
+    held = std::max(held, Ms(rank.report.waiting_ms()));
   }
   for (auto& [number, rank] : ranks_) {
     const auto held = held_ms.find(number);
     rank.blocking_ms = 0;
     if (held == held_ms.end() || !rank.alive()) continue;
     // Before its first instruction nothing is known of it, and a stop is no stillness of its own.
-    const auto still_ms = static_cast<int64_t>(rank.report.still_ms());
     const int64_t alive_ms = (rank.heard_unix_ns - rank.alive_unix_ns) / kNsPerMs;
-    rank.blocking_ms = std::min({held->second, still_ms, alive_ms});
+    rank.blocking_ms = std::min({held->second, Ms(rank.report.still_ms()), alive_ms});
     rank.peak_ms = std::max(rank.peak_ms, rank.blocking_ms);
   }
 }
@@ -151,7 +154,7 @@ bool StallWatch::Stalls(const Rank& rank) const {
 // It lives, and has moved since it was told of, or it is others that it waits for.
 bool StallWatch::GoesOn(const Rank& rank) const {
   if (!rank.alive()) return false;
-  const int64_t still_ns = static_cast<int64_t>(rank.report.still_ms()) * kNsPerMs;
+  const int64_t still_ns = Ms(rank.report.still_ms()) * kNsPerMs;
   return rank.waits() || rank.heard_unix_ns - still_ns > rank.told_unix_ns;
 }
 

@@ -283,6 +283,18 @@ TEST_CASE("a rank has more time before its first whole step") {
   CHECK(reported.Tell(watch, 61'000).size() == 1);
 }
 
+TEST_CASE("numbers that cannot be do no harm") {
+  Reported reported;
+  StallWatch watch;
+  reported.Wait(0, 1, ~uint64_t{0});
+  reported.Wait(2, 77, ~uint64_t{0});
+  reported.Wait(3, -5, 1);
+  reported.rank(1).set_still_ms(~uint64_t{0});
+  CHECK(reported.Tell(watch, 0).empty());
+  REQUIRE(reported.Tell(watch, 20'000).size() == 1);
+  CHECK(reported.Tell(watch, 21'000).empty());
+}
+
 TEST_CASE("of several deaths the first is told alone") {
   Reported reported;
   StallWatch watch;

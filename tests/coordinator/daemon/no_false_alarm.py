@@ -49,10 +49,11 @@ class NoFalseAlarm(DaemonCase):
         until(lambda: len(self.ask("nodes")["nodes"]) == 3, "three nodes", self.told)
         jobs = [self.submit("--set", f"name=job{number}", "--set", "training.steps=1000000000", "--set",
                             "optimizer.learning_rate=0.00001", "--set", "checkpoint.every_steps=200", "--set",
-                            f"resources.nodes=[{node}]", "--set", "evaluation.every_steps=150")
+                            "evaluation.every_steps=150", "--set", "runtime.log_every_steps=50", "--set",
+                            f"resources.nodes=[{node}]")
                 for number, node in enumerate(("n1", "n2", "n3"))]
         for job in jobs:
-            self.reach(job, 1)
+            self.reach(job, 50)
         watches = {job: self.watch(job) for job in jobs}
         self.load()
         end = time.monotonic() + 60 * self.minutes

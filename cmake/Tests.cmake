@@ -113,6 +113,7 @@ trireme_mpi_test(test_runtime_comm_mpi runtime/comm/mpi ROOMS runtime/base runti
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 4)
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .messages ARGS --messages)
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .silent ARGS --silent PASS "silence was named")
+trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .late ARGS --late)
 trireme_tests(runtime/data ROOMS runtime/base runtime/data)
 trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -52,6 +53,21 @@ constexpr tensor::DType TypeOf<int32_t>() {
 inline absl::Status Expect(bool condition, std::string_view what) {
   return condition ? absl::OkStatus() : absl::InternalError(std::string(what));
 }
+
+// What a rank's watcher was told.
+class Told final : public WaitWatcher {
+ public:
+  void WaitsInVain(const VainWait& wait) override {
+    wait_ = wait;
+    group_ = wait.group;
+    peer_ = wait.peer;
+    ++times_;
+  }
+  void WaitIsOver() override { ++over_; }
+  VainWait wait_;
+  std::string group_;
+  std::atomic<int> times_{0}, over_{0}, peer_{-1};
+};
 
 // Uneven, with empty shares.
 inline std::vector<int64_t> UnevenOffsets(int ranks, int64_t count) {

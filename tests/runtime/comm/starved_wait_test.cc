@@ -2,12 +2,10 @@
 // debugger, a suspended machine) and goes on must not accuse its peers of the silence. A wait that
 // lasts is told of.
 #include <array>
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -63,21 +61,6 @@ TEST_CASE("a rank that did not run does not count the time against its peer") {
   // Awake all the time it does.
   CHECK(absl::IsDeadlineExceeded(ReceiveWithin(milliseconds(100), milliseconds(1), 1000000)));
 }
-
-// What a rank's watcher was told.
-class Told final : public WaitWatcher {
- public:
-  void WaitsInVain(const VainWait& wait) override {
-    wait_ = wait;
-    group_ = wait.group;
-    peer_ = wait.peer;
-    ++times_;
-  }
-  void WaitIsOver() override { ++over_; }
-  VainWait wait_;
-  std::string group_;
-  std::atomic<int> times_{0}, over_{0}, peer_{-1};
-};
 
 TEST_CASE("a wait that lasts names whom it is for until it is over") {
   LocalHub hub(3);

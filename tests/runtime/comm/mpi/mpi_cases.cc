@@ -1,6 +1,6 @@
 // The shared cases over real MPI, in groups of all ranks and of the upper half. By argument:
 // through the window where there is one (none), by messages alone (--messages), or with a rank that
-// stays silent (--silent).
+// stays silent (--silent) or comes late (--late).
 #include <cstdio>
 #include <thread>
 #include <vector>
@@ -59,16 +59,43 @@ absl::Status ExpectSilenceNamed(Fabric& fabric) {
   AbortJob(7);
 }
 
+// Rank 0 comes later from sum to sum, until all others have told that they wait for it.
+absl::Status ExpectLateTold(Fabric& fabric) {
+  Told told;
+  fabric.WatchWaits(&told);
+  {
+    ASSIGN_OR_RETURN(auto all, fabric.Group(All(fabric.size()), "late"));
+    auto stream = tensor::MakeInlineStream();
+    int32_t knowing = 0;
+    for (int round = 1; round <= 5 && knowing < fabric.size() - 1; ++round) {
+      if (fabric.rank() == 0) std::this_thread::sleep_for(milliseconds(1500) * round);
+      RETURN_IF_ERROR(CheckAllReduce<int32_t>(*all, 8));
+      knowing = told.peer_ == 0 && told.group_ == "late" ? 1 : 0;
+      RETURN_IF_ERROR(all->WaitHost(
+          all->AllReduce(&knowing, 1, tensor::DType::kI32, ReduceOp::kSum, *stream), kDeadline));
+    }
+    RETURN_IF_ERROR(Expect(knowing >= fabric.size() - 1, "a late rank was not told of"));
+    RETURN_IF_ERROR(Expect(fabric.rank() == 0 || told.over_ > 0, "the wait was never over"));
+  }
+  fabric.WatchWaits(nullptr);
+  return fabric.Close();
+}
+
 int Run(int argc, char** argv) {
   MpiOptions options;
   options.fabric.coding.collective_bytes = kCodingBytes;
   options.fabric.coding.messages = 4;
   const bool plain = argc > 1 && std::string_view(argv[1]) == "--messages";
   const bool silent = argc > 1 && std::string_view(argv[1]) == "--silent";
+  const bool late = argc > 1 && std::string_view(argv[1]) == "--late";
   if (plain) options.fabric.window_bytes = 0;
   auto fabric = ConnectMpi(&argc, &argv, options);
   absl::Status status = fabric.status();
-  if (status.ok()) status = silent ? ExpectSilenceNamed(**fabric) : RunAll(**fabric);
+  if (status.ok()) {
+    status = silent ? ExpectSilenceNamed(**fabric)
+             : late ? ExpectLateTold(**fabric)
+                    : RunAll(**fabric);
+  }
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.ToString().c_str());
     AbortJob(1);

@@ -2,6 +2,8 @@
 // news.
 #include "coordinator/control_api/watch_stream.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -49,6 +51,12 @@ bool WatchStream::NextPage() {
       Close(ToGrpc(stored.status()));
       return false;
     }
+    // Asked after the events were: what has been dropped before then may be missing among them.
+    const auto first = rooms_.store.FirstSequence();
+    if (const absl::Status whole = NothingDropped(first); !whole.ok()) {
+      Close(ToGrpc(whole));
+      return false;
+    }
     found = std::move(*stored);
     if (found->empty()) {
       // None of this job up to there; the table has the rest.
@@ -58,6 +66,16 @@ bool WatchStream::NextPage() {
   }
   if (found) page_.assign(found->begin(), found->end());
   return !page_.empty();
+}
+
+// Who has seen nothing yet begins with the oldest that there is.
+absl::Status WatchStream::NothingDropped(const absl::StatusOr<uint64_t>& first) const {
+  RETURN_IF_ERROR(first.status());
+  if (sequence_ == 0 || *first <= sequence_ + 1) return absl::OkStatus();
+  return absl::OutOfRangeError(fmt::format(
+      "after_sequence: events after {} are kept no more, the oldest is {}; ask for those after {}, "
+      "or after 0 for all that there are",
+      sequence_, *first, *first - 1));
 }
 
 WatchStream::Found WatchStream::NextEvent() {

@@ -26,6 +26,8 @@ class WatchStream : public MessageStream<v1::WatchResponse> {
   Found NextEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: there are no more, or it has closed.
   bool NextPage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NothingDropped(const absl::StatusOr<uint64_t>& first) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: there is none.
   bool NextProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Mine(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

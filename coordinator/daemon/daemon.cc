@@ -79,6 +79,7 @@ absl::Status Daemon::OpenReconciler() {
   options.jobs_folder = options_.state_folder + "/jobs";
   options.version = options_.version;
   options.retry = options_.retry;
+  options.most_events = options_.most_events;
   options.lease = options_.lease;
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };

@@ -26,6 +26,7 @@ struct DaemonOptions {
   std::string token_file;  // empty: only the unix socket is let in
   SubmissionRules rules;
   RetryPolicy retry;
+  uint64_t most_events = 1000000;  // kept in the store
   std::chrono::milliseconds lease{10000};
   LocalAgentOptions agent;  // program empty: none
   HttpOptions http;         // address empty: none

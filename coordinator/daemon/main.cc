@@ -102,6 +102,10 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "it, anywhere");
   DescribeLimits(app, daemon.limits);
   DescribeHttp(app, daemon.http);
+  app.add_option("--max-events", daemon.most_events,
+                 "events kept for watchers, about 100 bytes each; older ones are dropped")
+      ->check(CLI::Range(uint64_t{1000}, uint64_t{1000000000}))
+      ->capture_default_str();
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
   app.add_option("--log-format", arguments.log_format, "of the log on stderr: text or json")
       ->check(CLI::IsMember({"text", "json"}))

@@ -63,6 +63,12 @@ class JobStore {
   virtual absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) = 0;
   // 0: there is no event.
   virtual absl::StatusOr<uint64_t> LastSequence() = 0;
+  // Of the oldest event that is kept; 0: there is none.
+  virtual absl::StatusOr<uint64_t> FirstSequence() = 0;
+  // Drops the oldest events until the newest `keep` (at least 1, so that numbers go on ascending)
+  // are left, at most `most` of them. Gives the sequence of the oldest that is left, 0: none.
+  // Errors: those of Commit.
+  virtual absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) = 0;
   // By name.
   virtual absl::StatusOr<std::vector<v1::Node>> Nodes() = 0;
 };

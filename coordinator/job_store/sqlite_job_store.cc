@@ -19,7 +19,7 @@ constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 struct Statements {
   Statement last_job_id, raise_last_job_id, put_job, jobs;
   Statement put_request, find_request;
-  Statement last_sequence, put_event, events, events_of_job;
+  Statement first_sequence, last_sequence, put_event, drop_events, events, events_of_job;
   Statement put_node, nodes;
 };
 
@@ -42,6 +42,8 @@ constexpr Query kQueries[] = {
      "INSERT INTO requests (owner, request_id, job_id, sum)"
      " VALUES (?1, ?2, ?3, row_sum(?1, ?2, ?3))"},
     {&Statements::find_request, "SELECT job_id FROM requests WHERE owner = ?1 AND request_id = ?2"},
+    {&Statements::first_sequence, "SELECT ifnull(min(sequence), 0) FROM events"},
+    {&Statements::drop_events, "DELETE FROM events WHERE sequence < ?1"},
     {&Statements::last_sequence, "SELECT ifnull(max(sequence), 0) FROM events"},
     {&Statements::put_event,
      "INSERT INTO events (sequence, job_id, event, sum)"
@@ -156,6 +158,13 @@ class SqliteJobStore final : public JobStore {
     return NumberOf(statements_.last_sequence);
   }
 
+  absl::StatusOr<uint64_t> FirstSequence() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return NumberOf(statements_.first_sequence);
+  }
+
+  absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override;
+
   absl::StatusOr<std::vector<v1::Node>> Nodes() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     Execution query(statements_.nodes);
@@ -218,6 +227,21 @@ absl::Status SqliteJobStore::Commit(Change& change) {
   for (const v1::Job& job : change.jobs) last_job_id_ = std::max(last_job_id_, job.id());
   for (v1::Event& event : change.events) event.set_sequence(++sequence);
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> SqliteJobStore::DropEvents(uint64_t keep, uint64_t most) {
+  if (keep == 0) return absl::InvalidArgumentError("the newest event is always kept");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(*connection_);
+  RETURN_IF_ERROR(transaction.Begin());
+  ASSIGN_OR_RETURN(const uint64_t first, NumberOf(statements_.first_sequence));
+  ASSIGN_OR_RETURN(const uint64_t last, NumberOf(statements_.last_sequence));
+  // Without holes: the sequences are the count.
+  if (first == 0 || last - first < keep) return first;
+  const uint64_t dropped = std::min(last - first + 1 - keep, most);
+  RETURN_IF_ERROR(Execution(statements_.drop_events, Signed(first + dropped)).Finish());
+  RETURN_IF_ERROR(transaction.Commit());
+  return first + dropped;
 }
 
 absl::StatusOr<std::optional<uint64_t>> SqliteJobStore::Find(const std::string& owner,

@@ -16,6 +16,8 @@ namespace trireme::coordinator {
 namespace {
 
 constexpr int64_t kNsPerMs = 1000000;
+// Old events that are dropped at a time: a few milliseconds' work.
+constexpr uint64_t kEventsDropped = 1000;
 // Without anything to wait for: leases and the places of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 constexpr int kKilledCode = 128 + SIGKILL;
@@ -54,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
     self->jobs_[id].job = std::move(job);
   }
   ASSIGN_OR_RETURN(const uint64_t last, store.LastSequence());
+  ASSIGN_OR_RETURN(self->first_sequence_, store.FirstSequence());
   EventQuery newest;
   newest.after_sequence = last > newest.limit ? last - newest.limit : 0;
   ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store.Events(newest));
@@ -393,8 +396,21 @@ bool Reconciler::PlacesUsable(const v1::Job& job) const {
   });
 }
 
+bool Reconciler::DropEvents() {
+  const uint64_t last = table_.last_sequence();
+  const uint64_t most = std::max<uint64_t>(1, options_.most_events);
+  if (last < first_sequence_ + most) return false;
+  // Many at a time, where there are many, so that not every event costs a flush more.
+  const uint64_t keep = most > 2 * kEventsDropped ? most - kEventsDropped : most;
+  const auto first = store_.DropEvents(keep, kEventsDropped);
+  if (!first.ok()) return false;  // the disk; tried again
+  first_sequence_ = *first;
+  return last >= first_sequence_ + most;
+}
+
 int64_t Reconciler::Tick(int64_t now_unix_ns) {
   int64_t next = now_unix_ns + kIdleNs;
+  if (DropEvents()) next = now_unix_ns + kNsPerMs;
   const absl::Status told = TellNodes(nodes_.Expire(now_unix_ns), now_unix_ns);
   if (!told.ok()) return next;  // the disk; tried again
   if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);

@@ -34,6 +34,7 @@ struct ReconcilerOptions {
   std::chrono::milliseconds lease{10000};
   std::chrono::seconds grace{60};  // of a pause, and of a cancel that names none
   size_t most_waiting_jobs = 100000;
+  uint64_t most_events = 1000000;  // kept; older ones are dropped
 };
 
 // A job that has been checked and planned once, so that its needs are known.
@@ -109,6 +110,8 @@ class Reconciler {
   bool PlacesUsable(const v1::Job& job) const;
   absl::StatusOr<Entry*> Find(uint64_t job_id);
   void PublishCluster();
+  // Some of the events that are too many. True: there are more.
+  bool DropEvents();
   std::vector<Holding> HoldingJobs() const;
   v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
 
@@ -120,6 +123,7 @@ class Reconciler {
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended
   int64_t started_unix_ns_ = 0;
+  uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known
   bool places_may_have_changed_ = true;
   uint64_t revision_ = 1;
 };

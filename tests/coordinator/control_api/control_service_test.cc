@@ -202,6 +202,38 @@ TEST_CASE("control: who looks for one's own among many events of others finds ea
   }
 }
 
+TEST_CASE("control: who asks for events that were dropped is told which are left") {
+  ServedStore served;
+  served.AddJob(1, "ann");
+  served.AddEvents(1, 20000);
+  REQUIRE(served.store().DropEvents(15000, 100000).ok());
+  served.Serve();
+  for (const uint64_t job : {0, 1}) {
+    const auto watch = [&](uint64_t after) {
+      OpenStream<v1::WatchResponse> stream{std::make_unique<grpc::ClientContext>(),
+                                           served.StubOf("ann"), nullptr};
+      served.Prepare(*stream.context, "ann");
+      v1::WatchRequest request;
+      request.set_job_id(job);
+      request.set_after_sequence(after);
+      request.set_no_follow(true);
+      stream.reader = stream.stub->Watch(stream.context.get(), request);
+      uint64_t next = 5001;
+      v1::WatchResponse response;
+      while (stream.reader->Read(&response)) CHECK(response.event().sequence() == next++);
+      const grpc::Status end = stream.reader->Finish();
+      CHECK(end.ok() == (next == 20001));
+      return end;
+    };
+    for (const uint64_t gone : {1, 4999}) {
+      const grpc::Status end = watch(gone);
+      CHECK(end.error_code() == StatusCode::OUT_OF_RANGE);
+      CHECK(end.error_message().find("the oldest is 5001") != std::string::npos);
+    }
+    for (const uint64_t kept : {0, 5000}) CHECK(watch(kept).ok());
+  }
+}
+
 TEST_CASE("control: readers that never read hold up neither others nor the end") {
   ServedStore served;
   const v1::Job job = served.AddJob(1, "ann");

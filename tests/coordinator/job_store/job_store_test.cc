@@ -191,6 +191,30 @@ TEST_CASE("events are found by job and by sequence up to a limit") {
   CHECK(store->Events({0, 0, 0}).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
+TEST_CASE("old events are dropped from the oldest on and sequences go on") {
+  const Folder folder;
+  auto store = MustOpen(folder / "jobs.db");
+  CHECK(*store->FirstSequence() == 0);
+  CHECK(*store->DropEvents(1, 10) == 0);
+  Change change;
+  for (int i = 0; i < 10; ++i) change.events.push_back(SampleEvent(1, "one"));
+  REQUIRE(store->Commit(change).ok());
+  CHECK(*store->DropEvents(10, 10) == 1);
+  CHECK(*store->DropEvents(4, 2) == 3);
+  CHECK(*store->DropEvents(4, 100) == 7);
+  CHECK(*store->FirstSequence() == 7);
+  CHECK(SequencesOf(*store->Events({})) == std::vector<uint64_t>{7, 8, 9, 10});
+  CHECK(absl::IsInvalidArgument(store->DropEvents(0, 100).status()));
+  CHECK(*store->DropEvents(1, 100) == 10);
+  // The whole file is checked.
+  store = nullptr;
+  store = MustOpen(folder / "jobs.db");
+  Change next;
+  next.events = {SampleEvent(1, "next")};
+  REQUIRE(store->Commit(next).ok());
+  CHECK(SequencesOf(*store->Events({})) == std::vector<uint64_t>{10, 11});
+}
+
 TEST_CASE("events of a job are found by an index without sorting") {
   const Folder folder;
   const std::string path = folder / "jobs.db";

@@ -192,6 +192,32 @@ TEST_CASE("a stopped rank is told once and again when it goes on") {
   CHECK(told() == 2);
 }
 
+TEST_CASE("events beyond the limit are dropped and the rest has no hole") {
+  const Folder folder;
+  auto store = JobStore::Open(folder.Store());
+  REQUIRE(store.ok());
+  Change change;
+  for (int i = 0; i < 5000; ++i) change.events.emplace_back().mutable_checkpointed()->set_step(1);
+  REQUIRE((*store)->Commit(change).ok());
+  ReconcilerOptions options;
+  options.most_events = 2500;
+  const ReconcilerPorts ports{.make_plan = [](const v1::Job&) {},
+                              .desired_changed = [](const std::string&) {}};
+  JobTable table;
+  auto reconciler = Reconciler::Open(options, ports, **store, table, 1);
+  REQUIRE(reconciler.ok());
+  // Some at a time, and at once again while there are more.
+  CHECK((*reconciler)->Tick(2) < 100'000'000);
+  CHECK(*(*store)->FirstSequence() == 1001);
+  for (int64_t now = 3; now < 10; ++now) (*reconciler)->Tick(now);
+  const uint64_t first = *(*store)->FirstSequence();
+  CHECK(first > 2500);
+  CHECK(first <= 3501);
+  EventQuery all;
+  all.limit = 10000;
+  CHECK((*store)->Events(all)->size() == 5000 - first + 1);
+}
+
 TEST_CASE("an agent's words about attempts that are not current change nothing") {
   const Folder folder;
   SimulatedCluster cluster(folder.Store(), 1);

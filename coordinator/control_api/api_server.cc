@@ -6,6 +6,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/support/server_interceptor.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,9 +17,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include "coordinator/control_api/agent_link.h"
 #include "coordinator/control_api/control_service.h"
+#include "coordinator/control_api/unreadable_requests.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -26,6 +30,9 @@ namespace {
 
 constexpr int kPingMs = 20000;
 constexpr int kPingTimeoutMs = 10000;
+constexpr int kHandshakeMs = 20000;
+constexpr int kMostCallsOfConnection = 2000;
+constexpr size_t kMostBuffered = size_t{512} << 20;  // of all connections together
 constexpr std::chrono::seconds kDrainTime(5);
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
@@ -107,6 +114,14 @@ absl::Status PrepareSocket(const std::string& path) {
   return absl::OkStatus();
 }
 
+// In this order they see what goes out: the observer hears the code that the caller does.
+void Intercept(const CallObserver& calls, grpc::ServerBuilder& builder) {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
+  factories.push_back(UnreadableRequests());
+  if (calls.begins && calls.ends) factories.push_back(Observed(calls));
+  builder.experimental().SetInterceptorCreators(std::move(factories));
+}
+
 class GrpcApiServer : public ApiServer {
  public:
   GrpcApiServer(const ApiRooms& rooms, const Limits& limits)
@@ -137,7 +152,13 @@ class GrpcApiServer : public ApiServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    Observe(calls_, builder);
+    // Who connects and says nothing, or sends what nobody has asked for, is no burden for long.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
+    grpc::ResourceQuota quota("control API");
+    quota.Resize(kMostBuffered);
+    builder.SetResourceQuota(quota);
+    Intercept(calls_, builder);
     builder.RegisterService(&control_);
     builder.RegisterService(&agents_);
     // The socket is nobody else's from its first moment on.

@@ -17,20 +17,9 @@
 
 namespace trireme::coordinator {
 
-inline grpc::Status ToGrpc(const absl::Status& status,
-                           const std::vector<v1::ErrorDetail>& details = {}) {
-  if (status.ok()) return grpc::Status::OK;
-  const std::string message = base::MessageOf(status);
-  std::vector<v1::ErrorDetail> all = details;
-  if (all.empty()) {
-    v1::ErrorDetail& detail = all.emplace_back();
-    detail.set_message(message);
-    detail.set_retry_after_ms(RetryAfterMs(status));
-  }
-  // Both enumerations have the same numbers.
-  return {static_cast<grpc::StatusCode>(status.code()), message,
-          client::PackErrorDetails(status.code(), message, all)};
-}
+// Cut to what every client takes: gRPC's take 8 KiB of an answer's metadata, and tell a longer
+// error as one of their own.
+grpc::Status ToGrpc(const absl::Status& status, const std::vector<v1::ErrorDetail>& details = {});
 
 inline absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& context,
                                        const Access& access) {

@@ -1,13 +1,11 @@
 // An interceptor for each call: it sees the status that goes out, and lives as long as the call.
 #include "coordinator/control_api/call_observer.h"
 
-#include <grpcpp/grpcpp.h>
 #include <grpcpp/support/server_interceptor.h>
 
 #include <array>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 namespace trireme::coordinator {
 namespace {
@@ -68,11 +66,9 @@ class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
 
 }  // namespace
 
-void Observe(const CallObserver& observer, grpc::ServerBuilder& builder) {
-  if (!observer.begins || !observer.ends) return;
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
-  factories.push_back(std::make_unique<Factory>(observer));
-  builder.experimental().SetInterceptorCreators(std::move(factories));
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Observed(
+    const CallObserver& observer) {
+  return std::make_unique<Factory>(observer);
 }
 
 }  // namespace trireme::coordinator

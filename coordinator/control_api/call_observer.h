@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-namespace grpc {
-class ServerBuilder;
+namespace grpc::experimental {
+class ServerInterceptorFactoryInterface;
 }
 
 namespace trireme::coordinator {
@@ -20,7 +20,9 @@ struct CallObserver {
       ends;
 };
 
-// All calls of the server that `builder` makes; also the health and reflection services.
-void Observe(const CallObserver& observer, grpc::ServerBuilder& builder);
+// To be given to the server's builder: all calls, also those of health and reflection. Both
+// functions of `observer` are there.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Observed(
+    const CallObserver& observer);
 
 }  // namespace trireme::coordinator

@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 // Code, libraries and buffers of a rank beside its arena: measured on small jobs, rounded up.
 constexpr uint64_t kProcessBytes = uint64_t{200} << 20;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+// Jobs are kept in memory and for good; one with a thousand text files has a tenth of it.
+constexpr size_t kLargestJob = size_t{256} << 10;
 
 bool IsBelow(const fs::path& path, const std::string& folder) {
   // Links are followed, so that none leads out; what does not exist is taken as written.
@@ -73,7 +75,8 @@ std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRule
 absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
   std::string text;
   for (const spec::Fault& fault : faults) {
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", fault.path, fault.message);
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n",
+                        fault.path.empty() ? "the job" : fault.path, fault.message);
   }
   return absl::InvalidArgumentError(text);
 }
@@ -106,6 +109,12 @@ absl::Status CheckAllowed(const std::string& field, const std::string& path,
 
 SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
   SubmissionCheck check;
+  if (job.ByteSizeLong() > kLargestJob) {
+    check.faults.push_back(
+        {"", fmt::format("has {} bytes, at most {} are taken", job.ByteSizeLong(), kLargestJob)});
+    check.status = StatusOf(check.faults);
+    return check;
+  }
   check.faults = CheckNames(job, rules);
   // Run folders are the daemon's to choose.
   job.mutable_runtime()->clear_runs_directory();

@@ -1,0 +1,47 @@
+#include "coordinator/control_api/unreadable_requests.h"
+
+#include <grpcpp/support/server_interceptor.h>
+
+#include <string_view>
+
+#include "coordinator/control_api/call.h"
+
+namespace trireme::coordinator {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+
+class Interceptor : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      // What a handler says has a message.
+      if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED &&
+          status.error_message().empty()) {
+        methods->ModifySendStatus(ToGrpc(
+            absl::InvalidArgumentError("the request is no message of the kind that this call takes "
+                                       "(trireme.v1, of this version)")));
+      }
+    }
+    methods->Proceed();
+  }
+};
+
+class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    // Others, as those of health, may leave calls without an answer.
+    const bool ours = std::string_view(call->method()).starts_with("/trireme.v1.");
+    return ours ? new Interceptor : nullptr;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> UnreadableRequests() {
+  return std::make_unique<Factory>();
+}
+
+}  // namespace trireme::coordinator

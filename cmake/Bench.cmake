@@ -28,3 +28,4 @@ trireme_bench(bench_step ROOMS runtime/base runtime/spec runtime/model runtime/p
                                runtime/engine/no_mutation
               LIBS OpenMP::OpenMP_CXX CLI11::CLI11)
 trireme_bench(bench_job_store ROOMS proto runtime/base coordinator/job_store)
+trireme_bench(bench_control ROOMS proto runtime/base coordinator/client)

@@ -4,7 +4,10 @@
 #include <spdlog/spdlog.h>
 
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +21,19 @@ namespace trireme::worker {
 namespace {
 
 std::string FolderOf(const std::string& run_directory) { return run_directory + "/timeline"; }
+
+// "m RESIDENT PEAK" of this process, in bytes; empty where the system does not say.
+std::string MemoryLine() {
+  uint64_t resident_kib = 0;
+  uint64_t peak_kib = 0;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    std::sscanf(line.c_str(), "VmRSS: %lu kB", &resident_kib);
+    std::sscanf(line.c_str(), "VmHWM: %lu kB", &peak_kib);
+  }
+  if (resident_kib == 0 || peak_kib == 0) return "";
+  return absl::StrCat("m ", resident_kib << 10, " ", peak_kib << 10, "\n");
+}
 
 }  // namespace
 
@@ -63,9 +79,9 @@ void StepTimeline::WriteAll() {
 absl::Status StepTimeline::Write(const Kept& kept) const {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  return WriteFile(
-      absl::StrFormat("%s/rank-%03d.steps", folder_, rank_),
-      absl::StrCat("step ", kept.step, " rank ", rank_, "\n", kept.trace.Text(kept.clock)));
+  return WriteFile(absl::StrFormat("%s/rank-%03d.steps", folder_, rank_),
+                   absl::StrCat("step ", kept.step, " rank ", rank_, "\n", MemoryLine(),
+                                kept.trace.Text(kept.clock)));
 }
 
 void RemoveTimelines(const std::string& run_directory) {

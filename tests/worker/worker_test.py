@@ -195,8 +195,10 @@ class Worker(unittest.TestCase):
     def tells_of_its_last_step(self, job):
         """The timeline of every rank: docs/formats/step_timeline.md."""
         for rank in range(4):
-            head, *lines = read(f"{job.folder}/timeline/rank-{rank:03}.steps").splitlines()
+            head, memory, *lines = read(f"{job.folder}/timeline/rank-{rank:03}.steps").splitlines()
             self.assertEqual(head, f"step 30 rank {rank}")
+            resident, peak = map(int, re.fullmatch(r"m (\d+) (\d+)", memory).groups())
+            self.assertTrue(1 << 20 < resident <= peak, memory)
             for line in lines:
                 self.assertRegex(line, r"^(i 30 \d+ \d+ \d+ \d+ \d+|c 30 \d+ \d+ \d+ \d+ \d+ \d -?\d+ \d+)$")
                 begin, end = map(int, line.split()[5:7])

@@ -430,6 +430,11 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
   if (places_may_have_changed_) {
     places_may_have_changed_ = !GivePlaces(now_unix_ns).ok();
   }
+  // Jobs that run and nodes that were heard of change its figures between the changes of places.
+  if (now_unix_ns - cluster_published_unix_ns_ >= kIdleNs) {
+    PublishCluster();
+    cluster_published_unix_ns_ = now_unix_ns;
+  }
   return std::max(next, now_unix_ns + kNsPerMs);
 }
 

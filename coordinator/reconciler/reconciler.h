@@ -124,6 +124,7 @@ class Reconciler {
   std::set<uint64_t> active_;  // those that have not ended
   int64_t started_unix_ns_ = 0;
   uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known
+  int64_t cluster_published_unix_ns_ = 0;
   bool places_may_have_changed_ = true;
   uint64_t revision_ = 1;
 };

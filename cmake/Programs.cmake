@@ -28,7 +28,7 @@ trireme_program(trireme-worker worker
 trireme_program(triremed coordinator/daemon
   ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
         coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
-        coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics
+        coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics coordinator/dashboard
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper coordinator/log_format

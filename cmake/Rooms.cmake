@@ -73,3 +73,8 @@ trireme_room(coordinator/control_api
                    checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread
                    coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS gRPC::grpc++ gRPC::grpc++_reflection OpenSSL::Crypto)
+trireme_room(coordinator/dashboard
+             ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
+                   coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/control_api
+             LIBS nlohmann_json::nlohmann_json OpenSSL::Crypto absl::synchronization)
+include(Dashboard)

@@ -155,6 +155,9 @@ trireme_tests(coordinator/control_api ROOMS proto/services runtime/base coordina
 trireme_tests(coordinator/http ROOMS runtime/base coordinator/http)
 trireme_tests(coordinator/log_format ROOMS coordinator/log_format LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/metrics ROOMS proto runtime/base coordinator/reconciler coordinator/metrics)
+trireme_tests(coordinator/dashboard ROOMS proto runtime/base runtime/plan coordinator/control_api coordinator/job_machine
+              coordinator/job_store coordinator/reconciler coordinator/http coordinator/dashboard
+              LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/planning ROOMS proto runtime/base coordinator/planning)
 trireme_tests(coordinator/task_thread ROOMS coordinator/task_thread)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
@@ -237,6 +240,14 @@ if(NOT TRIREME_SANITIZE)
     "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
   set_tests_properties(deploy.packages PROPERTIES LABELS cluster TIMEOUT 600)
 endif()
+
+# tests/coordinator/daemon/dashboard_test.py: the dashboard in a headless Chromium; skipped without one.
+foreach(method clicks_through lets_in_whom_it_knows says_where_it_is_not)
+  add_test(NAME dashboard.${method} COMMAND "${Python3_EXECUTABLE}" -B
+    "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/dashboard_test.py" "${PROJECT_BINARY_DIR}/bin"
+    "Dashboard.test_${method}")
+  set_tests_properties(dashboard.${method} PROPERTIES LABELS coordinator TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped")
+endforeach()
 
 trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan LIBS DNNL::dnnl)
 if(TARGET test_worker)

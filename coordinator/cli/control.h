@@ -84,6 +84,8 @@ struct FilesOptions {
 };
 int RunFiles(const ControlOptions& control, const FilesOptions& options);
 
+int RunDashboard(const ControlOptions& control);
+
 int RunNodes(const ControlOptions& control);
 int RunDrain(const ControlOptions& control, const v1::DrainRequest& request);
 int RunUndrain(const ControlOptions& control, const std::string& node);

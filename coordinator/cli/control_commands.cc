@@ -235,6 +235,15 @@ void AddFetching(CLI::App& app, const Shared& given, int* code) {
   files->callback([=] { *code = RunFiles(given->control, given->files); });
 }
 
+void AddDashboard(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* dashboard =
+      Add(app, given, "dashboard", "a link into the dashboard of the coordinator");
+  dashboard->footer(
+      "The link opens once, within five minutes; the browser then has your rights. Needs a\n"
+      "triremed with --http. From another machine: ssh -L 8470:127.0.0.1:8470 HOST.");
+  dashboard->callback([=] { *code = RunDashboard(given->control); });
+}
+
 void AddNodes(CLI::App& app, const Shared& given, int* code) {
   Add(app, given, "nodes", "the nodes, and what is free on them")->callback([=] {
     *code = RunNodes(given->control);
@@ -270,6 +279,7 @@ void AddControlCommands(CLI::App& app, int* code) {
   AddChanging(app, given, code);
   AddFetching(app, given, code);
   AddNodes(app, given, code);
+  AddDashboard(app, given, code);
 }
 
 }  // namespace trireme::cli

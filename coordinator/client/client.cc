@@ -81,6 +81,9 @@ class GrpcClient final : public Client {
   absl::StatusOr<v1::Cluster> Call(const v1::GetClusterRequest& request) override {
     return Unary(&Stub::GetCluster, request);
   }
+  absl::StatusOr<v1::OpenDashboardResponse> Call(const v1::OpenDashboardRequest& request) override {
+    return Unary(&Stub::OpenDashboard, request);
+  }
 
   std::unique_ptr<Stream<v1::WatchResponse>> Watch(const v1::WatchRequest& request) override;
   std::unique_ptr<Stream<v1::LogsResponse>> Logs(const v1::LogsRequest& request) override;

@@ -75,6 +75,8 @@ class Client {
   virtual absl::StatusOr<v1::Node> Call(const v1::DrainRequest& request) = 0;
   virtual absl::StatusOr<v1::Node> Call(const v1::UndrainRequest& request) = 0;
   virtual absl::StatusOr<v1::Cluster> Call(const v1::GetClusterRequest& request) = 0;
+  virtual absl::StatusOr<v1::OpenDashboardResponse> Call(
+      const v1::OpenDashboardRequest& request) = 0;
 
   // May outlive the client.
   virtual std::unique_ptr<Stream<v1::WatchResponse>> Watch(const v1::WatchRequest& request) = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,8 @@ struct ApiRooms {
   SubmissionRules rules;
   std::chrono::milliseconds lease;  // of agents
   CallObserver calls;               // empty: nobody is told
+  // A link into the dashboard for this caller; absent: there is none.
+  std::function<std::string(const Caller&)> dashboard_link = {};
 };
 
 class ApiServer {

@@ -318,4 +318,19 @@ Unary* ControlService::GetCluster(Context* context, const v1::GetClusterRequest*
   return Done(context, caller.status());
 }
 
+Unary* ControlService::OpenDashboard(Context* context, const v1::OpenDashboardRequest*,
+                                     v1::OpenDashboardResponse* response) {
+  const auto caller = Admit(*context);
+  if (!caller.ok()) return Done(context, caller.status());
+  if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
+  if (!rooms_.dashboard_link) {
+    return Done(context,
+                absl::FailedPreconditionError(
+                    "this daemon serves no dashboard; start triremed with --http HOST:PORT "
+                    "(jobs run on meanwhile)"));
+  }
+  response->set_url(rooms_.dashboard_link(*caller));
+  return Done(context, absl::OkStatus());
+}
+
 }  // namespace trireme::coordinator

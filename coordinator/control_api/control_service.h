@@ -36,6 +36,8 @@ class ControlService : public v1::Control::CallbackService {
   Unary* Drain(Context*, const v1::DrainRequest*, v1::Node*) override;
   Unary* Undrain(Context*, const v1::UndrainRequest*, v1::Node*) override;
   Unary* GetCluster(Context*, const v1::GetClusterRequest*, v1::Cluster*) override;
+  Unary* OpenDashboard(Context*, const v1::OpenDashboardRequest*,
+                       v1::OpenDashboardResponse*) override;
 
   Unary* ListFiles(Context*, const v1::ListFilesRequest*, v1::ListFilesResponse*) override;
   grpc::ServerWriteReactor<v1::ReadFileResponse>* ReadFile(Context*,

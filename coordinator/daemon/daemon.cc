@@ -57,17 +57,19 @@ absl::Status Daemon::Open() {
       .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
         return Between(now_unix_ns);
       }});
+  // Before the API, which gives links to it.
+  RETURN_IF_ERROR(OpenHttp());
   const CallObserver calls{
       [this](const std::string& method) { metrics_.CallBegins(method); },
       [this](const std::string& method, const std::string& code, bool stream, double seconds) {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
-  const ApiRooms rooms{*store_,   table_,  *reconciler_,   *reconciler_thread_,
-                       *planner_, access_, options_.rules, options_.lease,
-                       calls};
+  ApiRooms rooms{*store_,   table_,  *reconciler_,   *reconciler_thread_,
+                 *planner_, access_, options_.rules, options_.lease,
+                 calls};
+  if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
-  RETURN_IF_ERROR(OpenHttp());
   if (!options_.agent.program.empty()) agent_ = std::make_unique<LocalAgent>(options_.agent);
   return absl::OkStatus();
 }
@@ -91,7 +93,9 @@ absl::Status Daemon::OpenReconciler() {
 
 absl::Status Daemon::OpenHttp() {
   if (options_.http.address.empty()) return absl::OkStatus();
-  std::vector<HttpRoute> routes;
+  dashboard_ = std::make_unique<dashboard::Dashboard>(dashboard::DashboardRooms{
+      table_, *store_, dashboard::AskThrough(*reconciler_, *reconciler_thread_)});
+  std::vector<HttpRoute> routes = dashboard_->Routes();
   routes.push_back(HealthRoute(*reconciler_thread_));
   routes.push_back({"GET", "/metrics", [this](const HttpRequest&) { return ShowMetrics(); }});
   ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http, std::move(routes)));
@@ -108,12 +112,20 @@ HttpResponse Daemon::ShowMetrics() const {
   return response;
 }
 
+// By the name that browsers know, where one is given.
+std::string Daemon::LinkFor(const Caller& caller) {
+  const std::string address = options_.http.names.empty()
+                                  ? http_->address()
+                                  : fmt::format("{}:{}", options_.http.names[0], http_->port());
+  return "http://" + address + dashboard_->MakeLink(caller);
+}
+
 Daemon::~Daemon() {
   stopping_ = true;
   sender_ = nullptr;
   agent_.reset();
-  http_.reset();
   server_.reset();
+  http_.reset();
   planner_.reset();
   reconciler_thread_.reset();
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/daemon/local_agent.h"
+#include "coordinator/dashboard/dashboard.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/metrics/daemon_metrics.h"
@@ -48,6 +49,7 @@ class Daemon {
   absl::Status Open();
   absl::Status OpenReconciler();
   absl::Status OpenHttp();
+  std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
   void LogEvents();
@@ -66,8 +68,9 @@ class Daemon {
   std::unique_ptr<Reconciler> reconciler_;
   std::unique_ptr<TaskThread> planner_;
   std::unique_ptr<TaskThread> reconciler_thread_;
-  std::unique_ptr<ApiServer> server_;
+  std::unique_ptr<dashboard::Dashboard> dashboard_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<ApiServer> server_;
   std::unique_ptr<LocalAgent> agent_;
 };
 

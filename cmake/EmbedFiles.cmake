@@ -1,0 +1,11 @@
+# cmake -DOUT=web_files.cc -DFILES=a;b -P EmbedFiles.cmake: the table of coordinator/dashboard/web_files.h.
+set(text "#include \"coordinator/dashboard/web_files.h\"\n\nnamespace trireme::dashboard {\nnamespace {\n\n")
+string(APPEND text "using std::string_view_literals::operator\"\"sv;\n\nconstexpr WebFile kFiles[] = {\n")
+foreach(path IN LISTS FILES)
+  get_filename_component(name "${path}" NAME)
+  file(READ "${path}" bytes HEX)
+  string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
+  string(APPEND text "    {\"${name}\"sv, \"${bytes}\"sv},\n")
+endforeach()
+string(APPEND text "};\n\n}  // namespace\n\nstd::span<const WebFile> WebFiles() { return kFiles; }\n\n}  // namespace trireme::dashboard\n")
+file(WRITE "${OUT}" "${text}")

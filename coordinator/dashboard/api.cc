@@ -1,0 +1,239 @@
+#include "coordinator/dashboard/api.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "coordinator/control_api/log_stream.h"
+#include "coordinator/control_api/run_files.h"
+#include "coordinator/dashboard/curve.h"
+#include "coordinator/dashboard/job_json.h"
+#include "coordinator/dashboard/run_file.h"
+#include "coordinator/dashboard/timeline.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::dashboard {
+namespace {
+
+using coordinator::Caller;
+using coordinator::HttpRequest;
+using coordinator::Role;
+
+constexpr uint32_t kMostRows = 500;
+constexpr size_t kMostEvents = 500;  // of an answer
+constexpr uint64_t kRecent = 2000;   // events that are looked through for the newest
+constexpr size_t kMostLogBytes = 64 << 10;
+constexpr int64_t kMostPlanBytes = 16 << 20;
+constexpr double kCancelGraceSeconds = 30;
+
+// `name` of the query; `otherwise` where it is absent.
+template <typename T>
+absl::StatusOr<T> NumberOf(const HttpRequest& call, const std::string& name, T otherwise) {
+  const std::string text = call.Query(name);
+  if (text.empty()) return otherwise;
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  return absl::InvalidArgumentError(fmt::format("{}: expected a whole number", name));
+}
+
+bool Sees(const Caller& who, const std::string& owner) {
+  return coordinator::MayTouch(who, owner).ok();
+}
+
+absl::StatusOr<v1::JobState> StateOf(const std::string& word) {
+  for (int state = v1::JOB_PENDING; state <= v1::JobState_MAX; ++state) {
+    const auto one = static_cast<v1::JobState>(state);
+    if (coordinator::StateWord(one) == word) return one;
+  }
+  return absl::InvalidArgumentError("state: expected words such as running or failed");
+}
+
+// The list as this caller may see it.
+v1::ListRequest ListFor(const Caller& who) {
+  v1::ListRequest request;
+  if (who.role != Role::kAdmin) request.set_owner(who.user);
+  return request;
+}
+
+Json EventsJson(const std::vector<v1::Event>& events, uint64_t last, bool more) {
+  Json list = Json::array();
+  for (const v1::Event& event : events) list.push_back(EventJson(event));
+  return {{"last", last}, {"more", more}, {"events", std::move(list)}};
+}
+
+// Cut where no character is.
+void EndWholeCharacter(std::string& text) {
+  size_t begin = text.size();
+  for (int back = 0; begin > 0 && back < 4; ++back) {
+    const auto byte = static_cast<unsigned char>(text[--begin]);
+    if ((byte & 0xc0) == 0x80) continue;
+    const size_t length = byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+    if (begin + length > text.size() && begin > 0) text.resize(begin);
+    return;
+  }
+}
+
+}  // namespace
+
+Api::Answer Api::Cluster(const Call&, const Who& who) const {
+  v1::ListRequest request = ListFor(who);
+  request.set_page_size(1000);
+  for (const v1::JobState state : {v1::JOB_PLANNING, v1::JOB_LAUNCHING, v1::JOB_RUNNING,
+                                   v1::JOB_RECOVERING, v1::JOB_PAUSING}) {
+    request.add_states(state);
+  }
+  ASSIGN_OR_RETURN(const v1::ListResponse live, rooms_.table.List(request));
+  Json json = ClusterJson(rooms_.table.cluster(), {live.jobs().begin(), live.jobs().end()});
+  json["user"] = who.user;
+  json["role"] = who.role == Role::kAdmin ? "admin" : "submit";
+  json["now_ms"] = Milliseconds(coordinator::NowUnixNs());
+  return JsonText(json);
+}
+
+Api::Answer Api::Jobs(const Call& call, const Who& who) const {
+  v1::ListRequest request = ListFor(who);
+  request.set_page_token(call.Query("page"));
+  ASSIGN_OR_RETURN(const uint32_t size, NumberOf<uint32_t>(call, "size", 100));
+  request.set_page_size(std::clamp<uint32_t>(size, 1, kMostRows));
+  for (const auto word : absl::StrSplit(call.Query("state"), ',', absl::SkipEmpty())) {
+    ASSIGN_OR_RETURN(const v1::JobState state, StateOf(std::string(word)));
+    if (request.states_size() < v1::JobState_MAX) request.add_states(state);
+  }
+  ASSIGN_OR_RETURN(const v1::ListResponse list, rooms_.table.List(request));
+  Json rows = Json::array();
+  for (const v1::Job& job : list.jobs()) rows.push_back(JobRow(job));
+  return JsonText({{"jobs", std::move(rows)}, {"next_page", list.next_page_token()}});
+}
+
+Api::Answer Api::Events(const Call& call, const Who& who) const {
+  const uint64_t last = rooms_.table.last_sequence();
+  const uint64_t recent = last > kRecent ? last - kRecent : 0;
+  ASSIGN_OR_RETURN(const uint64_t asked, NumberOf<uint64_t>(call, "after", recent));
+  // Who was away for long is not told all that he has missed.
+  const uint64_t after = std::clamp(asked, recent, last);
+  const auto found = rooms_.table.EventsAfter(after, kRecent);
+  std::vector<v1::Event> seen;
+  uint64_t newest = after;
+  for (const v1::Event& event : found.value_or(std::vector<v1::Event>())) {
+    newest = event.sequence();
+    const bool visible = event.job_id() == 0 || Sees(who, rooms_.table.OwnerOf(event.job_id()));
+    if (visible) seen.push_back(event);
+  }
+  if (seen.size() > kMostEvents) {
+    seen.erase(seen.begin(), seen.end() - static_cast<std::ptrdiff_t>(kMostEvents));
+  }
+  return JsonText(EventsJson(seen, newest, false));
+}
+
+absl::StatusOr<v1::Job> Api::Find(const Call& call, const Who& who) const {
+  const auto found = call.path_values.find("id");
+  const std::string text = found == call.path_values.end() ? "" : found->second;
+  uint64_t id = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  auto job = whole ? rooms_.table.Get(id) : std::nullopt;
+  if (!job) return absl::NotFoundError("there is no such job");
+  RETURN_IF_ERROR(coordinator::MayTouch(who, job->owner()));
+  return *std::move(job);
+}
+
+Api::Answer Api::Job(const Call& call, const Who& who) {
+  ASSIGN_OR_RETURN(const v1::Job job, Find(call, who));
+  const auto found = call.path_values.find("part");
+  const std::string part = found == call.path_values.end() ? "" : found->second;
+  if (part.empty()) return JsonText(JobDetails(job));
+  if (part == "curve") return Curve(job, call);
+  if (part == "plan") return Plan(job);
+  if (part == "timeline") return Timeline(job);
+  if (part == "events") return JobEvents(job, call);
+  if (part == "log") return Log(job, call);
+  return absl::NotFoundError("a job has no such part");
+}
+
+Api::Answer Api::Curve(const v1::Job& job, const Call& call) const {
+  CurveRequest request;
+  request.file = call.Query("file");
+  ASSIGN_OR_RETURN(request.offset, NumberOf<int64_t>(call, "offset", 0));
+  const auto fd = coordinator::OpenRunFile(job.run_folder(), "metrics.jsonl");
+  if (absl::IsNotFound(fd.status())) return JsonText(EmptyCurveJson());
+  RETURN_IF_ERROR(fd.status());
+  return JsonText(CurveJson(RunFile(*fd), fmt::format("{}", job.status().attempt()), request));
+}
+
+Api::Answer Api::Plan(const v1::Job& job) {
+  const uint32_t attempt = job.status().attempt();
+  if (const auto known = plans_.Find(job.id(), attempt)) return *known;
+  ASSIGN_OR_RETURN(const int fd, coordinator::OpenRunFile(job.run_folder(), "plan.pb"));
+  const RunFile file(fd);
+  const auto size = static_cast<size_t>(std::min(file.size(), kMostPlanBytes));
+  ASSIGN_OR_RETURN(const v1::Plan plan, ReadPlan(file.Read(0, size)));
+  return *plans_.Put(job.id(), attempt, JsonText(PlanJson(plan)));
+}
+
+Api::Answer Api::Timeline(const v1::Job& job) const {
+  const auto read = [&](const std::string& name, size_t most_bytes) -> std::string {
+    const auto fd = coordinator::OpenRunFile(job.run_folder(), name);
+    return fd.ok() ? RunFile(*fd).Read(0, most_bytes) : "";
+  };
+  const auto ranks = static_cast<int>(job.resources().ranks());
+  return JsonText(TimelineJson(ReadTimelines(ranks, read), ranks));
+}
+
+Api::Answer Api::JobEvents(const v1::Job& job, const Call& call) const {
+  coordinator::EventQuery query;
+  query.job_id = job.id();
+  query.limit = kMostEvents;
+  ASSIGN_OR_RETURN(query.after_sequence, NumberOf<uint64_t>(call, "after", 0));
+  ASSIGN_OR_RETURN(const std::vector<v1::Event> events, rooms_.store.Events(query));
+  const uint64_t last = events.empty() ? query.after_sequence : events.back().sequence();
+  return JsonText(EventsJson(events, last, events.size() == query.limit));
+}
+
+Api::Answer Api::Log(const v1::Job& job, const Call& call) const {
+  ASSIGN_OR_RETURN(const int rank, NumberOf<int>(call, "rank", 0));
+  ASSIGN_OR_RETURN(const uint32_t asked, NumberOf<uint32_t>(call, "attempt", 0));
+  ASSIGN_OR_RETURN(int64_t offset, NumberOf<int64_t>(call, "offset", 0));
+  const uint32_t attempt = asked == 0 ? job.status().attempt() : asked;
+  ASSIGN_OR_RETURN(const std::string path, coordinator::LogPath(job, attempt, rank));
+  Json json = {{"attempt", attempt}, {"rank", rank}, {"offset", 0},
+               {"next", 0},          {"size", 0},    {"text", ""}};
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return JsonText(json);
+  const RunFile file(fd);
+  if (offset < 0) offset = std::max<int64_t>(0, file.size() + offset);
+  std::string text = file.Read(offset, kMostLogBytes);
+  EndWholeCharacter(text);
+  json["offset"] = offset;
+  json["next"] = offset + static_cast<int64_t>(text.size());
+  json["size"] = file.size();
+  json["text"] = std::move(text);
+  return JsonText(json);
+}
+
+Api::Answer Api::Ask(const Call& call, const Who& who) const {
+  ASSIGN_OR_RETURN(const v1::Job job, Find(call, who));
+  const auto found = call.path_values.find("action");
+  const std::string action = found == call.path_values.end() ? "" : found->second;
+  coordinator::JobEvent request;
+  if (action == "pause") {
+    request = coordinator::PauseAsked{who.user};
+  } else if (action == "resume") {
+    request = coordinator::ResumeAsked{who.user};
+  } else if (action == "cancel") {
+    request = coordinator::CancelAsked{who.user};
+  } else {
+    return absl::NotFoundError("expected pause, resume or cancel");
+  }
+  ASSIGN_OR_RETURN(const v1::Job after,
+                   rooms_.ask(job.id(), request, action == "cancel" ? kCancelGraceSeconds : 0));
+  return JsonText(JobDetails(after));
+}
+
+}  // namespace trireme::dashboard

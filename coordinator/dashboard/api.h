@@ -1,0 +1,53 @@
+// The dashboard's JSON: each answer is what a caller may see, read from the JobTable, the store and
+// run folders. Threads: any. Reads of files are bounded and hold no lock.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "coordinator/control_api/access.h"
+#include "coordinator/dashboard/job_requests.h"
+#include "coordinator/dashboard/json_text.h"
+#include "coordinator/dashboard/plan_json.h"
+#include "coordinator/http/http_server.h"
+#include "coordinator/job_store/job_store.h"
+#include "coordinator/reconciler/job_table.h"
+
+namespace trireme::dashboard {
+
+// They outlive the dashboard.
+struct DashboardRooms {
+  coordinator::JobTable& table;
+  coordinator::JobStore& store;
+  AskJob ask;
+};
+
+class Api {
+ public:
+  explicit Api(DashboardRooms rooms) : rooms_(std::move(rooms)) {}
+
+  // Errors: those of the control API.
+  using Answer = absl::StatusOr<std::string>;
+  using Call = coordinator::HttpRequest;
+  using Who = coordinator::Caller;
+  Answer Cluster(const Call& call, const Who& who) const;
+  // ?page=TOKEN&size=N&state=running,failed
+  Answer Jobs(const Call& call, const Who& who) const;
+  // ?after=SEQUENCE; without it the newest.
+  Answer Events(const Call& call, const Who& who) const;
+  // One of "", curve, plan, timeline, events, log.
+  Answer Job(const Call& call, const Who& who);
+  // pause, resume or cancel.
+  Answer Ask(const Call& call, const Who& who) const;
+
+ private:
+  absl::StatusOr<v1::Job> Find(const Call& call, const Who& who) const;
+  Answer Curve(const v1::Job& job, const Call& call) const;
+  Answer Plan(const v1::Job& job);
+  Answer Timeline(const v1::Job& job) const;
+  Answer JobEvents(const v1::Job& job, const Call& call) const;
+  Answer Log(const v1::Job& job, const Call& call) const;
+
+  const DashboardRooms rooms_;
+  PlanCache plans_;
+};
+
+}  // namespace trireme::dashboard

@@ -1,0 +1,87 @@
+// Secrets are looked up by their hashes, so the time of a search says nothing of a secret.
+#include "coordinator/dashboard/sessions.h"
+
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "runtime/base/check.h"
+
+namespace trireme::dashboard {
+namespace {
+
+constexpr size_t kSecretBytes = 32;
+
+// Letters, digits, '-' and '_': as it is in a link and in a cookie.
+std::string NewSecret() {
+  std::string bytes(kSecretBytes, '\0');
+  TRIREME_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()),
+                           static_cast<int>(bytes.size())) == 1);
+  std::string text = absl::WebSafeBase64Escape(bytes);
+  while (!text.empty() && text.back() == '=') text.pop_back();
+  return text;
+}
+
+std::string HashOf(const std::string& secret) {
+  std::string hash(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(),
+         reinterpret_cast<unsigned char*>(hash.data()));
+  return hash;
+}
+
+bool IsOlder(int64_t then_ns, std::chrono::nanoseconds life, int64_t now_ns) {
+  return now_ns - then_ns > life.count();
+}
+
+}  // namespace
+
+void Sessions::Add(Entries& entries, const std::string& secret, const coordinator::Caller& caller,
+                   int64_t now_ns) {
+  if (entries.size() >= kMost) {
+    entries.erase(std::min_element(
+        entries.begin(), entries.end(),
+        [](const auto& a, const auto& b) { return a.second.used_ns < b.second.used_ns; }));
+  }
+  entries[HashOf(secret)] = {caller, now_ns, now_ns};
+}
+
+std::string Sessions::MakeKey(const coordinator::Caller& caller, int64_t now_ns) {
+  std::string key = NewSecret();
+  const absl::MutexLock lock(&mutex_);
+  Add(keys_, key, caller, now_ns);
+  return key;
+}
+
+std::optional<std::string> Sessions::Redeem(const std::string& key, int64_t now_ns) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = keys_.find(HashOf(key));
+  if (found == keys_.end()) return std::nullopt;
+  const Entry entry = found->second;
+  keys_.erase(found);
+  if (IsOlder(entry.made_ns, kKeyLife, now_ns)) return std::nullopt;
+  std::string secret = NewSecret();
+  Add(sessions_, secret, entry.caller, now_ns);
+  return secret;
+}
+
+std::optional<coordinator::Caller> Sessions::Find(const std::string& secret, int64_t now_ns) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(HashOf(secret));
+  if (found == sessions_.end()) return std::nullopt;
+  Entry& entry = found->second;
+  if (IsOlder(entry.used_ns, kIdleLife, now_ns) || IsOlder(entry.made_ns, kLongestLife, now_ns)) {
+    sessions_.erase(found);
+    return std::nullopt;
+  }
+  entry.used_ns = std::max(entry.used_ns, now_ns);
+  return entry.caller;
+}
+
+void Sessions::End(const std::string& secret) {
+  const absl::MutexLock lock(&mutex_);
+  sessions_.erase(HashOf(secret));
+}
+
+}  // namespace trireme::dashboard

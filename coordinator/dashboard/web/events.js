@@ -1,0 +1,32 @@
+// What happened, newest first.
+import { h, list } from './dom.js';
+import { clock, dateAndClock } from './format.js';
+
+const MOST = 300;
+
+export class EventList {
+  constructor(namesJobs) {
+    this.events = [];
+    this.namesJobs = namesJobs;
+    this.last = 0;
+    this.element = h('div', { class: 'events' });
+    this.element.append(h('div', { class: 'empty' }, 'Nothing has happened yet.'));
+  }
+
+  // Ascending; what is known already is passed over.
+  add(events) {
+    const fresh = events.filter((event) => event.sequence > this.last);
+    if (fresh.length === 0) return;
+    this.last = fresh[fresh.length - 1].sequence;
+    this.events = [...fresh.reverse(), ...this.events].slice(0, MOST);
+    this.element.querySelector('.empty')?.remove();
+    list(this.element, this.events, (event) => event.sequence, (event) => this.make(event), () => {});
+  }
+
+  make(event) {
+    const job = this.namesJobs && event.job ? h('a', { href: `#/jobs/${event.job}` }, ` job ${event.job} `) : ' ';
+    return h('div', { class: 'event', data: { level: event.level, kind: event.kind } },
+      h('time', { title: dateAndClock(event.ms) }, clock(event.ms)), h('i'),
+      h('p', {}, h('b', {}, event.kind), job, h('span', { class: 'muted' }, event.text)));
+  }
+}

@@ -1,0 +1,216 @@
+// The page of one job.
+import { Refused, get, post, withQuery } from './api.js';
+import { ChartPanel } from './charts.js';
+import { Curve } from './curve.js';
+import { draw, h, toast } from './dom.js';
+import { EventList } from './events.js';
+import { ago, count, duration, loss, percent, plain, plural, short } from './format.js';
+import { hasEnded, secondsLeft, share } from './jobs.js';
+import { Log } from './log.js';
+import { PlanPanels } from './plan.js';
+import { Timeline } from './timeline.js';
+
+const SURE_MS = 4000;
+
+function tile(label, value, unit, about, bar) {
+  return h('div', { class: 'tile', data: { tile: label } }, h('div', { class: 'label' }, label),
+    h('div', { class: 'value' }, value, unit ? h('small', {}, ` ${unit}`) : null),
+    bar ?? h('div', { class: 'more-about' }, about || '\u00a0'));
+}
+
+function tiles(job, curve, now) {
+  const progress = job.progress ?? {};
+  const left = secondsLeft(job, curve.last.step_time_ms);
+  const live = !hasEnded(job);
+  const time = Number.isFinite(left) ? ['Time left', duration(left), `at ${duration(curve.last.step_time_ms / 1000)} a step`]
+    : ['In this state', duration((now - job.changed_ms) / 1000), `since ${ago(job.changed_ms, now)}`];
+  if (Number.isFinite(left) && curve.last.step_time_ms < 10000) time[2] = `${curve.last.step_time_ms.toFixed(0)} ms a step`;
+  if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `took ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
+  const lastLoss = progress.loss || curve.last.loss;
+  return [
+    tile('Step', count(progress.step ?? curve.points.step.at(-1)), progress.steps ? `of ${count(progress.steps)}` : '', '',
+      h('div', { class: 'bar', data: { state: job.state } }, h('i', { style: { width: `${100 * share(job)}%` } }))),
+    tile('Loss', loss(lastLoss), '', progress.validation_step ? `validation ${loss(progress.validation_loss)}` : ''),
+    tile('Tokens a second', short(progress.tokens_per_second || curve.last.tokens_per_second), '',
+      progress.utilisation ? `${percent(progress.utilisation)} of the peak` : ''),
+    tile(...time.slice(0, 2), '', time[2]),
+    tile('Checkpoint', job.checkpoint_step ? count(job.checkpoint_step) : '-', '', job.checkpoint_step ? 'newest step on disk' : 'none yet'),
+    tile('Attempt', count(job.attempt), '', job.failures ? plural(job.failures, 'failure') : 'no failure'),
+  ];
+}
+
+function failureBanner(job, level, lead) {
+  const failure = job.failure ?? {};
+  return h('div', { class: 'banner', data: { level } },
+    h('p', {}, h('b', {}, failure.headline || job.reason || lead)),
+    failure.evidence ? h('pre', {}, failure.evidence) : null,
+    failure.next_action ? h('p', {}, failure.next_action) : null);
+}
+
+function banner(job) {
+  if (job.state === 'failed') return failureBanner(job, 'bad', 'failed');
+  if (job.state === 'recovering') return failureBanner(job, 'warn', 'an attempt has failed');
+  if (job.state === 'pending') {
+    const place = job.queue_position ? `Number ${job.queue_position} in the queue` : 'In the queue';
+    return h('div', { class: 'banner', data: { level: 'wait' } }, h('p', {}, h('b', {}, place), job.waits_for ? `: ${job.waits_for}` : ''));
+  }
+  if (job.wish === 'cancel' && !hasEnded(job)) {
+    return h('div', { class: 'banner' }, h('p', {}, 'Cancelled: it may save a checkpoint first, and never starts again.'));
+  }
+  if (job.state === 'pausing') return h('div', { class: 'banner' }, h('p', {}, 'Stops at the next step boundary with a checkpoint.'));
+  return null;
+}
+
+export class JobPage {
+  // `tick`: asks the coordinator at once.
+  constructor(id, tick) {
+    this.id = id;
+    this.tick = tick;
+    this.path = `/api/jobs/${id}`;
+    this.curve = new Curve(id);
+    this.events = new EventList(false);
+    this.log = new Log(id);
+    this.timeline = new Timeline();
+    this.plan = new PlanPanels();
+    this.losses = new ChartPanel({
+      title: 'Loss', label: 'Loss over the steps', format: loss, axis: plain,
+      series: [{ label: 'step', color: 'accent', width: 1, alpha: 0.35 }, { label: 'mean', color: 'accent', width: 2, derived: true },
+        { label: 'validation', color: 'weight-grad', dots: true, width: 2 }],
+    }, 'w6');
+    this.speed = new ChartPanel({
+      title: 'Throughput', label: 'Tokens a second over the steps', format: short,
+      series: [{ label: 'tokens/s', color: 'blue', width: 1.6, fill: true }],
+    }, 'w6');
+    this.losses.element.id = 'loss';
+    this.speed.element.id = 'throughput';
+    this.title = h('div', { class: 'title' });
+    this.banner = h('div', {});
+    this.tiles = h('div', { class: 'tiles' });
+    this.element = h('div', { data: { page: id } }, this.title, this.banner, this.tiles,
+      h('div', { class: 'grid' }, this.losses.element, this.speed.element, this.timeline.element, this.plan.mesh, this.plan.bytes,
+        h('section', { class: 'panel w5', id: 'events' }, h('div', { class: 'head' }, h('h2', {}, 'What happened')), this.events.element),
+        this.log.element, this.plan.file));
+    this.planned = 0;
+    this.ticks = 0;
+    this.settled = 0; // refreshes since the job has ended and all was read
+  }
+
+  async refresh(state) {
+    if (this.gone) return;
+    let job;
+    try {
+      job = await get(this.path);
+    } catch (error) {
+      if (!(error instanceof Refused) || ![403, 404].includes(error.status)) throw error;
+      this.gone = true;
+      this.element.replaceChildren(h('div', { class: 'nothing' }, error.message));
+      return;
+    }
+    if (this.state && this.state !== job.state) this.settled = 0;
+    this.state = job.state;
+    this.drawTitle(job);
+    draw(this.banner, [job.state, job.wish, job.reason, job.failure, job.waits_for, job.queue_position], () => banner(job) ?? []);
+    await this.refreshEvents(state);
+    if (this.settled < 3 || this.log.hurry) await this.refreshFiles(job);
+    draw(this.tiles, [job.progress, job.state, job.attempt, job.failures, job.checkpoint_step, Math.floor(state.now / 5000), this.curve.points.step.length],
+      () => tiles(job, this.curve, state.now));
+  }
+
+  async refreshEvents(state) {
+    let more = !this.told;
+    while (more) {
+      const answer = await get(withQuery(`${this.path}/events`, { after: this.events.last }));
+      this.events.add(answer.events);
+      more = answer.more && answer.events.length > 0;
+    }
+    this.told = true;
+    this.events.add(state.events.filter((event) => event.job === this.id));
+  }
+
+  async refreshFiles(job) {
+    this.ticks += 1;
+    if (await this.curve.refresh()) {
+      this.losses.setData(this.curve.lossData());
+      this.speed.setData(this.curve.speedData());
+    }
+    if (job.attempt > 0 && this.planned !== job.attempt) await this.refreshPlan(job);
+    if (this.shownPlan) this.plan.setData(this.shownPlan, job.places);
+    if (this.ticks % 2 === 1) {
+      const timeline = await get(`${this.path}/timeline`);
+      this.timeline.setData(timeline);
+      this.plan.setUsed(timeline.ranks);
+    }
+    if (hasEnded(job) && this.curve.points.step.length === 0) {
+      for (const panel of [this.losses, this.speed]) panel.empty('It did no step.');
+    }
+    this.log.setRanks(job.ranks);
+    const read = await this.log.refresh();
+    this.settled = hasEnded(job) && read && this.curve.whole ? this.settled + 1 : 0;
+  }
+
+  async refreshPlan(job) {
+    try {
+      this.shownPlan = await get(`${this.path}/plan`);
+      this.planned = job.attempt;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      this.plan.wait(error.status === 404 ? 'Drawn when the job is planned.' : error.message);
+    }
+  }
+
+  drawTitle(job) {
+    const ended = hasEnded(job);
+    const canPause = !ended && job.wish === 'run';
+    const canResume = job.wish === 'pause' && !ended;
+    const canCancel = !ended && job.wish !== 'cancel';
+    const places = job.places.map((place) => `${place.node} x${place.ranks}`).join(', ');
+    const about = [job.owner, plural(job.ranks, 'rank'), places, job.run_folder].filter(Boolean);
+    draw(this.title, [job.name, job.state, job.wish, about], () => [
+      h('div', { class: 'text' },
+        h('h1', {}, h('span', { class: 'id' }, `${job.id}`), h('span', { class: 'name', title: job.name }, job.name),
+          h('span', { class: 'chip', data: { state: job.state } }, job.state)),
+        h('div', { class: 'about' }, about.join(' · '))),
+      h('div', { class: 'actions' },
+        canResume ? this.button('Resume', 'resume', 'main') : this.button('Pause', 'pause', '', !canPause),
+        this.button('Cancel', 'cancel', 'danger', !canCancel)),
+    ]);
+  }
+
+  button(label, action, kind, disabled = false) {
+    const element = h('button', { class: `button ${kind}`, type: 'button', disabled, data: { action } }, label);
+    element.addEventListener('click', () => (action === 'cancel' ? this.askTwice(element) : this.ask(action, element)));
+    return element;
+  }
+
+  // A cancelled job never comes back: a second click means it.
+  askTwice(element) {
+    if (element.classList.contains('sure')) {
+      this.ask('cancel', element);
+      return;
+    }
+    element.classList.add('sure');
+    element.textContent = 'Really cancel?';
+    setTimeout(() => {
+      element.classList.remove('sure');
+      element.textContent = 'Cancel';
+    }, SURE_MS);
+  }
+
+  async ask(action, element) {
+    element.disabled = true;
+    try {
+      await post(`${this.path}/${action}`);
+      toast(`${action} asked of job ${this.id}`);
+    } catch (error) {
+      toast(error.message, 'bad');
+      element.disabled = false;
+    }
+    this.tick();
+  }
+
+  close() {
+    this.losses.close();
+    this.speed.close();
+    this.timeline.close();
+  }
+}

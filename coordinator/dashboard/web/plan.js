@@ -1,0 +1,143 @@
+// The plan: ranks in their mesh, the layers of each stage, bytes of each.
+import { draw, h } from './dom.js';
+import { bytes } from './format.js';
+import { colorOfJob } from './overview.js';
+
+const MOST_STAGES = 8;
+const MOST_CELLS = 64;
+const PARTS = [
+  ['parameters', 'parameters', 'forward'],
+  ['gradients', 'gradients', 'input-grad'],
+  ['optimizer', 'optimizer', 'optimizer'],
+  ['activations', 'activations', 'weight-grad'],
+  ['boundaries', 'between stages', 'reduce'],
+  ['temporaries', 'temporary', 'load'],
+];
+const TOLD = ['job', 'schedule', 'bubble']; // elsewhere on the page
+const SUMMED = { temporaries: ['temporaries', 'scratch', 'other'] };
+
+const bytesOf = (stage, part) => (SUMMED[part] ?? [part]).reduce((total, name) => total + stage.bytes[name], 0);
+
+// The first and the last of many.
+function ends(items, most) {
+  if (items.length <= most) return [items, [], 0];
+  const half = most / 2;
+  return [items.slice(0, half), items.slice(-half), items.length - most];
+}
+
+// Nodes by rank: places are runs of ranks.
+function nodeOfRank(places) {
+  const bounds = [];
+  let end = 0;
+  places.forEach((place, index) => {
+    end += place.ranks;
+    bounds.push({ end, node: place.node, index });
+  });
+  return (rank) => bounds.find((bound) => rank < bound.end);
+}
+
+function cell(rank, where, node) {
+  const text = `rank ${rank}: stage ${where[0]}, replica ${where[1]}, tensor ${where[2]}${node ? `, on ${node.node}` : ''}`;
+  return h('i', { class: 'cell', title: text, style: node ? { borderBottomColor: colorOfJob(node.index) } : {} }, String(rank));
+}
+
+function stageColumn(stage, plan, nodeOf) {
+  const { data, tensor } = plan.mesh;
+  const cells = [];
+  for (let replica = 0; replica < data && cells.length < MOST_CELLS; ++replica) {
+    for (let part = 0; part < tensor && cells.length < MOST_CELLS; ++part) {
+      const rank = (stage.stage * data + replica) * tensor + part;
+      cells.push(cell(rank, [stage.stage, replica, part], nodeOf(rank)));
+    }
+  }
+  const hidden = data * tensor - cells.length;
+  return h('div', { class: 'column' }, h('b', {}, `stage ${stage.stage}`),
+    h('div', { class: 'blocks', title: stage.blocks.join('; ') }, stage.blocks.map((block) => h('span', {}, block))),
+    h('div', { class: 'ranks', style: { gridTemplateColumns: `repeat(${Math.min(tensor, 8)}, minmax(0, 1fr))` } }, cells),
+    hidden > 0 ? h('div', { class: 'faint' }, `and ${hidden} more`) : null);
+}
+
+function gap(count) {
+  return h('div', { class: 'column gap' }, `${count} more`);
+}
+
+export class PlanPanels {
+  constructor() {
+    this.about = h('div', { class: 'about' });
+    this.picture = h('div', {});
+    this.plan = null;
+    this.used = {};
+    this.memory = h('div', { class: 'memory' });
+    this.legend = h('div', { class: 'legend' });
+    this.mesh = h('section', { class: 'panel w7', id: 'mesh' },
+      h('div', { class: 'head' }, h('h2', {}, 'Mesh and stages'), this.about), this.picture);
+    this.bytes = h('section', { class: 'panel w5', id: 'memory' },
+      h('div', { class: 'head' }, h('h2', {}, 'Memory of a rank'), h('div', { class: 'about' }, 'planned, and used')), this.memory, this.legend);
+    this.file = h('section', { class: 'panel' }, h('details', { class: 'file' }, h('summary', {}, 'Job file, as resolved'), h('pre', {})));
+    this.wait('Drawn when the job is planned.');
+  }
+
+  wait(text) {
+    this.file.hidden = true;
+    for (const area of [this.picture, this.memory]) draw(area, text, () => h('div', { class: 'empty' }, text));
+    this.legend.replaceChildren();
+  }
+
+  setData(plan, places) {
+    this.plan = plan;
+    draw(this.picture, [plan, places], () => this.drawMesh(plan, places));
+    draw(this.memory, [plan.stages, this.used], () => this.drawMemory(plan));
+    this.file.hidden = false;
+    this.file.querySelector('pre').textContent = plan.yaml;
+    this.about.textContent = `${plan.schedule} · ${plan.micro_batches} micro-batches · bubble ${(100 * plan.bubble).toFixed(1)} % of busy time`;
+  }
+
+  // What the processes of each stage have taken at most, as its ranks tell.
+  setUsed(ranks) {
+    if (!this.plan) return;
+    const { data, tensor } = this.plan.mesh;
+    const used = {};
+    for (const rank of ranks) {
+      const stage = Math.floor(rank.rank / (data * tensor));
+      if (rank.peak_bytes > 0) used[stage] = Math.max(used[stage] ?? 0, rank.peak_bytes);
+    }
+    this.used = used;
+    draw(this.memory, [this.plan.stages, used], () => this.drawMemory(this.plan));
+  }
+
+  drawMesh(plan, places) {
+    const nodeOf = nodeOfRank(places);
+    const [first, last, hidden] = ends(plan.stages, MOST_STAGES);
+    const missing = hidden + plan.stage_count - plan.stages.length;
+    const columns = [...first.map((stage) => stageColumn(stage, plan, nodeOf)), missing > 0 ? gap(missing) : null,
+      ...last.map((stage) => stageColumn(stage, plan, nodeOf))];
+    return [
+      h('div', { class: 'columns' }, columns),
+      places.length ? h('div', { class: 'legend below' }, places.slice(0, 12).map((place, index) =>
+        h('span', {}, h('i', { style: { background: colorOfJob(index) } }), place.node))) : null,
+      h('dl', { class: 'facts' }, plan.summary.filter(([name]) => !TOLD.includes(name)).map(([name, value]) =>
+        [h('dt', {}, name), h('dd', {}, value)])),
+    ];
+  }
+
+  drawMemory(plan) {
+    const used = this.used;
+    const most = Math.max(1, ...plan.stages.map((stage) => stage.bytes.total), ...Object.values(used));
+    const width = (size) => `${(100 * size) / most}%`;
+    const [first, last, hidden] = ends(plan.stages, 16);
+    const row = (stage) => h('div', { class: 'stage' }, h('div', { class: 'what' }, `stage ${stage.stage}`),
+      h('div', {},
+        h('div', { class: 'stack' }, PARTS.map(([part, label, tone]) => {
+          const size = bytesOf(stage, part);
+          return h('i', { title: `${label}: ${bytes(size)}`, style: { width: width(size), background: `var(--${tone})` } });
+        })),
+        used[stage.stage] ? h('div', { class: 'used', title: 'the process at its peak', style: { width: width(used[stage.stage]) } }) : null),
+      h('div', { class: 'bytes' }, bytes(stage.bytes.total),
+        used[stage.stage] ? h('div', { class: 'faint' }, bytes(used[stage.stage])) : null));
+    const told = Object.keys(used).length > 0;
+    this.legend.replaceChildren(...PARTS.map(([, label, tone]) =>
+      h('span', {}, h('i', { style: { background: `var(--${tone})` } }), label)),
+    told ? h('span', {}, h('i', { class: 'thin' }), 'process at its peak: the plan, and all that a program is') : '');
+    return [...first.map(row), hidden ? h('div', { class: 'faint' }, `${hidden} more`) : null, ...last.map(row)];
+  }
+}

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The dashboard in a headless Chromium: a person opens the link, watches a job, pauses, resumes and cancels it. And what
+those find who have no link. Every wait has a deadline.
+
+Usage: dashboard_test.py BIN_FOLDER [Dashboard.test_NAME ...]
+"""
+import json
+import os
+import sys
+import unittest
+import urllib.error
+import urllib.request
+
+import browser
+from daemon_fixture import DaemonCase, read, until
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def ask(url, method="GET", **headers):
+    """Status, headers and text."""
+    request = urllib.request.Request(url, method=method, data=b"" if method == "POST" else None,
+                                     headers={name.replace("_", "-"): value for name, value in headers.items()})
+    try:
+        with OPENER.open(request, timeout=60) as response:
+            return response.status, response.headers, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+class Dashboard(DaemonCase):
+    def setUp(self):
+        super().setUp()
+        self.browser = None
+
+    def tearDown(self):
+        if self.browser is not None:
+            self.browser.close()
+        super().tearDown()
+
+    def link(self, *arguments):
+        return self.ask("dashboard", *arguments)["url"]
+
+    def open_browser(self):
+        why = browser.missing()
+        if why:
+            self.skipTest(why)
+        self.browser = browser.Browser()
+        # Also where a test fails before its end.
+        self.addCleanup(self.browser.close)
+
+    def shows(self, selector, text):
+        until(lambda: text in self.browser.text(selector), f"{selector} shows {text!r}",
+              lambda: f"{self.browser.text('body')}\n{self.told()}")
+
+    def click_on(self, action, *, sure=False):
+        button = f".actions [data-action={action}]"
+        until(lambda: self.browser.count(f"{button}:not(:disabled)"), f"{action} can be clicked", self.told)
+        self.browser.click(button)
+        if sure:
+            self.browser.click(f"{button}.sure")
+
+    def keep_picture(self, name):
+        self.browser.screenshot(os.path.join(os.path.dirname(self.bin), "pictures", f"{name}.png"))
+
+    def test_clicks_through(self):
+        self.start_daemon("--http", "127.0.0.1:0")
+        link = self.link()
+        home = link[:link.index("/login")] + "/"
+        # Loss and speed of a long job, which is cancelled in the end.
+        job = self.submit("--set", "training.steps=10000000", "--set", "checkpoint.every_steps=100000")
+        self.open_browser()
+        self.browser.open(home)
+        self.shows("h1", "wants to know you")
+        self.browser.complaints()  # the answer 401
+        self.browser.open(link)
+        self.shows("#pulse", "live")
+        self.shows(".node[data-node=n1]", "ready")
+        self.shows(".events", "submitted")
+        self.browser.click(f".row[data-job='{job}']")
+        self.shows("h1 .chip", "running")
+        self.reach(job, 20)
+        self.shows("#loss .about", "step")
+        until(lambda: self.browser.count("#loss .chart canvas, #loss .chart svg path"), "a curve", self.told)
+        self.shows("#timeline .legend", "forward")
+        self.shows("#timeline .about", "step")
+        self.assertEqual(self.browser.count("#mesh .cell"), 2)
+        self.shows("#memory", "stage 1")
+        self.shows("#log pre", "\n")
+        step = self.browser.text("[data-tile=Step] .value")
+        until(lambda: self.browser.text("[data-tile=Step] .value") != step, "the step moves", self.told)
+        self.keep_picture("running")
+
+        self.click_on("pause")
+        self.shows("h1 .chip", "paused")
+        self.shows("#events", "paused")
+        self.assertEqual(self.show(job)["status"]["state"], "JOB_PAUSED")
+        self.click_on("resume")
+        self.shows("h1 .chip", "running")
+        self.shows("[data-tile=Attempt] .value", "2")
+        self.click_on("cancel", sure=True)
+        self.shows("h1 .chip", "cancelled")
+        self.assertEqual(self.show(job)["status"]["state"], "JOB_CANCELLED")
+        self.shows(f".row[data-job='{job}'] .chip", "cancelled")
+        self.assertEqual(self.browser.count(".actions button:not(:disabled)"), 0)
+        kinds = self.browser.script("return [...document.querySelectorAll('#events .event')].map((e) => e.dataset.kind)")
+        for kind in ("submitted", "placed", "running", "paused", "checkpoint", "cancelled"):
+            self.assertIn(kind, kinds)
+
+        self.click_to_nodes()
+        self.outlives_a_restart(home)
+
+    def click_to_nodes(self):
+        self.browser.click(".brand")
+        self.ask("drain", "n1", "--reason", "new <b>disk</b>")
+        self.shows(".node[data-node=n1][data-state=drained] .reason", "new <b>disk</b>")
+        theme = self.browser.script("return document.documentElement.dataset.theme")
+        self.browser.click("#theme")
+        self.assertNotEqual(self.browser.script("return document.documentElement.dataset.theme"), theme)
+        for width in (1280, 1920, 700):
+            self.browser.resize(width, 900)
+            wide = self.browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            self.assertLessEqual(wide, 0, f"{width} is too narrow")
+        self.assertEqual(self.browser.complaints(), [])
+        self.keep_picture("cluster")
+
+    def outlives_a_restart(self, home):
+        """The daemon comes back at its port: a page that is open finds that its session has ended."""
+        self.stop_daemon()
+        self.shows("#pulse", "not answer")
+        self.start_daemon("--http", home[len("http://"):-1])
+        self.shows("h1", "wants to know you")
+
+    def test_lets_in_whom_it_knows(self):
+        self.write("tokens", "submit ada ada-has-a-long-token\nsubmit bob bob-has-a-long-token\n", 0o600)
+        self.write("ada", "ada-has-a-long-token\n", 0o600)
+        self.start_daemon("--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens")
+        port = until(self.ready_port, "the port", self.told)
+        link = self.link("--coordinator", f"127.0.0.1:{port}", "--token-file", f"{self.folder}/ada")
+        home = link[:link.index("/login")]
+        job = self.submit("--set", "training.steps=10000000")  # not ada's
+        for path in ("/", "/api/jobs", f"/api/jobs/{job}/log", "/login?key=x"):
+            status, headers, _ = ask(home + path)
+            self.assertEqual(status, 401, path)
+            self.assertNotIn("Set-Cookie", headers)
+        status, headers, _ = ask(link)
+        cookie = headers["Set-Cookie"]
+        self.assertEqual(status, 200)
+        self.assertIn("HttpOnly; SameSite=Strict", cookie)
+        self.assertEqual(ask(link)[0], 401)
+        cookie = cookie.split(";")[0]
+        who = json.loads(ask(home + "/api/cluster", Cookie=cookie)[2])
+        self.assertEqual((who["user"], who["role"]), ("ada", "submit"))
+        self.assertEqual(json.loads(ask(home + "/api/jobs", Cookie=cookie)[2])["jobs"], [])
+        self.assertEqual(ask(f"{home}/api/jobs/{job}", Cookie=cookie)[0], 403)
+        cancel = f"{home}/api/jobs/{job}/cancel"
+        self.assertEqual(ask(cancel, "POST", Cookie=cookie)[0], 403)
+        self.assertEqual(ask(cancel, "POST", Cookie=cookie, X_Trireme="1")[0], 403)
+        admin = ask(self.link())[1]["Set-Cookie"].split(";")[0]
+        self.assertEqual(ask(cancel, "POST", Cookie=admin)[0], 403)
+        self.assertEqual(ask(cancel, "POST", Cookie=admin, X_Trireme="1", Origin="http://evil.example")[0], 403)
+        self.assertNotIn("cancel", json.dumps(self.show(job)).lower())
+        self.assertEqual(ask(home + "/", Host="evil.example", Cookie=admin)[0], 421)
+        self.assertEqual(ask(cancel, "POST", Cookie=admin, X_Trireme="1")[0], 200)
+        self.reach_state(job, "JOB_CANCELLED")
+
+    def test_says_where_it_is_not(self):
+        self.start_daemon()
+        self.assertIn("--http", self.ask("dashboard", code=2))
+        self.assertNotIn("http", read(f"{self.folder}/daemon.log").partition("ready:")[2].partition("\n")[0])
+
+
+if __name__ == "__main__":
+    DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

@@ -1,0 +1,70 @@
+// Links and sessions: once, for so long, so many.
+#include "coordinator/dashboard/sessions.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+namespace trireme::dashboard {
+namespace {
+
+using coordinator::Caller;
+using coordinator::Role;
+
+constexpr int64_t kNow = 1'700'000'000'000'000'000;
+constexpr int64_t Ns(std::chrono::nanoseconds time) { return time.count(); }
+
+}  // namespace
+
+TEST_CASE("a key opens one session with its caller's rights") {
+  Sessions sessions;
+  const std::string key = sessions.MakeKey({"ada", Role::kSubmit}, kNow);
+  CHECK(key.size() == 43);
+  CHECK(key.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") ==
+        std::string::npos);
+  CHECK_FALSE(sessions.Redeem("", kNow));
+  CHECK_FALSE(sessions.Redeem(key + "x", kNow));
+  CHECK_FALSE(sessions.Find(key, kNow));
+  const auto secret = sessions.Redeem(key, kNow);
+  REQUIRE(secret.has_value());
+  CHECK(*secret != key);
+  CHECK_FALSE(sessions.Redeem(key, kNow));
+  const auto caller = sessions.Find(*secret, kNow);
+  REQUIRE(caller.has_value());
+  CHECK(caller->user == "ada");
+  CHECK(caller->role == Role::kSubmit);
+  CHECK_FALSE(sessions.Redeem(*secret, kNow));
+  sessions.End(*secret);
+  CHECK_FALSE(sessions.Find(*secret, kNow));
+}
+
+TEST_CASE("keys and sessions end in time") {
+  Sessions sessions;
+  const std::string late = sessions.MakeKey({"ada", Role::kAdmin}, kNow);
+  CHECK_FALSE(sessions.Redeem(late, kNow + Ns(Sessions::kKeyLife) + 1));
+  CHECK_FALSE(sessions.Redeem(late, kNow));  // spent all the same
+  const std::string key = sessions.MakeKey({"ada", Role::kAdmin}, kNow);
+  const auto secret = sessions.Redeem(key, kNow + Ns(Sessions::kKeyLife));
+  REQUIRE(secret.has_value());
+  int64_t now = kNow + Ns(Sessions::kKeyLife);
+  const int64_t opened = now;
+  // Used now and then it lives on, but not for ever.
+  while (now - opened <= Ns(Sessions::kLongestLife)) {
+    REQUIRE(sessions.Find(*secret, now).has_value());
+    now += Ns(Sessions::kIdleLife) / 2;
+  }
+  CHECK_FALSE(sessions.Find(*secret, now));
+  const auto idle = sessions.Redeem(sessions.MakeKey({"ada", Role::kAdmin}, kNow), kNow);
+  CHECK_FALSE(sessions.Find(*idle, kNow + Ns(Sessions::kIdleLife) + 1));
+}
+
+TEST_CASE("the oldest go when there are too many") {
+  Sessions sessions;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1001; ++i) keys.push_back(sessions.MakeKey({"ada", Role::kAdmin}, kNow + i));
+  CHECK(std::set<std::string>(keys.begin(), keys.end()).size() == keys.size());
+  CHECK_FALSE(sessions.Redeem(keys.front(), kNow + 2000));
+  CHECK(sessions.Redeem(keys[1], kNow + 2000).has_value());
+  CHECK(sessions.Redeem(keys.back(), kNow + 2000).has_value());
+}
+
+}  // namespace trireme::dashboard

@@ -50,6 +50,9 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
 trireme_room(coordinator/command ROOMS runtime/base)
+trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
+trireme_room(coordinator/slurm
+             ROOMS proto runtime/base coordinator/command coordinator/task_thread LIBS absl::synchronization)
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
@@ -58,7 +61,6 @@ trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordi
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
-trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
 trireme_room(coordinator/http ROOMS runtime/base
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
 trireme_room(coordinator/log_format LIBS spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)

@@ -141,6 +141,7 @@ trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/sa
               checkpoint/hugging_face)
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
 trireme_tests(coordinator/command ROOMS coordinator/command)
+trireme_tests(coordinator/slurm ROOMS proto runtime/base coordinator/slurm)
 trireme_tests(coordinator/client ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)

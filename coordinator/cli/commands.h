@@ -31,6 +31,19 @@ struct PlanOptions {
 };
 int RunPlan(const PlanOptions& options);
 
+struct SlurmScriptOptions {
+  std::string job;
+  int ranks = 0;
+  int nodes = 0;  // 0: as Slurm finds room
+  std::vector<std::string> overrides;
+  std::string partition;
+  std::string account;
+  std::string time;
+  std::vector<std::string> sbatch;  // options of sbatch as they are
+  std::string out;                  // empty: stdout
+};
+int RunSlurmScript(const SlurmScriptOptions& options);
+
 struct GenerateOptions {
   std::string checkpoint;  // a checkpoint, a folder of checkpoints or a run folder
   // Absent: as in the checkpoint's job (generation, seed).

@@ -23,6 +23,7 @@ constexpr const char* kSetHelp = "override a field of the job, as in training.st
 struct Everything {
   RunOptions run;
   PlanOptions plan;
+  SlurmScriptOptions slurm_script;
   GenerateOptions generate;
   ValidateOptions validate;
   CheckpointOptions checkpoint;
@@ -39,13 +40,18 @@ void AddJob(CLI::App& command, std::string& job, std::vector<std::string>& overr
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-void AddRun(CLI::App& app, Everything& all) {
-  CLI::App* run = app.add_subcommand("run", "run a job on this machine");
-  AddJob(*run, all.run.job, all.run.overrides);
-  run->add_option("-n,--ranks", all.run.ranks,
+void AddRanks(CLI::App& command, int& ranks) {
+  command
+      .add_option("-n,--ranks", ranks,
                   "MPI ranks; default: resources.ranks of the job, or the product of its sizes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
+}
+
+void AddRun(CLI::App& app, Everything& all) {
+  CLI::App* run = app.add_subcommand("run", "run a job on this machine");
+  AddJob(*run, all.run.job, all.run.overrides);
+  AddRanks(*run, all.run.ranks);
   run->add_option(
          "--resume", all.run.resume,
          "go on from a checkpoint folder; without a value, or auto: the newest of the last run")
@@ -83,10 +89,7 @@ void AddPlan(CLI::App& app, Everything& all) {
   CLI::App* plan =
       app.add_subcommand("plan", "show what a job would do: stages, bytes, schedule, bubble");
   AddJob(*plan, all.plan.job, all.plan.overrides);
-  plan->add_option("-n,--ranks", all.plan.ranks,
-                   "MPI ranks; default: resources.ranks of the job, or the product of its sizes")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N");
+  AddRanks(*plan, all.plan.ranks);
   CLI::Option* json =
       plan->add_flag("--json", all.plan.json, "the plan as JSON, without its instructions");
   plan->add_flag("--programs", all.plan.programs,
@@ -99,6 +102,35 @@ void AddPlan(CLI::App& app, Everything& all) {
       "  trireme plan job.yaml --ranks 8\n"
       "  trireme plan job.yaml --ranks 64 --set parallelism.pipeline_parallel_size=8 --svg s.svg");
   plan->callback([&all] { all.code = RunPlan(all.plan); });
+}
+
+void AddSlurmScript(CLI::App& app, Everything& all) {
+  SlurmScriptOptions& options = all.slurm_script;
+  CLI::App* script = app.add_subcommand("slurm-script", "write a job as a batch file for Slurm");
+  AddJob(*script, options.job, options.overrides);
+  AddRanks(*script, options.ranks);
+  script->add_option("-N,--nodes", options.nodes, "nodes; default: as Slurm finds room")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  script->add_option("--partition", options.partition, "Slurm's partition; default: its own")
+      ->type_name("P");
+  script->add_option("--account", options.account, "account that pays")->type_name("A");
+  script->add_option("--time", options.time, "time limit, as in 90 (minutes) or 12:00:00")
+      ->type_name("T");
+  script
+      ->add_option("--sbatch", options.sbatch,
+                   "more options of sbatch as they are, as in '--qos=high' (again for more)")
+      ->type_name("OPTIONS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  script->add_option("-o,--out", options.out, "write it there, not to the terminal")
+      ->type_name("FILE");
+  script->footer(
+      "Before its time limit the job saves a checkpoint, is queued again and goes on.\n\n"
+      "Examples:\n"
+      "  trireme slurm-script job.yaml -N 2 --time 12:00:00 -o job.sbatch && sbatch job.sbatch\n"
+      "  sbatch job.sbatch --set training.steps=5000     # options of trireme-worker follow");
+  script->callback([&all] { all.code = RunSlurmScript(all.slurm_script); });
 }
 
 void AddGenerate(CLI::App& app, Everything& all) {
@@ -207,6 +239,7 @@ int Main(int argc, char** argv) {
   Everything all;
   AddRun(app, all);
   AddPlan(app, all);
+  AddSlurmScript(app, all);
   AddGenerate(app, all);
   CLI::App* validate = app.add_subcommand("validate", "check a job file and its data");
   AddJob(*validate, all.validate.job, all.validate.overrides);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole jobs under Slurm: srun and deploy/slurm/train.sbatch on a real cluster of three nodes (slurm.py). They must
+"""Whole jobs under Slurm: srun and `trireme slurm-script` on a real cluster of three nodes (slurm.py). They must
 train to the bit as under mpirun, stop and go on by signals, and end when a rank or a node dies. Every wait has a
 deadline.
 
@@ -20,7 +20,6 @@ import unittest
 
 import slurm
 
-SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = ""
 DEADLINE_S = 20  # runtime.deadline_seconds of the job
 ENDLESS = ["--set", "training.steps=1000000"]
@@ -95,7 +94,7 @@ class SlurmJobs(unittest.TestCase):
             for _ in range(2000):
                 file.write(words.choice(["the oars ", "dip and ", "rise in ", "time, ", "three banks\n"]))
         self.slurm = slurm.Slurm(self.folder + "/slurm", nodes=3, cpus=4)
-        # More ranks than this machine has cores must not spin. The fence: see train.sbatch.
+        # More ranks than this machine has cores must not spin. The fence: see the batch script.
         self.slurm.environment.update(PATH=BIN + ":" + os.environ["PATH"], OMPI_MCA_mpi_yield_when_idle="1",
                                       SLURM_PMIX_FENCE="ring")
         self.addCleanup(self.slurm.stop)
@@ -122,19 +121,18 @@ class SlurmJobs(unittest.TestCase):
             raise AssertionError("srun did not end: " + process.communicate()[0] + self.slurm.logs()) from None
         return process.returncode, output
 
-    def sbatch(self, *options, sbatch=()):
+    def sbatch(self, *options, script=(), sbatch=()):
         """Job number and run folder of a batch job over two nodes."""
-        script = os.path.join(SOURCE, "deploy/slurm/train.sbatch")
-        job = self.must("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", *sbatch, script, "job.yaml",
-                        *options).strip()
-        return job, f"{self.folder}/runs/trireme-{job}"
+        self.must("trireme", "slurm-script", "job.yaml", "-N", "2", "-o", "job.sbatch", *script)
+        job = self.must("sbatch", "--parsable", *sbatch, "job.sbatch", *options).strip()
+        return job, f"{self.folder}/runs/tiny-{job}"
 
     def field(self, job, name):
         found = re.search(rf"\b{name}=(\S+)", self.must("scontrol", "show", "job", job))
         return found.group(1) if found else ""
 
     def log(self, job):
-        return read(f"{self.folder}/trireme-{job}.log")
+        return read(f"{self.folder}/tiny-{job}.log")
 
     def reach(self, run, step):
         self.slurm.until(lambda: steps_of(run) >= step, f"step {step} of {run}")
@@ -162,6 +160,23 @@ class SlurmJobs(unittest.TestCase):
             return False
 
         self.slurm.until(started, f"attempt {attempt}")
+
+    def expect_as_unbroken(self, run):
+        """An endless run has the losses of one that was never stopped."""
+        twin = self.folder + "/endless-twin"
+        unbroken = subprocess.Popen(["trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin, *ENDLESS],
+                                    cwd=self.folder, env=self.slurm.environment, stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.DEVNULL)
+        try:
+            last = steps_of(run)
+            self.slurm.until(lambda: steps_of(twin) >= last, f"step {last} of {twin}", seconds=120)
+        finally:
+            unbroken.send_signal(signal.SIGINT)
+            self.assertEqual(unbroken.wait(slurm.LIMIT_S), 75)
+        # Both may have been cut off within a line.
+        found, expected = losses(run), losses(twin)
+        self.assertGreater(len(found), 100)
+        self.assertEqual(found, expected[:len(found)])
 
     def verify_checkpoint(self, run):
         self.must("trireme", "checkpoint", "verify", run)
@@ -244,14 +259,18 @@ class SlurmJobs(unittest.TestCase):
         self.expect_nothing_left()
 
     def test_stops_before_its_time_limit(self):
-        # Below the script's 300 s, so that Slurm's own signal is due at once; it looks every 30 s.
-        job, run = self.sbatch(*ENDLESS, sbatch=["--time=4"])
+        # A minute, of which the script leaves a third for the checkpoint; Slurm looks every 30 s.
+        job, run = self.sbatch(script=["--time", "1", *ENDLESS])
         self.reach(run, 1)
-        self.become(job, "PENDING", seconds=100)
+        self.become(job, "PENDING", seconds=150)
+        stopped_at = steps_of(run)
         self.assertIn("stopped with a checkpoint (exit code 75)", self.log(job))
-        self.assertTrue(os.path.isdir(f"{run}/checkpoints/step-{steps_of(run):08d}"), self.log(job))
+        self.assertTrue(os.path.isdir(f"{run}/checkpoints/step-{stopped_at:08d}"), self.log(job))
+        self.start_again(job, 2)
+        self.reach(run, stopped_at + 50)
         self.must("scancel", job)
         self.expect_nothing_left()
+        self.expect_as_unbroken(run)
 
     def test_does_not_queue_again(self):
         job, run = self.sbatch(*ENDLESS, sbatch=["--no-requeue"])
@@ -259,7 +278,7 @@ class SlurmJobs(unittest.TestCase):
         self.must("scancel", "--signal=USR1", job)
         self.become(job, "FAILED")
         self.assertEqual(self.field(job, "ExitCode"), "75:0")
-        self.assertIn(f"to go on: sbatch ... --run-dir runs/trireme-{job}", self.log(job))
+        self.assertIn(f"to go on: sbatch SCRIPT --run-dir {run}", self.log(job))
         stopped_at = steps_of(run)
         self.verify_checkpoint(run)
         # A new Slurm job goes on in the old folder; a cancelled one saves what it has and is not queued again.

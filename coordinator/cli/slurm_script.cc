@@ -1,0 +1,66 @@
+// `trireme slurm-script`: a job as a batch file for sbatch.
+#include <cstdio>
+#include <filesystem>
+
+#include "coordinator/cli/commands.h"
+#include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/print_error.h"
+#include "coordinator/command/shell_quote.h"
+#include "coordinator/slurm/batch_script.h"
+#include "runtime/base/own_program.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+#include "runtime/base/whole_file.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr mode_t kProgram = 0755;
+
+slurm::BatchJob BatchJobOf(const SlurmScriptOptions& options, const PlannedJob& planned) {
+  const v1::JobSpec& job = planned.job;
+  slurm::BatchJob batch = slurm::BatchJobOf(job, planned.ranks);
+  batch.nodes = options.nodes;
+  batch.run_folder = job.runtime().runs_directory() + "/" + job.name();
+  std::error_code error;
+  const auto file = std::filesystem::absolute(options.job, error).lexically_normal();
+  batch.worker = {base::ProgramBesideUs("trireme-worker"), "--job", file.string(), "--resume",
+                  "auto"};
+  for (const std::string& set : options.overrides) {
+    batch.worker.insert(batch.worker.end(), {"--set", set});
+  }
+  // Else each rank would count the cores of its node.
+  if (job.runtime().threads() == 0) {
+    batch.worker.insert(batch.worker.end(),
+                        {"--set", base::Text("runtime.threads=", batch.cpus_per_rank)});
+  }
+  return batch;
+}
+
+}  // namespace
+
+int RunSlurmScript(const SlurmScriptOptions& options) {
+  const auto planned =
+      LoadAndPlan(options.job, options.overrides, options.ranks, TextUse::kOptional);
+  if (!planned.ok()) return PrintError(planned.status());
+  if (planned->job.resources().nodes_size() > 0) {
+    std::fprintf(
+        stderr,
+        "trireme: warning: resources.nodes are nodes of a coordinator; for Slurm name them "
+        "by --sbatch '--nodelist=...'\n");
+  }
+  const auto script =
+      slurm::StandaloneScript(BatchJobOf(options, *planned),
+                              {options.partition, options.account, options.time, options.sbatch});
+  if (!script.ok()) return PrintError(script.status());
+  if (options.out.empty()) {
+    std::fwrite(script->data(), 1, script->size(), stdout);
+    return kOk;
+  }
+  const absl::Status written = base::WriteWholeFile(options.out, *script, kProgram);
+  if (!written.ok()) return PrintError(written);
+  std::printf("submit it with: sbatch %s\n", command::ShellQuote(options.out).c_str());
+  return kOk;
+}
+
+}  // namespace trireme::cli

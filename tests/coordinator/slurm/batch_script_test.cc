@@ -1,0 +1,183 @@
+// Batch files: what sbatch reads of them, and what bash makes of them with programs that stand for
+// Slurm's.
+#include "coordinator/slurm/batch_script.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "coordinator/command/command.h"
+#include "tests/coordinator/slurm/fake_slurm.h"
+
+namespace trireme::slurm {
+namespace {
+
+// A word that a shell would tear apart or obey.
+constexpr const char* kHostile = "a b'c\"$(touch pwned)`touch pwned`;touch pwned\\&*|~#\nx";
+
+BatchJob SmallJob() {
+  BatchJob job;
+  job.name = "tiny";
+  job.ranks = 4;
+  job.nodes = 2;
+  job.worker = {"/opt/trireme-worker", "--job", "/data/job.yaml"};
+  job.run_folder = "/data/runs/tiny";
+  return job;
+}
+
+bool HasLine(const std::string& script, const std::string& line) {
+  return ("\n" + script).find("\n" + line + "\n") != std::string::npos;
+}
+
+std::string MustStandAlone(const BatchJob& job, const BatchOptions& options = {}) {
+  const auto script = StandaloneScript(job, options);
+  REQUIRE(script.ok());
+  return *script;
+}
+
+command::CommandResult RunScript(const FakeSlurm& fake, const std::string& script,
+                                 const std::vector<std::string>& arguments = {}) {
+  fake.Write("script", script);
+  command::Command bash;
+  bash.argv = {"bash", fake.folder() + "/script"};
+  bash.argv.insert(bash.argv.end(), arguments.begin(), arguments.end());
+  bash.environment = {"SLURM_JOB_ID=42", "SLURM_NTASKS=4", "SLURM_JOB_NODELIST=n[1-2]",
+                      "SLURM_PROCID=0"};
+  bash.deadline = std::chrono::seconds(60);
+  const auto result = command::RunCommand(bash);
+  REQUIRE(result.ok());
+  return *result;
+}
+
+// srun that shows its words, one a line.
+constexpr const char* kShowWords = "for word; do printf '<%s>\\n' \"$word\"; done";
+
+TEST_CASE("the head of a batch file") {
+  BatchJob job = SmallJob();
+  job.cpus_per_rank = 3;
+  const std::string script = MustStandAlone(job);
+  CHECK(script.rfind("#!/bin/bash\n", 0) == 0);
+  for (const char* line :
+       {"#SBATCH --job-name=tiny", "#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=2",
+        "#SBATCH --ntasks=4", "#SBATCH --cpus-per-task=3", "#SBATCH --requeue",
+        "#SBATCH --open-mode=append", "#SBATCH --signal=USR1@300",
+        "#SBATCH --output=tiny-%j.log"}) {
+    INFO(line);
+    CHECK(HasLine(script, line));
+  }
+  for (const char* absent : {"--mem", "gpu", "--partition", "--account", "--time", "--comment"}) {
+    INFO(absent);
+    CHECK(script.find(std::string("#SBATCH ") + absent) == std::string::npos);
+  }
+  job.nodes = 0;
+  const std::string free = MustStandAlone(job);
+  CHECK(free.find("ntasks-per-node") == std::string::npos);
+  CHECK(free.find("--nodes") == std::string::npos);
+}
+
+TEST_CASE("resources in a batch file") {
+  v1::JobSpec spec;
+  spec.set_name("big");
+  spec.mutable_resources()->set_gpus_per_rank(2);
+  spec.mutable_resources()->set_cpus_per_rank(3);
+  spec.mutable_resources()->set_memory_mib_per_rank(1000);
+  spec.mutable_runtime()->set_threads(8);
+  BatchJob job = BatchJobOf(spec, 6);
+  job.nodes = 4;
+  const std::string script =
+      MustStandAlone(job, {"gpu", "bank", "1-12:00:00", {"--qos=high --exclusive"}});
+  for (const char* line :
+       {"#SBATCH --gpus-per-task=2", "#SBATCH --gpu-bind=per_task:2", "#SBATCH --cpus-per-task=3",
+        "#SBATCH --mem-per-cpu=334M", "#SBATCH --ntasks-per-node=2", "#SBATCH --partition=gpu",
+        "#SBATCH --account=bank", "#SBATCH --time=1-12:00:00", "#SBATCH --qos=high --exclusive"}) {
+    INFO(line);
+    CHECK(HasLine(script, line));
+  }
+  CHECK(script.find(" --gpus-per-task=2 --gpu-bind=per_task:2 \\\n") != std::string::npos);
+  spec.clear_resources();
+  CHECK(BatchJobOf(spec, 1).cpus_per_rank == 8);
+  spec.clear_runtime();
+  CHECK(BatchJobOf(spec, 1).cpus_per_rank == 1);
+  CHECK(HasLine(MustStandAlone(SmallJob(), {"", "", "10", {}}), "#SBATCH --signal=USR1@200"));
+}
+
+TEST_CASE("what cannot stand in a batch file is refused") {
+  BatchJob job = SmallJob();
+  job.nodes = 5;
+  CHECK(StandaloneScript(job, {}).status().message() ==
+        "the job has 4 ranks, too few for 5 nodes: use at most -N 4, or more ranks");
+  job.nodes = 2;
+  for (const BatchOptions& options : std::vector<BatchOptions>{{"p\n#SBATCH --uid=0", "", "", {}},
+                                                               {"", "a\rb", "", {}},
+                                                               {"", "", "soon", {}},
+                                                               {"", "", "", {"--qos=a\nrm -rf /"}},
+                                                               {"", "", "", {"rm"}},
+                                                               {"", "", "", {""}}}) {
+    CHECK(StandaloneScript(job, options).status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK_FALSE(AttemptScript(job, options, "/run/attempts/1").ok());
+  }
+  // Blanks and the like reach sbatch as one word.
+  CHECK(HasLine(MustStandAlone(job, {"a b#c'd", "", "", {}}), "#SBATCH --partition=a\\ b\\#c\\'d"));
+}
+
+TEST_CASE("a hostile word reaches the worker as it is") {
+  FakeSlurm fake;
+  fake.Program("srun", kShowWords);
+  BatchJob job = SmallJob();
+  job.run_folder = fake.folder() + "/" + kHostile;
+  job.worker = {"/opt/trireme worker", "--job", kHostile};
+  const auto result = RunScript(fake, MustStandAlone(job), {"--set", kHostile});
+  CHECK(result.exit_code == 0);
+  INFO(result.output << result.errors);
+  CHECK(result.output.find("</opt/trireme worker>\n<--job>\n<" + std::string(kHostile) +
+                           ">\n<--run-dir>\n<" + job.run_folder + "-42>\n<--set>\n<" + kHostile +
+                           ">\n") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists("pwned"));
+}
+
+TEST_CASE("a stopped job is queued again and a wrong one is not") {
+  FakeSlurm fake;
+  fake.Program("scontrol", "");
+  fake.Program("srun", "exit 75");
+  BatchJob job = SmallJob();
+  job.run_folder = fake.folder() + "/run";
+  const std::string script = MustStandAlone(job);
+  CHECK(RunScript(fake, script).exit_code == 75);
+  CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
+  fake.Program("srun", "exit 2");
+  CHECK(RunScript(fake, script).exit_code == 2);
+  // A fault that brought a checkpoint is worth another attempt, one that brought none is not.
+  fake.Program("srun", "exit 137");
+  CHECK(RunScript(fake, script).exit_code == 137);
+  CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
+  fake.Program("srun", "mkdir -p " + fake.folder() + "/run-42/checkpoints/step-00000010; exit 137");
+  CHECK(RunScript(fake, script).exit_code == 137);
+  CHECK(fake.Read("scontrol.calls") == "requeue 42\nrequeue 42\n");
+}
+
+TEST_CASE("a batch file of an attempt claims its folder once") {
+  FakeSlurm fake;
+  const std::string folder = fake.folder() + "/" + kHostile;
+  std::filesystem::create_directories(folder + "/logs");
+  fake.Program("srun", "while [ \"$1\" != /bin/sh ]; do shift; done; \"$@\"; exit 75");
+  BatchJob job = SmallJob();
+  job.worker = {"/bin/echo", "rows"};
+  job.comment = "trireme-7-1";
+  const auto script = AttemptScript(job, {}, folder);
+  REQUIRE(script.ok());
+  CHECK(HasLine(*script, "#SBATCH --no-requeue"));
+  CHECK(HasLine(*script, "#SBATCH --comment=trireme-7-1"));
+  CHECK(RunScript(fake, *script).exit_code == 75);
+  const std::string inside = std::string(kHostile) + "/";
+  CHECK(fake.Read(inside + "guard.json") == "{\"slurm_job\": 42}\n");
+  CHECK(fake.Read(inside + "exit") == "{\"exit_code\": 75}\n");
+  CHECK(fake.Read(inside + "logs/rank-0.log") == "rows\n");
+  const std::string calls = fake.Read("srun.calls");
+  CHECK(RunScript(fake, *script).exit_code == 0);
+  CHECK(fake.Read("srun.calls") == calls);
+  CHECK(fake.Read(inside + "exit") == "{\"exit_code\": 75}\n");
+  CHECK(fake.Read(inside + "logs/mpirun.log").find("not wanted") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::slurm

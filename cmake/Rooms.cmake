@@ -70,6 +70,9 @@ trireme_room(coordinator/reconciler
 trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization)
+trireme_room(coordinator/local_run
+             ROOMS proto runtime/base coordinator/task_thread coordinator/job_machine coordinator/job_store
+                   coordinator/reconciler coordinator/keeper)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
                    checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread

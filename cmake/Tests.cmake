@@ -151,6 +151,11 @@ add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/
 target_include_directories(keeper_rank PRIVATE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(keeper_rank PRIVATE trireme_runtime_recorder)
 add_dependencies(test_coordinator_keeper keeper_rank)
+trireme_tests(coordinator/local_run ROOMS proto runtime/base coordinator/local_run LIBS nlohmann_json::nlohmann_json)
+if(TARGET test_coordinator_local_run)
+  target_sources(test_coordinator_local_run PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/keeper_bench.cc")
+  add_dependencies(test_coordinator_local_run keeper_rank)
+endif()
 trireme_tests(coordinator/reconciler ROOMS proto runtime/base coordinator/reconciler)
 trireme_tests(coordinator/control_api ROOMS proto/services runtime/base coordinator/client coordinator/control_api)
 trireme_tests(coordinator/http ROOMS runtime/base coordinator/http)
@@ -172,7 +177,8 @@ endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 # tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
 foreach(method runs_to_the_end continues_after_interrupt events_for_tensorboard goes_on_with_compression names_a_killed_rank
-               ends_a_stopped_rank refuses_changed_text
+               trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent ends_a_stopped_rank
+               refuses_changed_text
                trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)
   add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"
     "${PROJECT_BINARY_DIR}/bin" "Worker.test_${method}")

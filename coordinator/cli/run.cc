@@ -1,45 +1,33 @@
 // `trireme run`: a job on this machine, from file to summary, without a daemon.
 #include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
-#include <optional>
+#include <sstream>
 
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/job_text.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
+#include "coordinator/cli/run_watch.h"
 #include "coordinator/command/shell_quote.h"
-#include "coordinator/launcher/diagnosis.h"
-#include "coordinator/launcher/mpirun_launcher.h"
-#include "coordinator/launcher/signal_latch.h"
+#include "coordinator/keeper/attempt_end.h"
+#include "coordinator/local_run/local_run.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/plan_file.h"
-#include "runtime/recorder/flight_recorder.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/schedule_svg.h"
 #include "runtime/spec/job_spec.h"
 
 namespace trireme::cli {
 namespace {
-
-constexpr int kPollMs = 100;
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
   ASSIGN_OR_RETURN(const std::string folder,
@@ -75,78 +63,6 @@ absl::Status CheckFitsHere(const PlannedJob& planned) {
                   wanted >> 20, base::Counted(planned.ranks, "rank"), available_kib >> 10));
 }
 
-launcher::LaunchOptions LaunchOptionsOf(const RunOptions& options, const PlannedJob& planned,
-                                        const std::string& folder) {
-  launcher::LaunchOptions launch;
-  launch.worker = base::ProgramBesideUs("trireme-worker");
-  launch.arguments = {"--job", folder + "/job.yaml", "--run-dir", folder};
-  if (!options.resume.empty()) {
-    launch.arguments.insert(launch.arguments.end(), {"--resume", options.resume});
-  }
-  launch.ranks = planned.ranks;
-  launch.run_folder = folder;
-  launch.threads = static_cast<int>(planned.job.runtime().threads());
-  launch.bind_to_cores = options.bind_cores;
-  return launch;
-}
-
-struct Ended {
-  launcher::LaunchResult result;
-  recorder::Progress progress;
-  double seconds = 0;
-};
-
-// What an honest stop may need: the rest of a step, an evaluation's pass and a whole step more, the
-// deadline of a rank that hears nothing, and a minute for the disk. Steps before the first are
-// counted with the start, which only makes it longer.
-double GraceSeconds(const RunOptions& options, const v1::JobSpec& job, double seconds,
-                    uint64_t steps) {
-  if (options.grace_seconds > 0) return options.grace_seconds;
-  const double step_seconds = seconds / static_cast<double>(std::max<uint64_t>(1, steps));
-  return 60 + job.runtime().deadline_seconds() + 3 * step_seconds;
-}
-
-// Shows progress, passes signals on, until the ranks are gone.
-Ended Watch(launcher::MpirunLauncher& ranks, const launcher::SignalLatch& signals,
-            const RunOptions& options, const v1::JobSpec& job, const std::string& folder) {
-  const auto start = std::chrono::steady_clock::now();
-  const std::string recording = folder + "/recorder/rank-000.rec";
-  const bool terminal = isatty(STDOUT_FILENO) == 1;
-  report::ProgressWriter writer(stdout, terminal);
-  report::ProgressView view;
-  int seen = 0;
-  std::optional<uint64_t> first_step;  // what was done before, on a resume
-  while (true) {
-    const auto result = ranks.Poll();
-    if (const auto now = recorder::ReadRecording(recording); now.ok()) {
-      if (!first_step && now->state == recorder::RankState::kRunning) {
-        first_step = now->progress.steps_done;
-      }
-      view.Update(now->progress, SecondsSince(start));
-    }
-    if (result) {
-      writer.Finish(view, SecondsSince(start));
-      return {*result, view.progress(), SecondsSince(start)};
-    }
-    writer.Show(view, SecondsSince(start));
-    for (; seen < signals.count(); ++seen) {
-      const uint64_t steps = view.progress().steps_done - first_step.value_or(0);
-      const double grace = GraceSeconds(options, job, SecondsSince(start), steps);
-      const std::string words =
-          seen == 0 ? fmt::format(
-                          "stopping at the next step with a checkpoint, within {:.0f} s; "
-                          "once more to kill",
-                          grace)
-                    : "killing the ranks";
-      std::fprintf(stderr, "%s%s\n", terminal && view.progress().steps_done > 0 ? "\n" : "",
-                   words.c_str());
-      ranks.set_grace(std::chrono::milliseconds(static_cast<int64_t>(grace * 1000)));
-      ranks.RequestStop();
-    }
-    poll(nullptr, 0, kPollMs);
-  }
-}
-
 // The folder's own job holds the overrides of this call.
 std::string RunAgain(const PlannedJob& planned, const std::string& folder) {
   return fmt::format("trireme run {} -n {}", command::ShellQuote(folder + "/job.yaml"),
@@ -166,42 +82,89 @@ std::string Next(const PlannedJob& planned, const std::string& folder) {
   return "no checkpoint was saved; start anew with:\n  " + RunAgain(planned, folder);
 }
 
-int Conclude(const PlannedJob& planned, const std::string& folder, const Ended& ended) {
-  int code = ended.result.exit_code;
-  if (ended.result.stop_requested && code == 128 + SIGUSR1) {
-    code = launcher::ExitCodeSaid(folder).value_or(code);
+// "rank 3 died ...", then what is known of it.
+std::string FailedText(const v1::JobStatus& status) {
+  const v1::Failure& failure = status.failure();
+  std::string text = failure.headline();
+  if (status.failures() > 1) {
+    text =
+        fmt::format("{} in a row without a newer checkpoint (resources.max_failures), at last: {}",
+                    base::Counted(status.failures(), "failure"), text);
   }
-  if (code == kOk) {
-    const auto text =
-        SummariseRun(planned, {folder, ended.progress, ended.seconds}, report::StyleOf(stdout));
-    std::printf("\n%s", text.c_str());
-    const absl::Status outcome = CheckOutcome(folder);
-    if (outcome.ok()) return kOk;
-    PrintError(outcome);
-    std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
-    return kJobFailed;
+  std::istringstream evidence(failure.evidence());
+  const char* title = "evidence:";
+  for (std::string line; std::getline(evidence, line); title = "") {
+    text += fmt::format("\n  {:<9} {}", title, line);
   }
-  if (code == kCheckpointed) {
-    std::printf("stopped at step %llu with a checkpoint; %s\n",
-                static_cast<unsigned long long>(ended.progress.steps_done),
-                GoOn(planned, folder).c_str());
-    return kCheckpointed;
-  }
-  if (ended.result.stop_requested) {
-    // Nobody killed them: why they did not save is news.
-    if (!ended.result.killed) {
-      std::fprintf(stderr, "trireme: could not stop in order: %s\n",
-                   launcher::Diagnose(folder, ended.result).Text().c_str());
-    }
-    std::fprintf(stderr, "cancelled; %s\n", Next(planned, folder).c_str());
-    return kCancelled;
-  }
-  const auto diagnosis = launcher::Diagnose(folder, ended.result);
-  std::fprintf(stderr, "trireme: job failed: %s\n", diagnosis.Text().c_str());
+  if (!failure.next_action().empty())
+    text += fmt::format("\n  next:     {}", failure.next_action());
+  return text;
+}
+
+int ConcludeCompleted(const PlannedJob& planned, const std::string& folder,
+                      const RunOutcome& outcome) {
+  const auto text =
+      SummariseRun(planned, {folder, ToProgress(outcome.job.progress()), outcome.seconds},
+                   report::StyleOf(stdout));
+  std::printf("\n%s", text.c_str());
+  const absl::Status end = CheckOutcome(folder);
+  if (end.ok()) return kOk;
+  PrintError(end);
+  std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
+  return kJobFailed;
+}
+
+int ConcludeFailed(const PlannedJob& planned, const std::string& folder,
+                   const v1::JobStatus& status) {
+  const int code = status.exit_code();
+  std::fprintf(stderr, "trireme: job failed: %s\n", FailedText(status).c_str());
   if (code == kBadInput || code == kDoesNotFit) return code;
   std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
   // Without a rank to name it was mpirun that ended, or was ended.
-  return code == kInternal && diagnosis.rank >= 0 ? kInternal : kJobFailed;
+  return code == kInternal && status.failure().rank() >= 0 ? kInternal : kJobFailed;
+}
+
+int ConcludeStopped(const PlannedJob& planned, const std::string& folder,
+                    const RunOutcome& outcome) {
+  const v1::JobStatus& status = outcome.job.status();
+  if (status.state() == v1::JOB_PAUSED && status.exit_code() == kCheckpointed) {
+    std::printf("stopped at step %llu with a checkpoint; %s\n",
+                static_cast<unsigned long long>(outcome.job.progress().steps_done()),
+                GoOn(planned, folder).c_str());
+    return kCheckpointed;
+  }
+  // Nobody killed them: why they did not save is news.
+  const bool news = outcome.stop_asked && !outcome.kill_asked && status.has_failure() &&
+                    status.failure().headline() != keeper::kKilledAsAsked;
+  if (news) {
+    std::fprintf(stderr, "trireme: could not stop in order: %s\n", FailedText(status).c_str());
+  }
+  std::fprintf(stderr, "cancelled; %s\n", Next(planned, folder).c_str());
+  return kCancelled;
+}
+
+int Conclude(const PlannedJob& planned, const std::string& folder, const RunOutcome& outcome) {
+  const v1::JobStatus& status = outcome.job.status();
+  switch (status.state()) {
+    case v1::JOB_COMPLETED:
+      return ConcludeCompleted(planned, folder, outcome);
+    case v1::JOB_FAILED:
+      return ConcludeFailed(planned, folder, status);
+    default:
+      return ConcludeStopped(planned, folder, outcome);
+  }
+}
+
+coordinator::LocalRunOptions LocalRunOptionsOf(const RunOptions& options, const PlannedJob& planned,
+                                               const std::string& folder) {
+  coordinator::LocalRunOptions local;
+  local.job = planned.job;
+  local.ranks = planned.ranks;
+  local.run_folder = folder;
+  local.resume = options.resume;
+  local.worker = base::ProgramBesideUs("trireme-worker");
+  local.bind_to_cores = options.bind_cores;
+  return local;
 }
 
 }  // namespace
@@ -218,11 +181,12 @@ int RunRun(const RunOptions& given) {
   std::fflush(stdout);
   // A reader who leaves (| head, or a tee that Ctrl-C ended first) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
-  const launcher::SignalLatch signals;
-  auto ranks = launcher::MpirunLauncher::Start(LaunchOptionsOf(options, *planned, *folder));
-  if (!ranks.ok()) return PrintError(ranks.status());
-  const Ended ended = Watch(**ranks, signals, options, planned->job, *folder);
-  return Conclude(*planned, *folder, ended);
+  const auto run = coordinator::LocalRun::Start(LocalRunOptionsOf(options, *planned, *folder));
+  if (!run.ok()) return PrintError(run.status());
+  const auto outcome = WatchRun(**run, planned->job, options.grace_seconds);
+  (*run)->Close();
+  if (!outcome.ok()) return PrintError(outcome.status());
+  return Conclude(*planned, *folder, *outcome);
 }
 
 }  // namespace trireme::cli

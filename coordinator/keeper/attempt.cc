@@ -50,20 +50,24 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
   options.worker = keeper.worker;
   options.arguments = keeper.worker_arguments;
   const std::string& run = launch.run_folder();
-  for (const std::string& argument :
-       {std::string("--job"), run + "/job.yaml", std::string("--run-dir"), run,
-        std::string("--resume"), std::string("auto"), std::string("--recorder-dir"),
-        folder + "/recorder"}) {
-    options.arguments.push_back(argument);
+  const auto add = [&](const char* name, const std::string& value) {
+    options.arguments.insert(options.arguments.end(), {name, value});
+  };
+  add("--job", run + "/job.yaml");
+  add("--run-dir", run);
+  if (launch.resume() != kResumeNone) {
+    add("--resume", launch.resume().empty() ? "auto" : launch.resume());
   }
+  add("--recorder-dir", folder + "/recorder");
   options.ranks = 0;
   for (const v1::Place& place : launch.places()) {
     options.ranks += static_cast<int>(place.ranks());
     options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
   }
-  options.run_folder = folder;
+  options.log_folder = folder + "/logs";
   options.environment = MarkOf(attempt).Environment();
   options.threads = static_cast<int>(launch.threads_per_rank());
+  options.bind_to_cores = keeper.bind_to_cores;
   return options;
 }
 
@@ -154,11 +158,12 @@ absl::Status Attempt::Start() {
   RETURN_IF_ERROR(folder_.Make());
   record_.begun = true;
   RETURN_IF_ERROR(Save());
-  RETURN_IF_ERROR(folder_.MakeTemporaryFolders());
-  ASSIGN_OR_RETURN(const launcher::GuardedCommand command,
-                   launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_.path()),
-                                        folder_.temporary_folders()));
-  return launcher::StartOutliving(command, folder_.path());
+  ASSIGN_OR_RETURN(const launcher::TemporaryFolders temporary, folder_.MakeTemporaryFolders());
+  ASSIGN_OR_RETURN(
+      launcher::GuardedCommand command,
+      launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_.path()), temporary));
+  command.ends_with_starter = options_.ranks_end_with_us;
+  return launcher::StartGuarded(command, folder_.path());
 }
 
 void Attempt::Steer(const launcher::ProcessIdentity& guard, int64_t now_ns) {

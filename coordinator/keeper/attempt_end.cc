@@ -43,7 +43,7 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder,
   failure.set_next_action(diagnosis.next_action);
   if (diagnosis.rank >= 0) return failure;
   if (result.killed) {
-    failure.set_headline("killed as asked");
+    failure.set_headline(kKilledAsAsked);
     failure.set_next_action("");
   } else if (seen_dead) {
     failure.set_rank(static_cast<int>(seen_dead->rank()));

@@ -5,10 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "coordinator/launcher/mpirun_launcher.h"
+#include "coordinator/launcher/diagnosis.h"
 #include "trireme/v1/agent.pb.h"
 
 namespace trireme::keeper {
+
+// Headline of an end by our own kill, which no rank came before.
+inline constexpr char kKilledAsAsked[] = "killed as asked";
 
 // Why the ranks of an attempt folder ended, the first failing rank first. `seen_dead`: the rank
 // that the keeper saw die before the others, for the ends that mpirun does not name.

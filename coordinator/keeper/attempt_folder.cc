@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -77,12 +79,24 @@ absl::Status MakeOwnFolder(const std::string& path) {
 
 }  // namespace
 
+uint32_t NewestAttemptFolder(const std::string& run_folder) {
+  uint32_t newest = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_folder + "/attempts", error)) {
+    const std::string name = entry.path().filename().string();
+    uint32_t number = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
+      newest = std::max(newest, number);
+    }
+  }
+  return newest;
+}
+
 AttemptFolder::AttemptFolder(const v1::DesiredAttempt& attempt)
     : path_(fmt::format("{}/attempts/{}", attempt.launch().run_folder(), attempt.attempt())),
       temporary_name_(fmt::format("trireme-{}-{}-{:08x}", attempt.job_id(), attempt.attempt(),
                                   static_cast<uint32_t>(Hash(path_)))) {}
-
-std::string AttemptFolder::parent() const { return fs::path(path_).parent_path().string(); }
 
 bool AttemptFolder::Exists() const {
   std::error_code error;
@@ -91,7 +105,7 @@ bool AttemptFolder::Exists() const {
 
 absl::Status AttemptFolder::Make() const {
   std::error_code error;
-  fs::create_directories(parent(), error);
+  fs::create_directories(fs::path(path_).parent_path(), error);
   for (const std::string& path : {path_, path_ + "/logs", path_ + "/recorder"}) {
     if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
       return absl::ErrnoToStatus(errno, "cannot make " + path);
@@ -148,9 +162,11 @@ launcher::TemporaryFolders AttemptFolder::temporary_folders() const {
   return {"/tmp/" + temporary_name_, "/dev/shm/" + temporary_name_};
 }
 
-absl::Status AttemptFolder::MakeTemporaryFolders() const {
-  RETURN_IF_ERROR(MakeOwnFolder(temporary_folders().session));
-  return MakeOwnFolder(temporary_folders().shared_memory);
+absl::StatusOr<launcher::TemporaryFolders> AttemptFolder::MakeTemporaryFolders() const {
+  launcher::TemporaryFolders folders = temporary_folders();
+  RETURN_IF_ERROR(MakeOwnFolder(folders.session));
+  if (!MakeOwnFolder(folders.shared_memory).ok()) folders.shared_memory = folders.session;
+  return folders;
 }
 
 void AttemptFolder::RemoveTemporaryFolders() const {

@@ -2,10 +2,12 @@
 // folders outside it that the ranks use while they run.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
-#include "coordinator/launcher/mpirun_launcher.h"
+#include "absl/status/statusor.h"
+#include "coordinator/launcher/launch_command.h"
 #include "coordinator/launcher/process_identity.h"
 #include "trireme/v1/agent.pb.h"
 
@@ -26,12 +28,13 @@ struct Seen {
   int exit_code = 0;                // kExited
 };
 
+// The highest number of a folder in RUN/attempts; 0: none.
+uint32_t NewestAttemptFolder(const std::string& run_folder);
+
 class AttemptFolder {
  public:
   explicit AttemptFolder(const v1::DesiredAttempt& attempt);
   const std::string& path() const { return path_; }
-  // RUN/attempts.
-  std::string parent() const;
   bool Exists() const;
   // With logs/ and recorder/; what is there already is let be.
   absl::Status Make() const;
@@ -45,8 +48,9 @@ class AttemptFolder {
 
   // By name alone the same for every keeper, so none is forgotten.
   launcher::TemporaryFolders temporary_folders() const;
-  // FailedPrecondition if somebody else owns them.
-  absl::Status MakeTemporaryFolders() const;
+  // Which are to be used: a machine whose /dev/shm gives none uses /tmp for both. An error if
+  // somebody else owns the one in /tmp.
+  absl::StatusOr<launcher::TemporaryFolders> MakeTemporaryFolders() const;
   void RemoveTemporaryFolders() const;
 
  private:

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -50,21 +49,6 @@ absl::StatusOr<int> Lock(const std::string& folder) {
       fmt::format("{}: another agent keeps this folder; end it, or give each its own", folder));
 }
 
-// The newest attempt that has a folder there; 0: none.
-uint32_t NewestFolder(const std::string& attempts) {
-  uint32_t newest = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(attempts, error)) {
-    const std::string name = entry.path().filename().string();
-    uint32_t number = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
-      newest = std::max(newest, number);
-    }
-  }
-  return newest;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Keeper>> Keeper::Open(const KeeperOptions& options) {
@@ -88,7 +72,7 @@ absl::Status Keeper::Adopt() {
 }
 
 uint32_t Keeper::NewestKnown(const v1::DesiredAttempt& attempt) const {
-  uint32_t newest = NewestFolder(AttemptFolder(attempt).parent());
+  uint32_t newest = NewestAttemptFolder(attempt.launch().run_folder());
   for (const auto& [key, known] : attempts_) {
     if (key.first == attempt.job_id()) newest = std::max(newest, key.second);
   }

@@ -6,11 +6,17 @@
 
 namespace trireme::keeper {
 
+// LaunchSpec.resume: from the start, whatever checkpoints there are.
+inline constexpr char kResumeNone[] = "none";
+
 struct KeeperOptions {
   std::string node;                           // as in v1::Place
   std::string state_folder;                   // made if it is not there; of this keeper alone
   std::string worker;                         // path of trireme-worker
   std::vector<std::string> worker_arguments;  // before the keeper's own
+  bool bind_to_cores = false;                 // wise only for a node's only job
+  // The ranks do not outlive this process, however it ends.
+  bool ranks_end_with_us = false;
 };
 
 }  // namespace trireme::keeper

@@ -387,18 +387,4 @@ Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
   return diagnosis;
 }
 
-std::string Diagnosis::Text() const {
-  std::string text = headline;
-  const auto section = [&](const char* title, const std::vector<std::string>& lines) {
-    for (size_t i = 0; i < lines.size(); ++i) {
-      text += fmt::format("\n  {:<9} {}", i == 0 ? title : "", lines[i]);
-    }
-  };
-  section("others:", others);
-  section("evidence:", evidence);
-  if (!log_path.empty()) section("log:", {log_path});
-  section("next:", {next_action});
-  return text;
-}
-
 }  // namespace trireme::launcher

@@ -9,10 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/launcher/mpirun_launcher.h"
 #include "runtime/recorder/flight_recorder.h"
 
 namespace trireme::launcher {
+
+struct LaunchResult {
+  int exit_code = 0;  // mpirun's: that of the first rank that failed, 128 + n for a signal
+  bool stop_requested = false;
+  bool killed = false;
+};
 
 struct Diagnosis {
   int rank = -1;      // the first cause; -1: unknown
@@ -24,9 +29,6 @@ struct Diagnosis {
   std::vector<std::string> evidence;  // lines of mpirun and of the rank's log
   std::string log_path;               // of that rank, else mpirun's
   std::string next_action;            // what to mend; how to go on is the caller's to say
-
-  // All of it, several lines, the last without line feed.
-  std::string Text() const;
 };
 
 // What mpirun says about the end of ranks.

@@ -1,4 +1,4 @@
-// What an outliving guard leaves in its folder, by a descriptor of that folder. Written between
+// What a guard leaves in its folder, by a descriptor of that folder. Written between
 // fork and exec: only system calls and glibc's fork-safe malloc.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The guard: a child subreaper between us and the command; it ends when no descendant is left.
+// It ends when no descendant is left; who started it is watched through a pidfd.
 #include "coordinator/launcher/process_guard.h"
 
 #include <dirent.h>
@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,8 +31,9 @@ namespace {
 // Of a guard, in this order.
 constexpr int kControlFd = 3;
 constexpr int kOutputFd = 4;
-constexpr int kFolderFd = 5;  // of the outliving form, as the next one
+constexpr int kFolderFd = 5;
 constexpr int kClaimedFd = 6;
+constexpr int kStarterFd = 7;  // where the command ends with its starter
 constexpr int kClaimLimitMs = 10000;
 constexpr int64_t kTermToKillMs = 2000;
 constexpr int64_t kAskAgainMs = 500;
@@ -105,12 +107,11 @@ void KillAndReapAll(int& command, int& code) {
   _exit(127);
 }
 
-// Waits for the command's end while obeying the control pipe; returns the exit code.
-int Watch(int command, int signals) {
+// Waits for the command's end while obeying the FIFO; returns the exit code.
+int Watch(int command, int signals, bool watch_starter) {
   int code = 1;
   int64_t kill_at = 0;  // ms; 0: no kill under way
   int64_t ask_at = 0;   // ms; 0: no stop was asked for
-  bool listen = true;
   const auto terminate = [&] {
     if (kill_at == 0) kill_at = NowMs() + kTermToKillMs;
     kill(command, SIGTERM);
@@ -121,9 +122,11 @@ int Watch(int command, int signals) {
     if (HasLiveChild(command)) kill(command, SIGUSR1);
   };
   while (true) {
-    pollfd fds[2] = {{signals, POLLIN, 0}, {listen ? kControlFd : -1, POLLIN, 0}};
+    pollfd fds[3] = {{signals, POLLIN, 0},
+                     {kControlFd, POLLIN, 0},
+                     {watch_starter ? kStarterFd : -1, POLLIN, 0}};
     const int64_t left = kill_at == 0 ? kAskAgainMs : std::max<int64_t>(0, kill_at - NowMs());
-    poll(fds, 2, static_cast<int>(left));
+    poll(fds, 3, static_cast<int>(left));
     // mpirun forwards a signal to the ranks that it has started; to one that comes up later the
     // request must be made again.
     if (ask_at != 0 && NowMs() >= ask_at && kill_at == 0) ask();
@@ -144,10 +147,10 @@ int Watch(int command, int signals) {
       const ssize_t got = read(kControlFd, &request, 1);
       if (got == 1 && request == kGuardStop) ask();
       if (got == 1 && request == kGuardKill) terminate();
-      if (got == 0) {  // nobody is left to report to
-        listen = false;
-        terminate();
-      }
+    }
+    if (fds[2].revents != 0) {
+      watch_starter = false;
+      terminate();
     }
     if (kill_at != 0 && NowMs() >= kill_at) {
       KillAndReapAll(command, code);
@@ -164,19 +167,20 @@ void RemoveFolders(const std::vector<std::string>& folders) {
 }
 
 struct GuardFds {
-  int control = -1;  // read end of the pipe, or the FIFO
+  int control = -1;
   int output = -1;
-  int folder = -1;   // the folder to claim; -1: the guard dies with its parent
+  int folder = -1;   // to claim
   int claimed = -1;  // write end: errno of the claim
+  int starter = -1;  // pidfd; -1: not watched
 };
 
 void PlaceFds(const GuardFds& fds) {
-  const int from[] = {fds.control, fds.output, fds.folder, fds.claimed};
-  int high[4];
+  const int from[] = {fds.control, fds.output, fds.folder, fds.claimed, fds.starter};
+  int high[5];
   unsigned next = kControlFd;
   // Moved high first, so that none is overwritten before it is copied.
-  for (int i = 0; i < 4; ++i) high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD, 64);
-  for (int i = 0; i < 4 && high[i] >= 0; ++i) next = dup2(high[i], kControlFd + i) + 1;
+  for (int i = 0; i < 5; ++i) high[i] = from[i] < 0 ? -1 : fcntl(from[i], F_DUPFD, 64);
+  for (int i = 0; i < 5 && high[i] >= 0; ++i) next = dup2(high[i], kControlFd + i) + 1;
   close_range(next, ~0u, 0);
 }
 
@@ -189,7 +193,7 @@ void BecomeGuard() {
 }
 
 // Starts the command and returns its exit code when nothing is left of it.
-int GuardCommand(char* const* argv, char* const* environment) {
+int GuardCommand(char* const* argv, char* const* environment, bool watch_starter) {
   sigset_t children;
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
@@ -198,7 +202,7 @@ int GuardCommand(char* const* argv, char* const* environment) {
   const int self = getpid();
   const int pid = fork();
   if (pid == 0) ExecCommand(argv, environment, self);
-  return pid < 0 ? 1 : Watch(pid, signals);
+  return pid < 0 ? 1 : Watch(pid, signals, watch_starter);
 }
 
 // The end of the starter must not be felt: no file of it stays open, no folder of it in use. What
@@ -214,15 +218,6 @@ void LeaveStarter() {
                            char* const* environment, const GuardFds& fds) {
   PlaceFds(fds);
   BecomeGuard();
-  const int code = GuardCommand(argv, environment);
-  RemoveFolders(command.temporary_folders);
-  _exit(code);
-}
-
-[[noreturn]] void RunOutlivingGuard(const GuardedCommand& command, char* const* argv,
-                                    char* const* environment, const GuardFds& fds) {
-  PlaceFds(fds);
-  BecomeGuard();
   LeaveStarter();
   const int error = ClaimFolder(kFolderFd);
   const ssize_t told = write(kClaimedFd, &error, sizeof error);
@@ -230,7 +225,7 @@ void LeaveStarter() {
   close(kClaimedFd);
   if (error != 0) _exit(1);
   const ExitFile verdict(kFolderFd);
-  const int code = GuardCommand(argv, environment);
+  const int code = GuardCommand(argv, environment, fds.starter >= 0);
   RemoveFolders(command.temporary_folders);
   verdict.Write(code);
   _exit(code);
@@ -241,7 +236,7 @@ void LeaveStarter() {
                             char* const* environment, const GuardFds& fds) {
   setsid();
   const int pid = fork();
-  if (pid == 0) RunOutlivingGuard(command, argv, environment, fds);
+  if (pid == 0) RunGuard(command, argv, environment, fds);
   _exit(pid < 0 ? 1 : 0);
 }
 
@@ -250,6 +245,9 @@ absl::StatusOr<int> OpenOutput(const std::string& path) {
   if (output < 0) return absl::ErrnoToStatus(errno, "cannot open " + path);
   return output;
 }
+
+// A pidfd, closed by exec. glibc 2.36 declares pidfd_open for C only.
+int OpenSelf() { return static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)); }
 
 // Waits for the claim by the other end of `fd`.
 absl::Status AwaitClaim(int fd, const std::string& folder) {
@@ -277,29 +275,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-absl::StatusOr<Guard> StartGuarded(const GuardedCommand& command) {
-  const std::vector<char*> argv = Pointers(command.argv);
-  const std::vector<char*> environment = Pointers(command.environment);
-  ASSIGN_OR_RETURN(const int output, OpenOutput(command.output_path));
-  int control[2];
-  if (pipe2(control, O_CLOEXEC) != 0) {
-    const int error = errno;
-    close(output);
-    return absl::ErrnoToStatus(error, "cannot make a pipe");
-  }
-  const int pid = fork();
-  if (pid == 0) RunGuard(command, argv.data(), environment.data(), {control[0], output});
-  const int error = errno;
-  close(output);
-  close(control[0]);
-  if (pid < 0) {
-    close(control[1]);
-    return absl::ErrnoToStatus(error, "cannot fork");
-  }
-  return Guard{pid, control[1]};
-}
-
-absl::Status StartOutliving(const GuardedCommand& command, const std::string& folder) {
+absl::Status StartGuarded(const GuardedCommand& command, const std::string& folder) {
   const std::vector<char*> argv = Pointers(command.argv);
   const std::vector<char*> environment = Pointers(command.environment);
   const std::string fifo = folder + "/control";
@@ -311,9 +287,11 @@ absl::Status StartOutliving(const GuardedCommand& command, const std::string& fo
   // Read and write: without a writer of its own the guard would see an end of file.
   const GuardFds fds{open(fifo.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW), output,
                      open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
-                     pipe2(claimed, O_CLOEXEC) == 0 ? claimed[1] : -1};
+                     pipe2(claimed, O_CLOEXEC) == 0 ? claimed[1] : -1,
+                     command.ends_with_starter ? OpenSelf() : -1};
   absl::Status status;
-  if (fds.control < 0 || fds.folder < 0 || fds.claimed < 0) {
+  if (fds.control < 0 || fds.folder < 0 || fds.claimed < 0 ||
+      (command.ends_with_starter && fds.starter < 0)) {
     status = absl::ErrnoToStatus(errno, "cannot open " + folder + " and its control");
   } else if (const int pid = fork(); pid == 0) {
     ForkTwice(command, argv.data(), environment.data(), fds);
@@ -323,7 +301,7 @@ absl::Status StartOutliving(const GuardedCommand& command, const std::string& fo
     while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  for (int fd : {fds.control, fds.output, fds.folder, fds.claimed}) close(fd);
+  for (int fd : {fds.control, fds.output, fds.folder, fds.claimed, fds.starter}) close(fd);
   if (status.ok()) status = AwaitClaim(claimed[0], folder);
   close(claimed[0]);
   return status;

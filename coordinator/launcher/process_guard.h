@@ -1,13 +1,12 @@
-// A process between us and what we start. It adopts every descendant (child subreaper), and when
-// its work is over it kills what is left, reaps it and removes the temporary folders. Two forms:
-// one that ends with us (end of the control pipe), and one that outlives us and is found again by
-// the files of a folder.
+// A process between us and what we start, a child of init. It adopts every descendant (child
+// subreaper), and when its work is over it kills what is left, reaps it, removes the temporary
+// folders and leaves its verdict. It is spoken to, and found again, by the files of a folder.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 namespace trireme::launcher {
 
@@ -16,31 +15,27 @@ struct GuardedCommand {
   std::vector<std::string> environment;        // the whole of it, "NAME=value"
   std::string output_path;                     // stdout and stderr are appended to it
   std::vector<std::string> temporary_folders;  // removed at the end
+  // As by kGuardKill, when the process that starts it has ended. False: it outlives that.
+  bool ends_with_starter = false;
 };
 
-// What the control pipe, or FIFO, carries.
+// What the FIFO carries.
 inline constexpr char kGuardStop = 'S';  // USR1 to the command: it forwards it to the ranks
 inline constexpr char kGuardKill =
     'K';  // TERM to the command, KILL to everything two seconds later
 
-struct Guard {
-  int pid = -1;         // of the guard; its exit code is the command's, 128 + n for a signal
-  int control_fd = -1;  // write end, owned by the caller; closing it means kGuardKill
-};
-
-// Forks without exec; in the child only async-signal-safe calls and glibc's fork-safe malloc are
-// used, so it may be called with other threads about.
-absl::StatusOr<Guard> StartGuarded(const GuardedCommand& command);
-
-// The outliving form: a session of its own, child of init. In `folder`, which exists:
-//   control     FIFO that it reads; it holds both ends open
+// In `folder`, which exists:
+//   control     FIFO that the guard reads; it holds both ends open
 //   guard.json  {"pid", "start_ticks" (field 22 of /proc/PID/stat), "boot_id"}, written before it
 //               starts the command. Whoever finds the file there starts nothing: of many calls for
 //               a folder, also of several processes at once, one command starts. An empty one,
 //               made by O_EXCL, seals the folder: no command starts any more.
-//   exit        {"exit_code"}, its last act: nothing is left of the command then
+//   exit        {"exit_code"}, its last act: nothing is left of the command then. The command's
+//               own, 128 + n for a signal.
 // All are whole or absent. Blocks until a guard has claimed the folder, usually a few ms, 10 s at
-// most: DeadlineExceeded, and it may still start. Needs a file system with hard links.
-absl::Status StartOutliving(const GuardedCommand& command, const std::string& folder);
+// most: DeadlineExceeded, and it may still start. Needs a file system with hard links. Forks
+// without exec; in the child only async-signal-safe calls and glibc's fork-safe malloc are used, so
+// it may be called with other threads about.
+absl::Status StartGuarded(const GuardedCommand& command, const std::string& folder);
 
 }  // namespace trireme::launcher

@@ -181,8 +181,10 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   *job.mutable_resources() = submission.resources;
   job.set_priority(static_cast<int32_t>(submission.job.resources().priority()));
   job.set_submitted_unix_ns(now_unix_ns);
-  job.set_run_folder(fmt::format("{}/{}", options_.jobs_folder, id));
+  job.set_run_folder(submission.run_folder.empty() ? fmt::format("{}/{}", options_.jobs_folder, id)
+                                                   : submission.run_folder);
   *job.mutable_status() = InitialStatus(now_unix_ns);
+  job.mutable_status()->set_attempt(submission.attempts_before);
   Change change;
   change.jobs.push_back(job);
   change.request_ids.push_back(submission.request_id);

@@ -43,6 +43,8 @@ struct Submission {
   std::string request_id;
   v1::JobSpec job;  // resolved
   v1::ResourceRequest resources;
+  std::string run_folder;        // empty: one of its own in jobs_folder
+  uint32_t attempts_before = 0;  // their folders are in run_folder already; ours count on
 };
 
 // What the reconciler asks of others. Called from its thread after the commit; must not block.

@@ -40,6 +40,14 @@ std::map<int, Recording> ByRank(std::vector<Recording> list) {
   return recordings;
 }
 
+std::string TextOf(const Diagnosis& diagnosis) {
+  std::string text = diagnosis.headline;
+  for (const auto* lines : {&diagnosis.others, &diagnosis.evidence}) {
+    for (const std::string& line : *lines) text += "\n" + line;
+  }
+  return text + "\n" + diagnosis.next_action;
+}
+
 constexpr const char* kKilled =
     "--------------------------------------------------------------------------\n"
     "mpirun noticed that process rank 3 with PID 4711 on node box exited on signal 9 (Killed).\n"
@@ -56,7 +64,7 @@ TEST_CASE("a killed rank is the cause, though others complain of a lost peer fir
   CHECK(diagnosis.step == 12);
   CHECK(diagnosis.headline ==
         "rank 3 died (signal 9, Killed) at step 12, I of micro-batch 2, virtual stage 0");
-  const std::string text = diagnosis.Text();
+  const std::string text = TextOf(diagnosis);
   CHECK(text.find("ranks 0, 2: at step 12, REDUCE") != std::string::npos);
   CHECK(text.find("memory") != std::string::npos);
   CHECK(text.find("PID 4711") != std::string::npos);
@@ -68,9 +76,9 @@ TEST_CASE("of ranks that waited until the end it is said for whom") {
   ranks[0].wait = {40, 3, 1, true, "data"};
   const Diagnosis diagnosis =
       FindCause(ByRank(ranks), ParseMpirunWords(kKilled), {137, false, false});
-  CHECK(diagnosis.Text().find("rank 0: at step 12, REDUCE, waiting for rank 3 in a collective of "
-                              "group 'data'") != std::string::npos);
-  CHECK(diagnosis.Text().find("rank 2: at step 12, REDUCE\n") != std::string::npos);
+  CHECK(TextOf(diagnosis).find("rank 0: at step 12, REDUCE, waiting for rank 3 in a collective of "
+                               "group 'data'") != std::string::npos);
+  CHECK(TextOf(diagnosis).find("rank 2: at step 12, REDUCE\n") != std::string::npos);
 }
 
 TEST_CASE("of several failures the earliest own one is the cause") {
@@ -87,11 +95,9 @@ TEST_CASE("of several failures the earliest own one is the cause") {
 TEST_CASE("what every rank says is said once") {
   const std::string fault = "job.yaml:3: training.steps: 0 is out of range";
   const char* aborted = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n";
-  const std::string text =
-      FindCause(
-          ByRank({Failed(0, 0, 300, fault), Failed(1, 0, 200, fault), Failed(2, 0, 250, fault)}),
-          ParseMpirunWords(aborted), {2, false, false})
-          .Text();
+  const std::string text = TextOf(FindCause(
+      ByRank({Failed(0, 0, 300, fault), Failed(1, 0, 200, fault), Failed(2, 0, 250, fault)}),
+      ParseMpirunWords(aborted), {2, false, false}));
   CAPTURE(text);
   CHECK(text.find("rank 1 failed") == 0);
   CHECK(text.find(fault) == text.rfind(fault));
@@ -162,7 +168,7 @@ TEST_CASE("a signal that was our own kill is no cause") {
 TEST_CASE("a thousand ranks give a few lines") {
   std::vector<Recording> list{Failed(0, 1, 10, "broken")};
   for (int rank = 1; rank < 1000; ++rank) list.push_back(Running(rank, rank % 50, kI, 5));
-  CHECK(FindCause(ByRank(list), {}, {4, false, false}).Text().size() < 2000);
+  CHECK(TextOf(FindCause(ByRank(list), {}, {4, false, false})).size() < 2000);
 }
 
 TEST_CASE("advice goes by words, not by parts of names") {

@@ -89,7 +89,7 @@ class Job:
         return self.process.returncode, output
 
     def kill(self):
-        """The guard kills the ranks when it sees us gone."""
+        """The guard kills the ranks when it sees `trireme` gone."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -113,7 +113,7 @@ class Job:
     def temporary_folders(self):
         """Where mpirun of this job puts its files."""
         lines = "\0".join(processes_of(self.folder).values())
-        return sorted(set(re.findall(r"(?:/tmp|/dev/shm)/trireme-\w{6}", lines)))
+        return sorted(set(re.findall(r"(?:/tmp|/dev/shm)/trireme-\d+-\d+-\w{8}", lines)))
 
 
 class Worker(unittest.TestCase):
@@ -312,7 +312,8 @@ class Worker(unittest.TestCase):
         self.assertRegex(output, r"warning +compression.data_parallel.bound rms:50 is too loose for this model")
 
     def test_names_a_killed_rank(self):
-        job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=5")
+        job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=5", "--set",
+                         "resources.max_failures=1")
         job.reach(12)
         folders = job.temporary_folders()
         victim = job.rank(2)
@@ -326,7 +327,7 @@ class Worker(unittest.TestCase):
 
     def test_events_for_tensorboard(self):
         """Event files have what metrics.jsonl has, each step once, also after a kill that loses steps."""
-        more = ["--set", "training.steps=60", "--set", "checkpoint.every_steps=20"]
+        more = ["--set", "training.steps=60", "--set", "checkpoint.every_steps=20", "--set", "resources.max_failures=1"]
         job = self.start("run", *more)
         job.reach(27)
         os.kill(job.rank(0), signal.SIGKILL)
@@ -347,9 +348,63 @@ class Worker(unittest.TestCase):
         self.assertEqual(sorted(scalars["loss"]), list(range(1, 61)))
         self.assertEqual(sorted(scalars["validation_loss"]), [10, 20, 30, 40, 50, 60])
 
+    def test_trains_on_after_a_killed_rank(self):
+        """Twice, from a checkpoint each time: the end is that of an unbroken run, to the bit."""
+        more = ["--set", "training.steps=120", "--set", "checkpoint.every_steps=20"]
+        twin, _ = self.run_job("twin", *more)
+        job = self.start("run", *more)
+        for attempt, step in ((1, 25), (2, 65)):
+            until(lambda n=attempt: os.path.realpath(job.folder + "/logs").endswith(f"attempts/{n}/logs"),
+                  f"attempt {attempt}")
+            victim = until(lambda: job.rank(attempt), "the rank to kill")
+            job.reach(step)
+            os.kill(victim, signal.SIGKILL)
+        code, output = job.end()
+        self.assertEqual(code, 0, output)
+        for attempt in (1, 2):
+            self.assertRegex(output, rf"attempt {attempt} failed \(1 of at most 5 in a row\), the next one follows")
+            self.assertIn("resumed from", read(f"{job.folder}/attempts/{attempt + 1}/logs/rank-0.log"))
+        self.assertEqual(self.losses(job), self.losses(twin))
+        self.assertEqual(self.state_files(job, 120), self.state_files(twin, 120))
+        self.assertEqual(processes_of(job.folder), {})
+
+    def test_stops_a_crash_loop(self):
+        """The loss is lost again and again, from a checkpoint on which nothing new follows."""
+        job = self.start("run", "--set", "optimizer.learning_rate=1000", "--set", "optimizer.weight_decay=1000",
+                         "--set", "optimizer.warmup_steps=0", "--set", "resources.max_failures=2")
+        code, output = job.end()
+        self.assertEqual(code, 4, output)
+        self.assertRegex(output, r"2 failures in a row without a newer checkpoint .*rank \d failed at step 2")
+        self.assertIn("training.nonfinite_policy", output)
+        self.assertEqual(sorted(os.listdir(job.folder + "/attempts")), ["1", "2", "keeper"])
+        self.assertEqual(processes_of(job.folder), {})
+
+    def test_ends_with_its_killed_parent(self):
+        """kill -9 of trireme: no rank outlives it, no temporary folder; the next one takes over."""
+        more = ["--set", "training.steps=100000", "--set", "checkpoint.every_steps=5"]
+        job = self.start("run", *more)
+        job.reach(12)
+        folders = job.temporary_folders()
+        self.assertEqual(len(folders), 2, folders)
+        job.kill()
+        job.process.stdout.close()
+        until(lambda: not processes_of(job.folder) and not any(map(os.path.exists, folders)), "nothing is left")
+        reached = job.steps()
+        job = self.start("run", *more, "--resume", "auto")
+        job.reach(reached + 5)
+        self.assertEqual(os.readlink(job.folder + "/logs"), "attempts/2/logs")
+        folders = job.temporary_folders()
+        for _ in range(2):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        code, output = job.end()
+        self.assertIn(code, (5, 75), output)  # it may be faster than the second Ctrl-C
+        self.expect_nothing_left(job, folders)
+        self.verify_checkpoint(job)
+
     def test_ends_a_stopped_rank(self):
         job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=10", "--set",
-                         "runtime.deadline_seconds=2")
+                         "runtime.deadline_seconds=2", "--set", "resources.max_failures=1")
         job.reach(12)
         folders = job.temporary_folders()
         victim = job.rank(1)

@@ -337,12 +337,31 @@ TEST_CASE("failures keep their code, are explained, and the folder is not taken 
   CHECK(again.code == 2);
   CHECK(Holds(again.out, "already holds a run"));
   bench.Worker("[ $rank = 1 ] && kill -9 $$; sleep 50\n");
-  result = bench.Run("run job.yaml --resume" + two);
+  result = bench.Run("run job.yaml --resume --set resources.max_failures=1" + two);
   CHECK(result.code == 4);
   CAPTURE(result.out);
   CHECK(Holds(result.out, "rank 1 died (signal 9, Killed)"));
   CHECK(Holds(result.out, "no checkpoint in " + bench.folder() + "/here/checkpoints"));
   CHECK_FALSE(fs::exists(bench.folder() + "/here/resumed"));
+  // The first ended at once, this one was the second.
+  CHECK(fs::read_symlink(bench.folder() + "/here/logs") == "attempts/2/logs");
+  CHECK_FALSE(fs::exists(bench.folder() + "/here/attempts/3"));
+}
+
+TEST_CASE("a crash is followed by another attempt until there were too many", "[mpi]") {
+  Bench bench;
+  bench.Worker("echo begun >>$run/begun; echo oar broken; exit 7\n");
+  const Result loop = bench.Run("run job.yaml -n 1 --run-dir r --set resources.max_failures=2");
+  CAPTURE(loop.out);
+  CHECK(loop.code == 4);
+  CHECK(Count(Slurp(bench.folder() + "/r/begun"), "begun\n") == 2);
+  CHECK(Holds(loop.out, "attempt 1 failed (1 of at most 2 in a row), the next one follows in 1 s"));
+  CHECK(Holds(loop.out, "job failed: 2 failures in a row without a newer checkpoint"));
+  CHECK(Holds(loop.out, "oar broken"));
+  CHECK(fs::exists(bench.folder() + "/r/attempts/1/logs/rank-0.log"));
+  CHECK(fs::exists(bench.folder() + "/r/attempts/2/logs/rank-0.log"));
+  // Nothing to begin from: not once was it told to.
+  CHECK_FALSE(fs::exists(bench.folder() + "/r/resumed"));
 }
 
 TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
@@ -355,7 +374,7 @@ TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
   const Result second = bench.Run("run job.yaml -n 1 --run-dir r --resume >second 2>&1 #");
   CHECK(second.code == 2);
   CHECK(Holds(Slurp(bench.folder() + "/second"), "another trireme run is at work there"));
-  CHECK_FALSE(fs::exists(bench.folder() + "/r/logs.1"));
+  CHECK_FALSE(fs::exists(bench.folder() + "/r/attempts/2"));
   kill(first, SIGINT);
   CHECK(bench.End(first).code == 75);
   bench.Worker("exit 3\n");
@@ -365,7 +384,8 @@ TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
 TEST_CASE("commands to copy are quoted for the shell", "[mpi]") {
   Bench bench;
   bench.Worker("exit 4\n");
-  const Result failed = bench.Run("run job.yaml -n 1 --run-dir \"it's here\"");
+  const Result failed =
+      bench.Run("run job.yaml -n 1 --set resources.max_failures=1 --run-dir \"it's here\"");
   CHECK(failed.code == 4);
   CHECK(Holds(failed.out, "trireme run '" + bench.folder() + "/it'\\''s here/job.yaml' -n 1\n"));
 }

@@ -22,7 +22,6 @@ namespace {
 
 constexpr int kSteps = 6000;
 constexpr auto kStep = std::chrono::milliseconds(5);
-constexpr uint64_t kJob = 7;
 
 }  // namespace
 
@@ -39,7 +38,7 @@ KeeperBench::KeeperBench(const std::string& script) : path_before_(std::getenv("
   fs::create_directories(run);
   options = {"n1", root + "/state", root + "/worker", {"own argument"}};
   std::ofstream(options.worker) << "#!/bin/sh\nPATH=/usr/bin:/bin; run='" << run
-                                << "'; attempt=${TRIREME_ATTEMPT#7-}\n"
+                                << "'; attempt=${TRIREME_ATTEMPT#*-}\n"
                                 << script;
   chmod(options.worker.c_str(), 0755);
   setenv("PATH", "/nonexistent", 1);
@@ -73,7 +72,7 @@ std::unique_ptr<Keeper> KeeperBench::Open() const {
 v1::DesiredAttempt KeeperBench::Attempt(uint32_t attempt, v1::AttemptWish wish,
                                         double grace_seconds) const {
   v1::DesiredAttempt desired;
-  desired.set_job_id(kJob);
+  desired.set_job_id(job_id);
   desired.set_attempt(attempt);
   desired.set_wish(wish);
   desired.set_grace_seconds(grace_seconds);
@@ -100,7 +99,7 @@ v1::AttemptReport KeeperBench::Await(
     const v1::NodeReport node = keeper.Poll();
     found.Clear();
     for (const auto& report : node.attempts()) {
-      if (report.job_id() == kJob && report.attempt() == attempt) found = report;
+      if (report.job_id() == job_id && report.attempt() == attempt) found = report;
     }
     if (done(found)) return found;
     std::this_thread::sleep_for(kStep);

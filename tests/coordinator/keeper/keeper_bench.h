@@ -52,6 +52,7 @@ class KeeperBench {
   void CheckNothingLeft(uint32_t attempt) const;
 
   KeeperOptions options;
+  uint64_t job_id = 7;
   uint32_t ranks = 1;
   std::string root, run;
 

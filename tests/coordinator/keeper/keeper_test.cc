@@ -60,6 +60,45 @@ TEST_CASE("an attempt runs to its end with its arguments and is told until it is
   CHECK(fs::exists(bench.Folder(1) + "/exit"));
 }
 
+TEST_CASE("ranks begin where they are told") {
+  for (const char* resume : {"", "auto", "/there/step-00000007", kResumeNone}) {
+    KeeperBench bench("echo \"$@\" > $run/arguments; exit 0\n");
+    const auto keeper = bench.Open();
+    v1::DesiredAttempt attempt = bench.Attempt(1);
+    attempt.mutable_launch()->set_resume(resume);
+    keeper->SetDesired(bench.Desired({attempt}));
+    CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+    const std::string arguments = Slurp(bench.run + "/arguments");
+    const std::string text = resume;
+    const bool none = text == kResumeNone;
+    CHECK((arguments.find("--resume") == std::string::npos) == none);
+    const std::string expected = " --resume " + (text.empty() ? "auto" : text) + " ";
+    CHECK((arguments.find(expected) != std::string::npos) == !none);
+  }
+}
+
+TEST_CASE("ranks end with their keeper where that is asked") {
+  KeeperBench bench(kStubborn);
+  bench.options.ranks_end_with_us = true;
+  const pid_t child = fork();
+  if (child == 0) {
+    auto keeper = Keeper::Open(bench.options);
+    if (!keeper.ok()) _exit(1);
+    (*keeper)->SetDesired(bench.Desired({bench.Attempt(1)}));
+    while (true) {
+      (*keeper)->Poll();
+      usleep(5000);
+    }
+  }
+  bench.AwaitFile("up", "up");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto keeper = bench.Open();
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 128 + SIGKILL);
+  CHECK(Slurp(bench.Folder(1) + "/exit").find("137") != std::string::npos);
+  bench.CheckNothingLeft(1);
+}
+
 TEST_CASE("a checkpoint is told while the ranks run") {
   KeeperBench bench(kObedient);
   const auto keeper = bench.Open();

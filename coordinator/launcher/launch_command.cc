@@ -1,29 +1,22 @@
-// mpirun's command line and environment, and the state of one launch as its guard reports it.
-#include "coordinator/launcher/mpirun_launcher.h"
+// Options of Open MPI 4.1, and why each is there.
+#include "coordinator/launcher/launch_command.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
 #include "coordinator/command/command.h"
 #include "runtime/base/check.h"
-#include "runtime/base/status_macros.h"
 
 namespace trireme::launcher {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Each rank opens its own log, so that its last words need no living mpirun, and asks for a death
 // signal with mpirun's end, should even the guard be killed (setpriv is of util-linux, essential in
@@ -103,44 +96,6 @@ std::vector<std::string> HostArguments(const LaunchOptions& options) {
   return argv;
 }
 
-absl::StatusOr<std::string> MakeTemporaryFolder(const std::string& base) {
-  std::string path = base + "/trireme-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) {
-    return absl::ErrnoToStatus(errno, fmt::format("cannot make a folder in {}", base));
-  }
-  return path;
-}
-
-// Logs of an earlier attempt become logs.1, logs.2 ..., so that no diagnosis mixes two attempts.
-void KeepOldLogs(const std::string& run_folder) {
-  const std::string logs = run_folder + "/logs";
-  std::error_code error;
-  if (!fs::exists(logs, error) || fs::is_empty(logs, error)) return;
-  for (int number = 1; number < 100000; ++number) {
-    const std::string kept = fmt::format("{}.{}", logs, number);
-    if (fs::exists(kept, error)) continue;
-    fs::rename(logs, kept, error);
-    return;
-  }
-}
-
-absl::Status PrepareRunFolder(const std::string& run_folder) {
-  std::error_code error;
-  KeepOldLogs(run_folder);
-  for (const char* name : {"/logs", "/recorder"}) {
-    fs::create_directories(run_folder + name, error);
-    if (error) {
-      return absl::FailedPreconditionError(
-          fmt::format("cannot make {}{}: {}", run_folder, name, error.message()));
-    }
-  }
-  for (const auto& entry : fs::directory_iterator(run_folder + "/recorder", error)) {
-    std::error_code ignored;
-    if (entry.path().extension() == ".rec") fs::remove(entry.path(), ignored);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 int AvailableCores() {
@@ -178,7 +133,7 @@ std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::
     }
   }
   add({"/bin/sh", "-c", (several ? kMakeFolder : "") + std::string(kRankShell), "sh",
-       options.run_folder + "/logs", options.worker});
+       options.log_folder, options.worker});
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   return argv;
 }
@@ -200,103 +155,12 @@ absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
   }
   GuardedCommand command{LaunchCommand(options, mpirun, folders),
                          EnvironmentOf(options, folders),
-                         options.run_folder + "/logs/mpirun.log",
+                         options.log_folder + "/mpirun.log",
                          {folders.session}};
   if (folders.shared_memory != folders.session) {
     command.temporary_folders.push_back(folders.shared_memory);
   }
   return command;
-}
-
-absl::StatusOr<std::unique_ptr<MpirunLauncher>> MpirunLauncher::Start(
-    const LaunchOptions& options) {
-  RETURN_IF_ERROR(CommandFor(options, {}).status());
-  RETURN_IF_ERROR(PrepareRunFolder(options.run_folder));
-  // In /tmp because Open MPI puts sockets there, whose paths are short.
-  ASSIGN_OR_RETURN(const std::string session, MakeTemporaryFolder("/tmp"));
-  const auto shared = MakeTemporaryFolder("/dev/shm");
-  auto command = CommandFor(options, {session, shared.ok() ? *shared : session});
-  const auto guard =
-      command.ok() ? StartGuarded(*command) : absl::StatusOr<Guard>(command.status());
-  if (!guard.ok()) {
-    rmdir(session.c_str());
-    if (shared.ok()) rmdir(shared->c_str());
-    return guard.status();
-  }
-  return std::unique_ptr<MpirunLauncher>(
-      new MpirunLauncher(options, command->temporary_folders, *guard));
-}
-
-MpirunLauncher::MpirunLauncher(const LaunchOptions& options, std::vector<std::string> folders,
-                               Guard guard)
-    : options_(options),
-      temporary_folders_(std::move(folders)),
-      guard_(guard),
-      started_(Clock::now()) {}
-
-MpirunLauncher::~MpirunLauncher() {
-  if (!result_) {
-    Kill();
-    Wait();
-  }
-  close(guard_.control_fd);
-}
-
-void MpirunLauncher::Send(char request) {
-  // The guard ignores nothing it can still read; after its end the pipe is broken, and that is no
-  // news.
-  sigset_t pipe_signal, before;
-  sigemptyset(&pipe_signal);
-  sigaddset(&pipe_signal, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-  if (write(guard_.control_fd, &request, 1) < 0 && errno == EPIPE) {
-    const timespec now{0, 0};
-    sigtimedwait(&pipe_signal, nullptr, &now);
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-void MpirunLauncher::RequestStop() {
-  if (result_) return;
-  if (stop_at_) return Kill();
-  stop_at_ = Clock::now();
-  Send(kGuardStop);
-}
-
-void MpirunLauncher::Kill() {
-  if (result_ || killed_) return;
-  killed_ = true;
-  Send(kGuardKill);
-}
-
-std::optional<LaunchResult> MpirunLauncher::Poll() {
-  if (result_) return result_;
-  int status = 0;
-  const int pid = waitpid(guard_.pid, &status, WNOHANG);
-  if (pid != 0) {
-    const bool known = pid == guard_.pid;
-    const int code = !known ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    // The guard removes them; this is for a guard that was killed.
-    for (const std::string& folder : temporary_folders_) {
-      std::error_code ignored;
-      fs::remove_all(folder, ignored);
-    }
-    result_ = LaunchResult{code, stop_at_.has_value(), killed_};
-    return result_;
-  }
-  const auto now = Clock::now();
-  if (!stop_at_ && options_.deadline.count() > 0 && now - started_ > options_.deadline) {
-    RequestStop();
-  }
-  if (stop_at_ && !killed_ && now - *stop_at_ > options_.grace) Kill();
-  return std::nullopt;
-}
-
-LaunchResult MpirunLauncher::Wait() {
-  while (true) {
-    if (const auto result = Poll()) return *result;
-    poll(nullptr, 0, 10);
-  }
 }
 
 }  // namespace trireme::launcher

@@ -1,0 +1,127 @@
+#include "coordinator/cli/run_watch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "coordinator/cli/job_text.h"
+#include "coordinator/launcher/signal_latch.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/report/progress.h"
+
+namespace trireme::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTurn{20};
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class RunWatcher {
+ public:
+  RunWatcher(coordinator::LocalRun& run, const v1::JobSpec& job, double grace_seconds)
+      : run_(run), spec_(job), grace_seconds_(grace_seconds), writer_(stdout, terminal_) {}
+
+  absl::StatusOr<RunOutcome> Run() {
+    while (true) {
+      RETURN_IF_ERROR(run_.Turn());
+      for (const v1::Event& event : run_.TakeEvents()) Hear(event);
+      outcome_.job = run_.job();
+      outcome_.seconds = SecondsSince(start_);
+      Look();
+      if (run_.Over()) break;
+      writer_.Show(view_, outcome_.seconds);
+      RETURN_IF_ERROR(PassSignalsOn());
+      std::this_thread::sleep_for(kTurn);
+    }
+    writer_.Finish(view_, outcome_.seconds);
+    return outcome_;
+  }
+
+ private:
+  void Look() {
+    const v1::JobState state = outcome_.job.status().state();
+    const bool at_work = state == v1::JOB_RUNNING || state == v1::JOB_PAUSING;
+    if (!outcome_.job.has_progress() || (!at_work && !run_.Over())) return;
+    const recorder::Progress progress = ToProgress(outcome_.job.progress());
+    if (!first_step_) first_step_ = progress.steps_done;
+    view_.Update(progress, outcome_.seconds);
+  }
+
+  void Hear(const v1::Event& event) {
+    const bool wanted = !outcome_.stop_asked && !outcome_.kill_asked;
+    if (event.has_stalled() && wanted) writer_.Say(Shown(event.stalled().text()));
+    if (!event.has_state_changed()) return;
+    const v1::JobStateChanged& change = event.state_changed();
+    if (change.to() == v1::JOB_RECOVERING) writer_.Say(Shown(change.reason()));
+    if (change.to() != v1::JOB_LAUNCHING) return;
+    // Another attempt goes back to its checkpoint: its speed is measured anew.
+    if (attempts_++ > 0) writer_.Say(Shown(change.reason()));
+    view_ = report::ProgressView();
+    first_step_.reset();
+    attempt_start_ = Clock::now();
+  }
+
+  // What an honest stop may need: the rest of a step, an evaluation's pass and a whole step more,
+  // the deadline of a rank that hears nothing, and a minute for the disk. Steps before the first
+  // are counted with the start, which only makes it longer.
+  double GraceSeconds() const {
+    if (grace_seconds_ > 0) return grace_seconds_;
+    const uint64_t steps = view_.progress().steps_done - first_step_.value_or(0);
+    const double step_seconds =
+        SecondsSince(attempt_start_) / static_cast<double>(std::max<uint64_t>(1, steps));
+    return 60 + spec_.runtime().deadline_seconds() + 3 * step_seconds;
+  }
+
+  absl::Status PassSignalsOn() {
+    for (; heard_ < signals_.count(); ++heard_) {
+      const bool first = heard_ == 0;
+      const double grace = GraceSeconds();
+      const std::string words =
+          first ? fmt::format(
+                      "stopping at the next step with a checkpoint, within {:.0f} s; "
+                      "once more to kill",
+                      grace)
+                : "killing the ranks";
+      std::fprintf(stderr, "%s%s\n", terminal_ && view_.progress().steps_done > 0 ? "\n" : "",
+                   words.c_str());
+      if (first) outcome_.stop_asked = outcome_.job.status().attempt_live();
+      if (!first) outcome_.kill_asked = true;
+      RETURN_IF_ERROR(first ? run_.Stop(grace) : run_.Kill());
+      if (run_.Over()) return absl::OkStatus();
+    }
+    return absl::OkStatus();
+  }
+
+  coordinator::LocalRun& run_;
+  const v1::JobSpec& spec_;
+  const double grace_seconds_;
+  const bool terminal_ = isatty(STDOUT_FILENO) == 1;
+  const launcher::SignalLatch signals_;
+  int heard_ = 0;
+  report::ProgressWriter writer_;
+  report::ProgressView view_;
+  std::optional<uint64_t> first_step_;  // what was done before, on a resume
+  int attempts_ = 0;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point attempt_start_ = start_;
+  RunOutcome outcome_;
+};
+
+}  // namespace
+
+absl::StatusOr<RunOutcome> WatchRun(coordinator::LocalRun& run, const v1::JobSpec& job,
+                                    double grace_seconds) {
+  return RunWatcher(run, job, grace_seconds).Run();
+}
+
+}  // namespace trireme::cli

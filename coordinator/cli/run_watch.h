@@ -1,0 +1,22 @@
+// Turns a local run to its end, shows how it fares, and passes Ctrl-C on.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "coordinator/local_run/local_run.h"
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::cli {
+
+struct RunOutcome {
+  v1::Job job;              // its last state, with the last progress
+  double seconds = 0;       // from the start on
+  bool stop_asked = false;  // while ranks ran
+  bool kill_asked = false;
+};
+
+// `grace_seconds`: from the first Ctrl-C until ranks that have not saved are killed; 0: by the time
+// of their steps and the deadline of `job`. Blocks until the run is over. Errors: LocalRun::Turn's.
+absl::StatusOr<RunOutcome> WatchRun(coordinator::LocalRun& run, const v1::JobSpec& job,
+                                    double grace_seconds);
+
+}  // namespace trireme::cli

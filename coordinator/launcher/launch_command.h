@@ -1,0 +1,47 @@
+// The command line of a job's ranks: mpirun and its options, or the worker itself where one rank
+// needs no mpirun; its environment, and where it leaves its files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/launcher/process_guard.h"
+
+namespace trireme::launcher {
+
+struct Host {
+  std::string name;
+  int ranks = 0;
+};
+
+struct LaunchOptions {
+  std::string worker;                  // path of the program of a rank
+  std::vector<std::string> arguments;  // of the worker
+  int ranks = 1;                       // of all hosts
+  // In rank order; reached by the remote shell of mpirun. One or none: this machine alone.
+  std::vector<Host> hosts;
+  std::string log_folder;                // exists: rank-N.log of each rank, mpirun.log
+  std::vector<std::string> environment;  // "NAME=value", beside (or instead of) our own's
+  int threads = 0;                       // OMP_NUM_THREADS of a rank; 0: cores / ranks, at least 1
+  bool bind_to_cores = false;            // wise only if this is the machine's only job
+};
+
+// Where mpirun (short paths: sockets) and the ranks leave their files while they run.
+struct TemporaryFolders {
+  std::string session;
+  std::string shared_memory;
+};
+
+// Cores this process may run on.
+int AvailableCores();
+// The command line (argv[0] the path `mpirun`, or the worker itself as one MPI singleton if that is
+// empty).
+std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,
+                                       const TemporaryFolders& folders);
+// What a guard needs for it; the guard removes `folders` at the end. NotFound: there is no worker,
+// or no mpirun, which names the Debian package (one rank runs without).
+absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
+                                          const TemporaryFolders& folders);
+
+}  // namespace trireme::launcher

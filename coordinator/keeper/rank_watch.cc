@@ -4,48 +4,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "coordinator/launcher/process_identity.h"
-#include "runtime/recorder/position_text.h"
+#include "runtime/recorder/rank_message.h"
 
 namespace trireme::keeper {
 namespace {
 
 using recorder::RankState;
 using recorder::Recording;
-
-v1::Progress ToMessage(const recorder::Progress& progress) {
-  v1::Progress message;
-  message.set_steps_done(progress.steps_done);
-  message.set_steps_total(progress.steps_total);
-  message.set_loss(progress.loss);
-  message.set_tokens_per_second(progress.tokens_per_second);
-  message.set_utilisation(progress.utilisation);
-  message.set_validation_loss(progress.validation_loss);
-  message.set_validation_step(progress.validation_step);
-  return message;
-}
-
-v1::StepTiming ToMessage(const recorder::StepTiming& timing) {
-  v1::StepTiming message;
-  message.set_step(timing.step);
-  message.set_step_ms(timing.step_ms);
-  message.set_compute_ms(timing.compute_ms);
-  message.set_wait_ms(timing.wait_ms);
-  return message;
-}
-
-// Of CLOCK_MONOTONIC; 0: never.
-uint64_t MsSince(int64_t then_ns, int64_t now_ns) {
-  if (then_ns == 0) return 0;
-  return static_cast<uint64_t>(std::max<int64_t>(0, now_ns - then_ns) / 1000000);
-}
-
-std::string PositionOf(const Recording& recording) {
-  if (recording.state == RankState::kStopped) return "ended in order";
-  return recording.updated_ns == 0 ? "" : recorder::DescribePosition(recording.position);
-}
 
 }  // namespace
 
@@ -79,20 +45,12 @@ bool RankWatch::LookAt(uint32_t index, int64_t now_ns) {
   const auto recording = recorder::ReadRecording(
       fmt::format("{}/rank-{:03}.rec", watched_.recorder_folder, report.rank()));
   if (!recording.ok()) return false;
-  report.set_life(LifeOf(*recording, processes_[index]));
-  report.set_step(recording->position.step);
-  report.set_position(PositionOf(*recording));
-  const bool waits = recording->wait.since_ns != 0;
-  report.set_peer(waits ? recording->wait.peer : recording->position.peer);
-  report.set_waiting_ms(waits ? 1 + MsSince(recording->wait.since_ns, now_ns) : 0);
-  // What it does after a long wait is another thing than before, whether or not it is an
-  // instruction.
-  const bool began = recording->updated_ns != 0;
-  const int64_t moved_ns = std::max(recording->updated_ns, waits ? 0 : recording->waited_ns);
-  report.set_still_ms(began ? MsSince(moved_ns, now_ns) : 0);
-  if (recording->timing.step != 0) *report.mutable_timing() = ToMessage(recording->timing);
-  report.set_failure(recording->failure);
-  if (report.rank() == 0) progress_ = ToMessage(recording->progress);
+  const uint32_t rank = report.rank();
+  const v1::RankLife life = LifeOf(*recording, processes_[index]);
+  report = recorder::RankMessage(*recording, now_ns);
+  report.set_rank(rank);
+  report.set_life(life);
+  if (rank == 0) progress_ = recorder::ProgressMessage(*recording);
   return recording->state == RankState::kRunning || recording->state == RankState::kStopped;
 }
 

@@ -23,7 +23,7 @@ trireme_program(trireme coordinator/cli
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
-        runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/client
+        runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/client worker/link
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 trireme_program(triremed coordinator/daemon
@@ -33,6 +33,7 @@ trireme_program(triremed coordinator/daemon
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper coordinator/log_format
+        coordinator/worker_link
   LIBS CLI11::CLI11 spdlog::spdlog gRPC::grpc++)
 
 # libtrireme_codec.so: the codec for C programs, showing only the functions of its header.

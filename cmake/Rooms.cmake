@@ -83,3 +83,6 @@ trireme_room(coordinator/dashboard
                    coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/control_api
              LIBS nlohmann_json::nlohmann_json OpenSSL::Crypto absl::synchronization)
 include(Dashboard)
+trireme_room(coordinator/worker_link
+             ROOMS proto proto/services runtime/base runtime/plan coordinator/keeper LIBS absl::synchronization)
+trireme_room(worker/link ROOMS proto proto/services runtime/base LIBS absl::synchronization Threads::Threads)

@@ -169,6 +169,8 @@ trireme_tests(coordinator/task_thread ROOMS coordinator/task_thread)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli ROOMS proto proto/services runtime/base coordinator/client
               LIBS nlohmann_json::nlohmann_json)
+trireme_tests(coordinator/worker_link ROOMS proto proto/services runtime/base runtime/spec runtime/plan
+              coordinator/keeper coordinator/worker_link worker/link)
 if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc")
   add_dependencies(test_coordinator_cli trireme)
@@ -176,9 +178,9 @@ endif()
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 # tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
-foreach(method runs_to_the_end continues_after_interrupt events_for_tensorboard goes_on_with_compression names_a_killed_rank
-               trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent ends_a_stopped_rank
-               refuses_changed_text
+foreach(method runs_to_the_end runs_a_given_plan continues_after_interrupt events_for_tensorboard goes_on_with_compression
+               names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent
+               ends_a_stopped_rank refuses_changed_text
                trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)
   add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"
     "${PROJECT_BINARY_DIR}/bin" "Worker.test_${method}")
@@ -186,7 +188,7 @@ foreach(method runs_to_the_end continues_after_interrupt events_for_tensorboard 
 endforeach()
 
 # tests/coordinator/daemon/daemon_test.py: triremed, its agent and its command line from outside.
-foreach(method runs_a_job pauses_and_resumes cancels survives_kill_9 readers_outlive_it agent_killed worker_killed
+foreach(method runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels survives_kill_9 readers_outlive_it agent_killed worker_killed
                worker_killed_unseen worker_stopped fails_for_good refuses_strangers refuses_a_second_daemon)
   add_test(NAME daemon.${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/daemon_test.py" "${PROJECT_BINARY_DIR}/bin" "Daemon.test_${method}")
@@ -256,10 +258,13 @@ foreach(method clicks_through lets_in_whom_it_knows says_where_it_is_not)
   set_tests_properties(dashboard.${method} PROPERTIES LABELS coordinator TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
-trireme_tests(worker ROOMS proto runtime/base runtime/tensor runtime/comm runtime/plan LIBS DNNL::dnnl)
+trireme_tests(worker ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
+              worker/link
+              LIBS DNNL::dnnl spdlog::spdlog)
 if(TARGET test_worker)
-  target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/places.cc"
-                                     "${PROJECT_SOURCE_DIR}/worker/stop_signal.cc")
+  foreach(file compared_job places plan_source stop_signal)
+    target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
+  endforeach()
 endif()
 
 # tests/cluster/slurm_test.py: srun and sbatch on a real Slurm of its own, one ctest per method; skipped without root,

@@ -1,16 +1,20 @@
-// trireme-worker: one MPI rank. Reads the resolved job, gets the plan from rank 0, interprets it.
+// trireme-worker: one MPI rank. Reads the resolved job, gets its slice of the plan, interprets it.
 //
 // Threads:
 //   main        engine loop: instructions, transfers, evaluation, checkpoints
 //   stop        waits for the signals that ask for a stop; they are blocked in all others
+//   timeline    writes the picture of a step, about once a second
+//   reporter    tells the keeper of the node how the rank fares (--link); with it gRPC's own
 //   OpenMP team kernels, `runtime.threads` in all (main is one of them)
 //   stream      only with runtime.asynchronous_streams: runs the operators
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -21,8 +25,10 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/recorder/rank_message.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/generation.h"
+#include "worker/link/keeper_link.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
@@ -36,6 +42,8 @@ struct Arguments {
   std::string job;
   std::vector<std::string> overrides;
   std::string recorder_directory;
+  KeeperLinkOptions link;  // no address: none is named
+  std::string plan_file;
   TrainingRunOptions training;
   GenerationOptions generation;
 };
@@ -76,14 +84,40 @@ absl::Status CheckPrompt(const v1::GenerationSpec& generation, const data::Token
       absl::StrCat("generation.prompt: ", base::MessageOf(tokens.status())));
 }
 
+// As the flight recorder says, which is written by the step loop.
+v1::RankStatus StatusOf(const std::string& recording_path, const v1::JoinRequest& who) {
+  v1::RankStatus status;
+  status.set_job_id(who.job_id());
+  status.set_attempt(who.attempt());
+  const auto recording = recorder::ReadRecording(recording_path);
+  if (!recording.ok()) return status;
+  *status.mutable_rank() = recorder::RankMessage(*recording, engine::NowNs());
+  if (recording->rank == 0) *status.mutable_progress() = recorder::ProgressMessage(*recording);
+  return status;
+}
+
+// Null: no keeper is named.
+absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const Arguments& arguments,
+                                                     const comm::Fabric& fabric) {
+  if (arguments.link.address.empty()) return std::unique_ptr<KeeperLink>();
+  KeeperLinkOptions options = arguments.link;
+  options.who.set_rank(static_cast<uint32_t>(fabric.rank()));
+  options.who.set_ranks(static_cast<uint32_t>(fabric.size()));
+  options.who.set_pid(static_cast<uint32_t>(getpid()));
+  options.who.set_version(TRIREME_VERSION);
+  return KeeperLink::Open(options);
+}
+
 absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
-                                     recorder::FlightRecorder& recorder) {
+                                     KeeperLink* link, recorder::FlightRecorder& recorder) {
   ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(arguments));
   ASSIGN_OR_RETURN(const auto dataset, OpenJobData(job));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
-  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, *dataset, &recorder));
-  if (fabric.rank() == 0) {
+  ASSIGN_OR_RETURN(const auto session,
+                   Session::Open(job, fabric, *dataset, &recorder, {link, arguments.plan_file}));
+  // Else the coordinator has written both.
+  if (fabric.rank() == 0 && session->planned_here()) {
     const std::string& folder = arguments.training.run_directory;
     RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(job)));
     RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(session->plan())));
@@ -109,7 +143,12 @@ base::ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
     spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(recorder.status()));
     return base::kBadInput;
   }
-  const absl::StatusOr<base::ExitCode> code = Train(arguments, fabric, **recorder);
+  absl::StatusOr<std::unique_ptr<KeeperLink>> link = OpenLink(arguments, fabric);
+  if (link.ok() && *link) {
+    (*link)->StartReports([path, &who = arguments.link.who] { return StatusOf(path, who); });
+  }
+  const absl::StatusOr<base::ExitCode> code =
+      link.ok() ? Train(arguments, fabric, link->get(), **recorder) : link.status();
   if (code.ok()) return *code;
   const absl::Status& failure = code.status();
   spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));
@@ -129,6 +168,19 @@ int Main(int argc, char** argv) {
   app.add_option("--run-dir", arguments.training.run_directory, "run folder")->take_last();
   app.add_option("--recorder-dir", arguments.recorder_directory,
                  "folder of the flight recorders (default: recorder in the run folder)")
+      ->take_last();
+  app.add_option("--link", arguments.link.address,
+                 "unix:/PATH of the keeper of this node, which has the plan and hears how it goes")
+      ->take_last();
+  app.add_option_function<uint64_t>(
+         "--job-id", [&](uint64_t id) { arguments.link.who.set_job_id(id); }, "of the keeper")
+      ->take_last();
+  app.add_option_function<uint32_t>(
+         "--attempt", [&](uint32_t number) { arguments.link.who.set_attempt(number); },
+         "of the keeper")
+      ->take_last();
+  app.add_option("--plan", arguments.plan_file,
+                 "the plan, where no keeper is on the node (default: rank 0 plans)")
       ->take_last();
   app.add_option("--resume", arguments.training.resume, "checkpoint folder, or auto")->take_last();
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");

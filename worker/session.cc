@@ -43,6 +43,16 @@ absl::Status Session::Gather(const v1::JobSpec& job, comm::Fabric& fabric) {
   return absl::OkStatus();
 }
 
+absl::Status Session::TakePlan(const v1::JobSpec& job, comm::Fabric& fabric,
+                               const PlanSource& source) {
+  absl::StatusOr<v1::Plan> given = GivenPlan(source, job, fabric);
+  ASSIGN_OR_RETURN(const bool any, AgreeOnPlan(given, *everyone_, DeadlineOf(job)));
+  planned_here_ = !any;
+  if (!any) return SharePlan(job, fabric);
+  plan_ = *std::move(given);
+  return CheckFits(plan_, places_);
+}
+
 // Rank 0 plans, everybody runs the same bytes. A failure to plan reaches every rank as well.
 absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
@@ -68,13 +78,14 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, comm::Fabric& fabric,
                                                        const data::Dataset& dataset,
-                                                       recorder::FlightRecorder* recorder) {
+                                                       recorder::FlightRecorder* recorder,
+                                                       const PlanSource& source) {
   auto session = std::make_unique<Session>();
   RETURN_IF_ERROR(session->Gather(job, fabric));
   omp_set_num_threads(session->threads_);
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);
-  RETURN_IF_ERROR(session->SharePlan(job, fabric));
+  RETURN_IF_ERROR(session->TakePlan(job, fabric, source));
   ASSIGN_OR_RETURN(
       session->engine_,
       engine::Engine::Create(session->plan_, fabric, dataset,

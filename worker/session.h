@@ -1,5 +1,5 @@
-// Session: what training and generation set up alike on one rank: job, data, plan from rank 0,
-// engine, restored state.
+// Session: what training and generation set up alike on one rank: job, data, plan, engine, restored
+// state.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,7 @@
 #include "runtime/recorder/flight_recorder.h"
 #include "trireme/v1/plan.pb.h"
 #include "worker/places.h"
+#include "worker/plan_source.h"
 
 namespace trireme::worker {
 
@@ -25,12 +26,16 @@ class Session {
   // (may be null) too.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
                                                        const data::Dataset& dataset,
-                                                       recorder::FlightRecorder* recorder);
+                                                       recorder::FlightRecorder* recorder,
+                                                       const PlanSource& source = {});
   // Fills the engine's state from a checkpoint made on any layout.
   absl::Status Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments);
 
   engine::Engine& engine() { return *engine_; }
+  // Whole, or this rank's slice of it (runtime/plan/slice.h).
   const v1::Plan& plan() const { return plan_; }
+  // Rank 0 has made it, nobody else.
+  bool planned_here() const { return planned_here_; }
   int threads() const { return threads_; }
   // Speed of 512 x 512 products on all ranks together, at the same time, in flops per second: each
   // rank's best of several short probes. The measured peak that utilisation is a share of, not the
@@ -39,9 +44,11 @@ class Session {
 
  private:
   absl::Status Gather(const v1::JobSpec& job, comm::Fabric& fabric);
+  absl::Status TakePlan(const v1::JobSpec& job, comm::Fabric& fabric, const PlanSource& source);
   absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
 
   v1::Plan plan_;
+  bool planned_here_ = false;
   kernels::KernelRegistry kernels_;
   std::unique_ptr<comm::Communicator> everyone_;
   std::vector<Place> places_;  // by rank

@@ -4,19 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
 #include "runtime/spec/job_spec.h"
+#include "worker/compared_job.h"
 #include "worker/stop_signal.h"
 
 namespace trireme::worker {
@@ -28,16 +26,6 @@ constexpr std::chrono::minutes kDiskDeadline{30};
 
 // Of a checkpoint's scalars; older ones lack it.
 constexpr const char* kSkippedSteps = "skipped_steps";
-
-// What must be the same on all ranks, a line per field: all but the places of files.
-std::string ComparedJob(v1::JobSpec job) {
-  for (std::string& file : *job.mutable_data()->mutable_text_files()) {
-    file = std::filesystem::path(file).filename().string();
-  }
-  job.mutable_checkpoint()->clear_directory();
-  job.mutable_runtime()->clear_runs_directory();
-  return spec::ToYaml(job);
-}
 
 std::string CheckpointRoot(const v1::JobSpec& job, const std::string& run_directory) {
   return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
@@ -155,16 +143,7 @@ absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
 }
 
 absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same_text) const {
-  const std::vector<std::string> there = absl::StrSplit(job_of_rank_0, '\n');
-  const std::vector<std::string> here = absl::StrSplit(ComparedJob(job_), '\n');
-  std::string text;
-  for (size_t line = 0; line < std::max(there.size(), here.size()); ++line) {
-    const std::string of_rank_0 = line < there.size() ? there[line] : "";
-    const std::string own = line < here.size() ? here[line] : "";
-    if (own == of_rank_0) continue;
-    absl::StrAppend(&text, "\n  \"", absl::StripAsciiWhitespace(own), "\" here, \"",
-                    absl::StripAsciiWhitespace(of_rank_0), "\" on rank 0");
-  }
+  const std::string text = DifferencesOf(ComparedJob(job_), job_of_rank_0, "on rank 0");
   if (!text.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the job is not rank 0's; give all nodes the same file", text));

@@ -2,7 +2,7 @@
 //
 // Threads:
 //   main        the loop: wishes in, ranks looked after, reports out
-//   gRPC's own  the stream to the coordinator
+//   gRPC's own  the stream to the coordinator, and what the ranks ask and say
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +15,7 @@
 #include "coordinator/agent/inventory.h"
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/log_format/log_format.h"
+#include "coordinator/worker_link/worker_links.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -53,6 +54,7 @@ std::string Urgent(const v1::NodeReport& report) {
 }
 
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
+  worker_link::WorkerLinks links;
   Clock::time_point sent{};
   Clock::time_point complained = Clock::now();
   std::string urgent;
@@ -66,6 +68,10 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
     }
     if (const auto desired = link.TakeDesired()) keeper.SetDesired(*desired);
     v1::NodeReport report = keeper.Poll();
+    if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
+      spdlog::warn("ranks do without us: {}", base::MessageOf(served));
+    }
+    links.Freshen(report);
     std::string words = Urgent(report);
     if (anew || words != urgent || now - sent >= link.report_interval()) {
       sent = now;

@@ -42,9 +42,17 @@ WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const std::string& node)
   return watched;
 }
 
+std::string PlanFileOf(const v1::LaunchSpec& launch) { return launch.run_folder() + "/plan.pb"; }
+
+uint32_t RankCount(const v1::LaunchSpec& launch) {
+  uint32_t ranks = 0;
+  for (const v1::Place& place : launch.places()) ranks += place.ranks();
+  return ranks;
+}
+
 launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
                                         const v1::DesiredAttempt& attempt,
-                                        const std::string& folder) {
+                                        const AttemptFolder& folder) {
   const v1::LaunchSpec& launch = attempt.launch();
   launcher::LaunchOptions options;
   options.worker = keeper.worker;
@@ -58,13 +66,17 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
   if (launch.resume() != kResumeNone) {
     add("--resume", launch.resume().empty() ? "auto" : launch.resume());
   }
-  add("--recorder-dir", folder + "/recorder");
+  add("--recorder-dir", folder.path() + "/recorder");
+  add("--link", "unix:" + folder.link_socket());
+  add("--job-id", std::to_string(attempt.job_id()));
+  add("--attempt", std::to_string(attempt.attempt()));
+  add("--plan", PlanFileOf(launch));
   options.ranks = 0;
   for (const v1::Place& place : launch.places()) {
     options.ranks += static_cast<int>(place.ranks());
     options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
   }
-  options.log_folder = folder + "/logs";
+  options.log_folder = folder.path() + "/logs";
   options.environment = MarkOf(attempt).Environment();
   options.threads = static_cast<int>(launch.threads_per_rank());
   options.bind_to_cores = keeper.bind_to_cores;
@@ -126,6 +138,8 @@ void Attempt::AdvanceWatcher() {
   const bool over = record_.desired.wish() == v1::ATTEMPT_KILL || !record_.never_started.empty() ||
                     folder_.IsOver();
   if (over && SweptClean()) End(0, std::nullopt);
+  // Its ranks may come; they dial there.
+  if (!over) (void)folder_.MakeTemporaryFolders();
 }
 
 void Attempt::Begin(const Turn& turn) {
@@ -161,7 +175,7 @@ absl::Status Attempt::Start() {
   ASSIGN_OR_RETURN(const launcher::TemporaryFolders temporary, folder_.MakeTemporaryFolders());
   ASSIGN_OR_RETURN(
       launcher::GuardedCommand command,
-      launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_.path()), temporary));
+      launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_), temporary));
   command.ends_with_starter = options_.ranks_end_with_us;
   return launcher::StartGuarded(command, folder_.path());
 }
@@ -248,6 +262,22 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
   end_.set_exit_code(exit_code);
   if (failure) *end_.mutable_failure() = *std::move(failure);
   end_.set_checkpoint_step(NewestCheckpointStep(record_.desired.launch()));
+}
+
+std::optional<Seat> Attempt::seat() const {
+  if (ended_) return std::nullopt;
+  const v1::DesiredAttempt& desired = record_.desired;
+  const WatchedRanks here = RanksOf(desired, options_.node);
+  Seat seat;
+  seat.job_id = desired.job_id();
+  seat.attempt = desired.attempt();
+  seat.wanted = desired.wish() != v1::ATTEMPT_KILL;
+  seat.first_rank = here.first;
+  seat.ranks_here = here.count;
+  seat.ranks = RankCount(desired.launch());
+  seat.plan_file = PlanFileOf(desired.launch());
+  seat.socket = folder_.link_socket();
+  return seat;
 }
 
 v1::AttemptReport Attempt::Report() const {

@@ -17,6 +17,7 @@
 #include "coordinator/keeper/attempt_record.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/rank_watch.h"
+#include "coordinator/keeper/seat.h"
 #include "trireme/v1/agent.pb.h"
 
 namespace trireme::keeper {
@@ -41,6 +42,8 @@ class Attempt {
   // Looks, starts, asks, kills; a few ms, a start up to 10 s on a disk that hangs.
   void Advance(const Turn& turn);
   v1::AttemptReport Report() const;
+  // Empty once it has ended.
+  std::optional<Seat> seat() const;
   bool ended() const { return ended_; }
   const AttemptRecord& record() const { return record_; }
 

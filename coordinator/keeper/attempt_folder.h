@@ -48,6 +48,8 @@ class AttemptFolder {
 
   // By name alone the same for every keeper, so none is forgotten.
   launcher::TemporaryFolders temporary_folders() const;
+  // Where ranks dial the keeper of their node.
+  std::string link_socket() const { return temporary_folders().session + "/link"; }
   // Which are to be used: a machine whose /dev/shm gives none uses /tmp for both. An error if
   // somebody else owns the one in /tmp.
   absl::StatusOr<launcher::TemporaryFolders> MakeTemporaryFolders() const;

@@ -153,4 +153,12 @@ v1::NodeReport Keeper::Poll() {
   return report;
 }
 
+std::vector<Seat> Keeper::seats() const {
+  std::vector<Seat> seats;
+  for (const auto& [key, attempt] : attempts_) {
+    if (const auto seat = attempt->seat()) seats.push_back(*seat);
+  }
+  return seats;
+}
+
 }  // namespace trireme::keeper

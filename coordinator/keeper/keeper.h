@@ -8,9 +8,11 @@
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "coordinator/keeper/keeper_options.h"
+#include "coordinator/keeper/seat.h"
 #include "trireme/v1/agent.pb.h"
 
 namespace trireme::keeper {
@@ -36,6 +38,8 @@ class Keeper {
   // Starts, stops, kills, looks: under a millisecond for a few ranks, some tens for a start (the
   // disk), 10 s at most if that hangs. Call it every 100 ms to 1 s: it keeps the deadlines.
   v1::NodeReport Poll();
+  // Of the attempts that may have ranks here.
+  std::vector<Seat> seats() const;
 
  private:
   using Key = std::pair<uint64_t, uint32_t>;  // job, attempt

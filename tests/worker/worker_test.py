@@ -207,6 +207,30 @@ class Worker(unittest.TestCase):
             self.assertTrue(any(line.startswith("c") for line in lines), lines)
         self.assertEqual(len(os.listdir(job.folder + "/timeline")), 4, "something half made is left")
 
+    def test_runs_a_given_plan(self):
+        """Ranks that are named a plan run that one, or none."""
+        job, _ = self.run_job("first")
+        worker = [os.path.join(BIN, "trireme-worker"), "--job", job.folder + "/job.yaml"]
+        shutil.copy(job.folder + "/plan.pb", self.folder + "/plan.pb")
+        launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n"]
+
+        def by_hand(run, *command):
+            return subprocess.run([*launch, "4", *worker, "--run-dir", f"{self.folder}/{run}", *command], text=True,
+                                  capture_output=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+                                  env=dict(os.environ, OMP_NUM_THREADS="1"))
+        given = ("--plan", self.folder + "/plan.pb", "--link", f"unix:{self.folder}/absent", "--job-id", "7")
+        again = by_hand("again", *given)
+        self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
+        self.assertEqual(again.stdout.count(f"the plan is from {self.folder}/plan.pb"), 4, again.stdout)
+        self.assertFalse(os.path.exists(self.folder + "/again/plan.pb"), "it planned itself")
+        self.assertEqual(read(self.folder + "/again/sample.txt"), read(job.folder + "/sample.txt"))
+        refused = by_hand("other", *given, "--set", "seed=8")
+        self.assertEqual(refused.returncode, 2, refused.stdout + refused.stderr)
+        self.assertIn('the plan is another job\'s\n  "seed: 8" here, "seed: 7" in the plan', refused.stdout)
+        nowhere = by_hand("nowhere", "--plan", self.folder + "/absent.pb")
+        self.assertEqual(nowhere.returncode, 0, nowhere.stdout + nowhere.stderr)
+        self.assertTrue(os.path.exists(self.folder + "/nowhere/plan.pb"), "rank 0 has not planned")
+
     def generates_like_the_job(self, job):
         """What is not given is the job's; what is wrong is one line; nothing is left, also after a kill."""
         temporary = self.folder + "/tmp"

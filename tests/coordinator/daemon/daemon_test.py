@@ -7,12 +7,14 @@ Usage: daemon_test.py BIN_FOLDER [Daemon.test_NAME ...]
 import json
 import os
 import random
+import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
 
-from daemon_fixture import DaemonCase, read, until
+from daemon_fixture import ENDED, LIMIT_S, DaemonCase, processes_of, read, until
 
 KILLS = 12
 
@@ -159,6 +161,41 @@ class Daemon(DaemonCase):
         code, text = watch.end()
         self.assertEqual(code, 0, text)
         self.assertIn("is completed: all steps are done", text)
+
+    def test_ranks_dial_their_keeper(self):
+        """They run its plan, leftovers are refused, and they dial again when the agent was killed."""
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=3000")
+        self.reach(job, 20)
+        [socket] = set(re.findall(r"unix:(/tmp/trireme-[\w-]+/link)", "".join(
+            processes_of(self.run_folder(job)).values())))
+        self.assertEqual(os.stat(socket).st_mode & 0o777, 0o600)
+        for number in (0, 1):
+            self.assertIn("the plan is from the keeper of this node", self.text("logs", job, "--rank", str(number)))
+
+        def lines():
+            """Ranks that are connected; /proc/net/unix: the state is the sixth field, 3 connected."""
+            fields = [line.split() for line in read("/proc/net/unix").splitlines()[1:]]
+            return sum(line[-1] == socket and line[5] == "03" for line in fields)
+        until(lambda: lines() >= 2, "both ranks are connected", self.told)
+        leftover = subprocess.run(
+            [f"{self.bin}/trireme-worker", "--job", self.run_folder(job) + "/job.yaml", "--run-dir",
+             f"{self.folder}/leftover", "--link", f"unix:{socket}", "--job-id", job, "--attempt", "9"], text=True,
+            capture_output=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL, env=dict(
+                os.environ, OMPI_MCA_ess_singleton_isolated="1", OMPI_MCA_orte_tmpdir_base=self.folder))
+        self.assertEqual(leftover.returncode, 2, leftover.stdout + leftover.stderr)
+        self.assertIn("this rank is a leftover and is to end", leftover.stdout + leftover.stderr)
+        before = self.agents()
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: set(self.agents()) - set(before), "another agent", self.told)
+        if self.show(job)["status"]["state"] == "JOB_RUNNING":
+            until(lambda: lines() >= 2 or self.show(job)["status"]["state"] in ENDED, "both are connected again",
+                  self.told)
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        self.assertEqual(self.show(job)["status"]["attempt"], 1)
+        self.assertEqual([line["step"] for line in self.metrics(job) if "loss" in line], list(range(1, 3001)))
+        self.assertFalse(os.path.exists(socket))
 
     def test_agent_killed(self):
         self.start_daemon()

@@ -1,0 +1,22 @@
+// What the ranks of an attempt on this node are to know, and who may call himself one of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trireme::keeper {
+
+struct Seat {
+  uint64_t job_id = 0;
+  uint32_t attempt = 0;
+  bool wanted = false;      // else a rank that asks is a leftover
+  uint32_t first_rank = 0;  // of this node's, a contiguous run
+  uint32_t ranks_here = 0;
+  uint32_t ranks = 0;     // in all
+  std::string plan_file;  // of the coordinator
+  std::string socket;     // where ranks dial; its folder is there while ranks may come
+
+  bool operator==(const Seat&) const = default;
+};
+
+}  // namespace trireme::keeper

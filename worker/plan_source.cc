@@ -1,0 +1,144 @@
+#include "worker/plan_source.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/slice.h"
+#include "runtime/tensor/stream.h"
+#include "worker/compared_job.h"
+
+namespace trireme::worker {
+
+namespace {
+
+absl::StatusOr<v1::Plan> ReadPlanFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("there is no plan ", path));
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  absl::StatusOr<v1::Plan> plan = plan::ParsePlan(bytes);
+  if (!plan.ok()) return base::Annotate(plan.status(), path);
+  return plan;
+}
+
+// A plan from outside: whatever it says must not be asked for what it does not have.
+absl::Status CheckPlan(const v1::Plan& plan, const v1::JobSpec& job, const comm::Fabric& fabric) {
+  if (plan.version() != plan::kPlanVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
+                                                      ", this program reads ", plan::kPlanVersion,
+                                                      "; are all programs of one version?"));
+  }
+  const v1::Mesh& mesh = plan.mesh();
+  const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();
+  if (ranks != static_cast<uint64_t>(fabric.size()) ||
+      plan.stages_size() != static_cast<int>(mesh.pipeline())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the plan is for ", base::Counted(static_cast<int64_t>(ranks), "rank"),
+                     ", but there are ", fabric.size(), "; was it made for another attempt?"));
+  }
+  const v1::StagePlan& own =
+      plan.stages(static_cast<int>(plan::CoordinatesOf(mesh, fabric.rank()).pipeline));
+  if (own.step().instructions().empty() || own.pools().empty() ||
+      own.fingerprint_size() != own.first_block_size() * static_cast<int>(mesh.tensor())) {
+    return absl::DataLossError("the plan has nothing for this rank to do");
+  }
+  const std::string differences = DifferencesOf(ComparedJob(plan::JobOnMesh(job, mesh)),
+                                                ComparedJob(plan.job()), "in the plan");
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the plan is another job's", differences));
+}
+
+absl::StatusOr<v1::Plan> FindPlan(const PlanSource& source) {
+  absl::StatusOr<v1::Plan> plan = absl::NotFoundError("nobody is named who has a plan");
+  if (source.link != nullptr) plan = source.link->Join({});
+  if (plan.ok()) spdlog::info("the plan is from the keeper of this node");
+  const bool elsewhere = absl::IsNotFound(plan.status()) || absl::IsUnavailable(plan.status());
+  if (!elsewhere || source.file.empty()) return plan;
+  if (absl::IsUnavailable(plan.status())) spdlog::warn("{}", base::MessageOf(plan.status()));
+  plan = ReadPlanFile(source.file);
+  if (plan.ok()) spdlog::info("the plan is from {}", source.file);
+  return plan;
+}
+
+// What a rank tells the others of its plan. Sent as bytes.
+struct Held {
+  plan::SliceHash hash;
+  uint64_t stage = 0;  // pipeline coordinate
+  int64_t code = 0;    // absl::StatusCode of what came of asking
+};
+
+absl::StatusOr<std::vector<Held>> GatherHeld(const Held& own, comm::Communicator& everyone,
+                                             std::chrono::milliseconds deadline) {
+  std::vector<Held> all(static_cast<size_t>(everyone.size()));
+  std::vector<int64_t> offsets;  // in bytes
+  for (size_t rank = 0; rank <= all.size(); ++rank) {
+    offsets.push_back(static_cast<int64_t>(rank * sizeof(Held)));
+  }
+  all[static_cast<size_t>(everyone.rank())] = own;
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  RETURN_IF_ERROR(everyone.WaitHost(
+      everyone.AllGather({all.data(), offsets, tensor::DType::kU8}, *stream), deadline));
+  return all;
+}
+
+// The first rank whose plan is not that of the ranks before it; empty: all have slices of one.
+std::string Odd(const std::vector<Held>& all) {
+  std::vector<size_t> first_of_stage(all.size(), all.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const Held& held = all[rank];
+    size_t& first = first_of_stage[static_cast<size_t>(held.stage)];
+    if (first == all.size()) first = rank;
+    const size_t other = held.hash.common != all[0].hash.common     ? 0
+                         : held.hash.stage != all[first].hash.stage ? first
+                                                                    : rank;
+    if (other != rank) {
+      return absl::StrCat("rank ", rank, " was given another plan than rank ", other,
+                          "; do all nodes see the same run folder, and have they programs of one "
+                          "version?");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Plan> GivenPlan(const PlanSource& source, const v1::JobSpec& job,
+                                   const comm::Fabric& fabric) {
+  ASSIGN_OR_RETURN(const v1::Plan plan, FindPlan(source));
+  RETURN_IF_ERROR(CheckPlan(plan, job, fabric));
+  return plan::SliceOf(plan, fabric.rank());
+}
+
+absl::StatusOr<bool> AgreeOnPlan(const absl::StatusOr<v1::Plan>& given,
+                                 comm::Communicator& everyone, std::chrono::milliseconds deadline) {
+  Held own;
+  own.code = static_cast<int64_t>(given.status().code());
+  if (given.ok()) {
+    own.hash = plan::HashOf(*given, everyone.rank());
+    own.stage = plan::CoordinatesOf(given->mesh(), everyone.rank()).pipeline;
+  }
+  ASSIGN_OR_RETURN(const std::vector<Held> all, GatherHeld(own, everyone, deadline));
+  constexpr auto kNone = static_cast<int64_t>(absl::StatusCode::kNotFound);
+  size_t without = 0;
+  for (const Held& held : all) without += held.code == kNone ? 1 : 0;
+  if (without == all.size()) return false;
+  if (!given.ok()) return given.status();
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].code == 0) continue;
+    return absl::UnavailableError(
+        absl::StrCat("rank ", rank, " has no plan; its own words say why"));
+  }
+  const std::string odd = Odd(all);
+  if (!odd.empty()) return absl::FailedPreconditionError(odd);
+  return true;
+}
+
+}  // namespace trireme::worker

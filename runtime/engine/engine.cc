@@ -18,10 +18,9 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
 absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   if (options_.recorder != nullptr) wait_notes_.emplace(fabric, *options_.recorder);
   ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
-  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_.mesh(), fabric,
+  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric,
                                          {.tied_stages = graph_.tied != graph::kNone,
-                                          .data_coding = DataRoom(plan_),
-                                          .pipeline_coding = PipelineRoom(plan_)}));
+                                          .deadline = options_.deadline}));
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
   stream_ = options_.asynchronous_streams ? tensor::MakeThreadStream() : tensor::MakeInlineStream();
@@ -81,7 +80,9 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
 }
 
 void Engine::Impl::SetUpCoding(size_t tickets) {
-  coding_ = std::make_unique<TransferCoding>(plan_, groups_.at, *state_, tickets);
+  coding_ = std::make_unique<TransferCoding>(
+      plan_, groups_.at, *state_,
+      TransferCounts{.tickets = tickets, .coded_messages = groups_.coded.messages});
   const v1::CompressionSpec& spec = plan_.job().compression();
   const auto decorate = [](std::unique_ptr<comm::Communicator>& group, const std::string& mode,
                            comm::CodingTotals* totals) {

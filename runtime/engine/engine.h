@@ -71,7 +71,8 @@ struct Sampling {
 // done or until the deadline; after a failure the engine is unusable.
 class Engine {
  public:
-  // Maps the arena, makes the groups, prepares the kernels. `plan`, `fabric`, `dataset` and
+  // Maps the arena, makes the groups, prepares the kernels. `plan` may be this rank's slice
+  // (runtime/plan/slice.h). `plan`, `fabric`, `dataset` and
   // options' pointers must outlive the engine.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const v1::Plan& plan, comm::Fabric& fabric,
                                                         const data::Dataset& dataset,

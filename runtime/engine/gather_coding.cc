@@ -9,7 +9,7 @@
 namespace trireme::engine {
 
 absl::StatusOr<std::vector<RankCoding>> Engine::Impl::GatherCoding() {
-  if (DataRoom(plan_).collective_bytes == 0 && PipelineRoom(plan_).messages == 0) {
+  if (!groups_.coded.sums && groups_.coded.messages == 0) {
     return std::vector<RankCoding>();
   }
   comm::Communicator& world = *groups_.world;

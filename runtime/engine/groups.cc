@@ -1,10 +1,15 @@
 #include "runtime/engine/groups.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/coded.h"
+#include "runtime/comm/message_fabric.h"
+#include "runtime/tensor/stream.h"
 
 namespace trireme::engine {
 
@@ -18,10 +23,29 @@ absl::StatusOr<std::unique_ptr<comm::Communicator>> MakeGroup(comm::Fabric& fabr
   return fabric.Group(ranks, name, coding);
 }
 
+// Programs of stages differ, but a group's ranks have the same room, and what coding did is told by
+// all ranks or by none.
+absl::StatusOr<plan::CodedPeaks> LargestOf(const plan::CodedPeaks& own, comm::Communicator& world,
+                                           std::chrono::milliseconds deadline) {
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  double peaks[] = {own.sums ? 1.0 : 0.0, static_cast<double>(own.messages)};
+  RETURN_IF_ERROR(world.WaitHost(
+      world.AllReduce(peaks, std::size(peaks), tensor::DType::kF64, comm::ReduceOp::kMax, *stream),
+      deadline));
+  return plan::CodedPeaks{.sums = peaks[0] > 0, .messages = static_cast<size_t>(peaks[1])};
+}
+
+comm::CodingRoom RoomForSums(const plan::CodedPeaks& own, const v1::Mesh& mesh) {
+  if (!own.sums) return {};
+  const int replicas = static_cast<int>(mesh.data());
+  return {.collective_bytes = std::max(comm::kCodingBytes, comm::LeastCodedBytes(replicas))};
+}
+
 }  // namespace
 
-absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric,
+absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
                                     const Options& options) {
+  const v1::Mesh& mesh = plan.mesh();
   if (fabric.size() != plan::RankCount(mesh)) {
     return absl::InvalidArgumentError(absl::StrCat("the plan is for ",
                                                    base::Counted(plan::RankCount(mesh), "rank"),
@@ -46,9 +70,12 @@ absl::StatusOr<Groups> Groups::Make(const v1::Mesh& mesh, comm::Fabric& fabric,
     tied = {pipeline.front(), pipeline.back()};
   ASSIGN_OR_RETURN(groups.world, fabric.Group(all, "world"));
   ASSIGN_OR_RETURN(groups.tensor, MakeGroup(fabric, tensor, "tensor"));
-  ASSIGN_OR_RETURN(groups.data, MakeGroup(fabric, data, "data", options.data_coding));
+  const plan::CodedPeaks own =
+      plan::CodedPeaksOf(plan.stages(static_cast<int>(at.pipeline)).step());
+  ASSIGN_OR_RETURN(groups.coded, LargestOf(own, *groups.world, options.deadline));
+  ASSIGN_OR_RETURN(groups.data, MakeGroup(fabric, data, "data", RoomForSums(own, mesh)));
   ASSIGN_OR_RETURN(groups.pipeline,
-                   MakeGroup(fabric, pipeline, "pipeline", options.pipeline_coding));
+                   MakeGroup(fabric, pipeline, "pipeline", {.messages = groups.coded.messages}));
   ASSIGN_OR_RETURN(groups.tied, MakeGroup(fabric, tied, "tied"));
   return groups;
 }

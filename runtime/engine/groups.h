@@ -1,11 +1,13 @@
 // The communicators of one rank of the mesh.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/engine/step_trace.h"
+#include "runtime/plan/coded_transfers.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::engine {
@@ -19,13 +21,14 @@ struct Groups {
   std::unique_ptr<comm::Communicator>
       pipeline;  // same data and tensor coordinate; group rank = pipeline coordinate
   std::unique_ptr<comm::Communicator> tied;  // first and last stage of this (data, tensor)
+  plan::CodedPeaks coded;                    // the largest of all ranks
 
   struct Options {
     bool tied_stages = false;
-    comm::CodingRoom data_coding, pipeline_coding;
+    std::chrono::milliseconds deadline{60000};
   };
-  // Collective over all ranks of the fabric.
-  static absl::StatusOr<Groups> Make(const v1::Mesh& mesh, comm::Fabric& fabric,
+  // Collective over all ranks of the fabric. Of the stages only this rank's own is read.
+  static absl::StatusOr<Groups> Make(const v1::Plan& plan, comm::Fabric& fabric,
                                      const Options& options);
   // Null where the rank is not in such a group, or alone in it.
   comm::Communicator* named(GroupName name) const;

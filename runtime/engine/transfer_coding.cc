@@ -7,7 +7,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/coded.h"
-#include "runtime/comm/message_fabric.h"
 
 namespace trireme::engine {
 
@@ -37,56 +36,13 @@ float NearestPowerOfTwo(double value) {
   return std::ldexp(1.0F, std::clamp(exponent, kLeast, kMost));
 }
 
-bool IsMessage(const v1::Instruction& instruction) {
-  return instruction.kind() >= v1::SEND_ACT && instruction.kind() <= v1::RECV_GRAD;
-}
-
-bool IsSend(const v1::Instruction& instruction) {
-  return instruction.kind() == v1::SEND_ACT || instruction.kind() == v1::SEND_GRAD;
-}
-
 compress::Bound BoundOf(const std::string& text) {
   const auto bound = compress::ParseBound(text);
   TRIREME_CHECK(bound.ok());  // the planner has validated it
   return *bound;
 }
 
-// Most coded messages of one direction that a program of any stage has under way.
-size_t MostCodedMessages(const v1::Plan& plan) {
-  size_t most = 0;
-  for (const v1::StagePlan& stage : plan.stages()) {
-    std::vector<const v1::Instruction*> issued;
-    size_t sends = 0, receives = 0;
-    for (const v1::Instruction& instruction : stage.step().instructions()) {
-      if (instruction.ticket() >= issued.size()) issued.resize(instruction.ticket() + 1);
-      const bool wait = instruction.kind() == v1::WAIT;
-      const v1::Instruction* transfer = wait ? issued[instruction.ticket()] : &instruction;
-      if (!wait) issued[instruction.ticket()] = &instruction;
-      if (transfer == nullptr || !transfer->coded() || !IsMessage(*transfer)) continue;
-      size_t& count = IsSend(*transfer) ? sends : receives;
-      count += wait ? -1 : 1;
-      most = std::max(most, count);
-    }
-  }
-  return most;
-}
-
 }  // namespace
-
-comm::CodingRoom DataRoom(const v1::Plan& plan) {
-  for (const v1::StagePlan& stage : plan.stages()) {
-    for (const v1::Instruction& instruction : stage.step().instructions()) {
-      if (instruction.kind() != v1::REDUCE || !instruction.coded()) continue;
-      const int replicas = static_cast<int>(plan.mesh().data());
-      return {.collective_bytes = std::max(comm::kCodingBytes, comm::LeastCodedBytes(replicas))};
-    }
-  }
-  return {};
-}
-
-comm::CodingRoom PipelineRoom(const v1::Plan& plan) {
-  return {.messages = MostCodedMessages(plan)};
-}
 
 AxisCoding TransferCoding::Axis::Sum() const { return {.errors = all, .sum = totals.sum()}; }
 
@@ -97,12 +53,12 @@ void TransferCoding::Axis::Measure(const comm::CodingReport& report, double larg
 }
 
 TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at,
-                               const TrainingState& state, size_t tickets)
+                               const TrainingState& state, const TransferCounts& counts)
     : plan_(plan),
       program_(plan.stages(static_cast<int>(at.pipeline)).step()),
       state_(state),
       buckets_(state.buckets().size()),
-      reports_(tickets) {
+      reports_(counts.tickets) {
   const v1::CompressionSpec& compression = plan.job().compression();
   for (const v1::Instruction& instruction : program_.instructions()) {
     if (instruction.kind() != v1::REDUCE || !instruction.coded()) continue;
@@ -115,7 +71,7 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
     data_.chooses = compression.data_parallel().mode() == "auto";
   }
   // What another stage has no part in, it still counts.
-  if (comm::CodingRoom room = PipelineRoom(plan); room.messages > 0) {
+  if (counts.coded_messages > 0) {
     pipeline_.bound = BoundOf(compression.pipeline().bound());
     pipeline_.chooses = compression.pipeline().mode() == "auto";
     const auto stages = static_cast<size_t>(plan.job().parallelism().virtual_stages());
@@ -228,7 +184,7 @@ const comm::Coding* TransferCoding::Of(const v1::Instruction& instruction) {
   coding_ = {};
   coding_.measure_error = measures_;
   coding_.report = &reports_[instruction.ticket()];
-  if (IsMessage(instruction)) {
+  if (plan::IsMessage(instruction)) {
     coding_.message_bound = pipeline_.bound;
     coding_.totals = &pipeline_.totals;
     coding_.chooser = &links_[instruction.channel()].chooser;
@@ -251,7 +207,7 @@ void TransferCoding::EndStep() {
       data_.Measure(report, kLargeSumError);
       Bucket& bucket = buckets_[instruction.bucket()];
       if (data_.chooses && bounded_) bucket.chooser.Record(seconds);
-    } else if (IsSend(instruction)) {
+    } else if (plan::IsSend(instruction)) {
       pipeline_.Measure(report, kLargeMessageError);
       links_[instruction.channel()].seconds += seconds;
     }

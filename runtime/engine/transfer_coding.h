@@ -39,12 +39,17 @@ struct AxisCoding {
   comm::CodingReport sum;
 };
 
+struct TransferCounts {
+  size_t tickets = 0;         // one past the largest of the rank's programs
+  size_t coded_messages = 0;  // under way at once, at most, on the rank of the job with most
+};
+
 // Thread: the engine's. Nothing is allocated between set-up and end, but for an agreement (auto).
 class TransferCoding {
  public:
-  // `tickets`: one past the largest of the plan. `plan` and `state` must outlive it.
+  // `plan` and `state` must outlive it.
   TransferCoding(const v1::Plan& plan, const plan::Coordinates& at, const TrainingState& state,
-                 size_t tickets);
+                 const TransferCounts& counts);
 
   // Before a step's first transfer. Sums over rows and columns of the second moment, as far as this
   // rank updates it: to be added up in place over the replicas where they update shares. Empty:
@@ -117,9 +122,5 @@ class TransferCoding {
   bool bounded_ = false;   // there are bounds for the sums of this step
   bool measures_ = false;  // errors, in this step
 };
-
-// Room for coding of the groups of a plan: the same on all of their ranks.
-comm::CodingRoom DataRoom(const v1::Plan& plan);
-comm::CodingRoom PipelineRoom(const v1::Plan& plan);
 
 }  // namespace trireme::engine

@@ -1,5 +1,7 @@
 #include "runtime/plan/coded_transfers.h"
 
+#include <algorithm>
+
 namespace trireme::plan {
 
 namespace {
@@ -21,6 +23,33 @@ std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state) {
     coded[bucket] = Codes(plan, axis, static_cast<int64_t>(state.buckets[bucket].count()));
   }
   return coded;
+}
+
+bool IsMessage(const v1::Instruction& instruction) {
+  return instruction.kind() >= v1::SEND_ACT && instruction.kind() <= v1::RECV_GRAD;
+}
+
+bool IsSend(const v1::Instruction& instruction) {
+  return instruction.kind() == v1::SEND_ACT || instruction.kind() == v1::SEND_GRAD;
+}
+
+CodedPeaks CodedPeaksOf(const v1::Program& step) {
+  CodedPeaks peaks;
+  std::vector<const v1::Instruction*> issued;
+  size_t sends = 0, receives = 0;
+  for (const v1::Instruction& instruction : step.instructions()) {
+    if (instruction.ticket() >= issued.size()) issued.resize(instruction.ticket() + 1);
+    const bool wait = instruction.kind() == v1::WAIT;
+    const v1::Instruction* transfer = wait ? issued[instruction.ticket()] : &instruction;
+    if (!wait) issued[instruction.ticket()] = &instruction;
+    if (transfer == nullptr || !transfer->coded()) continue;
+    if (transfer->kind() == v1::REDUCE) peaks.sums = true;
+    if (!IsMessage(*transfer)) continue;
+    size_t& count = IsSend(*transfer) ? sends : receives;
+    count += wait ? -1 : 1;
+    peaks.messages = std::max(peaks.messages, count);
+  }
+  return peaks;
 }
 
 bool CodesMessages(const v1::Plan& plan, const graph::StageOps& ops) {

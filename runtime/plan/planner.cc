@@ -144,13 +144,21 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
 
 }  // namespace
 
+v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh) {
+  v1::JobSpec on_mesh = job;
+  on_mesh.mutable_parallelism()->set_data_parallel_size(mesh.data());
+  v1::TrainingSpec& training = *on_mesh.mutable_training();
+  const int64_t per_replica = CeilDivide(training.global_batch_size(), mesh.data());
+  training.set_micro_batch_size(std::min(training.micro_batch_size(), per_replica));
+  return on_mesh;
+}
+
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
   v1::Plan plan;
   plan.set_version(kPlanVersion);
   *plan.mutable_job() = job;
   RETURN_IF_ERROR(CheckJob(job));
   ASSIGN_OR_RETURN(*plan.mutable_mesh(), MakeMesh(job.parallelism(), ranks));
-  plan.mutable_job()->mutable_parallelism()->set_data_parallel_size(plan.mesh().data());
   const int64_t samples = job.training().global_batch_size();
   if (plan.mesh().data() > samples) {
     return absl::InvalidArgumentError(
@@ -158,8 +166,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
                      " replicas; each needs at least one, so use at least ", plan.mesh().data()));
   }
   const int64_t per_replica = CeilDivide(samples, plan.mesh().data());
-  const int64_t micro_batch = std::min(job.training().micro_batch_size(), per_replica);
-  plan.mutable_job()->mutable_training()->set_micro_batch_size(micro_batch);
+  *plan.mutable_job() = JobOnMesh(job, plan.mesh());
+  const int64_t micro_batch = plan.job().training().micro_batch_size();
   plan.set_micro_batches(static_cast<uint32_t>(CeilDivide(per_replica, micro_batch)));
   // Enough in flight to fill the pipeline; more would only make the plan longer.
   plan.set_evaluation_micro_batches(std::min(

@@ -20,6 +20,9 @@ constexpr uint32_t kPlanVersion = 1;
 // plan can hold; FailedPrecondition if the verifier refuses what was built (a defect of ours).
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks);
 
+// `job` as a plan on this mesh holds it: with what follows from the mesh.
+v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh);
+
 // Coordinates of a rank in the mesh.
 struct Coordinates {
   uint32_t pipeline = 0;

@@ -11,6 +11,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/layout/layout.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/slice.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/data/random_dataset.h"
 
@@ -90,8 +91,9 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
   return job.runtime().kernels() == "reference" ? reference : fast;
 }
 
-absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
+absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
+  const v1::Plan plan = options.whole_plans ? whole : plan::SliceOf(whole, fabric.rank());
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset,
                                                {.kernels = &KernelsOf(plan.job()),
                                                 .threads = options.threads,

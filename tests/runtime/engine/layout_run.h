@@ -43,6 +43,7 @@ struct LayoutRunOptions {
   // Replaces the initial weights where not empty.
   const Tensors* initial = nullptr;
   Mutation mutation = Mutation::kCount;
+  bool whole_plans = false;  // else each rank has its slice
 };
 
 // InvalidArgument where the planner refuses the layout (the reason), any other error where it

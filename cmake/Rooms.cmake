@@ -70,9 +70,6 @@ trireme_room(coordinator/reconciler
 trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization)
-trireme_room(coordinator/local_run
-             ROOMS proto runtime/base coordinator/task_thread coordinator/job_machine coordinator/job_store
-                   coordinator/reconciler coordinator/keeper)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
                    checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread
@@ -85,4 +82,7 @@ trireme_room(coordinator/dashboard
 include(Dashboard)
 trireme_room(coordinator/worker_link
              ROOMS proto proto/services runtime/base runtime/plan coordinator/keeper LIBS absl::synchronization)
+trireme_room(coordinator/local_run
+             ROOMS proto runtime/base coordinator/task_thread coordinator/job_machine coordinator/job_store
+                   coordinator/reconciler coordinator/keeper coordinator/worker_link)
 trireme_room(worker/link ROOMS proto proto/services runtime/base LIBS absl::synchronization Threads::Threads)

@@ -109,7 +109,11 @@ absl::Status LocalRun::Turn() {
     RETURN_IF_ERROR(reconciler_->PlanReady(job_id_, *attempt, absl::OkStatus(), now_unix_ns));
   }
   TellKeeper();
-  RETURN_IF_ERROR(reconciler_->Report(node_, keeper_->Poll(), now_unix_ns));
+  v1::NodeReport report = keeper_->Poll();
+  // Without it the ranks read plan.pb themselves.
+  links_.Serve(keeper_->seats()).IgnoreError();
+  links_.Freshen(report);
+  RETURN_IF_ERROR(reconciler_->Report(node_, report, now_unix_ns));
   return StayStopped(now_unix_ns);
 }
 

@@ -10,7 +10,7 @@ import { Log } from './log.js';
 import { PlanPanels } from './plan.js';
 import { Timeline } from './timeline.js';
 
-const SURE_MS = 4000;
+const SURE_MS = 8000;
 
 function tile(label, value, unit, about, bar) {
   return h('div', { class: 'tile', data: { tile: label } }, h('div', { class: 'label' }, label),
@@ -133,7 +133,8 @@ export class JobPage {
       this.losses.setData(this.curve.lossData());
       this.speed.setData(this.curve.speedData());
     }
-    if (job.attempt > 0 && this.planned !== job.attempt) await this.refreshPlan(job);
+    const planned = job.attempt > 1 || (job.attempt === 1 && job.state !== 'planning');
+    if (planned && this.planned !== job.attempt) await this.refreshPlan(job);
     if (this.shownPlan) this.plan.setData(this.shownPlan, job.places);
     if (this.ticks % 2 === 1) {
       const timeline = await get(`${this.path}/timeline`);
@@ -144,7 +145,7 @@ export class JobPage {
       for (const panel of [this.losses, this.speed]) panel.empty('It did no step.');
     }
     this.log.setRanks(job.ranks);
-    const read = await this.log.refresh();
+    const read = job.attempt === 0 || await this.log.refresh();
     this.settled = hasEnded(job) && read && this.curve.whole ? this.settled + 1 : 0;
   }
 

@@ -73,6 +73,9 @@ class Browser:
             raise AssertionError(f"{method} {path}: {error.read().decode(errors='replace')[:2000]}") from error
 
     def close(self):
+        """May be called again."""
+        if self.driver.returncode is not None:
+            return
         try:
             if self.session:
                 self._call("DELETE", self.session)
@@ -107,14 +110,23 @@ class Browser:
         return self.script("return document.querySelectorAll(arguments[0]).length", selector)
 
     def click(self, selector):
-        """As by a mouse: an element that is hidden or covered is an error."""
-        found = self._call("POST", f"{self.session}/element", {"using": "css selector", "value": selector})
-        self._call("POST", f"{self.session}/element/{found[ELEMENT]}/click", {})
+        """As by a mouse. An element that is hidden, covered, or drawn anew just then is tried again for a while."""
+        end = time.monotonic() + CALL_S
+        while True:
+            try:
+                found = self._call("POST", f"{self.session}/element", {"using": "css selector", "value": selector})
+                self._call("POST", f"{self.session}/element/{found[ELEMENT]}/click", {})
+                return
+            except AssertionError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
 
     def complaints(self):
-        """What the pages have logged as errors since the last call."""
+        """What the pages have logged as errors since the last call; answers that were errors are no faults of a page."""
         logged = self._call("POST", f"{self.session}/se/log", {"type": "browser"})
-        return [line["message"] for line in logged if line["level"] == "SEVERE"]
+        return [line["message"] for line in logged
+                if line["level"] == "SEVERE" and "Failed to load resource" not in line["message"]]
 
     def screenshot(self, path):
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -54,6 +54,8 @@ trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization abs
 trireme_room(coordinator/slurm
              ROOMS proto runtime/base coordinator/command coordinator/task_thread LIBS absl::synchronization)
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command)
+trireme_room(coordinator/manual LIBS CLI11::CLI11)
+trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordinator/launcher

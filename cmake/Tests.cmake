@@ -164,6 +164,8 @@ trireme_tests(coordinator/metrics ROOMS proto runtime/base coordinator/reconcile
 trireme_tests(coordinator/dashboard ROOMS proto runtime/base runtime/plan coordinator/control_api coordinator/job_machine
               coordinator/job_store coordinator/reconciler coordinator/http coordinator/dashboard
               LIBS nlohmann_json::nlohmann_json)
+trireme_tests(coordinator/manual ROOMS coordinator/manual)
+trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup)
 trireme_tests(coordinator/planning ROOMS proto runtime/base coordinator/planning)
 trireme_tests(coordinator/task_thread ROOMS coordinator/task_thread)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)

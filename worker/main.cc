@@ -28,6 +28,7 @@
 #include "runtime/recorder/rank_message.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/generation.h"
+#include "worker/hello.h"
 #include "worker/link/keeper_link.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
@@ -156,6 +157,12 @@ base::ExitCode RunTraining(const Arguments& arguments, comm::Fabric& fabric) {
   return base::ExitCodeOf(failure);
 }
 
+base::ExitCode Greet(comm::Fabric& fabric) {
+  const absl::Status greeted = SayHello(fabric);
+  if (!greeted.ok()) spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(greeted));
+  return base::ExitCodeOf(greeted);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("One rank of a Trireme job; started by mpirun, srun or `trireme run`.");
   Arguments arguments;
@@ -185,9 +192,10 @@ int Main(int argc, char** argv) {
   app.add_option("--resume", arguments.training.resume, "checkpoint folder, or auto")->take_last();
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
   AddGenerationOptions(*generate, arguments.generation);
+  CLI::App* hello = app.add_subcommand("hello", "see whether the ranks find each other");
   try {
     app.parse(argc, argv);
-    if (!generate->parsed() &&
+    if (!generate->parsed() && !hello->parsed() &&
         (arguments.job.empty() || arguments.training.run_directory.empty())) {
       throw CLI::ValidationError("training needs --job and --run-dir");
     }
@@ -211,8 +219,9 @@ int Main(int argc, char** argv) {
   }
   // No peers: a reader who leaves (| head) ends it.
   if (generate->parsed() && (*fabric)->size() == 1) std::signal(SIGPIPE, SIG_DFL);
-  const base::ExitCode code = generate->parsed() ? RunGeneration(arguments.generation, **fabric)
-                                                 : RunTraining(arguments, **fabric);
+  const base::ExitCode code = hello->parsed()      ? Greet(**fabric)
+                              : generate->parsed() ? RunGeneration(arguments.generation, **fabric)
+                                                   : RunTraining(arguments, **fabric);
   const bool agreed = code == base::kOk || code == base::kCheckpointed || code == base::kCancelled;
   // A rank alone keeps nobody waiting, and leaves without MPI's words on top of ours.
   if (!agreed && (*fabric)->size() > 1) {

@@ -1,0 +1,144 @@
+#include "coordinator/checkup/probes.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "runtime/base/status_macros.h"
+
+namespace trireme::checkup {
+namespace {
+
+uint64_t LimitOf(rlim_t limit) { return limit == RLIM_INFINITY ? kUnlimited : limit; }
+
+// Closes when it goes.
+class Socket {
+ public:
+  explicit Socket(int family) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+// A connection to a socket that listens stands before anybody accepts it.
+absl::Status TryLoopback() {
+  const Socket server(AF_INET), client(AF_INET);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof address;
+  if (bind(server.get(), name, size) != 0 || listen(server.get(), 1) != 0 ||
+      getsockname(server.get(), name, &size) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot listen");
+  }
+  // A firewall that drops instead of refusing must not hold this up.
+  const timeval deadline{5, 0};
+  setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof deadline);
+  if (connect(client.get(), name, size) != 0) return absl::ErrnoToStatus(errno, "cannot connect");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Limits MeasureLimits() {
+  Limits limits;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limits.open_files = LimitOf(limit.rlim_cur);
+    limits.most_open_files = LimitOf(limit.rlim_max);
+  }
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) limits.locked_bytes = LimitOf(limit.rlim_cur);
+  // Root may lock as much as it likes, whatever the limit says.
+  if (geteuid() == 0) limits.locked_bytes = kUnlimited;
+  if (getrlimit(RLIMIT_NPROC, &limit) == 0) limits.processes = LimitOf(limit.rlim_cur);
+  return limits;
+}
+
+Space MeasureSpace(const std::string& folder) {
+  Space space;
+  space.folder = folder;
+  struct statvfs about {};
+  if (statvfs(folder.c_str(), &about) != 0) {
+    space.fault = absl::ErrnoToStatus(errno, folder);
+    return space;
+  }
+  space.total_bytes = uint64_t{about.f_blocks} * about.f_frsize;
+  space.free_bytes = uint64_t{about.f_bavail} * about.f_frsize;
+  std::string probe = folder + "/.trireme-check-XXXXXX";
+  const int fd = mkstemp(probe.data());
+  if (fd < 0) {
+    space.fault = absl::ErrnoToStatus(errno, folder + ": nothing can be written there");
+    return space;
+  }
+  close(fd);
+  unlink(probe.c_str());
+  return space;
+}
+
+Network MeasureNetwork() {
+  Network network;
+  network.loopback = TryLoopback();
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  range >> network.first_port >> network.last_port;
+  return network;
+}
+
+absl::Status TryListening(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == address.size()) {
+    return absl::InvalidArgumentError("no address; expected HOST:PORT");
+  }
+  std::string host = address.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                                address.substr(colon + 1).c_str(), &wanted, &found);
+  if (error != 0) return absl::InvalidArgumentError(gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(found, freeaddrinfo);
+  const Socket server(found->ai_family);
+  const int yes = 1;
+  // As a daemon does: what a former connection has left behind is no obstacle.
+  setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (bind(server.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(server.get(), 1) != 0) {
+    return absl::InvalidArgumentError(std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+bool ClockInStep() {
+  timex clock{};
+  return adjtimex(&clock) != TIME_ERROR && (clock.status & STA_UNSYNC) == 0;
+}
+
+std::string HugePageSetting() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string setting;
+  std::getline(file, setting);
+  return setting;
+}
+
+}  // namespace trireme::checkup

@@ -1,0 +1,78 @@
+// From what was measured to what is said of it. Pure; the limits are in rules.cc with their
+// reasons.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/checkup/finding.h"
+
+namespace trireme::checkup {
+
+constexpr uint64_t kUnlimited = UINT64_MAX;
+
+// Of this process, as those that it starts get them.
+struct Limits {
+  uint64_t open_files = kUnlimited;
+  uint64_t most_open_files = kUnlimited;  // to which a user may raise it himself
+  uint64_t locked_bytes = kUnlimited;
+  uint64_t processes = kUnlimited;
+};
+std::vector<Finding> JudgeLimits(const Limits& limits);
+
+// Of the file system behind a folder.
+struct Space {
+  std::string folder;
+  absl::Status fault;  // it is not there, or nothing can be written
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
+};
+Finding JudgeSharedMemory(const Space& space);
+Finding JudgeDisk(const std::string& name, const Space& space);
+
+struct Network {
+  absl::Status loopback;  // a connection over 127.0.0.1
+  int first_port = 0;     // that the kernel gives to those who ask for any
+  int last_port = 0;
+};
+Finding JudgeNetwork(const Network& network);
+// Whether a daemon could listen at `address`.
+Finding JudgeListening(const std::string& address, const absl::Status& bound);
+
+struct Clock {
+  bool in_step = false;  // kept so by somebody (NTP, PTP)
+  // How far the coordinator's is ahead of ours at least; absent: it was not asked.
+  std::optional<double> coordinator_ahead_seconds;
+};
+Finding JudgeClock(const Clock& clock);
+
+// The kernel's setting, "always [madvise] never"; empty: it has none.
+Finding JudgeHugePages(const std::string& setting);
+
+struct Mpi {
+  std::string mpirun;     // path; empty: none
+  std::string version;    // first line of what it says
+  absl::Status launched;  // two ranks under it
+  std::string said;       // what they said
+};
+std::vector<Finding> JudgeMpi(const Mpi& mpi);
+
+struct Slurm {
+  std::string sbatch;  // path; empty: none
+  std::string version;
+  absl::Status controller;           // whether slurmctld answers
+  std::vector<std::string> plugins;  // of MPI, as srun names them
+};
+std::vector<Finding> JudgeSlurm(const Slurm& slurm);
+
+// `answer`: of a call; `version`: its own, to be equal to `ours`.
+std::vector<Finding> JudgeCoordinator(const absl::Status& answer, const std::string& address,
+                                      const std::string& version, const std::string& ours);
+
+// 1 if anything fails, else 0.
+int ExitCodeOf(const std::vector<Finding>& findings);
+
+}  // namespace trireme::checkup

@@ -1,0 +1,146 @@
+// The rules of `trireme check`, and its probes where the answer is known.
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "coordinator/checkup/probes.h"
+#include "coordinator/checkup/programs.h"
+#include "coordinator/checkup/rules.h"
+
+namespace trireme::checkup {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+std::map<std::string, Finding> ByName(const std::vector<Finding>& findings) {
+  std::map<std::string, Finding> found;
+  for (const Finding& one : findings) found[one.name] = one;
+  return found;
+}
+
+// Who complains says what to do, who does not keeps silent.
+void Complete(const Finding& finding) {
+  CAPTURE(finding.name, finding.seen, finding.fix);
+  CHECK_FALSE(finding.seen.empty());
+  const bool complains = finding.verdict == Verdict::kWarn || finding.verdict == Verdict::kFail;
+  CHECK(complains == !finding.fix.empty());
+}
+
+TEST_CASE("checkup: limits") {
+  auto found = ByName(JudgeLimits({}));
+  for (const auto& [name, one] : found) {
+    CHECK(one.verdict == Verdict::kOk);
+    Complete(one);
+  }
+  found = ByName(JudgeLimits({1024, 1 << 20, 64 * 1024, 1000}));
+  CHECK(found["open files"].verdict == Verdict::kWarn);
+  CHECK(found["open files"].fix.rfind("ulimit -n", 0) == 0);
+  CHECK(found["locked memory"].verdict == Verdict::kWarn);
+  CHECK(found["processes"].verdict == Verdict::kWarn);
+  found = ByName(JudgeLimits({256, 512, 0, 100}));
+  CHECK(found["open files"].verdict == Verdict::kFail);
+  CHECK(found["open files"].fix.find("limits.conf") != std::string::npos);
+  CHECK(found["processes"].verdict == Verdict::kFail);
+  for (const auto& [name, one] : found) Complete(one);
+}
+
+TEST_CASE("checkup: space") {
+  const auto shared = [](uint64_t total_mib, uint64_t free_mib) {
+    const Finding one = JudgeSharedMemory({"/dev/shm", {}, total_mib * kMiB, free_mib * kMiB});
+    Complete(one);
+    return one;
+  };
+  CHECK(shared(8192, 8000).verdict == Verdict::kOk);
+  CHECK(shared(64, 64).verdict == Verdict::kWarn);
+  CHECK(shared(64, 64).fix.find("--shm-size") != std::string::npos);
+  CHECK(shared(8192, 10).verdict == Verdict::kFail);
+  CHECK(shared(8192, 10).fix.find("ls -l /dev/shm") != std::string::npos);
+  CHECK(JudgeSharedMemory({"/dev/shm", absl::NotFoundError("gone"), 0, 0}).verdict ==
+        Verdict::kFail);
+  const auto disk = [](uint64_t free_mib) {
+    return JudgeDisk("disk", {"/runs", {}, 1000000 * kMiB, free_mib * kMiB}).verdict;
+  };
+  CHECK(disk(100000) == Verdict::kOk);
+  CHECK(disk(1000) == Verdict::kWarn);
+  CHECK(disk(100) == Verdict::kFail);
+  Complete(JudgeDisk("disk", {"/runs", absl::PermissionDeniedError("no"), 0, 0}));
+}
+
+TEST_CASE("checkup: network and clock and huge pages") {
+  CHECK(JudgeNetwork({{}, 32768, 60999}).verdict == Verdict::kOk);
+  CHECK(JudgeNetwork({{}, 0, 0}).verdict == Verdict::kOk);
+  CHECK(JudgeNetwork({{}, 60000, 60099}).verdict == Verdict::kWarn);
+  CHECK(JudgeNetwork({absl::UnavailableError("no lo"), 1, 2}).verdict == Verdict::kFail);
+  CHECK(JudgeClock({true, {}}).verdict == Verdict::kOk);
+  CHECK(JudgeClock({true, -500.0}).verdict == Verdict::kOk);
+  CHECK(JudgeClock({true, 5.0}).verdict == Verdict::kWarn);
+  CHECK(JudgeClock({true, 500.0}).verdict == Verdict::kFail);
+  CHECK(JudgeClock({false, {}}).verdict == Verdict::kWarn);
+  CHECK(JudgeHugePages("always [madvise] never").verdict == Verdict::kOk);
+  CHECK(JudgeHugePages("always madvise [never]").verdict == Verdict::kWarn);
+  CHECK(JudgeHugePages("").verdict == Verdict::kSkip);
+}
+
+TEST_CASE("checkup: programs") {
+  CHECK(JudgeMpi({}).at(0).verdict == Verdict::kFail);
+  Mpi mpi{"/usr/bin/mpirun", "mpirun 4", {}, "2 ranks greet"};
+  CHECK(ExitCodeOf(JudgeMpi(mpi)) == 0);
+  mpi.launched = absl::DeadlineExceededError("not done within 60 s");
+  CHECK(ByName(JudgeMpi(mpi))["two ranks"].seen.find("60 s") != std::string::npos);
+  CHECK(ExitCodeOf(JudgeMpi(mpi)) == 1);
+  CHECK(JudgeSlurm({}).at(0).verdict == Verdict::kSkip);
+  CHECK(ExitCodeOf(JudgeSlurm({"/usr/bin/sbatch", "slurm 22", {}, {"pmi2", "pmix_v4"}})) == 0);
+  CHECK(ExitCodeOf(JudgeSlurm({"/usr/bin/sbatch", "slurm 22", {}, {"pmi2"}})) == 1);
+  CHECK(ExitCodeOf(JudgeSlurm({"sbatch", "slurm", absl::UnavailableError("DOWN"), {}})) == 1);
+  using Names = std::vector<std::string>;
+  CHECK(PluginsOf("MPI plugin types are...\n\tnone\n\tpmix\n\tpmi2\n"
+                  "specific pmix plugin versions available: pmix_v4\n") == Names({"pmix", "pmi2"}));
+  CHECK(PluginsOf("srun: MPI types are...\nsrun: none\nsrun: pmix_v3\n") == Names({"pmix_v3"}));
+  CHECK(PluginsOf("").empty());
+}
+
+TEST_CASE("checkup: the coordinator") {
+  CHECK(ExitCodeOf(JudgeCoordinator(absl::UnavailableError("nobody"), "here", "", "1")) == 1);
+  CHECK(ExitCodeOf(JudgeCoordinator({}, "here", "1", "1")) == 0);
+  CHECK(ByName(JudgeCoordinator({}, "here", "2", "1"))["versions"].verdict == Verdict::kWarn);
+}
+
+TEST_CASE("checkup: what is measured is what is there") {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{300, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  CHECK(MeasureLimits().open_files == 300);
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(MeasureSpace("/tmp").fault.ok());
+  CHECK(MeasureSpace("/tmp").total_bytes > 0);
+  CHECK(absl::IsNotFound(MeasureSpace("/no/such/folder").fault));
+  CHECK_FALSE(MeasureSpace("/proc").fault.ok());
+  CHECK(MeasureNetwork().loopback.ok());
+}
+
+TEST_CASE("checkup: a port that is taken is told from one that is free") {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(taken, name, size) == 0);
+  REQUIRE(listen(taken, 1) == 0);
+  getsockname(taken, name, &size);
+  CHECK_FALSE(TryListening("127.0.0.1:" + std::to_string(ntohs(address.sin_port))).ok());
+  close(taken);
+  CHECK(TryListening("127.0.0.1:0").ok());
+  CHECK_FALSE(TryListening("203.0.113.9:0").ok());
+  CHECK_FALSE(TryListening("127.0.0.1").ok());
+  CHECK_FALSE(TryListening("127.0.0.1:ssh-or-so").ok());
+  Complete(JudgeListening("127.0.0.1:1", absl::InvalidArgumentError("taken")));
+}
+
+}  // namespace
+}  // namespace trireme::checkup

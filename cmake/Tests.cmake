@@ -175,10 +175,17 @@ trireme_tests(coordinator/worker_link ROOMS proto proto/services runtime/base ru
               coordinator/keeper coordinator/worker_link worker/link)
 if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc")
-  add_dependencies(test_coordinator_cli trireme)
+  add_dependencies(test_coordinator_cli trireme trireme-worker)
 endif()
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
+# tests/coordinator/cli/manual_test.py: what `trireme` says of itself, in the shells and by man; docs/cli.md is current.
+foreach(method doc exit_codes man_pages bash zsh fish)
+  add_test(NAME cli.${method} COMMAND "${Python3_EXECUTABLE}" -B
+    "${PROJECT_SOURCE_DIR}/tests/coordinator/cli/manual_test.py" "${PROJECT_BINARY_DIR}/bin/trireme"
+    "${PROJECT_SOURCE_DIR}/docs/cli.md" "Manual.test_${method}")
+  set_tests_properties(cli.${method} PROPERTIES LABELS fast TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
+endforeach()
 # tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
 foreach(method runs_to_the_end runs_a_given_plan continues_after_interrupt events_for_tensorboard goes_on_with_compression
                names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent

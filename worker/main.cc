@@ -163,6 +163,14 @@ base::ExitCode Greet(comm::Fabric& fabric) {
   return base::ExitCodeOf(greeted);
 }
 
+// What the command line has left open.
+void FillIn(Arguments& arguments) {
+  arguments.training.run_directory = Absolute(arguments.training.run_directory);
+  if (arguments.recorder_directory.empty()) {
+    arguments.recorder_directory = arguments.training.run_directory + "/recorder";
+  }
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("One rank of a Trireme job; started by mpirun, srun or `trireme run`.");
   Arguments arguments;
@@ -202,10 +210,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
   }
-  arguments.training.run_directory = Absolute(arguments.training.run_directory);
-  if (arguments.recorder_directory.empty()) {
-    arguments.recorder_directory = arguments.training.run_directory + "/recorder";
-  }
+  FillIn(arguments);
   spdlog::set_default_logger(spdlog::stderr_logger_mt("worker"));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S %l %v");
   ListenForStop();

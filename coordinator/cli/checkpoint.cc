@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "checkpoint/client/reader.h"
 #include "checkpoint/format/manifest.h"
 #include "coordinator/cli/checkpoint_folder.h"
 #include "coordinator/cli/commands.h"
+#include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "runtime/report/plan_view.h"
 
@@ -38,6 +40,46 @@ absl::Status CheckFolder(const std::string& folder) {
   if (fs::is_directory(folder, error)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       fmt::format("{} is a file, expected a checkpoint or run folder", folder));
+}
+
+// One that cannot be opened is told of, and the others are listed. The exit code.
+template <typename Take>
+int ForEach(const std::vector<std::string>& folders, const Take& take) {
+  int code = kOk;
+  for (const std::string& folder : folders) {
+    const auto opened = checkpoint::Open(folder);
+    if (!opened.ok()) {
+      code = PrintError(opened.status());
+      continue;
+    }
+    uint64_t bytes = 0;
+    for (const auto& file : opened->manifest().files) bytes += file.bytes;
+    take(folder, opened->info(), bytes);
+  }
+  return code;
+}
+
+int PrintTable(const std::vector<std::string>& folders) {
+  std::printf("%10s %14s %6s %12s  %s\n", "step", "samples", "ranks", "bytes", "folder");
+  return ForEach(folders, [](const std::string& folder, const auto& info, uint64_t bytes) {
+    std::printf("%10llu %14llu %6d %12s  %s\n", static_cast<unsigned long long>(info.step),
+                static_cast<unsigned long long>(info.samples), info.ranks,
+                report::ReadableBytes(bytes).c_str(), folder.c_str());
+  });
+}
+
+int PrintList(const std::vector<std::string>& folders) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  const int code =
+      ForEach(folders, [&](const std::string& folder, const auto& info, uint64_t bytes) {
+        list.push_back({{"step", info.step},
+                        {"samples", info.samples},
+                        {"ranks", info.ranks},
+                        {"bytes", bytes},
+                        {"folder", folder}});
+      });
+  PrintJsonObject({{"checkpoints", list}});
+  return code;
 }
 
 }  // namespace
@@ -69,22 +111,7 @@ int RunCheckpointList(const CheckpointOptions& options) {
     return PrintError(absl::NotFoundError(fmt::format("{}: no checkpoints there", options.folder)));
   }
   std::sort(folders.begin(), folders.end());
-  int code = kOk;
-  std::printf("%10s %14s %6s %12s  %s\n", "step", "samples", "ranks", "bytes", "folder");
-  for (const std::string& folder : folders) {
-    const auto opened = checkpoint::Open(folder);
-    if (!opened.ok()) {
-      code = PrintError(opened.status());
-      continue;
-    }
-    uint64_t bytes = 0;
-    for (const auto& file : opened->manifest().files) bytes += file.bytes;
-    std::printf("%10llu %14llu %6d %12s  %s\n",
-                static_cast<unsigned long long>(opened->info().step),
-                static_cast<unsigned long long>(opened->info().samples), opened->info().ranks,
-                report::ReadableBytes(bytes).c_str(), folder.c_str());
-  }
-  return code;
+  return options.json ? PrintList(folders) : PrintTable(folders);
 }
 
 int RunCheckpointVerify(const CheckpointOptions& options) {
@@ -92,6 +119,10 @@ int RunCheckpointVerify(const CheckpointOptions& options) {
   if (!folder.ok()) return PrintError(folder.status());
   const absl::Status status = checkpoint::Verify(*folder);
   if (!status.ok()) return PrintError(status);
+  if (options.json) {
+    PrintJsonObject({{"folder", *folder}, {"intact", true}});
+    return kOk;
+  }
   std::printf("%s: every byte matches its checksum\n", folder->c_str());
   return kOk;
 }

@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
+#include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "runtime/base/status_macros.h"
 
@@ -28,6 +30,7 @@ struct FileOptions {
   std::string in, out, bound, type = "f32";
   int threads = 0;  // 0: one per core
   bool force = false;
+  bool json = false;
   uint64_t first = 0;
   int64_t count = -1;  // -1: to the end
 };
@@ -100,6 +103,14 @@ absl::Status CompressFile(const FileOptions& options) {
                                                 ThreadsOf(options)));
   ASSIGN_OR_RETURN(const compress::StreamInfo info, compress::ReadInfo(stream));
   RETURN_IF_ERROR(WriteFile(options.out, stream.data(), stream.size()));
+  if (options.json) {
+    PrintJsonObject({{"file", options.out},
+                     {"bytes_before", values.size()},
+                     {"bytes", stream.size()},
+                     {"ratio", RatioOf(info)},
+                     {"largest_error", info.quantiser.absolute}});
+    return absl::OkStatus();
+  }
   fmt::print("{}: {} bytes to {}, ratio {:.2f}, every error at most {:.6g}\n", options.out,
              values.size(), stream.size(), RatioOf(info), info.quantiser.absolute);
   return absl::OkStatus();
@@ -127,8 +138,59 @@ absl::Status DecompressFile(const FileOptions& options) {
       DecompressRange(stream, options.first, {info->type, values.get(), count}, ThreadsOf(options));
   if (!status.ok()) return In(options.in, status);
   RETURN_IF_ERROR(WriteFile(options.out, values.get(), bytes));
+  if (options.json) {
+    PrintJsonObject({{"file", options.out}, {"values", count}, {"type", NameOf(info->type)}});
+    return absl::OkStatus();
+  }
   fmt::print("{}: {} values of {}\n", options.out, count, NameOf(info->type));
   return absl::OkStatus();
+}
+
+void PrintStat(const compress::StreamInfo& info, const compress::StreamStatistics& statistics) {
+  const compress::Quantiser& quantiser = info.quantiser;
+  fmt::print("values       {} of {}\n", info.count, NameOf(info.type));
+  fmt::print("bytes        {}, ratio {:.2f}\n", info.bytes, RatioOf(info));
+  fmt::print("bound        {}:{:.6g}, absolute {:.6g}, step {:.6g}\n",
+             NameOf(quantiser.requested.mode), quantiser.requested.value, quantiser.absolute,
+             quantiser.step);
+  fmt::print("pieces       {}: {} quantised, {} ordered, {} verbatim; {} by differences\n",
+             info.pieces, statistics.quantised_pieces, statistics.ordered_pieces,
+             statistics.verbatim_pieces, statistics.predicted_pieces);
+  fmt::print("blocks       {}: {} empty, {} constant, {} verbatim\n", statistics.blocks,
+             statistics.empty_blocks, statistics.constant_blocks, statistics.verbatim_blocks);
+  fmt::print("packed       {} bytes\n", statistics.packed_bytes);
+  fmt::print("patches      {} in {} bytes\n", statistics.patches, statistics.patch_bytes);
+  fmt::print("exceptions   {} in {} bytes\n", statistics.exceptions, statistics.exception_bytes);
+  fmt::print("checksums    right\n");
+}
+
+void PrintStatJson(const compress::StreamInfo& info, const compress::StreamStatistics& statistics) {
+  const compress::Quantiser& quantiser = info.quantiser;
+  PrintJsonObject({{"values", info.count},
+                   {"type", NameOf(info.type)},
+                   {"bytes", info.bytes},
+                   {"ratio", RatioOf(info)},
+                   {"bound",
+                    {{"mode", NameOf(quantiser.requested.mode)},
+                     {"value", quantiser.requested.value},
+                     {"absolute", quantiser.absolute},
+                     {"step", quantiser.step}}},
+                   {"pieces",
+                    {{"all", info.pieces},
+                     {"quantised", statistics.quantised_pieces},
+                     {"ordered", statistics.ordered_pieces},
+                     {"verbatim", statistics.verbatim_pieces},
+                     {"by_differences", statistics.predicted_pieces}}},
+                   {"blocks",
+                    {{"all", statistics.blocks},
+                     {"empty", statistics.empty_blocks},
+                     {"constant", statistics.constant_blocks},
+                     {"verbatim", statistics.verbatim_blocks}}},
+                   {"packed_bytes", statistics.packed_bytes},
+                   {"patches", statistics.patches},
+                   {"patch_bytes", statistics.patch_bytes},
+                   {"exceptions", statistics.exceptions},
+                   {"exception_bytes", statistics.exception_bytes}});
 }
 
 absl::Status ShowFile(const FileOptions& options) {
@@ -137,21 +199,7 @@ absl::Status ShowFile(const FileOptions& options) {
   if (!info.ok()) return In(options.in, info.status());
   const auto statistics = compress::Inspect(stream);
   if (!statistics.ok()) return In(options.in, statistics.status());
-  const compress::Quantiser& quantiser = info->quantiser;
-  fmt::print("values       {} of {}\n", info->count, NameOf(info->type));
-  fmt::print("bytes        {}, ratio {:.2f}\n", info->bytes, RatioOf(*info));
-  fmt::print("bound        {}:{:.6g}, absolute {:.6g}, step {:.6g}\n",
-             NameOf(quantiser.requested.mode), quantiser.requested.value, quantiser.absolute,
-             quantiser.step);
-  fmt::print("pieces       {}: {} quantised, {} ordered, {} verbatim; {} by differences\n",
-             info->pieces, statistics->quantised_pieces, statistics->ordered_pieces,
-             statistics->verbatim_pieces, statistics->predicted_pieces);
-  fmt::print("blocks       {}: {} empty, {} constant, {} verbatim\n", statistics->blocks,
-             statistics->empty_blocks, statistics->constant_blocks, statistics->verbatim_blocks);
-  fmt::print("packed       {} bytes\n", statistics->packed_bytes);
-  fmt::print("patches      {} in {} bytes\n", statistics->patches, statistics->patch_bytes);
-  fmt::print("exceptions   {} in {} bytes\n", statistics->exceptions, statistics->exception_bytes);
-  fmt::print("checksums    right\n");
+  options.json ? PrintStatJson(*info, *statistics) : PrintStat(*info, *statistics);
   return absl::OkStatus();
 }
 
@@ -185,7 +233,8 @@ void AddCodec(CLI::App& app, int* code) {
                    "square); 0 keeps every bit")
       ->required()
       ->type_name("MODE:E");
-  compress->add_option("--type", options->type, "f32, bf16, f16 or f64")->capture_default_str();
+  compress->add_option("--type", options->type, "f32, bf16, f16 or f64; default: f32")
+      ->type_name("TYPE");
   compress->callback([=] { *code = CodeOf(CompressFile(*options)); });
   CLI::App* decompress = codec->add_subcommand("decompress", "a stream to raw values");
   AddFiles(*decompress, *options);
@@ -196,6 +245,9 @@ void AddCodec(CLI::App& app, int* code) {
   decompress->callback([=] { *code = CodeOf(DecompressFile(*options)); });
   CLI::App* stat = codec->add_subcommand("stat", "what a stream holds; compares its checksums");
   stat->add_option("in", options->in, "stream")->required()->type_name("FILE");
+  for (CLI::App* command : {compress, decompress, stat}) {
+    command->add_flag("--json", options->json, "the answer as JSON");
+  }
   stat->callback([=] { *code = CodeOf(ShowFile(*options)); });
   codec->footer(
       "Examples:\n"

@@ -25,6 +25,7 @@ struct PlanOptions {
   int ranks = 0;
   std::vector<std::string> overrides;
   bool json = false;
+  bool remote = false;    // by the coordinator (RunRemotePlan)
   bool programs = false;  // with json: the instructions as well
   std::string out;        // plan.pb
   std::string svg;
@@ -59,15 +60,17 @@ int RunGenerate(const GenerateOptions& options);
 struct ValidateOptions {
   std::string job;
   std::vector<std::string> overrides;
+  bool json = false;
 };
 int RunValidate(const ValidateOptions& options);
 
 struct CheckpointOptions {
   std::string folder;
+  bool json = false;
 };
 int RunCheckpointList(const CheckpointOptions& options);
 int RunCheckpointVerify(const CheckpointOptions& options);
 
-int RunVersion();
+int RunVersion(bool json);
 
 }  // namespace trireme::cli

@@ -30,6 +30,10 @@ struct SubmitOptions {
 };
 int RunSubmit(const ControlOptions& control, const SubmitOptions& options);
 
+// What the daemon would say to a submission of it; out and svg are not looked at.
+struct PlanOptions;
+int RunRemotePlan(const ControlOptions& control, const PlanOptions& options);
+
 struct ListOptions {
   std::vector<std::string> states;
   bool all = false;
@@ -85,6 +89,14 @@ struct FilesOptions {
 int RunFiles(const ControlOptions& control, const FilesOptions& options);
 
 int RunDashboard(const ControlOptions& control);
+
+struct CheckOptions {
+  std::vector<std::string> folders;  // empty: the current one and the default state folder
+  std::string listen;                // HOST:PORT that should be free; empty: not asked
+  double seconds = 60;               // that two ranks may take
+};
+// 0; 1: something must be mended.
+int RunCheck(const ControlOptions& control, const CheckOptions& options);
 
 int RunNodes(const ControlOptions& control);
 int RunDrain(const ControlOptions& control, const v1::DrainRequest& request);

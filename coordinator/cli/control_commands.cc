@@ -19,6 +19,7 @@ struct Given {
   ListOptions list;
   LogsOptions logs;
   TopOptions top;
+  CheckOptions check;
   ExportOptions export_options;
   FilesOptions files;
   std::string job;
@@ -45,26 +46,8 @@ CLI::App* Add(CLI::App& app, const Shared& given, const std::string& name,
               const std::string& what) {
   CLI::App* command = app.add_subcommand(name, what);
   command->group(kGroup);
-  ControlOptions& control = given->control;
-  command->add_flag("--json", control.json, "the answer as JSON, one message a line");
-  const auto reach = [&](const char* option, std::string& value, const char* help,
-                         const char* type) {
-    command->add_option(option, value, help)->type_name(type)->group("Coordinator");
-  };
-  client::ClientOptions& connection = control.connection;
-  reach(
-      "--coordinator", connection.address,
-      "HOST:PORT or unix:/PATH; default: the socket of this user's triremed, as root the machine's",
-      "ADDRESS");
-  reach("--token-file", connection.token_file, "who you are, where TCP is used", "FILE");
-  reach("--ca-file", connection.ca_file, "TLS: who signed the coordinator's certificate (PEM)",
-        "FILE");
-  reach("--certificate", connection.certificate_file, "mutual TLS: your certificate (PEM)", "FILE");
-  reach("--key", connection.key_file, "mutual TLS: its key (PEM)", "FILE");
-  command->add_option("--timeout", control.timeout_seconds, "of each call; default: 10")
-      ->check(Seconds(0.01, 3600, "0.01 to 3600 seconds"))
-      ->type_name("SECONDS")
-      ->group("Coordinator");
+  command->add_flag("--json", given->control.json, "the answer as JSON, one message a line");
+  AddReach(*command, given->control);
   return command;
 }
 
@@ -244,6 +227,35 @@ void AddDashboard(CLI::App& app, const Shared& given, int* code) {
   dashboard->callback([=] { *code = RunDashboard(given->control); });
 }
 
+void AddCheck(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* check =
+      Add(app, given, "check", "is this machine fit to train, or to be a coordinator?");
+  CheckOptions& options = given->check;
+  check
+      ->add_option("--folder", options.folders,
+                   "look at the disk behind it; may be repeated; default: the current folder and "
+                   "that of a daemon's state")
+      ->type_name("DIR")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  check->add_option("--listen", options.listen, "could a daemon listen at HOST:PORT?")
+      ->type_name("ADDRESS");
+  check->add_option("--deadline", options.seconds, "for two ranks under mpirun; default: 60")
+      ->check(Seconds(1, 3600, "1 to 3600 seconds"))
+      ->type_name("SECONDS");
+  check->footer(
+      "Looks at limits, /dev/shm, disks, ports, the clock, MPI (two ranks greet each other), "
+      "Slurm\n"
+      "if it is there, and the coordinator. A line each: ok, warn, fail or skip, with what to "
+      "do.\n\n"
+      "Exit codes: 0 fit, warnings or not; 1 something fails.\n\n"
+      "Examples:\n"
+      "  trireme check\n"
+      "  trireme check --folder /shared/runs --coordinator head:7000 --ca-file ca.pem\n"
+      "  trireme check --json | jq '.findings[] | select(.verdict == \"fail\")'");
+  check->callback([=] { *code = RunCheck(given->control, given->check); });
+}
+
 void AddNodes(CLI::App& app, const Shared& given, int* code) {
   Add(app, given, "nodes", "the nodes, and what is free on them")->callback([=] {
     *code = RunNodes(given->control);
@@ -269,6 +281,27 @@ void AddNodes(CLI::App& app, const Shared& given, int* code) {
 
 }  // namespace
 
+void AddReach(CLI::App& command, ControlOptions& control) {
+  const auto reach = [&](const char* option, std::string& value, const char* help,
+                         const char* type) {
+    command.add_option(option, value, help)->type_name(type)->group("Coordinator");
+  };
+  client::ClientOptions& connection = control.connection;
+  reach(
+      "--coordinator", connection.address,
+      "HOST:PORT or unix:/PATH; default: the socket of this user's triremed, as root the machine's",
+      "ADDRESS");
+  reach("--token-file", connection.token_file, "who you are, where TCP is used", "FILE");
+  reach("--ca-file", connection.ca_file, "TLS: who signed the coordinator's certificate (PEM)",
+        "FILE");
+  reach("--certificate", connection.certificate_file, "mutual TLS: your certificate (PEM)", "FILE");
+  reach("--key", connection.key_file, "mutual TLS: its key (PEM)", "FILE");
+  command.add_option("--timeout", control.timeout_seconds, "of each call; default: 10")
+      ->check(Seconds(0.01, 3600, "0.01 to 3600 seconds"))
+      ->type_name("SECONDS")
+      ->group("Coordinator");
+}
+
 void AddControlCommands(CLI::App& app, int* code) {
   const auto given = std::make_shared<Given>();
   AddSubmit(app, given, code);
@@ -280,6 +313,7 @@ void AddControlCommands(CLI::App& app, int* code) {
   AddFetching(app, given, code);
   AddNodes(app, given, code);
   AddDashboard(app, given, code);
+  AddCheck(app, given, code);
 }
 
 }  // namespace trireme::cli

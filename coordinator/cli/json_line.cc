@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
 
@@ -28,6 +29,15 @@ void PrintLine(const std::string& json) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json ToJson(const Message& message) {
+  return nlohmann::ordered_json::parse(JsonOf(message), nullptr, /*allow_exceptions=*/false);
+}
+
+void PrintJsonObject(const nlohmann::ordered_json& object) {
+  // Bytes of files and peers may be no UTF-8.
+  PrintLine(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
 
 void PrintJsonLine(const Message& message) { PrintLine(JsonOf(message)); }
 

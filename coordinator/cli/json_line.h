@@ -1,8 +1,9 @@
-// A message of the API as one line of JSON.
+// Messages of the API, and what has none, as one line of JSON.
 #pragma once
 
 #include <google/protobuf/message.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,5 +15,9 @@ void PrintJsonLine(const google::protobuf::Message& message);
 // Several as the fields of one object.
 void PrintJsonLine(
     const std::vector<std::pair<std::string, const google::protobuf::Message*>>& messages);
+
+// The same fields as values, for what is put together of several sources.
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
+void PrintJsonObject(const nlohmann::ordered_json& object);
 
 }  // namespace trireme::cli

@@ -10,23 +10,28 @@
 
 #include "coordinator/cli/codec.h"
 #include "coordinator/cli/commands.h"
+#include "coordinator/cli/control.h"
 #include "coordinator/cli/control_commands.h"
 #include "coordinator/cli/exit_codes.h"
+#include "coordinator/cli/manual_commands.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
 
 namespace trireme::cli {
 namespace {
 
+constexpr const char* kJsonHelp = "the answer as JSON";
 constexpr const char* kSetHelp = "override a field of the job, as in training.steps=100";
 
 struct Everything {
   RunOptions run;
   PlanOptions plan;
   SlurmScriptOptions slurm_script;
+  ControlOptions plan_control;
   GenerateOptions generate;
   ValidateOptions validate;
   CheckpointOptions checkpoint;
+  bool version_json = false;
   int code = kOk;
 };
 
@@ -95,13 +100,23 @@ void AddPlan(CLI::App& app, Everything& all) {
   plan->add_flag("--programs", all.plan.programs,
                  "the instructions as well (a gigabyte for hundreds of stages)")
       ->needs(json);
-  plan->add_option("--out", all.plan.out, "write the plan (protobuf)")->type_name("FILE");
-  plan->add_option("--svg", all.plan.svg, "write the schedule as a picture")->type_name("FILE");
+  CLI::Option* out =
+      plan->add_option("--out", all.plan.out, "write the plan (protobuf)")->type_name("FILE");
+  CLI::Option* svg =
+      plan->add_option("--svg", all.plan.svg, "write the schedule as a picture")->type_name("FILE");
+  plan->add_flag("--remote", all.plan.remote,
+                 "ask the coordinator what it would say to a submission; nothing is queued")
+      ->excludes(out)
+      ->excludes(svg);
+  AddReach(*plan, all.plan_control);
   plan->footer(
       "Examples:\n"
       "  trireme plan job.yaml --ranks 8\n"
       "  trireme plan job.yaml --ranks 64 --set parallelism.pipeline_parallel_size=8 --svg s.svg");
-  plan->callback([&all] { all.code = RunPlan(all.plan); });
+  plan->callback([&all] {
+    all.plan_control.json = all.plan.json;
+    all.code = all.plan.remote ? RunRemotePlan(all.plan_control, all.plan) : RunPlan(all.plan);
+  });
 }
 
 void AddSlurmScript(CLI::App& app, Everything& all) {
@@ -160,10 +175,13 @@ void AddCheckpoint(CLI::App& app, Everything& all) {
   CLI::App* list = checkpoint->add_subcommand("list", "the checkpoints of a run");
   list->add_option("folder", all.checkpoint.folder, "run folder, folder of checkpoints, or one")
       ->required();
-  list->callback([&all] { all.code = RunCheckpointList(all.checkpoint); });
   CLI::App* verify = checkpoint->add_subcommand("verify", "compare every byte with its checksum");
   verify->add_option("folder", all.checkpoint.folder, "checkpoint; of a run folder the newest")
       ->required();
+  for (CLI::App* command : {list, verify}) {
+    command->add_flag("--json", all.checkpoint.json, kJsonHelp);
+  }
+  list->callback([&all] { all.code = RunCheckpointList(all.checkpoint); });
   verify->callback([&all] { all.code = RunCheckpointVerify(all.checkpoint); });
   checkpoint->footer(
       "Examples:\n"
@@ -230,12 +248,6 @@ int Main(int argc, char** argv) {
   app.name("trireme");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("trireme ") + TRIREME_VERSION, "print the version");
-  app.footer(
-      "Begin with:\n"
-      "  trireme run deploy/examples/demo.yaml -n 4      on this machine, at once\n"
-      "  trireme submit deploy/examples/demo.yaml        by a coordinator (triremed)\n"
-      "trireme COMMAND --help has the options and examples of each.\n\n" +
-      ExitCodeText());
   Everything all;
   AddRun(app, all);
   AddPlan(app, all);
@@ -243,11 +255,26 @@ int Main(int argc, char** argv) {
   AddGenerate(app, all);
   CLI::App* validate = app.add_subcommand("validate", "check a job file and its data");
   AddJob(*validate, all.validate.job, all.validate.overrides);
+  validate->add_flag("--json", all.validate.json, kJsonHelp);
   validate->callback([&all] { all.code = RunValidate(all.validate); });
   AddCheckpoint(app, all);
   AddCodec(app, &all.code);
   AddControlCommands(app, &all.code);
-  app.add_subcommand("version", "print the version")->callback([&all] { all.code = RunVersion(); });
+  CLI::App* version = app.add_subcommand("version", "print the version");
+  version->add_flag("--json", all.version_json, kJsonHelp);
+  version->callback([&all] { all.code = RunVersion(all.version_json); });
+  AddManualCommands(app, &all.code);
+  // Last, for subcommands inherit what is there when they are made.
+  app.footer(
+      "Begin with:\n"
+      "  trireme run deploy/examples/demo.yaml -n 4      on this machine, at once\n"
+      "  trireme submit deploy/examples/demo.yaml        by a coordinator (triremed)\n"
+      "trireme COMMAND --help has the options and examples of each.\n\n" +
+      ExitCodeText());
+
+  if (argc > 1 && argv[1] == std::string(kCompleter)) {
+    return RunComplete(app, {argv + 2, argv + argc});
+  }
 
   // Before anything is parsed, so that what cannot be parsed is told in the same way.
   const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;

@@ -1,5 +1,6 @@
 // `trireme show` and `trireme explain`: one job, as facts and as sentences.
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "coordinator/cli/control.h"
 #include "coordinator/cli/explanation.h"
@@ -124,13 +125,13 @@ int RunExplain(const ControlOptions& control, const std::string& name) {
   if (!client.ok()) return PrintCallError(client.status());
   const auto job = FindJob(**client, name);
   if (!job.ok()) return PrintCallError(job.status());
-  if (control.json) {
-    PrintJsonLine(*job);
-    return kOk;
-  }
   const auto events = EventsOf(**client, job->id());
   if (!events.ok()) return PrintCallError(events.status());
   const Explanation why = Explain(*job, *events, NowUnixNs());
+  if (control.json) {
+    PrintJsonObject({{"job", ToJson(*job)}, {"sentences", why.sentences}, {"next", why.next}});
+    return kOk;
+  }
   for (const std::string& sentence : why.sentences) std::printf("%s\n", Shown(sentence).c_str());
   if (!why.next.empty()) std::printf("Next: %s\n", Shown(why.next).c_str());
   return kOk;

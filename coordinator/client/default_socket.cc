@@ -15,4 +15,10 @@ std::string DefaultSocketPath() {
   return base::Text("/tmp/trireme-", geteuid(), "/triremed.sock");
 }
 
+std::string DefaultStateFolder() {
+  if (geteuid() == 0) return "/var/lib/trireme";
+  const char* home = std::getenv("HOME");
+  return base::Text(home == nullptr ? "." : home, "/.local/state/trireme");
+}
+
 }  // namespace trireme::client

@@ -1,4 +1,4 @@
-// Where `triremed` listens, and a client looks, when neither is told.
+// Where `triremed` listens, and a client looks, when neither is told; and where it keeps its state.
 #pragma once
 
 #include <string>
@@ -9,5 +9,8 @@ namespace trireme::client {
 // as absent) /run/trireme/triremed.sock for root and /tmp/trireme-<uid>/triremed.sock for others.
 // Anybody may make the last one's folder first: whoever uses it checks that it is his own.
 std::string DefaultSocketPath();
+
+// /var/lib/trireme for root, ~/.local/state/trireme for others.
+std::string DefaultStateFolder();
 
 }  // namespace trireme::client

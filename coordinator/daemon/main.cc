@@ -43,12 +43,6 @@ struct Arguments {
   std::string log_format = "text";
 };
 
-std::string DefaultStateFolder() {
-  if (geteuid() == 0) return "/var/lib/trireme";
-  const char* home = std::getenv("HOME");
-  return std::string(home == nullptr ? "." : home) + "/.local/state/trireme";
-}
-
 void DescribeLimits(CLI::App& app, Limits& limits) {
   const CLI::Range streams(1, 100000);
   app.add_option("--max-streams", limits.most_streams,
@@ -180,7 +174,7 @@ int Main(int argc, char** argv) {
       "started, and starts them again when something breaks. Jobs run on while it is away.");
   Arguments arguments;
   arguments.daemon.version = TRIREME_VERSION;
-  arguments.daemon.state_folder = DefaultStateFolder();
+  arguments.daemon.state_folder = client::DefaultStateFolder();
   arguments.daemon.listen.socket_path = client::DefaultSocketPath();
   arguments.node = base::HostName();
   Describe(app, arguments);

@@ -83,6 +83,7 @@ TEST_CASE("codec: a file of values comes back within the bound, whole and in par
   }
   REQUIRE(folder.Run("decompress coded part --first 70000 --count 9").code == 0);
   CHECK(Slurp(folder / "part") == back.substr(280'000, 36));
+  CHECK(folder.Run("stat coded --json").Holds("\"exception_bytes\":"));
   const Said said = folder.Run("stat coded");
   CHECK(said.code == 0);
   CHECK(

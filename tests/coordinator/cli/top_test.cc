@@ -126,7 +126,7 @@ class Terminal {
   pid_t pid_ = -1;
 };
 
-TEST_CASE("top: live on a terminal, within its size, and the terminal as before at the end") {
+TEST_CASE("top: live on a terminal and within its size and the terminal as before at the end") {
   Room room;
   Fill(room.daemon);
   Terminal terminal(room, {30, 160, 0, 0});

@@ -6,7 +6,7 @@
 namespace trireme::cli {
 namespace {
 
-TEST_CASE("export: the folder alone on stdout, asked for as a person means it") {
+TEST_CASE("export: the folder alone on stdout and asked for as a person means it") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_COMPLETED));
   const Said newest = room.Run("export demo");
@@ -22,7 +22,7 @@ TEST_CASE("export: the folder alone on stdout, asked for as a person means it") 
   CHECK(room.Run("export 1 --step 0").code == 2);
 }
 
-TEST_CASE("export: an interruption is its end, Ctrl-C gives it up") {
+TEST_CASE("export: an interruption is its end and Ctrl-C gives it up") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
   FakeFaults faults;
@@ -46,7 +46,7 @@ TEST_CASE("export: an interruption is its end, Ctrl-C gives it up") {
   CHECK(room.daemon.exports_left() == 1);
 }
 
-TEST_CASE("files: listed, and fetched whole though the daemon cuts and repeats") {
+TEST_CASE("files: listed and fetched whole though the daemon cuts and repeats") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
   CHECK(Holds(room.Run("files 1").out, "has left no files yet"));
@@ -73,7 +73,7 @@ TEST_CASE("files: listed, and fetched whole though the daemon cuts and repeats")
   CHECK(room.Run("files 1 metrics.jsonl --out - --json").code == 2);
 }
 
-TEST_CASE("files: nothing is replaced unasked, and nothing is left of what is not whole") {
+TEST_CASE("files: nothing is replaced unasked and nothing is left of what is not whole") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
   room.daemon.PutFile("report.html", "new report, of some length");
@@ -127,7 +127,7 @@ TEST_CASE("json: an error is one line of JSON on stderr") {
   CHECK(ErrorOf(room.Run("nodes --json"))["exit_code"] == 69);
 }
 
-TEST_CASE("submit: what does not fit is 3, a full queue 69") {
+TEST_CASE("submit: what does not fit is 3 and a full queue 69") {
   Room room;
   WriteJob(room.daemon.folder());
   FakeFaults faults;

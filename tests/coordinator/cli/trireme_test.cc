@@ -112,6 +112,7 @@ TEST_CASE("help, version and words that are no commands") {
   CHECK(Holds(bench.Run("run --help").out, "Examples:"));
   CHECK(bench.Run("version").out.rfind("trireme 0.", 0) == 0);
   CHECK(bench.Run("--version").out == bench.Run("version").out);
+  CHECK(bench.Run("version --json").out.rfind("{\"version\":\"0.", 0) == 0);
   const Result typo = bench.Run("rnu job.yaml");
   CHECK(typo.code == 2);
   CHECK(Holds(typo.out, "did you mean run?"));
@@ -170,6 +171,8 @@ TEST_CASE("what the text decides is refused before the ranks start") {
 
 TEST_CASE("validate and plan speak of the job") {
   const Bench bench;
+  CHECK(Holds(bench.Run("validate job.yaml --json").out,
+              R"("ranks":{"least":1,"most":4,"step":1}})"));
   const Result valid = bench.Run("validate job.yaml");
   CHECK(valid.code == 0);
   CHECK(Holds(valid.out, "vocabulary of 13 tokens"));

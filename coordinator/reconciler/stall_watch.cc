@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kNsPerMs = 1000000;
 constexpr size_t kRanksShown = 8;
+constexpr int64_t kNobody = -1;
 // Years; whatever an agent says, times can be reckoned with.
 constexpr uint64_t kMostMs = 100'000'000'000;
 
@@ -131,13 +132,13 @@ bool StallWatch::Ending() const {
   });
 }
 
-// Nullopt also where several are dead at once: the failure of the attempt will name the first.
-std::optional<uint32_t> StallWatch::FirstDeath() const {
-  std::optional<uint32_t> first;
+// Nobody also where several are dead at once: the failure of the attempt will name the first.
+int64_t StallWatch::FirstDeath() const {
+  int64_t first = kNobody;
   if (death_told_) return first;
   for (const auto& [number, rank] : ranks_) {
     if (rank.report.life() != v1::RANK_DEAD || !rank.report.failure().empty()) continue;
-    if (first) return std::nullopt;
+    if (first != kNobody) return kNobody;
     first = number;
   }
   return first;
@@ -161,7 +162,7 @@ bool StallWatch::GoesOn(const Rank& rank) const {
 std::vector<v1::RankStalled> StallWatch::News(bool deaths_are_meant) const {
   std::vector<v1::RankStalled> news;
   const bool ending = Ending();
-  const auto death = deaths_are_meant ? std::nullopt : FirstDeath();
+  const int64_t death = deaths_are_meant ? kNobody : FirstDeath();
   for (const auto& [number, rank] : ranks_) {
     const bool told = rank.told_unix_ns != 0;
     const bool over = told && GoesOn(rank);

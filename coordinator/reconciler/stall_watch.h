@@ -56,7 +56,7 @@ class StallWatch {
   std::optional<uint32_t> HeldUpBy(uint32_t rank) const;
   std::optional<uint32_t> OnlyOneAtWork() const;
   bool Ending() const;
-  std::optional<uint32_t> FirstDeath() const;
+  int64_t FirstDeath() const;  // -1: none
   bool Stalls(const Rank& rank) const;
   bool GoesOn(const Rank& rank) const;
 

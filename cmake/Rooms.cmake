@@ -58,7 +58,8 @@ trireme_room(coordinator/manual LIBS CLI11::CLI11)
 trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
-trireme_room(coordinator/keeper ROOMS proto runtime/base runtime/recorder coordinator/launcher
+trireme_room(coordinator/keeper
+             ROOMS proto runtime/base runtime/recorder coordinator/launcher coordinator/slurm
              LIBS nlohmann_json::nlohmann_json)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)

@@ -145,7 +145,7 @@ trireme_tests(coordinator/slurm ROOMS proto runtime/base coordinator/slurm)
 trireme_tests(coordinator/client ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)
-trireme_tests(coordinator/keeper ROOMS runtime/base coordinator/keeper LIBS nlohmann_json::nlohmann_json)
+trireme_tests(coordinator/keeper ROOMS runtime/base coordinator/command coordinator/keeper coordinator/slurm LIBS nlohmann_json::nlohmann_json)
 # A rank for it, with a flight recorder and without MPI.
 add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/recorded_rank.cc")
 target_include_directories(keeper_rank PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -292,6 +292,11 @@ foreach(method trains_on_all_of_them goes_on_without_a_node_that_is_gone goes_on
   set_tests_properties(cluster.nodes_${method} PROPERTIES LABELS "cluster;coordinator" TIMEOUT 600
     SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
+
+# The daemon over such a Slurm; one cluster for all of its tests.
+add_test(NAME cluster.slurm_daemon COMMAND "${Python3_EXECUTABLE}" -B
+  "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_daemon_test.py" "${PROJECT_BINARY_DIR}/bin")
+set_tests_properties(cluster.slurm_daemon PROPERTIES LABELS cluster TIMEOUT 900 SKIP_REGULAR_EXPRESSION "skipped")
 
 include(Acceptance)
 include(JobSpecDoc)

@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "coordinator/slurm/queue.h"
+#include "runtime/base/status_macros.h"
+
 namespace trireme::agent {
 namespace {
 
@@ -31,6 +34,13 @@ uint32_t Gpus() {
   return count;
 }
 
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
 }  // namespace
 
 v1::AgentHello TakeInventory(const std::string& node, const std::string& version) {
@@ -42,8 +52,21 @@ v1::AgentHello TakeInventory(const std::string& node, const std::string& version
   hello.set_cpus(known ? static_cast<uint32_t>(CPU_COUNT(&cores)) : 1);
   hello.set_memory_bytes(MemoryBytes());
   hello.set_gpus(Gpus());
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::getline(file, *hello.mutable_boot_id());
+  hello.set_boot_id(BootId());
+  return hello;
+}
+
+absl::StatusOr<v1::AgentHello> TakeSlurmInventory(const std::string& node,
+                                                  const std::string& version,
+                                                  const std::string& partition) {
+  ASSIGN_OR_RETURN(const slurm::Capacity capacity, slurm::CapacityOf(partition));
+  v1::AgentHello hello;
+  hello.set_node(node);
+  hello.set_version(version);
+  hello.set_cpus(static_cast<uint32_t>(capacity.cpus));
+  hello.set_memory_bytes(capacity.memory_bytes);
+  hello.set_gpus(static_cast<uint32_t>(capacity.gpus));
+  hello.set_boot_id(BootId());
   return hello;
 }
 

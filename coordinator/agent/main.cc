@@ -3,6 +3,7 @@
 // Threads:
 //   main        the loop: wishes in, ranks looked after, reports out
 //   gRPC's own  the stream to the coordinator, and what the ranks ask and say
+//   slurm       with --launcher slurm: sbatch, squeue, scancel
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include "coordinator/agent/inventory.h"
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/log_format/log_format.h"
+#include "coordinator/slurm/batch_script.h"
 #include "coordinator/worker_link/worker_links.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
@@ -33,6 +35,8 @@ struct Arguments {
   std::string node;
   std::string state_folder;
   std::string worker;
+  std::string launcher = "mpirun";
+  slurm::BatchOptions slurm;
 };
 
 // Set by the handler; read by the loop.
@@ -87,15 +91,22 @@ absl::Status Run(const Arguments& arguments) {
   options.node = arguments.node;
   options.state_folder = arguments.state_folder;
   options.worker = arguments.worker;
+  v1::AgentHello hello;
+  if (arguments.launcher == "slurm") {
+    RETURN_IF_ERROR(slurm::CheckBatchOptions(arguments.slurm));
+    options.slurm = arguments.slurm;
+    ASSIGN_OR_RETURN(
+        hello, TakeSlurmInventory(arguments.node, TRIREME_VERSION, arguments.slurm.partition));
+  } else {
+    hello = TakeInventory(arguments.node, TRIREME_VERSION);
+  }
   auto keeper = keeper::Keeper::Open(options);
   if (absl::IsAlreadyExists(keeper.status())) {
     spdlog::info("another agent keeps {}; this one is not needed", arguments.state_folder);
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(keeper.status());
-  ASSIGN_OR_RETURN(
-      const auto link,
-      CoordinatorLink::Open(arguments.coordinator, TakeInventory(arguments.node, TRIREME_VERSION)));
+  ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   Loop(*link, **keeper);
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
@@ -123,6 +134,19 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
+  app.add_option(
+         "--launcher", arguments.launcher,
+         "mpirun, or slurm: jobs are handed to sbatch, and this node stands for a partition")
+      ->check(CLI::IsMember({"mpirun", "slurm"}))
+      ->capture_default_str();
+  app.add_option("--partition", arguments.slurm.partition, "Slurm's partition (default: its own)");
+  app.add_option("--account", arguments.slurm.account, "account of Slurm that pays");
+  app.add_option("--time", arguments.slurm.time_limit,
+                 "Slurm's time limit of an attempt; the job goes on in the next one");
+  app.add_option("--sbatch", arguments.slurm.more,
+                 "more options of sbatch as they are, as in '--qos=high' (again for more)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {

@@ -18,6 +18,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "coordinator/client/default_socket.h"
 #include "coordinator/daemon/daemon.h"
@@ -38,6 +41,8 @@ constexpr double kCallBurst = 4;
 struct Arguments {
   DaemonOptions daemon;
   std::string node;
+  std::string launcher = "mpirun";
+  std::vector<std::pair<std::string, std::string>> slurm;  // options of the agent
   bool no_agent = false;
   bool no_socket = false;
   std::string log_format = "text";
@@ -74,6 +79,23 @@ void DescribeHttp(CLI::App& app, HttpOptions& http) {
                  "a further name by which browsers may call --http, as a proxy's (again for more)");
 }
 
+void DescribeLauncher(CLI::App& app, Arguments& arguments) {
+  app.add_option("--launcher", arguments.launcher,
+                 "how this machine's agent starts jobs: mpirun, or slurm, for a partition of it")
+      ->check(CLI::IsMember({"mpirun", "slurm"}))
+      ->capture_default_str();
+  for (const char* name : {"--partition", "--account", "--time", "--sbatch"}) {
+    app.add_option_function<std::vector<std::string>>(
+           name,
+           [&arguments, name](const std::vector<std::string>& values) {
+             for (const std::string& value : values) arguments.slurm.emplace_back(name, value);
+           },
+           "as of trireme-agent, with --launcher slurm")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+}
+
 void Describe(CLI::App& app, Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   ListenOptions& listen = daemon.listen;
@@ -105,6 +127,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
+  DescribeLauncher(app, arguments);
 }
 
 absl::Status Complete(Arguments& arguments) {
@@ -122,15 +145,23 @@ absl::Status Complete(Arguments& arguments) {
     return absl::InvalidArgumentError(
         "--listen needs --token-file: without tokens nobody could be let in there");
   }
+  if (!arguments.slurm.empty() && arguments.launcher != "slurm") {
+    return absl::InvalidArgumentError(arguments.slurm[0].first + " needs --launcher slurm");
+  }
   if (arguments.no_agent) return absl::OkStatus();
   if (daemon.listen.socket_path.empty()) {
     return absl::InvalidArgumentError(
         "the agent of this machine speaks over the unix socket: --no-socket needs --no-agent");
   }
   daemon.agent.program = base::ProgramBesideUs("trireme-agent");
-  daemon.agent.arguments = {
-      "--coordinator", "unix:" + daemon.listen.socket_path, "--node",       arguments.node,
-      "--state-dir",   daemon.state_folder + "/agent",      "--log-format", arguments.log_format};
+  daemon.agent.arguments = {"--coordinator", "unix:" + daemon.listen.socket_path,
+                            "--node",        arguments.node,
+                            "--state-dir",   daemon.state_folder + "/agent",
+                            "--log-format",  arguments.log_format,
+                            "--launcher",    arguments.launcher};
+  for (const auto& [name, value] : arguments.slurm) {
+    daemon.agent.arguments.push_back(name + "=" + value);
+  }
   daemon.agent.log_file = daemon.state_folder + "/agent.log";
   return absl::OkStatus();
 }

@@ -10,7 +10,6 @@
 
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/launcher/diagnosis.h"
-#include "coordinator/launcher/process_guard.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 
@@ -18,22 +17,15 @@ namespace trireme::keeper {
 namespace {
 
 constexpr int64_t kNsPerSecond = 1000000000;
-// The guard itself needs two seconds from TERM to KILL; one that does not obey is killed.
-constexpr int64_t kObeyNs = 10 * kNsPerSecond;
 constexpr double kLongestGraceSeconds = 1e8;
 constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
-// A process may be forked behind the back of one pass over /proc.
-constexpr int kCleanSweeps = 2;
 constexpr int kKilledCode = 128 + SIGKILL;
 
-Mark MarkOf(const v1::DesiredAttempt& attempt) {
-  return {attempt.job_id(), attempt.attempt(), attempt.launch().run_folder()};
-}
-
-WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const std::string& node) {
-  WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0};
+WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
+  WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
+                       options.slurm.has_value()};
   for (const v1::Place& place : attempt.launch().places()) {
-    if (place.node() == node) {
+    if (place.node() == options.node) {
       watched.count = place.ranks();
       break;
     }
@@ -42,45 +34,10 @@ WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const std::string& node)
   return watched;
 }
 
-std::string PlanFileOf(const v1::LaunchSpec& launch) { return launch.run_folder() + "/plan.pb"; }
-
 uint32_t RankCount(const v1::LaunchSpec& launch) {
   uint32_t ranks = 0;
   for (const v1::Place& place : launch.places()) ranks += place.ranks();
   return ranks;
-}
-
-launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
-                                        const v1::DesiredAttempt& attempt,
-                                        const AttemptFolder& folder) {
-  const v1::LaunchSpec& launch = attempt.launch();
-  launcher::LaunchOptions options;
-  options.worker = keeper.worker;
-  options.arguments = keeper.worker_arguments;
-  const std::string& run = launch.run_folder();
-  const auto add = [&](const char* name, const std::string& value) {
-    options.arguments.insert(options.arguments.end(), {name, value});
-  };
-  add("--job", run + "/job.yaml");
-  add("--run-dir", run);
-  if (launch.resume() != kResumeNone) {
-    add("--resume", launch.resume().empty() ? "auto" : launch.resume());
-  }
-  add("--recorder-dir", folder.path() + "/recorder");
-  add("--link", "unix:" + folder.link_socket());
-  add("--job-id", std::to_string(attempt.job_id()));
-  add("--attempt", std::to_string(attempt.attempt()));
-  add("--plan", PlanFileOf(launch));
-  options.ranks = 0;
-  for (const v1::Place& place : launch.places()) {
-    options.ranks += static_cast<int>(place.ranks());
-    options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
-  }
-  options.log_folder = folder.path() + "/logs";
-  options.environment = MarkOf(attempt).Environment();
-  options.threads = static_cast<int>(launch.threads_per_rank());
-  options.bind_to_cores = keeper.bind_to_cores;
-  return options;
 }
 
 }  // namespace
@@ -89,12 +46,14 @@ bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
   return launch.places_size() > 0 && launch.places(0).node() == node;
 }
 
-Attempt::Attempt(const KeeperOptions& options, AttemptRecord record)
+Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue)
     : options_(options),
       record_(std::move(record)),
       folder_(record_.desired),
       launcher_(Launches(record_.desired.launch(), options.node)),
-      ranks_(RanksOf(record_.desired, options.node)) {}
+      launch_(queue != nullptr ? MakeSlurmLaunch(options_, record_, folder_, *queue)
+                               : MakeMpirunLaunch(options_, record_, folder_)),
+      ranks_(RanksOf(record_.desired, options)) {}
 
 void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
   v1::DesiredAttempt& desired = record_.desired;
@@ -108,27 +67,34 @@ void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
 void Attempt::Advance(const Turn& turn) {
   if (ended_) return;
   // The guard first: if it has ended, so have its ranks.
-  const Seen seen = launcher_ ? folder_.Look() : Seen{};
+  const Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
   ranks_.Look(turn.now_ns);
   launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
 }
 
 void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
+  if (seen.sight != Sight::kUnreadable) waits_for_.clear();
   switch (seen.sight) {
     case Sight::kUnreadable:
       return;
+    case Sight::kQueued:
+      waits_for_ = seen.words;
+      EndedByWish();
+      return;
+    case Sight::kRefused:
+      return EndUnstarted(seen.words, seen.exit_code);
     case Sight::kLive:
       LookForCheckpoint(turn.now_ns);
-      return Steer(seen.guard, turn.now_ns);
+      return Steer(turn.now_ns);
     case Sight::kExited:
       return EndWith(seen.exit_code);
     case Sight::kVanished:
-      return EndVanished();
+      return EndVanished(seen);
     case Sight::kSealed:
       return EndUnstarted("its start was cut off", kKilledCode);
     case Sight::kNothing:
       // Somebody removed the folder; its ranks may run.
-      if (record_.begun && !folder_.Exists()) return EndVanished();
+      if (record_.begun && !folder_.Exists()) return EndVanished(seen);
       return Begin(turn);
   }
 }
@@ -137,7 +103,7 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
 void Attempt::AdvanceWatcher() {
   const bool over = record_.desired.wish() == v1::ATTEMPT_KILL || !record_.never_started.empty() ||
                     folder_.IsOver();
-  if (over && SweptClean()) End(0, std::nullopt);
+  if (over && launch_->SweptClean()) End(0, std::nullopt);
   // Its ranks may come; they dial there.
   if (!over) (void)folder_.MakeTemporaryFolders();
 }
@@ -147,76 +113,53 @@ void Attempt::Begin(const Turn& turn) {
   if (record_.boot_id != launcher::BootId()) {
     return EndUnstarted("the machine was started anew meanwhile", kKilledCode);
   }
-  switch (record_.desired.wish()) {
-    case v1::ATTEMPT_STOP:
-      return EndUnstarted("stopped before it began", base::kCheckpointed);
-    case v1::ATTEMPT_KILL:
-      return EndUnstarted("killed before it began", kKilledCode);
-    case v1::ATTEMPT_RUN:
-      break;
-    default:
-      return;
-  }
-  if (!turn.may_start) return;
+  if (EndedByWish() || record_.desired.wish() != v1::ATTEMPT_RUN || !turn.may_start) return;
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
   if (started.ok() || absl::IsDeadlineExceeded(started)) return;
   EndUnstarted(base::MessageOf(started), base::ExitCodeOf(started));
 }
 
+// Of an attempt that has not begun.
+bool Attempt::EndedByWish() {
+  const v1::AttemptWish wish = record_.desired.wish();
+  if (wish == v1::ATTEMPT_STOP) EndUnstarted("stopped before it began", base::kCheckpointed);
+  if (wish == v1::ATTEMPT_KILL) EndUnstarted("killed before it began", kKilledCode);
+  return wish == v1::ATTEMPT_STOP || wish == v1::ATTEMPT_KILL;
+}
+
 absl::Status Attempt::Start() {
-  const Mark mark = MarkOf(record_.desired);
-  // Of attempts that no record speaks of. Not of this one: its guard may claim it this moment.
-  const auto of_others = [&](uint32_t attempt) { return attempt != mark.attempt; };
-  if (KillMarked(mark, of_others) > 0) return absl::OkStatus();  // again in the next turn
+  if (!launch_->Ready()) return absl::OkStatus();  // again in the next turn
   RETURN_IF_ERROR(folder_.Make());
   record_.begun = true;
   RETURN_IF_ERROR(Save());
-  ASSIGN_OR_RETURN(const launcher::TemporaryFolders temporary, folder_.MakeTemporaryFolders());
-  ASSIGN_OR_RETURN(
-      launcher::GuardedCommand command,
-      launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_), temporary));
-  command.ends_with_starter = options_.ranks_end_with_us;
-  return launcher::StartGuarded(command, folder_.path());
+  return launch_->Start();
 }
 
-void Attempt::Steer(const launcher::ProcessIdentity& guard, int64_t now_ns) {
+void Attempt::Steer(int64_t now_ns) {
   const v1::AttemptWish wish = record_.desired.wish();
-  if (wish == v1::ATTEMPT_KILL) return Kill(guard, now_ns);
+  const auto kill = [&] {
+    kill_asked_ = true;
+    launch_->Kill(now_ns);
+  };
+  if (wish == v1::ATTEMPT_KILL) return kill();
   if (wish != v1::ATTEMPT_STOP) return;
   if (record_.stop_at_ns == 0) {
     record_.stop_at_ns = now_ns;
     // Without it a restart would begin the grace anew.
     Save().IgnoreError();
   }
-  // Again after a restart: the guard takes it for the same.
-  if (!stop_asked_) stop_asked_ = folder_.Ask(launcher::kGuardStop);
+  launch_->AskToStop(now_ns);
   const double asked = record_.desired.grace_seconds();
   const double grace = std::isfinite(asked) ? std::clamp(asked, 0.0, kLongestGraceSeconds) : 0;
   const double waited = static_cast<double>(now_ns - record_.stop_at_ns) / kNsPerSecond;
-  if (waited >= grace) Kill(guard, now_ns);
-}
-
-void Attempt::Kill(const launcher::ProcessIdentity& guard, int64_t now_ns) {
-  const bool first = kill_asked_ns_ == 0;
-  if (first) kill_asked_ns_ = now_ns;
-  const bool deaf = first ? !folder_.Ask(launcher::kGuardKill) : now_ns - kill_asked_ns_ > kObeyNs;
-  // Its children die with it or are swept.
-  if (deaf) launcher::SendSignal(guard, SIGKILL);
+  if (waited >= grace) kill();
 }
 
 void Attempt::LookForCheckpoint(int64_t now_ns) {
   if (checkpoints_at_ns_ != 0 && now_ns - checkpoints_at_ns_ < kCheckpointsEveryNs) return;
   checkpoints_at_ns_ = now_ns;
   checkpoint_step_ = NewestCheckpointStep(record_.desired.launch());
-}
-
-bool Attempt::SweptClean() {
-  const uint32_t attempt = record_.desired.attempt();
-  const int left =
-      KillMarked(MarkOf(record_.desired), [&](uint32_t found) { return found == attempt; });
-  clean_sweeps_ = left == 0 ? clean_sweeps_ + 1 : 0;
-  return clean_sweeps_ >= kCleanSweeps;
 }
 
 void Attempt::EndWith(int exit_code) {
@@ -228,7 +171,7 @@ void Attempt::EndWith(int exit_code) {
   if (exit_code == base::kOk || exit_code == base::kCheckpointed) {
     return End(exit_code, std::nullopt);
   }
-  const bool killed = kill_asked_ns_ != 0 || record_.desired.wish() == v1::ATTEMPT_KILL;
+  const bool killed = kill_asked_ || record_.desired.wish() == v1::ATTEMPT_KILL;
   std::optional<v1::RankReport> dead;
   for (const v1::RankReport& rank : ranks_.ranks()) {
     if (ranks_.first_dead() == rank.rank()) dead = rank;
@@ -236,14 +179,24 @@ void Attempt::EndWith(int exit_code) {
   End(exit_code, DiagnosedFailure(folder_.path(), {exit_code, stopped, killed}, dead));
 }
 
-void Attempt::EndVanished() {
-  if (SweptClean()) End(kKilledCode, VanishedFailure(folder_.path()));
+void Attempt::EndVanished(const Seen& seen) {
+  if (!launch_->SweptClean()) return;
+  if (seen.words.empty()) return End(kKilledCode, VanishedFailure(folder_.path()));
+  if (seen.exit_code == base::kCheckpointed) return End(seen.exit_code, std::nullopt);
+  v1::Failure failure =
+      DiagnosedFailure(folder_.path(), {seen.exit_code, record_.stop_at_ns != 0, kill_asked_}, {});
+  if (!kill_asked_) {
+    failure.set_evidence(failure.headline() + "\n" + failure.evidence());
+    failure.set_headline(seen.words);
+    failure.set_next_action(seen.next_action);
+  }
+  End(seen.exit_code, std::move(failure));
 }
 
 void Attempt::EndUnstarted(const std::string& why, int exit_code) {
   // Before the reason is noted: a guard that was forked by a keeper now dead may claim it yet, and
   // then it has started.
-  if (!folder_.Seal().ok()) return;
+  if (!launch_->Seal().ok()) return;
   if (record_.never_started.empty()) {
     record_.never_started = why;
     record_.exit_code = exit_code;
@@ -255,7 +208,8 @@ void Attempt::EndUnstarted(const std::string& why, int exit_code) {
 }
 
 void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
-  folder_.RemoveTemporaryFolders();
+  launch_->CleanUp();
+  waits_for_.clear();
   ended_ = true;
   if (!launcher_) return;
   end_.set_launcher(true);
@@ -265,9 +219,10 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
 }
 
 std::optional<Seat> Attempt::seat() const {
-  if (ended_) return std::nullopt;
+  // The nodes of a Slurm job have no keeper: their ranks read the plan themselves.
+  if (ended_ || options_.slurm) return std::nullopt;
   const v1::DesiredAttempt& desired = record_.desired;
-  const WatchedRanks here = RanksOf(desired, options_.node);
+  const WatchedRanks here = RanksOf(desired, options_);
   Seat seat;
   seat.job_id = desired.job_id();
   seat.attempt = desired.attempt();
@@ -289,6 +244,7 @@ v1::AttemptReport Attempt::Report() const {
   report.set_phase(ended_                 ? v1::ATTEMPT_ENDED
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING
                                           : v1::ATTEMPT_STARTING);
+  report.set_waits_for(waits_for_);
   if (ranks_.progress()) *report.mutable_progress() = *ranks_.progress();
   for (const v1::RankReport& rank : ranks_.ranks()) *report.add_ranks() = rank;
   return report;

@@ -1,14 +1,15 @@
 // One attempt on this node, from the first word of it to its report of ENDED:
 //
-//   nothing ──start──▶ claimed, guard lives ──▶ exit file ──▶ ended
-//      │                        └─ guard vanished ─ leftovers killed ─▶ ended
-//      └──seal──▶ never started ──▶ ended
+//   nothing ──start──▶ (queued) ──▶ claimed, alive ──▶ exit file ──▶ ended
+//      │                   │               └─ vanished ─ leftovers killed ─▶ ended
+//      └───────seal────────┴──▶ never started ──▶ ended
 //
 // What is so stands in its folder; only what is wished and the reason of an attempt that never
 // started stand in the record. So whoever opens the record goes on where the other was cut off.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,7 @@
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/keeper/attempt_record.h"
 #include "coordinator/keeper/keeper_options.h"
+#include "coordinator/keeper/launch.h"
 #include "coordinator/keeper/rank_watch.h"
 #include "coordinator/keeper/seat.h"
 #include "trireme/v1/agent.pb.h"
@@ -33,8 +35,8 @@ bool Launches(const v1::LaunchSpec& launch, const std::string& node);
 // One thread. The destructor leaves everything running.
 class Attempt {
  public:
-  // The record is saved.
-  Attempt(const KeeperOptions& options, AttemptRecord record);
+  // The record is saved. `queue` is Slurm's, where options.slurm is given.
+  Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue);
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
@@ -52,12 +54,11 @@ class Attempt {
   void AdvanceWatcher();
   void Begin(const Turn& turn);
   absl::Status Start();
-  void Steer(const launcher::ProcessIdentity& guard, int64_t now_ns);
-  void Kill(const launcher::ProcessIdentity& guard, int64_t now_ns);
+  bool EndedByWish();
+  void Steer(int64_t now_ns);
   void LookForCheckpoint(int64_t now_ns);
-  bool SweptClean();
   void EndWith(int exit_code);
-  void EndVanished();
+  void EndVanished(const Seen& seen);
   void EndUnstarted(const std::string& why, int exit_code);
   void End(int exit_code, std::optional<v1::Failure> failure);
   absl::Status Save() const { return SaveRecord(options_.state_folder, record_); }
@@ -66,12 +67,12 @@ class Attempt {
   AttemptRecord record_;
   AttemptFolder folder_;
   bool launcher_;
+  std::unique_ptr<Launch> launch_;
   RankWatch ranks_;
-  bool stop_asked_ = false;
-  int64_t kill_asked_ns_ = 0;
+  bool kill_asked_ = false;
+  std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
   uint64_t checkpoint_step_ = 0;
-  int clean_sweeps_ = 0;
   bool ended_ = false;
   v1::AttemptReport end_;  // what the last report adds
 };

@@ -95,8 +95,8 @@ uint32_t NewestAttemptFolder(const std::string& run_folder) {
 
 AttemptFolder::AttemptFolder(const v1::DesiredAttempt& attempt)
     : path_(fmt::format("{}/attempts/{}", attempt.launch().run_folder(), attempt.attempt())),
-      temporary_name_(fmt::format("trireme-{}-{}-{:08x}", attempt.job_id(), attempt.attempt(),
-                                  static_cast<uint32_t>(Hash(path_)))) {}
+      unique_name_(fmt::format("trireme-{}-{}-{:08x}", attempt.job_id(), attempt.attempt(),
+                               static_cast<uint32_t>(Hash(path_)))) {}
 
 bool AttemptFolder::Exists() const {
   std::error_code error;
@@ -116,16 +116,16 @@ absl::Status AttemptFolder::Make() const {
 
 Seen AttemptFolder::Look() const {
   const Text claimed = ReadText(path_ + "/guard.json");
-  if (claimed.error == ENOENT) return {Sight::kNothing, {}, 0};
-  if (claimed.error != 0) return {Sight::kUnreadable, {}, 0};
-  if (claimed.bytes.empty()) return {Sight::kSealed, {}, 0};
+  if (claimed.error == ENOENT) return {};
+  if (claimed.error != 0) return {Sight::kUnreadable, {}, 0, "", ""};
+  if (claimed.bytes.empty()) return {Sight::kSealed, {}, 0, "", ""};
   const launcher::ProcessIdentity guard = GuardIn(claimed.bytes);
-  if (launcher::IsAlive(guard)) return {Sight::kLive, guard, 0};
+  if (launcher::IsAlive(guard)) return {Sight::kLive, guard, 0, "", ""};
   // Read after its death, so that a verdict cannot come in between.
   const Text verdict = ReadText(path_ + "/exit");
-  if (verdict.error != 0 && verdict.error != ENOENT) return {Sight::kUnreadable, {}, 0};
-  if (const auto code = ExitCodeIn(verdict.bytes)) return {Sight::kExited, {}, *code};
-  return {Sight::kVanished, {}, 0};
+  if (verdict.error != 0 && verdict.error != ENOENT) return {Sight::kUnreadable, {}, 0, "", ""};
+  if (const auto code = ExitCodeIn(verdict.bytes)) return {Sight::kExited, {}, *code, "", ""};
+  return {Sight::kVanished, {}, 0, "", ""};
 }
 
 bool AttemptFolder::IsOver() const {
@@ -159,7 +159,7 @@ bool AttemptFolder::Ask(char request) const {
 }
 
 launcher::TemporaryFolders AttemptFolder::temporary_folders() const {
-  return {"/tmp/" + temporary_name_, "/dev/shm/" + temporary_name_};
+  return {"/tmp/" + unique_name_, "/dev/shm/" + unique_name_};
 }
 
 absl::StatusOr<launcher::TemporaryFolders> AttemptFolder::MakeTemporaryFolders() const {

@@ -15,6 +15,8 @@ namespace trireme::keeper {
 
 enum class Sight {
   kNothing,     // nobody has claimed it; nothing runs yet
+  kQueued,      // nobody has claimed it yet, but what will is in the queue of somebody else
+  kRefused,     // what was to claim it never will
   kSealed,      // nothing ever will
   kLive,        // its guard lives
   kExited,      // its guard has ended in order: nothing is left
@@ -25,7 +27,10 @@ enum class Sight {
 struct Seen {
   Sight sight = Sight::kNothing;
   launcher::ProcessIdentity guard;  // kLive
-  int exit_code = 0;                // kExited
+  int exit_code = 0;                // kExited, kRefused; of a Slurm job kVanished
+  // kQueued: what it waits for. kRefused and, of a Slurm job, kVanished: why.
+  std::string words;
+  std::string next_action;  // with the words of kVanished
 };
 
 // The highest number of a folder in RUN/attempts; 0: none.
@@ -35,6 +40,8 @@ class AttemptFolder {
  public:
   explicit AttemptFolder(const v1::DesiredAttempt& attempt);
   const std::string& path() const { return path_; }
+  // Of all attempts of all jobs of all run folders: "trireme-7-1-89abcdef".
+  const std::string& unique_name() const { return unique_name_; }
   bool Exists() const;
   // With logs/ and recorder/; what is there already is let be.
   absl::Status Make() const;
@@ -57,7 +64,7 @@ class AttemptFolder {
 
  private:
   std::string path_;
-  std::string temporary_name_;
+  std::string unique_name_;
 };
 
 }  // namespace trireme::keeper

@@ -58,7 +58,10 @@ absl::StatusOr<std::unique_ptr<Keeper>> Keeper::Open(const KeeperOptions& option
   return keeper;
 }
 
-Keeper::Keeper(const KeeperOptions& options, int lock_fd) : options_(options), lock_fd_(lock_fd) {}
+Keeper::Keeper(const KeeperOptions& options, int lock_fd)
+    : options_(options),
+      queue_(options.slurm ? std::make_unique<slurm::Queue>() : nullptr),
+      lock_fd_(lock_fd) {}
 
 Keeper::~Keeper() { close(lock_fd_); }
 
@@ -66,7 +69,7 @@ absl::Status Keeper::Adopt() {
   ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
   for (AttemptRecord& record : records) {
     const Key key{record.desired.job_id(), record.desired.attempt()};
-    attempts_[key] = std::make_unique<Attempt>(options_, std::move(record));
+    attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
   }
   return absl::OkStatus();
 }
@@ -105,7 +108,7 @@ void Keeper::Learn(const v1::DesiredAttempt& attempt) {
   const absl::Status saved = SaveRecord(options_.state_folder, record);
   if (launches && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
   const Key key{attempt.job_id(), attempt.attempt()};
-  attempts_[key] = std::make_unique<Attempt>(options_, std::move(record));
+  attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
 }
 
 void Keeper::SetDesired(const v1::DesiredAttempts& desired) {

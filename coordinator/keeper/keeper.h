@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/seat.h"
+#include "coordinator/slurm/queue.h"
 #include "trireme/v1/agent.pb.h"
 
 namespace trireme::keeper {
@@ -52,6 +53,7 @@ class Keeper {
   bool OlderLives(const Key& key) const;
 
   const KeeperOptions options_;
+  std::unique_ptr<slurm::Queue> queue_;  // where options_.slurm is given
   int lock_fd_;
   std::map<Key, std::unique_ptr<Attempt>> attempts_;
   std::set<Key> wanted_;  // of the newest SetDesired

@@ -1,8 +1,11 @@
 // Whose attempts a keeper keeps, and where.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "coordinator/slurm/batch_script.h"
 
 namespace trireme::keeper {
 
@@ -17,6 +20,8 @@ struct KeeperOptions {
   bool bind_to_cores = false;                 // wise only for a node's only job
   // The ranks do not outlive this process, however it ends.
   bool ranks_end_with_us = false;
+  // Attempts are jobs of Slurm: this node stands for a partition of it.
+  std::optional<slurm::BatchOptions> slurm = std::nullopt;
 };
 
 }  // namespace trireme::keeper

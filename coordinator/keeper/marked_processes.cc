@@ -75,6 +75,10 @@ std::vector<std::string> Mark::Environment() const {
           std::string(kRunFolder) + run_folder};
 }
 
+Mark MarkOf(const v1::DesiredAttempt& attempt) {
+  return {attempt.job_id(), attempt.attempt(), attempt.launch().run_folder()};
+}
+
 bool CarriesMark(int pid, const Mark& mark) {
   errno = 0;
   const auto environment = EnvironmentOf(pid);

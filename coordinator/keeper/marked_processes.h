@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/v1/agent.pb.h"
+
 namespace trireme::keeper {
 
 struct Mark {
@@ -17,6 +19,8 @@ struct Mark {
   // "NAME=value", for a launch.
   std::vector<std::string> Environment() const;
 };
+
+Mark MarkOf(const v1::DesiredAttempt& attempt);
 
 // Whether `pid` is a process of the attempt; true too if its environment may not be read, false if
 // it has ended.

@@ -13,10 +13,27 @@ namespace {
 using recorder::RankState;
 using recorder::Recording;
 
+// Without a look at its process.
+v1::RankLife LifeByRecording(RankState state) {
+  switch (state) {
+    case RankState::kStarting:
+      return v1::RANK_STARTING;
+    case RankState::kStopped:
+      return v1::RANK_ENDED;
+    case RankState::kFailed:
+      return v1::RANK_DEAD;
+    default:
+      return v1::RANK_ALIVE;
+  }
+}
+
 }  // namespace
 
 RankWatch::RankWatch(const WatchedRanks& watched)
-    : watched_(watched), processes_(watched.count), ranks_(watched.count) {
+    : watched_(watched),
+      processes_(watched.count),
+      skews_ns_(watched.count, INT64_MAX),
+      ranks_(watched.count) {
   for (uint32_t i = 0; i < watched.count; ++i) {
     ranks_[i].set_rank(watched.first + i);
     ranks_[i].set_life(v1::RANK_STARTING);
@@ -25,6 +42,7 @@ RankWatch::RankWatch(const WatchedRanks& watched)
 }
 
 v1::RankLife RankWatch::LifeOf(const Recording& recording, Process& process) const {
+  if (watched_.far) return LifeByRecording(recording.state);
   const int pid = static_cast<int>(recording.pid);
   const launcher::ProcessStat now = launcher::LookAtProcess(pid);
   if (process.pid != recording.pid) {
@@ -39,6 +57,16 @@ v1::RankLife RankWatch::LifeOf(const Recording& recording, Process& process) con
   return recording.state == RankState::kStarting ? v1::RANK_STARTING : v1::RANK_ALIVE;
 }
 
+// From its clock to ours: 0 on this machine. What was written last was written a moment ago at
+// some look or other; until then the rank seems fresher than it is.
+int64_t RankWatch::SkewNs(const Recording& recording, uint32_t index, int64_t now_ns) {
+  if (!watched_.far) return 0;
+  const int64_t newest =
+      std::max({recording.updated_ns, recording.wait.since_ns, recording.waited_ns});
+  skews_ns_[index] = std::min(skews_ns_[index], now_ns - newest);
+  return skews_ns_[index];
+}
+
 // Whether the rank is or has been at work.
 bool RankWatch::LookAt(uint32_t index, int64_t now_ns) {
   v1::RankReport& report = ranks_[index];
@@ -47,7 +75,7 @@ bool RankWatch::LookAt(uint32_t index, int64_t now_ns) {
   if (!recording.ok()) return false;
   const uint32_t rank = report.rank();
   const v1::RankLife life = LifeOf(*recording, processes_[index]);
-  report = recorder::RankMessage(*recording, now_ns);
+  report = recorder::RankMessage(*recording, now_ns - SkewNs(*recording, index, now_ns));
   report.set_rank(rank);
   report.set_life(life);
   if (rank == 0) progress_ = recorder::ProgressMessage(*recording);

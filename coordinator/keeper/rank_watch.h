@@ -17,6 +17,8 @@ struct WatchedRanks {
   std::string recorder_folder;
   uint32_t first = 0;  // a contiguous run
   uint32_t count = 0;
+  // Their processes are on other machines: the recordings alone are seen.
+  bool far = false;
 };
 
 // One thread.
@@ -42,12 +44,14 @@ class RankWatch {
     uint64_t start_ticks = 0;
     bool ours = false;
   };
+  int64_t SkewNs(const recorder::Recording& recording, uint32_t index, int64_t now_ns);
   v1::RankLife LifeOf(const recorder::Recording& recording, Process& process) const;
   bool LookAt(uint32_t index, int64_t now_ns);
   void NoteDeath(const std::vector<v1::RankReport>& before);
 
   WatchedRanks watched_;
   std::vector<Process> processes_;
+  std::vector<int64_t> skews_ns_;
   std::vector<v1::RankReport> ranks_;
   std::optional<v1::Progress> progress_;
   std::optional<uint32_t> first_dead_;

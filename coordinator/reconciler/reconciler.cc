@@ -265,7 +265,10 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
       progress = true;
     }
     RETURN_IF_ERROR(TellStalls(entry, node, one, now_unix_ns));
-    entry.reports[node] = one;
+    v1::AttemptReport& known = entry.reports[node];
+    // Shown beside the reasons of the jobs that wait for places.
+    if (known.waits_for() != one.waits_for()) places_may_have_changed_ = true;
+    known = one;
     RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
   }
   if (progress) table_.Announce();
@@ -384,6 +387,11 @@ absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
     v1::Event& event = transition.events.emplace_back();
     event.mutable_placed()->mutable_places()->Assign(places.begin(), places.end());
     RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
+  }
+  for (const uint64_t id : active_) {
+    for (const auto& [node, report] : jobs_.at(id).reports) {
+      if (!report.waits_for().empty()) decision.waits[id] = {0, report.waits_for()};
+    }
   }
   table_.PutWaits(std::move(decision.waits));
   PublishCluster();

@@ -4,6 +4,7 @@ it is gone when the first process of the namespaces is, however that ends.
 """
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -33,6 +34,7 @@ KillWait=10
 ReturnToService=2
 JobRequeue=1
 MailProg=/bin/true
+GresTypes=gpu
 StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmctldLogFile={folder}/log/slurmctld
@@ -74,6 +76,14 @@ def enter():
                           INSIDE])
 
 
+def enter_or_skip():
+    why_not = missing()
+    if why_not:
+        print("skipped:", why_not)
+        sys.exit(0)
+    enter()
+
+
 def call(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL,
                           check=False, **options)
@@ -84,6 +94,22 @@ def must(*command, **options):
     if result.returncode != 0:
         raise AssertionError(f"{' '.join(command)}: exit {result.returncode}: {result.stdout}{result.stderr}")
     return result.stdout
+
+
+def run_until(command, reached, seconds=150, **options):
+    """Runs a `trireme run` until `reached`, then has it stop with a checkpoint."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
+    try:
+        end = time.monotonic() + seconds
+        while not reached():
+            if process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"{command} has not come so far within {seconds} s")
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(LIMIT_S)
+    if code != 75:
+        raise AssertionError(f"{command}: exit code {code}")
 
 
 class Slurm:
@@ -104,8 +130,10 @@ class Slurm:
             file.write(CONFIGURATION.format(host=HOST, address=ADDRESS, folder=self.folder))
             for number, node in enumerate(self.nodes):
                 file.write(f"NodeName={node} NodeHostname={HOST} NodeAddr={ADDRESS} Port={17001 + number} "
-                           f"CPUs={self.cpus} RealMemory=1000\n")
+                           f"CPUs={self.cpus} RealMemory=1000 Gres=gpu:2\n")
             file.write(f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES\n")
+        with open(self.folder + "/gres.conf", "w", encoding="utf-8") as file:
+            file.write("Name=gpu Count=2\n")  # counted and bound, never opened
         key = self.folder + "/munge.key"
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o400), "wb") as file:
             file.write(os.urandom(128))

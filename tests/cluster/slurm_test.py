@@ -164,16 +164,9 @@ class SlurmJobs(unittest.TestCase):
     def expect_as_unbroken(self, run):
         """An endless run has the losses of one that was never stopped."""
         twin = self.folder + "/endless-twin"
-        unbroken = subprocess.Popen(["trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin, *ENDLESS],
-                                    cwd=self.folder, env=self.slurm.environment, stdin=subprocess.DEVNULL,
-                                    stdout=subprocess.DEVNULL)
-        try:
-            last = steps_of(run)
-            self.slurm.until(lambda: steps_of(twin) >= last, f"step {last} of {twin}", seconds=120)
-        finally:
-            unbroken.send_signal(signal.SIGINT)
-            self.assertEqual(unbroken.wait(slurm.LIMIT_S), 75)
-        # Both may have been cut off within a line.
+        last = steps_of(run)
+        slurm.run_until(["trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin, *ENDLESS],
+                        lambda: steps_of(twin) >= last, cwd=self.folder, env=self.slurm.environment)
         found, expected = losses(run), losses(twin)
         self.assertGreater(len(found), 100)
         self.assertEqual(found, expected[:len(found)])
@@ -321,10 +314,6 @@ class SlurmJobs(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    WHY_NOT = slurm.missing()
-    if WHY_NOT:
-        print("skipped:", WHY_NOT)
-        sys.exit(0)
-    slurm.enter()
+    slurm.enter_or_skip()
     BIN = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

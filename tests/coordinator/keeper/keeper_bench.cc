@@ -141,7 +141,7 @@ std::set<int> KeeperBench::Living() const {
 
 launcher::ProcessIdentity KeeperBench::Guard(uint32_t attempt) const {
   const auto guard = nlohmann::json::parse(Slurp(Folder(attempt) + "/guard.json"), nullptr, false);
-  if (!guard.is_object()) return {};
+  if (!guard.is_object() || !guard.contains("pid")) return {};  // a Slurm job has claimed it
   return {guard["pid"], guard["start_ticks"], guard["boot_id"]};
 }
 

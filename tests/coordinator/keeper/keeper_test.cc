@@ -44,7 +44,9 @@ TEST_CASE("an attempt runs to its end with its arguments and is told until it is
   CHECK(end.checkpoint_step() == 12);
   CHECK(Slurp(bench.run + "/arguments") ==
         "own argument\n--job\n" + bench.run + "/job.yaml\n--run-dir\n" + bench.run +
-            "\n--resume\nauto\n--recorder-dir\n" + bench.Folder(1) + "/recorder\n");
+            "\n--resume\nauto\n--recorder-dir\n" + bench.Folder(1) + "/recorder\n--plan\n" +
+            bench.run + "/plan.pb\n--link\nunix:" + AttemptFolder(bench.Attempt(1)).link_socket() +
+            "\n--job-id\n7\n--attempt\n1\n");
   CHECK(Slurp(bench.Folder(1) + "/logs/rank-0.log") == "1\n");
   bench.CheckNothingLeft(1);
   keeper->SetDesired(bench.Desired({bench.Attempt(1)}));

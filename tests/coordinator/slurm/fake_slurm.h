@@ -32,7 +32,8 @@ class FakeSlurm {
   // A shell script in the place of `name`; its calls are a line each in the file `name`.calls.
   void Program(const std::string& name, const std::string& script) const {
     const std::string path = folder_ + "/" + name;
-    Write(name + ".new", "#!/bin/sh\necho \"$*\" >>" + path + ".calls\n" + script + "\n");
+    Write(name + ".new", "#!/bin/sh\nPATH=" + folder_ + ":/usr/bin:/bin\necho \"$*\" >>" + path +
+                             ".calls\n" + script + "\n");
     chmod((path + ".new").c_str(), 0755);
     std::filesystem::rename(path + ".new", path);
   }

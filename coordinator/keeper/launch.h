@@ -1,0 +1,56 @@
+// How an attempt is begun, seen, asked to stop and ended: by mpirun under a guard of this machine,
+// or as a job of Slurm. What is wished, and when to give up waiting, is the attempt's
+// (coordinator/keeper/attempt.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/keeper/attempt_record.h"
+#include "coordinator/keeper/keeper_options.h"
+#include "coordinator/slurm/queue.h"
+
+namespace trireme::keeper {
+
+// One thread. The destructor leaves everything running.
+class Launch {
+ public:
+  virtual ~Launch() = default;
+  virtual Seen Look(int64_t now_ns) = 0;
+  // Nothing is left of other attempts that could disturb this one. False: look again next turn.
+  virtual bool Ready() = 0;
+  // After kNothing, in the attempt's folder; it is recorded as begun. Also again: whatever comes
+  // late, the folder is claimed once. DeadlineExceeded: it may begin yet. Other errors are final.
+  virtual absl::Status Start() = 0;
+  // Both are called every turn for as long as they are wished, of an attempt that is kLive.
+  virtual void AskToStop(int64_t now_ns) = 0;
+  virtual void Kill(int64_t now_ns) = 0;
+  // From now on nothing starts. AlreadyExists: it has.
+  virtual absl::Status Seal() = 0;
+  // After kVanished, or for ranks that another node has launched: kills what is left of it here;
+  // true when there is surely nothing.
+  virtual bool SweptClean() = 0;
+  // Once, at the end.
+  virtual void CleanUp() = 0;
+};
+
+// `options`, `record` and `folder` outlive it.
+std::unique_ptr<Launch> MakeMpirunLaunch(const KeeperOptions& options, const AttemptRecord& record,
+                                         const AttemptFolder& folder);
+// `queue` too. `options.slurm` is given.
+std::unique_ptr<Launch> MakeSlurmLaunch(const KeeperOptions& options, const AttemptRecord& record,
+                                        const AttemptFolder& folder, slurm::Queue& queue);
+
+// The coordinator writes it before an attempt starts.
+std::string PlanFileOf(const v1::LaunchSpec& launch);
+
+// Of the program of a rank, whoever starts it; with the plan's file, for ranks without a keeper.
+std::vector<std::string> WorkerArguments(const KeeperOptions& options,
+                                         const v1::DesiredAttempt& attempt,
+                                         const AttemptFolder& folder);
+
+}  // namespace trireme::keeper

@@ -1,0 +1,127 @@
+// mpirun under a guard (coordinator/launcher/process_guard.h), on this machine or from it.
+#include <signal.h>
+
+#include <utility>
+
+#include "coordinator/keeper/launch.h"
+#include "coordinator/keeper/marked_processes.h"
+#include "coordinator/launcher/launch_command.h"
+#include "coordinator/launcher/process_guard.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::keeper {
+namespace {
+
+// The guard itself needs two seconds from TERM to KILL; one that does not obey is killed.
+constexpr int64_t kObeyNs = 10 * int64_t{1000000000};
+// A process may be forked behind the back of one pass over /proc.
+constexpr int kCleanSweeps = 2;
+
+launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
+                                        const v1::DesiredAttempt& attempt,
+                                        const AttemptFolder& folder) {
+  const v1::LaunchSpec& launch = attempt.launch();
+  launcher::LaunchOptions options;
+  options.worker = keeper.worker;
+  options.arguments = WorkerArguments(keeper, attempt, folder);
+  const auto add = [&](const char* name, const std::string& value) {
+    options.arguments.insert(options.arguments.end(), {name, value});
+  };
+  add("--link", "unix:" + folder.link_socket());
+  add("--job-id", std::to_string(attempt.job_id()));
+  add("--attempt", std::to_string(attempt.attempt()));
+  options.ranks = 0;
+  for (const v1::Place& place : launch.places()) {
+    options.ranks += static_cast<int>(place.ranks());
+    options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
+  }
+  options.log_folder = folder.path() + "/logs";
+  options.environment = MarkOf(attempt).Environment();
+  options.threads = static_cast<int>(launch.threads_per_rank());
+  options.bind_to_cores = keeper.bind_to_cores;
+  return options;
+}
+
+class MpirunLaunch : public Launch {
+ public:
+  MpirunLaunch(const KeeperOptions& options, const AttemptRecord& record,
+               const AttemptFolder& folder)
+      : options_(options), record_(record), folder_(folder) {}
+
+  Seen Look(int64_t) override {
+    Seen seen = folder_.Look();
+    if (seen.sight == Sight::kLive) guard_ = seen.guard;
+    return seen;
+  }
+  // Of attempts that no record speaks of. Not of this one: its guard may claim it this moment.
+  bool Ready() override {
+    const Mark mark = MarkOf(record_.desired);
+    return KillMarked(mark, [&](uint32_t attempt) { return attempt != mark.attempt; }) == 0;
+  }
+  absl::Status Start() override {
+    ASSIGN_OR_RETURN(const launcher::TemporaryFolders temporary, folder_.MakeTemporaryFolders());
+    ASSIGN_OR_RETURN(
+        launcher::GuardedCommand command,
+        launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_), temporary));
+    command.ends_with_starter = options_.ranks_end_with_us;
+    return launcher::StartGuarded(command, folder_.path());
+  }
+  // Again after a restart: the guard takes it for the same.
+  void AskToStop(int64_t) override {
+    if (!stop_asked_) stop_asked_ = folder_.Ask(launcher::kGuardStop);
+  }
+  void Kill(int64_t now_ns) override {
+    const bool first = kill_asked_ns_ == 0;
+    if (first) kill_asked_ns_ = now_ns;
+    const bool deaf =
+        first ? !folder_.Ask(launcher::kGuardKill) : now_ns - kill_asked_ns_ > kObeyNs;
+    // Its children die with it or are swept.
+    if (deaf) launcher::SendSignal(guard_, SIGKILL);
+  }
+  absl::Status Seal() override { return folder_.Seal(); }
+  bool SweptClean() override {
+    const Mark mark = MarkOf(record_.desired);
+    const int left = KillMarked(mark, [&](uint32_t found) { return found == mark.attempt; });
+    clean_sweeps_ = left == 0 ? clean_sweeps_ + 1 : 0;
+    return clean_sweeps_ >= kCleanSweeps;
+  }
+  void CleanUp() override { folder_.RemoveTemporaryFolders(); }
+
+ private:
+  const KeeperOptions& options_;
+  const AttemptRecord& record_;
+  const AttemptFolder& folder_;
+  launcher::ProcessIdentity guard_;  // as last seen
+  bool stop_asked_ = false;
+  int64_t kill_asked_ns_ = 0;
+  int clean_sweeps_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Launch> MakeMpirunLaunch(const KeeperOptions& options, const AttemptRecord& record,
+                                         const AttemptFolder& folder) {
+  return std::make_unique<MpirunLaunch>(options, record, folder);
+}
+
+std::string PlanFileOf(const v1::LaunchSpec& launch) { return launch.run_folder() + "/plan.pb"; }
+
+std::vector<std::string> WorkerArguments(const KeeperOptions& options,
+                                         const v1::DesiredAttempt& attempt,
+                                         const AttemptFolder& folder) {
+  std::vector<std::string> arguments = options.worker_arguments;
+  const v1::LaunchSpec& launch = attempt.launch();
+  const auto add = [&](const char* name, const std::string& value) {
+    arguments.insert(arguments.end(), {name, value});
+  };
+  add("--job", launch.run_folder() + "/job.yaml");
+  add("--run-dir", launch.run_folder());
+  if (launch.resume() != kResumeNone) {
+    add("--resume", launch.resume().empty() ? "auto" : launch.resume());
+  }
+  add("--recorder-dir", folder.path() + "/recorder");
+  add("--plan", PlanFileOf(launch));
+  return arguments;
+}
+
+}  // namespace trireme::keeper

@@ -5,7 +5,7 @@ namespace {
 
 // @P: the program, @C: its completer, @F: a name for functions.
 constexpr const char* kBash =
-    R"(# bash completion of @P. For one session: source <(@P completion bash)
+    R"sh(# bash completion of @P. For one session: source <(@P completion bash)
 # For good: @P completion bash >~/.local/share/bash-completion/completions/@P
 _@F_complete() {
   local IFS=$'\n' lines line word kept="" current=${COMP_WORDS[COMP_CWORD]}
@@ -31,9 +31,9 @@ _@F_complete() {
   compopt -o filenames 2>/dev/null
 }
 complete -F _@F_complete @P
-)";
+)sh";
 
-constexpr const char* kZsh = R"(#compdef @P
+constexpr const char* kZsh = R"sh(#compdef @P
 # zsh completion of @P. For one session: source <(@P completion zsh)
 # For good: @P completion zsh >FOLDER/_@P, for a FOLDER of $fpath
 _@F_complete() {
@@ -55,14 +55,14 @@ if [[ ${funcstack[1]} == _@P ]]; then
 else
   compdef _@F_complete @P
 fi
-)";
+)sh";
 
 constexpr const char* kFish =
-    R"(# fish completion of @P. For one session: @P completion fish | source
+    R"sh(# fish completion of @P. For one session: @P completion fish | source
 # For good: @P completion fish >~/.config/fish/completions/@P.fish
 function __@F_complete
     set -l words (commandline -opc)
-    set -l token (commandline -ct)
+    set -l token "$(commandline -ct)"
     set -l lines ($words[1] @C $words[2..-1] $token 2>/dev/null)
     for line in $lines[2..-1]
         echo $line
@@ -77,7 +77,7 @@ function __@F_complete
     end
 end
 complete -c @P -f -a '(__@F_complete)'
-)";
+)sh";
 
 std::string Replace(std::string text, const std::string& from, const std::string& to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {

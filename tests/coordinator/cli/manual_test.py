@@ -65,7 +65,7 @@ class Manual(unittest.TestCase):
             path = os.path.join(folder, page)
             # groff -ww tells of every macro and letter that it does not know.
             if shutil.which('groff'):
-                result = run(['groff', '-man', '-Tutf8', '-ww', '-z', path])
+                result = run(['groff', '-man', '-Tutf8', '-ww', '-Wbreak', '-z', path])
                 self.assertEqual((result.returncode, result.stderr), (0, ''), page)
             if shutil.which('mandoc'):
                 result = run(['mandoc', '-T', 'lint', '-W', 'error', path])
@@ -91,7 +91,7 @@ class Manual(unittest.TestCase):
             self.skipTest('zsh is not installed')
         # Widgets run in a terminal alone, so what zsh would be given is caught where it is.
         answers = self.shell(['zsh', '-f', '-c', '''
-          compdef() { print "compdef $*" }; _describe() { print -l -- ${(P)4} }; _files() { print "files $*" }
+          compdef() { print "compdef $*" }; _describe() { print -l -- ${(P)3} }; _files() { print "files $*" }; compset() { : }
           source <($TRIREME completion zsh)
           ask() { words=($TRIREME "$@"); CURRENT=$#words; _trireme_complete }
           ask sub; ask run --resume ""'''])
@@ -103,9 +103,9 @@ class Manual(unittest.TestCase):
             self.skipTest('fish is not installed')
         answers = self.shell(['fish', '--no-config', '-c', '''
           trireme completion fish | source
-          complete -C 'trireme subm'; echo --; complete -C 'trireme run --resume '; echo --
+          complete -C 'trireme subm'; echo ==; complete -C 'trireme run --resume '; echo ==
           complete -C 'trireme list --state=fa\''''])
-        first, second, third = '\n'.join(answers).split('\n--\n')
+        first, second, third = '\n'.join(answers).split('\n==\n')
         self.assertEqual(first, 'submit\tqueue a job')
         self.assertIn('auto', second.splitlines())
         self.assertIn('two words/', second)

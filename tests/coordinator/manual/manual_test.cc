@@ -137,7 +137,7 @@ TEST_CASE("completion: for a shell one line each and what else may stand there")
     const std::string script = ScriptFor(shell, {"my-boat", "__ask"});
     CHECK(script.find("my-boat") != std::string::npos);
     CHECK(script.find("__ask") != std::string::npos);
-    CHECK(script.find('@') == script.find("@\""));  // "${...[@]}" and nothing of ours
+    for (const char* mark : {"@P", "@C", "@F"}) CHECK(script.find(mark) == std::string::npos);
   }
   CHECK(ScriptFor("csh", {"boat", "ask"}).empty());
 }

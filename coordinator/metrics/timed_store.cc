@@ -29,6 +29,10 @@ class Timed : public JobStore {
     return store_->Events(query);
   }
   absl::StatusOr<uint64_t> LastSequence() override { return store_->LastSequence(); }
+  absl::StatusOr<uint64_t> FirstSequence() override { return store_->FirstSequence(); }
+  absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override {
+    return store_->DropEvents(keep, most);
+  }
   absl::StatusOr<std::vector<v1::Node>> Nodes() override { return store_->Nodes(); }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -44,6 +45,9 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
   }
   return folder;
 }
+
+// Of Slurm (salloc, sbatch): the ranks are then a step of it, on whichever of its nodes.
+bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
 // The ranks check again, each for its machine; this keeps a thousand of them from starting first.
 absl::Status CheckFitsHere(const PlannedJob& planned) {
@@ -164,6 +168,7 @@ coordinator::LocalRunOptions LocalRunOptionsOf(const RunOptions& options, const 
   local.resume = options.resume;
   local.worker = base::ProgramBesideUs("trireme-worker");
   local.bind_to_cores = options.bind_cores;
+  local.in_allocation = InAllocation();
   return local;
 }
 
@@ -173,11 +178,13 @@ int RunRun(const RunOptions& given) {
   RunOptions options = given;
   const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
-  if (const auto fits = CheckFitsHere(*planned); !fits.ok()) return PrintError(fits);
+  const auto fits = InAllocation() ? absl::OkStatus() : CheckFitsHere(*planned);
+  if (!fits.ok()) return PrintError(fits);
   const auto folder = PrepareFolder(options, *planned);
   if (!folder.ok()) return PrintError(folder.status());
   std::printf("%s: %s\nrun folder %s\n", planned->job.name().c_str(),
               OneLine(planned->plan).c_str(), folder->c_str());
+  if (InAllocation()) std::printf("ranks by srun, in Slurm job %s\n", std::getenv("SLURM_JOB_ID"));
   std::fflush(stdout);
   // A reader who leaves (| head, or a tee that Ctrl-C ended first) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);

@@ -23,7 +23,7 @@ constexpr int kKilledCode = 128 + SIGKILL;
 
 WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
   WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
-                       options.slurm.has_value()};
+                       options.slurm.has_value() || options.in_allocation};
   for (const v1::Place& place : attempt.launch().places()) {
     if (place.node() == options.node) {
       watched.count = place.ranks();

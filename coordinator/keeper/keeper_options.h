@@ -18,6 +18,8 @@ struct KeeperOptions {
   std::string worker;                         // path of trireme-worker
   std::vector<std::string> worker_arguments;  // before the keeper's own
   bool bind_to_cores = false;                 // wise only for a node's only job
+  // Ranks are a step of the Slurm allocation that this process is in, on whichever of its nodes.
+  bool in_allocation = false;
   // The ranks do not outlive this process, however it ends.
   bool ranks_end_with_us = false;
   // Attempts are jobs of Slurm: this node stands for a partition of it.

@@ -1,4 +1,4 @@
-// mpirun under a guard (coordinator/launcher/process_guard.h), on this machine or from it.
+// mpirun or srun under a guard (coordinator/launcher/process_guard.h), on this machine or from it.
 #include <signal.h>
 
 #include <utility>
@@ -33,8 +33,10 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
   options.ranks = 0;
   for (const v1::Place& place : launch.places()) {
     options.ranks += static_cast<int>(place.ranks());
+    if (keeper.in_allocation) continue;
     options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
   }
+  options.in_allocation = keeper.in_allocation;
   options.log_folder = folder.path() + "/logs";
   options.environment = MarkOf(attempt).Environment();
   options.threads = static_cast<int>(launch.threads_per_rank());

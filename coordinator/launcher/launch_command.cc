@@ -22,7 +22,7 @@ namespace {
 // signal with mpirun's end, should even the guard be killed (setpriv is of util-linux, essential in
 // Debian).
 constexpr const char* kRankShell =
-    "log=$1; shift; exec >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-0}.log\" 2>&1; "
+    "log=$1; shift; exec >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}.log\" 2>&1; "
     "if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL \"$@\"; fi; exec \"$@\"";
 
 // On another host nobody else has made the folder.
@@ -43,6 +43,7 @@ int RanksHere(const LaunchOptions& options) {
 }
 
 int ThreadsOf(const LaunchOptions& options) {
+  if (options.in_allocation && options.threads <= 0) return 1;  // nodes may differ
   return options.threads > 0 ? options.threads
                              : std::max(1, AvailableCores() / std::max(1, RanksHere(options)));
 }
@@ -62,10 +63,16 @@ std::vector<std::string> EnvironmentOf(const LaunchOptions& options,
                                        const TemporaryFolders& folders) {
   std::vector<std::string> environment = options.environment;
   environment.push_back(fmt::format("OMP_NUM_THREADS={}", ThreadsOf(options)));
-  // For a rank without mpirun, which reads no command line of Open MPI.
-  environment.push_back("OMPI_MCA_ess_singleton_isolated=1");
-  environment.push_back("OMPI_MCA_orte_tmpdir_base=" + folders.session);
-  environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + folders.shared_memory);
+  if (options.in_allocation) {
+    // As in a batch file of ours (coordinator/slurm/batch_script.cc); files of other nodes are
+    // Slurm's to remove.
+    environment.emplace_back("SLURM_PMIX_FENCE=ring");
+  } else {
+    // For a rank without mpirun, which reads no command line of Open MPI.
+    environment.emplace_back("OMPI_MCA_ess_singleton_isolated=1");
+    environment.push_back("OMPI_MCA_orte_tmpdir_base=" + folders.session);
+    environment.push_back("OMPI_MCA_btl_vader_backing_directory=" + folders.shared_memory);
+  }
   const size_t ours = environment.size();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const bool given =
@@ -138,6 +145,27 @@ std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::
   return argv;
 }
 
+std::vector<std::string> StepCommand(const LaunchOptions& options, const std::string& srun) {
+  // PMIx ends the step within seconds of a rank's death (coordinator/slurm/batch_script.cc). The
+  // shell of salloc may be a step itself, whose cores ours must share.
+  std::vector<std::string> argv{srun,
+                                "--mpi=pmix",
+                                "--overlap",
+                                "--kill-on-bad-exit=0",
+                                "--wait=60",
+                                "--distribution=block",
+                                fmt::format("--ntasks={}", options.ranks),
+                                fmt::format("--cpus-per-task={}", ThreadsOf(options)),
+                                "/bin/sh",
+                                "-c",
+                                kRankShell,
+                                "sh",
+                                options.log_folder,
+                                options.worker};
+  argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
+  return argv;
+}
+
 absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
                                           const TemporaryFolders& folders) {
   TRIREME_CHECK(options.ranks >= 1);
@@ -147,16 +175,23 @@ absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
                     options.worker, std::strerror(errno)));
   }
   const std::string mpirun = command::FindProgram("mpirun");
-  if (mpirun.empty() && options.ranks > 1) {
+  const std::string srun = options.in_allocation ? command::FindProgram("srun") : "";
+  if (options.in_allocation && srun.empty()) {
+    return absl::NotFoundError(
+        "SLURM_JOB_ID is set, but srun is not in PATH: apt install slurm-client, or unset it to "
+        "run on this machine alone");
+  }
+  if (mpirun.empty() && !options.in_allocation && options.ranks > 1) {
     return absl::NotFoundError(
         fmt::format("mpirun is not in PATH, but {} ranks need it: apt install openmpi-bin (one "
                     "rank runs without: -n 1)",
                     options.ranks));
   }
-  GuardedCommand command{LaunchCommand(options, mpirun, folders),
-                         EnvironmentOf(options, folders),
-                         options.log_folder + "/mpirun.log",
-                         {folders.session}};
+  GuardedCommand command{
+      options.in_allocation ? StepCommand(options, srun) : LaunchCommand(options, mpirun, folders),
+      EnvironmentOf(options, folders),
+      options.log_folder + "/mpirun.log",
+      {folders.session}};
   if (folders.shared_memory != folders.session) {
     command.temporary_folders.push_back(folders.shared_memory);
   }

@@ -1,5 +1,5 @@
-// The command line of a job's ranks: mpirun and its options, or the worker itself where one rank
-// needs no mpirun; its environment, and where it leaves its files.
+// The command line of a job's ranks: mpirun or srun and its options, or the worker itself where one
+// rank needs neither; its environment, and where it leaves its files.
 #pragma once
 
 #include <string>
@@ -25,6 +25,8 @@ struct LaunchOptions {
   std::vector<std::string> environment;  // "NAME=value", beside (or instead of) our own's
   int threads = 0;                       // OMP_NUM_THREADS of a rank; 0: cores / ranks, at least 1
   bool bind_to_cores = false;            // wise only if this is the machine's only job
+  // A step of the Slurm allocation that we are in, over its nodes; `hosts` has none then.
+  bool in_allocation = false;
 };
 
 // Where mpirun (short paths: sockets) and the ranks leave their files while they run.
@@ -39,8 +41,10 @@ int AvailableCores();
 // empty).
 std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,
                                        const TemporaryFolders& folders);
+// The same as a step of Slurm, by the path of `srun`.
+std::vector<std::string> StepCommand(const LaunchOptions& options, const std::string& srun);
 // What a guard needs for it; the guard removes `folders` at the end. NotFound: there is no worker,
-// or no mpirun, which names the Debian package (one rank runs without).
+// or no mpirun or srun, which names the Debian package (one rank runs without mpirun).
 absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
                                           const TemporaryFolders& folders);
 

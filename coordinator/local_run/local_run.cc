@@ -48,6 +48,7 @@ absl::Status LocalRun::OpenKeeper() {
   options.state_folder = options_.run_folder + "/attempts/keeper";
   options.worker = options_.worker;
   options.bind_to_cores = options_.bind_to_cores;
+  options.in_allocation = options_.in_allocation;
   options.ranks_end_with_us = true;
   ASSIGN_OR_RETURN(keeper_, keeper::Keeper::Open(options));
   attempts_before_ = AttemptsBefore();

@@ -28,6 +28,7 @@ struct LocalRunOptions {
   std::string resume;      // a checkpoint folder to begin from; empty: from the start
   std::string worker;      // path of trireme-worker
   bool bind_to_cores = false;
+  bool in_allocation = false;  // ranks are a step of the Slurm allocation that we are in
   RetryPolicy retry;
 };
 

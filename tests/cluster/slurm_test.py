@@ -202,6 +202,28 @@ class SlurmJobs(unittest.TestCase):
             self.expect_nothing_left()
         self.assertIn("oars", self.must("trireme", "generate", "--checkpoint", run, "--prompt", "oars"))
 
+    def test_runs_inside_an_allocation(self):
+        twin = self.folder + "/twin"
+        self.must("trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin)
+        run = self.folder + "/inside"
+        self.must("salloc", "--nodes=2", "--ntasks-per-node=2", "trireme", "run", "job.yaml", "-n", "4", "--run-dir", run)
+        self.assertEqual(losses(run), losses(twin))
+        self.assertEqual(state(run, 600), state(twin, 600))
+        self.assertTrue(os.path.exists(run + "/logs/rank-3.log"), os.listdir(run + "/logs"))
+        # A stop at a step boundary, as by Ctrl-C, and on from there.
+        stopped = subprocess.Popen(["salloc", "--nodes=2", "--ntasks-per-node=2", "trireme", "run", "job.yaml", "-n", "4",
+                                    "--run-dir", self.folder + "/stopped"], cwd=self.folder, env=self.slurm.environment,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.reach(self.folder + "/stopped", 100)
+        for pid in subprocess.run(["pgrep", "-x", "trireme"], capture_output=True, text=True, check=False).stdout.split():
+            os.kill(int(pid), signal.SIGINT)
+        code, output = self.end(stopped)
+        self.assertEqual(code, 75, output)
+        self.must("salloc", "--nodes=2", "--ntasks-per-node=2", "trireme", "run", "job.yaml", "-n", "4", "--run-dir",
+                  self.folder + "/stopped", "--resume", "auto")
+        self.assertEqual(state(self.folder + "/stopped", 600), state(twin, 600))
+        self.expect_nothing_left()
+
     def test_goes_on_after_signals(self):
         twin = self.folder + "/twin"
         self.must("trireme", "run", "job.yaml", "-n", "4", "--run-dir", twin)

@@ -127,7 +127,7 @@ std::vector<std::string> Names(const std::string& folder) {
 }  // namespace
 
 TEST_CASE("export: what is read back is what was saved") {
-  for (const std::string model :
+  for (const std::string& model :
        {std::string(kGpt2), std::string(kGpt2) + ", bias: false",
         std::string(kGpt2) + ", tie_word_embeddings: false", std::string(kLlama),
         std::string(kLlama) + ", tie_word_embeddings: true"}) {

@@ -35,6 +35,9 @@ CommunicationSpan Sent(int64_t issued, int64_t done, int64_t wait_start, int64_t
           .all_issued_ns = all_issued};
 }
 
+// Groups::Make agrees on the room for coding.
+constexpr uint64_t kSetUpOperations = 1;
+
 // Samples of another dataset, late.
 class LateDataset final : public data::Dataset {
  public:
@@ -77,7 +80,7 @@ class BorrowedFabric final : public comm::Fabric {
 
 struct StepRun {
   int late_sender = -1;    // rank whose operation below is issued late
-  uint64_t operation = 0;  // counted from its first
+  uint64_t operation = 0;  // counted from the first of the step
   int late_loader = -1;    // rank whose LOAD takes long
   bool asynchronous = false;
 };
@@ -97,7 +100,7 @@ Measured RunOneStep(const Layout& layout, const StepRun& run) {
   const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& own) -> absl::Status {
     std::vector<comm::Fault> faults;
     if (own.rank() == run.late_sender) {
-      faults.push_back({.operation = run.operation, .delay = kLate});
+      faults.push_back({.operation = kSetUpOperations + run.operation, .delay = kLate});
     }
     const auto faulty = comm::MakeFaulty(std::make_unique<BorrowedFabric>(own), faults);
     comm::Fabric& fabric = *faulty;

@@ -1,7 +1,10 @@
 #include "coordinator/control_api/unreadable_requests.h"
 
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/support/server_interceptor.h>
 
+#include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "coordinator/control_api/call.h"
@@ -28,13 +31,20 @@ class Interceptor : public grpc::experimental::Interceptor {
   }
 };
 
+// "/trireme.v1.Control/Get" is a call that we know. Others, as those of health, may leave calls
+// without an answer; and one of another version is UNIMPLEMENTED indeed.
+bool IsOurs(std::string_view path) {
+  if (!path.starts_with("/trireme.v1.")) return false;
+  std::string name(path.substr(1));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
+}
+
 class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
-    // Others, as those of health, may leave calls without an answer.
-    const bool ours = std::string_view(call->method()).starts_with("/trireme.v1.");
-    return ours ? new Interceptor : nullptr;
+    return IsOurs(call->method()) ? new Interceptor : nullptr;
   }
 };
 

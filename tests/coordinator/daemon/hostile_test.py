@@ -171,7 +171,8 @@ class Hostile(ApiCase):
             "RESOURCE_EXHAUSTED")
         # A call of another version is told from one whose message is broken.
         unknown = ("/trireme.v1.Control/Reboot", False, None)
-        self.assertEqual(self.call(channel, unknown, b"", "ann"), "UNIMPLEMENTED")
+        # The oversized head above may have cost the connection: the channel makes another.
+        until(lambda: self.call(channel, unknown, b"", "ann") == "UNIMPLEMENTED", "an unknown call is not known", self.told)
         # A length of 4 GiB in front of nothing.
         self.assertIn(self.call(channel, self.methods()[0], b"\x12" + b"\xff" * 4 + b"\x0f", "ann"),
                       {"INVALID_ARGUMENT"})

@@ -133,7 +133,8 @@ class Slurm:
                            f"CPUs={self.cpus} RealMemory=1000 Gres=gpu:2\n")
             file.write(f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES\n")
         with open(self.folder + "/gres.conf", "w", encoding="utf-8") as file:
-            file.write("Name=gpu Count=2\n")  # counted and bound, never opened
+            # Counted and bound, never opened; without a file slurmd finds none.
+            file.write("Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n")
         key = self.folder + "/munge.key"
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o400), "wb") as file:
             file.write(os.urandom(128))

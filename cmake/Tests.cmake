@@ -184,7 +184,7 @@ foreach(method doc exit_codes man_pages bash zsh fish)
   add_test(NAME cli.${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/coordinator/cli/manual_test.py" "${PROJECT_BINARY_DIR}/bin/trireme"
     "${PROJECT_SOURCE_DIR}/docs/cli.md" "Manual.test_${method}")
-  set_tests_properties(cli.${method} PROPERTIES LABELS fast TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
+  set_tests_properties(cli.${method} PROPERTIES LABELS coordinator TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 # tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
 foreach(method runs_to_the_end runs_a_given_plan continues_after_interrupt events_for_tensorboard goes_on_with_compression

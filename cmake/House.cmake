@@ -16,7 +16,7 @@ set(trireme_house "${PROJECT_SOURCE_DIR}/tests/house")
 
 add_custom_target(tidy
   COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/tidy.py" "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}"
-  DEPENDS trireme_proto USES_TERMINAL VERBATIM)
+  DEPENDS trireme_generated USES_TERMINAL VERBATIM)
 
 # The checks look at sources and installed programs, not at what the sanitizers change.
 if(NOT TRIREME_SANITIZE)

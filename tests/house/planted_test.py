@@ -1,4 +1,5 @@
 """Plants one fault for each house check in a small tree and sees the check name it; the same tree without it is clean."""
+import json
 import os
 import shutil
 import subprocess
@@ -54,6 +55,11 @@ class Planted(unittest.TestCase):
         self.assertEqual(rooms.check(self.root, ROOMS), [])
         self.assertEqual(sizes.check(self.root), [])
         self.assertEqual(docs.check(self.root, ROOMS), [])
+
+    def test_own_header_not_first(self):
+        self.write('runtime/plan/planner.h', '// Plans.\n')
+        self.append('runtime/plan/planner.cc', '#include "runtime/plan/planner.h"\n')
+        self.only(rooms.check(self.root, ROOMS), 'planner.cc', 'not first')
 
     def test_rooms_file(self):
         self.assertEqual(rooms.declared_rooms('\nproto:\na/b:proto\na/c:proto;a/b\n'),
@@ -171,12 +177,18 @@ class Planted(unittest.TestCase):
         if program is None:
             self.skipTest('no clang-tidy 14')
         self.write('.clang-tidy', "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\n")
-        self.write('runtime/base/null.cc', '// Null.\nint* p = 0;\n')
-        command = {'directory': self.root, 'file': os.path.join(self.root, 'runtime/base/null.cc'), 'command': 'c++ -c runtime/base/null.cc'}
-        self.write('build/compile_commands.json', str([command]).replace("'", '"'))
+        paths = [f'runtime/base/{name}.cc' for name in ('clean', 'null', 'other')]
+        # The first and the last do not compile as one.
+        for path, text in zip(paths, ('static int size = 1;\n', 'int* p = 0;\n', 'static long size = 1;\n')):
+            self.write(path, '// Planted.\n' + text)
+        commands = [{'directory': self.root, 'file': os.path.join(self.root, path), 'command': f'ccache c++ -O1 -o x.o -c {path}'}
+                    for path in paths]
+        self.write('build/compile_commands.json', json.dumps(commands))
         build = os.path.join(self.root, 'build')
-        self.assertEqual(tidy.sources(self.root, build, ('runtime',)), ['runtime/base/null.cc'])
-        self.only(tidy.tidy(program, self.root, build, 'runtime/base/null.cc'), 'modernize-use-nullptr')
+        compiled = tidy.commands(self.root, build, ('runtime',))
+        self.assertEqual(compiled, {path: ['-O1'] for path in paths})
+        self.assertEqual(tidy.groups(compiled), [paths])
+        self.only(tidy.tidy(program, self.root, build, paths, ['-O1']), 'null.cc', 'modernize-use-nullptr')
 
 
 if __name__ == '__main__':

@@ -1,4 +1,5 @@
-"""house.rooms: every #include of a room is one the room declared in cmake/Rooms.cmake, and every declared one is used.
+"""house.rooms: every #include of a room is one the room declared in cmake/Rooms.cmake, and every declared one is used;
+a source file includes the header of its name first.
 Usage: rooms.py SOURCE_ROOT ROOMS_FILE; ROOMS_FILE holds lines `room:room;room` written by CMake."""
 import os
 import re
@@ -27,6 +28,15 @@ def room_of_include(path):
     return os.path.dirname(path) if path.split('/')[0] in tree.OUR_ROOTS else None
 
 
+def own_header_faults(root, path, text):
+    """A header compiles alone when its source file does, if that includes it before anything else."""
+    header = re.sub('[.]cc$', '.h', path)
+    if header == path or not os.path.exists(os.path.join(root, header)):
+        return []
+    first = re.search(r'^\s*#\s*include\s+["<]([^">]+)', text, re.M)
+    return [] if first and first.group(1) == header else [f'{path}: includes "{header}" not first']
+
+
 def check(root, rooms):
     faults = []
     used = {room: set() for room in rooms}
@@ -38,7 +48,9 @@ def check(root, rooms):
             faults.append(f'{path}: its folder is no declared room; declare it in cmake/Rooms.cmake')
             continue
         populated.add(room)
-        for number, line in enumerate(tree.read(root, path).split('\n'), 1):
+        text = tree.read(root, path)
+        faults += own_header_faults(root, path, text)
+        for number, line in enumerate(text.split('\n'), 1):
             match = INCLUDE.match(line)
             if not match:
                 continue

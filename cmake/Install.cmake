@@ -12,7 +12,7 @@ foreach(program trireme trireme-worker triremed trireme-agent)
     install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT ${component})
   endif()
 endforeach()
-install(DIRECTORY deploy/examples deploy/slurm deploy/kubernetes deploy/modules
+install(DIRECTORY deploy/examples deploy/kubernetes deploy/modules
         DESTINATION "${CMAKE_INSTALL_DATADIR}/trireme")
 install(DIRECTORY docs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/trireme")
 install(FILES README.md LICENSE CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/trireme")

@@ -3,7 +3,8 @@
 local prefix = "/opt/trireme"
 
 help([[Trireme trains deep networks over data, tensor and pipeline ranks.
-trireme run JOB.yaml -n RANKS trains here, sbatch share/trireme/slurm/train.sbatch JOB.yaml under Slurm.]])
+trireme run JOB.yaml -n RANKS trains here;
+trireme slurm-script JOB.yaml -o JOB.sbatch && sbatch JOB.sbatch under Slurm.]])
 whatis("Name: Trireme")
 whatis("Description: distributed training of deep networks")
 

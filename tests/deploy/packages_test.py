@@ -17,7 +17,7 @@ BUILD = ""
 LIMIT_S = 250
 NAMES = ("trireme", "trireme-coordinator", "libtrireme-codec-dev")
 FILES = {"trireme": ("bin/trireme", "bin/trireme-worker", "share/trireme/examples/demo.yaml",
-                     "share/trireme/slurm/train.sbatch", "share/trireme/kubernetes/mpijob.yaml",
+                     "share/trireme/kubernetes/mpijob.yaml",
                      "share/trireme/modules/trireme.lua", "share/doc/trireme/operations.md",
                      "share/doc/trireme/copyright"),
          "trireme-coordinator": ("bin/triremed", "bin/trireme-agent", "lib/systemd/system/triremed.service",

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -64,14 +65,23 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerationOptions& optio
 }
 
 // Files and pipes get the bytes as they are; a terminal gets whole characters, and U+FFFD for what
-// is none or would steer it.
+// is none or would steer it. As JSON it is one line at the end, with U+FFFD for what is no UTF-8.
 class TextOut {
  public:
+  explicit TextOut(bool json) : json_(json) {}
+
+  void Prompt(const std::string& text) { json_ ? void(prompt_ = text) : Write(text); }
   void Write(const std::string& text) {
     pending_ += text;
+    if (json_) return;
     Put(terminal_ ? data::TakeShowableUtf8(pending_) : std::exchange(pending_, ""));
   }
-  void End() { Put(data::ShowableUtf8(pending_) + "\n"); }
+  void End(size_t tokens, bool stopped) {
+    if (!json_) return Put(data::ShowableUtf8(pending_) + "\n");
+    const nlohmann::ordered_json line = {
+        {"prompt", prompt_}, {"text", pending_}, {"tokens", tokens}, {"stopped", stopped}};
+    Put(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  }
 
  private:
   static void Put(const std::string& text) {
@@ -79,8 +89,10 @@ class TextOut {
     std::fflush(stdout);
   }
 
+  const bool json_;
   const bool terminal_ = isatty(STDOUT_FILENO) == 1;
-  std::string pending_;  // a character's first bytes
+  std::string prompt_;   // for JSON
+  std::string pending_;  // a character's first bytes; for JSON all of the text
 };
 
 absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::Fabric& fabric) {
@@ -97,10 +109,11 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   RETURN_IF_ERROR(session->Restore(checkpoint, /*with_moments=*/false));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
-  TextOut out;
+  TextOut out(options.json);
+  const size_t prompt_tokens = tokens.size();
   if (leader) {
     ASSIGN_OR_RETURN(const std::string prompt, vocabulary.tokenizer().Decode(tokens));
-    out.Write(prompt);
+    out.Prompt(prompt);
   }
   bool stopped = false;
   for (int64_t count = 0; count < options.tokens; ++count) {
@@ -119,7 +132,7 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
                      vocabulary.tokenizer().Decode(std::span(&tokens.back(), 1)));
     out.Write(text);
   }
-  if (leader) out.End();
+  if (leader) out.End(tokens.size() - prompt_tokens, stopped);
   if (std::ferror(stdout) != 0) {
     return absl::FailedPreconditionError("the text could not be written to stdout");
   }
@@ -141,6 +154,7 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seed", options.seed, "seed of the draw")->capture_default_str();
+  app.add_flag("--json", options.json, "prompt, text and number of tokens as one line of JSON");
 }
 
 base::ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric) {

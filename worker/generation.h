@@ -17,7 +17,7 @@ struct GenerationOptions {
   double temperature = 0.8;
   int64_t top_k = 0;
   uint64_t seed = 1337;
-  bool stream = true;  // print each token as it comes
+  bool json = false;  // {"prompt", "text", "tokens", "stopped"} at the end, not text as it comes
 };
 
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options);

@@ -17,6 +17,7 @@ struct RunOptions {
   std::string run_dir;  // empty: a new one under runtime.runs_directory
   bool bind_cores = false;
   double grace_seconds = 0;  // from the first Ctrl-C to the kill; 0: from step time and deadline
+  bool json = false;  // lines of `trireme watch --json`, then one object that says how it ended
 };
 int RunRun(const RunOptions& options);
 
@@ -53,6 +54,7 @@ struct GenerateOptions {
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
+  bool json = false;  // {"prompt", "text", "tokens", "stopped"} once it is done
 };
 // Checks everything a user may have wrong, then becomes the worker; returns only on an error.
 int RunGenerate(const GenerateOptions& options);

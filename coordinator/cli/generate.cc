@@ -66,15 +66,15 @@ int RunGenerate(const GenerateOptions& options) {
   if (!job.ok()) return PrintError(job.status());
   const v1::GenerationSpec& generation = job->generation();
   // "--name=value", so that a prompt may begin with a dash.
-  const std::vector<std::string> arguments = {
-      base::ProgramBesideUs("trireme-worker"),
-      "generate",
-      "--checkpoint=" + *folder,
-      "--prompt=" + generation.prompt(),
-      fmt::format("--tokens={}", generation.max_new_tokens()),
-      fmt::format("--temperature={}", generation.temperature()),
-      fmt::format("--top-k={}", generation.top_k()),
-      fmt::format("--seed={}", job->seed())};
+  std::vector<std::string> arguments = {base::ProgramBesideUs("trireme-worker"),
+                                        "generate",
+                                        "--checkpoint=" + *folder,
+                                        "--prompt=" + generation.prompt(),
+                                        fmt::format("--tokens={}", generation.max_new_tokens()),
+                                        fmt::format("--temperature={}", generation.temperature()),
+                                        fmt::format("--top-k={}", generation.top_k()),
+                                        fmt::format("--seed={}", job->seed())};
+  if (options.json) arguments.emplace_back("--json");
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);

@@ -75,6 +75,8 @@ void AddRun(CLI::App& app, Everything& all) {
       });
   run->add_flag("--bind-cores", all.run.bind_cores,
                 "pin each rank to its cores (only if nothing else runs here)");
+  run->add_flag("--json", all.run.json,
+                "events and progress as lines of JSON like those of watch, then the end as one");
   run->footer(
       "Ctrl-C saves a checkpoint and stops (exit code 75); a second one kills.\n\n"
       "Examples:\n"
@@ -162,6 +164,7 @@ void AddGenerate(CLI::App& app, Everything& all) {
   generate->add_option("--top-k", options.top_k, "draw from the k likeliest tokens; 0: all")
       ->type_name("K");
   generate->add_option("--seed", options.seed, "seed of the draw")->type_name("N");
+  generate->add_flag("--json", options.json, kJsonHelp);
   generate->footer(
       "What is not given is as in the job of the checkpoint (generation, seed).\n\n"
       "Examples:\n"

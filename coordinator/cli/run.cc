@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/job_text.h"
+#include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
@@ -36,7 +39,10 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
                                     options.run_dir, options.resume == "auto"}));
   RETURN_IF_ERROR(LockRunFolder(folder));
   ASSIGN_OR_RETURN(const ResumePoint point, FindResumePoint(options.resume, folder, planned.job));
-  for (const std::string& note : point.notes) std::fprintf(stderr, "resume: %s\n", note.c_str());
+  for (const std::string& note : point.notes) {
+    options.json ? PrintWarning("resume: " + note)
+                 : void(std::fprintf(stderr, "resume: %s\n", note.c_str()));
+  }
   options.resume = point.checkpoint;
   RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
   RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(planned.plan)));
@@ -105,49 +111,63 @@ std::string FailedText(const v1::JobStatus& status) {
   return text;
 }
 
-int ConcludeCompleted(const PlannedJob& planned, const std::string& folder,
-                      const RunOutcome& outcome) {
-  const auto text =
-      SummariseRun(planned, {folder, ToProgress(outcome.job.progress()), outcome.seconds},
-                   report::StyleOf(stdout));
-  std::printf("\n%s", text.c_str());
-  const absl::Status end = CheckOutcome(folder);
-  if (end.ok()) return kOk;
-  PrintError(end);
-  std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
-  return kJobFailed;
+// What is said once nothing runs any more.
+struct Conclusion {
+  int code = kOk;
+  std::string told;   // to stdout
+  std::string error;  // to stderr, as all errors are
+  std::string next;   // what to do now; to stderr where it is not a part of `told`
+};
+
+Conclusion ConcludeCompleted(const PlannedJob& planned, const std::string& folder,
+                             const RunOutcome& outcome) {
+  Conclusion end;
+  end.told =
+      "\n" + SummariseRun(planned, {folder, ToProgress(outcome.job.progress()), outcome.seconds},
+                          report::StyleOf(stdout));
+  if (const absl::Status written = CheckOutcome(folder); !written.ok()) {
+    end.code = kJobFailed;
+    end.error = base::MessageOf(written);
+    end.next = Next(planned, folder);
+  }
+  return end;
 }
 
-int ConcludeFailed(const PlannedJob& planned, const std::string& folder,
-                   const v1::JobStatus& status) {
-  const int code = status.exit_code();
-  std::fprintf(stderr, "trireme: job failed: %s\n", FailedText(status).c_str());
-  if (code == kBadInput || code == kDoesNotFit) return code;
-  std::fprintf(stderr, "%s\n", Next(planned, folder).c_str());
+Conclusion ConcludeFailed(const PlannedJob& planned, const std::string& folder,
+                          const v1::JobStatus& status) {
+  Conclusion end;
+  end.code = status.exit_code();
+  end.error = "job failed: " + FailedText(status);
+  if (end.code == kBadInput || end.code == kDoesNotFit) return end;
+  end.next = Next(planned, folder);
   // Without a rank to name it was mpirun that ended, or was ended.
-  return code == kInternal && status.failure().rank() >= 0 ? kInternal : kJobFailed;
+  const bool by_rank = status.failure().rank() >= 0;
+  end.code = end.code == kInternal && by_rank ? kInternal : kJobFailed;
+  return end;
 }
 
-int ConcludeStopped(const PlannedJob& planned, const std::string& folder,
-                    const RunOutcome& outcome) {
+Conclusion ConcludeStopped(const PlannedJob& planned, const std::string& folder,
+                           const RunOutcome& outcome) {
   const v1::JobStatus& status = outcome.job.status();
+  Conclusion end;
   if (status.state() == v1::JOB_PAUSED && status.exit_code() == kCheckpointed) {
-    std::printf("stopped at step %llu with a checkpoint; %s\n",
-                static_cast<unsigned long long>(outcome.job.progress().steps_done()),
-                GoOn(planned, folder).c_str());
-    return kCheckpointed;
+    end.code = kCheckpointed;
+    end.next = GoOn(planned, folder);
+    end.told = fmt::format("stopped at step {} with a checkpoint; {}\n",
+                           outcome.job.progress().steps_done(), end.next);
+    return end;
   }
   // Nobody killed them: why they did not save is news.
   const bool news = outcome.stop_asked && !outcome.kill_asked && status.has_failure() &&
                     status.failure().headline() != keeper::kKilledAsAsked;
-  if (news) {
-    std::fprintf(stderr, "trireme: could not stop in order: %s\n", FailedText(status).c_str());
-  }
-  std::fprintf(stderr, "cancelled; %s\n", Next(planned, folder).c_str());
-  return kCancelled;
+  if (news) end.error = "could not stop in order: " + FailedText(status);
+  end.code = kCancelled;
+  end.next = "cancelled; " + Next(planned, folder);
+  return end;
 }
 
-int Conclude(const PlannedJob& planned, const std::string& folder, const RunOutcome& outcome) {
+Conclusion Conclude(const PlannedJob& planned, const std::string& folder,
+                    const RunOutcome& outcome) {
   const v1::JobStatus& status = outcome.job.status();
   switch (status.state()) {
     case v1::JOB_COMPLETED:
@@ -156,6 +176,25 @@ int Conclude(const PlannedJob& planned, const std::string& folder, const RunOutc
       return ConcludeFailed(planned, folder, status);
     default:
       return ConcludeStopped(planned, folder, outcome);
+  }
+}
+
+// The last line of --json; "report" is report.json of a run that came to its end.
+void PrintAsJson(const Conclusion& end, const std::string& folder, const RunOutcome& outcome) {
+  nlohmann::ordered_json line = {{"job", ToJson(outcome.job)}, {"run_folder", folder},
+                                 {"seconds", outcome.seconds}, {"exit_code", end.code},
+                                 {"error", end.error},         {"next", end.next}};
+  auto report = nlohmann::ordered_json::parse(ReadFile(folder + "/report.json"), nullptr, false);
+  if (!report.is_object()) report = nullptr;
+  line["report"] = std::move(report);
+  PrintJsonObject(line);
+}
+
+void Print(const Conclusion& end) {
+  std::fputs(end.told.c_str(), stdout);
+  if (!end.error.empty()) std::fprintf(stderr, "trireme: %s\n", end.error.c_str());
+  if (!end.next.empty() && end.told.find(end.next) == std::string::npos) {
+    std::fprintf(stderr, "%s\n", end.next.c_str());
   }
 }
 
@@ -172,6 +211,13 @@ coordinator::LocalRunOptions LocalRunOptionsOf(const RunOptions& options, const 
   return local;
 }
 
+void Announce(const PlannedJob& planned, const std::string& folder) {
+  std::printf("%s: %s\nrun folder %s\n", planned.job.name().c_str(), OneLine(planned.plan).c_str(),
+              folder.c_str());
+  if (InAllocation()) std::printf("ranks by srun, in Slurm job %s\n", std::getenv("SLURM_JOB_ID"));
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int RunRun(const RunOptions& given) {
@@ -182,18 +228,17 @@ int RunRun(const RunOptions& given) {
   if (!fits.ok()) return PrintError(fits);
   const auto folder = PrepareFolder(options, *planned);
   if (!folder.ok()) return PrintError(folder.status());
-  std::printf("%s: %s\nrun folder %s\n", planned->job.name().c_str(),
-              OneLine(planned->plan).c_str(), folder->c_str());
-  if (InAllocation()) std::printf("ranks by srun, in Slurm job %s\n", std::getenv("SLURM_JOB_ID"));
-  std::fflush(stdout);
+  if (!options.json) Announce(*planned, *folder);
   // A reader who leaves (| head, or a tee that Ctrl-C ended first) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
   const auto run = coordinator::LocalRun::Start(LocalRunOptionsOf(options, *planned, *folder));
   if (!run.ok()) return PrintError(run.status());
-  const auto outcome = WatchRun(**run, planned->job, options.grace_seconds);
+  const auto outcome = WatchRun(**run, planned->job, {options.grace_seconds, options.json});
   (*run)->Close();
   if (!outcome.ok()) return PrintError(outcome.status());
-  return Conclude(*planned, *folder, *outcome);
+  const Conclusion end = Conclude(*planned, *folder, *outcome);
+  options.json ? PrintAsJson(end, *folder, *outcome) : Print(end);
+  return end.code;
 }
 
 }  // namespace trireme::cli

@@ -11,9 +11,12 @@
 #include <thread>
 
 #include "coordinator/cli/job_text.h"
+#include "coordinator/cli/json_line.h"
+#include "coordinator/cli/print_error.h"
 #include "coordinator/launcher/signal_latch.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/progress.h"
+#include "trireme/v1/control.pb.h"
 
 namespace trireme::cli {
 namespace {
@@ -28,8 +31,8 @@ double SecondsSince(Clock::time_point start) {
 
 class RunWatcher {
  public:
-  RunWatcher(coordinator::LocalRun& run, const v1::JobSpec& job, double grace_seconds)
-      : run_(run), spec_(job), grace_seconds_(grace_seconds), writer_(stdout, terminal_) {}
+  RunWatcher(coordinator::LocalRun& run, const v1::JobSpec& job, const RunWatchOptions& options)
+      : run_(run), spec_(job), options_(options), writer_(stdout, terminal_) {}
 
   absl::StatusOr<RunOutcome> Run() {
     while (true) {
@@ -39,11 +42,11 @@ class RunWatcher {
       outcome_.seconds = SecondsSince(start_);
       Look();
       if (run_.Over()) break;
-      writer_.Show(view_, outcome_.seconds);
+      if (!options_.json) writer_.Show(view_, outcome_.seconds);
       RETURN_IF_ERROR(PassSignalsOn());
       std::this_thread::sleep_for(kTurn);
     }
-    writer_.Finish(view_, outcome_.seconds);
+    if (!options_.json) writer_.Finish(view_, outcome_.seconds);
     return outcome_;
   }
 
@@ -54,28 +57,43 @@ class RunWatcher {
     if (!outcome_.job.has_progress() || (!at_work && !run_.Over())) return;
     const recorder::Progress progress = ToProgress(outcome_.job.progress());
     if (!first_step_) first_step_ = progress.steps_done;
+    const bool news = progress.steps_done != view_.progress().steps_done;
     view_.Update(progress, outcome_.seconds);
+    if (!options_.json || !news) return;
+    v1::WatchResponse response;
+    response.mutable_progress()->set_job_id(outcome_.job.id());
+    *response.mutable_progress()->mutable_progress() = outcome_.job.progress();
+    PrintJsonLine(response);
   }
 
   void Hear(const v1::Event& event) {
+    if (options_.json) {
+      v1::WatchResponse response;
+      *response.mutable_event() = event;
+      PrintJsonLine(response);
+    }
     const bool wanted = !outcome_.stop_asked && !outcome_.kill_asked;
-    if (event.has_stalled() && wanted) writer_.Say(Shown(event.stalled().text()));
+    if (event.has_stalled() && wanted) Say(event.stalled().text());
     if (!event.has_state_changed()) return;
     const v1::JobStateChanged& change = event.state_changed();
-    if (change.to() == v1::JOB_RECOVERING) writer_.Say(Shown(change.reason()));
+    if (change.to() == v1::JOB_RECOVERING) Say(change.reason());
     if (change.to() != v1::JOB_LAUNCHING) return;
     // Another attempt goes back to its checkpoint: its speed is measured anew.
-    if (attempts_++ > 0) writer_.Say(Shown(change.reason()));
+    if (attempts_++ > 0) Say(change.reason());
     view_ = report::ProgressView();
     first_step_.reset();
     attempt_start_ = Clock::now();
+  }
+
+  void Say(const std::string& text) {
+    if (!options_.json) writer_.Say(Shown(text));
   }
 
   // What an honest stop may need: the rest of a step, an evaluation's pass and a whole step more,
   // the deadline of a rank that hears nothing, and a minute for the disk. Steps before the first
   // are counted with the start, which only makes it longer.
   double GraceSeconds() const {
-    if (grace_seconds_ > 0) return grace_seconds_;
+    if (options_.grace_seconds > 0) return options_.grace_seconds;
     const uint64_t steps = view_.progress().steps_done - first_step_.value_or(0);
     const double step_seconds =
         SecondsSince(attempt_start_) / static_cast<double>(std::max<uint64_t>(1, steps));
@@ -92,8 +110,11 @@ class RunWatcher {
                       "once more to kill",
                       grace)
                 : "killing the ranks";
-      std::fprintf(stderr, "%s%s\n", terminal_ && view_.progress().steps_done > 0 ? "\n" : "",
-                   words.c_str());
+      if (options_.json) PrintWarning(words);
+      if (!options_.json) {
+        std::fprintf(stderr, "%s%s\n", terminal_ && view_.progress().steps_done > 0 ? "\n" : "",
+                     words.c_str());
+      }
       if (first) outcome_.stop_asked = outcome_.job.status().attempt_live();
       if (!first) outcome_.kill_asked = true;
       RETURN_IF_ERROR(first ? run_.Stop(grace) : run_.Kill());
@@ -104,7 +125,7 @@ class RunWatcher {
 
   coordinator::LocalRun& run_;
   const v1::JobSpec& spec_;
-  const double grace_seconds_;
+  const RunWatchOptions options_;
   const bool terminal_ = isatty(STDOUT_FILENO) == 1;
   const launcher::SignalLatch signals_;
   int heard_ = 0;
@@ -120,8 +141,8 @@ class RunWatcher {
 }  // namespace
 
 absl::StatusOr<RunOutcome> WatchRun(coordinator::LocalRun& run, const v1::JobSpec& job,
-                                    double grace_seconds) {
-  return RunWatcher(run, job, grace_seconds).Run();
+                                    const RunWatchOptions& options) {
+  return RunWatcher(run, job, options).Run();
 }
 
 }  // namespace trireme::cli

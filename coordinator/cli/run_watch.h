@@ -14,9 +14,14 @@ struct RunOutcome {
   bool kill_asked = false;
 };
 
+struct RunWatchOptions {
+  double grace_seconds = 0;
+  bool json = false;  // each event and progress as a WatchResponse, nothing for the eye
+};
+
 // `grace_seconds`: from the first Ctrl-C until ranks that have not saved are killed; 0: by the time
 // of their steps and the deadline of `job`. Blocks until the run is over. Errors: LocalRun::Turn's.
 absl::StatusOr<RunOutcome> WatchRun(coordinator::LocalRun& run, const v1::JobSpec& job,
-                                    double grace_seconds);
+                                    const RunWatchOptions& options);
 
 }  // namespace trireme::cli

@@ -192,6 +192,28 @@ class Worker(unittest.TestCase):
         self.pads_its_vocabulary()
         self.reports_a_diverged_run()
 
+    def test_speaks_json(self):
+        """Lines of watch, then how it ended: good, stopped by a signal, failed. Nothing else on either stream."""
+        _, output = self.run_job("good", "--json")
+        *lines, end = map(json.loads, output.splitlines())
+        states = [line["event"]["state_changed"]["to"] for line in lines if "state_changed" in line.get("event", {})]
+        self.assertEqual((states[0], states[-1]), ("JOB_PLANNING", "JOB_COMPLETED"), output)
+        sequences = [int(line["event"]["sequence"]) for line in lines if "event" in line]
+        self.assertEqual(sequences, list(range(1, len(sequences) + 1)))
+        steps = [int(line["progress"]["progress"]["steps_done"]) for line in lines if "progress" in line]
+        self.assertEqual((steps, steps[-1]), (sorted(set(steps)), 30))
+        self.assertEqual((end["exit_code"], end["error"], end["report"]["steps"]), (0, "", 30))
+        self.assertEqual(end["job"]["status"]["state"], "JOB_COMPLETED")
+
+        job = self.start("stopped", "--json", "--set", "training.steps=100000")
+        job.reach(2)
+        job.process.send_signal(signal.SIGINT)
+        code, output = job.end()
+        warning, end = [json.loads(line) for line in output.splitlines() if '"exit_code"' in line or "warning" in line]
+        self.assertIn("stopping at the next step", warning["warning"]["message"])
+        self.assertEqual((code, end["exit_code"], end["job"]["status"]["state"]), (75, 75, "JOB_PAUSED"), output)
+        self.assertIn("--resume auto", end["next"])
+
     def tells_of_its_last_step(self, job):
         """The timeline of every rank: docs/formats/step_timeline.md."""
         for rank in range(4):
@@ -239,6 +261,10 @@ class Worker(unittest.TestCase):
         environment = dict(os.environ, TMPDIR=temporary)
         again = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment)
         self.assertEqual(again.stdout, read(job.folder + "/sample.txt") + "\n", again.stderr)
+        as_json = subprocess.run(command + ["--json"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        answer = json.loads(as_json.stdout)
+        self.assertEqual(answer["prompt"] + answer["text"], read(job.folder + "/sample.txt"), as_json.stderr)
+        self.assertEqual((answer["tokens"], answer["stopped"]), (10, False))
         for arguments, word in ((["--prompt", "oXarsZ"], "'X' (U+0058) at byte 1 and later 'Z'"),
                                 (["--prompt=", "--tokens=1"], "--prompt: empty"),
                                 (["--temperature", "nan"], "--temperature: nan is out of range"),

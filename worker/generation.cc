@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/client/reader.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/data/utf8.h"
+#include "runtime/base/utf8.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
@@ -74,10 +74,10 @@ class TextOut {
   void Write(const std::string& text) {
     pending_ += text;
     if (json_) return;
-    Put(terminal_ ? data::TakeShowableUtf8(pending_) : std::exchange(pending_, ""));
+    Put(terminal_ ? base::TakeShowableUtf8(pending_) : std::exchange(pending_, ""));
   }
   void End(size_t tokens, bool stopped) {
-    if (!json_) return Put(data::ShowableUtf8(pending_) + "\n");
+    if (!json_) return Put(base::ShowableUtf8(pending_) + "\n");
     const nlohmann::ordered_json line = {
         {"prompt", prompt_}, {"text", pending_}, {"tokens", tokens}, {"stopped", stopped}};
     Put(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

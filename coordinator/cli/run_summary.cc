@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "coordinator/cli/run_folder.h"
+#include "runtime/base/utf8.h"
 #include "runtime/data/bigram.h"
-#include "runtime/data/utf8.h"
 #include "runtime/report/loss_curve.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/run_report.h"
@@ -132,7 +132,7 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
   html.losses = losses;
   html.plan = &planned.plan;
   // The sample begins with its prompt, which the page sets apart.
-  const std::string prompt = data::ShowableUtf8(planned.job.generation().prompt());
+  const std::string prompt = base::ShowableUtf8(planned.job.generation().prompt());
   const bool prompted = sample.rfind(prompt, 0) == 0;
   if (prompted) html.prompt = prompt;
   html.sample = prompted ? sample.substr(prompt.size()) : sample;
@@ -202,7 +202,7 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
     text.append("\n").append(report::LossCurveText(*losses, curve));
   }
   // Tokens that are bytes may make no characters.
-  const std::string sample = data::ShowableUtf8(ReadFile(end.run_folder + "/sample.txt"));
+  const std::string sample = base::ShowableUtf8(ReadFile(end.run_folder + "/sample.txt"));
   if (!sample.empty()) text.append("\nsample:\n").append(Indented(sample, kSampleLines));
   text += fmt::format("\nrun folder  {}\n", end.run_folder);
   text += means.checkpoint.empty()

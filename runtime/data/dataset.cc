@@ -10,11 +10,11 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/utf8.h"
 #include "runtime/data/sample_order.h"
 #include "runtime/data/text_file.h"
 #include "runtime/data/token_array.h"
 #include "runtime/data/tokenizer.h"
-#include "runtime/data/utf8.h"
 
 namespace trireme::data {
 namespace {
@@ -85,7 +85,7 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
       }));
     }
   } else {
-    const auto seen = std::make_unique<std::bitset<kCodePoints>>();
+    const auto seen = std::make_unique<std::bitset<base::kCodePoints>>();
     for (const std::string& path : options.text_files) {
       RETURN_IF_ERROR(ReadCodePoints(path, [&](std::u32string_view characters) {
         for (char32_t character : characters) seen->set(character);
@@ -93,7 +93,7 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
         return absl::OkStatus();
       }));
     }
-    for (uint32_t c = 0; c < kCodePoints; ++c) {
+    for (uint32_t c = 0; c < base::kCodePoints; ++c) {
       if (seen->test(c)) survey.characters.push_back(c);
     }
   }

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "runtime/base/status_macros.h"
-#include "runtime/data/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace trireme::data {
 namespace {
@@ -81,17 +81,17 @@ absl::Status ReadCodePoints(const std::string& path,
     while (!carry.empty() && !chunk.empty()) {
       carry.push_back(chunk.front());
       chunk.remove_prefix(1);
-      const int length = DecodeUtf8(carry, code_point);
-      if (length == kUtf8Incomplete) continue;
-      if (length == kUtf8Invalid) return invalid(offset, "invalid UTF-8");
+      const int length = base::DecodeUtf8(carry, code_point);
+      if (length == base::kUtf8Incomplete) continue;
+      if (length == base::kUtf8Invalid) return invalid(offset, "invalid UTF-8");
       characters.push_back(code_point);
       offset += static_cast<uint64_t>(length);
       carry.clear();
     }
     while (!chunk.empty()) {
-      const int length = DecodeUtf8(chunk, code_point);
-      if (length == kUtf8Invalid) return invalid(offset, "invalid UTF-8");
-      if (length == kUtf8Incomplete) {
+      const int length = base::DecodeUtf8(chunk, code_point);
+      if (length == base::kUtf8Invalid) return invalid(offset, "invalid UTF-8");
+      if (length == base::kUtf8Incomplete) {
         carry = chunk;
         break;
       }

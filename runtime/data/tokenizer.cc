@@ -7,7 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/data/utf8.h"
+#include "runtime/base/utf8.h"
 
 namespace trireme::data {
 namespace {
@@ -26,9 +26,9 @@ absl::Status InvalidText(size_t offset) {
 absl::Status NotInVocabulary(std::u32string_view unknown, size_t first_offset) {
   constexpr size_t kShown = 8;
   std::string text =
-      fmt::format("the character {} at byte {}", DescribeCodePoint(unknown[0]), first_offset);
+      fmt::format("the character {} at byte {}", base::DescribeCodePoint(unknown[0]), first_offset);
   for (size_t i = 1; i < unknown.size() && i < kShown; ++i) {
-    text += (i == 1 ? " and later " : ", ") + DescribeCodePoint(unknown[i]);
+    text += (i == 1 ? " and later " : ", ") + base::DescribeCodePoint(unknown[i]);
   }
   if (unknown.size() > kShown) text += fmt::format(" and {} others", unknown.size() - kShown);
   return absl::InvalidArgumentError(
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ByteTokenizer::Decode(std::span<const int32_t> ids) 
 std::string ByteTokenizer::Description() const { return R"({"type":"byte"})"; }
 
 CharTokenizer::CharTokenizer(std::u32string characters) : characters_(std::move(characters)) {
-  TRIREME_CHECK(!characters_.empty() && characters_.back() < kCodePoints);
+  TRIREME_CHECK(!characters_.empty() && characters_.back() < base::kCodePoints);
   ids_.assign(characters_.back() + size_t{1}, -1);
   for (size_t id = 0; id < characters_.size(); ++id) {
     TRIREME_CHECK(id == 0 || characters_[id - 1] < characters_[id]);
@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<int32_t>> CharTokenizer::Encode(std::string_view text
   size_t first_unknown = 0;
   for (size_t offset = 0; offset < text.size();) {
     uint32_t code_point = 0;
-    const int length = DecodeUtf8(text.substr(offset), code_point);
+    const int length = base::DecodeUtf8(text.substr(offset), code_point);
     if (length <= 0) return InvalidText(offset);
     const int32_t id = Find(code_point);
     if (id < 0 && unknown.empty()) first_unknown = offset;
@@ -88,14 +88,14 @@ absl::StatusOr<std::string> CharTokenizer::Decode(std::span<const int32_t> ids) 
   text.reserve(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size()) return OutsideVocabulary(ids[i], i, vocab_size());
-    AppendUtf8(characters_[static_cast<size_t>(ids[i])], text);
+    base::AppendUtf8(characters_[static_cast<size_t>(ids[i])], text);
   }
   return text;
 }
 
 std::string CharTokenizer::Description() const {
   std::string characters;
-  for (char32_t character : characters_) AppendUtf8(character, characters);
+  for (char32_t character : characters_) base::AppendUtf8(character, characters);
   nlohmann::ordered_json json;
   json["type"] = "char";
   json["characters"] = characters;
@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromDescription(std::string_
   std::u32string code_points;
   for (size_t offset = 0; offset < text.size();) {
     uint32_t code_point = 0;
-    const int length = DecodeUtf8(std::string_view(text).substr(offset), code_point);
+    const int length = base::DecodeUtf8(std::string_view(text).substr(offset), code_point);
     if (length <= 0) return bad(fmt::format("\"characters\" is not UTF-8 at byte {}", offset));
     if (!code_points.empty() && code_points.back() >= code_point) {
       return bad(fmt::format("\"characters\" does not ascend at byte {}", offset));

@@ -1,11 +1,11 @@
 // UTF-8 by the table of RFC 3629: the second byte alone tells the illegal forms.
-#include "runtime/data/utf8.h"
+#include "runtime/base/utf8.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace trireme::data {
+namespace trireme::base {
 
 int DecodeUtf8(std::string_view text, uint32_t& code_point) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -92,6 +92,19 @@ std::string TakeShowableUtf8(std::string& text) {
   return shown;
 }
 
+std::string ShowableLine(std::string_view text, size_t most_bytes) {
+  // No byte becomes less than one, so what is beyond is cut in any case.
+  std::string line = ShowableUtf8(text.substr(0, most_bytes + 1));
+  for (char& c : line) {
+    if (c == '\t' || c == '\n' || c == '\r') c = ' ';
+  }
+  if (line.size() <= most_bytes) return line;
+  line.resize(most_bytes - 3);
+  while (!line.empty() && (static_cast<uint8_t>(line.back()) & 0xC0) == 0x80) line.pop_back();
+  if (!line.empty() && static_cast<uint8_t>(line.back()) >= 0xC0) line.pop_back();
+  return line + "...";
+}
+
 std::string DescribeCodePoint(uint32_t code_point) {
   std::string number = fmt::format("U+{:04X}", code_point);
   if (code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0)) return number;
@@ -100,4 +113,4 @@ std::string DescribeCodePoint(uint32_t code_point) {
   return fmt::format("'{}' ({})", character, number);
 }
 
-}  // namespace trireme::data
+}  // namespace trireme::base

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::data {
+namespace trireme::base {
 
 inline constexpr uint32_t kCodePoints = 0x110000;
 inline constexpr uint32_t kReplacementCharacter = 0xFFFD;
@@ -27,7 +27,11 @@ std::string ShowableUtf8(std::string_view text);
 // leaves the first bytes of a character there.
 std::string TakeShowableUtf8(std::string& text);
 
+// One line of at most `most_bytes` (3 or more), as a field of a protobuf message may hold it: as
+// ShowableUtf8 with blanks for tab, line feed and carriage return, and "..." where it was cut.
+std::string ShowableLine(std::string_view text, size_t most_bytes);
+
 // For messages: 'x' (U+0078), or only U+0007 if it is not printable.
 std::string DescribeCodePoint(uint32_t code_point);
 
-}  // namespace trireme::data
+}  // namespace trireme::base

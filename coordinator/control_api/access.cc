@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <optional>
 #include <sstream>
 
 #include "absl/strings/escaping.h"
+#include "runtime/base/utf8.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -21,6 +23,7 @@ namespace {
 constexpr std::string_view kBearer = "Bearer ";
 constexpr std::string_view kHashed = "sha256:";
 constexpr size_t kShortestToken = 16;
+constexpr size_t kLongestUser = 200;
 
 std::string HashOf(std::string_view token) {
   std::string hash(SHA256_DIGEST_LENGTH, '\0');
@@ -81,6 +84,11 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
           "least {} characters or sha256:HEX",
           token_file, number, kShortestToken));
     }
+    if (base::ShowableLine(user, kLongestUser) != user) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}:{}: the user's name is not UTF-8, or longer than {} bytes", token_file,
+                      number, kLongestUser));
+    }
     access.tokens_.push_back({*hash, {user, *role}});
   }
   return access;
@@ -99,6 +107,11 @@ absl::StatusOr<Caller> Access::Identify(bool by_unix_socket, std::string_view au
   if (by_unix_socket) return Caller{LocalUser(), Role::kAdmin};
   return absl::UnauthenticatedError(
       "this daemon wants a token: give --token-file (one that the daemon's token file names)");
+}
+
+bool Access::HasRole(Role role) const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [role](const Token& token) { return token.caller.role == role; });
 }
 
 absl::Status MayTouch(const Caller& caller, const std::string& owner) {

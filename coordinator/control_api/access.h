@@ -29,6 +29,8 @@ class Access {
   // `authorization`: that header of the call, or empty. Unauthenticated: no token, or one that is
   // not known.
   absl::StatusOr<Caller> Identify(bool by_unix_socket, std::string_view authorization) const;
+  // Whether a token gives it.
+  bool HasRole(Role role) const;
 
  private:
   struct Token {

@@ -101,8 +101,13 @@ absl::Status CheckShape(const Change& change) {
 template <typename Message>
 absl::StatusOr<std::string> Serialised(const Message& message) {
   std::string bytes;
-  if (message.SerializeToString(&bytes)) return bytes;
-  return absl::InvalidArgumentError("a message is larger than 2 GiB");
+  if (!message.SerializeToString(&bytes)) {
+    return absl::InvalidArgumentError("a message is larger than 2 GiB");
+  }
+  // Written all the same, but nobody could read it again.
+  if (Message().ParseFromString(bytes)) return bytes;
+  return absl::InvalidArgumentError(
+      "a name, path or text that is to be stored is not UTF-8; write it in UTF-8");
 }
 
 // Threads: any; every public function holds the mutex to its end, so also while the disk works.

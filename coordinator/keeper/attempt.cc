@@ -12,6 +12,7 @@
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/utf8.h"
 
 namespace trireme::keeper {
 namespace {
@@ -67,7 +68,8 @@ void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
 void Attempt::Advance(const Turn& turn) {
   if (ended_) return;
   // The guard first: if it has ended, so have its ranks.
-  const Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
+  Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
+  seen.words = base::ShowableUtf8(seen.words);  // in part those of other programs
   ranks_.Look(turn.now_ns);
   launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
 }

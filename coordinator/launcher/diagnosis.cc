@@ -16,6 +16,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/base/utf8.h"
 #include "runtime/recorder/position_text.h"
 
 namespace trireme::launcher {
@@ -26,6 +27,7 @@ using recorder::Recording;
 using Recordings = std::map<int, Recording>;
 
 constexpr std::streamoff kTailBytes = 1 << 16;
+constexpr size_t kLineBytes = 400;  // of a line of evidence
 constexpr size_t kGroupsShown = 8;
 constexpr uintmax_t kFullBytes = 1 << 16;  // less than that, and no rank can even say so
 constexpr size_t kRanksShown = 8;
@@ -384,6 +386,8 @@ Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
     diagnosis.next_action = "free disk space";
   }
   for (const std::string& message : unreadable) diagnosis.evidence.push_back(message);
+  // Libraries and the loader write to these logs in whatever bytes they like.
+  for (std::string& line : diagnosis.evidence) line = base::ShowableLine(line, kLineBytes);
   return diagnosis;
 }
 

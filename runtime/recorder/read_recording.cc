@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/utf8.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "runtime/recorder/mapped_page.h"
 
@@ -16,16 +17,6 @@ namespace {
 
 absl::Status Bad(const std::string& path, std::string_view what) {
   return absl::DataLossError(fmt::format("flight recorder {}: {}", path, what));
-}
-
-// Text for a terminal: no control characters but line feeds.
-std::string Printable(std::string_view text) {
-  std::string clean(text);
-  for (char& c : clean) {
-    const auto byte = static_cast<uint8_t>(c);
-    if ((byte < 0x20 && c != '\n') || byte == 0x7F) c = '?';
-  }
-  return clean;
 }
 
 absl::Status ReadHeader(const std::string& path, uint64_t* words, Recording& recording) {
@@ -64,7 +55,7 @@ absl::Status ReadState(const std::string& path, const MappedPage& page, Recordin
   const uint64_t blame = Word(words, kBlamesPeerWord).load(std::memory_order_acquire);
   if (blame > 1) return Bad(path, fmt::format("a failure that blames {}, not 0 or 1", blame));
   recording.blame = static_cast<Blame>(blame);
-  recording.failure = Printable(std::string_view(page.text(), bytes));
+  recording.failure = base::ShowableUtf8(std::string_view(page.text(), bytes));
   return absl::OkStatus();
 }
 
@@ -78,7 +69,7 @@ bool ReadWaitAndTiming(uint64_t* words, Recording& recording) {
   recording.wait.collective = Low(wait[2]) != 0;
   recording.waited_ns = static_cast<int64_t>(wait[3]);
   const auto* group = reinterpret_cast<const char*>(&wait[kGroupWord]);
-  recording.wait.group = Printable({group, strnlen(group, kGroupBytes)});
+  recording.wait.group = base::ShowableUtf8({group, strnlen(group, kGroupBytes)});
   recording.timing = {timing[0], std::bit_cast<double>(timing[1]), std::bit_cast<double>(timing[2]),
                       std::bit_cast<double>(timing[3])};
   return true;

@@ -91,6 +91,9 @@ TEST_CASE("a token file with a fault is refused by line") {
     REQUIRE(absl::IsInvalidArgument(access.status()));
     CHECK(base::MessageOf(access.status()).find(":2: expected") != std::string::npos);
   }
+  const TokenFile latin("submit J\xF6rg 0123456789abcdef\n");
+  CHECK(base::MessageOf(Access::Load(latin.path()).status()).find(":1: the user's name is not") !=
+        std::string::npos);
   const TokenFile open(kTokens);
   chmod(open.path().c_str(), 0640);
   CHECK(absl::IsFailedPrecondition(Access::Load(open.path()).status()));

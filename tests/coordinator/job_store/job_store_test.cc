@@ -131,6 +131,9 @@ TEST_CASE("a refused change changes nothing and leaves no hole") {
   CHECK(refused(zero).code() == absl::StatusCode::kInvalidArgument);
   zero.jobs[0].set_id(uint64_t{1} << 63);
   CHECK(refused(zero).code() == absl::StatusCode::kInvalidArgument);
+  Change latin = SampleChange(2);
+  latin.jobs[0].set_owner("J\xF6rg");
+  CHECK(base::MessageOf(refused(latin)).find("not UTF-8") != std::string::npos);
   Change uneven = SampleChange(2);
   uneven.request_ids.push_back("more");
   CHECK(refused(uneven).code() == absl::StatusCode::kInvalidArgument);

@@ -127,6 +127,18 @@ TEST_CASE("an exit code comes through with a failure") {
   CHECK(end.failure().evidence().find("no such field") != std::string::npos);
 }
 
+TEST_CASE("what ranks write in other bytes than UTF-8 is told all the same") {
+  KeeperBench bench("printf 'libfoo: d\\351faut\\n'; exit 4\n");
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.failure().evidence().find("libfoo: d\xEF\xBF\xBD"
+                                      "faut") != std::string::npos);
+  std::string bytes;
+  REQUIRE(end.SerializeToString(&bytes));
+  CHECK(v1::AttemptReport().ParseFromString(bytes));
+}
+
 TEST_CASE("a stop is asked for once and answered by 75") {
   KeeperBench bench("trap 'echo heard >> $run/heard; touch $run/end' USR1\necho up >> $run/up\n" +
                     kUntilEnd + "exit 75\n");

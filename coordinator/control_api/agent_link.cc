@@ -2,6 +2,8 @@
 // wish.
 #include "coordinator/control_api/agent_link.h"
 
+#include <atomic>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -42,6 +44,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
 
   void OnReadDone(bool ok) override {
     if (!ok) return Close(grpc::Status::OK);
+    heard_ = std::chrono::steady_clock::now();
     const grpc::Status status = node_.empty() ? Greet() : Hear();
     if (!status.ok()) return Close(status);
     StartRead(&incoming_);
@@ -53,6 +56,10 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     writing_ = false;
     Write();
   }
+
+  // Of the machine's start.
+  const std::string& boot_id() const { return boot_id_; }
+  std::chrono::steady_clock::time_point heard() const { return heard_; }
 
   void OnCancel() override { Close(grpc::Status::CANCELLED); }
 
@@ -66,6 +73,13 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     if (!incoming_.has_hello() || !IsNodeName(incoming_.hello().node())) {
       return {grpc::StatusCode::INVALID_ARGUMENT,
               "the first message must be hello with a node name of letters, digits, '-', '_', '.'"};
+    }
+    boot_id_ = incoming_.hello().boot_id();
+    if (link_.IsKeptElsewhere(incoming_.hello())) {
+      return {grpc::StatusCode::ALREADY_EXISTS,
+              "node " + incoming_.hello().node() +
+                  " is kept by the agent of another machine; give this one a name of its own by "
+                  "--node (after a restart of the machine it is let in when the lease is over)"};
     }
     {
       const absl::MutexLock lock(&mutex_);
@@ -112,7 +126,10 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   AgentLinkService& link_;
   const ApiRooms& rooms_;
   v1::FromAgent incoming_;  // of the read under way
-  std::string node_;        // set by the first message, before others can know of us
+  // Set by the first message, before others can know of us.
+  std::string node_;
+  std::string boot_id_;
+  std::atomic<std::chrono::steady_clock::time_point> heard_{};
   absl::Mutex mutex_;
   std::optional<v1::ToAgent> next_ ABSL_GUARDED_BY(mutex_);
   v1::ToAgent outgoing_ ABSL_GUARDED_BY(mutex_);
@@ -146,6 +163,13 @@ void AgentLinkService::Enter(const std::string& node, AgentSession* session) {
         grpc::Status(grpc::StatusCode::ABORTED, "another agent of this node dialled in"));
   }
   current = session;
+}
+
+bool AgentLinkService::IsKeptElsewhere(const v1::AgentHello& hello) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(hello.node());
+  if (found == sessions_.end() || found->second->boot_id() == hello.boot_id()) return false;
+  return std::chrono::steady_clock::now() - found->second->heard() < rooms_.lease;
 }
 
 void AgentLinkService::Leave(const std::string& node, AgentSession* session) {

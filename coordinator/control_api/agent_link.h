@@ -30,6 +30,8 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
   friend class AgentSession;
   // The session of the node from now on; the former one is ended.
   void Enter(const std::string& node, AgentSession* session);
+  // Whether an agent of another machine, or of before its last start, was heard within the lease.
+  bool IsKeptElsewhere(const v1::AgentHello& hello);
   void Leave(const std::string& node, AgentSession* session);
 
   const ApiRooms rooms_;

@@ -58,7 +58,7 @@ void ExplainPending(const v1::Job& job, Explanation& why) {
 }
 
 void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Explanation& why) {
-  if (!job.waits_for().empty()) why.sentences.push_back(Sentence("It " + job.waits_for()));
+  if (!job.waits_for().empty()) why.sentences.push_back(Sentence(job.waits_for()));
   if (job.has_progress()) why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
   const auto stalled = StalledRanks(job, events);
   for (const std::string& text : stalled) why.sentences.push_back("It stands still: " + text + ".");

@@ -184,9 +184,9 @@ std::string NoteOf(const v1::Job& job) {
   if (job.status().state() == v1::JOB_PENDING && !job.waits_for().empty()) {
     return base::Text("#", job.queue_position(), ": ", job.waits_for());
   }
-  if (job.status().state() == v1::JOB_LAUNCHING && !job.waits_for().empty()) {
-    return job.waits_for();
-  }
+  const bool placed =
+      job.status().state() == v1::JOB_LAUNCHING || job.status().state() == v1::JOB_RUNNING;
+  if (placed && !job.waits_for().empty()) return job.waits_for();
   if (job.status().state() == v1::JOB_RUNNING && job.places_size() > 0) {
     return "on " + PlacesText(job.places());
   }

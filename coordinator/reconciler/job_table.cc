@@ -31,6 +31,8 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
     const absl::MutexLock lock(&mutex_);
     for (auto& copy : copies) {
       const uint64_t id = copy->id();
+      // Whoever has left the queue has no place in it, whatever was last said of it.
+      if (copy->status().state() != v1::JOB_PENDING) waits_.erase(id);
       rows_[id].job = std::move(copy);
     }
     for (const v1::Event& event : events) {

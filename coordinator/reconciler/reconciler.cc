@@ -95,6 +95,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
                               int64_t now_unix_ns) {
   const uint32_t attempt_before = entry.job.status().attempt();
   const std::vector<v1::Place> places_before(entry.job.places().begin(), entry.job.places().end());
+  const bool waited = ConsequencesOf(entry.job.status()).wants_places;
   v1::Job job = entry.job;
   *job.mutable_status() = transition.status;
   const bool holds = ConsequencesOf(job.status()).holds_places;
@@ -118,7 +119,8 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
     places_may_have_changed_ = true;
     for (const v1::Place& place : places_before) ports_.desired_changed(place.node());
   }
-  if (ConsequencesOf(entry.job.status()).wants_places) places_may_have_changed_ = true;
+  // Also one that has left the queue: it may have kept others off nodes.
+  if (waited || ConsequencesOf(entry.job.status()).wants_places) places_may_have_changed_ = true;
   Follow(entry);
   return absl::OkStatus();
 }
@@ -206,9 +208,14 @@ absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request
   ASSIGN_OR_RETURN(Entry * entry, Find(job_id));
   ASSIGN_OR_RETURN(Transition transition,
                    Apply(entry->job.status(), request, options_.retry, now_unix_ns));
-  if (transition.changed) {
-    transition.status.set_stop_grace_seconds(
-        grace_seconds > 0 ? grace_seconds : static_cast<double>(options_.grace.count()));
+  const double grace =
+      grace_seconds > 0 ? grace_seconds : static_cast<double>(options_.grace.count());
+  // Who cancels again in less time means it.
+  const bool sooner = std::holds_alternative<CancelAsked>(request) &&
+                      transition.status.attempt_live() &&
+                      grace < transition.status.stop_grace_seconds();
+  if (transition.changed || sooner) {
+    transition.status.set_stop_grace_seconds(grace);
     RETURN_IF_ERROR(Take(*entry, std::move(transition), {}, now_unix_ns));
   }
   return *table_.Get(job_id);
@@ -228,22 +235,26 @@ absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix
   return nodes_.Get(use.node);
 }
 
-absl::Status Reconciler::TellNodes(std::vector<v1::Event> events, int64_t now_unix_ns) {
-  if (events.empty()) return absl::OkStatus();
+absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events,
+                                   int64_t now_unix_ns) {
   Change change;
   change.events = std::move(events);
   for (v1::Event& event : change.events) {
     event.set_time_unix_ns(now_unix_ns);
     // Whoever was gone is so no longer once it speaks.
-    const v1::Node node = nodes_.Get(event.node_changed().node());
+    const v1::Node node = after.Get(event.node_changed().node());
     if (node.drained()) change.nodes.push_back(node);
   }
+  if (!change.events.empty()) RETURN_IF_ERROR(Commit(change));
+  nodes_ = std::move(after);
   places_may_have_changed_ = true;
-  return Commit(change);
+  return absl::OkStatus();
 }
 
 absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
-  RETURN_IF_ERROR(TellNodes(nodes_.Hello(hello, now_unix_ns), now_unix_ns));
+  Nodes after = nodes_;
+  std::vector<v1::Event> events = after.Hello(hello, now_unix_ns);
+  RETURN_IF_ERROR(TellNodes(std::move(after), std::move(events), now_unix_ns));
   PublishCluster();
   ports_.desired_changed(hello.node());
   return absl::OkStatus();
@@ -251,7 +262,13 @@ absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns)
 
 absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& report,
                                 int64_t now_unix_ns) {
-  RETURN_IF_ERROR(TellNodes(nodes_.Heard(node, now_unix_ns), now_unix_ns));
+  if (nodes_.IsLost(node)) {
+    Nodes after = nodes_;
+    std::vector<v1::Event> events = after.Heard(node, now_unix_ns);
+    RETURN_IF_ERROR(TellNodes(std::move(after), std::move(events), now_unix_ns));
+  } else {
+    nodes_.Heard(node, now_unix_ns);  // nothing new
+  }
   bool progress = false;
   for (const v1::AttemptReport& one : report.attempts()) {
     const auto found = jobs_.find(one.job_id());
@@ -369,6 +386,21 @@ std::vector<Holding> Reconciler::HoldingJobs() const {
   return holding;
 }
 
+// What one that has its places waits for, as its agents say, or because they say nothing.
+std::string Reconciler::WaitOf(const Entry& entry) const {
+  for (const v1::Place& place : entry.job.places()) {
+    if (!nodes_.IsLost(place.node())) continue;
+    return fmt::format(
+        "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
+        "is of before",
+        place.node());
+  }
+  for (const auto& [node, report] : entry.reports) {
+    if (!report.waits_for().empty()) return report.waits_for();
+  }
+  return "";
+}
+
 absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
   std::vector<Waiting> waiting;
   for (const uint64_t id : active_) {
@@ -389,9 +421,8 @@ absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
     RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
   }
   for (const uint64_t id : active_) {
-    for (const auto& [node, report] : jobs_.at(id).reports) {
-      if (!report.waits_for().empty()) decision.waits[id] = {0, report.waits_for()};
-    }
+    const std::string wait = WaitOf(jobs_.at(id));
+    if (!wait.empty()) decision.waits[id] = {0, wait};
   }
   table_.PutWaits(std::move(decision.waits));
   PublishCluster();
@@ -418,11 +449,18 @@ bool Reconciler::DropEvents() {
   return last >= first_sequence_ + most;
 }
 
+absl::Status Reconciler::ExpireLeases(int64_t now_unix_ns) {
+  const int64_t expiry = nodes_.NextExpiry();
+  if (expiry == 0 || expiry > now_unix_ns) return absl::OkStatus();
+  Nodes after = nodes_;
+  std::vector<v1::Event> events = after.Expire(now_unix_ns);
+  return TellNodes(std::move(after), std::move(events), now_unix_ns);
+}
+
 int64_t Reconciler::Tick(int64_t now_unix_ns) {
   int64_t next = now_unix_ns + kIdleNs;
   if (DropEvents()) next = now_unix_ns + kNsPerMs;
-  const absl::Status told = TellNodes(nodes_.Expire(now_unix_ns), now_unix_ns);
-  if (!told.ok()) return next;  // the disk; tried again
+  if (!ExpireLeases(now_unix_ns).ok()) return next;  // the disk; tried again
   if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);
   const std::vector<uint64_t> active(active_.begin(), active_.end());
   for (const uint64_t id : active) {

@@ -100,7 +100,10 @@ class Reconciler {
                     int64_t now_unix_ns);
   absl::Status Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns);
   absl::Status Commit(Change& change);
-  absl::Status TellNodes(std::vector<v1::Event> events, int64_t now_unix_ns);
+  // Commits the events, then has `after` as the nodes; if the disk refuses, nothing has changed.
+  absl::Status TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns);
+  absl::Status ExpireLeases(int64_t now_unix_ns);
+  std::string WaitOf(const Entry& entry) const;
   void Follow(Entry& entry);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;

@@ -83,6 +83,58 @@ TEST_CASE("a job that waits says why and where it stands") {
   CHECK(nodes.jobs_pending() == 1);
 }
 
+TEST_CASE("who leaves the queue has no place in it and makes room for those behind") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  cluster.SetDrained("n1", true);
+  cluster.SetDrained("n2", true);
+  for (int i = 0; i < 3; ++i) cluster.Submit(1, 0);
+  cluster.reconciler().Tick(1'000'000'000'001);
+  const std::vector<uint64_t> jobs = cluster.jobs();
+  CHECK(cluster.table().Get(jobs[2])->queue_position() == 3);
+  const auto paused = cluster.reconciler().Ask(jobs[0], PauseAsked{"ann"}, 0, 1'000'000'000'002);
+  REQUIRE(paused.ok());
+  CHECK(paused->queue_position() == 0);
+  CHECK(paused->waits_for().empty());
+  const auto cancelled =
+      cluster.reconciler().Ask(jobs[1], CancelAsked{"ann"}, 0, 1'000'000'000'003);
+  REQUIRE(cancelled.ok());
+  CHECK(cancelled->queue_position() == 0);
+  cluster.reconciler().Tick(1'000'000'000'004);
+  CHECK(cluster.table().Get(jobs[2])->queue_position() == 1);
+}
+
+TEST_CASE("a node that comes back larger wakes the queue") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  cluster.Submit(100, 0);
+  cluster.reconciler().Tick(1'000'000'000'001);
+  CHECK(cluster.table().Get(1)->status().state() == v1::JOB_PENDING);
+  v1::AgentHello hello;
+  hello.set_node("n1");
+  hello.set_cpus(1000);
+  hello.set_memory_bytes(uint64_t{1} << 50);
+  REQUIRE(cluster.reconciler().Hello(hello, 1'000'000'000'002).ok());
+  cluster.reconciler().Tick(1'000'000'000'003);
+  CHECK(cluster.table().Get(1)->status().state() == v1::JOB_PLANNING);
+}
+
+TEST_CASE("a running job whose agent is silent says so") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  cluster.SetDrained("n2", true);
+  cluster.Submit(1, 0);
+  cluster.reconciler().Tick(1'000'000'000'001);
+  CHECK(cluster.table().Get(1)->waits_for().empty());
+  const int64_t later = 1'000'000'000'000 + 30'000'000'000;
+  cluster.reconciler().Tick(later);
+  const std::string silent = cluster.table().Get(1)->waits_for();
+  CHECK(silent.find("waits to hear from the agent of node n1") == 0);
+  REQUIRE(cluster.reconciler().Report("n1", {}, later + 1).ok());
+  cluster.reconciler().Tick(later + 2);
+  CHECK(cluster.table().Get(1)->waits_for().empty());
+}
+
 TEST_CASE("a silent agent is lost and its node gives no places until it speaks") {
   const Folder folder;
   SimulatedCluster cluster(folder.Store(), 1);

@@ -44,7 +44,8 @@ struct ApiRooms {
   JobTable& table;
   Reconciler& reconciler;  // touched on its thread alone
   TaskThread& reconciler_thread;
-  TaskThread& planner;
+  TaskThread& checker;  // of what is submitted
+  TaskThread& lister;   // of folders
   const Access& access;
   SubmissionRules rules;
   std::chrono::milliseconds lease;  // of agents

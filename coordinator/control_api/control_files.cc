@@ -12,14 +12,13 @@ ControlService::Unary* ControlService::ListFiles(Context* context,
                                                  v1::ListFilesResponse* response) {
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted =
-      rooms_.planner.Post([reactor, folder = touched->job.run_folder(), response] {
-        for (v1::FileInfo& file : ListRunFiles(folder)) *response->add_files() = std::move(file);
-        reactor->Finish(grpc::Status::OK);
-      });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
-  return reactor;
+  return OnThread(rooms_.lister, context,
+                  [folder = touched->job.run_folder(), response](Unary* reactor) {
+                    for (v1::FileInfo& file : ListRunFiles(folder)) {
+                      *response->add_files() = std::move(file);
+                    }
+                    reactor->Finish(grpc::Status::OK);
+                  });
 }
 
 grpc::ServerWriteReactor<v1::ReadFileResponse>* ControlService::ReadFile(

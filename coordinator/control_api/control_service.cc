@@ -120,22 +120,32 @@ absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& con
   return Touched{std::move(caller), *std::move(job)};
 }
 
+// Answered there, unless the caller has left by then: what nobody waits for holds nobody up.
+Unary* ControlService::OnThread(TaskThread& thread, Context* context,
+                                std::function<void(Unary*)> answer) {
+  Unary* reactor = context->DefaultReactor();
+  const absl::Status posted = thread.Post([reactor, context, answer = std::move(answer)] {
+    if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
+    answer(reactor);
+  });
+  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  return reactor;
+}
+
 Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request,
                               v1::SubmitResponse* response) {
   const auto caller = Admit(*context, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted =
-      rooms_.planner.Post([this, reactor, caller = *caller, request, response] {
-        CheckAndSubmit(reactor, caller, *request, response);
-      });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
-  return reactor;
+  if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
+  return OnThread(rooms_.checker, context,
+                  [this, caller = *caller, request, response](Unary* reactor) {
+                    CheckAndSubmit(reactor, caller, *request, response);
+                  });
 }
 
-// On the planner's thread. A repeat is answered without a look at the files, which may be gone.
+// On the checker's thread. A repeat is answered without a look at the files, which may be gone.
 void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
                                     const v1::SubmitRequest& request,
                                     v1::SubmitResponse* response) {
@@ -192,6 +202,12 @@ grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(
     caller = touched.ok() ? absl::StatusOr<Caller>(touched->caller) : touched.status();
   }
   if (!caller.ok()) return new Refused(ToGrpc(caller.status()));
+  if (const uint64_t last = rooms_.table.last_sequence(); request->after_sequence() > last) {
+    return new Refused(ToGrpc(absl::OutOfRangeError(fmt::format(
+        "after_sequence: {} is yet to come, the newest event is {}. If an older copy of "
+        "the store was put back, begin anew after 0",
+        request->after_sequence(), last))));
+  }
   const auto look_again = [this](LiveStream* stream) {
     watcher_thread_.PostAnswer([this, stream] { watchers_.LookAgain(stream); });
   };
@@ -257,8 +273,8 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
   const auto caller = Admit(*context, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = rooms_.planner.Post([this, reactor, request, response] {
+  if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
+  return OnThread(rooms_.checker, context, [this, request, response](Unary* reactor) {
     const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
     if (!check.status.ok()) {
       return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
@@ -266,8 +282,6 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
     Describe(check.checked, *response);
     reactor->Finish(grpc::Status::OK);
   });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
-  return reactor;
 }
 
 Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,
@@ -275,13 +289,10 @@ Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpoin
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
   const std::string root = CheckpointRoot(touched->job);
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = rooms_.planner.Post([reactor, root, response] {
+  return OnThread(rooms_.lister, context, [root, response](Unary* reactor) {
     *response = CheckpointsIn(root);
     reactor->Finish(grpc::Status::OK);
   });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
-  return reactor;
 }
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,

@@ -2,9 +2,12 @@
 // then the reconciler, which asks for no more plans.
 #include "coordinator/daemon/daemon.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -20,6 +23,7 @@ namespace trireme::coordinator {
 namespace {
 
 constexpr size_t kMostQueued = 10000;
+constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
 
 absl::Status MakePrivateFolder(const std::string& path) {
   std::error_code error;
@@ -30,6 +34,19 @@ absl::Status MakePrivateFolder(const std::string& path) {
   }
   if (made) chmod(path.c_str(), 0700);
   return absl::OkStatus();
+}
+
+// flock, for the locks of SQLite end with whichever of our descriptors of its file is closed first.
+absl::StatusOr<int> LockStateFolder(const std::string& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open the folder " + folder);
+  // A file system without locks has those of SQLite still.
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
+  close(fd);
+  return absl::FailedPreconditionError(fmt::format(
+      "{} is held by another process: a triremed runs there already; end it, or choose another "
+      "folder by --state-dir",
+      folder));
 }
 
 std::string NodeOf(const v1::Event& event) {
@@ -47,8 +64,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
 absl::Status Daemon::Open() {
   RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder));
   RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder + "/jobs"));
+  ASSIGN_OR_RETURN(state_lock_, LockStateFolder(options_.state_folder));
   if (!options_.token_file.empty()) {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
+  }
+  if (access_.HasRole(Role::kSubmit) && options_.rules.allowed_folders.empty()) {
+    spdlog::warn(
+        "jobs of users with the role submit may name any file that this daemon may read; "
+        "--allow-folder limits them");
   }
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
   store_ = TimedStore(std::move(store_), metrics_);
@@ -64,9 +87,17 @@ absl::Status Daemon::Open() {
       [this](const std::string& method, const std::string& code, bool stream, double seconds) {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
-  ApiRooms rooms{*store_,   table_,  *reconciler_,   *reconciler_thread_,
-                 *planner_, access_, options_.rules, options_.lease,
-                 calls};
+  SubmissionRules rules = options_.rules;
+  for (const std::string& own :
+       {options_.state_folder, options_.token_file, options_.listen.key_file}) {
+    if (!own.empty()) rules.own_paths.push_back(own);
+  }
+  checker_ = std::make_unique<TaskThread>(
+      TaskThreadOptions{.name = "checker", .most_tasks = kMostChecks, .between = {}});
+  lister_ = std::make_unique<TaskThread>(
+      TaskThreadOptions{.name = "lister", .most_tasks = kMostQueued, .between = {}});
+  ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
+                 *lister_, access_, rules,        options_.lease,      calls};
   if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
@@ -107,7 +138,7 @@ HttpResponse Daemon::ShowMetrics() const {
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = metrics_.Text({.table = table_,
                                  .reconciler_tasks = reconciler_thread_->waiting(),
-                                 .planner_tasks = planner_->waiting(),
+                                 .planner_tasks = planner_->waiting() + checker_->waiting(),
                                  .now_unix_ns = NowUnixNs()});
   return response;
 }
@@ -126,8 +157,11 @@ Daemon::~Daemon() {
   agent_.reset();
   server_.reset();
   http_.reset();
+  checker_.reset();
+  lister_.reset();
   planner_.reset();
   reconciler_thread_.reset();
+  if (state_lock_ >= 0) close(state_lock_);
 }
 
 // On the reconciler's thread, or before it is there.

@@ -57,6 +57,7 @@ class Daemon {
 
   const DaemonOptions options_;
   std::atomic<bool> stopping_{false};
+  int state_lock_ = -1;  // held to the end
   DaemonMetrics metrics_;
   std::unique_ptr<JobStore> store_;
   JobTable table_;
@@ -66,7 +67,9 @@ class Daemon {
   std::atomic<ApiServer*> sender_{nullptr};
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;
-  std::unique_ptr<TaskThread> planner_;
+  std::unique_ptr<TaskThread> planner_;  // of attempts, which wait for nobody's request
+  std::unique_ptr<TaskThread> checker_;  // of requests: checks and plans jobs
+  std::unique_ptr<TaskThread> lister_;   // likewise: looks into folders
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<dashboard::Dashboard> dashboard_;
   std::unique_ptr<HttpServer> http_;

@@ -3,7 +3,9 @@
 // Threads:
 //   main           waits for the signals that end it
 //   reconciler     owns the truth: every decision, the store
-//   planner        checks submissions, makes plans, lists folders
+//   planner        plans attempts
+//   checker        checks and plans what is submitted
+//   lister         looks into folders of jobs
 //   watchers       sends events to those who watch
 //   log followers  wakes readers of logs
 //   exports        writes checkpoints as Hugging Face folders

@@ -41,6 +41,9 @@ std::string PathFault(const std::string& path, const SubmissionRules& rules) {
         path);
   }
   if (path.find('\0') != std::string::npos) return "holds a zero byte";
+  for (const std::string& own : rules.own_paths) {
+    if (IsBelow(path, own)) return fmt::format("{} is the daemon's own; choose another", path);
+  }
   if (rules.allowed_folders.empty()) return "";
   for (const std::string& folder : rules.allowed_folders) {
     if (IsBelow(path, folder)) return "";
@@ -107,14 +110,16 @@ absl::Status CheckAllowed(const std::string& field, const std::string& path,
   return absl::InvalidArgumentError(fmt::format("{}: {}", field, fault));
 }
 
+absl::Status CheckJobSize(const v1::JobSpec& job) {
+  if (job.ByteSizeLong() <= kLargestJob) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("the job: has {} bytes, at most {} are taken", job.ByteSizeLong(), kLargestJob));
+}
+
 SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
   SubmissionCheck check;
-  if (job.ByteSizeLong() > kLargestJob) {
-    check.faults.push_back(
-        {"", fmt::format("has {} bytes, at most {} are taken", job.ByteSizeLong(), kLargestJob)});
-    check.status = StatusOf(check.faults);
-    return check;
-  }
+  check.status = CheckJobSize(job);
+  if (!check.status.ok()) return check;
   check.faults = CheckNames(job, rules);
   // Run folders are the daemon's to choose.
   job.mutable_runtime()->clear_runs_directory();

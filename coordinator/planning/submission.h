@@ -16,6 +16,9 @@ namespace trireme::coordinator {
 struct SubmissionRules {
   // Absolute folders below which jobs may name files and folders; empty: anywhere.
   std::vector<std::string> allowed_folders;
+  // The daemon's own folders and files, which hold what belongs to others: jobs may name nothing
+  // at or below them, wherever they lie.
+  std::vector<std::string> own_paths;
 };
 
 struct CheckedJob {
@@ -39,6 +42,9 @@ absl::Status CheckAllowed(const std::string& field, const std::string& path,
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
 // send the content in model.config. Blocks on the disk.
 SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules);
+
+// InvalidArgument: larger than any job is. Before anything else is done with it.
+absl::Status CheckJobSize(const v1::JobSpec& job);
 
 // Of a resolved job with this plan: what it takes per rank. Memory is the arena of the largest
 // stage and what a process needs beside it.

@@ -231,6 +231,9 @@ TEST_CASE("control: who asks for events that were dropped is told which are left
       CHECK(end.error_message().find("the oldest is 5001") != std::string::npos);
     }
     for (const uint64_t kept : {0, 5000}) CHECK(watch(kept).ok());
+    const grpc::Status ahead = watch(20001);
+    CHECK(ahead.error_code() == StatusCode::OUT_OF_RANGE);
+    CHECK(ahead.error_message().find("the newest event is 20000") != std::string::npos);
   }
 }
 

@@ -111,7 +111,7 @@ void ServedStore::Serve() {
   ListenOptions listen;
   listen.socket_path = socket();
   listen.address = "127.0.0.1:0";
-  const ApiRooms rooms{*store_,   table_,  *reconciler_, *reconciler_thread_,
+  const ApiRooms rooms{*store_,   table_,  *reconciler_, *reconciler_thread_,     *planner_,
                        *planner_, access_, {},           std::chrono::seconds(10)};
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }

@@ -116,4 +116,25 @@ TEST_CASE("paths stay below the folders that are allowed") {
   CHECK(absl::IsInvalidArgument(CheckSubmission(writes, rules).status));
 }
 
+TEST_CASE("what is the daemon's own is nobody else's") {
+  const Place place;
+  // Also below a folder that is allowed, and without one.
+  for (const SubmissionRules& rules :
+       {SubmissionRules{{place / ""}, {place / "data/inner", place / "data/token"}},
+        SubmissionRules{{}, {place / "data/inner", place / "data/token"}}}) {
+    CHECK(CheckSubmission(SmallJob(place / "data/text.txt"), rules).status.ok());
+    for (const char* name : {"data/inner/jobs/1/checkpoints", "data/inner", "data/token",
+                             "data-of-others/../data/inner/x"}) {
+      CAPTURE(name);
+      v1::JobSpec writes = SmallJob(place / "data/text.txt");
+      writes.mutable_checkpoint()->set_directory(place / name);
+      const SubmissionCheck check = CheckSubmission(writes, rules);
+      REQUIRE(absl::IsInvalidArgument(check.status));
+      CHECK(base::MessageOf(check.status).find("the daemon's own") != std::string::npos);
+      CHECK(absl::IsInvalidArgument(CheckAllowed("folder", place / name, rules)));
+    }
+    CHECK(absl::IsInvalidArgument(CheckSubmission(SmallJob(place / "data/token"), rules).status));
+  }
+}
+
 }  // namespace trireme::coordinator

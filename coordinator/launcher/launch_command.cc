@@ -20,9 +20,11 @@ namespace {
 
 // Each rank opens its own log, so that its last words need no living mpirun, and asks for a death
 // signal with mpirun's end, should even the guard be killed (setpriv is of util-linux, essential in
-// Debian).
+// Debian). A request to stop that comes before the worker listens does not end it: it is made again
+// (coordinator/launcher/process_guard.h).
 constexpr const char* kRankShell =
-    "log=$1; shift; exec >>\"$log/rank-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}.log\" 2>&1; "
+    "trap '' USR1; log=$1; shift; exec "
+    ">>\"$log/rank-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}.log\" 2>&1; "
     "if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL \"$@\"; fi; exec \"$@\"";
 
 // On another host nobody else has made the folder.

@@ -46,28 +46,16 @@ int64_t NowMs() {
 
 int CodeOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
-// Calls `visit(pid, state)` for every child of `parent`, reaped ones not.
-template <typename Visit>
-void ForEachChild(int parent, const Visit& visit) {
+void KillChildren() {
+  const int self = getpid();
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return;
   while (const dirent* entry = readdir(folder)) {
     if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
     const int pid = std::atoi(entry->d_name);
-    const ProcessStat process = LookAtProcess(pid);
-    if (process.parent == parent) visit(pid, process.state);
+    if (LookAtProcess(pid).parent == self) kill(pid, SIGKILL);
   }
   closedir(folder);
-}
-
-void KillChildren() {
-  ForEachChild(getpid(), [](int pid, char) { kill(pid, SIGKILL); });
-}
-
-bool HasLiveChild(int parent) {
-  bool live = false;
-  ForEachChild(parent, [&](int, char state) { live = live || state != 'Z'; });
-  return live;
 }
 
 // Children of what is killed come to us, so this ends only when no descendant is left.
@@ -92,7 +80,9 @@ void KillAndReapAll(int& command, int& code) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) signal(number, SIG_DFL);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR2}) signal(number, SIG_DFL);
+  // A rank that does not listen yet, and an mpirun without ranks, must not end by it.
+  signal(SIGUSR1, SIG_IGN);
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guard) _exit(127);
@@ -116,10 +106,9 @@ int Watch(int command, int signals, bool watch_starter) {
     if (kill_at == 0) kill_at = NowMs() + kTermToKillMs;
     kill(command, SIGTERM);
   };
-  // mpirun obeys once it has ranks; before and after that the signal would end it.
   const auto ask = [&] {
     ask_at = NowMs() + kAskAgainMs;
-    if (HasLiveChild(command)) kill(command, SIGUSR1);
+    kill(command, SIGUSR1);
   };
   while (true) {
     pollfd fds[3] = {{signals, POLLIN, 0},
@@ -127,8 +116,8 @@ int Watch(int command, int signals, bool watch_starter) {
                      {watch_starter ? kStarterFd : -1, POLLIN, 0}};
     const int64_t left = kill_at == 0 ? kAskAgainMs : std::max<int64_t>(0, kill_at - NowMs());
     poll(fds, 3, static_cast<int>(left));
-    // mpirun forwards a signal to the ranks that it has started; to one that comes up later the
-    // request must be made again.
+    // Whoever does not listen yet has lost the request; mpirun forwards it to the ranks that it has
+    // started.
     if (ask_at != 0 && NowMs() >= ask_at && kill_at == 0) ask();
     signalfd_siginfo information;
     while (read(signals, &information, sizeof information) > 0) {

@@ -11,7 +11,8 @@
 namespace trireme::launcher {
 
 struct GuardedCommand {
-  std::vector<std::string> argv;               // argv[0] is a path
+  // argv[0] is a path. It begins with USR1 ignored, for it may not listen at once.
+  std::vector<std::string> argv;
   std::vector<std::string> environment;        // the whole of it, "NAME=value"
   std::string output_path;                     // stdout and stderr are appended to it
   std::vector<std::string> temporary_folders;  // removed at the end
@@ -20,7 +21,8 @@ struct GuardedCommand {
 };
 
 // What the FIFO carries.
-inline constexpr char kGuardStop = 'S';  // USR1 to the command: it forwards it to the ranks
+// USR1 to the command, twice a second until it ends: mpirun forwards it to the ranks.
+inline constexpr char kGuardStop = 'S';
 inline constexpr char kGuardKill =
     'K';  // TERM to the command, KILL to everything two seconds later
 

@@ -7,8 +7,8 @@
 
 namespace trireme::launcher {
 
-// While one lives, SIGINT, SIGTERM, SIGHUP and SIGUSR1 are counted instead of ending the process;
-// the former handlers return with its end. One at a time.
+// While one lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are counted instead of ending the
+// process; the former handlers return with its end. One at a time.
 class SignalLatch {
  public:
   SignalLatch();
@@ -19,7 +19,7 @@ class SignalLatch {
   int count() const;
 
  private:
-  static constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  static constexpr std::array<int, 5> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 

@@ -44,7 +44,11 @@ GuardFolder::~GuardFolder() {
 
 GuardedCommand GuardFolder::Command(const std::string& script) const {
   fs::create_directories(path_ + "/left");
-  return {{"/bin/sh", "-c", script}, {"PATH=/usr/bin:/bin"}, path_ + "/log", {path_ + "/left"}};
+  // A shell cannot trap what it was born to ignore.
+  return {{"/usr/bin/env", "--default-signal=USR1", "/bin/sh", "-c", script},
+          {"PATH=/usr/bin:/bin"},
+          path_ + "/log",
+          {path_ + "/left"}};
 }
 
 ProcessIdentity GuardFolder::Guard() const {

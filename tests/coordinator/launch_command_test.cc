@@ -32,7 +32,10 @@ class Bench {
  public:
   explicit Bench(const std::string& script) : mark_("TRIREME_TEST_MARK=" + guard.path()) {
     options.worker = guard.path() + "/worker";
-    std::ofstream(options.worker) << "#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-0}\n" << script;
+    // A shell cannot trap what it was born to ignore.
+    std::ofstream(options.worker) << "#!/usr/bin/env -S --default-signal=USR1 /bin/sh\n"
+                                     "rank=${OMPI_COMM_WORLD_RANK:-0}\n"
+                                  << script;
     chmod(options.worker.c_str(), 0755);
     options.log_folder = guard.path() + "/logs";
     options.environment = {mark_};
@@ -139,8 +142,12 @@ TEST_CASE("a stop lets the ranks save and exit 75", "[mpi]") {
 }
 
 TEST_CASE("a stop reaches ranks that were not yet listening", "[mpi]") {
-  Bench bench(std::string(kFolders) + "trap '' USR1; echo ready; sleep 1; trap 'exit 75' USR1\n" +
-              "while true; do sleep 0.02; done\n");
+  Bench bench("");
+  // What a rank has been started with must keep it alive until then.
+  std::ofstream(bench.options.worker) << "#!/bin/sh\n"
+                                      << kFolders
+                                      << "echo ready; sleep 1; exec /usr/bin/perl -e '$SIG{USR1} = "
+                                         "sub { exit 75 }; sleep 1 while 1'\n";
   bench.options.ranks = 1;
   REQUIRE(bench.Start().ok());
   bench.AwaitLogs("ready");
@@ -263,9 +270,11 @@ TEST_CASE("signals are counted while the latch lives") {
   {
     SignalLatch latch;
     CHECK(latch.count() == 0);
-    raise(SIGINT);
-    raise(SIGTERM);
-    CHECK(latch.count() == 2);
+    int raised = 0;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+      raise(number);
+      CHECK(latch.count() == ++raised);
+    }
   }
   struct sigaction after {};
   sigaction(SIGTERM, nullptr, &after);

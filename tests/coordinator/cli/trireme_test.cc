@@ -44,7 +44,7 @@ training: {steps: 3, global_batch_size: 4, micro_batch_size: 2}
 )";
 
 // Plays a rank; what it does at the end is appended.
-constexpr const char* kWorker = R"(#!/bin/sh
+constexpr const char* kWorker = R"(#!/usr/bin/env -S --default-signal=USR1 /bin/sh
 while [ $# -gt 0 ]; do
   case "$1" in --run-dir) run=$2; shift;; --resume) echo "resume $2" >"$run/resumed"; shift;; esac
   shift

@@ -16,8 +16,9 @@ SEED = 21
 LINES = 20
 REAL_STEPS = 300
 ENDLESS = 1000000
-# Every attempt leaves a mark that can be made only once; those whose name says so train.
-WORKER = """#!/bin/sh
+# Every attempt leaves a mark that can be made only once; those whose name says so train. A shell cannot trap what it was
+# born to ignore.
+WORKER = """#!/usr/bin/env -S --default-signal=USR1 /bin/sh
 ( set -C; : > "{marks}/$TRIREME_ATTEMPT.$OMPI_COMM_WORLD_RANK" ) 2>/dev/null || echo "$TRIREME_ATTEMPT" >> "{marks}/twice"
 grep -q '^name: .*real-' "$TRIREME_RUN_FOLDER/job.yaml" && exec "{worker}" "$@"
 trap 'exit 75' USR1

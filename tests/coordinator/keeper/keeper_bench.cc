@@ -37,8 +37,10 @@ KeeperBench::KeeperBench(const std::string& script) : path_before_(std::getenv("
   run = root + "/run";
   fs::create_directories(run);
   options = {"n1", root + "/state", root + "/worker", {"own argument"}};
-  std::ofstream(options.worker) << "#!/bin/sh\nPATH=/usr/bin:/bin; run='" << run
-                                << "'; attempt=${TRIREME_ATTEMPT#*-}\n"
+  // A shell cannot trap what it was born to ignore.
+  std::ofstream(options.worker) << "#!/usr/bin/env -S --default-signal=USR1 /bin/sh\n"
+                                   "PATH=/usr/bin:/bin; run='"
+                                << run << "'; attempt=${TRIREME_ATTEMPT#*-}\n"
                                 << script;
   chmod(options.worker.c_str(), 0755);
   setenv("PATH", "/nonexistent", 1);

@@ -1,0 +1,42 @@
+// A request to stop reaches ranks that begin with USR1 ignored, also one that needs no mpirun and
+// has no children.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "runtime/base/own_program.h"
+#include "tests/coordinator/keeper/keeper_bench.h"
+
+namespace trireme::keeper {
+namespace {
+
+TEST_CASE("one rank without mpirun and without children hears a stop") {
+  KeeperBench bench("");
+  bench.options.worker = base::ProgramBesideUs("keeper_rank");
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [](const auto& report) { return report.phase() == v1::ATTEMPT_RUNNING; });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP, 600)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 75);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("a stop at any moment of a start ends it in order", "[mpi]") {
+  // Nobody kills them, and nobody dies of the signal: not mpirun without ranks, not ranks that do
+  // not listen yet.
+  for (int early_ms = 0; early_ms < 400; early_ms += 40) {
+    const auto bench = KeeperBench::Recorded(2);
+    const auto keeper = bench->Open();
+    keeper->SetDesired(bench->Desired({bench->Attempt(1)}));
+    bench->Await(*keeper, 1, [&](const auto&) { return bench->Guard(1).pid > 0; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(early_ms));
+    keeper->SetDesired(bench->Desired({bench->Attempt(1, v1::ATTEMPT_STOP, 600)}));
+    const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
+    CAPTURE(early_ms, end.failure().headline());
+    CHECK(end.exit_code() == 75);
+    bench->CheckNothingLeft(1);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::keeper

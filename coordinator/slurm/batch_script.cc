@@ -123,7 +123,10 @@ constexpr const char* kFence = "export SLURM_PMIX_FENCE=ring";
 constexpr const char* kStandaloneBegin = R"(set -uo pipefail
 options=("$@")
 for i in "${!options[@]}"; do
-  [[ ${options[i]} == --run-dir ]] && run=${options[i + 1]:-}
+  case ${options[i]} in
+    --run-dir) run=${options[i + 1]:-} ;;
+    --run-dir=*) run=${options[i]#*=} ;;
+  esac
 done
 newest_checkpoint() {
   find "${checkpoints:-$run/checkpoints}" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1
@@ -139,6 +142,9 @@ constexpr const char* kStandaloneEnd = R"(
 why=
 if ((code == 75)); then
   why="stopped with a checkpoint"
+elif ((code == 138)); then
+  # By the default of USR1, which comes once: no rank may ignore it before it listens.
+  why="stopped before the ranks were up"
 elif ((code == 4 || code > 128)) && [[ $(newest_checkpoint) != "$before" ]]; then
   # A rank or a node was lost. Only an attempt that got further is worth another, so a fault that
   # returns ends the job.

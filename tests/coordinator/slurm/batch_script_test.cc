@@ -144,15 +144,37 @@ TEST_CASE("a stopped job is queued again and a wrong one is not") {
   const std::string script = MustStandAlone(job);
   CHECK(RunScript(fake, script).exit_code == 75);
   CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
+  // The request came before the ranks listened: they died of USR1.
+  fake.Program("srun", "exit 138");
+  CHECK(RunScript(fake, script).exit_code == 138);
+  CHECK(fake.Read("scontrol.calls") == "requeue 42\nrequeue 42\n");
+  std::filesystem::remove(fake.folder() + "/scontrol.calls");
   fake.Program("srun", "exit 2");
   CHECK(RunScript(fake, script).exit_code == 2);
   // A fault that brought a checkpoint is worth another attempt, one that brought none is not.
   fake.Program("srun", "exit 137");
   CHECK(RunScript(fake, script).exit_code == 137);
-  CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
+  CHECK(fake.Read("scontrol.calls").empty());
   fake.Program("srun", "mkdir -p " + fake.folder() + "/run-42/checkpoints/step-00000010; exit 137");
   CHECK(RunScript(fake, script).exit_code == 137);
-  CHECK(fake.Read("scontrol.calls") == "requeue 42\nrequeue 42\n");
+  CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
+}
+
+TEST_CASE("a batch file knows the run folder that its caller names") {
+  FakeSlurm fake;
+  fake.Program("scontrol", "");
+  BatchJob job = SmallJob();
+  job.run_folder = fake.folder() + "/run";
+  const std::string script = MustStandAlone(job);
+  const std::string old = fake.folder() + "/an old=one";
+  size_t requeued = 0;
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--run-dir", old}, {"--run-dir=" + old}}) {
+    const std::string checkpoint = old + "/checkpoints/step-0000001" + std::to_string(++requeued);
+    fake.Program("srun", "mkdir -p '" + checkpoint + "'; exit 4");
+    CHECK(RunScript(fake, script, words).exit_code == 4);
+    CHECK(fake.Read("scontrol.calls").size() == std::string("requeue 42\n").size() * requeued);
+  }
 }
 
 TEST_CASE("a batch file of an attempt claims its folder once") {

@@ -37,6 +37,29 @@ command::Command Make(std::vector<std::string> argv) {
   return command;
 }
 
+bool Holds(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Its controller does not answer, or a limit will pass; on whichever line it says so. All else it
+// has judged.
+bool MayAnswerLater(const std::string& said) {
+  return Holds(said, "Unable to contact") || Holds(said, "temporarily") ||
+         Holds(said, "Socket timed out") || Holds(said, "SubmitJob");  // a limit of the site
+}
+
+// What it says of its errors on one line; sites have it say more.
+std::string ErrorsOf(const std::string& said) {
+  std::string errors;
+  for (size_t begin = 0; begin < said.size();) {
+    const size_t end = std::min(said.find('\n', begin), said.size());
+    const std::string line = command::FirstLine(said.substr(begin, end - begin));
+    if (Holds(line, "error")) errors += (errors.empty() ? "" : "; ") + line;
+    begin = end + 1;
+  }
+  return command::FirstLine(errors.empty() ? said : errors);
+}
+
 Submission SubmitNow(const std::string& script) {
   Submission made;
   auto result = command::RunCommand(Make({"sbatch", "--parsable", script}));
@@ -45,16 +68,11 @@ Submission SubmitNow(const std::string& script) {
   } else if (const auto id = ParseSubmitted(result->output); result->exit_code == 0 && id) {
     made.id = *id;
   } else {
-    const std::string words =
-        command::FirstLine(result->errors.empty() ? result->output : result->errors);
-    // It says so where its controller does not answer; all else it has judged.
-    const bool away = words.find("Unable to contact") != std::string::npos ||
-                      words.find("temporarily") != std::string::npos ||
-                      words.find("Socket timed out") != std::string::npos ||
-                      words.find("SubmitJob") != std::string::npos;  // a limit of the site
+    const std::string& said = result->errors.empty() ? result->output : result->errors;
     made.status = absl::Status(
-        away ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument,
-        fmt::format("sbatch does not take it (exit code {}): {}", result->exit_code, words));
+        MayAnswerLater(said) ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument,
+        fmt::format("sbatch does not take it (exit code {}): {}", result->exit_code,
+                    ErrorsOf(said)));
   }
   made.answered_ns = MonotonicNs();
   return made;

@@ -53,6 +53,18 @@ TEST_CASE("a refusal of sbatch is told from its silence") {
   queue.Submit("b", "/b");
   REQUIRE(Until([&] { return !queue.Find("b")->under_way; }));
   CHECK(absl::IsUnavailable(queue.Find("b")->status));
+  // Behind what a site has it say first.
+  fake.Program(
+      "sbatch",
+      "printf 'welcome\\nsbatch: error: QOSMaxSubmitJobPerUserLimit\\nsbatch: error: Batch "
+      "job submission failed: Job violates accounting policy\\n' >&2; exit 1");
+  queue.Submit("later", "/later");
+  REQUIRE(Until([&] { return !queue.Find("later")->under_way; }));
+  CHECK(absl::IsUnavailable(queue.Find("later")->status));
+  CHECK(
+      queue.Find("later")->status.message() ==
+      "sbatch does not take it (exit code 1): sbatch: error: QOSMaxSubmitJobPerUserLimit; sbatch: "
+      "error: Batch job submission failed: Job violates accounting policy");
   fake.Program("sbatch", "echo hello");
   queue.Submit("c", "/c");
   REQUIRE(Until([&] { return !queue.Find("c")->under_way; }));

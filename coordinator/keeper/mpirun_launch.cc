@@ -1,12 +1,15 @@
 // mpirun or srun under a guard (coordinator/launcher/process_guard.h), on this machine or from it.
 #include <signal.h>
 
+#include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "coordinator/keeper/launch.h"
 #include "coordinator/keeper/marked_processes.h"
 #include "coordinator/launcher/launch_command.h"
 #include "coordinator/launcher/process_guard.h"
+#include "coordinator/slurm/steps.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::keeper {
@@ -16,6 +19,19 @@ namespace {
 constexpr int64_t kObeyNs = 10 * int64_t{1000000000};
 // A process may be forked behind the back of one pass over /proc.
 constexpr int kCleanSweeps = 2;
+// How long the end of a step is waited for; that of others is, for ever, before the next starts.
+constexpr int64_t kStepEndsNs = 60 * int64_t{1000000000};
+
+// Of the steps of the attempts before this one.
+std::set<std::string> OlderSteps(v1::DesiredAttempt attempt) {
+  std::set<std::string> names;
+  const uint32_t newest = attempt.attempt();
+  for (uint32_t number = 1; number < newest; ++number) {
+    attempt.set_attempt(number);
+    names.insert(AttemptFolder(attempt).unique_name());
+  }
+  return names;
+}
 
 launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
                                         const v1::DesiredAttempt& attempt,
@@ -37,6 +53,7 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
     options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
   }
   options.in_allocation = keeper.in_allocation;
+  options.step_name = folder.unique_name();
   options.log_folder = folder.path() + "/logs";
   options.environment = MarkOf(attempt).Environment();
   options.threads = static_cast<int>(launch.threads_per_rank());
@@ -48,17 +65,24 @@ class MpirunLaunch : public Launch {
  public:
   MpirunLaunch(const KeeperOptions& options, const AttemptRecord& record,
                const AttemptFolder& folder)
-      : options_(options), record_(record), folder_(folder) {}
+      : options_(options), record_(record), folder_(folder) {
+    const char* job = std::getenv("SLURM_JOB_ID");
+    if (options.in_allocation && job != nullptr) steps_ = std::make_unique<slurm::Steps>(job);
+  }
 
-  Seen Look(int64_t) override {
+  Seen Look(int64_t now_ns) override {
     Seen seen = folder_.Look();
     if (seen.sight == Sight::kLive) guard_ = seen.guard;
+    // The guard has seen the end of srun, which may have been killed: its ranks then run on.
+    if (seen.sight == Sight::kExited && !StepGone(now_ns)) seen.sight = Sight::kLive;
     return seen;
   }
   // Of attempts that no record speaks of. Not of this one: its guard may claim it this moment.
   bool Ready() override {
     const Mark mark = MarkOf(record_.desired);
-    return KillMarked(mark, [&](uint32_t attempt) { return attempt != mark.attempt; }) == 0;
+    const int left = KillMarked(mark, [&](uint32_t attempt) { return attempt != mark.attempt; });
+    if (left > 0) return false;
+    return !steps_ || steps_->AreGone(OlderSteps(record_.desired));
   }
   absl::Status Start() override {
     ASSIGN_OR_RETURN(const launcher::TemporaryFolders temporary, folder_.MakeTemporaryFolders());
@@ -85,15 +109,24 @@ class MpirunLaunch : public Launch {
     const Mark mark = MarkOf(record_.desired);
     const int left = KillMarked(mark, [&](uint32_t found) { return found == mark.attempt; });
     clean_sweeps_ = left == 0 ? clean_sweeps_ + 1 : 0;
-    return clean_sweeps_ >= kCleanSweeps;
+    const bool gone = !steps_ || steps_->AreGone({folder_.unique_name()});
+    return gone && clean_sweeps_ >= kCleanSweeps;
   }
   void CleanUp() override { folder_.RemoveTemporaryFolders(); }
 
  private:
+  bool StepGone(int64_t now_ns) {
+    if (!steps_) return true;
+    if (exited_ns_ == 0) exited_ns_ = now_ns;
+    return steps_->AreGone({folder_.unique_name()}) || now_ns - exited_ns_ > kStepEndsNs;
+  }
+
   const KeeperOptions& options_;
   const AttemptRecord& record_;
   const AttemptFolder& folder_;
-  launcher::ProcessIdentity guard_;  // as last seen
+  launcher::ProcessIdentity guard_;      // as last seen
+  std::unique_ptr<slurm::Steps> steps_;  // where ranks are steps of an allocation
+  int64_t exited_ns_ = 0;                // since when srun is
   bool stop_asked_ = false;
   int64_t kill_asked_ns_ = 0;
   int clean_sweeps_ = 0;

@@ -156,6 +156,7 @@ std::vector<std::string> StepCommand(const LaunchOptions& options, const std::st
                                 "--kill-on-bad-exit=0",
                                 "--wait=60",
                                 "--distribution=block",
+                                "--job-name=" + options.step_name,
                                 fmt::format("--ntasks={}", options.ranks),
                                 fmt::format("--cpus-per-task={}", ThreadsOf(options)),
                                 "/bin/sh",

@@ -27,6 +27,7 @@ struct LaunchOptions {
   bool bind_to_cores = false;            // wise only if this is the machine's only job
   // A step of the Slurm allocation that we are in, over its nodes; `hosts` has none then.
   bool in_allocation = false;
+  std::string step_name;  // by which it is found, should srun be killed
 };
 
 // Where mpirun (short paths: sockets) and the ranks leave their files while they run.

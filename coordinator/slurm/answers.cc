@@ -100,6 +100,19 @@ std::vector<SlurmJob> ParseQueue(const std::string& text) {
   return jobs;
 }
 
+std::vector<Step> ParseSteps(const std::string& text) {
+  std::vector<Step> steps;
+  ForEachLine(text, [&](std::string_view line) {
+    const std::vector<std::string_view> fields = Fields(line, 2);
+    if (fields.size() != 2) return;
+    const size_t point = std::min(fields[0].find('.'), fields[0].size());
+    const bool numbers = Whole(fields[0].substr(0, point)) &&
+                         Whole(fields[0].substr(std::min(point + 1, fields[0].size())));
+    if (numbers) steps.push_back({std::string(fields[0]), std::string(fields[1])});
+  });
+  return steps;
+}
+
 absl::StatusOr<Capacity> ParsePartition(const std::string& text, const std::string& partition) {
   Capacity capacity;
   std::set<std::string, std::less<>> seen;

@@ -26,6 +26,15 @@ struct SlurmJob {
 inline constexpr char kQueueFormat[] = "%A|%T|%r|%k";
 std::vector<SlurmJob> ParseQueue(const std::string& text);
 
+struct Step {
+  std::string id;  // "12.0"
+  std::string name;
+};
+
+// Of `squeue --noheader --steps --format=kStepFormat`: steps that have not ended.
+inline constexpr char kStepFormat[] = "%i|%j";
+std::vector<Step> ParseSteps(const std::string& text);
+
 struct Capacity {
   uint64_t nodes = 0;
   uint64_t cpus = 0;

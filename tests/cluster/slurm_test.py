@@ -67,17 +67,27 @@ def state(run, step):
     return files
 
 
-def ranks_alive():
-    """{rank: pid} of the workers in these namespaces, which hold nobody else's."""
-    found = {}
+def workers(variable):
+    """[(number, pid)] by a variable of their environment; these namespaces hold nobody else's."""
+    found = []
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         pid = path.split("/")[2]
         if os.path.basename(read(path).split("\0")[0]) != "trireme-worker":
             continue
-        rank = re.search(r"(?:^|\0)SLURM_PROCID=(\d+)", read(f"/proc/{pid}/environ"))
-        if rank:
-            found[int(rank.group(1))] = int(pid)
+        value = re.search(rf"(?:^|\0){variable}(\d+)", read(f"/proc/{pid}/environ"))
+        if value:
+            found.append((int(value.group(1)), int(pid)))
     return found
+
+
+def ranks_alive():
+    """{rank: pid}"""
+    return dict(workers("SLURM_PROCID="))
+
+
+def attempts_alive():
+    """Numbers of the attempts of which ranks live, on whatever node."""
+    return {number for number, _ in workers("TRIREME_ATTEMPT=1-")}
 
 
 class SlurmJobs(unittest.TestCase):
@@ -222,6 +232,31 @@ class SlurmJobs(unittest.TestCase):
         self.must("salloc", "--nodes=2", "--ntasks-per-node=2", "trireme", "run", "job.yaml", "-n", "4", "--run-dir",
                   self.folder + "/stopped", "--resume", "auto")
         self.assertEqual(state(self.folder + "/stopped", 600), state(twin, 600))
+        self.expect_nothing_left()
+
+    def test_ends_the_step_of_a_killed_srun(self):
+        """From a machine that sees no process of the nodes, as a login node does."""
+        run = self.folder + "/run"
+        away = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        with open(self.folder + "/run.log", "w", encoding="utf-8") as log:
+            process = subprocess.Popen(["salloc", "--nodes=2", "--ntasks-per-node=2", *away, "trireme", "run", "job.yaml",
+                                        "-n", "4", "--run-dir", run, *ENDLESS], cwd=self.folder, stdout=log, stderr=log,
+                                       env=self.slurm.environment, stdin=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        self.reach(run, 60)
+        self.assertEqual(attempts_alive(), {1})
+        for pid in self.must("pgrep", "-x", "srun").split():
+            os.kill(int(pid), signal.SIGKILL)
+
+        def second_alone():
+            alive = attempts_alive()
+            self.assertLessEqual(len(alive), 1, read(self.folder + "/run.log"))
+            return alive == {2} and "resumed from" in read(run + "/logs/rank-0.log")
+        self.slurm.until(second_alone, "the second attempt")
+        self.reach(run, steps_of(run) + 20)
+        for pid in self.must("pgrep", "-x", "trireme").split():
+            os.kill(int(pid), signal.SIGINT)
+        self.assertEqual(process.wait(slurm.LIMIT_S), 75, read(self.folder + "/run.log"))
         self.expect_nothing_left()
 
     def test_goes_on_after_signals(self):

@@ -10,6 +10,17 @@
 namespace trireme::slurm {
 namespace {
 
+TEST_CASE("steps are read") {
+  const auto steps = ParseSteps(
+      "12.0|trireme-1-1-0000abcd\n12.batch|batch\n12.extern|extern\n12.13|a|b\n12|x\n.1|x\n12.|x\n"
+      "12.1\n--all|x\n");
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[0].id == "12.0");
+  CHECK(steps[0].name == "trireme-1-1-0000abcd");
+  CHECK(steps[1].id == "12.13");
+  CHECK(steps[1].name == "a|b");
+}
+
 TEST_CASE("squeue is read") {
   const auto jobs = ParseQueue(
       "12|PENDING|Resources|trireme-7-1-0000abcd\n"

@@ -278,7 +278,8 @@ endif()
 
 # tests/cluster/slurm_test.py: srun and sbatch on a real Slurm of its own, one ctest per method; skipped without root,
 # namespaces or Slurm (deploy/install_packages cluster).
-foreach(method trains_as_under_mpirun runs_inside_an_allocation goes_on_after_signals goes_on_after_a_dead_node ends_when_a_fault_returns
+foreach(method trains_as_under_mpirun runs_inside_an_allocation ends_the_step_of_a_killed_srun goes_on_after_signals
+               queues_what_is_stopped_early goes_on_after_a_dead_node ends_when_a_fault_returns
                stops_before_its_time_limit does_not_queue_again ends_with_a_killed_rank)
   add_test(NAME cluster.slurm_${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_test.py" "${PROJECT_BINARY_DIR}/bin" "SlurmJobs.test_${method}")

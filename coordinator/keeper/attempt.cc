@@ -178,7 +178,8 @@ void Attempt::EndWith(int exit_code) {
   for (const v1::RankReport& rank : ranks_.ranks()) {
     if (ranks_.first_dead() == rank.rank()) dead = rank;
   }
-  End(exit_code, DiagnosedFailure(folder_.path(), {exit_code, stopped, killed}, dead));
+  End(exit_code,
+      DiagnosedFailure(folder_.path(), {exit_code, stopped, killed, options_.in_allocation}, dead));
 }
 
 void Attempt::EndVanished(const Seen& seen) {

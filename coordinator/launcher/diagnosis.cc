@@ -209,7 +209,8 @@ void NameEnd(const Recordings& recordings, const LaunchResult& result, Diagnosis
   } else if (signal != 0 && !result.killed) {
     // The ranks end with their mpirun, so nobody else is there to speak.
     diagnosis.signal = signal;
-    diagnosis.headline = fmt::format("mpirun or its guard died ({})", SignalName(signal));
+    diagnosis.headline = fmt::format("{} or its guard died ({})",
+                                     result.by_srun ? "srun" : "mpirun", SignalName(signal));
   } else {
     diagnosis.headline =
         fmt::format("the ranks ended with exit code {} and no rank says why", result.exit_code);

@@ -17,6 +17,7 @@ struct LaunchResult {
   int exit_code = 0;  // mpirun's: that of the first rank that failed, 128 + n for a signal
   bool stop_requested = false;
   bool killed = false;
+  bool by_srun = false;  // else by mpirun
 };
 
 struct Diagnosis {

@@ -253,6 +253,7 @@ class SlurmJobs(unittest.TestCase):
             self.assertLessEqual(len(alive), 1, read(self.folder + "/run.log"))
             return alive == {2} and "resumed from" in read(run + "/logs/rank-0.log")
         self.slurm.until(second_alone, "the second attempt")
+        self.assertIn("srun or its guard died (signal 9, Killed)", read(self.folder + "/run.log"))
         self.reach(run, steps_of(run) + 20)
         for pid in self.must("pgrep", "-x", "trireme").split():
             os.kill(int(pid), signal.SIGINT)
@@ -279,6 +280,23 @@ class SlurmJobs(unittest.TestCase):
         self.assertIn("attempt 3", self.log(job))
         self.assertEqual(losses(run), losses(twin))
         self.assertEqual(state(run, 600), state(twin, 600))
+        self.expect_nothing_left()
+
+    def test_queues_what_is_stopped_early(self):
+        """A request to stop that finds ranks not listening yet: here they never will."""
+        with open(os.open(self.folder + "/slow", os.O_WRONLY | os.O_CREAT, 0o755), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexec sleep 1000\n")
+        self.must("trireme", "slurm-script", "job.yaml", "-N", "2", "-o", "job.sbatch")
+        script = read(self.folder + "/job.sbatch")
+        self.assertIn(BIN + "/trireme-worker ", script)
+        with open(self.folder + "/job.sbatch", "w", encoding="utf-8") as file:
+            file.write(script.replace(BIN + "/trireme-worker ", self.folder + "/slow "))
+        job = self.must("sbatch", "--parsable", "job.sbatch").strip()
+        self.slurm.until(lambda: len(self.call("pgrep", "-x", "sleep").stdout.split()) == 4, "four ranks")
+        self.must("scancel", "--signal=USR1", job)
+        self.become(job, "PENDING")
+        self.assertIn("stopped before the ranks were up (exit code 138)", self.log(job))
+        self.must("scancel", job)
         self.expect_nothing_left()
 
     def test_goes_on_after_a_dead_node(self):

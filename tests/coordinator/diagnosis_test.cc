@@ -155,6 +155,8 @@ TEST_CASE("mpirun that was killed is named, when no rank can be") {
   const auto ranks = ByRank({Running(0, 2, kI, 5), Running(1, 2, kI, 5)});
   CHECK(FindCause(ranks, {}, {137, false, false}).headline ==
         "mpirun or its guard died (signal 9, Killed)");
+  CHECK(FindCause(ranks, {}, {137, false, false, /*by_srun=*/true}).headline ==
+        "srun or its guard died (signal 9, Killed)");
   CHECK(FindCause(ranks, {}, {137, true, true}).signal == 0);
   CHECK(FindCause(ranks, {}, {9, false, false}).headline.find("exit code 9") != std::string::npos);
 }

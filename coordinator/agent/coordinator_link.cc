@@ -115,6 +115,7 @@ class GrpcLink : public CoordinatorLink {
     if (session_) {
       if (const auto ended = session_->ended()) {
         state_ = *ended;
+        ++failures_;
         session_.reset();
         next_try_ = now + delay_;
         delay_ = std::min(2 * delay_, kLongestDelay);
@@ -141,6 +142,7 @@ class GrpcLink : public CoordinatorLink {
     return session_ ? session_->report_interval() : kReportInterval;
   }
   absl::Status state() const override { return state_; }
+  uint64_t failures() const override { return failures_; }
 
  private:
   const client::Connection connection_;
@@ -150,7 +152,8 @@ class GrpcLink : public CoordinatorLink {
   bool greeted_ = false;
   Clock::time_point next_try_{};
   std::chrono::milliseconds delay_ = kFirstDelay;
-  absl::Status state_ = absl::UnavailableError("not dialled yet");
+  absl::Status state_ = absl::UnavailableError("nobody answers yet");
+  uint64_t failures_ = 0;
 };
 
 }  // namespace

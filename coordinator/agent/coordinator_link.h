@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -30,6 +31,8 @@ class CoordinatorLink {
   virtual std::chrono::milliseconds report_interval() const = 0;
   // Why there is no line; OK: there is one.
   virtual absl::Status state() const = 0;
+  // Lines that were refused, could not be made or were cut.
+  virtual uint64_t failures() const = 0;
 };
 
 }  // namespace trireme::agent

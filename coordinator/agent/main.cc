@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "coordinator/agent/complaints.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
 #include "coordinator/keeper/keeper.h"
@@ -28,7 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook(100);
-constexpr std::chrono::seconds kComplainEvery(30);
 
 struct Arguments {
   client::ClientOptions coordinator;
@@ -60,15 +60,14 @@ std::string Urgent(const v1::NodeReport& report) {
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
   worker_link::WorkerLinks links;
   Clock::time_point sent{};
-  Clock::time_point complained = Clock::now();
+  Complaints complaints(Clock::now());
   std::string urgent;
   while (stop_signal == 0) {
     const auto now = Clock::now();
     const bool anew = link.Poll(now);
     if (anew) spdlog::info("the coordinator has us");
-    if (!link.state().ok() && now - complained > kComplainEvery) {
-      complained = now;
-      spdlog::info("no line to the coordinator: {}", base::MessageOf(link.state()));
+    if (complaints.Due(link.state(), link.failures(), now)) {
+      spdlog::warn("no line to the coordinator: {}", base::MessageOf(link.state()));
     }
     if (const auto desired = link.TakeDesired()) keeper.SetDesired(*desired);
     v1::NodeReport report = keeper.Poll();

@@ -67,6 +67,7 @@ trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIB
 trireme_room(coordinator/http ROOMS runtime/base
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
 trireme_room(coordinator/log_format LIBS spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)
+trireme_room(coordinator/systemd)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
              LIBS absl::synchronization)

@@ -18,6 +18,7 @@
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/slurm/batch_script.h"
+#include "coordinator/systemd/systemd_notice.h"
 #include "coordinator/worker_link/worker_links.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
@@ -107,7 +108,9 @@ absl::Status Run(const Arguments& arguments) {
   RETURN_IF_ERROR(keeper.status());
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
+  coordinator::TellSystemd("READY=1");
   Loop(*link, **keeper);
+  coordinator::TellSystemd("STOPPING=1");
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
   return absl::OkStatus();
 }

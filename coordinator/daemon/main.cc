@@ -26,8 +26,8 @@
 
 #include "coordinator/client/default_socket.h"
 #include "coordinator/daemon/daemon.h"
-#include "coordinator/daemon/systemd_notice.h"
 #include "coordinator/log_format/log_format.h"
+#include "coordinator/systemd/systemd_notice.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"

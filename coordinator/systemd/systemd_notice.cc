@@ -1,4 +1,4 @@
-#include "coordinator/daemon/systemd_notice.h"
+#include "coordinator/systemd/systemd_notice.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

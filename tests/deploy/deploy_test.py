@@ -4,17 +4,29 @@
 Usage: deploy_test.py BIN_FOLDER [Deploy.test_NAME ...]
 """
 import glob
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = ""
 PROGRAMS = {"trireme", "trireme-worker", "triremed", "trireme-agent"}
+JOB = """name: tiny
+model: {config: {model_type: gpt2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4,
+                 max_position_embeddings: 32}}
+data: {text_files: [text.txt], tokenizer: char, sequence_length: 16}
+training: {steps: 1000000, global_batch_size: 8, micro_batch_size: 4}
+parallelism: {tensor_parallel_size: 2}
+checkpoint: {every_steps: 1000000}
+runtime: {log_every_steps: 1}
+"""
 # Of Debian's essential and base systems, or chosen by whoever runs the image.
 OF_EVERY_IMAGE = {"openssh-server", "openssh-client", "ca-certificates"}
 
@@ -26,6 +38,33 @@ def read(path):
 
 def run(*command):
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def launcher_command(text):
+    """Words of `command` and `args` of the first container in a file of this form."""
+    words, block = [], None
+    for line in text[text.index("command:\n"):text.index("resources:")].rstrip().splitlines()[1:]:
+        if line.strip() == "args:":
+            continue
+        depth = len(line) - len(line.lstrip())
+        if block is not None and depth > block:
+            words[-1] += line[block + 2:] + "\n"
+            continue
+        block = None
+        word = line.strip()[2:].strip('"')
+        if word == "|":
+            block, word = depth, ""
+        words.append(word)
+    return words
+
+
+def steps_of(folder):
+    """The last step in the metrics of folder/run."""
+    try:
+        with open(folder + "/run/metrics.jsonl", encoding="utf-8") as file:
+            return max((json.loads(line)["step"] for line in file if line.endswith("\n")), default=0)
+    except OSError:
+        return 0
 
 
 class Deploy(unittest.TestCase):
@@ -65,11 +104,49 @@ class Deploy(unittest.TestCase):
             self.assertIn(f"> {path}", image)
         [keys] = re.findall(r"sshAuthMountPath: (\S+)", text)
         self.assertIn(f"HostKey {keys}/id_rsa", image)
+        command = launcher_command(text)
         try:
             import yaml
+            job = yaml.safe_load(text)
+            self.assertEqual(job["kind"], "MPIJob")
+            launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+            self.assertEqual(command, launcher["command"] + launcher["args"])
         except ImportError:
-            return
-        self.assertEqual(yaml.safe_load(text)["kind"], "MPIJob")
+            pass
+        self.stops_with_a_checkpoint(command)
+
+    def stops_with_a_checkpoint(self, command):
+        """The launcher's own command line, at another place and with two ranks, and the TERM of its pod's end."""
+        if not shutil.which("mpirun"):
+            self.skipTest("needs mpirun")
+        with tempfile.TemporaryDirectory(prefix="trireme_launcher_") as folder:
+            with open(folder + "/job.yaml", "w", encoding="utf-8") as file:
+                file.write(JOB)
+            with open(folder + "/text.txt", "w", encoding="utf-8") as file:
+                file.write("the oars dip and rise in time\n" * 100)
+            others = {"4": "2", "/work/job/job.yaml": folder + "/job.yaml", "/work/shared/runs/trireme": folder + "/run",
+                      "runtime.threads=2": "runtime.threads=1"}
+            self.assertLessEqual(set(others), set(command))
+            # Of a container the image says these.
+            environment = dict(os.environ, PATH=BIN + ":" + os.environ["PATH"], OMPI_ALLOW_RUN_AS_ROOT="1",
+                               OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                               OMPI_MCA_mpi_yield_when_idle="1")
+            process = subprocess.Popen([others.get(word, word) for word in command], env=environment, text=True,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       start_new_session=True)
+            try:
+                end = time.monotonic() + 60
+                while steps_of(folder) < 5:
+                    self.assertTrue(process.poll() is None and time.monotonic() < end, "it does not train")
+                    time.sleep(0.05)
+                process.terminate()
+                output, _ = process.communicate(timeout=60)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    print(process.communicate()[0])
+            self.assertEqual(process.returncode, 75, output)
+            self.assertTrue(os.path.isdir(f"{folder}/run/checkpoints/step-{steps_of(folder):08d}"), output)
 
     def test_module(self):
         text = read("deploy/modules/trireme.lua")
@@ -86,6 +163,7 @@ class Deploy(unittest.TestCase):
     def test_units(self):
         units = sorted(glob.glob(SOURCE + "/deploy/systemd/*.service"))
         self.assertEqual(len(units), 2)
+        states = []
         with tempfile.TemporaryDirectory(prefix="trireme_units_") as folder:
             for unit in units:
                 text = read(unit)
@@ -97,8 +175,14 @@ class Deploy(unittest.TestCase):
                     self.assertIn(option, said)
                 self.assertRegex(text, r"(?m)^User=trireme$")
                 self.assertRegex(text, r"(?m)^NoNewPrivileges=yes$")
+                self.assertRegex(text, r"(?m)^Type=notify$")
+                # What it writes there, systemd makes, and for this unit alone.
+                [folder_of_state] = re.findall(r"--state-dir /var/lib/(\S+)", start)
+                self.assertRegex(text, rf"(?m)^StateDirectory={folder_of_state}$")
+                states.append(folder_of_state)
                 with open(f"{folder}/{os.path.basename(unit)}", "w", encoding="utf-8") as file:
                     file.write(text.replace("/usr/bin/", BIN + "/"))
+            self.assertEqual(len(set(states)), 2, states)
             self.assertIn("u trireme ", read("deploy/debian/trireme.sysusers"))
             if not shutil.which("systemd-analyze"):
                 self.skipTest("needs systemd-analyze")

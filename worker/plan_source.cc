@@ -3,8 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,15 +17,6 @@
 namespace trireme::worker {
 
 namespace {
-
-absl::StatusOr<v1::Plan> ReadPlanFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no plan ", path));
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  absl::StatusOr<v1::Plan> plan = plan::ParsePlan(bytes);
-  if (!plan.ok()) return base::Annotate(plan.status(), path);
-  return plan;
-}
 
 // A plan from outside: whatever it says must not be asked for what it does not have.
 absl::Status CheckPlan(const v1::Plan& plan, const v1::JobSpec& job, const comm::Fabric& fabric) {
@@ -63,7 +52,7 @@ absl::StatusOr<v1::Plan> FindPlan(const PlanSource& source) {
   const bool elsewhere = absl::IsNotFound(plan.status()) || absl::IsUnavailable(plan.status());
   if (!elsewhere || source.file.empty()) return plan;
   if (absl::IsUnavailable(plan.status())) spdlog::warn("{}", base::MessageOf(plan.status()));
-  plan = ReadPlanFile(source.file);
+  plan = plan::ReadPlanFile(source.file);
   if (plan.ok()) spdlog::info("the plan is from {}", source.file);
   return plan;
 }

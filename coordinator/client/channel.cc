@@ -5,13 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "coordinator/client/default_socket.h"
 #include "coordinator/client/reconnecting_stream.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::client {
 namespace {
@@ -24,11 +22,9 @@ constexpr int kPingAnswerMs = 10'000;
 constexpr int kConnectMs = 5'000;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, const std::string& what) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (in.bad() || !in.is_open()) {
-    return absl::NotFoundError(base::Text(path, ": the ", what, " cannot be read"));
-  }
+  const absl::StatusOr<std::string> read = base::ReadWholeFile(path);
+  if (!read.ok()) return base::Annotate(read.status(), "the " + what);
+  const std::string& text = *read;
   if (text.empty())
     return absl::InvalidArgumentError(base::Text(path, ": the ", what, " is empty"));
   return text;

@@ -10,12 +10,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include "absl/strings/escaping.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -61,8 +62,8 @@ std::string LocalUser() {
 
 absl::StatusOr<Access> Access::Load(const std::string& token_file) {
   struct stat about {};
-  std::ifstream file(token_file);
-  if (!file || stat(token_file.c_str(), &about) != 0) {
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(token_file));
+  if (stat(token_file.c_str(), &about) != 0) {
     return absl::ErrnoToStatus(errno, "cannot read the token file " + token_file);
   }
   if ((about.st_mode & 077) != 0) {
@@ -70,8 +71,9 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
         fmt::format("{}: others than its owner may read it; chmod 600 {}", token_file, token_file));
   }
   Access access;
+  std::istringstream lines(text);
   std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  for (int number = 1; std::getline(lines, line); ++number) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string role_word, user, token, more;
     if (!(words >> role_word)) continue;
@@ -90,6 +92,11 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
                       number, kLongestUser));
     }
     access.tokens_.push_back({*hash, {user, *role}});
+  }
+  if (access.tokens_.empty()) {
+    return absl::InvalidArgumentError(
+        token_file +
+        ": holds no token; a line is 'ROLE USER TOKEN' with ROLE submit, admin or agent");
   }
   return access;
 }

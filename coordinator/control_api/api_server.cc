@@ -15,8 +15,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -24,6 +22,7 @@
 #include "coordinator/control_api/control_service.h"
 #include "coordinator/control_api/unreadable_requests.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -36,9 +35,8 @@ constexpr size_t kMostBuffered = size_t{512} << 20;  // of all connections toget
 constexpr std::chrono::seconds kDrainTime(5);
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || text.empty()) return absl::NotFoundError("cannot read the PEM file " + path);
+  ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(path));
+  if (text.empty()) return absl::InvalidArgumentError("the PEM file " + path + " is empty");
   return text;
 }
 

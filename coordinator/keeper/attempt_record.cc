@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
 
 namespace trireme::keeper {
@@ -83,8 +82,7 @@ absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(const std::string& state_
     std::error_code ignored;
     if (entry.path().extension() == ".partial") fs::remove(entry.path(), ignored);
     if (entry.path().extension() != ".json") continue;
-    std::ifstream in(entry.path(), std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(entry.path().string()));
     std::optional<AttemptRecord> record = Parse(text);
     if (!record) {
       return absl::DataLossError(

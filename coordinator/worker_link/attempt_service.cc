@@ -1,8 +1,6 @@
 // A call object deletes itself when gRPC is done with it.
 #include "coordinator/worker_link/attempt_service.h"
 
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -146,19 +144,15 @@ grpc::Status AttemptService::Admit(const v1::JoinRequest& request, v1::JoinRespo
 absl::StatusOr<std::shared_ptr<const v1::Plan>> AttemptService::PlanOf(const keeper::Seat& seat) {
   const absl::MutexLock lock(&plan_mutex_);
   if (!plan_) {
-    std::ifstream file(seat.plan_file, std::ios::binary);
-    if (!file) return absl::NotFoundError(base::Text("there is no plan ", seat.plan_file));
-    const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    auto plan = plan::ParsePlan(bytes);
-    if (!plan.ok()) return base::Annotate(plan.status(), seat.plan_file);
-    const v1::Mesh& mesh = plan->mesh();
+    ASSIGN_OR_RETURN(v1::Plan plan, plan::ReadPlanFile(seat.plan_file));
+    const v1::Mesh& mesh = plan.mesh();
     const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();
-    if (ranks != seat.ranks || plan->stages_size() != static_cast<int>(mesh.pipeline())) {
+    if (ranks != seat.ranks || plan.stages_size() != static_cast<int>(mesh.pipeline())) {
       return absl::FailedPreconditionError(
           base::Text(seat.plan_file, ": is for ", base::Counted(ranks, "rank"),
                      ", but the attempt has ", seat.ranks, "; was it made for another attempt?"));
     }
-    plan_ = std::make_shared<const v1::Plan>(*std::move(plan));
+    plan_ = std::make_shared<const v1::Plan>(std::move(plan));
     plan_taken_ = 0;
   }
   std::shared_ptr<const v1::Plan> plan = plan_;

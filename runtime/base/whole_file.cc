@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 
@@ -47,6 +48,31 @@ absl::Status WriteWholeFile(const std::string& path, std::string_view content, m
   if (close(fd) != 0 || !written || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
   SyncFolderOf(path);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_bytes) {
+  const auto failed = [&] { return absl::ErrnoToStatus(errno, Text("cannot read ", path)); };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed();
+  std::string content;
+  std::array<char, 1 << 16> piece;
+  absl::Status status;
+  while (status.ok()) {
+    const ssize_t got = read(fd, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) break;
+    if (got < 0) {
+      status = failed();
+    } else if (content.size() + static_cast<size_t>(got) > most_bytes) {
+      status = absl::ResourceExhaustedError(
+          Text(path, " has more than ", most_bytes, " bytes; is it the right file?"));
+    } else {
+      content.append(piece.data(), static_cast<size_t>(got));
+    }
+  }
+  close(fd);
+  if (!status.ok()) return status;
+  return content;
 }
 
 }  // namespace trireme::base

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace trireme::base {
 
@@ -14,5 +15,11 @@ namespace trireme::base {
 // cut, sees the former content or this one; one writer at a time. Blocks on the disk.
 // ResourceExhausted: the disk is full; else by errno.
 absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode = 0644);
+
+// All of it, or why not: also folders, devices without an end and disks that fail are errors, with
+// the path in the message. NotFound: there is none; ResourceExhausted: it has more than
+// `most_bytes`; else by errno. Blocks on the disk.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
+                                          size_t most_bytes = size_t{64} << 20);
 
 }  // namespace trireme::base

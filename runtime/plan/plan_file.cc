@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::plan {
@@ -35,6 +37,18 @@ absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes) {
     return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
                                                       ", this program reads ", kPlanVersion));
   }
+  return plan;
+}
+
+absl::StatusOr<v1::Plan> ReadPlanFile(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  const absl::StatusOr<std::string> bytes = base::ReadWholeFile(path, kMostBytes);
+  if (absl::IsNotFound(bytes.status())) {
+    return absl::NotFoundError(absl::StrCat("there is no plan ", path));
+  }
+  RETURN_IF_ERROR(bytes.status());
+  absl::StatusOr<v1::Plan> plan = ParsePlan(*bytes);
+  if (!plan.ok()) return base::Annotate(plan.status(), path);
   return plan;
 }
 

@@ -14,4 +14,8 @@ std::string SerializePlan(const v1::Plan& plan);
 // DataLoss if the bytes are no plan, FailedPrecondition for one of another version.
 absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes);
 
+// Of a file. NotFound: "there is no plan PATH"; else the message begins with the path. Blocks on
+// the disk.
+absl::StatusOr<v1::Plan> ReadPlanFile(const std::string& path);
+
 }  // namespace trireme::plan

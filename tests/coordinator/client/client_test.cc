@@ -168,7 +168,7 @@ TEST_CASE("client: options that cannot be used are refused before anything is se
   std::ofstream(token) << "two words\n";
   refused({.address = "here"}, "HOST:PORT");
   refused({.address = daemon.address(), .token_file = token}, "without blanks");
-  refused({.address = daemon.address(), .token_file = token + "s"}, "cannot be read");
+  refused({.address = daemon.address(), .token_file = token + "s"}, "cannot read");
   std::ofstream(token) << "word\n";
   refused({.address = "head:7000", .token_file = token}, "for everybody to read");
   CHECK(Client::Open({.address = "127.0.0.1:7000", .token_file = token}).ok());

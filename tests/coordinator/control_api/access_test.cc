@@ -98,6 +98,8 @@ TEST_CASE("a token file with a fault is refused by line") {
   chmod(open.path().c_str(), 0640);
   CHECK(absl::IsFailedPrecondition(Access::Load(open.path()).status()));
   CHECK_FALSE(Access::Load("/nonexistent/tokens").ok());
+  CHECK_FALSE(Access::Load("/").ok());
+  CHECK(absl::IsInvalidArgument(Access::Load(TokenFile("# none\n").path()).status()));
 }
 
 }  // namespace trireme::coordinator

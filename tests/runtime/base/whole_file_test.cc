@@ -71,4 +71,19 @@ TEST_CASE("a file that cannot be written whole leaves the former one") {
   CHECK(absl::IsNotFound(WriteWholeFile(folder / "nowhere/state", "x")));
 }
 
+TEST_CASE("a file is read whole or it is said why not") {
+  const Folder folder;
+  const std::string path = folder / "f";
+  const std::string content = std::string(200000, 'x') + '\0' + "end";
+  REQUIRE(WriteWholeFile(path, content).ok());
+  CHECK(*ReadWholeFile(path) == content);
+  CHECK(*ReadWholeFile(path, content.size()) == content);
+  CHECK(absl::IsResourceExhausted(ReadWholeFile(path, content.size() - 1).status()));
+  CHECK(absl::IsResourceExhausted(ReadWholeFile("/dev/zero").status()));
+  CHECK(absl::IsNotFound(ReadWholeFile(folder / "absent").status()));
+  const absl::Status directory = ReadWholeFile(folder / "").status();
+  CHECK_FALSE(directory.ok());
+  CHECK(directory.ToString().find("directory") != std::string::npos);
+}
+
 }  // namespace trireme::base

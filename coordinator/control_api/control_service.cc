@@ -280,7 +280,13 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
       return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
     }
     Describe(check.checked, *response);
-    reactor->Finish(grpc::Status::OK);
+    const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, response] {
+      const std::string wait = rooms_.reconciler.WouldWaitFor(response->resources(), NowUnixNs());
+      *response->mutable_text() +=
+          fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
+      reactor->Finish(grpc::Status::OK);
+    });
+    if (!posted.ok()) reactor->Finish(ToGrpc(posted));
   });
 }
 

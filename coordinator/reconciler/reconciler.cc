@@ -386,6 +386,17 @@ std::vector<Holding> Reconciler::HoldingJobs() const {
   return holding;
 }
 
+std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources,
+                                     int64_t now_unix_ns) const {
+  const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
+  std::vector<Waiting> waiting = WaitingJobs();
+  waiting.push_back({newest, 0, now_unix_ns, now_unix_ns, resources});
+  const Decision decision =
+      Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
+  const auto wait = decision.waits.find(newest);
+  return wait == decision.waits.end() ? "" : wait->second.reason;
+}
+
 // What one that has its places waits for, as its agents say, or because they say nothing.
 std::string Reconciler::WaitOf(const Entry& entry) const {
   for (const v1::Place& place : entry.job.places()) {
@@ -401,7 +412,7 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
-absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
+std::vector<Waiting> Reconciler::WaitingJobs() const {
   std::vector<Waiting> waiting;
   for (const uint64_t id : active_) {
     const v1::Job& job = jobs_.at(id).job;
@@ -409,8 +420,12 @@ absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
     waiting.push_back({id, job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
                        job.resources()});
   }
+  return waiting;
+}
+
+absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
   Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
+      Schedule(nodes_.Capacities(), HoldingJobs(), WaitingJobs(), options_.scheduling, now_unix_ns);
   for (const auto& [id, places] : decision.places) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,

@@ -69,6 +69,8 @@ class Reconciler {
                                                        const std::string& request_id);
   absl::StatusOr<v1::Job> Ask(uint64_t job_id, const JobEvent& request, double grace_seconds,
                               int64_t now_unix_ns);
+  // What a job of these resources would wait for if it were submitted now; empty: nothing.
+  std::string WouldWaitFor(const v1::ResourceRequest& resources, int64_t now_unix_ns) const;
   // Errors: those of Nodes::SetUse and the store.
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
 
@@ -104,6 +106,7 @@ class Reconciler {
   absl::Status TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);
   std::string WaitOf(const Entry& entry) const;
+  std::vector<Waiting> WaitingJobs() const;
   void Follow(Entry& entry);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;

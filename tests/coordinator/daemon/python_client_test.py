@@ -29,7 +29,13 @@ class PythonClient(ApiCase):
         request = api.SubmitRequest(request_id="one", job=self.job(steps=1000000))
         job = stub.Submit(request, timeout=TIMEOUT_S).job
         self.assertTrue(stub.Submit(request, timeout=TIMEOUT_S).repeated)
-        self.assertIn("gpt2", stub.PreviewPlan(api.PreviewPlanRequest(job=self.job()), timeout=TIMEOUT_S).text)
+        preview = stub.PreviewPlan(api.PreviewPlanRequest(job=self.job()), timeout=TIMEOUT_S).text
+        self.assertIn("gpt2", preview)
+        self.assertIn("there is room for it", preview)
+        large = self.job()
+        large.resources.memory_mib_per_rank = 1 << 30
+        preview = stub.PreviewPlan(api.PreviewPlanRequest(job=large), timeout=TIMEOUT_S).text
+        self.assertRegex(preview, r"now .*a rank, but no node has more than")
         states = []
         for news in stub.Watch(api.WatchRequest(job_id=job.id), timeout=LIMIT_S):
             if news.HasField("event") and news.event.HasField("state_changed"):

@@ -213,8 +213,8 @@ void AddFetching(CLI::App& app, const Shared& given, int* code) {
   files->footer(
       "Examples:\n"
       "  trireme files 12\n"
-      "  trireme files 12 report.html\n"
-      "  trireme files demo metrics.jsonl -o - | tail");
+      "  trireme files 12 metrics.jsonl\n"
+      "  trireme files demo trace.json -o - | gzip > trace.json.gz");
   files->callback([=] { *code = RunFiles(given->control, given->files); });
 }
 

@@ -194,9 +194,13 @@ absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
       options.in_allocation ? StepCommand(options, srun) : LaunchCommand(options, mpirun, folders),
       EnvironmentOf(options, folders),
       options.log_folder + "/mpirun.log",
-      {folders.session}};
+      {folders.session},
+      {}};
   if (folders.shared_memory != folders.session) {
     command.temporary_folders.push_back(folders.shared_memory);
+  }
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    command.signs_of_ranks.push_back(fmt::format("{}/rank-{}.log", options.log_folder, rank));
   }
   return command;
 }

@@ -37,6 +37,8 @@ constexpr int kStarterFd = 7;  // where the command ends with its starter
 constexpr int kClaimLimitMs = 10000;
 constexpr int64_t kTermToKillMs = 2000;
 constexpr int64_t kAskAgainMs = 500;
+constexpr int64_t kLookAgainMs = 20;  // for signs of ranks
+constexpr int64_t kSignsLimitMs = 10000;
 
 int64_t NowMs() {
   timespec now{};
@@ -97,28 +99,49 @@ void KillAndReapAll(int& command, int& code) {
   _exit(127);
 }
 
+// When to ask the command to stop.
+class Request {
+ public:
+  explicit Request(const std::vector<std::string>& signs) : signs_(signs) {}
+  void Make() {
+    if (made_at_ == 0) made_at_ = next_at_ = NowMs();
+  }
+  int64_t MsLeft() const {
+    return made_at_ == 0 ? kAskAgainMs : std::max<int64_t>(0, next_at_ - NowMs());
+  }
+  // mpirun forwards a signal to the ranks that it has started, also to those that would end by it;
+  // whoever does not listen yet has lost it. So it comes late enough, and again.
+  bool Due() {
+    if (made_at_ == 0 || MsLeft() > 0) return false;
+    while (seen_ < signs_.size() && access(signs_[seen_].c_str(), F_OK) == 0) ++seen_;
+    const int64_t now = NowMs();
+    const bool ready = seen_ == signs_.size() || now - made_at_ >= kSignsLimitMs;
+    next_at_ = now + (ready ? kAskAgainMs : kLookAgainMs);
+    return ready;
+  }
+
+ private:
+  const std::vector<std::string>& signs_;
+  size_t seen_ = 0;      // of them
+  int64_t made_at_ = 0;  // ms; 0: not yet
+  int64_t next_at_ = 0;  // ms
+};
+
 // Waits for the command's end while obeying the FIFO; returns the exit code.
-int Watch(int command, int signals, bool watch_starter) {
+int Watch(int command, int signals, bool watch_starter, Request request) {
   int code = 1;
   int64_t kill_at = 0;  // ms; 0: no kill under way
-  int64_t ask_at = 0;   // ms; 0: no stop was asked for
   const auto terminate = [&] {
     if (kill_at == 0) kill_at = NowMs() + kTermToKillMs;
     kill(command, SIGTERM);
-  };
-  const auto ask = [&] {
-    ask_at = NowMs() + kAskAgainMs;
-    kill(command, SIGUSR1);
   };
   while (true) {
     pollfd fds[3] = {{signals, POLLIN, 0},
                      {kControlFd, POLLIN, 0},
                      {watch_starter ? kStarterFd : -1, POLLIN, 0}};
-    const int64_t left = kill_at == 0 ? kAskAgainMs : std::max<int64_t>(0, kill_at - NowMs());
+    const int64_t left = kill_at == 0 ? request.MsLeft() : std::max<int64_t>(0, kill_at - NowMs());
     poll(fds, 3, static_cast<int>(left));
-    // Whoever does not listen yet has lost the request; mpirun forwards it to the ranks that it has
-    // started.
-    if (ask_at != 0 && NowMs() >= ask_at && kill_at == 0) ask();
+    if (kill_at == 0 && request.Due()) kill(command, SIGUSR1);
     signalfd_siginfo information;
     while (read(signals, &information, sizeof information) > 0) {
     }
@@ -132,10 +155,10 @@ int Watch(int command, int signals, bool watch_starter) {
       return code;
     }
     if (fds[1].revents != 0) {
-      char request = 0;
-      const ssize_t got = read(kControlFd, &request, 1);
-      if (got == 1 && request == kGuardStop) ask();
-      if (got == 1 && request == kGuardKill) terminate();
+      char word = 0;
+      const ssize_t got = read(kControlFd, &word, 1);
+      if (got == 1 && word == kGuardStop) request.Make();
+      if (got == 1 && word == kGuardKill) terminate();
     }
     if (fds[2].revents != 0) {
       watch_starter = false;
@@ -182,7 +205,8 @@ void BecomeGuard() {
 }
 
 // Starts the command and returns its exit code when nothing is left of it.
-int GuardCommand(char* const* argv, char* const* environment, bool watch_starter) {
+int GuardCommand(char* const* argv, char* const* environment, bool watch_starter,
+                 const std::vector<std::string>& signs) {
   sigset_t children;
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
@@ -191,7 +215,7 @@ int GuardCommand(char* const* argv, char* const* environment, bool watch_starter
   const int self = getpid();
   const int pid = fork();
   if (pid == 0) ExecCommand(argv, environment, self);
-  return pid < 0 ? 1 : Watch(pid, signals, watch_starter);
+  return pid < 0 ? 1 : Watch(pid, signals, watch_starter, Request(signs));
 }
 
 // The end of the starter must not be felt: no file of it stays open, no folder of it in use. What
@@ -214,7 +238,7 @@ void LeaveStarter() {
   close(kClaimedFd);
   if (error != 0) _exit(1);
   const ExitFile verdict(kFolderFd);
-  const int code = GuardCommand(argv, environment, fds.starter >= 0);
+  const int code = GuardCommand(argv, environment, fds.starter >= 0, command.signs_of_ranks);
   RemoveFolders(command.temporary_folders);
   verdict.Write(code);
   _exit(code);

@@ -16,6 +16,9 @@ struct GuardedCommand {
   std::vector<std::string> environment;        // the whole of it, "NAME=value"
   std::string output_path;                     // stdout and stderr are appended to it
   std::vector<std::string> temporary_folders;  // removed at the end
+  // Each rank makes one of these files as soon as USR1 does not end it any more: until all are
+  // there, for ten seconds at most, a stop waits.
+  std::vector<std::string> signs_of_ranks;
   // As by kGuardKill, when the process that starts it has ended. False: it outlives that.
   bool ends_with_starter = false;
 };

@@ -48,7 +48,8 @@ GuardedCommand GuardFolder::Command(const std::string& script) const {
   return {{"/usr/bin/env", "--default-signal=USR1", "/bin/sh", "-c", script},
           {"PATH=/usr/bin:/bin"},
           path_ + "/log",
-          {path_ + "/left"}};
+          {path_ + "/left"},
+          {}};
 }
 
 ProcessIdentity GuardFolder::Guard() const {

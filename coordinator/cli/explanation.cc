@@ -11,6 +11,12 @@ namespace {
 
 using base::Text;
 
+// Texts of others may end their sentence themselves.
+std::string Ended(std::string text) {
+  if (!text.empty() && text.back() != '.') text += '.';
+  return text;
+}
+
 // The failure of attempts that were followed by others is in the events alone.
 std::string LastFailure(const std::vector<v1::Event>& events) {
   for (auto at = events.rbegin(); at != events.rend(); ++at) {
@@ -22,7 +28,7 @@ std::string LastFailure(const std::vector<v1::Event>& events) {
 
 // A reason of the scheduler: "waits for 8 CPUs; ..." has no subject.
 std::string Sentence(const std::string& reason) {
-  return reason.rfind("waits", 0) == 0 ? "It " + reason + "." : "It waits: " + reason + ".";
+  return Ended((reason.rfind("waits", 0) == 0 ? "It " : "It waits: ") + reason);
 }
 
 // "has been running for 3m20s", "failed 3m20s ago".
@@ -35,8 +41,25 @@ std::string StateSince(const v1::JobStatus& status, int64_t now) {
                                   : Text("has been ", word, " for ", time);
 }
 
-bool Says(const v1::JobStatus& status, const std::string& headline) {
-  return status.reason().find(headline) != std::string::npos;
+bool BeginsWith(const std::string& text, const char* begin) { return text.rfind(begin, 0) == 0; }
+
+// By how the scheduler begins its reasons (coordinator/scheduler/wait_reasons.cc): some waits do
+// not end by themselves.
+std::string NextOfPending(const v1::Job& job) {
+  const std::string& reason = job.waits_for();
+  if (BeginsWith(reason, "there are no nodes")) return "add a node: trireme-agent on a machine";
+  if (BeginsWith(reason, "may use only")) {
+    return Text("add that node, or trireme cancel ", job.id(),
+                " and name others in resources.nodes (trireme nodes lists them)");
+  }
+  if (BeginsWith(reason, "asks for")) {
+    return Text("add a node, or trireme cancel ", job.id(),
+                " and ask for less in resources (trireme nodes shows what there is)");
+  }
+  if (BeginsWith(reason, "too few nodes are left")) {
+    return "bring a node back (trireme nodes shows them; trireme undrain NODE), or add one";
+  }
+  return "trireme nodes shows what is free, trireme list what runs there";
 }
 
 std::string GoesOnFrom(const v1::Job& job) {
@@ -54,7 +77,7 @@ void ExplainPending(const v1::Job& job, Explanation& why) {
                                 ? std::string("It is the first in the queue.")
                                 : Text("It is number ", job.queue_position(), " in the queue."));
   }
-  why.next = "trireme nodes shows what is free, trireme list what runs there";
+  why.next = NextOfPending(job);
 }
 
 void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Explanation& why) {
@@ -68,7 +91,7 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
         "so, the attempt ends by itself and the next one goes on " +
         GoesOnFrom(job);
   } else if (const std::string failed = LastFailure(events); !failed.empty()) {
-    why.sentences.push_back("An earlier " + failed + ".");
+    why.sentences.push_back(Ended("An earlier " + failed));
   }
 }
 
@@ -78,10 +101,10 @@ void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events,
   const std::string& headline = status.failure().headline();
   if (headline.empty() && status.reason().empty()) {
     if (const std::string failed = LastFailure(events); !failed.empty()) {
-      why.sentences.push_back("Its " + failed + ".");
+      why.sentences.push_back(Ended("Its " + failed));
     }
-  } else if (!Says(status, headline)) {
-    why.sentences.push_back(Text("Its attempt ", status.attempt(), " failed: ", headline, "."));
+  } else if (!Tells(status.reason(), headline)) {
+    why.sentences.push_back(Ended(Text("Its attempt ", status.attempt(), " failed: ", headline)));
   }
   if (status.attempt_live()) {
     why.sentences.push_back("What is left of that attempt is being ended first.");
@@ -101,8 +124,8 @@ void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events,
 void ExplainFailed(const v1::Job& job, Explanation& why) {
   const v1::JobStatus& status = job.status();
   const v1::Failure& failure = status.failure();
-  if (!Says(status, failure.headline())) {
-    why.sentences.push_back(Text("The first failure was: ", failure.headline(), "."));
+  if (!Tells(status.reason(), failure.headline())) {
+    why.sentences.push_back(Ended("The last attempt failed: " + failure.headline()));
   }
   if (!failure.evidence().empty()) why.sentences.push_back(failure.evidence());
   if (status.failures() > 1) {
@@ -143,8 +166,9 @@ std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::
 Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now) {
   const v1::JobStatus& status = job.status();
   Explanation why;
-  why.sentences.push_back(Text(NameOf(job), " ", StateSince(status, now),
-                               status.reason().empty() ? "" : ": " + status.reason(), "."));
+  const std::string reason = Uncut(status.reason(), status.failure().headline());
+  why.sentences.push_back(
+      Ended(Text(NameOf(job), " ", StateSince(status, now), reason.empty() ? "" : ": " + reason)));
   if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
     why.sentences.push_back("It is to be cancelled, and ends as soon as its ranks are gone.");
   }

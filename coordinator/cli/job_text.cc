@@ -38,9 +38,9 @@ std::string WishText(const v1::JobWishChanged& change) {
 
 std::string StateText(const v1::JobStateChanged& change) {
   std::string text = StateWord(change.to());
-  if (!change.reason().empty()) text += ": " + change.reason();
   const std::string& headline = change.failure().headline();
-  if (!headline.empty() && change.reason().find(headline) == std::string::npos) {
+  if (!change.reason().empty()) text += ": " + Uncut(change.reason(), headline);
+  if (!Tells(change.reason(), headline)) {
     text += (change.reason().empty() ? ": " : "; ") + headline;
   }
   return text;
@@ -93,13 +93,24 @@ absl::StatusOr<v1::JobState> ParseState(const std::string& word) {
   std::string message = "--state " + word + ": unknown";
   const std::string nearest = Nearest(word, words);
   if (!nearest.empty()) message += ", did you mean " + nearest + "?";
-  message += " Expected one of";
-  for (const std::string& one : words) message += (one == words[0] ? " " : ", ") + one;
+  message += nearest.empty() ? "; expected" : " Expected";
+  for (const std::string& one : words) message += (one == words[0] ? " one of " : ", ") + one;
   return absl::InvalidArgumentError(message);
 }
 
 bool HasEnded(v1::JobState state) {
   return state == v1::JOB_COMPLETED || state == v1::JOB_FAILED || state == v1::JOB_CANCELLED;
+}
+
+std::string LeftText(const v1::Job& job, v1::JobState state) {
+  switch (state) {
+    case v1::JOB_PENDING:
+      return NameOf(job) + " stays in the queue";
+    case v1::JOB_PAUSED:
+      return NameOf(job) + " stays paused";
+    default:
+      return NameOf(job) + " runs on without you";
+  }
 }
 
 int ExitCodeOfState(v1::JobState state) {
@@ -196,6 +207,11 @@ std::string NoteOf(const v1::Job& job) {
   return job.status().reason();
 }
 
+std::string WaitText(const v1::Job& job) {
+  if (job.waits_for().empty() || job.queue_position() == 0) return job.waits_for();
+  return base::Text("number ", job.queue_position(), " in the queue: ", job.waits_for());
+}
+
 recorder::Progress ToProgress(const v1::Progress& progress) {
   return {.steps_done = progress.steps_done(),
           .steps_total = progress.steps_total(),
@@ -221,6 +237,21 @@ std::string RequestText(const v1::ResourceRequest& resources) {
     text += (node == resources.nodes(0) ? "; only on " : ", ") + node;
   }
   return text;
+}
+
+// Enough to know a headline by, wherever it was cut.
+std::string BeginOf(const std::string& headline) { return headline.substr(0, 40); }
+
+bool Tells(const std::string& reason, const std::string& headline) {
+  return reason.find(BeginOf(headline)) != std::string::npos;
+}
+
+std::string Uncut(const std::string& reason, const std::string& headline) {
+  const size_t at = headline.empty() ? std::string::npos : reason.find(BeginOf(headline));
+  const bool cut = reason.size() > 3 && reason.compare(reason.size() - 3, 3, "...") == 0;
+  if (at == std::string::npos || !cut) return reason;
+  const std::string told = reason.substr(at, reason.size() - 3 - at);
+  return headline.rfind(told, 0) == 0 ? reason.substr(0, at) + headline : reason;
 }
 
 std::string EventText(const v1::Event& event) {

@@ -23,6 +23,8 @@ std::string StateWord(v1::JobState state);
 // InvalidArgument with the nearest word.
 absl::StatusOr<v1::JobState> ParseState(const std::string& word);
 bool HasEnded(v1::JobState state);
+// "job 12 (demo) runs on without you", or stays as it is: of a job that is left in this state.
+std::string LeftText(const v1::Job& job, v1::JobState state);
 // The exit code of watching a job to this state.
 int ExitCodeOfState(v1::JobState state);
 // `text` in the colour of the state, if `color`.
@@ -41,10 +43,17 @@ std::string ProgressText(const v1::Progress& progress);
 std::string StepsOf(const v1::Job& job);
 // What a person would ask next: why it waits, where it runs, how it ended.
 std::string NoteOf(const v1::Job& job);
+// "number 2 in the queue: waits for 8 CPUs; ..."; empty: it waits for nothing.
+std::string WaitText(const v1::Job& job);
 recorder::Progress ToProgress(const v1::Progress& progress);
 // "2 GPUs, 8 CPUs".
 std::string RequestText(const v1::ResourceRequest& resources);
 
+// Whether the reason of a change or of a job tells of the failure already. Its begin is enough, for
+// the daemon cuts reasons short.
+bool Tells(const std::string& reason, const std::string& headline);
+// The reason with all of a headline that was cut at its end.
+std::string Uncut(const std::string& reason, const std::string& headline);
 // One line without the time: "running: every rank is at work".
 std::string EventText(const v1::Event& event);
 

@@ -45,7 +45,7 @@ class LogReader {
       }
     }
     if (!left_) return kOk;
-    if (!json_) std::fprintf(stderr, "%s runs on without you\n", NameOf(job_).c_str());
+    if (!json_) std::fprintf(stderr, "%s\n", LeftText(job_, job_.status().state()).c_str());
     return kLeft;
   }
 

@@ -52,8 +52,8 @@ class Watcher {
     if (!json_) writer_.Finish(view_, Seconds());
     if (left_ && !Over()) {
       if (json_) return kLeft;
-      std::fprintf(stderr, "%s runs on without you; trireme watch %llu comes back to it\n",
-                   NameOf(job_).c_str(), static_cast<unsigned long long>(job_.id()));
+      std::fprintf(stderr, "%s; trireme watch %llu comes back to it\n",
+                   LeftText(job_, State()).c_str(), static_cast<unsigned long long>(job_.id()));
       return kLeft;
     }
     RETURN_IF_ERROR(Conclude());
@@ -62,6 +62,10 @@ class Watcher {
 
  private:
   double Seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  // Before the first event what the daemon said.
+  v1::JobState State() const {
+    return state_ == v1::JOB_STATE_UNSPECIFIED ? job_.status().state() : state_;
+  }
   bool Over() const { return HasEnded(state_) || state_ == v1::JOB_PAUSED; }
 
   absl::Status Take(bool follow) {
@@ -82,6 +86,7 @@ class Watcher {
         }
       }
       if (pull == Pull::kMessage) Hear(response, follow);
+      if (follow && !away) TellWait();
       if (follow && !json_) writer_.Show(view_, Seconds());
       left_ = signals_.count() > 0;
     }
@@ -98,6 +103,7 @@ class Watcher {
     sequence_ = event.sequence();
     if (event.has_state_changed()) {
       state_ = event.state_changed().to();
+      wait_.clear();
       // Another attempt goes back to its checkpoint: its speed is measured anew.
       if (state_ == v1::JOB_LAUNCHING) view_ = report::ProgressView();
     }
@@ -115,6 +121,24 @@ class Watcher {
     history_.push_back(std::move(line));
     if (history_.size() > kHistoryLines) history_.pop_front();
     ++heard_;
+  }
+
+  // What a job in a queue waits for is no event: it is asked for, and told when it changes.
+  void TellWait() {
+    const v1::JobState state = State();
+    const bool waits =
+        state == v1::JOB_PENDING || state == v1::JOB_LAUNCHING || state == v1::JOB_RECOVERING;
+    if (json_ || !waits || Clock::now() < next_look_) return;
+    next_look_ = Clock::now() + kAgain;
+    v1::GetRequest request;
+    request.set_job_id(job_.id());
+    const auto job = client_.Call(request);
+    // Of a daemon that does not answer the stream knows more. The state may have changed meanwhile.
+    if (!job.ok() || job->status().state() != state) return;
+    const std::string text = WaitText(*job);
+    if (text == wait_) return;
+    wait_ = text;
+    if (!text.empty()) writer_.Say(LocalTime(NowUnixNs()) + "  " + Shown(text));
   }
 
   void ShowHistory() {
@@ -175,6 +199,8 @@ class Watcher {
   const launcher::SignalLatch signals_;
   report::ProgressView view_;
   report::ProgressWriter writer_;
+  Clock::time_point next_look_ = start_;
+  std::string wait_;  // told last
   std::deque<std::string> history_;
   size_t heard_ = 0;  // events of the past
   bool checkpoint_last_ = false;

@@ -11,9 +11,10 @@ namespace trireme::coordinator {
 namespace {
 
 std::string MemoryText(double bytes) {
-  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+  constexpr double kMiB = 1 << 20, kGiB = 1 << 30, kTiB = 1024 * kGiB;
   if (bytes < kGiB) return fmt::format("{:.0f} MiB", bytes / kMiB);
-  return fmt::format("{:.1f} GiB", bytes / kGiB);
+  if (bytes < kTiB) return fmt::format("{:.1f} GiB", bytes / kGiB);
+  return fmt::format("{:.1f} TiB", bytes / kTiB);
 }
 
 // One of the three things that a rank takes.
@@ -68,7 +69,8 @@ class Reason {
         allowed_(cluster.MayUse(job_.resources)),
         usable_(cluster.OfThoseUsable(allowed_)) {}
 
-  // Empty, unless the job does not fit even if everything were free and in order.
+  // Empty, unless the job does not fit even if everything were free and in order. `trireme explain`
+  // knows what to do by how these and the next begin.
   std::string Impossible() const {
     if (cluster_.capacity.empty()) return "there are no nodes";
     if (std::find(allowed_.begin(), allowed_.end(), true) == allowed_.end()) {

@@ -130,7 +130,8 @@ TEST_CASE("list: those that have not ended, all pages of them, or what was asked
   CHECK(Holds(room.Run("list --owner bob").out, "no jobs"));
   const Said typo = room.Run("list --state runing");
   CHECK(typo.code == 2);
-  CHECK(Holds(typo.err, "did you mean running?"));
+  CHECK(Holds(typo.err, "did you mean running? Expected one of pending, "));
+  CHECK(Holds(room.Run("list --state bogus").err, "bogus: unknown; expected one of pending, "));
 }
 
 TEST_CASE("watch: its exit code is the job's, and it tells why") {
@@ -218,6 +219,42 @@ TEST_CASE("watch: progress between the events, of past checkpoints only the newe
   CHECK(Count(said.out, "step 301/600") == 1);
 }
 
+TEST_CASE("watch: what a job in the queue waits for, whenever that changes") {
+  Room room;
+  v1::Job job = SomeJob(1, "demo", v1::JOB_PENDING);
+  job.set_waits_for("waits for 8 CPUs; 3 of 16 are free");
+  job.set_queue_position(2);
+  room.daemon.Put(job);
+  const pid_t pid = room.Start("watch 1");
+  room.Await("number 2 in the queue: waits for 8 CPUs; 3 of 16 are free\n");
+  job.set_queue_position(1);
+  room.daemon.Put(job);
+  room.Await("number 1 in the queue: waits for 8 CPUs; 3 of 16 are free\n");
+  kill(pid, SIGINT);
+  const Said left = room.End(pid);
+  CHECK(left.code == 130);
+  CHECK(Count(left.out, "in the queue") == 2);
+  CHECK(Holds(left.err, "job 1 (demo) stays in the queue; trireme watch 1"));
+}
+
+TEST_CASE("a long failure is told once and whole although its reason was cut") {
+  Room room;
+  const std::string headline = "rank 3 died: " + std::string(400, 'x') + " at its end.";
+  v1::Job job = SomeJob(1, "demo", v1::JOB_FAILED);
+  job.mutable_status()->mutable_failure()->set_headline(headline);
+  room.daemon.Put(job);
+  room.daemon.Enter(1, v1::JOB_FAILED, "1 attempt failed: " + headline.substr(0, 280) + "...");
+  const std::string why = room.Run("explain 1").out;
+  CHECK(Count(why, "rank 3 died") == 1);
+  CHECK(Holds(why, "x at its end.\n"));
+  const std::string events = room.Run("watch 1").out;
+  CHECK(Count(events.substr(0, events.find("\njob 1 (demo) is")), "rank 3 died") == 1);
+  CHECK_FALSE(Holds(why, "...."));
+  job.mutable_status()->set_reason("3 attempts");
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "The last attempt failed: rank 3 died"));
+}
+
 TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
@@ -280,6 +317,13 @@ TEST_CASE("explain: why, and the one next action") {
   CHECK(Holds(pending.out, "3 of 16 are free on n1"));
   CHECK(Holds(pending.out, "the first in the queue"));
   CHECK(Count(pending.out, "Next: ") == 1);
+  CHECK(Holds(pending.out, "Next: trireme nodes shows what is free"));
+  job.set_waits_for("asks for 64 CPUs a rank, but no node has more than 16");
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "Next: add a node, or trireme cancel 1 and ask for less"));
+  job.set_waits_for("too few nodes are left for it: node n1 is drained: new disk");
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "Next: bring a node back"));
 
   job = SomeJob(1, "demo", v1::JOB_RUNNING);
   room.daemon.Put(job);

@@ -110,6 +110,8 @@ TEST_CASE("what no node has is said") {
   CHECK(ReasonOf(Nodes({4}), {}, {1, 1, 0, 2}) == "asks for 2 GPUs a rank, but no node has any");
   CHECK(ReasonOf(nodes, {}, {1, 1, 65 * kGiB}) ==
         "asks for 65.0 GiB of memory a rank, but no node has more than 64.0 GiB");
+  CHECK(ReasonOf(nodes, {}, {1, 1, 87891 * kGiB}) ==
+        "asks for 85.8 TiB of memory a rank, but no node has more than 64.0 GiB");
   CHECK(ReasonOf(nodes, {}, {1, 4, 0, 1}) ==
         "asks for 1 GPU and 4 CPUs a rank, but no node has all of that");
   CHECK(ReasonOf(nodes, {}, {1, 4, 0, 0, {"n2"}}) ==

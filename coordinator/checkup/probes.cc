@@ -124,7 +124,10 @@ absl::Status TryListening(const std::string& address) {
   // As a daemon does: what a former connection has left behind is no obstacle.
   setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (bind(server.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(server.get(), 1) != 0) {
-    return absl::InvalidArgumentError(std::strerror(errno));
+    const absl::StatusCode code = errno == EADDRNOTAVAIL ? absl::StatusCode::kInvalidArgument
+                                  : errno == EACCES      ? absl::StatusCode::kPermissionDenied
+                                                         : absl::StatusCode::kFailedPrecondition;
+    return {code, std::strerror(errno)};
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,8 @@ Limits MeasureLimits();
 // Of a folder, which is not made. Tries to write a file there, which is gone afterwards.
 Space MeasureSpace(const std::string& folder);
 Network MeasureNetwork();
-// Binds HOST:PORT for a moment. InvalidArgument: no address of this machine.
+// Binds HOST:PORT for a moment. InvalidArgument: no address of this machine; PermissionDenied;
+// FailedPrecondition: taken, or another obstacle.
 absl::Status TryListening(const std::string& address);
 bool ClockInStep();
 std::string HugePageSetting();

@@ -40,8 +40,8 @@ class Folder {
 
 // As jobs are started: more ranks than cores are fine, and nothing is bound. A rank dies with its
 // mpirun, should that be killed at the deadline.
-absl::StatusOr<std::string> Hello(const std::string& mpirun, const std::string& worker,
-                                  std::chrono::milliseconds deadline) {
+absl::Status Hello(const std::string& mpirun, const std::string& worker,
+                   std::chrono::milliseconds deadline) {
   // In /tmp because Open MPI puts sockets there, whose paths are short.
   const Folder session("/tmp"), shared("/dev/shm");
   if (session.path().empty() || shared.path().empty()) {
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> Hello(const std::string& mpirun, const std::string& 
   command.environment = {"OMP_NUM_THREADS=1"};
   command.deadline = deadline;
   ASSIGN_OR_RETURN(const command::CommandResult result, command::RunCommand(command));
-  if (result.exit_code == 0) return FirstLine(result.output);
+  if (result.exit_code == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       Text("exit code ", result.exit_code, ": ", FirstLine(result.errors)));
 }
@@ -85,9 +85,7 @@ Mpi AskMpi(const std::string& worker, std::chrono::milliseconds deadline) {
   if (mpi.mpirun.empty()) return mpi;
   const auto version = Ask({mpi.mpirun, "--version"});
   mpi.version = version.ok() ? FirstLine(*version) : base::MessageOf(version.status());
-  const auto said = Hello(mpi.mpirun, worker, deadline);
-  mpi.launched = said.status();
-  if (said.ok()) mpi.said = *said;
+  mpi.launched = Hello(mpi.mpirun, worker, deadline);
   return mpi;
 }
 
@@ -99,6 +97,9 @@ Slurm AskSlurm() {
   slurm.version = version.ok() ? FirstLine(*version) : base::MessageOf(version.status());
   // Exits with 1 if no controller answers.
   slurm.controller = Ask({"scontrol", "ping"}).status();
+  // Without a slurm.conf sbatch cannot even say its version.
+  slurm.set_up = version.ok();
+  if (!slurm.set_up) return slurm;
   command::Command list;
   list.argv = {"srun", "--mpi=list"};
   list.deadline = kToolDeadline;

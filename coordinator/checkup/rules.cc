@@ -127,7 +127,11 @@ Finding JudgeNetwork(const Network& network) {
 Finding JudgeListening(const std::string& address, const absl::Status& bound) {
   if (bound.ok()) return {"listen", Verdict::kOk, "a daemon could listen at " + address, ""};
   return {"listen", Verdict::kFail, fmt::format("{}: {}", address, base::MessageOf(bound)),
-          "another port, or end who listens there (ss -ltnp shows who)"};
+          absl::IsInvalidArgument(bound)
+              ? "HOST:PORT, the host being a name or address of this machine: 0.0.0.0:7000"
+          : absl::IsPermissionDenied(bound)
+              ? "a port of 1024 or more"
+              : "another port, or end who listens there (ss -ltnp shows who)"};
 }
 
 Finding JudgeClock(const Clock& clock) {
@@ -161,7 +165,8 @@ std::vector<Finding> JudgeMpi(const Mpi& mpi) {
   std::vector<Finding> findings = {
       {"mpirun", Verdict::kOk, fmt::format("{}: {}", mpi.mpirun, mpi.version), ""}};
   if (mpi.launched.ok()) {
-    findings.push_back({"two ranks", Verdict::kOk, mpi.said, ""});
+    findings.push_back(
+        {"two ranks", Verdict::kOk, "mpirun starts them and they reach each other", ""});
   } else {
     findings.push_back({"two ranks", Verdict::kFail, base::MessageOf(mpi.launched),
                         "try by hand: mpirun -n 2 trireme-worker hello; is MPI of one version, is "
@@ -173,6 +178,12 @@ std::vector<Finding> JudgeMpi(const Mpi& mpi) {
 std::vector<Finding> JudgeSlurm(const Slurm& slurm) {
   if (slurm.sbatch.empty()) {
     return {{"slurm", Verdict::kSkip, "no sbatch in PATH: jobs are started by mpirun", ""}};
+  }
+  // Packages bring the commands; only who has a configuration means to use them.
+  if (!slurm.set_up) {
+    return {{"slurm", Verdict::kWarn, "its commands are here, but not set up",
+             "nothing, if jobs are started by mpirun; else a slurm.conf (sbatch --version says "
+             "what is missing)"}};
   }
   if (!slurm.controller.ok()) {
     return {{"slurm", Verdict::kFail,

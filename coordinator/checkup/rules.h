@@ -39,7 +39,7 @@ struct Network {
   int last_port = 0;
 };
 Finding JudgeNetwork(const Network& network);
-// Whether a daemon could listen at `address`.
+// Whether a daemon could listen at `address`; InvalidArgument: that is no address.
 Finding JudgeListening(const std::string& address, const absl::Status& bound);
 
 struct Clock {
@@ -56,7 +56,6 @@ struct Mpi {
   std::string mpirun;     // path; empty: none
   std::string version;    // first line of what it says
   absl::Status launched;  // two ranks under it
-  std::string said;       // what they said
 };
 std::vector<Finding> JudgeMpi(const Mpi& mpi);
 
@@ -65,6 +64,7 @@ struct Slurm {
   std::string version;
   absl::Status controller;           // whether slurmctld answers
   std::vector<std::string> plugins;  // of MPI, as srun names them
+  bool set_up = true;                // its commands have found their configuration
 };
 std::vector<Finding> JudgeSlurm(const Slurm& slurm);
 

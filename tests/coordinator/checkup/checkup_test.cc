@@ -87,7 +87,7 @@ TEST_CASE("checkup: network and clock and huge pages") {
 
 TEST_CASE("checkup: programs") {
   CHECK(JudgeMpi({}).at(0).verdict == Verdict::kFail);
-  Mpi mpi{"/usr/bin/mpirun", "mpirun 4", {}, "2 ranks greet"};
+  Mpi mpi{"/usr/bin/mpirun", "mpirun 4", {}};
   CHECK(ExitCodeOf(JudgeMpi(mpi)) == 0);
   mpi.launched = absl::DeadlineExceededError("not done within 60 s");
   CHECK(ByName(JudgeMpi(mpi))["two ranks"].seen.find("60 s") != std::string::npos);
@@ -96,6 +96,9 @@ TEST_CASE("checkup: programs") {
   CHECK(ExitCodeOf(JudgeSlurm({"/usr/bin/sbatch", "slurm 22", {}, {"pmi2", "pmix_v4"}})) == 0);
   CHECK(ExitCodeOf(JudgeSlurm({"/usr/bin/sbatch", "slurm 22", {}, {"pmi2"}})) == 1);
   CHECK(ExitCodeOf(JudgeSlurm({"sbatch", "slurm", absl::UnavailableError("DOWN"), {}})) == 1);
+  const Finding unset = JudgeSlurm({"sbatch", "", absl::UnavailableError("x"), {}, false}).at(0);
+  CHECK(unset.verdict == Verdict::kWarn);
+  Complete(unset);
   using Names = std::vector<std::string>;
   CHECK(PluginsOf("MPI plugin types are...\n\tnone\n\tpmix\n\tpmi2\n"
                   "specific pmix plugin versions available: pmix_v4\n") == Names({"pmix", "pmi2"}));
@@ -133,13 +136,18 @@ TEST_CASE("checkup: a port that is taken is told from one that is free") {
   REQUIRE(bind(taken, name, size) == 0);
   REQUIRE(listen(taken, 1) == 0);
   getsockname(taken, name, &size);
-  CHECK_FALSE(TryListening("127.0.0.1:" + std::to_string(ntohs(address.sin_port))).ok());
+  const absl::Status refused = TryListening("127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(JudgeListening("x:1", refused).fix.rfind("another port", 0) == 0);
   close(taken);
   CHECK(TryListening("127.0.0.1:0").ok());
-  CHECK_FALSE(TryListening("203.0.113.9:0").ok());
-  CHECK_FALSE(TryListening("127.0.0.1").ok());
-  CHECK_FALSE(TryListening("127.0.0.1:ssh-or-so").ok());
-  Complete(JudgeListening("127.0.0.1:1", absl::InvalidArgumentError("taken")));
+  for (const char* none : {"203.0.113.9:0", "127.0.0.1", "127.0.0.1:ssh-or-so", "bogus"}) {
+    CAPTURE(none);
+    const Finding finding = JudgeListening(none, TryListening(none));
+    CHECK(finding.verdict == Verdict::kFail);
+    CHECK(finding.fix.rfind("HOST:PORT", 0) == 0);
+    Complete(finding);
+  }
 }
 
 }  // namespace

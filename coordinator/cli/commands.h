@@ -43,6 +43,7 @@ struct SlurmScriptOptions {
   std::string time;
   std::vector<std::string> sbatch;  // options of sbatch as they are
   std::string out;                  // empty: stdout
+  bool json = false;                // {"script", "file"}; the file is empty without `out`
 };
 int RunSlurmScript(const SlurmScriptOptions& options);
 

@@ -142,6 +142,7 @@ void AddSlurmScript(CLI::App& app, Everything& all) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   script->add_option("-o,--out", options.out, "write it there, not to the terminal")
       ->type_name("FILE");
+  script->add_flag("--json", options.json, "the script and the file's name as JSON");
   script->footer(
       "Before its time limit the job saves a checkpoint, is queued again and goes on.\n\n"
       "Examples:\n"

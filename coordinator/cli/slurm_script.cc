@@ -1,9 +1,11 @@
 // `trireme slurm-script`: a job as a batch file for sbatch.
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
+#include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/command/shell_quote.h"
 #include "coordinator/slurm/batch_script.h"
@@ -44,21 +46,26 @@ int RunSlurmScript(const SlurmScriptOptions& options) {
       LoadAndPlan(options.job, options.overrides, options.ranks, TextUse::kOptional);
   if (!planned.ok()) return PrintError(planned.status());
   if (planned->job.resources().nodes_size() > 0) {
-    std::fprintf(
-        stderr,
-        "trireme: warning: resources.nodes are nodes of a coordinator; for Slurm name them "
-        "by --sbatch '--nodelist=...'\n");
+    PrintWarning(
+        "resources.nodes are nodes of a coordinator; for Slurm name them by --sbatch "
+        "'--nodelist=...'");
   }
   const auto script =
       slurm::StandaloneScript(BatchJobOf(options, *planned),
                               {options.partition, options.account, options.time, options.sbatch});
   if (!script.ok()) return PrintError(script.status());
+  if (!options.out.empty()) {
+    const absl::Status written = base::WriteWholeFile(options.out, *script, kProgram);
+    if (!written.ok()) return PrintError(written);
+  }
+  if (options.json) {
+    PrintJsonObject({{"script", *script}, {"file", options.out}});
+    return kOk;
+  }
   if (options.out.empty()) {
     std::fwrite(script->data(), 1, script->size(), stdout);
     return kOk;
   }
-  const absl::Status written = base::WriteWholeFile(options.out, *script, kProgram);
-  if (!written.ok()) return PrintError(written);
   std::printf("submit it with: sbatch %s\n", command::ShellQuote(options.out).c_str());
   return kOk;
 }

@@ -238,12 +238,39 @@ int CloseOutput(int code, bool is_run) {
   return code == kOk && !is_run ? kBadInput : code;
 }
 
+// What is wrong, of the command that was being read: words that nobody knows before others that are
+// missing, for who misspells an option may lack nothing else.
+std::string FaultOf(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    const std::string nearest = Nearest(word, names);
+    return "unknown option " + word + (nearest.empty() ? "" : ", did you mean " + nearest + "?");
+  }
+  const std::string said = error.what();
+  return said == "A subcommand is required" ? "a command is missing" : said;
+}
+
 // What CLI11 found wrong; also --help and --version, which it prints.
 int Refuse(const CLI::App& app, const CLI::ParseError& error, bool json) {
-  if (json && error.get_exit_code() != 0) {
-    return PrintError(absl::InvalidArgumentError(error.what()));
+  if (error.get_exit_code() == 0) {
+    app.exit(error);
+    return CloseOutput(kOk, /*is_run=*/false);
   }
-  return CloseOutput(app.exit(error) == 0 ? kOk : kBadInput, /*is_run=*/false);
+  std::string name = app.get_name();
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().back();
+    name += " " + command->get_name();
+  }
+  const std::string fault = FaultOf(app, *command, error);
+  if (json) return PrintError(absl::InvalidArgumentError(fault));
+  std::fprintf(stderr, "%s: %s (%s --help lists %s)\n", name.c_str(), fault.c_str(), name.c_str(),
+               command->get_subcommands({}).empty() ? "what it takes" : "the commands");
+  return kBadInput;
 }
 
 int Main(int argc, char** argv) {

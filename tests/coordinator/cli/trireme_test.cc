@@ -119,8 +119,29 @@ TEST_CASE("help, version and words that are no commands") {
   CHECK(Holds(bench.Run("checkpoint verfy x").out, "did you mean checkpoint verify?"));
   CHECK_FALSE(Holds(bench.Run("xyzzy").out, "did you mean"));
   CHECK(bench.Run("").code == 2);
-  CHECK(bench.Run("plan").code == 2);
+  CHECK(bench.Run("").out == "trireme: a command is missing (trireme --help lists the commands)\n");
+  const Result lacks = bench.Run("plan");
+  CHECK(lacks.code == 2);
+  CHECK(lacks.out.rfind("trireme plan: job is required", 0) == 0);
+  const Result option = bench.Run("show --jsn");
+  CHECK(option.code == 2);
+  CHECK(option.out.rfind("trireme show: unknown option --jsn, did you mean --json?", 0) == 0);
+  CHECK(Holds(bench.Run("codec stat --nosuch x y").out, "codec stat: unknown option --nosuch ("));
+  CHECK(Holds(bench.Run("show a b").out, "trireme show: The following argument was not expected"));
   CHECK(bench.Run("run job.yaml -n 0").code == 2);
+}
+
+TEST_CASE("slurm-script: as JSON with the file it was written to") {
+  const Bench bench;
+  const std::string begin = "{\"script\":\"#!/bin/bash\\n";
+  const Result shown = bench.Run("slurm-script job.yaml --json");
+  CHECK(shown.code == 0);
+  CHECK(shown.out.rfind(begin, 0) == 0);
+  CHECK(Holds(shown.out, "\"file\":\"\"}\n"));
+  const Result written = bench.Run("slurm-script job.yaml --json -o s.sbatch");
+  CHECK(written.out.rfind(begin, 0) == 0);
+  CHECK(Holds(written.out, "\"file\":\"s.sbatch\"}\n"));
+  CHECK(Slurp(bench.folder() + "/s.sbatch").rfind("#!/bin/bash\n", 0) == 0);
 }
 
 TEST_CASE("what is no folder of checkpoints is called what it is") {

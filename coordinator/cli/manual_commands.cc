@@ -8,6 +8,7 @@
 
 #include "coordinator/cli/control.h"
 #include "coordinator/cli/exit_codes.h"
+#include "coordinator/cli/job_lookup.h"
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/run_folder.h"
@@ -83,6 +84,18 @@ std::vector<Candidate> Nodes(client::Client& client) {
   return nodes;
 }
 
+std::vector<Candidate> Files(client::Client& client, const std::string& name) {
+  const auto job = FindJob(client, name);
+  if (!job.ok()) return {};
+  v1::ListFilesRequest request;
+  request.set_job_id(job->id());
+  const auto list = client.Call(request);
+  if (!list.ok()) return {};
+  std::vector<Candidate> files;
+  for (const v1::FileInfo& file : list->files()) files.push_back({Shown(file.path()), ""});
+  return files;
+}
+
 std::vector<Candidate> Suggest(const std::string& value, const manual::GivenOptions& given) {
   if (value == "STATE") {
     std::vector<Candidate> states;
@@ -92,9 +105,12 @@ std::vector<Candidate> Suggest(const std::string& value, const manual::GivenOpti
     return states;
   }
   if (value == "TYPE") return {{"f32", ""}, {"bf16", ""}, {"f16", ""}, {"f64", ""}};
-  if (value != "JOB" && value != "NODE") return {};
+  // Beside a job a name is that of one of its files.
+  const std::string job = ValueOf(given, "JOB");
+  if (value != "JOB" && value != "NODE" && (value != "NAME" || job.empty())) return {};
   const auto client = ConnectAsGiven(given);
   if (!client.ok()) return {};
+  if (value == "NAME") return Files(**client, job);
   return value == "JOB" ? Jobs(**client) : Nodes(**client);
 }
 

@@ -13,7 +13,7 @@ bool BeginsWith(const std::string& text, const std::string& part) {
 // What stands where the cursor is.
 struct Place {
   const Command* command = nullptr;
-  size_t positionals = 0;           // taken by the words so far
+  std::vector<std::string> words;   // taken as positionals
   const Argument* wants = nullptr;  // the option whose value comes next
   bool only_positionals = false;    // behind "--"
   GivenOptions given;
@@ -71,9 +71,13 @@ void Pass(const std::string& word, Place& place) {
     }
   } else if (const Command* below = Find(*place.command, {word}); below != nullptr) {
     place.command = below;
-    place.positionals = 0;
+    place.words.clear();
   } else {
-    ++place.positionals;
+    const auto& positionals = place.command->positionals;
+    if (place.words.size() < positionals.size()) {
+      place.given[positionals[place.words.size()].value] = word;
+    }
+    place.words.push_back(word);
   }
 }
 
@@ -114,6 +118,27 @@ void AddValue(const Argument& argument, const std::string& prefix, const Place& 
   }
 }
 
+void AddCommands(const Command& above, Completion& completion) {
+  for (const Command& below : above.commands) {
+    completion.candidates.push_back({below.words.back(), below.help});
+  }
+}
+
+// Commands below the place, or the next positional; "COMMAND" is the name of one of ours, word by
+// word.
+void AddWord(const Command& root, const Place& place, const Suggest& suggest,
+             Completion& completion) {
+  AddCommands(*place.command, completion);
+  const auto& positionals = place.command->positionals;
+  if (!positionals.empty() && positionals.back().value == "COMMAND") {
+    if (const Command* above = Find(root, place.words); above != nullptr) {
+      AddCommands(*above, completion);
+    }
+  } else if (place.words.size() < positionals.size()) {
+    AddValue(positionals[place.words.size()], "", place, suggest, completion);
+  }
+}
+
 void AddOptions(const Place& place, Completion& completion) {
   for (const Argument& option : place.command->options) {
     if (!option.repeats && place.given.count(option.names.back()) != 0) continue;
@@ -143,13 +168,7 @@ Completion Complete(const Command& root, std::vector<std::string> words, const S
   } else if (option_like) {
     AddOptions(place, completion);
   } else {
-    for (const Command& below : place.command->commands) {
-      completion.candidates.push_back({below.words.back(), below.help});
-    }
-    const auto& positionals = place.command->positionals;
-    if (place.positionals < positionals.size()) {
-      AddValue(positionals[place.positionals], "", place, suggest, completion);
-    }
+    AddWord(root, place, suggest, completion);
   }
   auto& list = completion.candidates;
   list.erase(std::remove_if(list.begin(), list.end(),

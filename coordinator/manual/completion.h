@@ -23,7 +23,8 @@ struct Completion {
   Names names = Names::kNone;         // names of files may stand there as well
 };
 
-// Options given so far, by each of their names.
+// What has been given so far: options by each of their names, positional words by what they are
+// ("JOB").
 using GivenOptions = std::map<std::string, std::string>;
 // Words for a value that only the program knows, as JOB; may be slow, within reason.
 using Suggest =

@@ -76,7 +76,8 @@ class Manual(unittest.TestCase):
     def test_bash(self):
         answers = self.shell(['bash', '--norc', '-c', BASH + '''
           ask sub; ask submit "a"; ask logs --rank 1 --la; ask list --state fai; ask list --state = ca
-          ask run --resume ""; ask completion ""; ask codec compress --out; ask list --state ""'''])
+          ask run --resume ""; ask completion ""; ask codec compress --out; ask list --state ""
+          ask man sub; ask man codec "com"'''])
         self.assertEqual(answers[0], 'submit|')
         self.assertEqual(answers[1], 'a job.yaml|')
         self.assertEqual(answers[2], '--launcher|')
@@ -85,6 +86,8 @@ class Manual(unittest.TestCase):
         self.assertEqual(answers[5], 'auto|two words|')
         self.assertEqual(answers[6], 'bash|zsh|fish|')
         self.assertEqual(len(answers[8].split('|')), 11)
+        self.assertEqual(answers[9], 'submit|')
+        self.assertEqual(answers[10], 'compress|')
 
     def test_zsh(self):
         if not shutil.which('zsh'):

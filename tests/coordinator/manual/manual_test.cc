@@ -103,6 +103,8 @@ TEST_CASE("completion: commands and options that are not there yet and values of
   CHECK(boat.Words({"row", "--state", "failed", "--st"}) == Words({"--state"}));
   CHECK(boat.Words({"row", "--rig", ""}) == Words({"lug", "gaff"}));
   CHECK(boat.Words({"row", "--state", "f"}) == Words({"failed"}));
+  CHECK(boat.Words({"row", "12", "--state", "f"}) == Words({"failed"}));
+  CHECK(boat.given().at("JOB") == "12");
   CHECK(boat.Words({"row", "-n", ""}).empty());
   CHECK(boat.Words({"row", "--resume", ""}) == Words({"auto"}));
   CHECK(boat.names() == Names::kFolders);

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -141,8 +141,8 @@ absl::Status WriteFile(const std::string& given, const std::string& text) {
 }
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  // Metrics of a long run are large.
+  return base::ReadWholeFile(path, size_t{1} << 40).value_or("");
 }
 
 }  // namespace trireme::cli

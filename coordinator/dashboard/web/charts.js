@@ -4,6 +4,8 @@ import { count } from './format.js';
 import { SimpleChart } from './simple_chart.js';
 
 const library = import('/assets/uPlot.esm.js').then((module) => module.default, () => null);
+// Ticks between steps would be half steps.
+const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
 const FONT = '11px Inter, "Segoe UI", system-ui, "DejaVu Sans", sans-serif';
 
 function withAlpha(hex, alpha) {
@@ -28,7 +30,7 @@ function seriesOf(one) {
     stroke,
     width: one.width,
     fill: one.fill ? withAlpha(color(one.color), 0.08) : undefined,
-    points: { show: false },
+    points: { show: (chart) => chart.data[0].length === 1, size: 7, fill: stroke, width: 0 },
     spanGaps: true,
   };
 }
@@ -92,7 +94,7 @@ export class ChartPanel {
     return {
       width: Math.max(120, this.area.clientWidth),
       height: this.area.clientHeight,
-      padding: [8, 10, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
@@ -100,8 +102,12 @@ export class ChartPanel {
         sync: { key: 'steps', setSeries: false },
         points: { size: 7, width: 2, fill: color('panel') },
       },
-      scales: { x: { time: false } },
-      axes: [axis(count, { size: 24, gap: 6 }), axis(this.options.axis ?? format, { size: 52, gap: 6 })],
+      scales: {
+        x: { time: false, range: (chart, low, high) => (low === high ? [low - 1, low + 1] : [low, high]) },
+        // What is filled stands on 0.
+        y: series.some((one) => one.fill) ? { range: (chart, low, high) => [0, high > 0 ? 1.08 * high : 1] } : {},
+      },
+      axes: [axis(count, { size: 24, gap: 6, incrs: WHOLE }), axis(this.options.axis ?? format, { size: 52, gap: 6 })],
       series: [{}, ...series.map(seriesOf)],
       hooks: { setCursor: [(chart) => this.tell(chart.cursor.idx ?? this.data[0].length - 1)] },
     };

@@ -6,7 +6,7 @@ const BOTTOM = 24;
 const TOP = 8;
 const RIGHT = 10;
 
-function extent(lists) {
+function extent(lists, fromZero) {
   let low = Infinity;
   let high = -Infinity;
   for (const values of lists) {
@@ -17,6 +17,7 @@ function extent(lists) {
     }
   }
   if (low > high) return [0, 1];
+  if (fromZero) return [0, high > 0 ? 1.08 * high : 1];
   const margin = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   return [low - margin, high + margin];
 }
@@ -38,7 +39,7 @@ export class SimpleChart {
     const height = Math.max(80, this.container.clientHeight);
     const [xs, ...lists] = this.data;
     const [left, right] = [xs[0] ?? 0, Math.max((xs[0] ?? 0) + 1, xs[xs.length - 1] ?? 1)];
-    const [low, high] = extent(lists);
+    const [low, high] = extent(lists, this.options.series.some((one) => one.fill));
     const x = (value) => LEFT + ((value - left) / (right - left)) * (width - LEFT - RIGHT);
     const y = (value) => TOP + ((high - value) / (high - low)) * (height - TOP - BOTTOM);
     const picture = svg('svg', { width, height, role: 'img', 'aria-label': this.options.label });
@@ -58,7 +59,7 @@ export class SimpleChart {
   drawSeries(picture, one, xs, values, x, y) {
     const stroke = color(one.color);
     const points = xs.map((step, k) => [step, values[k]]).filter(([, value]) => Number.isFinite(value));
-    if (one.dots) {
+    if (one.dots || points.length === 1) {
       for (const [step, value] of points) picture.append(svg('circle', { cx: x(step), cy: y(value), r: 3, fill: stroke }));
       return;
     }

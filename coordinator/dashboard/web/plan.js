@@ -14,6 +14,7 @@ const PARTS = [
   ['temporaries', 'temporary', 'load'],
 ];
 const TOLD = ['job', 'schedule', 'bubble']; // elsewhere on the page
+const BESIDE = 'beside the arena: code, libraries, MPI buffers';
 const SUMMED = { temporaries: ['temporaries', 'scratch', 'other'] };
 
 const bytesOf = (stage, part) => (SUMMED[part] ?? [part]).reduce((total, name) => total + stage.bytes[name], 0);
@@ -69,10 +70,11 @@ export class PlanPanels {
     this.used = {};
     this.memory = h('div', { class: 'memory' });
     this.legend = h('div', { class: 'legend' });
+    this.measure = h('div', { class: 'about' });
     this.mesh = h('section', { class: 'panel w7', id: 'mesh' },
       h('div', { class: 'head' }, h('h2', {}, 'Mesh and stages'), this.about), this.picture);
     this.bytes = h('section', { class: 'panel w5', id: 'memory' },
-      h('div', { class: 'head' }, h('h2', {}, 'Memory of a rank'), h('div', { class: 'about' }, 'planned, and used')), this.memory, this.legend);
+      h('div', { class: 'head' }, h('h2', {}, 'Memory of a rank'), this.measure), this.memory, this.legend);
     this.file = h('section', { class: 'panel' }, h('details', { class: 'file' }, h('summary', {}, 'Job file, as resolved'), h('pre', {})));
     this.wait('Drawn when the job is planned.');
   }
@@ -123,6 +125,8 @@ export class PlanPanels {
   drawMemory(plan) {
     const used = this.used;
     const most = Math.max(1, ...plan.stages.map((stage) => stage.bytes.total), ...Object.values(used));
+    // Less than nothing, where a rank has not touched all of its arena.
+    const beside = (stage) => (used[stage.stage] ?? 0) - stage.bytes.total;
     const width = (size) => `${(100 * size) / most}%`;
     const [first, last, hidden] = ends(plan.stages, 16);
     const row = (stage) => h('div', { class: 'stage' }, h('div', { class: 'what' }, `stage ${stage.stage}`),
@@ -130,14 +134,15 @@ export class PlanPanels {
         h('div', { class: 'stack' }, PARTS.map(([part, label, tone]) => {
           const size = bytesOf(stage, part);
           return h('i', { title: `${label}: ${bytes(size)}`, style: { width: width(size), background: `var(--${tone})` } });
-        })),
-        used[stage.stage] ? h('div', { class: 'used', title: 'the process at its peak', style: { width: width(used[stage.stage]) } }) : null),
+        }), beside(stage) > 0
+          ? h('i', { class: 'beside', title: `${BESIDE}: ${bytes(beside(stage))}`, style: { width: width(beside(stage)) } }) : null)),
       h('div', { class: 'bytes' }, bytes(stage.bytes.total),
-        used[stage.stage] ? h('div', { class: 'faint' }, bytes(used[stage.stage])) : null));
+        used[stage.stage] ? h('div', { class: 'faint' }, `of ${bytes(used[stage.stage])}`) : null));
     const told = Object.keys(used).length > 0;
+    this.measure.textContent = told ? 'planned, of the process at its peak' : 'planned';
     this.legend.replaceChildren(...PARTS.map(([, label, tone]) =>
       h('span', {}, h('i', { style: { background: `var(--${tone})` } }), label)),
-    told ? h('span', {}, h('i', { class: 'thin' }), 'process at its peak: the plan, and all that a program is') : '');
+    told ? h('span', {}, h('i', { class: 'beside' }), BESIDE) : '');
     return [...first.map(row), hidden ? h('div', { class: 'faint' }, `${hidden} more`) : null, ...last.map(row)];
   }
 }

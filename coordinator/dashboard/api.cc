@@ -17,6 +17,7 @@
 #include "coordinator/dashboard/run_file.h"
 #include "coordinator/dashboard/timeline.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/planner.h"
 
 namespace trireme::dashboard {
 namespace {
@@ -30,6 +31,7 @@ constexpr size_t kMostEvents = 500;  // of an answer
 constexpr uint64_t kRecent = 2000;   // events that are looked through for the newest
 constexpr size_t kMostLogBytes = 64 << 10;
 constexpr int64_t kMostPlanBytes = 16 << 20;
+constexpr uint32_t kMostRanksPlanned = 4096;  // for a job that has not been launched
 constexpr double kCancelGraceSeconds = 30;
 
 // `name` of the query; `otherwise` where it is absent.
@@ -167,9 +169,22 @@ Api::Answer Api::Curve(const v1::Job& job, const Call& call) const {
   return JsonText(CurveJson(RunFile(*fd), fmt::format("{}", job.status().attempt()), request));
 }
 
+// In the call's own thread, and one job at a time: the other threads stay free.
+absl::StatusOr<v1::Plan> Api::PlanAhead(const v1::Job& job) {
+  const uint32_t ranks = job.resources().ranks();
+  if (ranks > kMostRanksPlanned) return absl::NotFoundError("drawn when the job is launched");
+  const std::unique_lock lock(planning_, std::try_to_lock);
+  if (!lock.owns_lock()) return absl::UnavailableError("another job is being planned");
+  return plan::MakePlan(job.spec(), static_cast<int>(ranks));
+}
+
 Api::Answer Api::Plan(const v1::Job& job) {
   const uint32_t attempt = job.status().attempt();
   if (const auto known = plans_.Find(job.id(), attempt)) return *known;
+  if (attempt == 0) {
+    ASSIGN_OR_RETURN(const v1::Plan plan, PlanAhead(job));
+    return *plans_.Put(job.id(), attempt, JsonText(PlanJson(plan)));
+  }
   ASSIGN_OR_RETURN(const int fd, coordinator::OpenRunFile(job.run_folder(), "plan.pb"));
   const RunFile file(fd);
   const auto size = static_cast<size_t>(std::min(file.size(), kMostPlanBytes));

@@ -2,6 +2,8 @@
 // run folders. Threads: any. Reads of files are bounded and hold no lock.
 #pragma once
 
+#include <mutex>
+
 #include "absl/status/statusor.h"
 #include "coordinator/control_api/access.h"
 #include "coordinator/dashboard/job_requests.h"
@@ -42,11 +44,14 @@ class Api {
   absl::StatusOr<v1::Job> Find(const Call& call, const Who& who) const;
   Answer Curve(const v1::Job& job, const Call& call) const;
   Answer Plan(const v1::Job& job);
+  // Of a job that has not been launched: it has no plan.pb yet.
+  absl::StatusOr<v1::Plan> PlanAhead(const v1::Job& job);
   Answer Timeline(const v1::Job& job) const;
   Answer JobEvents(const v1::Job& job, const Call& call) const;
   Answer Log(const v1::Job& job, const Call& call) const;
 
   const DashboardRooms rooms_;
+  std::mutex planning_;
   PlanCache plans_;
 };
 

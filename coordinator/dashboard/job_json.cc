@@ -78,6 +78,8 @@ std::string LevelOf(v1::JobState state) {
 
 Told TellState(const v1::JobStateChanged& change) {
   Told told{StateWord(change.to()), LevelOf(change.to()), change.reason()};
+  // "cancelled: cancelled by ada" says it twice.
+  if (told.text.starts_with(told.kind + " ")) told.text.erase(0, told.kind.size() + 1);
   const std::string& headline = change.failure().headline();
   // The reason often ends in the headline, which may be cut there.
   constexpr size_t kEnoughToKnow = 40;
@@ -95,7 +97,7 @@ Told TellWish(const v1::JobWishChanged& change) {
 
 Told TellNode(const v1::NodeChanged& change) {
   const bool lost = change.state() == v1::NODE_LOST;
-  std::string text = "node " + change.node() + " is ";
+  std::string text = change.node() + " is ";
   text += change.gone() ? "gone for good" : lost ? "lost" : "ready";
   if (change.drained() && !change.gone()) text += ", drained";
   if (!change.reason().empty()) text += ": " + change.reason();
@@ -184,13 +186,16 @@ Json JobDetails(const v1::Job& job) {
 
 Json EventJson(const v1::Event& event) {
   const Told told = Tell(event);
-  return {{"sequence", event.sequence()},
-          {"ms", Milliseconds(event.time_unix_ns())},
-          {"job", event.job_id()},
-          {"attempt", event.attempt()},
-          {"kind", told.kind},
-          {"level", told.level},
-          {"text", told.text}};
+  Json json = {{"sequence", event.sequence()},
+               {"ms", Milliseconds(event.time_unix_ns())},
+               {"job", event.job_id()},
+               {"attempt", event.attempt()},
+               {"kind", told.kind},
+               {"level", told.level},
+               {"text", told.text}};
+  if (event.has_submitted()) json["name"] = event.submitted().name();
+  if (event.has_placed()) json["places"] = PlacesJson(event.placed().places());
+  return json;
 }
 
 Json ClusterJson(const v1::Cluster& cluster, const std::vector<v1::Job>& live) {

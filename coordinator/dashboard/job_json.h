@@ -15,7 +15,8 @@ Json JobRow(const v1::Job& job);
 // All but the job file.
 Json JobDetails(const v1::Job& job);
 
-// With a sentence (`text`) and how much it matters (`level`: good, info, warn, bad).
+// With a sentence (`text`) and how much it matters (`level`: good, info, warn, bad); of a
+// submitted job its name, of a placed one its places.
 Json EventJson(const v1::Event& event);
 
 // `live`: jobs with places, for the map of nodes.

@@ -5,9 +5,10 @@ import { clock, dateAndClock } from './format.js';
 const MOST = 300;
 
 export class EventList {
-  constructor(namesJobs) {
+  // `names`: of the jobs, where their events are mixed.
+  constructor(names = null) {
     this.events = [];
-    this.namesJobs = namesJobs;
+    this.names = names;
     this.last = 0;
     this.element = h('div', { class: 'events' });
     this.element.append(h('div', { class: 'empty' }, 'Nothing has happened yet.'));
@@ -23,8 +24,15 @@ export class EventList {
     list(this.element, this.events, (event) => event.sequence, (event) => this.make(event), () => {});
   }
 
+  // Where the job was last; the newest event is the first.
+  lastPlaces() {
+    return this.events.find((event) => event.places?.length)?.places ?? [];
+  }
+
   make(event) {
-    const job = this.namesJobs && event.job ? h('a', { href: `#/jobs/${event.job}` }, ` job ${event.job} `) : ' ';
+    const name = this.names?.get(event.job);
+    const job = this.names && event.job
+      ? [' ', h('a', { href: `#/jobs/${event.job}` }, name ? `${name} (${event.job})` : `job ${event.job}`), ' '] : ' ';
     return h('div', { class: 'event', data: { level: event.level, kind: event.kind } },
       h('time', { title: dateAndClock(event.ms) }, clock(event.ms)), h('i'),
       h('p', {}, h('b', {}, event.kind), job, h('span', { class: 'muted' }, event.text)));

@@ -4,13 +4,16 @@ import { ChartPanel } from './charts.js';
 import { Curve } from './curve.js';
 import { draw, h, toast } from './dom.js';
 import { EventList } from './events.js';
-import { ago, count, duration, loss, percent, plain, plural, short } from './format.js';
-import { hasEnded, secondsLeft, share } from './jobs.js';
+import { ago, clock, count, dateAndClock, duration, loss, percent, plain, plural, short } from './format.js';
+import { finishes, hasEnded, secondsLeft, share, stateText } from './jobs.js';
 import { Log } from './log.js';
 import { PlanPanels } from './plan.js';
 import { Timeline } from './timeline.js';
 
 const SURE_MS = 8000;
+const DAY_MS = 86400000;
+const NEVER_RAN = 'It never ran: there are no curves, no timeline and no log.';
+const NOT_YET = 'Curves, timeline and log are drawn here once it runs.';
 
 function tile(label, value, unit, about, bar) {
   return h('div', { class: 'tile', data: { tile: label } }, h('div', { class: 'label' }, label),
@@ -23,9 +26,10 @@ function tiles(job, curve, now) {
   const left = secondsLeft(job, curve.last.step_time_ms);
   const live = !hasEnded(job);
   const time = Number.isFinite(left) ? ['Time left', duration(left), `at ${duration(curve.last.step_time_ms / 1000)} a step`]
-    : ['In this state', duration((now - job.changed_ms) / 1000), `since ${ago(job.changed_ms, now)}`];
+    : ['In this state', duration((now - job.changed_ms) / 1000), `since ${(now - job.changed_ms < DAY_MS ? clock : dateAndClock)(job.changed_ms)}`];
   if (Number.isFinite(left) && curve.last.step_time_ms < 10000) time[2] = `${curve.last.step_time_ms.toFixed(0)} ms a step`;
-  if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `took ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
+  if (finishes(job)) time.splice(0, 3, 'Time left', 'finishing', 'all steps are done');
+  if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `${job.attempt ? 'took' : 'after'} ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
   const lastLoss = progress.loss || curve.last.loss;
   return [
     tile('Step', count(progress.step ?? curve.points.step.at(-1)), progress.steps ? `of ${count(progress.steps)}` : '', '',
@@ -35,7 +39,7 @@ function tiles(job, curve, now) {
       progress.utilisation ? `${percent(progress.utilisation)} of the peak` : ''),
     tile(...time.slice(0, 2), '', time[2]),
     tile('Checkpoint', job.checkpoint_step ? count(job.checkpoint_step) : '-', '', job.checkpoint_step ? 'newest step on disk' : 'none yet'),
-    tile('Attempt', count(job.attempt), '', job.failures ? plural(job.failures, 'failure') : 'no failure'),
+    tile('Attempt', job.attempt ? count(job.attempt) : '-', '', !job.attempt ? 'not started' : job.failures ? plural(job.failures, 'failure') : 'no failure'),
   ];
 }
 
@@ -54,6 +58,7 @@ function banner(job) {
     const place = job.queue_position ? `Number ${job.queue_position} in the queue` : 'In the queue';
     return h('div', { class: 'banner', data: { level: 'wait' } }, h('p', {}, h('b', {}, place), job.waits_for ? `: ${job.waits_for}` : ''));
   }
+  if (job.waits_for) return h('div', { class: 'banner', data: { level: 'warn' } }, h('p', {}, job.waits_for));
   if (job.wish === 'cancel' && !hasEnded(job)) {
     return h('div', { class: 'banner' }, h('p', {}, 'Cancelled: it may save a checkpoint first, and never starts again.'));
   }
@@ -68,7 +73,7 @@ export class JobPage {
     this.tick = tick;
     this.path = `/api/jobs/${id}`;
     this.curve = new Curve(id);
-    this.events = new EventList(false);
+    this.events = new EventList();
     this.log = new Log(id);
     this.timeline = new Timeline();
     this.plan = new PlanPanels();
@@ -83,14 +88,15 @@ export class JobPage {
     }, 'w6');
     this.losses.element.id = 'loss';
     this.speed.element.id = 'throughput';
+    this.early = h('section', { class: 'panel early' });
+    this.happened = h('section', { class: 'panel w5', id: 'events' }, h('div', { class: 'head' }, h('h2', {}, 'What happened')), this.events.element);
     this.title = h('div', { class: 'title' });
     this.banner = h('div', {});
     this.tiles = h('div', { class: 'tiles' });
     this.element = h('div', { data: { page: id } }, this.title, this.banner, this.tiles,
-      h('div', { class: 'grid' }, this.losses.element, this.speed.element, this.timeline.element, this.plan.mesh, this.plan.bytes,
-        h('section', { class: 'panel w5', id: 'events' }, h('div', { class: 'head' }, h('h2', {}, 'What happened')), this.events.element),
-        this.log.element, this.plan.file));
-    this.planned = 0;
+      h('div', { class: 'grid' }, this.early, this.losses.element, this.speed.element, this.timeline.element, this.plan.mesh, this.plan.bytes,
+        this.happened, this.log.element, this.plan.file));
+    this.planned = null; // the attempt of the plan that is shown
     this.ticks = 0;
     this.settled = 0; // refreshes since the job has ended and all was read
   }
@@ -108,12 +114,28 @@ export class JobPage {
     }
     if (this.state && this.state !== job.state) this.settled = 0;
     this.state = job.state;
+    this.showParts(job);
+    await this.refreshEvents(state);
     this.drawTitle(job);
     draw(this.banner, [job.state, job.wish, job.reason, job.failure, job.waits_for, job.queue_position], () => banner(job) ?? []);
-    await this.refreshEvents(state);
     if (this.settled < 3 || this.log.hurry) await this.refreshFiles(job);
     draw(this.tiles, [job.progress, job.state, job.attempt, job.failures, job.checkpoint_step, Math.floor(state.now / 5000), this.curve.points.step.length],
       () => tiles(job, this.curve, state.now));
+  }
+
+  // What has never run has no curves, no timeline and no log.
+  showParts(job) {
+    const ran = job.attempt > 0;
+    const wide = !ran;
+    for (const panel of [this.losses, this.speed, this.timeline, this.log]) panel.element.hidden = !ran;
+    this.early.hidden = ran;
+    this.early.textContent = hasEnded(job) ? NEVER_RAN : NOT_YET;
+    this.happened.classList.toggle('w5', !wide);
+  }
+
+  // Of an ended job those that it had.
+  placesOf(job) {
+    return job.places.length === 0 && hasEnded(job) ? this.events.lastPlaces() : job.places;
   }
 
   async refreshEvents(state) {
@@ -133,9 +155,9 @@ export class JobPage {
       this.losses.setData(this.curve.lossData());
       this.speed.setData(this.curve.speedData());
     }
-    const planned = job.attempt > 1 || (job.attempt === 1 && job.state !== 'planning');
+    const planned = job.attempt !== 1 || job.state !== 'planning';
     if (planned && this.planned !== job.attempt) await this.refreshPlan(job);
-    if (this.shownPlan) this.plan.setData(this.shownPlan, job.places);
+    if (this.shownPlan) this.plan.setData(this.shownPlan, this.placesOf(job));
     if (this.ticks % 2 === 1) {
       const timeline = await get(`${this.path}/timeline`);
       this.timeline.setData(timeline);
@@ -144,6 +166,8 @@ export class JobPage {
     if (hasEnded(job) && this.curve.points.step.length === 0) {
       for (const panel of [this.losses, this.speed]) panel.empty('It did no step.');
     }
+    this.timeline.setEnded(hasEnded(job));
+    this.log.setEnded(hasEnded(job));
     this.log.setRanks(job.ranks);
     const read = job.attempt === 0 || await this.log.refresh();
     this.settled = hasEnded(job) && read && this.curve.whole ? this.settled + 1 : 0;
@@ -155,7 +179,7 @@ export class JobPage {
       this.planned = job.attempt;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      this.plan.wait(error.status === 404 ? 'Drawn when the job is planned.' : error.message);
+      this.plan.wait(error.status !== 404 ? error.message : hasEnded(job) ? 'It ended before it was planned.' : 'Drawn when the job is planned.');
     }
   }
 
@@ -164,12 +188,12 @@ export class JobPage {
     const canPause = !ended && job.wish === 'run';
     const canResume = job.wish === 'pause' && !ended;
     const canCancel = !ended && job.wish !== 'cancel';
-    const places = job.places.map((place) => `${place.node} x${place.ranks}`).join(', ');
+    const places = this.placesOf(job).map((place) => `${place.node} x${place.ranks}`).join(', ');
     const about = [job.owner, plural(job.ranks, 'rank'), places, job.run_folder].filter(Boolean);
-    draw(this.title, [job.name, job.state, job.wish, about], () => [
+    draw(this.title, [job.name, stateText(job), job.wish, about], () => [
       h('div', { class: 'text' },
         h('h1', {}, h('span', { class: 'id' }, `${job.id}`), h('span', { class: 'name', title: job.name }, job.name),
-          h('span', { class: 'chip', data: { state: job.state } }, job.state)),
+          h('span', { class: 'chip', data: { state: job.state } }, stateText(job))),
         h('div', { class: 'about' }, about.join(' · '))),
       h('div', { class: 'actions' },
         canResume ? this.button('Resume', 'resume', 'main') : this.button('Pause', 'pause', '', !canPause),

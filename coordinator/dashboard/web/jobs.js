@@ -21,16 +21,26 @@ export function share(job) {
   return Math.min(1, job.progress.step / job.progress.steps);
 }
 
+// All steps are done; the last checkpoint, evaluation or sample is not.
+export const finishes = (job) => job.state === 'running' && job.progress?.steps > 0 && job.progress.step >= job.progress.steps;
+
+export const stateText = (job) => (finishes(job) ? 'finishing' : job.state);
+
 export function secondsLeft(job, history) {
-  if (job.state !== 'running' || !job.progress || !(history > 0)) return NaN;
+  if (job.state !== 'running' || finishes(job) || !job.progress || !(history > 0)) return NaN;
   return ((job.progress.steps - job.progress.step) * history) / 1000;
 }
 
+const place = (job) => (job.queue_position ? `#${job.queue_position} in the queue` : 'waits for places');
+
+// The chip says already what it is.
+const because = (job) => (job.reason.startsWith(`${job.state} `) ? job.reason.slice(job.state.length + 1) : job.reason);
+
 function note(job, now) {
   const progress = job.progress;
+  if (job.state === 'pending') return job.waits_for ? `${place(job)}: ${job.waits_for}` : place(job);
+  if (job.waits_for) return job.waits_for;
   switch (job.state) {
-    case 'pending':
-      return job.queue_position ? `#${job.queue_position} in the queue` : 'waits for places';
     case 'running':
     case 'pausing':
       return progress?.steps ? `step ${short(progress.step)} of ${short(progress.steps)} · loss ${loss(progress.loss)}` : 'starting';
@@ -39,11 +49,12 @@ function note(job, now) {
     case 'failed':
       return job.headline || job.reason || 'failed';
     case 'paused':
-      return `paused at step ${short(job.checkpoint_step)}`;
+      if (job.attempt === 0) return 'has not run yet';
+      return job.checkpoint_step ? `at step ${short(job.checkpoint_step)}` : 'before its first checkpoint';
     case 'completed':
       return `${plural(job.ranks, 'rank')} · ${ago(job.changed_ms, now)}`;
     default:
-      return job.reason || job.state;
+      return because(job) || job.state;
   }
 }
 
@@ -64,7 +75,7 @@ function updateRow(row, job, now, here) {
   else row.removeAttribute('aria-current');
   const chip = row.querySelector('.chip');
   chip.dataset.state = job.state;
-  setText(chip, job.state);
+  setText(chip, stateText(job));
   const text = row.querySelector('.note');
   setText(text, note(job, now));
   text.title = text.textContent;

@@ -15,7 +15,12 @@ export class Log {
     this.choice = h('select', { 'aria-label': 'Whose log', onchange: () => this.begin() });
     this.element = h('section', { class: 'panel w7', id: 'log' },
       h('div', { class: 'head' }, h('h2', {}, 'Log'), h('div', { class: 'tools' }, this.about, this.choice)), this.text);
+    this.setEnded(false);
     this.begin();
+  }
+
+  setEnded(ended) {
+    this.text.dataset.empty = ended ? 'It wrote nothing.' : 'Nothing written so far.';
   }
 
   begin() {

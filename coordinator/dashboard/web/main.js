@@ -10,7 +10,7 @@ const TICK_MS = 1000;
 const LONGEST_PAUSE_MS = 15000;
 const MOST_EVENTS = 300;
 
-const state = { now: Date.now(), cluster: null, jobs: [], job: null, events: [], sequence: null };
+const state = { now: Date.now(), cluster: null, jobs: [], job: null, names: new Map(), events: [], sequence: null };
 let page = null;
 let failures = 0;
 let timer = 0;
@@ -34,7 +34,7 @@ function drawTop() {
     ]);
   draw(byId('who'), [cluster.user, cluster.role], () => h('span', {}, `${cluster.user} · ${cluster.role}`));
   const job = state.jobs.find((one) => one.id === state.job);
-  document.title = job ? `${job.name} · ${job.state} · Trireme` : `${plural(cluster.jobs_running, 'job')} running · Trireme`;
+  document.title = job ? `${job.name} · ${jobs.stateText(job)} · Trireme` : `${plural(cluster.jobs_running, 'job')} running · Trireme`;
 }
 
 async function askAll() {
@@ -44,6 +44,8 @@ async function askAll() {
   state.sequence = told.last;
   state.events = [...state.events, ...told.events].slice(-MOST_EVENTS);
   await jobs.refresh(state);
+  for (const event of told.events) if (event.name) state.names.set(event.job, event.name);
+  for (const job of state.jobs) state.names.set(job.id, job.name);
   drawTop();
   const here = page;
   await here.refresh(state);
@@ -85,7 +87,7 @@ function route() {
   if (page && job === state.job) return;
   page?.close();
   state.job = job;
-  page = job === null ? new Overview() : new JobPage(job, tick);
+  page = job === null ? new Overview(state.names) : new JobPage(job, tick);
   byId('main').replaceChildren(page.element);
   byId('main').scrollTop = 0;
   jobs.show(state);

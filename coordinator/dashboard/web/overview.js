@@ -19,12 +19,13 @@ function tile(label, value, unit, about, part) {
 
 function tiles(cluster) {
   const nodes = cluster.nodes;
-  const ready = nodes.filter((node) => node.state === 'ready' && !node.drained).length;
+  const ready = nodes.filter((node) => node.state === 'ready').length;
+  const drained = nodes.filter((node) => node.state === 'ready' && node.drained).length;
   const cpus = sum(nodes, 'cpus');
   const memory = sum(nodes, 'memory_bytes');
   const gpus = sum(nodes, 'gpus');
   return [
-    tile('Nodes ready', count(ready), `of ${nodes.length}`, '', nodes.length ? ready / nodes.length : NaN),
+    tile('Nodes ready', count(ready), `of ${nodes.length}${drained ? `, ${count(drained)} drained` : ''}`, '', nodes.length ? ready / nodes.length : NaN),
     tile('Jobs running', count(cluster.jobs_running), '', `${count(cluster.jobs_pending)} waiting`),
     tile('CPUs taken', count(sum(nodes, 'cpus_used')), `of ${count(cpus)}`, '', cpus ? sum(nodes, 'cpus_used') / cpus : NaN),
     tile('Memory taken', bytes(sum(nodes, 'memory_bytes_used')), `of ${bytes(memory)}`, '',
@@ -69,8 +70,9 @@ function nodeCard(node, now) {
 }
 
 export class Overview {
-  constructor() {
-    this.events = new EventList(true);
+  // `names`: of the jobs.
+  constructor(names) {
+    this.events = new EventList(names);
     this.tiles = h('div', { class: 'tiles' });
     this.nodes = h('div', { class: 'nodes' });
     this.element = h('div', {},

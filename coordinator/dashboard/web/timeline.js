@@ -57,6 +57,10 @@ export class Timeline {
     this.canvas.addEventListener('mouseleave', () => { this.tip.hidden = true; });
   }
 
+  setEnded(ended) {
+    this.nothing.textContent = ended ? 'The ranks told of no step.' : 'The ranks have not told of a step yet.';
+  }
+
   setData(data) {
     if (data.step === null || data.length_us <= 0) return;
     this.data = data;

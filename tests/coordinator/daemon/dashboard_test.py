@@ -111,8 +111,44 @@ class Dashboard(DaemonCase):
         for kind in ("submitted", "placed", "running", "paused", "checkpoint", "cancelled"):
             self.assertIn(kind, kinds)
 
+        self.shows(f".row[data-job='{job}'] .note", "by ")
+        self.assertNotIn("cancelled", self.browser.text(f".row[data-job='{job}'] .note"))
+        self.assertIn("n1 x2", self.browser.text(".title .about"))
+
+        self.shows_what_waits()
+        self.shows_one_step()
         self.click_to_nodes()
         self.outlives_a_restart(home)
+
+    def shows_what_waits(self):
+        """Why it waits, and what it would be; what has never run has no empty curves."""
+        job = self.submit("--set", "resources.gpus_per_rank=1")
+        self.shows(f".row[data-job='{job}'] .note", "GPU")
+        self.browser.click(f".row[data-job='{job}']")
+        self.shows(".banner", "GPU")
+        self.shows("#memory", "stage 1")
+        self.assertEqual(self.browser.count("#mesh .cell"), 2)
+        self.shows(".early", "once it runs")
+        self.assertEqual(self.browser.count("#loss:not([hidden]), #log:not([hidden])"), 0)
+        self.click_on("cancel")
+        self.shows("h1 .chip", "cancelled")
+        self.shows(".early", "never ran")
+
+    def shows_one_step(self):
+        """A point, where there is no line to draw yet; it is drawn without an error at least."""
+        job = self.submit("--set", "training.steps=1", "--set", "optimizer.warmup_steps=1")
+        self.browser.click(f".row[data-job='{job}']")
+        self.shows("h1 .chip", "completed")
+        self.shows("#loss .about", "step 1 ")
+        until(lambda: self.browser.count("#loss .chart canvas, #loss .chart svg circle"), "a point", self.told)
+        self.shows("#timeline .legend", "forward")
+        self.fits(500, 1280)
+
+    def fits(self, *widths):
+        for width in widths:
+            self.browser.resize(width, 900)
+            wide = self.browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            self.assertLessEqual(wide, 0, f"{width} is too narrow")
 
     def click_to_nodes(self):
         self.browser.click(".brand")
@@ -121,10 +157,7 @@ class Dashboard(DaemonCase):
         theme = self.browser.script("return document.documentElement.dataset.theme")
         self.browser.click("#theme")
         self.assertNotEqual(self.browser.script("return document.documentElement.dataset.theme"), theme)
-        for width in (1280, 1920, 700):
-            self.browser.resize(width, 900)
-            wide = self.browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            self.assertLessEqual(wide, 0, f"{width} is too narrow")
+        self.fits(1280, 1920, 700)
         self.assertEqual(self.browser.complaints(), [])
         self.keep_picture("cluster")
 

@@ -8,6 +8,7 @@
 
 #include "coordinator/http/route_table.h"
 #include "tests/coordinator/dashboard/run_folder.h"
+#include "tests/runtime/plan/sample_jobs.h"
 
 namespace trireme::dashboard {
 namespace {
@@ -53,6 +54,8 @@ class House {
     table_.Publish({JobOf(1, "ada", folder_.path()), JobOf(2, "bob", folder_.path() + "/none")},
                    {EventOf(1, 1), EventOf(2, 2), EventOf(3, 0)});
   }
+
+  void Put(const v1::Job& job) { table_.Publish({job}, {}); }
 
   HttpResponse Send(HttpRequest request) {
     request.headers.emplace("host", kHost);
@@ -252,6 +255,23 @@ TEST_CASE("files of a run folder are read as they are there") {
   const Json log = Parsed(house.Get("/api/jobs/1/log?rank=1", ada).body);
   CHECK(log["text"] == "first\nsecond \xe2\x82\xac \xef\xbf\xbd\n");
   CHECK(log["next"] == 19);
+}
+
+TEST_CASE("a job that has not been launched shows what it would be") {
+  House house;
+  const std::string ada = house.Enter(kAda);
+  v1::Job waiting = JobOf(3, "ada", house.folder().path());
+  *waiting.mutable_spec() = plan::SmallJob();
+  waiting.mutable_status()->set_state(v1::JOB_PENDING);
+  waiting.mutable_status()->set_attempt(0);
+  house.Put(waiting);
+  const Json shown = Parsed(house.Get("/api/jobs/3/plan", ada).body);
+  CHECK(shown["mesh"] == Json({{"pipeline", 2}, {"data", 1}, {"tensor", 1}}));
+  CHECK(shown["stages"][0]["bytes"]["total"] > 0);
+  waiting.set_id(4);
+  waiting.mutable_resources()->set_ranks(1 << 20);
+  house.Put(waiting);
+  CHECK(house.Get("/api/jobs/4/plan", ada).status == 404);
 }
 
 TEST_CASE("a log is given by pieces that cut no character") {

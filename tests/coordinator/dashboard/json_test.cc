@@ -69,12 +69,21 @@ TEST_CASE("events are sentences with a weight") {
   asked.mutable_wish_changed()->set_wish(v1::JOB_WISH_PAUSE);
   asked.mutable_wish_changed()->set_by("ada");
   CHECK(EventJson(asked)["text"] == "pause, by ada");
+  const Json cancelled = EventJson(Changed(v1::JOB_CANCELLED, "cancelled by ada"));
+  CHECK(cancelled["kind"] == "cancelled");
+  CHECK(cancelled["text"] == "by ada");
+  v1::Event placed;
+  *placed.mutable_placed()->mutable_places() = FailedJob().places();
+  CHECK(EventJson(placed)["places"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
+  v1::Event submitted;
+  submitted.mutable_submitted()->set_name("night");
+  CHECK(EventJson(submitted)["name"] == "night");
   v1::Event lost;
   lost.mutable_node_changed()->set_node("n2");
   lost.mutable_node_changed()->set_state(v1::NODE_LOST);
   lost.mutable_node_changed()->set_reason("silent for 10 s");
   CHECK(EventJson(lost)["level"] == "bad");
-  CHECK(EventJson(lost)["text"] == "node n2 is lost: silent for 10 s");
+  CHECK(EventJson(lost)["text"] == "n2 is lost: silent for 10 s");
   CHECK_NOTHROW(JsonText(EventJson(v1::Event())));
 }
 

@@ -80,6 +80,10 @@ absl::Status Daemon::Open() {
       .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
         return Between(now_unix_ns);
       }});
+  checker_ = std::make_unique<TaskThread>(
+      TaskThreadOptions{.name = "checker", .most_tasks = kMostChecks, .between = {}});
+  lister_ = std::make_unique<TaskThread>(
+      TaskThreadOptions{.name = "lister", .most_tasks = kMostQueued, .between = {}});
   // Before the API, which gives links to it.
   RETURN_IF_ERROR(OpenHttp());
   const CallObserver calls{
@@ -92,10 +96,6 @@ absl::Status Daemon::Open() {
        {options_.state_folder, options_.token_file, options_.listen.key_file}) {
     if (!own.empty()) rules.own_paths.push_back(own);
   }
-  checker_ = std::make_unique<TaskThread>(
-      TaskThreadOptions{.name = "checker", .most_tasks = kMostChecks, .between = {}});
-  lister_ = std::make_unique<TaskThread>(
-      TaskThreadOptions{.name = "lister", .most_tasks = kMostQueued, .between = {}});
   ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *lister_, access_, rules,        options_.lease,      calls};
   if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
@@ -138,7 +138,9 @@ HttpResponse Daemon::ShowMetrics() const {
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = metrics_.Text({.table = table_,
                                  .reconciler_tasks = reconciler_thread_->waiting(),
-                                 .planner_tasks = planner_->waiting() + checker_->waiting(),
+                                 .planner_tasks = planner_->waiting(),
+                                 .checker_tasks = checker_->waiting(),
+                                 .lister_tasks = lister_->waiting(),
                                  .now_unix_ns = NowUnixNs()});
   return response;
 }
@@ -161,6 +163,10 @@ Daemon::~Daemon() {
   lister_.reset();
   planner_.reset();
   reconciler_thread_.reset();
+  reconciler_.reset();
+  dashboard_.reset();
+  store_.reset();
+  // The next daemon finds all of it free.
   if (state_lock_ >= 0) close(state_lock_);
 }
 

@@ -238,6 +238,8 @@ std::string DaemonMetrics::Text(const MetricSources& sources) const {
   text.Begin("trireme_mailbox_tasks", "gauge", "Tasks that wait for a thread of the daemon.");
   text.Sample({{"thread", "reconciler"}}, static_cast<double>(sources.reconciler_tasks));
   text.Sample({{"thread", "planner"}}, static_cast<double>(sources.planner_tasks));
+  text.Sample({{"thread", "checker"}}, static_cast<double>(sources.checker_tasks));
+  text.Sample({{"thread", "lister"}}, static_cast<double>(sources.lister_tasks));
   return text.text();
 }
 

@@ -17,6 +17,8 @@ struct MetricSources {
   const JobTable& table;
   size_t reconciler_tasks = 0;  // in its mailbox
   size_t planner_tasks = 0;
+  size_t checker_tasks = 0;
+  size_t lister_tasks = 0;
   int64_t now_unix_ns = 0;
 };
 

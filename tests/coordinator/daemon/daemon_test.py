@@ -376,6 +376,11 @@ class Daemon(DaemonCase):
     def test_refuses_a_second_daemon(self):
         self.start_daemon()
         cluster = self.ask("nodes")
+        # A look into the store by the daemon itself would drop SQLite's lock of it.
+        for option in ("data.text_files=[{}/state/jobs.db]", "checkpoint.directory={}/state/jobs/7/checkpoints"):
+            refused = self.ask("submit", self.job_file, "--set", "data.tokenizer=byte", "--set",
+                               option.format(self.folder), code=2)
+            self.assertIn("the daemon's own", refused)
         other = [f"--state-dir={self.folder}/other", f"--socket={self.folder}/other.sock"]
         for arguments, word in (
                 ([f"--state-dir={self.folder}/state", other[1]], "another"),

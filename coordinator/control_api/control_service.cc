@@ -280,8 +280,10 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
       return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
     }
     Describe(check.checked, *response);
-    const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, response] {
-      const std::string wait = rooms_.reconciler.WouldWaitFor(response->resources(), NowUnixNs());
+    const int priority = static_cast<int>(check.checked.job.resources().priority());
+    const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, priority, response] {
+      const std::string wait =
+          rooms_.reconciler.WouldWaitFor(response->resources(), priority, NowUnixNs());
       *response->mutable_text() +=
           fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
       reactor->Finish(grpc::Status::OK);

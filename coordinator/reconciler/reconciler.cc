@@ -386,11 +386,11 @@ std::vector<Holding> Reconciler::HoldingJobs() const {
   return holding;
 }
 
-std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources,
+std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int priority,
                                      int64_t now_unix_ns) const {
   const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
   std::vector<Waiting> waiting = WaitingJobs();
-  waiting.push_back({newest, 0, now_unix_ns, now_unix_ns, resources});
+  waiting.push_back({newest, priority, now_unix_ns, now_unix_ns, resources});
   const Decision decision =
       Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
   const auto wait = decision.waits.find(newest);

@@ -70,7 +70,8 @@ class Reconciler {
   absl::StatusOr<v1::Job> Ask(uint64_t job_id, const JobEvent& request, double grace_seconds,
                               int64_t now_unix_ns);
   // What a job of these resources would wait for if it were submitted now; empty: nothing.
-  std::string WouldWaitFor(const v1::ResourceRequest& resources, int64_t now_unix_ns) const;
+  std::string WouldWaitFor(const v1::ResourceRequest& resources, int priority,
+                           int64_t now_unix_ns) const;
   // Errors: those of Nodes::SetUse and the store.
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
 

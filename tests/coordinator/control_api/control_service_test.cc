@@ -1,10 +1,13 @@
 // The services as callers see them: rights, rates, streams, files.
+#include <grpcpp/create_channel.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 
 #include "coordinator/client/error_details.h"
 #include "tests/coordinator/control_api/served_store.h"
+#include "trireme/v1/agent.grpc.pb.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -235,6 +238,48 @@ TEST_CASE("control: who asks for events that were dropped is told which are left
     CHECK(ahead.error_code() == StatusCode::OUT_OF_RANGE);
     CHECK(ahead.error_message().find("the newest event is 20000") != std::string::npos);
   }
+}
+
+TEST_CASE("control: a node is one machine's until its lease is over") {
+  ServedStore served;
+  served.Serve();
+  // Whoever may use the socket is an admin, who may be an agent.
+  const auto stub = v1::AgentLink::NewStub(
+      grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials()));
+  struct Agent {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::FromAgent, v1::ToAgent>> line;
+    v1::ToAgent heard;
+  };
+  const auto dial = [&](const std::string& boot_id) {
+    auto agent = std::make_unique<Agent>();
+    served.Prepare(agent->context, "");
+    agent->line = stub->Connect(&agent->context);
+    v1::FromAgent hello;
+    hello.mutable_hello()->set_node("n1");
+    hello.mutable_hello()->set_boot_id(boot_id);
+    agent->line->Write(hello);
+    return agent;
+  };
+  const auto first = dial("one");
+  REQUIRE(first->line->Read(&first->heard));
+  CHECK(first->heard.has_welcome());
+  const auto other = dial("two");
+  CHECK_FALSE(other->line->Read(&other->heard));
+  const grpc::Status refused = other->line->Finish();
+  CHECK(refused.error_code() == StatusCode::ALREADY_EXISTS);
+  CHECK(refused.error_message().find("--node") != std::string::npos);
+  // The same machine's next agent takes the former one's place.
+  const auto next = dial("one");
+  REQUIRE(next->line->Read(&next->heard));
+  CHECK(next->heard.has_welcome());
+  while (first->line->Read(&first->heard)) {
+  }
+  CHECK(first->line->Finish().error_code() == StatusCode::ABORTED);
+  next->context.TryCancel();
+  while (next->line->Read(&next->heard)) {
+  }
+  next->line->Finish();
 }
 
 TEST_CASE("control: readers that never read hold up neither others nor the end") {

@@ -178,16 +178,15 @@ void Attempt::EndWith(int exit_code) {
   for (const v1::RankReport& rank : ranks_.ranks()) {
     if (ranks_.first_dead() == rank.rank()) dead = rank;
   }
-  End(exit_code,
-      DiagnosedFailure(folder_.path(), {exit_code, stopped, killed, options_.in_allocation}, dead));
+  End(exit_code, DiagnosedFailure(folder_.path(), {exit_code, stopped, killed, BySrun()}, dead));
 }
 
 void Attempt::EndVanished(const Seen& seen) {
   if (!launch_->SweptClean()) return;
   if (seen.words.empty()) return End(kKilledCode, VanishedFailure(folder_.path()));
   if (seen.exit_code == base::kCheckpointed) return End(seen.exit_code, std::nullopt);
-  v1::Failure failure =
-      DiagnosedFailure(folder_.path(), {seen.exit_code, record_.stop_at_ns != 0, kill_asked_}, {});
+  v1::Failure failure = DiagnosedFailure(
+      folder_.path(), {seen.exit_code, record_.stop_at_ns != 0, kill_asked_, BySrun()}, {});
   if (!kill_asked_) {
     failure.set_evidence(failure.headline() + "\n" + failure.evidence());
     failure.set_headline(seen.words);

@@ -61,6 +61,7 @@ class Attempt {
   void EndVanished(const Seen& seen);
   void EndUnstarted(const std::string& why, int exit_code);
   void End(int exit_code, std::optional<v1::Failure> failure);
+  bool BySrun() const { return options_.in_allocation || options_.slurm.has_value(); }
   absl::Status Save() const { return SaveRecord(options_.state_folder, record_); }
 
   const KeeperOptions& options_;

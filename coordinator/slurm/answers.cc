@@ -106,7 +106,11 @@ std::vector<Step> ParseSteps(const std::string& text) {
     const std::vector<std::string_view> fields = Fields(line, 2);
     if (fields.size() != 2) return;
     const size_t point = std::min(fields[0].find('.'), fields[0].size());
-    const bool numbers = Whole(fields[0].substr(0, point)) &&
+    // "12.0", of a task of an array "12_3.0", of a part of a heterogeneous job "12+1.0"; its batch
+    // file is a step without a number.
+    const std::string_view job = fields[0].substr(0, point);
+    const bool numbers = !job.empty() && std::isdigit(static_cast<unsigned char>(job[0])) != 0 &&
+                         job.find_first_not_of("0123456789_+") == std::string_view::npos &&
                          Whole(fields[0].substr(std::min(point + 1, fields[0].size())));
     if (numbers) steps.push_back({std::string(fields[0]), std::string(fields[1])});
   });

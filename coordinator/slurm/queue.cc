@@ -41,11 +41,10 @@ bool Holds(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// Its controller does not answer, or a limit will pass; on whichever line it says so. All else it
-// has judged.
-bool MayAnswerLater(const std::string& said) {
-  return Holds(said, "Unable to contact") || Holds(said, "temporarily") ||
-         Holds(said, "Socket timed out") || Holds(said, "SubmitJob");  // a limit of the site
+// Its controller does not answer, or a limit will pass. All else it has judged.
+bool MayAnswerLater(const std::string& errors) {
+  return Holds(errors, "Unable to contact") || Holds(errors, "temporarily") ||
+         Holds(errors, "Socket timed out") || Holds(errors, "SubmitJob");  // a limit of the site
 }
 
 // What it says of its errors on one line; sites have it say more.
@@ -54,10 +53,10 @@ std::string ErrorsOf(const std::string& said) {
   for (size_t begin = 0; begin < said.size();) {
     const size_t end = std::min(said.find('\n', begin), said.size());
     const std::string line = command::FirstLine(said.substr(begin, end - begin));
-    if (Holds(line, "error")) errors += (errors.empty() ? "" : "; ") + line;
+    if (Holds(line, "error") || Holds(line, "fatal")) errors += (errors.empty() ? "" : "; ") + line;
     begin = end + 1;
   }
-  return command::FirstLine(errors.empty() ? said : errors);
+  return errors.empty() ? command::FirstLine(said) : errors;
 }
 
 Submission SubmitNow(const std::string& script) {
@@ -68,11 +67,11 @@ Submission SubmitNow(const std::string& script) {
   } else if (const auto id = ParseSubmitted(result->output); result->exit_code == 0 && id) {
     made.id = *id;
   } else {
-    const std::string& said = result->errors.empty() ? result->output : result->errors;
-    made.status = absl::Status(
-        MayAnswerLater(said) ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument,
-        fmt::format("sbatch does not take it (exit code {}): {}", result->exit_code,
-                    ErrorsOf(said)));
+    const std::string errors = ErrorsOf(result->errors.empty() ? result->output : result->errors);
+    made.status = absl::Status(MayAnswerLater(errors) ? absl::StatusCode::kUnavailable
+                                                      : absl::StatusCode::kInvalidArgument,
+                               fmt::format("sbatch does not take it (exit code {}): {}",
+                                           result->exit_code, command::FirstLine(errors)));
   }
   made.answered_ns = MonotonicNs();
   return made;

@@ -19,6 +19,10 @@ TEST_CASE("steps are read") {
   CHECK(steps[0].name == "trireme-1-1-0000abcd");
   CHECK(steps[1].id == "12.13");
   CHECK(steps[1].name == "a|b");
+  const auto parts = ParseSteps("12_3.0|of-an-array\n12+1.2|of-a-part\n12_3.batch|no\n-.0|no\n");
+  REQUIRE(parts.size() == 2);
+  CHECK(parts[0].id == "12_3.0");
+  CHECK(parts[1].id == "12+1.2");
 }
 
 TEST_CASE("squeue is read") {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "coordinator/planning/job_planning.h"
 #include "runtime/base/status_macros.h"
@@ -22,12 +23,13 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 // Jobs are kept in memory and for good; one with a thousand text files has a tenth of it.
 constexpr size_t kLargestJob = size_t{256} << 10;
 
-bool IsBelow(const fs::path& path, const std::string& folder) {
+// Nothing where that cannot be known: a folder on the way may not be looked into.
+std::optional<bool> IsBelow(const fs::path& path, const std::string& folder) {
   // Links are followed, so that none leads out; what does not exist is taken as written.
-  std::error_code error;
-  const fs::path real = fs::weakly_canonical(path, error);
-  const fs::path base = fs::weakly_canonical(folder, error);
-  if (error) return false;
+  std::error_code of_path, of_folder;
+  const fs::path real = fs::weakly_canonical(path, of_path);
+  const fs::path base = fs::weakly_canonical(folder, of_folder);
+  if (of_path || of_folder) return std::nullopt;
   const auto [end, at] = std::mismatch(base.begin(), base.end(), real.begin(), real.end());
   return end == base.end() || (std::next(end) == base.end() && end->empty());
 }
@@ -42,11 +44,13 @@ std::string PathFault(const std::string& path, const SubmissionRules& rules) {
   }
   if (path.find('\0') != std::string::npos) return "holds a zero byte";
   for (const std::string& own : rules.own_paths) {
-    if (IsBelow(path, own)) return fmt::format("{} is the daemon's own; choose another", path);
+    if (IsBelow(path, own).value_or(true)) {
+      return fmt::format("{} is the daemon's own, or cannot be looked at; choose another", path);
+    }
   }
   if (rules.allowed_folders.empty()) return "";
   for (const std::string& folder : rules.allowed_folders) {
-    if (IsBelow(path, folder)) return "";
+    if (IsBelow(path, folder).value_or(false)) return "";
   }
   return fmt::format("{} is outside the folders that this daemon lets jobs use: {}", path,
                      fmt::join(rules.allowed_folders, ", "));

@@ -252,7 +252,7 @@ if(NOT TRIREME_SANITIZE)
   foreach(method container kubernetes module units)
     add_test(NAME deploy.${method} COMMAND "${Python3_EXECUTABLE}" -B
       "${PROJECT_SOURCE_DIR}/tests/deploy/deploy_test.py" "${PROJECT_BINARY_DIR}/bin" "Deploy.test_${method}")
-    set_tests_properties(deploy.${method} PROPERTIES LABELS coordinator TIMEOUT 100 SKIP_REGULAR_EXPRESSION "skipped")
+    set_tests_properties(deploy.${method} PROPERTIES LABELS coordinator TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
   endforeach()
   add_test(NAME deploy.packages COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")

@@ -184,7 +184,10 @@ void PrintAsJson(const Conclusion& end, const std::string& folder, const RunOutc
   nlohmann::ordered_json line = {{"job", ToJson(outcome.job)}, {"run_folder", folder},
                                  {"seconds", outcome.seconds}, {"exit_code", end.code},
                                  {"error", end.error},         {"next", end.next}};
-  auto report = nlohmann::ordered_json::parse(ReadFile(folder + "/report.json"), nullptr, false);
+  nlohmann::ordered_json report;
+  if (outcome.job.status().state() == v1::JOB_COMPLETED) {  // else it may be an earlier run's
+    report = nlohmann::ordered_json::parse(ReadFile(folder + "/report.json"), nullptr, false);
+  }
   if (!report.is_object()) report = nullptr;
   line["report"] = std::move(report);
   PrintJsonObject(line);

@@ -129,10 +129,10 @@ class Watcher {
     const bool waits =
         state == v1::JOB_PENDING || state == v1::JOB_LAUNCHING || state == v1::JOB_RECOVERING;
     if (json_ || !waits || Clock::now() < next_look_) return;
-    next_look_ = Clock::now() + kAgain;
     v1::GetRequest request;
     request.set_job_id(job_.id());
     const auto job = client_.Call(request);
+    next_look_ = Clock::now() + (job.ok() ? kAgain : 30 * kAgain);
     // Of a daemon that does not answer the stream knows more. The state may have changed meanwhile.
     if (!job.ok() || job->status().state() != state) return;
     const std::string text = WaitText(*job);

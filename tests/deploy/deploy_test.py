@@ -22,7 +22,7 @@ JOB = """name: tiny
 model: {config: {model_type: gpt2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4,
                  max_position_embeddings: 32}}
 data: {text_files: [text.txt], tokenizer: char, sequence_length: 16}
-training: {steps: 1000000, global_batch_size: 8, micro_batch_size: 4}
+training: {steps: 50000, global_batch_size: 8, micro_batch_size: 4}
 parallelism: {tensor_parallel_size: 2}
 checkpoint: {every_steps: 1000000}
 runtime: {log_every_steps: 1}

@@ -13,7 +13,7 @@ namespace {
 
 std::string File(int rank, uint64_t step, int64_t start_ns, int spans = 1) {
   std::string text = fmt::format("step {} rank {}\n", step, rank);
-  for (int i = 0; i < spans; ++i) {
+  for (int64_t i = 0; i < spans; ++i) {
     text += fmt::format("i {} 2 0 {} {} {}\n", step, i, start_ns + i * 2000000,
                         start_ns + i * 2000000 + (i + 1) * 1000);
   }

@@ -256,7 +256,7 @@ if(NOT TRIREME_SANITIZE)
   endforeach()
   add_test(NAME deploy.packages COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
-  set_tests_properties(deploy.packages PROPERTIES LABELS cluster TIMEOUT 600)
+  set_tests_properties(deploy.packages PROPERTIES LABELS "cluster;coordinator" TIMEOUT 600)
 endif()
 
 # tests/coordinator/daemon/dashboard_test.py: the dashboard in a headless Chromium; skipped without one.
@@ -283,7 +283,7 @@ foreach(method trains_as_under_mpirun runs_inside_an_allocation ends_the_step_of
                stops_before_its_time_limit does_not_queue_again ends_with_a_killed_rank)
   add_test(NAME cluster.slurm_${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_test.py" "${PROJECT_BINARY_DIR}/bin" "SlurmJobs.test_${method}")
-  set_tests_properties(cluster.slurm_${method} PROPERTIES LABELS cluster TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
+  set_tests_properties(cluster.slurm_${method} PROPERTIES LABELS "cluster;coordinator" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 
 # tests/cluster/nodes_test.py: a daemon and agents on several hosts without Slurm; skipped without root or namespaces.

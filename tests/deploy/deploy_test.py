@@ -124,8 +124,8 @@ class Deploy(unittest.TestCase):
                 file.write(JOB)
             with open(folder + "/text.txt", "w", encoding="utf-8") as file:
                 file.write("the oars dip and rise in time\n" * 100)
-            others = {"4": "2", "/work/job/job.yaml": folder + "/job.yaml", "/work/shared/runs/trireme": folder + "/run",
-                      "runtime.threads=2": "runtime.threads=1"}
+            others = {"4": "2", "/srv/trireme/job/job.yaml": folder + "/job.yaml",
+                      "/srv/trireme/shared/runs/trireme": folder + "/run", "runtime.threads=2": "runtime.threads=1"}
             self.assertLessEqual(set(others), set(command))
             # Of a container the image says these.
             environment = dict(os.environ, PATH=BIN + ":" + os.environ["PATH"], OMPI_ALLOW_RUN_AS_ROOT="1",

@@ -187,7 +187,8 @@ foreach(method doc exit_codes man_pages bash zsh fish)
   set_tests_properties(cli.${method} PROPERTIES LABELS coordinator TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
 endforeach()
 # tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
-foreach(method runs_to_the_end speaks_json runs_a_given_plan continues_after_interrupt events_for_tensorboard goes_on_with_compression
+foreach(method runs_to_the_end speaks_json runs_a_given_plan continues_after_interrupt events_for_tensorboard traces_chosen_steps
+               goes_on_with_compression
                names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent
                ends_a_stopped_rank refuses_changed_text
                trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)

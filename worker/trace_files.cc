@@ -1,7 +1,9 @@
 #include "worker/trace_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +21,36 @@ std::string SpansPath(const std::string& run_directory, int rank) {
 
 }  // namespace
 
+TracedSteps::TracedSteps(const v1::JobSpec& job)
+    : begins_(job.runtime().trace_at().begin(), job.runtime().trace_at().end()),
+      length_(static_cast<uint64_t>(job.runtime().trace_steps())),
+      steps_(static_cast<uint64_t>(job.training().steps())),
+      chosen_(!begins_.empty()) {
+  if (!chosen_) begins_ = {steps_ - std::min(length_, steps_) + 1};
+}
+
+std::optional<std::pair<uint64_t, uint64_t>> TracedSteps::Around(uint64_t step) const {
+  const auto next = std::upper_bound(begins_.begin(), begins_.end(), step);
+  if (next == begins_.begin()) return std::nullopt;
+  const uint64_t first = *std::prev(next);
+  const uint64_t end = std::min(first + length_, steps_ + 1);
+  if (step >= end) return std::nullopt;
+  return std::pair(first, end - 1);
+}
+
+bool TracedSteps::Contains(uint64_t step) const { return Around(step).has_value(); }
+
+bool TracedSteps::Ends(uint64_t step) const {
+  const auto around = Around(step);
+  return around.has_value() && around->second == step;
+}
+
+std::string TracedSteps::FileName(uint64_t first) const {
+  return chosen_ ? absl::StrCat("trace-", first, ".json") : "trace.json";
+}
+
 void TraceKeeper::Keep(uint64_t step, const engine::StepTrace& trace) {
+  if (first_step_ == 0) first_step_ = step;
   for (const engine::InstructionSpan& span : trace.instructions()) {
     instructions_.push_back({step, span});
   }
@@ -51,7 +82,8 @@ absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
   return WriteFile(SpansPath(run_directory, rank), Text(clock));
 }
 
-absl::Status MergeTraces(const std::string& run_directory, int ranks) {
+absl::Status MergeTraces(const std::string& run_directory, int ranks,
+                         const std::string& file_name) {
   std::vector<report::TraceSpan> spans;
   for (int rank = 0; rank < ranks; ++rank) {
     std::ifstream file(SpansPath(run_directory, rank));
@@ -78,7 +110,8 @@ absl::Status MergeTraces(const std::string& run_directory, int ranks) {
       spans.back().step = step;
     }
   }
-  RETURN_IF_ERROR(WriteFile(run_directory + "/trace.json", report::ChromeTrace(spans)));
+  RETURN_IF_ERROR(
+      WriteFile(absl::StrCat(run_directory, "/", file_name), report::ChromeTrace(spans)));
   std::error_code ignored;
   std::filesystem::remove_all(run_directory + "/trace", ignored);
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,7 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       dataset_(dataset),
       recorder_(recorder),
       checkpoint_root_(CheckpointRoot(job, options.run_directory)),
+      traced_(job),
       timeline_(options.run_directory, session.engine().rank()) {}
 
 absl::StatusOr<base::ExitCode> TrainingRun::Run() {
@@ -66,6 +68,8 @@ absl::StatusOr<base::ExitCode> TrainingRun::Run() {
             "stopped as asked, but the checkpoint could not be written; the run can only go on "
             "from an older one");
       }
+      // With the checkpoint safe; the steps after it are traced by whoever goes on.
+      RETURN_IF_ERROR(WriteTrace());
       return base::kCheckpointed;
     }
     if (step_ < steps && save_every > 0 && step_ % save_every == 0) {
@@ -200,16 +204,16 @@ double TrainingRun::SkippedSteps() const {
 
 absl::StatusOr<bool> TrainingRun::Step() {
   ASSIGN_OR_RETURN(const engine::StepReport report, session_.engine().RunStep(step_));
-  if (step_ + static_cast<uint64_t>(job_.runtime().trace_steps()) >= progress_.steps_total) {
-    trace_.Keep(step_, session_.engine().last_trace());
-  }
   ++step_;
+  if (traced_.Contains(step_)) trace_.Keep(step_, session_.engine().last_trace());
   RETURN_IF_ERROR(Report(report));
   const engine::Engine& engine = session_.engine();
   const bool last = report.stop_requested || step_ == progress_.steps_total;
   if (last || timeline_.IsDue(report.shared_time_s)) {
     timeline_.Keep(step_, engine.last_trace(), engine.clock());
   }
+  // Where the run ends or stops, the checkpoint comes first.
+  if (traced_.Ends(step_) && !last) RETURN_IF_ERROR(WriteTrace());
   return report.stop_requested;
 }
 
@@ -339,14 +343,19 @@ absl::Status TrainingRun::Finish() {
 }
 
 absl::Status TrainingRun::WriteTrace() {
-  if (job_.runtime().trace_steps() == 0) return absl::OkStatus();
+  // Alike on all ranks: they trace the same steps.
+  if (trace_.first_step() == 0) return absl::OkStatus();
   engine::Engine& engine = session_.engine();
-  const absl::Status written =
-      trace_.WriteRank(options_.run_directory, engine.rank(), engine.clock());
-  ASSIGN_OR_RETURN(const bool all, engine.AllAgree(written.ok(), kDiskDeadline));
-  if (!written.ok()) spdlog::warn("no trace: {}", base::MessageOf(written));
-  if (!all || !leader()) return absl::OkStatus();
-  return MergeTraces(options_.run_directory, plan::RankCount(session_.plan().mesh()));
+  const TraceKeeper trace = std::exchange(trace_, {});
+  absl::Status status = trace.WriteRank(options_.run_directory, engine.rank(), engine.clock());
+  ASSIGN_OR_RETURN(const bool all, engine.AllAgree(status.ok(), kDiskDeadline));
+  const std::string name = traced_.FileName(trace.first_step());
+  if (all && leader()) {
+    status = MergeTraces(options_.run_directory, plan::RankCount(session_.plan().mesh()), name);
+  }
+  if (!status.ok()) spdlog::warn("no {}: {}", name, base::MessageOf(status));
+  // Whoever goes on to the next step has no patience for a rank that is at the disk.
+  return engine.AllAgree(status.ok(), kDiskDeadline).status();
 }
 
 absl::StatusOr<std::string> TrainingRun::Sample() {

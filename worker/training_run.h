@@ -46,6 +46,7 @@ class TrainingRun {
   absl::Status WriteShards();
   absl::Status Finish();
   absl::StatusOr<std::string> Sample();
+  // Collective. Writes what is traced so far and forgets it; a failure is a warning.
   absl::Status WriteTrace();
   double SkippedSteps() const;
   std::string ReportJson(const std::string& checkpoint) const;
@@ -59,6 +60,7 @@ class TrainingRun {
   const std::string checkpoint_root_;
   std::optional<checkpoint::WriterClaim> claim_;  // of checkpoint_root_, on rank 0
   std::optional<MetricsLog> metrics_;
+  const TracedSteps traced_;
   TraceKeeper trace_;
   StepTimeline timeline_;
   bool clock_set_ = false;  // the engine's, by all ranks together

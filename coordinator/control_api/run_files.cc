@@ -27,15 +27,11 @@ struct Pattern {
 };
 
 constexpr Pattern kForPeople[] = {
-    {"", "metrics.jsonl", "", true},
-    {"", "trace.json", "", true},
-    {"", "report.html", "", true},
-    {"", "report.json", "", true},
-    {"", "sample.txt", "", true},
-    {"", "job.yaml", "", true},
-    {"", "plan.pb", "", true},
-    {"", "", ".svg", false},
-    {"tensorboard", "events.out.tfevents.", "", false},
+    {"", "metrics.jsonl", "", true},   {"", "trace.json", "", true},
+    {"", "trace-", ".json", false},    {"", "report.html", "", true},
+    {"", "report.json", "", true},     {"", "sample.txt", "", true},
+    {"", "job.yaml", "", true},        {"", "plan.pb", "", true},
+    {"", "", ".svg", false},           {"tensorboard", "events.out.tfevents.", "", false},
     {"timeline", "", ".steps", false},
 };
 constexpr std::string_view kFolders[] = {"", "tensorboard", "timeline"};

@@ -427,6 +427,38 @@ void DtypeHasKernels(const v1::JobSpec& spec, Faults& faults) {
   }
 }
 
+// Traces lie in the run, one after the other.
+void TracesAreInTheRun(const v1::JobSpec& spec, Faults& faults) {
+  const v1::RuntimeSpec& runtime = spec.runtime();
+  const int64_t steps = spec.training().steps(), length = runtime.trace_steps();
+  if (runtime.trace_at().empty() || steps < 1 || steps > kBillion) return;
+  constexpr int kMost = 1000;
+  if (length == 0 || runtime.trace_at_size() > kMost) {
+    Add(faults, "runtime.trace_at",
+        length == 0 ? "chooses steps, but trace_steps is 0; set trace_steps to 1 or more, or "
+                      "remove the line"
+                    : absl::StrCat(runtime.trace_at_size(), " traces, expected at most ", kMost));
+    return;
+  }
+  int64_t least = 1;
+  for (int i = 0; i < runtime.trace_at_size(); ++i) {
+    const int64_t at = runtime.trace_at(i);
+    const std::string path = absl::StrCat("runtime.trace_at[", i, "]");
+    if (at < 1 || at > steps) {
+      Add(faults, path, absl::StrCat(at, " is out of range, expected 1 to training.steps ", steps));
+      return;
+    }
+    if (at < least) {
+      Add(faults, path,
+          absl::StrCat(at, " begins before the ", length, " steps from ", runtime.trace_at(i - 1),
+                       " are over, expected ", least, " or more; give rising steps that lie ",
+                       "trace_steps apart, or lower trace_steps"));
+      return;
+    }
+    least = at + std::max<int64_t>(length, 1);
+  }
+}
+
 void PromptFits(const v1::JobSpec& spec, Faults& faults) {
   if (spec.generation().prompt().empty() && spec.generation().max_new_tokens() > 0) {
     Add(faults, "generation.prompt",
@@ -477,11 +509,12 @@ void CompressionNeedsF32(const v1::JobSpec& spec, Faults& faults) {
 
 using Rule = void (*)(const v1::JobSpec&, Faults&);
 constexpr Rule kRules[] = {
-    IntegersInRange,   RealsInRange,           ChoicesKnown, NameFitsAFolder,   ModelIsGiven,
-    DataIsGiven,       PathsAreUsable,         HeadsDivide,  Gpt2Shape,         LlamaShape,
-    BatchDivides,      ScheduleOfLearningRate, TensorSplit,  RowsForEachRank,   VirtualStages,
-    LayersCoverStages, DtypeHasKernels,        PromptFits,   CompressionBounds, CompressionNeedsF32,
-    RanksFillTheMesh,  NodesAreNames,
+    IntegersInRange,  RealsInRange,    ChoicesKnown,      NameFitsAFolder,
+    ModelIsGiven,     DataIsGiven,     PathsAreUsable,    HeadsDivide,
+    Gpt2Shape,        LlamaShape,      BatchDivides,      ScheduleOfLearningRate,
+    TensorSplit,      RowsForEachRank, VirtualStages,     LayersCoverStages,
+    DtypeHasKernels,  PromptFits,      CompressionBounds, CompressionNeedsF32,
+    RanksFillTheMesh, NodesAreNames,   TracesAreInTheRun,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {

@@ -398,6 +398,34 @@ class Worker(unittest.TestCase):
         self.assertEqual(sorted(scalars["loss"]), list(range(1, 61)))
         self.assertEqual(sorted(scalars["validation_loss"]), [10, 20, 30, 40, 50, 60])
 
+    def test_traces_chosen_steps(self):
+        """A chosen trace has its steps of all ranks as soon as they are done; a stop cuts none of them away."""
+        more = ["--set", "training.steps=150", "--set", "checkpoint.keep=0", "--set", "runtime.trace_at=[2,149]",
+                "--set", "runtime.trace_steps=90"]
+        self.run_job("run", *more, "--set", "runtime.trace_at=[2,149,151]", code=2)
+        job = self.start("run", *more)
+        job.reach(13)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.end()[0], 75)
+        stopped_at = job.steps()
+        self.run_job("run", *more, "--resume", "auto")
+        traces = {}
+        for path in glob.glob(job.folder + "/trace*.json"):
+            events = [event for event in json.loads(read(path))["traceEvents"] if event["ph"] == "X"]
+            names = {event["tid"]: event["args"]["name"] for event in json.loads(read(path))["traceEvents"]
+                     if event["name"] == "thread_name"}
+            traces[os.path.basename(path)] = sorted({event["args"]["step"] for event in events})
+            ranks = {names[event["tid"]].split(" in ")[0] for event in events}
+            self.assertEqual(ranks, {"rank 0", "rank 1", "rank 2", "rank 3"})
+        wanted = {"trace-2.json": list(range(2, min(stopped_at, 91) + 1)), "trace-149.json": [149, 150]}
+        if stopped_at < 91:
+            wanted[f"trace-{stopped_at + 1}.json"] = list(range(stopped_at + 1, 92))
+        self.assertEqual(traces, wanted)
+        written = os.stat(f"{job.folder}/trace-{min(stopped_at + 1, 91)}.json" if stopped_at < 91 else
+                          job.folder + "/trace-2.json")
+        self.assertLess(written.st_mtime_ns, os.stat(job.folder + "/checkpoints/step-00000120").st_mtime_ns)
+        self.assertFalse(os.path.exists(job.folder + "/trace"))
+
     def test_trains_on_after_a_killed_rank(self):
         """Twice, from a checkpoint each time: the end is that of an unbroken run, to the bit."""
         more = ["--set", "training.steps=120", "--set", "checkpoint.every_steps=20"]

@@ -38,12 +38,14 @@ TEST_CASE("run files: what is for people is listed and opens") {
                                        "schedule.svg",
                                        "tensorboard/events.out.tfevents.1.host",
                                        "timeline/rank-0.steps",
+                                       "trace-10.json",
                                        "trace.json"};
   for (const std::string& path : shown) Write(scratch.path() + "/" + path, path);
   for (const char* other :
        {"attempts/1/guard.json", "attempts/1/logs/rank-0.log", ".hidden.svg", "tensorboard/other",
-        "timeline/a.svg", "timeline/.steps", "checkpoints/x.svg", "metrics.jsonl.partial", "secret",
-        "a b.svg", "tensorboard/events.out.tfevents."}) {
+        "timeline/a.svg", "timeline/.steps", "checkpoints/x.svg", "trace-.json",
+        "trace-1.json.partial", "metrics.jsonl.partial", "secret", "a b.svg",
+        "tensorboard/events.out.tfevents."}) {
     Write(scratch.path() + "/" + other);
     CHECK_FALSE(Opens(scratch.path(), other));
   }

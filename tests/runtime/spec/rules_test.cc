@@ -107,6 +107,32 @@ TEST_CASE("ranks asked for are those of the mesh") {
   CHECK(Validate(job).empty());
 }
 
+TEST_CASE("chosen traces lie in the run and one after the other") {
+  v1::JobSpec job = Job();
+  job.mutable_training()->set_steps(100);
+  v1::RuntimeSpec& runtime = *job.mutable_runtime();
+  runtime.set_trace_steps(3);
+  for (const int64_t good : {1, 4, 50, 100}) runtime.add_trace_at(good);
+  CHECK(Validate(job).empty());
+  runtime.set_trace_steps(4);
+  CHECK(Speaks(job, "runtime.trace_at[1]"));
+  runtime.set_trace_steps(0);
+  CHECK(Speaks(job, "runtime.trace_at"));
+  runtime.set_trace_steps(1);
+  CHECK(Validate(job).empty());
+  job.mutable_training()->set_steps(99);
+  CHECK(Speaks(job, "runtime.trace_at[3]"));
+  job.mutable_training()->set_steps(10000);
+  for (const int64_t bad : {std::numeric_limits<int64_t>::min(), int64_t{0}, int64_t{100},
+                            int64_t{10001}, std::numeric_limits<int64_t>::max()}) {
+    runtime.add_trace_at(bad);
+    CHECK(Speaks(job, "runtime.trace_at[4]"));
+    runtime.mutable_trace_at()->RemoveLast();
+  }
+  for (int64_t step = 101; runtime.trace_at_size() <= 1000; ++step) runtime.add_trace_at(step);
+  CHECK(Speaks(job, "runtime.trace_at"));
+}
+
 TEST_CASE("names of nodes are names of machines and named once") {
   v1::JobSpec job = Job();
   for (const char* good : {"n1", "Node-7_b.rack-2.example.org", "0"}) {

@@ -120,7 +120,9 @@ class Filler {
         Refuse(child, line,
                absl::StrCat("given twice, first on line ", first->second, "; remove one of them"));
       } else {
-        positions_.Set(child, At(line));
+        // The section around the field of a --set was given by another, or is nobody's.
+        const bool section = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+        if (source_.has_lines || !section) positions_.Set(child, At(line));
         Field(node.children[i], child, line, *field, message);
       }
     }

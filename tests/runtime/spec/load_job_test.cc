@@ -78,6 +78,10 @@ TEST_CASE("a rule broken by an override is told of the override, not of a line")
         "--set parallelism.tensor_paralel_size=3: parallelism.tensor_paralel_size: unknown field, "
         "did you mean tensor_parallel_size?");
   CHECK(absl::StartsWith(Refusal(kJob, {"name=\xff"}), "--set name=\\xff: name: expected UTF-8"));
+  const std::string both = kJob + "optimizer:\n  warmup_steps: 50\n";
+  CHECK(absl::StartsWith(Refusal(both, {"optimizer.decay_steps=10"}), "/jobs/one/job.yaml:4: opt"));
+  CHECK(absl::StartsWith(Refusal(kJob, {"optimizer.warmup_steps=50", "optimizer.decay_steps=10"}),
+                         "--set optimizer.warmup_steps=50: optimizer.warmup_steps: 50 is more"));
   CHECK(absl::StrContains(Refusal(kJob, {"training.steps="}), "has no value"));
   CHECK(absl::StrContains(Refusal(kJob, {"training.steps=[1"}), "--set training.steps=[1: "));
   CHECK(absl::StrContains(Refusal(kJob, {"=1"}), "expected name=value"));

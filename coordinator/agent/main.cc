@@ -10,6 +10,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "coordinator/agent/complaints.h"
@@ -106,6 +108,9 @@ absl::Status Run(const Arguments& arguments) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(keeper.status());
+  std::error_code error;
+  hello.set_state_folder(
+      std::filesystem::absolute(arguments.state_folder, error).lexically_normal().string());
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");

@@ -19,6 +19,10 @@ bool IsNodeName(const std::string& name) {
          name.find_first_not_of(kLegal) == std::string::npos;
 }
 
+std::string KeeperOf(const v1::AgentHello& hello) {
+  return hello.boot_id() + " " + hello.state_folder();
+}
+
 }  // namespace
 
 // Deletes itself when gRPC is done with it.
@@ -57,8 +61,8 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     Write();
   }
 
-  // Of the machine's start.
-  const std::string& boot_id() const { return boot_id_; }
+  // The agent started anew is the same keeper.
+  const std::string& keeper() const { return keeper_; }
   std::chrono::steady_clock::time_point heard() const { return heard_; }
 
   void OnCancel() override { Close(grpc::Status::CANCELLED); }
@@ -71,15 +75,17 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
  private:
   grpc::Status Greet() {
     if (!incoming_.has_hello() || !IsNodeName(incoming_.hello().node())) {
-      return {grpc::StatusCode::INVALID_ARGUMENT,
-              "the first message must be hello with a node name of letters, digits, '-', '_', '.'"};
+      return ToGrpc(absl::InvalidArgumentError(
+          "hello.node: the first message must be hello with a node name of letters, digits, '-', "
+          "'_', '.'"));
     }
-    boot_id_ = incoming_.hello().boot_id();
+    keeper_ = KeeperOf(incoming_.hello());
     if (link_.IsKeptElsewhere(incoming_.hello())) {
-      return {grpc::StatusCode::ALREADY_EXISTS,
-              "node " + incoming_.hello().node() +
-                  " is kept by the agent of another machine; give this one a name of its own by "
-                  "--node (after a restart of the machine it is let in when the lease is over)"};
+      return ToGrpc(absl::AlreadyExistsError(
+          "node " + incoming_.hello().node() +
+          " is kept by another agent, of another machine or with another --state-dir; give this "
+          "one a name of its own by --node (after a restart of the machine it is let in when the "
+          "lease is over)"));
     }
     {
       const absl::MutexLock lock(&mutex_);
@@ -128,7 +134,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   v1::FromAgent incoming_;  // of the read under way
   // Set by the first message, before others can know of us.
   std::string node_;
-  std::string boot_id_;
+  std::string keeper_;
   std::atomic<std::chrono::steady_clock::time_point> heard_{};
   absl::Mutex mutex_;
   std::optional<v1::ToAgent> next_ ABSL_GUARDED_BY(mutex_);
@@ -168,7 +174,7 @@ void AgentLinkService::Enter(const std::string& node, AgentSession* session) {
 bool AgentLinkService::IsKeptElsewhere(const v1::AgentHello& hello) {
   const absl::MutexLock lock(&mutex_);
   const auto found = sessions_.find(hello.node());
-  if (found == sessions_.end() || found->second->boot_id() == hello.boot_id()) return false;
+  if (found == sessions_.end() || found->second->keeper() == KeeperOf(hello)) return false;
   return std::chrono::steady_clock::now() - found->second->heard() < rooms_.lease;
 }
 

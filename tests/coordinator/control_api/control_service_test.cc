@@ -240,7 +240,7 @@ TEST_CASE("control: who asks for events that were dropped is told which are left
   }
 }
 
-TEST_CASE("control: a node is one machine's until its lease is over") {
+TEST_CASE("control: a node is one agent's until its lease is over") {
   ServedStore served;
   served.Serve();
   // Whoever may use the socket is an admin, who may be an agent.
@@ -251,26 +251,28 @@ TEST_CASE("control: a node is one machine's until its lease is over") {
     std::unique_ptr<grpc::ClientReaderWriter<v1::FromAgent, v1::ToAgent>> line;
     v1::ToAgent heard;
   };
-  const auto dial = [&](const std::string& boot_id) {
+  const auto dial = [&](const std::string& boot_id, const std::string& state_folder) {
     auto agent = std::make_unique<Agent>();
     served.Prepare(agent->context, "");
     agent->line = stub->Connect(&agent->context);
     v1::FromAgent hello;
     hello.mutable_hello()->set_node("n1");
     hello.mutable_hello()->set_boot_id(boot_id);
+    hello.mutable_hello()->set_state_folder(state_folder);
     agent->line->Write(hello);
     return agent;
   };
-  const auto first = dial("one");
+  const auto first = dial("one", "/a");
   REQUIRE(first->line->Read(&first->heard));
   CHECK(first->heard.has_welcome());
-  const auto other = dial("two");
-  CHECK_FALSE(other->line->Read(&other->heard));
-  const grpc::Status refused = other->line->Finish();
-  CHECK(refused.error_code() == StatusCode::ALREADY_EXISTS);
-  CHECK(refused.error_message().find("--node") != std::string::npos);
-  // The same machine's next agent takes the former one's place.
-  const auto next = dial("one");
+  for (const auto& other : {dial("two", "/a"), dial("one", "/b")}) {
+    CHECK_FALSE(other->line->Read(&other->heard));
+    const grpc::Status refused = other->line->Finish();
+    CHECK(refused.error_code() == StatusCode::ALREADY_EXISTS);
+    CHECK(refused.error_message().find("--node") != std::string::npos);
+  }
+  // The agent started anew takes the former one's place.
+  const auto next = dial("one", "/a");
   REQUIRE(next->line->Read(&next->heard));
   CHECK(next->heard.has_welcome());
   while (first->line->Read(&first->heard)) {

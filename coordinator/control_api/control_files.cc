@@ -12,7 +12,7 @@ ControlService::Unary* ControlService::ListFiles(Context* context,
                                                  v1::ListFilesResponse* response) {
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
-  return OnThread(rooms_.lister, context,
+  return OnThread(rooms_.lister, touched->caller.user, context,
                   [folder = touched->job.run_folder(), response](Unary* reactor) {
                     for (v1::FileInfo& file : ListRunFiles(folder)) {
                       *response->add_files() = std::move(file);

@@ -121,13 +121,15 @@ absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& con
 }
 
 // Answered there, unless the caller has left by then: what nobody waits for holds nobody up.
-Unary* ControlService::OnThread(TaskThread& thread, Context* context,
+Unary* ControlService::OnThread(TaskThread& thread, const std::string& user, Context* context,
                                 std::function<void(Unary*)> answer) {
   Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = thread.Post([reactor, context, answer = std::move(answer)] {
-    if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
-    answer(reactor);
-  });
+  const absl::Status posted = thread.Post(
+      [reactor, context, answer = std::move(answer)] {
+        if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
+        answer(reactor);
+      },
+      user);
   if (!posted.ok()) reactor->Finish(ToGrpc(posted));
   return reactor;
 }
@@ -139,7 +141,7 @@ Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request
   if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
   if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
-  return OnThread(rooms_.checker, context,
+  return OnThread(rooms_.checker, caller->user, context,
                   [this, caller = *caller, request, response](Unary* reactor) {
                     CheckAndSubmit(reactor, caller, *request, response);
                   });
@@ -274,7 +276,7 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
-  return OnThread(rooms_.checker, context, [this, request, response](Unary* reactor) {
+  return OnThread(rooms_.checker, caller->user, context, [this, request, response](Unary* reactor) {
     const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
     if (!check.status.ok()) {
       return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
@@ -297,7 +299,11 @@ Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpoin
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
   const std::string root = CheckpointRoot(touched->job);
-  return OnThread(rooms_.lister, context, [root, response](Unary* reactor) {
+  if (touched->job.spec().checkpoint().has_directory()) {
+    const absl::Status allowed = CheckAllowed("checkpoint.directory", root, rooms_.rules);
+    if (!allowed.ok()) return Done(context, allowed);
+  }
+  return OnThread(rooms_.lister, touched->caller.user, context, [root, response](Unary* reactor) {
     *response = CheckpointsIn(root);
     reactor->Finish(grpc::Status::OK);
   });

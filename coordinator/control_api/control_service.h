@@ -73,7 +73,8 @@ class ControlService : public v1::Control::CallbackService {
   using Request = JobEvent (*)(std::string by);
   Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
              v1::Job* response);
-  Unary* OnThread(TaskThread& thread, Context* context, std::function<void(Unary*)> answer);
+  Unary* OnThread(TaskThread& thread, const std::string& user, Context* context,
+                  std::function<void(Unary*)> answer);
   Unary* SetUse(Context* context, const NodeUse& use, v1::Node* response);
   void CheckAndSubmit(Unary* reactor, const Caller& caller, const v1::SubmitRequest& request,
                       v1::SubmitResponse* response);

@@ -80,8 +80,10 @@ absl::Status Daemon::Open() {
       .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
         return Between(now_unix_ns);
       }});
-  checker_ = std::make_unique<TaskThread>(
-      TaskThreadOptions{.name = "checker", .most_tasks = kMostChecks, .between = {}});
+  checker_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "checker",
+                                                            .most_tasks = kMostChecks,
+                                                            .most_of_owner = kMostChecks / 2,
+                                                            .between = {}});
   lister_ = std::make_unique<TaskThread>(
       TaskThreadOptions{.name = "lister", .most_tasks = kMostQueued, .between = {}});
   // Before the API, which gives links to it.

@@ -1,4 +1,4 @@
-// The queue is a deque under a mutex; the wait is for a task, the end, or the time.
+// A deque for each owner under one mutex; the wait is for a task, the end, or the time.
 #include "coordinator/task_thread/task_thread.h"
 
 #include <fmt/format.h>
@@ -33,24 +33,44 @@ TaskThread::~TaskThread() {
   thread_.join();
 }
 
-absl::Status TaskThread::Post(Task task) {
+absl::Status TaskThread::Post(Task task, const std::string& owner) {
   const absl::MutexLock lock(&mutex_);
-  if (tasks_.size() >= options_.most_tasks) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "{} requests wait for the {} already; try again later", tasks_.size(), options_.name));
+  const auto own = tasks_.find(owner);
+  const size_t of_owner = own == tasks_.end() ? 0 : own->second.size();
+  const bool too_many = options_.most_of_owner > 0 && of_owner >= options_.most_of_owner;
+  if (waiting_ >= options_.most_tasks || too_many) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} requests{} wait for the {} already; try again later",
+                    too_many ? of_owner : waiting_, too_many ? " of yours" : "", options_.name));
   }
-  tasks_.push_back(std::move(task));
+  Add(std::move(task), owner);
   return absl::OkStatus();
 }
 
 void TaskThread::PostAnswer(Task task) {
   const absl::MutexLock lock(&mutex_);
-  tasks_.push_back(std::move(task));
+  Add(std::move(task), "");
+}
+
+void TaskThread::Add(Task task, const std::string& owner) {
+  tasks_[owner].push_back(std::move(task));
+  ++waiting_;
+}
+
+TaskThread::Task TaskThread::Take() {
+  auto turn = tasks_.upper_bound(last_owner_);
+  if (turn == tasks_.end()) turn = tasks_.begin();
+  Task task = std::move(turn->second.front());
+  turn->second.pop_front();
+  last_owner_ = turn->first;
+  if (turn->second.empty()) tasks_.erase(turn);
+  --waiting_;
+  return task;
 }
 
 size_t TaskThread::waiting() const {
   const absl::MutexLock lock(&mutex_);
-  return tasks_.size();
+  return waiting_;
 }
 
 void TaskThread::Run() {
@@ -64,9 +84,8 @@ void TaskThread::Run() {
               ? kLongestWait
               : std::min(kLongestWait, absl::Nanoseconds(std::max<int64_t>(0, due - NowUnixNs())));
       mutex_.AwaitWithTimeout(absl::Condition(this, &TaskThread::Pending), wait);
-      if (!tasks_.empty()) {
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
+      if (waiting_ > 0) {
+        task = Take();
       } else if (ending_) {
         return;
       }

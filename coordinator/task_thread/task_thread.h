@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -19,6 +20,8 @@ int64_t NowUnixNs();
 struct TaskThreadOptions {
   std::string name;  // at most 15 characters; shown by ps and in messages
   size_t most_tasks = 1000;
+  // Of these, of one owner; 0: as many.
+  size_t most_of_owner = 0;
   // Called on the thread after each task and when the time it has last returned (NowUnixNs) has
   // come; 0: only after tasks. May be absent.
   std::function<int64_t(int64_t now_unix_ns)> between;
@@ -35,8 +38,9 @@ class TaskThread {
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
-  // Never blocks. ResourceExhausted: the queue is full, `task` is dropped.
-  absl::Status Post(Task task);
+  // Never blocks. ResourceExhausted: the queue is full, `task` is dropped. The tasks of one owner
+  // run in order, owners take turns: who posts much holds nobody else up.
+  absl::Status Post(Task task, const std::string& owner = "");
   // Also if the queue is full: for answers, of which there are no more than were asked for.
   void PostAnswer(Task task);
   // Tasks that wait.
@@ -44,11 +48,15 @@ class TaskThread {
 
  private:
   void Run();
-  bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !tasks_.empty() || ending_; }
+  void Add(Task task, const std::string& owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Task Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the next one; there must be one
+  bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ > 0 || ending_; }
 
   const TaskThreadOptions options_;
   mutable absl::Mutex mutex_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::deque<Task>> tasks_ ABSL_GUARDED_BY(mutex_);  // by owner, none empty
+  std::string last_owner_ ABSL_GUARDED_BY(mutex_);                         // whose turn it was
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

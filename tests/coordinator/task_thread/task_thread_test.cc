@@ -4,6 +4,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -39,6 +40,34 @@ TEST_CASE("a full queue refuses but takes answers") {
     go.Notify();
   }
   CHECK(ran == 4);
+}
+
+TEST_CASE("owners take turns and none fills the queue") {
+  std::vector<std::string> order;
+  absl::Notification begun, go;
+  {
+    TaskThread thread({.name = "test", .most_tasks = 6, .most_of_owner = 4, .between = {}});
+    const auto post = [&](const std::string& owner) {
+      return thread.Post([&order, owner] { order.push_back(owner); }, owner);
+    };
+    REQUIRE(thread
+                .Post([&] {
+                  begun.Notify();
+                  go.WaitForNotification();
+                })
+                .ok());
+    begun.WaitForNotification();
+    for (int i = 0; i < 4; ++i) REQUIRE(post("ann").ok());
+    const absl::Status refused = post("ann");
+    CHECK(absl::IsResourceExhausted(refused));
+    CHECK(refused.message().find("4 requests of yours") != absl::string_view::npos);
+    REQUIRE(post("bob").ok());
+    REQUIRE(post("cid").ok());
+    CHECK(absl::IsResourceExhausted(post("dan")));
+    CHECK(thread.waiting() == 6);
+    go.Notify();
+  }
+  CHECK(order == std::vector<std::string>{"ann", "bob", "cid", "ann", "ann", "ann"});
 }
 
 TEST_CASE("between runs after tasks and when its time has come") {

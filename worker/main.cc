@@ -112,7 +112,9 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const Arguments& arguments,
 absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
                                      KeeperLink* link, recorder::FlightRecorder& recorder) {
   ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(arguments));
-  ASSIGN_OR_RETURN(const auto dataset, OpenJobData(job));
+  ASSIGN_OR_RETURN(const auto dataset,
+                   OpenJobData(job, arguments.training.real_paths ? data::Links::kRefuse
+                                                                  : data::Links::kFollow));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
   ASSIGN_OR_RETURN(const auto session,
@@ -197,6 +199,8 @@ int Main(int argc, char** argv) {
   app.add_option("--plan", arguments.plan_file,
                  "the plan, where no keeper is on the node (default: rank 0 plans)")
       ->take_last();
+  app.add_flag("--real-paths", arguments.training.real_paths,
+               "follow no link on the way to files and folders that the job names");
   app.add_option("--resume", arguments.training.resume, "checkpoint folder, or auto")->take_last();
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
   AddGenerationOptions(*generate, arguments.generation);

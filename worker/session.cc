@@ -22,9 +22,11 @@ std::chrono::milliseconds DeadlineOf(const v1::JobSpec& job) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job) {
+absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job,
+                                                           data::Links links) {
   data::DatasetOptions options;
   options.text_files.assign(job.data().text_files().begin(), job.data().text_files().end());
+  options.links = links;
   options.tokenizer = job.data().tokenizer();
   options.sequence_length = job.data().sequence_length();
   options.validation_fraction = job.data().validation_fraction();

@@ -57,6 +57,7 @@ class Session {
 };
 
 // The dataset of a resolved job.
-absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job);
+absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job,
+                                                           data::Links links);
 
 }  // namespace trireme::worker

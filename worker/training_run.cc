@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
+#include "runtime/base/real_path.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
@@ -118,11 +119,17 @@ absl::Status TrainingRun::Start() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingRun::CheckRoot() const {
+  if (!options_.real_paths || !job_.checkpoint().has_directory()) return absl::OkStatus();
+  return base::CheckWithoutLinks(checkpoint_root_);
+}
+
 absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
   engine::Engine& engine = session_.engine();
   std::string folder = options_.resume;
   absl::Status found;
-  if (leader() && folder == "auto") {
+  if (leader()) found = CheckRoot();
+  if (leader() && found.ok() && folder == "auto") {
     std::vector<checkpoint::Skipped> skipped;
     const absl::StatusOr<std::string> newest =
         checkpoint::FindNewestIntact(checkpoint_root_, &skipped);
@@ -290,7 +297,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
   using checkpoint::CheckpointWriter;
   engine::Engine& engine = session_.engine();
   absl::Status status;
-  if (leader()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
+  if (leader()) status = CheckRoot();
+  if (leader() && status.ok()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
   ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok(), kDiskDeadline));
   if (good) {
     status = WriteShards();

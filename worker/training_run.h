@@ -21,6 +21,8 @@ namespace trireme::worker {
 struct TrainingRunOptions {
   std::string run_directory;
   std::string resume;  // a checkpoint folder, "auto" (the newest of this run, if any) or empty
+  // The files and folders that the job names are opened without following links.
+  bool real_paths = false;
 };
 
 // Thread: one, the engine's.
@@ -33,6 +35,8 @@ class TrainingRun {
 
  private:
   absl::Status Start();
+  // Of rank 0: that the folder of the checkpoints is still where the job was allowed to have it.
+  absl::Status CheckRoot() const;
   // Rank 0's choice: a folder, or empty to begin anew. Refused where job or data differ.
   absl::StatusOr<std::string> AgreeOnFolder();
   absl::Status CheckAlike(const std::string& job_of_rank_0, bool same_text) const;

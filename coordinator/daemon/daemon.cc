@@ -115,6 +115,7 @@ absl::Status Daemon::OpenReconciler() {
   options.version = options_.version;
   options.retry = options_.retry;
   options.most_events = options_.most_events;
+  options.real_paths = options_.rules.real_paths();
   options.lease = options_.lease;
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };

@@ -156,6 +156,7 @@ std::vector<std::string> WorkerArguments(const KeeperOptions& options,
   }
   add("--recorder-dir", folder.path() + "/recorder");
   add("--plan", PlanFileOf(launch));
+  if (launch.real_paths()) arguments.push_back("--real-paths");
   return arguments;
 }
 

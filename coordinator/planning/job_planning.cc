@@ -23,8 +23,10 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job) {
   return options;
 }
 
-absl::Status ResolveVocabulary(v1::JobSpec& job) {
-  ASSIGN_OR_RETURN(const auto tokenizer, data::TokenizerOf(DatasetOptionsOf(job)));
+absl::Status ResolveVocabulary(v1::JobSpec& job, data::Links links) {
+  data::DatasetOptions options = DatasetOptionsOf(job);
+  options.links = links;
+  ASSIGN_OR_RETURN(const auto tokenizer, data::TokenizerOf(options));
   const int64_t tokens = tokenizer->vocab_size();
   const int64_t given = job.model().config().vocab_size();
   if (given == 0) {

@@ -79,6 +79,17 @@ std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRule
   return faults;
 }
 
+// Where links lead now.
+void TakeRealPaths(v1::JobSpec& job) {
+  const auto real = [](std::string& path) {
+    std::error_code error;
+    const fs::path found = fs::weakly_canonical(path, error);
+    if (!error) path = found.string();
+  };
+  for (std::string& file : *job.mutable_data()->mutable_text_files()) real(file);
+  if (job.checkpoint().has_directory()) real(*job.mutable_checkpoint()->mutable_directory());
+}
+
 absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
   std::string text;
   for (const spec::Fault& fault : faults) {
@@ -107,6 +118,14 @@ v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
   return request;
 }
 
+spec::Fault FaultOf(const absl::Status& status, const std::string& field) {
+  const std::string message = base::MessageOf(status);
+  const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.[]");
+  const bool named = end != std::string::npos && end > 0 && message.compare(end, 2, ": ") == 0;
+  return named ? spec::Fault{message.substr(0, end), message.substr(end + 2)}
+               : spec::Fault{field, message};
+}
+
 absl::Status CheckAllowed(const std::string& field, const std::string& path,
                           const SubmissionRules& rules) {
   const std::string fault = PathFault(path, rules);
@@ -125,6 +144,10 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
   check.status = CheckJobSize(job);
   if (!check.status.ok()) return check;
   check.faults = CheckNames(job, rules);
+  if (check.faults.empty() && rules.real_paths()) {
+    TakeRealPaths(job);
+    check.faults = CheckNames(job, rules);  // of a link that was swapped meanwhile
+  }
   // Run folders are the daemon's to choose.
   job.mutable_runtime()->clear_runs_directory();
   spec::ApplyDefaults(job);
@@ -133,12 +156,16 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
     check.status = StatusOf(check.faults);
     return check;
   }
-  check.status = ResolveVocabulary(job);
-  if (!check.status.ok()) return check;
+  check.status =
+      ResolveVocabulary(job, rules.real_paths() ? data::Links::kRefuse : data::Links::kFollow);
+  if (!check.status.ok()) {
+    check.faults.push_back(FaultOf(check.status, "data.text_files"));
+    return check;
+  }
   auto plan = plan::MakePlan(job, RanksOf(job, 0));
   if (!plan.ok()) {
     check.status = plan.status();
-    check.faults.push_back({"", base::MessageOf(plan.status())});
+    check.faults.push_back(FaultOf(plan.status(), ""));
     return check;
   }
   check.checked.resources = ResourcesOf(job, *plan);

@@ -16,6 +16,8 @@ namespace trireme::coordinator {
 struct SubmissionRules {
   // Absolute folders below which jobs may name files and folders; empty: anywhere.
   std::vector<std::string> allowed_folders;
+  // Where there are any: who may write there must not lead a job elsewhere later on, by a link.
+  bool real_paths() const { return !allowed_folders.empty(); }
   // The daemon's own folders and files, which hold what belongs to others: jobs may name nothing
   // at or below them, wherever they lie.
   std::vector<std::string> own_paths;
@@ -38,10 +40,15 @@ struct SubmissionCheck {
 absl::Status CheckAllowed(const std::string& field, const std::string& path,
                           const SubmissionRules& rules);
 
-// Fills what is absent, applies every rule, reads the text for the vocabulary, plans. A job that
+// Fills what is absent, applies every rule, reads the text for the vocabulary, plans. Under
+// rules.real_paths() files and folders get their real names, to be opened without links. A job that
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
 // send the content in model.config. Blocks on the disk.
 SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules);
+
+// A message that begins with a field ("grace_seconds: expected 0 to 86400") is a fault of that
+// field, any other one of `field`.
+spec::Fault FaultOf(const absl::Status& status, const std::string& field);
 
 // InvalidArgument: larger than any job is. Before anything else is done with it.
 absl::Status CheckJobSize(const v1::JobSpec& job);

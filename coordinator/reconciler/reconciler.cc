@@ -532,6 +532,7 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   launch.set_run_folder(job.run_folder());
   *launch.mutable_places() = job.places();
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
+  launch.set_real_paths(options_.real_paths);
   return desired;
 }
 

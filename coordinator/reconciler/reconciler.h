@@ -35,6 +35,7 @@ struct ReconcilerOptions {
   std::chrono::seconds grace{60};  // of a pause, and of a cancel that names none
   size_t most_waiting_jobs = 100000;
   uint64_t most_events = 1000000;  // kept; older ones are dropped
+  bool real_paths = false;         // of LaunchSpec, for every attempt
 };
 
 // A job that has been checked and planned once, so that its needs are known.

@@ -79,7 +79,7 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
   Survey survey;
   if (options.tokenizer == "byte") {
     for (const std::string& path : options.text_files) {
-      RETURN_IF_ERROR(ReadChunks(path, [&](std::string_view chunk) {
+      RETURN_IF_ERROR(ReadChunks(path, options.links, [&](std::string_view chunk) {
         survey.tokens += static_cast<int64_t>(chunk.size());
         return absl::OkStatus();
       }));
@@ -87,7 +87,7 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
   } else {
     const auto seen = std::make_unique<std::bitset<base::kCodePoints>>();
     for (const std::string& path : options.text_files) {
-      RETURN_IF_ERROR(ReadCodePoints(path, [&](std::u32string_view characters) {
+      RETURN_IF_ERROR(ReadCodePoints(path, options.links, [&](std::u32string_view characters) {
         for (char32_t character : characters) seen->set(character);
         survey.tokens += static_cast<int64_t>(characters.size());
         return absl::OkStatus();
@@ -156,21 +156,22 @@ absl::Status Changed(const std::string& path) {
 absl::Status EncodeChars(const DatasetOptions& options, const CharTokenizer& tokenizer,
                          TokenArray& ids) {
   for (const std::string& path : options.text_files) {
-    RETURN_IF_ERROR(ReadCodePoints(path, [&](std::u32string_view characters) -> absl::Status {
-      for (char32_t character : characters) {
-        const int32_t id = tokenizer.Find(character);
-        if (id < 0) return Changed(path);
-        ids.Append(id);
-      }
-      return absl::OkStatus();
-    }));
+    RETURN_IF_ERROR(
+        ReadCodePoints(path, options.links, [&](std::u32string_view characters) -> absl::Status {
+          for (char32_t character : characters) {
+            const int32_t id = tokenizer.Find(character);
+            if (id < 0) return Changed(path);
+            ids.Append(id);
+          }
+          return absl::OkStatus();
+        }));
   }
   return absl::OkStatus();
 }
 
 absl::Status EncodeBytes(const DatasetOptions& options, TokenArray& ids) {
   for (const std::string& path : options.text_files) {
-    RETURN_IF_ERROR(ReadChunks(path, [&](std::string_view chunk) {
+    RETURN_IF_ERROR(ReadChunks(path, options.links, [&](std::string_view chunk) {
       for (char c : chunk) ids.Append(static_cast<uint8_t>(c));
       return absl::OkStatus();
     }));

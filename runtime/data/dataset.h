@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/data/text_file.h"
 
 namespace trireme::data {
 
@@ -29,6 +30,7 @@ enum class Split : uint8_t { kTrain, kValidation };
 
 struct DatasetOptions {
   std::vector<std::string> text_files;
+  Links links = Links::kFollow;    // on the way to text_files
   std::string tokenizer = "char";  // char | byte
   int64_t sequence_length = 64;
   double validation_fraction = 0.1;

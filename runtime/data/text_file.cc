@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/base/real_path.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
 
@@ -29,7 +30,11 @@ absl::Status FileError(const std::string& path, int error) {
   if (error == ENOENT) {
     return absl::NotFoundError(message + "; data.text_files are taken relative to the job file");
   }
-  return absl::FailedPreconditionError(message);
+  return absl::FailedPreconditionError(
+      error == ELOOP ? message +
+                           "; if it has become a link since the job was submitted, submit "
+                           "the job anew"
+                     : message);
 }
 
 // It is read more than once and to its end, which pipes and devices do not allow.
@@ -41,10 +46,12 @@ absl::Status NotAFile(const std::string& path, mode_t mode) {
 
 }  // namespace
 
-absl::Status ReadChunks(const std::string& path,
+absl::Status ReadChunks(const std::string& path, Links links,
                         const std::function<absl::Status(std::string_view)>& visit) {
   // O_NONBLOCK: the open of a pipe must not wait for its writer. Files do not hear it.
-  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  Descriptor file{links == Links::kFollow ? open(path.c_str(), kFlags)
+                                          : base::OpenWithoutLinks(path, kFlags)};
   if (file.fd < 0) return FileError(path, errno);
   struct stat about {};
   if (fstat(file.fd, &about) != 0) return FileError(path, errno);
@@ -63,7 +70,7 @@ absl::Status ReadChunks(const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status ReadCodePoints(const std::string& path,
+absl::Status ReadCodePoints(const std::string& path, Links links,
                             const std::function<absl::Status(std::u32string_view)>& visit) {
   const auto invalid = [&](uint64_t offset, const char* what) {
     return absl::InvalidArgumentError(
@@ -75,7 +82,7 @@ absl::Status ReadCodePoints(const std::string& path,
   characters.reserve(kChunkBytes + 4);
   std::string carry;    // the begun character at the end of the last chunk, at most 3 bytes
   uint64_t offset = 0;  // of carry's first byte, else of the next chunk
-  RETURN_IF_ERROR(ReadChunks(path, [&](std::string_view chunk) -> absl::Status {
+  RETURN_IF_ERROR(ReadChunks(path, links, [&](std::string_view chunk) -> absl::Status {
     characters.clear();
     uint32_t code_point = 0;
     while (!carry.empty() && !chunk.empty()) {

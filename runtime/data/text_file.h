@@ -11,14 +11,17 @@
 
 namespace trireme::data {
 
+enum class Links { kFollow, kRefuse };
+
 // Calls `visit` with the bytes of `path`, in order, up to a few MiB at a time, none empty. NotFound
 // or FailedPrecondition name the file and the cause; a folder and an empty file are errors too. A
-// status of `visit` ends the reading and is returned.
-absl::Status ReadChunks(const std::string& path,
+// status of `visit` ends the reading and is returned. Links::kRefuse: `path` is absolute, and a
+// link anywhere on the way is an error.
+absl::Status ReadChunks(const std::string& path, Links links,
                         const std::function<absl::Status(std::string_view)>& visit);
 
 // The same as code points of UTF-8: InvalidArgument names the file and the byte where it is none.
-absl::Status ReadCodePoints(const std::string& path,
+absl::Status ReadCodePoints(const std::string& path, Links links,
                             const std::function<absl::Status(std::u32string_view)>& visit);
 
 }  // namespace trireme::data

@@ -237,6 +237,44 @@ class Hostile(ApiCase):
         self.assertEqual(len(stub.ListFiles(api.ListFilesRequest(job_id=1), timeout=TIMEOUT_S, metadata=ann).files), 0)
         self.assertEqual(self.kept(), before)
 
+    def test_links_swapped_later(self):
+        """What was allowed when it was submitted leads nowhere else afterwards, whatever its owner puts there."""
+        _, stub = self.begin_with_jobs()
+        api, ann, data = self.api, token_of("ann"), f"{self.folder}/data"
+        text = read(f"{data}/text.txt")
+        jobs = {name: self.job() for name in ("file", "folder", "checkpoints", "kept")}
+        for name in ("file.txt", "inner/text.txt", "kept.txt"):
+            os.makedirs(os.path.dirname(f"{data}/{name}"), exist_ok=True)
+            self.write(f"data/{name}", text)
+        os.symlink("kept.txt", f"{data}/link.txt")
+        jobs["file"].data.text_files[0] = f"{data}/file.txt"
+        jobs["folder"].data.text_files[0] = f"{data}/inner/text.txt"
+        jobs["kept"].data.text_files[0] = f"{data}/link.txt"
+        jobs["checkpoints"].checkpoint.directory = f"{data}/checkpoints"
+        ids = {}
+        for name, job in jobs.items():
+            job.resources.max_failures = 1
+            ids[name] = stub.Submit(api.SubmitRequest(request_id=name, job=job), timeout=TIMEOUT_S, metadata=ann).job.id
+        secret = f"{self.folder}/secret"
+        os.makedirs(secret)
+        self.write("secret/text.txt", "the secret is " * 500)
+        for swapped, by in (("file.txt", "secret/text.txt"), ("inner", "secret"), ("link.txt", "secret/text.txt")):
+            os.rename(f"{data}/{swapped}", f"{data}/old-{swapped}")
+            os.symlink(f"{self.folder}/{by}", f"{data}/{swapped}")
+        os.symlink(secret, f"{data}/checkpoints")
+        self.assertEqual(self.code_of(lambda: stub.ListCheckpoints(
+            api.ListCheckpointsRequest(job_id=ids["checkpoints"]), timeout=TIMEOUT_S, metadata=ann)), "INVALID_ARGUMENT")
+        self.stub.Undrain(api.UndrainRequest(node="n1"), timeout=TIMEOUT_S)
+        for name, number in ids.items():
+            for _ in stub.Watch(api.WatchRequest(job_id=number), timeout=LIMIT_S, metadata=ann):
+                pass
+            job = stub.Get(api.GetRequest(job_id=number), timeout=TIMEOUT_S, metadata=ann)
+            done = name == "kept"
+            self.assertEqual(job.status.exit_code == 0, done, f"{name}: {job.status}\n{self.told()}")
+            if not done:
+                self.assertIn("link", job.status.failure.headline + job.status.failure.evidence)
+        self.assertEqual(os.listdir(secret), ["text.txt"])
+
     def test_words_for_a_shell(self):
         """Names with such words are refused; a text may lie at any path, and nothing of it is executed."""
         self.start_daemon()

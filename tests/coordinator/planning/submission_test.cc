@@ -111,6 +111,17 @@ TEST_CASE("paths stay below the folders that are allowed") {
     REQUIRE(absl::IsInvalidArgument(check.status));
     CHECK(base::MessageOf(check.status).find("outside the folders") != std::string::npos);
   }
+  // A link within them is named by where it leads, since it may lead elsewhere tomorrow.
+  fs::create_symlink(place / "data/inner", place / "data/to_inner");
+  fs::copy(place / "data/text.txt", place / "data/inner/text.txt");
+  v1::JobSpec linked = SmallJob(place / "data/to_inner/text.txt");
+  linked.mutable_checkpoint()->set_directory(place / "data/to_inner/checkpoints/of mine");
+  const SubmissionCheck real = CheckSubmission(linked, rules);
+  REQUIRE(real.status.ok());
+  CHECK(real.checked.job.data().text_files(0) == place / "data/inner/text.txt");
+  CHECK(real.checked.job.checkpoint().directory() == place / "data/inner/checkpoints/of mine");
+  CHECK(CheckSubmission(linked, {}).checked.job.data().text_files(0) ==
+        place / "data/to_inner/text.txt");
   v1::JobSpec writes = SmallJob(place / "data/text.txt");
   writes.mutable_checkpoint()->set_directory("/etc/cron.d");
   CHECK(absl::IsInvalidArgument(CheckSubmission(writes, rules).status));

@@ -226,9 +226,9 @@ function(trireme_api_test name file class)
       SKIP_REGULAR_EXPRESSION "skipped: ")
   endforeach()
 endfunction()
-trireme_api_test(python python_client_test PythonClient example every_call)
+trireme_api_test(python python_client_test PythonClient example every_call logs_of_what_is_to_come)
 trireme_api_test(hostile hostile_test Hostile fuzzed_messages oversized_messages strangers_and_jobs_of_others
-                 paths_that_lead_elsewhere words_for_a_shell yaml_bombs readers_that_never_read slow_connections)
+                 paths_that_lead_elsewhere links_swapped_later words_for_a_shell yaml_bombs readers_that_never_read slow_connections)
 trireme_api_test(soak soak_test Soak kill_9_at_10_moments kill_9_at_200_moments)
 set_tests_properties(soak.kill_9_at_200_moments PROPERTIES LABELS slow TIMEOUT 3000)
 # tests/coordinator/daemon/observed_test.py: what a daemon shows of itself over HTTP and in its log.

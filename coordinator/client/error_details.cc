@@ -1,6 +1,7 @@
 #include "coordinator/client/error_details.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace trireme::client {
 namespace {
@@ -50,9 +51,11 @@ std::string WithDetails(const std::string& message, const std::vector<v1::ErrorD
   std::string text = message;
   for (const v1::ErrorDetail& detail : details) {
     // A message that holds all that the detail says is not followed by its echo.
-    const bool whole = detail.field().find('.') == std::string::npos;
+    std::string_view field = detail.field();
+    if (field.starts_with("job.")) field.remove_prefix(4);
+    const bool whole = field.find('.') == std::string_view::npos || text == detail.message();
     const bool said = text.find(detail.message()) != std::string::npos &&
-                      (whole || text.find(detail.field()) != std::string::npos);
+                      (whole || text.find(field) != std::string::npos);
     if (said) continue;
     if (!text.empty()) text += '\n';
     if (!detail.field().empty()) text += detail.field() + ": ";

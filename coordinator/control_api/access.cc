@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
 #include "runtime/base/whole_file.h"
@@ -21,7 +22,7 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr std::string_view kBearer = "Bearer ";
+constexpr std::string_view kBearer = "Bearer ";  // in any case, as HTTP has it
 constexpr std::string_view kHashed = "sha256:";
 constexpr size_t kShortestToken = 16;
 constexpr size_t kLongestUser = 200;
@@ -102,7 +103,8 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
 }
 
 absl::StatusOr<Caller> Access::Identify(bool by_unix_socket, std::string_view authorization) const {
-  if (authorization.starts_with(kBearer)) {
+  if (absl::StartsWithIgnoreCase({authorization.data(), authorization.size()},
+                                 {kBearer.data(), kBearer.size()})) {
     const std::string hash = HashOf(authorization.substr(kBearer.size()));
     const Token* found = nullptr;
     for (const Token& token : tokens_) {

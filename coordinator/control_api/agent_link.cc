@@ -104,7 +104,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
 
   grpc::Status Hear() {
     if (!incoming_.has_report()) {
-      return {grpc::StatusCode::INVALID_ARGUMENT, "expected a report"};
+      return ToGrpc(absl::InvalidArgumentError("report: expected one after hello"));
     }
     // One that finds the mailbox full, or the disk, is left out: the next one says it all again.
     Tell([node = node_, report = std::move(*incoming_.mutable_report())](Reconciler& reconciler) {

@@ -85,7 +85,8 @@ absl::Status PrepareSocket(const std::string& path) {
                     path.size(), sizeof address.sun_path - 1));
   }
   std::error_code error;
-  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  const std::string folder = parent.empty() ? "." : parent;
   const bool made = std::filesystem::create_directories(folder, error);
   if (made) chmod(folder.c_str(), 0700);
   struct stat about {};
@@ -163,6 +164,10 @@ class GrpcApiServer : public ApiServer {
     const mode_t before = umask(0177);
     server_ = builder.BuildAndStart();
     umask(before);
+    // By name too, as probes ask for it; all end with the server.
+    for (const char* service : {"trireme.v1.Control", "trireme.v1.AgentLink"}) {
+      if (server_) server_->GetHealthCheckService()->SetServingStatus(service, true);
+    }
     if (!server_ || (!listen.address.empty() && port_ == 0)) {
       return absl::UnavailableError(fmt::format(
           "cannot listen at {}{}{}: the address is in use, or not of this machine",

@@ -1,5 +1,7 @@
 #include "coordinator/control_api/call.h"
 
+#include "coordinator/planning/submission.h"
+
 namespace trireme::coordinator {
 namespace {
 
@@ -34,6 +36,7 @@ grpc::Status ToGrpc(const absl::Status& status, const std::vector<v1::ErrorDetai
   }
   if (told.empty()) {
     v1::ErrorDetail& detail = told.emplace_back();
+    detail.set_field(FaultOf(status, "").path);
     detail.set_message(Cut(message, kMostDetails / 3));
     detail.set_retry_after_ms(RetryAfterMs(status));
   }

@@ -222,11 +222,9 @@ grpc::ServerWriteReactor<v1::LogsResponse>* ControlService::Logs(Context* contex
   using Refused = RefusedStream<v1::LogsResponse>;
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
-  const v1::Job& job = touched->job;
-  const uint32_t attempt = request->attempt() == 0 ? job.status().attempt() : request->attempt();
-  const auto path = LogPath(job, attempt, request->rank());
-  if (!path.ok()) return new Refused(ToGrpc(path.status()));
-  return Open(new LogStream(rooms_.table, *request, attempt, *path, followers_), followers_,
+  const absl::Status there = CheckLog(touched->job, *request);
+  if (!there.ok()) return new Refused(ToGrpc(there));
+  return Open(new LogStream(rooms_.table, *request, touched->job, followers_), followers_,
               touched->caller);
 }
 

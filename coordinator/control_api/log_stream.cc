@@ -17,29 +17,37 @@ constexpr size_t kPieceBytes = 64 << 10;
 
 }  // namespace
 
-absl::StatusOr<std::string> LogPath(const v1::Job& job, uint32_t attempt, int rank) {
-  if (attempt == 0 || attempt > job.status().attempt()) {
-    return absl::InvalidArgumentError(
-        job.status().attempt() == 0 ? std::string("job has not been started yet, so it has no logs")
-                                    : fmt::format("attempt: {} is out of range, expected 1 to {}",
-                                                  attempt, job.status().attempt()));
+absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
+  if (job.status().attempt() == 0 && !request.follow()) {
+    return absl::FailedPreconditionError(
+        "the job has not been started yet, so it has no logs; follow waits for them");
   }
+  if (request.attempt() > job.status().attempt()) {
+    return absl::InvalidArgumentError(
+        fmt::format("attempt: {} is out of range, expected {} to {}", request.attempt(),
+                    std::min(job.status().attempt(), 1u), job.status().attempt()));
+  }
+  const int rank = request.rank();
   const int ranks = static_cast<int>(job.resources().ranks());
   if (rank < -1 || rank >= ranks) {
     return absl::InvalidArgumentError(fmt::format(
         "rank: {} is out of range, expected 0 to {}, or -1 for the launcher", rank, ranks - 1));
   }
-  const std::string folder = fmt::format("{}/attempts/{}/logs", job.run_folder(), attempt);
+  return absl::OkStatus();
+}
+
+std::string LogPath(const std::string& run_folder, uint32_t attempt, int rank) {
+  const std::string folder = fmt::format("{}/attempts/{}/logs", run_folder, attempt);
   return rank < 0 ? folder + "/mpirun.log" : fmt::format("{}/rank-{}.log", folder, rank);
 }
 
-LogStream::LogStream(const JobTable& table, const v1::LogsRequest& request, uint32_t attempt,
-                     std::string path, StreamSet& streams)
+LogStream::LogStream(const JobTable& table, const v1::LogsRequest& request, const v1::Job& job,
+                     StreamSet& streams)
     : MessageStream(streams),
       table_(table),
       request_(request),
-      attempt_(attempt),
-      path_(std::move(path)),
+      run_folder_(job.run_folder()),
+      attempt_(request.attempt() == 0 ? job.status().attempt() : request.attempt()),
       offset_(request.offset()) {}
 
 LogStream::~LogStream() {
@@ -52,11 +60,20 @@ bool LogStream::AttemptIsOver() const {
          (!status->attempt_live() && status->state() != v1::JOB_PLANNING);
 }
 
+bool LogStream::Begun() {
+  if (attempt_ > 0) return true;
+  const auto status = table_.StatusOf(request_.job_id());
+  if (!status || (status->attempt() == 0 && HasEnded(status->state()))) Close(grpc::Status::OK);
+  attempt_ = status ? status->attempt() : 0;
+  return attempt_ > 0;
+}
+
 bool LogStream::Opened() {
   if (fd_ >= 0) return true;
-  fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const std::string path = LogPath(run_folder_, attempt_, request_.rank());
+  fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ < 0) {
-    if (errno != ENOENT) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot open " + path_)));
+    if (errno != ENOENT) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot open " + path)));
     return false;
   }
   struct stat about {};
@@ -71,7 +88,7 @@ bool LogStream::Read() {
   std::string& data = *response_.mutable_data();
   data.resize(kPieceBytes);
   const ssize_t got = pread(fd_, data.data(), data.size(), offset_);
-  if (got < 0) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read " + path_)));
+  if (got < 0) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read the log")));
   if (got <= 0) return false;
   data.resize(static_cast<size_t>(got));
   response_.set_offset(static_cast<uint64_t>(offset_));
@@ -81,6 +98,7 @@ bool LogStream::Read() {
 }
 
 void LogStream::SendNext() {
+  if (!Begun()) return;
   // Asked before the file is: what is written after the end is not waited for.
   const bool over = !request_.follow() || AttemptIsOver();
   if (Read()) {

@@ -6,32 +6,37 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "coordinator/control_api/message_stream.h"
 
 namespace trireme::coordinator {
 
-// Which file a request means; InvalidArgument names the ranks and attempts there are.
-absl::StatusOr<std::string> LogPath(const v1::Job& job, uint32_t attempt, int rank);
+// InvalidArgument names the ranks and attempts there are; FailedPrecondition: there is none yet,
+// and the request does not follow.
+absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request);
+std::string LogPath(const std::string& run_folder, uint32_t attempt, int rank);
 
 // Its Look is to be called some times a second.
 class LogStream : public MessageStream<v1::LogsResponse> {
  public:
-  LogStream(const JobTable& table, const v1::LogsRequest& request, uint32_t attempt,
-            std::string path, StreamSet& streams);
+  // CheckLog has let it through.
+  LogStream(const JobTable& table, const v1::LogsRequest& request, const v1::Job& job,
+            StreamSet& streams);
   ~LogStream() override;
 
  private:
   void SendNext() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False: the job is not started yet; closed, if it never will be.
+  bool Begun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: no byte is there.
   bool Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Opened() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool AttemptIsOver() const;
+  bool AttemptIsOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobTable& table_;
   const v1::LogsRequest request_;
-  const uint32_t attempt_;
-  const std::string path_;
+  const std::string run_folder_;
+  uint32_t attempt_ ABSL_GUARDED_BY(mutex_);  // 0: the first, when there is one
   int fd_ ABSL_GUARDED_BY(mutex_) = -1;
   int64_t offset_ ABSL_GUARDED_BY(mutex_);
 };

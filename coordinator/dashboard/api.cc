@@ -216,7 +216,11 @@ Api::Answer Api::Log(const v1::Job& job, const Call& call) const {
   ASSIGN_OR_RETURN(const uint32_t asked, NumberOf<uint32_t>(call, "attempt", 0));
   ASSIGN_OR_RETURN(int64_t offset, NumberOf<int64_t>(call, "offset", 0));
   const uint32_t attempt = asked == 0 ? job.status().attempt() : asked;
-  ASSIGN_OR_RETURN(const std::string path, coordinator::LogPath(job, attempt, rank));
+  v1::LogsRequest wanted;
+  wanted.set_attempt(attempt);
+  wanted.set_rank(rank);
+  RETURN_IF_ERROR(coordinator::CheckLog(job, wanted));
+  const std::string path = coordinator::LogPath(job.run_folder(), attempt, rank);
   Json json = {{"attempt", attempt}, {"rank", rank}, {"offset", 0},
                {"next", 0},          {"size", 0},    {"text", ""}};
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

@@ -30,6 +30,10 @@ TEST_CASE("error details: all of them come back and are said once") {
         "2 faults\njob.training.steps: must be at least 1\nno node has 8 GPUs");
   const std::string whole = "job.training.steps: must be at least 1\nno node has 8 GPUs";
   CHECK(WithDetails(whole, back) == whole);
+  const std::string fault = "training.steps: must be at least 1";
+  CHECK(WithDetails(fault, {Detail("job.training.steps", "must be at least 1")}) == fault);
+  CHECK(WithDetails("no such file", {Detail("job.data.text_files", "no such file")}) ==
+        "no such file");
   CHECK(WithDetails("", {}).empty());
 }
 

@@ -50,6 +50,7 @@ TEST_CASE("tokens name their users and roles") {
   REQUIRE(bob.ok());
   CHECK(bob->role == Role::kAdmin);
   CHECK(access->Identify(false, "Bearer fedcba9876543210")->role == Role::kAgent);
+  CHECK(access->Identify(false, "bearer fedcba9876543210")->role == Role::kAgent);
 }
 
 TEST_CASE("strangers are refused") {
@@ -57,7 +58,7 @@ TEST_CASE("strangers are refused") {
   const auto access = Access::Load(file.path());
   REQUIRE(access.ok());
   for (const char* words : {"", "Bearer ", "Bearer 0123456789abcdeF", "Bearer 0123456789abcde",
-                            "bearer 0123456789abcdef", "Basic 0123456789abcdef",
+                            "Bearer0123456789abcdef", "Basic 0123456789abcdef",
                             "Bearer sha256:9f86d081884c7d659a2feaa0c55ad015"
                             "a3bf4f1b2b0b822cd15d6c15b0f00a08"}) {
     CAPTURE(words);

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from api_fixture import ROOT, TIMEOUT_S, ApiCase, main
-from daemon_fixture import LIMIT_S
+from api_fixture import ROOT, TIMEOUT_S, ApiCase, grpc, main
+from daemon_fixture import LIMIT_S, read
 
 
 class PythonClient(ApiCase):
@@ -36,6 +36,11 @@ class PythonClient(ApiCase):
         large.resources.memory_mib_per_rank = 1 << 30
         preview = stub.PreviewPlan(api.PreviewPlanRequest(job=large), timeout=TIMEOUT_S).text
         self.assertRegex(preview, r"now .*a rank, but no node has more than")
+        self.names_faulty_fields()
+        health = self.channel().unary_unary("/grpc.health.v1.Health/Check", lambda name: b"\x0a" + bytes([len(name)]) + name,
+                                            lambda answer: answer)
+        for service in (b"", b"trireme.v1.Control", b"trireme.v1.AgentLink"):
+            self.assertEqual(health(service, timeout=TIMEOUT_S), b"\x08\x01", service)
         states = []
         for news in stub.Watch(api.WatchRequest(job_id=job.id), timeout=LIMIT_S):
             if news.HasField("event") and news.event.HasField("state_changed"):
@@ -61,6 +66,50 @@ class PythonClient(ApiCase):
         self.assertTrue(node.drained)
         self.assertFalse(stub.Undrain(api.UndrainRequest(node="n1"), timeout=TIMEOUT_S).drained)
         self.assertEqual([one.name for one in stub.GetCluster(api.GetClusterRequest(), timeout=TIMEOUT_S).nodes], ["n1"])
+
+    def names_faulty_fields(self):
+        """Every refusal has a detail with the path of what was wrong."""
+        api, stub = self.api, self.stub
+        nowhere = self.job()
+        nowhere.data.text_files[0] = f"{self.folder}/nowhere.txt"
+        faults = {
+            "request_id": lambda: stub.Submit(api.SubmitRequest(job=self.job()), timeout=TIMEOUT_S),
+            "job.training.steps": lambda: stub.Submit(api.SubmitRequest(
+                request_id="x", job=self.job(steps=-1)), timeout=TIMEOUT_S),
+            "job.data.text_files": lambda: stub.Submit(api.SubmitRequest(request_id="x", job=nowhere), timeout=TIMEOUT_S),
+            "grace_seconds": lambda: stub.Cancel(api.CancelRequest(job_id=1, grace_seconds=-1), timeout=TIMEOUT_S),
+            "rank": lambda: list(stub.Logs(api.LogsRequest(job_id=1, rank=9, follow=True), timeout=TIMEOUT_S)),
+            "page_token": lambda: stub.List(api.ListRequest(page_token="?"), timeout=TIMEOUT_S),
+            "path": lambda: list(stub.ReadFile(api.ReadFileRequest(job_id=1, path="?"), timeout=TIMEOUT_S)),
+        }
+        for field, call in faults.items():
+            with self.assertRaises(grpc.RpcError) as refused:
+                call()
+            [packed] = [value for key, value in refused.exception.trailing_metadata() if key == "grpc-status-details-bin"]
+            [detail] = api.ErrorStatus.FromString(packed).details
+            fault = api.ErrorDetail()
+            self.assertTrue(detail.Unpack(fault))
+            self.assertEqual(fault.field, field)
+            self.assertTrue(fault.message)
+
+    def test_logs_of_what_is_to_come(self):
+        """Who follows a job that waits hears it from its first byte; who does not is told."""
+        self.start_daemon()
+        api, stub = self.api, self.stub
+        stub.Drain(api.DrainRequest(node="n1", reason="later"), timeout=TIMEOUT_S)
+        one, two = (stub.Submit(api.SubmitRequest(request_id=name, job=self.job()), timeout=TIMEOUT_S).job.id
+                    for name in ("one", "two"))
+        self.assertEqual(self.code_of(lambda: stub.Logs(api.LogsRequest(job_id=one), timeout=TIMEOUT_S)),
+                         "FAILED_PRECONDITION")
+        followed = [stub.Logs(api.LogsRequest(job_id=job, follow=True), timeout=LIMIT_S) for job in (one, two)]
+        stub.Cancel(api.CancelRequest(job_id=two), timeout=TIMEOUT_S)
+        self.assertEqual(list(followed[1]), [])
+        stub.Undrain(api.UndrainRequest(node="n1"), timeout=TIMEOUT_S)
+        pieces = list(followed[0])
+        self.assertEqual((pieces[0].offset, pieces[0].attempt), (0, 1))
+        job = stub.Get(api.GetRequest(job_id=one), timeout=TIMEOUT_S)
+        self.assertEqual(b"".join(piece.data for piece in pieces).decode(),
+                         read(f"{job.run_folder}/attempts/1/logs/rank-0.log"))
 
     def reads_files(self, job):
         api, stub = self.api, self.stub

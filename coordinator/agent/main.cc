@@ -17,6 +17,7 @@
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
+#include "coordinator/client/grpc_log.h"
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/slurm/batch_script.h"
@@ -154,6 +155,7 @@ int Main(int argc, char** argv) {
                  "more options of sbatch as they are, as in '--qos=high' (again for more)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.set_version_flag("--version", "trireme-agent " TRIREME_VERSION, "print the version");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
@@ -163,6 +165,7 @@ int Main(int argc, char** argv) {
                          .format = log_format == "json" ? coordinator::LogFormat::kJson
                                                         : coordinator::LogFormat::kText,
                          .node = arguments.node});
+  client::HearGrpc([](const std::string& line) { spdlog::warn("{}", line); });
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, OnSignal);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);

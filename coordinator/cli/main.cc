@@ -16,6 +16,7 @@
 #include "coordinator/cli/manual_commands.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
+#include "coordinator/client/grpc_log.h"
 
 namespace trireme::cli {
 namespace {
@@ -274,6 +275,8 @@ int Refuse(const CLI::App& app, const CLI::ParseError& error, bool json) {
 }
 
 int Main(int argc, char** argv) {
+  // Its errors reach people by the status of a call; beside them stderr is ours.
+  client::HearGrpc(nullptr);
   CLI::App app(
       "Trireme trains deep networks across MPI ranks: data, tensor and pipeline parallelism.");
   app.name("trireme");

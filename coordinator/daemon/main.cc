@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "coordinator/client/default_socket.h"
+#include "coordinator/client/grpc_log.h"
 #include "coordinator/daemon/daemon.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/systemd/systemd_notice.h"
@@ -211,6 +212,7 @@ int Main(int argc, char** argv) {
   arguments.daemon.listen.socket_path = client::DefaultSocketPath();
   arguments.node = base::HostName();
   Describe(app, arguments);
+  app.set_version_flag("--version", "triremed " TRIREME_VERSION, "print the version");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
@@ -218,6 +220,7 @@ int Main(int argc, char** argv) {
   }
   StartLog({.program = "triremed",
             .format = arguments.log_format == "json" ? LogFormat::kJson : LogFormat::kText});
+  client::HearGrpc([](const std::string& line) { spdlog::warn("{}", line); });
   if (const absl::Status complete = Complete(arguments); !complete.ok()) {
     LogEnd(base::MessageOf(complete));
     return base::kBadInput;

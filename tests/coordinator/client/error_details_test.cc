@@ -1,12 +1,16 @@
 // What goes wrong in the daemon reaches people: details there and back, and the socket's place.
 #include "coordinator/client/error_details.h"
 
+#include <grpc/support/log.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <string>
+#include <vector>
 
 #include "coordinator/client/default_socket.h"
+#include "coordinator/client/grpc_log.h"
 #include "runtime/base/text.h"
 
 namespace trireme::client {
@@ -45,6 +49,17 @@ TEST_CASE("error details: what is none is passed over") {
   node.set_name("n1");
   other.add_details()->PackFrom(node);
   CHECK(UnpackErrorDetails(other.SerializeAsString()).empty());
+}
+
+TEST_CASE("what gRPC says by itself is heard as one line and not written") {
+  static std::vector<std::string> heard;
+  HearGrpc([](const std::string& line) { heard.push_back(line); });
+  gpr_log_verbosity_init();  // as with the first channel
+  gpr_log(GPR_ERROR, "Handshake failed\nwith %s", "SSL_ERROR");
+  HearGrpc(nullptr);
+  gpr_log(GPR_ERROR, "dropped");
+  REQUIRE(heard.size() == 1);
+  CHECK(heard[0].find("gRPC: Handshake failed with SSL_ERROR (error_details_test.cc:") == 0);
 }
 
 TEST_CASE("default socket: XDG_RUNTIME_DIR wins where it is an absolute path") {

@@ -1,0 +1,13 @@
+// gRPC writes its own complaints (a failed handshake, say) to stderr, in a format of its own; a
+// program that promises lines of JSON, or none, hears them instead.
+#pragma once
+
+#include <string>
+
+namespace trireme::client {
+
+// From now on, for the whole process. `hear` is called from any thread, with one line; null drops
+// them. GRPC_VERBOSITY and GRPC_TRACE in the environment say, as always, what there is to hear.
+void HearGrpc(void (*hear)(const std::string& line));
+
+}  // namespace trireme::client

@@ -23,6 +23,7 @@
 
 #include "coordinator/launcher/guard_files.h"
 #include "coordinator/launcher/process_identity.h"
+#include "coordinator/launcher/process_title.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::launcher {
@@ -196,10 +197,11 @@ void PlaceFds(const GuardFds& fds) {
   close_range(next, ~0u, 0);
 }
 
-void BecomeGuard() {
+void BecomeGuard(const std::string& title) {
   setpgid(0, 0);  // the terminal's Ctrl-C is for our parent
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "trireme-guard");
+  SetProcessTitle(title.c_str());
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);
 }
@@ -227,10 +229,10 @@ void LeaveStarter() {
   if (fchdir(kFolderFd) != 0 && chdir("/") != 0) _exit(1);
 }
 
-[[noreturn]] void RunGuard(const GuardedCommand& command, char* const* argv,
-                           char* const* environment, const GuardFds& fds) {
+[[noreturn]] void RunGuard(const GuardedCommand& command, const std::string& title,
+                           char* const* argv, char* const* environment, const GuardFds& fds) {
   PlaceFds(fds);
-  BecomeGuard();
+  BecomeGuard(title);
   LeaveStarter();
   const int error = ClaimFolder(kFolderFd);
   const ssize_t told = write(kClaimedFd, &error, sizeof error);
@@ -245,11 +247,11 @@ void LeaveStarter() {
 }
 
 // The guard's parent ends at once, so the guard belongs to init.
-[[noreturn]] void ForkTwice(const GuardedCommand& command, char* const* argv,
-                            char* const* environment, const GuardFds& fds) {
+[[noreturn]] void ForkTwice(const GuardedCommand& command, const std::string& title,
+                            char* const* argv, char* const* environment, const GuardFds& fds) {
   setsid();
   const int pid = fork();
-  if (pid == 0) RunGuard(command, argv, environment, fds);
+  if (pid == 0) RunGuard(command, title, argv, environment, fds);
   _exit(pid < 0 ? 1 : 0);
 }
 
@@ -289,6 +291,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 }  // namespace
 
 absl::Status StartGuarded(const GuardedCommand& command, const std::string& folder) {
+  const std::string title = "trireme-guard " + folder;  // made before the fork
   const std::vector<char*> argv = Pointers(command.argv);
   const std::vector<char*> environment = Pointers(command.environment);
   const std::string fifo = folder + "/control";
@@ -307,7 +310,7 @@ absl::Status StartGuarded(const GuardedCommand& command, const std::string& fold
       (command.ends_with_starter && fds.starter < 0)) {
     status = absl::ErrnoToStatus(errno, "cannot open " + folder + " and its control");
   } else if (const int pid = fork(); pid == 0) {
-    ForkTwice(command, argv.data(), environment.data(), fds);
+    ForkTwice(command, title, argv.data(), environment.data(), fds);
   } else if (pid < 0) {
     status = absl::ErrnoToStatus(errno, "cannot fork");
   } else {

@@ -77,6 +77,14 @@ TEST_CASE("a guard passes a stop and a kill on from its FIFO") {
                        stopped.path())
               .ok());
   stopped.Await("log", "ready");
+  // Whoever ends its starter by the command line does not end it too.
+  const std::string pid = std::to_string(stopped.Guard().pid);
+  const std::string own = Slurp("/proc/self/cmdline");
+  const std::string shown = Slurp("/proc/" + pid + "/cmdline");
+  CHECK(shown.size() == own.size());
+  const std::string title = ("trireme-guard " + stopped.path()).substr(0, own.size() - 1);
+  CHECK(std::string(shown.c_str()) == title);
+  CHECK(Slurp("/proc/" + pid + "/environ") == Slurp("/proc/self/environ"));
   stopped.Ask(kGuardStop);
   CHECK(stopped.Exit() == 75);
   const GuardFolder killed;

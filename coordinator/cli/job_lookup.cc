@@ -37,6 +37,11 @@ absl::StatusOr<v1::Job> FindJob(client::Client& client, const std::string& job) 
     get.set_job_id(std::stoull(job));
     return client.Call(get);
   }
+  // As of an unset variable in a script; to the coordinator no name means every job.
+  if (job.empty()) {
+    return absl::InvalidArgumentError(
+        "JOB is empty, expected the number or the name of a job; trireme list --all shows them");
+  }
   v1::ListRequest request;
   request.set_name(job);
   ASSIGN_OR_RETURN(const v1::ListResponse list, ListAll(client, request));

@@ -18,6 +18,9 @@ std::string WhereElse(const CallPlace& place) {
   }
   std::string where = "start one (triremed), or say where it is by --coordinator ADDRESS";
   if (place.in_clear) where += "; if it speaks TLS, give --ca-file FILE";
+  if (place.nameless) {
+    where += "; if it wants to see a certificate, give --certificate FILE and --key FILE";
+  }
   return where;
 }
 

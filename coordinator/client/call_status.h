@@ -20,6 +20,7 @@ struct CallPlace {
   std::string address;
   bool is_default = false;  // nobody named it
   bool in_clear = false;    // TCP without TLS
+  bool nameless = false;    // TLS without a certificate of ours
   std::chrono::milliseconds timeout{0};
 };
 

@@ -118,6 +118,7 @@ absl::StatusOr<Connection> Connect(const ClientOptions& options) {
   place.address = place.is_default ? kUnix + DefaultSocketPath() : options.address;
   place.timeout = options.timeout;
   place.in_clear = !IsUnix(place.address) && options.ca_file.empty();
+  place.nameless = !options.ca_file.empty() && options.certificate_file.empty();
   if (IsUnix(place.address)) {
     RETURN_IF_ERROR(CheckSocket(place.address.substr(5), place.is_default));
   } else if (place.address.find(':') == std::string::npos) {

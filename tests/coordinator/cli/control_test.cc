@@ -104,6 +104,11 @@ TEST_CASE("control: a name means the newest job of it, unless several have not e
   room.daemon.Put(SomeJob(4, "demo", v1::JOB_CANCELLED));
   room.daemon.Put(SomeJob(6, "demo", v1::JOB_COMPLETED));
   CHECK(FromJson<v1::Job>(room.Run("show demo --json").out).id() == 6);
+  for (const char* command : {"show ''", "cancel ''", "pause ''", "logs ''"}) {
+    const Said empty = room.Run(command);  // of a variable that is not set
+    CHECK(empty.code == 2);
+    CHECK(Holds(empty.err, "JOB is empty"));
+  }
   CHECK(room.Run("show nobody").code == 2);
   CHECK(room.Run("show 77").code == 2);
 }
@@ -337,6 +342,10 @@ TEST_CASE("explain: why, and the one next action") {
   stalled.mutable_stalled()->set_over(true);
   room.daemon.Tell(stalled);
   CHECK_FALSE(Holds(room.Run("explain 1").out, "rank 3"));
+
+  job.set_waits_for("waits to hear from the agent of node n2; its ranks may run on");
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "Next: see whether that node is up"));
 
   job = SomeJob(1, "demo", v1::JOB_FAILED);
   job.mutable_status()->mutable_failure()->set_headline("loss is NaN at step 7");

@@ -195,6 +195,13 @@ absl::Status TrainingRun::Resume(const std::string& folder) {
                      absl::StrJoin(job_.data().text_files(), ", "),
                      "; put the old text back to go on, or start anew without --resume"));
   }
+  if (info.step > static_cast<uint64_t>(job_.training().steps())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.steps: ", job_.training().steps(), " steps end before step ",
+                     info.step, ", which ", folder,
+                     " is of; give more, name an earlier checkpoint, or start anew without "
+                     "--resume"));
+  }
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
   const auto skipped = info.scalars.find(kSkippedSteps);
   if (skipped != info.scalars.end()) {

@@ -327,6 +327,8 @@ class Worker(unittest.TestCase):
             self.verify_checkpoint(job)
             self.assertTrue(os.path.isdir(f"{job.folder}/checkpoints/step-{stopped_at:08d}"), output)
         job, _ = self.run_job("stopped", *more, "--resume", "auto")
+        _, output = self.run_job("stopped", *more, "--set", "training.steps=20", "--resume", "auto", code=2)
+        self.assertIn("training.steps: 20 steps end before step 150", output)
         self.assertEqual(self.state_files(job, 150), self.state_files(twin, 150))
         self.assertEqual(self.losses(job), self.losses(twin))
 

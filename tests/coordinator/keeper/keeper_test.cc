@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "tests/coordinator/keeper/keeper_bench.h"
 
@@ -292,6 +294,8 @@ TEST_CASE("a guard's pid that is another process's now is no guard and is not ki
   }
   const launcher::ProcessIdentity guard = bench.Guard(1);
   REQUIRE(launcher::SendSignal(guard, SIGKILL));
+  // Starts are told apart by the clock's tick, 10 ms; pids come back later than that.
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
   const pid_t other = fork();
   if (other == 0) {
     pause();

@@ -38,8 +38,8 @@ class VocabularyOnly : public data::Dataset {
 
 // The job of the checkpoint, laid over the ranks that are here for one text at a time.
 absl::StatusOr<v1::JobSpec> GenerationJob(const checkpoint::Checkpoint& checkpoint, int ranks) {
-  ASSIGN_OR_RETURN(v1::JobSpec job, spec::ParseJob(checkpoint.info().job_yaml,
-                                                   checkpoint.folder() + "/manifest.json", {}));
+  ASSIGN_OR_RETURN(v1::JobSpec job, spec::ParseEcho(checkpoint.info().job_yaml,
+                                                    checkpoint.folder() + "/manifest.json"));
   job.mutable_training()->set_global_batch_size(1);
   job.mutable_training()->set_micro_batch_size(1);
   v1::ParallelismSpec& parallelism = *job.mutable_parallelism();

@@ -95,7 +95,7 @@ class UnfinishedFolder {
 
 absl::StatusOr<v1::ModelConfig> ModelOf(const Checkpoint& checkpoint) {
   const std::string where = checkpoint.folder() + "/" + std::string(kManifestName);
-  const auto job = spec::ParseJob(checkpoint.info().job_yaml, where, {});
+  const auto job = spec::ParseEcho(checkpoint.info().job_yaml, where);
   if (!job.ok()) {
     return absl::FailedPreconditionError(
         Text(where, ": the job in it cannot be read: ", base::MessageOf(job.status())));

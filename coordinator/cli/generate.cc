@@ -25,8 +25,8 @@ constexpr int64_t kTokens = 200;  // if the job generates none
 // The checkpoint's job with the options laid over its `generation` and seed, by the job's rules.
 absl::StatusOr<v1::JobSpec> ResolveGeneration(const GenerateOptions& options,
                                               const checkpoint::Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(v1::JobSpec job, spec::ParseJob(checkpoint.info().job_yaml,
-                                                   checkpoint.folder() + "/manifest.json", {}));
+  ASSIGN_OR_RETURN(v1::JobSpec job, spec::ParseEcho(checkpoint.info().job_yaml,
+                                                    checkpoint.folder() + "/manifest.json"));
   v1::GenerationSpec& generation = *job.mutable_generation();
   if (generation.max_new_tokens() == 0) generation.set_max_new_tokens(kTokens);
   if (options.prompt) generation.set_prompt(*options.prompt);

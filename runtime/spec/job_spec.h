@@ -42,6 +42,10 @@ absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string&
                                      std::span<const std::string> overrides,
                                      std::vector<std::string>* warnings = nullptr);
 
+// The echo of a resolved job (ToYaml), as checkpoints hold it: as ParseJob, but no other file is
+// read, whatever the text says. `name` stands for it in messages.
+absl::StatusOr<v1::JobSpec> ParseEcho(const std::string& text, const std::string& name);
+
 // Fills each absent field. The only place with defaults. Needs model.config merged; safe on specs
 // that Validate refuses.
 void ApplyDefaults(v1::JobSpec& spec);

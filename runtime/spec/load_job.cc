@@ -115,6 +115,14 @@ class JobLoader {
     *model.mutable_config() = std::move(reading.config);
   }
 
+  void RefuseConfig() {
+    if (!job_.model().has_config_path()) return;
+    const std::string field = "model.config_path";
+    faults_.push_back({positions_.Find(field, Whole()),
+                       {field, "an echo of a job names no other file; this one was changed"}});
+    config_refused_ = true;
+  }
+
   absl::StatusOr<v1::JobSpec> Finish() {
     if (!job_.has_name()) job_.set_name(NameOf(name_));
     ApplyDefaults(job_);
@@ -174,6 +182,13 @@ absl::StatusOr<v1::JobSpec> ParseJob(const std::string& text, const std::string&
   int order = 0;
   for (const std::string& one : overrides) loader.Override(one, ++order);
   loader.ReadConfig(++order, warnings);
+  return loader.Finish();
+}
+
+absl::StatusOr<v1::JobSpec> ParseEcho(const std::string& text, const std::string& name) {
+  JobLoader loader(name);
+  loader.ReadText(text);
+  loader.RefuseConfig();
   return loader.Finish();
 }
 

@@ -71,6 +71,19 @@ TEST_CASE("overrides win over the file, the last over the first, and reach every
   CHECK(escaped->generation().prompt() == "a\nb");
 }
 
+TEST_CASE("an echo of a job reads no other file") {
+  const auto job = Parse(kJob);
+  REQUIRE(job.ok());
+  const auto echo = ParseEcho(ToYaml(*job), "manifest.json");
+  REQUIRE(echo.ok());
+  CHECK(echo->SerializeAsString() == job->SerializeAsString());
+  const auto leads = ParseEcho("model: {config_path: /etc/hostname}\n", "manifest.json");
+  REQUIRE(absl::IsInvalidArgument(leads.status()));
+  CHECK(absl::StrContains(leads.status().message(),
+                          "manifest.json:1: model.config_path: an echo of a job names no other"));
+  CHECK(leads.status().message().find("/etc/hostname") == absl::string_view::npos);
+}
+
 TEST_CASE("a rule broken by an override is told of the override, not of a line") {
   CHECK(Refusal(kJob + "training:\n  steps: 5\n", {"training.steps=0"}) ==
         "--set training.steps=0: training.steps: 0 is out of range, expected 1 to 1000000000");

@@ -113,8 +113,8 @@ absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& f
                                      KeeperLink* link, recorder::FlightRecorder& recorder) {
   ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(arguments));
   ASSIGN_OR_RETURN(const auto dataset,
-                   OpenJobData(job, arguments.training.real_paths ? data::Links::kRefuse
-                                                                  : data::Links::kFollow));
+                   OpenJobData(job, arguments.training.real_paths ? base::Links::kRefuse
+                                                                  : base::Links::kFollow));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
   ASSIGN_OR_RETURN(const auto session,

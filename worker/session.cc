@@ -23,7 +23,7 @@ std::chrono::milliseconds DeadlineOf(const v1::JobSpec& job) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job,
-                                                           data::Links links) {
+                                                           base::Links links) {
   data::DatasetOptions options;
   options.text_files.assign(job.data().text_files().begin(), job.data().text_files().end());
   options.links = links;

@@ -58,6 +58,6 @@ class Session {
 
 // The dataset of a resolved job.
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& job,
-                                                           data::Links links);
+                                                           base::Links links);
 
 }  // namespace trireme::worker

@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
-#include "runtime/base/real_path.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
@@ -119,9 +118,14 @@ absl::Status TrainingRun::Start() {
   return absl::OkStatus();
 }
 
+base::Links TrainingRun::LinksInRoot() const {
+  const bool of_others = options_.real_paths && job_.checkpoint().has_directory();
+  return of_others ? base::Links::kRefuse : base::Links::kFollow;
+}
+
 absl::Status TrainingRun::CheckRoot() const {
-  if (!options_.real_paths || !job_.checkpoint().has_directory()) return absl::OkStatus();
-  return base::CheckWithoutLinks(checkpoint_root_);
+  return LinksInRoot() == base::Links::kFollow ? absl::OkStatus()
+                                               : base::CheckWithoutLinks(checkpoint_root_);
 }
 
 absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
@@ -132,7 +136,7 @@ absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
   if (leader() && found.ok() && folder == "auto") {
     std::vector<checkpoint::Skipped> skipped;
     const absl::StatusOr<std::string> newest =
-        checkpoint::FindNewestIntact(checkpoint_root_, &skipped);
+        checkpoint::FindNewestIntact(checkpoint_root_, &skipped, LinksInRoot());
     for (const checkpoint::Skipped& each : skipped) {
       spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
     }
@@ -168,7 +172,7 @@ absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same
 // For a checkpoint whose job differs: says how, and refuses what cannot be gone on with.
 absl::Status TrainingRun::CheckMadeBy(const checkpoint::CheckpointInfo& info,
                                       const std::string& folder) const {
-  const auto made_by = spec::ParseJob(info.job_yaml, folder, {});
+  const auto made_by = spec::ParseEcho(info.job_yaml, folder);
   const spec::ResumeDifferences differences =
       made_by.ok() ? spec::CompareForResume(*made_by, job_) : spec::ResumeDifferences{};
   for (const std::string& each : differences.changed) {
@@ -182,7 +186,8 @@ absl::Status TrainingRun::CheckMadeBy(const checkpoint::CheckpointInfo& info,
 }
 
 absl::Status TrainingRun::Resume(const std::string& folder) {
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(folder));
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
+                   checkpoint::Open(folder, LinksInRoot()));
   const checkpoint::CheckpointInfo& info = checkpoint.info();
   if (info.spec_hash != spec::SpecHash(job_)) RETURN_IF_ERROR(CheckMadeBy(info, folder));
   if (info.tokenizer != dataset_.tokenizer().Description()) {
@@ -308,7 +313,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
   if (leader() && status.ok()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
   ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok(), kDiskDeadline));
   if (good) {
-    status = WriteShards();
+    status = CheckRoot();
+    if (status.ok()) status = WriteShards();
     ASSIGN_OR_RETURN(good, engine.AllAgree(status.ok(), kDiskDeadline));
   }
   if (good && leader()) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/client/writer_claim.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/real_path.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
@@ -35,8 +36,10 @@ class TrainingRun {
 
  private:
   absl::Status Start();
-  // Of rank 0: that the folder of the checkpoints is still where the job was allowed to have it.
+  // Where others may put what they like: that the folder of the checkpoints is still where the job
+  // was allowed to have it.
   absl::Status CheckRoot() const;
+  base::Links LinksInRoot() const;
   // Rank 0's choice: a folder, or empty to begin anew. Refused where job or data differ.
   absl::StatusOr<std::string> AgreeOnFolder();
   absl::Status CheckAlike(const std::string& job_of_rank_0, bool same_text) const;

@@ -3,12 +3,12 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "runtime/base/status_macros.h"
@@ -27,7 +27,7 @@ absl::Status DiskError(std::string_view path, std::string_view what, int errno_v
 }
 
 absl::Status WriteDurably(const std::string& path, std::string_view text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd < 0) return DiskError(path, "cannot be created", errno);
   absl::Status status;
   while (!text.empty() && status.ok()) {
@@ -69,18 +69,32 @@ absl::Status SyncFolder(const std::string& folder) {
   return DiskError(folder, "cannot be flushed", error);
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  if (error) return DiskError(path, "cannot be read", error.value());
-  if (bytes > kMostBytes)
-    return absl::DataLossError(Text(path, ": ", bytes, " bytes are no manifest"));
-  std::string text(bytes, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    return absl::UnavailableError(Text(path, ": cannot be read"));
+absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links) {
+  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  const int fd = base::OpenToRead(path, links);
+  if (fd < 0) return DiskError(path, "cannot be read", errno);
+  struct stat about {};
+  absl::Status status;
+  std::string text;
+  if (fstat(fd, &about) != 0) {
+    status = DiskError(path, "cannot be read", errno);
+  } else if (about.st_size > kMostBytes) {
+    status = absl::DataLossError(Text(path, ": ", about.st_size, " bytes are no manifest"));
+  } else {
+    text.resize(static_cast<size_t>(about.st_size));
   }
+  for (size_t done = 0; status.ok() && done < text.size();) {
+    const ssize_t got = read(fd, text.data() + done, text.size() - done);
+    if (got > 0) {
+      done += static_cast<size_t>(got);
+    } else if (got == 0) {
+      status = absl::UnavailableError(Text(path, ": cannot be read: it got shorter meanwhile"));
+    } else if (errno != EINTR) {
+      status = DiskError(path, "cannot be read", errno);
+    }
+  }
+  close(fd);
+  if (!status.ok()) return status;
   return text;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/base/real_path.h"
 
 namespace trireme::checkpoint {
 
@@ -20,7 +21,8 @@ absl::Status MakeFolders(const std::string& folder);
 // Waits until the entries of a folder are on the disk.
 absl::Status SyncFolder(const std::string& folder);
 // NotFound if there is none; DataLoss above 1 GiB, which no manifest is.
-absl::StatusOr<std::string> ReadText(const std::string& path);
+absl::StatusOr<std::string> ReadText(const std::string& path,
+                                     base::Links links = base::Links::kFollow);
 
 // The names of what lies in a folder, in no order. NotFound if there is no such folder.
 absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder);

@@ -1,7 +1,6 @@
 // A window of whole pieces moves over the file; what is in it has been compared.
 #include "checkpoint/client/piece_reader.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,10 +26,11 @@ constexpr uint64_t kWindowPieces = 16;  // 1 MiB per pread of a long run.
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PieceReader>> PieceReader::Open(const std::string& folder,
-                                                               const FileEntry& entry) {
+                                                               const FileEntry& entry,
+                                                               base::Links links) {
   std::unique_ptr<PieceReader> reader(new PieceReader(entry));
   reader->path_ = folder + "/" + entry.name;
-  reader->fd_ = open(reader->path_.c_str(), O_RDONLY | O_CLOEXEC);
+  reader->fd_ = base::OpenToRead(reader->path_, links);
   if (reader->fd_ < 0 && errno == ENOENT) {
     return absl::DataLossError(Text(reader->path_, ": is missing"));
   }

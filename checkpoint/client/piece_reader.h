@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/format/manifest.h"
+#include "runtime/base/real_path.h"
 #include "runtime/safetensors/safetensors.h"
 
 namespace trireme::checkpoint {
@@ -23,7 +24,8 @@ class PieceReader {
  public:
   // `entry` must outlive the reader. DataLoss if the file is missing or not entry.bytes long.
   static absl::StatusOr<std::unique_ptr<PieceReader>> Open(const std::string& folder,
-                                                           const FileEntry& entry);
+                                                           const FileEntry& entry,
+                                                           base::Links links);
   PieceReader(const PieceReader&) = delete;
   ~PieceReader();
 

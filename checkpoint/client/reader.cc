@@ -44,7 +44,8 @@ std::string HeldBy(const safetensors::Header& header, uint64_t piece) {
 }
 
 void VerifyFile(const Checkpoint& checkpoint, uint32_t file, std::vector<std::string>* faults) {
-  auto reader = PieceReader::Open(checkpoint.folder(), checkpoint.manifest().files[file]);
+  auto reader =
+      PieceReader::Open(checkpoint.folder(), checkpoint.manifest().files[file], checkpoint.links());
   if (!reader.ok()) return Tell(reader.status(), faults);
   const auto header = (*reader)->ReadHeader();
   Tell(header.status(), faults);
@@ -63,11 +64,12 @@ void VerifyFile(const Checkpoint& checkpoint, uint32_t file, std::vector<std::st
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Open(const std::string& folder) {
+absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links) {
   const std::string path = folder + "/" + std::string(kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path, links));
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
+  checkpoint.links_ = links;
   ASSIGN_OR_RETURN(checkpoint.manifest_, ParseManifest(text, path));
   for (const FileEntry& file : checkpoint.manifest_.files) {
     std::error_code error;
@@ -85,7 +87,7 @@ absl::StatusOr<Checkpoint> Open(const std::string& folder) {
 }
 
 absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped,
-                                       uint64_t below) {
+                                       uint64_t below, base::Links links) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
   std::vector<uint64_t> steps;
   for (const std::string& name : names) {
@@ -95,23 +97,23 @@ absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skip
   std::sort(steps.rbegin(), steps.rend());
   for (uint64_t step : steps) {
     const std::string folder = root + "/" + StepFolderName(step);
-    const absl::StatusOr<Checkpoint> checkpoint = Open(folder);
+    const absl::StatusOr<Checkpoint> checkpoint = Open(folder, links);
     if (checkpoint.ok()) return folder;
     if (skipped != nullptr) skipped->push_back({folder, checkpoint.status()});
   }
   return absl::NotFoundError(Text(root, ": holds no checkpoint that opens"));
 }
 
-absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
-                                             std::vector<Skipped>* skipped) {
+absl::StatusOr<std::string> FindNewestIntact(const std::string& root, std::vector<Skipped>* skipped,
+                                             base::Links links) {
   std::vector<Skipped> damaged;
   absl::StatusOr<std::string> found = absl::NotFoundError(root);
   for (uint64_t below = UINT64_MAX;;) {
     std::vector<Skipped> passed_over;
-    found = FindNewest(root, &passed_over, below);
+    found = FindNewest(root, &passed_over, below, links);
     damaged.insert(damaged.end(), passed_over.begin(), passed_over.end());
     if (!found.ok()) break;
-    absl::Status status = Verify(*found);
+    absl::Status status = Verify(*found, links);
     if (status.ok()) break;
     damaged.push_back({*found, std::move(status)});
     TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
@@ -125,8 +127,8 @@ absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
   return found;
 }
 
-absl::Status Verify(const std::string& folder) {
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(folder));
+absl::Status Verify(const std::string& folder, base::Links links) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(folder, links));
   std::string told;
   for (uint32_t file = 0; file < checkpoint.manifest().files.size(); ++file) {
     std::vector<std::string> faults;

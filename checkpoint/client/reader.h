@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/state.h"
+#include "runtime/base/real_path.h"
 
 namespace trireme::checkpoint {
 
@@ -28,6 +29,7 @@ class Checkpoint {
   const CheckpointInfo& info() const { return manifest_.info; }
   const Manifest& manifest() const { return manifest_; }
   const std::string& folder() const { return folder_; }
+  base::Links links() const { return links_; }
 
   // Fills the data of each target. Reads only the 64 KiB pieces that hold something wanted, each
   // once, and compares their checksums before use. Errors: NotFound (no such tensor),
@@ -37,13 +39,17 @@ class Checkpoint {
                        const RestoreOptions& options = {}) const;
 
  private:
-  friend absl::StatusOr<Checkpoint> Open(const std::string& folder);
+  friend absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links);
   std::string folder_;
+  base::Links links_ = base::Links::kFollow;
   Manifest manifest_;
 };
 
-// Reads and checks the manifest and compares the files' sizes; no tensor data is read.
-absl::StatusOr<Checkpoint> Open(const std::string& folder);
+// Reads and checks the manifest and compares the files' sizes; no tensor data is read. With
+// Links::kRefuse, here and below, folders are named by absolute paths, and a link on the way to
+// anything that is read is an error: for folders in which others may put what they like.
+absl::StatusOr<Checkpoint> Open(const std::string& folder,
+                                base::Links links = base::Links::kFollow);
 
 // Why a folder that looks like a checkpoint was passed over.
 struct Skipped {
@@ -55,14 +61,16 @@ struct Skipped {
 // there is none (or no `root`). Newer ones that do not open are listed in `skipped` if it is given.
 absl::StatusOr<std::string> FindNewest(const std::string& root,
                                        std::vector<Skipped>* skipped = nullptr,
-                                       uint64_t below = UINT64_MAX);
+                                       uint64_t below = UINT64_MAX,
+                                       base::Links links = base::Links::kFollow);
 
 // The same, but every byte of it has been read and compared with its checksum. NotFound: there is
 // no checkpoint at all; DataLoss: none of those there is intact, and why.
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
-                                             std::vector<Skipped>* skipped = nullptr);
+                                             std::vector<Skipped>* skipped = nullptr,
+                                             base::Links links = base::Links::kFollow);
 
 // Reads every byte and compares every checksum. The error lists the first faults of each file.
-absl::Status Verify(const std::string& folder);
+absl::Status Verify(const std::string& folder, base::Links links = base::Links::kFollow);
 
 }  // namespace trireme::checkpoint

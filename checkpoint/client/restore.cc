@@ -142,7 +142,8 @@ class Restorer {
 
   absl::Status ReadFile(uint32_t file, Entries& entries) {
     ASSIGN_OR_RETURN(const auto reader,
-                     PieceReader::Open(checkpoint_.folder(), checkpoint_.manifest().files[file]));
+                     PieceReader::Open(checkpoint_.folder(), checkpoint_.manifest().files[file],
+                                       checkpoint_.links()));
     ASSIGN_OR_RETURN(const safetensors::Header header, reader->ReadHeader());
     std::vector<std::pair<uint64_t, const ShardEntry*>> order;
     for (const auto& [entry, runs] : entries) {

@@ -1,7 +1,10 @@
 // Saving. The checksums are taken from memory, not read back, so a bad write is found on reading.
 #include "checkpoint/client/writer.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -135,9 +138,8 @@ absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, u
   RETURN_IF_ERROR(MakeFolders(root));
   const std::string folder = PartialFolder(root, step);
   RETURN_IF_ERROR(RemoveAll(folder));
-  std::error_code error;
-  fs::create_directory(folder, error);
-  if (error) return DiskError(folder, "cannot be made", error.value());
+  // Not one that somebody else has just put there, or a link.
+  if (mkdir(folder.c_str(), 0777) != 0) return DiskError(folder, "cannot be made", errno);
   return folder;
 }
 

@@ -21,7 +21,7 @@ using base::Text;
 absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, uint64_t step) {
   RETURN_IF_ERROR(MakeFolders(root));
   const std::string path = root + "/.lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd < 0) return DiskError(path, "cannot be created", errno);
   WriterClaim claim(fd);
   // A file system without locks cannot say who writes; the run goes on as it would without them.

@@ -153,7 +153,7 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
                                     v1::SubmitResponse* response) {
   const auto before = rooms_.store.FindRequest(caller.user, request.request_id());
   if (!before.ok()) return reactor->Finish(ToGrpc(before.status()));
-  Submission submission{caller.user, request.request_id(), {}, {}};
+  Submission submission{caller.user, request.request_id(), {}, {}, rooms_.rules.real_paths()};
   if (!*before) {
     SubmissionCheck check = CheckSubmission(request.job(), rooms_.rules);
     if (!check.status.ok()) {
@@ -296,15 +296,12 @@ Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpoin
                                        v1::ListCheckpointsResponse* response) {
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
-  const std::string root = CheckpointRoot(touched->job);
-  if (touched->job.spec().checkpoint().has_directory()) {
-    const absl::Status allowed = CheckAllowed("checkpoint.directory", root, rooms_.rules);
-    if (!allowed.ok()) return Done(context, allowed);
-  }
-  return OnThread(rooms_.lister, touched->caller.user, context, [root, response](Unary* reactor) {
-    *response = CheckpointsIn(root);
-    reactor->Finish(grpc::Status::OK);
-  });
+  return OnThread(rooms_.lister, touched->caller.user, context,
+                  [job = touched->job, &rules = rooms_.rules, response](Unary* reactor) {
+                    const auto root = CheckpointRootOf(job, rules);
+                    if (root.ok()) *response = CheckpointsIn(*root);
+                    reactor->Finish(ToGrpc(root.status()));
+                  });
 }
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,

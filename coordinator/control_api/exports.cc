@@ -15,20 +15,17 @@ namespace fs = std::filesystem;
 
 absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(const v1::Job& job, uint64_t step,
                                                       const SubmissionRules& rules) {
-  std::string root = CheckpointRoot(job);
-  if (job.spec().checkpoint().has_directory()) {
-    RETURN_IF_ERROR(CheckAllowed("checkpoint.directory", root, rules));
-  }
+  ASSIGN_OR_RETURN(const CheckpointRoot root, CheckpointRootOf(job, rules));
   if (step != 0) {
-    auto opened = checkpoint::Open(root + "/" + checkpoint::StepFolderName(step));
+    auto opened = checkpoint::Open(root.path + "/" + checkpoint::StepFolderName(step), root.links);
     if (!absl::IsNotFound(opened.status())) return opened;
     return absl::NotFoundError(
         fmt::format("step: job {} has no checkpoint of step {}; trireme checkpoints {} shows those "
                     "that there are",
                     job.id(), step, job.id()));
   }
-  const auto newest = checkpoint::FindNewest(root);
-  if (newest.ok()) return checkpoint::Open(*newest);
+  const auto newest = checkpoint::FindNewest(root.path, nullptr, UINT64_MAX, root.links);
+  if (newest.ok()) return checkpoint::Open(*newest, root.links);
   if (!absl::IsNotFound(newest.status())) return newest.status();
   return absl::NotFoundError(fmt::format("job {} has no checkpoint yet", job.id()));
 }

@@ -7,19 +7,30 @@
 #include <vector>
 
 #include "checkpoint/client/reader.h"
+#include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
 
-std::string CheckpointRoot(const v1::Job& job) {
+absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules) {
   const v1::CheckpointSpec& spec = job.spec().checkpoint();
-  return spec.has_directory() ? spec.directory() : job.run_folder() + "/checkpoints";
+  if (!spec.has_directory()) return CheckpointRoot{job.run_folder() + "/checkpoints"};
+  CheckpointRoot root{spec.directory()};
+  if (rules.real_paths()) {
+    // Of a job that is older than the rules it may yet lead through links.
+    std::error_code error;
+    const auto real = std::filesystem::weakly_canonical(root.path, error);
+    if (!error) root.path = real.string();
+    root.links = base::Links::kRefuse;
+  }
+  RETURN_IF_ERROR(CheckAllowed("job.checkpoint.directory", root.path, rules));
+  return root;
 }
 
-v1::ListCheckpointsResponse CheckpointsIn(const std::string& root) {
+v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root) {
   std::vector<v1::CheckpointInfo> found;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const auto checkpoint = checkpoint::Open(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator(root.path, error)) {
+    const auto checkpoint = checkpoint::Open(entry.path().string(), root.links);
     if (!checkpoint.ok()) continue;
     v1::CheckpointInfo& one = found.emplace_back();
     one.set_path(entry.path().string());

@@ -3,14 +3,24 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
+#include "coordinator/planning/submission.h"
+#include "runtime/base/real_path.h"
 #include "trireme/v1/control.pb.h"
 
 namespace trireme::coordinator {
 
-// The folder that holds them.
-std::string CheckpointRoot(const v1::Job& job);
+// The folder that holds them, and how it is read.
+struct CheckpointRoot {
+  std::string path;
+  base::Links links = base::Links::kFollow;
+};
+
+// Where the job names a folder itself, it is looked at again whether it may: InvalidArgument if
+// not, and under rules.real_paths() it is to be read without links. Blocks on the disk.
+absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules);
 
 // Newest first. Folders that do not open are no checkpoints. Blocks on the disk.
-v1::ListCheckpointsResponse CheckpointsIn(const std::string& root);
+v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root);
 
 }  // namespace trireme::coordinator

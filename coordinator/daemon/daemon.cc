@@ -84,8 +84,10 @@ absl::Status Daemon::Open() {
                                                             .most_tasks = kMostChecks,
                                                             .most_of_owner = kMostChecks / 2,
                                                             .between = {}});
-  lister_ = std::make_unique<TaskThread>(
-      TaskThreadOptions{.name = "lister", .most_tasks = kMostQueued, .between = {}});
+  lister_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "lister",
+                                                           .most_tasks = kMostQueued,
+                                                           .most_of_owner = kMostQueued / 2,
+                                                           .between = {}});
   // Before the API, which gives links to it.
   RETURN_IF_ERROR(OpenHttp());
   const CallObserver calls{
@@ -115,7 +117,6 @@ absl::Status Daemon::OpenReconciler() {
   options.version = options_.version;
   options.retry = options_.retry;
   options.most_events = options_.most_events;
-  options.real_paths = options_.rules.real_paths();
   options.lease = options_.lease;
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };

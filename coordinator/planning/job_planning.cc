@@ -23,7 +23,7 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job) {
   return options;
 }
 
-absl::Status ResolveVocabulary(v1::JobSpec& job, data::Links links) {
+absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links) {
   data::DatasetOptions options = DatasetOptionsOf(job);
   options.links = links;
   ASSIGN_OR_RETURN(const auto tokenizer, data::TokenizerOf(options));

@@ -17,7 +17,7 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job);
 // Reads the text once: checks that it is long enough and that its tokenizer knows the prompt, sets
 // a vocab_size of 0 and applies the rules that had to wait for it; a vocab_size smaller than the
 // tokenizer's is an error. Blocks on the disk.
-absl::Status ResolveVocabulary(v1::JobSpec& job, data::Links links = data::Links::kFollow);
+absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links = base::Links::kFollow);
 
 // InvalidArgument "FIELD: ..." if `tokenizer` does not know a character of `prompt`. The default
 // prompt, a line feed, is allowed anyway: where the text has none, any token begins the sample.

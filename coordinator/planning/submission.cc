@@ -157,7 +157,7 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
     return check;
   }
   check.status =
-      ResolveVocabulary(job, rules.real_paths() ? data::Links::kRefuse : data::Links::kFollow);
+      ResolveVocabulary(job, rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow);
   if (!check.status.ok()) {
     check.faults.push_back(FaultOf(check.status, "data.text_files"));
     return check;

@@ -181,6 +181,7 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   job.set_owner(submission.owner);
   *job.mutable_spec() = submission.job;
   *job.mutable_resources() = submission.resources;
+  job.set_real_paths(submission.real_paths);
   job.set_priority(static_cast<int32_t>(submission.job.resources().priority()));
   job.set_submitted_unix_ns(now_unix_ns);
   job.set_run_folder(submission.run_folder.empty() ? fmt::format("{}/{}", options_.jobs_folder, id)
@@ -532,7 +533,7 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   launch.set_run_folder(job.run_folder());
   *launch.mutable_places() = job.places();
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
-  launch.set_real_paths(options_.real_paths);
+  launch.set_real_paths(job.real_paths());
   return desired;
 }
 

@@ -35,7 +35,6 @@ struct ReconcilerOptions {
   std::chrono::seconds grace{60};  // of a pause, and of a cancel that names none
   size_t most_waiting_jobs = 100000;
   uint64_t most_events = 1000000;  // kept; older ones are dropped
-  bool real_paths = false;         // of LaunchSpec, for every attempt
 };
 
 // A job that has been checked and planned once, so that its needs are known.
@@ -44,6 +43,7 @@ struct Submission {
   std::string request_id;
   v1::JobSpec job;  // resolved
   v1::ResourceRequest resources;
+  bool real_paths = false;       // of Job
   std::string run_folder;        // empty: one of its own in jobs_folder
   uint32_t attempts_before = 0;  // their folders are in run_folder already; ours count on
 };

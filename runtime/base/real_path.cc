@@ -46,16 +46,28 @@ int OpenWithoutLinks(const std::string& path, int flags) {
   return folder;
 }
 
+int OpenToRead(const std::string& path, Links links) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  const int fd =
+      links == Links::kFollow ? open(path.c_str(), kFlags) : OpenWithoutLinks(path, kFlags);
+  struct stat about {};
+  if (fd < 0 || (fstat(fd, &about) == 0 && S_ISREG(about.st_mode))) return fd;
+  close(fd);
+  errno = EINVAL;
+  return -1;
+}
+
 absl::Status CheckWithoutLinks(const std::string& path) {
   const int fd = OpenWithoutLinks(path, O_PATH | O_DIRECTORY);
   const int error = errno;
   if (fd >= 0) close(fd);
   if (fd >= 0 || error == ENOENT) return absl::OkStatus();
   if (error != ELOOP) return absl::ErrnoToStatus(error, path);
-  return absl::FailedPreconditionError(
-      absl::StrCat(path,
-                   ": a link is on the way, which was not there when the job was submitted; "
-                   "put the folder back, or submit the job anew"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path,
+      ": a link is on the way, though the job was submitted with the real path; "
+      "put the folder back, or submit the job anew (all nodes must have it by the same "
+      "real path)"));
 }
 
 }  // namespace trireme::base

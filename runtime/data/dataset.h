@@ -30,8 +30,8 @@ enum class Split : uint8_t { kTrain, kValidation };
 
 struct DatasetOptions {
   std::vector<std::string> text_files;
-  Links links = Links::kFollow;    // on the way to text_files
-  std::string tokenizer = "char";  // char | byte
+  base::Links links = base::Links::kFollow;  // on the way to text_files
+  std::string tokenizer = "char";            // char | byte
   int64_t sequence_length = 64;
   double validation_fraction = 0.1;
   std::string order = "random";  // random | shuffled | sequential

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "runtime/base/real_path.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
 
@@ -32,8 +31,9 @@ absl::Status FileError(const std::string& path, int error) {
   }
   return absl::FailedPreconditionError(
       error == ELOOP ? message +
-                           "; if it has become a link since the job was submitted, submit "
-                           "the job anew"
+                           "; a link is on the way, though the job was submitted with the real "
+                           "path: submit it "
+                           "anew (all nodes must have it by the same real path)"
                      : message);
 }
 
@@ -46,12 +46,12 @@ absl::Status NotAFile(const std::string& path, mode_t mode) {
 
 }  // namespace
 
-absl::Status ReadChunks(const std::string& path, Links links,
+absl::Status ReadChunks(const std::string& path, base::Links links,
                         const std::function<absl::Status(std::string_view)>& visit) {
   // O_NONBLOCK: the open of a pipe must not wait for its writer. Files do not hear it.
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-  Descriptor file{links == Links::kFollow ? open(path.c_str(), kFlags)
-                                          : base::OpenWithoutLinks(path, kFlags)};
+  Descriptor file{links == base::Links::kFollow ? open(path.c_str(), kFlags)
+                                                : base::OpenWithoutLinks(path, kFlags)};
   if (file.fd < 0) return FileError(path, errno);
   struct stat about {};
   if (fstat(file.fd, &about) != 0) return FileError(path, errno);
@@ -70,7 +70,7 @@ absl::Status ReadChunks(const std::string& path, Links links,
   return absl::OkStatus();
 }
 
-absl::Status ReadCodePoints(const std::string& path, Links links,
+absl::Status ReadCodePoints(const std::string& path, base::Links links,
                             const std::function<absl::Status(std::u32string_view)>& visit) {
   const auto invalid = [&](uint64_t offset, const char* what) {
     return absl::InvalidArgumentError(

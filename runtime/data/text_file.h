@@ -8,20 +8,19 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "runtime/base/real_path.h"
 
 namespace trireme::data {
-
-enum class Links { kFollow, kRefuse };
 
 // Calls `visit` with the bytes of `path`, in order, up to a few MiB at a time, none empty. NotFound
 // or FailedPrecondition name the file and the cause; a folder and an empty file are errors too. A
 // status of `visit` ends the reading and is returned. Links::kRefuse: `path` is absolute, and a
 // link anywhere on the way is an error.
-absl::Status ReadChunks(const std::string& path, Links links,
+absl::Status ReadChunks(const std::string& path, base::Links links,
                         const std::function<absl::Status(std::string_view)>& visit);
 
 // The same as code points of UTF-8: InvalidArgument names the file and the byte where it is none.
-absl::Status ReadCodePoints(const std::string& path, Links links,
+absl::Status ReadCodePoints(const std::string& path, base::Links links,
                             const std::function<absl::Status(std::u32string_view)>& visit);
 
 }  // namespace trireme::data

@@ -147,7 +147,7 @@ absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<Tenso
   writer.plan_ = *std::move(plan);
   writer.written_.resize(writer.plan_.header.tensors.size());
   const std::string partial = path + ".partial";
-  writer.fd_ = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  writer.fd_ = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (writer.fd_ < 0) return DiskError(errno, partial, "create");
   RETURN_IF_ERROR(
       WriteAt(writer.fd_, path, std::as_bytes(std::span<const char>(writer.plan_.prefix)), 0));

@@ -4,6 +4,7 @@ Usage: hostile_test.py BIN_FOLDER [Hostile.test_NAME ...]"""
 import hashlib
 import os
 import random
+import shutil
 import socket
 import struct
 import time
@@ -274,6 +275,28 @@ class Hostile(ApiCase):
             if not done:
                 self.assertIn("link", job.status.failure.headline + job.status.failure.evidence)
         self.assertEqual(os.listdir(secret), ["text.txt"])
+        self.reads_no_linked_checkpoint(stub, f"{self.folder}/state/jobs/{ids['kept']}/checkpoints")
+
+    def reads_no_linked_checkpoint(self, stub, of_another):
+        """A step folder that is a link, and files that are, in a folder of the job's own: no checkpoints."""
+        api, ann, own = self.api, token_of("ann"), f"{self.folder}/data/own"
+        self.stub.Drain(api.DrainRequest(node="n1", reason="again"), timeout=TIMEOUT_S)
+        job = self.job()
+        job.checkpoint.directory = own
+        number = stub.Submit(api.SubmitRequest(request_id="own", job=job), timeout=TIMEOUT_S, metadata=ann).job.id
+        step = max(name for name in os.listdir(of_another) if name.startswith("step-"))
+        os.makedirs(f"{own}/step-00000002")
+        os.symlink(f"{of_another}/{step}", f"{own}/{step}")
+        for name in os.listdir(f"{of_another}/{step}"):
+            os.symlink(f"{of_another}/{step}/{name}", f"{own}/step-00000002/{name}")
+        shutil.copytree(f"{of_another}/{step}", f"{own}/step-00000003")
+        listed = stub.ListCheckpoints(api.ListCheckpointsRequest(job_id=number), timeout=TIMEOUT_S, metadata=ann).checkpoints
+        self.assertEqual([one.path for one in listed], [f"{own}/step-00000003"])
+        for wanted in (int(step.rpartition("-")[2]), 2):
+            export = api.ExportRequest(job_id=number, step=wanted, folder=f"{self.folder}/data/out")
+            self.assertNotEqual(self.code_of(lambda export=export: stub.Export(
+                export, timeout=TIMEOUT_S, metadata=ann)), "OK", wanted)
+        self.assertFalse(os.path.exists(f"{self.folder}/data/out"))
 
     def test_words_for_a_shell(self):
         """Names with such words are refused; a text may lie at any path, and nothing of it is executed."""

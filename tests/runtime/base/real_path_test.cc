@@ -2,6 +2,7 @@
 #include "runtime/base/real_path.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -45,6 +46,22 @@ TEST_CASE("real paths: no link on the way is followed") {
   CHECK(Opened("") == EINVAL);
   CHECK(Opened(root + "/a/none") == ENOENT);
   CHECK(Opened(root + "/a/b/file/c") == ENOTDIR);
+
+  const auto read = [](const std::string& path, Links links) {
+    const int fd = OpenToRead(path, links);
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return fd >= 0 ? 0 : error;
+  };
+  REQUIRE(mkfifo((root + "/a/pipe").c_str(), 0600) == 0);
+  for (const Links links : {Links::kFollow, Links::kRefuse}) {
+    CHECK(read(root + "/a/b/file", links) == 0);
+    CHECK(read(root + "/a/pipe", links) == EINVAL);
+    CHECK(read(root + "/a/b", links) == EINVAL);
+    CHECK(read(root + "/a/none", links) == ENOENT);
+  }
+  CHECK(read(root + "/to_a/b/file", Links::kFollow) == 0);
+  CHECK(read(root + "/to_a/b/file", Links::kRefuse) == ELOOP);
 
   CHECK(CheckWithoutLinks(root + "/a/b").ok());
   CHECK(CheckWithoutLinks(root + "/a/not/yet").ok());

@@ -170,6 +170,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
   const absl::Status status = Run(arguments);
+  client::HearGrpc(nullptr);  // before the log is taken down
   if (status.ok()) return base::kOk;
   coordinator::LogEnd(base::MessageOf(status));
   return base::ExitCodeOf(status);

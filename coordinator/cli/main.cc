@@ -275,8 +275,9 @@ int Refuse(const CLI::App& app, const CLI::ParseError& error, bool json) {
 }
 
 int Main(int argc, char** argv) {
-  // Its errors reach people by the status of a call; beside them stderr is ours.
-  client::HearGrpc(nullptr);
+  // Its errors reach people by the status of a call; beside them stderr is ours, unless somebody
+  // wants to see what it does.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) client::HearGrpc(nullptr);
   CLI::App app(
       "Trireme trains deep networks across MPI ranks: data, tensor and pipeline parallelism.");
   app.name("trireme");

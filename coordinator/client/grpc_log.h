@@ -7,7 +7,7 @@
 namespace trireme::client {
 
 // From now on, for the whole process. `hear` is called from any thread, with one line; null drops
-// them. GRPC_VERBOSITY and GRPC_TRACE in the environment say, as always, what there is to hear.
+// them.
 void HearGrpc(void (*hear)(const std::string& line));
 
 }  // namespace trireme::client

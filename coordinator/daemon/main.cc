@@ -225,7 +225,9 @@ int Main(int argc, char** argv) {
     LogEnd(base::MessageOf(complete));
     return base::kBadInput;
   }
-  return Run(arguments);
+  const int code = Run(arguments);
+  client::HearGrpc(nullptr);  // before the log is taken down
+  return code;
 }
 
 }  // namespace

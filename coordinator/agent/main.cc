@@ -110,8 +110,7 @@ absl::Status Run(const Arguments& arguments) {
   }
   RETURN_IF_ERROR(keeper.status());
   std::error_code error;
-  hello.set_state_folder(
-      std::filesystem::absolute(arguments.state_folder, error).lexically_normal().string());
+  hello.set_state_folder(std::filesystem::canonical(arguments.state_folder, error).string());
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");

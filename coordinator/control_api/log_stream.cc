@@ -20,7 +20,7 @@ constexpr size_t kPieceBytes = 64 << 10;
 absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
   if (job.status().attempt() == 0 && !request.follow()) {
     return absl::FailedPreconditionError(
-        "the job has not been started yet, so it has no logs; follow waits for them");
+        "the job has not been started yet, so it has no logs (LogsRequest.follow waits for them)");
   }
   if (request.attempt() > job.status().attempt()) {
     return absl::InvalidArgumentError(

@@ -46,7 +46,7 @@ export class Log {
       try {
         answer = await get(withQuery(`/api/jobs/${this.job}/log`, { rank: this.choice.value, offset: this.next }));
       } catch (error) {
-        if (!(error instanceof Refused) || error.status !== 400) throw error;
+        if (!(error instanceof Refused) || ![400, 409].includes(error.status)) throw error;
         this.about.textContent = 'not started yet';
         return true;
       }

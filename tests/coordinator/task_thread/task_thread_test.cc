@@ -10,6 +10,20 @@
 #include "absl/synchronization/notification.h"
 
 namespace trireme::coordinator {
+namespace {
+
+// At work on a task until `go`; what is posted meanwhile waits.
+void Hold(TaskThread& thread, absl::Notification& go) {
+  absl::Notification begun;
+  const absl::Status posted = thread.Post([&] {
+    begun.Notify();
+    go.WaitForNotification();
+  });
+  REQUIRE(posted.ok());
+  begun.WaitForNotification();
+}
+
+}  // namespace
 
 TEST_CASE("tasks run in order on one thread and all before the end") {
   std::vector<int> order;
@@ -26,14 +40,7 @@ TEST_CASE("a full queue refuses but takes answers") {
   std::atomic<int> ran{0};
   {
     TaskThread thread({.name = "test", .most_tasks = 3, .between = {}});
-    absl::Notification begun;
-    REQUIRE(thread
-                .Post([&] {
-                  begun.Notify();
-                  go.WaitForNotification();
-                })
-                .ok());
-    begun.WaitForNotification();
+    Hold(thread, go);
     for (int i = 0; i < 3; ++i) REQUIRE(thread.Post([&] { ++ran; }).ok());
     CHECK(absl::IsResourceExhausted(thread.Post([&] { ++ran; })));
     thread.PostAnswer([&] { ++ran; });
@@ -44,19 +51,13 @@ TEST_CASE("a full queue refuses but takes answers") {
 
 TEST_CASE("owners take turns and none fills the queue") {
   std::vector<std::string> order;
-  absl::Notification begun, go;
+  absl::Notification go;
   {
     TaskThread thread({.name = "test", .most_tasks = 6, .most_of_owner = 4, .between = {}});
     const auto post = [&](const std::string& owner) {
       return thread.Post([&order, owner] { order.push_back(owner); }, owner);
     };
-    REQUIRE(thread
-                .Post([&] {
-                  begun.Notify();
-                  go.WaitForNotification();
-                })
-                .ok());
-    begun.WaitForNotification();
+    Hold(thread, go);
     for (int i = 0; i < 4; ++i) REQUIRE(post("ann").ok());
     const absl::Status refused = post("ann");
     CHECK(absl::IsResourceExhausted(refused));

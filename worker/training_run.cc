@@ -105,7 +105,7 @@ absl::Status TrainingRun::Start() {
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
   if (leader()) {
     ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
-                     checkpoint::WriterClaim::Take(checkpoint_root_, step_));
+                     checkpoint::WriterClaim::Take(checkpoint_root_, step_, LinksInRoot()));
     claim_.emplace(std::move(claim));
     ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
     metrics_.emplace(std::move(metrics));
@@ -331,7 +331,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
                  .status();
     const int keep = static_cast<int>(job_.checkpoint().keep());
     if (status.ok() && keep > 0) {
-      const absl::Status pruned = CheckpointWriter::Prune(checkpoint_root_, keep, step_);
+      const absl::Status pruned =
+          CheckpointWriter::Prune(checkpoint_root_, keep, step_, LinksInRoot());
       if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
     }
   }

@@ -70,7 +70,7 @@ absl::Status SyncFolder(const std::string& folder) {
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links) {
-  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  const int64_t most_bytes = int64_t{1} << (links == base::Links::kFollow ? 30 : 25);
   const int fd = base::OpenToRead(path, links);
   if (fd < 0) return DiskError(path, "cannot be read", errno);
   struct stat about {};
@@ -78,8 +78,9 @@ absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links)
   std::string text;
   if (fstat(fd, &about) != 0) {
     status = DiskError(path, "cannot be read", errno);
-  } else if (about.st_size > kMostBytes) {
-    status = absl::DataLossError(Text(path, ": ", about.st_size, " bytes are no manifest"));
+  } else if (about.st_size > most_bytes) {
+    status = absl::DataLossError(Text(path, ": ", about.st_size, " bytes are more than the ",
+                                      most_bytes, " of a manifest here"));
   } else {
     text.resize(static_cast<size_t>(about.st_size));
   }

@@ -20,7 +20,8 @@ absl::Status WriteDurably(const std::string& path, std::string_view text);
 absl::Status MakeFolders(const std::string& folder);
 // Waits until the entries of a folder are on the disk.
 absl::Status SyncFolder(const std::string& folder);
-// NotFound if there is none; DataLoss above 1 GiB, which no manifest is.
+// NotFound if there is none; DataLoss above 1 GiB, which no manifest is, and where links are
+// refused above 32 MiB: what others may have put there is not to fill our memory.
 absl::StatusOr<std::string> ReadText(const std::string& path,
                                      base::Links links = base::Links::kFollow);
 

@@ -1,9 +1,12 @@
 // Opening, finding and verifying checkpoints; restore.cc reads their tensors.
 #include "checkpoint/client/reader.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
-#include <system_error>
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/piece_reader.h"
@@ -43,6 +46,18 @@ std::string HeldBy(const safetensors::Header& header, uint64_t piece) {
   return more == 0 ? names : Text(names, " and ", more, " more");
 }
 
+absl::Status CheckSize(const std::string& path, uint64_t bytes, base::Links links) {
+  struct stat about {};
+  const bool follow = links == base::Links::kFollow;
+  if ((follow ? stat(path.c_str(), &about) : lstat(path.c_str(), &about)) != 0) {
+    return absl::DataLossError(Text(path, ": is missing: ", std::strerror(errno)));
+  }
+  if (!S_ISREG(about.st_mode)) return absl::DataLossError(Text(path, ": is no regular file"));
+  if (static_cast<uint64_t>(about.st_size) == bytes) return absl::OkStatus();
+  return absl::DataLossError(Text(path, ": has ", about.st_size, " bytes, the manifest says ",
+                                  bytes, "; use an older checkpoint"));
+}
+
 void VerifyFile(const Checkpoint& checkpoint, uint32_t file, std::vector<std::string>* faults) {
   auto reader =
       PieceReader::Open(checkpoint.folder(), checkpoint.manifest().files[file], checkpoint.links());
@@ -72,16 +87,7 @@ absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links) {
   checkpoint.links_ = links;
   ASSIGN_OR_RETURN(checkpoint.manifest_, ParseManifest(text, path));
   for (const FileEntry& file : checkpoint.manifest_.files) {
-    std::error_code error;
-    const uint64_t bytes = fs::file_size(folder + "/" + file.name, error);
-    if (error) {
-      return absl::DataLossError(Text(folder, "/", file.name, ": is missing: ", error.message()));
-    }
-    if (bytes != file.bytes) {
-      return absl::DataLossError(Text(folder, "/", file.name, ": has ", bytes,
-                                      " bytes, the manifest says ", file.bytes,
-                                      "; use an older checkpoint"));
-    }
+    RETURN_IF_ERROR(CheckSize(folder + "/" + file.name, file.bytes, links));
   }
   return checkpoint;
 }

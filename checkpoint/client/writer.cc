@@ -206,7 +206,8 @@ absl::Status CheckpointWriter::Abandon(const std::string& root, uint64_t step) {
   return RemoveAll(PartialFolder(root, step));
 }
 
-absl::Status CheckpointWriter::Prune(const std::string& root, int keep, uint64_t newest) {
+absl::Status CheckpointWriter::Prune(const std::string& root, int keep, uint64_t newest,
+                                     base::Links links) {
   if (keep < 1) return absl::InvalidArgumentError(Text("keep is ", keep, ", expected at least 1"));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
   std::vector<uint64_t> steps;
@@ -223,7 +224,7 @@ absl::Status CheckpointWriter::Prune(const std::string& root, int keep, uint64_t
   for (uint64_t step : steps) {
     const std::string folder = root + "/" + StepFolderName(step);
     if (good < keep) {
-      if (Open(folder).ok()) ++good;
+      if (Open(folder, links).ok()) ++good;
       continue;
     }
     // Hidden first, so that a crash while it is emptied leaves nothing that looks whole.

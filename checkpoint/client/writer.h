@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/format/state.h"
+#include "runtime/base/real_path.h"
 #include "runtime/layout/layout.h"
 #include "runtime/tensor/dtype.h"
 
@@ -47,7 +48,8 @@ class CheckpointWriter {
   // Of the checkpoints of steps up to `newest`, the one just committed, keeps the last `keep` (at
   // least 1) that open, and removes older ones and partial folders. Broken ones newer than what is
   // kept stay, for inspection; what lies above `newest` is not this run's and stays too.
-  static absl::Status Prune(const std::string& root, int keep, uint64_t newest);
+  static absl::Status Prune(const std::string& root, int keep, uint64_t newest,
+                            base::Links links = base::Links::kFollow);
 };
 
 }  // namespace trireme::checkpoint

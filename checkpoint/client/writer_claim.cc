@@ -18,10 +18,12 @@ namespace trireme::checkpoint {
 
 using base::Text;
 
-absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, uint64_t step) {
+absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, uint64_t step,
+                                              base::Links links) {
   RETURN_IF_ERROR(MakeFolders(root));
   const std::string path = root + "/.lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const int no_link = links == base::Links::kFollow ? 0 : O_NOFOLLOW;
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | no_link | O_CLOEXEC, 0644);
   if (fd < 0) return DiskError(path, "cannot be created", errno);
   WriterClaim claim(fd);
   // A file system without locks cannot say who writes; the run goes on as it would without them.
@@ -30,9 +32,9 @@ absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, uint64_t 
         Text(root, ": another run writes its checkpoints here; wait for it, or give this one a ",
              "folder of its own by checkpoint.directory"));
   }
-  const absl::StatusOr<std::string> newest = FindNewest(root);
+  const absl::StatusOr<std::string> newest = FindNewest(root, nullptr, UINT64_MAX, links);
   if (!newest.ok()) return claim;
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(*newest));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(*newest, links));
   if (checkpoint.info().step <= step) return claim;
   return absl::FailedPreconditionError(Text(
       root, ": holds a checkpoint of step ", checkpoint.info().step, ", but this run begins ",

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "runtime/base/real_path.h"
 
 namespace trireme::checkpoint {
 
@@ -17,7 +18,9 @@ class WriterClaim {
   // saying what to do, if another live process holds the folder or a checkpoint of a later step
   // opens in it; Unavailable or ResourceExhausted if the folder cannot be written. Never blocks on
   // the other process.
-  static absl::StatusOr<WriterClaim> Take(const std::string& root, uint64_t step);
+  // `links`: as in reader.h.
+  static absl::StatusOr<WriterClaim> Take(const std::string& root, uint64_t step,
+                                          base::Links links = base::Links::kFollow);
 
   WriterClaim(WriterClaim&& other) noexcept;
   WriterClaim& operator=(WriterClaim&& other) noexcept;

@@ -84,13 +84,15 @@ absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportReq
 
 absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,
                             const std::shared_ptr<ExportState>& state, std::function<void()> news) {
-  absl::Status posted = thread_.Post([this, job, request, state, news = std::move(news)] {
-    state->End(Run(job, request, *state, news));
-    news();
-  });
+  absl::Status posted = thread_.Post(
+      [this, job, request, state, news = std::move(news)] {
+        state->End(Run(job, request, *state, news));
+        news();
+      },
+      job.owner());
   if (posted.ok()) return posted;
   return absl::ResourceExhaustedError(
-      fmt::format("{} exports wait already; try again when some have ended", kMostWaiting));
+      "too many exports wait already; try again when some have ended");
 }
 
 absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, ExportState& state,

@@ -55,9 +55,13 @@ class Exports {
  public:
   explicit Exports(SubmissionRules rules)
       : rules_(std::move(rules)),
-        thread_({.name = "exports", .most_tasks = kMostWaiting, .between = {}}) {}
+        thread_({.name = "exports",
+                 .most_tasks = kMostWaiting,
+                 .most_of_owner = kMostWaiting / 2,
+                 .between = {}}) {}
 
-  // `news` is called from the thread when `state` has any. ResourceExhausted: too many wait.
+  // For the job's owner. `news` is called from the thread when `state` has any. ResourceExhausted:
+  // too many wait.
   absl::Status Begin(const v1::Job& job, const v1::ExportRequest& request,
                      const std::shared_ptr<ExportState>& state, std::function<void()> news);
 

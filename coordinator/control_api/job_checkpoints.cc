@@ -2,14 +2,21 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <vector>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <string>
 
 #include "checkpoint/client/reader.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
+namespace {
+
+constexpr size_t kMostListed = 1000;
+
+}  // namespace
 
 absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules) {
   const v1::CheckpointSpec& spec = job.spec().checkpoint();
@@ -27,27 +34,30 @@ absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const Submis
 }
 
 v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root) {
-  std::vector<v1::CheckpointInfo> found;
+  std::set<uint64_t, std::greater<>> steps;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(root.path, error)) {
-    const auto checkpoint = checkpoint::Open(entry.path().string(), root.links);
+    uint64_t step = 0;
+    if (checkpoint::ParseStepFolderName(entry.path().filename().string(), &step))
+      steps.insert(step);
+    if (steps.size() > kMostListed) steps.erase(std::prev(steps.end()));
+  }
+  v1::ListCheckpointsResponse response;
+  for (const uint64_t step : steps) {
+    const std::string folder = root.path + "/" + checkpoint::StepFolderName(step);
+    const auto checkpoint = checkpoint::Open(folder, root.links);
     if (!checkpoint.ok()) continue;
-    v1::CheckpointInfo& one = found.emplace_back();
-    one.set_path(entry.path().string());
+    v1::CheckpointInfo& one = *response.add_checkpoints();
+    one.set_path(folder);
     one.set_step(checkpoint->info().step);
-    std::error_code ignored;
-    for (const auto& file : std::filesystem::directory_iterator(entry.path(), ignored)) {
-      one.set_bytes(one.bytes() + file.file_size(ignored));
+    for (const checkpoint::FileEntry& file : checkpoint->manifest().files) {
+      one.set_bytes(one.bytes() + file.bytes);
     }
     struct stat about {};
-    if (stat(entry.path().c_str(), &about) == 0) {
+    if (stat(folder.c_str(), &about) == 0) {
       one.set_written_unix_ns(about.st_mtim.tv_sec * int64_t{1000000000} + about.st_mtim.tv_nsec);
     }
   }
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.step() > b.step(); });
-  v1::ListCheckpointsResponse response;
-  response.mutable_checkpoints()->Assign(found.begin(), found.end());
   return response;
 }
 

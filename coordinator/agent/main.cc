@@ -111,6 +111,10 @@ absl::Status Run(const Arguments& arguments) {
   RETURN_IF_ERROR(keeper.status());
   std::error_code error;
   hello.set_state_folder(std::filesystem::canonical(arguments.state_folder, error).string());
+  if (error) {
+    return absl::UnavailableError(
+        base::Text("cannot find ", arguments.state_folder, ": ", error.message()));
+  }
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");

@@ -29,8 +29,8 @@ void SetProcessTitle(const char* title) {
   // kernel goes on into the environment.
   char* const arguments = reinterpret_cast<char*>(start);
   const size_t room = end - start;
-  std::memset(arguments, 0, room);
-  std::memcpy(arguments, title, std::min(std::strlen(title), room - 1));
+  std::fill_n(arguments, room, '\0');
+  std::copy_n(title, std::min(std::strlen(title), room - 1), arguments);
 }
 
 }  // namespace trireme::launcher

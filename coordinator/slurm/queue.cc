@@ -156,7 +156,11 @@ void Queue::Withdraw(const std::string& name) {
 
 void Queue::Forget(const std::string& name) {
   const absl::MutexLock lock(&mutex_);
-  submissions_.erase(name);
+  const auto found = submissions_.find(name);
+  if (found == submissions_.end()) return;
+  // Its answer brings the id that is to be cancelled.
+  if (found->second.under_way && found->second.withdrawn) return;
+  submissions_.erase(found);
 }
 
 void Queue::Call(std::vector<std::string> argv) {

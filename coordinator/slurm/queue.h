@@ -50,6 +50,7 @@ class Queue {
   std::optional<Submission> Find(const std::string& name) const;
   // Cancels what was submitted by this name, also if that is under way yet, and forgets it.
   void Withdraw(const std::string& name);
+  // What is withdrawn while it is under way is cancelled all the same.
   void Forget(const std::string& name);
   // USR1 to its ranks.
   void AskToStop(uint64_t id);

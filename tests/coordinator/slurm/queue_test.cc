@@ -28,6 +28,7 @@ TEST_CASE("a script is submitted once and withdrawn") {
   for (int i = 0; i < 3; ++i) queue.Submit("7-1", "/run/it's/batch.sh");
   queue.Submit("7-2", "/other");
   queue.Withdraw("7-2");  // most likely while it is under way
+  queue.Forget("7-2");
   REQUIRE(Until([&] { return !queue.Find("7-1")->under_way; }));
   CHECK(queue.Find("7-1")->id == 77);
   queue.Submit("7-1", "/run/it's/batch.sh");

@@ -13,7 +13,7 @@
 namespace trireme::coordinator {
 namespace {
 
-// A clock that was set back must not stop the thread: it looks again so often at least.
+// A clock that was set back must not stop the thread: it acts so often at least.
 constexpr absl::Duration kLongestWait = absl::Seconds(5);
 
 }  // namespace
@@ -77,13 +77,14 @@ void TaskThread::Run() {
   int64_t due = options_.between ? options_.between(NowUnixNs()) : 0;
   while (true) {
     Task task;
+    bool waited = false;
     {
       const absl::MutexLock lock(&mutex_);
       const absl::Duration wait =
           due == 0
               ? kLongestWait
               : std::min(kLongestWait, absl::Nanoseconds(std::max<int64_t>(0, due - NowUnixNs())));
-      mutex_.AwaitWithTimeout(absl::Condition(this, &TaskThread::Pending), wait);
+      waited = !mutex_.AwaitWithTimeout(absl::Condition(this, &TaskThread::Pending), wait);
       if (waiting_ > 0) {
         task = Take();
       } else if (ending_) {
@@ -91,7 +92,7 @@ void TaskThread::Run() {
       }
     }
     if (task) task();
-    if (options_.between && (task || (due != 0 && NowUnixNs() >= due))) {
+    if (options_.between && (task || (due != 0 && waited))) {
       due = options_.between(NowUnixNs());
     }
   }

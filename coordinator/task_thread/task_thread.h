@@ -23,7 +23,7 @@ struct TaskThreadOptions {
   // Of these, of one owner; 0: as many.
   size_t most_of_owner = 0;
   // Called on the thread after each task and when the time it has last returned (NowUnixNs) has
-  // come; 0: only after tasks. May be absent.
+  // come, at times sooner; 0: only after tasks. May be absent.
   std::function<int64_t(int64_t now_unix_ns)> between;
 };
 

@@ -44,7 +44,9 @@ absl::Status CheckExtent(const v1::Plan& plan) {
   }
   const uint64_t stages = uint64_t{plan.mesh().pipeline()} *
                           static_cast<uint64_t>(plan.job().parallelism().virtual_stages());
-  constexpr uint64_t kMostCells = 1 << 21;
+  // Each takes about 3 KiB and 30 us of the planner: no plan may fill a coordinator that others
+  // use.
+  constexpr uint64_t kMostCells = 1 << 18;
   if (stages * plan.micro_batches() > kMostCells) {
     return absl::InvalidArgumentError(
         absl::StrCat("training.micro_batch_size: ", plan.micro_batches(), " micro-batches through ",

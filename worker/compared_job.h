@@ -7,7 +7,7 @@
 
 namespace trireme::worker {
 
-// A line per field: all but the places of files.
+// A line per field: all but the places of files and the threads of a rank.
 std::string ComparedJob(v1::JobSpec job);
 // Lines in which ComparedJob's texts differ, each led by a line feed; empty: none. `there` names
 // the place of the other.

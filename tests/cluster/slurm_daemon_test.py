@@ -73,7 +73,7 @@ class SlurmDaemon(DaemonCase):
         self.start()
         node = self.ask("nodes")["nodes"][0]
         self.assertEqual((node["cpus"], int(node["memory_bytes"]) >> 20, node["gpus"]), (12, 3000, 6))
-        job = self.submit(*THREE_NODES, "--set", "resources.gpus_per_rank=1")
+        job = self.submit(*THREE_NODES, "--set", "resources.gpus_per_rank=1", "--set", "runtime.threads=0")
         code, events = self.watch(job).end()
         self.assertEqual(code, 0, self.told())
         states = [event["state_changed"]["to"] for event in events if "state_changed" in event]

@@ -117,6 +117,9 @@ TEST_CASE("plan source: a file is held against the job and the number of ranks")
   INFO(slice.status().ToString());
   REQUIRE(slice.ok());
   CHECK(plan::SerializePlan(*slice) == plan::SerializePlan(plan::SliceOf(plan, 2)));
+  v1::JobSpec placed = job;
+  placed.mutable_runtime()->set_threads(job.runtime().threads() + 3);
+  CHECK(given(placed).ok());
   v1::JobSpec other = job;
   other.set_seed(job.seed() + 1);
   check(given(other), "the plan is another job's");

@@ -78,6 +78,10 @@ class Reason {
       return fmt::format("may use only {}, which {} not known", NodesText(names),
                          names.size() == 1 ? "is" : "are");
     }
+    // What it has is told by its agent, which has not come yet.
+    for (size_t i = 0; i < allowed_.size(); ++i) {
+      if (allowed_[i] && IsUnknown(i)) return "";
+    }
     const std::string no_node =
         job_.resources.nodes().empty() ? "no node has" : "no node that it may use has";
     for (const Kind& kind : kKinds) {
@@ -104,7 +108,8 @@ class Reason {
     std::string text = "too few nodes are left for it";
     int named = 0;
     for (size_t i = 0; i < allowed_.size(); ++i) {
-      if (!allowed_[i] || usable_[i] || RoomFor(rank_, cluster_.capacity[i], 1) == 0) continue;
+      if (!allowed_[i] || usable_[i]) continue;
+      if (!IsUnknown(i) && RoomFor(rank_, cluster_.capacity[i], 1) == 0) continue;
       if (named < kMost) {
         const NodeCapacity& node = (*cluster_.nodes)[i];
         text += fmt::format("{} node {} is {}", named == 0 ? ":" : ";", node.name,
@@ -138,6 +143,8 @@ class Reason {
   }
 
  private:
+  bool IsUnknown(size_t node) const { return cluster_.capacity[node].cpus == 0; }
+
   uint64_t Most(uint64_t Amount::*kind) const {
     uint64_t most = 0;
     for (size_t i = 0; i < allowed_.size(); ++i) {

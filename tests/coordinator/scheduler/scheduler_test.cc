@@ -119,6 +119,13 @@ TEST_CASE("what no node has is said") {
   CHECK(ReasonOf(nodes, {}, {4, 2}) ==
         "asks for 4 ranks of 2 CPUs each, but all nodes together hold 3");
   CHECK(ReasonOf({}, {}, {1}) == "there are no nodes");
+  // One whose agent has not come yet may have it.
+  std::vector<NodeCapacity> late = Nodes({4, 0});
+  late[1].usable = false;
+  late[1].unusable_why = "lost";
+  CHECK(ReasonOf(late, {}, {1, 8}) == "too few nodes are left for it: node n2 is lost");
+  CHECK(ReasonOf(late, {}, {1, 8, 0, 0, {"n1"}}) ==
+        "asks for 8 CPUs a rank, but no node that it may use has more than 4");
   // Enough of everything, but nowhere together.
   CHECK(ReasonOf(Nodes({4, 4}), {Held(7, {3}, "n1"), Held(8, {3}, "n2")}, {1, 2}) ==
         "waits for room for 1 rank of 2 CPUs each; there is room for 0 now");

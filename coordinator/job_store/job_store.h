@@ -18,7 +18,7 @@ namespace trireme::coordinator {
 
 // One transaction.
 struct Change {
-  // Stored anew or over the job of the same id (fields 1 to 10 of v1::Job).
+  // Stored anew or over the job of the same id, but for the fields that v1::Job calls not stored.
   std::vector<v1::Job> jobs;
   // Of a new job in `jobs`: by which id its owner will find it again; "": by none. Parallel to
   // `jobs` or empty.
@@ -69,6 +69,8 @@ class JobStore {
   // are left, at most `most` of them. Gives the sequence of the oldest that is left, 0: none.
   // Errors: those of Commit.
   virtual absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) = 0;
+  // Drops these jobs and their request ids; their events stay. Errors: those of Commit.
+  virtual absl::Status DropJobs(const std::vector<uint64_t>& ids) = 0;
   // By name.
   virtual absl::StatusOr<std::vector<v1::Node>> Nodes() = 0;
 };

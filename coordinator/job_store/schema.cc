@@ -25,6 +25,8 @@ CREATE INDEX events_of_job ON events (job_id);
 CREATE TABLE nodes (name TEXT PRIMARY KEY NOT NULL, node BLOB NOT NULL,
                     sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 )sql"},
+    // Jobs are dropped, and their requests with them.
+    {1, "CREATE INDEX requests_of_job ON requests (job_id);"},
 };
 
 // Each finds the first row that is not as it was written, and names it.

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 
 struct Statements {
-  Statement last_job_id, raise_last_job_id, put_job, jobs;
+  Statement last_job_id, raise_last_job_id, put_job, drop_job, jobs;
   Statement put_request, find_request;
   Statement first_sequence, last_sequence, put_event, drop_events, events, events_of_job;
   Statement put_node, nodes;
@@ -37,6 +37,7 @@ constexpr Query kQueries[] = {
     {&Statements::put_job,
      "INSERT INTO jobs (id, job, sum) VALUES (?1, ?2, row_sum(?1, ?2))"
      " ON CONFLICT (id) DO UPDATE SET job = excluded.job, sum = excluded.sum"},
+    {&Statements::drop_job, "DELETE FROM jobs WHERE id = ?1"},
     {&Statements::jobs, "SELECT job, sum = row_sum(id, job), id FROM jobs ORDER BY id"},
     {&Statements::put_request,
      "INSERT INTO requests (owner, request_id, job_id, sum)"
@@ -60,7 +61,6 @@ int64_t Signed(uint64_t number) { return static_cast<int64_t>(std::min(number, k
 
 v1::Job StoredPart(const v1::Job& job) {
   v1::Job stored = job;
-  stored.clear_progress();
   stored.clear_queue_position();
   stored.clear_waits_for();
   return stored;
@@ -169,6 +169,7 @@ class SqliteJobStore final : public JobStore {
   }
 
   absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override;
+  absl::Status DropJobs(const std::vector<uint64_t>& ids) override;
 
   absl::StatusOr<std::vector<v1::Node>> Nodes() override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -247,6 +248,16 @@ absl::StatusOr<uint64_t> SqliteJobStore::DropEvents(uint64_t keep, uint64_t most
   RETURN_IF_ERROR(Execution(statements_.drop_events, Signed(first + dropped)).Finish());
   RETURN_IF_ERROR(transaction.Commit());
   return first + dropped;
+}
+
+absl::Status SqliteJobStore::DropJobs(const std::vector<uint64_t>& ids) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(*connection_);
+  RETURN_IF_ERROR(transaction.Begin());
+  for (const uint64_t id : ids) {
+    RETURN_IF_ERROR(Execution(statements_.drop_job, Signed(id)).Finish());
+  }
+  return transaction.Commit();
 }
 
 absl::StatusOr<std::optional<uint64_t>> SqliteJobStore::Find(const std::string& owner,

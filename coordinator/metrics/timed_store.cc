@@ -33,6 +33,7 @@ class Timed : public JobStore {
   absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override {
     return store_->DropEvents(keep, most);
   }
+  absl::Status DropJobs(const std::vector<uint64_t>& ids) override { return store_->DropJobs(ids); }
   absl::StatusOr<std::vector<v1::Node>> Nodes() override { return store_->Nodes(); }
 
  private:

@@ -81,8 +81,8 @@ TEST_CASE("only what is to be stored is and fields of newer versions survive") {
   Change change = SampleChange(1);
   v1::Job& job = change.jobs[0];
   job.GetReflection()->MutableUnknownFields(&job)->AddVarint(500, 42);
-  const std::string stored = job.SerializeAsString();
   job.mutable_progress()->set_loss(2.5);
+  const std::string stored = job.SerializeAsString();
   job.set_queue_position(4);
   job.set_waits_for("8 CPUs");
   v1::Node& node = change.nodes[0];
@@ -90,10 +90,34 @@ TEST_CASE("only what is to be stored is and fields of newer versions survive") {
   node.set_state(v1::NODE_LOST);
   node.set_cpus(64);
   REQUIRE(MustOpen(folder / "jobs.db")->Commit(change).ok());
-  CHECK(job.has_progress());
+  CHECK(job.queue_position() == 4);
   const Contents contents = MustRead(folder / "jobs.db");
   CHECK(contents.jobs == std::vector<std::string>{stored});
   CHECK(contents.nodes == std::vector<std::string>{stored_node});
+}
+
+TEST_CASE("dropped jobs are gone with their requests and their ids are not used again") {
+  const Folder folder;
+  auto store = MustOpen(folder / "jobs.db");
+  for (const uint64_t id : {1, 2, 3}) {
+    Change change = SampleChange(id);
+    change.request_ids = {"request-" + std::to_string(id)};
+    REQUIRE(store->Commit(change).ok());
+  }
+  const size_t events = store->Events({})->size();
+  REQUIRE(store->DropJobs({1, 3, 77}).ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto jobs = store->Jobs();
+    REQUIRE(jobs.ok());
+    REQUIRE(jobs->size() == 1);
+    CHECK(jobs->at(0).id() == 2);
+    CHECK(*store->FindRequest(jobs->at(0).owner(), "request-1") == std::nullopt);
+    CHECK(*store->FindRequest(jobs->at(0).owner(), "request-2") == std::optional<uint64_t>(2));
+    CHECK(*store->NextJobId() == 4);
+    CHECK(store->Events({})->size() == events);
+    store.reset();
+    store = MustOpen(folder / "jobs.db");
+  }
 }
 
 TEST_CASE("a refused change changes nothing and leaves no hole") {

@@ -64,7 +64,7 @@ TEST_CASE("a step is taken once and the older program is then refused by name") 
   const absl::Status status = JobStore::Open(path).status();
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(base::MessageOf(status).find(
-            ": is a job store of version 2, this program knows up to 1; install the newer") !=
+            ": is a job store of version 3, this program knows up to 2; install the newer") !=
         std::string::npos);
   // A new store takes all steps at once.
   CHECK(OpenSqliteStore(folder / "new.db", steps).ok());
@@ -81,7 +81,7 @@ TEST_CASE("a step that fails leaves the file at its version with all its rows") 
       "INSERT INTO jobs SELECT * FROM jobs");
   const absl::Status status = OpenSqliteStore(path, steps).status();
   CHECK(!status.ok());
-  CHECK(base::MessageOf(status).find("migration of the job store from version 1 to 2: " + path) ==
+  CHECK(base::MessageOf(status).find("migration of the job store from version 2 to 3: " + path) ==
         0);
   CHECK(MustRead(path) == Version1());
 }

@@ -1,5 +1,5 @@
-// gRPC writes its own complaints (a failed handshake, say) to stderr, in a format of its own; a
-// program that promises lines of JSON, or none, hears them instead.
+// gRPC and protobuf write their own complaints (a failed handshake, say) to stderr, in a format of
+// their own; a program that promises lines of JSON, or none, hears them instead.
 #pragma once
 
 #include <string>

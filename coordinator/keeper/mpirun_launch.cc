@@ -157,6 +157,12 @@ std::vector<std::string> WorkerArguments(const KeeperOptions& options,
   add("--recorder-dir", folder.path() + "/recorder");
   add("--plan", PlanFileOf(launch));
   if (launch.real_paths()) arguments.push_back("--real-paths");
+  // Else each rank would take all cores of its node, also those of other jobs; of a run of our own
+  // there are none.
+  if (!options.ranks_end_with_us && launch.threads_per_rank() > 0 &&
+      launch.job().runtime().threads() == 0) {
+    add("--set", "runtime.threads=" + std::to_string(launch.threads_per_rank()));
+  }
   return arguments;
 }
 

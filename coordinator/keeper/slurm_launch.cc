@@ -142,11 +142,6 @@ absl::Status SlurmLaunch::Start() {
   for (std::string& argument : WorkerArguments(options_, record_.desired, folder_)) {
     job.worker.push_back(std::move(argument));
   }
-  // Else each rank would count the cores of its node.
-  if (launch.job().runtime().threads() == 0) {
-    job.worker.insert(job.worker.end(),
-                      {"--set", base::Text("runtime.threads=", job.cpus_per_rank)});
-  }
   ASSIGN_OR_RETURN(const std::string script,
                    slurm::AttemptScript(job, *options_.slurm, folder_.path()));
   const std::string path = folder_.path() + "/batch.sh";

@@ -13,21 +13,31 @@
 
 namespace trireme::coordinator {
 
+namespace {
+
+// What a disk refuses today it may take another time, unlike a plan that cannot be made.
+absl::Status Write(const std::string& path, const std::string& text) {
+  const absl::Status written = base::WriteWholeFile(path, text);
+  return written.ok() ? written : absl::UnavailableError(base::MessageOf(written));
+}
+
+}  // namespace
+
 absl::Status WritePlanFiles(const v1::Job& job) {
   const std::string& folder = job.run_folder();
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
-    return absl::FailedPreconditionError(
+    return absl::UnavailableError(
         base::Text("cannot make the run folder ", folder, ": ", error.message()));
   }
   ASSIGN_OR_RETURN(const v1::Plan plan,
                    plan::MakePlan(job.spec(), static_cast<int>(job.resources().ranks())));
-  RETURN_IF_ERROR(base::WriteWholeFile(folder + "/job.yaml", spec::ToYaml(job.spec())));
-  RETURN_IF_ERROR(base::WriteWholeFile(folder + "/plan.pb", plan::SerializePlan(plan)));
+  RETURN_IF_ERROR(Write(folder + "/job.yaml", spec::ToYaml(job.spec())));
+  RETURN_IF_ERROR(Write(folder + "/plan.pb", plan::SerializePlan(plan)));
   // A picture for people; a plan whose schedule cannot be drawn runs all the same.
   if (const auto svg = report::ScheduleSvg(plan); svg.ok()) {
-    RETURN_IF_ERROR(base::WriteWholeFile(folder + "/schedule.svg", *svg));
+    RETURN_IF_ERROR(Write(folder + "/schedule.svg", *svg));
   }
   return absl::OkStatus();
 }

@@ -44,6 +44,11 @@ Consequences ConsequencesOf(const v1::JobStatus& status) {
   return follows;
 }
 
+bool RetryIsDue(const v1::JobStatus& status, const RetryPolicy& policy, int64_t now_unix_ns) {
+  const int64_t wait_ns = status.retry_at_unix_ns() - now_unix_ns;
+  return wait_ns <= 0 || wait_ns > std::chrono::nanoseconds(policy.longest_delay).count();
+}
+
 v1::JobStatus InitialStatus(int64_t now_unix_ns) {
   v1::JobStatus status;
   status.set_state(v1::JOB_PENDING);

@@ -95,6 +95,11 @@ std::string Attempt(const v1::JobStatus& status) {
   return fmt::format("attempt {}", status.attempt());
 }
 
+// The same would follow again.
+bool IsForGood(int exit_code) {
+  return exit_code == base::kBadInput || exit_code == base::kDoesNotFit;
+}
+
 class Machine {
  public:
   Machine(const v1::JobStatus& before, const RetryPolicy& policy, int64_t now_unix_ns)
@@ -120,7 +125,13 @@ class Machine {
     v1::Failure failure;
     failure.set_rank(-1);
     failure.set_headline(why);
-    Fail("no plan can be made: " + why, event.exit_code, failure);
+    if (IsForGood(event.exit_code)) {
+      Fail("no plan can be made: " + why, event.exit_code, failure);
+    } else {
+      Record(event.exit_code, failure);
+      CountFailure();
+      RecoverOrFail();
+    }
     return absl::OkStatus();
   }
 
@@ -171,7 +182,7 @@ class Machine {
 
   absl::Status operator()(const RetryDue& event) {
     if (state() != v1::JOB_RECOVERING || before_.attempt_live() || wish() != v1::JOB_WISH_RUN ||
-        now_ < before_.retry_at_unix_ns()) {
+        !RetryIsDue(before_, policy_, now_)) {
       return absl::OkStatus();
     }
     if (event.places_usable) {
@@ -260,7 +271,7 @@ class Machine {
                  state() == v1::JOB_PAUSING
                      ? fmt::format("resumed by {}; waits for places", NameOf(before_.wish_by()))
                      : Attempt(before_) + " was stopped and has saved its state; waits for places");
-    } else if (event.exit_code == base::kBadInput || event.exit_code == base::kDoesNotFit) {
+    } else if (IsForGood(event.exit_code)) {
       Fail(ending, event.exit_code, event.failure);
     } else {
       CountFailure();

@@ -20,6 +20,7 @@ struct PlacesGiven {};  // the scheduler has found places
 struct PlanMade {
   uint32_t attempt = 0;
 };
+// There is none: for good (base::kBadInput, kDoesNotFit), or this time (any other exit code).
 struct PlanRefused {
   uint32_t attempt = 0;
   int exit_code = 2;  // base::ExitCode
@@ -95,6 +96,8 @@ struct Consequences {
 };
 Consequences ConsequencesOf(const v1::JobStatus& status);
 
+// Whether the time of RetryDue has come, also where the clock was set back meanwhile.
+bool RetryIsDue(const v1::JobStatus& status, const RetryPolicy& policy, int64_t now_unix_ns);
 bool HasEnded(v1::JobState state);
 // "pending", "running" ...
 std::string StateWord(v1::JobState state);

@@ -119,7 +119,10 @@ void Attempt::Begin(const Turn& turn) {
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
   if (started.ok() || absl::IsDeadlineExceeded(started)) return;
-  EndUnstarted(base::MessageOf(started), base::ExitCodeOf(started));
+  // What one node lacks at one time (a program, room on a disk) is no fault of the job.
+  const bool here_for_good = options_.ranks_end_with_us || absl::IsInvalidArgument(started);
+  EndUnstarted(base::MessageOf(started),
+               here_for_good ? base::ExitCodeOf(started) : base::kJobFailed);
 }
 
 // Of an attempt that has not begun.

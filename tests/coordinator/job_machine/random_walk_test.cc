@@ -43,7 +43,8 @@ class Chance {
       case 7:
         return Ended(attempt);
       case 8:
-        return Below(8) == 0 ? JobEvent(PlanRefused{attempt, 3, "\t"}) : PlanMade{attempt};
+        return Below(8) == 0 ? JobEvent(PlanRefused{attempt, 3 + static_cast<int>(Below(2)), "\t"})
+                             : PlanMade{attempt};
       case 9:
         return RetryDue{Below(4) != 0};
       default:

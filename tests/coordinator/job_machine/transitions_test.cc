@@ -49,6 +49,10 @@ NamedEvent Ended(const std::string& name, std::vector<int> codes, uint32_t max_f
   return {name, make, max_failures};
 }
 
+std::vector<JobEvent> NoPlan(uint32_t attempt) {
+  return {PlanRefused{attempt, 1, "bug"}, PlanRefused{attempt, 4, "the disk is full"}};
+}
+
 const std::vector<NamedEvent>& NamedEvents() {
   using Events = std::vector<JobEvent>;
   static const std::vector<NamedEvent> events = {
@@ -56,8 +60,10 @@ const std::vector<NamedEvent>& NamedEvents() {
       {"plan made", [](uint32_t attempt) { return Events{PlanMade{attempt}}; }},
       {"plan refused",
        [](uint32_t attempt) {
-         return Events{PlanRefused{attempt, 3, "too big"}};
+         return Events{PlanRefused{attempt, 2, "no"}, PlanRefused{attempt, 3, "too big"}};
        }},
+      {"no plan", NoPlan, 5},
+      {"no plan (last)", NoPlan, 1},
       {"all ranks run", [](uint32_t attempt) { return Events{AllRanksRun{attempt}}; }},
       {"checkpoint",
        [](uint32_t attempt) {

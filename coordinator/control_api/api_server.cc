@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "coordinator/control_api/agent_link.h"
 #include "coordinator/control_api/control_service.h"
 #include "coordinator/control_api/unreadable_requests.h"
@@ -109,8 +110,25 @@ absl::Status PrepareSocket(const std::string& path) {
   if (listening) {
     return absl::AlreadyExistsError(fmt::format("a daemon listens at {} already", path));
   }
+  struct stat before {};
+  if (lstat(path.c_str(), &before) == 0 && !S_ISSOCK(before.st_mode)) {
+    return absl::AlreadyExistsError(
+        fmt::format("{} is there already and no socket; choose another path by --socket", path));
+  }
   unlink(path.c_str());
   return absl::OkStatus();
+}
+
+// gRPC would take its last 16 bits.
+absl::Status CheckPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  if (colon != std::string::npos && absl::SimpleAtoi(address.substr(colon + 1), &port) &&
+      port <= 65535) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      fmt::format("--listen {}: expected HOST:PORT with a port of 0 to 65535", address));
 }
 
 // In this order they see what goes out: the observer hears the code that the caller does.
@@ -143,6 +161,7 @@ class GrpcApiServer : public ApiServer {
       builder.AddListeningPort("unix:" + listen.socket_path, grpc::InsecureServerCredentials());
     }
     if (!listen.address.empty()) {
+      RETURN_IF_ERROR(CheckPort(listen.address));
       ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(listen));
       builder.AddListeningPort(listen.address, credentials, &port_);
     }

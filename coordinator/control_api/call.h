@@ -31,6 +31,11 @@ inline absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& contex
   return access.Identify(std::string_view(context.peer()).starts_with("unix:"), authorization);
 }
 
+// Of a thread that takes no more at present.
+inline grpc::Status QueueFull(const absl::Status& status) {
+  return ToGrpc(WithRetryAfter(status, kFullForMs));
+}
+
 // An answer that is there at once.
 inline grpc::ServerUnaryReactor* Done(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {

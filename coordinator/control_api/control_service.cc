@@ -130,7 +130,7 @@ Unary* ControlService::OnThread(TaskThread& thread, const std::string& user, Con
         answer(reactor);
       },
       user);
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  if (!posted.ok()) reactor->Finish(QueueFull(posted));
   return reactor;
 }
 
@@ -168,7 +168,7 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  if (!posted.ok()) reactor->Finish(QueueFull(posted));
 }
 
 Unary* ControlService::Get(Context* context, const v1::GetRequest* request, v1::Job* response) {
@@ -242,7 +242,7 @@ Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_secon
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  if (!posted.ok()) reactor->Finish(QueueFull(posted));
   return reactor;
 }
 
@@ -288,7 +288,7 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
           fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
       reactor->Finish(grpc::Status::OK);
     });
-    if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+    if (!posted.ok()) reactor->Finish(QueueFull(posted));
   });
 }
 
@@ -327,7 +327,7 @@ Unary* ControlService::SetUse(Context* context, const NodeUse& use, v1::Node* re
     if (result.ok()) *response = std::move(*result);
     reactor->Finish(ToGrpc(result.status()));
   });
-  if (!posted.ok()) reactor->Finish(ToGrpc(posted));
+  if (!posted.ok()) reactor->Finish(QueueFull(posted));
   return reactor;
 }
 

@@ -7,6 +7,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/hugging_face/export.h"
 #include "coordinator/control_api/job_checkpoints.h"
+#include "coordinator/control_api/rates.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -91,8 +92,9 @@ absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request
       },
       job.owner());
   if (posted.ok()) return posted;
-  return absl::ResourceExhaustedError(
-      "too many exports wait already; try again when some have ended");
+  return WithRetryAfter(
+      absl::ResourceExhaustedError("too many exports wait already; try again when some have ended"),
+      kFullForMs);
 }
 
 absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, ExportState& state,

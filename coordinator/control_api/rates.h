@@ -42,6 +42,9 @@ class CallRates {
   std::map<std::pair<std::string, CallKind>, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);
 };
 
+// After so long a queue or a set of streams that was full may have room.
+inline constexpr uint64_t kFullForMs = 1000;
+
 // The same status, which tells after how long it is of use to ask again; and what it tells, 0:
 // nothing.
 absl::Status WithRetryAfter(absl::Status status, uint64_t milliseconds);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/control_api/rates.h"
 
 namespace trireme::coordinator {
 
@@ -41,11 +42,15 @@ class StreamSet {
     const size_t of_user = open == users_.end() ? 0 : open->second;
     if (streams_.size() >= bounds.in_all || of_user >= bounds.of_user) {
       const bool own = of_user >= bounds.of_user;
-      return absl::ResourceExhaustedError(
-          own ? absl::StrCat(of_user, " streams of this kind are open for ", user,
-                             " and no more are allowed; close some")
-              : absl::StrCat("too many streams of this kind are open (", streams_.size(),
-                             "); try again later"));
+      if (own) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(of_user, " streams of this kind are open for ", user,
+                         " and no more are allowed; close some"));
+      }
+      return WithRetryAfter(
+          absl::ResourceExhaustedError(absl::StrCat("too many streams of this kind are open (",
+                                                    streams_.size(), "); try again later")),
+          kFullForMs);
     }
     ++users_[user];
     streams_[stream] = user;

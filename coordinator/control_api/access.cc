@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -54,6 +55,7 @@ std::optional<std::string> StoredHash(const std::string& token) {
   return absl::HexStringToBytes(hex);
 }
 
+// Its answer lies in memory that all threads share.
 std::string LocalUser() {
   const passwd* entry = getpwuid(geteuid());
   return entry == nullptr ? fmt::format("{}", geteuid()) : entry->pw_name;
@@ -61,7 +63,24 @@ std::string LocalUser() {
 
 }  // namespace
 
+Access::Access() : local_user_(LocalUser()) {}
+
 absl::StatusOr<Access> Access::Load(const std::string& token_file) {
+  Access access;
+  access.token_file_ = token_file;
+  RETURN_IF_ERROR(access.Reload());
+  return access;
+}
+
+absl::Status Access::Reload() {
+  if (token_file_.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(token_file_));
+  const absl::MutexLock lock(&shared_->mutex);
+  shared_->tokens = std::move(tokens);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string& token_file) {
   struct stat about {};
   ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(token_file));
   if (stat(token_file.c_str(), &about) != 0) {
@@ -71,7 +90,7 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
     return absl::FailedPreconditionError(
         fmt::format("{}: others than its owner may read it; chmod 600 {}", token_file, token_file));
   }
-  Access access;
+  std::vector<Token> tokens;
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -92,34 +111,36 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
           fmt::format("{}:{}: the user's name is not UTF-8, or longer than {} bytes", token_file,
                       number, kLongestUser));
     }
-    access.tokens_.push_back({*hash, {user, *role}});
+    tokens.push_back({*hash, {user, *role}});
   }
-  if (access.tokens_.empty()) {
+  if (tokens.empty()) {
     return absl::InvalidArgumentError(
         token_file +
         ": holds no token; a line is 'ROLE USER TOKEN' with ROLE submit, admin or agent");
   }
-  return access;
+  return tokens;
 }
 
 absl::StatusOr<Caller> Access::Identify(bool by_unix_socket, std::string_view authorization) const {
   if (absl::StartsWithIgnoreCase({authorization.data(), authorization.size()},
                                  {kBearer.data(), kBearer.size()})) {
     const std::string hash = HashOf(authorization.substr(kBearer.size()));
+    const absl::MutexLock lock(&shared_->mutex);
     const Token* found = nullptr;
-    for (const Token& token : tokens_) {
+    for (const Token& token : shared_->tokens) {
       if (CRYPTO_memcmp(token.hash.data(), hash.data(), hash.size()) == 0) found = &token;
     }
     if (found != nullptr) return found->caller;
     return absl::UnauthenticatedError("this daemon does not know your token");
   }
-  if (by_unix_socket) return Caller{LocalUser(), Role::kAdmin};
+  if (by_unix_socket) return Caller{local_user_, Role::kAdmin};
   return absl::UnauthenticatedError(
       "this daemon wants a token: give --token-file (one that the daemon's token file names)");
 }
 
 bool Access::HasRole(Role role) const {
-  return std::any_of(tokens_.begin(), tokens_.end(),
+  const absl::MutexLock lock(&shared_->mutex);
+  return std::any_of(shared_->tokens.begin(), shared_->tokens.end(),
                      [role](const Token& token) { return token.caller.role == role; });
 }
 

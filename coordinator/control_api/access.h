@@ -2,11 +2,15 @@
 // socket is an admin, by the permissions of that file.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 
 namespace trireme::coordinator {
 
@@ -19,12 +23,16 @@ struct Caller {
 
 class Access {
  public:
-  // No tokens: only the unix socket is let in.
-  Access() = default;
+  // No tokens: only the unix socket is let in. Before threads are made that look up users.
+  Access();
   // Lines "ROLE USER TOKEN" with ROLE submit, admin or agent, or "ROLE USER sha256:HEX" with the
   // hash of one; '#' begins a comment. InvalidArgument names the line; FailedPrecondition if others
   // than the owner may read the file.
   static absl::StatusOr<Access> Load(const std::string& token_file);
+
+  // Reads the token file again, if there is one; on an error all stays as it was. Any thread; what
+  // is open goes on, calls from now on are let in by the new tokens.
+  absl::Status Reload();
 
   // `authorization`: that header of the call, or empty. Unauthenticated: no token, or one that is
   // not known.
@@ -37,7 +45,15 @@ class Access {
     std::string hash;  // 32 bytes
     Caller caller;
   };
-  std::vector<Token> tokens_;
+  struct Shared {  // by copies
+    absl::Mutex mutex;
+    std::vector<Token> tokens ABSL_GUARDED_BY(mutex);
+  };
+  static absl::StatusOr<std::vector<Token>> ReadTokens(const std::string& token_file);
+
+  std::string token_file_;
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::string local_user_;  // whose daemon this is
 };
 
 // PermissionDenied unless the caller is an admin, or `owner` himself with the role submit.

@@ -53,6 +53,22 @@ TEST_CASE("tokens name their users and roles") {
   CHECK(access->Identify(false, "bearer fedcba9876543210")->role == Role::kAgent);
 }
 
+TEST_CASE("tokens are read again, and a broken file changes nothing") {
+  const TokenFile file(kTokens);
+  auto access = Access::Load(file.path());
+  REQUIRE(access.ok());
+  const Access copy = *access;
+  std::ofstream(file.path()) << "submit eve 0000000000000000\n";
+  REQUIRE(access->Reload().ok());
+  CHECK(copy.Identify(false, "Bearer 0000000000000000")->user == "eve");
+  CHECK(absl::IsUnauthenticated(copy.Identify(false, "Bearer 0123456789abcdef").status()));
+  std::ofstream(file.path()) << "submit eve short\n";
+  CHECK(absl::IsInvalidArgument(access->Reload()));
+  unlink(file.path().c_str());
+  CHECK_FALSE(access->Reload().ok());
+  CHECK(copy.Identify(false, "Bearer 0000000000000000").ok());
+}
+
 TEST_CASE("strangers are refused") {
   const TokenFile file(kTokens);
   const auto access = Access::Load(file.path());

@@ -9,7 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "coordinator/daemon/health.h"
 #include "coordinator/daemon/plan_files.h"
@@ -23,7 +26,8 @@ namespace trireme::coordinator {
 namespace {
 
 constexpr size_t kMostQueued = 10000;
-constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
+constexpr int64_t kClockStepNs = 1000000000;  // what is less is drift
+constexpr size_t kMostChecks = 2000;          // each holds a job of up to 256 KiB
 
 absl::Status MakePrivateFolder(const std::string& path) {
   std::error_code error;
@@ -78,8 +82,10 @@ absl::Status Daemon::Open() {
   RETURN_IF_ERROR(OpenReconciler());
   reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
       .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
+        threads_made_.WaitForNotification();
         return Between(now_unix_ns);
       }});
+  threads_made_.Notify();
   checker_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "checker",
                                                             .most_tasks = kMostChecks,
                                                             .most_of_owner = kMostChecks / 2,
@@ -117,6 +123,7 @@ absl::Status Daemon::OpenReconciler() {
   options.version = options_.version;
   options.retry = options_.retry;
   options.most_events = options_.most_events;
+  options.most_ended_jobs = options_.most_ended_jobs;
   options.lease = options_.lease;
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };
@@ -159,8 +166,8 @@ std::string Daemon::LinkFor(const Caller& caller) {
 
 Daemon::~Daemon() {
   stopping_ = true;
-  sender_ = nullptr;
   agent_.reset();
+  if (server_) TakeSenderBack();
   server_.reset();
   http_.reset();
   checker_.reset();
@@ -174,7 +181,17 @@ Daemon::~Daemon() {
   if (state_lock_ >= 0) close(state_lock_);
 }
 
-// On the reconciler's thread, or before it is there.
+// Its thread may be sending this moment: none of that is left when this returns.
+void Daemon::TakeSenderBack() {
+  absl::Notification taken;
+  reconciler_thread_->PostAnswer([&] {
+    sender_ = nullptr;
+    taken.Notify();
+  });
+  taken.WaitForNotification();
+}
+
+// On the reconciler's thread.
 void Daemon::MakePlan(const v1::Job& job) {
   if (stopping_) return;
   planner_->PostAnswer([this, job] {
@@ -213,7 +230,20 @@ void Daemon::LogEvents() {
   }
 }
 
+// A clock that somebody sets makes no agent silent: what the other clock has not seen pass has not.
+void Daemon::FollowClock(int64_t now_unix_ns) {
+  const int64_t steady_ns =
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const int64_t ahead_ns = now_unix_ns - steady_ns;
+  const int64_t step_ns = ahead_ns - std::exchange(unix_ahead_ns_, ahead_ns).value_or(ahead_ns);
+  if (std::abs(step_ns) < kClockStepNs) return;
+  spdlog::warn("the clock of this machine was set {} by {:.1f} s", step_ns > 0 ? "forward" : "back",
+               static_cast<double>(std::abs(step_ns)) / 1e9);
+  reconciler_->ClockWasSet(step_ns);
+}
+
 int64_t Daemon::Between(int64_t now_unix_ns) {
+  FollowClock(now_unix_ns);
   const int64_t next = reconciler_->Tick(now_unix_ns);
   LogEvents();
   if (ApiServer* sender = sender_) {

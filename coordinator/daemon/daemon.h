@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/daemon/local_agent.h"
 #include "coordinator/dashboard/dashboard.h"
@@ -27,7 +29,8 @@ struct DaemonOptions {
   std::string token_file;  // empty: only the unix socket is let in
   SubmissionRules rules;
   RetryPolicy retry;
-  uint64_t most_events = 1000000;  // kept in the store
+  uint64_t most_events = 1000000;   // kept in the store
+  size_t most_ended_jobs = 100000;  // likewise
   std::chrono::milliseconds lease{10000};
   LocalAgentOptions agent;  // program empty: none
   HttpOptions http;         // address empty: none
@@ -39,6 +42,8 @@ class Daemon {
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options);
   // Answers what was asked, ends streams, leaves ranks and agents running.
   ~Daemon();
+  // Reads the token file again; on an error the tokens are those of before.
+  absl::Status ReloadTokens() { return access_.Reload(); }
   // Of the TCP listener; 0: none.
   int port() const { return server_->port(); }
   // "127.0.0.1:8470"; empty: no HTTP.
@@ -52,18 +57,23 @@ class Daemon {
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
+  void TakeSenderBack();
   void LogEvents();
+  void FollowClock(int64_t now_unix_ns);
   HttpResponse ShowMetrics() const;
 
   const DaemonOptions options_;
   std::atomic<bool> stopping_{false};
+  // The reconciler's thread and the planner's know each other from then on.
+  absl::Notification threads_made_;
   int state_lock_ = -1;  // held to the end
   DaemonMetrics metrics_;
   std::unique_ptr<JobStore> store_;
   JobTable table_;
   Access access_;
-  std::set<std::string> changed_nodes_;  // the reconciler's thread
-  uint64_t logged_sequence_ = 0;         // likewise
+  std::set<std::string> changed_nodes_;   // the reconciler's thread
+  uint64_t logged_sequence_ = 0;          // likewise
+  std::optional<int64_t> unix_ahead_ns_;  // likewise: of CLOCK_REALTIME, of the steady one
   std::atomic<ApiServer*> sender_{nullptr};
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "coordinator/client/default_socket.h"
 #include "coordinator/client/grpc_log.h"
 #include "coordinator/daemon/daemon.h"
@@ -61,7 +62,12 @@ void DescribeLimits(CLI::App& app, Limits& limits) {
                  "likewise, of one user; at most as many as in all")
       ->check(streams)
       ->capture_default_str();
-  const CLI::Range rates(0.0, 1e6);
+  // Not CLI::Range, which takes nan.
+  const auto rates = [](const std::string& text) {
+    double rate = -1;
+    const bool whole = absl::SimpleAtod(text, &rate) && rate >= 0 && rate <= 1e6;
+    return whole ? std::string() : "expected 0 to 1000000, got " + text;
+  };
   app.add_option("--submits-per-second", limits.submits.per_second,
                  "of each user, after the first ten seconds' worth; 0: any number")
       ->check(rates)
@@ -125,6 +131,11 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "events kept for watchers, about 100 bytes each; older ones are dropped")
       ->check(CLI::Range(uint64_t{1000}, uint64_t{1000000000}))
       ->capture_default_str();
+  app.add_option("--max-ended-jobs", daemon.most_ended_jobs,
+                 "ended jobs that are kept and listed, a few KiB each; those that ended first are "
+                 "forgotten, their run folders stay")
+      ->check(CLI::Range(uint64_t{100}, uint64_t{100000000}))
+      ->capture_default_str();
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
   app.add_option("--log-format", arguments.log_format, "of the log on stderr: text or json")
       ->check(CLI::IsMember({"text", "json"}))
@@ -137,6 +148,9 @@ absl::Status Complete(Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   std::error_code error;
   daemon.state_folder = std::filesystem::absolute(daemon.state_folder, error).lexically_normal();
+  for (std::string& folder : daemon.rules.allowed_folders) {
+    folder = std::filesystem::absolute(folder, error).lexically_normal();
+  }
   Limits& limits = daemon.limits;
   limits.submits.burst = kSubmitBurst * limits.submits.per_second;
   limits.calls.burst = kCallBurst * limits.calls.per_second;
@@ -180,6 +194,9 @@ sigset_t BlockSignals() {
   return wanted;
 }
 
+// Whose end HUP then is.
+bool OfTerminal() { return isatty(STDIN_FILENO) == 1; }
+
 int Run(const Arguments& arguments) {
   const sigset_t wanted = BlockSignals();
   auto daemon = Daemon::Start(arguments.daemon);
@@ -196,7 +213,14 @@ int Run(const Arguments& arguments) {
                http.empty() ? "" : ", http://" + http, arguments.daemon.state_folder);
   TellSystemd("READY=1");
   int number = 0;
-  sigwait(&wanted, &number);
+  for (sigwait(&wanted, &number); number == SIGHUP && !OfTerminal(); sigwait(&wanted, &number)) {
+    const absl::Status read = (*daemon)->ReloadTokens();
+    if (read.ok()) {
+      spdlog::info("signal HUP: the token file is read again");
+    } else {
+      spdlog::error("signal HUP: the tokens are those of before: {}", base::MessageOf(read));
+    }
+  }
   spdlog::info("signal {}: ending; jobs and agents run on", number);
   TellSystemd("STOPPING=1");
   return base::kOk;

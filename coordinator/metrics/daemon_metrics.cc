@@ -199,10 +199,12 @@ void DaemonMetrics::CountEvent(const v1::Event& event) {
   if (event.has_state_changed()) {
     const v1::JobStateChanged& changed = event.state_changed();
     transitions_.Add({StateWord(changed.to())});
-    if (!changed.has_failure()) return;
-    uint32_t& counted = failed_[event.job_id()];
-    if (counted != event.attempt()) attempts_failed_.Add({CauseOf(changed.failure())});
-    counted = event.attempt();
+    if (changed.has_failure()) {
+      uint32_t& counted = failed_[event.job_id()];
+      if (counted != event.attempt()) attempts_failed_.Add({CauseOf(changed.failure())});
+      counted = event.attempt();
+    }
+    if (HasEnded(changed.to())) failed_.erase(event.job_id());
   } else if (event.has_stalled() && !event.stalled().over()) {
     stalls_.Add({});
   } else if (event.has_checkpointed()) {

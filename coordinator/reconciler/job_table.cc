@@ -49,6 +49,17 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
   Announce();
 }
 
+void JobTable::Drop(const std::vector<uint64_t>& job_ids) {
+  const absl::MutexLock lock(&mutex_);
+  for (const uint64_t id : job_ids) {
+    const auto row = rows_.find(id);
+    if (row == rows_.end()) continue;
+    moved_.erase(row->second.progress_version);
+    waits_.erase(id);
+    rows_.erase(row);
+  }
+}
+
 void JobTable::PutProgress(uint64_t job_id, const v1::Progress& progress) {
   const absl::MutexLock lock(&mutex_);
   const auto row = rows_.find(job_id);

@@ -26,6 +26,8 @@ class JobTable {
   // Jobs, and the events that tell of them, at once. Events ascend, following those before without
   // a hole. Subscribers are called afterwards.
   void Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events);
+  // They are no more.
+  void Drop(const std::vector<uint64_t>& job_ids);
   void PutProgress(uint64_t job_id, const v1::Progress& progress);
   void PutWaits(std::map<uint64_t, Wait> waits);
   void PutCluster(v1::Cluster cluster);

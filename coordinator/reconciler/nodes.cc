@@ -52,6 +52,17 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   return {ChangeOf(node)};
 }
 
+std::vector<v1::Event> Nodes::Absent() const {
+  std::vector<v1::Event> events;
+  for (const auto& [name, node] : nodes_) {
+    if (node.last_heard_unix_ns() != 0 || node.gone()) continue;
+    events.push_back(ChangeOf(node));
+    events.back().mutable_node_changed()->set_reason(
+        "its agent has been silent since this daemon was started");
+  }
+  return events;
+}
+
 std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
   std::vector<v1::Event> events;
   for (auto& [name, node] : nodes_) {
@@ -63,6 +74,13 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
         "its agent has been silent for {:.0f} s", static_cast<double>(lease_.count()) / 1e9));
   }
   return events;
+}
+
+void Nodes::ClockWasSet(int64_t by_ns) {
+  for (auto& [name, node] : nodes_) {
+    if (node.state() != v1::NODE_READY) continue;
+    node.set_last_heard_unix_ns(node.last_heard_unix_ns() + by_ns);
+  }
 }
 
 absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use) {

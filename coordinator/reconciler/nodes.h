@@ -28,18 +28,22 @@ class Nodes {
  public:
   explicit Nodes(std::chrono::milliseconds lease) : lease_(lease) {}
 
-  // What the store knows: drained and gone flags and reasons.
+  // What the store knows: drained and gone flags and reasons, if any. Lost until their agents
+  // speak.
   void Load(const std::vector<v1::Node>& stored);
   // Each returns the events to tell; none if nothing has changed. Whoever speaks is not gone.
   std::vector<v1::Event> Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
+  // Those that have not spoken at all; to be told when they are late.
+  std::vector<v1::Event> Absent() const;
   // Those whose lease has ended.
   std::vector<v1::Event> Expire(int64_t now_unix_ns);
+  // The clock that callers read: leases go on as before.
+  void ClockWasSet(int64_t by_ns);
   // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
   // is heard of, so it is not gone.
   absl::StatusOr<v1::Event> SetUse(const NodeUse& use);
 
-  bool Knows(const std::string& node) const { return nodes_.contains(node); }
   bool IsLost(const std::string& node) const;
   bool IsGone(const std::string& node) const { return Get(node).gone(); }
   v1::Node Get(const std::string& node) const;

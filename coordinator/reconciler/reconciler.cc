@@ -1,4 +1,5 @@
-// Decisions in the order: machine, store, table, others.
+// What others say, in the order: machine, store, table, others. reconciler_turn.cc: what passes by
+// itself.
 #include "coordinator/reconciler/reconciler.h"
 
 #include <fmt/format.h>
@@ -15,15 +16,19 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr int64_t kNsPerMs = 1000000;
-// Old events that are dropped at a time: a few milliseconds' work.
-constexpr uint64_t kEventsDropped = 1000;
-// Without anything to wait for: leases and the places of jobs are looked at so often.
-constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 constexpr int kKilledCode = 128 + SIGKILL;
 
 std::string GoneText(const v1::Node& node) {
   return fmt::format("node {} is gone: {}", node.name(), node.reason());
+}
+
+// Those that attempts may have ranks on, whether their agents come back or not.
+std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
+  std::vector<v1::Node> nodes;
+  for (const v1::Job& job : jobs) {
+    for (const v1::Place& place : job.places()) nodes.emplace_back().set_name(place.node());
+  }
+  return nodes;
 }
 
 bool HasPlaceOn(const v1::Job& job, const std::string& node) {
@@ -46,9 +51,10 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
                                                              JobTable& table, int64_t now_unix_ns) {
   std::unique_ptr<Reconciler> self(new Reconciler(options, std::move(ports), store, table));
   self->started_unix_ns_ = now_unix_ns;
-  ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.Nodes());
-  self->nodes_.Load(nodes);
   ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.Jobs());
+  ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.Nodes());
+  self->nodes_.Load(NodesOf(jobs));
+  self->nodes_.Load(nodes);
   table.Publish(jobs, {});
   for (v1::Job& job : jobs) {
     const uint64_t id = job.id();
@@ -61,20 +67,28 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
   newest.after_sequence = last > newest.limit ? last - newest.limit : 0;
   ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store.Events(newest));
   table.Publish({}, events);
-  self->RecallStalls(events);
-  for (const uint64_t id : self->active_) self->Follow(self->jobs_[id]);
+  for (const uint64_t id : self->active_) {
+    RETURN_IF_ERROR(self->RecallStalls(self->jobs_[id]));
+    // Plans are asked for by the first Tick, when whoever makes them is there.
+    self->TellNodesOf(self->jobs_[id]);
+  }
   self->PublishCluster();
   return self;
 }
 
 // So that a stop is not told again, and its end is.
-void Reconciler::RecallStalls(const std::vector<v1::Event>& events) {
-  for (const v1::Event& event : events) {
-    const auto found = event.has_stalled() ? jobs_.find(event.job_id()) : jobs_.end();
-    if (found == jobs_.end()) continue;
-    Entry& entry = found->second;
-    if (event.attempt() != entry.job.status().attempt()) continue;
-    entry.stalls.Told(event.stalled(), event.time_unix_ns());
+absl::Status Reconciler::RecallStalls(Entry& entry) {
+  if (!entry.job.status().attempt_live()) return absl::OkStatus();
+  EventQuery query;
+  query.job_id = entry.job.id();
+  while (true) {
+    ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_.Events(query));
+    for (const v1::Event& event : events) {
+      if (!event.has_stalled() || event.attempt() != entry.job.status().attempt()) continue;
+      entry.stalls.Told(event.stalled(), event.time_unix_ns());
+    }
+    if (events.size() < query.limit) return absl::OkStatus();
+    query.after_sequence = events.back().sequence();
   }
 }
 
@@ -99,6 +113,10 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
   v1::Job job = entry.job;
   *job.mutable_status() = transition.status;
   const bool holds = ConsequencesOf(job.status()).holds_places;
+  // What is then no longer told by anybody.
+  if (entry.job.status().attempt_live() && !job.status().attempt_live()) {
+    if (auto progress = table_.ProgressOf(job.id())) *job.mutable_progress() = *std::move(progress);
+  }
   if (!holds) job.clear_places();
   if (!places.empty()) job.mutable_places()->Assign(places.begin(), places.end());
   Change change;
@@ -255,7 +273,12 @@ absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events,
 absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
   Nodes after = nodes_;
   std::vector<v1::Event> events = after.Hello(hello, now_unix_ns);
-  RETURN_IF_ERROR(TellNodes(std::move(after), std::move(events), now_unix_ns));
+  const absl::Status stored = TellNodes(std::move(after), std::move(events), now_unix_ns);
+  if (!stored.ok()) {
+    hellos_not_stored_[hello.node()] = hello;  // it is said once a connection
+    return stored;
+  }
+  hellos_not_stored_.erase(hello.node());
   PublishCluster();
   ports_.desired_changed(hello.node());
   return absl::OkStatus();
@@ -375,148 +398,6 @@ absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl
   if (outcome.ok()) return Feed(entry, PlanMade{attempt}, now_unix_ns);
   return Feed(entry, PlanRefused{attempt, base::ExitCodeOf(outcome), base::MessageOf(outcome)},
               now_unix_ns);
-}
-
-std::vector<Holding> Reconciler::HoldingJobs() const {
-  std::vector<Holding> holding;
-  for (const uint64_t id : active_) {
-    const v1::Job& job = jobs_.at(id).job;
-    if (job.places().empty()) continue;
-    holding.push_back({id, job.resources(), {job.places().begin(), job.places().end()}});
-  }
-  return holding;
-}
-
-std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int priority,
-                                     int64_t now_unix_ns) const {
-  const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
-  std::vector<Waiting> waiting = WaitingJobs();
-  waiting.push_back({newest, priority, now_unix_ns, now_unix_ns, resources});
-  const Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
-  const auto wait = decision.waits.find(newest);
-  return wait == decision.waits.end() ? "" : wait->second.reason;
-}
-
-// What one that has its places waits for, as its agents say, or because they say nothing.
-std::string Reconciler::WaitOf(const Entry& entry) const {
-  for (const v1::Place& place : entry.job.places()) {
-    if (!nodes_.IsLost(place.node())) continue;
-    return fmt::format(
-        "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
-        "is of before",
-        place.node());
-  }
-  for (const auto& [node, report] : entry.reports) {
-    if (!report.waits_for().empty()) return report.waits_for();
-  }
-  return "";
-}
-
-std::vector<Waiting> Reconciler::WaitingJobs() const {
-  std::vector<Waiting> waiting;
-  for (const uint64_t id : active_) {
-    const v1::Job& job = jobs_.at(id).job;
-    if (!ConsequencesOf(job.status()).wants_places) continue;
-    waiting.push_back({id, job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
-                       job.resources()});
-  }
-  return waiting;
-}
-
-absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
-  Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), WaitingJobs(), options_.scheduling, now_unix_ns);
-  for (const auto& [id, places] : decision.places) {
-    Entry& entry = jobs_.at(id);
-    ASSIGN_OR_RETURN(Transition transition,
-                     Apply(entry.job.status(), PlacesGiven{}, options_.retry, now_unix_ns));
-    TRIREME_CHECK(transition.changed);
-    v1::Event& event = transition.events.emplace_back();
-    event.mutable_placed()->mutable_places()->Assign(places.begin(), places.end());
-    RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
-  }
-  for (const uint64_t id : active_) {
-    const std::string wait = WaitOf(jobs_.at(id));
-    if (!wait.empty()) decision.waits[id] = {0, wait};
-  }
-  table_.PutWaits(std::move(decision.waits));
-  PublishCluster();
-  return absl::OkStatus();
-}
-
-// Those that it holds are neither lost nor drained.
-bool Reconciler::PlacesUsable(const v1::Job& job) const {
-  return std::all_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
-    const v1::Node node = nodes_.Get(place.node());
-    return node.state() == v1::NODE_READY && !node.drained();
-  });
-}
-
-bool Reconciler::DropEvents() {
-  const uint64_t last = table_.last_sequence();
-  const uint64_t most = std::max<uint64_t>(1, options_.most_events);
-  if (last < first_sequence_ + most) return false;
-  // Many at a time, where there are many, so that not every event costs a flush more.
-  const uint64_t keep = most > 2 * kEventsDropped ? most - kEventsDropped : most;
-  const auto first = store_.DropEvents(keep, kEventsDropped);
-  if (!first.ok()) return false;  // the disk; tried again
-  first_sequence_ = *first;
-  return last >= first_sequence_ + most;
-}
-
-absl::Status Reconciler::ExpireLeases(int64_t now_unix_ns) {
-  const int64_t expiry = nodes_.NextExpiry();
-  if (expiry == 0 || expiry > now_unix_ns) return absl::OkStatus();
-  Nodes after = nodes_;
-  std::vector<v1::Event> events = after.Expire(now_unix_ns);
-  return TellNodes(std::move(after), std::move(events), now_unix_ns);
-}
-
-int64_t Reconciler::Tick(int64_t now_unix_ns) {
-  int64_t next = now_unix_ns + kIdleNs;
-  if (DropEvents()) next = now_unix_ns + kNsPerMs;
-  if (!ExpireLeases(now_unix_ns).ok()) return next;  // the disk; tried again
-  if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);
-  const std::vector<uint64_t> active(active_.begin(), active_.end());
-  for (const uint64_t id : active) {
-    Entry& entry = jobs_.at(id);
-    if (!LeaveGoneNodes(entry, now_unix_ns).ok()) return next;
-    const Consequences consequences = ConsequencesOf(entry.job.status());
-    if (consequences.timer_unix_ns != 0 && consequences.timer_unix_ns <= now_unix_ns) {
-      if (!Feed(entry, RetryDue{PlacesUsable(entry.job)}, now_unix_ns).ok()) return next;
-    } else if (consequences.timer_unix_ns != 0) {
-      next = std::min(next, consequences.timer_unix_ns);
-    }
-    // A plan whose answer could not be stored is asked for again.
-    if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry);
-  }
-  if (places_may_have_changed_) {
-    places_may_have_changed_ = !GivePlaces(now_unix_ns).ok();
-  }
-  // Jobs that run and nodes that were heard of change its figures between the changes of places.
-  if (now_unix_ns - cluster_published_unix_ns_ >= kIdleNs) {
-    PublishCluster();
-    cluster_published_unix_ns_ = now_unix_ns;
-  }
-  return std::max(next, now_unix_ns + kNsPerMs);
-}
-
-void Reconciler::PublishCluster() {
-  v1::Cluster cluster;
-  for (v1::Node& node : nodes_.List(HoldingJobs())) *cluster.add_nodes() = std::move(node);
-  uint32_t pending = 0;
-  uint32_t running = 0;
-  for (const uint64_t id : active_) {
-    const v1::JobState state = jobs_.at(id).job.status().state();
-    if (state == v1::JOB_PENDING) ++pending;
-    if (state == v1::JOB_RUNNING || state == v1::JOB_PAUSING) ++running;
-  }
-  cluster.set_jobs_pending(pending);
-  cluster.set_jobs_running(running);
-  cluster.set_version(options_.version);
-  cluster.set_started_unix_ns(started_unix_ns_);
-  table_.PutCluster(std::move(cluster));
 }
 
 v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& entry) const {

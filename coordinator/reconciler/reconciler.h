@@ -34,7 +34,8 @@ struct ReconcilerOptions {
   std::chrono::milliseconds lease{10000};
   std::chrono::seconds grace{60};  // of a pause, and of a cancel that names none
   size_t most_waiting_jobs = 100000;
-  uint64_t most_events = 1000000;  // kept; older ones are dropped
+  uint64_t most_events = 1000000;   // kept; older ones are dropped
+  size_t most_ended_jobs = 100000;  // likewise; their run folders stay
 };
 
 // A job that has been checked and planned once, so that its needs are known.
@@ -82,6 +83,8 @@ class Reconciler {
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
 
+  // Somebody has set the clock that callers read, forward if positive: leases go on as before.
+  void ClockWasSet(int64_t by_ns);
   // Leases, retries, places. Returns when it wants to be called again at the latest.
   int64_t Tick(int64_t now_unix_ns);
 
@@ -98,7 +101,7 @@ class Reconciler {
 
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
              JobTable& table);
-  void RecallStalls(const std::vector<v1::Event>& events);
+  absl::Status RecallStalls(Entry& entry);
   // Commits a transition of one job and acts on it.
   absl::Status Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
                     int64_t now_unix_ns);
@@ -106,6 +109,8 @@ class Reconciler {
   absl::Status Commit(Change& change);
   // Commits the events, then has `after` as the nodes; if the disk refuses, nothing has changed.
   absl::Status TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns);
+  absl::Status HearHellosAgain(int64_t now_unix_ns);
+  absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);
   std::string WaitOf(const Entry& entry) const;
   std::vector<Waiting> WaitingJobs() const;
@@ -118,10 +123,13 @@ class Reconciler {
   absl::Status GivePlaces(int64_t now_unix_ns);
   void TellNodesOf(const Entry& entry);
   bool PlacesUsable(const v1::Job& job) const;
+  bool PlacesMayCome(const v1::Job& job, int64_t now_unix_ns) const;
+  int64_t AgentsDueNs() const;  // Unix; who has not dialled in by then is lost
   absl::StatusOr<Entry*> Find(uint64_t job_id);
   void PublishCluster();
-  // Some of the events that are too many. True: there are more.
+  // Some of the events, or ended jobs, that are too many. True: there are more.
   bool DropEvents();
+  bool DropEndedJobs();
   std::vector<Holding> HoldingJobs() const;
   v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
 
@@ -130,9 +138,11 @@ class Reconciler {
   JobStore& store_;
   JobTable& table_;
   Nodes nodes_;
+  std::map<std::string, v1::AgentHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended
   int64_t started_unix_ns_ = 0;
+  bool absent_told_ = false;     // the nodes that have not dialled in since
   uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known
   int64_t cluster_published_unix_ns_ = 0;
   bool places_may_have_changed_ = true;

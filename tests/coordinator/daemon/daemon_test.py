@@ -353,6 +353,25 @@ class Daemon(DaemonCase):
             self.ask("cancel", job, *here["root"])
         self.assertEqual(len(self.ask("list", "--all")["jobs"]), 4)
 
+    def test_reads_tokens_again(self):
+        here = self.start_guarded_daemon()
+        self.ask("list", *here["ada"])
+        tokens = read(f"{self.folder}/tokens")
+
+        def give(text, said):
+            self.write("tokens", text, 0o600)
+            before = read(f"{self.folder}/daemon.log").count(said)
+            self.daemon.send_signal(signal.SIGHUP)
+            until(lambda: read(f"{self.folder}/daemon.log").count(said) > before, said, self.told)
+
+        give(tokens.replace("submit ada", "submit eva"), "the token file is read again")
+        self.assertEqual(self.ask("submit", self.job_file, *here["ada"])["job"]["owner"], "eva")
+        give("submit\n", "the tokens are those of before")
+        self.ask("list", *here["ada"])
+        give(tokens.replace("token-of-ada", "another-token"), "the token file is read again")
+        self.ask("list", *here["ada"], code=77)
+        self.ask("list", *here["bob"])
+
     def refuses_files_and_names(self, as_ada):
         text = read(f"{self.folder}/data/text.txt")
         self.write("outside.txt", text)

@@ -1,0 +1,224 @@
+// What passes by itself: leases, retries, places for those that wait, and what is old.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/reconciler/reconciler.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kNsPerMs = 1000000;
+// Old events, and jobs, that are dropped at a time: a few milliseconds' work.
+constexpr uint64_t kEventsDropped = 1000;
+constexpr size_t kJobsDropped = 1000;
+// Without anything to wait for: leases and the places of jobs are looked at so often.
+constexpr int64_t kIdleNs = 1000 * kNsPerMs;
+
+}  // namespace
+
+// The disk has refused them.
+absl::Status Reconciler::HearHellosAgain(int64_t now_unix_ns) {
+  while (!hellos_not_stored_.empty()) {
+    const v1::AgentHello hello = hellos_not_stored_.begin()->second;
+    RETURN_IF_ERROR(Hello(hello, now_unix_ns));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Holding> Reconciler::HoldingJobs() const {
+  std::vector<Holding> holding;
+  for (const uint64_t id : active_) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (job.places().empty()) continue;
+    holding.push_back({id, job.resources(), {job.places().begin(), job.places().end()}});
+  }
+  return holding;
+}
+
+std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int priority,
+                                     int64_t now_unix_ns) const {
+  const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
+  std::vector<Waiting> waiting = WaitingJobs();
+  waiting.push_back({newest, priority, now_unix_ns, now_unix_ns, resources});
+  const Decision decision =
+      Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
+  const auto wait = decision.waits.find(newest);
+  return wait == decision.waits.end() ? "" : wait->second.reason;
+}
+
+// What one that has its places waits for, as its agents say, or because they say nothing.
+std::string Reconciler::WaitOf(const Entry& entry) const {
+  for (const v1::Place& place : entry.job.places()) {
+    if (!nodes_.IsLost(place.node())) continue;
+    return fmt::format(
+        "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
+        "is of before",
+        place.node());
+  }
+  for (const auto& [node, report] : entry.reports) {
+    if (!report.waits_for().empty()) return report.waits_for();
+  }
+  return "";
+}
+
+std::vector<Waiting> Reconciler::WaitingJobs() const {
+  std::vector<Waiting> waiting;
+  for (const uint64_t id : active_) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (!ConsequencesOf(job.status()).wants_places) continue;
+    waiting.push_back({id, job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
+                       job.resources()});
+  }
+  return waiting;
+}
+
+absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
+  Decision decision =
+      Schedule(nodes_.Capacities(), HoldingJobs(), WaitingJobs(), options_.scheduling, now_unix_ns);
+  for (const auto& [id, places] : decision.places) {
+    Entry& entry = jobs_.at(id);
+    ASSIGN_OR_RETURN(Transition transition,
+                     Apply(entry.job.status(), PlacesGiven{}, options_.retry, now_unix_ns));
+    TRIREME_CHECK(transition.changed);
+    v1::Event& event = transition.events.emplace_back();
+    event.mutable_placed()->mutable_places()->Assign(places.begin(), places.end());
+    RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
+  }
+  for (const uint64_t id : active_) {
+    const std::string wait = WaitOf(jobs_.at(id));
+    if (!wait.empty()) decision.waits[id] = {0, wait};
+  }
+  table_.PutWaits(std::move(decision.waits));
+  PublishCluster();
+  return absl::OkStatus();
+}
+
+// Those that it holds are neither lost nor drained.
+bool Reconciler::PlacesUsable(const v1::Job& job) const {
+  return std::all_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
+    const v1::Node node = nodes_.Get(place.node());
+    return node.state() == v1::NODE_READY && !node.drained();
+  });
+}
+
+// After a start of this daemon agents dial in one after another.
+bool Reconciler::PlacesMayCome(const v1::Job& job, int64_t now_unix_ns) const {
+  if (now_unix_ns >= AgentsDueNs()) return false;
+  return std::any_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
+    return nodes_.IsLost(place.node()) && !nodes_.IsGone(place.node());
+  });
+}
+
+int64_t Reconciler::AgentsDueNs() const {
+  return started_unix_ns_ + std::chrono::nanoseconds(options_.lease).count();
+}
+
+void Reconciler::ClockWasSet(int64_t by_ns) {
+  nodes_.ClockWasSet(by_ns);
+  started_unix_ns_ += by_ns;
+}
+
+bool Reconciler::DropEvents() {
+  const uint64_t last = table_.last_sequence();
+  const uint64_t most = std::max<uint64_t>(1, options_.most_events);
+  if (last < first_sequence_ + most) return false;
+  // Many at a time, where there are many, so that not every event costs a flush more.
+  const uint64_t keep = most > 2 * kEventsDropped ? most - kEventsDropped : most;
+  const auto first = store_.DropEvents(keep, kEventsDropped);
+  if (!first.ok()) return false;  // the disk; tried again
+  first_sequence_ = *first;
+  return last >= first_sequence_ + most;
+}
+
+bool Reconciler::DropEndedJobs() {
+  const size_t ended = jobs_.size() - active_.size();
+  const size_t most = options_.most_ended_jobs;
+  // Many at a time: not each job that ends is to cost a flush more.
+  if (ended < most + std::max<size_t>(1, std::min(kJobsDropped, most / 10))) return false;
+  std::vector<std::pair<int64_t, uint64_t>> oldest;
+  for (const auto& [id, entry] : jobs_) {
+    if (!active_.contains(id)) oldest.emplace_back(entry.job.status().changed_unix_ns(), id);
+  }
+  const size_t dropped = std::min(ended - most, kJobsDropped);
+  std::nth_element(oldest.begin(), oldest.begin() + static_cast<std::ptrdiff_t>(dropped - 1),
+                   oldest.end());
+  std::vector<uint64_t> ids;
+  for (size_t i = 0; i < dropped; ++i) ids.push_back(oldest[i].second);
+  if (!store_.DropJobs(ids).ok()) return false;  // the disk; tried again
+  table_.Drop(ids);
+  for (const uint64_t id : ids) jobs_.erase(id);
+  return ended - dropped > most;
+}
+
+absl::Status Reconciler::TellAbsentNodes(int64_t now_unix_ns) {
+  if (absent_told_ || now_unix_ns < AgentsDueNs()) return absl::OkStatus();
+  RETURN_IF_ERROR(TellNodes(nodes_, nodes_.Absent(), now_unix_ns));
+  absent_told_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::ExpireLeases(int64_t now_unix_ns) {
+  RETURN_IF_ERROR(TellAbsentNodes(now_unix_ns));
+  const int64_t expiry = nodes_.NextExpiry();
+  if (expiry == 0 || expiry > now_unix_ns) return absl::OkStatus();
+  Nodes after = nodes_;
+  std::vector<v1::Event> events = after.Expire(now_unix_ns);
+  return TellNodes(std::move(after), std::move(events), now_unix_ns);
+}
+
+int64_t Reconciler::Tick(int64_t now_unix_ns) {
+  int64_t next = now_unix_ns + kIdleNs;
+  if (DropEvents() || DropEndedJobs()) next = now_unix_ns + kNsPerMs;
+  // The disk; tried again.
+  if (!HearHellosAgain(now_unix_ns).ok() || !ExpireLeases(now_unix_ns).ok()) return next;
+  if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);
+  const std::vector<uint64_t> active(active_.begin(), active_.end());
+  for (const uint64_t id : active) {
+    Entry& entry = jobs_.at(id);
+    if (!LeaveGoneNodes(entry, now_unix_ns).ok()) return next;
+    const Consequences consequences = ConsequencesOf(entry.job.status());
+    if (consequences.timer_unix_ns != 0) {
+      if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) {
+        next = std::min(next, consequences.timer_unix_ns);
+      } else if (PlacesMayCome(entry.job, now_unix_ns)) {
+        next = std::min(next, AgentsDueNs());
+      } else if (!Feed(entry, RetryDue{PlacesUsable(entry.job)}, now_unix_ns).ok()) {
+        return next;
+      }
+    }
+    // A plan whose answer could not be stored is asked for again.
+    if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry);
+  }
+  if (places_may_have_changed_) {
+    places_may_have_changed_ = !GivePlaces(now_unix_ns).ok();
+  }
+  // Jobs that run and nodes that were heard of change its figures between the changes of places.
+  if (now_unix_ns - cluster_published_unix_ns_ >= kIdleNs) {
+    PublishCluster();
+    cluster_published_unix_ns_ = now_unix_ns;
+  }
+  return std::max(next, now_unix_ns + kNsPerMs);
+}
+
+void Reconciler::PublishCluster() {
+  v1::Cluster cluster;
+  for (v1::Node& node : nodes_.List(HoldingJobs())) *cluster.add_nodes() = std::move(node);
+  uint32_t pending = 0;
+  uint32_t running = 0;
+  for (const uint64_t id : active_) {
+    const v1::JobState state = jobs_.at(id).job.status().state();
+    if (state == v1::JOB_PENDING) ++pending;
+    if (state == v1::JOB_RUNNING || state == v1::JOB_PAUSING) ++running;
+  }
+  cluster.set_jobs_pending(pending);
+  cluster.set_jobs_running(running);
+  cluster.set_version(options_.version);
+  cluster.set_started_unix_ns(started_unix_ns_);
+  table_.PutCluster(std::move(cluster));
+}
+
+}  // namespace trireme::coordinator

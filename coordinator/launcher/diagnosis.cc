@@ -31,6 +31,8 @@ constexpr size_t kLineBytes = 400;  // of a line of evidence
 constexpr size_t kGroupsShown = 8;
 constexpr uintmax_t kFullBytes = 1 << 16;  // less than that, and no rank can even say so
 constexpr size_t kRanksShown = 8;
+constexpr size_t kFirstLines = 8;
+constexpr size_t kRegexBytes = 1000;  // of a line: std::regex recurses over it
 
 std::string Lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -263,12 +265,27 @@ std::string Tail(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::vector<std::string> LastLines(const std::string& text, size_t count) {
+std::string Head(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(kTailBytes, '\0');
+  in.read(text.data(), kTailBytes);
+  text.resize(static_cast<size_t>(in.gcount()));
+  return text;
+}
+
+// Without rulers and empty ones. ssh ends its lines as a terminal wants it.
+std::vector<std::string> LinesOf(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    if (!line.empty() && line.find_first_not_of("- ") != std::string::npos) lines.push_back(line);
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.find_first_not_of("- ") != std::string::npos) lines.push_back(line);
   }
+  return lines;
+}
+
+std::vector<std::string> LastLines(const std::string& text, size_t count) {
+  std::vector<std::string> lines = LinesOf(text);
   if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<long>(count));
   return lines;
 }
@@ -277,7 +294,7 @@ std::vector<std::string> LastLines(const std::string& text, size_t count) {
 bool Said(const std::string& headline, const std::string& line) {
   static const std::regex prefix(R"(^\S+ \S+ error rank \d+: )");
   const std::string text =
-      line.size() > 1000
+      line.size() > kRegexBytes
           ? line
           : std::regex_replace(line, prefix, "", std::regex_constants::format_first_only);
   return headline.find(text) != std::string::npos;
@@ -298,6 +315,46 @@ void AddLastWords(const std::string& run_folder, Diagnosis& diagnosis) {
   for (const auto& [name, line] : last) diagnosis.evidence.push_back(name + ": " + line);
 }
 
+// Whether it is ssh that says why it did not get to a node.
+bool OfSsh(const std::string& line) {
+  static const std::regex complaint(
+      R"(^ssh: |^(\S+: )?Permission denied( \(|, please)|^Host key verification failed|)"
+      R"( host key is known for )");
+  return line.size() <= kRegexBytes && std::regex_search(line, complaint);
+}
+
+// The node that it names; empty: none.
+std::string NodeOfSsh(const std::string& line) {
+  static const std::regex named(
+      R"((?:resolve hostname |connect to host |key is known for )([\w.-]+))"
+      R"(|^(?:\S+@)?([\w.-]+): Permission denied)");
+  std::smatch match;
+  if (!std::regex_search(line, match, named)) return "";
+  return match[1].matched ? match[1].str() : match[2].str();
+}
+
+// No rank came up. mpirun goes on at length after what it was told first, and ends in what is "an
+// internal programming error", so the beginning of its log is shown, or what ssh said in it.
+void AddFirstWords(const std::string& mpirun_log, Diagnosis& diagnosis) {
+  std::vector<std::string> lines = LinesOf(Head(mpirun_log));
+  std::vector<std::string> complaints;
+  std::string node;
+  for (const std::string& line : lines) {
+    if (!OfSsh(line)) continue;
+    complaints.push_back(line);
+    if (node.empty()) node = NodeOfSsh(line);
+  }
+  if (!complaints.empty()) {
+    diagnosis.next_action = fmt::format(
+        "check `ssh {} true` on the machine where mpirun is started, as the user who starts it: it "
+        "must end without a question",
+        node.empty() ? "NODE" : node);
+    lines = std::move(complaints);
+  }
+  if (lines.size() > kFirstLines) lines.resize(kFirstLines);
+  for (const std::string& line : lines) diagnosis.evidence.push_back("log: " + line);
+}
+
 }  // namespace
 
 MpirunWords ParseMpirunWords(const std::string& text) {
@@ -314,7 +371,7 @@ MpirunWords ParseMpirunWords(const std::string& text) {
   int name = -1;
   for (std::string line; std::getline(in, line);) {
     std::smatch match;
-    if (line.size() > 1000) continue;
+    if (line.size() > kRegexBytes) continue;
     if (std::regex_search(line, match, signalled)) {
       words.deaths.push_back({number(match, 1), number(match, 2), 0, line});
     } else if (std::regex_search(line, match, aborted)) {
@@ -373,7 +430,9 @@ Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
   const bool has_log = diagnosis.rank >= 0 && std::filesystem::exists(rank_log, error);
   diagnosis.log_path = has_log ? rank_log : mpirun_log;
   const bool spoken = !diagnosis.evidence.empty() || diagnosis.rank >= 0;
-  if (has_log || !spoken) {
+  if (recordings.empty() && !spoken) {
+    AddFirstWords(mpirun_log, diagnosis);
+  } else if (has_log || !spoken) {
     for (const std::string& line : LastLines(has_log ? Tail(rank_log) : said, has_log ? 3 : 8)) {
       if (Said(diagnosis.headline, line)) continue;
       diagnosis.evidence.push_back("log: " + line);

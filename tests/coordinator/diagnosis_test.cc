@@ -2,8 +2,11 @@
 #include "coordinator/launcher/diagnosis.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 
 namespace trireme::launcher {
 namespace {
@@ -171,6 +174,66 @@ TEST_CASE("a thousand ranks give a few lines") {
   std::vector<Recording> list{Failed(0, 1, 10, "broken")};
   for (int rank = 1; rank < 1000; ++rank) list.push_back(Running(rank, rank % 50, kI, 5));
   CHECK(TextOf(FindCause(ByRank(list), {}, {4, false, false})).size() < 2000);
+}
+
+// Of a run whose mpirun said `log` and none of whose ranks came up.
+Diagnosis WithoutRanks(const std::string& log) {
+  std::string folder = std::filesystem::temp_directory_path() / "diagnosis-XXXXXX";
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  std::filesystem::create_directory(folder + "/logs");
+  std::ofstream(folder + "/logs/mpirun.log", std::ios::binary) << log;
+  const Diagnosis diagnosis = Diagnose(folder, {255, false, false});
+  std::filesystem::remove_all(folder);
+  return diagnosis;
+}
+
+constexpr const char* kOrte =
+    "--------------------------------------------------------------------------\n"
+    "ORTE was unable to reliably start one or more daemons.\n"
+    "This usually is caused by:\n\n"
+    "* not finding the required libraries and/or binaries on\n"
+    "  one or more nodes. Please check your PATH and LD_LIBRARY_PATH\n"
+    "  settings, or configure OMPI with --enable-orterun-prefix-by-default\n"
+    "* lack of authority to execute on one or more specified nodes.\n"
+    "  Please verify your allocation and authorities.\n"
+    "* an inability to create a connection back to mpirun\n"
+    "This is usually an internal programming error that should be\n"
+    "reported to the developers.\n";
+
+TEST_CASE("of a node that ssh does not get to what ssh said is shown and its name") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"ssh: Could not resolve hostname n3: Name or service not known\r\n", "n3"},
+      {"ssh: connect to host n4.lab port 22: Connection refused\r\n", "n4.lab"},
+      {"ada@n5: Permission denied (publickey,password).\r\n", "n5"},
+      {"Permission denied, please try again.\n", "NODE"},
+      {"No ED25519 host key is known for n6 and you have requested strict checking.\n"
+       "Host key verification failed.\n",
+       "n6"},
+      {"Host key verification failed.\n", "NODE"},
+  };
+  for (const auto& [said, node] : cases) {
+    const std::string words(said);
+    const Diagnosis diagnosis = WithoutRanks("mpirun begins\n" + words + kOrte);
+    const std::string text = TextOf(diagnosis);
+    CAPTURE(text);
+    CHECK(diagnosis.headline == "no rank came up (exit code 255)");
+    CHECK(text.find("log: " + words.substr(0, words.find_first_of("\r\n")) + "\n") !=
+          std::string::npos);
+    CHECK(text.find("internal programming error") == std::string::npos);
+    CHECK(diagnosis.next_action.find(std::string("check `ssh ") + node + " true`") == 0);
+  }
+}
+
+TEST_CASE("where no rank came up the first words of mpirun are shown and not its last") {
+  const Diagnosis other =
+      WithoutRanks(std::string("bash: line 1: orted: command not found\n") + kOrte);
+  REQUIRE(other.evidence.size() == 8);
+  CHECK(other.evidence[0] == "log: bash: line 1: orted: command not found");
+  CHECK(TextOf(other).find("internal programming error") == std::string::npos);
+  // A file of the user's that may not be read is nothing of ssh's.
+  const Diagnosis file = WithoutRanks("/opt/trireme-worker: Permission denied\n");
+  CHECK(file.next_action.find("ssh") == std::string::npos);
+  CHECK(WithoutRanks("").evidence.empty());
 }
 
 TEST_CASE("advice goes by words, not by parts of names") {

@@ -33,6 +33,7 @@ absl::StatusOr<v1::ListRequest> RequestOf(const ListOptions& options) {
 
 void PrintTable(const v1::ListResponse& list) {
   TextTable table({"JOB", "NAME", "OWNER", "STATE", "SINCE", "STEP", "NOTE"}, {0, 4, 5});
+  table.Shrink({1, 2});
   const bool color = report::StyleOf(stdout).color;
   const int64_t now = NowUnixNs();
   for (const v1::Job& job : list.jobs()) {

@@ -19,6 +19,7 @@ void PrintTable(const v1::Cluster& cluster) {
   const bool color = report::StyleOf(stdout).color;
   const int64_t now = NowUnixNs();
   TextTable table({"NODE", "STATE", "CPUS", "MEMORY", "GPUS", "HEARD", "REASON"}, {2, 3, 4, 5});
+  table.Shrink({0});
   for (const v1::Node& node : cluster.nodes()) {
     table.Add({{node.name()},
                NodeStateCell(node, color),

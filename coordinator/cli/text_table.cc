@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kGap = 2;
 constexpr size_t kLeastLast = 8;
+constexpr size_t kLastShould = 24;  // before others are left as wide as they are
+constexpr size_t kLeastShrunk = 16;
 
 bool BeginsLetter(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
@@ -45,28 +47,45 @@ void TextTable::Add(std::vector<Cell> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string TextTable::Text(size_t width) const {
-  const size_t columns = rows_[0].size();
-  std::vector<size_t> widths(columns);
-  for (const auto& row : rows_) {
-    for (size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], Columns(row[i].text));
+// Of the first `lines` rows, the header among them.
+std::vector<size_t> TextTable::Widths(size_t width, size_t lines) const {
+  std::vector<size_t> widths(rows_[0].size());
+  for (size_t line = 0; line < lines; ++line) {
+    for (size_t i = 0; i < widths.size(); ++i) {
+      widths[i] = std::max(widths[i], Columns(rows_[line][i].text));
+    }
   }
-  size_t before_last = 0;
-  for (size_t i = 0; i + 1 < columns; ++i) before_last += widths[i] + kGap;
-  size_t last = widths[columns - 1];
-  if (width > 0) {
-    last = std::min(last, width > before_last + kLeastLast ? width - before_last : kLeastLast);
+  if (width == 0) return widths;
+  size_t& last = widths.back();
+  size_t before = 0;
+  for (size_t i = 0; i + 1 < widths.size(); ++i) before += widths[i] + kGap;
+  // The widest gives first: a long name hides less of itself than of all that stands behind it.
+  while (before + std::min(last, kLastShould) > width && !shrink_.empty()) {
+    size_t& widest = widths[*std::max_element(
+        shrink_.begin(), shrink_.end(), [&](size_t a, size_t b) { return widths[a] < widths[b]; })];
+    if (widest <= kLeastShrunk) break;
+    --widest;
+    --before;
   }
+  last = std::min(last, width > before + kLeastLast ? width - before : kLeastLast);
+  return widths;
+}
+
+std::string TextTable::Text(size_t width, size_t rows) const {
+  const size_t lines = rows < rows_.size() ? rows + 1 : rows_.size();
+  const std::vector<size_t> widths = Widths(width, lines);
   std::string text;
-  for (const auto& row : rows_) {
+  for (size_t at = 0; at < lines; ++at) {
     std::string line;
-    for (size_t i = 0; i < columns; ++i) {
-      const std::string shown = i + 1 < columns ? row[i].text : CutTo(row[i].text, last);
-      const std::string blanks(i + 1 < columns ? widths[i] - Columns(shown) : 0, ' ');
+    for (size_t i = 0; i < widths.size(); ++i) {
+      const Cell& cell = rows_[at][i];
+      const std::string shown = CutTo(cell.text, widths[i]);
+      const bool last = i + 1 == widths.size();
+      const std::string blanks(last ? 0 : widths[i] - Columns(shown), ' ');
       const bool right = std::find(right_.begin(), right_.end(), i) != right_.end();
       if (i > 0) line.append(kGap, ' ');
       line += right ? blanks : "";
-      line += row[i].before + shown + row[i].after;
+      line += cell.before + shown + cell.after;
       line += right ? "" : blanks;
     }
     line.erase(line.find_last_not_of(' ') + 1);

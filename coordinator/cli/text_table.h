@@ -1,7 +1,10 @@
 // Columns of text as wide as what is in them.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trireme::cli {
@@ -15,15 +18,19 @@ class TextTable {
  public:
   // `right`: indices of columns whose cells stand at their right end.
   TextTable(std::vector<std::string> header, std::vector<size_t> right);
+  // Columns whose cells may be cut to 16 letters where the last one would have too little room.
+  void Shrink(std::vector<size_t> columns) { shrink_ = std::move(columns); }
   // As many cells as the header has.
   void Add(std::vector<Cell> row);
-  // Lines of at most `width` columns (0: any), what is too long of the last column cut off with
-  // "...".
-  std::string Text(size_t width) const;
+  // The header and the first `rows` as lines of at most `width` columns (0: any), what is too long
+  // of the last column and of those that may shrink cut off with "...". Rows left out take no room.
+  std::string Text(size_t width, size_t rows = SIZE_MAX) const;
 
  private:
+  std::vector<size_t> Widths(size_t width, size_t lines) const;
+
   std::vector<std::vector<Cell>> rows_;
-  std::vector<size_t> right_;
+  std::vector<size_t> right_, shrink_;
 };
 
 // `line` without what lies beyond `columns`; ANSI colours take none, and end with it.

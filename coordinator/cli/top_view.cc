@@ -94,11 +94,21 @@ std::string NodeNote(const v1::Node& node, int64_t now) {
   return OneLine(note);
 }
 
-std::vector<std::string> NodeLines(const TopScene& scene, const TopShape& shape) {
-  if (scene.cluster.nodes().empty()) {
-    return {"no nodes; one joins when trireme-agent is started on it"};
-  }
+// At most `most` lines of a table of `rows`, with the one that counts those left out.
+std::vector<std::string> Fit(const TextTable& table, size_t rows, size_t most, size_t width,
+                             const char* what) {
+  if (rows < most) return LinesOf(table.Text(width));
+  if (most == 0) return {};
+  const size_t shown = most > 2 ? most - 2 : 0;
+  std::vector<std::string> lines;
+  if (most > 1) lines = LinesOf(table.Text(width, shown));
+  lines.push_back(Text("... and ", base::Counted(rows - shown, what)));
+  return lines;
+}
+
+std::vector<std::string> NodeLines(const TopScene& scene, const TopShape& shape, size_t most) {
   TextTable table({"NODE", "STATE", "", "CPUS", "MEMORY", "GPUS", "NOTE"}, {3, 4, 5});
+  table.Shrink({0});
   for (const v1::Node& node : scene.cluster.nodes()) {
     table.Add({{OneLine(node.name())},
                NodeStateCell(node, shape.color),
@@ -109,7 +119,7 @@ std::vector<std::string> NodeLines(const TopScene& scene, const TopShape& shape)
                {NodeGpusText(node)},
                {NodeNote(node, scene.now_unix_ns)}});
   }
-  return LinesOf(table.Text(shape.width));
+  return Fit(table, static_cast<size_t>(scene.cluster.nodes_size()), most, shape.width, "node");
 }
 
 std::string EtaText(const v1::Job& job, const TopScene& scene) {
@@ -119,11 +129,11 @@ std::string EtaText(const v1::Job& job, const TopScene& scene) {
   return seconds < 0 ? "-" : report::FormatDuration(seconds);
 }
 
-std::vector<std::string> JobLines(const TopScene& scene, const TopShape& shape) {
-  if (scene.jobs.empty()) return {"no jobs that have not ended"};
+std::vector<std::string> JobLines(const TopScene& scene, const TopShape& shape, size_t most) {
   TextTable table(
       {"JOB", "NAME", "OWNER", "STATE", "AGE", "STEP", "LOSS", "TOKENS/S", "ETA", "NOTE"},
       {0, 4, 5, 6, 7, 8});
+  table.Shrink({1, 2});
   for (const v1::Job* job : Ordered(scene.jobs)) {
     const v1::Progress& progress = job->progress();
     const bool moves = job->status().state() == v1::JOB_RUNNING && progress.steps_done() > 0;
@@ -138,19 +148,7 @@ std::vector<std::string> JobLines(const TopScene& scene, const TopShape& shape) 
                {EtaText(*job, scene)},
                {OneLine(NoteOf(*job))}});
   }
-  return LinesOf(table.Text(shape.width));
-}
-
-// The first of `lines`, at most `most` with the line that counts the others.
-void Append(std::vector<std::string>& screen, const std::vector<std::string>& lines, size_t most,
-            const char* what) {
-  if (lines.size() <= most) {
-    screen.insert(screen.end(), lines.begin(), lines.end());
-    return;
-  }
-  const size_t shown = most > 0 ? most - 1 : 0;
-  screen.insert(screen.end(), lines.begin(), lines.begin() + static_cast<long>(shown));
-  if (most > 0) screen.push_back(Text("... and ", base::Counted(lines.size() - shown, what)));
+  return Fit(table, scene.jobs.size(), most, shape.width, "job");
 }
 
 }  // namespace
@@ -172,15 +170,25 @@ std::string TopText(const TopScene& scene, const TopShape& shape) {
     const std::string notice = OneLine(scene.notice);
     screen.push_back(shape.color ? "\x1b[33m" + notice + "\x1b[0m" : notice);
   }
-  const std::vector<std::string> nodes = NodeLines(scene, shape);
-  const std::vector<std::string> jobs = JobLines(scene, shape);
+  const auto append = [&](const std::vector<std::string>& lines) {
+    screen.insert(screen.end(), lines.begin(), lines.end());
+  };
   const size_t room = height > screen.size() + 2 ? height - screen.size() - 2 : 0;
   // Jobs matter more; nodes get what they leave, and a third of the room at least.
-  const size_t for_nodes = std::max(room / 3, room > jobs.size() ? room - jobs.size() : 0);
+  const size_t for_jobs = scene.jobs.size() + 1;
+  const size_t for_nodes = std::max(room / 3, room > for_jobs ? room - for_jobs : 0);
   screen.emplace_back();
-  Append(screen, nodes, for_nodes, "node");
+  if (scene.cluster.nodes().empty()) {
+    append({"no nodes; one joins when trireme-agent is started on it"});
+  } else {
+    append(NodeLines(scene, shape, for_nodes));
+  }
   screen.emplace_back();
-  Append(screen, jobs, height > screen.size() ? height - screen.size() : 0, "job");
+  if (scene.jobs.empty()) {
+    append({"no jobs that have not ended"});
+  } else {
+    append(JobLines(scene, shape, height > screen.size() ? height - screen.size() : 0));
+  }
   if (screen.size() > height) screen.resize(height);
   std::string text;
   for (const std::string& line : screen) {

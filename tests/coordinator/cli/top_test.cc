@@ -1,16 +1,12 @@
 // `trireme top` from outside: one picture into a file, a live one on a terminal.
-#include <fcntl.h>
-#include <poll.h>
-#include <pty.h>
-#include <sys/ioctl.h>
-#include <termios.h>
-
 #include <nlohmann/json.hpp>
 
-#include "tests/coordinator/cli/control_room.h"
+#include "tests/coordinator/cli/terminal.h"
 
 namespace trireme::cli {
 namespace {
+
+const std::vector<std::string> kTop = {"top", "--delay", "0.1"};
 
 // Two nodes, one of them lost; a job that runs, one that waits.
 void Fill(FakeControl& daemon) {
@@ -59,77 +55,10 @@ TEST_CASE("top: where there is no terminal one picture of nodes and jobs") {
   CHECK(room.Run("top").code == 69);
 }
 
-// `trireme top` on a terminal of its own.
-class Terminal {
- public:
-  Terminal(const Room& room, winsize size) {
-    const std::string address = room.daemon.address(), program = Program();
-    pid_ = forkpty(&descriptor_, nullptr, nullptr, &size);
-    if (pid_ == 0) {
-      setenv("TERM", "xterm", 1);
-      execl(program.c_str(), "trireme", "top", "--delay", "0.1", "--coordinator", address.c_str(),
-            nullptr);
-      _exit(127);
-    }
-  }
-  ~Terminal() { close(descriptor_); }
-  Terminal(const Terminal&) = delete;
-
-  // What has been drawn since the last call, until `part` is in it.
-  std::string Await(const std::string& part) {
-    std::string text;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!Holds(text, part) && std::chrono::steady_clock::now() < until && Read(text)) {
-    }
-    INFO(text);
-    REQUIRE(Holds(text, part));
-    return text;
-  }
-  void Type(const std::string& keys) {
-    CHECK(write(descriptor_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
-  }
-  void Resize(winsize size) { ioctl(descriptor_, TIOCSWINSZ, &size); }
-  bool Echoes() const {
-    termios mode{};
-    tcgetattr(descriptor_, &mode);
-    return (mode.c_lflag & (ECHO | ICANON)) == (ECHO | ICANON);
-  }
-  // All that is left to read, then the exit code.
-  int End() {
-    std::string rest;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    int status = 0;
-    pid_t ended = 0;
-    while (ended == 0 && std::chrono::steady_clock::now() < until) {
-      Read(rest);
-      ended = waitpid(pid_, &status, WNOHANG);
-    }
-    if (ended == 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, &status, 0);
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  bool Read(std::string& text) {
-    pollfd output{descriptor_, POLLIN, 0};
-    if (poll(&output, 1, 50) != 1) return true;
-    char bytes[4096];
-    const ssize_t count = read(descriptor_, bytes, sizeof bytes);
-    if (count <= 0) return false;
-    text.append(bytes, static_cast<size_t>(count));
-    return true;
-  }
-
-  int descriptor_ = -1;
-  pid_t pid_ = -1;
-};
-
 TEST_CASE("top: live on a terminal and within its size and the terminal as before at the end") {
   Room room;
   Fill(room.daemon);
-  Terminal terminal(room, {30, 160, 0, 0});
+  Terminal terminal(room, kTop, {30, 160, 0, 0});
   terminal.Await("12 of 16 are free");
   CHECK_FALSE(terminal.Echoes());
   v1::Job job = room.daemon.job(1);
@@ -151,10 +80,60 @@ TEST_CASE("top: live on a terminal and within its size and the terminal as befor
   CHECK(terminal.Echoes());
 }
 
+TEST_CASE("tables: a long name hides its end and not what stands behind it") {
+  Room room;
+  Fill(room.daemon);
+  v1::Job job = room.daemon.job(1);
+  const std::string name(64, 'n'), node_name(100, 'm'), cut = std::string(13, 'n') + "...";
+  job.set_name(name);
+  room.daemon.Put(job);
+  v1::Node node;
+  node.set_name(node_name);
+  node.set_state(v1::NODE_READY);
+  node.set_cpus(8);
+  room.daemon.Put(node);
+  const auto shown = [&](std::vector<std::string> arguments, unsigned short columns) {
+    Terminal terminal(room, arguments, {30, columns, 0, 0});
+    std::string text;
+    CHECK(terminal.End(&text) == 0);
+    return text;
+  };
+  const std::string narrow = shown({"top", "--once"}, 60);
+  INFO(narrow);
+  CHECK(Holds(narrow, "  " + cut + "  ada"));
+  CHECK(Holds(narrow, "100/1100"));
+  CHECK(Holds(narrow, std::string(13, 'm') + "...  "));
+  CHECK(Holds(narrow, "0 / 8"));
+  CHECK(Holds(shown({"top", "--once"}, 100), "1m40s"));
+  CHECK(Holds(shown({"top", "--once"}, 300), "  " + name + "  ada"));
+  CHECK(Holds(shown({"list"}, 80), "  " + cut + "  ada"));
+  CHECK(Holds(shown({"list"}, 80), "#1: waits for"));
+  CHECK(Holds(shown({"nodes"}, 80), std::string(13, 'm') + "...  "));
+  job.set_owner(name);
+  room.daemon.Put(job);
+  CHECK(Holds(shown({"list"}, 80), "  " + cut + "  " + cut + "  "));
+  // What goes to a file is whole.
+  CHECK(Holds(room.Run("list").out, "  " + name + "  " + name + "  "));
+}
+
+TEST_CASE("top: a name that is not drawn takes no room") {
+  Room room;
+  Fill(room.daemon);
+  for (uint64_t id = 3; id <= 5; ++id) {
+    v1::Job waiting = SomeJob(id, id == 5 ? std::string(64, 'n') : "more", v1::JOB_PENDING);
+    waiting.set_queue_position(static_cast<uint32_t>(id));
+    room.daemon.Put(waiting);
+  }
+  Terminal terminal(room, kTop, {8, 100, 0, 0});
+  const std::string text = terminal.Await("... and 3 jobs");
+  CHECK(Holds(text, "... and 2 nodes"));
+  CHECK(Holds(text, "  demo   ada    "));
+}
+
 TEST_CASE("top: Ctrl-C ends it in order") {
   Room room;
   Fill(room.daemon);
-  Terminal terminal(room, {30, 160, 0, 0});
+  Terminal terminal(room, kTop, {30, 160, 0, 0});
   terminal.Await("12 of 16 are free");
   terminal.Type("\x03");
   CHECK(terminal.End() == 0);

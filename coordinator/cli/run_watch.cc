@@ -86,7 +86,7 @@ class RunWatcher {
   }
 
   void Say(const std::string& text) {
-    if (!options_.json) writer_.Say(Shown(text));
+    if (!options_.json) writer_.Say(Shown(text), view_, outcome_.seconds);
   }
 
   // What an honest stop may need: the rest of a step, an evaluation's pass and a whole step more,

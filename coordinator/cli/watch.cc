@@ -82,7 +82,7 @@ class Watcher {
       if (stream->interrupted() != away) {
         away = !away;
         if (!json_) {
-          writer_.Say(away ? "the coordinator is away; waiting for it" : "the coordinator is back");
+          Say(away ? "the coordinator is away; waiting for it" : "the coordinator is back");
         }
       }
       if (pull == Pull::kMessage) Hear(response, follow);
@@ -113,7 +113,7 @@ class Watcher {
     std::string line = Shown(EventText(event));
     if (event.has_state_changed()) line = Painted(line, paint, color_);
     line = LocalTime(event.time_unix_ns()) + "  " + line;
-    if (follow) return writer_.Say(line);
+    if (follow) return Say(line);
     // Of checkpoints that follow one another the newest says it all.
     const bool again = event.has_checkpointed() && checkpoint_last_ && !history_.empty();
     if (again) history_.pop_back();
@@ -138,14 +138,16 @@ class Watcher {
     const std::string text = WaitText(*job);
     if (text == wait_) return;
     wait_ = text;
-    if (!text.empty()) writer_.Say(LocalTime(NowUnixNs()) + "  " + Shown(text));
+    if (!text.empty()) Say(LocalTime(NowUnixNs()) + "  " + Shown(text));
   }
+
+  void Say(const std::string& line) { writer_.Say(line, view_, Seconds()); }
 
   void ShowHistory() {
     if (heard_ > history_.size()) {
-      writer_.Say(Text("... ", base::Counted(heard_ - history_.size(), "event"), " not shown"));
+      Say(Text("... ", base::Counted(heard_ - history_.size(), "event"), " not shown"));
     }
-    for (const std::string& line : history_) writer_.Say(line);
+    for (const std::string& line : history_) Say(line);
     history_.clear();
   }
 

@@ -61,6 +61,19 @@ int WidthOf(int fd) {
   return width > 0 ? width : kUnknown;
 }
 
+// Of a line with colours.
+int ColumnsOf(const std::string& line) {
+  int columns = 0;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '\x1b') {
+      at = std::min(line.find('m', at), line.size() - 1);
+    } else if ((static_cast<unsigned char>(line[at]) & 0xC0) != 0x80) {
+      ++columns;
+    }
+  }
+  return columns;
+}
+
 }  // namespace
 
 ProgressStyle StyleOf(std::FILE* file) {
@@ -243,17 +256,30 @@ void ProgressWriter::Show(const ProgressView& view, double now_seconds) {
     if (now_seconds - last_plain_ >= plain_seconds_) Plain(view, now_seconds);
     return;
   }
-  std::string line = view.Line(StyleOf(file_), now_seconds);
+  const ProgressStyle style = StyleOf(file_);
+  std::string line = view.Line(style, now_seconds);
   if (line == last_line_) return;
+  const std::string erased = Wrapped(style.width) ? Erasure(style.width) : "\r";
   last_line_ = std::move(line);
-  std::fprintf(file_, "\r%s\x1b[K", last_line_.c_str());
+  std::fprintf(file_, "%s%s\x1b[K", erased.c_str(), last_line_.c_str());
   std::fflush(file_);
 }
 
-void ProgressWriter::Say(const std::string& line) {
-  const bool redrawn = terminal_ && !last_line_.empty();
-  std::fprintf(file_, "%s%s\n", redrawn ? "\r\x1b[K" : "", line.c_str());
-  if (redrawn) std::fprintf(file_, "%s", last_line_.c_str());
+bool ProgressWriter::Wrapped(int width) const { return ColumnsOf(last_line_) > width; }
+
+// The line was drawn to fit, but a terminal that has been made narrower since has wrapped it.
+std::string ProgressWriter::Erasure(int width) const {
+  if (!Wrapped(width)) return "\r\x1b[K";
+  return fmt::format("\r\x1b[{}A\x1b[J", (ColumnsOf(last_line_) - 1) / width);
+}
+
+void ProgressWriter::Say(const std::string& line, const ProgressView& view, double now_seconds) {
+  if (terminal_ && !last_line_.empty()) {
+    std::fputs(Erasure(StyleOf(file_).width).c_str(), file_);
+    last_line_.clear();
+  }
+  std::fprintf(file_, "%s\n", line.c_str());
+  if (terminal_) Show(view, now_seconds);
   std::fflush(file_);
 }
 

@@ -67,12 +67,14 @@ class ProgressWriter {
   ProgressWriter(std::FILE* file, bool terminal, double plain_seconds = 5);
   void Show(const ProgressView& view, double now_seconds);
   // A line of other news, which stays; the progress goes on below it.
-  void Say(const std::string& line);
+  void Say(const std::string& line, const ProgressView& view, double now_seconds);
   // The last state, and the line's end. Later text begins on a line of its own.
   void Finish(const ProgressView& view, double now_seconds);
 
  private:
   void Plain(const ProgressView& view, double now_seconds);
+  bool Wrapped(int width) const;
+  std::string Erasure(int width) const;
 
   std::FILE* file_;
   bool terminal_;

@@ -1,10 +1,18 @@
 // The progress line: what it says, and that it fits whatever the terminal is.
 #include "runtime/report/progress.h"
 
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace trireme::report {
 namespace {
@@ -168,6 +176,102 @@ TEST_CASE("a terminal's line is redrawn and ended once") {
   std::free(text);
   CHECK(std::count(out.begin(), out.end(), '\r') == 2);
   CHECK(std::count(out.begin(), out.end(), '\n') == 1);
+}
+
+// What stands on a terminal that wraps what it has when it is made narrower, as most do, after all
+// that `bytes` says.
+class Screen {
+ public:
+  explicit Screen(size_t width) : width_(width) {}
+  void Resize(size_t width) {
+    std::vector<std::string> rows;
+    for (const std::string& row : rows_) {
+      for (size_t at = 0; at == 0 || at < row.size(); at += width) {
+        rows.push_back(row.substr(at, width));
+      }
+    }
+    rows_ = std::move(rows);
+    width_ = width;
+    row_ = rows_.size() - 1;
+    column_ = rows_[row_].size();
+  }
+  void Take(const std::string& bytes) {
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      if (bytes[at] == '\r') {
+        column_ = 0;
+      } else if (bytes[at] == '\n') {
+        column_ = 0;
+        if (++row_ == rows_.size()) rows_.emplace_back();
+      } else if (bytes[at] == '\x1b') {
+        const size_t end = bytes.find_first_of("AJK", at);
+        REQUIRE(end != std::string::npos);
+        if (bytes[end] == 'A') row_ -= static_cast<size_t>(std::stoi(bytes.substr(at + 2)));
+        if (bytes[end] == 'J') rows_.resize(row_ + 1);
+        if (bytes[end] != 'A') rows_[row_].resize(std::min(rows_[row_].size(), column_));
+        at = end;
+      } else {
+        REQUIRE(column_ < width_);
+        rows_[row_].resize(std::max(rows_[row_].size(), column_ + 1), ' ');
+        rows_[row_][column_++] = bytes[at];
+      }
+    }
+  }
+  const std::vector<std::string>& rows() const { return rows_; }
+
+ private:
+  size_t width_, row_ = 0, column_ = 0;
+  std::vector<std::string> rows_{""};
+};
+
+TEST_CASE("a terminal that is made narrower keeps nothing of the wider line") {
+  for (const char* name : {"COLUMNS", "LC_ALL", "LC_CTYPE", "LANG"}) unsetenv(name);
+  setenv("NO_COLOR", "1", 1);
+  for (const bool says : {true, false}) {
+    CAPTURE(says);
+    int master = -1, slave = -1;
+    winsize size{30, 150, 0, 0};
+    REQUIRE(openpty(&master, &slave, nullptr, nullptr, &size) == 0);
+    termios mode{};
+    REQUIRE(tcgetattr(slave, &mode) == 0);
+    cfmakeraw(&mode);
+    REQUIRE(tcsetattr(slave, TCSANOW, &mode) == 0);
+    std::FILE* file = fdopen(slave, "w");
+    ProgressWriter writer(file, /*terminal=*/true);
+    Screen screen(size.ws_col);
+    const auto look = [&] {
+      char bytes[4096];
+      const ssize_t count = read(master, bytes, sizeof bytes);
+      REQUIRE(count > 0);
+      screen.Take(std::string(bytes, static_cast<size_t>(count)));
+    };
+    ProgressView view;
+    for (uint64_t step = 1; step <= 30; ++step) {
+      view.Update(At(step, 1), static_cast<double>(step));
+    }
+    writer.Say("an event", view, 30);
+    look();
+    REQUIRE(screen.rows().size() == 2);
+    CHECK(screen.rows()[1].size() > 80);
+    for (const unsigned short columns : {40, 150, 60}) {
+      size.ws_col = columns;
+      REQUIRE(ioctl(master, TIOCSWINSZ, &size) == 0);
+      screen.Resize(columns);
+      if (says) {
+        writer.Say("another", view, 30);
+      } else {
+        writer.Show(view, 30);
+      }
+      look();
+      CHECK(screen.rows()[0] == "an event");
+      CHECK(screen.rows().back().find("step ") == 0);
+      size_t lines = 0;
+      for (const std::string& row : screen.rows()) lines += row.find("step ") == 0 ? 1 : 0;
+      CHECK(lines == 1);
+      for (size_t i = 1; i + 1 < screen.rows().size(); ++i) CHECK(screen.rows()[i] == "another");
+    }
+    std::fclose(file);
+    close(master);
+  }
 }
 
 }  // namespace

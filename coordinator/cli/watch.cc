@@ -115,12 +115,16 @@ class Watcher {
     line = LocalTime(event.time_unix_ns()) + "  " + line;
     if (follow) return Say(line);
     // Of checkpoints that follow one another the newest says it all.
-    const bool again = event.has_checkpointed() && checkpoint_last_ && !history_.empty();
-    if (again) history_.pop_back();
+    size_t events = 1;
+    if (event.has_checkpointed() && checkpoint_last_ && !history_.empty()) {
+      events += history_.back().events;
+      history_.pop_back();
+    }
     checkpoint_last_ = event.has_checkpointed();
-    history_.push_back(std::move(line));
-    if (history_.size() > kHistoryLines) history_.pop_front();
-    ++heard_;
+    history_.push_back({std::move(line), events});
+    if (history_.size() <= kHistoryLines) return;
+    earlier_ += history_.front().events;
+    history_.pop_front();
   }
 
   // What a job in a queue waits for is no event: it is asked for, and told when it changes.
@@ -144,10 +148,8 @@ class Watcher {
   void Say(const std::string& line) { writer_.Say(line, view_, Seconds()); }
 
   void ShowHistory() {
-    if (heard_ > history_.size()) {
-      Say(Text("... ", base::Counted(heard_ - history_.size(), "event"), " not shown"));
-    }
-    for (const std::string& line : history_) Say(line);
+    if (earlier_ > 0) Say(Text("... ", base::Counted(earlier_, "event"), " before these"));
+    for (const Told& told : history_) Say(told.line);
     history_.clear();
   }
 
@@ -203,8 +205,12 @@ class Watcher {
   report::ProgressWriter writer_;
   Clock::time_point next_look_ = start_;
   std::string wait_;  // told last
-  std::deque<std::string> history_;
-  size_t heard_ = 0;  // events of the past
+  struct Told {
+    std::string line;
+    size_t events = 1;  // of which it is the newest
+  };
+  std::deque<Told> history_;
+  size_t earlier_ = 0;  // events older than the history
   bool checkpoint_last_ = false;
   uint64_t sequence_ = 0;
   v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;

@@ -9,6 +9,7 @@
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/client/call_status.h"
 #include "coordinator/command/shell_quote.h"
 #include "coordinator/planning/job_planning.h"
 #include "runtime/base/status_macros.h"
@@ -34,6 +35,7 @@ absl::Status CheckData(v1::JobSpec job) {
 
 // After these the job may be there or not.
 bool MayHaveArrived(const absl::Status& status) {
+  if (client::NeverSent(status)) return false;
   return absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status) ||
          absl::IsCancelled(status) || absl::IsUnknown(status);
 }
@@ -68,15 +70,16 @@ int RunSubmit(const ControlOptions& control, const SubmitOptions& options) {
   const v1::Job& made = response->job();
   const std::string id = std::to_string(made.id());
   if (control.json && !options.watch) PrintJsonLine(*response);
+  if (response->repeated() && (!control.json || options.watch)) {
+    PrintWarning("request id " + command::ShellQuote(request.request_id()) +
+                 " was used before: this is job " + id + " as it was submitted then");
+  }
   if (!control.json) {
     std::printf("%s\n", id.c_str());
     std::fflush(stdout);
-    std::fprintf(
-        stderr, "%s %s%s\n", NameOf(made).c_str(),
-        response->repeated() ? "was there already by this request id, " : "is in the queue",
-        response->repeated() ? StateWord(made.status().state()).c_str()
-        : options.watch      ? ""
-                             : ("; trireme watch " + id + " shows it").c_str());
+    std::string state = response->repeated() ? StateWord(made.status().state()) : "in the queue";
+    if (!response->repeated() && !options.watch) state += "; trireme watch " + id + " shows it";
+    std::fprintf(stderr, "%s is %s\n", NameOf(made).c_str(), state.c_str());
   }
   return options.watch ? RunWatch(control, id) : kOk;
 }

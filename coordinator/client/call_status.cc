@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "absl/strings/cord.h"
 #include "coordinator/client/error_details.h"
 #include "runtime/base/text.h"
 
@@ -9,6 +10,8 @@ namespace trireme::client {
 namespace {
 
 constexpr const char* kSystemSocket = "/run/trireme/triremed.sock";
+
+constexpr const char* kNeverSent = "trireme/never-sent";  // a payload's name
 
 // A user whose own default socket has nobody behind it may want the daemon of the machine.
 std::string WhereElse(const CallPlace& place) {
@@ -30,6 +33,12 @@ std::string ReachedNobody(const CallError& error, const CallPlace& place) {
   if (why.find("last error: ") != std::string::npos) why = why.substr(why.rfind(": ") + 2);
   return base::Text("no coordinator answers at ", place.address, " (", why, "); ",
                     WhereElse(place));
+}
+
+// gRPC's words. A connection that was lost while the call was under way is told in others.
+bool ReachedNoPort(const CallError& error) {
+  return error.message.rfind("failed to connect to all addresses", 0) == 0 ||
+         error.message.rfind("DNS resolution failed", 0) == 0;
 }
 
 // A job too large for any place names its field; a queue that is full names none.
@@ -72,8 +81,13 @@ absl::Status StatusOfCall(const CallError& error, const CallPlace& place) {
     message = base::Text("the coordinator at ", place.address, " gave no reason");
   absl::Status status(code, message);
   AttachErrorDetails(status, error.packed_details);
+  if (code == absl::StatusCode::kUnavailable && details.empty() && ReachedNoPort(error)) {
+    status.SetPayload(kNeverSent, absl::Cord());
+  }
   return status;
 }
+
+bool NeverSent(const absl::Status& status) { return status.GetPayload(kNeverSent).has_value(); }
 
 base::ExitCode ExitCodeOfCall(const absl::Status& status) {
   switch (status.code()) {

@@ -27,6 +27,9 @@ struct CallPlace {
 // Keeps the details (error_details.h).
 absl::Status StatusOfCall(const CallError& error, const CallPlace& place);
 
+// Whether the call never left this machine, for no connection was made: the daemon has not acted.
+bool NeverSent(const absl::Status& status);
+
 // Of a program that ends because of it.
 base::ExitCode ExitCodeOfCall(const absl::Status& status);
 

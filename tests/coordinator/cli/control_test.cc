@@ -18,11 +18,16 @@ TEST_CASE("submit: the number alone on stdout, and a repeat makes no second job"
   CHECK(sent.training().steps() == 9);
   CHECK(sent.data().text_files(0) == room.daemon.folder() + "/text.txt");
   CHECK(sent.runtime().runs_directory() == room.daemon.folder() + "/runs");
-  CHECK(room.Run("submit job.yaml --request-id one").out == "1\n");
+  CHECK_FALSE(Holds(said.err, "warning"));
+  const Said again = room.Run("submit job.yaml --request-id one --set training.steps=7");
+  CHECK(again.code == 0);
+  CHECK(again.out == "1\n");
+  CHECK(Holds(again.err, "warning: request id one was used before: this is job 1 as it was"));
   CHECK(room.Run("submit job.yaml").out == "2\n");
   CHECK(room.Run("submit job.yaml").out == "3\n");
   const Said json = room.Run("submit job.yaml --request-id one --json");
   CHECK(FromJson<v1::SubmitResponse>(json.out).repeated());
+  CHECK(json.err.empty());
 }
 
 TEST_CASE("submit: what is wrong is found before it is sent, or told by the daemon by field") {
@@ -79,12 +84,17 @@ TEST_CASE("control: nobody there is 69, no answer is 69, refused is 77") {
   const Said late = room.Run("submit job.yaml --timeout 0.1");
   CHECK(late.code == 69);
   CHECK(Holds(late.err, "--request-id"));
+  FakeFaults lost;
+  lost.before = [](const std::string&) { return absl::UnavailableError("Socket closed"); };
+  room.daemon.set_faults(lost);
+  CHECK(Holds(room.Run("submit job.yaml").err, "if it has arrived nevertheless"));
   room.daemon.Stop();
   for (const std::string& command : commands) {
     CAPTURE(command);
     const Said alone = room.Run(command);
     CHECK(alone.code == 69);
     CHECK(Count(alone.err, "no coordinator answers at " + room.daemon.address()) == 1);
+    CHECK_FALSE(Holds(alone.err, "if it has arrived nevertheless"));
   }
 }
 

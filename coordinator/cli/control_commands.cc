@@ -263,6 +263,10 @@ void AddNodes(CLI::App& app, const Shared& given, int* code) {
   CLI::App* drain = AddOnNode(app, given, "drain", "start nothing new on a node");
   drain->add_option("--reason", given->reason, "for those who ask why")
       ->required()
+      ->check([](const std::string& reason) {
+        const bool blank = reason.find_first_not_of(" \t\n") == std::string::npos;
+        return blank ? std::string("it is empty; say why, for those who ask") : std::string();
+      })
       ->type_name("TEXT");
   drain->add_flag("--gone", given->gone,
                   "it is switched off for good: what ran there counts as ended, and its jobs go on "

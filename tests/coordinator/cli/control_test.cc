@@ -408,6 +408,9 @@ TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
   CHECK(Holds(room.Run("nodes").out, "ready, drained"));
   CHECK(FromJson<v1::Cluster>(room.Run("nodes --json").out).nodes(0).drained());
   CHECK(room.Run("drain n1").code == 2);
+  const Said empty = room.Run("drain n1 --reason ''");
+  CHECK(empty.code == 2);
+  CHECK(Holds(empty.err, "--reason: it is empty"));
   CHECK_FALSE(FromJson<v1::Node>(room.Run("undrain n1 --json").out).drained());
   CHECK(room.Run("undrain n9").code == 2);
 

@@ -159,6 +159,9 @@ int Main(int argc, char** argv) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.set_version_flag("--version", "trireme-agent " TRIREME_VERSION, "print the version");
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return "trireme-agent: " + CLI::FailureMessage::simple(failed, error);
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {

@@ -237,6 +237,9 @@ int Main(int argc, char** argv) {
   arguments.node = base::HostName();
   Describe(app, arguments);
   app.set_version_flag("--version", "triremed " TRIREME_VERSION, "print the version");
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return "triremed: " + CLI::FailureMessage::simple(failed, error);
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {

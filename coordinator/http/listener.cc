@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const HostAndPort& at,
   }
   const int wake_fd = fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC);
   if (wake_fd < 0) {
-    const absl::Status error = absl::UnavailableError(
+    const absl::Status error = absl::FailedPreconditionError(
         fmt::format("cannot listen for HTTP at {}:{}: {}; choose another address by --http",
                     HostInUrl(at.host), at.port, std::strerror(errno)));
     if (fd >= 0) close(fd);

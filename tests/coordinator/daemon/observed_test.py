@@ -41,8 +41,14 @@ class Observed(DaemonCase):
         other = (f"--state-dir={self.folder}/other", f"--socket={self.folder}/other.sock")
         self.assertIn("--http-anywhere", self.fails_to_start(*other, "--http", "0.0.0.0:0"))
         self.assertIn("HOST:PORT", self.fails_to_start(*other, "--http", "8470"))
-        # A daemon that is killed and started again takes the same port: nothing holds it.
         found = re.findall(r"http://(127\.0\.0\.1:\d+)", read(f"{self.folder}/daemon.log"))[-1]
+        self.assertIn("choose another address by --http", self.fails_to_start(*other, "--http", found))
+        self.assertTrue(self.fails_to_start("--htp", "0").startswith("triremed: "))
+        agent = subprocess.run([f"{self.bin}/trireme-agent", "--nod", "n1"], text=True, capture_output=True,
+                               timeout=LIMIT_S, check=False)
+        self.assertEqual(agent.returncode, 2)
+        self.assertTrue(agent.stderr.startswith("trireme-agent: "), agent.stderr)
+        # A daemon that is killed and started again takes the same port: nothing holds it.
         self.daemon.send_signal(signal.SIGKILL)
         self.daemon.wait()
         self.start_daemon("--http", found)

@@ -239,7 +239,7 @@ TEST_CASE("HTTP listens at loopback only unless told otherwise") {
     CHECK(absl::IsInvalidArgument(refusal(bad)));
   }
   const Server server = Started();
-  CHECK(absl::IsUnavailable(refusal(server->address())));
+  CHECK(absl::IsFailedPrecondition(refusal(server->address())));
   HttpOptions options;
   options.address = "0.0.0.0:0";
   options.anywhere = true;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/own_program.h"
 
 namespace trireme::worker {
@@ -29,16 +30,16 @@ double WallTime() {
 // Cuts what is of later steps, or torn, off the files there are; the latest time in their names.
 int64_t CutFiles(const std::string& folder, uint64_t keep_through) {
   int64_t latest = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
+  base::VisitNames(folder, [&](const std::string& name) {
+    if (!name.starts_with(kPrefix)) return;
     latest = std::max<int64_t>(latest, std::atoll(name.c_str() + std::strlen(kPrefix)));
-    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string path = folder + "/" + name;
+    std::ifstream file(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     const size_t kept = report::EventBytesThrough(bytes, keep_through);
-    if (kept < bytes.size()) std::filesystem::resize_file(entry.path(), kept, error);
-  }
+    std::error_code ignored;
+    if (kept < bytes.size()) std::filesystem::resize_file(path, kept, ignored);
+  }).IgnoreError();
   return latest;
 }
 

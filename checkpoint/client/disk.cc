@@ -99,18 +99,6 @@ absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links)
   return text;
 }
 
-absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  while (!error && entry != fs::directory_iterator()) {
-    names.push_back(entry->path().filename().string());
-    entry.increment(error);
-  }
-  if (error) return DiskError(folder, "cannot be listed", error.value());
-  return names;
-}
-
 bool Exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);

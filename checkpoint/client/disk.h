@@ -3,7 +3,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,8 +24,6 @@ absl::Status SyncFolder(const std::string& folder);
 absl::StatusOr<std::string> ReadText(const std::string& path,
                                      base::Links links = base::Links::kFollow);
 
-// The names of what lies in a folder, in no order. NotFound if there is no such folder.
-absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder);
 bool Exists(const std::string& path);
 // Removes a file or folder with all that is in it; ok if there is nothing.
 absl::Status RemoveAll(const std::string& path);

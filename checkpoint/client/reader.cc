@@ -12,6 +12,7 @@
 #include "checkpoint/client/piece_reader.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/check.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -94,7 +95,7 @@ absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links) {
 
 absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped,
                                        uint64_t below, base::Links links) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
   std::vector<uint64_t> steps;
   for (const std::string& name : names) {
     uint64_t step = 0;

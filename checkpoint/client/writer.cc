@@ -14,6 +14,7 @@
 #include "checkpoint/client/reader.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/piece_table.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/safetensors/safetensors.h"
@@ -209,7 +210,7 @@ absl::Status CheckpointWriter::Abandon(const std::string& root, uint64_t step) {
 absl::Status CheckpointWriter::Prune(const std::string& root, int keep, uint64_t newest,
                                      base::Links links) {
   if (keep < 1) return absl::InvalidArgumentError(Text("keep is ", keep, ", expected at least 1"));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, FolderNames(root));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
   std::vector<uint64_t> steps;
   std::vector<std::pair<uint64_t, std::string>> hidden;
   for (const std::string& name : names) {

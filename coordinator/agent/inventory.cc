@@ -4,10 +4,10 @@
 #include <sched.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 
 #include "coordinator/slurm/queue.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::agent {
@@ -25,12 +25,8 @@ uint64_t MemoryBytes() {
 }
 
 uint32_t Gpus() {
-  std::error_code error;
   uint32_t count = 0;
-  for (std::filesystem::directory_iterator at("/proc/driver/nvidia/gpus", error), end;
-       !error && at != end; at.increment(error)) {
-    ++count;
-  }
+  base::VisitNames("/proc/driver/nvidia/gpus", [&](const std::string&) { ++count; }).IgnoreError();
   return count;
 }
 

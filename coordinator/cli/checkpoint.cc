@@ -13,6 +13,7 @@
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/report/plan_view.h"
 
 namespace trireme::cli {
@@ -96,16 +97,14 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
 int RunCheckpointList(const CheckpointOptions& options) {
   if (const auto status = CheckFolder(options.folder); !status.ok()) return PrintError(status);
   std::vector<std::string> folders;
-  std::error_code error;
   if (IsCheckpoint(options.folder)) {
     folders.push_back(options.folder);
   } else {
-    for (const auto& entry : fs::directory_iterator(RootOf(options.folder), error)) {
+    const fs::path root = RootOf(options.folder);
+    base::VisitNames(root.string(), [&](const std::string& name) {
       uint64_t step = 0;
-      if (checkpoint::ParseStepFolderName(entry.path().filename().string(), &step)) {
-        folders.push_back(entry.path().string());
-      }
-    }
+      if (checkpoint::ParseStepFolderName(name, &step)) folders.push_back((root / name).string());
+    }).IgnoreError();
   }
   if (folders.empty()) {
     return PrintError(absl::NotFoundError(fmt::format("{}: no checkpoints there", options.folder)));

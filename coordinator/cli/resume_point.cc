@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <system_error>
 
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/checkpoint_folder.h"
@@ -50,7 +51,12 @@ absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
     if (point.checkpoint.empty()) return point;
   } else {
     ASSIGN_OR_RETURN(const std::string found, FindCheckpoint(resume));
-    point.checkpoint = std::filesystem::absolute(found).string();
+    std::error_code error;
+    point.checkpoint = std::filesystem::absolute(found, error).string();
+    if (error) {
+      return absl::UnavailableError(fmt::format(
+          "the folder this program was started in is gone: name {} by its absolute path", found));
+    }
   }
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(point.checkpoint));
   // A job that a newer program wrote may not be readable; the worker compares its hash.

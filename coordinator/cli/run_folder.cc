@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
 
@@ -44,26 +45,26 @@ bool IsRunOf(const std::string& folder, const std::string& name) {
 }
 
 bool HasCheckpoints(const fs::path& folder) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", error)) {
-    if (entry.path().filename().string().rfind("step-", 0) == 0) return true;
-  }
-  return false;
+  bool found = false;
+  base::VisitNames((folder / "checkpoints").string(), [&](const std::string& name) {
+    found = found || name.rfind("step-", 0) == 0;
+  }).IgnoreError();
+  return found;
 }
 
 std::string NewestRun(const std::string& runs, const std::string& name) {
-  std::error_code error;
   fs::path newest;
   fs::file_time_type newest_time;
-  for (const auto& entry : fs::directory_iterator(runs, error)) {
-    if (!IsRunOf(entry.path().filename().string(), name) || !HasCheckpoints(entry.path())) continue;
+  base::VisitNames(runs, [&](const std::string& entry) {
+    const fs::path run = fs::path(runs) / entry;
+    if (!IsRunOf(entry, name) || !HasCheckpoints(run)) return;
     std::error_code ignored;
-    const auto time = fs::last_write_time(entry.path() / "checkpoints", ignored);
+    const auto time = fs::last_write_time(run / "checkpoints", ignored);
     if (newest.empty() || time > newest_time) {
-      newest = entry.path();
+      newest = run;
       newest_time = time;
     }
-  }
+  }).IgnoreError();
   return newest.string();
 }
 

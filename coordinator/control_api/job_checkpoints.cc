@@ -9,6 +9,7 @@
 #include <string>
 
 #include "checkpoint/client/reader.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -35,13 +36,11 @@ absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const Submis
 
 v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root) {
   std::set<uint64_t, std::greater<>> steps;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root.path, error)) {
+  base::VisitNames(root.path, [&](const std::string& name) {
     uint64_t step = 0;
-    if (checkpoint::ParseStepFolderName(entry.path().filename().string(), &step))
-      steps.insert(step);
+    if (checkpoint::ParseStepFolderName(name, &step)) steps.insert(step);
     if (steps.size() > kMostListed) steps.erase(std::prev(steps.end()));
-  }
+  }).IgnoreError();
   v1::ListCheckpointsResponse response;
   for (const uint64_t step : steps) {
     const std::string folder = root.path + "/" + checkpoint::StepFolderName(step);

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "coordinator/launcher/diagnosis.h"
+#include "runtime/base/folder_names.h"
 
 namespace trireme::keeper {
 namespace {
@@ -86,15 +86,13 @@ uint64_t NewestCheckpointStep(const v1::LaunchSpec& launch) {
                                ? launch.job().checkpoint().directory()
                                : launch.run_folder() + "/checkpoints";
   uint64_t newest = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.compare(0, kStepPrefix.size(), kStepPrefix) != 0) continue;
+  base::VisitNames(root, [&](const std::string& name) {
+    if (name.compare(0, kStepPrefix.size(), kStepPrefix) != 0) return;
     uint64_t step = 0;
     const char* end = name.data() + name.size();
     const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
     if (parsed.ec == std::errc() && parsed.ptr == end) newest = std::max(newest, step);
-  }
+  }).IgnoreError();
   return newest;
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <system_error>
 
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::keeper {
@@ -81,15 +82,13 @@ absl::Status MakeOwnFolder(const std::string& path) {
 
 uint32_t NewestAttemptFolder(const std::string& run_folder) {
   uint32_t newest = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_folder + "/attempts", error)) {
-    const std::string name = entry.path().filename().string();
+  base::VisitNames(run_folder + "/attempts", [&](const std::string& name) {
     uint32_t number = 0;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
     if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
       newest = std::max(newest, number);
     }
-  }
+  }).IgnoreError();
   return newest;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
 
@@ -76,25 +77,29 @@ void RemoveRecord(const std::string& state_folder, const AttemptRecord& record) 
 
 absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(const std::string& state_folder) {
   std::vector<AttemptRecord> records;
-  std::error_code error;
+  std::error_code error;  // is told by what follows
   fs::create_directories(FolderOf(state_folder), error);
-  for (const auto& entry : fs::directory_iterator(FolderOf(state_folder), error)) {
+  const auto names = base::FolderNames(FolderOf(state_folder));
+  if (!names.ok()) {
+    return absl::FailedPreconditionError(
+        fmt::format("cannot use the state folder: {}", base::MessageOf(names.status())));
+  }
+  for (const std::string& name : *names) {
+    const fs::path path = fs::path(FolderOf(state_folder)) / name;
     std::error_code ignored;
-    if (entry.path().extension() == ".partial") fs::remove(entry.path(), ignored);
-    if (entry.path().extension() != ".json") continue;
-    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(entry.path().string()));
+    if (path.extension() == ".partial") fs::remove(path, ignored);
+    if (path.extension() != ".json") continue;
+    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path.string()));
     std::optional<AttemptRecord> record = Parse(text);
     if (!record) {
       return absl::DataLossError(
           fmt::format("{}: no record of an attempt; see with ps whether ranks of it run, end them, "
                       "then remove the file",
-                      entry.path().string()));
+                      path.string()));
     }
     records.push_back(std::move(*record));
   }
-  if (!error) return records;
-  return absl::FailedPreconditionError(
-      fmt::format("cannot use the state folder {}: {}", state_folder, error.message()));
+  return records;
 }
 
 }  // namespace trireme::keeper

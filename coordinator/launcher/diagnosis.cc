@@ -16,6 +16,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/base/folder_names.h"
 #include "runtime/base/utf8.h"
 #include "runtime/recorder/position_text.h"
 
@@ -304,14 +305,12 @@ bool Said(const std::string& headline, const std::string& line) {
 // must do.
 void AddLastWords(const std::string& run_folder, Diagnosis& diagnosis) {
   std::map<std::string, std::string> last;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(run_folder + "/logs", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind("rank-", 0) != 0) continue;
-    const auto lines = LastLines(Tail(entry.path().string()), 1);
+  const std::string logs = run_folder + "/logs";
+  base::VisitNames(logs, [&](const std::string& name) {
+    if (last.size() == kGroupsShown || name.rfind("rank-", 0) != 0) return;
+    const auto lines = LastLines(Tail(logs + "/" + name), 1);
     if (!lines.empty()) last[name] = lines[0];
-    if (last.size() == kGroupsShown) break;
-  }
+  }).IgnoreError();
   for (const auto& [name, line] : last) diagnosis.evidence.push_back(name + ": " + line);
 }
 
@@ -413,16 +412,18 @@ Diagnosis FindCause(const Recordings& recordings, const MpirunWords& words,
 Diagnosis Diagnose(const std::string& run_folder, const LaunchResult& result) {
   Recordings recordings;
   std::vector<std::string> unreadable;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(run_folder + "/recorder", error)) {
-    if (entry.path().extension() != ".rec") continue;
-    const auto recording = recorder::ReadRecording(entry.path().string());
+  const std::string folder = run_folder + "/recorder";
+  const absl::Status listed = base::VisitNames(folder, [&](const std::string& name) {
+    if (std::filesystem::path(name).extension() != ".rec") return;
+    const auto recording = recorder::ReadRecording(folder + "/" + name);
     if (recording.ok()) {
       recordings[recording->rank] = *recording;
     } else {
       unreadable.emplace_back(recording.status().message());
     }
-  }
+  });
+  if (!listed.ok() && !absl::IsNotFound(listed)) unreadable.emplace_back(listed.message());
+  std::error_code error;
   const std::string mpirun_log = run_folder + "/logs/mpirun.log";
   const std::string said = Tail(mpirun_log);
   Diagnosis diagnosis = FindCause(recordings, ParseMpirunWords(said), result);

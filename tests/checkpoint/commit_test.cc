@@ -14,6 +14,7 @@
 #include "checkpoint/client/writer.h"
 #include "checkpoint/client/writer_claim.h"
 #include "checkpoint/format/manifest.h"
+#include "runtime/base/folder_names.h"
 #include "tests/checkpoint/sample_state.h"
 
 namespace trireme::checkpoint {
@@ -132,7 +133,7 @@ TEST_CASE("the same step again replaces the old one; commit alone a second time 
   CHECK(NewestHolds(root.path(), 7, 1));
   REQUIRE(Save(root.path(), 7, ThreeRanks(2)).ok());
   CHECK(NewestHolds(root.path(), 7, 2));
-  CHECK(FolderNames(root.path())->size() == 1);
+  CHECK(base::FolderNames(root.path())->size() == 1);
   CHECK(CheckpointWriter::Commit(root.path(), 8, InfoOf(8, 3)).status().code() ==
         absl::StatusCode::kFailedPrecondition);
 }
@@ -146,7 +147,7 @@ TEST_CASE("publishing works where the file system cannot swap folders") {
       WriteAll(from + "/file", content);
       REQUIRE(Publish(from, to, root.path() + "/.aside", swap).ok());
       CHECK(ReadAll(to + "/file") == content);
-      CHECK(FolderNames(root.path())->size() == 1);
+      CHECK(base::FolderNames(root.path())->size() == 1);
     }
   }
 }
@@ -160,7 +161,7 @@ TEST_CASE("prune keeps the newest that open and clears leftovers behind them") {
   fs::create_directory(root.path() + "/.step-00000006.partial");
   fs::create_directory(root.path() + "/notes");
   REQUIRE(CheckpointWriter::Prune(root.path(), 2, 5).ok());
-  auto names = *FolderNames(root.path());
+  auto names = *base::FolderNames(root.path());
   std::sort(names.begin(), names.end());
   CHECK(names == std::vector<std::string>{".step-00000006.partial", "notes", "step-00000003",
                                           "step-00000004", "step-00000005"});
@@ -177,7 +178,7 @@ TEST_CASE("a run that began again keeps what it commits, and what is not its own
     REQUIRE(CheckpointWriter::Prune(root.path(), 2, step).ok());
     CHECK(Open(root.path() + "/" + StepFolderName(step)).ok());
   }
-  auto names = *FolderNames(root.path());
+  auto names = *base::FolderNames(root.path());
   std::sort(names.begin(), names.end());
   CHECK(names == std::vector<std::string>{"step-00000014", "step-00000016", "step-00000020",
                                           "step-00000030"});

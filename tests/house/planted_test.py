@@ -116,6 +116,10 @@ class Planted(unittest.TestCase):
         self.append('runtime/base/check.h', 'const char* x = getenv("TRIREME_FAST");\n')
         self.only(sizes.check(self.root), 'knob')
 
+    def test_loop_that_throws(self):
+        self.append('runtime/base/check.h', 'for (auto& e : std::filesystem::directory_iterator(path, error)) {}\n')
+        self.only(sizes.check(self.root), 'throws')
+
     def test_header_without_guard_or_purpose(self):
         self.write('runtime/base/bare.h', 'int f();\n')
         self.assertEqual(len(sizes.check(self.root)), 2)

@@ -1,0 +1,75 @@
+// Folders of a disk that fails while they are read.
+#include "runtime/base/folder_names.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+int good_entries = -1;  // until the disk fails; -1: it does not
+
+}  // namespace
+
+// In place of the C library's, also for the standard library of C++.
+extern "C" dirent* readdir(DIR* folder) {
+  if (good_entries == 0) {
+    errno = EIO;
+    return nullptr;
+  }
+  if (good_entries > 0) --good_entries;
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  return real(folder);
+}
+
+namespace trireme::base {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    REQUIRE(mkdtemp(path_.data()) != nullptr);
+    for (const char* name : {"a", "b", "c", "d"}) std::ofstream(path_ + "/" + name) << name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/trireme-folder-names-XXXXXX";
+};
+
+TEST_CASE("the names of a folder") {
+  const Folder folder;
+  auto names = FolderNames(folder.path());
+  REQUIRE(names.ok());
+  std::sort(names->begin(), names->end());
+  CHECK(*names == std::vector<std::string>{"a", "b", "c", "d"});
+  CHECK(absl::IsNotFound(FolderNames(folder.path() + "/none").status()));
+  CHECK(absl::IsUnavailable(FolderNames(folder.path() + "/a").status()));
+}
+
+TEST_CASE("a disk that fails while a folder is read is a status") {
+  const Folder folder;
+  // The dots come among the names: at any of six entries.
+  for (int entries = 0; entries < 6; ++entries) {
+    int seen = 0;
+    good_entries = entries;
+    const absl::Status status = VisitNames(folder.path(), [&](const std::string&) { ++seen; });
+    good_entries = -1;
+    CHECK(absl::IsUnavailable(status));
+    CHECK(status.message() == folder.path() + ": cannot be listed: Input/output error");
+    CHECK(seen <= entries);
+    CHECK(seen >= entries - 2);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::base

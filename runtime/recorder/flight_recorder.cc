@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<FlightRecorder>> FlightRecorder::Create(const std
     errno = error;
     return fail("cannot reserve its page");
   }
-  MappedPage page(fd, /*writable=*/true);
+  MappedPage page(fd);
   if (page.words() == nullptr) return fail("cannot map it");
   uint64_t* words = page.words();
   words[kVersionWord] = Pack(kVersion, kFileBytes);

@@ -89,7 +89,8 @@ struct Recording {
   int64_t failed_ns = 0;         // CLOCK_MONOTONIC of Fail, 0: none
 };
 
-// DataLoss if the file is not a recorder's or is cut short.
+// DataLoss if the file is not a recorder's or is cut short, also meanwhile; by errno where the disk
+// does not give it.
 absl::StatusOr<Recording> ReadRecording(const std::string& path);
 
 }  // namespace trireme::recorder

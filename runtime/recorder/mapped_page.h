@@ -1,4 +1,5 @@
-// A shared mapping of the first kFileBytes bytes of a file, released at the end of its life.
+// A shared mapping of the first kFileBytes bytes of a file, for its writer; released at the end of
+// its life.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,9 +15,8 @@ namespace trireme::recorder {
 class MappedPage {
  public:
   // `fd` may be closed afterwards. words() is null if the map was refused (errno).
-  MappedPage(int fd, bool writable) {
-    void* at =
-        mmap(nullptr, kFileBytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+  explicit MappedPage(int fd) {
+    void* at = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at != MAP_FAILED) words_ = static_cast<uint64_t*>(at);
   }
   MappedPage(MappedPage&& other) noexcept : words_(std::exchange(other.words_, nullptr)) {}

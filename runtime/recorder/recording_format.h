@@ -70,22 +70,4 @@ inline void PublishRecord(uint64_t* words, const Ring& ring, uint64_t& sequence,
   Word(words, ring.sequence_word).store(sequence, std::memory_order_release);
 }
 
-// The newest whole record; all zero before the first. False if the writer lapped the ring on each
-// of many tries.
-inline bool ReadRecord(uint64_t* words, const Ring& ring, Record& record) {
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    const uint64_t before = Word(words, ring.sequence_word).load(std::memory_order_acquire);
-    record.fill(0);
-    if (before == 0) return true;
-    const size_t slot = ring.SlotOf(before);
-    for (size_t i = 0; i < kRecordWords; ++i) {
-      record[i] = Word(words, slot + i).load(std::memory_order_acquire);
-    }
-    const uint64_t after = Word(words, ring.sequence_word).load(std::memory_order_relaxed);
-    // The slot is written again only once `before` + slots - 1 is published.
-    if (after - before < ring.slots - 1) return true;
-  }
-  return false;
-}
-
 }  // namespace trireme::recorder

@@ -1,6 +1,7 @@
 // What is written is read, by living and dead writers alike; what is no recording is refused.
 #include "runtime/recorder/flight_recorder.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -264,6 +265,43 @@ TEST_CASE("what is no recording is DataLoss with its cause") {
   for (const Ring& ring : {kPositions, kProgress, kWaits, kTimings}) {
     CHECK(broken(ring.sequence_word, ~uint64_t{0}) == absl::StatusCode::kOk);
   }
+}
+
+TEST_CASE("a recording that is cut off while it is read is an error and no signal") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  {
+    auto recorder = FlightRecorder::Create(path, 0, 1);
+    REQUIRE(recorder.ok());
+    (*recorder)->At({1, 2, 3, 4, 5, 6});
+  }
+  const std::string good = Slurp(path);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  std::atomic<bool> stop{false};
+  std::thread cutter([&] {
+    const auto bytes = static_cast<ssize_t>(good.size());
+    while (!stop && ftruncate(fd, 0) == 0 && pwrite(fd, good.data(), good.size(), 0) == bytes) {
+    }
+  });
+  int strange = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto code = ReadRecording(path).status().code();
+    strange += code != absl::StatusCode::kOk && code != absl::StatusCode::kDataLoss;
+  }
+  stop = true;
+  cutter.join();
+  close(fd);
+  CHECK(strange == 0);
+  Spill(path, good);
+  CHECK(ReadRecording(path).ok());
+}
+
+TEST_CASE("a pipe in the place of a recording keeps nobody waiting") {
+  const Folder folder;
+  const std::string path = folder / "r";
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  CHECK(ReadRecording(path).status().code() == absl::StatusCode::kDataLoss);
 }
 
 TEST_CASE("garbage never harms the reader") {

@@ -205,8 +205,9 @@ foreach(method runs_to_the_end speaks_json runs_a_given_plan continues_after_int
 endforeach()
 
 # tests/coordinator/daemon/daemon_test.py: triremed, its agent and its command line from outside.
-foreach(method runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels survives_kill_9 readers_outlive_it agent_killed worker_killed
-               worker_killed_unseen worker_stopped fails_for_good refuses_strangers reads_tokens_again refuses_a_second_daemon)
+foreach(method runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels survives_kill_9 readers_outlive_it agent_killed
+               agent_outlives_daemon worker_killed worker_killed_unseen worker_stopped fails_for_good refuses_strangers
+               reads_tokens_again refuses_a_second_daemon)
   add_test(NAME daemon.${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/daemon_test.py" "${PROJECT_BINARY_DIR}/bin" "Daemon.test_${method}")
   set_tests_properties(daemon.${method} PROPERTIES LABELS coordinator TIMEOUT 300)

@@ -89,19 +89,19 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
   }
 }
 
+absl::StatusOr<v1::AgentHello> Hello(const Arguments& arguments) {
+  if (arguments.launcher != "slurm") return TakeInventory(arguments.node, TRIREME_VERSION);
+  return TakeSlurmInventory(arguments.node, TRIREME_VERSION, arguments.slurm.partition);
+}
+
 absl::Status Run(const Arguments& arguments) {
   keeper::KeeperOptions options;
   options.node = arguments.node;
   options.state_folder = arguments.state_folder;
   options.worker = arguments.worker;
-  v1::AgentHello hello;
   if (arguments.launcher == "slurm") {
     RETURN_IF_ERROR(slurm::CheckBatchOptions(arguments.slurm));
     options.slurm = arguments.slurm;
-    ASSIGN_OR_RETURN(
-        hello, TakeSlurmInventory(arguments.node, TRIREME_VERSION, arguments.slurm.partition));
-  } else {
-    hello = TakeInventory(arguments.node, TRIREME_VERSION);
   }
   auto keeper = keeper::Keeper::Open(options);
   if (absl::IsAlreadyExists(keeper.status())) {
@@ -109,6 +109,8 @@ absl::Status Run(const Arguments& arguments) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(keeper.status());
+  // Slurm is asked only by the one that is needed.
+  ASSIGN_OR_RETURN(v1::AgentHello hello, Hello(arguments));
   std::error_code error;
   hello.set_state_folder(std::filesystem::canonical(arguments.state_folder, error).string());
   if (error) {

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/file_lock.h"
+
 namespace trireme::coordinator {
 namespace {
 
@@ -64,7 +66,7 @@ int64_t LocalAgent::Look(int64_t now_unix_ns) {
     }
     pid_ = -1;
   }
-  if (pid_ < 0) pid_ = Start(options_);
+  if (pid_ < 0 && !base::IsLocked(options_.lock_file)) pid_ = Start(options_);
   return now_unix_ns + kLookNs;
 }
 

@@ -14,10 +14,12 @@ struct LocalAgentOptions {
   std::string program;                 // path of trireme-agent
   std::vector<std::string> arguments;  // of it
   std::string log_file;                // its output is appended
+  std::string lock_file;               // locked (base::LockFile) while an agent keeps its folder
 };
 
-// A thread of its own. An agent that finds another one at work in its state folder ends at once
-// with exit code 0, so that starting one too many does no harm.
+// A thread of its own. One that an earlier daemon started is seen by its lock. An agent that finds
+// another one at work in its state folder ends at once with exit code 0, so that starting one too
+// many does no harm.
 class LocalAgent {
  public:
   explicit LocalAgent(LocalAgentOptions options);

@@ -180,6 +180,7 @@ absl::Status Complete(Arguments& arguments) {
     daemon.agent.arguments.push_back(name + "=" + value);
   }
   daemon.agent.log_file = daemon.state_folder + "/agent.log";
+  daemon.agent.lock_file = daemon.state_folder + "/agent/lock";  // coordinator/keeper/keeper.h
   return absl::OkStatus();
 }
 

@@ -2,13 +2,11 @@
 // them.
 #include "coordinator/keeper/keeper.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -18,6 +16,7 @@
 #include "coordinator/keeper/attempt_record.h"
 #include "coordinator/launcher/process_identity.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/file_lock.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::keeper {
@@ -31,20 +30,11 @@ int64_t MonotonicNs() {
   return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
 }
 
-// A lock of the process, which no forked guard inherits; it ends with the process, however it ends.
 absl::StatusOr<int> Lock(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  const std::string path = folder + "/lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  if (fcntl(fd, F_SETLK, &lock) == 0) return fd;
-  const int why = errno;
-  close(fd);
-  if (why != EACCES && why != EAGAIN) return absl::ErrnoToStatus(why, "cannot lock " + path);
+  absl::StatusOr<int> lock = base::LockFile(folder + "/lock");
+  if (!absl::IsAlreadyExists(lock.status())) return lock;
   return absl::AlreadyExistsError(
       fmt::format("{}: another agent keeps this folder; end it, or give each its own", folder));
 }

@@ -25,7 +25,7 @@ class Keeper {
  public:
   // Reads the state folder and goes on with what is recorded there: stops and kills under way are
   // carried through, nothing is started before SetDesired. AlreadyExists: another process keeps
-  // this folder. DataLoss names a record that cannot be read.
+  // this folder, as base::IsLocked of STATE/lock says. DataLoss names a record that cannot be read.
   static absl::StatusOr<std::unique_ptr<Keeper>> Open(const KeeperOptions& options);
   // Leaves everything running.
   ~Keeper();

@@ -214,6 +214,32 @@ class Daemon(DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
         self.assertEqual([line["step"] for line in self.metrics(job) if "loss" in line], list(range(1, 1501)))
 
+    def test_agent_outlives_daemon(self):
+        """The next daemon starts none beside it, and one when it dies; one that comes all the same asks Slurm nothing."""
+        self.start_daemon()
+        before = self.agents()
+        self.daemon.kill()
+        self.daemon.wait()
+        self.start_daemon()
+        os.mkdir(f"{self.folder}/slurm")
+        self.write("slurm/sinfo", f"#!/bin/sh\ntouch {self.folder}/asked\nexit 1\n", 0o755)
+        another = subprocess.run(
+            [f"{self.bin}/trireme-agent", "--state-dir", f"{self.folder}/state/agent", "--launcher", "slurm"],
+            env={**os.environ, "PATH": f"{self.folder}/slurm:{os.environ['PATH']}"}, text=True, capture_output=True,
+            timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        self.assertEqual(another.returncode, 0, another.stderr)
+        self.assertIn("this one is not needed", another.stderr)
+        self.assertFalse(os.path.exists(f"{self.folder}/asked"))
+        time.sleep(5)  # longer than between two looks for an agent
+        self.assertEqual(self.agents(), before)
+        self.assertNotIn("is not needed", read(f"{self.folder}/state/agent.log"))
+        self.assertEqual(len(before), 1)
+        lines = read(f"{self.folder}/state/agent.log").count("the coordinator has us")
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: set(self.agents()) - set(before), "another agent", self.told)
+        until(lambda: read(f"{self.folder}/state/agent.log").count("the coordinator has us") > lines,
+              "it has a line to the daemon", self.told)
+
     def test_worker_killed(self):
         self.start_daemon()
         job = self.submit("--set", "training.steps=1500", "--set", "checkpoint.every_steps=50")

@@ -149,9 +149,11 @@ void Attempt::Steer(int64_t now_ns) {
   };
   if (wish == v1::ATTEMPT_KILL) return kill();
   if (wish != v1::ATTEMPT_STOP) return;
-  if (record_.stop_at_ns == 0) {
+  // One that is yet to come is of a clock before the machine was started anew, which a Slurm job
+  // on other machines outlives.
+  if (record_.stop_at_ns == 0 || record_.stop_at_ns > now_ns) {
     record_.stop_at_ns = now_ns;
-    // Without it a restart would begin the grace anew.
+    // Without it a restart of the keeper would begin the grace anew.
     Save().IgnoreError();
   }
   launch_->AskToStop(now_ns);

@@ -19,8 +19,9 @@ struct AttemptRecord {
   bool begun = false;          // its folder is made, a guard may have been forked
   // Why it is never started (it may run all the same, begun by others); empty: it may be started.
   std::string never_started;
-  int exit_code = 0;       // goes with never_started
-  int64_t stop_at_ns = 0;  // CLOCK_MONOTONIC of the first wish to stop; 0: none
+  int exit_code = 0;  // goes with never_started
+  // CLOCK_MONOTONIC of the first wish to stop, of the machine's start at that time; 0: none.
+  int64_t stop_at_ns = 0;
 };
 
 // "7-3".

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "coordinator/command/command.h"
+#include "coordinator/keeper/attempt_record.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 #include "tests/coordinator/slurm/fake_slurm.h"
 
@@ -122,6 +123,39 @@ TEST_CASE("a queued attempt that is stopped never runs") {
   CHECK(bench.keeper.Lines("up") == 0);
   bench.keeper.Await(
       *keeper, 1, [&](const auto&) { return bench.slurm.Read("scancel.calls").find("1\n") == 0; });
+}
+
+TEST_CASE("a grace ends also where the machine of the keeper was started anew meanwhile") {
+  SlurmBench bench;
+  {
+    const auto keeper = bench.keeper.Open();
+    keeper->SetDesired(bench.keeper.Desired({bench.Attempt()}));
+    bench.AwaitQueued(*keeper);
+    bench.Claim(1);
+    v1::DesiredAttempt stop = bench.Attempt(v1::ATTEMPT_STOP);
+    stop.set_grace_seconds(3600);
+    keeper->SetDesired(bench.keeper.Desired({stop}));
+    bench.keeper.Await(*keeper, 1, [&](const auto&) {
+      return bench.slurm.Read("scancel.calls").find("--signal=USR1 1\n") == 0;
+    });
+  }
+  // As if that machine had been up for ten years longer.
+  const std::string& state = bench.keeper.options.state_folder;
+  auto records = LoadRecords(state);
+  REQUIRE((records.ok() && records->size() == 1));
+  const int64_t asked_ns = records->front().stop_at_ns;
+  CHECK(asked_ns > 0);
+  records->front().stop_at_ns += int64_t{10} * 365 * 86400 * 1000000000;
+  REQUIRE(SaveRecord(state, records->front()).ok());
+  const auto keeper = bench.keeper.Open();
+  v1::DesiredAttempt stop = bench.Attempt(v1::ATTEMPT_STOP);
+  stop.set_grace_seconds(0.3);
+  keeper->SetDesired(bench.keeper.Desired({stop}));
+  CHECK(bench.keeper.AwaitEnd(*keeper, 1).exit_code() == 128 + SIGKILL);
+  records = LoadRecords(state);
+  REQUIRE((records.ok() && records->size() == 1));
+  const int64_t after_ns = records->front().stop_at_ns - asked_ns;
+  CHECK((after_ns > 0 && after_ns < int64_t{3600} * 1000000000));
 }
 
 TEST_CASE("a running Slurm job is asked and then cancelled") {

@@ -124,7 +124,7 @@ trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .late ARGS --late)
 trireme_tests(runtime/data ROOMS runtime/base runtime/data)
 trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)
-trireme_tests(runtime/report ROOMS runtime/base runtime/plan runtime/recorder runtime/report)
+trireme_tests(runtime/report ROOMS proto runtime/base runtime/plan runtime/recorder runtime/report)
 trireme_tests(runtime/engine ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
               runtime/spec runtime/layout runtime/safetensors checkpoint/format checkpoint/client)
@@ -269,7 +269,7 @@ if(NOT TRIREME_SANITIZE)
 endif()
 
 # tests/coordinator/daemon/dashboard_test.py: the dashboard in a headless Chromium; skipped without one.
-foreach(method clicks_through lets_in_whom_it_knows says_where_it_is_not)
+foreach(method clicks_through lets_in_whom_it_knows shows_who_stands_still says_where_it_is_not)
   add_test(NAME dashboard.${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/dashboard_test.py" "${PROJECT_BINARY_DIR}/bin"
     "Dashboard.test_${method}")

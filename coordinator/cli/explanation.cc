@@ -1,10 +1,9 @@
 #include "coordinator/cli/explanation.h"
 
-#include <map>
-
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/print_error.h"
 #include "runtime/base/text.h"
+#include "runtime/report/stalled_ranks.h"
 
 namespace trireme::cli {
 namespace {
@@ -89,7 +88,7 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
         "drain NODE --gone --reason WHY";
   }
   if (job.has_progress()) why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
-  const auto stalled = StalledRanks(job, events);
+  const auto stalled = report::StalledRanksOf(job, events);
   for (const std::string& text : stalled) why.sentences.push_back("It stands still: " + text + ".");
   if (!stalled.empty()) {
     why.next =
@@ -155,18 +154,6 @@ std::string FailureText(const v1::Failure& failure) {
   std::string text = failure.headline();
   if (!failure.evidence().empty()) text += (text.empty() ? "" : "\n") + failure.evidence();
   return text;
-}
-
-std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::Event>& events) {
-  std::map<uint32_t, std::string> stalled;
-  for (const v1::Event& event : events) {
-    if (!event.has_stalled() || event.attempt() != job.status().attempt()) continue;
-    stalled.erase(event.stalled().rank());
-    if (!event.stalled().over()) stalled[event.stalled().rank()] = event.stalled().text();
-  }
-  std::vector<std::string> texts;
-  for (const auto& [rank, text] : stalled) texts.push_back(text);
-  return texts;
 }
 
 Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now) {

@@ -15,9 +15,6 @@ struct Explanation {
   std::string next;  // empty: nothing is to be done
 };
 
-// What was told of ranks of the current attempt that stand still yet, in the order of ranks.
-std::vector<std::string> StalledRanks(const v1::Job& job, const std::vector<v1::Event>& events);
-
 // `events`: all of the job so far.
 Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now_unix_ns);
 

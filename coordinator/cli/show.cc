@@ -11,6 +11,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/report/progress.h"
+#include "runtime/report/stalled_ranks.h"
 
 namespace trireme::cli {
 namespace {
@@ -114,7 +115,7 @@ int RunShow(const ControlOptions& control, const std::string& name) {
   if (job->status().attempt_live()) {
     const auto events = EventsOf(**client, job->id());
     if (!events.ok()) return PrintCallError(events.status());
-    stalled = StalledRanks(*job, *events);
+    stalled = report::StalledRanksOf(*job, *events);
   }
   PrintJob(*job, stalled);
   return kOk;

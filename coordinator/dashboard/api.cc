@@ -110,7 +110,7 @@ Api::Answer Api::Jobs(const Call& call, const Who& who) const {
   }
   ASSIGN_OR_RETURN(const v1::ListResponse list, rooms_.table.List(request));
   Json rows = Json::array();
-  for (const v1::Job& job : list.jobs()) rows.push_back(JobRow(job));
+  for (const v1::Job& job : list.jobs()) rows.push_back(JobRow(job, stalls_.Of(job)));
   return JsonText({{"jobs", std::move(rows)}, {"next_page", list.next_page_token()}});
 }
 
@@ -150,7 +150,7 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   ASSIGN_OR_RETURN(const v1::Job job, Find(call, who));
   const auto found = call.path_values.find("part");
   const std::string part = found == call.path_values.end() ? "" : found->second;
-  if (part.empty()) return JsonText(JobDetails(job));
+  if (part.empty()) return JsonText(JobDetails(job, stalls_.Of(job)));
   if (part == "curve") return Curve(job, call);
   if (part == "plan") return Plan(job);
   if (part == "timeline") return Timeline(job);
@@ -252,7 +252,7 @@ Api::Answer Api::Ask(const Call& call, const Who& who) const {
   }
   ASSIGN_OR_RETURN(const v1::Job after,
                    rooms_.ask(job.id(), request, action == "cancel" ? kCancelGraceSeconds : 0));
-  return JsonText(JobDetails(after));
+  return JsonText(JobDetails(after, stalls_.Of(after)));
 }
 
 }  // namespace trireme::dashboard

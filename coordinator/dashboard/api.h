@@ -9,6 +9,7 @@
 #include "coordinator/dashboard/job_requests.h"
 #include "coordinator/dashboard/json_text.h"
 #include "coordinator/dashboard/plan_json.h"
+#include "coordinator/dashboard/stall_board.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/reconciler/job_table.h"
@@ -24,7 +25,8 @@ struct DashboardRooms {
 
 class Api {
  public:
-  explicit Api(DashboardRooms rooms) : rooms_(std::move(rooms)) {}
+  explicit Api(DashboardRooms rooms)
+      : rooms_(std::move(rooms)), stalls_(rooms_.table, rooms_.store) {}
 
   // Errors: those of the control API.
   using Answer = absl::StatusOr<std::string>;
@@ -53,6 +55,7 @@ class Api {
   const DashboardRooms rooms_;
   std::mutex planning_;
   PlanCache plans_;
+  mutable StallBoard stalls_;  // remembers what it has read
 };
 
 }  // namespace trireme::dashboard

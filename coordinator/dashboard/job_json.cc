@@ -147,7 +147,7 @@ Json NodeJson(const v1::Node& node) {
 
 }  // namespace
 
-Json JobRow(const v1::Job& job) {
+Json JobRow(const v1::Job& job, const std::vector<std::string>& stalled) {
   const v1::JobStatus& status = job.status();
   Json row = {{"id", job.id()},
               {"name", job.name()},
@@ -165,13 +165,14 @@ Json JobRow(const v1::Job& job) {
               {"priority", job.priority()},
               {"ranks", job.resources().ranks()},
               {"queue_position", job.queue_position()},
-              {"waits_for", job.waits_for()}};
+              {"waits_for", job.waits_for()},
+              {"stalled", stalled}};
   row["progress"] = job.has_progress() ? ProgressJson(job.progress()) : Json(nullptr);
   return row;
 }
 
-Json JobDetails(const v1::Job& job) {
-  Json details = JobRow(job);
+Json JobDetails(const v1::Job& job, const std::vector<std::string>& stalled) {
+  Json details = JobRow(job, stalled);
   const v1::ResourceRequest& resources = job.resources();
   details["exit_code"] = job.status().exit_code();
   details["run_folder"] = job.run_folder();

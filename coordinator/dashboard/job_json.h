@@ -1,6 +1,7 @@
 // Jobs, events and the cluster as the dashboard's pages read them. Pure.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "coordinator/dashboard/json_text.h"
@@ -10,10 +11,11 @@
 
 namespace trireme::dashboard {
 
-// A row of a list: without the texts of a failure.
-Json JobRow(const v1::Job& job);
+// A row of a list: without the texts of a failure. `stalled`: what is told of ranks that stand
+// still.
+Json JobRow(const v1::Job& job, const std::vector<std::string>& stalled = {});
 // All but the job file.
-Json JobDetails(const v1::Job& job);
+Json JobDetails(const v1::Job& job, const std::vector<std::string>& stalled = {});
 
 // With a sentence (`text`) and how much it matters (`level`: good, info, warn, bad); of a
 // submitted job its name, of a placed one its places.

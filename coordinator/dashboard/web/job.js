@@ -5,13 +5,14 @@ import { Curve } from './curve.js';
 import { draw, h, toast } from './dom.js';
 import { EventList } from './events.js';
 import { ago, clock, count, dateAndClock, duration, loss, percent, plain, plural, short } from './format.js';
-import { finishes, hasEnded, secondsLeft, share, stateText } from './jobs.js';
+import { finishes, hasEnded, secondsLeft, share, standsStill, stateText, tone } from './jobs.js';
 import { Log } from './log.js';
 import { PlanPanels } from './plan.js';
 import { Timeline } from './timeline.js';
 
 const SURE_MS = 8000;
 const DAY_MS = 86400000;
+const MOST_STALLS = 4; // told of one by one
 const NEVER_RAN = 'It never ran: there are no curves, no timeline and no log.';
 const NOT_YET = 'Curves, timeline and log are drawn here once it runs.';
 
@@ -29,11 +30,12 @@ function tiles(job, curve, now) {
     : ['In this state', duration((now - job.changed_ms) / 1000), `since ${(now - job.changed_ms < DAY_MS ? clock : dateAndClock)(job.changed_ms)}`];
   if (Number.isFinite(left) && curve.last.step_time_ms < 10000) time[2] = `${curve.last.step_time_ms.toFixed(0)} ms a step`;
   if (finishes(job)) time.splice(0, 3, 'Time left', 'finishing', 'all steps are done');
+  if (standsStill(job)) time.splice(0, 3, 'Time left', 'stands still', `attempt ${job.attempt}`);
   if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `${job.attempt ? 'took' : 'after'} ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
   const lastLoss = progress.loss || curve.last.loss;
   return [
     tile('Step', count(progress.step ?? curve.points.step.at(-1)), progress.steps ? `of ${count(progress.steps)}` : '', '',
-      h('div', { class: 'bar', data: { state: job.state } }, h('i', { style: { width: `${100 * share(job)}%` } }))),
+      h('div', { class: 'bar', data: { state: tone(job) } }, h('i', { style: { width: `${100 * share(job)}%` } }))),
     tile('Loss', loss(lastLoss), '', progress.validation_step ? `validation ${loss(progress.validation_loss)}` : ''),
     tile('Tokens a second', short(progress.tokens_per_second || curve.last.tokens_per_second), '',
       progress.utilisation ? `${percent(progress.utilisation)} of the peak` : ''),
@@ -51,6 +53,17 @@ function failureBanner(job, level, lead) {
     failure.next_action ? h('p', {}, failure.next_action) : null);
 }
 
+// As `trireme explain` has it.
+function stallBanner(job) {
+  const from = job.checkpoint_step ? `from the checkpoint of step ${count(job.checkpoint_step)}` : 'from the start';
+  return h('div', { class: 'banner', data: { level: 'warn' } },
+    h('p', {}, h('b', {}, 'It stands still')),
+    job.stalled.slice(0, MOST_STALLS).map((text) => h('p', {}, text)),
+    job.stalled.length > MOST_STALLS ? h('p', {}, `and ${plural(job.stalled.length - MOST_STALLS, 'other rank')}`) : null,
+    h('p', { class: 'muted' }, 'Look at the process named there (stopped, a debugger?) and its node; ' +
+      `if it stays so, the attempt ends by itself and the next one goes on ${from}.`));
+}
+
 function banner(job) {
   if (job.state === 'failed') return failureBanner(job, 'bad', 'failed');
   if (job.state === 'recovering') return failureBanner(job, 'warn', 'an attempt has failed');
@@ -58,6 +71,7 @@ function banner(job) {
     const place = job.queue_position ? `Number ${job.queue_position} in the queue` : 'In the queue';
     return h('div', { class: 'banner', data: { level: 'wait' } }, h('p', {}, h('b', {}, place), job.waits_for ? `: ${job.waits_for}` : ''));
   }
+  if (standsStill(job)) return stallBanner(job);
   if (job.waits_for) return h('div', { class: 'banner', data: { level: 'warn' } }, h('p', {}, job.waits_for));
   if (job.wish === 'cancel' && !hasEnded(job)) {
     return h('div', { class: 'banner' }, h('p', {}, 'Cancelled: it may save a checkpoint first, and never starts again.'));
@@ -117,9 +131,9 @@ export class JobPage {
     this.showParts(job);
     await this.refreshEvents(state);
     this.drawTitle(job);
-    draw(this.banner, [job.state, job.wish, job.reason, job.failure, job.waits_for, job.queue_position], () => banner(job) ?? []);
+    draw(this.banner, [job.state, job.wish, job.reason, job.failure, job.waits_for, job.queue_position, job.stalled, job.checkpoint_step], () => banner(job) ?? []);
     if (this.settled < 3 || this.log.hurry) await this.refreshFiles(job);
-    draw(this.tiles, [job.progress, job.state, job.attempt, job.failures, job.checkpoint_step, Math.floor(state.now / 5000), this.curve.points.step.length],
+    draw(this.tiles, [job.progress, job.state, job.stalled, job.attempt, job.failures, job.checkpoint_step, Math.floor(state.now / 5000), this.curve.points.step.length],
       () => tiles(job, this.curve, state.now));
   }
 
@@ -190,10 +204,10 @@ export class JobPage {
     const canCancel = !ended && job.wish !== 'cancel';
     const places = this.placesOf(job).map((place) => `${place.node} x${place.ranks}`).join(', ');
     const about = [job.owner, plural(job.ranks, 'rank'), places, job.run_folder].filter(Boolean);
-    draw(this.title, [job.name, stateText(job), job.wish, about], () => [
+    draw(this.title, [job.name, stateText(job), tone(job), job.wish, about], () => [
       h('div', { class: 'text' },
         h('h1', {}, h('span', { class: 'id' }, `${job.id}`), h('span', { class: 'name', title: job.name }, job.name),
-          h('span', { class: 'chip', data: { state: job.state } }, stateText(job))),
+          h('span', { class: 'chip', data: { state: tone(job) } }, stateText(job))),
         h('div', { class: 'about' }, about.join(' · '))),
       h('div', { class: 'actions' },
         canResume ? this.button('Resume', 'resume', 'main') : this.button('Pause', 'pause', '', !canPause),

@@ -24,10 +24,16 @@ export function share(job) {
 // All steps are done; the last checkpoint, evaluation or sample is not.
 export const finishes = (job) => job.state === 'running' && job.progress?.steps > 0 && job.progress.step >= job.progress.steps;
 
-export const stateText = (job) => (finishes(job) ? 'finishing' : job.state);
+// Ranks are there but do not move: it is as if it did not run.
+export const standsStill = (job) => job.stalled.length > 0;
+
+export const stateText = (job) => (standsStill(job) ? 'stalled' : finishes(job) ? 'finishing' : job.state);
+
+// By which its chip and its bar are coloured.
+export const tone = (job) => (standsStill(job) ? 'stalled' : job.state);
 
 export function secondsLeft(job, history) {
-  if (job.state !== 'running' || finishes(job) || !job.progress || !(history > 0)) return NaN;
+  if (job.state !== 'running' || finishes(job) || standsStill(job) || !job.progress || !(history > 0)) return NaN;
   return ((job.progress.steps - job.progress.step) * history) / 1000;
 }
 
@@ -39,6 +45,7 @@ const because = (job) => (job.reason.startsWith(`${job.state} `) ? job.reason.sl
 function note(job, now) {
   const progress = job.progress;
   if (job.state === 'pending') return job.waits_for ? `${place(job)}: ${job.waits_for}` : place(job);
+  if (standsStill(job)) return job.stalled[0];
   if (job.waits_for) return job.waits_for;
   switch (job.state) {
     case 'running':
@@ -74,13 +81,13 @@ function updateRow(row, job, now, here) {
   if (here) row.setAttribute('aria-current', 'page');
   else row.removeAttribute('aria-current');
   const chip = row.querySelector('.chip');
-  chip.dataset.state = job.state;
+  chip.dataset.state = tone(job);
   setText(chip, stateText(job));
   const text = row.querySelector('.note');
   setText(text, note(job, now));
   text.title = text.textContent;
   const bar = row.querySelector('.bar');
-  bar.dataset.state = job.state;
+  bar.dataset.state = tone(job);
   bar.hidden = hasEnded(job) || !job.progress;
   bar.firstChild.style.width = `${(100 * share(job)).toFixed(2)}%`;
 }

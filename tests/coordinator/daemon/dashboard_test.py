@@ -6,6 +6,7 @@ Usage: dashboard_test.py BIN_FOLDER [Dashboard.test_NAME ...]
 """
 import json
 import os
+import signal
 import sys
 import unittest
 import urllib.error
@@ -200,6 +201,40 @@ class Dashboard(DaemonCase):
         self.assertEqual(ask(home + "/", Host="evil.example", Cookie=admin)[0], 421)
         self.assertEqual(ask(cancel, "POST", Cookie=admin, X_Trireme="1")[0], 200)
         self.reach_state(job, "JOB_CANCELLED")
+
+    def test_shows_who_stands_still(self):
+        """A stopped rank is seen where one looks first, and no more once it moves."""
+        self.start_daemon("--http", "127.0.0.1:0")
+        job = self.submit("--set", "training.steps=10000000", "--set", "runtime.deadline_seconds=600")
+        self.open_browser()
+        self.browser.open(self.link())
+        self.reach(job, 20)
+        self.shows(f".row[data-job='{job}'] .chip", "running")
+        self.browser.click(f".row[data-job='{job}']")
+        self.shows("h1 .chip", "running")
+        victim = self.rank(job, 1)
+        os.kill(victim, signal.SIGSTOP)
+        self.addCleanup(self.go_on, victim)
+        self.shows(f".row[data-job='{job}'] .chip[data-state=stalled]", "stalled")
+        self.shows("h1 .chip[data-state=stalled]", "stalled")
+        self.shows(".banner[data-level=warn]", "is stopped")
+        self.shows(f".row[data-job='{job}'] .note", "is stopped")
+        self.shows("[data-tile='Time left'] .value", "stands still")
+        self.keep_picture("stalled")
+        self.go_on(victim)
+        self.shows("h1 .chip", "running")
+        until(lambda: self.browser.count(".banner") == 0, "nothing is told of it", self.told)
+        self.shows(f".row[data-job='{job}'] .note", "step")
+        self.assertEqual(self.browser.complaints(), [])
+        self.ask("cancel", job)
+        self.reach_state(job, "JOB_CANCELLED")
+
+    @staticmethod
+    def go_on(pid):
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
 
     def test_says_where_it_is_not(self):
         self.start_daemon()

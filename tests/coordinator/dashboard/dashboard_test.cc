@@ -56,6 +56,7 @@ class House {
   }
 
   void Put(const v1::Job& job) { table_.Publish({job}, {}); }
+  void Tell(const v1::Event& event) { table_.Publish({}, {event}); }
 
   HttpResponse Send(HttpRequest request) {
     request.headers.emplace("host", kHost);
@@ -135,6 +136,42 @@ TEST_CASE("without a session there is a way in and nothing else") {
   }
   CHECK(house.Post("/api/jobs/1/cancel", "").status == 401);
   CHECK(house.asked().empty());
+}
+
+TEST_CASE("a job tells of ranks that stand still for as long as they do") {
+  House house;
+  const std::string cookie = house.Enter(kAda);
+  v1::Job job = JobOf(1, "ada", house.folder().path());
+  job.mutable_status()->set_attempt_live(true);
+  house.Put(job);
+  v1::Event event;
+  event.set_job_id(1);
+  event.set_attempt(1);
+  const auto tell = [&](uint64_t sequence, uint32_t rank, bool over) {
+    event.set_sequence(sequence);
+    event.mutable_stalled()->set_rank(rank);
+    event.mutable_stalled()->set_over(over);
+    event.mutable_stalled()->set_text(fmt::format("rank {} is stopped", rank));
+    house.Tell(event);
+  };
+  const auto stalled = [&] {
+    const Json listed = Parsed(house.Get("/api/jobs", cookie).body)["jobs"][0]["stalled"];
+    CHECK(Parsed(house.Get("/api/jobs/1", cookie).body)["stalled"] == listed);
+    return listed;
+  };
+  CHECK(stalled() == Json::array());
+  tell(4, 3, false);
+  tell(5, 1, false);
+  CHECK(stalled() == Json({"rank 1 is stopped", "rank 3 is stopped"}));
+  tell(6, 3, true);
+  CHECK(stalled() == Json({"rank 1 is stopped"}));
+  job.mutable_status()->set_attempt_live(false);
+  house.Put(job);
+  CHECK(stalled() == Json::array());
+  job.mutable_status()->set_attempt_live(true);
+  job.mutable_status()->set_attempt(2);
+  house.Put(job);
+  CHECK(stalled() == Json::array());
 }
 
 TEST_CASE("a link works once and leaves a strict cookie") {

@@ -16,10 +16,9 @@ const MOST_STALLS = 4; // told of one by one
 const NEVER_RAN = 'It never ran: there are no curves, no timeline and no log.';
 const NOT_YET = 'Curves, timeline and log are drawn here once it runs.';
 
-function tile(label, value, unit, about, bar) {
-  return h('div', { class: 'tile', data: { tile: label } }, h('div', { class: 'label' }, label),
-    h('div', { class: 'value' }, value, unit ? h('small', {}, ` ${unit}`) : null),
-    bar ?? h('div', { class: 'more-about' }, about || '\u00a0'));
+function tile(label, value, about, bar) {
+  return h('div', { class: 'tile', title: [`${label}: ${value}`, about].filter(Boolean).join(', '), data: { tile: label } },
+    h('div', { class: 'label' }, label), h('div', { class: 'value' }, value), h('div', { class: 'more-about' }, about || '\u00a0'), bar);
 }
 
 function tiles(job, curve, now) {
@@ -34,14 +33,14 @@ function tiles(job, curve, now) {
   if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `${job.attempt ? 'took' : 'after'} ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
   const lastLoss = progress.loss || curve.last.loss;
   return [
-    tile('Step', count(progress.step ?? curve.points.step.at(-1)), progress.steps ? `of ${count(progress.steps)}` : '', '',
+    tile('Step', count(progress.step ?? curve.points.step.at(-1)), progress.steps ? `of ${count(progress.steps)}` : '',
       h('div', { class: 'bar', data: { state: tone(job) } }, h('i', { style: { width: `${100 * share(job)}%` } }))),
-    tile('Loss', loss(lastLoss), '', progress.validation_step ? `validation ${loss(progress.validation_loss)}` : ''),
-    tile('Tokens a second', short(progress.tokens_per_second || curve.last.tokens_per_second), '',
+    tile('Loss', loss(lastLoss), progress.validation_step ? `validation ${loss(progress.validation_loss)}` : ''),
+    tile('Tokens a second', short(progress.tokens_per_second || curve.last.tokens_per_second),
       progress.utilisation ? `${percent(progress.utilisation)} of the peak` : ''),
-    tile(...time.slice(0, 2), '', time[2]),
-    tile('Checkpoint', job.checkpoint_step ? count(job.checkpoint_step) : '-', '', job.checkpoint_step ? 'newest step on disk' : 'none yet'),
-    tile('Attempt', job.attempt ? count(job.attempt) : '-', '', !job.attempt ? 'not started' : job.failures ? plural(job.failures, 'failure') : 'no failure'),
+    tile(...time),
+    tile('Checkpoint', job.checkpoint_step ? count(job.checkpoint_step) : '-', job.checkpoint_step ? 'newest step on disk' : 'none yet'),
+    tile('Attempt', job.attempt ? count(job.attempt) : '-', !job.attempt ? 'not started' : job.failures ? plural(job.failures, 'failure') : 'no failure'),
   ];
 }
 

@@ -11,7 +11,7 @@ export const colorOfJob = (id) => `var(--${COLORS[id % COLORS.length]})`;
 const sum = (nodes, field) => nodes.reduce((total, node) => total + node[field], 0);
 
 function tile(label, value, unit, about, part) {
-  return h('div', { class: 'tile' }, h('div', { class: 'label' }, label),
+  return h('div', { class: 'tile', title: `${label}: ${[value, unit, about].filter(Boolean).join(' ')}` }, h('div', { class: 'label' }, label),
     h('div', { class: 'value' }, value, unit ? h('small', {}, ` ${unit}`) : null),
     about ? h('div', { class: 'more-about' }, about) : null,
     Number.isFinite(part) ? h('div', { class: 'bar' }, h('i', { style: { width: `${100 * part}%` } })) : null);

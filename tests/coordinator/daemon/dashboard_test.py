@@ -148,6 +148,10 @@ class Dashboard(DaemonCase):
     def fits(self, *widths):
         for width in widths:
             self.browser.resize(width, 900)
+            cut = self.browser.script("return [...document.querySelectorAll('.tile *, .panel > .head *')]"
+                                      ".filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0)"
+                                      ".map((e) => e.innerText)")
+            self.assertEqual(cut, [], f"cut off at {width}")
             wide = self.browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
             self.assertLessEqual(wide, 0, f"{width} is too narrow")
 

@@ -1,10 +1,13 @@
 // The plan: ranks in their mesh, the layers of each stage, bytes of each.
 import { draw, h } from './dom.js';
-import { bytes } from './format.js';
+import { bytes, count } from './format.js';
 import { colorOfJob } from './overview.js';
 
 const MOST_STAGES = 8;
-const MOST_CELLS = 64;
+// Of a stage: numbers fit into a few wide cells; more are small squares, whose titles have them.
+// Beyond `across` a replica goes on in the next line.
+const NUMBERED = { replicas: 8, tensors: 4, across: 4, width: 32 };
+const SMALL = { replicas: 32, tensors: 32, across: 16, width: 12 };
 const PARTS = [
   ['parameters', 'parameters', 'forward'],
   ['gradients', 'gradients', 'input-grad'],
@@ -37,29 +40,46 @@ function nodeOfRank(places) {
   return (rank) => bounds.find((bound) => rank < bound.end);
 }
 
-function cell(rank, where, node) {
+function cell(rank, where, node, small) {
   const text = `rank ${rank}: stage ${where[0]}, replica ${where[1]}, tensor ${where[2]}${node ? `, on ${node.node}` : ''}`;
-  return h('i', { class: 'cell', title: text, style: node ? { borderBottomColor: colorOfJob(node.index) } : {} }, String(rank));
+  return h('i', { class: 'cell', title: text, style: node ? { [small ? 'background' : 'borderBottomColor']: colorOfJob(node.index) } : {} },
+    small ? null : String(rank));
 }
+
+const cellsOf = ({ data, tensor }) => (data > NUMBERED.replicas || tensor > NUMBERED.tensors ? SMALL : NUMBERED);
 
 function stageColumn(stage, plan, nodeOf) {
   const { data, tensor } = plan.mesh;
-  const cells = [];
-  for (let replica = 0; replica < data && cells.length < MOST_CELLS; ++replica) {
-    for (let part = 0; part < tensor && cells.length < MOST_CELLS; ++part) {
+  const most = cellsOf(plan.mesh);
+  const across = Math.min(tensor, most.across);
+  const rows = [];
+  for (let replica = 0; replica < Math.min(data, most.replicas); ++replica) {
+    const cells = Array.from({ length: Math.min(tensor, most.tensors) }, (_, part) => {
       const rank = (stage.stage * data + replica) * tensor + part;
-      cells.push(cell(rank, [stage.stage, replica, part], nodeOf(rank)));
-    }
+      return cell(rank, [stage.stage, replica, part], nodeOf(rank), most === SMALL);
+    });
+    rows.push(h('div', { class: 'replica', style: { gridTemplateColumns: `repeat(${across}, minmax(0, 1fr))` } }, cells));
   }
-  const hidden = data * tensor - cells.length;
-  return h('div', { class: 'column' }, h('b', {}, `stage ${stage.stage}`),
+  const hidden = data * tensor - rows.length * Math.min(tensor, most.tensors);
+  const kind = `${most === SMALL ? ' small' : ''}${tensor > across ? ' folded' : ''}`;
+  return h('div', { class: `column${kind}` }, h('b', {}, `stage ${stage.stage}`),
     h('div', { class: 'blocks', title: stage.blocks.join('; ') }, stage.blocks.map((block) => h('span', {}, block))),
-    h('div', { class: 'ranks', style: { gridTemplateColumns: `repeat(${Math.min(tensor, 8)}, minmax(0, 1fr))` } }, cells),
-    hidden > 0 ? h('div', { class: 'faint' }, `and ${hidden} more`) : null);
+    h('div', { class: 'ranks' }, rows),
+    hidden > 0 ? h('div', { class: 'faint' }, `and ${count(hidden)} more`) : null);
 }
 
-function gap(count) {
-  return h('div', { class: 'column gap' }, `${count} more`);
+const leastWidth = (mesh) => Math.max(104, 26 + Math.min(mesh.tensor, cellsOf(mesh).across) * cellsOf(mesh).width);
+
+// What rows and cells are.
+function shapeText({ data, tensor }) {
+  if (data > 1 && tensor > SMALL.across) return 'lines close together are a replica (data parallel), its cells are tensor ranks';
+  if (data > 1 && tensor > 1) return 'a row is a replica (data parallel), its cells are tensor ranks';
+  if (data > 1) return 'a row is a replica (data parallel)';
+  return tensor > 1 ? 'cells of a stage are tensor ranks' : '';
+}
+
+function gap(number) {
+  return h('div', { class: 'column gap' }, `${count(number)} more`);
 }
 
 export class PlanPanels {
@@ -114,9 +134,9 @@ export class PlanPanels {
     const columns = [...first.map((stage) => stageColumn(stage, plan, nodeOf)), missing > 0 ? gap(missing) : null,
       ...last.map((stage) => stageColumn(stage, plan, nodeOf))];
     return [
-      h('div', { class: 'columns' }, columns),
-      places.length ? h('div', { class: 'legend below' }, places.slice(0, 12).map((place, index) =>
-        h('span', {}, h('i', { style: { background: colorOfJob(index) } }), place.node))) : null,
+      h('div', { class: 'columns', style: { gridTemplateColumns: `repeat(auto-fit, minmax(${leastWidth(plan.mesh)}px, 1fr))` } }, columns),
+      h('div', { class: 'legend below' }, shapeText(plan.mesh), places.slice(0, 12).map((place, index) =>
+        h('span', {}, h('i', { style: { background: colorOfJob(index) } }), place.node))),
       h('dl', { class: 'facts' }, plan.summary.filter(([name]) => !TOLD.includes(name)).map(([name, value]) =>
         [h('dt', {}, name), h('dd', {}, value)])),
     ];

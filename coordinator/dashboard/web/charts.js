@@ -41,6 +41,7 @@ export class ChartPanel {
   constructor(options, wide) {
     this.options = options;
     this.data = [[]];
+    this.part = null; // first and last step in view, where that is not all
     this.about = h('div', { class: 'about' });
     this.area = h('div', { class: 'chart' });
     this.element = h('section', { class: `panel ${wide}` },
@@ -77,7 +78,8 @@ export class ChartPanel {
     if (this.closed) return;
     this.tell(this.data[0].length - 1);
     if (this.chart) {
-      this.chart.setData(this.data);
+      this.chart.setData(this.data, !this.part);
+      this.keepPart();
       return;
     }
     this.area.replaceChildren();
@@ -86,7 +88,24 @@ export class ChartPanel {
       this.chart.setData(this.data);
       return;
     }
+    const { part } = this;
     this.chart = new UPlot(this.settings(), this.data, this.area);
+    this.part = part;
+    this.keepPart();
+  }
+
+  // The steps that a person has dragged over stay in view while others come in; a double click, or a curve that ends before
+  // them, shows all again.
+  keepPart() {
+    if (!this.part || this.chart instanceof SimpleChart) return;
+    const steps = this.data[0];
+    const [min, max] = this.part[0] < steps[steps.length - 1] ? this.part : [steps[0], steps[steps.length - 1]];
+    this.chart.setScale('x', { min, max });
+  }
+
+  notePart({ min, max }, steps) {
+    this.part = min > steps[0] || max < steps[steps.length - 1] ? [min, max] : null;
+    this.area.dataset.part = this.part ? this.part.join(' ') : '';
   }
 
   settings() {
@@ -109,7 +128,10 @@ export class ChartPanel {
       },
       axes: [axis(count, { size: 24, gap: 6, incrs: WHOLE }), axis(this.options.axis ?? format, { size: 52, gap: 6 })],
       series: [{}, ...series.map(seriesOf)],
-      hooks: { setCursor: [(chart) => this.tell(chart.cursor.idx ?? this.data[0].length - 1)] },
+      hooks: {
+        setScale: [(chart, key) => key === 'x' && this.notePart(chart.scales.x, chart.data[0])],
+        setCursor: [(chart) => this.tell(chart.cursor.idx ?? this.data[0].length - 1)],
+      },
     };
   }
 

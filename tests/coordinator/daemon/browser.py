@@ -122,6 +122,30 @@ class Browser:
                     raise
                 time.sleep(0.2)
 
+    def _point(self, selector, share):
+        """In the middle of an element's height, at a share of its width."""
+        return [round(value) for value in self.script(
+            "const e = document.querySelector(arguments[0]); e.scrollIntoView({block: 'center'});"
+            "const box = e.getBoundingClientRect();"
+            "return [box.left + arguments[1] * box.width, box.top + box.height / 2]", selector, share)]
+
+    def _act(self, *steps):
+        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": list(steps)}
+        self._call("POST", f"{self.session}/actions", {"actions": [mouse]})
+
+    @staticmethod
+    def _move(point, duration=0):
+        return {"type": "pointerMove", "duration": duration, "x": point[0], "y": point[1]}
+
+    def drag(self, selector, begin, end):
+        """By the mouse from one share of an element's width to another."""
+        self._act(self._move(self._point(selector, begin)), {"type": "pointerDown", "button": 0},
+                  self._move(self._point(selector, end), 200), {"type": "pointerUp", "button": 0})
+
+    def double_click(self, selector):
+        click = [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
+        self._act(self._move(self._point(selector, 0.5)), *click, *click)
+
     def complaints(self):
         """What the pages have logged as errors since the last call; answers that were errors are no faults of a page."""
         logged = self._call("POST", f"{self.session}/se/log", {"type": "browser"})

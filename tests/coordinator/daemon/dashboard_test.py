@@ -92,6 +92,7 @@ class Dashboard(DaemonCase):
         self.assertEqual(self.browser.count("#mesh .cell"), 2)
         self.shows("#memory", "stage 1")
         self.shows("#log .tools", "attempt 1")
+        self.keeps_its_part()
         step = self.browser.text("[data-tile=Step] .value")
         until(lambda: self.browser.text("[data-tile=Step] .value") != step, "the step moves", self.told)
         self.keep_picture("running")
@@ -120,6 +121,21 @@ class Dashboard(DaemonCase):
         self.shows_one_step()
         self.click_to_nodes()
         self.outlives_a_restart(home)
+
+    def keeps_its_part(self):
+        """Steps that were dragged over stay in view while others come in. The simpler curves have no such thing."""
+        if not self.browser.count("#loss .u-over"):
+            return
+        part = "return document.querySelector('#loss .chart').dataset.part"
+        self.browser.drag("#loss .u-over", 0.3, 0.6)
+        kept = until(lambda: self.browser.script(part), "a part is shown", self.told)
+        step = self.browser.text("[data-tile=Step] .value")
+        for _ in range(3):
+            until(lambda: self.browser.text("[data-tile=Step] .value") != step, "the step moves", self.told)
+            step = self.browser.text("[data-tile=Step] .value")
+            self.assertEqual(self.browser.script(part), kept)
+        self.browser.double_click("#loss .u-over")
+        until(lambda: self.browser.script(part) == "", "all steps are shown", self.told)
 
     def shows_what_waits(self):
         """Why it waits, and what it would be; what has never run has no empty curves."""

@@ -14,6 +14,7 @@
 #include "coordinator/control_api/run_files.h"
 #include "coordinator/dashboard/curve.h"
 #include "coordinator/dashboard/job_json.h"
+#include "coordinator/dashboard/job_order.h"
 #include "coordinator/dashboard/run_file.h"
 #include "coordinator/dashboard/timeline.h"
 #include "runtime/base/status_macros.h"
@@ -101,17 +102,16 @@ Api::Answer Api::Cluster(const Call&, const Who& who) const {
 
 Api::Answer Api::Jobs(const Call& call, const Who& who) const {
   v1::ListRequest request = ListFor(who);
-  request.set_page_token(call.Query("page"));
   ASSIGN_OR_RETURN(const uint32_t size, NumberOf<uint32_t>(call, "size", 100));
-  request.set_page_size(std::clamp<uint32_t>(size, 1, kMostRows));
   for (const auto word : absl::StrSplit(call.Query("state"), ',', absl::SkipEmpty())) {
     ASSIGN_OR_RETURN(const v1::JobState state, StateOf(std::string(word)));
     if (request.states_size() < v1::JobState_MAX) request.add_states(state);
   }
-  ASSIGN_OR_RETURN(const v1::ListResponse list, rooms_.table.List(request));
+  ASSIGN_OR_RETURN(const JobPage list, OrderedJobs(rooms_.table, request, call.Query("page"),
+                                                   std::clamp<uint32_t>(size, 1, kMostRows)));
   Json rows = Json::array();
-  for (const v1::Job& job : list.jobs()) rows.push_back(JobRow(job, stalls_.Of(job)));
-  return JsonText({{"jobs", std::move(rows)}, {"next_page", list.next_page_token()}});
+  for (const v1::Job& job : list.jobs) rows.push_back(JobRow(job, stalls_.Of(job)));
+  return JsonText({{"jobs", std::move(rows)}, {"next_page", list.next}});
 }
 
 Api::Answer Api::Events(const Call& call, const Who& who) const {

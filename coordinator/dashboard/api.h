@@ -33,7 +33,7 @@ class Api {
   using Call = coordinator::HttpRequest;
   using Who = coordinator::Caller;
   Answer Cluster(const Call& call, const Who& who) const;
-  // ?page=TOKEN&size=N&state=running,failed
+  // In the order of `trireme top`. ?page=TOKEN&size=N&state=running,failed
   Answer Jobs(const Call& call, const Who& who) const;
   // ?after=SEQUENCE; without it the newest.
   Answer Events(const Call& call, const Who& who) const;

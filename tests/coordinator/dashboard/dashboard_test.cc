@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <map>
 #include <utility>
 
 #include "coordinator/http/route_table.h"
@@ -56,6 +57,7 @@ class House {
   }
 
   void Put(const v1::Job& job) { table_.Publish({job}, {}); }
+  void Queue(std::map<uint64_t, coordinator::Wait> waits) { table_.PutWaits(std::move(waits)); }
   void Tell(const v1::Event& event) { table_.Publish({}, {event}); }
 
   HttpResponse Send(HttpRequest request) {
@@ -90,8 +92,12 @@ class House {
     return "";
   }
 
-  HttpResponse Get(const std::string& path, const std::string& cookie) {
-    return Send({.method = "GET", .path = path, .headers = {{"cookie", cookie}}});
+  HttpResponse Get(const std::string& path, const std::string& cookie,
+                   std::multimap<std::string, std::string> query = {}) {
+    return Send({.method = "GET",
+                 .path = path,
+                 .query = std::move(query),
+                 .headers = {{"cookie", cookie}}});
   }
 
   HttpResponse Post(const std::string& path, const std::string& cookie,
@@ -136,6 +142,44 @@ TEST_CASE("without a session there is a way in and nothing else") {
   }
   CHECK(house.Post("/api/jobs/1/cancel", "").status == 401);
   CHECK(house.asked().empty());
+}
+
+TEST_CASE("jobs are listed as they matter, page by page") {
+  House house;
+  const std::string cookie = house.Enter(kAdmin);
+  const auto put = [&](uint64_t id, v1::JobState state) {
+    v1::Job job = JobOf(id, "ada", house.folder().path());
+    job.mutable_status()->set_state(state);
+    house.Put(job);
+  };
+  put(3, v1::JOB_PENDING);
+  put(4, v1::JOB_PENDING);
+  put(5, v1::JOB_FAILED);
+  put(6, v1::JOB_PAUSED);
+  put(7, v1::JOB_COMPLETED);
+  put(8, v1::JOB_RECOVERING);
+  house.Queue({{3, {2, ""}}, {4, {1, ""}}});
+  const std::vector<uint64_t> order{1, 2, 8, 4, 3, 6, 7, 5};
+  for (const size_t size : {1, 2, 3, 5, 6, 7, 8, 100}) {
+    std::vector<uint64_t> listed;
+    std::string page;
+    do {
+      const Json json =
+          Parsed(house.Get(fmt::format("/api/jobs?size={}", size), cookie, {{"page", page}}).body);
+      CHECK(json["jobs"].size() <= size);
+      for (const Json& job : json["jobs"]) listed.push_back(job["id"]);
+      page = json["next_page"];
+      REQUIRE(listed.size() <= order.size());
+    } while (!page.empty());
+    CHECK(listed == order);
+  }
+  const Json failed = Parsed(house.Get("/api/jobs?state=failed", cookie).body);
+  REQUIRE(failed["jobs"].size() == 1);
+  CHECK(failed["jobs"][0]["id"] == 5);
+  CHECK(Parsed(house.Get("/api/jobs?state=paused", cookie).body)["jobs"][0]["id"] == 6);
+  for (const char* wrong : {"x", "-1", "1x", "ended-x"}) {
+    CHECK(house.Get("/api/jobs", cookie, {{"page", wrong}}).status == 400);
+  }
 }
 
 TEST_CASE("a job tells of ranks that stand still for as long as they do") {

@@ -209,7 +209,8 @@ Json ClusterJson(const v1::Cluster& cluster, const std::vector<v1::Job>& live) {
         one["jobs"].push_back({{"id", job.id()},
                                {"name", job.name()},
                                {"state", StateWord(job.status().state())},
-                               {"ranks", place.ranks()}});
+                               {"ranks", place.ranks()},
+                               {"cpus", place.ranks() * job.resources().cpus_per_rank()}});
       }
     }
     nodes.push_back(std::move(one));

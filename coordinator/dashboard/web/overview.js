@@ -34,21 +34,23 @@ function tiles(cluster) {
   ];
 }
 
-// Ranks of the jobs of a node over the CPUs that are taken, in the jobs' colours.
+// CPUs in the colours of the jobs that have them. Others are taken too: by jobs that this person may not see.
 function cells(node) {
   const shown = Math.min(node.cpus, MOST_CELLS);
   const perCell = node.cpus / Math.max(1, shown);
-  const taken = Math.round(node.cpus_used / perCell);
-  const ranks = node.jobs.reduce((total, job) => total + job.ranks, 0);
+  const taken = node.cpus_used > 0 ? Math.max(1, Math.round(node.cpus_used / perCell)) : 0;
   const owners = [];
+  let cpus = 0;
   for (const job of node.jobs) {
-    const part = Math.round((taken * job.ranks) / Math.max(1, ranks));
-    for (let i = 0; i < part && owners.length < taken; ++i) owners.push(job.id);
+    cpus += job.cpus;
+    // By where its share ends, so that what is rounded does not add up.
+    while (owners.length < Math.min(taken, Math.round(cpus / perCell))) owners.push(job);
   }
   return h('div', { class: 'cells', role: 'img', 'aria-label': `${node.cpus_used} of ${node.cpus} CPUs taken` },
     Array.from({ length: shown }, (_, i) => {
       if (i >= taken) return h('i');
-      return h('i', { class: 'taken', style: owners[i] ? { background: colorOfJob(owners[i]) } : {} });
+      if (!owners[i]) return h('i', { class: 'taken', title: 'taken by another job' });
+      return h('i', { class: 'taken', title: owners[i].name, style: { background: colorOfJob(owners[i].id) } });
     }));
 }
 
@@ -65,7 +67,7 @@ function nodeCard(node, now) {
     node.jobs.length ? h('div', { class: 'on' }, node.jobs.map((job) =>
       h('a', { href: `#/jobs/${job.id}`, title: `job ${job.id}: ${job.name}` },
         h('i', { style: { background: colorOfJob(job.id) } }),
-        h('span', {}, `${job.name} · ${plural(job.ranks, 'rank')}`)))) : null,
+        h('span', {}, `${job.name} · ${plural(job.ranks, 'rank')}${job.cpus > job.ranks ? `, ${count(job.cpus)} CPUs` : ''}`)))) : null,
     node.reason ? h('div', { class: 'reason' }, node.reason) : null);
 }
 

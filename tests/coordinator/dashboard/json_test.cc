@@ -24,6 +24,7 @@ v1::Job FailedJob() {
   job.mutable_status()->mutable_failure()->set_headline("rank 3 died \xff");
   job.mutable_status()->mutable_failure()->set_evidence("a line\nanother");
   job.mutable_resources()->set_ranks(8);
+  job.mutable_resources()->set_cpus_per_rank(3);
   v1::Place& place = *job.add_places();
   place.set_node("n1");
   place.set_ranks(8);
@@ -93,6 +94,7 @@ TEST_CASE("nodes show the jobs that are on them") {
   const Json json = ClusterJson(cluster, {FailedJob()});
   CHECK(json["nodes"][0]["jobs"][0]["id"] == 12);
   CHECK(json["nodes"][0]["jobs"][0]["ranks"] == 8);
+  CHECK(json["nodes"][0]["jobs"][0]["cpus"] == 24);
   CHECK(json["nodes"][1]["jobs"].empty());
 }
 

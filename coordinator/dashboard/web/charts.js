@@ -35,6 +35,14 @@ function seriesOf(one) {
   };
 }
 
+// Of the part in view.
+function top(chart, at, high) {
+  const { min, max } = chart.scales.x;
+  const seen = (_, i) => !(chart.data[0][i] < min || chart.data[0][i] > max);
+  const most = chart.data[at].filter(seen).reduce((best, value) => Math.max(best, value ?? 0), 0);
+  return 1.08 * (Math.min(high, 3 * most) || high || 1);
+}
+
 // A panel with a heading, a line of figures (of the last step, or where the pointer is), and the curve.
 // options: title, label, format, series: [{label, color, width, alpha, dots, fill}]
 export class ChartPanel {
@@ -110,6 +118,7 @@ export class ChartPanel {
 
   settings() {
     const { format, series } = this.options;
+    const filled = series.findIndex((one) => one.fill);
     return {
       width: Math.max(120, this.area.clientWidth),
       height: this.area.clientHeight,
@@ -123,8 +132,8 @@ export class ChartPanel {
       },
       scales: {
         x: { time: false, range: (chart, low, high) => (low === high ? [low - 1, low + 1] : [low, high]) },
-        // What is filled stands on 0.
-        y: series.some((one) => one.fill) ? { range: (chart, low, high) => [0, high > 0 ? 1.08 * high : 1] } : {},
+        // What is filled stands on 0; single values far above it do not press it flat.
+        y: filled >= 0 ? { range: (chart, low, high) => [0, top(chart, filled + 1, high)] } : {},
       },
       axes: [axis(count, { size: 24, gap: 6, incrs: WHOLE }), axis(this.options.axis ?? format, { size: 52, gap: 6 })],
       series: [{}, ...series.map(seriesOf)],

@@ -3,6 +3,29 @@ import { get, withQuery } from './api.js';
 
 const COLUMNS = ['loss', 'tokens_per_second', 'step_time_ms', 'exposed_communication_ms'];
 const MOST = 6000;
+const LEAST_STEPS = 10; // on each side, of a mean over times, which vary more than losses
+const FEWEST = 20; // points that tell what is left
+const RECENT_MS = 60000;
+
+// Weighted means over the steps within `half` of each; at the begin, where curves are steep, as far before as after it.
+function meansAround(steps, values, weights, half) {
+  const sums = [0];
+  const shares = [0];
+  values.forEach((value, i) => {
+    const known = Number.isFinite(value) && weights[i] > 0;
+    sums.push(sums[i] + (known ? value * weights[i] : 0));
+    shares.push(shares[i] + (known ? weights[i] : 0));
+  });
+  let begin = 0;
+  let end = 0;
+  return steps.map((step) => {
+    const reach = Math.min(half, step - steps[0]);
+    while (steps[begin] < step - reach) begin += 1;
+    while (end < steps.length && steps[end] <= step + reach) end += 1;
+    const share = shares[end] - shares[begin];
+    return share > 0 ? (sums[end] - sums[begin]) / share : null;
+  });
+}
 
 const emptyPoints = () => ({ step: [], validation: [], ...Object.fromEntries(COLUMNS.map((name) => [name, []])) });
 
@@ -51,21 +74,32 @@ export class Curve {
     return Object.fromEntries(COLUMNS.map((name) => [name, this.points[name][at]]));
   }
 
-  // Steps, loss, its running mean over a fiftieth of the points, validation loss where there is one.
+  // Over the last minute or so: one slow step does not change what is left by an hour. A point stands for the steps before it.
+  get recentStepMs() {
+    const { step, step_time_ms: times } = this.points;
+    let ms = 0;
+    let steps = 0;
+    for (let i = step.length - 1, taken = 0; i >= 0 && (taken < FEWEST || ms < RECENT_MS); --i) {
+      if (!Number.isFinite(times[i])) continue;
+      const part = i > 0 ? step[i] - step[i - 1] : 1;
+      ms += times[i] * part;
+      steps += part;
+      taken += 1;
+    }
+    return steps > 0 ? ms / steps : NaN;
+  }
+
+  // Of a mean: a hundredth of the steps, on each side.
+  get reach() {
+    const { step } = this.points;
+    return (step[step.length - 1] - step[0]) / 100;
+  }
+
+  // Steps, loss, its mean, validation loss where there is one.
   lossData() {
     const { step, loss, validation } = this.points;
-    const values = new Map(step.map((value, i) => [value, [loss[i], null, null]]));
-    const window = Math.max(1, Math.round(step.length / 50));
-    let sum = 0;
-    const inside = [];
-    step.forEach((value, i) => {
-      if (Number.isFinite(loss[i])) {
-        inside.push(loss[i]);
-        sum += loss[i];
-      }
-      if (inside.length > window) sum -= inside.shift();
-      values.get(value)[1] = inside.length ? sum / inside.length : null;
-    });
+    const means = meansAround(step, loss, loss.map(() => 1), this.reach);
+    const values = new Map(step.map((value, i) => [value, [loss[i], means[i], null]]));
     for (const [at, value] of validation) {
       const row = values.get(at);
       if (row) row[2] = value;
@@ -75,7 +109,9 @@ export class Curve {
     return [rows.map(([at]) => at), ...[0, 1, 2].map((column) => rows.map(([, row]) => row[column]))];
   }
 
+  // Steps, tokens a second, and those of all steps of a window over the time that they took.
   speedData() {
-    return [this.points.step, this.points.tokens_per_second];
+    const { step, tokens_per_second: speed, step_time_ms: times } = this.points;
+    return [step, speed, meansAround(step, speed, times, Math.max(this.reach, LEAST_STEPS))];
   }
 }

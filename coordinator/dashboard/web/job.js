@@ -23,11 +23,12 @@ function tile(label, value, about, bar) {
 
 function tiles(job, curve, now) {
   const progress = job.progress ?? {};
-  const left = secondsLeft(job, curve.last.step_time_ms);
+  const stepMs = curve.recentStepMs;
+  const left = secondsLeft(job, stepMs);
   const live = !hasEnded(job);
-  const time = Number.isFinite(left) ? ['Time left', duration(left), `at ${duration(curve.last.step_time_ms / 1000)} a step`]
+  const time = Number.isFinite(left) ? ['Time left', duration(left), `at ${duration(stepMs / 1000)} a step`]
     : ['In this state', duration((now - job.changed_ms) / 1000), `since ${(now - job.changed_ms < DAY_MS ? clock : dateAndClock)(job.changed_ms)}`];
-  if (Number.isFinite(left) && curve.last.step_time_ms < 10000) time[2] = `${curve.last.step_time_ms.toFixed(0)} ms a step`;
+  if (Number.isFinite(left) && stepMs < 10000) time[2] = `at ${stepMs.toFixed(stepMs < 10 ? 1 : 0)} ms a step`;
   if (finishes(job)) time.splice(0, 3, 'Time left', 'finishing', 'all steps are done');
   if (standsStill(job)) time.splice(0, 3, 'Time left', 'stands still', `attempt ${job.attempt}`);
   if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `${job.attempt ? 'took' : 'after'} ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
@@ -97,7 +98,7 @@ export class JobPage {
     }, 'w6');
     this.speed = new ChartPanel({
       title: 'Throughput', label: 'Tokens a second over the steps', format: short,
-      series: [{ label: 'tokens/s', color: 'blue', width: 1.6, fill: true }],
+      series: [{ label: 'step', color: 'blue', width: 1, alpha: 0.3 }, { label: 'mean', color: 'blue', width: 2, fill: true, derived: true }],
     }, 'w6');
     this.losses.element.id = 'loss';
     this.speed.element.id = 'throughput';

@@ -98,6 +98,7 @@ function toggleTheme() {
   const theme = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
   document.documentElement.dataset.theme = theme;
   try {
+  document.documentElement.dataset.chosen = theme;
     localStorage.setItem('trireme-theme', theme);
   } catch (denied) {
     // Chosen for this visit alone.

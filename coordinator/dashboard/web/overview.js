@@ -65,7 +65,7 @@ function nodeCard(node, now) {
       node.gpus ? h('span', {}, `${node.gpus_used} / ${node.gpus} GPUs`) : null,
       h('span', {}, `${percent(node.memory_bytes ? node.memory_bytes_used / node.memory_bytes : 0)} of ${bytes(node.memory_bytes)}`)),
     node.jobs.length ? h('div', { class: 'on' }, node.jobs.map((job) =>
-      h('a', { href: `#/jobs/${job.id}`, title: `job ${job.id}: ${job.name}` },
+      h('a', { href: `#/jobs/${job.id}`, title: `job ${job.id}: ${job.name}, ${plural(job.ranks, 'rank')}, ${plural(job.cpus, 'CPU')}` },
         h('i', { style: { background: colorOfJob(job.id) } }),
         h('span', {}, `${job.name} · ${plural(job.ranks, 'rank')}${job.cpus > job.ranks ? `, ${count(job.cpus)} CPUs` : ''}`)))) : null,
     node.reason ? h('div', { class: 'reason' }, node.reason) : null);

@@ -6,6 +6,15 @@
   } catch (denied) {
     // A browser that keeps nothing: the system decides.
   }
-  const dark = chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
-  document.documentElement.dataset.theme = dark ? 'dark' : 'light';
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  const show = (dark) => {
+    document.documentElement.dataset.theme = dark ? 'dark' : 'light';
+  };
+  show(chosen ? chosen === 'dark' : system.matches);
+  // Until the person chooses.
+  system.addEventListener('change', () => {
+    if (chosen || document.documentElement.dataset.chosen) return;
+    show(system.matches);
+    document.dispatchEvent(new Event('themechange'));
+  });
 })();

@@ -1,8 +1,24 @@
 // What happened, newest first.
 import { h, list } from './dom.js';
-import { clock, dateAndClock } from './format.js';
+import { clock, dateAndClock, grouped } from './format.js';
 
 const MOST = 300;
+
+// Ascending: of a job's checkpoints that follow one another the newest says it all, and lets failures stay in view.
+export function newestCheckpoints(events) {
+  const last = new Map(); // of each job its last event, where that is a checkpoint
+  const kept = new Set();
+  for (const event of events) {
+    if (event.job) {
+      const before = last.get(event.job);
+      if (before && event.kind === 'checkpoint') kept.delete(before);
+      if (event.kind === 'checkpoint') last.set(event.job, event);
+      else last.delete(event.job);
+    }
+    kept.add(event);
+  }
+  return [...kept];
+}
 
 export class EventList {
   // `names`: of the jobs, where their events are mixed.
@@ -19,7 +35,7 @@ export class EventList {
     const fresh = events.filter((event) => event.sequence > this.last);
     if (fresh.length === 0) return;
     this.last = fresh[fresh.length - 1].sequence;
-    this.events = [...fresh.reverse(), ...this.events].slice(0, MOST);
+    this.events = newestCheckpoints([...this.events.reverse(), ...fresh]).reverse().slice(0, MOST);
     this.element.querySelector('.empty')?.remove();
     list(this.element, this.events, (event) => event.sequence, (event) => this.make(event), () => {});
   }
@@ -35,6 +51,6 @@ export class EventList {
       ? [' ', h('a', { href: `#/jobs/${event.job}` }, name ? `${name} (${event.job})` : `job ${event.job}`), ' '] : ' ';
     return h('div', { class: 'event', data: { level: event.level, kind: event.kind } },
       h('time', { title: dateAndClock(event.ms) }, clock(event.ms)), h('i'),
-      h('p', {}, h('b', {}, event.kind), job, h('span', { class: 'muted' }, event.text)));
+      h('p', {}, h('b', {}, event.kind), job, h('span', { class: 'muted' }, grouped(event.text))));
   }
 }

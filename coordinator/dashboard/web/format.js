@@ -4,6 +4,9 @@ export function count(value) {
   return Number.isFinite(value) ? Math.round(value).toLocaleString('en-US') : '-';
 }
 
+// Steps in a sentence as they are written elsewhere: "step 12345" as "step 12,345".
+export const grouped = (text) => text.replace(/\bstep (\d+)/g, (_, step) => `step ${count(Number(step))}`);
+
 // 12,345 as 12.3k.
 export function short(value) {
   if (!Number.isFinite(value)) return '-';

@@ -4,7 +4,7 @@ import { ChartPanel } from './charts.js';
 import { Curve } from './curve.js';
 import { draw, h, toast } from './dom.js';
 import { EventList } from './events.js';
-import { ago, clock, count, dateAndClock, duration, loss, percent, plain, plural, short } from './format.js';
+import { ago, clock, count, dateAndClock, duration, grouped, loss, percent, plain, plural, short } from './format.js';
 import { finishes, hasEnded, secondsLeft, share, standsStill, stateText, tone } from './jobs.js';
 import { Log } from './log.js';
 import { PlanPanels } from './plan.js';
@@ -58,7 +58,7 @@ function stallBanner(job) {
   const from = job.checkpoint_step ? `from the checkpoint of step ${count(job.checkpoint_step)}` : 'from the start';
   return h('div', { class: 'banner', data: { level: 'warn' } },
     h('p', {}, h('b', {}, 'It stands still')),
-    job.stalled.slice(0, MOST_STALLS).map((text) => h('p', {}, text)),
+    job.stalled.slice(0, MOST_STALLS).map((text) => h('p', {}, grouped(text))),
     job.stalled.length > MOST_STALLS ? h('p', {}, `and ${plural(job.stalled.length - MOST_STALLS, 'other rank')}`) : null,
     h('p', { class: 'muted' }, 'Look at the process named there (stopped, a debugger?) and its node; ' +
       `if it stays so, the attempt ends by itself and the next one goes on ${from}.`));

@@ -1,7 +1,7 @@
 // The list of jobs at the side.
 import { get, withQuery } from './api.js';
 import { byId, h, list } from './dom.js';
-import { ago, duration, loss, plural, short } from './format.js';
+import { ago, duration, grouped, loss, plural, short } from './format.js';
 
 const PAGE = 60;
 const ENDED = ['completed', 'failed', 'cancelled'];
@@ -45,7 +45,7 @@ const because = (job) => (job.reason.startsWith(`${job.state} `) ? job.reason.sl
 function note(job, now) {
   const progress = job.progress;
   if (job.state === 'pending') return job.waits_for ? `${place(job)}: ${job.waits_for}` : place(job);
-  if (standsStill(job)) return job.stalled[0];
+  if (standsStill(job)) return grouped(job.stalled[0]);
   if (job.waits_for) return job.waits_for;
   switch (job.state) {
     case 'running':

@@ -1,6 +1,7 @@
 // The page as a whole: what is shown, and when the coordinator is asked again.
 import { Refused, get, post, withQuery } from './api.js';
 import { byId, draw, h } from './dom.js';
+import { newestCheckpoints } from './events.js';
 import { ago, count, plural } from './format.js';
 import * as jobs from './jobs.js';
 import { JobPage } from './job.js';
@@ -42,7 +43,7 @@ async function askAll() {
   state.now = state.cluster.now_ms;
   const told = await get(withQuery('/api/events', { after: state.sequence }));
   state.sequence = told.last;
-  state.events = [...state.events, ...told.events].slice(-MOST_EVENTS);
+  state.events = newestCheckpoints([...state.events, ...told.events]).slice(-MOST_EVENTS);
   await jobs.refresh(state);
   for (const event of told.events) if (event.name) state.names.set(event.job, event.name);
   for (const job of state.jobs) state.names.set(job.id, job.name);
@@ -97,8 +98,8 @@ function route() {
 function toggleTheme() {
   const theme = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark';
   document.documentElement.dataset.theme = theme;
-  try {
   document.documentElement.dataset.chosen = theme;
+  try {
     localStorage.setItem('trireme-theme', theme);
   } catch (denied) {
     // Chosen for this visit alone.

@@ -1,6 +1,6 @@
 // The last step: a row per rank, time to the right, coloured as in the pictures of the plans.
 import { color, h } from './dom.js';
-import { milliseconds } from './format.js';
+import { count, milliseconds } from './format.js';
 
 const KINDS = {
   1: ['load', 'load'],
@@ -68,7 +68,7 @@ export class Timeline {
     this.area.hidden = false;
     const hidden = data.ranks_of_job - data.ranks.length;
     const late = data.ranks.filter((rank) => rank.step !== data.step).length;
-    this.about.textContent = [`step ${data.step}`, milliseconds(data.length_us), hidden > 0 ? `${data.ranks.length} of ${data.ranks_of_job} ranks` : '',
+    this.about.textContent = [`step ${count(data.step)}`, milliseconds(data.length_us), hidden > 0 ? `${data.ranks.length} of ${data.ranks_of_job} ranks` : '',
       late ? `${late} at another step` : ''].filter(Boolean).join(' · ');
     const kinds = new Set(data.ranks.flatMap((rank) => rank.spans.map((span) => span[0])));
     if (data.ranks.some((rank) => rank.transfers.length > 0)) kinds.add(10);
@@ -126,7 +126,7 @@ export class Timeline {
     if (rank.spans.length === 0) {
       pen.textAlign = 'left';
       pen.fillStyle = color('faint');
-      pen.fillText(`at step ${rank.step}`, LEFT + 10, y + this.rowHeight / 2);
+      pen.fillText(`at step ${count(rank.step)}`, LEFT + 10, y + this.rowHeight / 2);
       return;
     }
     const thin = Math.max(2, Math.round(tall * 0.14));

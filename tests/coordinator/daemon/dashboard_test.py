@@ -111,6 +111,7 @@ class Dashboard(DaemonCase):
         self.assertEqual(self.browser.count(".actions button:not(:disabled)"), 0)
         kinds = self.browser.script("return [...document.querySelectorAll('#events .event')].map((e) => e.dataset.kind)")
         for kind in ("submitted", "placed", "running", "paused", "checkpoint", "cancelled"):
+        self.assertNotIn(("checkpoint", "checkpoint"), list(zip(kinds, kinds[1:])))
             self.assertIn(kind, kinds)
 
         self.shows(f".row[data-job='{job}'] .note", "by ")

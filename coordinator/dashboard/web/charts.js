@@ -86,6 +86,7 @@ export class ChartPanel {
     if (this.closed) return;
     this.tell(this.data[0].length - 1);
     if (this.chart) {
+      this.sizeDots();
       this.chart.setData(this.data, !this.part);
       this.keepPart();
       return;
@@ -98,6 +99,7 @@ export class ChartPanel {
     }
     const { part } = this;
     this.chart = new UPlot(this.settings(), this.data, this.area);
+    this.sizeDots();
     this.part = part;
     this.keepPart();
   }
@@ -109,6 +111,16 @@ export class ChartPanel {
     const steps = this.data[0];
     const [min, max] = this.part[0] < steps[steps.length - 1] ? this.part : [steps[0], steps[steps.length - 1]];
     this.chart.setScale('x', { min, max });
+  }
+
+  // Many dots are small, so that they do not become a band.
+  sizeDots() {
+    if (this.chart instanceof SimpleChart) return;
+    this.options.series.forEach((one, i) => {
+      if (!one.dots) return;
+      const dots = this.data[i + 1].filter(Number.isFinite).length;
+      this.chart.series[i + 1].points.size = dots <= 60 ? 6 : dots <= 200 ? 4 : 2.5;
+    });
   }
 
   notePart({ min, max }, steps) {

@@ -14,6 +14,7 @@ const SURE_MS = 8000;
 const DAY_MS = 86400000;
 const MOST_STALLS = 4; // told of one by one
 const NEVER_RAN = 'It never ran: there are no curves, no timeline and no log.';
+const GONE = 'The files of its run folder are gone.';
 const NOT_YET = 'Curves, timeline and log are drawn here once it runs.';
 
 function tile(label, value, about, bar) {
@@ -33,15 +34,18 @@ function tiles(job, curve, now) {
   if (standsStill(job)) time.splice(0, 3, 'Time left', 'stands still', `attempt ${job.attempt}`);
   if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `${job.attempt ? 'took' : 'after'} ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
   const lastLoss = progress.loss || curve.last.loss;
+  // An attempt that has not told of a step yet goes on from its checkpoint.
+  const step = progress.step || (live && job.checkpoint_step) || (curve.points.step.at(-1) ?? (job.checkpoint_step || progress.step));
+  const part = progress.steps ? Math.min(1, step / progress.steps) : share(job);
   return [
-    tile('Step', count(progress.step ?? curve.points.step.at(-1)), progress.steps ? `of ${count(progress.steps)}` : '',
-      h('div', { class: 'bar', data: { state: tone(job) } }, h('i', { style: { width: `${100 * share(job)}%` } }))),
+    tile('Step', count(step), progress.steps ? `of ${count(progress.steps)}` : '',
+      h('div', { class: 'bar', data: { state: tone(job) } }, h('i', { style: { width: `${100 * part}%` } }))),
     tile('Loss', loss(lastLoss), progress.validation_step ? `validation ${loss(progress.validation_loss)}` : ''),
     tile('Tokens a second', short(progress.tokens_per_second || curve.last.tokens_per_second),
       progress.utilisation ? `${percent(progress.utilisation)} of the peak` : ''),
     tile(...time),
     tile('Checkpoint', job.checkpoint_step ? count(job.checkpoint_step) : '-', job.checkpoint_step ? 'newest step on disk' : 'none yet'),
-    tile('Attempt', job.attempt ? count(job.attempt) : '-', !job.attempt ? 'not started' : job.failures ? plural(job.failures, 'failure') : 'no failure'),
+    tile('Attempt', job.attempt ? count(job.attempt) : '-', !job.attempt ? 'not started' : job.state === 'failed' ? 'failed' : job.failures ? plural(job.failures, 'failure') : 'no failure'),
   ];
 }
 
@@ -177,14 +181,26 @@ export class JobPage {
       this.timeline.setData(timeline);
       this.plan.setUsed(timeline.ranks);
     }
+    const gone = this.filesAreGone(job);
     if (hasEnded(job) && this.curve.points.step.length === 0) {
-      for (const panel of [this.losses, this.speed]) panel.empty('It did no step.');
+      for (const panel of [this.losses, this.speed]) panel.empty(gone ? GONE : 'It did no step.');
     }
-    this.timeline.setEnded(hasEnded(job));
-    this.log.setEnded(hasEnded(job));
+    this.timeline.setEnded(hasEnded(job), gone ? GONE : '');
+    this.log.setEnded(hasEnded(job), gone ? GONE : '');
     this.log.setRanks(job.ranks);
     const read = job.attempt === 0 || await this.log.refresh();
     this.settled = hasEnded(job) && read && this.curve.whole ? this.settled + 1 : 0;
+  }
+
+  // It did steps, and what it wrote of them is not there.
+  filesAreGone(job) {
+    const did = job.state === 'completed' || job.checkpoint_step > 0 || job.progress?.step > 0;
+    return hasEnded(job) && did && this.curve.file === '';
+  }
+
+  whyNoPlan(job) {
+    if (!hasEnded(job)) return 'Drawn when the job is planned.';
+    return this.filesAreGone(job) ? GONE : 'It ended before it was planned.';
   }
 
   async refreshPlan(job) {
@@ -193,7 +209,7 @@ export class JobPage {
       this.planned = job.attempt;
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      this.plan.wait(error.status !== 404 ? error.message : hasEnded(job) ? 'It ended before it was planned.' : 'Drawn when the job is planned.');
+      this.plan.wait(error.status === 404 ? this.whyNoPlan(job) : error.message);
     }
   }
 

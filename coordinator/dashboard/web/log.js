@@ -19,8 +19,9 @@ export class Log {
     this.begin();
   }
 
-  setEnded(ended) {
-    this.text.dataset.empty = ended ? 'It wrote nothing.' : 'Nothing written so far.';
+  // `why` there is nothing: empty, it wrote nothing.
+  setEnded(ended, why = '') {
+    this.text.dataset.empty = why ? why : ended ? 'It wrote nothing.' : 'Nothing written so far.';
   }
 
   begin() {

@@ -57,8 +57,9 @@ export class Timeline {
     this.canvas.addEventListener('mouseleave', () => { this.tip.hidden = true; });
   }
 
-  setEnded(ended) {
-    this.nothing.textContent = ended ? 'The ranks told of no step.' : 'The ranks have not told of a step yet.';
+  // `why` there is nothing: empty, it told of nothing.
+  setEnded(ended, why) {
+    this.nothing.textContent = why ? why : ended ? 'The ranks told of no step.' : 'The ranks have not told of a step yet.';
   }
 
   setData(data) {

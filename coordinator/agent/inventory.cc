@@ -8,6 +8,7 @@
 
 #include "coordinator/slurm/queue.h"
 #include "runtime/base/folder_names.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::agent {
@@ -30,13 +31,6 @@ uint32_t Gpus() {
   return count;
 }
 
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
 }  // namespace
 
 v1::AgentHello TakeInventory(const std::string& node, const std::string& version) {
@@ -48,7 +42,7 @@ v1::AgentHello TakeInventory(const std::string& node, const std::string& version
   hello.set_cpus(known ? static_cast<uint32_t>(CPU_COUNT(&cores)) : 1);
   hello.set_memory_bytes(MemoryBytes());
   hello.set_gpus(Gpus());
-  hello.set_boot_id(BootId());
+  hello.set_boot_id(base::BootId());
   return hello;
 }
 
@@ -62,7 +56,7 @@ absl::StatusOr<v1::AgentHello> TakeSlurmInventory(const std::string& node,
   hello.set_cpus(static_cast<uint32_t>(capacity.cpus));
   hello.set_memory_bytes(capacity.memory_bytes);
   hello.set_gpus(static_cast<uint32_t>(capacity.gpus));
-  hello.set_boot_id(BootId());
+  hello.set_boot_id(base::BootId());
   return hello;
 }
 

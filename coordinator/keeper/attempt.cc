@@ -11,6 +11,7 @@
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
 
@@ -20,7 +21,6 @@ namespace {
 constexpr int64_t kNsPerSecond = 1000000000;
 constexpr double kLongestGraceSeconds = 1e8;
 constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
-constexpr int kKilledCode = 128 + SIGKILL;
 
 WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
   WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
@@ -93,7 +93,7 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
     case Sight::kVanished:
       return EndVanished(seen);
     case Sight::kSealed:
-      return EndUnstarted("its start was cut off", kKilledCode);
+      return EndUnstarted("its start was cut off", base::kKilledCode);
     case Sight::kNothing:
       // Somebody removed the folder; its ranks may run.
       if (record_.begun && !folder_.Exists()) return EndVanished(seen);
@@ -112,8 +112,8 @@ void Attempt::AdvanceWatcher() {
 
 void Attempt::Begin(const Turn& turn) {
   if (!record_.never_started.empty()) return EndUnstarted("", 0);
-  if (record_.boot_id != launcher::BootId()) {
-    return EndUnstarted("the machine was started anew meanwhile", kKilledCode);
+  if (record_.boot_id != base::BootId()) {
+    return EndUnstarted("the machine was started anew meanwhile", base::kKilledCode);
   }
   if (EndedByWish() || record_.desired.wish() != v1::ATTEMPT_RUN || !turn.may_start) return;
   const absl::Status started = Start();
@@ -129,7 +129,7 @@ void Attempt::Begin(const Turn& turn) {
 bool Attempt::EndedByWish() {
   const v1::AttemptWish wish = record_.desired.wish();
   if (wish == v1::ATTEMPT_STOP) EndUnstarted("stopped before it began", base::kCheckpointed);
-  if (wish == v1::ATTEMPT_KILL) EndUnstarted("killed before it began", kKilledCode);
+  if (wish == v1::ATTEMPT_KILL) EndUnstarted("killed before it began", base::kKilledCode);
   return wish == v1::ATTEMPT_STOP || wish == v1::ATTEMPT_KILL;
 }
 
@@ -188,7 +188,7 @@ void Attempt::EndWith(int exit_code) {
 
 void Attempt::EndVanished(const Seen& seen) {
   if (!launch_->SweptClean()) return;
-  if (seen.words.empty()) return End(kKilledCode, VanishedFailure(folder_.path()));
+  if (seen.words.empty()) return End(base::kKilledCode, VanishedFailure(folder_.path()));
   if (seen.exit_code == base::kCheckpointed) return End(seen.exit_code, std::nullopt);
   v1::Failure failure = DiagnosedFailure(
       folder_.path(), {seen.exit_code, record_.stop_at_ns != 0, kill_asked_, BySrun()}, {});

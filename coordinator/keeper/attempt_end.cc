@@ -2,7 +2,6 @@
 #include "coordinator/keeper/attempt_end.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,13 +9,13 @@
 #include <system_error>
 
 #include "coordinator/launcher/diagnosis.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/folder_names.h"
 
 namespace trireme::keeper {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
-constexpr int kVanishedCode = 128 + SIGKILL;
 
 std::string Evidence(const launcher::Diagnosis& diagnosis) {
   std::string text;
@@ -58,11 +57,11 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder,
 }
 
 v1::Failure VanishedFailure(const std::string& attempt_folder) {
-  const launcher::LaunchResult result{kVanishedCode, false, /*killed=*/true};
+  const launcher::LaunchResult result{base::kKilledCode, false, /*killed=*/true};
   const launcher::Diagnosis diagnosis = launcher::Diagnose(attempt_folder, result);
   v1::Failure failure;
   failure.set_rank(-1);
-  failure.set_exit_code(kVanishedCode);
+  failure.set_exit_code(base::kKilledCode);
   failure.set_headline(
       "the guard of the ranks vanished: somebody killed it, or the machine was "
       "started anew; what it left has been killed");

@@ -3,7 +3,6 @@
 #include "coordinator/keeper/keeper.h"
 
 #include <fmt/format.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,21 +13,16 @@
 #include "coordinator/keeper/attempt.h"
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/keeper/attempt_record.h"
-#include "coordinator/launcher/process_identity.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/file_lock.h"
+#include "runtime/base/monotonic.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::keeper {
 namespace {
 
 namespace fs = std::filesystem;
-
-int64_t MonotonicNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
-}
 
 absl::StatusOr<int> Lock(const std::string& folder) {
   std::error_code error;
@@ -75,7 +69,7 @@ uint32_t Keeper::NewestKnown(const v1::DesiredAttempt& attempt) const {
 void Keeper::Learn(const v1::DesiredAttempt& attempt) {
   AttemptRecord record;
   record.desired = attempt;
-  record.boot_id = launcher::BootId();
+  record.boot_id = base::BootId();
   const auto refuse = [&](const std::string& why, int exit_code) {
     if (!record.never_started.empty()) return;
     record.never_started = why;
@@ -134,7 +128,7 @@ bool Keeper::OlderLives(const Key& key) const {
 v1::NodeReport Keeper::Poll() {
   v1::NodeReport report;
   report.set_revision(revision_);
-  const int64_t now_ns = MonotonicNs();
+  const int64_t now_ns = base::MonotonicNs();
   for (auto known = attempts_.begin(); known != attempts_.end();) {
     auto& [key, attempt] = *known;
     attempt->Advance({now_ns, told_ && !OlderLives(key)});

@@ -3,7 +3,6 @@
 // batch_script.h). squeue says what a folder cannot: that a job waits, and that one is gone. The
 // comment of the job is the attempt's own name, so that a keeper that was cut off finds it again.
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -28,7 +27,6 @@ constexpr int64_t kSubmitAgainNs = 5 * kNsPerSecond;
 // A rank that does not listen yet loses the request.
 constexpr int64_t kAskAgainNs = 3 * kNsPerSecond;
 constexpr int64_t kKillAgainNs = 10 * kNsPerSecond;
-constexpr int kKilledCode = 128 + SIGKILL;
 
 Seen At(Sight sight, int exit_code = 0, std::string words = "") {
   Seen seen;
@@ -226,9 +224,9 @@ Seen SlurmLaunch::Gone(const std::string& state, int64_t now_ns) {
   if (gone_ns_ == 0) gone_ns_ = now_ns;
   const Seen wait = At(Sight::kLive);
   if (!killed_ && now_ns - gone_ns_ < kFilesComeNs) return wait;
-  const std::optional<int> code = killed_ ? kKilledCode : queue_.TakeExitCode(claimed_by_);
+  const std::optional<int> code = killed_ ? base::kKilledCode : queue_.TakeExitCode(claimed_by_);
   if (!code) return wait;
-  Seen seen = At(Sight::kVanished, *code > 0 ? *code : kKilledCode,
+  Seen seen = At(Sight::kVanished, *code > 0 ? *code : base::kKilledCode,
                  fmt::format("Slurm ended job {}: {}", claimed_by_, state));
   seen.next_action = NextAction(state);
   // No fault of the job: it goes on from its checkpoint.

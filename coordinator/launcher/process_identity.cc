@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/base/own_program.h"
+
 namespace trireme::launcher {
 namespace {
 
 // -1 if it has ended.
 int OpenProcess(const ProcessIdentity& process) {
-  if (process.pid <= 0 || process.boot_id != BootId()) return -1;
+  if (process.pid <= 0 || process.boot_id != base::BootId()) return -1;
   // glibc 2.36 declares pidfd_open for C only.
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
   if (fd < 0) return -1;
@@ -53,18 +55,9 @@ ProcessStat LookAtProcess(int pid) {
   return process;
 }
 
-std::string BootId() {
-  const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  char text[64];
-  const ssize_t got = read(fd, text, sizeof text);
-  close(fd);
-  std::string id(text, got > 0 ? static_cast<size_t>(got) : 0);
-  while (!id.empty() && id.back() == '\n') id.pop_back();
-  return id;
+ProcessIdentity IdentityOf(int pid) {
+  return {pid, LookAtProcess(pid).start_ticks, base::BootId()};
 }
-
-ProcessIdentity IdentityOf(int pid) { return {pid, LookAtProcess(pid).start_ticks, BootId()}; }
 
 bool IsAlive(const ProcessIdentity& process) {
   const int fd = OpenProcess(process);

@@ -14,8 +14,6 @@ struct ProcessStat {
 
 // By /proc/PID/stat. Async-signal-safe.
 ProcessStat LookAtProcess(int pid);
-// Of this start of the machine; empty if /proc does not say.
-std::string BootId();
 
 struct ProcessIdentity {
   int pid = -1;

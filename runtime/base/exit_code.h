@@ -2,6 +2,8 @@
 // worker's.
 #pragma once
 
+#include <csignal>
+
 #include "absl/status/status.h"
 
 namespace trireme::base {
@@ -17,6 +19,9 @@ enum ExitCode : int {
   kCheckpointed = 75,  // stopped at a step boundary with a checkpoint: run again to go on
   kDenied = 77,        // the coordinator refuses it to this person
 };
+
+// Of what SIGKILL ended, in the way of the shell.
+inline constexpr int kKilledCode = 128 + SIGKILL;
 
 inline ExitCode ExitCodeOf(const absl::Status& status) {
   switch (status.code()) {

@@ -1,5 +1,6 @@
 #include "runtime/base/own_program.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <climits>
@@ -18,6 +19,17 @@ std::string HostName() {
   gethostname(name, sizeof name);
   name[HOST_NAME_MAX] = '\0';
   return name;
+}
+
+std::string BootId() {
+  const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  char text[64];
+  const ssize_t got = read(fd, text, sizeof text);
+  close(fd);
+  std::string id(text, got > 0 ? static_cast<size_t>(got) : 0);
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id;
 }
 
 }  // namespace trireme::base

@@ -10,5 +10,7 @@ std::string ProgramBesideUs(const std::string& name);
 
 // Of this machine, without its domain unless that is how it calls itself.
 std::string HostName();
+// Of this start of the machine; empty if /proc does not say.
+std::string BootId();
 
 }  // namespace trireme::base

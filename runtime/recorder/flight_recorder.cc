@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,26 +13,21 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/recorder/mapped_page.h"
 
 namespace trireme::recorder {
 namespace {
-
-int64_t MonotonicNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
-}
 
 class MappedRecorder final : public FlightRecorder {
  public:
   explicit MappedRecorder(MappedPage page) : page_(std::move(page)) {}
 
   void At(const Position& at) override {
-    PublishRecord(
-        page_.words(), kPositions, positions_,
-        {at.step, Pack(at.instruction, at.kind), Pack(at.virtual_stage, at.micro_batch),
-         Pack(static_cast<uint32_t>(at.peer), 0), static_cast<uint64_t>(MonotonicNs()), 0, 0, 0});
+    PublishRecord(page_.words(), kPositions, positions_,
+                  {at.step, Pack(at.instruction, at.kind), Pack(at.virtual_stage, at.micro_batch),
+                   Pack(static_cast<uint32_t>(at.peer), 0),
+                   static_cast<uint64_t>(base::MonotonicNs()), 0, 0, 0});
   }
 
   void Report(const Progress& progress) override {
@@ -48,7 +42,7 @@ class MappedRecorder final : public FlightRecorder {
   void NoteWait(const Wait& wait) override {
     Record record{static_cast<uint64_t>(wait.since_ns),
                   Pack(static_cast<uint32_t>(wait.peer), wait.awaited), wait.collective ? 1U : 0U,
-                  static_cast<uint64_t>(MonotonicNs())};
+                  static_cast<uint64_t>(base::MonotonicNs())};
     std::memcpy(&record[kGroupWord], wait.group.data(), std::min(wait.group.size(), kGroupBytes));
     PublishRecord(page_.words(), kWaits, waits_, record);
   }
@@ -65,7 +59,7 @@ class MappedRecorder final : public FlightRecorder {
     if (state == RankState::kFailed) {
       failed_ = true;
       Word(page_.words(), kFailedWord)
-          .store(static_cast<uint64_t>(MonotonicNs()), std::memory_order_release);
+          .store(static_cast<uint64_t>(base::MonotonicNs()), std::memory_order_release);
     }
     Word(page_.words(), kStateWord).store(static_cast<uint64_t>(state), std::memory_order_release);
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "coordinator/launcher/process_identity.h"
+#include "runtime/base/own_program.h"
 #include "tests/coordinator/guard_folder.h"
 
 namespace trireme::launcher {
@@ -29,7 +30,7 @@ TEST_CASE("a guard belongs to nobody here and leaves its verdict last") {
   REQUIRE(StartGuarded(command, folder.path()).ok());
   const ProcessIdentity guard = folder.Guard();
   REQUIRE(guard.pid > 0);
-  CHECK(guard.boot_id == BootId());
+  CHECK(guard.boot_id == base::BootId());
   CHECK(LookAtProcess(guard.pid).parent != getpid());
   CHECK(folder.Exit() == 7);
   folder.Await("log", "pid ");

@@ -86,6 +86,10 @@ void AddSubmit(CLI::App& app, const Shared& given, int* code) {
   submit
       ->add_option("--request-id", options.request_id,
                    "the same id never makes a second job, however often it is sent")
+      ->check([](const std::string& id) {
+        return id.empty() ? std::string("it is empty: each submission would be another job")
+                          : std::string();
+      })
       ->type_name("ID");
   submit->add_flag("--watch", options.watch, "stay and watch it");
   submit->footer(

@@ -25,6 +25,9 @@ TEST_CASE("submit: the number alone on stdout, and a repeat makes no second job"
   CHECK(Holds(again.err, "warning: request id one was used before: this is job 1 as it was"));
   CHECK(room.Run("submit job.yaml").out == "2\n");
   CHECK(room.Run("submit job.yaml").out == "3\n");
+  const Said unset = room.Run("submit job.yaml --request-id ''");
+  CHECK(unset.code == 2);
+  CHECK(Holds(unset.err, "it is empty"));
   const Said json = room.Run("submit job.yaml --request-id one --json");
   CHECK(FromJson<v1::SubmitResponse>(json.out).repeated());
   CHECK(json.err.empty());

@@ -3,7 +3,6 @@
 #include "coordinator/reconciler/reconciler.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +15,7 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr int kKilledCode = 128 + SIGKILL;
+
 
 std::string GoneText(const v1::Node& node) {
   return fmt::format("node {} is gone: {}", node.name(), node.reason());
@@ -343,9 +342,9 @@ v1::AttemptReport Reconciler::ReportOf(const Entry& entry, const std::string& no
   if (report.phase() == v1::ATTEMPT_PHASE_UNSPECIFIED) report.set_phase(v1::ATTEMPT_STARTING);
   if (!nodes_.IsGone(node) || report.phase() == v1::ATTEMPT_ENDED) return report;
   report.set_phase(v1::ATTEMPT_ENDED);
-  report.set_exit_code(kKilledCode);
+  report.set_exit_code(base::kKilledCode);
   report.mutable_failure()->set_rank(-1);
-  report.mutable_failure()->set_exit_code(kKilledCode);
+  report.mutable_failure()->set_exit_code(base::kKilledCode);
   report.mutable_failure()->set_headline(GoneText(nodes_.Get(node)));
   return report;
 }

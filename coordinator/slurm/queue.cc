@@ -2,13 +2,13 @@
 #include "coordinator/slurm/queue.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "coordinator/command/command.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -22,12 +22,6 @@ constexpr int64_t kIdleNs = kNsPerSecond / 2;
 constexpr int64_t kWantedForNs = 10 * kNsPerSecond;
 constexpr size_t kMostOutput = size_t{16} << 20;  // 100,000 jobs
 constexpr int kUnknown = -1;
-
-int64_t MonotonicNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * kNsPerSecond + now.tv_nsec;
-}
 
 command::Command Make(std::vector<std::string> argv) {
   command::Command command;
@@ -73,7 +67,7 @@ Submission SubmitNow(const std::string& script) {
                                fmt::format("sbatch does not take it (exit code {}): {}",
                                            result->exit_code, command::FirstLine(errors)));
   }
-  made.answered_ns = MonotonicNs();
+  made.answered_ns = base::MonotonicNs();
   return made;
 }
 
@@ -92,12 +86,12 @@ Queue::Queue()
 
 std::shared_ptr<const View> Queue::view() {
   const absl::MutexLock lock(&mutex_);
-  wanted_ns_ = MonotonicNs();
+  wanted_ns_ = base::MonotonicNs();
   return view_;
 }
 
 int64_t Queue::Look(int64_t now_unix_ns) {
-  const int64_t now_ns = MonotonicNs();
+  const int64_t now_ns = base::MonotonicNs();
   {
     const absl::MutexLock lock(&mutex_);
     if (wanted_ns_ == 0 || now_ns - wanted_ns_ > kWantedForNs) return now_unix_ns + kIdleNs;

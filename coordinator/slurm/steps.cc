@@ -7,16 +7,13 @@
 
 #include "coordinator/command/command.h"
 #include "coordinator/slurm/answers.h"
+#include "runtime/base/monotonic.h"
 
 namespace trireme::slurm {
 namespace {
 
 constexpr int64_t kAgainNs = 500000000;
 constexpr std::chrono::seconds kDeadline(10);
-
-int64_t MonotonicNs() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 command::Command Make(std::vector<std::string> argv) {
   command::Command command;
@@ -38,7 +35,7 @@ bool Steps::AreGone(const std::set<std::string>& names) {
     swept_ns_ = 0;
   }
   if (gone_ || under_way_) return gone_;
-  if (swept_ns_ != 0 && MonotonicNs() - swept_ns_ < kAgainNs) return false;
+  if (swept_ns_ != 0 && base::MonotonicNs() - swept_ns_ < kAgainNs) return false;
   under_way_ = true;
   thread_.PostAnswer([this, names] { Sweep(names); });
   return false;
@@ -58,7 +55,7 @@ void Steps::Sweep(const std::set<std::string>& names) {
   if (kill.size() > 2) command::RunCommand(Make(std::move(kill))).IgnoreError();
   const absl::MutexLock lock(&mutex_);
   under_way_ = false;
-  swept_ns_ = MonotonicNs();
+  swept_ns_ = base::MonotonicNs();
   gone_ = none && names == names_;
 }
 

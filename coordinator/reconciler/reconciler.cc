@@ -15,8 +15,6 @@
 namespace trireme::coordinator {
 namespace {
 
-
-
 std::string GoneText(const v1::Node& node) {
   return fmt::format("node {} is gone: {}", node.name(), node.reason());
 }

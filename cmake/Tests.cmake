@@ -269,7 +269,8 @@ if(NOT TRIREME_SANITIZE)
 endif()
 
 # tests/coordinator/daemon/dashboard_test.py: the dashboard in a headless Chromium; skipped without one.
-foreach(method clicks_through lets_in_whom_it_knows shows_who_stands_still says_where_it_is_not)
+foreach(method clicks_through lets_in_whom_it_knows shows_who_stands_still shows_a_node_that_does_not_come_back
+               says_where_it_is_not)
   add_test(NAME dashboard.${method} COMMAND "${Python3_EXECUTABLE}" -B
     "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/dashboard_test.py" "${PROJECT_BINARY_DIR}/bin"
     "Dashboard.test_${method}")

@@ -16,8 +16,6 @@ namespace {
 using coordinator::HasEnded;
 
 constexpr char kEnded[] = "ended-";
-constexpr uint32_t kPiece = 1000;
-constexpr size_t kMostAtOnce = 10'000;  // of those that have not ended; others are not told of
 
 int RankOf(v1::JobState state) {
   if (HasEnded(state)) return 3;
@@ -25,9 +23,18 @@ int RankOf(v1::JobState state) {
   return state == v1::JOB_PENDING ? 1 : 0;
 }
 
-auto KeyOf(const v1::Job& job) {
-  const uint32_t position = job.queue_position() == 0 ? UINT32_MAX : job.queue_position();
-  return std::make_tuple(RankOf(job.status().state()), position, job.id());
+// What waits, in the order of the scheduler.
+using Key = std::tuple<int, int64_t, int64_t, uint64_t>;
+Key KeyOf(const v1::Job& job) {
+  const bool waits = job.status().state() == v1::JOB_PENDING;
+  return {RankOf(job.status().state()), waits ? -int64_t{job.priority()} : 0,
+          waits ? job.submitted_unix_ns() : 0, job.id()};
+}
+
+bool IsWanted(const v1::Job& job, const v1::ListRequest& wanted) {
+  if (!wanted.owner().empty() && job.owner() != wanted.owner()) return false;
+  const auto& states = wanted.states();
+  return std::find(states.begin(), states.end(), job.status().state()) != states.end();
 }
 
 // Of the states that `wanted` names (none: all) those that are of an end, or are not.
@@ -44,19 +51,16 @@ bool Narrow(v1::ListRequest& wanted, bool ended) {
   return !states.empty();
 }
 
-absl::StatusOr<std::vector<v1::Job>> Unended(const coordinator::JobTable& table,
-                                             v1::ListRequest wanted) {
-  std::vector<v1::Job> jobs;
-  if (!Narrow(wanted, false)) return jobs;
-  wanted.set_page_size(kPiece);
-  do {
-    ASSIGN_OR_RETURN(v1::ListResponse list, table.List(wanted));
-    for (v1::Job& job : *list.mutable_jobs()) jobs.push_back(std::move(job));
-    wanted.set_page_token(list.next_page_token());
-  } while (!wanted.page_token().empty() && jobs.size() < kMostAtOnce);
-  std::sort(jobs.begin(), jobs.end(),
-            [](const v1::Job& a, const v1::Job& b) { return KeyOf(a) < KeyOf(b); });
-  return jobs;
+std::vector<uint64_t> Unended(const coordinator::JobTable& table, v1::ListRequest wanted) {
+  std::vector<uint64_t> ids;
+  if (!Narrow(wanted, false)) return ids;
+  std::vector<Key> keys;
+  table.ForEach([&](const v1::Job& job, const v1::Progress*) {
+    if (IsWanted(job, wanted)) keys.push_back(KeyOf(job));
+  });
+  std::sort(keys.begin(), keys.end());
+  for (const Key& key : keys) ids.push_back(std::get<uint64_t>(key));
+  return ids;
 }
 
 }  // namespace
@@ -73,12 +77,16 @@ absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::List
     if (!token.empty() && (error != std::errc() || end != token.data() + token.size())) {
       return absl::InvalidArgumentError("page: expected the next_page of an answer");
     }
-    ASSIGN_OR_RETURN(page.jobs, Unended(table, wanted));
-    begin = std::min(begin, page.jobs.size());
-    page.jobs.erase(page.jobs.begin(), page.jobs.begin() + static_cast<std::ptrdiff_t>(begin));
-    if (page.jobs.size() > size) {
-      page.jobs.resize(size);
-      page.next = fmt::format("{}", begin + size);
+    const std::vector<uint64_t> ids = Unended(table, wanted);
+    size_t at = std::min(begin, ids.size());
+    for (; at < ids.size() && page.jobs.size() < size; ++at) {
+      auto job = table.Get(ids[at]);
+      if (!job) continue;
+      job->clear_spec();
+      page.jobs.push_back(*std::move(job));
+    }
+    if (at < ids.size()) {
+      page.next = fmt::format("{}", at);
       return page;
     }
   }

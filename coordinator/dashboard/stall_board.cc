@@ -1,6 +1,6 @@
 #include "coordinator/dashboard/stall_board.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "coordinator/job_machine/job_machine.h"
 
@@ -10,14 +10,32 @@ std::vector<std::string> StallBoard::Of(const v1::Job& job) {
   if (!job.status().attempt_live()) return {};
   const absl::MutexLock lock(&mutex_);
   CatchUp();
-  const auto found = jobs_.find(job.id());
-  if (found == jobs_.end()) return {};
-  return found->second.Of(job.status().attempt());
+  if (!jobs_.contains(job.id()) && !ReadFromBegin(job.id())) return {};
+  return jobs_[job.id()].Of(job.status().attempt());
+}
+
+bool StallBoard::ReadFromBegin(uint64_t job_id) {
+  report::StalledRanks ranks;
+  coordinator::EventQuery query;
+  query.job_id = job_id;
+  query.limit = kPiece;
+  while (true) {
+    const auto events = store_.Events(query);
+    if (!events.ok()) return false;
+    for (const v1::Event& event : *events) {
+      // What is newer is taken when all of it is.
+      if (event.has_stalled() && event.sequence() <= seen_) ranks.Take(event);
+    }
+    if (events->size() < kPiece) break;
+    query.after_sequence = events->back().sequence();
+  }
+  jobs_[job_id] = std::move(ranks);
+  return true;
 }
 
 void StallBoard::CatchUp() {
   const uint64_t last = table_.last_sequence();
-  if (last > kMostEvents) seen_ = std::max(seen_, last - kMostEvents);
+  if (jobs_.empty()) seen_ = last;  // nobody's news
   while (seen_ < last) {
     auto events = table_.EventsAfter(seen_, kPiece);
     if (!events) {
@@ -35,11 +53,11 @@ void StallBoard::CatchUp() {
 }
 
 void StallBoard::Take(const v1::Event& event) {
-  if (event.has_stalled()) {
-    jobs_[event.job_id()].Take(event);
-    if (jobs_[event.job_id()].empty()) jobs_.erase(event.job_id());
-  } else if (event.has_state_changed() && coordinator::HasEnded(event.state_changed().to())) {
-    jobs_.erase(event.job_id());
+  const auto found = jobs_.find(event.job_id());
+  if (found == jobs_.end()) return;
+  if (event.has_stalled()) found->second.Take(event);
+  if (event.has_state_changed() && coordinator::HasEnded(event.state_changed().to())) {
+    jobs_.erase(found);
   }
 }
 

@@ -1,5 +1,5 @@
-// Which ranks of which jobs stand still, for lists of jobs that are asked for once a second: each
-// event is looked at once.
+// Which ranks of which jobs stand still, for lists of jobs that are asked for once a second: the
+// events of a job are read when it is asked for first, and each event that follows once.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,18 @@ class StallBoard {
   std::vector<std::string> Of(const v1::Job& job);
 
  private:
-  // So far back is looked at first: whoever stood still before has been told of again or is gone.
-  static constexpr uint64_t kMostEvents = 10'000;
   static constexpr size_t kPiece = 1000;
 
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False: the disk; again at the next call.
+  bool ReadFromBegin(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const v1::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const coordinator::JobTable& table_;
   coordinator::JobStore& store_;
   absl::Mutex mutex_;
   uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0;  // the last event that was looked at
+  // That have been asked for and have not ended.
   std::map<uint64_t, report::StalledRanks> jobs_ ABSL_GUARDED_BY(mutex_);
 };
 

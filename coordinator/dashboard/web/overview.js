@@ -37,8 +37,9 @@ function tiles(cluster) {
 // CPUs in the colours of the jobs that have them. Others are taken too: by jobs that this person may not see.
 function cells(node) {
   const shown = Math.min(node.cpus, MOST_CELLS);
-  const perCell = node.cpus / Math.max(1, shown);
-  const taken = node.cpus_used > 0 ? Math.max(1, Math.round(node.cpus_used / perCell)) : 0;
+  // Of a node that has not dialled in yet nobody knows how many it has.
+  const perCell = Math.max(1, node.cpus) / Math.max(1, shown);
+  const taken = node.cpus_used > 0 ? Math.min(shown, Math.max(1, Math.round(node.cpus_used / perCell))) : 0;
   const owners = [];
   let cpus = 0;
   for (const job of node.jobs) {
@@ -56,14 +57,14 @@ function cells(node) {
 
 function nodeCard(node, now) {
   const state = node.state !== 'ready' ? node.state : node.drained ? 'drained' : 'ready';
-  const heard = state === 'lost' ? `silent, heard ${ago(node.heard_ms, now)}` : state;
+  const heard = state !== 'lost' ? state : node.heard_ms > 0 ? `silent, heard ${ago(node.heard_ms, now)}` : 'has not come back';
   return h('div', { class: 'node', data: { state, node: node.name } },
     h('div', { class: 'line' }, h('span', { class: 'name', title: node.name }, node.name), h('span', { class: 'state' }, heard)),
     cells(node),
     h('div', { class: 'figures-of' },
-      h('span', {}, `${node.cpus_used} / ${node.cpus} CPUs`),
+      h('span', {}, `${node.cpus_used} / ${node.cpus || '?'} CPUs`),
       node.gpus ? h('span', {}, `${node.gpus_used} / ${node.gpus} GPUs`) : null,
-      h('span', {}, `${percent(node.memory_bytes ? node.memory_bytes_used / node.memory_bytes : 0)} of ${bytes(node.memory_bytes)}`)),
+      node.memory_bytes ? h('span', {}, `${percent(node.memory_bytes_used / node.memory_bytes)} of ${bytes(node.memory_bytes)}`) : null),
     node.jobs.length ? h('div', { class: 'on' }, node.jobs.map((job) =>
       h('a', { href: `#/jobs/${job.id}`, title: `job ${job.id}: ${job.name}, ${plural(job.ranks, 'rank')}, ${plural(job.cpus, 'CPU')}` },
         h('i', { style: { background: colorOfJob(job.id) } }),

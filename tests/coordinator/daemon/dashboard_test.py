@@ -270,6 +270,27 @@ class Dashboard(DaemonCase):
         self.ask("cancel", job)
         self.reach_state(job, "JOB_CANCELLED")
 
+    def test_shows_a_node_that_does_not_come_back(self):
+        self.start_daemon("--http", "127.0.0.1:0")
+        job = self.submit("--set", "training.steps=10000000")
+        self.reach(job, 5)
+        self.daemon.kill()
+        self.daemon.wait()
+        for pid in self.agents():
+            os.kill(pid, signal.SIGKILL)
+        self.start_daemon("--http", "127.0.0.1:0", "--no-agent")
+        self.open_browser()
+        self.browser.open(self.link())
+        self.shows(".node[data-node=n1] .state", "has not come back")
+        self.shows(".node[data-node=n1]", "2 / ? CPUs")
+        self.shows(".node[data-node=n1] .on", "tiny")
+        self.assertEqual(self.browser.complaints(), [])
+        self.daemon.terminate()
+        self.daemon.wait()
+        self.start_daemon("--http", "127.0.0.1:0")
+        self.ask("cancel", job)
+        self.reach_state(job, "JOB_CANCELLED")
+
     @staticmethod
     def go_on(pid):
         try:

@@ -57,7 +57,6 @@ class House {
   }
 
   void Put(const v1::Job& job) { table_.Publish({job}, {}); }
-  void Queue(std::map<uint64_t, coordinator::Wait> waits) { table_.PutWaits(std::move(waits)); }
   void Tell(const v1::Event& event) { table_.Publish({}, {event}); }
 
   HttpResponse Send(HttpRequest request) {
@@ -150,6 +149,7 @@ TEST_CASE("jobs are listed as they matter, page by page") {
   const auto put = [&](uint64_t id, v1::JobState state) {
     v1::Job job = JobOf(id, "ada", house.folder().path());
     job.mutable_status()->set_state(state);
+    job.set_priority(id == 4 ? 1 : 0);
     house.Put(job);
   };
   put(3, v1::JOB_PENDING);
@@ -158,7 +158,6 @@ TEST_CASE("jobs are listed as they matter, page by page") {
   put(6, v1::JOB_PAUSED);
   put(7, v1::JOB_COMPLETED);
   put(8, v1::JOB_RECOVERING);
-  house.Queue({{3, {2, ""}}, {4, {1, ""}}});
   const std::vector<uint64_t> order{1, 2, 8, 4, 3, 6, 7, 5};
   for (const size_t size : {1, 2, 3, 5, 6, 7, 8, 100}) {
     std::vector<uint64_t> listed;

@@ -149,7 +149,12 @@ absl::Status Complete(Arguments& arguments) {
   std::error_code error;
   daemon.state_folder = std::filesystem::absolute(daemon.state_folder, error).lexically_normal();
   for (std::string& folder : daemon.rules.allowed_folders) {
+    const std::string given = folder;
     folder = std::filesystem::absolute(folder, error).lexically_normal();
+    // An empty one would allow all.
+    if (given.empty() || error || folder.empty()) {
+      return absl::InvalidArgumentError("--allow-folder '" + given + "': no such folder can be");
+    }
   }
   Limits& limits = daemon.limits;
   limits.submits.burst = kSubmitBurst * limits.submits.per_second;
@@ -217,7 +222,9 @@ int Run(const Arguments& arguments) {
   for (sigwait(&wanted, &number); number == SIGHUP && !OfTerminal(); sigwait(&wanted, &number)) {
     const absl::Status read = (*daemon)->ReloadTokens();
     if (read.ok()) {
-      spdlog::info("signal HUP: the token file is read again");
+      spdlog::info("signal HUP: {}", arguments.daemon.token_file.empty()
+                                         ? "there is no token file to be read again"
+                                         : "the token file is read again");
     } else {
       spdlog::error("signal HUP: the tokens are those of before: {}", base::MessageOf(read));
     }

@@ -20,6 +20,8 @@ class Dashboard {
   std::vector<coordinator::HttpRoute> Routes();
   // "/login?key=...", for this caller alone.
   std::string MakeLink(const coordinator::Caller& caller);
+  // All browsers need a new link.
+  void EndSessions() { sessions_.EndAll(); }
 
  private:
   using Response = coordinator::HttpResponse;

@@ -84,4 +84,10 @@ void Sessions::End(const std::string& secret) {
   sessions_.erase(HashOf(secret));
 }
 
+void Sessions::EndAll() {
+  const absl::MutexLock lock(&mutex_);
+  keys_.clear();
+  sessions_.clear();
+}
+
 }  // namespace trireme::dashboard

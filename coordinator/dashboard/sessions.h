@@ -29,6 +29,7 @@ class Sessions {
   std::optional<std::string> Redeem(const std::string& key, int64_t now_ns);
   std::optional<coordinator::Caller> Find(const std::string& secret, int64_t now_ns);
   void End(const std::string& secret);
+  void EndAll();  // and spends all keys
 
  private:
   static constexpr size_t kMost = 1000;  // of each; then the oldest goes

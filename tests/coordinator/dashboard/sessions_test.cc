@@ -57,6 +57,15 @@ TEST_CASE("keys and sessions end in time") {
   CHECK_FALSE(sessions.Find(*idle, kNow + Ns(Sessions::kIdleLife) + 1));
 }
 
+TEST_CASE("all end at once") {
+  Sessions sessions;
+  const auto secret = sessions.Redeem(sessions.MakeKey({"ada", Role::kAdmin}, kNow), kNow);
+  const std::string key = sessions.MakeKey({"ada", Role::kAdmin}, kNow);
+  sessions.EndAll();
+  CHECK_FALSE(sessions.Find(*secret, kNow));
+  CHECK_FALSE(sessions.Redeem(key, kNow));
+}
+
 TEST_CASE("the oldest go when there are too many") {
   Sessions sessions;
   std::vector<std::string> keys;

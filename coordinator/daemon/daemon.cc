@@ -167,7 +167,7 @@ std::string Daemon::LinkFor(const Caller& caller) {
 Daemon::~Daemon() {
   stopping_ = true;
   agent_.reset();
-  if (server_) TakeSenderBack();
+  if (reconciler_thread_) TakeSenderBack();
   server_.reset();
   http_.reset();
   checker_.reset();
@@ -181,7 +181,8 @@ Daemon::~Daemon() {
   if (state_lock_ >= 0) close(state_lock_);
 }
 
-// Its thread may be sending this moment: none of that is left when this returns.
+// Its thread may be sending this moment, or asking for a plan: none of that is left when this
+// returns.
 void Daemon::TakeSenderBack() {
   absl::Notification taken;
   reconciler_thread_->PostAnswer([&] {
@@ -203,6 +204,13 @@ void Daemon::MakePlan(const v1::Job& job) {
           if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
         });
   });
+}
+
+absl::Status Daemon::ReloadTokens() {
+  RETURN_IF_ERROR(access_.Reload());
+  // Nobody knows which of them a token has opened that is no more.
+  if (dashboard_) dashboard_->EndSessions();
+  return absl::OkStatus();
 }
 
 // What operations people look for in the log: states of jobs, and nodes.
@@ -239,7 +247,7 @@ void Daemon::FollowClock(int64_t now_unix_ns) {
   if (std::abs(step_ns) < kClockStepNs) return;
   spdlog::warn("the clock of this machine was set {} by {:.1f} s", step_ns > 0 ? "forward" : "back",
                static_cast<double>(std::abs(step_ns)) / 1e9);
-  reconciler_->ClockWasSet(step_ns);
+  reconciler_->ClockWasSet(step_ns, now_unix_ns);
 }
 
 int64_t Daemon::Between(int64_t now_unix_ns) {

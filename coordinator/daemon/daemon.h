@@ -42,8 +42,8 @@ class Daemon {
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options);
   // Answers what was asked, ends streams, leaves ranks and agents running.
   ~Daemon();
-  // Reads the token file again; on an error the tokens are those of before.
-  absl::Status ReloadTokens() { return access_.Reload(); }
+  // Reads the token file again and ends the sessions of browsers; on an error all is as before.
+  absl::Status ReloadTokens();
   // Of the TCP listener; 0: none.
   int port() const { return server_->port(); }
   // "127.0.0.1:8470"; empty: no HTTP.

@@ -76,10 +76,12 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
   return events;
 }
 
-void Nodes::ClockWasSet(int64_t by_ns) {
+void Nodes::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   for (auto& [name, node] : nodes_) {
-    if (node.state() != v1::NODE_READY) continue;
-    node.set_last_heard_unix_ns(node.last_heard_unix_ns() + by_ns);
+    const int64_t heard = node.last_heard_unix_ns();
+    // One that was set back: who was heard before now may have been heard since.
+    if (node.state() != v1::NODE_READY || (by_ns < 0 && heard <= now_unix_ns)) continue;
+    node.set_last_heard_unix_ns(std::min(heard + by_ns, now_unix_ns));
   }
 }
 
@@ -123,6 +125,7 @@ std::vector<NodeCapacity> Nodes::Capacities() const {
     one.usable = node.state() == v1::NODE_READY && !node.drained();
     if (node.state() != v1::NODE_READY) {
       one.unusable_why = node.gone() ? "gone" : "lost";
+      one.gone = node.gone();
     } else if (node.drained()) {
       one.unusable_why = node.reason().empty() ? "drained" : "drained: " + node.reason();
     }

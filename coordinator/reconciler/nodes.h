@@ -38,8 +38,8 @@ class Nodes {
   std::vector<v1::Event> Absent() const;
   // Those whose lease has ended.
   std::vector<v1::Event> Expire(int64_t now_unix_ns);
-  // The clock that callers read: leases go on as before.
-  void ClockWasSet(int64_t by_ns);
+  // The clock that callers read, which says `now_unix_ns` since: leases go on as before.
+  void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
   // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
   // is heard of, so it is not gone.
   absl::StatusOr<v1::Event> SetUse(const NodeUse& use);

@@ -83,8 +83,9 @@ class Reconciler {
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
 
-  // Somebody has set the clock that callers read, forward if positive: leases go on as before.
-  void ClockWasSet(int64_t by_ns);
+  // Somebody has set the clock that callers read, forward if positive, to what is now
+  // `now_unix_ns`: leases go on as before.
+  void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
   // Leases, retries, places. Returns when it wants to be called again at the latest.
   int64_t Tick(int64_t now_unix_ns);
 

@@ -117,9 +117,10 @@ int64_t Reconciler::AgentsDueNs() const {
   return started_unix_ns_ + std::chrono::nanoseconds(options_.lease).count();
 }
 
-void Reconciler::ClockWasSet(int64_t by_ns) {
-  nodes_.ClockWasSet(by_ns);
+void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
+  nodes_.ClockWasSet(by_ns, now_unix_ns);
   started_unix_ns_ += by_ns;
+  cluster_published_unix_ns_ = 0;
 }
 
 bool Reconciler::DropEvents() {

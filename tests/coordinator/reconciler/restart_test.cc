@@ -239,11 +239,15 @@ TEST_CASE("a clock that is set makes no node lost and delays no lease") {
   const Folder folder;
   auto store = JobStore::Open(folder.Store());
   REQUIRE(store.ok());
-  for (const int64_t by : {kHourNs, -kHourNs}) {
-    CAPTURE(by);
+  for (const auto& [by, reported] :
+       {std::pair{kHourNs, false}, {-kHourNs, false}, {kHourNs, true}, {-kHourNs, true}}) {
+    CAPTURE(by, reported);
     Opened opened(**store);
     REQUIRE(opened.reconciler->Hello(HelloOf("n1"), kBegin).ok());
-    opened.reconciler->ClockWasSet(by);
+    // Whatever comes first after the clock was set: its news, or a report.
+    const int64_t set = kBegin + by + kSecondNs;
+    if (reported) REQUIRE(opened.reconciler->Report("n1", {}, set).ok());
+    opened.reconciler->ClockWasSet(by, set);
     opened.reconciler->Tick(kBegin + by + 9 * kSecondNs);
     CHECK(opened.table.cluster().nodes(0).state() == v1::NODE_READY);
     opened.reconciler->Tick(kBegin + by + 12 * kSecondNs);

@@ -129,7 +129,7 @@ class SlurmLaunch : public Launch {
 absl::Status SlurmLaunch::Start() {
   const v1::LaunchSpec& launch = record_.desired.launch();
   if (launch.places_size() != 1) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         "a Slurm partition shares no attempt with other nodes: name one node in resources.nodes");
   }
   slurm::BatchJob job = slurm::BatchJobOf(launch.job(), static_cast<int>(launch.places(0).ranks()));

@@ -18,6 +18,7 @@ struct NodeCapacity {
   uint32_t gpus = 0;
   bool usable = true;        // neither drained nor lost
   std::string unusable_why;  // "drained: new disk", "lost"
+  bool gone = false;         // for good
 };
 
 // A job that holds places.

@@ -143,7 +143,9 @@ class Reason {
   }
 
  private:
-  bool IsUnknown(size_t node) const { return cluster_.capacity[node].cpus == 0; }
+  bool IsUnknown(size_t node) const {
+    return cluster_.capacity[node].cpus == 0 && !(*cluster_.nodes)[node].gone;
+  }
 
   uint64_t Most(uint64_t Amount::*kind) const {
     uint64_t most = 0;

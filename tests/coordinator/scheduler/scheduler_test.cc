@@ -124,6 +124,8 @@ TEST_CASE("what no node has is said") {
   late[1].usable = false;
   late[1].unusable_why = "lost";
   CHECK(ReasonOf(late, {}, {1, 8}) == "too few nodes are left for it: node n2 is lost");
+  late[1].gone = true;
+  CHECK(ReasonOf(late, {}, {1, 8}) == "asks for 8 CPUs a rank, but no node has more than 4");
   CHECK(ReasonOf(late, {}, {1, 8, 0, 0, {"n1"}}) ==
         "asks for 8 CPUs a rank, but no node that it may use has more than 4");
   // Enough of everything, but nowhere together.

@@ -37,7 +37,8 @@ class ApiCase(DaemonCase):
 
     def channel(self, address=None):
         channel = grpc.insecure_channel(address or f"unix:{self.folder}/s.sock", options=[
-            ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)])
+            ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)])
         self.addCleanup(channel.close)
         return channel
 

@@ -2,8 +2,6 @@
 // is killed, no job is lost, none is started twice, and the events tell it whole.
 #include "coordinator/reconciler/reconciler.h"
 
-#include <stdlib.h>
-
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -11,16 +9,6 @@
 
 namespace trireme::coordinator {
 namespace {
-
-class Folder {
- public:
-  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string Store() const { return path_ + "/jobs.db"; }
-
- private:
-  std::string path_ = "/tmp/trireme-reconciler-XXXXXX";
-};
 
 // One of the things that people do.
 void Interfere(SimulatedCluster& cluster) {

@@ -1,11 +1,10 @@
 // What a daemon that comes back finds out of step: nodes that do not, plans not made, a disk that
 // is full, a clock that somebody has set.
-#include <stdlib.h>
-
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <utility>
 
+#include "coordinator/job_store/forwarding_store.h"
 #include "tests/coordinator/reconciler/simulated_cluster.h"
 
 namespace trireme::coordinator {
@@ -14,16 +13,6 @@ namespace {
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kBegin = 1'000 * kSecondNs;
 constexpr int64_t kHourNs = 3600 * kSecondNs;
-
-class Folder {
- public:
-  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string Store() const { return path_ + "/jobs.db"; }
-
- private:
-  std::string path_ = "/tmp/trireme-restart-XXXXXX";
-};
 
 v1::JobState StateOf(SimulatedCluster& cluster) { return cluster.table().Get(1)->status().state(); }
 
@@ -42,33 +31,14 @@ void RestartWithoutNodes(SimulatedCluster& cluster) {
 }
 
 // A store whose disk is full when it is told so.
-class FullDisk : public JobStore {
+class FullDisk : public ForwardingStore {
  public:
-  explicit FullDisk(std::unique_ptr<JobStore> store) : store_(std::move(store)) {}
+  using ForwardingStore::ForwardingStore;
   bool full = false;
 
   absl::Status Commit(Change& change) override {
-    return full ? absl::ResourceExhaustedError("no room") : store_->Commit(change);
+    return full ? absl::ResourceExhaustedError("no room") : ForwardingStore::Commit(change);
   }
-  absl::StatusOr<uint64_t> NextJobId() override { return store_->NextJobId(); }
-  absl::StatusOr<std::vector<v1::Job>> Jobs() override { return store_->Jobs(); }
-  absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
-                                                      const std::string& id) override {
-    return store_->FindRequest(owner, id);
-  }
-  absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) override {
-    return store_->Events(query);
-  }
-  absl::StatusOr<uint64_t> LastSequence() override { return store_->LastSequence(); }
-  absl::StatusOr<uint64_t> FirstSequence() override { return store_->FirstSequence(); }
-  absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override {
-    return store_->DropEvents(keep, most);
-  }
-  absl::Status DropJobs(const std::vector<uint64_t>& ids) override { return store_->DropJobs(ids); }
-  absl::StatusOr<std::vector<v1::Node>> Nodes() override { return store_->Nodes(); }
-
- private:
-  std::unique_ptr<JobStore> store_;
 };
 
 // A reconciler over a store, and how often it has asked for a plan.

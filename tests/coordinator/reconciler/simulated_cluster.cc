@@ -1,5 +1,7 @@
 #include "tests/coordinator/reconciler/simulated_cluster.h"
 
+#include <stdlib.h>
+
 #include <catch2/catch.hpp>
 
 namespace trireme::coordinator {
@@ -10,6 +12,8 @@ constexpr uint32_t kCpus = 4;
 bool IsAlive(v1::AttemptPhase phase) { return phase != v1::ATTEMPT_ENDED; }
 
 }  // namespace
+
+Folder::Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
 
 SimulatedCluster::SimulatedCluster(const std::string& store_path, uint32_t seed)
     : path_(store_path), random_(seed) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <random>
@@ -15,6 +16,19 @@
 #include "coordinator/reconciler/reconciler.h"
 
 namespace trireme::coordinator {
+
+// Where a store lies, gone with this.
+class Folder {
+ public:
+  Folder();
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string Store() const { return path_ + "/jobs.db"; }
+
+ private:
+  std::string path_ = "/tmp/trireme-reconciler-XXXXXX";
+};
 
 class SimulatedCluster {
  public:

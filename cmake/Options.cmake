@@ -37,3 +37,18 @@ if(TRIREME_SANITIZE)
                       -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
 endif()
+
+# The sources of a room are compiled in batches, each as one file: headers are parsed once a batch, which is most of the
+# compiler's time here. The preset check compiles each file alone, so an include that is missing is found there.
+option(TRIREME_UNITY "Compile the sources of each room and test program in batches" ON)
+set(CMAKE_UNITY_BUILD ${TRIREME_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+# Sources that compile themselves once for each instruction set cannot share a file.
+function(trireme_compile_alone)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS "${source}" found REGEX "hwy/foreach_target[.]h")
+    if(found)
+      set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+endfunction()

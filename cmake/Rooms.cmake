@@ -7,6 +7,8 @@ trireme_room(runtime/checksum LIBS hwy::hwy PkgConfig::isal)
 # In every build: below -O2 g++ does not clear the upper halves of vector registers, which is what the room is for.
 target_compile_options(trireme_runtime_checksum PRIVATE -O2)
 trireme_room(compress ROOMS runtime/base runtime/checksum LIBS Threads::Threads hwy::hwy)
+# Its formats use the same names for the same things.
+set_target_properties(trireme_compress PROPERTIES UNITY_BUILD OFF)
 
 # Floor 1
 trireme_room(runtime/spec ROOMS proto runtime/base compress LIBS yaml-cpp nlohmann_json::nlohmann_json)

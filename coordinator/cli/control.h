@@ -3,6 +3,7 @@
 // (runtime/base/exit_code.h): 69 where no coordinator answers, 77 where it refuses.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,6 +22,9 @@ struct ControlOptions {
   bool json = false;  // the messages of the API, one a line, instead of text
 };
 absl::StatusOr<std::unique_ptr<client::Client>> Connect(const ControlOptions& options);
+
+// Those that watch something look at keys, signals and their stream in turn, this long at each.
+inline constexpr std::chrono::milliseconds kLook{100};
 
 struct SubmitOptions {
   std::string job;

@@ -19,7 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using client::Pull;
 
-constexpr std::chrono::milliseconds kLook{100};
 constexpr int kLooksPerQuestion = 10;
 constexpr std::chrono::seconds kPatience{120};  // with a daemon that does not answer
 

@@ -28,7 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostSpecs = 20;  // asked for in one look
 constexpr size_t kMostEnded = 5;
-constexpr std::chrono::milliseconds kLook{100};
 // A key is heard between two calls, so none may take long.
 constexpr double kLongestCallSeconds = 2;
 

@@ -24,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 using base::Text;
 using client::Pull;
 
-constexpr std::chrono::milliseconds kLook{100};
 // A stream that ends before its job has is asked for again at this pace.
 constexpr std::chrono::milliseconds kAgain{1000};
 constexpr size_t kHistoryLines = 12;

@@ -9,7 +9,7 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr int64_t kPieceBytes = 64 << 10;
+constexpr int64_t kMostFilePieceBytes = 64 << 10;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ FileStream::~FileStream() { close(fd_); }
 
 void FileStream::SendNext() {
   std::string& data = *response_.mutable_data();
-  data.resize(static_cast<size_t>(std::clamp<int64_t>(end_ - offset_, 0, kPieceBytes)));
+  data.resize(static_cast<size_t>(std::clamp<int64_t>(end_ - offset_, 0, kMostFilePieceBytes)));
   const ssize_t got = data.empty() ? 0 : pread(fd_, data.data(), data.size(), offset_);
   if (got < 0) return Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read the file")));
   // What has become shorter meanwhile ends where it ends.

@@ -13,7 +13,7 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr size_t kPieceBytes = 64 << 10;
+constexpr size_t kMostLogPieceBytes = 64 << 10;
 
 }  // namespace
 
@@ -86,7 +86,7 @@ bool LogStream::Opened() {
 bool LogStream::Read() {
   if (!Opened()) return false;
   std::string& data = *response_.mutable_data();
-  data.resize(kPieceBytes);
+  data.resize(kMostLogPieceBytes);
   const ssize_t got = pread(fd_, data.data(), data.size(), offset_);
   if (got < 0) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read the log")));
   if (got <= 0) return false;

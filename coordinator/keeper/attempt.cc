@@ -11,6 +11,7 @@
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
@@ -18,7 +19,8 @@
 namespace trireme::keeper {
 namespace {
 
-constexpr int64_t kNsPerSecond = 1000000000;
+using base::kNsPerSecond;
+
 constexpr double kLongestGraceSeconds = 1e8;
 constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
 

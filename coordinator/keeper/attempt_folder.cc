@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kMostBytes = 4096;
+constexpr size_t kMostRecordBytes = 4096;
 
 struct Text {
   int error = 0;  // errno
@@ -33,7 +33,7 @@ struct Text {
 Text ReadText(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return {errno, ""};
-  std::string bytes(kMostBytes, '\0');
+  std::string bytes(kMostRecordBytes, '\0');
   const ssize_t got = read(fd, bytes.data(), bytes.size());
   const int error = got < 0 ? errno : 0;
   close(fd);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kAttempt = "TRIREME_ATTEMPT=";
 constexpr std::string_view kRunFolder = "TRIREME_RUN_FOLDER=";
-constexpr size_t kMostBytes = 4 << 20;  // the kernel admits less
+constexpr size_t kMostEnvironmentBytes = 4 << 20;  // the kernel admits less
 
 // Entries end with '\0'; nullopt with errno if it cannot be read.
 std::optional<std::string> EnvironmentOf(int pid) {
@@ -30,7 +30,7 @@ std::optional<std::string> EnvironmentOf(int pid) {
   std::string text;
   char block[8192];
   ssize_t got = 0;
-  while (text.size() < kMostBytes && (got = read(fd, block, sizeof block)) > 0) {
+  while (text.size() < kMostEnvironmentBytes && (got = read(fd, block, sizeof block)) > 0) {
     text.append(block, static_cast<size_t>(got));
   }
   close(fd);

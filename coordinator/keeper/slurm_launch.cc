@@ -13,6 +13,7 @@
 #include "coordinator/keeper/launch.h"
 #include "coordinator/slurm/batch_script.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/base/whole_file.h"
@@ -20,7 +21,8 @@
 namespace trireme::keeper {
 namespace {
 
-constexpr int64_t kNsPerSecond = 1000000000;
+using base::kNsPerSecond;
+
 // The nodes' files are seen here after a while, on a file system of a network.
 constexpr int64_t kFilesComeNs = 10 * kNsPerSecond;
 constexpr int64_t kSubmitAgainNs = 5 * kNsPerSecond;

@@ -6,12 +6,14 @@
 
 #include "coordinator/reconciler/reconciler.h"
 #include "runtime/base/check.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
 namespace {
 
-constexpr int64_t kNsPerMs = 1000000;
+using base::kNsPerMs;
+
 // Old events, and jobs, that are dropped at a time: a few milliseconds' work.
 constexpr uint64_t kEventsDropped = 1000;
 constexpr size_t kJobsDropped = 1000;

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 
+#include "runtime/base/monotonic.h"
+
 namespace trireme::coordinator {
 namespace {
 
-constexpr int64_t kNsPerMs = 1000000;
+using base::kNsPerMs;
+
 constexpr size_t kRanksShown = 8;
 constexpr int64_t kNobody = -1;
 // Years; whatever an agent says, times can be reckoned with.

@@ -15,18 +15,19 @@
 namespace trireme::slurm {
 namespace {
 
-constexpr int64_t kNsPerSecond = 1000000000;
-constexpr std::chrono::seconds kDeadline(30);
+using base::kNsPerSecond;
+
+constexpr std::chrono::seconds kQueueDeadline(30);
 constexpr int64_t kLookEveryNs = 2 * kNsPerSecond;
 constexpr int64_t kIdleNs = kNsPerSecond / 2;
 constexpr int64_t kWantedForNs = 10 * kNsPerSecond;
 constexpr size_t kMostOutput = size_t{16} << 20;  // 100,000 jobs
 constexpr int kUnknown = -1;
 
-command::Command Make(std::vector<std::string> argv) {
+command::Command QueueCommand(std::vector<std::string> argv) {
   command::Command command;
   command.argv = std::move(argv);
-  command.deadline = kDeadline;
+  command.deadline = kQueueDeadline;
   command.most_output_bytes = kMostOutput;
   return command;
 }
@@ -55,7 +56,7 @@ std::string ErrorsOf(const std::string& said) {
 
 Submission SubmitNow(const std::string& script) {
   Submission made;
-  auto result = command::RunCommand(Make({"sbatch", "--parsable", script}));
+  auto result = command::RunCommand(QueueCommand({"sbatch", "--parsable", script}));
   if (!result.ok()) {
     made.status = result.status();
   } else if (const auto id = ParseSubmitted(result->output); result->exit_code == 0 && id) {
@@ -75,8 +76,8 @@ Submission SubmitNow(const std::string& script) {
 
 absl::StatusOr<Capacity> CapacityOf(const std::string& partition) {
   ASSIGN_OR_RETURN(const std::string text,
-                   command::OutputOf(Make({"sinfo", "--noheader", "--Node",
-                                           std::string("--format=") + kPartitionFormat})));
+                   command::OutputOf(QueueCommand({"sinfo", "--noheader", "--Node",
+                                                   std::string("--format=") + kPartitionFormat})));
   return ParsePartition(text, partition);
 }
 
@@ -99,7 +100,7 @@ int64_t Queue::Look(int64_t now_unix_ns) {
       return now_unix_ns + kIdleNs;
     }
   }
-  const auto text = command::OutputOf(Make(
+  const auto text = command::OutputOf(QueueCommand(
       {"squeue", "--noheader", "--me", "--states=all", std::string("--format=") + kQueueFormat}));
   const absl::MutexLock lock(&mutex_);
   if (!text.ok()) return now_unix_ns + kLookEveryNs;
@@ -159,7 +160,7 @@ void Queue::Forget(const std::string& name) {
 
 void Queue::Call(std::vector<std::string> argv) {
   // If it fails, whoever asked sees that nothing follows, and asks again.
-  thread_.Post([argv = std::move(argv)] { command::RunCommand(Make(argv)).IgnoreError(); })
+  thread_.Post([argv = std::move(argv)] { command::RunCommand(QueueCommand(argv)).IgnoreError(); })
       .IgnoreError();
 }
 
@@ -177,7 +178,7 @@ std::optional<int> Queue::TakeExitCode(uint64_t id) {
   }
   thread_.PostAnswer([this, id] {
     const auto text =
-        command::OutputOf(Make({"scontrol", "--oneliner", "show", "job", base::Text(id)}));
+        command::OutputOf(QueueCommand({"scontrol", "--oneliner", "show", "job", base::Text(id)}));
     const auto code = text.ok() ? ParseExitCode(*text) : std::nullopt;
     const absl::MutexLock lock(&mutex_);
     exit_codes_[id] = code.value_or(kUnknown);

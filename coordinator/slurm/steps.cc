@@ -13,12 +13,12 @@ namespace trireme::slurm {
 namespace {
 
 constexpr int64_t kAgainNs = 500000000;
-constexpr std::chrono::seconds kDeadline(10);
+constexpr std::chrono::seconds kStepDeadline(10);
 
-command::Command Make(std::vector<std::string> argv) {
+command::Command StepCommand(std::vector<std::string> argv) {
   command::Command command;
   command.argv = std::move(argv);
-  command.deadline = kDeadline;
+  command.deadline = kStepDeadline;
   return command;
 }
 
@@ -42,8 +42,9 @@ bool Steps::AreGone(const std::set<std::string>& names) {
 }
 
 void Steps::Sweep(const std::set<std::string>& names) {
-  const auto said = command::OutputOf(Make({"squeue", "--noheader", "--steps", "--jobs=" + job_,
-                                            std::string("--format=") + kStepFormat}));
+  const auto said =
+      command::OutputOf(StepCommand({"squeue", "--noheader", "--steps", "--jobs=" + job_,
+                                     std::string("--format=") + kStepFormat}));
   std::vector<std::string> kill{"scancel", "--signal=KILL"};
   if (said.ok()) {
     for (const Step& step : ParseSteps(*said)) {
@@ -52,7 +53,7 @@ void Steps::Sweep(const std::set<std::string>& names) {
   }
   const bool none = said.ok() && kill.size() == 2;
   // If it fails, squeue names them once more.
-  if (kill.size() > 2) command::RunCommand(Make(std::move(kill))).IgnoreError();
+  if (kill.size() > 2) command::RunCommand(StepCommand(std::move(kill))).IgnoreError();
   const absl::MutexLock lock(&mutex_);
   under_way_ = false;
   swept_ns_ = base::MonotonicNs();

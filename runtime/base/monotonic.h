@@ -7,10 +7,13 @@
 
 namespace trireme::base {
 
+inline constexpr int64_t kNsPerMs = 1000000;
+inline constexpr int64_t kNsPerSecond = 1000 * kNsPerMs;
+
 inline int64_t MonotonicNs() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1000000000} + now.tv_nsec;
+  return now.tv_sec * kNsPerSecond + now.tv_nsec;
 }
 
 }  // namespace trireme::base

@@ -16,8 +16,6 @@
 namespace trireme::comm {
 namespace {
 
-constexpr int64_t kWorkPerAdvance = 1 << 20;  // bytes of floats
-constexpr int64_t kMostPieceValues = compress::kMostSegmentValues;
 constexpr int64_t kLeastPieceValues = 256;
 constexpr int kFewRanks = 8;
 
@@ -87,7 +85,7 @@ class Coded final : public CodedAlgorithm {
   }
 
   bool Advance(uint64_t* moved) override {
-    int64_t budget = kWorkPerAdvance;
+    int64_t budget = kWorkPerAdvanceBytes;
     bool again = true;
     while (again && fault_.ok()) {
       MoveMessages(moved);
@@ -297,7 +295,7 @@ CodedRoom CodedRoomFor(int ranks, size_t staging_bytes) {
   room.depth = DepthFor(ranks);
   // A coded piece is two messages.
   room.requests = 8 * room.depth * static_cast<size_t>(ranks - 1);
-  for (int64_t values = kMostPieceValues; values >= kLeastPieceValues; values /= 2) {
+  for (int64_t values = compress::kMostSegmentValues; values >= kLeastPieceValues; values /= 2) {
     if (BuffersFor(ranks, room.depth) * PieceRoom(values) > staging_bytes) continue;
     room.piece_values = values;
     room.piece_bytes = PieceRoom(values);

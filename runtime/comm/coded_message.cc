@@ -10,14 +10,16 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kDepth = 2;
-constexpr int64_t kWorkPerAdvance = 1 << 18;  // values
-constexpr int64_t kMostPieceValues = compress::kMostSegmentValues;
+constexpr size_t kMessageDepth = 2;
+constexpr int64_t kValuesPerAdvance = 1 << 18;
 // For values that are all 0, whose relative bounds are 0: any step codes them exactly.
 constexpr double kBoundOfZeros = 0x1p-99;
 
 PieceCursor CursorOver(const CodedRun* run, int64_t piece_values) {
-  return {{run, 1}, run->begin, run->end, std::clamp<int64_t>(piece_values, 1, kMostPieceValues)};
+  return {{run, 1},
+          run->begin,
+          run->end,
+          std::clamp<int64_t>(piece_values, 1, compress::kMostSegmentValues)};
 }
 
 FlowEnd EndOf(const CodedMessageSpec& spec) {
@@ -28,9 +30,9 @@ FlowEnd EndOf(const CodedMessageSpec& spec) {
 
 CodedSend::CodedSend(const Group* group)
     : group_(group),
-      buffers_(new std::byte[kDepth * PieceRoom(kMostPieceValues)]),
-      decoded_(new float[kMostPieceValues]),
-      flow_(group, kDepth) {}
+      buffers_(new std::byte[kMessageDepth * PieceRoom(compress::kMostSegmentValues)]),
+      decoded_(new float[compress::kMostSegmentValues]),
+      flow_(group, kMessageDepth) {}
 
 void CodedSend::Start(const CodedMessageSpec& spec, std::span<const float> data,
                       const Coding& coding) {
@@ -52,7 +54,7 @@ void CodedSend::Start(const CodedMessageSpec& spec, std::span<const float> data,
 
 void CodedSend::Measure(int64_t* budget) {
   const CodecTimer timer(&report_.codec_ns);
-  const auto here = std::min<int64_t>(kMostPieceValues, std::ssize(data_) - measured_);
+  const auto here = std::min<int64_t>(compress::kMostSegmentValues, std::ssize(data_) - measured_);
   const compress::Moments moments =
       compress::BestKernels().moments_f32(data_.data() + measured_, static_cast<size_t>(here));
   measured_ += here;
@@ -84,7 +86,7 @@ void CodedSend::SendBound() {
 }
 
 void CodedSend::SendPiece() {
-  std::byte* buffer = buffers_.get() + flow_.next() * PieceRoom(kMostPieceValues);
+  std::byte* buffer = buffers_.get() + flow_.next() * PieceRoom(compress::kMostSegmentValues);
   const CodedPiece piece = cursor_.Next();
   const float* values = data_.data() + piece.begin;
   size_t bytes = 0;
@@ -104,7 +106,7 @@ void CodedSend::SendPiece() {
 }
 
 bool CodedSend::Advance(uint64_t* moved) {
-  int64_t budget = kWorkPerAdvance;
+  int64_t budget = kValuesPerAdvance;
   while (measured_ < std::ssize(data_) && budget > 0) Measure(&budget);
   if (measured_ < std::ssize(data_)) {
     ++*moved;
@@ -122,8 +124,8 @@ bool CodedSend::Advance(uint64_t* moved) {
 
 CodedRecv::CodedRecv(const Group* group)
     : group_(group),
-      buffers_(new std::byte[kDepth * PieceRoom(kMostPieceValues)]),
-      flow_(group, kDepth, buffers_.get(), PieceRoom(kMostPieceValues)) {}
+      buffers_(new std::byte[kMessageDepth * PieceRoom(compress::kMostSegmentValues)]),
+      flow_(group, kMessageDepth, buffers_.get(), PieceRoom(compress::kMostSegmentValues)) {}
 
 void CodedRecv::Start(const CodedMessageSpec& spec, double bound, std::span<float> data) {
   data_ = data;
@@ -136,7 +138,7 @@ void CodedRecv::Start(const CodedMessageSpec& spec, double bound, std::span<floa
 }
 
 bool CodedRecv::Advance(uint64_t* moved) {
-  int64_t budget = kWorkPerAdvance;
+  int64_t budget = kValuesPerAdvance;
   while (fault_.ok()) {
     fault_ = flow_.Advance(moved);
     if (!fault_.ok() || !flow_.HasPiece() || budget <= 0) break;
@@ -159,6 +161,6 @@ CodedMessages::CodedMessages(const Group* group, size_t each) {
   }
 }
 
-size_t CodedMessages::requests(size_t each) { return each * (2 * kDepth * 2 + 1); }
+size_t CodedMessages::requests(size_t each) { return each * (2 * kMessageDepth * 2 + 1); }
 
 }  // namespace trireme::comm

@@ -97,6 +97,9 @@ class Lane {
   uint32_t channel_ = 0;
 };
 
+// What one Advance works through at most, so that a Progress between two operators stays short.
+inline constexpr int64_t kWorkPerAdvanceBytes = 1 << 20;
+
 // One algorithm in a lane. Objects live as long as the group and are started again and again.
 class Algorithm {
  public:

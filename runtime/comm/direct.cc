@@ -13,9 +13,6 @@
 namespace trireme::comm {
 namespace {
 
-constexpr int64_t kWorkPerAdvance = 1
-                                    << 20;  // bytes; keeps one Progress between two operators short
-
 class Direct final : public Algorithm {
  public:
   Direct(const Group* group, Window* window)
@@ -39,7 +36,7 @@ class Direct final : public Algorithm {
 
   bool Advance(uint64_t* moved) override {
     const uint64_t before = *moved;
-    int64_t budget = kWorkPerAdvance;
+    int64_t budget = kWorkPerAdvanceBytes;
     bool again = true;
     while (again && budget > 0) {
       again = false;

@@ -14,14 +14,12 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kDepth = 4;                   // pieces under way in each direction
+constexpr size_t kRingDepth = 4;               // pieces under way in each direction
 constexpr size_t kGatherPieceBytes = 4 << 20;  // an AllGather needs no staging
-constexpr int64_t kWorkPerAdvance = 1
-                                    << 20;  // bytes; keeps one Progress between two operators short
 
 class Ring final : public Algorithm {
  public:
-  explicit Ring(Lane* lane) : lane_(lane), piece_bytes_(lane->staging_bytes() / kDepth) {}
+  explicit Ring(Lane* lane) : lane_(lane), piece_bytes_(lane->staging_bytes() / kRingDepth) {}
 
   void Start(const CollectiveCall& call, const Shares& shares) override {
     call_ = call;
@@ -38,7 +36,7 @@ class Ring final : public Algorithm {
   }
 
   bool Advance(uint64_t* moved) override {
-    int64_t budget = kWorkPerAdvance;
+    int64_t budget = kWorkPerAdvanceBytes;
     bool again = true;
     while (again && budget > 0) {
       again = PostRecvs();
@@ -98,19 +96,19 @@ class Ring final : public Algorithm {
     return call_.data + static_cast<size_t>(element) * SizeOf(call_.dtype);
   }
   std::byte* Staged(const Cursor& cursor) const {
-    return lane_->staging() + cursor.number % kDepth * piece_bytes_;
+    return lane_->staging() + cursor.number % kRingDepth * piece_bytes_;
   }
 
   bool PostRecvs() {
     bool any = false;
-    while (to_post_.step < steps_ && to_post_.number < to_take_.number + kDepth) {
+    while (to_post_.step < steps_ && to_post_.number < to_take_.number + kRingDepth) {
       const bool adds = to_post_.step < adding_steps_;
       const int passing = to_post_.step - adding_steps_;
       // Passing on writes the share that adding step `passing` sent away: that must be done (sent_
       // counts a send by the step that received its piece, one less).
       if (!adds && adding_steps_ > 0 && sent_.step < passing) return any;
       const Shares::Range range = RangeOf(to_post_);
-      lane_->Post(to_post_.number % kDepth, Direction::kRecv,
+      lane_->Post(to_post_.number % kRingDepth, Direction::kRecv,
                   adds ? Staged(to_post_) : At(range.begin),
                   static_cast<size_t>(range.count()) * SizeOf(call_.dtype), Left());
       to_post_ = Next(to_post_, steps_);
@@ -120,7 +118,7 @@ class Ring final : public Algorithm {
   }
 
   bool TakeOne(int64_t* budget, uint64_t* moved) {
-    if (!to_take_.Before(to_post_) || !lane_->Finished(to_take_.number % kDepth)) return false;
+    if (!to_take_.Before(to_post_) || !lane_->Finished(to_take_.number % kRingDepth)) return false;
     const Shares::Range range = RangeOf(to_take_);
     if (to_take_.step < adding_steps_) {
       std::byte* own = At(range.begin);
@@ -134,10 +132,10 @@ class Ring final : public Algorithm {
 
   bool PostSends() {
     bool any = false;
-    while (to_send_.step < steps_ - 1 && to_send_.number < sent_.number + kDepth &&
+    while (to_send_.step < steps_ - 1 && to_send_.number < sent_.number + kRingDepth &&
            (to_send_.step < 0 || to_send_.Before(to_take_))) {
       const Shares::Range range = RangeOf(to_send_);
-      lane_->Post(kDepth + to_send_.number % kDepth, Direction::kSend, At(range.begin),
+      lane_->Post(kRingDepth + to_send_.number % kRingDepth, Direction::kSend, At(range.begin),
                   static_cast<size_t>(range.count()) * SizeOf(call_.dtype), Right());
       to_send_ = Next(to_send_, steps_ - 1);
       any = true;
@@ -147,7 +145,7 @@ class Ring final : public Algorithm {
 
   bool RetireSends(uint64_t* moved) {
     bool any = false;
-    while (sent_.Before(to_send_) && lane_->Finished(kDepth + sent_.number % kDepth)) {
+    while (sent_.Before(to_send_) && lane_->Finished(kRingDepth + sent_.number % kRingDepth)) {
       sent_ = Next(sent_, steps_ - 1);
       ++*moved;
       any = true;

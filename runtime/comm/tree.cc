@@ -11,14 +11,14 @@ namespace trireme::comm {
 namespace {
 
 constexpr int kArity = 8;
-constexpr int kDepth = 4;  // pieces under way
+constexpr int kTreeDepth = 4;  // pieces under way
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr size_t kTreeBytes =
     64 << 10;  // a broadcast up to here goes down a tree, above along a chain
 // Slots: pieces received, then the sends of piece p to child c, then the sums from the children and
 // to the parent.
-constexpr size_t kSendSlots = kDepth;
-constexpr size_t kSumSlots = kSendSlots + kDepth * kArity;
+constexpr size_t kSendSlots = kTreeDepth;
+constexpr size_t kSumSlots = kSendSlots + kTreeDepth * kArity;
 static_assert(kSumSlots + kArity + 1 <= 64, "Lane::SlotsFor leaves 64 slots beside those per rank");
 
 // This rank's place in a tree whose node 0 is `root`.
@@ -55,8 +55,8 @@ class BroadcastRun final : public Algorithm {
     if (place_.node == 0) {
       here_ = pieces_;
     } else {
-      while (posted_ < pieces_ && posted_ < here_ + kDepth) PostRecv();
-      while (here_ < posted_ && lane_->Finished(here_ % kDepth)) {
+      while (posted_ < pieces_ && posted_ < here_ + kTreeDepth) PostRecv();
+      while (here_ < posted_ && lane_->Finished(here_ % kTreeDepth)) {
         ++here_;
         ++*moved;
         if (posted_ < pieces_) PostRecv();
@@ -74,14 +74,14 @@ class BroadcastRun final : public Algorithm {
   }
 
   void PostRecv() {
-    lane_->Post(posted_ % kDepth, Direction::kRecv, data_ + posted_ * kPieceBytes,
+    lane_->Post(posted_ % kTreeDepth, Direction::kRecv, data_ + posted_ * kPieceBytes,
                 PieceBytes(posted_), place_.RankOf(place_.parent()));
     ++posted_;
   }
 
   // Sends piece sent_ to all children; false while an older piece occupies the slots.
   bool PostSends() {
-    const size_t first_slot = kSendSlots + sent_ % kDepth * kArity;
+    const size_t first_slot = kSendSlots + sent_ % kTreeDepth * kArity;
     for (int c = 0; c < place_.children(); ++c) {
       if (!lane_->Finished(first_slot + static_cast<size_t>(c))) return false;
     }

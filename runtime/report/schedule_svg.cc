@@ -44,10 +44,10 @@ namespace {
 
 using plan::Compute;
 
-constexpr double kLeft = 76;     // of the first cell
-constexpr double kTop = 58;      // of the first row
-constexpr double kInner = 1000;  // width of the time axis
-constexpr double kGap = 46;      // for the part left out
+constexpr double kCellsLeft = 76;  // of the first cell
+constexpr double kRowsTop = 58;    // of the first row
+constexpr double kInner = 1000;    // width of the time axis
+constexpr double kGap = 46;        // for the part left out
 constexpr uint32_t kMostRows = 16;
 
 struct Rgb {
@@ -109,7 +109,7 @@ class Drawing {
   }
 
   std::string Draw() {
-    const double bottom = kTop + row_height_ * static_cast<double>(rows_.size());
+    const double bottom = kRowsTop + row_height_ * static_cast<double>(rows_.size());
     const double right = std::max(X(timeline_.simulation.makespan), 700.0);
     Add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" "
         "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\">\n",
@@ -134,8 +134,8 @@ class Drawing {
 
   // Left edge of a time; times left out fall into the gap.
   double X(double time) const {
-    if (time <= head_end_) return kLeft + time * unit_;
-    const double tail = kLeft + head_end_ * unit_ + (IsCut() ? kGap : 0);
+    if (time <= head_end_) return kCellsLeft + time * unit_;
+    const double tail = kCellsLeft + head_end_ * unit_ + (IsCut() ? kGap : 0);
     return tail + std::max(0.0, time - tail_begin_) * unit_;
   }
 
@@ -170,21 +170,21 @@ class Drawing {
   }
 
   void Row(size_t row) {
-    const double y = kTop + row_height_ * static_cast<double>(row);
+    const double y = kRowsTop + row_height_ * static_cast<double>(row);
     const double middle = y + row_height_ / 2 + 4.5;
     if (rows_[row] < 0) {
       Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"13\" fill=\"#66727f\">"
           "&#8942; {} stages between</text>\n",
-          kLeft, middle, timeline_.shape.ranks - kMostRows);
+          kCellsLeft, middle, timeline_.shape.ranks - kMostRows);
       return;
     }
     Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"12\" text-anchor=\"end\" "
         "fill=\"#66727f\">stage {}</text>\n",
-        kLeft - 10, middle, rows_[row]);
+        kCellsLeft - 10, middle, rows_[row]);
     Add("<rect class=\"tr-idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" "
         "rx=\"3\" "
         "fill=\"#eef1f4\"/>\n",
-        kLeft, y + 2, X(timeline_.simulation.makespan) - kLeft, row_height_ - 4);
+        kCellsLeft, y + 2, X(timeline_.simulation.makespan) - kCellsLeft, row_height_ - 4);
     for (const plan::SimulatedStep& step :
          timeline_.simulation.timeline[static_cast<size_t>(rows_[row])]) {
       if (step.start >= head_end_ && step.end <= tail_begin_) continue;
@@ -216,14 +216,14 @@ class Drawing {
 
   // Where the middle of the step is left out.
   void Break(double bottom) {
-    const double x = kLeft + head_end_ * unit_;
+    const double x = kCellsLeft + head_end_ * unit_;
     Add("<rect class=\"tr-paper\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
         "fill=\"#ffffff\"/>\n",
-        x + 2, kTop - 2, kGap - 4, bottom - kTop + 4);
+        x + 2, kRowsTop - 2, kGap - 4, bottom - kRowsTop + 4);
     Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"18\" "
         "text-anchor=\"middle\" "
         "fill=\"#66727f\">&#8943;</text>\n",
-        x + kGap / 2, (kTop + bottom) / 2 + 6);
+        x + kGap / 2, (kRowsTop + bottom) / 2 + 6);
   }
 
   void Axis(double bottom) {
@@ -247,7 +247,7 @@ class Drawing {
     }
     Add("<text class=\"tr-faint\" x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" fill=\"#66727f\">"
         "time, in units of one forward</text>\n",
-        kLeft, bottom + 36);
+        kCellsLeft, bottom + 36);
   }
 
   const v1::Plan& plan_;

@@ -10,18 +10,10 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/temporary_folder.h"
+
 namespace trireme::base {
 namespace {
-
-class Folder {
- public:
-  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_ = "/tmp/trireme-file-lock-XXXXXX";
-};
 
 // A process that holds the lock and has a child of its own; both live until the end of the pipe.
 class Holder {
@@ -61,7 +53,7 @@ class Holder {
 };
 
 TEST_CASE("a lock is seen while its process lives") {
-  const Folder folder;
+  const tests::TemporaryFolder folder;
   const std::string path = folder / "lock";
   CHECK_FALSE(IsLocked(path));
   const Holder holder(path);
@@ -77,7 +69,7 @@ TEST_CASE("a lock is seen while its process lives") {
 }
 
 TEST_CASE("where no file can be made is no lock") {
-  const Folder folder;
+  const tests::TemporaryFolder folder;
   CHECK(absl::IsNotFound(LockFile(folder / "none/lock").status()));
   CHECK_FALSE(IsLocked(folder / "none/lock"));
 }

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace {
 
 int good_entries = -1;  // until the disk fails; -1: it does not
@@ -33,17 +35,11 @@ extern "C" dirent* readdir(DIR* folder) {
 namespace trireme::base {
 namespace {
 
-class Folder {
+class Folder : public tests::TemporaryFolder {
  public:
   Folder() {
-    REQUIRE(mkdtemp(path_.data()) != nullptr);
-    for (const char* name : {"a", "b", "c", "d"}) std::ofstream(path_ + "/" + name) << name;
+    for (const char* name : {"a", "b", "c", "d"}) std::ofstream(*this / name) << name;
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = "/tmp/trireme-folder-names-XXXXXX";
 };
 
 TEST_CASE("the names of a folder") {

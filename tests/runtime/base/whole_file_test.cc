@@ -13,23 +13,16 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/temporary_folder.h"
+
 namespace trireme::base {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Folder {
- public:
-  Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  size_t Count() const {
-    return static_cast<size_t>(std::distance(fs::directory_iterator(path_), {}));
-  }
-
- private:
-  std::string path_ = "/tmp/trireme-whole-file-XXXXXX";
-};
+size_t Count(const tests::TemporaryFolder& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder.path()), {}));
+}
 
 std::string Read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -39,20 +32,20 @@ std::string Read(const std::string& path) {
 }  // namespace
 
 TEST_CASE("a whole file takes the place of the former one and leaves nothing beside it") {
-  const Folder folder;
+  const tests::TemporaryFolder folder;
   const std::string path = folder / "state";
   REQUIRE(WriteWholeFile(path, "former").ok());
   const std::string content = std::string(100000, 'x') + std::string(1, '\0') + "end";
   REQUIRE(WriteWholeFile(path, content, 0600).ok());
   CHECK(Read(path) == content);
-  CHECK(folder.Count() == 1);
+  CHECK(Count(folder) == 1);
   struct stat about {};
   REQUIRE(stat(path.c_str(), &about) == 0);
   CHECK((about.st_mode & 0777) == 0600);
 }
 
 TEST_CASE("a file that cannot be written whole leaves the former one") {
-  const Folder folder;
+  const tests::TemporaryFolder folder;
   const std::string path = folder / "state";
   REQUIRE(WriteWholeFile(path, "former").ok());
   const int pid = fork();
@@ -67,12 +60,12 @@ TEST_CASE("a file that cannot be written whole leaves the former one") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   CHECK(Read(path) == "former");
-  CHECK(folder.Count() == 1);
+  CHECK(Count(folder) == 1);
   CHECK(absl::IsNotFound(WriteWholeFile(folder / "nowhere/state", "x")));
 }
 
 TEST_CASE("a file is read whole or it is said why not") {
-  const Folder folder;
+  const tests::TemporaryFolder folder;
   const std::string path = folder / "f";
   const std::string content = std::string(200000, 'x') + '\0' + "end";
   REQUIRE(WriteWholeFile(path, content).ok());

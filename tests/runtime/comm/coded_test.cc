@@ -25,7 +25,7 @@ LocalOptions WithCoding(LocalMode mode = LocalMode::kEager) {
   return options;
 }
 
-void RequireOk(const std::vector<absl::Status>& statuses) {
+void RequireAllOk(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) {
     INFO(status.ToString());
     REQUIRE(status.ok());
@@ -40,7 +40,7 @@ TEST_CASE("coded calls keep bounds and bits whatever the pieces and the transpor
   window.fabric.window_bytes = 64 << 10;
   for (const LocalOptions& options : {WithCoding(), small, window}) {
     for (const int ranks : {1, 2, 3, 4, 7}) {
-      RequireOk(RunRanks(
+      RequireAllOk(RunRanks(
           ranks,
           [&](Fabric& fabric) -> absl::Status {
             ASSIGN_OR_RETURN(auto comm, fabric.Group(All(fabric.size()), "all"));
@@ -57,7 +57,7 @@ TEST_CASE("transports and memory do not change the bits of a coded sum") {
   for (size_t k = 0; k < sums.size(); ++k) {
     LocalOptions options = WithCoding(k == 1 ? LocalMode::kRendezvous : LocalMode::kEager);
     options.fabric.coding.collective_bytes = memories[k];
-    RequireOk(RunRanks(
+    RequireAllOk(RunRanks(
         3,
         [&](Fabric& fabric) -> absl::Status {
           ASSIGN_OR_RETURN(auto comm, fabric.Group(All(3), "all"));
@@ -73,7 +73,7 @@ TEST_CASE("transports and memory do not change the bits of a coded sum") {
 }
 
 TEST_CASE("a coding that is not enabled reports of a plain call") {
-  RequireOk(RunRanks(4, [](Fabric& fabric) -> absl::Status {
+  RequireAllOk(RunRanks(4, [](Fabric& fabric) -> absl::Status {
     ASSIGN_OR_RETURN(auto comm, fabric.Group(All(4), "all"));
     auto stream = tensor::MakeInlineStream();
     std::vector<float> data(40000, 0.3F);
@@ -94,7 +94,7 @@ TEST_CASE("a coding that is not enabled reports of a plain call") {
 }
 
 TEST_CASE("waits in one group serve the coded collectives of another") {
-  RequireOk(RunRanks(
+  RequireAllOk(RunRanks(
       6,
       [](Fabric& fabric) -> absl::Status {
         const int r = fabric.rank();
@@ -130,7 +130,7 @@ TEST_CASE("waits in one group serve the coded collectives of another") {
 }
 
 TEST_CASE("more coded messages than buffers, received in another order than sent") {
-  RequireOk(RunRanks(
+  RequireAllOk(RunRanks(
       2,
       [](Fabric& fabric) -> absl::Status {
         ASSIGN_OR_RETURN(auto comm, fabric.Group(All(2), "pipe"));
@@ -361,7 +361,7 @@ TEST_CASE("lines give every element a bound of its own and the same bits in all 
             return absl::OkStatus();
           },
           WithCoding());
-      RequireOk(statuses);
+      RequireAllOk(statuses);
     }
     CHECK(SameBits(sums[0], sums[1]));
     double closest = 0;

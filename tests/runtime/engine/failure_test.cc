@@ -60,7 +60,7 @@ std::vector<absl::Status> RunWithFault(const Layout& layout, comm::Fault fault,
 }
 
 // With many micro-batches, so that much is queued when the fault is seen.
-std::vector<Layout> SomeLayouts() {
+std::vector<Layout> FailingLayouts() {
   return {{.pipeline = 4, .schedule = "zb-h1", .micro_batch = 1},
           {.tensor = 2, .pipeline = 2, .schedule = "interleaved", .micro_batch = 1},
           {.data = 2, .tensor = 2, .sequence_parallel = true, .zero = 1, .micro_batch = 1}};
@@ -69,7 +69,7 @@ std::vector<Layout> SomeLayouts() {
 }  // namespace
 
 TEST_CASE("failure: on asynchronous streams a killed rank ends the others with a clean status") {
-  for (const Layout& layout : SomeLayouts()) {
+  for (const Layout& layout : FailingLayouts()) {
     for (const uint64_t operation : {1u, 6u, 11u, 16u, 30u}) {
       const auto statuses =
           RunWithFault(layout, {.kind = comm::Fault::Kind::kKill, .operation = operation},
@@ -84,7 +84,7 @@ TEST_CASE("failure: on asynchronous streams a killed rank ends the others with a
 }
 
 TEST_CASE("failure: on asynchronous streams a silent rank ends all with a clean status") {
-  for (const Layout& layout : SomeLayouts()) {
+  for (const Layout& layout : FailingLayouts()) {
     const auto statuses = RunWithFault(layout,
                                        {.kind = comm::Fault::Kind::kDelay,
                                         .operation = 11,

@@ -122,7 +122,7 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
   return outcomes;
 }
 
-std::vector<Layout> SomeLayouts() {
+std::vector<Layout> PoisonedLayouts() {
   return {{},
           {.data = 2, .zero = 1},
           {.tensor = 2, .sequence_parallel = true},
@@ -133,7 +133,7 @@ std::vector<Layout> SomeLayouts() {
 }  // namespace
 
 TEST_CASE("non-finite: stop names tensor and rank and samples and updates nothing") {
-  for (const Layout& layout : SomeLayouts()) {
+  for (const Layout& layout : PoisonedLayouts()) {
     for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
       INFO(layout.Name() << ", " << value);
       int confirmed = 0;
@@ -157,7 +157,7 @@ TEST_CASE("non-finite: stop names tensor and rank and samples and updates nothin
 }
 
 TEST_CASE("non-finite: skip leaves no trace and trains on") {
-  for (const Layout& layout : SomeLayouts()) {
+  for (const Layout& layout : PoisonedLayouts()) {
     INFO(layout.Name());
     const std::vector<Outcome> skipped = RunWith(layout, "skip", {.value = std::nan("")});
     const std::vector<Outcome> clean = RunWith(layout, "skip", {});
@@ -196,7 +196,7 @@ TEST_CASE("non-finite: both policies name tensor and rank and the first bad samp
     first = first_with(token);
   }
   REQUIRE(first > 0);
-  for (const Layout& layout : SomeLayouts()) {
+  for (const Layout& layout : PoisonedLayouts()) {
     for (const char* policy : {"stop", "skip"}) {
       int confirmed = 0;
       for (const Outcome& outcome : RunWith(layout, policy, planted, {.family = "llama"})) {
@@ -214,7 +214,7 @@ TEST_CASE("non-finite: both policies name tensor and rank and the first bad samp
 }
 
 TEST_CASE("non-finite: no token is drawn from logits that are not numbers") {
-  for (const Layout& layout : SomeLayouts()) {
+  for (const Layout& layout : PoisonedLayouts()) {
     v1::JobSpec job = JobFor(layout, {});
     const auto plan = plan::MakePlan(job, layout.ranks());
     REQUIRE(plan.ok());

@@ -45,7 +45,7 @@ struct Variant {
   int threads = 1;
 };
 
-std::vector<Layout> SomeLayouts() {
+std::vector<Layout> VariedLayouts() {
   return {
       {.data = 2, .zero = 1, .micro_batch = 1},
       {.tensor = 3, .micro_batch = 3},
@@ -142,8 +142,9 @@ void ThreeVirtualStages(v1::JobSpec& job) {
 }  // namespace
 
 TEST_CASE("parity: gpt2 with head of its own and without biases, all ways") {
-  RunVariant({"untied, no bias", {.dropout = 0.1, .tie = false, .bias = false}}, SomeLayouts(), 0);
-  RunVariant({"untied", {.tie = false}}, SomeLayouts(), 3);
+  RunVariant({"untied, no bias", {.dropout = 0.1, .tie = false, .bias = false}}, VariedLayouts(),
+             0);
+  RunVariant({"untied", {.tie = false}}, VariedLayouts(), 3);
 }
 
 TEST_CASE("parity: llama with tied embeddings, all ways") {
@@ -152,21 +153,21 @@ TEST_CASE("parity: llama with tied embeddings, all ways") {
               [](v1::JobSpec& job) {
                 job.mutable_model()->mutable_config()->set_tie_word_embeddings(true);
               }},
-             SomeLayouts(), 1);
+             VariedLayouts(), 1);
 }
 
 TEST_CASE("parity: f32 with dropout, all ways") {
-  RunVariant({"f32 dropout", {.dtype = "f32", .dropout = 0.2}}, SomeLayouts(), 2);
+  RunVariant({"f32 dropout", {.dtype = "f32", .dropout = 0.2}}, VariedLayouts(), 2);
 }
 
 TEST_CASE("parity: other widths, all ways") {
-  RunVariant({"gpt2, other widths", {.dropout = 0.1}, OtherGpt2Widths}, SomeLayouts(), 4);
-  RunVariant({"llama, other widths", {.family = "llama"}, OtherLlamaWidths}, SomeLayouts(), 5);
+  RunVariant({"gpt2, other widths", {.dropout = 0.1}, OtherGpt2Widths}, VariedLayouts(), 4);
+  RunVariant({"llama, other widths", {.family = "llama"}, OtherLlamaWidths}, VariedLayouts(), 5);
 }
 
 TEST_CASE("parity: given layers per stage, all ways") {
   RunVariant({"layers per stage", {.layers = 6, .dropout = 0.1}, GivenLayersPerStage},
-             SomeLayouts(), 6);
+             VariedLayouts(), 6);
 }
 
 TEST_CASE("parity: three virtual stages, all ways") {
@@ -184,7 +185,7 @@ TEST_CASE("parity: three virtual stages, all ways") {
 
 TEST_CASE("parity: two threads per rank, all ways") {
   RunVariant({.name = "two threads", .model = {.family = "llama", .dtype = "f32"}, .threads = 2},
-             SomeLayouts(), 3);
+             VariedLayouts(), 3);
   RunVariant({.name = "two threads, f64", .model = {.dropout = 0.1}, .threads = 2},
              {{.data = 2, .tensor = 2, .zero = 1}, {.pipeline = 2, .schedule = "zb-h1"}}, 2);
 }

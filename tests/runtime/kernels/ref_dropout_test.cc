@@ -13,7 +13,7 @@ using graph::OpKind;
 using graph::Phase;
 
 constexpr int64_t kCols = 9;
-constexpr int64_t kTokens = 5;
+constexpr int64_t kMaskTokens = 5;
 
 OpCase ResidualCase(int64_t rows, int64_t row_begin, int64_t first_sample) {
   OpCase op_case;
@@ -21,7 +21,7 @@ OpCase ResidualCase(int64_t rows, int64_t row_begin, int64_t first_sample) {
   op_case.spec.dtype = tensor::DType::kF64;
   op_case.spec.rows = rows;
   op_case.spec.cols = kCols;
-  op_case.spec.tokens = kTokens;
+  op_case.spec.tokens = kMaskTokens;
   op_case.spec.row_begin = row_begin;
   op_case.spec.dropout_p = 0.4;
   op_case.spec.site = base::SiteOf("site");
@@ -45,10 +45,10 @@ TEST_CASE("dropout: the mask of the residual add does not depend on who holds wh
   KernelRegistry registry;
   RegisterReferenceKernels(registry);
   // Samples 2 .. 5 at once, against two micro-batches of two samples, each cut unevenly in three.
-  const std::vector<double> whole = Factors(registry, ResidualCase(4 * kTokens, 0, 2));
+  const std::vector<double> whole = Factors(registry, ResidualCase(4 * kMaskTokens, 0, 2));
   std::vector<double> parts;
   for (int64_t first_sample : {2, 4}) {
-    const int64_t cuts[] = {0, 3, 4, 2 * kTokens};
+    const int64_t cuts[] = {0, 3, 4, 2 * kMaskTokens};
     for (int part = 0; part < 3; ++part) {
       const OpCase op_case = ResidualCase(cuts[part + 1] - cuts[part], cuts[part], first_sample);
       const std::vector<double> factors = Factors(registry, op_case);
@@ -56,7 +56,7 @@ TEST_CASE("dropout: the mask of the residual add does not depend on who holds wh
     }
   }
   CHECK(whole == parts);
-  OpCase gradient = ResidualCase(4 * kTokens, 0, 2);
+  OpCase gradient = ResidualCase(4 * kMaskTokens, 0, 2);
   gradient.spec.phase = Phase::kInputGrad;
   CHECK(Factors(registry, gradient) == whole);
 
@@ -72,7 +72,7 @@ TEST_CASE("dropout: the mask of the residual add does not depend on who holds wh
 TEST_CASE("dropout: another step, seed, site or sample has another mask") {
   KernelRegistry registry;
   RegisterReferenceKernels(registry);
-  const OpCase op_case = ResidualCase(2 * kTokens, 0, 0);
+  const OpCase op_case = ResidualCase(2 * kMaskTokens, 0, 0);
   const std::vector<double> first = Factors(registry, op_case);
   OpCase other = op_case;
   other.step = 1;
@@ -83,7 +83,7 @@ TEST_CASE("dropout: another step, seed, site or sample has another mask") {
   other = op_case;
   other.spec.site = base::SiteOf("other site");
   CHECK(Factors(registry, other) != first);
-  CHECK(Factors(registry, ResidualCase(2 * kTokens, 0, 2)) != first);
+  CHECK(Factors(registry, ResidualCase(2 * kMaskTokens, 0, 2)) != first);
 }
 
 TEST_CASE("dropout: the masked bias gradient sums what the input gradient lets through") {
@@ -113,8 +113,8 @@ TEST_CASE("dropout: attention masks are the same for a rank's heads and a rank's
   OpCase whole;
   whole.spec.kind = OpKind::kAttention;
   whole.spec.dtype = tensor::DType::kF64;
-  whole.spec.rows = 2 * kTokens;
-  whole.spec.tokens = kTokens;
+  whole.spec.rows = 2 * kMaskTokens;
+  whole.spec.tokens = kMaskTokens;
   whole.spec.heads = whole.spec.global_heads = 4;
   whole.spec.kv_heads = 2;
   whole.spec.head_dim = kD;
@@ -123,7 +123,7 @@ TEST_CASE("dropout: attention masks are the same for a rank's heads and a rank's
   whole.first_sample = 6;
   whole.spec = WithLeadingDimensions(whole.spec, 0);
   OpCase part = whole;
-  part.spec.rows = kTokens;
+  part.spec.rows = kMaskTokens;
   part.spec.heads = part.spec.head_begin = 2;
   part.spec.kv_heads = 1;
   part.spec.cols = 2 * kD;
@@ -133,18 +133,18 @@ TEST_CASE("dropout: attention masks are the same for a rank's heads and a rank's
   OpMemory all(whole);
   OpMemory some(part);
   // Columns of the packed row: q heads 2 and 3, k head 1, v head 1.
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < kMaskTokens; ++t) {
     for (int64_t c = 0; c < 4 * kD; ++c) {
       const int64_t from = c < 2 * kD ? 2 * kD + c : (c < 3 * kD ? 3 * kD + c : 4 * kD + c);
-      some.SetAt(graph::kX, t * 4 * kD + c, all.At(graph::kX, (kTokens + t) * 8 * kD + from));
+      some.SetAt(graph::kX, t * 4 * kD + c, all.At(graph::kX, (kMaskTokens + t) * 8 * kD + from));
     }
   }
   REQUIRE(all.Run(*PrepareKernel(registry, whole.spec)) == "");
   REQUIRE(some.Run(*PrepareKernel(registry, part.spec)) == "");
-  for (int64_t t = 0; t < kTokens; ++t) {
+  for (int64_t t = 0; t < kMaskTokens; ++t) {
     for (int64_t c = 0; c < 2 * kD; ++c) {
       CHECK(some.At(graph::kY, t * 2 * kD + c) ==
-            all.At(graph::kY, (kTokens + t) * 4 * kD + 2 * kD + c));
+            all.At(graph::kY, (kMaskTokens + t) * 4 * kD + 2 * kD + c));
     }
   }
 }

@@ -13,17 +13,17 @@ using graph::OpKind;
 using graph::Phase;
 
 constexpr int64_t kVocabulary = 23;
-constexpr int64_t kRows = 12;
+constexpr int64_t kLogitRows = 12;
 constexpr int64_t kInner = 5;
 // The sums of a row have 23 terms, of different order in the cuts.
-constexpr double kTolerance = 4 * 23 * 0x1p-53;
+constexpr double kLogitTolerance = 4 * 23 * 0x1p-53;
 
 OpCase Part(OpKind kind, Phase phase, int64_t begin, int64_t end) {
   OpCase op_case;
   op_case.spec.kind = kind;
   op_case.spec.phase = phase;
   op_case.spec.dtype = tensor::DType::kF64;
-  op_case.spec.rows = kRows;
+  op_case.spec.rows = kLogitRows;
   op_case.spec.inner = kInner;
   op_case.spec.cols = kind == OpKind::kEmbedding ? kInner : end - begin;
   op_case.spec.vocab_begin = begin;
@@ -41,13 +41,13 @@ void CutWeight(const OpMemory& whole, OpMemory& part, graph::Operand operand) {
   }
 }
 
-void Run(const KernelRegistry& registry, OpMemory& memory) {
+void RunCut(const KernelRegistry& registry, OpMemory& memory) {
   REQUIRE(memory.Run(*PrepareKernel(registry, memory.op_case().spec)) == "");
 }
 
 struct LossRun {
-  std::vector<double> dx = std::vector<double>(kRows * kInner);  // summed over parts
-  std::vector<double> dw;                                        // [V, inner]
+  std::vector<double> dx = std::vector<double>(kLogitRows * kInner);  // summed over parts
+  std::vector<double> dw;                                             // [V, inner]
   std::vector<double> lse;
   double loss = 0;
 };
@@ -69,7 +69,7 @@ LossRun RunLoss(const KernelRegistry& registry, const std::vector<int64_t>& cuts
     parts.emplace_back(Part(OpKind::kLmHeadLoss, Phase::kForward, cuts[rank], cuts[rank + 1]));
     CutWeight(whole, parts.back(), graph::kW);
     parts.back().tokens() = whole.tokens();
-    Run(registry, parts.back());
+    RunCut(registry, parts.back());
     const std::vector<double> share = parts.back().Get(graph::kStats);
     shares.insert(shares.end(), share.begin(), share.end());
   }
@@ -79,7 +79,7 @@ LossRun RunLoss(const KernelRegistry& registry, const std::vector<int64_t>& cuts
   sum.Set(graph::kX, shares);
   sum.SetAt(graph::kDB, 0, 100);
   sum.tokens() = whole.tokens();
-  Run(registry, sum);
+  RunCut(registry, sum);
   result.loss = sum.At(graph::kDB, 0) - 100;
   result.lse = sum.Get(graph::kY);
   for (const OpMemory& forward : parts) {
@@ -91,10 +91,10 @@ LossRun RunLoss(const KernelRegistry& registry, const std::vector<int64_t>& cuts
     input.tokens() = whole.tokens();
     input.Set(graph::kY, forward.Get(graph::kY));
     input.Set(graph::kBase, result.lse);
-    Run(registry, input);
+    RunCut(registry, input);
     OpMemory weight(Part(OpKind::kLmHeadLoss, Phase::kWeightGrad, begin, end));
     weight.Set(graph::kY, input.Get(graph::kY));
-    Run(registry, weight);
+    RunCut(registry, weight);
     for (size_t i = 0; i < result.dx.size(); ++i) {
       result.dx[i] += input.At(graph::kDX, static_cast<int64_t>(i));
     }
@@ -107,7 +107,7 @@ LossRun RunLoss(const KernelRegistry& registry, const std::vector<int64_t>& cuts
 void CheckClose(const std::vector<double>& a, const std::vector<double>& b) {
   REQUIRE(a.size() == b.size());
   for (size_t i = 0; i < a.size(); ++i)
-    CHECK(a[i] == Approx(b[i]).margin(kTolerance).epsilon(kTolerance));
+    CHECK(a[i] == Approx(b[i]).margin(kLogitTolerance).epsilon(kLogitTolerance));
 }
 
 TEST_CASE("vocabulary: a loss over parts of the vocabulary is the loss over all of it") {
@@ -119,7 +119,7 @@ TEST_CASE("vocabulary: a loss over parts of the vocabulary is the loss over all 
                                            {0, 0, 20, kVocabulary},
                                            {0, 11, kVocabulary, kVocabulary}}) {
     const LossRun parts = RunLoss(registry, cuts);
-    CHECK(parts.loss == Approx(whole.loss).epsilon(kRows * kTolerance));
+    CHECK(parts.loss == Approx(whole.loss).epsilon(kLogitRows * kLogitTolerance));
     CheckClose(parts.lse, whole.lse);
     CheckClose(parts.dx, whole.dx);
     CheckClose(parts.dw, whole.dw);
@@ -154,22 +154,22 @@ TEST_CASE(
   RegisterReferenceKernels(registry);
   OpMemory whole(Part(OpKind::kEmbedding, Phase::kForward, 0, kVocabulary));
   OpMemory whole_gradient(Part(OpKind::kEmbedding, Phase::kWeightGrad, 0, kVocabulary));
-  std::vector<double> sum(kRows * kInner);
+  std::vector<double> sum(kLogitRows * kInner);
   std::vector<double> dw;
   const int64_t cuts[] = {0, 9, 9, kVocabulary};
   for (int rank = 0; rank < 3; ++rank) {
     OpMemory part(Part(OpKind::kEmbedding, Phase::kForward, cuts[rank], cuts[rank + 1]));
     CutWeight(whole, part, graph::kW);
     part.tokens() = whole.tokens();
-    Run(registry, part);
+    RunCut(registry, part);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += part.At(graph::kY, static_cast<int64_t>(i));
     OpMemory gradient(Part(OpKind::kEmbedding, Phase::kWeightGrad, cuts[rank], cuts[rank + 1]));
-    Run(registry, gradient);
+    RunCut(registry, gradient);
     const std::vector<double> share = gradient.Get(graph::kDW);
     dw.insert(dw.end(), share.begin(), share.end());
   }
-  Run(registry, whole);
-  Run(registry, whole_gradient);
+  RunCut(registry, whole);
+  RunCut(registry, whole_gradient);
   CHECK(whole.Get(graph::kY) == sum);
   CHECK(whole_gradient.Get(graph::kDW) == dw);
 }
@@ -185,7 +185,7 @@ TEST_CASE("vocabulary: large logits neither overflow nor lose the loss") {
   sum.Set(graph::kX, {800, 1, 800, 803, 2, 0});
   sum.SetAt(graph::kDB, 0, 0);
   sum.tokens() = {1};
-  Run(registry, sum);
+  RunCut(registry, sum);
   const double lse = 803 + std::log(2 + std::exp(-3.0));
   CHECK(sum.At(graph::kY, 0) == Approx(lse).epsilon(1e-15));
   CHECK(sum.At(graph::kDB, 0) == Approx(lse - 800).epsilon(1e-12));

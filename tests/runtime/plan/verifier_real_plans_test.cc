@@ -16,13 +16,13 @@ namespace {
 
 using Catch::Contains;
 
-struct Shape {
+struct RealShape {
   std::string family = "gpt2", schedule = "1f1b";
   int64_t tensor = 1, pipeline = 1, data = 2, zero = 0;
   bool sequence_parallel = false;
 };
 
-v1::Plan PlanOf(const Shape& shape) {
+v1::Plan PlanOf(const RealShape& shape) {
   v1::JobSpec job;
   v1::ModelConfig& config = *job.mutable_model()->mutable_config();
   config.set_model_type(shape.family);
@@ -48,7 +48,7 @@ v1::Plan PlanOf(const Shape& shape) {
   return *plan;
 }
 
-std::vector<Shape> Shapes() {
+std::vector<RealShape> Shapes() {
   return {{},
           {.schedule = "zb-h1", .pipeline = 2},
           {.family = "llama", .schedule = "interleaved", .pipeline = 2, .zero = 1},
@@ -81,7 +81,7 @@ v1::Plan WithMoved(const v1::Plan& plan, int stage, int from, int to) {
 
 TEST_CASE("verifier: no bucket is summed before each of its writers is done") {
   int moves = 0;
-  for (const Shape& shape : Shapes()) {
+  for (const RealShape& shape : Shapes()) {
     const v1::Plan plan = PlanOf(shape);
     const std::vector<StageFacts> facts = Facts(plan);
     for (int stage = 0; stage < plan.stages_size(); ++stage) {
@@ -111,7 +111,7 @@ TEST_CASE("verifier: no bucket is summed before each of its writers is done") {
 }
 
 TEST_CASE("verifier: a slot smaller than what any tensor coordinate needs is refused by name") {
-  for (const Shape& shape : Shapes()) {
+  for (const RealShape& shape : Shapes()) {
     const v1::Plan plan = PlanOf(shape);
     const std::vector<StageFacts> facts = Facts(plan);
     REQUIRE(VerifyPlan(plan).ok());

@@ -21,7 +21,7 @@ v1::Plan Sample(const char* schedule, uint32_t ranks, uint32_t count, uint32_t s
 }
 
 // Characters, not bytes, without escape sequences.
-size_t Columns(const std::string& line) {
+size_t WidthOf(const std::string& line) {
   size_t columns = 0;
   bool escape = false;
   for (const char c : line) {
@@ -35,7 +35,7 @@ size_t Columns(const std::string& line) {
 size_t Widest(const std::string& text) {
   size_t widest = 0;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) widest = std::max(widest, Columns(line));
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, WidthOf(line));
   return widest;
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("the text fits its width and cuts the picture with dots") {
       std::istringstream lines(text);
       for (std::string line; std::getline(lines, line);) {
         if (line.find("rank ") == 0) {
-          CHECK(Columns(line) <= static_cast<size_t>(width));
+          CHECK(WidthOf(line) <= static_cast<size_t>(width));
           CHECK_THAT(line, Catch::EndsWith("..."));
         }
       }

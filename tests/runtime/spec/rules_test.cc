@@ -16,7 +16,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-v1::JobSpec Job() {
+v1::JobSpec SmallJob() {
   auto job = ParseJob("model: {config: {model_type: gpt2}}\ndata: {text_files: [a.txt]}\n",
                       "/jobs/job.yaml", {});
   REQUIRE(job.ok());
@@ -46,7 +46,7 @@ bool Speaks(const v1::JobSpec& job, const std::string& path) {
 }
 
 TEST_CASE("every number has a range on both sides") {
-  v1::JobSpec job = Job();
+  v1::JobSpec job = SmallJob();
   const v1::JobSpec good = job;
   CHECK(Validate(job).empty());
   int numbers = 0;
@@ -79,14 +79,14 @@ TEST_CASE("every number has a range on both sides") {
 }
 
 TEST_CASE("a value out of range is one fault, whatever leans on it") {
-  v1::JobSpec job = Job();
+  v1::JobSpec job = SmallJob();
   job.mutable_optimizer()->set_learning_rate(-1);
   REQUIRE(Validate(job).size() == 1);
   CHECK(Validate(job)[0].path == "optimizer.learning_rate");
 }
 
 TEST_CASE("ranks asked for are those of the mesh") {
-  v1::JobSpec job = Job();
+  v1::JobSpec job = SmallJob();
   v1::ParallelismSpec& mesh = *job.mutable_parallelism();
   mesh.set_tensor_parallel_size(2);
   mesh.set_pipeline_parallel_size(3);
@@ -108,7 +108,7 @@ TEST_CASE("ranks asked for are those of the mesh") {
 }
 
 TEST_CASE("chosen traces lie in the run and one after the other") {
-  v1::JobSpec job = Job();
+  v1::JobSpec job = SmallJob();
   job.mutable_training()->set_steps(100);
   v1::RuntimeSpec& runtime = *job.mutable_runtime();
   runtime.set_trace_steps(3);
@@ -134,7 +134,7 @@ TEST_CASE("chosen traces lie in the run and one after the other") {
 }
 
 TEST_CASE("names of nodes are names of machines and named once") {
-  v1::JobSpec job = Job();
+  v1::JobSpec job = SmallJob();
   for (const char* good : {"n1", "Node-7_b.rack-2.example.org", "0"}) {
     job.mutable_resources()->add_nodes(good);
   }
@@ -149,7 +149,7 @@ TEST_CASE("names of nodes are names of machines and named once") {
 }
 
 TEST_CASE("every text is checked, but for the prompt") {
-  v1::JobSpec job = Job();
+  v1::JobSpec job = SmallJob();
   ForEachField(job, "", [&](Message& owner, const FieldDescriptor& field, const std::string& path) {
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) return;
     if (path == "model.config_path" || path == "generation.prompt") return;

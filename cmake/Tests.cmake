@@ -121,6 +121,12 @@ trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 4)
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .messages ARGS --messages)
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .silent ARGS --silent PASS "silence was named")
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .late ARGS --late)
+# The tags of this MPI, of one over UCX, and the standard's least; and fewer than needed, which is refused.
+trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .tags_of_this_mpi ARGS --tags=0)
+trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .tags_of_ucx ARGS --tags=8388607)
+trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .tags_of_the_standard ARGS --tags=32767)
+trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .too_few_tags ARGS --tags=4095
+                PASS "MPI_TAG_UB[)] is 4095, but messages need tags up to 24575")
 trireme_tests(runtime/data ROOMS runtime/base runtime/data)
 trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)

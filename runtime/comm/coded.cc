@@ -10,6 +10,7 @@
 
 #include "compress/stream_sum.h"
 #include "runtime/base/check.h"
+#include "runtime/comm/channels.h"
 #include "runtime/comm/coded_flow.h"
 #include "runtime/comm/sum.h"
 
@@ -25,7 +26,9 @@ size_t BuffersFor(int ranks, size_t depth) {
 }
 size_t DepthFor(int ranks) { return ranks <= kFewRanks ? 4 : 2; }
 
+// Each of these messages in a range of channels of its own.
 enum FlowKind : uint32_t { kContributionSize, kContribution, kSumSize, kSum };
+static_assert(kSum < kCollectiveRanges);
 
 class Coded final : public CodedAlgorithm {
  public:
@@ -118,8 +121,7 @@ class Coded final : public CodedAlgorithm {
  private:
   std::byte* Buffer(size_t number) const { return staging_.get() + number * room_.piece_bytes; }
   FlowEnd EndOf(int peer, FlowKind size_kind) const {
-    const uint32_t size_channel = channel_ + size_kind * kCollectiveChannelCount;
-    return {peer, size_channel, size_channel + kCollectiveChannelCount};
+    return {peer, ChannelInRange(channel_, size_kind), ChannelInRange(channel_, size_kind + 1)};
   }
   // Beginning on the right, so that not all ranks begin with the same one.
   template <typename Call>

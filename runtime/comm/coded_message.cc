@@ -6,6 +6,7 @@
 
 #include "compress/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/comm/channels.h"
 
 namespace trireme::comm {
 namespace {

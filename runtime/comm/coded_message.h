@@ -16,9 +16,6 @@
 
 namespace trireme::comm {
 
-// The channel beside a message's own, of sizes and bounds.
-constexpr uint32_t SizeChannelOf(uint32_t channel) { return kCodedMessageSizes + channel; }
-
 struct CodedMessageSpec {
   int peer = 0;
   uint32_t channel = 0;

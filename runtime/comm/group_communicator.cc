@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/channels.h"
 #include "runtime/comm/window.h"
 
 namespace trireme::comm {
@@ -179,10 +180,10 @@ void GroupCommunicator::FailBy(const Operation& operation, const absl::Status& f
 Ticket GroupCommunicator::IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer,
                                        uint32_t channel, tensor::Stream& stream) {
   std::lock_guard<std::mutex> lock(state_->mutex);
-  if (peer < 0 || peer >= size() || channel >= kCollectiveChannels) {
+  if (peer < 0 || peer >= size() || channel >= kCallerChannels) {
     return Refuse(absl::InvalidArgumentError(
         Text("group '", name_, "': message with rank ", peer, " on channel ", channel,
-             "; ranks are 0 to ", size() - 1, ", channels below ", kCollectiveChannels)));
+             "; ranks are 0 to ", size() - 1, ", channels below ", kCallerChannels)));
   }
   Operation operation;
   operation.kind = kind;
@@ -391,8 +392,7 @@ bool GroupCommunicator::AdvanceCollective(Operation& operation) {
     if (operation.reports) operation.start_ns = CodecTimer::NowNs();
     // The number is in the channel, so that collectives under way together cannot take each other's
     // messages.
-    const uint32_t channel = static_cast<uint32_t>(operation.number % kCollectiveChannelCount);
-    operation.runner->Start(operation.call, kCollectiveChannels + channel);
+    operation.runner->Start(operation.call, CollectiveChannel(operation.number));
   }
   if (!operation.runner->Advance(&operation.moved)) {
     const absl::Status fault = operation.runner->fault();

@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/channels.h"
 #include "runtime/comm/coded.h"
 #include "runtime/comm/coded_message.h"
 #include "runtime/comm/collectives.h"
@@ -64,6 +65,8 @@ bool FabricState::Progress() {
 MessageFabric::MessageFabric(std::unique_ptr<Transport> transport, FabricOptions options)
     : state_(std::make_shared<FabricState>(std::move(transport))), options_(options) {
   TRIREME_CHECK(options.operations > 0 && options.lanes > 0 && options.staging_bytes >= (64 << 10));
+  // Collectives under way together have channels of their own.
+  TRIREME_CHECK(options.lanes <= kCollectiveChannelCount);
 }
 
 MessageFabric::~MessageFabric() = default;

@@ -24,24 +24,15 @@ struct Request {
 enum class Direction : uint8_t { kSend, kRecv };
 
 // One message. Matches the other side's first unmatched message of the same (pair, group, channel);
-// the bytes must be equal on both sides. Channels from kCollectiveChannels on belong to the
-// collectives.
+// the bytes must be equal on both sides.
 struct Message {
   Direction direction = Direction::kSend;
   void* data = nullptr;
   size_t bytes = 0;
   int peer = 0;  // of the whole job
   int group = 0;
-  uint32_t channel = 0;
+  uint32_t channel = 0;  // runtime/comm/channels.h
 };
-inline constexpr uint32_t kCollectiveChannels = uint32_t{1} << 24;
-inline constexpr uint32_t kCollectiveChannelCount = uint32_t{1} << 20;
-// A coded collective has messages of four kinds, each on its own such range of channels; above them
-// lies a channel beside each of the callers' own, for the sizes of coded messages.
-inline constexpr uint32_t kCollectiveRanges = 4;
-inline constexpr uint32_t kCodedMessageSizes =
-    kCollectiveChannels + kCollectiveRanges * kCollectiveChannelCount;
-inline constexpr uint32_t kLastChannel = kCodedMessageSizes + kCollectiveChannels - 1;
 
 // What AddGroup gives.
 struct TransportGroup {

@@ -2,8 +2,11 @@
 #include "runtime/comm/mpi/mpi_fabric.h"
 
 #include <cstdlib>
+#include <optional>
 
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/channels.h"
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_transport.h"
 
@@ -30,10 +33,7 @@ absl::StatusOr<std::unique_ptr<Fabric>> ConnectMpi(int* argc, char*** argv, MpiO
   int* tag_bound = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_bound, &found);
-  if (found == 0 || static_cast<uint32_t>(*tag_bound) < kLastChannel) {
-    return absl::FailedPreconditionError(
-        Text("MPI's tags end below ", kLastChannel, ", which channels need"));
-  }
+  RETURN_IF_ERROR(CheckTags(found != 0 ? std::optional<int64_t>(*tag_bound) : std::nullopt));
   MPI_Comm control = MPI_COMM_NULL;
   if (MPI_Comm_dup(MPI_COMM_WORLD, &control) != MPI_SUCCESS) {
     return absl::UnavailableError("MPI_Comm_dup of the world failed");

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/base/status_macros.h"
+#include "runtime/comm/channels.h"
 #include "runtime/comm/faulty.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "tests/runtime/comm/cases.h"
@@ -174,7 +175,7 @@ TEST_CASE("bad calls are refused with the fault and the fix") {
   static const std::vector<int64_t> offsets = {0, 4};
   CHECK_THAT(message([](auto& c, auto& s) { return c.Send({}, 2, 0, s); }),
              Contains("rank 2") && Contains("0 to 1"));
-  CHECK_THAT(message([](auto& c, auto& s) { return c.Recv({}, 1, kCollectiveChannels, s); }),
+  CHECK_THAT(message([](auto& c, auto& s) { return c.Recv({}, 1, kCallerChannels, s); }),
              Contains("channel"));
   CHECK_THAT(message([](auto& c, auto& s) { return c.Broadcast({}, -1, s); }), Contains("root -1"));
   CHECK_THAT(message([](auto& c, auto& s) {

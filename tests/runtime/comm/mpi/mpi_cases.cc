@@ -1,12 +1,19 @@
 // The shared cases over real MPI, in groups of all ranks and of the upper half. By argument:
-// through the window where there is one (none), by messages alone (--messages), or with a rank that
-// stays silent (--silent) or comes late (--late).
+// through the window where there is one (none), by messages alone (--messages), with a rank that
+// stays silent (--silent) or comes late (--late), or with an MPI of so many
+// tags (--tags=N; 0: its own).
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "runtime/comm/channels.h"
+#include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "tests/runtime/comm/coded_cases.h"
+#include "tests/runtime/comm/mpi/tag_bound.h"
 
 namespace trireme::comm {
 namespace {
@@ -81,6 +88,45 @@ absl::Status ExpectLateTold(Fabric& fabric) {
   return fabric.Close();
 }
 
+// The borders of the channels as tags: the callers' last, coded and plain, and collectives until
+// their channels begin again.
+absl::Status ExpectTagsKept(Fabric& fabric) {
+  int* most = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+  RETURN_IF_ERROR(Expect(found != 0 && static_cast<int>(kLastChannel) <= *most,
+                         "more channels than MPI has tags"));
+  {
+    ASSIGN_OR_RETURN(auto all, fabric.Group(All(fabric.size()), "tags"));
+    RETURN_IF_ERROR(RunCases(*all));
+    auto stream = tensor::MakeInlineStream();
+    const int n = fabric.size();
+    const std::vector<float> out(3000, static_cast<float>(fabric.rank()));
+    std::vector<float> in(out.size());
+    Coding coding;
+    coding.message_bound = {compress::BoundMode::kAbsolute, 0.1};
+    for (const uint32_t channel : {0U, kCallerChannels - 1}) {
+      for (const bool coded : {false, true}) {
+        const int left = (fabric.rank() + n - 1) % n;
+        all->CodeNext(coded ? &coding : nullptr);
+        const Ticket sent =
+            all->Send(std::as_bytes(std::span(out)), (fabric.rank() + 1) % n, channel, *stream);
+        all->CodeNext(coded ? &coding : nullptr);
+        RETURN_IF_ERROR(all->WaitHost(
+            all->Recv(std::as_writable_bytes(std::span(in)), left, channel, *stream), kDeadline));
+        RETURN_IF_ERROR(all->WaitHost(sent, kDeadline));
+        RETURN_IF_ERROR(Expect(std::fabs(in[7] - static_cast<float>(left)) < 0.2F, "a message"));
+      }
+    }
+    RETURN_IF_ERROR(Expect(LargestTagSeen() == static_cast<int>(kLastChannel),
+                           "the last channel was not the largest tag"));
+    for (uint32_t number = 0; number < kCollectiveChannelCount + 3; ++number)
+      RETURN_IF_ERROR(CheckAllReduce<int32_t>(*all, 2));
+    RETURN_IF_ERROR(Expect(LargestTagSeen() == static_cast<int>(kLastChannel), "a larger tag"));
+  }
+  return fabric.Close();
+}
+
 int Run(int argc, char** argv) {
   MpiOptions options;
   options.fabric.coding.collective_bytes = kCodingBytes;
@@ -88,12 +134,17 @@ int Run(int argc, char** argv) {
   const bool plain = argc > 1 && std::string_view(argv[1]) == "--messages";
   const bool silent = argc > 1 && std::string_view(argv[1]) == "--silent";
   const bool late = argc > 1 && std::string_view(argv[1]) == "--late";
-  if (plain) options.fabric.window_bytes = 0;
+  constexpr std::string_view kTags = "--tags=";
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  const bool tags = first.starts_with(kTags);
+  if (tags) BoundTags(std::atoi(argv[1] + kTags.size()));
+  if (plain || tags) options.fabric.window_bytes = 0;
   auto fabric = ConnectMpi(&argc, &argv, options);
   absl::Status status = fabric.status();
   if (status.ok()) {
     status = silent ? ExpectSilenceNamed(**fabric)
              : late ? ExpectLateTold(**fabric)
+             : tags ? ExpectTagsKept(**fabric)
                     : RunAll(**fabric);
   }
   if (!status.ok()) {

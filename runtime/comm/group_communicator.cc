@@ -50,7 +50,14 @@ std::string_view NameOf(CollectiveKind kind) {
   return "?";
 }
 
+constexpr size_t kNamedRanks = 16;  // each by its number
+
 }  // namespace
+
+std::string NameRanks(std::span<const int> ranks) {
+  if (ranks.size() <= kNamedRanks) return absl::StrJoin(ranks, ",");
+  return Text(ranks[0], ",", ranks[1], " ... ", ranks.back(), ", ", ranks.size(), " ranks");
+}
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<FabricState> state, comm::Group group,
                                      std::span<std::byte> window, const FabricOptions& options,
@@ -538,8 +545,7 @@ void GroupCommunicator::Abort(absl::Status cause) {
 }
 
 std::string GroupCommunicator::Describe(const Operation& operation) const {
-  const std::string group =
-      Text("group '", name_, "' (ranks ", absl::StrJoin(group_.ranks, ","), ")");
+  const std::string group = Text("group '", name_, "' (ranks ", NameRanks(group_.ranks), ")");
   if (operation.kind == Kind::kCollective) {
     return Text(NameOf(operation.call.kind), " #", operation.number, " on ", group);
   }
@@ -581,7 +587,7 @@ absl::Status GroupCommunicator::Overdue(const Operation& operation,
   std::string awaited = "its own stream";
   const std::vector<int>& ranks = Awaited(operation);
   if (!ranks.empty()) {
-    awaited = Text(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ","));
+    awaited = Text(ranks.size() == 1 ? "rank " : "ranks ", NameRanks(ranks));
   } else if (operation.ready.Ready()) {
     awaited = "operations issued before it";
   }

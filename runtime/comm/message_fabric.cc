@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -27,7 +26,7 @@ constexpr size_t kSmallestPiece =
 absl::Status CheckRanks(std::span<const int> ranks, std::string_view name, int rank, int size) {
   const auto fault = [&](std::string_view what) {
     return absl::InvalidArgumentError(
-        Text("group '", name, "' of ranks ", absl::StrJoin(ranks, ","), ": ", what));
+        Text("group '", name, "' of ranks ", NameRanks(ranks), ": ", what));
   };
   if (ranks.empty()) return fault("has no rank");
   for (size_t i = 0; i < ranks.size(); ++i) {

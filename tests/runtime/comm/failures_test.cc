@@ -7,6 +7,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/channels.h"
 #include "runtime/comm/faulty.h"
+#include "runtime/comm/group_communicator.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "tests/runtime/comm/cases.h"
 
@@ -47,6 +48,25 @@ TEST_CASE("a silent peer is named, and the fabric stays poisoned") {
       CHECK(other->WaitHost(other->Send({}, 0, 0, *stream), kDeadline) == status);
     }
   }
+}
+
+TEST_CASE("a message about many ranks stays short, one about few names each") {
+  const std::vector<int> few = {1, 2, 40};
+  CHECK(NameRanks(few) == "1,2,40");
+  CHECK(NameRanks(All(16)) == "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15");
+  CHECK(NameRanks(All(17)) == "0,1 ... 16, 17 ranks");
+  CHECK(NameRanks(All(3072)) == "0,1 ... 3071, 3072 ranks");
+  LocalHub hub(300);
+  auto fabric = hub.Rank(0);
+  auto comm = *fabric->Group(All(300), "world");
+  auto stream = tensor::MakeInlineStream();
+  std::vector<double> data(100000);
+  const Ticket ticket =
+      comm->AllReduce(data.data(), 100000, tensor::DType::kF64, ReduceOp::kSum, *stream);
+  const std::string message(comm->WaitHost(ticket, milliseconds(20)).message());
+  CHECK_THAT(message, Contains("group 'world' (ranks 0,1 ... 299, 300 ranks)") &&
+                          Contains("waiting for rank"));
+  CHECK(message.size() < 200);
 }
 
 TEST_CASE("a message nobody takes names peer and channel") {

@@ -1,5 +1,4 @@
-// Shares, lanes, and which algorithm serves which call. The choice depends only on what all ranks
-// know alike: the call's sizes, the group's size and whether the group has a window.
+// Shares, lanes, and the algorithms of a lane.
 #include "runtime/comm/collectives.h"
 
 #include <algorithm>
@@ -11,11 +10,6 @@
 namespace trireme::comm {
 namespace {
 
-constexpr int64_t kExchangeBytes = 8 << 10;  // an AllReduce up to here is one hop
-constexpr int64_t kExchangeShareBytes =
-    16 << 10;                      // a ReduceScatter or AllGather up to here (largest share)
-constexpr int kExchangeRanks = 4;  // an exchange has n(n-1) messages, a tree 2(n-1)
-constexpr int64_t kWindowBytes = 1 << 10;  // below, a message's latency beats the window's polling
 constexpr int64_t kLineBytes = 64;
 
 }  // namespace
@@ -39,8 +33,14 @@ Lane::Lane(const Group* group, size_t staging_bytes)
       staging_(new std::byte[staging_bytes]),
       slots_(SlotsFor(group->size())) {}
 
+std::byte* Lane::Staging(size_t offset, size_t bytes) const {
+  TRIREME_CHECK(offset <= staging_bytes_ && bytes <= staging_bytes_ - offset);
+  return staging_.get() + offset;
+}
+
 void Lane::Post(size_t slot, Direction direction, void* data, size_t bytes, int peer) {
-  TRIREME_CHECK(!slots_[slot].request.valid());
+  TRIREME_CHECK(slot < slots_.size() && !slots_[slot].request.valid());
+  TRIREME_CHECK(bytes <= static_cast<size_t>(kMostPieceBytes));
   Message message;
   message.direction = direction;
   message.data = data;
@@ -77,6 +77,7 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, siz
       window_(window),
       exchange_(MakeExchange(&lane_)),
       tree_(MakeTree(&lane_)),
+      gather_tree_(MakeGatherTree(&lane_)),
       ring_(MakeRing(&lane_)),
       broadcast_(MakeBroadcast(&lane_)) {
   if (window != nullptr) direct_ = MakeDirect(group, window);
@@ -84,33 +85,47 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, siz
 }
 CollectiveRunner::~CollectiveRunner() = default;
 
-bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
-  // What is not added up crosses faster as a message, from the one rank's memory to the other's.
-  const bool sums =
-      call.kind == CollectiveKind::kAllReduce || call.kind == CollectiveKind::kReduceScatter;
-  return window_ != nullptr && sums && call.coding == nullptr &&
-         call.count * static_cast<int64_t>(SizeOf(call.dtype)) > kWindowBytes;
+CallShape CollectiveRunner::ShapeOf(const CollectiveCall& call, const Shares& shares) const {
+  const int64_t element_bytes = static_cast<int64_t>(SizeOf(call.dtype));
+  return {.kind = call.kind,
+          .ranks = lane_.group().size(),
+          .bytes = call.count * element_bytes,
+          .largest_share_bytes = shares.largest() * element_bytes,
+          .staging_bytes = static_cast<int64_t>(lane_.staging_bytes()),
+          .coded = call.coding != nullptr,
+          .window = window_ != nullptr};
 }
 
-Algorithm* CollectiveRunner::Choose(const CollectiveCall& call, const Shares& shares) {
-  if (call.coding != nullptr) return coded_.get();
-  if (call.kind == CollectiveKind::kBroadcast) return broadcast_.get();
-  if (WantsWindow(call)) return direct_.get();
-  const int64_t element_bytes = static_cast<int64_t>(SizeOf(call.dtype));
-  const int64_t others = lane_.group().size() - 1;
-  if (call.kind == CollectiveKind::kAllReduce) {
-    if (call.count * element_bytes > kExchangeBytes) return ring_.get();
-    return lane_.group().size() <= kExchangeRanks ? exchange_.get() : tree_.get();
+bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
+  return comm::WantsWindow(ShapeOf(call, Shares()));
+}
+
+Algorithm* CollectiveRunner::Of(AlgorithmKind kind) const {
+  switch (kind) {
+    case AlgorithmKind::kNone:
+      return nullptr;
+    case AlgorithmKind::kExchange:
+      return exchange_.get();
+    case AlgorithmKind::kTree:
+      return tree_.get();
+    case AlgorithmKind::kGatherTree:
+      return gather_tree_.get();
+    case AlgorithmKind::kRing:
+      return ring_.get();
+    case AlgorithmKind::kBroadcast:
+      return broadcast_.get();
+    case AlgorithmKind::kDirect:
+      return direct_.get();
+    case AlgorithmKind::kCoded:
+      return coded_.get();
   }
-  const int64_t share_bytes = shares.largest() * element_bytes;
-  const bool fits = share_bytes * others <= static_cast<int64_t>(lane_.staging_bytes());
-  return share_bytes <= kExchangeShareBytes && fits ? exchange_.get() : ring_.get();
+  return nullptr;
 }
 
 void CollectiveRunner::Start(const CollectiveCall& call, uint32_t channel) {
   const Shares shares(call, lane_.group().size());
   lane_.SetChannel(channel);
-  running_ = lane_.group().size() == 1 || call.count == 0 ? nullptr : Choose(call, shares);
+  running_ = Of(Choose(ShapeOf(call, shares)));
   CollectiveCall with_channel = call;
   with_channel.channel = channel;
   if (running_ != nullptr) running_->Start(with_channel, shares);

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/comm/choice.h"
 #include "runtime/comm/coding.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/transport.h"
@@ -18,8 +19,6 @@ namespace trireme::comm {
 
 class Window;
 class CodedAlgorithm;
-
-enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
 
 // What is asked for. Elements are counted from `data`.
 struct CollectiveCall {
@@ -71,8 +70,9 @@ class Lane {
   Lane(const Group* group, size_t staging_bytes);
 
   const Group& group() const { return *group_; }
-  std::byte* staging() const { return staging_.get(); }
   size_t staging_bytes() const { return staging_bytes_; }
+  // `bytes` of the staging memory from `offset` on, all of which lie in it.
+  std::byte* Staging(size_t offset, size_t bytes) const;
 
   void SetChannel(uint32_t channel) { channel_ = channel; }
   // Posts a message of `slot`, which must be finished, to or from the group's rank `peer`.
@@ -112,20 +112,23 @@ class Algorithm {
   virtual void AddAwaited(std::vector<int>* ranks) const = 0;
 };
 
-// Everybody sends to everybody and adds in the order of ranks: one hop, for small messages.
+// What they are for: runtime/comm/choice.h.
+// Everybody sends to everybody and adds in the order of ranks.
 std::unique_ptr<Algorithm> MakeExchange(Lane* lane);
-// Up a tree of eight children a node and down again: AllReduce of small messages in groups too
-// large for an exchange.
+// Up a tree of eight children a node and down again: sums of small messages. A ReduceScatter leaves
+// the sums of all shares on all ranks.
 std::unique_ptr<Algorithm> MakeTree(Lane* lane);
+// AllGather of small shares: up a tree to rank 0, and everything down again.
+std::unique_ptr<Algorithm> MakeGatherTree(Lane* lane);
 // Segmented ring: every link carries 2(n-1)/n of the bytes, sums start before a share has fully
 // arrived.
 std::unique_ptr<Algorithm> MakeRing(Lane* lane);
-// Broadcast: down a tree when small, else along a chain in segments.
+// Broadcast: in pieces down a tree or along a chain.
 std::unique_ptr<Algorithm> MakeBroadcast(Lane* lane);
 // Through shared memory, for groups that have a window; one at a time in a group.
 std::unique_ptr<Algorithm> MakeDirect(const Group* group, Window* window);
 
-// A lane with its algorithms: picks one per call, by sizes that are the same on all ranks.
+// A lane with its algorithms: one per call, by the choice of choice.h.
 class CollectiveRunner {
  public:
   // `coding_bytes` 0: no coded calls.
@@ -142,11 +145,12 @@ class CollectiveRunner {
   CodingReport report() const;
 
  private:
-  Algorithm* Choose(const CollectiveCall& call, const Shares& shares);
+  CallShape ShapeOf(const CollectiveCall& call, const Shares& shares) const;
+  Algorithm* Of(AlgorithmKind kind) const;
 
   Lane lane_;
   Window* window_;
-  std::unique_ptr<Algorithm> exchange_, tree_, ring_, broadcast_, direct_;
+  std::unique_ptr<Algorithm> exchange_, tree_, gather_tree_, ring_, broadcast_, direct_;
   std::unique_ptr<CodedAlgorithm> coded_;
   Algorithm* running_ = nullptr;
   int64_t plain_bytes_ = 0;  // that this rank sends if the call is plain

@@ -1,5 +1,6 @@
 // Exchange: every rank sends to every other and adds what came in the order of ranks. One hop.
-// Slots: a receive from rank q in slot q, a send to it in slot n + q.
+// Slots: a receive from rank q in slot q, a send to it in slot n + q. Staging memory holds the
+// other ranks' contributions alone, n-1 of them one after another: that is what the choice counts.
 #include <cstring>
 
 #include "runtime/comm/collectives.h"
@@ -21,8 +22,7 @@ class Exchange final : public Algorithm {
     const int ranks = lane_->group().size();
     for (int i = 1; i < ranks; ++i) {
       const int from = (lane_->group().rank + ranks - i) % ranks;
-      void* into = reduces_ ? lane_->staging() + static_cast<size_t>(from) * mine_bytes
-                            : At(shares[from].begin);
+      void* into = reduces_ ? Staged(from) : At(shares[from].begin);
       const size_t bytes = reduces_ ? mine_bytes : Bytes(shares[from]);
       if (bytes > 0) lane_->Post(static_cast<size_t>(from), Direction::kRecv, into, bytes, from);
     }
@@ -52,14 +52,18 @@ class Exchange final : public Algorithm {
     return static_cast<size_t>(range.count()) * SizeOf(call_.dtype);
   }
 
+  // Where the contribution of rank `q`, another one, is received.
+  std::byte* Staged(int q) const {
+    const size_t place = static_cast<size_t>(q < lane_->group().rank ? q : q - 1);
+    return lane_->Staging(place * Bytes(mine_), Bytes(mine_));
+  }
+
   // ((x0 + x1) + x2) + ...: rank 0's contribution is the accumulator wherever it lies, so all ranks
   // add alike.
   void AddUp() {
     const int rank = lane_->group().rank;
     const size_t bytes = Bytes(mine_);
-    const auto contribution = [&](int q) {
-      return q == rank ? At(mine_.begin) : lane_->staging() + static_cast<size_t>(q) * bytes;
-    };
+    const auto contribution = [&](int q) { return q == rank ? At(mine_.begin) : Staged(q); };
     std::byte* sum = contribution(0);
     for (int q = 1; q < lane_->group().size(); ++q) {
       Apply({sum, sum, contribution(q), mine_.count(), call_.dtype, call_.op});

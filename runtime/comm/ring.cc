@@ -14,12 +14,9 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kRingDepth = 4;               // pieces under way in each direction
-constexpr size_t kGatherPieceBytes = 4 << 20;  // an AllGather needs no staging
-
 class Ring final : public Algorithm {
  public:
-  explicit Ring(Lane* lane) : lane_(lane), piece_bytes_(lane->staging_bytes() / kRingDepth) {}
+  explicit Ring(Lane* lane) : lane_(lane) {}
 
   void Start(const CollectiveCall& call, const Shares& shares) override {
     call_ = call;
@@ -27,8 +24,10 @@ class Ring final : public Algorithm {
     const int turn = lane_->group().size() - 1;
     adding_steps_ = call.kind == CollectiveKind::kAllGather ? 0 : turn;
     steps_ = adding_steps_ + (call.kind == CollectiveKind::kReduceScatter ? 0 : turn);
-    const size_t piece_bytes = adding_steps_ > 0 ? piece_bytes_ : kGatherPieceBytes;
-    piece_elements_ = static_cast<int64_t>(piece_bytes / SizeOf(call.dtype));
+    // An AllGather needs no staging.
+    piece_bytes_ = static_cast<size_t>(
+        RingPieceBytes(adding_steps_ > 0, static_cast<int64_t>(lane_->staging_bytes())));
+    piece_elements_ = static_cast<int64_t>(piece_bytes_ / SizeOf(call.dtype));
     to_send_ = sent_ = First(-1);
     to_post_ = to_take_ = First(0);
     uint64_t ignored = 0;
@@ -96,7 +95,7 @@ class Ring final : public Algorithm {
     return call_.data + static_cast<size_t>(element) * SizeOf(call_.dtype);
   }
   std::byte* Staged(const Cursor& cursor) const {
-    return lane_->staging() + cursor.number % kRingDepth * piece_bytes_;
+    return lane_->Staging(cursor.number % kRingDepth * piece_bytes_, piece_bytes_);
   }
 
   bool PostRecvs() {
@@ -154,7 +153,7 @@ class Ring final : public Algorithm {
   }
 
   Lane* lane_;
-  size_t piece_bytes_;
+  size_t piece_bytes_ = 0;
   CollectiveCall call_;
   Shares shares_;
   int64_t piece_elements_ = 1;

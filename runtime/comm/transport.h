@@ -69,7 +69,9 @@ class Transport {
   virtual bool Done(Request request) = 0;
   // Moves what is in flight; not ok once a peer or the transport is lost.
   virtual absl::Status Poll() = 0;
-  // The largest message one Post may carry; the same on all ranks.
+  // The largest part of a caller's message that one Post may carry; the same on all ranks. Messages
+  // of collectives and coded ones have up to kMostPieceBytes (choice.h), which all transports
+  // carry.
   virtual size_t max_message_bytes() const = 0;
 
   // Sleep returns when something may have happened since `epoch` was read, or after `at_most`.

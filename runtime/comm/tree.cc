@@ -1,20 +1,17 @@
-// Trees of kArity children a node: Broadcast (in segments along a chain when large), and AllReduce
-// of small messages as a sum towards rank 0 and a broadcast back. Node i's children are kArity*i +
-// 1 ...; a sum adds them in that order.
+// Trees of kTreeArity children a node: Broadcast (in pieces; a chain is a tree of one child a
+// node), and sums of small messages towards rank 0 and a broadcast back. Node i's children are
+// kTreeArity*i + 1 ...; a sum adds them in that order.
 #include <algorithm>
 
-#include "runtime/base/check.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/sum.h"
 
 namespace trireme::comm {
 namespace {
 
-constexpr int kArity = 8;
-constexpr int kTreeDepth = 4;  // pieces under way
-constexpr size_t kPieceBytes = 256 << 10;
-constexpr size_t kTreeBytes =
-    64 << 10;  // a broadcast up to here goes down a tree, above along a chain
+constexpr size_t kArity = kTreeArity;
+constexpr size_t kTreeDepth = kBroadcastDepth;
+constexpr size_t kPieceBytes = kBroadcastPieceBytes;
 // Slots: pieces received, then the sends of piece p to child c, then the sums from the children and
 // to the parent.
 constexpr size_t kSendSlots = kTreeDepth;
@@ -44,7 +41,9 @@ class BroadcastRun final : public Algorithm {
   void Start(const CollectiveCall& call, const Shares&) override {
     data_ = call.data;
     bytes_ = static_cast<size_t>(call.count) * SizeOf(call.dtype);
-    place_ = PlaceOf(lane_->group(), call.root, bytes_ <= kTreeBytes ? kArity : 1);
+    const bool chain = call.count * static_cast<int64_t>(SizeOf(call.dtype)) >
+                       BroadcastTreeBytes(lane_->group().size());
+    place_ = PlaceOf(lane_->group(), call.root, chain ? 1 : kTreeArity);
     pieces_ = (bytes_ + kPieceBytes - 1) / kPieceBytes;
     posted_ = here_ = sent_ = 0;
     uint64_t ignored = 0;
@@ -114,7 +113,6 @@ class TreeRun final : public Algorithm {
     shares_ = shares;
     place_ = PlaceOf(lane_->group(), 0, kArity);
     phase_ = Phase::kSum;
-    TRIREME_CHECK(Bytes() * kArity <= lane_->staging_bytes());
     for (int c = 0; c < place_.children(); ++c) {
       lane_->Post(kSumSlots + static_cast<size_t>(c), Direction::kRecv, Staged(c), Bytes(),
                   place_.first_child() + c);
@@ -152,7 +150,7 @@ class TreeRun final : public Algorithm {
 
   size_t Bytes() const { return static_cast<size_t>(call_.count) * SizeOf(call_.dtype); }
   std::byte* Staged(int child) const {
-    return lane_->staging() + static_cast<size_t>(child) * Bytes();
+    return lane_->Staging(static_cast<size_t>(child) * Bytes(), Bytes());
   }
 
   Lane* lane_;

@@ -17,12 +17,12 @@ function(trireme_program name path)
 endfunction()
 
 trireme_program(trireme coordinator/cli
-  ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
+  ROOMS proto runtime/base runtime/json runtime/spec runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
         checkpoint/client coordinator/checkup coordinator/client coordinator/command coordinator/keeper
         coordinator/launcher coordinator/local_run coordinator/manual coordinator/planning coordinator/slurm compress
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
-  ROOMS proto runtime/base runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
+  ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
         runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/client worker/link
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)

@@ -3,6 +3,7 @@ include(Proto)
 
 # Floor 0
 trireme_room(runtime/base LIBS absl::status absl::statusor absl::strings fmt::fmt)
+trireme_room(runtime/json LIBS nlohmann_json::nlohmann_json)
 trireme_room(runtime/checksum LIBS hwy::hwy PkgConfig::isal)
 # In every build: below -O2 g++ does not clear the upper halves of vector registers, which is what the room is for.
 target_compile_options(trireme_runtime_checksum PRIVATE -O2)
@@ -11,14 +12,13 @@ trireme_room(compress ROOMS runtime/base runtime/checksum LIBS Threads::Threads 
 set_target_properties(trireme_compress PROPERTIES UNITY_BUILD OFF)
 
 # Floor 1
-trireme_room(runtime/spec ROOMS proto runtime/base compress LIBS yaml-cpp nlohmann_json::nlohmann_json)
+trireme_room(runtime/spec ROOMS proto runtime/base runtime/json compress LIBS yaml-cpp)
 trireme_room(runtime/tensor ROOMS runtime/base LIBS Threads::Threads)
 trireme_room(runtime/layout ROOMS runtime/base)
 trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
 trireme_room(runtime/recorder ROOMS proto runtime/base)
-trireme_room(runtime/safetensors ROOMS runtime/base runtime/tensor LIBS nlohmann_json::nlohmann_json)
-trireme_room(checkpoint/format ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout
-             LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/safetensors ROOMS runtime/base runtime/json runtime/tensor)
+trireme_room(checkpoint/format ROOMS runtime/base runtime/json runtime/checksum runtime/tensor runtime/layout)
 
 # Floor 2
 trireme_room(runtime/model ROOMS proto runtime/graph)
@@ -30,18 +30,17 @@ trireme_room(runtime/kernels/cpu ROOMS runtime/base runtime/graph runtime/tensor
 trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress LIBS hwy::hwy)
 trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm LIBS Threads::Threads)
 trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm LIBS MPI::MPI_C)
-trireme_room(runtime/data ROOMS runtime/base LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/data ROOMS runtime/base runtime/json)
 trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client
              ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 trireme_room(checkpoint/hugging_face
-             ROOMS proto runtime/base runtime/spec runtime/tensor runtime/safetensors runtime/model
-                   checkpoint/client
-             LIBS nlohmann_json::nlohmann_json)
+             ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/safetensors runtime/model
+                   checkpoint/client)
 
 # Floor 3
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/layout runtime/graph runtime/model)
-trireme_room(runtime/report ROOMS proto runtime/checksum runtime/plan runtime/recorder LIBS nlohmann_json::nlohmann_json)
+trireme_room(runtime/report ROOMS proto runtime/json runtime/checksum runtime/plan runtime/recorder)
 
 # Floor 4
 trireme_room(runtime/engine
@@ -61,14 +60,13 @@ trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper
-             ROOMS proto runtime/base runtime/recorder coordinator/launcher coordinator/slurm
-             LIBS nlohmann_json::nlohmann_json)
+             ROOMS proto runtime/base runtime/json runtime/recorder coordinator/launcher coordinator/slurm)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
 trireme_room(coordinator/http ROOMS runtime/base
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
-trireme_room(coordinator/log_format LIBS spdlog::spdlog fmt::fmt nlohmann_json::nlohmann_json)
+trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt)
 trireme_room(coordinator/systemd)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
@@ -82,9 +80,9 @@ trireme_room(coordinator/control_api
                    coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS gRPC::grpc++ gRPC::grpc++_reflection OpenSSL::Crypto)
 trireme_room(coordinator/dashboard
-             ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
+             ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
                    coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/control_api
-             LIBS nlohmann_json::nlohmann_json OpenSSL::Crypto absl::synchronization)
+             LIBS OpenSSL::Crypto absl::synchronization)
 include(Dashboard)
 trireme_room(coordinator/worker_link
              ROOMS proto proto/services runtime/base runtime/plan coordinator/keeper LIBS absl::synchronization)

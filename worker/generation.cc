@@ -12,6 +12,7 @@
 #include "checkpoint/client/reader.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
+#include "runtime/json/json_text.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
@@ -80,7 +81,7 @@ class TextOut {
     if (!json_) return Put(base::ShowableUtf8(pending_) + "\n");
     const nlohmann::ordered_json line = {
         {"prompt", prompt_}, {"text", pending_}, {"tokens", tokens}, {"stopped", stopped}};
-    Put(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    Put(json_text::Write(line) + "\n");
   }
 
  private:

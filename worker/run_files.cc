@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::worker {
 
@@ -101,9 +102,7 @@ void MetricsLog::Write(const nlohmann::ordered_json& line) {
   std::fflush(file_);
 }
 
-std::string JsonLine(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
+std::string JsonLine(const nlohmann::ordered_json& json) { return json_text::Write(json) + "\n"; }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   const std::string partial = path + ".partial";

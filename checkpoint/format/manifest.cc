@@ -10,6 +10,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/checksum/crc32c.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::checkpoint {
 
@@ -27,13 +28,11 @@ std::string Hex(uint64_t value, int digits) {
 }
 
 absl::StatusOr<std::string> Guarded(const json& body) {
-  std::string text;
-  try {
-    text = body.dump(1);
-  } catch (const json::exception& error) {
-    return absl::InvalidArgumentError(Text("a text for the manifest is not UTF-8: ", error.what()));
+  const std::optional<std::string> text = json_text::WriteUnchanged(body, 1);
+  if (!text.has_value()) {
+    return absl::InvalidArgumentError("a text for the manifest is not UTF-8");
   }
-  const std::string rest = Text(text.substr(1), "\n");  // The opening brace goes to the guard.
+  const std::string rest = Text(text->substr(1), "\n");  // The opening brace goes to the guard.
   return Text("{\"crc32c\":\"", Hex(checksum::Crc32c(std::as_bytes(std::span(rest))), 8), "\",\n",
               rest);
 }
@@ -166,7 +165,7 @@ absl::StatusOr<json> ParseGuarded(std::string_view text, std::string_view where)
                                     " expected, ", found,
                                     " found: the text was changed or cut short"));
   }
-  json body = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json body = json_text::Parse(text);
   if (!body.is_object()) return absl::DataLossError(Text(where, ": is not a JSON object"));
   return body;
 }

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/json/json_text.h"
+
 namespace trireme::checkpoint {
 namespace {
 
@@ -49,7 +51,7 @@ std::string ConfigJson(const v1::ModelConfig& config, tensor::DType dtype) {
   json["initializer_range"] = config.initializer_range();
   json["tie_word_embeddings"] = config.tie_word_embeddings();
   json["torch_dtype"] = dtype == tensor::DType::kF64 ? "float64" : "float32";
-  return json.dump(2) + "\n";
+  return json_text::Write(json, 2) + "\n";
 }
 
 }  // namespace trireme::checkpoint

@@ -20,6 +20,7 @@
 #include "checkpoint/hugging_face/family_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/json/json_text.h"
 #include "runtime/safetensors/safetensors.h"
 #include "runtime/spec/job_spec.h"
 
@@ -167,7 +168,8 @@ class Exporter {
     }
     const nlohmann::ordered_json json{{"metadata", {{"total_size", total_}}},
                                       {"weight_map", index}};
-    return WriteDurably(folder_ + "/model.safetensors.index.json", json.dump(2) + "\n");
+    return WriteDurably(folder_ + "/model.safetensors.index.json",
+                        json_text::Write(json, 2) + "\n");
   }
 
  private:

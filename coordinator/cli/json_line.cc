@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -31,12 +32,12 @@ void PrintLine(const std::string& json) {
 }  // namespace
 
 nlohmann::ordered_json ToJson(const Message& message) {
-  return nlohmann::ordered_json::parse(JsonOf(message), nullptr, /*allow_exceptions=*/false);
+  return json_text::ParseOrdered(JsonOf(message));
 }
 
 void PrintJsonObject(const nlohmann::ordered_json& object) {
   // Bytes of files and peers may be no UTF-8.
-  PrintLine(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  PrintLine(json_text::Write(object));
 }
 
 void PrintJsonLine(const Message& message) { PrintLine(JsonOf(message)); }

@@ -6,6 +6,7 @@
 #include "coordinator/client/call_status.h"
 #include "coordinator/client/error_details.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::cli {
 namespace {
@@ -17,7 +18,7 @@ bool as_json = false;
 
 void PrintLine(const ordered_json& line) {
   // Bytes of files and peers may be no UTF-8.
-  const std::string text = line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const std::string text = json_text::Write(line);
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 

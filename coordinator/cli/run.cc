@@ -25,6 +25,7 @@
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/json/json_text.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/schedule_svg.h"
@@ -186,7 +187,7 @@ void PrintAsJson(const Conclusion& end, const std::string& folder, const RunOutc
                                  {"error", end.error},         {"next", end.next}};
   nlohmann::ordered_json report;
   if (outcome.job.status().state() == v1::JOB_COMPLETED) {  // else it may be an earlier run's
-    report = nlohmann::ordered_json::parse(ReadFile(folder + "/report.json"), nullptr, false);
+    report = json_text::ParseOrdered(ReadFile(folder + "/report.json"));
   }
   if (!report.is_object()) report = nullptr;
   line["report"] = std::move(report);

@@ -12,6 +12,7 @@
 #include "coordinator/cli/run_folder.h"
 #include "runtime/base/utf8.h"
 #include "runtime/data/bigram.h"
+#include "runtime/json/json_text.h"
 #include "runtime/report/loss_curve.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/run_report.h"
@@ -62,8 +63,7 @@ std::string CompressionOf(const nlohmann::json& report) {
 
 RunMeans MeansOf(const RunEnd& end) {
   RunMeans means{end.progress.tokens_per_second, end.progress.utilisation};
-  const auto json =
-      nlohmann::json::parse(ReadFile(end.run_folder + "/report.json"), nullptr, false);
+  const auto json = json_text::Parse(ReadFile(end.run_folder + "/report.json"));
   if (!json.is_object()) return means;
   const auto read = [&](const char* name, double fallback) {
     const auto found = json.find(name);
@@ -142,7 +142,7 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
 }  // namespace
 
 absl::Status CheckOutcome(const std::string& run_folder) {
-  const auto json = nlohmann::json::parse(ReadFile(run_folder + "/report.json"), nullptr, false);
+  const auto json = json_text::Parse(ReadFile(run_folder + "/report.json"));
   if (!json.is_object()) {
     return absl::FailedPreconditionError(fmt::format(
         "the ranks ended well, but {}/report.json is not there: was the folder moved or "

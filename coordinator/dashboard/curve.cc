@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/json/json_text.h"
+
 namespace trireme::dashboard {
 namespace {
 
@@ -36,7 +38,7 @@ void Append(std::vector<T>& list, T one, StepOf step_of) {
 
 void TakeLine(std::string_view line, Points& points) {
   if (line.size() > kLongestLine) return;
-  const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+  const Json json = json_text::ParseOrdered(line);
   if (!json.is_object()) return;
   const auto step = json.find("step");
   if (step == json.end() || !step->is_number()) return;

@@ -1,9 +1,9 @@
 #include "coordinator/dashboard/json_text.h"
 
+#include "runtime/json/json_text.h"
+
 namespace trireme::dashboard {
 
-std::string JsonText(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string JsonText(const Json& json) { return json_text::Write(json); }
 
 }  // namespace trireme::dashboard

@@ -16,6 +16,7 @@
 
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::keeper {
 namespace {
@@ -43,7 +44,7 @@ Text ReadText(const std::string& path) {
 
 // All zero, and so no living process, if the text says none.
 launcher::ProcessIdentity GuardIn(const std::string& text) {
-  const json guard = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json guard = json_text::Parse(text);
   if (!guard.is_object()) return {};
   try {
     return {guard.at("pid").get<int>(), guard.at("start_ticks").get<uint64_t>(),
@@ -54,7 +55,7 @@ launcher::ProcessIdentity GuardIn(const std::string& text) {
 }
 
 std::optional<int> ExitCodeIn(const std::string& text) {
-  const json verdict = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json verdict = json_text::Parse(text);
   if (!verdict.is_object() || !verdict.contains("exit_code")) return std::nullopt;
   const json& code = verdict["exit_code"];
   return code.is_number_integer() ? std::optional<int>(code.get<int>()) : std::nullopt;

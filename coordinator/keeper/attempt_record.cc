@@ -12,6 +12,7 @@
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::keeper {
 namespace {
@@ -29,7 +30,7 @@ std::string PathOf(const std::string& state_folder, const AttemptRecord& record)
 }
 
 std::optional<AttemptRecord> Parse(const std::string& text) {
-  const json record = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json record = json_text::Parse(text);
   AttemptRecord parsed;
   try {
     if (record.at("version").get<int>() != kVersion) return std::nullopt;
@@ -40,8 +41,8 @@ std::optional<AttemptRecord> Parse(const std::string& text) {
     parsed.stop_at_ns = record.at("stop_at_ns").get<int64_t>();
     google::protobuf::util::JsonParseOptions options;
     options.ignore_unknown_fields = true;  // of a newer program
-    const auto status = google::protobuf::util::JsonStringToMessage(record.at("desired").dump(),
-                                                                    &parsed.desired, options);
+    const auto status = google::protobuf::util::JsonStringToMessage(
+        json_text::Write(record.at("desired")), &parsed.desired, options);
     if (!status.ok()) return std::nullopt;
   } catch (const json::exception&) {
     return std::nullopt;
@@ -65,10 +66,8 @@ absl::Status SaveRecord(const std::string& state_folder, const AttemptRecord& re
                      {"never_started", record.never_started},
                      {"exit_code", record.exit_code},
                      {"stop_at_ns", record.stop_at_ns},
-                     {"desired", json::parse(desired)}};
-  return base::WriteWholeFile(PathOf(state_folder, record),
-                              text.dump(1, ' ', false, json::error_handler_t::replace) + "\n",
-                              0600);
+                     {"desired", json_text::Parse(desired)}};
+  return base::WriteWholeFile(PathOf(state_folder, record), json_text::Write(text, 1) + "\n", 0600);
 }
 
 void RemoveRecord(const std::string& state_folder, const AttemptRecord& record) {

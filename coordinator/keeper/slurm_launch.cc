@@ -17,6 +17,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/base/whole_file.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::keeper {
 namespace {
@@ -153,7 +154,9 @@ absl::Status SlurmLaunch::Start() {
 // In guard.json; 0: it cannot be read.
 uint64_t SlurmLaunch::ClaimedBy() const {
   std::ifstream in(folder_.path() + "/guard.json", std::ios::binary);
-  const auto claim = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  std::ostringstream text;
+  text << in.rdbuf();
+  const auto claim = json_text::Parse(text.str());
   if (!claim.is_object() || !claim.contains("slurm_job")) return 0;
   const nlohmann::json& id = claim["slurm_job"];
   return id.is_number_unsigned() ? id.get<uint64_t>() : 0;

@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "runtime/json/json_text.h"
+
 namespace trireme::coordinator {
 namespace {
 
@@ -88,7 +90,7 @@ std::string JsonLine(const std::string& program, const LogLine& line) {
   if (line.subject.job != 0) json["job"] = line.subject.job;
   if (line.subject.attempt != 0) json["attempt"] = line.subject.attempt;
   if (!line.subject.node.empty()) json["node"] = line.subject.node;
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text::Write(json);
 }
 
 void StartLog(const LogOptions& options) {

@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
+#include "runtime/json/json_text.h"
 
 namespace trireme::data {
 namespace {
@@ -99,15 +100,14 @@ std::string CharTokenizer::Description() const {
   nlohmann::ordered_json json;
   json["type"] = "char";
   json["characters"] = characters;
-  return json.dump();
+  return json_text::Write(json);
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromDescription(std::string_view description) {
   const auto bad = [](std::string_view what) {
     return absl::InvalidArgumentError(fmt::format("tokenizer description: {}", what));
   };
-  const nlohmann::json json =
-      nlohmann::json::parse(description, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = json_text::Parse(description);
   if (!json.is_object()) return bad("not a JSON object");
   const auto type = json.find("type");
   if (type == json.end() || !type->is_string()) return bad("the key \"type\" is missing");

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "runtime/json/json_text.h"
+
 namespace trireme::report {
 
 absl::StatusOr<LossHistory> ParseMetrics(const std::string& jsonl) {
@@ -18,7 +20,7 @@ absl::StatusOr<LossHistory> ParseMetrics(const std::string& jsonl) {
     const std::string line = jsonl.substr(begin, whole ? end - begin : std::string::npos);
     begin = whole ? end + 1 : jsonl.size();
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = json_text::Parse(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number()) {
       if (!whole) continue;
       return absl::InvalidArgumentError(fmt::format(

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/json/json_text.h"
+
 namespace trireme::report {
 
 const char* NameOf(TraceCategory category) {
@@ -113,7 +115,7 @@ std::vector<int64_t> TracksOf(std::span<const TraceSpan> spans) {
 
 std::string Quoted(const std::string& text) {
   // Names may hold bytes of any file; what is not UTF-8 is replaced.
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text::Write(nlohmann::json(text));
 }
 
 // Microseconds with all nanoseconds kept.

@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/json/json_text.h"
 #include "runtime/safetensors/safetensors.h"
 
 namespace trireme::safetensors {
@@ -55,7 +56,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
   text << in.rdbuf();
-  const Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  const Json json = json_text::Parse(text.str());
   if (!in || !json.is_object()) {
     return absl::InvalidArgumentError(base::Text(path, ": cannot be read as a JSON object"));
   }

@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/json/json_text.h"
 #include "runtime/safetensors/safetensors.h"
 
 namespace trireme::safetensors {
@@ -74,11 +75,10 @@ absl::StatusOr<Json> ParseText(std::string_view text, std::string_view where) {
     }
     return !too_deep;
   };
-  Json json;
-  try {
-    json = Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::exception& error) {
-    return Bad(where, base::Text("the header is not JSON: ", error.what()));
+  std::optional<json_text::Fault> fault;
+  Json json = json_text::Parse(text, watch, &fault);
+  if (fault.has_value()) {
+    return Bad(where, base::Text("the header is not JSON: ", fault->what));
   }
   if (too_deep) return Bad(where, "the header is nested too deep");
   if (!doubled.empty()) return Bad(where, base::Text("key '", doubled, "' is there twice"));

@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/json/json_text.h"
 #include "runtime/safetensors/safetensors.h"
 
 namespace trireme::safetensors {
@@ -51,11 +52,9 @@ absl::Status SyncFolderOf(const std::string& path) {
 
 // A JSON string; false if the bytes are not UTF-8.
 bool Quote(const std::string& text, std::string* quoted) {
-  try {
-    *quoted = nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
+  auto written = json_text::WriteUnchanged(text);
+  if (!written.has_value()) return false;
+  *quoted = *std::move(written);
   return true;
 }
 

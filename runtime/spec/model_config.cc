@@ -14,6 +14,7 @@
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "runtime/base/check.h"
+#include "runtime/json/json_text.h"
 #include "runtime/spec/job_spec.h"
 #include "runtime/spec/read_file.h"
 #include "runtime/spec/yaml_document.h"
@@ -129,7 +130,7 @@ bool ForFamily(absl::string_view of_key, const std::string& family) {
 
 std::string Shown(const json& value) {
   if (value.is_structured()) return value.is_object() ? "an object" : "a list";
-  return Printable(value.dump());
+  return Printable(json_text::Write(value));
 }
 
 // Key -> the lines of its occurrences at any depth, in one pass. Keys with escapes stay as they are
@@ -186,20 +187,14 @@ class ConfigReader {
       if (!keys.insert(key).second) Refuse(key, Line(key, 1), "given twice; remove one of them");
       return true;
     };
-    try {
-      document = json::parse(text_, callback);
-      return true;
-    } catch (const json::parse_error& error) {
-      const auto end = text_.begin() + static_cast<long>(std::min(error.byte, text_.size()));
-      const absl::string_view what = error.what();
-      const size_t reason = what.find("syntax error");
-      Refuse(
-          "", static_cast<int>(1 + std::count(text_.begin(), end, '\n')),
-          absl::StrCat("is not JSON: ",
-                       Printable(reason == absl::string_view::npos ? what : what.substr(reason))));
-    } catch (const std::exception& error) {
-      Refuse("", 0, absl::StrCat("is not JSON: ", Printable(error.what())));
-    }
+    std::optional<json_text::Fault> fault;
+    document = json_text::Parse(text_, callback, &fault);
+    if (!fault.has_value()) return true;
+    const auto end = text_.begin() + static_cast<long>(std::min(fault->byte, text_.size()));
+    const size_t reason = fault->what.find("syntax error");
+    Refuse("", fault->byte == 0 ? 0 : static_cast<int>(1 + std::count(text_.begin(), end, '\n')),
+           absl::StrCat("is not JSON: ",
+                        Printable(fault->what.substr(reason == std::string::npos ? 0 : reason))));
     return false;
   }
 
@@ -237,7 +232,7 @@ class ConfigReader {
       rest.remove_prefix(std::min(bar + 1, rest.size()));
     }
     for (absl::string_view one : legal) {
-      if (json::parse(one) == value) return;
+      if (json_text::Parse(std::string_view(one.data(), one.size())) == value) return;
     }
     std::string shown = Shown(value);
     if (value.is_object()) {

@@ -8,14 +8,11 @@ target_include_directories(write_batches PRIVATE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(write_batches PRIVATE trireme_proto trireme_runtime_base trireme_runtime_spec trireme_runtime_data
                       trireme_runtime_safetensors)
 
-function(trireme_acceptance_test name label seconds)
-  add_test(NAME acceptance.${name} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/acceptance/acceptance_test.py" "${PROJECT_BINARY_DIR}/bin" "${TRIREME_SHAKESPEARE}"
-    "Acceptance.test_${name}")
-  set_tests_properties(acceptance.${name} PROPERTIES
-    LABELS ${label} TIMEOUT ${seconds} SKIP_REGULAR_EXPRESSION "skipped")
+function(trireme_acceptance_test label seconds method)
+  trireme_python_tests(acceptance. acceptance/acceptance_test.py Acceptance SECONDS ${seconds} LABELS ${label}
+    ARGS "${trireme_bin}" "${TRIREME_SHAKESPEARE}" METHODS ${method})
 endfunction()
 
-trireme_acceptance_test(layouts_agree mpi 300)
-trireme_acceptance_test(nanogpt_published_run slow 3000)
-trireme_acceptance_test(nanogpt_with_compression slow 3000)
+trireme_acceptance_test(mpi 300 layouts_agree)
+trireme_acceptance_test(slow 3000 nanogpt_published_run)
+trireme_acceptance_test(slow 3000 nanogpt_with_compression)

@@ -1,4 +1,5 @@
-# The house checks (tests/house): rooms.txt from the declared arrows, ctest entries, and the target `tidy`.
+# The house checks (tests/house): rooms.txt from the declared arrows, ctest entries, and the targets `tidy` and
+# `single_files`.
 get_property(trireme_arrows GLOBAL PROPERTY TRIREME_ROOMS)
 set(trireme_rooms_text "")
 foreach(arrow IN LISTS trireme_arrows)
@@ -18,11 +19,15 @@ add_custom_target(tidy
   COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/tidy.py" "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}"
   DEPENDS trireme_generated USES_TERMINAL VERBATIM)
 
+add_custom_target(single_files
+  COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/single_files.py" "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}"
+  DEPENDS trireme_generated USES_TERMINAL VERBATIM)
+
 # The checks look at sources and installed programs, not at what the sanitizers change.
 if(NOT TRIREME_SANITIZE)
   function(trireme_house_test name script)
-    add_test(NAME "house.${name}" COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/${script}" ${ARGN})
-    set_tests_properties("house.${name}" PROPERTIES LABELS fast TIMEOUT 120 SKIP_RETURN_CODE 77)
+    trireme_add_test(house.${name} SECONDS 120 LABELS fast CORES 1
+      COMMAND "${Python3_EXECUTABLE}" -B "${trireme_house}/${script}" ${ARGN})
   endfunction()
 
   trireme_house_test(rooms rooms.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
@@ -30,6 +35,7 @@ if(NOT TRIREME_SANITIZE)
   trireme_house_test(docs docs.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
   trireme_house_test(format format.py "${PROJECT_SOURCE_DIR}")
   trireme_house_test(planted planted_test.py)
+  trireme_house_test(skips skips_test.py "${PROJECT_SOURCE_DIR}")
   set(trireme_control_plane)
   foreach(target trireme test_runtime_plan)
     if(TARGET ${target})

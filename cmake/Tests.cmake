@@ -3,8 +3,11 @@
 # [parity] parity (minutes, but part of every full test), everything else fast; those of tests/coordinator also coordinator.
 find_package(Catch2 2 CONFIG REQUIRED)
 include(Catch)
+include(AddTest)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_library(trireme_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/test_main.cc")
 target_link_libraries(trireme_test_main PUBLIC Catch2::Catch2)
+target_include_directories(trireme_test_main PRIVATE "${PROJECT_SOURCE_DIR}")
 # Catch2 itself, nothing of ours: optimised and checked for undefined behaviour it takes three times as long.
 target_compile_options(trireme_test_main PRIVATE -O0 -fno-sanitize=undefined)
 
@@ -17,7 +20,12 @@ macro(trireme_discover label spec seconds)
     list(APPEND found ${found_here})
   endforeach()
   if(found OR "${label}" STREQUAL fast)
-    catch_discover_tests(test_${name} TEST_SPEC "${spec}" PROPERTIES LABELS ${label} TIMEOUT ${seconds})
+    set(cores 2)
+    if("${label}" STREQUAL fast)
+      set(cores 1)
+    endif()
+    catch_discover_tests(test_${name} TEST_SPEC "${spec}" PROPERTIES LABELS ${label} TIMEOUT ${seconds}
+                         SKIP_RETURN_CODE ${TRIREME_SKIPPED} PROCESSORS ${cores})
     # Catch takes one label only; a second one is given when ctest reads the names that Catch has found.
     if(name MATCHES "^coordinator")
       set(labels "${PROJECT_BINARY_DIR}/test_${name}_labels_${label}.cmake")
@@ -84,9 +92,8 @@ function(trireme_mpi_run name)
   cmake_parse_arguments(run "" "SUFFIX;PASS" "RANKS;ARGS" ${ARGN})
   foreach(ranks IN LISTS run_RANKS)
     set(test ${name}.${ranks}_ranks${run_SUFFIX})
-    add_test(NAME ${test}
+    trireme_add_test(${test} SECONDS 120 LABELS mpi
       COMMAND "${PROJECT_SOURCE_DIR}/cmake/mpirun_test.sh" 100 ${ranks} "$<TARGET_FILE:${name}>" ${run_ARGS})
-    set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 120)
     if(run_PASS)
       set_tests_properties(${test} PROPERTIES PASS_REGULAR_EXPRESSION "${run_PASS}")
     endif()
@@ -106,8 +113,7 @@ target_include_directories(test_compress_c PRIVATE "${PROJECT_SOURCE_DIR}")
 set_target_properties(test_compress_c PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF LINKER_LANGUAGE C)
 target_compile_options(test_compress_c PRIVATE -Wpedantic)
 target_link_libraries(test_compress_c PRIVATE trireme_codec m)
-add_test(NAME compress.c_header COMMAND test_compress_c)
-set_tests_properties(compress.c_header PROPERTIES LABELS fast TIMEOUT 60)
+trireme_add_test(compress.c_header SECONDS 60 LABELS fast CORES 1 COMMAND test_compress_c)
 trireme_tests(runtime/spec ROOMS runtime/base runtime/spec)
 trireme_tests(runtime/tensor ROOMS runtime/base runtime/tensor)
 trireme_tests(runtime/layout ROOMS runtime/base runtime/layout)
@@ -190,99 +196,6 @@ if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc")
   add_dependencies(test_coordinator_cli trireme trireme-worker)
 endif()
-
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
-# tests/coordinator/cli/manual_test.py: what `trireme` says of itself, in the shells and by man; docs/cli.md is current.
-foreach(method doc exit_codes man_pages bash zsh fish)
-  add_test(NAME cli.${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/coordinator/cli/manual_test.py" "${PROJECT_BINARY_DIR}/bin/trireme"
-    "${PROJECT_SOURCE_DIR}/docs/cli.md" "Manual.test_${method}")
-  set_tests_properties(cli.${method} PROPERTIES LABELS coordinator TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped")
-endforeach()
-# tests/worker/worker_test.py: whole jobs from outside, one ctest per method; a skipped one prints "skipped".
-foreach(method runs_to_the_end speaks_json runs_a_given_plan continues_after_interrupt events_for_tensorboard traces_chosen_steps
-               goes_on_with_compression
-               names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent
-               ends_a_stopped_rank refuses_changed_text
-               trains_on_with_a_full_disk refuses_bad_input refuses_what_does_not_fit stays_within_planned_memory)
-  add_test(NAME worker.${method} COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/worker/worker_test.py"
-    "${PROJECT_BINARY_DIR}/bin" "Worker.test_${method}")
-  set_tests_properties(worker.${method} PROPERTIES LABELS mpi TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
-endforeach()
-
-# tests/coordinator/daemon/daemon_test.py: triremed, its agent and its command line from outside.
-foreach(method runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels survives_kill_9 readers_outlive_it agent_killed
-               agent_outlives_daemon worker_killed worker_killed_unseen worker_stopped fails_for_good refuses_strangers
-               reads_tokens_again refuses_a_second_daemon)
-  add_test(NAME daemon.${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/daemon_test.py" "${PROJECT_BINARY_DIR}/bin" "Daemon.test_${method}")
-  set_tests_properties(daemon.${method} PROPERTIES LABELS coordinator TIMEOUT 300)
-endforeach()
-
-# Tests of the API by the stubs for Python: they are run by the system's python3, which has Debian's gRPC.
-find_program(TRIREME_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
-if(NOT TRIREME_SYSTEM_PYTHON)
-  set(TRIREME_SYSTEM_PYTHON "${Python3_EXECUTABLE}")
-endif()
-# trireme_api_test(<name> <file> <class> <method>...): one ctest per method of tests/coordinator/daemon/<file>.py.
-function(trireme_api_test name file class)
-  foreach(method IN LISTS ARGN)
-    add_test(NAME ${name}.${method} COMMAND "${TRIREME_SYSTEM_PYTHON}" -B
-      "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/${file}.py" "${PROJECT_BINARY_DIR}/bin" "${class}.test_${method}")
-    set_tests_properties(${name}.${method} PROPERTIES LABELS coordinator TIMEOUT 300
-      SKIP_REGULAR_EXPRESSION "skipped: ")
-  endforeach()
-endfunction()
-trireme_api_test(python python_client_test PythonClient example every_call logs_of_what_is_to_come)
-trireme_api_test(hostile hostile_test Hostile fuzzed_messages oversized_messages strangers_and_jobs_of_others
-                 paths_that_lead_elsewhere links_swapped_later words_for_a_shell yaml_bombs readers_that_never_read slow_connections)
-trireme_api_test(soak soak_test Soak kill_9_at_10_moments kill_9_at_200_moments)
-set_tests_properties(soak.kill_9_at_200_moments PROPERTIES LABELS slow TIMEOUT 3000)
-# tests/coordinator/daemon/observed_test.py: what a daemon shows of itself over HTTP and in its log.
-foreach(method health metrics alerts_and_board json_log)
-  add_test(NAME observed.${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/observed_test.py" "${PROJECT_BINARY_DIR}/bin" "Observed.test_${method}")
-  set_tests_properties(observed.${method} PROPERTIES LABELS coordinator TIMEOUT 300)
-endforeach()
-
-# tests/coordinator/daemon/stall_test.py: who stands still, and who is only slow. Its ranks hang by a preloaded library.
-# A sanitizer wants to be the first library itself, so its programs do without.
-set(methods lost_agent)
-if(NOT TRIREME_SANITIZE)
-  list(APPEND methods hung_rank)
-endif()
-add_library(hang_when_told MODULE "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/hang/hang_when_told.cc")
-set_target_properties(hang_when_told PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
-foreach(method IN LISTS methods)
-  add_test(NAME daemon.${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/stall_test.py" "${PROJECT_BINARY_DIR}/bin" "Stalls.test_${method}")
-  set_tests_properties(daemon.${method} PROPERTIES LABELS coordinator TIMEOUT 300)
-endforeach()
-add_test(NAME daemon.no_false_alarm COMMAND "${Python3_EXECUTABLE}" -B
-  "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/no_false_alarm.py" "${PROJECT_BINARY_DIR}/bin" 30)
-set_tests_properties(daemon.no_false_alarm PROPERTIES LABELS slow TIMEOUT 3000)
-
-# tests/deploy: the ready-made files, and the Debian packages (label cluster: it installs them in a namespace).
-if(NOT TRIREME_SANITIZE)
-  foreach(method container kubernetes module units)
-    add_test(NAME deploy.${method} COMMAND "${Python3_EXECUTABLE}" -B
-      "${PROJECT_SOURCE_DIR}/tests/deploy/deploy_test.py" "${PROJECT_BINARY_DIR}/bin" "Deploy.test_${method}")
-    set_tests_properties(deploy.${method} PROPERTIES LABELS coordinator TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
-  endforeach()
-  add_test(NAME deploy.packages COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
-  set_tests_properties(deploy.packages PROPERTIES LABELS "cluster;coordinator" TIMEOUT 600)
-endif()
-
-# tests/coordinator/daemon/dashboard_test.py: the dashboard in a headless Chromium; skipped without one.
-foreach(method clicks_through lets_in_whom_it_knows shows_who_stands_still shows_a_node_that_does_not_come_back
-               says_where_it_is_not)
-  add_test(NAME dashboard.${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/dashboard_test.py" "${PROJECT_BINARY_DIR}/bin"
-    "Dashboard.test_${method}")
-  set_tests_properties(dashboard.${method} PROPERTIES LABELS coordinator TIMEOUT 600 SKIP_REGULAR_EXPRESSION "skipped")
-endforeach()
-
 trireme_tests(worker ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
               worker/link
               LIBS DNNL::dnnl spdlog::spdlog)
@@ -292,28 +205,6 @@ if(TARGET test_worker)
   endforeach()
 endif()
 
-# tests/cluster/slurm_test.py: srun and sbatch on a real Slurm of its own, one ctest per method; skipped without root,
-# namespaces or Slurm (deploy/install_packages cluster).
-foreach(method trains_as_under_mpirun runs_inside_an_allocation ends_the_step_of_a_killed_srun goes_on_after_signals
-               queues_what_is_stopped_early goes_on_after_a_dead_node ends_when_a_fault_returns
-               stops_before_its_time_limit does_not_queue_again ends_with_a_killed_rank)
-  add_test(NAME cluster.slurm_${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_test.py" "${PROJECT_BINARY_DIR}/bin" "SlurmJobs.test_${method}")
-  set_tests_properties(cluster.slurm_${method} PROPERTIES LABELS "cluster;coordinator" TIMEOUT 300 SKIP_REGULAR_EXPRESSION "skipped")
-endforeach()
-
-# tests/cluster/nodes_test.py: a daemon and agents on several hosts without Slurm; skipped without root or namespaces.
-foreach(method trains_on_all_of_them goes_on_without_a_node_that_is_gone goes_on_when_a_cut_cable_is_mended)
-  add_test(NAME cluster.nodes_${method} COMMAND "${Python3_EXECUTABLE}" -B
-    "${PROJECT_SOURCE_DIR}/tests/cluster/nodes_test.py" "${PROJECT_BINARY_DIR}/bin" "Nodes.test_${method}")
-  set_tests_properties(cluster.nodes_${method} PROPERTIES LABELS "cluster;coordinator" TIMEOUT 600
-    SKIP_REGULAR_EXPRESSION "skipped")
-endforeach()
-
-# The daemon over such a Slurm; one cluster for all of its tests.
-add_test(NAME cluster.slurm_daemon COMMAND "${Python3_EXECUTABLE}" -B
-  "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_daemon_test.py" "${PROJECT_BINARY_DIR}/bin")
-set_tests_properties(cluster.slurm_daemon PROPERTIES LABELS "cluster;coordinator" TIMEOUT 900 SKIP_REGULAR_EXPRESSION "skipped")
-
+include(JobTests)
 include(Acceptance)
 include(JobSpecDoc)

@@ -1,3 +1,25 @@
-// The one translation unit that holds Catch2's main.
-#define CATCH_CONFIG_MAIN
+// The one translation unit that holds Catch2's main. Exit code 77: nothing failed, and a test case
+// was skipped.
+#define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
+#include <iostream>
+
+#include "tests/skip.h"
+
+namespace {
+
+constexpr int kSkipped = 77;
+bool any_skipped = false;
+
+}  // namespace
+
+void trireme::tests::NoteSkip(std::string_view reason) {
+  any_skipped = true;
+  std::cout << "skipped: " << reason << std::endl;
+}
+
+int main(int argc, char** argv) {
+  // Catch2 returns how many have failed, and 77 of them are no skip.
+  if (Catch::Session().run(argc, argv) != 0) return 1;
+  return any_skipped ? kSkipped : 0;
+}

@@ -15,6 +15,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 BIN = TEXT = ""
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
@@ -104,15 +107,15 @@ class Acceptance(unittest.TestCase):
 
     def need_text(self):
         if not os.path.isfile(TEXT):
-            self.skipTest(f"no text at {TEXT}; give its path to cmake: -DTRIREME_SHAKESPEARE=FILE")
+            self.skipTest(f"not here: {TEXT}; give its path to cmake: -DTRIREME_SHAKESPEARE=FILE")
         with open(TEXT, "rb") as file:
             if hashlib.md5(file.read()).hexdigest() != "6fb458f1232090904fb40fe944165e91":
-                self.skipTest(f"{TEXT} is not nanoGPT's text")
+                self.skipTest(f"not here: nanoGPT's text; {TEXT} is another")
 
     def need_torch(self):
         if not os.path.exists(PYTHON) or subprocess.run([PYTHON, "-c", "import torch, numpy"], capture_output=True,
                                                         check=False).returncode != 0:
-            self.skipTest(f"{PYTHON} has no PyTorch; apt-get install python3-torch")
+            self.skipTest(f"{skips.NOT_INSTALLED}PyTorch for {PYTHON} (Debian: python3-torch)")
 
     def pytorch(self, job, text):
         """The same training in PyTorch, from our initial weights and batches: losses by step, validation loss."""
@@ -187,4 +190,4 @@ class Acceptance(unittest.TestCase):
 if __name__ == "__main__":
     BIN = os.path.abspath(sys.argv.pop(1))
     TEXT = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

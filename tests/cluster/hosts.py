@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 LIMIT_S = 20  # of one administrative command
 INSIDE = "--inside-namespaces"
 OUTER = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -25,13 +28,13 @@ BURSTS = {"gbit": 400_000, "mbit": 64_000}  # bytes per unit of rate, but for sm
 def missing():
     """Why there can be no hosts here, or None."""
     if os.geteuid() != 0:
-        return "needs root: it makes network namespaces"
+        return "not here: root; it makes network namespaces"
     for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("unshare", "util-linux"), ("nsenter", "util-linux"),
                              ("mpirun", "openmpi-bin")):
         if shutil.which(program) is None:
-            return f"needs {program} ({package})"
+            return f"{skips.NOT_INSTALLED}{program} (Debian: {package})"
     tried = subprocess.run(["unshare", *OUTER, "true"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    return None if tried.returncode == 0 else "no namespaces here: " + tried.stderr.strip()
+    return None if tried.returncode == 0 else "not here: namespaces: " + tried.stderr.strip()
 
 
 def enter():

@@ -10,13 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
-import unittest
 
 import hosts
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../coordinator/daemon"))
 import daemon_fixture  # noqa: E402
 from daemon_fixture import read, until  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
 
 HOSTS = 3
 ADDRESS = "10.78.0.254"
@@ -130,15 +132,13 @@ class Nodes(daemon_fixture.DaemonCase):
 
 
 def main():
-    reason = hosts.missing() or (None if shutil.which("openssl") else "needs openssl")
+    reason = hosts.missing() or (None if shutil.which("openssl") else skips.NOT_INSTALLED + "openssl")
     if reason:
-        print("skipped: " + reason)
-        return 0
+        skips.leave(reason)
     hosts.enter()
     Nodes.built = os.path.abspath(sys.argv.pop(1))
-    unittest.main(argv=[sys.argv[0], *sys.argv[1:]], verbosity=2)
-    return 0
+    skips.main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 HOST = "trireme-slurm"
 ADDRESS = "10.77.0.1"  # of a veth: Open MPI's TCP does not use the loopback device between nodes
 LIMIT_S = 60  # of one command
@@ -50,14 +53,14 @@ TmpFS={folder}/tmp/%n
 def missing():
     """Why there can be no cluster here, or None."""
     if os.geteuid() != 0:
-        return "needs root: it starts daemons in namespaces of their own"
+        return "not here: root; it starts daemons in namespaces of their own"
     for program, package in (("munged", "munge"), ("slurmctld", "slurm-wlm"), ("slurmd", "slurm-wlm"),
                              ("srun", "slurm-wlm"), ("ip", "iproute2"), ("unshare", "util-linux")):
         if shutil.which(program) is None:
-            return f"{program} is not installed (package {package}); deploy/install_packages cluster"
+            return f"{skips.NOT_INSTALLED}{program} (Debian: {package}); deploy/install_packages cluster"
     tried = subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, text=True, timeout=LIMIT_S,
                            check=False)
-    return None if tried.returncode == 0 else "no namespaces here: " + tried.stderr.strip()
+    return None if tried.returncode == 0 else "not here: namespaces: " + tried.stderr.strip()
 
 
 NODE_NAMESPACES = ["--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -79,8 +82,7 @@ def enter():
 def enter_or_skip():
     why_not = missing()
     if why_not:
-        print("skipped:", why_not)
-        sys.exit(0)
+        skips.leave(why_not)
     enter()
 
 

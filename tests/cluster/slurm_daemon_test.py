@@ -9,12 +9,14 @@ import shutil
 import signal
 import sys
 import tempfile
-import unittest
 
 import slurm
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "coordinator", "daemon"))
 from daemon_fixture import DaemonCase, until  # noqa: E402  pylint: disable=wrong-import-position
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
 
 # One rank a node, since a node has four CPUs.
 THREE_NODES = ["--set", "parallelism.pipeline_parallel_size=1", "--set", "parallelism.data_parallel_size=3", "--set",
@@ -158,4 +160,4 @@ class SlurmDaemon(DaemonCase):
 if __name__ == "__main__":
     slurm.enter_or_skip()
     DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

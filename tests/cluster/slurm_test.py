@@ -21,6 +21,9 @@ import unittest
 
 import slurm
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 BIN = ""
 DEADLINE_S = 20  # runtime.deadline_seconds of the job
 ENDLESS = ["--set", "training.steps=1000000"]
@@ -393,4 +396,4 @@ class SlurmJobs(unittest.TestCase):
 if __name__ == "__main__":
     slurm.enter_or_skip()
     BIN = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

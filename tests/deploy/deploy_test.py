@@ -15,6 +15,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = ""
 PROGRAMS = {"trireme", "trireme-worker", "triremed", "trireme-agent"}
@@ -118,7 +121,7 @@ class Deploy(unittest.TestCase):
     def stops_with_a_checkpoint(self, command):
         """The launcher's own command line, at another place and with two ranks, and the TERM of its pod's end."""
         if not shutil.which("mpirun"):
-            self.skipTest("needs mpirun")
+            self.skipTest(skips.NOT_INSTALLED + "mpirun")
         with tempfile.TemporaryDirectory(prefix="trireme_launcher_") as folder:
             with open(folder + "/job.yaml", "w", encoding="utf-8") as file:
                 file.write(JOB)
@@ -185,7 +188,7 @@ class Deploy(unittest.TestCase):
             self.assertEqual(len(set(states)), 2, states)
             self.assertIn("u trireme ", read("deploy/debian/trireme.sysusers"))
             if not shutil.which("systemd-analyze"):
-                self.skipTest("needs systemd-analyze")
+                self.skipTest(skips.NOT_INSTALLED + "systemd-analyze")
             verified = run("systemd-analyze", "verify", "--recursive-errors=no", "--man=no",
                            *glob.glob(folder + "/*.service"))
             ours = [line for line in verified.stderr.splitlines() if "trireme" in line]
@@ -194,4 +197,4 @@ class Deploy(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

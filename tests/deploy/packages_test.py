@@ -13,6 +13,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 BUILD = ""
 LIMIT_S = 250
 NAMES = ("trireme", "trireme-coordinator", "libtrireme-codec-dev")
@@ -110,14 +113,14 @@ class Packages(unittest.TestCase):
 
     def test_lintian(self):
         if not shutil.which("lintian"):
-            self.skipTest("needs lintian")
+            self.skipTest(skips.NOT_INSTALLED + "lintian")
         said = run("lintian", "--allow-root", "--tag-display-limit", "0", "--suppress-tags", NOT_OURS, *self.debs.values())
         errors = [line for line in said.stdout.splitlines() if line.startswith("E:")]
         self.assertEqual(errors, [], said.stdout + said.stderr)
 
     def test_install(self):
         if os.geteuid() != 0:
-            self.skipTest("needs root")
+            self.skipTest("not here: root")
         root = tempfile.mkdtemp(prefix="trireme_root_")
         self.addCleanup(shutil.rmtree, root, ignore_errors=True)
         debs = tempfile.mkdtemp(prefix="trireme_debs_")
@@ -128,7 +131,7 @@ class Packages(unittest.TestCase):
                     'mount -t tmpfs t "$1" && mkdir "$1/u" "$1/w" "$1/r" && mount -t overlay o -o '
                     '"lowerdir=/,upperdir=$1/u,workdir=$1/w" "$1/r"', "sh", root)
         if tried.returncode != 0:
-            self.skipTest("needs namespaces and an overlay: " + tried.stderr.strip())
+            self.skipTest("not here: namespaces and an overlay: " + tried.stderr.strip())
         done = run("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c",
                    INSTALL, "sh", root, debs)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-6000:])
@@ -137,4 +140,4 @@ class Packages(unittest.TestCase):
 
 if __name__ == "__main__":
     BUILD = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

@@ -1,10 +1,14 @@
 """house.format: clang-format 14 would change nothing. Usage: format.py SOURCE_ROOT. Exit code 77 skips: no clang-format 14."""
+import os
 import re
 import shutil
 import subprocess
 import sys
 
 import tree
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
 
 
 def clang_format():
@@ -28,6 +32,5 @@ def check(root, program):
 if __name__ == '__main__':
     found = clang_format()
     if found is None:
-        print('house.format: skipped, there is no clang-format 14 here')
-        sys.exit(77)
+        skips.leave(skips.NOT_INSTALLED + 'clang-format-14')
     tree.report('house.format', check(sys.argv[1], found), 'all files are formatted')

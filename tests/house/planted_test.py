@@ -12,8 +12,12 @@ import format as formatting
 import install
 import links
 import rooms
+import single_files
 import sizes
 import tidy
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
 
 ROOMS = {'proto': [], 'runtime/base': [], 'runtime/spec': ['runtime/base'], 'runtime/plan': ['runtime/base', 'runtime/spec']}
 FILES = {
@@ -151,7 +155,7 @@ class Planted(unittest.TestCase):
     def test_format(self):
         program = formatting.clang_format()
         if program is None:
-            self.skipTest('no clang-format 14')
+            self.skipTest(skips.NOT_INSTALLED + 'clang-format-14')
         self.write('.clang-format', 'BasedOnStyle: Google\n')
         self.assertEqual(formatting.check(self.root, program), [])
         self.append('runtime/base/check.h', 'int   x = 1 ;\n')
@@ -176,10 +180,18 @@ class Planted(unittest.TestCase):
         self.write('empty/cmake_install.cmake', '')
         self.assertGreater(len(install.check(os.path.join(self.root, 'empty'))), 0)
 
+    def test_file_that_lacks_an_include(self):
+        for name, text in (('whole', '#include <vector>\nstd::vector<int> whole;\n'), ('lacks', 'std::vector<int> lacks;\n')):
+            self.write(f'runtime/base/{name}.cc', text)
+            found = single_files.read('c++', self.root, name,
+                                      ['-std=c++20', '-c', os.path.join(self.root, f'runtime/base/{name}.cc')])
+            self.assertEqual([fault for fault in found if 'lacks.cc' not in fault], [])
+            self.assertEqual(bool(found), name == 'lacks')
+
     def test_tidy(self):
         program = shutil.which('clang-tidy-14')
         if program is None:
-            self.skipTest('no clang-tidy 14')
+            self.skipTest(skips.NOT_INSTALLED + 'clang-tidy-14')
         self.write('.clang-tidy', "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\n")
         paths = [f'runtime/base/{name}.cc' for name in ('clean', 'null', 'other')]
         # The first and the last do not compile as one.
@@ -196,4 +208,4 @@ class Planted(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    sys.exit(unittest.main(argv=sys.argv[:1]))
+    skips.main(sys.argv[:1])

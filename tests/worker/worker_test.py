@@ -20,6 +20,9 @@ import unittest
 
 import event_files
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
 BIN = ""
 LIMIT_S = 100  # of one wait: generous, since ranks that share cores with other work move slowly
 
@@ -505,7 +508,7 @@ class Worker(unittest.TestCase):
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small],
                                  capture_output=True, text=True, check=False)
         if mounted.returncode != 0:
-            self.skipTest("needs root to mount a small file system: " + mounted.stderr.strip())
+            self.skipTest("not here: root to mount a small file system: " + mounted.stderr.strip())
         self.addCleanup(subprocess.run, ["umount", "-l", small], check=False)
         timeline = self.folder + "/run/timeline"
         os.makedirs(timeline)
@@ -586,4 +589,4 @@ class Worker(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

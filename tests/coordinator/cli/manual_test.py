@@ -9,6 +9,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
+
 TRIREME = os.path.abspath(sys.argv[1])
 PAGE = os.path.abspath(sys.argv[2])
 BASH = r'''
@@ -71,7 +74,7 @@ class Manual(unittest.TestCase):
                 result = run(['mandoc', '-T', 'lint', '-W', 'error', path])
                 self.assertEqual(result.returncode, 0, result.stdout)
         if not shutil.which('groff'):
-            self.skipTest('groff is not installed')
+            self.skipTest(skips.NOT_INSTALLED + 'groff')
 
     def test_bash(self):
         answers = self.shell(['bash', '--norc', '-c', BASH + '''
@@ -91,7 +94,7 @@ class Manual(unittest.TestCase):
 
     def test_zsh(self):
         if not shutil.which('zsh'):
-            self.skipTest('zsh is not installed')
+            self.skipTest(skips.NOT_INSTALLED + 'zsh')
         # Widgets run in a terminal alone, so what zsh would be given is caught where it is.
         answers = self.shell(['zsh', '-f', '-c', '''
           compdef() { print "compdef $*" }; _describe() { print -l -- ${(P)3} }; _files() { print "files $*" }; compset() { : }
@@ -103,7 +106,7 @@ class Manual(unittest.TestCase):
 
     def test_fish(self):
         if not shutil.which('fish'):
-            self.skipTest('fish is not installed')
+            self.skipTest(skips.NOT_INSTALLED + 'fish')
         answers = self.shell(['fish', '--no-config', '-c', '''
           trireme completion fish | source
           complete -C 'trireme subm'; echo ==; complete -C 'trireme run --resume '; echo ==
@@ -116,4 +119,4 @@ class Manual(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    unittest.main(argv=[sys.argv[0]] + sys.argv[3:])
+    skips.main([sys.argv[0]] + sys.argv[3:])

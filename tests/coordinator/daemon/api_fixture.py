@@ -2,15 +2,16 @@
 python3, which has gRPC by Debian's python3-grpcio; where it has not, tests are skipped."""
 import os
 import sys
-import unittest
 
 from daemon_fixture import DaemonCase, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
 
 try:
     import grpc
 except ImportError as error:
-    print(f"skipped: {error} (Debian: python3-grpcio, python3-protobuf)")
-    sys.exit(0)
+    skips.leave(f"{skips.NOT_INSTALLED}{error} (Debian: python3-grpcio, python3-protobuf)")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 TIMEOUT_S = 60
@@ -19,7 +20,7 @@ PEOPLE = {"ann": "submit", "ben": "submit", "root": "admin"}
 
 def main():
     DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()
 
 
 def token_of(person):

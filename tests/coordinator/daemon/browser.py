@@ -6,10 +6,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
 
 CALL_S = 120  # of one call: a loaded machine starts a browser slowly
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
@@ -22,7 +26,7 @@ def missing():
     """Why there is no browser here; empty: there is one."""
     for names in (("chromium", "chromium-browser", "google-chrome"), ("chromedriver",)):
         if not any(shutil.which(name) for name in names):
-            return f"{names[0]} is not installed"
+            return f"{skips.NOT_INSTALLED}{names[0]}"
     return ""
 
 

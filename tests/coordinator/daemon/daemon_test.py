@@ -12,9 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
 from daemon_fixture import ENDED, LIMIT_S, DaemonCase, processes_of, read, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
 
 KILLS = 12
 
@@ -452,4 +454,4 @@ class Daemon(DaemonCase):
 
 if __name__ == "__main__":
     DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

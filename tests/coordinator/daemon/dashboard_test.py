@@ -9,12 +9,14 @@ import os
 import shutil
 import signal
 import sys
-import unittest
 import urllib.error
 import urllib.request
 
 import browser
 from daemon_fixture import DaemonCase, read, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -306,4 +308,4 @@ class Dashboard(DaemonCase):
 
 if __name__ == "__main__":
     DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

@@ -11,9 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import unittest
 
 from daemon_fixture import LIMIT_S, DaemonCase, read, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
@@ -145,4 +147,4 @@ class Observed(DaemonCase):
 
 if __name__ == "__main__":
     DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

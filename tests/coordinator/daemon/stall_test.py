@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import unittest
 
 from daemon_fixture import DaemonCase, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
 
 DEADLINE_S = 40
 BUSY = ["--set", "training.steps=1000000", "--set", f"runtime.deadline_seconds={DEADLINE_S}"]
@@ -86,4 +88,4 @@ class Stalls(DaemonCase):
 
 if __name__ == "__main__":
     DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    skips.main()

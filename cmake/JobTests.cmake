@@ -1,0 +1,77 @@
+# Tests of whole programs from outside, in Python: jobs, the daemon and its agents, the dashboard, clusters, what is shipped.
+set(trireme_bin "${PROJECT_BINARY_DIR}/bin")
+
+# What `trireme` says of itself, in the shells and by man; docs/cli.md is current.
+trireme_python_tests(cli. coordinator/cli/manual_test.py Manual SECONDS 120 LABELS coordinator
+  ARGS "${trireme_bin}/trireme" "${PROJECT_SOURCE_DIR}/docs/cli.md"
+  METHODS doc exit_codes man_pages bash zsh fish)
+
+# Whole jobs.
+trireme_python_tests(worker. worker/worker_test.py Worker SECONDS 300 LABELS mpi ARGS "${trireme_bin}"
+  METHODS runs_to_the_end speaks_json runs_a_given_plan continues_after_interrupt events_for_tensorboard traces_chosen_steps
+          goes_on_with_compression refuses_changed_text trains_on_with_a_full_disk refuses_bad_input
+          refuses_what_does_not_fit stays_within_planned_memory
+  KILLS names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent ends_a_stopped_rank)
+
+# triremed, its agent and its command line.
+trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
+  METHODS runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels readers_outlive_it fails_for_good refuses_strangers
+          reads_tokens_again refuses_a_second_daemon
+  KILLS survives_kill_9 agent_killed agent_outlives_daemon worker_killed worker_killed_unseen worker_stopped)
+
+# The API by the stubs for Python, which need the system's python3: it has Debian's gRPC.
+find_program(TRIREME_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+if(NOT TRIREME_SYSTEM_PYTHON)
+  set(TRIREME_SYSTEM_PYTHON "${Python3_EXECUTABLE}")
+endif()
+set(trireme_api SECONDS 300 PYTHON "${TRIREME_SYSTEM_PYTHON}" ARGS "${trireme_bin}")
+trireme_python_tests(python. coordinator/daemon/python_client_test.py PythonClient ${trireme_api} LABELS coordinator
+  METHODS example every_call logs_of_what_is_to_come)
+trireme_python_tests(hostile. coordinator/daemon/hostile_test.py Hostile ${trireme_api} LABELS coordinator
+  METHODS fuzzed_messages oversized_messages strangers_and_jobs_of_others paths_that_lead_elsewhere links_swapped_later
+          words_for_a_shell yaml_bombs readers_that_never_read slow_connections)
+trireme_python_tests(soak. coordinator/daemon/soak_test.py Soak ${trireme_api} LABELS coordinator KILLS kill_9_at_10_moments)
+trireme_python_tests(soak. coordinator/daemon/soak_test.py Soak SECONDS 3000 PYTHON "${TRIREME_SYSTEM_PYTHON}"
+  ARGS "${trireme_bin}" LABELS slow METHODS kill_9_at_200_moments)
+
+# What a daemon shows of itself over HTTP and in its log.
+trireme_python_tests(observed. coordinator/daemon/observed_test.py Observed SECONDS 300 LABELS coordinator
+  ARGS "${trireme_bin}" METHODS health metrics alerts_and_board json_log)
+
+# Who stands still, and who is only slow. Its ranks hang by a preloaded library; a sanitizer wants to be the first library
+# itself, so its programs do without.
+add_library(hang_when_told MODULE "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/hang/hang_when_told.cc")
+set_target_properties(hang_when_told PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+set(methods lost_agent)
+if(NOT TRIREME_SANITIZE)
+  list(APPEND methods hung_rank)
+endif()
+trireme_python_tests(daemon. coordinator/daemon/stall_test.py Stalls SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
+  KILLS ${methods})
+trireme_add_test(daemon.no_false_alarm SECONDS 3000 LABELS slow
+  COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/no_false_alarm.py" "${trireme_bin}" 30)
+
+# The dashboard in a headless Chromium.
+trireme_python_tests(dashboard. coordinator/daemon/dashboard_test.py Dashboard SECONDS 600 LABELS coordinator
+  ARGS "${trireme_bin}"
+  METHODS clicks_through lets_in_whom_it_knows shows_who_stands_still shows_a_node_that_does_not_come_back says_where_it_is_not)
+
+# The ready-made files, and the Debian packages (label cluster: it installs them in a namespace).
+if(NOT TRIREME_SANITIZE)
+  trireme_python_tests(deploy. deploy/deploy_test.py Deploy SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
+    METHODS container kubernetes module units)
+  trireme_add_test(deploy.packages SECONDS 600 LABELS cluster coordinator
+    COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
+endif()
+
+# srun and sbatch on a real Slurm of its own; a daemon and agents on several hosts without one; the daemon over a Slurm, one
+# cluster for all of its tests. They need root and namespaces (deploy/install_packages cluster).
+trireme_python_tests(cluster.slurm_ cluster/slurm_test.py SlurmJobs SECONDS 300 LABELS cluster coordinator
+  ARGS "${trireme_bin}"
+  METHODS trains_as_under_mpirun runs_inside_an_allocation ends_the_step_of_a_killed_srun goes_on_after_signals
+          queues_what_is_stopped_early goes_on_after_a_dead_node ends_when_a_fault_returns stops_before_its_time_limit
+          does_not_queue_again ends_with_a_killed_rank)
+trireme_python_tests(cluster.nodes_ cluster/nodes_test.py Nodes SECONDS 600 LABELS cluster coordinator ARGS "${trireme_bin}"
+  METHODS trains_on_all_of_them goes_on_without_a_node_that_is_gone goes_on_when_a_cut_cable_is_mended)
+trireme_add_test(cluster.slurm_daemon SECONDS 900 LABELS cluster coordinator
+  COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_daemon_test.py" "${trireme_bin}")

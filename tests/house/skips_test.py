@@ -1,0 +1,106 @@
+"""house.skips: a word in a test's output turns no failure into a skip, and a skip for want of a package fails deploy/test.
+Runs a small project with the real cmake/AddTest.cmake under the real ctest. Usage: skips_test.py SOURCE_ROOT"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+import skips  # noqa: E402
+
+ROOT = ''
+LIMIT_S = 60
+PROJECT = '''cmake_minimum_required(VERSION 3.25)
+project(planted LANGUAGES NONE)
+enable_testing()
+include("{root}/cmake/AddTest.cmake")
+function(planted name)
+  trireme_add_test(${{name}} SECONDS 20 LABELS fast COMMAND sh "{folder}/${{name}}.sh")
+endfunction()
+{tests}
+'''
+
+
+class Skips(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix='trireme-skips-')
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_tests(self, tests, *arguments):
+        """ctest's exit code, the summary's, and what the summary says."""
+        with open(f'{self.folder}/CMakeLists.txt', 'w', encoding='utf-8') as file:
+            file.write(PROJECT.format(root=ROOT, folder=self.folder,
+                                      tests='\n'.join(f'planted({name})' for name in tests)))
+        for name, script in tests.items():
+            with open(f'{self.folder}/{name}.sh', 'w', encoding='utf-8') as file:
+                file.write(script + '\n')
+        build = f'{self.folder}/build'
+        subprocess.run(['cmake', '-S', self.folder, '-B', build], check=True, capture_output=True, timeout=LIMIT_S)
+        with open(f'{self.folder}/log', 'w', encoding='utf-8') as log:
+            ran = subprocess.run(['ctest', '--test-dir', build, '--output-junit', f'{self.folder}/junit.xml', *arguments],
+                                 stdout=log, stderr=log, check=False, timeout=LIMIT_S)
+        told = subprocess.run([sys.executable, '-B', f'{ROOT}/tests/tools/test_summary.py', f'{self.folder}/log',
+                               f'{self.folder}/junit.xml'], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        return ran.returncode, told.returncode, told.stdout + told.stderr
+
+    def test_a_failure_that_prints_the_word(self):
+        tests = {'good': 'true', 'bad': 'echo skipped_steps: 3; echo skipped: nothing; false'}
+        ran, _, text = self.run_tests(tests)
+        self.assertNotEqual(ran, 0)
+        self.assertIn('2 tests: 1 passed, 1 failed, 0 skipped', text)
+
+    def test_a_skip_has_a_reason(self):
+        ran, told, text = self.run_tests({'good': 'true', 'away': 'echo "skipped: not here: a moon"; exit 77'})
+        self.assertEqual((ran, told), (0, 0), text)
+        self.assertIn('2 tests: 1 passed, 0 failed, 1 skipped, 0 tried again', text)
+        self.assertRegex(text, 'skipped +away: not here: a moon')
+
+    def test_a_skip_for_want_of_a_package(self):
+        ran, told, text = self.run_tests({'away': 'echo "skipped: not installed: moon"; exit 77'})
+        self.assertEqual((ran, told), (0, 1), text)
+        self.assertRegex(text, 'fault +away')
+
+    def test_a_skip_without_a_reason(self):
+        self.assertEqual(self.run_tests({'away': 'exit 77'})[1], 1)
+
+    def test_a_second_try_is_told(self):
+        tests = {'late': f'test -e {self.folder}/tried || {{ touch {self.folder}/tried; false; }}'}
+        ran, told, text = self.run_tests(tests, '--repeat', 'until-pass:2')
+        self.assertEqual((ran, told), (0, 0), text)
+        self.assertRegex(text, '1 tried again\n.*tried again +late')
+
+    def test_python_tests_that_fail_and_skip(self):
+        script = f'{self.folder}/planted.py'
+        with open(script, 'w', encoding='utf-8') as file:
+            file.write(f'''import sys
+import unittest
+sys.path.insert(0, {ROOT + "/tests"!r})
+import skips
+class Planted(unittest.TestCase):
+    def test_bad(self):
+        print("skipped: not really")
+        self.fail()
+    def test_away(self):
+        self.skipTest("not here: a moon")
+    def test_good(self):
+        pass
+skips.main()
+''')
+        for names, code in ((['test_bad'], 1), (['test_away'], 77), (['test_good'], 0), (['test_bad', 'test_away'], 1)):
+            done = subprocess.run([sys.executable, '-B', script, *[f'Planted.{name}' for name in names]],
+                                  capture_output=True, check=False, timeout=LIMIT_S)
+            self.assertEqual(done.returncode, code, names)
+
+    def test_no_test_is_skipped_by_its_words(self):
+        for folder, _, names in os.walk(f'{ROOT}/cmake'):
+            for name in names:
+                with open(os.path.join(folder, name), encoding='utf-8') as file:
+                    self.assertIsNone(re.search('SKIP_REGULAR_' + 'EXPRESSION', file.read()), name)
+
+
+if __name__ == '__main__':
+    ROOT = os.path.abspath(sys.argv.pop(1))
+    skips.main()

@@ -74,14 +74,18 @@ trireme_room(coordinator/reconciler
 trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization)
+trireme_room(coordinator/calls
+             ROOMS proto runtime/base coordinator/task_thread LIBS absl::synchronization OpenSSL::Crypto)
+trireme_room(coordinator/run_files ROOMS proto LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
                    checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread
-                   coordinator/job_machine coordinator/job_store coordinator/reconciler
-             LIBS gRPC::grpc++ gRPC::grpc++_reflection OpenSSL::Crypto)
+                   coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls
+                   coordinator/run_files
+             LIBS gRPC::grpc++ gRPC::grpc++_reflection)
 trireme_room(coordinator/dashboard
              ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
-                   coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/control_api
+                   coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls coordinator/run_files
              LIBS OpenSSL::Crypto absl::synchronization)
 include(Dashboard)
 trireme_room(coordinator/worker_link

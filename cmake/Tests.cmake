@@ -176,11 +176,13 @@ if(TARGET test_coordinator_local_run)
   add_dependencies(test_coordinator_local_run keeper_rank)
 endif()
 trireme_tests(coordinator/reconciler ROOMS proto runtime/base coordinator/reconciler)
+trireme_tests(coordinator/calls ROOMS proto runtime/base coordinator/calls)
+trireme_tests(coordinator/run_files ROOMS runtime/base coordinator/run_files)
 trireme_tests(coordinator/control_api ROOMS proto/services runtime/base coordinator/client coordinator/control_api)
 trireme_tests(coordinator/http ROOMS runtime/base coordinator/http)
 trireme_tests(coordinator/log_format ROOMS coordinator/log_format LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/metrics ROOMS proto runtime/base coordinator/reconciler coordinator/metrics)
-trireme_tests(coordinator/dashboard ROOMS proto runtime/base runtime/plan coordinator/control_api coordinator/job_machine
+trireme_tests(coordinator/dashboard ROOMS proto runtime/base runtime/plan coordinator/calls coordinator/job_machine
               coordinator/job_store coordinator/reconciler coordinator/http coordinator/dashboard
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/manual ROOMS coordinator/manual)

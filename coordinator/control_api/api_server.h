@@ -9,9 +9,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "coordinator/control_api/access.h"
+#include "coordinator/calls/access.h"
+#include "coordinator/calls/rates.h"
 #include "coordinator/control_api/call_observer.h"
-#include "coordinator/control_api/rates.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/calls/rates.h"
 #include "coordinator/client/error_details.h"
 #include "coordinator/control_api/api_server.h"
-#include "coordinator/control_api/rates.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {

@@ -53,9 +53,9 @@ class ObservedCall : public grpc::experimental::Interceptor {
   grpc::StatusCode code_ = grpc::StatusCode::CANCELLED;
 };
 
-class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
+class ObserverFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit Factory(CallObserver observer) : observer_(std::move(observer)) {}
+  explicit ObserverFactory(CallObserver observer) : observer_(std::move(observer)) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(ServerRpcInfo* call) override {
     return new ObservedCall(observer_, *call);
   }
@@ -68,7 +68,7 @@ class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> Observed(
     const CallObserver& observer) {
-  return std::make_unique<Factory>(observer);
+  return std::make_unique<ObserverFactory>(observer);
 }
 
 }  // namespace trireme::coordinator

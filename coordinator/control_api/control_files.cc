@@ -3,7 +3,7 @@
 
 #include "coordinator/control_api/control_service.h"
 #include "coordinator/control_api/file_stream.h"
-#include "coordinator/control_api/run_files.h"
+#include "coordinator/run_files/run_files.h"
 
 namespace trireme::coordinator {
 

@@ -11,6 +11,7 @@
 #include "coordinator/control_api/job_checkpoints.h"
 #include "coordinator/control_api/log_stream.h"
 #include "coordinator/control_api/watch_stream.h"
+#include "coordinator/run_files/job_log.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
 
@@ -76,7 +77,7 @@ ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
     : rooms_(rooms),
       limits_(limits),
       rates_(limits.submits, limits.calls),
-      watcher_thread_({.name = "watchers", .between = {}}),
+      watcher_thread_("watchers", watchers_),
       follower_thread_({.name = "log followers",
                         .between =
                             [this](int64_t now_unix_ns) {
@@ -84,14 +85,7 @@ ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
                               return now_unix_ns + kFollowNs;
                             }}),
       exports_(rooms.rules) {
-  subscription_ = rooms_.table.Subscribe([this] {
-    // What is told while the watchers look is seen by the look that follows.
-    if (look_posted_.exchange(true)) return;
-    watcher_thread_.PostAnswer([this] {
-      look_posted_ = false;
-      watchers_.LookAll();
-    });
-  });
+  subscription_ = rooms_.table.Subscribe([this] { watcher_thread_.Tell(); });
 }
 
 ControlService::~ControlService() { rooms_.table.Unsubscribe(subscription_); }
@@ -210,9 +204,7 @@ grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(
         "the store was put back, begin anew after 0",
         request->after_sequence(), last))));
   }
-  const auto look_again = [this](LiveStream* stream) {
-    watcher_thread_.PostAnswer([this, stream] { watchers_.LookAgain(stream); });
-  };
+  const auto look_again = [this](LiveStream* stream) { watcher_thread_.LookAgain(stream); };
   return Open(new WatchStream(rooms_, *request, *caller, watchers_, look_again), watchers_,
               *caller);
 }

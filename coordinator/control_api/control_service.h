@@ -1,15 +1,15 @@
 // The service Control over the rooms of the daemon.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
+#include "coordinator/calls/news_thread.h"
+#include "coordinator/calls/rates.h"
+#include "coordinator/calls/stream_set.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/control_api/call.h"
 #include "coordinator/control_api/exports.h"
 #include "coordinator/control_api/message_stream.h"
-#include "coordinator/control_api/rates.h"
-#include "coordinator/control_api/stream_set.h"
 #include "coordinator/job_machine/job_machine.h"
 #include "trireme/v1/control.grpc.pb.h"
 
@@ -66,7 +66,7 @@ class ControlService : public v1::Control::CallbackService {
     if (added.ok()) {
       stream->Look();
     } else {
-      stream->Refuse(ToGrpc(added));
+      stream->Refuse(added);
     }
     return stream;
   }
@@ -87,8 +87,7 @@ class ControlService : public v1::Control::CallbackService {
   StreamSet readers_;    // of files: go on by themselves
   StreamSet exporters_;  // look when there is news
   int subscription_ = 0;
-  std::atomic<bool> look_posted_{false};
-  TaskThread watcher_thread_;
+  NewsThread watcher_thread_;
   TaskThread follower_thread_;
   Exports exports_;
 };

@@ -6,8 +6,8 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/hugging_face/export.h"
+#include "coordinator/calls/rates.h"
 #include "coordinator/control_api/job_checkpoints.h"
-#include "coordinator/control_api/rates.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -33,26 +33,6 @@ absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(const v1::Job& job, uint64
 
 }  // namespace
 
-void ExportState::Tell(const v1::ExportResponse& response) {
-  const absl::MutexLock lock(&mutex_);
-  news_ = response;
-}
-
-void ExportState::End(const absl::Status& status) {
-  const absl::MutexLock lock(&mutex_);
-  ended_ = status;
-}
-
-std::optional<v1::ExportResponse> ExportState::Take() {
-  const absl::MutexLock lock(&mutex_);
-  return std::exchange(news_, std::nullopt);
-}
-
-std::optional<absl::Status> ExportState::ended() const {
-  const absl::MutexLock lock(&mutex_);
-  return ended_;
-}
-
 void ExportStream::SendNext() {
   // Asked before the news are, of which the last comes before the end.
   const auto ended = state_->ended();
@@ -60,7 +40,7 @@ void ExportStream::SendNext() {
     response_ = *std::move(news);
     Write();
   } else if (ended) {
-    Close(ToGrpc(*ended));
+    Close(*ended);
   }
 }
 

@@ -2,42 +2,23 @@
 // ends his.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "coordinator/calls/export_state.h"
 #include "coordinator/control_api/message_stream.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::coordinator {
 
-// What the thread and the caller's stream share. Threads: any.
-class ExportState {
- public:
-  void Tell(const v1::ExportResponse& response);
-  void End(const absl::Status& status);
-  // The newest that was told and not taken yet.
-  std::optional<v1::ExportResponse> Take();
-  // Of an export that has ended.
-  std::optional<absl::Status> ended() const;
-
-  std::atomic<bool> caller_left{false};
-
- private:
-  mutable absl::Mutex mutex_;
-  std::optional<v1::ExportResponse> news_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
-};
-
 // Sends what is newest; the end, when there is one.
 class ExportStream : public MessageStream<v1::ExportResponse> {
  public:
   ExportStream(std::shared_ptr<ExportState> state, StreamSet& streams)
-      : MessageStream(streams), state_(std::move(state)) {}
+      : PacedStream(streams), state_(std::move(state)) {}
   ~ExportStream() override { state_->caller_left = true; }
 
  private:

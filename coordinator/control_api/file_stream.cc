@@ -14,7 +14,7 @@ constexpr int64_t kMostFilePieceBytes = 64 << 10;
 }  // namespace
 
 FileStream::FileStream(const v1::ReadFileRequest& request, int fd, StreamSet& streams)
-    : MessageStream(streams), fd_(fd) {
+    : PacedStream(streams), fd_(fd) {
   struct stat about {};
   const absl::MutexLock lock(&mutex_);
   if (fstat(fd_, &about) == 0) end_ = about.st_size;
@@ -31,9 +31,9 @@ void FileStream::SendNext() {
   std::string& data = *response_.mutable_data();
   data.resize(static_cast<size_t>(std::clamp<int64_t>(end_ - offset_, 0, kMostFilePieceBytes)));
   const ssize_t got = data.empty() ? 0 : pread(fd_, data.data(), data.size(), offset_);
-  if (got < 0) return Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read the file")));
+  if (got < 0) return Close(absl::ErrnoToStatus(errno, "cannot read the file"));
   // What has become shorter meanwhile ends where it ends.
-  if (got == 0) return Close(grpc::Status::OK);
+  if (got == 0) return Close(absl::OkStatus());
   data.resize(static_cast<size_t>(got));
   response_.set_offset(static_cast<uint64_t>(offset_));
   offset_ += got;

@@ -2,13 +2,14 @@
 #include "coordinator/control_api/log_stream.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+
+#include "coordinator/run_files/job_log.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -17,33 +18,9 @@ constexpr size_t kMostLogPieceBytes = 64 << 10;
 
 }  // namespace
 
-absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
-  if (job.status().attempt() == 0 && !request.follow()) {
-    return absl::FailedPreconditionError(
-        "the job has not been started yet, so it has no logs (LogsRequest.follow waits for them)");
-  }
-  if (request.attempt() > job.status().attempt()) {
-    return absl::InvalidArgumentError(
-        fmt::format("attempt: {} is out of range, expected {} to {}", request.attempt(),
-                    std::min(job.status().attempt(), 1u), job.status().attempt()));
-  }
-  const int rank = request.rank();
-  const int ranks = static_cast<int>(job.resources().ranks());
-  if (rank < -1 || rank >= ranks) {
-    return absl::InvalidArgumentError(fmt::format(
-        "rank: {} is out of range, expected 0 to {}, or -1 for the launcher", rank, ranks - 1));
-  }
-  return absl::OkStatus();
-}
-
-std::string LogPath(const std::string& run_folder, uint32_t attempt, int rank) {
-  const std::string folder = fmt::format("{}/attempts/{}/logs", run_folder, attempt);
-  return rank < 0 ? folder + "/mpirun.log" : fmt::format("{}/rank-{}.log", folder, rank);
-}
-
 LogStream::LogStream(const JobTable& table, const v1::LogsRequest& request, const v1::Job& job,
                      StreamSet& streams)
-    : MessageStream(streams),
+    : PacedStream(streams),
       table_(table),
       request_(request),
       run_folder_(job.run_folder()),
@@ -63,7 +40,7 @@ bool LogStream::AttemptIsOver() const {
 bool LogStream::Begun() {
   if (attempt_ > 0) return true;
   const auto status = table_.StatusOf(request_.job_id());
-  if (!status || (status->attempt() == 0 && HasEnded(status->state()))) Close(grpc::Status::OK);
+  if (!status || (status->attempt() == 0 && HasEnded(status->state()))) Close(absl::OkStatus());
   attempt_ = status ? status->attempt() : 0;
   return attempt_ > 0;
 }
@@ -73,7 +50,7 @@ bool LogStream::Opened() {
   const std::string path = LogPath(run_folder_, attempt_, request_.rank());
   fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ < 0) {
-    if (errno != ENOENT) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot open " + path)));
+    if (errno != ENOENT) Close(absl::ErrnoToStatus(errno, "cannot open " + path));
     return false;
   }
   struct stat about {};
@@ -88,7 +65,7 @@ bool LogStream::Read() {
   std::string& data = *response_.mutable_data();
   data.resize(kMostLogPieceBytes);
   const ssize_t got = pread(fd_, data.data(), data.size(), offset_);
-  if (got < 0) Close(ToGrpc(absl::ErrnoToStatus(errno, "cannot read the log")));
+  if (got < 0) Close(absl::ErrnoToStatus(errno, "cannot read the log"));
   if (got <= 0) return false;
   data.resize(static_cast<size_t>(got));
   response_.set_offset(static_cast<uint64_t>(offset_));
@@ -104,7 +81,7 @@ void LogStream::SendNext() {
   if (Read()) {
     Write();
   } else if (over) {
-    Close(grpc::Status::OK);
+    Close(absl::OkStatus());
   }
 }
 

@@ -6,15 +6,9 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "coordinator/control_api/message_stream.h"
 
 namespace trireme::coordinator {
-
-// InvalidArgument names the ranks and attempts there are; FailedPrecondition: there is none yet,
-// and the request does not follow.
-absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request);
-std::string LogPath(const std::string& run_folder, uint32_t attempt, int rank);
 
 // Its Look is to be called some times a second.
 class LogStream : public MessageStream<v1::LogsResponse> {

@@ -40,7 +40,7 @@ bool IsOurs(std::string_view path) {
   return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(name) != nullptr;
 }
 
-class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
+class ReadingFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
@@ -51,7 +51,7 @@ class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> UnreadableRequests() {
-  return std::make_unique<Factory>();
+  return std::make_unique<ReadingFactory>();
 }
 
 }  // namespace trireme::coordinator

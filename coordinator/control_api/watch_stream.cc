@@ -17,7 +17,7 @@ constexpr int kPagesALook = 16;
 
 WatchStream::WatchStream(const ApiRooms& rooms, const v1::WatchRequest& request, Caller caller,
                          StreamSet& streams, std::function<void(LiveStream*)> look_again)
-    : MessageStream(streams),
+    : PacedStream(streams),
       rooms_(rooms),
       request_(request),
       caller_(std::move(caller)),
@@ -48,13 +48,13 @@ bool WatchStream::NextPage() {
     query.limit = kPage;
     auto stored = rooms_.store.Events(query);
     if (!stored.ok()) {
-      Close(ToGrpc(stored.status()));
+      Close(stored.status());
       return false;
     }
     // Asked after the events were: what has been dropped before then may be missing among them.
     const auto first = rooms_.store.FirstSequence();
     if (const absl::Status whole = NothingDropped(first); !whole.ok()) {
-      Close(ToGrpc(whole));
+      Close(whole);
       return false;
     }
     found = std::move(*stored);
@@ -122,7 +122,7 @@ void WatchStream::SendNext() {
   } else if (event == Found::kOne || NextProgress()) {
     Write();
   } else if (over) {
-    Close(grpc::Status::OK);
+    Close(absl::OkStatus());
   }
 }
 

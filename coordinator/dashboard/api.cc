@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "coordinator/control_api/log_stream.h"
-#include "coordinator/control_api/run_files.h"
 #include "coordinator/dashboard/curve.h"
 #include "coordinator/dashboard/job_json.h"
 #include "coordinator/dashboard/job_order.h"
 #include "coordinator/dashboard/run_file.h"
 #include "coordinator/dashboard/timeline.h"
+#include "coordinator/run_files/job_log.h"
+#include "coordinator/run_files/run_files.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/planner.h"
 

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "absl/status/statusor.h"
-#include "coordinator/control_api/access.h"
+#include "coordinator/calls/access.h"
 #include "coordinator/dashboard/job_requests.h"
 #include "coordinator/dashboard/json_text.h"
 #include "coordinator/dashboard/plan_json.h"

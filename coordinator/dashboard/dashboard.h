@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/control_api/access.h"
+#include "coordinator/calls/access.h"
 #include "coordinator/dashboard/api.h"
 #include "coordinator/dashboard/sessions.h"
 #include "coordinator/http/http_server.h"

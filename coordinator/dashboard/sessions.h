@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "coordinator/control_api/access.h"
+#include "coordinator/calls/access.h"
 
 namespace trireme::dashboard {
 

@@ -1,6 +1,5 @@
 #include "tests/coordinator/control_api/served_store.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -35,13 +34,6 @@ T Taken(absl::StatusOr<T> result) {
 }
 
 }  // namespace
-
-Scratch::Scratch() : path_("/tmp/trireme-api-XXXXXX") { REQUIRE(mkdtemp(path_.data()) != nullptr); }
-
-Scratch::~Scratch() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 v1::JobSpec TinyJob(const std::string& text_file) {
   v1::JobSpec job;

@@ -9,22 +9,10 @@
 #include <vector>
 
 #include "coordinator/control_api/api_server.h"
+#include "tests/coordinator/run_files/scratch.h"
 #include "trireme/v1/control.grpc.pb.h"
 
 namespace trireme::coordinator {
-
-// A folder that goes with all that is in it.
-class Scratch {
- public:
-  Scratch();
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A job of a tiny model; `text_file` is what it trains on.
 v1::JobSpec TinyJob(const std::string& text_file);

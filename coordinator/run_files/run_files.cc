@@ -1,6 +1,6 @@
 // One folder at a time by openat with O_NOFOLLOW: a name has at most one folder in front, so no
 // link is ever followed below the run folder; O_NONBLOCK, so that a FIFO holds nobody up.
-#include "coordinator/control_api/run_files.h"
+#include "coordinator/run_files/run_files.h"
 
 #include <dirent.h>
 #include <fcntl.h>

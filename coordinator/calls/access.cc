@@ -1,5 +1,5 @@
 // Tokens are kept and compared as SHA-256, in a time that does not depend on their bytes.
-#include "coordinator/control_api/access.h"
+#include "coordinator/calls/access.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>

@@ -1,5 +1,5 @@
 // Buckets of tokens.
-#include "coordinator/control_api/rates.h"
+#include "coordinator/calls/rates.h"
 
 #include <catch2/catch.hpp>
 

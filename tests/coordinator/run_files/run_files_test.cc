@@ -1,5 +1,5 @@
 // What of a run folder is shown, and that nothing in it leads out.
-#include "coordinator/control_api/run_files.h"
+#include "coordinator/run_files/run_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/coordinator/control_api/served_store.h"
+#include "tests/coordinator/run_files/scratch.h"
 
 namespace trireme::coordinator {
 namespace {

@@ -1,4 +1,4 @@
-#include "coordinator/control_api/rates.h"
+#include "coordinator/calls/rates.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Who is let in, and what the roles may do.
-#include "coordinator/control_api/access.h"
+#include "coordinator/calls/access.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

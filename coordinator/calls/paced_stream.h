@@ -1,0 +1,74 @@
+// What the server's streams have in common: one message is under way at a time, and the next is
+// looked for when it is done or when somebody says that there is news. So who reads slowly holds
+// back one message and nobody else.
+#pragma once
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/calls/stream_set.h"
+
+namespace trireme::coordinator {
+
+// `Wire` carries the messages: a base class with SendMessage(const
+// Response*) and EndCall(const absl::Status&), whose virtual OnWriteDone, OnCancel and OnDone it
+// calls from any of its threads, OnDone last of all and never from within EndCall. Deletes itself
+// then. Threads: any.
+template <typename Response, typename Wire>
+class PacedStream : public Wire, public LiveStream {
+ public:
+  // `streams` is to hold it before anybody else calls.
+  template <typename... ForWire>
+  explicit PacedStream(StreamSet& streams, ForWire&&... for_wire)
+      : Wire(std::forward<ForWire>(for_wire)...), streams_(streams) {}
+
+  // Instead of any message.
+  void Refuse(const absl::Status& status) {
+    const absl::MutexLock lock(&mutex_);
+    Close(status);
+  }
+  void Look() override {
+    const absl::MutexLock lock(&mutex_);
+    if (!writing_ && !closed_) SendNext();
+  }
+  void End() override { Refuse(absl::UnavailableError("the daemon is stopping; ask again")); }
+  void OnWriteDone(bool ok) override {
+    const absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (closed_) return;
+    if (!ok) return Close(absl::CancelledError("the caller has left"));
+    SendNext();
+  }
+  void OnCancel() override { Refuse(absl::CancelledError("the caller has left")); }
+  void OnDone() override {
+    streams_.Remove(this);
+    delete this;
+  }
+
+ protected:
+  // Puts the next message into response_ and calls Write, calls Close, or does neither: then there
+  // is nothing yet.
+  virtual void SendNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    writing_ = true;
+    this->SendMessage(&response_);
+  }
+  void Close(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (closed_) return;
+    closed_ = true;
+    this->EndCall(status);
+  }
+  bool closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_; }
+
+  absl::Mutex mutex_;
+  Response response_ ABSL_GUARDED_BY(mutex_);
+
+ private:
+  StreamSet& streams_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,62 @@
+// A stream is called under the set's mutex, so that it is there for as long as the call lasts.
+#include "coordinator/calls/stream_set.h"
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/calls/rates.h"
+
+namespace trireme::coordinator {
+
+absl::Status StreamSet::Add(LiveStream* stream, const std::string& user,
+                            const StreamBounds& bounds) {
+  const absl::MutexLock lock(&mutex_);
+  if (ended_) return absl::UnavailableError("the daemon is stopping; ask again");
+  const auto open = users_.find(user);
+  const size_t of_user = open == users_.end() ? 0 : open->second;
+  if (of_user >= bounds.of_user) {
+    return absl::ResourceExhaustedError(absl::StrCat(of_user, " streams of this kind are open for ",
+                                                     user, " and no more are allowed; close some"));
+  }
+  if (streams_.size() >= bounds.in_all) {
+    return WithRetryAfter(
+        absl::ResourceExhaustedError(absl::StrCat("too many streams of this kind are open (",
+                                                  streams_.size(), "); try again later")),
+        kFullForMs);
+  }
+  ++users_[user];
+  streams_[stream] = user;
+  return absl::OkStatus();
+}
+
+void StreamSet::Remove(LiveStream* stream) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  if (--users_[found->second] == 0) users_.erase(found->second);
+  streams_.erase(found);
+}
+
+void StreamSet::LookAll() {
+  for (LiveStream* stream : All()) LookIfThere(stream, &LiveStream::Look);
+}
+
+void StreamSet::LookAgain(LiveStream* stream) { LookIfThere(stream, &LiveStream::LookAgain); }
+
+void StreamSet::End() {
+  const absl::MutexLock lock(&mutex_);
+  ended_ = true;
+  for (const auto& [stream, user] : streams_) stream->End();
+}
+
+std::vector<LiveStream*> StreamSet::All() {
+  const absl::MutexLock lock(&mutex_);
+  std::vector<LiveStream*> all;
+  for (const auto& [stream, user] : streams_) all.push_back(stream);
+  return all;
+}
+
+void StreamSet::LookIfThere(LiveStream* stream, void (LiveStream::*look)()) {
+  const absl::MutexLock lock(&mutex_);
+  if (streams_.contains(stream)) (stream->*look)();
+}
+
+}  // namespace trireme::coordinator

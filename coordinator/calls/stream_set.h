@@ -1,0 +1,55 @@
+// The streams that are open, bounded in number, so that all of them can be woken and ended.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+namespace trireme::coordinator {
+
+// A stream that sends what is new when it is told to look.
+class LiveStream {
+ public:
+  virtual ~LiveStream() = default;
+  // Never blocks long; may be called from any thread.
+  virtual void Look() = 0;
+  // The look that it has asked for itself.
+  virtual void LookAgain() { Look(); }
+  // Ends it, with "the daemon is stopping; ask again".
+  virtual void End() = 0;
+};
+
+struct StreamBounds {
+  size_t in_all = 0;
+  size_t of_user = 0;
+};
+
+// Threads: any.
+class StreamSet {
+ public:
+  // ResourceExhausted: as many as allowed are open; Unavailable: none is allowed any more.
+  absl::Status Add(LiveStream* stream, const std::string& user, const StreamBounds& bounds);
+  // Waits for a call to it that is under way.
+  void Remove(LiveStream* stream);
+  // One after another: in between, others come and go.
+  void LookAll();
+  // Nothing, if it has gone meanwhile.
+  void LookAgain(LiveStream* stream);
+  // All of them; from now on none is added.
+  void End();
+
+ private:
+  std::vector<LiveStream*> All();
+  void LookIfThere(LiveStream* stream, void (LiveStream::*look)());
+
+  absl::Mutex mutex_;
+  std::map<LiveStream*, std::string> streams_ ABSL_GUARDED_BY(mutex_);  // and whose each is
+  std::map<std::string, size_t> users_ ABSL_GUARDED_BY(mutex_);         // how many are open
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace trireme::coordinator

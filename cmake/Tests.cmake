@@ -10,6 +10,11 @@ target_link_libraries(trireme_test_main PUBLIC Catch2::Catch2)
 target_include_directories(trireme_test_main PRIVATE "${PROJECT_SOURCE_DIR}")
 # Catch2 itself, nothing of ours: optimised and checked for undefined behaviour it takes three times as long.
 target_compile_options(trireme_test_main PRIVATE -O0 -fno-sanitize=undefined)
+if(TRIREME_SANITIZE STREQUAL "thread")
+  # So that TSan sees what an absl::Mutex guards.
+  target_sources(trireme_test_main PRIVATE "${PROJECT_SOURCE_DIR}/tests/tsan/absl_mutex.cc")
+  target_link_libraries(trireme_test_main PUBLIC absl::synchronization)
+endif()
 
 # The tests of test_${name} that `spec` selects. Catch2 warns of a program without such tests, so the sources are asked
 # first, whenever one of them changes.

@@ -94,17 +94,18 @@ void ControlService::EndStreams() {
   for (StreamSet* streams : {&watchers_, &followers_, &readers_, &exporters_}) streams->End();
 }
 
-absl::StatusOr<Caller> ControlService::Admit(const Context& context, CallKind kind) {
+absl::StatusOr<Caller> ControlService::Admit(const Context& context, Role role, CallKind kind) {
   ASSIGN_OR_RETURN(Caller caller, CallerOf(context, rooms_.access));
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   RETURN_IF_ERROR(rates_.Take(caller.user, kind,
                               std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()));
+  RETURN_IF_ERROR(MustBe(caller, role));
   return caller;
 }
 
 absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& context,
                                                               uint64_t job_id) {
-  ASSIGN_OR_RETURN(Caller caller, Admit(context));
+  ASSIGN_OR_RETURN(Caller caller, Admit(context, Role::kSubmit));
   auto job = rooms_.table.Get(job_id);
   if (!job) {
     return absl::NotFoundError(
@@ -130,9 +131,8 @@ Unary* ControlService::OnThread(TaskThread& thread, const std::string& user, Con
 
 Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request,
                               v1::SubmitResponse* response) {
-  const auto caller = Admit(*context, CallKind::kSubmit);
+  const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
-  if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
   if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
   return OnThread(rooms_.checker, caller->user, context,
@@ -173,7 +173,7 @@ Unary* ControlService::Get(Context* context, const v1::GetRequest* request, v1::
 
 Unary* ControlService::List(Context* context, const v1::ListRequest* request,
                             v1::ListResponse* response) {
-  const auto caller = Admit(*context);
+  const auto caller = Admit(*context, Role::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   v1::ListRequest asked = *request;
   if (caller->role != Role::kAdmin) {
@@ -192,7 +192,7 @@ grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(
   using Refused = RefusedStream<v1::WatchResponse>;
   absl::StatusOr<Caller> caller;
   if (request->job_id() == 0) {
-    caller = Admit(*context);
+    caller = Admit(*context, Role::kSubmit);
   } else {
     auto touched = Touch(*context, request->job_id());
     caller = touched.ok() ? absl::StatusOr<Caller>(touched->caller) : touched.status();
@@ -262,9 +262,8 @@ Unary* ControlService::Resume(Context* context, const v1::ResumeRequest* request
 
 Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanRequest* request,
                                    v1::PreviewPlanResponse* response) {
-  const auto caller = Admit(*context, CallKind::kSubmit);
+  const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
-  if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
   return OnThread(rooms_.checker, caller->user, context, [this, request, response](Unary* reactor) {
     const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
@@ -298,9 +297,6 @@ Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpoin
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,
                              v1::Node* response) {
-  if (const auto reason = CheckReason(request->reason()); !reason.ok()) {
-    return Done(context, reason);
-  }
   return SetUse(context, {request->node(), true, request->reason(), request->gone()}, response);
 }
 
@@ -310,9 +306,9 @@ Unary* ControlService::Undrain(Context* context, const v1::UndrainRequest* reque
 }
 
 Unary* ControlService::SetUse(Context* context, const NodeUse& use, v1::Node* response) {
-  const auto caller = Admit(*context);
+  const auto caller = Admit(*context, Role::kAdmin);
   if (!caller.ok()) return Done(context, caller.status());
-  if (const auto role = MustBe(*caller, Role::kAdmin); !role.ok()) return Done(context, role);
+  if (const auto reason = CheckReason(use.reason); !reason.ok()) return Done(context, reason);
   Unary* reactor = context->DefaultReactor();
   const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, use, response] {
     auto result = rooms_.reconciler.SetUse(use, NowUnixNs());
@@ -325,16 +321,15 @@ Unary* ControlService::SetUse(Context* context, const NodeUse& use, v1::Node* re
 
 Unary* ControlService::GetCluster(Context* context, const v1::GetClusterRequest*,
                                   v1::Cluster* response) {
-  const auto caller = Admit(*context);
+  const auto caller = Admit(*context, Role::kSubmit);
   if (caller.ok()) *response = rooms_.table.cluster();
   return Done(context, caller.status());
 }
 
 Unary* ControlService::OpenDashboard(Context* context, const v1::OpenDashboardRequest*,
                                      v1::OpenDashboardResponse* response) {
-  const auto caller = Admit(*context);
+  const auto caller = Admit(*context, Role::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
-  if (const auto role = MustBe(*caller, Role::kSubmit); !role.ok()) return Done(context, role);
   if (!rooms_.dashboard_link) {
     return Done(context,
                 absl::FailedPreconditionError(

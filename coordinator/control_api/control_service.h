@@ -48,8 +48,8 @@ class ControlService : public v1::Control::CallbackService {
   void EndStreams();
 
  private:
-  // Who calls, if he does not do so too often.
-  absl::StatusOr<Caller> Admit(const Context& context, CallKind kind = CallKind::kOther);
+  // Who calls, if he has the role that the call needs and does not call too often.
+  absl::StatusOr<Caller> Admit(const Context& context, Role role, CallKind kind = CallKind::kOther);
   struct Touched {
     Caller caller;
     v1::Job job;

@@ -10,14 +10,19 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr const char* kPeople[][2] = {{"submit", "ann"}, {"submit", "ben"}, {"admin", "root"}};
+// Role, user, and whose token it is in the tests. An agent may have the name of somebody who has
+// jobs.
+constexpr const char* kPeople[][3] = {{"submit", "ann", "ann"},
+                                      {"submit", "ben", "ben"},
+                                      {"admin", "root", "root"},
+                                      {"agent", "ann", "agent"}};
 
 std::string TokenOf(const std::string& user) { return "token-of-" + user + "-0123456789"; }
 
 Access LoadAccess(const std::string& path) {
   std::ofstream file(path);
-  for (const auto& [role, user] : kPeople) {
-    file << role << ' ' << user << ' ' << TokenOf(user) << '\n';
+  for (const auto& [role, user, holder] : kPeople) {
+    file << role << ' ' << user << ' ' << TokenOf(holder) << '\n';
   }
   file.close();
   chmod(path.c_str(), 0600);
@@ -108,14 +113,17 @@ void ServedStore::Serve() {
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }
 
-std::unique_ptr<v1::Control::Stub> ServedStore::StubOf(const std::string& user) {
+std::shared_ptr<grpc::Channel> ServedStore::ChannelOf(const std::string& user) {
   grpc::ChannelArguments own_connection;
   own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   own_connection.SetString(GRPC_ARG_PRIMARY_USER_AGENT_STRING, user);
   own_connection.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return v1::Control::NewStub(
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                grpc::InsecureChannelCredentials(), own_connection));
+  return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                   grpc::InsecureChannelCredentials(), own_connection);
+}
+
+std::unique_ptr<v1::Control::Stub> ServedStore::StubOf(const std::string& user) {
+  return v1::Control::NewStub(ChannelOf(user));
 }
 
 void ServedStore::Prepare(grpc::ClientContext& context, const std::string& user) {

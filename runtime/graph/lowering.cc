@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "runtime/graph/stage_lowering.h"
 
@@ -78,32 +79,47 @@ BufferPool PoolOf(const Use& use, bool split_backward) {
 
 class Hash {
  public:
-  void Add(uint64_t value) { hash_ = (hash_ ^ value) * 0x100000001b3ull + (hash_ >> 47); }
-  void Add(double value) { Add(std::bit_cast<uint64_t>(value)); }
+  template <typename T>
+  void Add(const T& value) {
+    if constexpr (std::is_same_v<T, double>) {
+      AddBits(std::bit_cast<uint64_t>(value));
+    } else {
+      static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+      AddBits(static_cast<uint64_t>(value));
+    }
+  }
   uint64_t value() const { return hash_; }
 
  private:
+  void AddBits(uint64_t value) { hash_ = (hash_ ^ value) * 0x100000001b3ull + (hash_ >> 47); }
+
   uint64_t hash_ = 0xcbf29ce484222325ull;
 };
 
+template <typename... Fields>
+void AddAll(Hash& hash, const Fields&... fields) {
+  (hash.Add(fields), ...);
+}
+
+// The structs are taken apart by all of their members, so that one with a new member does not
+// compile until it is said here what becomes of it.
+void AddSpec(const OpSpec& spec, Hash& hash) {
+  const auto& [kind, phase, dtype, rows, cols, inner, x_ld, y_ld, weight_layout, fused_residual,
+               row_begin, weight_rows, vocab_begin, vocab_rows, tokens, heads, kv_heads, head_dim,
+               head_begin, global_heads, tensor_ranks, epsilon, rope_theta, dropout_p, site] = spec;
+  AddAll(hash, kind, phase, dtype, rows, cols, inner, x_ld, y_ld, weight_layout, fused_residual,
+         row_begin, weight_rows, vocab_begin, vocab_rows, tokens, heads, kv_heads, head_dim,
+         head_begin, global_heads, tensor_ranks, epsilon, rope_theta, dropout_p, site);
+}
+
 void AddOp(const LoweredOp& op, Hash& hash) {
-  const OpSpec& spec = op.spec;
-  hash.Add(static_cast<uint64_t>(spec.kind) * 256 + static_cast<uint64_t>(spec.phase));
-  for (int64_t value :
-       {spec.rows, spec.cols, spec.inner, spec.x_ld, spec.y_ld, spec.row_begin, spec.weight_rows,
-        spec.vocab_begin, spec.vocab_rows, spec.tokens, spec.heads, spec.kv_heads, spec.head_dim,
-        spec.head_begin, spec.global_heads}) {
-    hash.Add(static_cast<uint64_t>(value));
-  }
-  for (double value : {spec.epsilon, spec.rope_theta, spec.dropout_p}) hash.Add(value);
-  hash.Add(spec.site);
-  hash.Add(static_cast<uint64_t>(spec.weight_layout) + (op.first_writer ? 16 : 0));
-  for (const OperandRef& operand : op.operand) {
-    hash.Add(static_cast<uint64_t>(operand.space));
-    hash.Add(static_cast<uint64_t>(operand.id));
-    hash.Add(static_cast<uint64_t>(operand.offset));
-  }
-  for (int64_t offset : op.offsets) hash.Add(static_cast<uint64_t>(offset));
+  // Names and flops are for people: they change nothing that is run.
+  const auto& [spec, operands, name, offsets, first_writer, flops] = op;
+  AddSpec(spec, hash);
+  for (const auto& [space, id, offset] : operands) AddAll(hash, space, id, offset);
+  hash.Add(offsets.size());
+  for (const int64_t offset : offsets) hash.Add(offset);
+  hash.Add(first_writer);
 }
 
 }  // namespace
@@ -138,15 +154,22 @@ void AssignPools(StageOps& stage, bool split_backward) {
 
 uint64_t StageOps::Fingerprint() const {
   Hash hash;
-  for (const auto* list : {&forward, &backward, &input_grad, &weight_grad}) {
-    hash.Add(static_cast<uint64_t>(list->size()));
+  const auto& [own_buffers, own_forward, own_backward, own_input_grad, own_weight_grad,
+               boundary_size, activation_size, stash_size, temporary_size, own_parameters,
+               partial_parameters, logits] = *this;
+  for (const auto* list : {&own_forward, &own_backward, &own_input_grad, &own_weight_grad}) {
+    hash.Add(list->size());
     for (const LoweredOp& op : *list) AddOp(op, hash);
   }
-  for (const Buffer& buffer : buffers) {
-    hash.Add(static_cast<uint64_t>(buffer.pool));
-    hash.Add(static_cast<uint64_t>(buffer.offset));
-    hash.Add(static_cast<uint64_t>(buffer.elements));
+  hash.Add(own_buffers.size());
+  for (const auto& [name, elements, pool, offset] : own_buffers) {
+    AddAll(hash, elements, pool, offset);
   }
+  AddAll(hash, boundary_size, activation_size, stash_size, temporary_size, logits);
+  hash.Add(own_parameters.size());
+  for (const ParameterId id : own_parameters) hash.Add(id);
+  hash.Add(partial_parameters.size());
+  for (const ParameterId id : partial_parameters) hash.Add(id);
   return hash.value();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,16 +52,18 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                 .tensor_index = groups_.at.tensor}));
     stages_.push_back(std::move(executor));
   }
-  std::vector<bool> seen(stages_.size(), false);
+  std::set<std::pair<uint32_t, v1::InstructionKind>> seen;
   uint32_t tickets = 0;
   for (const v1::Program* program : {&stage().step(), &stage().evaluate(), &stage().generate()}) {
     for (const v1::Instruction& instruction : program->instructions()) {
       tickets = std::max(tickets, instruction.ticket());
-      if (instruction.kind() != v1::B && instruction.kind() != v1::W) continue;
-      const uint32_t index = instruction.virtual_stage();
-      if (!seen[index]) stages_[index]->set_first_micro_batch(instruction.micro_batch());
-      seen[index] = true;
-      stages_[index]->set_last_micro_batch(instruction.micro_batch());
+      const v1::InstructionKind kind = instruction.kind();
+      if (kind != v1::B && kind != v1::I && kind != v1::W) continue;
+      StageExecutor& stage = *stages_[instruction.virtual_stage()];
+      if (seen.emplace(instruction.virtual_stage(), kind).second) {
+        stage.set_first_micro_batch(kind, instruction.micro_batch());
+      }
+      stage.set_last_micro_batch(kind, instruction.micro_batch());
     }
   }
   for (const graph::LoweredOp& op : stages_.back()->ops().forward) {

@@ -29,6 +29,8 @@ uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
       return instruction.activation();
     case graph::BufferPool::kStash:
       return instruction.stash();
+    case graph::BufferPool::kGradientStash:
+      return instruction.gradient_stash();
     case graph::BufferPool::kTemporary:
       return 0;
   }
@@ -134,10 +136,11 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
     call.operand[name] = Resolve(op.operand[name], instruction);
   }
   if (op.spec.phase == Phase::kWeightGrad) {
-    call.accumulate = !(op.first_writer && instruction.micro_batch() == first_micro_batch_);
+    call.accumulate =
+        !(op.first_writer && instruction.micro_batch() == first_micro_batch_[instruction.kind()]);
     if (Mutated(Mutation::kOverwrittenGradient) && op.first_writer) call.accumulate = false;
     if (Mutated(Mutation::kSkippedMicroBatch) && call.accumulate &&
-        instruction.micro_batch() == last_micro_batch_) {
+        instruction.micro_batch() == last_micro_batch_[instruction.kind()]) {
       return;
     }
   }

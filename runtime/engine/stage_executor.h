@@ -2,6 +2,7 @@
 // to arena addresses at each run (nothing is cached, so regions may move between steps).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -50,9 +51,14 @@ class StageExecutor {
   const graph::StageOps& ops() const { return ops_; }
   // Address of a buffer of this stage as `instruction` sees it.
   std::byte* BufferAddress(int32_t buffer, const v1::Instruction& instruction) const;
-  // Micro-batch whose weight-grad comes first in the program: it overwrites.
-  void set_first_micro_batch(uint32_t micro_batch) { first_micro_batch_ = micro_batch; }
-  void set_last_micro_batch(uint32_t micro_batch) { last_micro_batch_ = micro_batch; }
+  // Micro-batch whose instruction of this kind comes first in the program: its weight-grads
+  // overwrite. And the last one.
+  void set_first_micro_batch(v1::InstructionKind kind, uint32_t micro_batch) {
+    first_micro_batch_[kind] = micro_batch;
+  }
+  void set_last_micro_batch(v1::InstructionKind kind, uint32_t micro_batch) {
+    last_micro_batch_[kind] = micro_batch;
+  }
 
  private:
   struct Prepared {
@@ -77,8 +83,7 @@ class StageExecutor {
   const size_t element_bytes_;
   std::vector<std::pair<graph::OpSpec, std::unique_ptr<kernels::Kernel>>> kernels_;
   List forward_, backward_, input_grad_, weight_grad_;
-  uint32_t first_micro_batch_ = 0;
-  uint32_t last_micro_batch_ = 0;
+  std::array<uint32_t, v1::InstructionKind_ARRAYSIZE> first_micro_batch_{}, last_micro_batch_{};
 };
 
 }  // namespace trireme::engine

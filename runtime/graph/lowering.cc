@@ -73,8 +73,23 @@ BufferPool PoolOf(const Use& use, bool split_backward) {
   const bool backward = use.input_grad || use.weight_grad;
   if (!split_backward)
     return use.forward && backward ? BufferPool::kActivation : BufferPool::kTemporary;
-  if (use.weight_grad && (use.forward || use.input_grad)) return BufferPool::kStash;
+  if (use.weight_grad && use.forward) return BufferPool::kStash;
+  if (use.weight_grad && use.input_grad) return BufferPool::kGradientStash;
   return use.forward && use.input_grad ? BufferPool::kActivation : BufferPool::kTemporary;
+}
+
+// Of the pools whose buffers lie one after another in a slot.
+int64_t* SlotEnd(StageOps& stage, BufferPool pool) {
+  switch (pool) {
+    case BufferPool::kActivation:
+      return &stage.activation_elements;
+    case BufferPool::kStash:
+      return &stage.stash_elements;
+    case BufferPool::kGradientStash:
+      return &stage.gradient_stash_elements;
+    default:
+      return nullptr;
+  }
 }
 
 class Hash {
@@ -135,11 +150,9 @@ void AssignPools(StageOps& stage, bool split_backward) {
     Buffer& buffer = stage.buffers[id];
     if (buffer.pool <= BufferPool::kGradientOut) continue;
     buffer.pool = PoolOf(uses[id], split_backward);
-    if (buffer.pool == BufferPool::kActivation || buffer.pool == BufferPool::kStash) {
-      int64_t& end =
-          buffer.pool == BufferPool::kActivation ? stage.activation_elements : stage.stash_elements;
-      buffer.offset = end;
-      end += AlignUp(buffer.elements);
+    if (int64_t* end = SlotEnd(stage, buffer.pool); end != nullptr) {
+      buffer.offset = *end;
+      *end += AlignUp(buffer.elements);
       continue;
     }
     auto& ids = uses[id].forward      ? temporary_of_forward
@@ -155,8 +168,8 @@ void AssignPools(StageOps& stage, bool split_backward) {
 uint64_t StageOps::Fingerprint() const {
   Hash hash;
   const auto& [own_buffers, own_forward, own_backward, own_input_grad, own_weight_grad,
-               boundary_size, activation_size, stash_size, temporary_size, own_parameters,
-               partial_parameters, logits] = *this;
+               boundary_size, activation_size, stash_size, gradient_stash_size, temporary_size,
+               own_parameters, partial_parameters, logits] = *this;
   for (const auto* list : {&own_forward, &own_backward, &own_input_grad, &own_weight_grad}) {
     hash.Add(list->size());
     for (const LoweredOp& op : *list) AddOp(op, hash);
@@ -165,7 +178,8 @@ uint64_t StageOps::Fingerprint() const {
   for (const auto& [name, elements, pool, offset] : own_buffers) {
     AddAll(hash, elements, pool, offset);
   }
-  AddAll(hash, boundary_size, activation_size, stash_size, temporary_size, logits);
+  AddAll(hash, boundary_size, activation_size, stash_size, gradient_stash_size, temporary_size,
+         logits);
   hash.Add(own_parameters.size());
   for (const ParameterId id : own_parameters) hash.Add(id);
   hash.Add(partial_parameters.size());

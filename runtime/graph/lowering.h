@@ -55,6 +55,7 @@ enum class BufferPool : uint8_t {
   kGradientOut,
   kActivation,
   kStash,
+  kGradientStash,
   kTemporary
 };
 
@@ -85,6 +86,7 @@ struct StageOps {
   int64_t boundary_elements = 0;
   int64_t activation_elements = 0;
   int64_t stash_elements = 0;
+  int64_t gradient_stash_elements = 0;
   int64_t temporary_elements = 0;
   // Parameters of this stage, ascending; those whose gradient is Partial over the tensor axis.
   std::vector<ParameterId> parameters;

@@ -24,7 +24,9 @@ void StageLowering::BackwardLoss(const Node& node) {
   weight.operand[kY] = Ref(logits);
   weight.operand[kDW] = GradientRef(node.weight);
   weight.flops = op.flops;
-  AddWeightGrad(std::move(weight));
+  // Never put off: the gradient of the logits, [rows, V], is by far the largest value, and a
+  // schedule that puts W off would keep one for each micro-batch (docs/adr/0008).
+  AddWeightGrad(std::move(weight), InputGradList());
   gradient_[node.input] = dx;
 }
 

@@ -225,11 +225,11 @@ LoweredOp StageLowering::Op(const OpSpec& spec, const std::string& name) const {
   return op;
 }
 
-void StageLowering::AddWeightGrad(LoweredOp op) {
+void StageLowering::AddWeightGrad(LoweredOp op, OpList& list) {
   const OperandRef& target =
       op.operand[kDW].space == Space::kNone ? op.operand[kDB] : op.operand[kDW];
   op.first_writer = written_.insert(target.id).second;
-  WeightGradList().push_back(std::move(op));
+  list.push_back(std::move(op));
 }
 
 StageLowering::View StageLowering::Gradient(ValueId value) const {

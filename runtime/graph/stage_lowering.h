@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/graph/lowering.h"
@@ -68,7 +69,8 @@ class StageLowering {
     return options_.split_backward ? stage_.weight_grad : stage_.backward;
   }
   OpList& InputGradList() { return options_.split_backward ? stage_.input_grad : stage_.backward; }
-  void AddWeightGrad(LoweredOp op);
+  void AddWeightGrad(LoweredOp op) { AddWeightGrad(std::move(op), WeightGradList()); }
+  void AddWeightGrad(LoweredOp op, OpList& list);
   View Gradient(ValueId value) const;
   int64_t LocalColumns(ValueId value) const;
   Placement stream_placement() const;

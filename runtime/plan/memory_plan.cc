@@ -65,6 +65,7 @@ uint64_t ScratchBytes(const v1::JobSpec& job) {
 void SlotElements::Raise(const graph::StageOps& ops) {
   activation = std::max(activation, ops.activation_elements);
   stash = std::max(stash, ops.stash_elements);
+  gradient_stash = std::max(gradient_stash, ops.gradient_stash_elements);
   boundary = std::max(boundary, ops.boundary_elements);
   temporary = std::max(temporary, ops.temporary_elements);
 }
@@ -83,6 +84,8 @@ v1::PoolKind PoolKindOf(graph::BufferPool pool) {
       return v1::ACTIVATION;
     case graph::BufferPool::kStash:
       return v1::STASH;
+    case graph::BufferPool::kGradientStash:
+      return v1::GRADIENT_STASH;
     case graph::BufferPool::kTemporary:
       return v1::TEMPORARY;
   }
@@ -113,6 +116,8 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
     pools.Add(v1::ACTIVATION, index, static_cast<uint64_t>(slot.activation) * element,
               count.activation);
     pools.Add(v1::STASH, index, static_cast<uint64_t>(slot.stash) * element, count.stash);
+    pools.Add(v1::GRADIENT_STASH, index, static_cast<uint64_t>(slot.gradient_stash) * element,
+              count.gradient_stash);
     pools.Add(v1::INPUT, index, boundary, count.input);
     pools.Add(v1::OUTPUT, index, boundary, count.output);
     pools.Add(v1::GRADIENT_IN, index, boundary, count.gradient_in);

@@ -17,7 +17,7 @@ constexpr uint64_t kScalarBytes = 4096;
 // from kind to kind, and for the coloured temporaries it may be any: a rank with smaller buffers
 // can colour them worse.
 struct SlotElements {
-  int64_t activation = 0, stash = 0, boundary = 0, temporary = 0;
+  int64_t activation = 0, stash = 0, gradient_stash = 0, boundary = 0, temporary = 0;
   void Raise(const graph::StageOps& ops);
 };
 

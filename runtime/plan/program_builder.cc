@@ -28,6 +28,7 @@ void SlotPool::Release(uint32_t slot) {
 void SlotCounts::Raise(const SlotCounts& other) {
   activation = std::max(activation, other.activation);
   stash = std::max(stash, other.stash);
+  gradient_stash = std::max(gradient_stash, other.gradient_stash);
   input = std::max(input, other.input);
   output = std::max(output, other.output);
   gradient_in = std::max(gradient_in, other.gradient_in);
@@ -45,25 +46,38 @@ void ProgramBuilder::ReduceTriggers() {
   triggers_.resize(stages_.size());
   std::map<graph::ParameterId, uint32_t> bucket_of;
   for (const StatePlace& place : state_.places) bucket_of[place.parameter] = place.bucket;
-  std::vector<std::pair<uint32_t, uint32_t>> last(
-      state_.buckets.size());  // (stage order, op count)
-  // Stages finish backward from the last to the first; later ones overwrite.
-  for (size_t stage = stages_.size(); stage-- > 0;) {
-    const auto& list = stages_[stage]->weight_grad.empty() ? stages_[stage]->backward
-                                                           : stages_[stage]->weight_grad;
+  struct Writer {
+    size_t stage = 0;
+    Triggers StageTriggers::*run = nullptr;
+    uint32_t operators = 0;  // of the list, up to and with this one
+  };
+  std::vector<Writer> last(state_.buckets.size());
+  const auto overwrite = [&](size_t stage, const std::vector<graph::LoweredOp>& list,
+                             Triggers StageTriggers::*run) {
     for (size_t index = 0; index < list.size(); ++index) {
       for (graph::Operand name : {graph::kDW, graph::kDB}) {
         const graph::OperandRef& target = list[index].operand[name];
         if (target.space != graph::Space::kGradient) continue;
-        last[bucket_of.at(target.id)] = {static_cast<uint32_t>(stage),
-                                         static_cast<uint32_t>(index) + 1};
+        last[bucket_of.at(target.id)] = {stage, run, static_cast<uint32_t>(index) + 1};
       }
     }
+  };
+  // Stages finish backward from the last to the first, the last I before the last W; later ones
+  // overwrite.
+  for (size_t stage = stages_.size(); stage-- > 0;) {
+    overwrite(stage, stages_[stage]->backward, &StageTriggers::final_grad);
+    overwrite(stage, stages_[stage]->input_grad, &StageTriggers::input_grad);
+    overwrite(stage, stages_[stage]->weight_grad, &StageTriggers::final_grad);
   }
   for (size_t bucket = 0; bucket < last.size(); ++bucket) {
-    triggers_[last[bucket].first].emplace_back(last[bucket].second, static_cast<uint32_t>(bucket));
+    const Writer& writer = last[bucket];
+    (triggers_[writer.stage].*writer.run)
+        .emplace_back(writer.operators, static_cast<uint32_t>(bucket));
   }
-  for (auto& list : triggers_) std::sort(list.begin(), list.end());
+  for (StageTriggers& stage : triggers_) {
+    std::sort(stage.input_grad.begin(), stage.input_grad.end());
+    std::sort(stage.final_grad.begin(), stage.final_grad.end());
+  }
 }
 
 void ProgramBuilder::Begin() {
@@ -77,12 +91,12 @@ void ProgramBuilder::Begin() {
 
 v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
   Begin();
-  last_backward_.assign(options_.virtual_stages, 0);
+  last_runs_.assign(options_.virtual_stages, {});
   for (size_t position = 0; position < order.size(); ++position) {
     const Compute kind = order[position].kind;
-    if (kind == Compute::kBackward || kind == Compute::kWeightGrad) {
-      last_backward_[order[position].virtual_stage] = static_cast<uint32_t>(position);
-    }
+    LastRuns& last = last_runs_[order[position].virtual_stage];
+    if (kind == Compute::kInputGrad) last.input_grad = position;
+    if (kind == Compute::kBackward || kind == Compute::kWeightGrad) last.final_grad = position;
   }
   Add(v1::LOAD, {});
   training_ = true;
@@ -131,6 +145,7 @@ void ProgramBuilder::SetSlots(v1::InstructionKind kind, const Held& held,
   const bool compute = kind == v1::F || kind == v1::I || kind == v1::W || kind == v1::B;
   if (kind == v1::F || kind == v1::I || kind == v1::B) instruction.set_activation(held.activation);
   if (compute) instruction.set_stash(held.stash);
+  if (kind == v1::I || kind == v1::W) instruction.set_gradient_stash(held.gradient_stash);
   if (compute || kind == v1::RECV_ACT) instruction.set_input(held.input);
   if (kind == v1::F || kind == v1::SEND_ACT) instruction.set_output(held.output);
   if ((compute && kind != v1::F) || kind == v1::RECV_GRAD) {
@@ -235,13 +250,17 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   if (step.kind != Compute::kWeightGrad && !FirstStage(step.virtual_stage)) {
     held.gradient_out = pools.gradient_out.Acquire();
   }
+  if (step.kind == Compute::kInputGrad) held.gradient_stash = pools.gradient_stash.Acquire();
   const v1::InstructionKind kind = step.kind == Compute::kInputGrad    ? v1::I
                                    : step.kind == Compute::kWeightGrad ? v1::W
                                                                        : v1::B;
   uint32_t begin = 0;
   const uint32_t end = static_cast<uint32_t>(List(step).size());
-  if (step.kind != Compute::kInputGrad && last_backward_[step.virtual_stage] == position_) {
-    for (const auto& [done, bucket] : triggers_[step.virtual_stage]) {
+  const LastRuns& last = last_runs_[step.virtual_stage];
+  const StageTriggers& triggers = triggers_[step.virtual_stage];
+  const bool input_grad = step.kind == Compute::kInputGrad;
+  if (position_ == (input_grad ? last.input_grad : last.final_grad)) {
+    for (const auto& [done, bucket] : input_grad ? triggers.input_grad : triggers.final_grad) {
       if (done > begin) {
         Instruction& part = Add(kind, step);
         part.set_op_begin(begin);
@@ -259,6 +278,7 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   if (step.kind != Compute::kWeightGrad) pools.activation.Release(held.activation);
   if (step.kind == Compute::kInputGrad) return;
   pools.stash.Release(held.stash);
+  if (step.kind == Compute::kWeightGrad) pools.gradient_stash.Release(held.gradient_stash);
   if (!FirstStage(step.virtual_stage)) pools.input.Release(held.input);
   if (!LastStage(step.virtual_stage)) pools.gradient_in.Release(held.gradient_in);
 }
@@ -331,6 +351,7 @@ void ProgramBuilder::CountSlots() {
     const StagePools& pools = pools_[stage];
     slots_[stage].Raise({.activation = pools.activation.peak(),
                          .stash = pools.stash.peak(),
+                         .gradient_stash = pools.gradient_stash.peak(),
                          .input = pools.input.peak(),
                          .output = pools.output.peak(),
                          .gradient_in = pools.gradient_in.peak(),

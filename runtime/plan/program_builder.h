@@ -31,7 +31,8 @@ class SlotPool {
 
 // Slots needed per virtual stage, the largest over the programs built.
 struct SlotCounts {
-  uint32_t activation = 0, stash = 0, input = 0, output = 0, gradient_in = 0, gradient_out = 0;
+  uint32_t activation = 0, stash = 0, gradient_stash = 0;
+  uint32_t input = 0, output = 0, gradient_in = 0, gradient_out = 0;
   void Raise(const SlotCounts& other);
 };
 
@@ -61,11 +62,12 @@ class ProgramBuilder {
 
  private:
   struct StagePools {
-    SlotPool activation, stash, input, output, gradient_in, gradient_out;
+    SlotPool activation, stash, gradient_stash, input, output, gradient_in, gradient_out;
   };
   // Slots held by one (virtual stage, micro-batch).
   struct Held {
-    uint32_t activation = 0, stash = 0, input = 0, output = 0, gradient_in = 0, gradient_out = 0;
+    uint32_t activation = 0, stash = 0, gradient_stash = 0;
+    uint32_t input = 0, output = 0, gradient_in = 0, gradient_out = 0;
     uint32_t receive_act = 0, receive_grad = 0;  // tickets
   };
   struct PendingSend {
@@ -105,15 +107,22 @@ class ProgramBuilder {
   const ProgramOptions options_;
   const std::vector<const graph::StageOps*> stages_;
   const StateLayout& state_;
-  // Per virtual stage: (operators of the last weight-grad list done, bucket complete then),
-  // ascending.
-  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> triggers_;
+  // (operators of the list done in its last run, bucket complete then), ascending.
+  using Triggers = std::vector<std::pair<uint32_t, uint32_t>>;
+  // Of a virtual stage: of I, and of W or B.
+  struct StageTriggers {
+    Triggers input_grad, final_grad;
+  };
+  std::vector<StageTriggers> triggers_;
   v1::Program program_;
   std::vector<StagePools> pools_;
   std::map<std::pair<uint32_t, uint32_t>, Held> held_;
   std::deque<PendingSend> sends_;
-  std::vector<uint32_t>
-      last_backward_;  // per virtual stage: position of its last W or B in the order
+  // Per virtual stage: position in the order of its last I, and of its last W or B.
+  struct LastRuns {
+    size_t input_grad = 0, final_grad = 0;
+  };
+  std::vector<LastRuns> last_runs_;
   std::deque<PendingReduce> reduces_;
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;

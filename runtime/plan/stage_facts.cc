@@ -51,19 +51,39 @@ void RaiseSlots(const StageOps& ops, uint64_t element, VirtualStageFacts& facts)
   }
 }
 
+void AddTouches(const StageOps& ops, VirtualStageFacts& facts) {
+  constexpr std::pair<OpList StageOps::*, v1::InstructionKind> kKinds[] = {
+      {&StageOps::forward, v1::F},
+      {&StageOps::input_grad, v1::I},
+      {&StageOps::weight_grad, v1::W},
+      {&StageOps::backward, v1::B}};
+  for (const auto& [list, kind] : kKinds) {
+    for (const LoweredOp& op : ops.*list) {
+      for (const graph::OperandRef& operand : op.operand) {
+        if (operand.space != graph::Space::kBuffer) continue;
+        const graph::BufferPool pool = ops.buffers[static_cast<size_t>(operand.id)].pool;
+        facts.touched_by[PoolKindOf(pool)] |= ListBit(kind);
+      }
+    }
+  }
+}
+
 void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>& bucket_of,
               VirtualStageFacts& facts) {
   facts.forward = static_cast<uint32_t>(ops.forward.size());
   facts.input_grad = static_cast<uint32_t>(ops.input_grad.size());
   facts.weight_grad = static_cast<uint32_t>(ops.weight_grad.size());
   facts.backward = static_cast<uint32_t>(ops.backward.size());
-  const OpList& list = ops.weight_grad.empty() ? ops.backward : ops.weight_grad;
-  for (uint32_t index = 0; index < list.size(); ++index) {
-    for (const graph::OperandRef& operand : list[index].operand) {
-      if (operand.space != graph::Space::kGradient) continue;
-      facts.writes.emplace_back(index, bucket_of.at(operand.id));
+  const auto add = [&](const OpList& list, VirtualStageFacts::Writes& writes) {
+    for (uint32_t index = 0; index < list.size(); ++index) {
+      for (const graph::OperandRef& operand : list[index].operand) {
+        if (operand.space != graph::Space::kGradient) continue;
+        writes.emplace_back(index, bucket_of.at(operand.id));
+      }
     }
-  }
+  };
+  add(ops.weight_grad.empty() ? ops.backward : ops.weight_grad, facts.writes);
+  add(ops.input_grad, facts.input_grad_writes);
 }
 
 absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::ModelGraph& graph,
@@ -88,6 +108,7 @@ absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::Model
                                      absl::StrCat("stage ", pipeline, ", virtual stage ", index,
                                                   ", tensor coordinate ", tensor)));
       RaiseSlots(stages[index], element, facts.virtual_stages[index]);
+      AddTouches(stages[index], facts.virtual_stages[index]);
     }
   }
   for (VirtualStageFacts& stage : facts.virtual_stages) {

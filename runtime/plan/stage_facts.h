@@ -14,15 +14,29 @@
 
 namespace trireme::plan {
 
+// Of the list that an instruction of this kind runs: F, I, W or B.
+constexpr uint8_t ListBit(v1::InstructionKind kind) { return static_cast<uint8_t>(1 << kind); }
+static_assert(v1::B < 8);
+
 struct VirtualStageFacts {
-  // By PoolKind, ACTIVATION to GRADIENT_OUT: bytes of a slot that the buffers reach into, the
+  // By PoolKind, of the pools of a virtual stage: bytes of a slot that the buffers reach into, the
   // largest over the tensor coordinates.
   std::array<uint64_t, v1::PoolKind_ARRAYSIZE> slot_bytes{};
+  // By PoolKind: the lists whose operators read or write its buffers, as bits of ListBit. The life
+  // of a slot follows from it: no list before the first of them, none after the last.
+  std::array<uint8_t, v1::PoolKind_ARRAYSIZE> touched_by{};
   // Lengths of the lists, F I W B; an empty one where the backward is not of that kind.
   uint32_t forward = 0, input_grad = 0, weight_grad = 0, backward = 0;
   // (operator, bucket) of each gradient written, ascending; operators count in the list of W, or of
-  // B where the backward is not split.
-  std::vector<std::pair<uint32_t, uint32_t>> writes;
+  // B where the backward is not split, and in that of I.
+  using Writes = std::vector<std::pair<uint32_t, uint32_t>>;
+  Writes writes, input_grad_writes;
+  // By instructions of this kind.
+  const Writes& WritesOf(v1::InstructionKind kind) const {
+    static const Writes kNone;
+    if (kind == v1::I) return input_grad_writes;
+    return kind == v1::W || kind == v1::B ? writes : kNone;
+  }
 };
 
 struct StageFacts {

@@ -15,14 +15,16 @@ int64_t AlignUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit 
 std::vector<ParameterId> CompletionOrder(const std::vector<StageOpsRef>& stages) {
   std::vector<ParameterId> order;
   for (const StageOpsRef& stage : stages) {
-    const auto& list =
-        stage.ops->weight_grad.empty() ? stage.ops->backward : stage.ops->weight_grad;
-    for (const graph::LoweredOp& op : list) {
-      for (graph::Operand name : {graph::kDW, graph::kDB}) {
-        const graph::OperandRef& target = op.operand[name];
-        if (target.space != graph::Space::kGradient) continue;
-        std::erase(order, target.id);  // a second writer completes it later
-        order.push_back(target.id);
+    // The last I comes before the last W.
+    for (const auto* list :
+         {&stage.ops->backward, &stage.ops->input_grad, &stage.ops->weight_grad}) {
+      for (const graph::LoweredOp& op : *list) {
+        for (graph::Operand name : {graph::kDW, graph::kDB}) {
+          const graph::OperandRef& target = op.operand[name];
+          if (target.space != graph::Space::kGradient) continue;
+          std::erase(order, target.id);  // a second writer completes it later
+          order.push_back(target.id);
+        }
       }
     }
   }

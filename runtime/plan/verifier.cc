@@ -68,7 +68,7 @@ absl::Status CheckBlocks(const v1::Plan& plan) {
 }
 
 bool PerVirtualStage(v1::PoolKind kind) {
-  return kind >= v1::ACTIVATION && kind <= v1::GRADIENT_OUT;
+  return (kind >= v1::ACTIVATION && kind <= v1::GRADIENT_OUT) || kind == v1::GRADIENT_STASH;
 }
 
 absl::Status CheckPools(const v1::StagePlan& stage, int p) {
@@ -84,7 +84,7 @@ absl::Status CheckPools(const v1::StagePlan& stage, int p) {
         "stage ", p, ": pool ", v1::PoolKind_Name(pool.kind()),
         PerVirtualStage(pool.kind()) ? absl::StrCat(" of virtual stage ", pool.virtual_stage())
                                      : "");
-    if (pool.kind() < v1::PARAMETER || pool.kind() > v1::SCALARS) {
+    if (pool.kind() < v1::PARAMETER || pool.kind() > v1::PoolKind_MAX) {
       return Refuse("stage ", p, ": a pool of unknown kind ", static_cast<int>(pool.kind()));
     }
     if (PerVirtualStage(pool.kind()) &&
@@ -134,7 +134,7 @@ absl::Status CheckSlotBytes(const v1::StagePlan& stage, int kind, uint32_t virtu
 // Slots hold what the operators of every tensor coordinate put there.
 absl::Status CheckNeeds(const v1::Plan& plan, int p, const StageFacts& facts) {
   const v1::StagePlan& stage = plan.stages(p);
-  for (int kind = v1::PARAMETER; kind <= v1::SCALARS; ++kind) {
+  for (int kind = v1::PARAMETER; kind <= v1::PoolKind_MAX; ++kind) {
     RETURN_IF_ERROR(
         CheckSlotBytes(stage, kind, 0, facts.pool_bytes[kind], absl::StrCat("stage ", p)));
     for (uint32_t v = 0; v < facts.virtual_stages.size(); ++v) {

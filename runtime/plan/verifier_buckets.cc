@@ -86,17 +86,16 @@ class BucketCheck {
   }
 
   absl::Status AddCompute(uint32_t at) {
-    const v1::Instruction& instruction = scope_.at(at);
     if (load_ == kNowhere) return Fault(scope_, at, "computes before LOAD");
     if (norm_ != kNowhere) return Fault(scope_, at, "computes after NORM");
-    const bool writes = instruction.kind() == v1::W || instruction.kind() == v1::B;
-    return writes ? CheckWrites(at) : absl::OkStatus();
+    return CheckWrites(at);
   }
 
   // What is being summed, or is summed, is not written any more.
   absl::Status CheckWrites(uint32_t at) const {
     const v1::Instruction& instruction = scope_.at(at);
-    const auto& writes = scope_.facts->virtual_stages[instruction.virtual_stage()].writes;
+    const auto& writes =
+        scope_.facts->virtual_stages[instruction.virtual_stage()].WritesOf(instruction.kind());
     auto write = std::lower_bound(writes.begin(), writes.end(),
                                   std::pair<uint32_t, uint32_t>{instruction.op_begin(), 0});
     for (; write != writes.end() && write->first < instruction.op_end(); ++write) {

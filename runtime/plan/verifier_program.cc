@@ -203,22 +203,21 @@ class Indexer {
   absl::Status AddSlots(uint32_t at) {
     const v1::Instruction& instruction = scope_.at(at);
     const v1::InstructionKind kind = instruction.kind();
-    const uint32_t v = instruction.virtual_stage();
-    const bool compute = IsCompute(kind);
-    const bool first = scope_.IsFirst(v);
-    const bool last = scope_.IsLast(v);
+    const auto& touched_by = scope_.facts->virtual_stages[instruction.virtual_stage()].touched_by;
     std::array<bool, kSlotFields> uses{};
-    uses[kActivation] = compute && kind != v1::W;
-    uses[kStash] = compute;
-    uses[kInput] = kind == v1::RECV_ACT || (compute && !first);
-    uses[kOutput] = kind == v1::SEND_ACT || (kind == v1::F && !last);
-    uses[kGradientIn] = kind == v1::RECV_GRAD || (compute && kind != v1::F && !last);
-    uses[kGradientOut] = kind == v1::SEND_GRAD || ((kind == v1::I || kind == v1::B) && !first);
+    for (size_t field = 0; field < kSlotFields; ++field) {
+      uses[field] = IsCompute(kind) && (touched_by[kPoolOfField[field]] & ListBit(kind)) != 0;
+    }
+    uses[kInput] |= kind == v1::RECV_ACT;
+    uses[kOutput] |= kind == v1::SEND_ACT;
+    uses[kGradientIn] |= kind == v1::RECV_GRAD;
+    uses[kGradientOut] |= kind == v1::SEND_GRAD;
     const std::array<uint32_t, kSlotFields> slots = {
-        instruction.activation(), instruction.stash(),       instruction.input(),
-        instruction.output(),     instruction.gradient_in(), instruction.gradient_out()};
+        instruction.activation(),  instruction.stash(),  instruction.gradient_stash(),
+        instruction.input(),       instruction.output(), instruction.gradient_in(),
+        instruction.gradient_out()};
     static constexpr std::array<const char*, kSlotFields> kNames = {
-        "activation", "stash", "input", "output", "gradient_in", "gradient_out"};
+        "activation", "stash", "gradient_stash", "input", "output", "gradient_in", "gradient_out"};
     Cell& cell = CellOf(instruction);
     for (size_t field = 0; field < kSlotFields; ++field) {
       if (!uses[field]) continue;

@@ -50,13 +50,25 @@ struct ComputeSpan {
   bool present() const { return first != kNowhere; }
 };
 
-enum SlotField { kActivation, kStash, kInput, kOutput, kGradientIn, kGradientOut, kSlotFields };
+enum SlotField {
+  kActivation,
+  kStash,
+  kGradientStash,
+  kInput,
+  kOutput,
+  kGradientIn,
+  kGradientOut,
+  kSlotFields
+};
+constexpr std::array<v1::PoolKind, kSlotFields> kPoolOfField = {
+    v1::ACTIVATION, v1::STASH,       v1::GRADIENT_STASH, v1::INPUT,
+    v1::OUTPUT,     v1::GRADIENT_IN, v1::GRADIENT_OUT};
 
 // What a program does for one (virtual stage, micro-batch).
 struct Cell {
   ComputeSpan forward, input_grad, weight_grad, backward;
   uint32_t send_act = kNowhere, recv_act = kNowhere, send_grad = kNowhere, recv_grad = kNowhere;
-  std::array<uint32_t, kSlotFields> slot{kNowhere, kNowhere, kNowhere,
+  std::array<uint32_t, kSlotFields> slot{kNowhere, kNowhere, kNowhere, kNowhere,
                                          kNowhere, kNowhere, kNowhere};
 
   // Of the gradient that is sent on, and of all that reads what forward saved.

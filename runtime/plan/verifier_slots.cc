@@ -2,6 +2,7 @@
 // must not meet.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
@@ -17,37 +18,27 @@ struct Life {
   uint32_t micro_batch = 0;
 };
 
-struct PoolRule {
-  v1::PoolKind kind;
-  SlotField field;
-  bool required;  // a plan without stash or activations is possible, one without boundaries is not
-};
-
-constexpr std::array<PoolRule, kSlotFields> kRules = {{{v1::ACTIVATION, kActivation, false},
-                                                       {v1::STASH, kStash, false},
-                                                       {v1::INPUT, kInput, true},
-                                                       {v1::OUTPUT, kOutput, true},
-                                                       {v1::GRADIENT_IN, kGradientIn, true},
-                                                       {v1::GRADIENT_OUT, kGradientOut, true}}};
-
-Life LifeOf(const ProgramScope& scope, const ProgramIndex& index, const Cell& cell,
-            v1::PoolKind kind) {
-  const uint32_t last_use = scope.training ? cell.final_grad().last : cell.forward.last;
-  switch (kind) {
-    case v1::ACTIVATION:
-      return {.begin = cell.forward.first,
-              .end = scope.training ? cell.gradient().last : cell.forward.last};
-    case v1::STASH:
-      return {.begin = cell.forward.first, .end = last_use};
-    case v1::INPUT:
-      return {.begin = cell.recv_act, .end = last_use};
-    case v1::OUTPUT:
-      return {.begin = cell.forward.first, .end = index.WaitOf(scope, cell.send_act)};
-    case v1::GRADIENT_IN:
-      return {.begin = cell.recv_grad, .end = last_use};
-    default:
-      return {.begin = cell.gradient().first, .end = index.WaitOf(scope, cell.send_grad)};
+// From the operators alone: the lists that touch a pool, and the transfers in and out of it.
+Life LifeOf(const ProgramScope& scope, const ProgramIndex& index, const Cell& cell, uint32_t v,
+            SlotField field) {
+  Life life{.begin = kNowhere};
+  const auto include = [&life](uint32_t first, uint32_t last) {
+    life.begin = std::min(life.begin, first);
+    life.end = std::max(life.end, last);
+  };
+  const uint8_t touched_by = scope.facts->virtual_stages[v].touched_by[kPoolOfField[field]];
+  const std::pair<v1::InstructionKind, const ComputeSpan&> spans[] = {{v1::F, cell.forward},
+                                                                      {v1::I, cell.input_grad},
+                                                                      {v1::W, cell.weight_grad},
+                                                                      {v1::B, cell.backward}};
+  for (const auto& [kind, span] : spans) {
+    if (span.present() && (touched_by & ListBit(kind)) != 0) include(span.first, span.last);
   }
+  if (field == kInput) include(cell.recv_act, index.WaitOf(scope, cell.recv_act));
+  if (field == kOutput) include(cell.send_act, index.WaitOf(scope, cell.send_act));
+  if (field == kGradientIn) include(cell.recv_grad, index.WaitOf(scope, cell.recv_grad));
+  if (field == kGradientOut) include(cell.send_grad, index.WaitOf(scope, cell.send_grad));
+  return life;
 }
 
 const v1::Pool* PoolOf(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t v) {
@@ -57,22 +48,21 @@ const v1::Pool* PoolOf(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t v
   return nullptr;
 }
 
-absl::Status CheckPool(const ProgramScope& scope, const ProgramIndex& index, const PoolRule& rule,
+absl::Status CheckPool(const ProgramScope& scope, const ProgramIndex& index, SlotField field,
                        uint32_t v, std::vector<Life>& lives) {
   lives.clear();
   for (uint32_t m = 0; m < scope.micro_batches; ++m) {
     const Cell& cell = index.cells[size_t{v} * scope.micro_batches + m];
-    if (cell.slot[rule.field] == kNowhere) continue;
-    Life life = LifeOf(scope, index, cell, rule.kind);
-    life.slot = cell.slot[rule.field];
+    if (cell.slot[field] == kNowhere) continue;
+    Life life = LifeOf(scope, index, cell, v, field);
+    life.slot = cell.slot[field];
     life.micro_batch = m;
     lives.push_back(life);
   }
   if (lives.empty()) return absl::OkStatus();
-  const std::string name = v1::PoolKind_Name(rule.kind);
-  const v1::Pool* pool = PoolOf(scope.stage(), rule.kind, v);
+  const std::string name = v1::PoolKind_Name(kPoolOfField[field]);
+  const v1::Pool* pool = PoolOf(scope.stage(), kPoolOfField[field], v);
   if (pool == nullptr) {
-    if (!rule.required) return absl::OkStatus();
     return Fault(scope, lives[0].begin,
                  absl::StrCat("there is no pool ", name, " of virtual stage ", v));
   }
@@ -102,8 +92,8 @@ absl::Status CheckPool(const ProgramScope& scope, const ProgramIndex& index, con
 absl::Status CheckSlots(const ProgramScope& scope, const ProgramIndex& index) {
   std::vector<Life> lives;
   for (uint32_t v = 0; v < scope.virtual_stages(); ++v) {
-    for (const PoolRule& rule : kRules) {
-      RETURN_IF_ERROR(CheckPool(scope, index, rule, v, lives));
+    for (int field = 0; field < kSlotFields; ++field) {
+      RETURN_IF_ERROR(CheckPool(scope, index, static_cast<SlotField>(field), v, lives));
     }
   }
   return absl::OkStatus();

@@ -50,6 +50,7 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
         break;
       case v1::ACTIVATION:
       case v1::STASH:
+      case v1::GRADIENT_STASH:
         bytes.activations += size;
         break;
       case v1::INPUT:

@@ -82,8 +82,8 @@ TEST_CASE("uneven shapes: a plan with a slot too small is refused where it would
   const auto plan = plan::MakePlan(job, 9);
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(shape.vocabulary, shape.tokens);
-  for (const v1::PoolKind kind : {v1::ACTIVATION, v1::STASH, v1::INPUT, v1::OUTPUT, v1::GRADIENT_IN,
-                                  v1::GRADIENT_OUT, v1::TEMPORARY}) {
+  for (const v1::PoolKind kind : {v1::ACTIVATION, v1::STASH, v1::GRADIENT_STASH, v1::INPUT,
+                                  v1::OUTPUT, v1::GRADIENT_IN, v1::GRADIENT_OUT, v1::TEMPORARY}) {
     v1::Plan broken = *plan;
     for (v1::Pool& pool : *broken.mutable_stages(1)->mutable_pools()) {
       if (pool.kind() == kind) pool.set_slot_bytes(pool.slot_bytes() - 64);

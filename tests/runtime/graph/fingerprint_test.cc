@@ -121,8 +121,9 @@ TEST_CASE("fingerprint: buffers, sizes and what is Partial are in it") {
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].pool); }) == 0);
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].offset); }) == 0);
     }
-    for (const auto size : {&StageOps::boundary_elements, &StageOps::activation_elements,
-                            &StageOps::stash_elements, &StageOps::temporary_elements}) {
+    for (const auto size :
+         {&StageOps::boundary_elements, &StageOps::activation_elements, &StageOps::stash_elements,
+          &StageOps::gradient_stash_elements, &StageOps::temporary_elements}) {
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.*size); }) == 0);
     }
     CHECK(Unseen(stage, [](StageOps& other) { Change(other.logits_buffer); }) == 0);

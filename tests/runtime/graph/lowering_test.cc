@@ -141,11 +141,12 @@ TEST_CASE("lowering: a separate weight-grad reads nothing that a later input-gra
           const OperandRef& operand = op.operand[name];
           if (operand.space != Space::kBuffer) continue;
           const BufferPool pool = ops.buffers[operand.id].pool;
-          CHECK((pool == BufferPool::kStash || pool == BufferPool::kInput ||
-                 pool == BufferPool::kGradientIn));
+          CHECK((pool == BufferPool::kStash || pool == BufferPool::kGradientStash ||
+                 pool == BufferPool::kInput || pool == BufferPool::kGradientIn));
         }
       }
       CHECK(ops.stash_elements > 0);
+      CHECK(ops.gradient_stash_elements > 0);
     }
   }
 }

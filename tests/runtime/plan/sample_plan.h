@@ -41,6 +41,7 @@ class SampleProgram {
     instruction.set_micro_batch(step.micro_batch);
     instruction.set_activation(step.micro_batch);
     instruction.set_stash(step.micro_batch);
+    instruction.set_gradient_stash(step.micro_batch);
     instruction.set_input(step.micro_batch);
     instruction.set_output(step.micro_batch);
     instruction.set_gradient_in(step.micro_batch);
@@ -135,8 +136,8 @@ inline v1::Plan SamplePlan(const std::string& schedule, const ScheduleOptions& o
     for (uint32_t v = 0; v < options.virtual_stages; ++v) {
       stage.add_first_block(2 * (v * options.ranks + rank));
       stage.add_end_block(2 * (v * options.ranks + rank) + 2);
-      for (const auto kind :
-           {v1::ACTIVATION, v1::STASH, v1::INPUT, v1::OUTPUT, v1::GRADIENT_IN, v1::GRADIENT_OUT}) {
+      for (const auto kind : {v1::ACTIVATION, v1::STASH, v1::GRADIENT_STASH, v1::INPUT, v1::OUTPUT,
+                              v1::GRADIENT_IN, v1::GRADIENT_OUT}) {
         add_pool(kind, v, options.micro_batches, 256);
       }
     }
@@ -150,6 +151,20 @@ inline v1::Plan SamplePlan(const std::string& schedule, const ScheduleOptions& o
   return plan;
 }
 
+// The lists that touch each pool, of a stage that is the model's first or last or neither.
+inline std::array<uint8_t, v1::PoolKind_ARRAYSIZE> SampleTouches(bool first, bool last) {
+  const uint8_t f = ListBit(v1::F), i = ListBit(v1::I), w = ListBit(v1::W), b = ListBit(v1::B);
+  std::array<uint8_t, v1::PoolKind_ARRAYSIZE> touches{};
+  touches[v1::ACTIVATION] = f | i | b;
+  touches[v1::STASH] = f | i | w;
+  touches[v1::GRADIENT_STASH] = i | w;
+  touches[v1::INPUT] = first ? 0 : f | i | w | b;
+  touches[v1::OUTPUT] = last ? 0 : f;
+  touches[v1::GRADIENT_IN] = last ? 0 : i | w | b;
+  touches[v1::GRADIENT_OUT] = first ? 0 : i | b;
+  return touches;
+}
+
 // What the sample's operators ask: both operators of every list write the one bucket.
 inline std::vector<StageFacts> SampleFacts(const v1::Plan& plan) {
   std::vector<StageFacts> facts;
@@ -160,11 +175,16 @@ inline std::vector<StageFacts> SampleFacts(const v1::Plan& plan) {
     }
     one.buckets = {stage.buckets().begin(), stage.buckets().end()};
     one.virtual_stages.resize(static_cast<size_t>(stage.first_block_size()));
+    const bool first = facts.size() == 1;
+    const bool last = facts.size() == static_cast<size_t>(plan.stages_size());
     for (VirtualStageFacts& virtual_stage : one.virtual_stages) {
-      for (const auto kind :
-           {v1::ACTIVATION, v1::STASH, v1::INPUT, v1::OUTPUT, v1::GRADIENT_IN, v1::GRADIENT_OUT}) {
+      for (const auto kind : {v1::ACTIVATION, v1::STASH, v1::GRADIENT_STASH, v1::INPUT, v1::OUTPUT,
+                              v1::GRADIENT_IN, v1::GRADIENT_OUT}) {
         virtual_stage.slot_bytes[kind] = 256;
       }
+      virtual_stage.touched_by =
+          SampleTouches(first && &virtual_stage == &one.virtual_stages.front(),
+                        last && &virtual_stage == &one.virtual_stages.back());
       virtual_stage.forward = virtual_stage.input_grad = virtual_stage.weight_grad =
           virtual_stage.backward = 2;
       virtual_stage.writes = {{0, 0}, {1, 0}};

@@ -64,8 +64,8 @@ std::vector<StageFacts> Facts(const v1::Plan& plan) {
 }
 
 bool Writes(const StageFacts& facts, const v1::Instruction& instruction, uint32_t bucket) {
-  if (instruction.kind() != v1::W && instruction.kind() != v1::B) return false;
-  for (const auto& [op, written] : facts.virtual_stages[instruction.virtual_stage()].writes) {
+  const VirtualStageFacts& stage = facts.virtual_stages[instruction.virtual_stage()];
+  for (const auto& [op, written] : stage.WritesOf(instruction.kind())) {
     if (written != bucket) continue;
     if (op >= instruction.op_begin() && op < instruction.op_end()) return true;
   }

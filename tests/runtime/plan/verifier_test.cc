@@ -251,6 +251,8 @@ TEST_CASE("a slot is not given away while it is live") {
   CHECK_THAT(Broken(1, reuse(&v1::Instruction::set_gradient_out, 1, 0)),
              Contains("pool GRADIENT_OUT"));
   CHECK_THAT(Broken(1, reuse(&v1::Instruction::set_stash, 1, 0), "zb-h1"), Contains("pool STASH"));
+  CHECK_THAT(Broken(1, reuse(&v1::Instruction::set_gradient_stash, 1, 0), "zb-h1"),
+             Contains("pool GRADIENT_STASH"));
   CHECK_THAT(Broken(1, reuse(&v1::Instruction::set_gradient_in, 1, 0), "zb-h1"),
              Contains("pool GRADIENT_IN"));
   CHECK_THAT(Broken(1, reuse(&v1::Instruction::set_activation, 1, 4)), Contains("which has 4"));

@@ -37,6 +37,10 @@ TEST_CASE("a stop that comes during matrix products leaves them as they are") {
   done = true;
   sender.join();
   CHECK(differing == 0);
+  // The thread that hears the signals may not have run yet.
+  for (int look = 0; look < 60'000 && !StopRequested(); ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   CHECK(StopRequested());
 }
 

@@ -1,8 +1,12 @@
 // What ranks decide together: a stop that is asked for late, an evaluation that is left, failures
 // of one rank that all must hear of, and waiting for a slow disk.
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
-#include <thread>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -11,6 +15,7 @@
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/engine/engine.h"
 #include "runtime/plan/planner.h"
+#include "tests/runtime/engine/forwarding_fabric.h"
 #include "tests/runtime/engine/layout_run.h"
 
 namespace trireme::engine {
@@ -20,13 +25,15 @@ namespace {
 using std::chrono::milliseconds;
 
 void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
-                milliseconds deadline = milliseconds(30000)) {
+                milliseconds deadline = milliseconds(60000),
+                const std::function<ForwardingFabric::Decorate(int rank)>& decorate = {}) {
   const Layout layout{.data = 2, .pipeline = 2, .micro_batch = 1};
   v1::JobSpec job = JobFor(layout, {});
   const auto plan = plan::MakePlan(job, layout.ranks());
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);
-  const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
+  const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& own) -> absl::Status {
+    ForwardingFabric fabric(own, decorate ? decorate(own.rank()) : ForwardingFabric::Decorate());
     ASSIGN_OR_RETURN(auto engine,
                      Engine::Create(*plan, fabric, *dataset,
                                     {.kernels = &KernelsOf(job), .deadline = deadline}));
@@ -40,6 +47,20 @@ void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
 absl::Status Expect(bool good, const std::string& what) {
   return good ? absl::OkStatus() : absl::InternalError(what);
 }
+
+// How long each of its waits may last.
+class TimedCommunicator final : public ForwardingCommunicator {
+ public:
+  TimedCommunicator(std::unique_ptr<comm::Communicator> inner, std::vector<milliseconds>& deadlines)
+      : ForwardingCommunicator(std::move(inner)), deadlines_(deadlines) {}
+  absl::Status WaitHost(comm::Ticket ticket, milliseconds deadline) override {
+    deadlines_.push_back(deadline);
+    return ForwardingCommunicator::WaitHost(ticket, deadline);
+  }
+
+ private:
+  std::vector<milliseconds>& deadlines_;
+};
 
 }  // namespace
 
@@ -90,12 +111,33 @@ TEST_CASE("agreement: the failure of one rank is every rank's, and names it") {
 }
 
 TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the deadline") {
+  constexpr milliseconds kOwn{60'000}, kDisk{1'800'000};
+  std::vector<std::vector<milliseconds>> deadlines(4);
+  const auto decorate = [&](int rank) -> ForwardingFabric::Decorate {
+    return [&waits = deadlines[static_cast<size_t>(rank)]](
+               std::unique_ptr<comm::Communicator> group, std::string_view) {
+      return std::make_unique<TimedCommunicator>(std::move(group), waits);
+    };
+  };
   OnTwoByTwo(
-      [](Engine& engine) -> absl::Status {
-        if (engine.rank() == 3) std::this_thread::sleep_for(milliseconds(1500));
-        return engine.AllAgree(true, std::chrono::minutes(1)).status();
+      [&](Engine& engine) -> absl::Status {
+        std::vector<milliseconds>& waits = deadlines[static_cast<size_t>(engine.rank())];
+        const auto expect = [&](milliseconds longest, const std::string& what) {
+          const bool good = !waits.empty() && waits.front() == longest;
+          waits.clear();
+          return Expect(good, what);
+        };
+        waits.clear();
+        RETURN_IF_ERROR(engine.AllAgree(true).status());
+        RETURN_IF_ERROR(expect(kOwn, "AllAgree by the engine's deadline"));
+        RETURN_IF_ERROR(engine.AllAgree(true, kDisk).status());
+        RETURN_IF_ERROR(expect(kDisk, "AllAgree by a longer one"));
+        RETURN_IF_ERROR(engine.AllAgree(true, milliseconds(1)).status());
+        RETURN_IF_ERROR(expect(kOwn, "AllAgree by a shorter one"));
+        RETURN_IF_ERROR(engine.AllOk(absl::OkStatus(), kDisk));
+        return expect(kDisk, "AllOk by a longer one");
       },
-      milliseconds(500));
+      kOwn, decorate);
 }
 
 }  // namespace trireme::engine

@@ -13,6 +13,14 @@
 
 namespace trireme::engine {
 
+namespace {
+
+// Tasks that the engine's thread may be ahead of an asynchronous stream; comm::FabricOptions counts
+// on it.
+constexpr size_t kStreamTasks = 1024;
+
+}  // namespace
+
 Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const EngineOptions& options)
     : plan_(plan), dataset_(dataset), options_(options) {}
 
@@ -24,7 +32,10 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                           .deadline = options_.deadline}));
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
-  stream_ = options_.asynchronous_streams ? tensor::MakeThreadStream() : tensor::MakeInlineStream();
+  // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
+  stream_ = options_.asynchronous_streams
+                ? tensor::MakeThreadStream(kStreamTasks, [this] { groups_.Progress(); })
+                : tensor::MakeInlineStream();
   std::vector<graph::StageOps> ops =
       plan::LowerStages(plan_, graph_, groups_.at.pipeline, groups_.at.tensor);
   for (size_t index = 0; index < ops.size(); ++index) {

@@ -73,6 +73,7 @@ class Engine::Impl {
   Traced Gather(const v1::Instruction& instruction);
 
   void SetUpCoding(size_t tickets);
+  void SetUpdate();
   void ReserveTrace();
   absl::Status ShareTimesOfCollectives(GroupName name);
   absl::Status ShareTimesOfMessages();
@@ -118,6 +119,7 @@ class Engine::Impl {
   uint64_t updates_ = 0;
   uint64_t measures_ = 0;  // calls of MeasureExposure
   // The last member, so the first to go: what is still queued on it names all the others.
+  optim::AdamWOptions update_options_;  // of the step's STEPs, which run on the stream
   std::unique_ptr<tensor::Stream> stream_;
 };
 

@@ -180,8 +180,9 @@ absl::Status Engine::Impl::Norm() {
   if (Mutated(Mutation::kClipByShardNorm)) norm = std::sqrt(own_squares);
   // torch.nn.utils.clip_grad_norm_: scale = limit / (norm + 1e-6), at most 1.
   clip_scale_ = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
-  if (fields[kNotFinite] == 0 && std::isfinite(report_.gradient_norm)) return absl::OkStatus();
-  return JudgeNonFinite();
+  if (fields[kNotFinite] != 0 || !std::isfinite(report_.gradient_norm)) return JudgeNonFinite();
+  SetUpdate();
+  return absl::OkStatus();
 }
 
 // After the forward part that adds to the loss: once the sum is not finite, the rows of this
@@ -257,26 +258,26 @@ absl::Status Engine::Impl::JudgeNonFinite() {
       "training.nonfinite_policy: skip to leave such steps out"));
 }
 
+void Engine::Impl::SetUpdate() {
+  const v1::OptimizerSpec& spec = plan_.job().optimizer();
+  update_options_ = {.learning_rate = report_.learning_rate,
+                     .beta1 = spec.beta1(),
+                     .beta2 = spec.beta2(),
+                     .epsilon = spec.epsilon(),
+                     .weight_decay = spec.weight_decay(),
+                     .step = static_cast<int64_t>(step_) + 1 - state_->skipped_steps(),
+                     .gradient_scale = clip_scale_,
+                     .threads = options_.threads};
+}
+
+// The GATHERs of the buckets before this one are under way; nobody else moves them while it runs.
 void Engine::Impl::Update(uint32_t bucket) {
   if (!update_) return;
-  const v1::OptimizerSpec& spec = plan_.job().optimizer();
-  const optim::AdamWOptions options{
-      .learning_rate = report_.learning_rate,
-      .beta1 = spec.beta1(),
-      .beta2 = spec.beta2(),
-      .epsilon = spec.epsilon(),
-      .weight_decay = spec.weight_decay(),
-      .step = static_cast<int64_t>(step_) + 1 - state_->skipped_steps(),
-      .gradient_scale = clip_scale_,
-      .threads = options_.threads};
-  stream_->Issue(tensor::Task([this, bucket, at = &options] {
+  stream_->Issue(tensor::Task([this, bucket] {
     const int64_t start_ns = NowNs();
-    state_->Update(bucket, *at);
+    state_->Update(bucket, update_options_, [this] { groups_.Progress(); });
     trace_.Add(ComputeSpan{start_ns, NowNs()});
   }));
-  // `options` lives here: the update is over before the next instruction. It is memory-bound and
-  // follows NORM's synchronisation, so nothing is lost.
-  stream_->Synchronize();
 }
 
 Traced Engine::Impl::Gather(const v1::Instruction& instruction) {

@@ -94,14 +94,17 @@ class StepTrace {
   ComputeSpan* Add(const ComputeSpan& span) { return Keep(computes_, span); }
   CommunicationSpan* Add(const CommunicationSpan& span) { return Keep(communications_, span); }
 
-  // Adds `span` and makes `call`, which issues one operation on `group` and `stream`.
+  // Adds `span` and makes `call`, which issues one operation on `group` and `stream`. It begins as
+  // the stream comes to it, also where its thread goes on computing and nobody waits.
   template <typename Call>
   Traced Issue(const CommunicationSpan& span, comm::Communicator& group, tensor::Stream& stream,
                const Call& call) {
     CommunicationSpan* kept = Add(span);
     Stamp(stream, &kept->issued_ns);
     group.StampNext(&kept->done_ns);
-    return {call(), kept};
+    const comm::Ticket ticket = call();
+    if (!stream.inline_execution()) stream.Issue(tensor::Task([&group] { group.Progress(); }));
+    return {ticket, kept};
   }
   // `address` gets the time at which `stream` comes here.
   static void Stamp(tensor::Stream& stream, int64_t* address) {

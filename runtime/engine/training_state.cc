@@ -14,6 +14,14 @@ namespace trireme::engine {
 
 using tensor::DType;
 
+namespace {
+
+// Updated between two looks at transfers in flight: 28 bytes each, so a millisecond at 7 GB/s. Cuts
+// never change a bit.
+constexpr int64_t kUpdateElements = int64_t{1} << 18;
+
+}  // namespace
+
 TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph,
                              const plan::Coordinates& at, const Arena& arena)
     : arena_(arena),
@@ -152,26 +160,32 @@ double TrainingState::OwnedSumOfSquares(int threads) const {
 }
 
 template <typename T>
-void TrainingState::UpdatePiece(const Piece& piece, const optim::AdamWOptions& options) const {
-  const size_t count = static_cast<size_t>(piece.updated.size());
-  const int64_t flat = piece.place.offset + piece.updated.begin;
-  const auto span = [&](v1::PoolKind pool, int64_t offset) {
-    return std::span<T>(reinterpret_cast<T*>(Flat(pool, offset)), count);
-  };
+void TrainingState::UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
+                                const std::function<void()>& between) const {
   optim::AdamWOptions own = options;
   if (!piece.parameter->decay && !Mutated(Mutation::kDecayEverything)) own.weight_decay = 0;
-  const std::span<T> gradient = span(v1::GRADIENT, flat);
-  optim::AdamW<T>(span(v1::PARAMETER, flat), gradient, span(v1::MOMENT1, piece.moment_offset),
-                  span(v1::MOMENT2, piece.moment_offset), own);
+  for (int64_t begin = 0; begin < piece.updated.size(); begin += kUpdateElements) {
+    const auto count = static_cast<size_t>(std::min(kUpdateElements, piece.updated.size() - begin));
+    const int64_t flat = piece.place.offset + piece.updated.begin + begin;
+    const auto span = [&](v1::PoolKind pool, int64_t offset) {
+      return std::span<T>(reinterpret_cast<T*>(Flat(pool, offset)), count);
+    };
+    const std::span<T> gradient = span(v1::GRADIENT, flat);
+    const int64_t moment = piece.moment_offset + begin;
+    optim::AdamW<T>(span(v1::PARAMETER, flat), gradient, span(v1::MOMENT1, moment),
+                    span(v1::MOMENT2, moment), own);
+    between();
+  }
 }
 
-void TrainingState::Update(uint32_t bucket, const optim::AdamWOptions& options) const {
+void TrainingState::Update(uint32_t bucket, const optim::AdamWOptions& options,
+                           const std::function<void()>& between) const {
   for (const Piece& piece : pieces_) {
     if (piece.place.bucket != bucket || piece.updated.size() == 0) continue;
     if (dtype_ == DType::kF64) {
-      UpdatePiece<double>(piece, options);
+      UpdatePiece<double>(piece, options, between);
     } else {
-      UpdatePiece<float>(piece, options);
+      UpdatePiece<float>(piece, options, between);
     }
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,8 +41,10 @@ class TrainingState {
   void Initialize(uint64_t seed, int threads);
   // Sum of squares of the owned parts of the gradients, in f64.
   double OwnedSumOfSquares(int threads) const;
-  // AdamW on the parts of `bucket` this rank updates.
-  void Update(uint32_t bucket, const optim::AdamWOptions& options) const;
+  // AdamW on the parts of `bucket` this rank updates; `between` is called after each of them and,
+  // in large ones, about every millisecond.
+  void Update(uint32_t bucket, const optim::AdamWOptions& options,
+              const std::function<void()>& between) const;
   // Steps left out so far (training.nonfinite_policy skip): AdamW's bias correction counts the
   // updates that were applied. Part of the state, so a resume must set it.
   int64_t skipped_steps() const { return skipped_steps_; }
@@ -90,7 +93,8 @@ class TrainingState {
                  const layout::Interval& interval) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
   template <typename T>
-  void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options) const;
+  void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
+                   const std::function<void()>& between) const;
 
   const Arena& arena_;
   const tensor::DType dtype_;

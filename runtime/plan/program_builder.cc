@@ -332,12 +332,14 @@ void ProgramBuilder::Finish() {
   Add(v1::NORM, {});
   std::deque<uint32_t> gathers;
   for (size_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
-    Add(v1::STEP, {}).set_bucket(static_cast<uint32_t>(bucket));
-    if (!options_.gather_parameters) continue;
+    // A GATHER comes right after its STEP, so that it travels while the next bucket's STEP runs;
+    // what makes room for it is waited for before.
     if (gathers.size() == kMostBucketsInFlight) {
       AddWait(gathers.front(), {});
       gathers.pop_front();
     }
+    Add(v1::STEP, {}).set_bucket(static_cast<uint32_t>(bucket));
+    if (!options_.gather_parameters) continue;
     Instruction& gather = Add(v1::GATHER, {});
     gather.set_bucket(static_cast<uint32_t>(bucket));
     gather.set_ticket(next_ticket_);

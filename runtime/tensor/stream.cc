@@ -4,9 +4,12 @@
 #include "runtime/tensor/stream.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +17,9 @@
 
 namespace trireme::tensor {
 namespace {
+
+// Between two calls of `while_waiting`.
+constexpr std::chrono::microseconds kLook{100};
 
 // Any thread may issue; the work runs on the issuing thread.
 class InlineStream final : public Stream {
@@ -35,7 +41,8 @@ class InlineStream final : public Stream {
 // for itself). The destructor runs what was issued, then joins.
 class ThreadStream final : public Stream {
  public:
-  explicit ThreadStream(size_t queue_capacity) : ring_(queue_capacity) {
+  ThreadStream(size_t queue_capacity, std::function<void()> while_waiting)
+      : while_waiting_(std::move(while_waiting)), ring_(queue_capacity) {
     TRIREME_CHECK(queue_capacity > 0);
     thread_ = std::thread([this] { Run(); });
   }
@@ -52,7 +59,7 @@ class ThreadStream final : public Stream {
   void Issue(Task task) override {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      done_.wait(lock, [this] { return issued_.load() - finished_.load() < ring_.size(); });
+      WaitUntil(lock, [this] { return issued_.load() - finished_.load() < ring_.size(); });
       ring_[issued_.load() % ring_.size()] = task;
       issued_.fetch_add(1, std::memory_order_release);
     }
@@ -65,12 +72,23 @@ class ThreadStream final : public Stream {
   void Synchronize() override {
     std::unique_lock<std::mutex> lock(mutex_);
     const uint64_t until = issued_.load();
-    done_.wait(lock, [&] { return finished_.load() >= until; });
+    WaitUntil(lock, [&] { return finished_.load() >= until; });
   }
 
   bool inline_execution() const override { return false; }
 
  private:
+  template <typename Condition>
+  void WaitUntil(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+    if (!while_waiting_) return done_.wait(lock, condition);
+    while (!condition()) {
+      lock.unlock();
+      while_waiting_();
+      lock.lock();
+      if (done_.wait_for(lock, kLook, condition)) return;
+    }
+  }
+
   void Run() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
@@ -85,6 +103,7 @@ class ThreadStream final : public Stream {
     }
   }
 
+  const std::function<void()> while_waiting_;
   std::mutex mutex_;
   std::condition_variable work_;  // a task was issued, or the stream stops
   std::condition_variable done_;  // a task has run
@@ -99,8 +118,9 @@ class ThreadStream final : public Stream {
 
 std::unique_ptr<Stream> MakeInlineStream() { return std::make_unique<InlineStream>(); }
 
-std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity) {
-  return std::make_unique<ThreadStream>(queue_capacity);
+std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity,
+                                         std::function<void()> while_waiting) {
+  return std::make_unique<ThreadStream>(queue_capacity, std::move(while_waiting));
 }
 
 }  // namespace trireme::tensor

@@ -4,9 +4,9 @@
 // proves stream discipline long before an accelerator is there.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -63,6 +63,11 @@ class Stream {
 inline bool Event::Ready() const { return stream == nullptr || stream->Finished() >= sequence; }
 
 std::unique_ptr<Stream> MakeInlineStream();
-std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity = 1024);
+// `while_waiting`, if any, is what a thread does that waits for the stream, in Issue on a full
+// queue or in Synchronize: it is called at once and then ten thousand times a second, without a
+// lock of the stream held, so that whoever waits still drives what others wait for. It must not
+// block, nor use the stream; it may be called by several threads at a time.
+std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity = 1024,
+                                         std::function<void()> while_waiting = {});
 
 }  // namespace trireme::tensor

@@ -1,9 +1,12 @@
 // Stages of hundreds of buckets: the programs keep few in flight, and the verifier holds them to
 // it.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/plan/planner.h"
 #include "runtime/plan/verifier.h"
@@ -88,6 +91,39 @@ TEST_CASE("many buckets: few of them are waited for only when backward is over")
   }
 }
 
+// What travels while the next bucket's STEP runs, and how much of it is waited for between STEPs.
+TEST_CASE("many buckets: each GATHER follows its STEP at once and is waited for at the end") {
+  for (const int64_t layers : {8, 96}) {
+    for (const int64_t pipeline : {1, 2}) {
+      const v1::Plan plan = PlanOf(layers, pipeline, 1, 4096);
+      INFO("layers " << layers << ", pipeline " << pipeline);
+      for (const v1::StagePlan& stage : plan.stages()) {
+        const auto& program = stage.step().instructions();
+        int norm = 0;
+        while (program[norm].kind() != v1::NORM) ++norm;
+        std::vector<uint32_t> tickets;
+        int early = 0;  // waits between the STEPs
+        for (int at = norm + 1; at < program.size(); ++at) {
+          const bool all = static_cast<int>(tickets.size()) == stage.buckets_size();
+          if (program[at].kind() == v1::WAIT) {
+            early += all ? 0 : 1;
+            continue;
+          }
+          INFO("instruction " << at);
+          REQUIRE(!all);
+          REQUIRE(program[at].kind() == v1::STEP);
+          const v1::Instruction& gather = program[++at];
+          REQUIRE(gather.kind() == v1::GATHER);
+          CHECK(gather.bucket() == program[at - 1].bucket());
+          tickets.push_back(gather.ticket());
+        }
+        CHECK(static_cast<int>(tickets.size()) == stage.buckets_size());
+        CHECK(early == std::max(0, stage.buckets_size() - static_cast<int>(kMostBucketsInFlight)));
+      }
+    }
+  }
+}
+
 TEST_CASE("many buckets: the verifier refuses one more in flight than may be") {
   for (const v1::InstructionKind kind : {v1::REDUCE, v1::GATHER}) {
     v1::Plan plan = PlanOf(96, 1, 1, 4096);
@@ -99,7 +135,7 @@ TEST_CASE("many buckets: the verifier refuses one more in flight than may be") {
       if (each.kind() == kind) tickets.insert(each.ticket());
       if (each.kind() == v1::WAIT && tickets.contains(each.ticket())) break;
     }
-    // It changes places with the operation that it makes room for.
+    // It comes only after the operation that it makes room for.
     int next = wait + 1;
     while (program.instructions(next).kind() != kind) ++next;
     for (int at = wait; at < next; ++at) program.mutable_instructions()->SwapElements(at, at + 1);

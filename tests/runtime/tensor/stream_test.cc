@@ -62,12 +62,42 @@ TEST_CASE("a full queue holds the issuer, and the destructor runs what was issue
       }
     });
     while (issued.load() < 2) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    // Time in which a queue without its bound would take more; however short, it is never wrong.
+    for (int look = 0; look < 1000; ++look) std::this_thread::yield();
     CHECK(issued.load() == 2);
     gate.store(true);
     issuer.join();
   }
   CHECK(ran.load() == 6);
+}
+
+// The task goes on only once the thread that waits for it has done what it is there for.
+TEST_CASE("a thread that waits for a stream drives others meanwhile") {
+  for (const bool full : {false, true}) {
+    INFO("on a full queue: " << full);
+    std::atomic<int> driven{0};
+    std::atomic<bool> seen{false};
+    auto stream = MakeThreadStream(1, [&] { ++driven; });
+    stream->Issue(Task([count = &driven, out = &seen] {
+      for (int look = 0; look < 20'000 && count->load() < 3; ++look) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      out->store(count->load() >= 3);
+    }));
+    if (full) {
+      stream->Issue(Task([] {}));
+      CHECK(seen.load());
+    }
+    stream->Synchronize();
+    CHECK(seen.load());
+  }
+}
+
+TEST_CASE("a stream that is done is not waited for") {
+  int driven = 0;
+  auto stream = MakeThreadStream(4, [&] { ++driven; });
+  stream->Synchronize();
+  CHECK(driven == 0);
 }
 
 TEST_CASE("huge memory is aligned, zero, movable") {

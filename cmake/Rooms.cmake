@@ -44,8 +44,8 @@ trireme_room(runtime/report ROOMS proto runtime/json runtime/checksum runtime/pl
 
 # Floor 4
 trireme_room(runtime/engine
-             ROOMS proto runtime/base compress runtime/tensor runtime/layout runtime/graph runtime/model
-                   runtime/kernels runtime/comm runtime/data runtime/optim runtime/plan runtime/recorder)
+             ROOMS proto runtime/base runtime/checksum compress runtime/tensor runtime/layout runtime/graph
+                   runtime/model runtime/kernels runtime/comm runtime/data runtime/optim runtime/plan runtime/recorder)
 
 trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 

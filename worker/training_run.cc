@@ -312,6 +312,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
   if (leader()) status = CheckRoot();
   if (leader() && status.ok()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
   ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok(), kDiskDeadline));
+  // What is corrupt on one rank must not become what the run goes on from.
+  RETURN_IF_ERROR(engine.CheckReplicas());
   if (good) {
     status = CheckRoot();
     if (status.ok()) status = WriteShards();

@@ -48,7 +48,8 @@ class TrainingRun {
   absl::StatusOr<bool> Step();  // true: stop was agreed
   absl::Status Report(const engine::StepReport& report);
   absl::StatusOr<bool> Evaluate();  // false: left for a stop
-  // A failure to save is a warning, never the end of training; false: not saved.
+  // A failure to save is a warning, never the end of training; false: not saved. Replicas that
+  // differ are not saved: they end it.
   absl::StatusOr<bool> Save();
   absl::Status WriteShards();
   absl::Status Finish();

@@ -33,6 +33,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
   // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
+  replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at);
   stream_ = options_.asynchronous_streams
                 ? tensor::MakeThreadStream(kStreamTasks, [this] { groups_.Progress(); })
                 : tensor::MakeInlineStream();
@@ -217,6 +218,7 @@ absl::Status Engine::AllOk(const absl::Status& own, std::chrono::milliseconds de
   return impl_->AllOk(own, deadline);
 }
 absl::Status Engine::Share(std::string& text) { return impl_->Share(text); }
+absl::Status Engine::CheckReplicas() { return impl_->CheckReplicas(); }
 TrainingState& Engine::state() { return *impl_->state_; }
 int Engine::rank() const { return impl_->groups_.world->rank(); }
 size_t Engine::arena_bytes() const { return impl_->arena_.size_bytes(); }

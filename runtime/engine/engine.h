@@ -82,7 +82,7 @@ class Engine {
   void InitializeState();
   // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A
   // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a
-  // skipped report that names them under `skip`.
+  // skipped report that names them under `skip`. Differing replicas: as CheckReplicas.
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop = false);
   // What communication cost of the step just run, from the traces of all ranks. Call it on every
   // rank after the same RunStep, before anything else that runs a program. It exchanges a time for
@@ -107,6 +107,10 @@ class Engine {
   absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline = {});
   // Rank 0's text replaces the other ranks'.
   absl::Status Share(std::string& text);
+  // Compares what several ranks hold alike, as steps do every runtime.replica_check_steps (0: not
+  // at all). Differing copies are a failure on every rank, with one message that names parameter
+  // and ranks: DataLoss on those that are named, Unavailable on the others. Collective.
+  absl::Status CheckReplicas();
 
   TrainingState& state();
   int rank() const;

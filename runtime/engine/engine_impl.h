@@ -1,6 +1,6 @@
 // Engine::Impl: the interpreter's state. Its methods are in engine.cc (set-up), interpreter.cc (the
-// instruction loop), reduction.cc (gradients, norm, update) and forward_only.cc (evaluate,
-// generate). Internal to runtime/engine.
+// instruction loop), reduction.cc (gradients, norm, update), replicas.cc (who differs) and
+// forward_only.cc (evaluate, generate). Internal to runtime/engine.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/replicas.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/engine/transfer_coding.h"
 #include "runtime/engine/wait_notes.h"
@@ -30,6 +31,7 @@ class Engine::Impl {
   absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline);
   absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline);
   absl::Status Share(std::string& text);
+  absl::Status CheckReplicas();
 
   const v1::Plan& plan_;
   const data::Dataset& dataset_;
@@ -42,6 +44,7 @@ class Engine::Impl {
   Groups groups_;
   Arena arena_;
   std::unique_ptr<TrainingState> state_;
+  std::unique_ptr<ReplicaCheck> replicas_;
   std::function<bool()> stop_poll_;
 
  private:
@@ -68,12 +71,13 @@ class Engine::Impl {
   absl::Status FinishReduce(uint32_t bucket);
   absl::Status Norm();
   absl::Status JudgeNonFinite();
+  absl::Status NameDifferingReplicas(const std::string& when);
   void LookForBadLoss(const v1::Instruction& forward, int64_t first_sample);
+  void SetUpdate();
   void Update(uint32_t bucket);
   Traced Gather(const v1::Instruction& instruction);
 
   void SetUpCoding(size_t tickets);
-  void SetUpdate();
   void ReserveTrace();
   absl::Status ShareTimesOfCollectives(GroupName name);
   absl::Status ShareTimesOfMessages();
@@ -115,11 +119,11 @@ class Engine::Impl {
   bool request_stop_ = false;
   bool update_ = true;
   double clip_scale_ = 1;
+  optim::AdamWOptions update_options_;  // of the step's STEPs, which run on the stream
   uint64_t step_ = 0;
   uint64_t updates_ = 0;
   uint64_t measures_ = 0;  // calls of MeasureExposure
   // The last member, so the first to go: what is still queued on it names all the others.
-  optim::AdamWOptions update_options_;  // of the step's STEPs, which run on the stream
   std::unique_ptr<tensor::Stream> stream_;
 };
 

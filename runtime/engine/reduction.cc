@@ -26,7 +26,9 @@ enum NormField : size_t {
   kMessagesMeasured,
   kMessagesLarge,
   kSharedTime,
-  kNormFields
+  kLearningRate,
+  kReplicas,  // ReplicaCheck::Sums
+  kNormFields = kReplicas + ReplicaCheck::kSums
 };
 
 optim::LearningRateOptions RateOptions(const v1::OptimizerSpec& spec) {
@@ -142,6 +144,10 @@ absl::Status Engine::Impl::Norm() {
   std::fill(fields, fields + kNormFields, 0.0);
   const int64_t start_ns = NowNs();
   fields[kSumOfSquares] = state_->OwnedSumOfSquares(options_.threads);
+  if (replicas_->Due(step_)) {
+    const ReplicaCheck::Sums terms = replicas_->Terms();
+    std::copy(terms.begin(), terms.end(), fields + kReplicas);
+  }
   trace_.Add(ComputeSpan{start_ns, NowNs()});
   if (holds_last_stage() && groups_.at.tensor == 0) {
     fields[kLossSum] = scalars()[0];
@@ -156,7 +162,11 @@ absl::Status Engine::Impl::Norm() {
   fields[kSumsLarge] = static_cast<double>(coding_->data_errors().large);
   fields[kMessagesMeasured] = static_cast<double>(coding_->pipeline_errors().measured);
   fields[kMessagesLarge] = static_cast<double>(coding_->pipeline_errors().large);
-  if (groups_.world->rank() == 0) fields[kSharedTime] = static_cast<double>(NowNs()) * 1e-9;
+  if (groups_.world->rank() == 0) {
+    fields[kSharedTime] = static_cast<double>(NowNs()) * 1e-9;
+    // For all: the last bit of a cosine is not the same on all processors, weights must be.
+    fields[kLearningRate] = report_.learning_rate;
+  }
   const double own_squares = fields[kSumOfSquares];
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
     fields[kNotFinite] = 1;
@@ -165,11 +175,17 @@ absl::Status Engine::Impl::Norm() {
     return world.AllReduce(fields, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum,
                            *stream_);
   }));
+  ReplicaCheck::Sums replicas;
+  std::copy_n(fields + kReplicas, replicas.size(), replicas.begin());
+  if (!ReplicaCheck::Agree(replicas)) {
+    return NameDifferingReplicas(absl::StrCat("at step ", step_ + 1));
+  }
   report_.tokens = static_cast<int64_t>(fields[kCounted]);
   report_.loss = fields[kLossSum] / std::max(1.0, fields[kCounted]);
   report_.gradient_norm = std::sqrt(fields[kSumOfSquares]);
   report_.stop_requested = fields[kStopVotes] > 0;
   report_.shared_time_s = fields[kSharedTime];
+  report_.learning_rate = fields[kLearningRate];
   report_.gradient_sums = {static_cast<int64_t>(fields[kSumsMeasured]),
                            static_cast<int64_t>(fields[kSumsLarge])};
   report_.messages = {static_cast<int64_t>(fields[kMessagesMeasured]),

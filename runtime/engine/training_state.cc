@@ -27,6 +27,7 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
     : arena_(arena),
       dtype_(plan::ComputeDType(plan.job())),
       sharded_(plan.job().parallelism().zero_stage() > 0),
+      tied_(plan.mesh().pipeline() > 1 ? graph.tied : graph::kNone),
       layout_(plan::StateLayoutOf(plan, graph, at.pipeline)) {
   const int64_t data_size = plan.mesh().data();
   for (const plan::StatePlace& place : layout_.places) {
@@ -200,6 +201,15 @@ std::string TrainingState::FirstNonFinite() const {
     }
   }
   return {};
+}
+
+TrainingState::HeldParameter TrainingState::held_parameter(size_t index) const {
+  const Piece& piece = pieces_[index];
+  const auto bytes = static_cast<size_t>(piece.length) * tensor::SizeOf(dtype_);
+  return {.id = piece.place.parameter,
+          .whole = piece.parameter->shard_dim == graph::kNone,
+          .tied = piece.place.parameter == tied_,
+          .bytes = {Flat(v1::PARAMETER, piece.place.offset), bytes}};
 }
 
 StateView TrainingState::View(const Piece& piece, const std::string& kind,

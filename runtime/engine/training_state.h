@@ -66,6 +66,18 @@ class TrainingState {
   // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
   std::string FirstNonFinite() const;
 
+  // A parameter as far as this rank holds it: the same bytes on every rank that holds the same
+  // part.
+  struct HeldParameter {
+    graph::ParameterId id = graph::kNone;
+    bool whole = false;  // not cut over the tensor axis: each tensor rank holds it
+    bool tied = false;   // held by the first and by the last stage
+    std::span<const std::byte> bytes;
+  };
+  size_t held_parameters() const { return pieces_.size(); }
+  // In the order of the flat pools, which is that of all ranks of the pipeline coordinate.
+  HeldParameter held_parameter(size_t index) const;
+
   // What this rank alone is responsible for saving: over all ranks, every element exactly once.
   // kind: as in StateView.
   std::vector<StateView> Owned(const std::string& kind) const;
@@ -99,6 +111,7 @@ class TrainingState {
   const Arena& arena_;
   const tensor::DType dtype_;
   const bool sharded_;
+  const graph::ParameterId tied_;  // kNone: no parameter is on two stages
   plan::StateLayout layout_;
   std::vector<Piece> pieces_;
   std::vector<GradientPlace> gradients_;

@@ -11,6 +11,16 @@
 
 namespace trireme::optim {
 
+// By multiplications alone: the last bit of libm's pow is not the same on all processors, and
+// replicas are compared to the bit.
+inline double Power(double base, int64_t exponent) {
+  double power = 1;
+  for (; exponent > 0; exponent >>= 1, base *= base) {
+    if (exponent % 2 != 0) power *= base;
+  }
+  return power;
+}
+
 // The formula's scalars, folded in f64 and rounded once.
 template <typename T>
 struct AdamWConstants {
@@ -22,10 +32,8 @@ struct AdamWConstants {
         one_minus_beta2(static_cast<T>(1 - o.beta2)),
         epsilon(static_cast<T>(o.epsilon)),
         decay(static_cast<T>(1 - o.learning_rate * o.weight_decay)),
-        step_size(
-            static_cast<T>(o.learning_rate / (1 - std::pow(o.beta1, static_cast<double>(o.step))))),
-        inverse_root_correction2(
-            static_cast<T>(1 / std::sqrt(1 - std::pow(o.beta2, static_cast<double>(o.step))))) {}
+        step_size(static_cast<T>(o.learning_rate / (1 - Power(o.beta1, o.step)))),
+        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - Power(o.beta2, o.step)))) {}
 
   T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, decay, step_size,
       inverse_root_correction2;

@@ -94,6 +94,7 @@ void RuntimeDefaults(v1::RuntimeSpec& runtime, bool reference) {
   TRIREME_DEFAULT(runtime, log_every_steps, 1);
   TRIREME_DEFAULT(runtime, trace_steps, 2);
   TRIREME_DEFAULT(runtime, asynchronous_streams, false);
+  TRIREME_DEFAULT(runtime, replica_check_steps, 100);
 }
 
 void ResourceDefaults(v1::ResourceSpec& resources) {

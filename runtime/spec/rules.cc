@@ -61,6 +61,7 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"runtime.threads", 0, 4096},
     {"runtime.log_every_steps", 1, kBillion},
     {"runtime.trace_steps", 0, 10000},
+    {"runtime.replica_check_steps", 0, kBillion},
     {"generation.max_new_tokens", 0, 1 << 24},
     {"generation.top_k", 0, 1 << 24},
     {"compression.data_parallel.min_bytes", 0, int64_t{1} << 40},

@@ -247,6 +247,8 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
   // gradients that are zero in exact arithmetic (a key's bias) into full steps.
   optimizer.set_epsilon(1e-3);
   job.mutable_runtime()->set_kernels(options.dtype == "f64" ? "reference" : "cpu");
+  // In every step, so that each run here also shows that sound replicas are equal to the bit.
+  job.mutable_runtime()->set_replica_check_steps(1);
   job.mutable_parallelism()->set_bucket_bytes(4096);
   if (!options.compression.empty()) {
     job.mutable_compression()->mutable_data_parallel()->set_mode(options.compression);

@@ -108,6 +108,7 @@ TEST_CASE("defaults of a gpt2 job are GPT2Config's and the documented ones") {
            "  log_every_steps: 1",
            "  trace_steps: 2",
            "  asynchronous_streams: false",
+           "  replica_check_steps: 100",
            "  prompt: \"\\n\"",
            "  max_new_tokens: 200",
            "  temperature: 0.8",

@@ -66,6 +66,7 @@ void MetricsLog::Step(const StepMetrics& metrics) {
                               {"learning_rate", metrics.learning_rate},
                               {"gradient_norm", metrics.gradient_norm},
                               {"tokens_per_second", metrics.tokens_per_second},
+                              {"overall_tokens_per_second", metrics.overall_tokens_per_second},
                               {"step_time_ms", metrics.step_time_ms},
                               {"utilisation", metrics.utilisation},
                               {"exposed_communication_ms", ms(metrics.exposure.exposed.mean_s)},
@@ -82,11 +83,13 @@ void MetricsLog::Step(const StepMetrics& metrics) {
   if (metrics.skipped) line["skipped"] = true;
   Write(line);
   if (!events_) return;
-  const report::EventScalar scalars[] = {{"loss", metrics.loss},
-                                         {"learning_rate", metrics.learning_rate},
-                                         {"gradient_norm", metrics.gradient_norm},
-                                         {"tokens_per_second", metrics.tokens_per_second},
-                                         {"utilisation", metrics.utilisation}};
+  const report::EventScalar scalars[] = {
+      {"loss", metrics.loss},
+      {"learning_rate", metrics.learning_rate},
+      {"gradient_norm", metrics.gradient_norm},
+      {"tokens_per_second", metrics.tokens_per_second},
+      {"overall_tokens_per_second", metrics.overall_tokens_per_second},
+      {"utilisation", metrics.utilisation}};
   events_->Write(metrics.step, scalars);
 }
 

@@ -21,7 +21,8 @@ struct StepMetrics {
   double loss = 0;
   double learning_rate = 0;
   double gradient_norm = 0;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;          // of this step alone
+  double overall_tokens_per_second = 0;  // of this attempt so far, by the clock on the wall
   double step_time_ms = 0;
   double utilisation = 0;  // model flops over the measured peak
   engine::ExposureReport exposure;

@@ -45,7 +45,8 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       recorder_(recorder),
       checkpoint_root_(CheckpointRoot(job, options.run_directory)),
       traced_(job),
-      timeline_(options.run_directory, session.engine().rank()) {}
+      timeline_(options.run_directory, session.engine().rank()),
+      throughput_(engine::NowNs) {}
 
 absl::StatusOr<base::ExitCode> TrainingRun::Run() {
   RETURN_IF_ERROR(Start());
@@ -115,6 +116,7 @@ absl::Status TrainingRun::Start() {
   progress_.steps_done = step_;
   recorder_.Report(progress_);
   recorder_.SetState(recorder::RankState::kRunning);
+  throughput_.Start();
   return absl::OkStatus();
 }
 
@@ -237,8 +239,7 @@ absl::StatusOr<bool> TrainingRun::Step() {
 }
 
 absl::Status TrainingRun::Report(const engine::StepReport& report) {
-  trained_seconds_ += report.duration_s;
-  trained_tokens_ += report.tokens;
+  throughput_.AddStep(report.tokens, report.duration_s);
   if (report.skipped) {
     if (leader()) spdlog::warn("step {} was left out: {}", step_, report.nonfinite);
   }
@@ -249,6 +250,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   progress_.steps_done = step_;
   progress_.loss = report.loss;
   progress_.tokens_per_second = static_cast<double>(report.tokens) / report.duration_s;
+  progress_.overall_tokens_per_second = throughput_.overall();
   progress_.utilisation = flops_per_token_ * progress_.tokens_per_second / peak_flops_;
   recorder_.Report(progress_);
   const uint64_t every = static_cast<uint64_t>(job_.runtime().log_every_steps());
@@ -268,6 +270,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                   .learning_rate = report.learning_rate,
                   .gradient_norm = report.gradient_norm,
                   .tokens_per_second = progress_.tokens_per_second,
+                  .overall_tokens_per_second = progress_.overall_tokens_per_second,
                   .step_time_ms = report.duration_s * 1e3,
                   .utilisation = progress_.utilisation,
                   .exposure = exposure,
@@ -284,6 +287,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   const double loss = *measured;
   progress_.validation_loss = loss;
   progress_.validation_step = step_;
+  progress_.overall_tokens_per_second = throughput_.overall();
   recorder_.Report(progress_);
   if (metrics_) metrics_->Validation(step_, loss);
   return true;
@@ -308,12 +312,12 @@ absl::Status TrainingRun::WriteShards() {
 absl::StatusOr<bool> TrainingRun::Save() {
   using checkpoint::CheckpointWriter;
   engine::Engine& engine = session_.engine();
+  // What is corrupt on one rank must not become what the run goes on from.
+  RETURN_IF_ERROR(engine.CheckReplicas());
   absl::Status status;
   if (leader()) status = CheckRoot();
   if (leader() && status.ok()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
   ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok(), kDiskDeadline));
-  // What is corrupt on one rank must not become what the run goes on from.
-  RETURN_IF_ERROR(engine.CheckReplicas());
   if (good) {
     status = CheckRoot();
     if (status.ok()) status = WriteShards();
@@ -403,16 +407,16 @@ absl::StatusOr<std::string> TrainingRun::Sample() {
 }
 
 std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
-  const double seconds = std::max(trained_seconds_, 1e-9);
-  const double rate = static_cast<double>(trained_tokens_) / seconds;
   nlohmann::ordered_json json{
       {"steps", step_},
       {"loss", progress_.loss},
       {"validation_loss", progress_.validation_loss},
-      {"tokens", trained_tokens_},
-      {"training_seconds", trained_seconds_},
-      {"tokens_per_second", rate},
-      {"utilisation", flops_per_token_ * rate / peak_flops_},
+      {"tokens", throughput_.tokens()},
+      {"training_seconds", throughput_.step_seconds()},
+      {"wall_seconds", throughput_.wall_seconds()},
+      {"tokens_per_second", throughput_.in_steps()},
+      {"overall_tokens_per_second", throughput_.overall()},
+      {"utilisation", flops_per_token_ * throughput_.in_steps() / peak_flops_},
       {"peak_flops", peak_flops_},
       {"exposed_communication_share", exposure_.Share(exposure_.exposed.mean_s)},
       {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},

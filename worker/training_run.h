@@ -15,6 +15,7 @@
 #include "worker/run_files.h"
 #include "worker/session.h"
 #include "worker/step_timeline.h"
+#include "worker/throughput.h"
 #include "worker/trace_files.h"
 
 namespace trireme::worker {
@@ -78,8 +79,7 @@ class TrainingRun {
   uint64_t saved_step_ = 0;
   double peak_flops_ = 0;
   double flops_per_token_ = 0;
-  double trained_seconds_ = 0;
-  int64_t trained_tokens_ = 0;
+  Throughput throughput_;  // of this attempt
   ExposureSums exposure_;
   std::vector<engine::RankCoding> coding_;  // by rank, as last logged
   std::string loose_bound_;                 // the last warning of one

@@ -175,6 +175,10 @@ std::string ProgressText(const v1::Progress& progress) {
   if (progress.steps_done() > 0 && progress.tokens_per_second() > 0) {
     text += fmt::format(", loss {:.4f}", progress.loss());
     text += fmt::format(", {} tokens/s", report::FormatRate(progress.tokens_per_second()));
+    if (progress.overall_tokens_per_second() > 0) {
+      text += fmt::format(" in steps, {} overall",
+                          report::FormatRate(progress.overall_tokens_per_second()));
+    }
   }
   if (progress.validation_step() > 0) {
     text += fmt::format(", validation loss {:.4f} (step {})", progress.validation_loss(),
@@ -219,7 +223,8 @@ recorder::Progress ToProgress(const v1::Progress& progress) {
           .tokens_per_second = progress.tokens_per_second(),
           .utilisation = progress.utilisation(),
           .validation_loss = progress.validation_loss(),
-          .validation_step = progress.validation_step()};
+          .validation_step = progress.validation_step(),
+          .overall_tokens_per_second = progress.overall_tokens_per_second()};
 }
 
 std::string RequestText(const v1::ResourceRequest& resources) {

@@ -37,7 +37,7 @@ Cell StateCell(v1::JobState state, bool color);
 std::string NameOf(const v1::Job& job);
 // "n1 x4, n2 x4"; empty: none.
 std::string PlacesText(const google::protobuf::RepeatedPtrField<v1::Place>& places);
-// "step 120/600, loss 2.1031, 51.2k tokens/s".
+// "step 120/600, loss 2.1031, 51.2k tokens/s in steps, 48k overall".
 std::string ProgressText(const v1::Progress& progress);
 // "120/600"; of one that does not run the step of its checkpoint; "-".
 std::string StepsOf(const v1::Job& job);

@@ -38,7 +38,8 @@ double Yardstick(const v1::JobSpec& job) {
 // The worker's means over the whole run (report.json) instead of rank 0's last step; what is
 // missing keeps that.
 struct RunMeans {
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;          // in steps
+  double overall_tokens_per_second = 0;  // since the first step; 0: not known
   double utilisation = 0;
   std::string checkpoint;  // the last, or empty
   // Shares of the step's time, means over the ranks; negative: not known.
@@ -62,7 +63,8 @@ std::string CompressionOf(const nlohmann::json& report) {
 }
 
 RunMeans MeansOf(const RunEnd& end) {
-  RunMeans means{end.progress.tokens_per_second, end.progress.utilisation};
+  RunMeans means{end.progress.tokens_per_second, end.progress.overall_tokens_per_second,
+                 end.progress.utilisation};
   const auto json = json_text::Parse(ReadFile(end.run_folder + "/report.json"));
   if (!json.is_object()) return means;
   const auto read = [&](const char* name, double fallback) {
@@ -70,6 +72,8 @@ RunMeans MeansOf(const RunEnd& end) {
     return found != json.end() && found->is_number() ? found->get<double>() : fallback;
   };
   means.tokens_per_second = read("tokens_per_second", means.tokens_per_second);
+  means.overall_tokens_per_second =
+      read("overall_tokens_per_second", means.overall_tokens_per_second);
   means.utilisation = read("utilisation", means.utilisation);
   means.exposed = read("exposed_communication_share", means.exposed);
   means.bubble = read("exposed_bubble_share", means.bubble);
@@ -115,7 +119,12 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
                               fmt::format("at first {:.4f}", losses.training.front().value)});
   }
   const RunMeans means = MeansOf(end);
-  html.headlines.push_back({"tokens per second", report::FormatRate(means.tokens_per_second), ""});
+  html.headlines.push_back(
+      {"tokens per second in steps", report::FormatRate(means.tokens_per_second),
+       means.overall_tokens_per_second > 0
+           ? fmt::format("{} overall, with checkpoints, evaluation and measuring",
+                         report::FormatRate(means.overall_tokens_per_second))
+           : ""});
   html.headlines.push_back({"model-FLOPs utilisation",
                             fmt::format("{:.1f} %", means.utilisation * 100),
                             "of the measured peak"});
@@ -160,8 +169,11 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
                          const report::ProgressStyle& style) {
   const RunMeans means = MeansOf(end);
   std::string text =
-      fmt::format("done: {} steps in {}, {} tokens/s", end.progress.steps_done,
+      fmt::format("done: {} steps in {}, {} tokens/s in steps", end.progress.steps_done,
                   report::FormatDuration(end.seconds), report::FormatRate(means.tokens_per_second));
+  if (means.overall_tokens_per_second > 0) {
+    text += fmt::format(", {} overall", report::FormatRate(means.overall_tokens_per_second));
+  }
   if (means.utilisation > 0) {
     text += fmt::format(", MFU {:.1f} % of the measured peak", means.utilisation * 100);
   }

@@ -162,7 +162,9 @@ double RemainingSeconds(const v1::Job& job, double tokens_per_step) {
                      progress.steps_total() >= progress.steps_done();
   if (!known) return -1;
   const auto left = static_cast<double>(progress.steps_total() - progress.steps_done());
-  return left * tokens_per_step / progress.tokens_per_second();
+  // Checkpoints and evaluations will go on taking their part of the time.
+  const double overall = progress.overall_tokens_per_second();
+  return left * tokens_per_step / (overall > 0 ? overall : progress.tokens_per_second());
 }
 
 std::string TopText(const TopScene& scene, const TopShape& shape) {

@@ -43,6 +43,7 @@ Json ProgressJson(const v1::Progress& progress) {
           {"steps", progress.steps_total()},
           {"loss", progress.loss()},
           {"tokens_per_second", progress.tokens_per_second()},
+          {"overall_tokens_per_second", progress.overall_tokens_per_second()},
           {"utilisation", progress.utilisation()},
           {"validation_loss", progress.validation_loss()},
           {"validation_step", progress.validation_step()}};

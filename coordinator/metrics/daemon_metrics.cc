@@ -79,8 +79,11 @@ void WriteJobs(const JobCensus& census, MetricsText& text) {
        [](const v1::Progress& progress) { return static_cast<double>(progress.steps_total()); }},
       {"trireme_job_loss", "Loss of the last step told of.",
        [](const v1::Progress& progress) { return progress.loss(); }},
-      {"trireme_job_tokens_per_second", "Tokens trained on a second.",
+      {"trireme_job_tokens_per_second", "Tokens trained on a second of the newest step alone.",
        [](const v1::Progress& progress) { return progress.tokens_per_second(); }},
+      {"trireme_job_overall_tokens_per_second",
+       "Tokens trained on a second of all the time since the attempt's first step.",
+       [](const v1::Progress& progress) { return progress.overall_tokens_per_second(); }},
       {"trireme_job_utilisation_ratio", "Model flops over the peak measured by the run.",
        [](const v1::Progress& progress) { return progress.utilisation(); }}};
   for (const Column& column : kColumns) {

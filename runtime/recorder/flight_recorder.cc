@@ -36,7 +36,8 @@ class MappedRecorder final : public FlightRecorder {
         {progress.steps_done, progress.steps_total, std::bit_cast<uint64_t>(progress.loss),
          std::bit_cast<uint64_t>(progress.tokens_per_second),
          std::bit_cast<uint64_t>(progress.utilisation),
-         std::bit_cast<uint64_t>(progress.validation_loss), progress.validation_step, 0});
+         std::bit_cast<uint64_t>(progress.validation_loss), progress.validation_step,
+         std::bit_cast<uint64_t>(progress.overall_tokens_per_second)});
   }
 
   void NoteWait(const Wait& wait) override {

@@ -34,10 +34,13 @@ struct Progress {
   uint64_t steps_done = 0;
   uint64_t steps_total = 0;
   double loss = 0;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;  // of the step alone
   double utilisation = 0;
   double validation_loss = 0;
   uint64_t validation_step = 0;  // 0: none yet
+  // Over all the time since the attempt's first step, with saves, evaluation and measuring; 0: not
+  // known.
+  double overall_tokens_per_second = 0;
 };
 
 // A wait for other ranks that has brought nothing for a while.

@@ -55,6 +55,7 @@ v1::Progress ProgressMessage(const Recording& recording) {
   message.set_steps_total(progress.steps_total);
   message.set_loss(progress.loss);
   message.set_tokens_per_second(progress.tokens_per_second);
+  message.set_overall_tokens_per_second(progress.overall_tokens_per_second);
   message.set_utilisation(progress.utilisation);
   message.set_validation_loss(progress.validation_loss);
   message.set_validation_step(progress.validation_step);

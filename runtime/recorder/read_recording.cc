@@ -133,7 +133,8 @@ bool TakePositionAndProgress(const Reads& reads, Recording& recording) {
                         std::bit_cast<double>(progress[3]),
                         std::bit_cast<double>(progress[4]),
                         std::bit_cast<double>(progress[5]),
-                        progress[6]};
+                        progress[6],
+                        std::bit_cast<double>(progress[7])};
   return true;
 }
 

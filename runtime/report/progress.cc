@@ -199,6 +199,9 @@ std::string ProgressView::Line(const ProgressStyle& style, double now_seconds) c
   if (progress_.tokens_per_second > 0) {
     parts.push_back({Ascii(FormatRate(progress_.tokens_per_second) + " tok/s"), 3});
   }
+  if (progress_.overall_tokens_per_second > 0) {
+    parts.push_back({Ascii(FormatRate(progress_.overall_tokens_per_second) + " overall"), 8});
+  }
   if (progress_.utilisation > 0) {
     parts.push_back({Ascii(fmt::format("MFU {:.0f}%", progress_.utilisation * 100)), 7});
   }
@@ -233,6 +236,9 @@ std::string ProgressView::PlainLine(double now_seconds) const {
                         progress_.validation_step);
   }
   line += fmt::format(" {} tok/s", FormatRate(progress_.tokens_per_second));
+  if (progress_.overall_tokens_per_second > 0) {
+    line += fmt::format(" in steps, {} overall", FormatRate(progress_.overall_tokens_per_second));
+  }
   if (progress_.utilisation > 0) line += fmt::format(" MFU {:.1f}%", progress_.utilisation * 100);
   const double remaining = RemainingSeconds(now_seconds);
   if (remaining > 0) line += " ETA " + FormatDuration(remaining);

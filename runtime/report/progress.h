@@ -45,7 +45,9 @@ class ProgressView {
   // Seconds to the end at the mean speed since the first report; negative: not known yet.
   double RemainingSeconds(double now_seconds) const;
 
-  // At most style.width columns, no line feed. Narrow lines lose the least important parts first.
+  // "tok/s" is the rate of the newest step, "overall" that of all the time since the attempt's
+  // first step, with checkpoints, evaluation and measuring. At most style.width columns, no line
+  // feed. Narrow lines lose the least important parts first.
   std::string Line(const ProgressStyle& style, double now_seconds) const;
   // For files and pipes: every part, ASCII.
   std::string PlainLine(double now_seconds) const;

@@ -166,6 +166,12 @@ class Worker(unittest.TestCase):
         return {line["step"]: line["loss"] for line in
                 map(json.loads, read(job.folder + "/metrics.jsonl").splitlines()) if "loss" in line}
 
+    def tells_both_rates(self, report):
+        """In steps alone, and over all the time since the first one, which is more; the clock goes on between the two."""
+        for rate, seconds in (("tokens_per_second", "training_seconds"), ("overall_tokens_per_second", "wall_seconds")):
+            self.assertAlmostEqual(report[rate] * report[seconds] / report["tokens"], 1, delta=0.01)
+        self.assertLess(report["overall_tokens_per_second"], report["tokens_per_second"])
+
     def test_runs_to_the_end(self):
         job, output = self.run_job("run")
         names = set(os.listdir(job.folder))
@@ -179,6 +185,7 @@ class Worker(unittest.TestCase):
         self.assertLess(report["validation_loss"], losses[1])
         self.assertTrue(os.path.isdir(report["checkpoint"]), report)
         self.assertEqual(report["tokens"], 30 * 8 * 16)
+        self.tells_both_rates(report)
         kinds = {event.get("ph") for event in json.loads(read(job.folder + "/trace.json"))["traceEvents"]}
         self.assertIn("X", kinds)
         self.assertEqual(len(read(job.folder + "/sample.txt")), len("the") + 10)
@@ -396,7 +403,7 @@ class Worker(unittest.TestCase):
         wanted = {}
         for line in map(json.loads, read(job.folder + "/metrics.jsonl").splitlines()):
             for tag in ("loss", "validation_loss", "learning_rate", "gradient_norm", "tokens_per_second",
-                        "utilisation"):
+                        "overall_tokens_per_second", "utilisation"):
                 if tag in line:
                     wanted.setdefault(tag, {})[line["step"]] = struct.unpack("<f", struct.pack("<f", line[tag]))[0]
         self.assertEqual(scalars, wanted)

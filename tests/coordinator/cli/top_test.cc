@@ -28,6 +28,7 @@ void Fill(FakeControl& daemon) {
   job.mutable_progress()->set_steps_total(1100);
   job.mutable_progress()->set_loss(2.5);
   job.mutable_progress()->set_tokens_per_second(1280);
+  job.mutable_progress()->set_overall_tokens_per_second(640);
   daemon.Put(job);
   v1::Job waiting = SomeJob(2, "later", v1::JOB_PENDING);
   waiting.set_queue_position(1);
@@ -41,9 +42,10 @@ TEST_CASE("top: where there is no terminal one picture of nodes and jobs") {
   const Said said = room.Run("top");
   CHECK(said.code == 0);
   CHECK_FALSE(Holds(said.out, "\x1b"));
-  // 1000 steps of 128 tokens at 1280 a second.
+  // 1000 steps of 128 tokens at 1280 a second of steps, 640 of all the time: as it was, so it will
+  // be.
   for (const char* part : {"4 / 16", "64.0 GiB", "lost", "last heard of", "100/1100", "2.5000",
-                           "1.28k", "1m40s", "#1: waits for 16 CPUs; 12 of 16 are free on n1"}) {
+                           "1.28k", "3m20s", "#1: waits for 16 CPUs; 12 of 16 are free on n1"}) {
     CAPTURE(part);
     CHECK(Holds(said.out, part));
   }
@@ -104,7 +106,7 @@ TEST_CASE("tables: a long name hides its end and not what stands behind it") {
   CHECK(Holds(narrow, "100/1100"));
   CHECK(Holds(narrow, std::string(13, 'm') + "...  "));
   CHECK(Holds(narrow, "0 / 8"));
-  CHECK(Holds(shown({"top", "--once"}, 100), "1m40s"));
+  CHECK(Holds(shown({"top", "--once"}, 100), "3m20s"));
   CHECK(Holds(shown({"top", "--once"}, 300), "  " + name + "  ada"));
   CHECK(Holds(shown({"list"}, 80), "  " + cut + "  ada"));
   CHECK(Holds(shown({"list"}, 80), "#1: waits for"));

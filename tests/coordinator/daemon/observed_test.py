@@ -75,6 +75,7 @@ class Observed(DaemonCase):
         self.assertEqual(page["trireme_job_steps_wanted" + labels], 1000000)
         self.assertGreater(page["trireme_job_loss" + labels], 0)
         self.assertGreater(page["trireme_job_tokens_per_second" + labels], 0)
+        self.assertGreater(page["trireme_job_overall_tokens_per_second" + labels], 0)
         self.assertEqual(page['trireme_nodes{state="ready"}'], 1)
         self.assertGreater(page['trireme_node_cpus{node="n1"}'], 0)
         self.assertGreater(page['trireme_node_cpus_used{node="n1"}'], 0)

@@ -66,7 +66,7 @@ TEST_CASE("each field arrives in its place") {
   (*recorder)->SetState(RankState::kRunning);
   (*recorder)->At({uint64_t{1} << 40, 1, 2, 3, 4, -1});
   (*recorder)->At({(uint64_t{1} << 40) + 5, 11, 12, 13, 14, 15});
-  (*recorder)->Report({7, 70, 2.5, 1e6, 0.25, 3.5, 5});
+  (*recorder)->Report({7, 70, 2.5, 1e6, 0.25, 3.5, 5, 0.75e6});
   read = ReadRecording(path);
   REQUIRE(read.ok());
   CHECK(read->state == RankState::kRunning);
@@ -78,6 +78,7 @@ TEST_CASE("each field arrives in its place") {
   CHECK((progress.steps_done == 7 && progress.steps_total == 70 && progress.loss == 2.5));
   CHECK((progress.tokens_per_second == 1e6 && progress.utilisation == 0.25));
   CHECK((progress.validation_loss == 3.5 && progress.validation_step == 5));
+  CHECK(progress.overall_tokens_per_second == 0.75e6);
   CHECK((read->wait.since_ns == 0 && read->wait.peer == -1 && read->waited_ns == 0));
   CHECK(read->timing.step == 0);
   (*recorder)->At({1, 1, 1, 1, 1, -1});
@@ -186,7 +187,7 @@ TEST_CASE("reading beside a writer never tears") {
   std::thread writer([&] {
     for (uint32_t i = 1; !stop.load(std::memory_order_relaxed); ++i) {
       (*recorder)->At({i, i, i, i, i, static_cast<int32_t>(i)});
-      (*recorder)->Report({i, i, double(i), double(i), double(i), double(i), i});
+      (*recorder)->Report({i, i, double(i), double(i), double(i), double(i), i, double(i)});
       (*recorder)->NoteWait(
           {i, static_cast<int32_t>(i), i, (i & 1) != 0, std::string(i % 32, 'x')});
       (*recorder)->NoteTiming({i, double(i), double(i), double(i)});
@@ -207,8 +208,9 @@ TEST_CASE("reading beside a writer never tears") {
               p.peer == static_cast<int32_t>(n));
     const Progress& q = read->progress;
     const auto d = static_cast<double>(q.steps_done);
-    torn += !(q.loss == d && q.tokens_per_second == d && q.utilisation == d &&
-              q.validation_loss == d && q.validation_step == q.steps_done);
+    torn +=
+        !(q.loss == d && q.tokens_per_second == d && q.utilisation == d && q.validation_loss == d &&
+          q.validation_step == q.steps_done && q.overall_tokens_per_second == d);
     const Wait& w = read->wait;
     const auto m = static_cast<uint32_t>(w.since_ns);
     torn += m > 0 && !(w.peer == static_cast<int32_t>(m) && w.awaited == m &&

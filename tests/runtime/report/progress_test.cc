@@ -93,6 +93,19 @@ TEST_CASE("the plain line is ASCII and whole") {
         "step 1000/2000 loss 0.1265 val 2.5000 (step 100) 51.2k tok/s MFU 42.7% ETA 1m40s");
 }
 
+TEST_CASE("both rates are shown, each by its name") {
+  ProgressView view = Halfway();
+  recorder::Progress progress = At(1001, 1);
+  progress.overall_tokens_per_second = 40'321;
+  view.Update(progress, 110.1);
+  CHECK(Holds(view.PlainLine(110.1), " 51.2k tok/s in steps, 40.3k overall MFU "));
+  CHECK(Holds(view.Line({160, false, false}, 110.1), "  51.2k tok/s  40.3k overall  MFU "));
+  // The first to go where there is no room.
+  const std::string narrow = view.Line({80, false, false}, 110.1);
+  CHECK_FALSE(Holds(narrow, "overall"));
+  CHECK(Holds(narrow, "51.2k tok/s"));
+}
+
 TEST_CASE("the time left counts from where this run began") {
   ProgressView view;                             // resumed at step 1500
   view.Update({1499, 2000, 0, 0, 0, 0, 0}, 45);  // no step of this run yet
@@ -237,8 +250,11 @@ TEST_CASE("a terminal that is made narrower keeps nothing of the wider line") {
     cfmakeraw(&mode);
     REQUIRE(tcsetattr(slave, TCSANOW, &mode) == 0);
     std::FILE* file = fdopen(slave, "w");
+    REQUIRE(setvbuf(file, nullptr, _IONBF, 0) == 0);  // in as many pieces as there can be
     ProgressWriter writer(file, /*terminal=*/true);
     Screen screen(size.ws_col);
+    // The kernel hands on what was written when it has the time, and in pieces: all of it is there
+    // once a mark written behind it is.
     const auto look = [&] {
       constexpr char kMark = '\x05';
       REQUIRE(write(slave, &kMark, 1) == 1);
@@ -259,11 +275,8 @@ TEST_CASE("a terminal that is made narrower keeps nothing of the wider line") {
       view.Update(At(step, 1), static_cast<double>(step));
     }
     writer.Say("an event", view, 30);
-    REQUIRE(setvbuf(file, nullptr, _IONBF, 0) == 0);  // in as many pieces as there can be
     look();
     REQUIRE(screen.rows().size() == 2);
-    // The kernel hands on what was written when it has the time, and in pieces: all of it is there
-    // once a mark written behind it is.
     CHECK(screen.rows()[1].size() > 80);
     for (const unsigned short columns : {40, 150, 60}) {
       size.ws_col = columns;

@@ -7,8 +7,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/memory_here.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/planner.h"
@@ -24,15 +26,27 @@ uint64_t Fnv1a(std::string_view bytes) {
   return hash;
 }
 
-uint64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  uint64_t kib = 0;
-  while (file >> name >> kib) {
-    std::getline(file, unit);
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
+// The ranks that share a bound on memory.
+struct Load {
+  size_t first_rank = 0;
+  int ranks = 0;
+  uint64_t wanted_bytes = 0;
+};
+
+void Add(Load& load, uint64_t arena_bytes) {
+  ++load.ranks;
+  load.wanted_bytes += arena_bytes;
+}
+
+// `of`: what bounds them, with a blank in front.
+absl::Status TooMuch(const Load& load, uint64_t available_bytes, bool one_machine,
+                     const std::string& of) {
+  const std::string where =
+      one_machine ? "this machine" : absl::StrCat("the machine of rank ", load.first_rank);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the plan needs ", load.wanted_bytes >> 20, " MiB on ", where, " for ",
+      base::Counted(load.ranks, "rank"), ", but ", available_bytes >> 20, " MiB are available", of,
+      ". Lower training.micro_batch_size, set parallelism.zero_stage: 1, or use more machines"));
 }
 
 }  // namespace
@@ -49,7 +63,11 @@ Place ThisPlace() {
     place.core_set = Fnv1a({reinterpret_cast<const char*>(&set), sizeof set});
     place.cores = static_cast<uint64_t>(std::max(1, CPU_COUNT(&set)));
   }
-  place.available_bytes = AvailableBytes();
+  const base::MemoryHere memory = base::LookAtMemory();
+  place.available_bytes = memory.available_bytes;
+  memory.limit.file.copy(place.limit.data(), place.limit.size() - 1);
+  place.limit_bytes = memory.limit.limit_bytes;
+  place.limit_available_bytes = memory.limit.available_bytes;
   return place;
 }
 
@@ -76,28 +94,29 @@ int ThreadsAt(std::span<const Place> places, int rank) {
 }
 
 absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places) {
-  struct Load {
-    size_t first_rank = 0;
-    int ranks = 0;
-    uint64_t wanted_bytes = 0;
-  };
-  std::map<uint64_t, Load> loads;  // by machine
+  std::map<uint64_t, Load> machines;
+  // Two ranks may be in groups of their own, as tasks of Slurm are, or in one.
+  std::map<std::pair<uint64_t, std::string>, Load> groups;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    const auto [entry, added] = loads.try_emplace(places[rank].machine, Load{rank});
+    const Place& place = places[rank];
     const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), static_cast<int>(rank));
-    ++entry->second.ranks;
-    entry->second.wanted_bytes += plan.stages(static_cast<int>(at.pipeline)).arena_bytes();
+    const uint64_t bytes = plan.stages(static_cast<int>(at.pipeline)).arena_bytes();
+    Add(machines.try_emplace(place.machine, Load{rank}).first->second, bytes);
+    if (place.limit[0] == '\0') continue;
+    Add(groups.try_emplace({place.machine, place.limit.data()}, Load{rank}).first->second, bytes);
   }
-  for (const auto& [machine, load] : loads) {
+  const bool one = machines.size() == 1;
+  for (const auto& [machine, load] : machines) {
     const uint64_t available = places[load.first_rank].available_bytes;
     if (available == 0 || load.wanted_bytes <= available) continue;
-    const std::string where =
-        loads.size() == 1 ? "this machine" : absl::StrCat("the machine of rank ", load.first_rank);
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the plan needs ", load.wanted_bytes >> 20, " MiB on ", where, " for ",
-        base::Counted(load.ranks, "rank"), ", but ", available >> 20,
-        " MiB are available. Lower training.micro_batch_size, set parallelism.zero_stage: 1, or "
-        "use more machines"));
+    return TooMuch(load, available, one, "");
+  }
+  for (const auto& [group, load] : groups) {
+    const Place& place = places[load.first_rank];
+    if (load.wanted_bytes <= place.limit_available_bytes) continue;
+    return TooMuch(
+        load, place.limit_available_bytes, one,
+        absl::StrCat(" below the limit of ", place.limit_bytes >> 20, " MiB in ", group.second));
   }
   return absl::OkStatus();
 }

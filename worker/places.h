@@ -2,6 +2,7 @@
 // cores or not. From it come the threads of each rank and whether the plan fits.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,11 @@ struct Place {
   uint64_t core_set = 0;         // equal for ranks that may use the same cores
   uint64_t cores = 1;            // in that set
   uint64_t available_bytes = 0;  // that the system can still give out; 0 if it does not say
+  // The control group whose limit leaves the rank least: its file, cut short if need be, empty
+  // where there is none, and what it leaves.
+  std::array<char, 128> limit = {};
+  uint64_t limit_bytes = 0;
+  uint64_t limit_available_bytes = 0;
 };
 
 Place ThisPlace();
@@ -31,8 +37,8 @@ absl::StatusOr<std::vector<Place>> GatherPlaces(comm::Communicator& everyone,
 // The rank's part of its cores, at least 1: all of them if it is bound to cores of its own.
 int ThreadsAt(std::span<const Place> places, int rank);
 
-// ResourceExhausted if the arenas of a machine's ranks are more than it has, naming the machine by
-// its first rank.
+// ResourceExhausted if the arenas of a machine's ranks are more than it has, or those of the ranks
+// in one control group more than its limit leaves, naming the machine by its first rank there.
 absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places);
 
 }  // namespace trireme::worker

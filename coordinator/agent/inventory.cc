@@ -1,29 +1,18 @@
-// From sched_getaffinity and /proc.
+// From sched_getaffinity, /proc and the control groups.
 #include "coordinator/agent/inventory.h"
 
 #include <sched.h>
 
 #include <cstdint>
-#include <fstream>
 
 #include "coordinator/slurm/queue.h"
 #include "runtime/base/folder_names.h"
+#include "runtime/base/memory_here.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::agent {
 namespace {
-
-uint64_t MemoryBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, rest;
-  uint64_t kib = 0;
-  while (file >> name >> kib) {
-    if (name == "MemTotal:") return kib * 1024;
-    std::getline(file, rest);
-  }
-  return 0;
-}
 
 uint32_t Gpus() {
   uint32_t count = 0;
@@ -40,7 +29,8 @@ v1::AgentHello TakeInventory(const std::string& node, const std::string& version
   cpu_set_t cores;
   const bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
   hello.set_cpus(known ? static_cast<uint32_t>(CPU_COUNT(&cores)) : 1);
-  hello.set_memory_bytes(MemoryBytes());
+  // Of what is to run here: the ranks are in the agent's control group.
+  hello.set_memory_bytes(base::LookAtMemory().least_total_bytes());
   hello.set_gpus(Gpus());
   hello.set_boot_id(base::BootId());
   return hello;

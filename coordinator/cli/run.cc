@@ -4,7 +4,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "coordinator/command/shell_quote.h"
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/local_run/local_run.h"
+#include "runtime/base/memory_here.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -58,20 +58,22 @@ bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
 // The ranks check again, each for its machine; this keeps a thousand of them from starting first.
 absl::Status CheckFitsHere(const PlannedJob& planned) {
-  std::ifstream memory("/proc/meminfo");
-  std::string name, unit;
-  uint64_t kib = 0, available_kib = 0;
-  while (memory >> name >> kib && std::getline(memory, unit)) {
-    if (name == "MemAvailable:") available_kib = kib;
-  }
+  const base::MemoryHere memory = base::LookAtMemory();
+  const uint64_t available = memory.least_available_bytes();
   const uint64_t per_stage = static_cast<uint64_t>(planned.ranks) / planned.plan.stages_size();
   uint64_t wanted = 0;
   for (const auto& stage : planned.plan.stages()) wanted += stage.arena_bytes() * per_stage;
-  if (available_kib == 0 || wanted / 1024 <= available_kib) return absl::OkStatus();
+  // 0 without a limit: the machine does not say.
+  const bool says = available > 0 || !memory.limit.file.empty();
+  if (!says || wanted <= available) return absl::OkStatus();
+  const bool limited = !memory.limit.file.empty() && memory.limit.available_bytes == available;
   return absl::ResourceExhaustedError(
-      fmt::format("the plan needs {} MiB on this machine for {}, but {} MiB are available. Lower "
+      fmt::format("the plan needs {} MiB on this machine for {}, but {} MiB are available{}. Lower "
                   "training.micro_batch_size, set parallelism.zero_stage: 1, or use fewer ranks",
-                  wanted >> 20, base::Counted(planned.ranks, "rank"), available_kib >> 10));
+                  wanted >> 20, base::Counted(planned.ranks, "rank"), available >> 20,
+                  limited ? fmt::format(" below the limit of {} MiB in {}",
+                                        memory.limit.limit_bytes >> 20, memory.limit.file)
+                          : ""));
 }
 
 // The folder's own job holds the overrides of this call.

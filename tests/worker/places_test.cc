@@ -77,6 +77,42 @@ TEST_CASE("a system that does not say what it has refuses nothing") {
   CHECK(CheckFits(PlanOfFour(), places).ok());
 }
 
+Place Within(Place place, const char* group, uint64_t limit_mib, uint64_t available_mib) {
+  std::string(group).copy(place.limit.data(), place.limit.size() - 1);
+  place.limit_bytes = limit_mib * kMiB;
+  place.limit_available_bytes = available_mib * kMiB;
+  return place;
+}
+
+TEST_CASE("ranks in one control group share what its limit leaves, and the limit is named") {
+  const v1::Plan plan = PlanOfFour();
+  const Place at = At(1, 0, 1, 9000);
+  const Place fits = Within(at, "/g/memory.max", 1000, 800);
+  const Place tight = Within(at, "/g/memory.max", 1000, 799);
+  const Place wide[] = {fits, fits, fits, fits};
+  CHECK(CheckFits(plan, wide).ok());
+  const Place shared[] = {tight, tight, tight, tight};
+  const absl::Status refused = CheckFits(plan, shared);
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("needs 800 MiB on this machine for 4 ranks, but 799 MiB are "
+                             "available below the limit of 1000 MiB in /g/memory.max"));
+  // A group of each rank's own, of which that of rank 2 is too small.
+  const Place own[] = {Within(at, "/a", 400, 300), Within(at, "/b", 400, 300),
+                       Within(at, "/c", 300, 299), Within(at, "/d", 400, 300)};
+  CHECK_THAT(std::string(CheckFits(plan, own).message()),
+             Catch::Contains("300 MiB on this machine for 1 rank, but 299 MiB"));
+  // One name on two machines is two groups.
+  Place there = tight;
+  there.machine = 2;
+  const Place apart[] = {tight, tight, there, there};
+  CHECK(CheckFits(plan, apart).ok());
+  // A limit that leaves nothing is a limit, other than a machine that does not say.
+  const Place none = Within(At(1, 0, 1), "/g", 100, 0);
+  const Place full[] = {none, none, none, none};
+  CHECK_FALSE(CheckFits(plan, full).ok());
+}
+
 TEST_CASE("this place has cores, memory and a machine") {
   const Place here = ThisPlace();
   CHECK(here.cores >= 1);

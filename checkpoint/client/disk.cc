@@ -19,55 +19,12 @@ namespace trireme::checkpoint {
 namespace fs = std::filesystem;
 using base::Text;
 
-absl::Status DiskError(std::string_view path, std::string_view what, int errno_value) {
-  const std::string text = Text(path, ": ", what, ": ", std::strerror(errno_value));
-  if (errno_value == ENOSPC || errno_value == EDQUOT) return absl::ResourceExhaustedError(text);
-  if (errno_value == ENOENT) return absl::NotFoundError(text);
-  return absl::UnavailableError(text);
+absl::Status ReadError(std::string_view path, std::string_view what, int errno_value) {
+  if (errno_value != EIO) return DiskError(path, what, errno_value);
+  return absl::DataLossError(Text(path, ": ", what, ": ", std::strerror(errno_value)));
 }
 
-absl::Status WriteDurably(const std::string& path, std::string_view text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (fd < 0) return DiskError(path, "cannot be created", errno);
-  absl::Status status;
-  while (!text.empty() && status.ok()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno != EINTR) {
-      status = DiskError(path, "cannot be written", errno);
-    }
-  }
-  if (status.ok() && fsync(fd) != 0) status = DiskError(path, "cannot be flushed", errno);
-  if (close(fd) != 0 && status.ok()) status = DiskError(path, "cannot be closed", errno);
-  return status;
-}
-
-absl::Status MakeFolders(const std::string& folder) {
-  std::error_code error;
-  fs::path lowest = fs::absolute(folder, error);
-  if (error) return DiskError(folder, "cannot be made", error.value());
-  if (!lowest.has_filename()) lowest = lowest.parent_path();
-  fs::path there = lowest;
-  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
-  fs::create_directories(lowest, error);
-  if (error) return DiskError(folder, "cannot be made", error.value());
-  for (fs::path made = lowest; made != there; made = made.parent_path()) {
-    RETURN_IF_ERROR(SyncFolder(made.parent_path().string()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SyncFolder(const std::string& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return DiskError(folder, "cannot be opened", errno);
-  const int rc = fsync(fd);
-  const int error = errno;
-  close(fd);
-  // Some network file systems cannot flush a folder and say so by EINVAL.
-  if (rc == 0 || error == EINVAL) return absl::OkStatus();
-  return DiskError(folder, "cannot be flushed", error);
-}
+void ForgetCached(int fd) { posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
 absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links) {
   const int64_t most_bytes = int64_t{1} << (links == base::Links::kFollow ? 30 : 25);
@@ -91,7 +48,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links)
     } else if (got == 0) {
       status = absl::UnavailableError(Text(path, ": cannot be read: it got shorter meanwhile"));
     } else if (errno != EINTR) {
-      status = DiskError(path, "cannot be read", errno);
+      status = ReadError(path, "cannot be read", errno);
     }
   }
   close(fd);

@@ -6,23 +6,27 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/base/durable.h"
 #include "runtime/base/real_path.h"
 
 namespace trireme::checkpoint {
 
-// The status of `errno_value`: ResourceExhausted for a full disk or quota, else Unavailable; names
-// path and cause.
-absl::Status DiskError(std::string_view path, std::string_view what, int errno_value);
-// Writes the file and waits until it is on the disk.
-absl::Status WriteDurably(const std::string& path, std::string_view text);
-// Makes the folder and those above it that are missing, and waits until they are on the disk.
-absl::Status MakeFolders(const std::string& folder);
-// Waits until the entries of a folder are on the disk.
-absl::Status SyncFolder(const std::string& folder);
-// NotFound if there is none; DataLoss above 1 GiB, which no manifest is, and where links are
-// refused above 32 MiB: what others may have put there is not to fill our memory.
+using base::DiskError;
+using base::MakeFolders;
+using base::SyncFolder;
+using base::WriteDurably;
+
+// NotFound if there is none; DataLoss for sectors that cannot be read, and above 1 GiB, which no
+// manifest is; where links are refused above 32 MiB: what others may have put there is not to fill
+// our memory.
 absl::StatusOr<std::string> ReadText(const std::string& path,
                                      base::Links links = base::Links::kFollow);
+
+// Of a read that failed: as DiskError, but DataLoss for a disk that has lost what it was given.
+absl::Status ReadError(std::string_view path, std::string_view what, int errno_value);
+// Lets the system forget what it has in memory of the file, as far as it is on the disk, so that
+// the next read asks the disk. A wish; what is in use elsewhere stays.
+void ForgetCached(int fd);
 
 bool Exists(const std::string& path);
 // Removes a file or folder with all that is in it; ok if there is nothing.

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/client/disk.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/real_path.h"
 #include "runtime/safetensors/safetensors.h"
@@ -31,6 +32,9 @@ class PieceReader {
 
   const std::string& path() const { return path_; }
   uint64_t pieces_read() const { return pieces_read_; }
+  uint64_t bytes_read() const { return bytes_read_; }
+  // What is read from here on comes from the disk, not from the memory of whoever wrote it.
+  void ForgetCached() const { checkpoint::ForgetCached(fd_); }
 
   // Copies bytes [offset, offset + target.size()) of the file. Callers that go upwards read each
   // piece once. DataLoss names file, piece and `what` (which tensor was wanted).
@@ -52,6 +56,7 @@ class PieceReader {
   uint64_t window_first_ = 0;  // In pieces.
   uint64_t window_count_ = 0;
   uint64_t pieces_read_ = 0;
+  uint64_t bytes_read_ = 0;
 };
 
 // Ok if the header of the file at `path` holds the shard's tensor as the manifest says; else

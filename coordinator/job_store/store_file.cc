@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -16,17 +17,6 @@ namespace {
 
 absl::Status SystemFault(const std::string& path, const char* what, int error) {
   return absl::ErrnoToStatus(error, base::Text(path, ": ", what));
-}
-
-// The folder must keep the name of a new file through a power cut too.
-absl::Status FlushFolderOf(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return SystemFault(folder, "cannot be opened", errno);
-  const int error = fsync(file) == 0 ? 0 : errno;
-  close(file);
-  return error == 0 ? absl::OkStatus() : SystemFault(folder, "cannot be flushed", error);
 }
 
 absl::Status FillNewFile(const std::string& path, std::span<const Migration> migrations) {
@@ -55,7 +45,10 @@ absl::Status MakeFile(const std::string& path, std::span<const Migration> migrat
     status = SystemFault(path, "cannot be made", errno);
   }
   unlink(fresh.c_str());
-  return status.ok() ? FlushFolderOf(path) : base::Annotate(status, "making the job store");
+  // The folder must keep the name of a new file through a power cut too.
+  if (status.ok()) status = base::SyncFolderOf(path);
+  if (status.ok()) status = base::SyncWayTo(path);
+  return base::Annotate(status, "making the job store");
 }
 
 // True: there is a regular file.

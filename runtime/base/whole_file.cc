@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "runtime/base/durable.h"
 #include "runtime/base/text.h"
 
 namespace trireme::base {
@@ -20,15 +21,6 @@ bool WriteAll(int fd, std::string_view content) {
     content.remove_prefix(static_cast<size_t>(written));
   }
   return true;
-}
-
-// A file system that cannot do that has its own order.
-void SyncFolderOf(const std::string& path) {
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
-  const int fd = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  fsync(fd);
-  close(fd);
 }
 
 }  // namespace
@@ -46,8 +38,7 @@ absl::Status WriteWholeFile(const std::string& path, std::string_view content, m
   if (fd < 0) return failed();
   const bool written = WriteAll(fd, content) && fsync(fd) == 0;
   if (close(fd) != 0 || !written || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
-  SyncFolderOf(path);
-  return absl::OkStatus();
+  return SyncFolderOf(path);
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_bytes) {

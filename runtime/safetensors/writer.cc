@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
+#include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/json/json_text.h"
@@ -17,37 +18,16 @@
 namespace trireme::safetensors {
 namespace {
 
-absl::Status DiskError(int error, std::string_view path, std::string_view what) {
-  const std::string message = base::Text(path, ": cannot ", what);
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    return absl::ResourceExhaustedError(
-        base::Text(message, ": the disk, quota or file size limit is full"));
-  }
-  return absl::ErrnoToStatus(error, message);
-}
-
 absl::Status WriteAt(int fd, std::string_view path, std::span<const std::byte> bytes,
                      uint64_t offset) {
   while (!bytes.empty()) {
     const ssize_t done = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return DiskError(errno, path, "write");
+    if (done < 0) return base::DiskError(path, "cannot be written", errno);
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += static_cast<uint64_t>(done);
   }
   return absl::OkStatus();
-}
-
-// Makes a rename inside the folder of `path` lasting.
-absl::Status SyncFolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return DiskError(errno, folder, "open");
-  const int error = fsync(fd) == 0 ? 0 : errno;
-  close(fd);
-  // Some network file systems cannot sync a folder and say so by EINVAL.
-  return error == 0 || error == EINVAL ? absl::OkStatus() : DiskError(error, folder, "sync");
 }
 
 // A JSON string; false if the bytes are not UTF-8.
@@ -147,7 +127,7 @@ absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<Tenso
   writer.written_.resize(writer.plan_.header.tensors.size());
   const std::string partial = path + ".partial";
   writer.fd_ = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (writer.fd_ < 0) return DiskError(errno, partial, "create");
+  if (writer.fd_ < 0) return base::DiskError(partial, "cannot be created", errno);
   RETURN_IF_ERROR(
       WriteAt(writer.fd_, path, std::as_bytes(std::span<const char>(writer.plan_.prefix)), 0));
   return writer;
@@ -203,10 +183,11 @@ absl::Status Writer::Finish() {
     }
   }
   const std::string partial = path_ + ".partial";
-  if (fsync(fd_) != 0) return DiskError(errno, partial, "sync");
-  if (rename(partial.c_str(), path_.c_str()) != 0) return DiskError(errno, path_, "rename to");
+  if (fsync(fd_) != 0) return base::DiskError(partial, "cannot be flushed", errno);
+  if (rename(partial.c_str(), path_.c_str()) != 0)
+    return base::DiskError(path_, "cannot be named", errno);
   close(std::exchange(fd_, -1));
-  return SyncFolderOf(path_);
+  return base::SyncFolderOf(path_);
 }
 
 }  // namespace trireme::safetensors

@@ -13,6 +13,9 @@ trireme_python_tests(worker. worker/worker_test.py Worker SECONDS 300 LABELS mpi
           refuses_what_does_not_fit stays_within_planned_memory
   KILLS names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent ends_a_stopped_rank)
 
+trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi ARGS "${trireme_bin}"
+  METHODS goes_on_after_damage)
+
 # triremed, its agent and its command line.
 trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   METHODS runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels readers_outlive_it fails_for_good refuses_strangers

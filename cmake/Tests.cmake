@@ -204,10 +204,10 @@ if(TARGET test_coordinator_cli)
   add_dependencies(test_coordinator_cli trireme trireme-worker)
 endif()
 trireme_tests(worker ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
-              worker/link
+              worker/link checkpoint/format checkpoint/client
               LIBS DNNL::dnnl spdlog::spdlog)
 if(TARGET test_worker)
-  foreach(file compared_job places plan_source stop_signal)
+  foreach(file compared_job places plan_source shared_checkpoints stop_signal)
     target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()

@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
+#include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
@@ -28,7 +30,26 @@ constexpr std::chrono::minutes kDiskDeadline{30};
 // Of a checkpoint's scalars; older ones lack it.
 constexpr const char* kSkippedSteps = "skipped_steps";
 
-std::string CheckpointRoot(const v1::JobSpec& job, const std::string& run_directory) {
+// By the engine's own collectives.
+class EngineAgreement : public RankAgreement {
+ public:
+  EngineAgreement(engine::Engine& engine, int ranks) : engine_(engine), ranks_(ranks) {}
+  int rank() const override { return engine_.rank(); }
+  int ranks() const override { return ranks_; }
+  absl::StatusOr<bool> AllAgree(bool yes) override { return engine_.AllAgree(yes, kDiskDeadline); }
+  absl::Status AllOk(const absl::Status& own) override { return engine_.AllOk(own, kDiskDeadline); }
+  absl::Status Share(std::string& text) override {
+    // Sharing itself has only the patience of a step.
+    RETURN_IF_ERROR(AllAgree(true).status());
+    return engine_.Share(text);
+  }
+
+ private:
+  engine::Engine& engine_;
+  const int ranks_;
+};
+
+std::string CheckpointFolder(const v1::JobSpec& job, const std::string& run_directory) {
   return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
                                               : job.checkpoint().directory();
 }
@@ -43,7 +64,7 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       session_(session),
       dataset_(dataset),
       recorder_(recorder),
-      checkpoint_root_(CheckpointRoot(job, options.run_directory)),
+      checkpoint_root_(CheckpointFolder(job, options.run_directory)),
       traced_(job),
       timeline_(options.run_directory, session.engine().rank()),
       throughput_(engine::NowNs) {}
@@ -87,27 +108,10 @@ absl::Status TrainingRun::Start() {
   flops_per_token_ =
       model::TrainingFlopsPerToken(graph, job_.model().config(), job_.data().sequence_length());
   session_.engine().set_stop_poll([] { return StopRequested(); });
-  ASSIGN_OR_RETURN(const std::string folder, AgreeOnFolder());
-  if (folder.empty()) {
-    session_.engine().InitializeState();
-  } else {
-    // A rank's own folder may be another one of the same name, on a disk of its node.
-    RETURN_IF_ERROR(session_.engine().AllOk(Resume(folder), kDiskDeadline));
-    std::string step_of_rank_0 = absl::StrCat(step_);
-    RETURN_IF_ERROR(session_.engine().Share(step_of_rank_0));
-    absl::Status same;
-    if (step_of_rank_0 != absl::StrCat(step_)) {
-      same = absl::InvalidArgumentError(
-          absl::StrCat(folder, ": holds step ", step_, " here and step ", step_of_rank_0,
-                       " on rank 0; give a folder that all nodes share"));
-    }
-    RETURN_IF_ERROR(session_.engine().AllOk(same));
-  }
+  RETURN_IF_ERROR(AgreeOnJob());
+  RETURN_IF_ERROR(TakeState());
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
   if (leader()) {
-    ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
-                     checkpoint::WriterClaim::Take(checkpoint_root_, step_, LinksInRoot()));
-    claim_.emplace(std::move(claim));
     ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
     metrics_.emplace(std::move(metrics));
     RemoveTimelines(options_.run_directory);
@@ -130,23 +134,52 @@ absl::Status TrainingRun::CheckRoot() const {
                                                : base::CheckWithoutLinks(checkpoint_root_);
 }
 
-absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
-  engine::Engine& engine = session_.engine();
-  std::string folder = options_.resume;
-  absl::Status found;
-  if (leader()) found = CheckRoot();
-  if (leader() && found.ok() && folder == "auto") {
-    std::vector<checkpoint::Skipped> skipped;
-    const absl::StatusOr<std::string> newest =
-        checkpoint::FindNewestIntact(checkpoint_root_, &skipped, LinksInRoot());
-    for (const checkpoint::Skipped& each : skipped) {
-      spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
-    }
-    if (!absl::IsNotFound(newest.status())) found = newest.status();
-    folder = newest.ok() ? *newest : "";
+absl::Status TrainingRun::TakeState() {
+  EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
+  RETURN_IF_ERROR(ranks.AllOk(leader() ? TakeClaim() : absl::OkStatus()));
+  RETURN_IF_ERROR(ShareEpoch());
+  Choice choice;
+  if (!options_.resume.empty()) {
+    ASSIGN_OR_RETURN(choice, ChooseCheckpoint(ranks, Root(), options_.resume));
   }
-  RETURN_IF_ERROR(engine.AllOk(found, kDiskDeadline));
-  RETURN_IF_ERROR(engine.Share(folder));
+  if (choice.checkpoint) {
+    RETURN_IF_ERROR(ranks.AllOk(Resume(*choice.checkpoint)));
+  } else {
+    session_.engine().InitializeState();
+  }
+  return ranks.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus());
+}
+
+CheckpointRoot TrainingRun::Root() const { return {checkpoint_root_, LinksInRoot()}; }
+
+absl::Status TrainingRun::TakeClaim() {
+  RETURN_IF_ERROR(CheckRoot());
+  ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
+                   checkpoint::WriterClaim::Take(checkpoint_root_, LinksInRoot()));
+  claim_.emplace(std::move(claim));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::ShareEpoch() {
+  uint64_t epoch = claim_ ? static_cast<uint64_t>(claim_->epoch()) : 0;
+  std::string text = absl::StrCat(epoch);
+  RETURN_IF_ERROR(session_.engine().Share(text));
+  TRIREME_CHECK(absl::SimpleAtoi(text, &epoch));
+  epoch_ = checkpoint::Epoch{epoch};
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::BeginAfter(const std::vector<checkpoint::Skipped>& damaged) {
+  ASSIGN_OR_RETURN(const auto aside, claim_->BeginAfter(step_, damaged));
+  for (const checkpoint::SetAside& each : aside) {
+    spdlog::warn("a damaged checkpoint is now named {}; look at it, then remove it: {}",
+                 each.folder, base::MessageOf(each.reason));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::AgreeOnJob() {
+  engine::Engine& engine = session_.engine();
   std::string job = ComparedJob(job_);
   data_digest_ = data::DigestOf(dataset_);
   const std::string own_data = absl::StrCat(data_digest_);
@@ -155,8 +188,7 @@ absl::StatusOr<std::string> TrainingRun::AgreeOnFolder() {
   RETURN_IF_ERROR(engine.Share(data));
   const absl::Status alike = CheckAlike(job, data == own_data);
   if (!alike.ok()) spdlog::error("rank {}: {}", engine.rank(), base::MessageOf(alike));
-  RETURN_IF_ERROR(engine.AllOk(alike));
-  return folder;
+  return engine.AllOk(alike);
 }
 
 absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same_text) const {
@@ -187,10 +219,9 @@ absl::Status TrainingRun::CheckMadeBy(const checkpoint::CheckpointInfo& info,
   return absl::InvalidArgumentError(text);
 }
 
-absl::Status TrainingRun::Resume(const std::string& folder) {
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
-                   checkpoint::Open(folder, LinksInRoot()));
+absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
   const checkpoint::CheckpointInfo& info = checkpoint.info();
+  const std::string& folder = checkpoint.folder();
   if (info.spec_hash != spec::SpecHash(job_)) RETURN_IF_ERROR(CheckMadeBy(info, folder));
   if (info.tokenizer != dataset_.tokenizer().Description()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -293,7 +324,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   return true;
 }
 
-absl::Status TrainingRun::WriteShards() {
+absl::Status TrainingRun::WriteShards(const std::string& partial_folder) {
   std::vector<checkpoint::StateShard> shards;
   for (const char* kind : {"parameter", "moment1", "moment2"}) {
     for (const engine::StateView& view : session_.engine().state().Owned(kind)) {
@@ -305,49 +336,35 @@ absl::Status TrainingRun::WriteShards() {
                         .data = view.bytes()});
     }
   }
-  return checkpoint::CheckpointWriter::WriteRank(checkpoint::PartialFolder(checkpoint_root_, step_),
-                                                 session_.engine().rank(), shards);
+  return checkpoint::CheckpointWriter::WriteRank(partial_folder, session_.engine().rank(), shards);
+}
+
+checkpoint::CheckpointInfo TrainingRun::Describe() const {
+  return {.step = step_,
+          .samples = step_ * static_cast<uint64_t>(job_.training().global_batch_size()),
+          .spec_hash = spec::SpecHash(job_),
+          .job_yaml = spec::ToYaml(job_),
+          .tokenizer = dataset_.tokenizer().Description(),
+          .data_digest = data_digest_,
+          .ranks = plan::RankCount(session_.plan().mesh()),
+          .scalars = {{kSkippedSteps, SkippedSteps()}}};
 }
 
 absl::StatusOr<bool> TrainingRun::Save() {
-  using checkpoint::CheckpointWriter;
-  engine::Engine& engine = session_.engine();
   // What is corrupt on one rank must not become what the run goes on from.
-  RETURN_IF_ERROR(engine.CheckReplicas());
-  absl::Status status;
-  if (leader()) status = CheckRoot();
-  if (leader() && status.ok()) status = CheckpointWriter::Prepare(checkpoint_root_, step_).status();
-  ASSIGN_OR_RETURN(bool good, engine.AllAgree(status.ok(), kDiskDeadline));
-  if (good) {
-    status = CheckRoot();
-    if (status.ok()) status = WriteShards();
-    ASSIGN_OR_RETURN(good, engine.AllAgree(status.ok(), kDiskDeadline));
-  }
-  if (good && leader()) {
-    const uint64_t samples = step_ * static_cast<uint64_t>(job_.training().global_batch_size());
-    status = CheckpointWriter::Commit(checkpoint_root_, step_,
-                                      {.step = step_,
-                                       .samples = samples,
-                                       .spec_hash = spec::SpecHash(job_),
-                                       .job_yaml = spec::ToYaml(job_),
-                                       .tokenizer = dataset_.tokenizer().Description(),
-                                       .data_digest = data_digest_,
-                                       .ranks = plan::RankCount(session_.plan().mesh()),
-                                       .scalars = {{kSkippedSteps, SkippedSteps()}}})
-                 .status();
-    const int keep = static_cast<int>(job_.checkpoint().keep());
-    if (status.ok() && keep > 0) {
-      const absl::Status pruned =
-          CheckpointWriter::Prune(checkpoint_root_, keep, step_, LinksInRoot());
-      if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
-    }
-  }
-  ASSIGN_OR_RETURN(good, engine.AllAgree(good && status.ok(), kDiskDeadline));
-  if (!status.ok())
-    spdlog::warn("the checkpoint of step {} was not written: {}", step_, base::MessageOf(status));
-  if (!good && leader()) (void)CheckpointWriter::Abandon(checkpoint_root_, step_);
-  if (good) saved_step_ = step_;
-  return good;
+  RETURN_IF_ERROR(session_.engine().CheckReplicas());
+  EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
+  ASSIGN_OR_RETURN(
+      const bool saved,
+      SaveCheckpoint(ranks, Root(),
+                     {.step = step_,
+                      .keep = static_cast<int>(job_.checkpoint().keep()),
+                      .epoch = epoch_,
+                      .check_root = [this] { return CheckRoot(); },
+                      .write = [this](const std::string& folder) { return WriteShards(folder); },
+                      .describe = [this] { return Describe(); }}));
+  if (saved) saved_step_ = step_;
+  return saved;
 }
 
 absl::Status TrainingRun::Finish() {

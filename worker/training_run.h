@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "checkpoint/client/writer_claim.h"
@@ -14,6 +15,7 @@
 #include "runtime/recorder/flight_recorder.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
+#include "worker/shared_checkpoints.h"
 #include "worker/step_timeline.h"
 #include "worker/throughput.h"
 #include "worker/trace_files.h"
@@ -41,18 +43,27 @@ class TrainingRun {
   // was allowed to have it.
   absl::Status CheckRoot() const;
   base::Links LinksInRoot() const;
-  // Rank 0's choice: a folder, or empty to begin anew. Refused where job or data differ.
-  absl::StatusOr<std::string> AgreeOnFolder();
+  // From a checkpoint or the seed, with rank 0's claim on the folder that this run writes into.
+  absl::Status TakeState();
+  CheckpointRoot Root() const;
+  // Refused where job or data differ.
+  absl::Status AgreeOnJob();
+  // Rank 0's, before it looks at what lies in the folder, so that nobody else changes it then.
+  absl::Status TakeClaim();
+  absl::Status ShareEpoch();
+  // Rank 0: sets damaged checkpoints of steps to come aside, and names them.
+  absl::Status BeginAfter(const std::vector<checkpoint::Skipped>& damaged);
   absl::Status CheckAlike(const std::string& job_of_rank_0, bool same_text) const;
   absl::Status CheckMadeBy(const checkpoint::CheckpointInfo& info, const std::string& folder) const;
-  absl::Status Resume(const std::string& folder);
+  absl::Status Resume(const checkpoint::Checkpoint& checkpoint);
   absl::StatusOr<bool> Step();  // true: stop was agreed
   absl::Status Report(const engine::StepReport& report);
   absl::StatusOr<bool> Evaluate();  // false: left for a stop
   // A failure to save is a warning, never the end of training; false: not saved. Replicas that
   // differ are not saved: they end it.
   absl::StatusOr<bool> Save();
-  absl::Status WriteShards();
+  absl::Status WriteShards(const std::string& partial_folder);
+  checkpoint::CheckpointInfo Describe() const;
   absl::Status Finish();
   absl::StatusOr<std::string> Sample();
   // Collective. Writes what is traced so far and forgets it; a failure is a warning.
@@ -67,7 +78,8 @@ class TrainingRun {
   const data::Dataset& dataset_;
   recorder::FlightRecorder& recorder_;
   const std::string checkpoint_root_;
-  std::optional<checkpoint::WriterClaim> claim_;  // of checkpoint_root_, on rank 0
+  std::optional<checkpoint::WriterClaim> claim_;        // of checkpoint_root_, on rank 0
+  checkpoint::Epoch epoch_ = checkpoint::Epoch::kNone;  // of that claim, on all ranks
   std::optional<MetricsLog> metrics_;
   const TracedSteps traced_;
   TraceKeeper trace_;

@@ -58,7 +58,7 @@ absl::Status PieceReader::Load(uint64_t first, uint64_t count, std::string_view 
     const ssize_t got =
         pread(fd_, window_.data() + done, bytes - done, static_cast<off_t>(begin + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return DiskError(path_, Text("cannot be read for ", what), errno);
+    if (got < 0) return ReadError(path_, Text("cannot be read for ", what), errno);
     if (got == 0) {
       return absl::DataLossError(Text(path_, ": ends at byte ", begin + done, " while ", what,
                                       " is read: it was cut off"));
@@ -66,6 +66,7 @@ absl::Status PieceReader::Load(uint64_t first, uint64_t count, std::string_view 
     done += static_cast<uint64_t>(got);
   }
   pieces_read_ += count;
+  bytes_read_ += bytes;
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t from = i * kPieceBytes;
     const uint64_t to = std::min(bytes, from + kPieceBytes);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/client/disk.h"
@@ -25,8 +24,8 @@ using base::Text;
 // The first faults of one file are told; a disk that is gone has thousands.
 constexpr size_t kFaultsTold = 4;
 
-void Tell(const absl::Status& status, std::vector<std::string>* faults) {
-  if (!status.ok()) faults->push_back(base::MessageOf(status));
+void Tell(const absl::Status& status, std::vector<absl::Status>* faults) {
+  if (!status.ok()) faults->push_back(status);
 }
 
 // Which tensors lie in the piece, for the message.
@@ -51,7 +50,8 @@ absl::Status CheckSize(const std::string& path, uint64_t bytes, base::Links link
   struct stat about {};
   const bool follow = links == base::Links::kFollow;
   if ((follow ? stat(path.c_str(), &about) : lstat(path.c_str(), &about)) != 0) {
-    return absl::DataLossError(Text(path, ": is missing: ", std::strerror(errno)));
+    if (errno == ENOENT) return absl::DataLossError(Text(path, ": is missing"));
+    return ReadError(path, "cannot be looked at", errno);
   }
   if (!S_ISREG(about.st_mode)) return absl::DataLossError(Text(path, ": is no regular file"));
   if (static_cast<uint64_t>(about.st_size) == bytes) return absl::OkStatus();
@@ -59,38 +59,86 @@ absl::Status CheckSize(const std::string& path, uint64_t bytes, base::Links link
                                   bytes, "; use an older checkpoint"));
 }
 
-void VerifyFile(const Checkpoint& checkpoint, uint32_t file, std::vector<std::string>* faults) {
-  auto reader =
-      PieceReader::Open(checkpoint.folder(), checkpoint.manifest().files[file], checkpoint.links());
-  if (!reader.ok()) return Tell(reader.status(), faults);
-  const auto header = (*reader)->ReadHeader();
-  Tell(header.status(), faults);
-  const safetensors::Header none;
-  for (const ShardEntry& entry : checkpoint.manifest().shards) {
-    if (entry.file != file || !header.ok() || faults->size() >= kFaultsTold) continue;
-    Tell(CheckStored(*header, entry, (*reader)->path()), faults);
+// The pieces [begin, end) of one file. Its first piece stands for its header and, as a file without
+// a byte has it too, for its being there.
+struct Pieces {
+  uint32_t file = 0;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+// Those of a part: cut by the numbers of all pieces in the order of the manifest, so that a rank
+// opens few files and no piece is left out.
+std::vector<Pieces> PiecesOf(const Manifest& manifest, Part part) {
+  const auto of = [](const FileEntry& file) { return std::max<uint64_t>(1, file.crc32c.size()); };
+  uint64_t all = 0;
+  for (const FileEntry& file : manifest.files) all += of(file);
+  const auto cut = [&](int index) {  // no overflow: 2^64 pieces are beyond every disk
+    const auto count = static_cast<uint64_t>(part.count), at = static_cast<uint64_t>(index);
+    return all / count * at + all % count * at / count;
+  };
+  const uint64_t begin = cut(part.index), end = cut(part.index + 1);
+  std::vector<Pieces> pieces;
+  uint64_t before = 0;
+  for (uint32_t file = 0; file < manifest.files.size(); ++file) {
+    const uint64_t count = of(manifest.files[file]);
+    const uint64_t from = std::max(begin, before), to = std::min(end, before + count);
+    if (from < to) pieces.push_back({file, from - before, to - before});
+    before += count;
   }
-  const uint64_t pieces = checkpoint.manifest().files[file].crc32c.size();
+  return pieces;
+}
+
+void VerifyPieces(const Checkpoint& checkpoint, const Pieces& pieces, uint64_t* bytes_read,
+                  std::vector<absl::Status>* faults) {
+  const FileEntry& file = checkpoint.manifest().files[pieces.file];
+  auto reader = PieceReader::Open(checkpoint.folder(), file, checkpoint.links());
+  if (!reader.ok()) return Tell(reader.status(), faults);
+  absl::StatusOr<safetensors::Header> header = absl::NotFoundError("not read yet");
+  if (pieces.begin == 0) {
+    header = (*reader)->ReadHeader();
+    Tell(header.status(), faults);
+    for (const ShardEntry& entry : checkpoint.manifest().shards) {
+      if (entry.file != pieces.file || !header.ok() || faults->size() >= kFaultsTold) continue;
+      Tell(CheckStored(*header, entry, (*reader)->path()), faults);
+    }
+  }
   // A broken header was told already; its first piece would only repeat it.
-  for (uint64_t piece = header.ok() ? 0 : 1; piece < pieces; ++piece) {
-    if (faults->size() >= kFaultsTold) return;
+  const bool broken = pieces.begin == 0 && !header.ok();
+  const uint64_t end = std::min<uint64_t>(pieces.end, file.crc32c.size());
+  for (uint64_t piece = pieces.begin + (broken ? 1 : 0); piece < end; ++piece) {
+    if (faults->size() >= kFaultsTold) break;
+    if ((*reader)->Check(piece, "").ok()) continue;
+    // Again, with words for it: another part has the header.
+    if (!header.ok() && !broken) header = (*reader)->ReadHeader();
     Tell((*reader)->Check(piece, header.ok() ? HeldBy(*header, piece) : "unknown tensors"), faults);
   }
+  if (bytes_read != nullptr) *bytes_read += (*reader)->bytes_read();
 }
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links) {
+absl::StatusOr<Checkpoint> OpenManifest(const std::string& folder, base::Links links) {
   const std::string path = folder + "/" + std::string(kManifestName);
   ASSIGN_OR_RETURN(const std::string text, ReadText(path, links));
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
   checkpoint.links_ = links;
   ASSIGN_OR_RETURN(checkpoint.manifest_, ParseManifest(text, path));
-  for (const FileEntry& file : checkpoint.manifest_.files) {
+  checkpoint.guard_ = GuardOf(text);
+  return checkpoint;
+}
+
+absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links) {
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, OpenManifest(folder, links));
+  for (const FileEntry& file : checkpoint.manifest().files) {
     RETURN_IF_ERROR(CheckSize(folder + "/" + file.name, file.bytes, links));
   }
   return checkpoint;
+}
+
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
 
 absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped,
@@ -119,30 +167,43 @@ absl::StatusOr<std::string> FindNewestIntact(const std::string& root, std::vecto
     std::vector<Skipped> passed_over;
     found = FindNewest(root, &passed_over, below, links);
     damaged.insert(damaged.end(), passed_over.begin(), passed_over.end());
+    for (const Skipped& each : passed_over) {
+      if (!IsDamage(each.reason)) found = each.reason;
+    }
     if (!found.ok()) break;
     absl::Status status = Verify(*found, links);
     if (status.ok()) break;
-    damaged.push_back({*found, std::move(status)});
+    damaged.push_back({*found, status});
     TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
+    if (!IsDamage(status)) return status;
   }
-  if (!found.ok() && !damaged.empty()) {
-    std::string told = Text(root, ": no checkpoint here is intact");
-    for (const Skipped& each : damaged) told += Text("\n  ", base::MessageOf(each.reason));
-    found = absl::DataLossError(told);
-  }
+  if (absl::IsNotFound(found.status()) && !damaged.empty()) found = NoneIntact(root, damaged);
   if (skipped != nullptr) *skipped = std::move(damaged);
   return found;
 }
 
-absl::Status Verify(const std::string& folder, base::Links links) {
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(folder, links));
+absl::Status NoneIntact(const std::string& root, std::span<const Skipped> damaged) {
+  std::string told = Text(root, ": no checkpoint here is intact");
+  for (const Skipped& each : damaged) told += Text("\n  ", base::MessageOf(each.reason));
+  return absl::DataLossError(told);
+}
+
+absl::Status VerifyPart(const Checkpoint& checkpoint, Part part, uint64_t* bytes_read) {
   std::string told;
-  for (uint32_t file = 0; file < checkpoint.manifest().files.size(); ++file) {
-    std::vector<std::string> faults;
-    VerifyFile(checkpoint, file, &faults);
-    for (const std::string& fault : faults) told += (told.empty() ? "" : "\n") + fault;
+  for (const Pieces& pieces : PiecesOf(checkpoint.manifest(), part)) {
+    std::vector<absl::Status> faults;
+    VerifyPieces(checkpoint, pieces, bytes_read, &faults);
+    for (const absl::Status& fault : faults) {
+      if (!IsDamage(fault)) return fault;
+      told += (told.empty() ? "" : "\n") + base::MessageOf(fault);
+    }
   }
   return told.empty() ? absl::OkStatus() : absl::DataLossError(told);
+}
+
+absl::Status Verify(const std::string& folder, base::Links links) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(folder, links));
+  return VerifyPart(checkpoint, {});
 }
 
 }  // namespace trireme::checkpoint

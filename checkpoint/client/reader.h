@@ -30,6 +30,8 @@ class Checkpoint {
   const Manifest& manifest() const { return manifest_; }
   const std::string& folder() const { return folder_; }
   base::Links links() const { return links_; }
+  // The checksum of the manifest, as text: equal for readers that read the same checkpoint.
+  const std::string& guard() const { return guard_; }
 
   // Fills the data of each target. Reads only the 64 KiB pieces that hold something wanted, each
   // once, and compares their checksums before use. Errors: NotFound (no such tensor),
@@ -39,9 +41,10 @@ class Checkpoint {
                        const RestoreOptions& options = {}) const;
 
  private:
-  friend absl::StatusOr<Checkpoint> Open(const std::string& folder, base::Links links);
+  friend absl::StatusOr<Checkpoint> OpenManifest(const std::string& folder, base::Links links);
   std::string folder_;
   base::Links links_ = base::Links::kFollow;
+  std::string guard_;
   Manifest manifest_;
 };
 
@@ -50,6 +53,16 @@ class Checkpoint {
 // anything that is read is an error: for folders in which others may put what they like.
 absl::StatusOr<Checkpoint> Open(const std::string& folder,
                                 base::Links links = base::Links::kFollow);
+
+// The same without the files' sizes: for one of many ranks, which together look at each file once
+// (VerifyPart), not each at all of them.
+absl::StatusOr<Checkpoint> OpenManifest(const std::string& folder,
+                                        base::Links links = base::Links::kFollow);
+
+// Whether an error of Open, Verify and the like says that the checkpoint is damaged for good
+// (DataLoss, or NotFound: no manifest), other than a disk or a right that may come back, or a
+// newer format.
+bool IsDamage(const absl::Status& status);
 
 // Why a folder that looks like a checkpoint was passed over.
 struct Skipped {
@@ -65,12 +78,25 @@ absl::StatusOr<std::string> FindNewest(const std::string& root,
                                        base::Links links = base::Links::kFollow);
 
 // The same, but every byte of it has been read and compared with its checksum. NotFound: there is
-// no checkpoint at all; DataLoss: none of those there is intact, and why.
+// no checkpoint at all; DataLoss: none of those there is intact, and why. A newer one that cannot
+// be judged (IsDamage) is an error: it may be good, and is not to be gone back behind.
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
                                              std::vector<Skipped>* skipped = nullptr,
                                              base::Links links = base::Links::kFollow);
 
+// "no checkpoint here is intact", and why each is not. DataLoss.
+absl::Status NoneIntact(const std::string& root, std::span<const Skipped> damaged);
+
 // Reads every byte and compares every checksum. The error lists the first faults of each file.
 absl::Status Verify(const std::string& folder, base::Links links = base::Links::kFollow);
+
+// One of `count` parts of a checkpoint, of about equal bytes; together they are all of it.
+struct Part {
+  int index = 0;  // from 0
+  int count = 1;
+};
+// Verify of one part, whose bytes read (headers may be read by two) are added to `bytes_read` if it
+// is given. For ranks that share the work, however many wrote it.
+absl::Status VerifyPart(const Checkpoint& checkpoint, Part part, uint64_t* bytes_read = nullptr);
 
 }  // namespace trireme::checkpoint

@@ -1,7 +1,9 @@
-// Saving. The checksums are taken from memory, not read back, so a bad write is found on reading.
+// Saving. The checksums are taken from memory, so that reading back finds what the disk made of it.
 #include "checkpoint/client/writer.h"
 
+#include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,7 +13,9 @@
 #include <system_error>
 
 #include "checkpoint/client/disk.h"
+#include "checkpoint/client/piece_reader.h"
 #include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer_claim.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/folder_names.h"
@@ -100,6 +104,34 @@ absl::StatusOr<FileEntry> WriteTensors(const std::string& folder, int rank,
   return FileEntry{.name = RankFileName(rank), .bytes = bytes, .crc32c = table.Finish()};
 }
 
+absl::StatusOr<Fragment> ReadFragment(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  return ParseFragment(text, path);
+}
+
+// Written, and seen to be on the disk as it was meant.
+absl::Status WriteManifest(const std::string& path, const std::string& text) {
+  RETURN_IF_ERROR(WriteDurably(path, text));
+  if (const int fd = base::OpenToRead(path, base::Links::kFollow); fd >= 0) {
+    ForgetCached(fd);
+    close(fd);
+  }
+  ASSIGN_OR_RETURN(const std::string there, ReadText(path));
+  if (there == text) return absl::OkStatus();
+  return absl::DataLossError(Text(path, ": does not read back as it was written"));
+}
+
+// Hidden first, and that on the disk, so that no crash while it is emptied, not even of the power,
+// leaves something that looks whole.
+absl::Status RemoveHidden(const std::string& folder, const std::string& aside) {
+  RETURN_IF_ERROR(RemoveAll(aside));
+  if (rename(folder.c_str(), aside.c_str()) != 0) {
+    return DiskError(folder, "cannot be set aside", errno);
+  }
+  RETURN_IF_ERROR(SyncFolder(fs::path(folder).parent_path().string()));
+  return RemoveAll(aside);
+}
+
 // What the ranks wrote, joined; every rank must have written, and nobody else.
 absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const CheckpointInfo& info) {
   Manifest manifest;
@@ -111,13 +143,12 @@ absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const Checkpo
   }
   for (int rank = 0; rank < info.ranks; ++rank) {
     const std::string path = partial + "/" + FragmentFileName(rank);
-    const absl::StatusOr<std::string> text = ReadText(path);
-    if (absl::IsNotFound(text.status())) {
+    absl::StatusOr<Fragment> read = ReadFragment(path);
+    if (absl::IsNotFound(read.status())) {
       return absl::FailedPreconditionError(
           Text(partial, ": rank ", rank, " of ", info.ranks, " has not written its shards"));
     }
-    if (!text.ok()) return text.status();
-    ASSIGN_OR_RETURN(Fragment fragment, ParseFragment(*text, path));
+    ASSIGN_OR_RETURN(Fragment fragment, std::move(read));
     const std::string file = partial + "/" + fragment.file.name;
     std::error_code error;
     if (fragment.rank != rank || fragment.file.name != RankFileName(rank) ||
@@ -135,10 +166,17 @@ absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const Checkpo
 
 }  // namespace
 
-absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, uint64_t step) {
+absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, uint64_t step,
+                                                      Epoch epoch) {
   RETURN_IF_ERROR(MakeFolders(root));
-  const std::string folder = PartialFolder(root, step);
-  RETURN_IF_ERROR(RemoveAll(folder));
+  RETURN_IF_ERROR(CheckEpoch(root, epoch));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  for (const std::string& name : names) {
+    uint64_t of_step = 0;
+    if (!ParsePartialFolderName(name, &of_step) || of_step != step) continue;
+    RETURN_IF_ERROR(RemoveAll(root + "/" + name));
+  }
+  const std::string folder = PartialFolder(root, step, epoch);
   // Not one that somebody else has just put there, or a link.
   if (mkdir(folder.c_str(), 0777) != 0) return DiskError(folder, "cannot be made", errno);
   return folder;
@@ -174,9 +212,30 @@ absl::Status CheckpointWriter::WriteRank(const std::string& partial_folder, int 
   return status;
 }
 
+absl::Status CheckpointWriter::ReadBack(const std::string& partial_folder, int rank,
+                                        uint64_t* bytes_read) {
+  const std::string path = partial_folder + "/" + FragmentFileName(rank);
+  ASSIGN_OR_RETURN(const Fragment fragment, ReadFragment(path));
+  if (fragment.rank != rank || fragment.file.name != RankFileName(rank)) {
+    return absl::DataLossError(Text(path, ": is of rank ", fragment.rank, ", expected ", rank));
+  }
+  ASSIGN_OR_RETURN(const auto reader,
+                   PieceReader::Open(partial_folder, fragment.file, base::Links::kFollow));
+  reader->ForgetCached();
+  ASSIGN_OR_RETURN(const safetensors::Header header, reader->ReadHeader());
+  for (const ShardEntry& shard : fragment.shards) {
+    RETURN_IF_ERROR(CheckStored(header, shard, reader->path()));
+  }
+  for (uint64_t piece = 0; piece < fragment.file.crc32c.size(); ++piece) {
+    RETURN_IF_ERROR(reader->Check(piece, "what was just written"));
+  }
+  if (bytes_read != nullptr) *bytes_read += reader->bytes_read();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> CheckpointWriter::Commit(const std::string& root, uint64_t step,
-                                                     const CheckpointInfo& info) {
-  const std::string partial = PartialFolder(root, step);
+                                                     const CheckpointInfo& info, Epoch epoch) {
+  const std::string partial = PartialFolder(root, step, epoch);
   const std::string final_folder = root + "/" + StepFolderName(step);
   if (info.step != step || info.ranks < 1) {
     return absl::InvalidArgumentError(Text("the checkpoint of step ", step,
@@ -193,52 +252,50 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(const std::string& root, ui
         Text("what the ranks wrote makes no checkpoint: ", base::MessageOf(status)));
   }
   ASSIGN_OR_RETURN(const std::string text, FormatManifest(manifest));
-  RETURN_IF_ERROR(WriteDurably(partial + "/" + std::string(kManifestName), text));
+  RETURN_IF_ERROR(WriteManifest(partial + "/" + std::string(kManifestName), text));
   for (int rank = 0; rank < info.ranks; ++rank) {
     std::error_code ignored;
     fs::remove(partial + "/" + FragmentFileName(rank), ignored);
   }
   RETURN_IF_ERROR(SyncFolder(partial));
+  RETURN_IF_ERROR(CheckEpoch(root, epoch));
   RETURN_IF_ERROR(Publish(partial, final_folder, Aside(root, step)));
   return final_folder;
 }
 
-absl::Status CheckpointWriter::Abandon(const std::string& root, uint64_t step) {
-  return RemoveAll(PartialFolder(root, step));
+absl::Status CheckpointWriter::Abandon(const std::string& root, uint64_t step, Epoch epoch) {
+  return RemoveAll(PartialFolder(root, step, epoch));
 }
 
-absl::Status CheckpointWriter::Prune(const std::string& root, int keep, uint64_t newest,
-                                     base::Links links) {
-  if (keep < 1) return absl::InvalidArgumentError(Text("keep is ", keep, ", expected at least 1"));
+absl::Status CheckpointWriter::Prune(const std::string& root, const PruneOptions& options) {
+  if (options.keep < 1) {
+    return absl::InvalidArgumentError(Text("keep is ", options.keep, ", expected at least 1"));
+  }
+  RETURN_IF_ERROR(CheckEpoch(root, options.epoch));
+  RETURN_IF_ERROR(Open(root + "/" + StepFolderName(options.newest), options.links).status());
   ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
   std::vector<uint64_t> steps;
-  std::vector<std::pair<uint64_t, std::string>> hidden;
+  std::vector<std::string> hidden;
   for (const std::string& name : names) {
     uint64_t step = 0;
-    if (ParseStepFolderName(name, &step) && step <= newest) steps.push_back(step);
-    if (ParsePartialFolderName(name, &step) || ParseAside(name, &step)) {
-      hidden.emplace_back(step, name);
+    if (ParseStepFolderName(name, &step)) {
+      if (step <= options.newest) steps.push_back(step);
+    } else if (ParsePartialFolderName(name, &step) || ParseAside(name, &step)) {
+      if (step <= options.newest) hidden.push_back(name);
     }
   }
   std::sort(steps.rbegin(), steps.rend());
   int good = 0;
   for (uint64_t step : steps) {
     const std::string folder = root + "/" + StepFolderName(step);
-    if (good < keep) {
-      if (Open(folder, links).ok()) ++good;
+    if (good < options.keep) {
+      if (Open(folder, options.links).ok()) ++good;
       continue;
     }
-    // Hidden first, so that a crash while it is emptied leaves nothing that looks whole.
-    const std::string aside = Aside(root, step);
-    RETURN_IF_ERROR(RemoveAll(aside));
-    std::error_code error;
-    fs::rename(folder, aside, error);
-    if (error) return DiskError(folder, "cannot be set aside", error.value());
-    RETURN_IF_ERROR(RemoveAll(aside));
+    RETURN_IF_ERROR(CheckEpoch(root, options.epoch));
+    RETURN_IF_ERROR(RemoveHidden(folder, Aside(root, step)));
   }
-  for (const auto& [step, name] : hidden) {
-    if (good > 0 && step <= newest) RETURN_IF_ERROR(RemoveAll(root + "/" + name));
-  }
+  for (const std::string& name : hidden) RETURN_IF_ERROR(RemoveAll(root + "/" + name));
   return absl::OkStatus();
 }
 

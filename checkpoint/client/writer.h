@@ -1,6 +1,6 @@
 // Writes checkpoints, all or nothing: every rank writes one file into a hidden partial folder, and
-// one rename makes it a checkpoint. The caller puts its own barriers between the three steps:
-//   rank 0: Prepare | every rank: WriteRank | rank 0: Commit, Prune
+// one rename makes it a checkpoint. The caller puts its own barriers between the steps:
+//   rank 0: Prepare | every rank: WriteRank | every rank: ReadBack | rank 0: Commit, Prune
 // Whatever fails or dies in between, older checkpoints stay and no half one is ever seen.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/state.h"
 #include "runtime/base/real_path.h"
 #include "runtime/layout/layout.h"
@@ -22,12 +23,15 @@ namespace trireme::checkpoint {
 
 // Stateless and thread-safe: ranks may be threads. Every call blocks on the disk. Errors:
 // ResourceExhausted for a full disk or quota, Unavailable for other disk errors, InvalidArgument
-// for shards or infos that make no checkpoint.
+// for shards or infos that make no checkpoint, FailedPrecondition for an `epoch` that is over
+// (WriterClaim; kNone: nobody claims this folder).
 class CheckpointWriter {
  public:
-  // Makes the partial folder of `step` under `root` (which is made too), empty: leftovers of an
-  // earlier try are removed. Gives its path, equal to PartialFolder(root, step).
-  static absl::StatusOr<std::string> Prepare(const std::string& root, uint64_t step);
+  // Makes the partial folder of `step` under `root` (which is made too), empty: leftovers of
+  // earlier tries, whosever, are removed. Gives its path, equal to PartialFolder(root, step,
+  // epoch).
+  static absl::StatusOr<std::string> Prepare(const std::string& root, uint64_t step,
+                                             Epoch epoch = Epoch::kNone);
 
   // Writes the shards of `rank` (0-based) with their checksums into the partial folder and waits
   // until they are on the disk. `data` of each shard holds shard.elements() elements. A failure
@@ -35,21 +39,35 @@ class CheckpointWriter {
   static absl::Status WriteRank(const std::string& partial_folder, int rank,
                                 std::span<const StateShard> shards);
 
+  // Reads what `rank` has written, past the memory that this machine has of it, and compares
+  // every checksum. DataLoss: the disk does not give back what it was given. Best called on
+  // another node than that rank's, whose memory holds nothing of it. The bytes read are added to
+  // `bytes_read` if it is given.
+  static absl::Status ReadBack(const std::string& partial_folder, int rank,
+                               uint64_t* bytes_read = nullptr);
+
   // Joins what the `info.ranks` ranks wrote to one manifest, refuses unless the shards hold every
   // element of every tensor exactly once, and renames the folder to its final name, whose path it
-  // gives. A complete checkpoint of the same step is replaced. AlreadyExists if the step is
-  // committed and nothing new was prepared.
+  // gives. A complete checkpoint of the same step is replaced, so ReadBack comes first. That the
+  // epoch lasts is looked at right before the rename. AlreadyExists if the step is committed and
+  // nothing new was prepared.
   static absl::StatusOr<std::string> Commit(const std::string& root, uint64_t step,
-                                            const CheckpointInfo& info);
+                                            const CheckpointInfo& info, Epoch epoch = Epoch::kNone);
 
-  // Removes the partial folder of `step`, if there is one; for a save that is given up.
-  static absl::Status Abandon(const std::string& root, uint64_t step);
+  // Removes this epoch's partial folder of `step`, if there is one; for a save that is given up.
+  static absl::Status Abandon(const std::string& root, uint64_t step, Epoch epoch = Epoch::kNone);
 
-  // Of the checkpoints of steps up to `newest`, the one just committed, keeps the last `keep` (at
-  // least 1) that open, and removes older ones and partial folders. Broken ones newer than what is
-  // kept stay, for inspection; what lies above `newest` is not this run's and stays too.
-  static absl::Status Prune(const std::string& root, int keep, uint64_t newest,
-                            base::Links links = base::Links::kFollow);
+  struct PruneOptions {
+    int keep = 1;         // at least 1
+    uint64_t newest = 0;  // the step just committed, whose every file has been read back
+    base::Links links = base::Links::kFollow;
+    Epoch epoch = Epoch::kNone;
+  };
+  // Of the checkpoints of steps up to `newest` keeps the last `keep` that open, and removes older
+  // ones and partial folders. Nothing is removed where `newest` itself does not open. Broken ones
+  // newer than what is kept stay, for inspection; what lies above `newest` is not this run's and
+  // stays too.
+  static absl::Status Prune(const std::string& root, const PruneOptions& options);
 };
 
 }  // namespace trireme::checkpoint

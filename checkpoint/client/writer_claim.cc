@@ -1,57 +1,176 @@
 // The lock is flock's on the file `.lock`: the kernel releases it with the last descriptor, so a
-// killed run leaves nothing that holds the next one up.
+// killed run leaves nothing that holds the next one up. The file is written in place, since a
+// rename would leave the lock on a file without a name.
 #include "checkpoint/client/writer_claim.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <random>
 #include <utility>
 
 #include "checkpoint/client/disk.h"
-#include "checkpoint/client/reader.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
 namespace trireme::checkpoint {
+namespace {
 
 using base::Text;
 
-absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, uint64_t step,
-                                              base::Links links) {
+constexpr size_t kEpochDigits = 16;
+constexpr int kMostDamaged = 1000;  // of one step; nobody keeps so many
+
+std::string LockPath(const std::string& root) { return root + "/.lock"; }
+
+// kNone for an empty file, as older programs and crashes leave it, and for what is no epoch.
+Epoch ParseEpoch(const std::string& text) {
+  if (text.size() != kEpochDigits + 1 ||
+      text.find_first_not_of("0123456789abcdef") != kEpochDigits || text.back() != '\n') {
+    return Epoch::kNone;
+  }
+  return Epoch{std::stoull(text, nullptr, 16)};
+}
+
+absl::StatusOr<std::string> ReadLock(int fd, const std::string& path) {
+  std::string text(kEpochDigits + 1, '\0');
+  ssize_t got = 0;
+  while ((got = pread(fd, text.data(), text.size(), 0)) < 0 && errno == EINTR) {
+  }
+  if (got < 0) return DiskError(path, "cannot be read", errno);
+  text.resize(static_cast<size_t>(got));
+  return text;
+}
+
+// Of the step folders in `root` above `step`, newest first.
+absl::StatusOr<std::vector<uint64_t>> StepsAbove(const std::string& root, uint64_t step) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  std::vector<uint64_t> steps;
+  for (const std::string& name : names) {
+    uint64_t there = 0;
+    if (ParseStepFolderName(name, &there) && there > step) steps.push_back(there);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+}  // namespace
+
+absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Links links) {
   RETURN_IF_ERROR(MakeFolders(root));
-  const std::string path = root + "/.lock";
+  RETURN_IF_ERROR(base::SyncWayTo(root));
+  const std::string path = LockPath(root);
   const int no_link = links == base::Links::kFollow ? 0 : O_NOFOLLOW;
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | no_link | O_CLOEXEC, 0644);
   if (fd < 0) return DiskError(path, "cannot be created", errno);
-  WriterClaim claim(fd);
+  WriterClaim claim(root, links, fd);
   // A file system without locks cannot say who writes; the run goes on as it would without them.
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return absl::FailedPreconditionError(
         Text(root, ": another run writes its checkpoints here; wait for it, or give this one a ",
              "folder of its own by checkpoint.directory"));
   }
-  const absl::StatusOr<std::string> newest = FindNewest(root, nullptr, UINT64_MAX, links);
-  if (!newest.ok()) return claim;
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(*newest, links));
-  if (checkpoint.info().step <= step) return claim;
-  return absl::FailedPreconditionError(Text(
-      root, ": holds a checkpoint of step ", checkpoint.info().step, ", but this run begins ",
-      "at step ", step, " and would overwrite and remove such. Continue from it with --resume ",
-      "auto, or give this run a folder of its own (a new run folder, or ",
-      "checkpoint.directory)"));
+  RETURN_IF_ERROR(claim.BeginEpoch());
+  return claim;
 }
 
-WriterClaim::WriterClaim(WriterClaim&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+// The upper half counts, the lower is drawn: where there are no locks, two may count alike.
+absl::Status WriterClaim::BeginEpoch() {
+  const std::string path = LockPath(root_);
+  ASSIGN_OR_RETURN(const std::string before, ReadLock(fd_, path));
+  const uint64_t count = (static_cast<uint64_t>(ParseEpoch(before)) >> 32) + 1;
+  std::random_device draw;
+  const Epoch epoch{count << 32 | static_cast<uint32_t>(draw())};
+  const std::string text = EpochText(epoch) + "\n";
+  const ssize_t written = pwrite(fd_, text.data(), text.size(), 0);
+  if (written != static_cast<ssize_t>(text.size())) {
+    return DiskError(path, "cannot be written", written < 0 ? errno : ENOSPC);
+  }
+  if (ftruncate(fd_, static_cast<off_t>(text.size())) != 0 || fsync(fd_) != 0) {
+    return DiskError(path, "cannot be flushed", errno);
+  }
+  epoch_ = epoch;
+  return SyncFolder(root_);
+}
+
+absl::StatusOr<std::vector<SetAside>> WriterClaim::BeginAfter(uint64_t step,
+                                                              std::span<const Skipped> judged) {
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, StepsAbove(root_, step));
+  std::vector<std::pair<uint64_t, absl::Status>> damaged;
+  for (const uint64_t later : steps) {
+    const std::string folder = root_ + "/" + StepFolderName(later);
+    const auto known = std::find_if(judged.begin(), judged.end(),
+                                    [&](const Skipped& each) { return each.folder == folder; });
+    const absl::Status status = known != judged.end() ? known->reason : Verify(folder, links_);
+    if (status.ok()) {
+      return absl::FailedPreconditionError(
+          Text(root_, ": holds a checkpoint of step ", later, ", but this run begins ", "at step ",
+               step, " and would overwrite and remove such. Continue from it with --resume ",
+               "auto, or give this run a folder of its own (a new run folder, or ",
+               "checkpoint.directory)"));
+    }
+    if (!IsDamage(status)) return status;
+    damaged.emplace_back(later, status);
+  }
+  std::vector<SetAside> aside;
+  for (auto& [later, reason] : damaged) {
+    ASSIGN_OR_RETURN(std::string folder, SetAsideDamaged(root_, later, epoch_));
+    aside.push_back({std::move(folder), std::move(reason)});
+  }
+  return aside;
+}
+
+WriterClaim::WriterClaim(WriterClaim&& other) noexcept
+    : root_(std::move(other.root_)),
+      links_(other.links_),
+      fd_(std::exchange(other.fd_, -1)),
+      epoch_(other.epoch_) {}
 
 WriterClaim& WriterClaim::operator=(WriterClaim&& other) noexcept {
+  std::swap(root_, other.root_);
+  std::swap(links_, other.links_);
   std::swap(fd_, other.fd_);
+  std::swap(epoch_, other.epoch_);
   return *this;
 }
 
 WriterClaim::~WriterClaim() {
   if (fd_ >= 0) close(fd_);
+}
+
+absl::Status CheckEpoch(const std::string& root, Epoch epoch) {
+  if (epoch == Epoch::kNone) return absl::OkStatus();
+  const std::string path = LockPath(root);
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return DiskError(path, "cannot be opened", errno);
+  const absl::StatusOr<std::string> text = ReadLock(fd, path);
+  close(fd);
+  RETURN_IF_ERROR(text.status());
+  if (ParseEpoch(*text) == epoch) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      Text(root, ": a newer attempt has taken over this folder; this one leaves it as it is"));
+}
+
+absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch) {
+  RETURN_IF_ERROR(CheckEpoch(root, epoch));
+  const std::string folder = root + "/" + StepFolderName(step);
+  for (int number = 1; number <= kMostDamaged; ++number) {
+    const std::string aside = root + "/" + DamagedFolderName(step, number);
+    if (Exists(aside)) continue;  // the claim keeps others from making it now
+    if (rename(folder.c_str(), aside.c_str()) != 0) {
+      return DiskError(folder, "cannot be set aside", errno);
+    }
+    RETURN_IF_ERROR(SyncFolder(root));
+    return aside;
+  }
+  return absl::FailedPreconditionError(
+      Text(folder, ": ", kMostDamaged, " damaged ones of this step lie there; remove some"));
 }
 
 }  // namespace trireme::checkpoint

@@ -3,32 +3,68 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/client/reader.h"
+#include "checkpoint/format/manifest.h"
 #include "runtime/base/real_path.h"
 
 namespace trireme::checkpoint {
 
+// A damaged checkpoint that has got another name.
+struct SetAside {
+  std::string folder;  // what it is named now
+  absl::Status reason;
+};
+
 // Held by rank 0 as long as the run may write. Released by the destructor and by the death of the
-// process.
+// process. Each claim has an epoch of its own, which `.lock` then holds: what is left of an older
+// attempt sees there that its time is over (CheckEpoch), also on file systems whose locks do not
+// reach from node to node.
 class WriterClaim {
  public:
-  // Makes `root` if it is missing and locks it. `step`: where the run begins. FailedPrecondition,
-  // saying what to do, if another live process holds the folder or a checkpoint of a later step
-  // opens in it; Unavailable or ResourceExhausted if the folder cannot be written. Never blocks on
+  // Makes `root` if it is missing and locks it; what is then written below it has a way that is on
+  // the disk. FailedPrecondition, saying what to do, if another live process holds the folder;
+  // PermissionDenied, Unavailable or ResourceExhausted if it cannot be written. Never blocks on
   // the other process.
   // `links`: as in reader.h.
-  static absl::StatusOr<WriterClaim> Take(const std::string& root, uint64_t step,
+  static absl::StatusOr<WriterClaim> Take(const std::string& root,
                                           base::Links links = base::Links::kFollow);
+
+  // Says that the run goes on after `step`. Checkpoints of later steps that are damaged
+  // are renamed, never removed, so that none is taken for good and the run can come to those steps
+  // again; they are given. `judged`: what is known to be damaged already; others are read, up to
+  // the first good one. FailedPrecondition, saying what to do, and nothing renamed, if one is good;
+  // other errors if one cannot be judged.
+  absl::StatusOr<std::vector<SetAside>> BeginAfter(uint64_t step,
+                                                   std::span<const Skipped> judged = {});
+
+  Epoch epoch() const { return epoch_; }
 
   WriterClaim(WriterClaim&& other) noexcept;
   WriterClaim& operator=(WriterClaim&& other) noexcept;
   ~WriterClaim();
 
  private:
-  explicit WriterClaim(int fd) : fd_(fd) {}
+  WriterClaim(std::string root, base::Links links, int fd)
+      : root_(std::move(root)), links_(links), fd_(fd) {}
+  absl::Status BeginEpoch();
+  std::string root_;
+  base::Links links_;
   int fd_;
+  Epoch epoch_ = Epoch::kNone;
 };
+
+// FailedPrecondition if `epoch` is no longer that of the newest claim of `root`; kNone is always
+// ok.
+absl::Status CheckEpoch(const std::string& root, Epoch epoch);
+
+// Gives a damaged checkpoint of `root` a name that nobody takes for one, step-N.damaged, for good,
+// and returns its new folder. CheckEpoch first.
+absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch);
 
 }  // namespace trireme::checkpoint

@@ -150,9 +150,10 @@ ShardEntry ReadShard(const json& object, Fields& fields) {
   return shard;
 }
 
+constexpr std::string_view kStart = "{\"crc32c\":\"";
+
 // The body of a guarded text.
 absl::StatusOr<json> ParseGuarded(std::string_view text, std::string_view where) {
-  constexpr std::string_view kStart = "{\"crc32c\":\"";
   const size_t rest = kGuardBytes - 1;
   if (text.size() < kGuardBytes || !text.starts_with(kStart) ||
       text.substr(kStart.size() + 8, 3) != "\",\n") {
@@ -257,6 +258,8 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view w
   RETURN_IF_ERROR(base::Annotate(CheckManifest(manifest), where));
   return manifest;
 }
+
+std::string GuardOf(std::string_view text) { return std::string(text.substr(kStart.size(), 8)); }
 
 absl::StatusOr<Fragment> ParseFragment(std::string_view text, std::string_view where) {
   ASSIGN_OR_RETURN(const json body, ParseGuarded(text, where));

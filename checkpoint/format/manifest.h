@@ -48,16 +48,26 @@ struct Fragment {
   std::vector<ShardEntry> shards;
 };
 
-// "step-00001234", ".step-00001234.partial", "rank-003.safetensors", "rank-003.json".
+// Which claim of a folder a save belongs to (checkpoint/client/writer_claim.h), so that what is
+// left of an older attempt writes beside a newer one, never over it.
+enum class Epoch : uint64_t { kNone = 0 };
+
+// "step-00001234", ".step-00001234.000000070123abcd.partial" (without a claim
+// ".step-00001234.partial"), "step-00001234.damaged" (then "step-00001234.damaged-2", ...),
+// "rank-003.safetensors", "rank-003.json".
 std::string StepFolderName(uint64_t step);
-std::string PartialFolderName(uint64_t step);
+std::string PartialFolderName(uint64_t step, Epoch epoch = Epoch::kNone);
+std::string DamagedFolderName(uint64_t step, int number);  // number: from 1
 std::string RankFileName(int rank);
 std::string FragmentFileName(int rank);
-// The step of a name as StepFolderName (or PartialFolderName) makes it; false for other names.
+// Of a claim: sixteen hexadecimal digits.
+std::string EpochText(Epoch epoch);
+// The step of a name as StepFolderName (or PartialFolderName, of any claim) makes it; false for
+// other names.
 bool ParseStepFolderName(std::string_view name, uint64_t* step);
 bool ParsePartialFolderName(std::string_view name, uint64_t* step);
-// `root` / PartialFolderName(step).
-std::string PartialFolder(std::string_view root, uint64_t step);
+// `root` / PartialFolderName(step, epoch).
+std::string PartialFolder(std::string_view root, uint64_t step, Epoch epoch = Epoch::kNone);
 
 // True for letters, digits and '_', at least one.
 bool IsPlainKind(std::string_view kind);
@@ -73,5 +83,7 @@ absl::StatusOr<std::string> FormatFragment(const Fragment& fragment);
 // `where` (a path) begins every message. ParseManifest also runs CheckManifest.
 absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view where);
 absl::StatusOr<Fragment> ParseFragment(std::string_view text, std::string_view where);
+// The checksum in front of a text that has parsed: equal for equal texts.
+std::string GuardOf(std::string_view text);
 
 }  // namespace trireme::checkpoint

@@ -19,7 +19,20 @@ std::string StepFolderName(uint64_t step) {
   return name;
 }
 
-std::string PartialFolderName(uint64_t step) { return "." + StepFolderName(step) + ".partial"; }
+std::string EpochText(Epoch epoch) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(epoch));
+  return text;
+}
+
+std::string PartialFolderName(uint64_t step, Epoch epoch) {
+  const std::string claim = epoch == Epoch::kNone ? "" : "." + EpochText(epoch);
+  return Text(".", StepFolderName(step), claim, ".partial");
+}
+
+std::string DamagedFolderName(uint64_t step, int number) {
+  return Text(StepFolderName(step), ".damaged", number > 1 ? Text("-", number) : "");
+}
 
 std::string RankFileName(int rank) {
   char name[40];
@@ -48,11 +61,20 @@ bool ParseStepFolderName(std::string_view name, uint64_t* step) {
 bool ParsePartialFolderName(std::string_view name, uint64_t* step) {
   constexpr std::string_view kEnd = ".partial";
   if (!name.starts_with(".") || !name.ends_with(kEnd)) return false;
-  return ParseStepFolderName(name.substr(1, name.size() - 1 - kEnd.size()), step);
+  std::string_view inner = name.substr(1, name.size() - 1 - kEnd.size());
+  if (const size_t dot = inner.find('.'); dot != std::string_view::npos) {
+    const std::string_view claim = inner.substr(dot + 1);
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    if (claim.size() != 16 || claim.find_first_not_of(kDigits) != std::string_view::npos) {
+      return false;
+    }
+    inner = inner.substr(0, dot);
+  }
+  return ParseStepFolderName(inner, step);
 }
 
-std::string PartialFolder(std::string_view root, uint64_t step) {
-  return Text(root, "/", PartialFolderName(step));
+std::string PartialFolder(std::string_view root, uint64_t step, Epoch epoch) {
+  return Text(root, "/", PartialFolderName(step, epoch));
 }
 
 bool IsPlainKind(std::string_view kind) {

@@ -44,7 +44,8 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
     options.json ? PrintWarning("resume: " + note)
                  : void(std::fprintf(stderr, "resume: %s\n", note.c_str()));
   }
-  options.resume = point.checkpoint;
+  // The ranks look for themselves, and again in every attempt, at what is intact by then.
+  if (options.resume != "auto" || point.checkpoint.empty()) options.resume = point.checkpoint;
   RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
   RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(planned.plan)));
   if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {

@@ -1,0 +1,170 @@
+// Who may write into a folder of checkpoints, and what becomes of the damaged ones in it.
+#include <catch2/catch.hpp>
+
+#include "checkpoint/client/writer_claim.h"
+#include "tests/checkpoint/saved_state.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Code = absl::StatusCode;
+
+absl::Status Begin(const std::string& root, uint64_t step, std::vector<SetAside>* aside = nullptr) {
+  auto claim = WriterClaim::Take(root);
+  if (!claim.ok()) return claim.status();
+  auto renamed = claim->BeginAfter(step);
+  if (renamed.ok() && aside != nullptr) *aside = *std::move(renamed);
+  return renamed.status();
+}
+
+TEST_CASE("one run at a time claims a folder, and none before the checkpoints in it") {
+  TemporaryFolder parent;
+  const std::string root = parent.path() + "/a/b";
+  {
+    const auto claim = WriterClaim::Take(root);
+    REQUIRE(claim.ok());
+    const auto second = WriterClaim::Take(root);
+    CHECK(second.status().code() == Code::kFailedPrecondition);
+    CHECK(std::string(second.status().message()).find("another run") != std::string::npos);
+    REQUIRE(Save(root, 5, ThreeRanks(5)).ok());
+  }
+  CHECK(Begin(root, 5).ok());
+  const auto early = Begin(root, 4);
+  CHECK(early.code() == Code::kFailedPrecondition);
+  CHECK(std::string(early.message()).find("step 5") != std::string::npos);
+  CHECK(NewestHolds(root, 5, 5));
+}
+
+TEST_CASE("a damaged checkpoint of a step to come is renamed, whichever of its files it is") {
+  TemporaryFolder whole;
+  REQUIRE(Save(whole.path(), 9, ThreeRanks(9)).ok());
+  const std::vector<std::string> files = NamesIn(whole.path() + "/step-00000009");
+  REQUIRE(files.size() == 4);
+  for (const std::string& name : files) {
+    for (const char* how : {"flipped", "cut", "emptied", "deleted"}) {
+      TemporaryFolder root;
+      REQUIRE(Save(root.path(), 5, ThreeRanks(5)).ok());
+      REQUIRE(Save(root.path(), 9, ThreeRanks(9)).ok());
+      const std::string folder = root.path() + "/step-00000009";
+      const std::string path = folder + "/" + name;
+      const uint64_t bytes = fs::file_size(path);
+      if (how == std::string("flipped")) FlipByte(path, bytes / 2);
+      if (how == std::string("cut")) fs::resize_file(path, bytes / 2);
+      if (how == std::string("emptied")) fs::resize_file(path, 0);
+      if (how == std::string("deleted")) fs::remove(path);
+      INFO(name << " " << how);
+      std::vector<SetAside> aside;
+      REQUIRE(Begin(root.path(), 5, &aside).ok());
+      REQUIRE(aside.size() == 1);
+      CHECK(aside[0].folder == root.path() + "/step-00000009.damaged");
+      CHECK(aside[0].reason.ToString().find(name) != std::string::npos);
+      CHECK(NamesIn(root.path()) ==
+            std::vector<std::string>{".lock", "step-00000005", "step-00000009.damaged"});
+      // The run comes to that step, and to it again.
+      REQUIRE(Save(root.path(), 9, ThreeRanks(10)).ok());
+      CHECK(NewestHolds(root.path(), 9, 10));
+      FlipByte(folder + "/rank-000.safetensors", 40);
+      REQUIRE(Begin(root.path(), 5, &aside).ok());
+      CHECK(aside[0].folder == root.path() + "/step-00000009.damaged-2");
+      CHECK(fs::exists(root.path() + "/step-00000009.damaged"));
+    }
+  }
+}
+
+TEST_CASE("nothing is renamed where one later checkpoint is good, or cannot be judged") {
+  TemporaryFolder root;
+  for (uint64_t step : {5, 6, 7}) REQUIRE(Save(root.path(), step, ThreeRanks(step)).ok());
+  FlipByte(root.path() + "/step-00000007/rank-001.safetensors", 30);
+  const auto before = NamesIn(root.path());
+  const absl::Status good = Begin(root.path(), 5);
+  CHECK(good.code() == Code::kFailedPrecondition);
+  CHECK(good.ToString().find("step 6") != std::string::npos);
+  // Of a newer format: nobody here can say what it is worth.
+  auto claim = WriterClaim::Take(root.path());
+  REQUIRE(claim.ok());
+  const Skipped newer{root.path() + "/step-00000007", absl::UnimplementedError("version 2")};
+  CHECK(claim->BeginAfter(6, std::span(&newer, 1)).status().code() == Code::kUnimplemented);
+  auto after = NamesIn(root.path());
+  std::erase(after, ".lock");
+  CHECK(after == before);
+  // What all ranks have judged is not read again.
+  FlipByte(root.path() + "/step-00000007/rank-001.safetensors", 30);
+  const Skipped judged{root.path() + "/step-00000007", absl::DataLossError("piece 3")};
+  CHECK(claim->BeginAfter(6, std::span(&judged, 1)).value().size() == 1);
+}
+
+TEST_CASE("each claim has an epoch of its own, which counts up over what was there") {
+  TemporaryFolder root;
+  Epoch last = Epoch::kNone;
+  for (int round = 0; round < 5; ++round) {
+    auto claim = WriterClaim::Take(root.path());
+    REQUIRE(claim.ok());
+    CHECK(static_cast<uint64_t>(claim->epoch()) >> 32 == (static_cast<uint64_t>(last) >> 32) + 1);
+    CHECK(CheckEpoch(root.path(), claim->epoch()).ok());
+    CHECK(CheckEpoch(root.path(), last).ok() == (last == Epoch::kNone));
+    last = claim->epoch();
+  }
+  // What is no epoch, as an older program leaves it, counts as none.
+  for (const char* text : {"", "x", "00000007123456780\n", "0000000g12345678\n"}) {
+    WriteAll(root.path() + "/.lock", text);
+    const auto claim = WriterClaim::Take(root.path());
+    REQUIRE(claim.ok());
+    CHECK(static_cast<uint64_t>(claim->epoch()) >> 32 == 1);
+    CHECK(ReadAll(root.path() + "/.lock") == EpochText(claim->epoch()) + "\n");
+  }
+}
+
+// The old attempt's claim is gone with its rank 0; what it once held lives on in its other ranks.
+TEST_CASE("what is left of an older attempt changes nothing of a newer one's") {
+  TemporaryFolder root;
+  const auto claim_of = [&] { return WriterClaim::Take(root.path())->epoch(); };
+  const Epoch old = claim_of();
+  REQUIRE(Save(root.path(), 10, ThreeRanks(10), old).ok());
+  const auto old_folder = CheckpointWriter::Prepare(root.path(), 20, old);
+  REQUIRE(old_folder.ok());
+  const auto old_states = ThreeRanks(1), new_states = ThreeRanks(2);
+  REQUIRE(CheckpointWriter::WriteRank(*old_folder, 0, old_states[0].shards()).ok());
+  REQUIRE(CheckpointWriter::WriteRank(*old_folder, 1, old_states[1].shards()).ok());
+
+  const Epoch now = claim_of();
+  const auto folder = CheckpointWriter::Prepare(root.path(), 20, now);
+  REQUIRE(folder.ok());
+  CHECK(*folder != *old_folder);
+  CHECK_FALSE(fs::exists(*old_folder));
+  for (int rank = 0; rank < 3; ++rank) {
+    REQUIRE(CheckpointWriter::WriteRank(*folder, rank, new_states[rank].shards()).ok());
+    // A rank of the old attempt that was stopped on its way writes now.
+    CHECK_FALSE(CheckpointWriter::WriteRank(*old_folder, 2, old_states[2].shards()).ok());
+    CHECK(CheckpointWriter::ReadBack(*folder, rank).ok());
+  }
+  const auto over = [](const absl::Status& status) {
+    return status.code() == Code::kFailedPrecondition &&
+           status.ToString().find("newer attempt") != std::string::npos;
+  };
+  CHECK(over(CheckpointWriter::Prepare(root.path(), 20, old).status()));
+  CHECK(over(CheckpointWriter::Prune(root.path(), {.keep = 1, .newest = 10, .epoch = old})));
+  CHECK(CheckpointWriter::Abandon(root.path(), 20, old).ok());
+  CHECK(over(SetAsideDamaged(root.path(), 10, old).status()));
+  REQUIRE(CheckpointWriter::Commit(root.path(), 20, InfoOf(20, 3), now).ok());
+  CHECK(NewestHolds(root.path(), 20, 2));
+}
+
+TEST_CASE("an older attempt that had everything written still cannot put it in place") {
+  TemporaryFolder root;
+  const Epoch old = WriterClaim::Take(root.path())->epoch();
+  const auto old_folder = CheckpointWriter::Prepare(root.path(), 20, old);
+  const auto states = ThreeRanks(1);
+  for (int rank = 0; rank < 3; ++rank) {
+    REQUIRE(CheckpointWriter::WriteRank(*old_folder, rank, states[rank].shards()).ok());
+  }
+  const Epoch now = WriterClaim::Take(root.path())->epoch();
+  REQUIRE(Save(root.path(), 10, ThreeRanks(10), now).ok());
+  const absl::Status late = CheckpointWriter::Commit(root.path(), 20, InfoOf(20, 3), old).status();
+  CHECK(late.code() == Code::kFailedPrecondition);
+  CHECK(late.ToString().find("newer attempt") != std::string::npos);
+  CHECK(NewestHolds(root.path(), 10, 10));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""A run whose newest checkpoint is damaged goes on, over real mpirun. Every wait has a deadline.
+
+Usage: damage_test.py BIN_FOLDER [Damage.test_NAME ...]
+"""
+import os
+import re
+import shutil
+import sys
+
+import worker_test
+
+
+class Damage(worker_test.Worker):
+    def test_goes_on_after_damage(self):
+        """Of the newest checkpoint each file in turn has one byte flipped, and its manifest is cut, emptied, deleted:
+        the run goes on from the one before, to the same end bit for bit, and the damaged one is kept and named."""
+        whole, _ = self.run_job("whole")
+        expected = self.state_files(whole, 30)
+        newest = os.path.join("checkpoints", "step-00000030")
+        files = sorted(os.listdir(os.path.join(whole.folder, newest)))
+        self.assertEqual(len(files), 5, files)
+
+        def flip(path):
+            with open(path, "r+b") as file:
+                file.seek(os.path.getsize(path) - 2)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 0x10]))
+
+        cases = [(name, "flipped", flip) for name in files]
+        cases += [("manifest.json", "cut", lambda path: os.truncate(path, os.path.getsize(path) // 2)),
+                  ("manifest.json", "emptied", lambda path: os.truncate(path, 0)),
+                  ("manifest.json", "deleted", os.remove)]
+        for name, how, damage in cases:
+            with self.subTest(file=name, how=how):
+                run = f"{how}-{name}"
+                shutil.copytree(os.path.join(whole.folder, "checkpoints"), os.path.join(self.folder, run, "checkpoints"))
+                damage(os.path.join(self.folder, run, newest, name))
+                job, output = self.run_job(run, "--resume", "auto")
+                log = worker_test.read(job.folder + "/logs/rank-0.log")
+                self.assertRegex(output, r"passed over \S*step-00000030: .*" + re.escape(name))
+                self.assertRegex(log, r"resumed from \S*step-00000020 at step 20")
+                self.assertRegex(log, r"damaged checkpoint is now named \S*step-00000030\.damaged; .*" + re.escape(name))
+                names = set(os.listdir(job.folder + "/checkpoints"))
+                self.assertEqual(names, {".lock", "step-00000020", "step-00000030", "step-00000030.damaged"})
+                self.assertEqual(self.state_files(job, 30), expected)
+                self.verify_checkpoint(job)
+
+
+if __name__ == "__main__":
+    worker_test.BIN = os.path.abspath(sys.argv.pop(1))
+    worker_test.skips.main()

@@ -1,0 +1,257 @@
+// Ranks as threads choose and save together: what each reads, on what they agree, and what a bad
+// disk under one of them does.
+#include "worker/shared_checkpoints.h"
+
+#include <barrier>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "checkpoint/client/writer.h"
+#include "checkpoint/format/piece_table.h"
+#include "tests/checkpoint/saved_state.h"
+
+namespace trireme::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::CheckpointWriter;
+using checkpoint::Epoch;
+using checkpoint::FlipByte;
+using checkpoint::NamesIn;
+using checkpoint::RankState;
+using checkpoint::StepFolderName;
+using checkpoint::TemporaryFolder;
+using checkpoint::ThreeRanks;
+using checkpoint::WriterClaim;
+using Code = absl::StatusCode;
+
+// Collectives over memory that all threads see.
+class Room {
+ public:
+  explicit Room(int ranks) : statuses_(static_cast<size_t>(ranks)), barrier_(ranks) {}
+
+  class Rank : public RankAgreement {
+   public:
+    Rank(Room& room, int rank) : room_(room), rank_(rank) {}
+    int rank() const override { return rank_; }
+    int ranks() const override { return static_cast<int>(room_.statuses_.size()); }
+    absl::StatusOr<bool> AllAgree(bool yes) override {
+      return AllOk(yes ? absl::OkStatus() : absl::InternalError("")).ok();
+    }
+    absl::Status AllOk(const absl::Status& own) override {
+      room_.statuses_[static_cast<size_t>(rank_)] = own;
+      room_.barrier_.arrive_and_wait();
+      absl::Status first;
+      for (const absl::Status& status : room_.statuses_) first.Update(status);
+      room_.barrier_.arrive_and_wait();
+      return first;
+    }
+    absl::Status Share(std::string& text) override {
+      if (rank_ == 0) room_.text_ = text;
+      room_.barrier_.arrive_and_wait();
+      text = room_.text_;
+      room_.barrier_.arrive_and_wait();
+      return absl::OkStatus();
+    }
+
+   private:
+    Room& room_;
+    const int rank_;
+  };
+
+  // `work` on every rank.
+  void Run(const std::function<void(Rank&)>& work) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < static_cast<int>(statuses_.size()); ++rank) {
+      threads.emplace_back([&, rank] {
+        Rank self(*this, rank);
+        work(self);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  std::vector<absl::Status> statuses_;
+  std::string text_;
+  std::barrier<> barrier_;
+};
+
+std::vector<absl::StatusOr<Choice>> ChooseAll(int ranks, const std::string& root,
+                                              const std::string& resume) {
+  std::vector<absl::StatusOr<Choice>> all(static_cast<size_t>(ranks), absl::UnknownError(""));
+  Room room(ranks);
+  room.Run([&](Room::Rank& rank) {
+    all[static_cast<size_t>(rank.rank())] = ChooseCheckpoint(rank, {root}, resume);
+  });
+  return all;
+}
+
+// The step that all have chosen; 0: from the start.
+uint64_t StepOf(const std::vector<absl::StatusOr<Choice>>& all) {
+  REQUIRE(all[0].ok());
+  const uint64_t step = all[0]->checkpoint ? all[0]->checkpoint->info().step : 0;
+  for (const auto& each : all) {
+    REQUIRE(each.ok());
+    REQUIRE((each->checkpoint ? each->checkpoint->info().step : 0) == step);
+  }
+  return step;
+}
+
+void SaveSteps(const std::string& root, const std::vector<uint64_t>& steps) {
+  for (const uint64_t step : steps) {
+    REQUIRE(checkpoint::Save(root, step, ThreeRanks(step)).ok());
+  }
+}
+
+TEST_CASE("all ranks go on from one checkpoint, whatever number wrote it") {
+  TemporaryFolder root;
+  for (const int ranks : {1, 2, 5, 65}) CHECK(StepOf(ChooseAll(ranks, root.path(), "auto")) == 0);
+  SaveSteps(root.path(), {10, 20});
+  for (const int ranks : {1, 2, 3, 5, 65, 300}) {
+    CHECK(StepOf(ChooseAll(ranks, root.path(), "auto")) == 20);
+    CHECK(StepOf(ChooseAll(ranks, root.path(), root.path() + "/step-00000010")) == 10);
+  }
+}
+
+TEST_CASE("damage that one rank alone reads sends all of them back to the one before") {
+  TemporaryFolder whole;
+  SaveSteps(whole.path(), {20});
+  for (const std::string& name : NamesIn(whole.path() + "/step-00000020")) {
+    for (const int ranks : {1, 2, 5, 65}) {
+      TemporaryFolder root;
+      SaveSteps(root.path(), {10, 20});
+      const std::string path = root.path() + "/step-00000020/" + name;
+      FlipByte(path, fs::file_size(path) - 2);
+      const auto all = ChooseAll(ranks, root.path(), "auto");
+      INFO(name << " " << ranks);
+      CHECK(StepOf(all) == 10);
+      REQUIRE(all[0]->damaged.size() == 1);
+      CHECK(all[0]->damaged[0].folder == root.path() + "/step-00000020");
+      CHECK(all[0]->damaged[0].reason.ToString().find(name) != std::string::npos);
+      // The one that was named is refused, not replaced by another.
+      for (const auto& each : ChooseAll(ranks, root.path(), root.path() + "/step-00000020")) {
+        CHECK(each.status().code() == Code::kDataLoss);
+      }
+      // The claim lets the run go on, with the damaged one set aside.
+      auto claim = WriterClaim::Take(root.path());
+      REQUIRE(claim.ok());
+      const auto aside = claim->BeginAfter(10, all[0]->damaged);
+      REQUIRE(aside.ok());
+      CHECK(aside->size() == 1);
+      CHECK(fs::exists(root.path() + "/step-00000020.damaged"));
+    }
+  }
+}
+
+TEST_CASE("where none is intact all ranks are told so, and of each") {
+  TemporaryFolder root;
+  SaveSteps(root.path(), {10, 20, 30});
+  FlipByte(root.path() + "/step-00000010/rank-001.safetensors", 60);
+  fs::remove(root.path() + "/step-00000020/manifest.json");
+  fs::resize_file(root.path() + "/step-00000030/rank-002.safetensors", 9);
+  const auto all = ChooseAll(4, root.path(), "auto");
+  for (const auto& each : all) {
+    CHECK(each.status().code() == Code::kDataLoss);
+    for (const char* name : {"step-00000010", "step-00000020", "step-00000030"}) {
+      CHECK(each.status().ToString().find(name) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a checkpoint that cannot be judged is not gone back behind") {
+  TemporaryFolder root;
+  SaveSteps(root.path(), {10, 20});
+  // A loop of links: neither there nor missing.
+  const std::string path = root.path() + "/step-00000020/rank-001.safetensors";
+  fs::rename(path, path + ".away");
+  fs::create_symlink("rank-001.safetensors", path);
+  for (const auto& each : ChooseAll(3, root.path(), "auto")) {
+    CHECK_FALSE(each.ok());
+    CHECK_FALSE(checkpoint::IsDamage(each.status()));
+  }
+  fs::rename(path + ".away", path);
+  CHECK(StepOf(ChooseAll(3, root.path(), "auto")) == 20);
+}
+
+TEST_CASE("each rank reads its part of what is chosen, not all of it") {
+  TemporaryFolder root;
+  const checkpoint::LogicalTensor wide{"parameter", "wide", {1000, 1000}};  // 62 pieces
+  std::vector<RankState> states;
+  states.push_back(checkpoint::WholeState({wide}));
+  states[0].Fill(1);
+  REQUIRE(checkpoint::Save(root.path(), 5, states).ok());
+  const uint64_t bytes = fs::file_size(root.path() + "/step-00000005/rank-000.safetensors");
+  for (const int ranks : {1, 2, 8, 62}) {
+    uint64_t sum = 0;
+    for (const auto& each : ChooseAll(ranks, root.path(), "auto")) {
+      REQUIRE(each.ok());
+      const uint64_t pieces =
+          (62 + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
+      CHECK(each->bytes_read <= pieces * checkpoint::kPieceBytes);
+      sum += each->bytes_read;
+    }
+    CHECK(sum == bytes);
+  }
+}
+
+struct Bad {
+  int rank = -1;     // whose disk
+  std::string file;  // of its partial folder
+};
+
+// What all ranks say of a save of three; after all have written, a byte of `bad` flips.
+std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step, int keep,
+                                          Epoch epoch, const Bad& bad = {}) {
+  std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
+  const auto states = ThreeRanks(step);
+  Room room(3);
+  room.Run([&](Room::Rank& rank) {
+    const int own = rank.rank();
+    SaveOrder order{.step = step, .keep = keep, .epoch = epoch};
+    order.write = [&, own](const std::string& partial) {
+      const absl::Status status =
+          CheckpointWriter::WriteRank(partial, own, states[static_cast<size_t>(own)].shards());
+      if (own == bad.rank) FlipByte(partial + "/" + bad.file, 70);
+      return status;
+    };
+    order.describe = [&] { return checkpoint::InfoOf(step, 3); };
+    all[static_cast<size_t>(own)] = SaveCheckpoint(rank, {root}, order);
+  });
+  return all;
+}
+
+TEST_CASE("a save that the disk has spoilt removes nothing, not even with keep: 1") {
+  TemporaryFolder root;
+  const Epoch epoch = WriterClaim::Take(root.path())->epoch();
+  for (const auto& each : SaveAll(root.path(), 10, 1, epoch)) CHECK(each.value());
+  for (const Bad& bad : {Bad{0, "rank-000.safetensors"}, Bad{1, "rank-001.safetensors"},
+                         Bad{2, "rank-002.safetensors"}, Bad{2, "rank-002.json"}}) {
+    INFO(bad.file);
+    for (const auto& each : SaveAll(root.path(), 20, 1, epoch, bad)) CHECK_FALSE(each.value());
+    CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
+    CHECK(checkpoint::NewestHolds(root.path(), 10, 10));
+    // Nor is a good one of the same step replaced.
+    for (const auto& each : SaveAll(root.path(), 10, 1, epoch, bad)) CHECK_FALSE(each.value());
+    CHECK(checkpoint::NewestHolds(root.path(), 10, 10));
+  }
+  for (const auto& each : SaveAll(root.path(), 20, 1, epoch)) CHECK(each.value());
+  CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000020"});
+  CHECK(checkpoint::NewestHolds(root.path(), 20, 20));
+}
+
+TEST_CASE("the ranks of an attempt whose time is over save and remove nothing") {
+  TemporaryFolder root;
+  const Epoch old = WriterClaim::Take(root.path())->epoch();
+  for (const auto& each : SaveAll(root.path(), 10, 1, old)) CHECK(each.value());
+  const Epoch now = WriterClaim::Take(root.path())->epoch();
+  for (const auto& each : SaveAll(root.path(), 20, 1, old)) CHECK_FALSE(each.value());
+  CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
+  for (const auto& each : SaveAll(root.path(), 20, 1, now)) CHECK(each.value());
+  CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000020"});
+}
+
+}  // namespace
+}  // namespace trireme::worker

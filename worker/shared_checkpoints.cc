@@ -1,0 +1,138 @@
+#include "worker/shared_checkpoints.h"
+
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/client/writer.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::worker {
+
+using checkpoint::CheckpointWriter;
+
+namespace {
+
+// Rank 0's next candidate for "auto": the newest below `below` that opens; empty: none is left.
+absl::StatusOr<std::string> NextBelow(const CheckpointRoot& root, uint64_t below,
+                                      std::vector<checkpoint::Skipped>& damaged) {
+  std::vector<checkpoint::Skipped> passed_over;
+  const auto newest = checkpoint::FindNewest(root.folder, &passed_over, below, root.links);
+  for (checkpoint::Skipped& each : passed_over) {
+    if (!checkpoint::IsDamage(each.reason)) return each.reason;
+    spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
+    damaged.push_back(std::move(each));
+  }
+  if (newest.ok()) return *newest;
+  if (!absl::IsNotFound(newest.status())) return newest.status();
+  if (damaged.empty()) return std::string();
+  return checkpoint::NoneIntact(root.folder, damaged);
+}
+
+// The candidate as this rank sees it, its own part read.
+absl::StatusOr<checkpoint::Checkpoint> Judge(RankAgreement& ranks, const CheckpointRoot& root,
+                                             const std::string& folder, uint64_t* bytes_read) {
+  absl::StatusOr<checkpoint::Checkpoint> own = checkpoint::OpenManifest(folder, root.links);
+  std::string guard = own.ok() ? own->guard() : "";
+  RETURN_IF_ERROR(ranks.Share(guard));
+  // Damage is what all see. Where rank 0 has read a manifest and this rank none, or another one,
+  // they look at different disks.
+  const bool alike = guard.empty() || (own.ok() && own->guard() == guard);
+  absl::Status status = own.status();
+  if (!alike && (own.ok() || absl::IsNotFound(status))) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat(folder, ": rank 0 sees another checkpoint there than this rank",
+                     own.ok() ? absl::StrCat(", of step ", own->info().step, " here") : "",
+                     "; give a folder that all nodes share"));
+  }
+  if (status.ok()) {
+    status = checkpoint::VerifyPart(*own, {ranks.rank(), ranks.ranks()}, bytes_read);
+  }
+  // Its own words in its own log: of all the faults only one reaches the others.
+  if (!status.ok()) spdlog::warn("rank {}: {}", ranks.rank(), base::MessageOf(status));
+  RETURN_IF_ERROR(ranks.AllOk(status));
+  return own;
+}
+
+}  // namespace
+
+absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+                                        const std::string& resume) {
+  const bool leader = ranks.rank() == 0;
+  std::string folder = resume;
+  RETURN_IF_ERROR(ranks.Share(folder));
+  const bool automatic = folder == "auto";
+  Choice choice;
+  for (uint64_t below = UINT64_MAX;;) {
+    absl::Status found;
+    if (automatic && leader) {
+      absl::StatusOr<std::string> next = NextBelow(root, below, choice.damaged);
+      found = next.status();
+      folder = next.ok() ? *std::move(next) : "";
+    }
+    RETURN_IF_ERROR(ranks.AllOk(found));
+    RETURN_IF_ERROR(ranks.Share(folder));
+    if (folder.empty()) return choice;
+    absl::StatusOr<checkpoint::Checkpoint> judged = Judge(ranks, root, folder, &choice.bytes_read);
+    if (judged.ok()) {
+      choice.checkpoint = *std::move(judged);
+      return choice;
+    }
+    // The ranks' own verdict, the same on all; a lost peer is none and ends the run.
+    if (!automatic || !checkpoint::IsDamage(judged.status())) return judged.status();
+    TRIREME_CHECK(
+        checkpoint::ParseStepFolderName(std::filesystem::path(folder).filename().string(), &below));
+    if (!leader) continue;
+    spdlog::warn("passed over {}: {}", folder, base::MessageOf(judged.status()));
+    choice.damaged.push_back({folder, judged.status()});
+  }
+}
+
+absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+                                    const SaveOrder& order) {
+  const bool leader = ranks.rank() == 0;
+  const std::string partial = checkpoint::PartialFolder(root.folder, order.step, order.epoch);
+  const auto allowed = [&] { return order.check_root ? order.check_root() : absl::OkStatus(); };
+  absl::Status status;
+  if (leader) status = allowed();
+  if (leader && status.ok()) {
+    status = CheckpointWriter::Prepare(root.folder, order.step, order.epoch).status();
+  }
+  ASSIGN_OR_RETURN(bool good, ranks.AllAgree(status.ok()));
+  if (good) {
+    status = allowed();
+    if (status.ok()) status = order.write(partial);
+    ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok()));
+  }
+  if (good) {
+    // Mostly of another node: this one's memory has nothing of it, so the disk must answer.
+    const int other = (ranks.rank() + ranks.ranks() / 2) % ranks.ranks();
+    status = CheckpointWriter::ReadBack(partial, other);
+    ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok()));
+  }
+  if (good && leader) {
+    status =
+        CheckpointWriter::Commit(root.folder, order.step, order.describe(), order.epoch).status();
+    if (status.ok() && order.keep > 0) {
+      const absl::Status pruned = CheckpointWriter::Prune(
+          root.folder,
+          {.keep = order.keep, .newest = order.step, .links = root.links, .epoch = order.epoch});
+      if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
+    }
+  }
+  ASSIGN_OR_RETURN(good, ranks.AllAgree(good && status.ok()));
+  if (!status.ok()) {
+    spdlog::warn("the checkpoint of step {} was not written: {}", order.step,
+                 base::MessageOf(status));
+  }
+  if (!good && leader) {
+    (void)CheckpointWriter::Abandon(root.folder, order.step, order.epoch);
+  }
+  return good;
+}
+
+}  // namespace trireme::worker

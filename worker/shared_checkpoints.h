@@ -1,0 +1,73 @@
+// What the ranks of a run do together with its checkpoints: choose one to go on from, each having
+// read its part, and save, each having read back what another wrote. Rank 0 alone names and
+// removes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer_claim.h"
+#include "checkpoint/format/state.h"
+#include "runtime/base/real_path.h"
+
+namespace trireme::worker {
+
+// How the ranks come to one mind. Every call is collective and waits for ranks that are at a disk.
+class RankAgreement {
+ public:
+  virtual ~RankAgreement() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  // Whether all say yes.
+  virtual absl::StatusOr<bool> AllAgree(bool yes) = 0;
+  // OK, or the error of the first rank that has one, on all.
+  virtual absl::Status AllOk(const absl::Status& own) = 0;
+  // Rank 0's text, on all.
+  virtual absl::Status Share(std::string& text) = 0;
+};
+
+struct CheckpointRoot {
+  std::string folder;
+  base::Links links = base::Links::kFollow;
+};
+
+struct Choice {
+  std::optional<checkpoint::Checkpoint> checkpoint;  // none: from the start
+  std::vector<checkpoint::Skipped> damaged;          // newer ones, on rank 0
+  uint64_t bytes_read = 0;                           // of tensors and headers, by this rank
+};
+
+// `resume`: "auto" takes the newest checkpoint of `root` that is intact, the start if there is none
+// at all; else a checkpoint's folder. Only rank 0's counts. Before anybody loads a byte all of it
+// has been compared with its checksums, by each rank a part, and all have agreed on the verdict.
+// Errors are the same on all ranks: DataLoss if none is intact, or not the one that is named;
+// InvalidArgument if ranks see different checkpoints under one name; others if one cannot be
+// judged, since it may be good.
+absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+                                        const std::string& resume);
+
+struct SaveOrder {
+  uint64_t step = 0;
+  int keep = 0;  // 0: all
+  checkpoint::Epoch epoch = checkpoint::Epoch::kNone;
+  // Of this rank, before it writes: whether it may.
+  std::function<absl::Status()> check_root = nullptr;
+  // Writes this rank's shards into the partial folder.
+  std::function<absl::Status(const std::string& partial_folder)> write = nullptr;
+  std::function<checkpoint::CheckpointInfo()> describe = nullptr;  // on rank 0
+};
+
+// True on all ranks: the checkpoint is there. Else older ones are as they were, and every rank has
+// logged its own fault. Where something is removed for the new one, its every byte has been read
+// back from the disk first, by a rank that is half of them away from its writer. Errors are those
+// of the ranks' agreement only.
+absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+                                    const SaveOrder& order);
+
+}  // namespace trireme::worker

@@ -14,6 +14,7 @@
 #include <optional>
 #include <system_error>
 
+#include "runtime/base/durable.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/json/json_text.h"
@@ -104,14 +105,11 @@ bool AttemptFolder::Exists() const {
 }
 
 absl::Status AttemptFolder::Make() const {
-  std::error_code error;
-  fs::create_directories(fs::path(path_).parent_path(), error);
-  for (const std::string& path : {path_, path_ + "/logs", path_ + "/recorder"}) {
-    if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, "cannot make " + path);
-    }
+  for (const char* below : {"/logs", "/recorder"}) {
+    RETURN_IF_ERROR(base::MakeFolders(path_ + below));
   }
-  return absl::OkStatus();
+  // A verdict in a folder that a power cut takes away is none.
+  return base::SyncWayTo(path_);
 }
 
 Seen AttemptFolder::Look() const {
@@ -140,12 +138,12 @@ absl::Status AttemptFolder::Seal() const {
   const int error = errno;
   if (fd >= 0) {
     close(fd);
-    return absl::OkStatus();
+    return base::SyncFolder(path_);
   }
   if (error == ENOENT) return absl::OkStatus();  // no folder to claim
   if (error != EEXIST) return absl::ErrnoToStatus(error, "cannot seal " + path_);
   const Text there = ReadText(path);
-  if (there.error == 0 && there.bytes.empty()) return absl::OkStatus();
+  if (there.error == 0 && there.bytes.empty()) return base::SyncFolder(path_);
   return absl::AlreadyExistsError(path + ": a guard has claimed it");
 }
 

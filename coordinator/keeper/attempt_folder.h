@@ -43,12 +43,12 @@ class AttemptFolder {
   // Of all attempts of all jobs of all run folders: "trireme-7-1-89abcdef".
   const std::string& unique_name() const { return unique_name_; }
   bool Exists() const;
-  // With logs/ and recorder/; what is there already is let be.
+  // With logs/ and recorder/, on the disk when this returns; what is there already is let be.
   absl::Status Make() const;
   Seen Look() const;
   // For guards of other machines, whose processes cannot be looked for.
   bool IsOver() const;
-  // From now on no guard starts anything here. AlreadyExists: one has.
+  // From now on, also after a power cut, no guard starts anything here. AlreadyExists: one has.
   absl::Status Seal() const;
   // To the guard's FIFO; false if there is none. Never blocks.
   bool Ask(char request) const;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "runtime/base/durable.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
@@ -76,8 +77,13 @@ void RemoveRecord(const std::string& state_folder, const AttemptRecord& record) 
 
 absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(const std::string& state_folder) {
   std::vector<AttemptRecord> records;
-  std::error_code error;  // is told by what follows
-  fs::create_directories(FolderOf(state_folder), error);
+  // A record lasts only in a folder that does.
+  absl::Status made = base::MakeFolders(FolderOf(state_folder));
+  if (made.ok()) made = base::SyncWayTo(FolderOf(state_folder));
+  if (!made.ok()) {
+    return absl::FailedPreconditionError(
+        fmt::format("cannot use the state folder: {}", base::MessageOf(made)));
+  }
   const auto names = base::FolderNames(FolderOf(state_folder));
   if (!names.ok()) {
     return absl::FailedPreconditionError(

@@ -50,6 +50,9 @@ int ClaimFolder(int folder_fd) {
   }
   unlinkat(folder_fd, name.c_str(), 0);
   close(fd);
+  // What ran here is to be known after a power cut too; a disk that cannot say so starts all the
+  // same.
+  if (error == 0) fsync(folder_fd);
   return error;
 }
 

@@ -15,6 +15,7 @@
 
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
+#include "runtime/comm/message_fabric.h"
 #include "runtime/engine/engine.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/forwarding_fabric.h"
@@ -181,9 +182,9 @@ TEST_CASE("overlap: a large parameter is updated in parts, between which GATHERs
   CHECK(*std::max_element(progress.begin(), progress.end()) >= 3);
 }
 
-// Rank 0's stream stands in an operator that goes on only once rank 1 has the first sum, which
-// needs rank 0's part of it, and its engine's thread has nothing left to issue and waits for the
-// stream.
+// Rank 0's stream stands in an operator that goes on only once rank 1, which begins no earlier, has
+// all the sums that were issued before: more than run at a time, so each needs rank 0 to have done
+// with one before it. Its engine's thread has nothing left to issue and waits for the stream.
 TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in flight") {
   v1::JobSpec job = JobFor({.data = 2, .micro_batch = 4}, {.layers = 2});
   const auto plan = plan::MakePlan(job, 2);
@@ -196,10 +197,10 @@ TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in fligh
   for (int at = 0; at < last_backward; ++at) {
     reduces_before += stage.step().instructions(at).kind() == v1::REDUCE ? 1 : 0;
   }
-  REQUIRE(reduces_before > 1);
+  REQUIRE(reduces_before > static_cast<int>(2 * comm::FabricOptions().lanes));
   const auto dataset = MakeRandomDataset(29, 5);
   std::vector<Watch> watches(2);
-  std::atomic<bool> all_issued = false, moved = false;
+  std::atomic<bool> all_issued = false, at_last = false, moved = false;
   std::atomic<int> begun_on_stream = 0;
   const auto statuses = comm::RunRanks(2, [&](comm::Fabric& own) -> absl::Status {
     Watch& watch = watches[static_cast<size_t>(own.rank())];
@@ -207,13 +208,15 @@ TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in fligh
     const bool held = own.rank() == 0;
     const auto first = [&] {
       progress_here = 0;
+      if (!held) WaitUntilTrue([&] { return at_last.load(); });
       if (held)
         all_issued = WaitUntilTrue([&] { return watch.waits_issued == stage.buckets_size(); });
     };
     const auto last = [&] {
       if (!held) return;
       begun_on_stream = progress_here;
-      moved = WaitUntilTrue([&] { return watches[1].waits_finished > 0; });
+      at_last = true;
+      moved = WaitUntilTrue([&] { return watches[1].waits_finished >= reduces_before; });
     };
     const kernels::KernelRegistry registry = HookedKernels(job, first, last);
     ASSIGN_OR_RETURN(auto engine,

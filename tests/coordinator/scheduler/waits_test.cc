@@ -1,0 +1,120 @@
+// Since when a job waits, who keeps whom off which nodes, and what those who wait are told of it.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "coordinator/scheduler/scheduler.h"
+#include "tests/coordinator/scheduler/cluster_builder.h"
+
+namespace trireme::coordinator {
+namespace {
+
+std::vector<NodeCapacity> Machines(const std::vector<uint32_t>& cpus) {
+  std::vector<NodeCapacity> nodes;
+  for (const uint32_t count : cpus) {
+    nodes.push_back({"n" + std::to_string(nodes.size() + 1), count, 64 * kGiB, 0});
+  }
+  return nodes;
+}
+
+// All have lost their patience.
+constexpr int64_t kLate = 5000 * kSecondNs;
+
+std::string WaitOf(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
+                   const std::vector<Waiting>& queue, uint64_t job, int64_t now = kLate) {
+  const Decision decision = Schedule(nodes, holding, queue, {}, now);
+  const auto wait = decision.waits.find(job);
+  return wait == decision.waits.end() ? "starts" : wait->second.reason;
+}
+
+void Drain(NodeCapacity& node, const std::string& why) {
+  node.usable = false;
+  node.unusable_why = why;
+}
+
+}  // namespace
+
+TEST_CASE("patience is counted from when a job began to wait and the order from its submission") {
+  const std::vector<NodeCapacity> nodes = Machines({4, 4});
+  const std::vector<Holding> holding = {Held(7, {2}, "n1")};
+  // Submitted first, it has run since and waits anew for 600 s from then on.
+  Waiting again = Job(1, {8});
+  again.waits_since_unix_ns = 1000 * kSecondNs;
+  const std::vector<Waiting> queue = {Job(2, {2}), again};
+  const int64_t patient = again.waits_since_unix_ns + 600 * kSecondNs;
+  CHECK(WaitOf(nodes, holding, queue, 2, patient - 1) == "starts");
+  CHECK(WaitOf(nodes, holding, queue, 2, patient) ==
+        "job 1 has waited for more than 10 minutes and goes first");
+  CHECK(WaitOf(nodes, holding, queue, 1, patient) == "waits for 8 CPUs; 6 of 8 are free");
+  // Of two that would fit alone the one submitted first goes first, whoever waits longer.
+  again.resources.set_ranks(4);
+  Waiting longer = Job(2, {4});
+  longer.waits_since_unix_ns = 3 * kSecondNs;
+  CHECK(WaitOf(Machines({4}), {}, {longer, again}, 1, patient - 1) == "starts");
+}
+
+TEST_CASE("who is kept off nodes is told of the job that keeps them from him") {
+  const std::vector<NodeCapacity> nodes = Machines({4, 4});
+  const Waiting on_n1 = Job(1, {4, 1, 0, 0, {"n1"}});
+  const Waiting on_n2 = Job(2, {4, 1, 0, 0, {"n2"}});
+  const std::string second = "job 2 has waited for more than 10 minutes and goes first";
+  // There is no room on the first job's node.
+  CHECK(WaitOf(nodes, {Held(7, {4}, "n1"), Held(8, {1}, "n2")}, {on_n1, on_n2, Job(3, {3})}, 3) ==
+        second);
+  // It may not use the first job's node.
+  CHECK(WaitOf(nodes, {Held(7, {1}, "n1"), Held(8, {1}, "n2")},
+               {on_n1, on_n2, Job(3, {3, 1, 0, 0, {"n2"}})}, 3) == second);
+  // Both want all nodes: the one ahead has them.
+  const std::vector<Holding> busy = {Held(7, {2}, "n1")};
+  CHECK(WaitOf(nodes, busy, {Job(1, {8}), Job(2, {8}), Job(3, {2})}, 3) ==
+        "job 1 has waited for more than 10 minutes and goes first");
+  // It would not fit if nobody kept it off.
+  CHECK(WaitOf(nodes, busy, {Job(1, {8}), Job(3, {7})}, 3) ==
+        "waits for 7 CPUs; 6 of 8 are free; job 1 is before it");
+}
+
+TEST_CASE("what is left of a node that fills up is kept for the job that waits for it") {
+  // Too little for one of its ranks now, but not when the node runs dry.
+  CHECK(WaitOf(Machines({4}), {Held(7, {3}, "n1")}, {Job(1, {2, 2}), Job(2, {1})}, 2) ==
+        "job 1 has waited for more than 10 minutes and goes first");
+}
+
+TEST_CASE("a job of no ranks takes the place of one") {
+  CHECK(Text(Schedule(Machines({4}), {}, {Job(1, {0, 3})}, {}, kLate).places[1]) == "n1:1");
+  CHECK(WaitOf(Machines({4}), {Held(7, {2}, "n1")}, {Job(1, {0, 3})}, 1) ==
+        "waits for 3 CPUs; 2 of 4 are free");
+}
+
+TEST_CASE("more than can be counted is taken all the same") {
+  const Asks half{2, 0, uint64_t{1} << 63, 0, {}};  // twice that is nothing in 64 bits
+  CHECK(WaitOf(Machines({4}), {Held(7, half, "n1")}, {Job(1, {1, 1, kGiB})}, 1) ==
+        "waits for 1.0 GiB of memory; 0 MiB of 64.0 GiB are free");
+}
+
+TEST_CASE("only nodes that matter to a job are named to it") {
+  std::vector<NodeCapacity> nodes = Machines({4, 1, 4});
+  Drain(nodes[1], "drained");
+  Drain(nodes[2], "lost");
+  // n2 could not hold a rank of it.
+  CHECK(WaitOf(nodes, {}, {Job(1, {3, 2})}, 1) == "too few nodes are left for it: node n3 is lost");
+  // A node that nothing is known of, but that it may not use.
+  nodes[2].cpus = 0;
+  CHECK(WaitOf(nodes, {}, {Job(1, {1, 8, 0, 0, {"n1"}})}, 1) ==
+        "asks for 8 CPUs a rank, but no node that it may use has more than 4");
+}
+
+TEST_CASE("of many nodes some are named and the others counted") {
+  std::vector<NodeCapacity> nodes = Machines({4, 4, 4, 4});
+  for (NodeCapacity& node : nodes) Drain(node, "lost");
+  CHECK(WaitOf(nodes, {}, {Job(1, {1})}, 1) ==
+        "too few nodes are left for it: node n1 is lost; node n2 is lost; node n3 is lost; and 1 "
+        "more");
+  CHECK(WaitOf(nodes, {}, {Job(1, {1, 1, 0, 0, {"n1", "n2", "n3"}})}, 1) ==
+        "too few nodes are left for it: node n1 is lost; node n2 is lost; node n3 is lost");
+  CHECK(WaitOf(nodes, {}, {Job(1, {1, 1, 0, 0, {"a", "b", "c", "d", "e", "f"}})}, 1) ==
+        "may use only nodes a, b, c, d and 2 more, which are not known");
+  CHECK(WaitOf(nodes, {}, {Job(1, {1, 1, 0, 0, {"a", "b", "c", "d"}})}, 1) ==
+        "may use only nodes a, b, c, d, which are not known");
+}
+
+}  // namespace trireme::coordinator

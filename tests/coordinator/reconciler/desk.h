@@ -1,0 +1,88 @@
+// A reconciler over a store in memory, what it has asked of others, and the words of agents.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/reconciler/reconciler.h"
+
+namespace trireme::coordinator {
+
+constexpr int64_t kDeskSecond = 1'000'000'000;
+constexpr int64_t kDeskBegin = 1'000 * kDeskSecond;
+
+struct Desk {
+  explicit Desk(const ReconcilerOptions& options = {}) {
+    auto opened_store = JobStore::Open(":memory:");
+    REQUIRE(opened_store.ok());
+    store = *std::move(opened_store);
+    const ReconcilerPorts ports{
+        .make_plan = [this](const v1::Job&) { ++plans; },
+        .desired_changed = [this](const std::string& node) { told.insert(node); }};
+    auto opened = Reconciler::Open(options, ports, *store, table, kDeskBegin);
+    REQUIRE(opened.ok());
+    reconciler = *std::move(opened);
+  }
+
+  // Nodes of four CPUs each.
+  void Dial(const std::string& node, int64_t now = kDeskBegin) {
+    v1::AgentHello hello;
+    hello.set_node(node);
+    hello.set_cpus(4);
+    hello.set_memory_bytes(uint64_t{1} << 40);
+    hello.set_gpus(4);
+    REQUIRE(reconciler->Hello(hello, now).ok());
+  }
+  // As many ranks of a CPU each; its number.
+  uint64_t Submit(uint32_t ranks, int64_t now, Submission submission = {}) {
+    submission.owner = "ann";
+    submission.request_id = std::to_string(++requests);
+    submission.resources.set_ranks(ranks);
+    submission.resources.set_cpus_per_rank(1);
+    const auto response = reconciler->Submit(submission, now);
+    REQUIRE(response.ok());
+    return response->job().id();
+  }
+  // Of one attempt; what is not given is not said.
+  static v1::NodeReport Word(uint64_t job, uint32_t attempt, v1::AttemptPhase phase,
+                             int exit_code = 0) {
+    v1::NodeReport report;
+    v1::AttemptReport& one = *report.add_attempts();
+    one.set_job_id(job);
+    one.set_attempt(attempt);
+    one.set_phase(phase);
+    one.set_exit_code(exit_code);
+    return report;
+  }
+  void Report(const std::string& node, const v1::NodeReport& report, int64_t now) {
+    REQUIRE(reconciler->Report(node, report, now).ok());
+  }
+  // The places given, the plan made: attempt 1 launches.
+  void Launch(uint64_t job, int64_t now) {
+    reconciler->Tick(now);
+    REQUIRE(reconciler->PlanReady(job, 1, absl::OkStatus(), now).ok());
+    REQUIRE(StateOf(job) == v1::JOB_LAUNCHING);
+  }
+  v1::JobState StateOf(uint64_t job) const { return table.Get(job)->status().state(); }
+  v1::AttemptWish WishOn(const std::string& node) const {
+    const v1::DesiredAttempts desired = reconciler->DesiredOf(node);
+    return desired.attempts().empty() ? v1::ATTEMPT_WISH_UNSPECIFIED : desired.attempts(0).wish();
+  }
+  std::vector<v1::Event> Events() const {
+    const auto events = store->Events({.limit = 10000});
+    REQUIRE(events.ok());
+    return *events;
+  }
+
+  std::unique_ptr<JobStore> store;
+  JobTable table;
+  std::unique_ptr<Reconciler> reconciler;
+  int plans = 0;
+  int requests = 0;
+  std::set<std::string> told;  // nodes whose wishes have changed
+};
+
+}  // namespace trireme::coordinator

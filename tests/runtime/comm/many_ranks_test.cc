@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,9 @@ absl::Status RunCase(Communicator& comm, const ManyCase& one, const std::vector<
       break;
   }
   RETURN_IF_ERROR(base::Annotate(comm.WaitHost(ticket, kPatience), one.name));
+  if (end == begin || std::memcmp(&data[begin], &expected[begin], (end - begin) * sizeof(T)) == 0) {
+    return absl::OkStatus();
+  }
   for (size_t i = begin; i < end; ++i) {
     if (data[i] == expected[i]) continue;
     return absl::InternalError(Text(one.name, ": element ", i, " of ", data.size(), " on rank ",
@@ -291,7 +295,9 @@ TEST_CASE("many ranks: every border of the choice, 300 ranks") {
 
 TEST_CASE("many ranks: broadcasts of one piece and of many, down trees and along chains") {
   for (const int ranks : {2, 9, 10, 34, 35, 65}) {
-    RunMany<float>(ranks, Broadcasts(ranks, int64_t{4} << 20), Options(64 << 10));
+    const int64_t most =
+        ranks <= 10 ? 4 << 20 : std::max(BroadcastTreeBytes(ranks), kBroadcastPieceBytes);
+    RunMany<float>(ranks, Broadcasts(ranks, most), Options(64 << 10));
   }
   RunMany<float>(300, Broadcasts(300, kBroadcastPieceBytes), Options(64 << 10));
 }

@@ -394,5 +394,67 @@ TEST_CASE("cpu loops agree with the reference on every instruction set this mach
   hwy::SetSupportedTargetsForTest(0);
 }
 
+// Of one width, whatever the operator counts in it.
+std::vector<OpSpec> SpecsOfWidth(Phase phase, int64_t rows, int64_t width) {
+  std::vector<OpSpec> specs;
+  for (const OpKind kind : {OpKind::kLayerNorm, OpKind::kRmsNorm, OpKind::kGelu, OpKind::kSwiGlu,
+                            OpKind::kResidualAdd, OpKind::kEmbedding, OpKind::kPositionEmbedding,
+                            OpKind::kRope, OpKind::kAttention, OpKind::kLmHeadLoss}) {
+    const bool has_weights = kind != OpKind::kGelu && kind != OpKind::kSwiGlu &&
+                             kind != OpKind::kRope && kind != OpKind::kAttention;
+    const bool passes_gradients = kind != OpKind::kEmbedding && kind != OpKind::kPositionEmbedding;
+    if (phase == Phase::kWeightGrad && !has_weights) continue;
+    if (phase == Phase::kInputGrad && !passes_gradients) continue;
+    // The gradient of so narrow a norm cancels: there is only rounding to compare.
+    const bool norm = kind == OpKind::kLayerNorm || kind == OpKind::kRmsNorm;
+    if (norm && phase == Phase::kInputGrad && width < 3) continue;
+    OpSpec spec = Spec(kind, phase, rows, width);
+    spec.tokens = spec.weight_rows = rows;
+    spec.vocab_rows = kind == OpKind::kLmHeadLoss ? width : 5;
+    spec.inner = 3;
+    spec.rope_theta = 10000;
+    spec.heads = spec.global_heads = 2;
+    spec.kv_heads = 1;
+    spec.head_dim = kind == OpKind::kRope ? 2 * width : width;
+    if (kind == OpKind::kRope) spec.cols = 4 * spec.head_dim;
+    if (kind == OpKind::kAttention) {
+      spec.cols = 2 * width;
+      spec.inner = 4 * width;
+    }
+    if (kind == OpKind::kResidualAdd) spec.dropout_p = 0.3;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+// A row of 67 has every number of whole vectors and every tail of 4, 8 and 16 lanes, and of four
+// vectors at a time for the narrower ones.
+TEST_CASE("cpu loops agree with the reference at every width up to 67") {
+  const int64_t all = hwy::SupportedTargets();
+  for (int64_t rest = all; rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    INFO(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    for (const Phase phase : kPhases) {
+      for (int64_t width = 1; width <= 67; ++width) {
+        for (const OpSpec& spec : SpecsOfWidth(phase, width % 2 == 0 ? 1 : 3, width)) {
+          Check(CaseOf(spec, 3), static_cast<double>(width));
+        }
+      }
+    }
+    for (const Phase phase : {Phase::kForward, Phase::kInputGrad}) {
+      for (int64_t tokens = 1; tokens <= 67; ++tokens) {  // keys of the last query
+        OpSpec spec = Spec(OpKind::kAttention, phase, tokens, 2 * 5);
+        spec.tokens = tokens;
+        spec.heads = spec.kv_heads = spec.global_heads = 2;
+        spec.head_dim = 5;
+        spec.inner = 6 * 5;
+        Check(CaseOf(spec, 3), static_cast<double>(tokens));
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
 }  // namespace
 }  // namespace trireme::kernels

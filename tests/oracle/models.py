@@ -9,13 +9,19 @@ import torch
 import torch.nn.functional as functional
 
 
-def attention(q, k, v):
-    """Causal softmax(q k^T / sqrt(D)) v; q [B,H,T,D]; k, v [B,KV,T,D], query head h reads head h / (H/KV)."""
+def keep(x, site, p):
+    """No dropout."""
+    return x
+
+
+def attention(q, k, v, dropped=lambda x: x):
+    """Causal softmax(q k^T / sqrt(D)) v; q [B,H,T,D]; k, v [B,KV,T,D], query head h reads head h / (H/KV). `dropped` of the
+    probabilities [B,H,T,T]."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    return torch.softmax(scores.masked_fill(later, -math.inf), dim=-1) @ v
+    return dropped(torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)) @ v
 
 
 def split_heads(x, heads):
@@ -30,8 +36,8 @@ def gelu(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def gpt2(config, weights, tokens):
-    """Logits [B,T,V] of tokens [B,T]. Weights of Conv1D are [in,out]; biases may be absent."""
+def gpt2(config, weights, tokens, dropout=keep):
+    """Logits [B,T,V] of tokens [B,T]. Weights of Conv1D are [in,out]; biases may be absent. dropout(x, site, p): dropout.py."""
     def linear(name, x):
         y = x @ weights[name + '.weight']
         bias = weights.get(name + '.bias')
@@ -42,13 +48,19 @@ def gpt2(config, weights, tokens):
                                      config['layer_norm_epsilon'])
 
     heads = config['n_head']
-    x = weights['wte.weight'][tokens] + weights['wpe.weight'][:tokens.shape[1]]
+    residual = config.get('resid_pdrop', 0.0)
+    x = dropout(weights['wte.weight'][tokens] + weights['wpe.weight'][:tokens.shape[1]], 'drop', config.get('embd_pdrop', 0.0))
     for layer in range(config['n_layer']):
         at = f'h.{layer}.'
+
+        def dropped(x, site=at + 'attn'):
+            return dropout(x, site, config.get('attn_pdrop', 0.0))
         qkv = linear(at + 'attn.c_attn', norm(at + 'ln_1', x))
         q, k, v = (split_heads(part, heads) for part in qkv.chunk(3, dim=-1))
-        x = x + linear(at + 'attn.c_proj', join_heads(attention(q, k, v)))
-        x = x + linear(at + 'mlp.c_proj', gelu(linear(at + 'mlp.c_fc', norm(at + 'ln_2', x))))
+        y = linear(at + 'attn.c_proj', join_heads(attention(q, k, v, dropped)))
+        x = x + dropout(y, at + 'attn.add', residual)
+        y = linear(at + 'mlp.c_proj', gelu(linear(at + 'mlp.c_fc', norm(at + 'ln_2', x))))
+        x = x + dropout(y, at + 'mlp.add', residual)
     head = weights.get('lm_head.weight', weights['wte.weight'])
     return norm('ln_f', x) @ head.T
 
@@ -63,8 +75,8 @@ def rotate(x, theta):
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def llama(config, weights, tokens):
-    """Logits [B,T,V] of tokens [B,T]. Weights are [out,in]."""
+def llama(config, weights, tokens, dropout=keep):
+    """Logits [B,T,V] of tokens [B,T]. Weights are [out,in]. Llama has no dropout."""
     def linear(name, x):
         return x @ weights[name + '.weight'].T
 
@@ -86,8 +98,8 @@ def llama(config, weights, tokens):
     return norm('model.norm', x) @ head.T
 
 
-def logits(config, weights, tokens):
-    return {'gpt2': gpt2, 'llama': llama}[config['model_type']](config, weights, tokens)
+def logits(config, weights, tokens, dropout=keep):
+    return {'gpt2': gpt2, 'llama': llama}[config['model_type']](config, weights, tokens, dropout)
 
 
 def loss_of(values, targets):

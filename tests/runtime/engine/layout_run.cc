@@ -94,12 +94,14 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
 absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
   const v1::Plan plan = options.whole_plans ? whole : plan::SliceOf(whole, fabric.rank());
-  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset,
-                                               {.kernels = &KernelsOf(plan.job()),
-                                                .threads = options.threads,
-                                                .asynchronous_streams =
-                                                    plan.job().runtime().asynchronous_streams(),
-                                                .deadline = std::chrono::seconds(60)}));
+  ASSIGN_OR_RETURN(
+      auto engine,
+      Engine::Create(
+          plan, fabric, dataset,
+          {.kernels = options.kernels != nullptr ? options.kernels : &KernelsOf(plan.job()),
+           .threads = options.threads,
+           .asynchronous_streams = plan.job().runtime().asynchronous_streams(),
+           .deadline = std::chrono::seconds(60)}));
   engine->InitializeState();
   if (options.initial != nullptr) Scatter(*options.initial, engine->state().Held("parameter"));
   for (int step = 0; step < options.steps; ++step) {
@@ -108,6 +110,7 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
     if (engine->rank() == 0) {
       result.losses.push_back(report.loss);
       result.norms.push_back(report.gradient_norm);
+      result.learning_rates.push_back(report.learning_rate);
     }
   }
   GatherTensors(engine->state().Owned("parameter"), result.weights, mutex);

@@ -28,6 +28,7 @@ struct LayoutResult {
   Tensors weights;    // after the last step
   std::vector<double> losses;
   std::vector<double> norms;
+  std::vector<double> learning_rates;
   double validation_loss = 0;
   std::vector<int32_t> drawn;  // tokens, by all ranks the same
   uint64_t arena_bytes = 0;    // largest over the ranks
@@ -42,6 +43,8 @@ struct LayoutRunOptions {
   comm::LocalOptions transport;
   // Replaces the initial weights where not empty.
   const Tensors* initial = nullptr;
+  // Instead of those that the job names.
+  const kernels::KernelRegistry* kernels = nullptr;
   Mutation mutation = Mutation::kCount;
   bool whole_plans = false;  // else each rank has its slice
 };

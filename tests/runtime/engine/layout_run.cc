@@ -214,6 +214,28 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
   return text;
 }
 
+std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& reference,
+                             double limit) {
+  double elements = 0;
+  for (const auto& [name, values] : reference.gradients) {
+    elements += static_cast<double>(values.size());
+  }
+  const double of_all = NormOf(reference.gradients) / std::sqrt(elements);
+  std::string text;
+  for (const auto& [name, values] : reference.gradients) {
+    const Tensors expected{{name, values}};
+    const double own = NormOf(expected) / std::sqrt(static_cast<double>(values.size()));
+    const auto found = result.gradients.find(name);
+    const Tensors given =
+        found == result.gradients.end() ? Tensors{} : Tensors{{name, found->second}};
+    for (const auto& [which, worst] :
+         Differences(given, expected, std::max(own, 1e-3 * of_all), limit)) {
+      absl::StrAppend(&text, " gradient ", which, " by its own scale ", worst);
+    }
+  }
+  return text;
+}
+
 v1::JobSpec TinyJob(const TinyJobOptions& options) {
   v1::JobSpec job;
   v1::ModelConfig& config = *job.mutable_model()->mutable_config();

@@ -82,6 +82,12 @@ double NormOf(const Tensors& tensors);
 // differs.
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
 
+// Empty if each gradient agrees within `limit` of its own root mean square (of a thousandth of
+// that of all, where it is below); else what differs. FaultsOf measures against the norm of all,
+// in which a parameter of small gradients could be wholly wrong.
+std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& reference,
+                             double limit);
+
 struct TinyJobOptions {
   std::string family = "gpt2";
   std::string dtype = "f64";

@@ -25,6 +25,15 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
     : plan_(plan), dataset_(dataset), options_(options) {}
 
 absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
+  const plan::Coordinates at = plan::CoordinatesOf(plan_.mesh(), fabric.rank());
+  const auto& own = plan_.stages(static_cast<int>(at.pipeline));
+  const uint32_t stages = plan_.mesh().pipeline() * static_cast<uint32_t>(own.first_block_size());
+  // What asynchronous streams measure is known only after the first program.
+  patience_.emplace(
+      options_.deadline,
+      Patience::Place{.stages = stages,
+                      .before = options_.asynchronous_streams ? Patience::kInstructions * stages
+                                                              : at.pipeline});
   if (options_.recorder != nullptr) wait_notes_.emplace(fabric, *options_.recorder);
   ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
   ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric,
@@ -138,14 +147,14 @@ absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds 
   double against = yes ? 0 : 1;
   RETURN_IF_ERROR(groups_.world->WaitHost(
       groups_.world->AllReduce(&against, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
-      std::max(deadline, options_.deadline)));
+      std::max(deadline, ProgramEnd())));
   return against == 0;
 }
 
 absl::Status Engine::Impl::Broadcast(std::span<std::byte> bytes, int root,
                                      std::chrono::milliseconds deadline) {
   return groups_.world->WaitHost(groups_.world->Broadcast(bytes, root, *stream_),
-                                 std::max(deadline, options_.deadline));
+                                 std::max(deadline, ProgramEnd()));
 }
 
 absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
@@ -153,7 +162,7 @@ absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseco
   double key = own.ok() ? 0 : world.size() - world.rank();
   RETURN_IF_ERROR(
       world.WaitHost(world.AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_),
-                     std::max(deadline, options_.deadline)));
+                     std::max(deadline, ProgramEnd())));
   if (key == 0) return absl::OkStatus();
   const int failed = world.size() - static_cast<int>(key);
   struct {

@@ -33,6 +33,7 @@ struct EngineOptions {
   recorder::FlightRecorder* recorder = nullptr;  // may be null
   int threads = 1;
   bool asynchronous_streams = false;
+  // Silence of peers beyond what the pipeline needs to fill and to drain (patience.h).
   std::chrono::milliseconds deadline{60000};
   bool prefault = false;  // touch the arena before the first step
 };

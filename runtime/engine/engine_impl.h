@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/patience.h"
 #include "runtime/engine/replicas.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/engine/transfer_coding.h"
@@ -59,6 +60,7 @@ class Engine::Impl {
   // However it ends, nothing of the program is left on the stream.
   absl::Status Run(const v1::Program& program, const Batch& batch);
   absl::Status Walk(const v1::Program& program, const Batch& batch);
+  void NoteDuration(const InstructionSpan& span);
   absl::Status Execute(const v1::Instruction& instruction, const Batch& batch);
   absl::Status Load(const Batch& batch);
   int64_t FillMicroBatch(const Batch& batch, uint32_t micro_batch) const;
@@ -93,6 +95,10 @@ class Engine::Impl {
   // Issues `call` on the group, blocks until it is done, and keeps both in the trace.
   template <typename Call>
   absl::Status RunTraced(GroupName name, v1::InstructionKind kind, const Call& call);
+  // How long others may need after a program that this rank is done with.
+  std::chrono::milliseconds ProgramEnd() const {
+    return patience_->Knows() ? patience_->Limit() : options_.deadline;
+  }
   absl::Status WaitTraced(comm::Communicator& group, const Traced& traced);
   CommunicationSpan SpanOf(const v1::Instruction& instruction, GroupName group) const;
 
@@ -107,6 +113,7 @@ class Engine::Impl {
     const v1::Instruction* issued = nullptr;  // who made it, for the flight recorder
   };
   std::vector<Pending> pending_;
+  std::optional<Patience> patience_;
   StepContext context_;
   StepReport report_;
   // Where the loss of this step first was NaN or Inf on this rank; written on the stream.

@@ -42,7 +42,7 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
   }
   RETURN_IF_ERROR(groups_.world->WaitHost(
       groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
-      options_.deadline));
+      ProgramEnd()));
   return totals[0] / totals[1];
 }
 

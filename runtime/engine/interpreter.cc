@@ -15,6 +15,8 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
   stream_->Synchronize();
+  for (const InstructionSpan& span : trace_.instructions()) NoteDuration(span);
+  patience_->ProgramEnds();
   return walked.ok() ? groups_.status() : walked;
 }
 
@@ -30,8 +32,14 @@ absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) 
     StepTrace::Stamp(*stream_, &span->start_ns);
     RETURN_IF_ERROR(Execute(instruction, batch));
     StepTrace::Stamp(*stream_, &span->end_ns);
+    if (!options_.asynchronous_streams) NoteDuration(*span);
   }
   return absl::OkStatus();
+}
+
+void Engine::Impl::NoteDuration(const InstructionSpan& span) {
+  if (span.kind < v1::F || span.kind > v1::B || span.end_ns <= span.start_ns) return;
+  patience_->Ran(std::chrono::nanoseconds(span.end_ns - span.start_ns));
 }
 
 absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Batch& batch) {
@@ -196,7 +204,7 @@ absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
   // A step that updates nothing gathers nothing.
   if (pending.traced.span != nullptr) {
     StepTrace::Stamp(*stream_, &pending.traced.span->wait_start_ns);
-    pending.group->WaitOn(pending.traced.ticket, *stream_, options_.deadline);
+    pending.group->WaitOn(pending.traced.ticket, *stream_, patience_->Limit());
     StepTrace::Stamp(*stream_, &pending.traced.span->wait_end_ns);
     RETURN_IF_ERROR(pending.group->status());
   }
@@ -206,7 +214,7 @@ absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
 
 absl::Status Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced) {
   traced.span->wait_start_ns = NowNs();
-  absl::Status status = group.WaitHost(traced.ticket, options_.deadline);
+  absl::Status status = group.WaitHost(traced.ticket, patience_->Limit());
   traced.span->wait_end_ns = NowNs();
   return status;
 }

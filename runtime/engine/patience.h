@@ -1,0 +1,55 @@
+// Patience: how long a rank waits for its peers inside a program. A wait may rightly last as long
+// as the pipeline needs to fill or to drain, in instructions of other ranks; how long one takes is
+// told by the rank's own. The deadline is for silence beyond that (docs/adr/0010).
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+namespace trireme::engine {
+
+// Thread: the engine's.
+class Patience {
+ public:
+  using Nanoseconds = std::chrono::nanoseconds;
+  using Milliseconds = std::chrono::milliseconds;
+
+  // Other stages and machines may be this much slower than the own slowest instruction.
+  static constexpr int kSpread = 4;
+  // F, I and W of each stage: the longest chain of others' instructions behind one wait.
+  static constexpr int kInstructions = 3;
+
+  struct Place {
+    uint32_t stages = 1;  // virtual ones, of the whole pipeline
+    // That bring the first input of this rank, before it has run anything.
+    uint32_t before = 0;
+  };
+  Patience(Milliseconds deadline, const Place& place) : deadline_(deadline), place_(place) {}
+
+  // One F, I, W or B of the own rank.
+  void Ran(Nanoseconds duration) { slowest_ = std::max(slowest_, duration); }
+  // Times of the program before the last one count no more.
+  void ProgramEnds() {
+    if (slowest_ > Nanoseconds{0}) before_ = std::exchange(slowest_, Nanoseconds{0});
+  }
+
+  bool Knows() const { return std::max(slowest_, before_) > Nanoseconds{0}; }
+  // Of a wait that begins now. Before anything has run, nothing is known of the machine: each
+  // instruction on the way may take the deadline.
+  Milliseconds Limit() const {
+    const Nanoseconds slowest = std::max(slowest_, before_);
+    if (!Knows()) return deadline_ * (1 + int64_t{place_.before});
+    return deadline_ + std::chrono::ceil<Milliseconds>(slowest * kSpread * kInstructions *
+                                                       int64_t{place_.stages});
+  }
+
+ private:
+  Milliseconds deadline_;
+  Place place_;
+  Nanoseconds slowest_{0};  // of the program under way
+  Nanoseconds before_{0};   // of the last one
+};
+
+}  // namespace trireme::engine

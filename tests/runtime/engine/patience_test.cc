@@ -1,0 +1,273 @@
+// Deadlines of waits in virtual time: programs of real plans, run by ranks of many speeds whose
+// patience is the engine's. A healthy job of any speed is never given up, a silent rank is within a
+// bound.
+#include "runtime/engine/patience.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/plan/planner.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::engine {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr Milliseconds kDeadline{200};
+constexpr double kNever = 1e18;
+
+v1::Plan PipelinePlan(const std::string& schedule, int64_t ranks, int64_t micro_batches) {
+  v1::JobSpec job;
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_model_type("gpt2");
+  config.set_num_hidden_layers(2 * ranks);
+  config.set_hidden_size(16);
+  config.set_num_attention_heads(2);
+  config.set_vocab_size(29);
+  config.set_max_position_embeddings(8);
+  job.mutable_data()->set_sequence_length(8);
+  job.mutable_training()->set_global_batch_size(micro_batches);
+  job.mutable_training()->set_micro_batch_size(1);
+  job.mutable_parallelism()->set_pipeline_parallel_size(ranks);
+  job.mutable_parallelism()->set_schedule(schedule);
+  job.mutable_parallelism()->set_virtual_stages(schedule == "interleaved" ? 2 : 1);
+  spec::ApplyDefaults(job);
+  const auto plan = plan::MakePlan(job, static_cast<int>(ranks));
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+using ProgramOf = const v1::Program& (v1::StagePlan::*)() const;
+
+// All ranks of a pipeline in virtual milliseconds. Rendezvous: a message is there when both sides
+// have issued it; a tied sum and NORM when all of its ranks have come.
+class VirtualJob {
+ public:
+  struct Verdict {
+    double longest_ms = 0;            // wait that was over
+    double longest_limit_ms = 0;      // of any wait
+    double least_margin_ms = kNever;  // limit less wait, of those that were over
+    double given_up_ms = kNever;      // when the first rank gives up what is never over
+  };
+
+  // `cost_ms(rank)`: of F, I and W of one virtual stage; B takes two.
+  VirtualJob(const v1::Plan& plan, std::function<double(int)> cost_ms)
+      : plan_(plan), cost_ms_(std::move(cost_ms)), ranks_(static_cast<size_t>(plan.stages_size())) {
+    const uint32_t stages =
+        static_cast<uint32_t>(plan.stages_size() * plan.stages(0).first_block_size());
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank].patience =
+          Patience(kDeadline, {.stages = stages, .before = static_cast<uint32_t>(rank)});
+    }
+  }
+
+  // From instruction `from` on rank `silent` does nothing more; -1: none.
+  Verdict Run(ProgramOf program, int silent = -1, int from = 0) {
+    posted_.clear();
+    tied_.clear();
+    norm_.clear();
+    for (Rank& rank : ranks_) {
+      rank.at = 0;
+      rank.issued.clear();
+      rank.waits = false;
+    }
+    verdict_ = {};
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const v1::Program& list = (plan_.stages(static_cast<int>(rank)).*program)();
+        while (ranks_[rank].at < list.instructions_size() &&
+               !(static_cast<int>(rank) == silent && ranks_[rank].at >= from) &&
+               Step(static_cast<int>(rank), list.instructions(ranks_[rank].at))) {
+          moved = true;
+          ++ranks_[rank].at;
+        }
+      }
+    }
+    for (Rank& rank : ranks_) {
+      if (rank.waits) verdict_.given_up_ms = std::min(verdict_.given_up_ms, rank.now + rank.limit);
+      rank.patience.ProgramEnds();
+    }
+    return verdict_;
+  }
+
+  double Now(int rank) const { return ranks_[static_cast<size_t>(rank)].now; }
+
+ private:
+  // Sender, channel, micro-batch.
+  using Name = std::tuple<int, uint32_t, uint32_t>;
+  struct Rank {
+    int at = 0;
+    double now = 0;
+    bool waits = false;
+    double limit = 0;
+    Patience patience{kDeadline, {}};
+    std::map<uint32_t, const v1::Instruction*> issued;  // by ticket
+  };
+  struct Ends {
+    double send = kNever, receive = kNever;
+  };
+
+  Name NameOf(int rank, const v1::Instruction& each) const {
+    const bool send = each.kind() == v1::SEND_ACT || each.kind() == v1::SEND_GRAD;
+    return {send ? rank : rank + each.peer(), each.channel(), each.micro_batch()};
+  }
+
+  bool Step(int index, const v1::Instruction& each) {
+    Rank& rank = ranks_[static_cast<size_t>(index)];
+    switch (each.kind()) {
+      case v1::F:
+      case v1::I:
+      case v1::W:
+      case v1::B: {
+        const double cost = cost_ms_(index) * (each.kind() == v1::B ? 2 : 1);
+        rank.now += cost;
+        rank.patience.Ran(std::chrono::nanoseconds(static_cast<int64_t>(cost * 1e6)));
+        return true;
+      }
+      case v1::SEND_ACT:
+      case v1::SEND_GRAD:
+        posted_[NameOf(index, each)].send = rank.now;
+        rank.issued[each.ticket()] = &each;
+        return true;
+      case v1::RECV_ACT:
+      case v1::RECV_GRAD:
+        posted_[NameOf(index, each)].receive = rank.now;
+        rank.issued[each.ticket()] = &each;
+        return true;
+      case v1::REDUCE:
+        rank.issued[each.ticket()] = &each;
+        return true;
+      case v1::WAIT:
+        return Wait(index, ThereAt(index, *rank.issued.at(each.ticket())));
+      case v1::NORM:
+        norm_[index] = rank.now;
+        return Wait(index, AllCame(norm_, ranks_.size()));
+      default:
+        return true;
+    }
+  }
+
+  double ThereAt(int index, const v1::Instruction& issue) {
+    if (issue.kind() == v1::REDUCE) {
+      const v1::StagePlan& stage = plan_.stages(index);
+      if (!stage.buckets(static_cast<int>(issue.bucket())).reduce_tied()) return 0;
+      tied_[index] = ranks_[static_cast<size_t>(index)].now;
+      return AllCame(tied_, 2);
+    }
+    const Ends& ends = posted_[NameOf(index, issue)];
+    return std::max(ends.send, ends.receive);
+  }
+
+  static double AllCame(const std::map<int, double>& came, size_t all) {
+    if (came.size() < all) return kNever;
+    double last = 0;
+    for (const auto& [rank, at] : came) last = std::max(last, at);
+    return last;
+  }
+
+  // False: not yet there.
+  bool Wait(int index, double there) {
+    Rank& rank = ranks_[static_cast<size_t>(index)];
+    rank.limit = static_cast<double>(rank.patience.Limit().count());
+    verdict_.longest_limit_ms = std::max(verdict_.longest_limit_ms, rank.limit);
+    rank.waits = there == kNever;
+    if (rank.waits) return false;
+    const double waited = std::max(0.0, there - rank.now);
+    verdict_.longest_ms = std::max(verdict_.longest_ms, waited);
+    verdict_.least_margin_ms = std::min(verdict_.least_margin_ms, rank.limit - waited);
+    rank.now += waited;
+    return true;
+  }
+
+  const v1::Plan& plan_;
+  const std::function<double(int)> cost_ms_;
+  std::vector<Rank> ranks_;
+  std::map<Name, Ends> posted_;
+  std::map<int, double> tied_, norm_;
+  Verdict verdict_;
+};
+
+constexpr int kRanks = 16;
+constexpr const char* kSchedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+
+TEST_CASE("patience: a healthy pipeline of 16 stages is never given up") {
+  int beyond_flat = 0;
+  for (const char* schedule : kSchedules) {
+    for (const int64_t micro_batches : {1, 4, 40}) {
+      const v1::Plan plan = PipelinePlan(schedule, kRanks, micro_batches);
+      // All alike, slow as the deadline allows, and one three times slower than the others.
+      const std::function<double(int)> speeds[] = {
+          [](int) { return 0.05; },
+          [](int) { return 50.0; },
+          [](int) { return 190.0; },
+          [](int rank) { return rank == 9 ? 60.0 : 20.0; },
+          [](int rank) { return rank == kRanks - 1 ? 60.0 : 20.0; },
+          [](int rank) { return rank == 0 ? 60.0 : 20.0; }};
+      for (size_t speed = 0; speed < std::size(speeds); ++speed) {
+        VirtualJob job(plan, speeds[speed]);
+        for (const ProgramOf program : {&v1::StagePlan::step, &v1::StagePlan::step,
+                                        &v1::StagePlan::evaluate, &v1::StagePlan::step}) {
+          const VirtualJob::Verdict verdict = job.Run(program);
+          INFO(schedule << ", " << micro_batches << " micro-batches, speeds " << speed
+                        << ", longest wait " << verdict.longest_ms);
+          CHECK(verdict.given_up_ms == kNever);
+          CHECK(verdict.least_margin_ms > 0);
+          beyond_flat += verdict.longest_ms > kDeadline.count() ? 1 : 0;
+        }
+      }
+    }
+  }
+  CHECK(beyond_flat > 50);  // with one deadline for all waits these would have been given up
+}
+
+TEST_CASE("patience: a silent rank is given up within the bound") {
+  for (const char* schedule : kSchedules) {
+    const v1::Plan plan = PipelinePlan(schedule, kRanks, 20);
+    for (int silent = 0; silent < kRanks; ++silent) {
+      const int length = plan.stages(silent).step().instructions_size();
+      const uint32_t stages = kRanks * static_cast<uint32_t>(plan.stages(0).first_block_size());
+      for (const int steps : {0, 1}) {
+        for (const int from : {1, length / 3, length / 2, length - 20}) {
+          VirtualJob job(plan, [](int) { return 50.0; });
+          for (int step = 0; step < steps; ++step) (void)job.Run(&v1::StagePlan::step);
+          const VirtualJob::Verdict verdict = job.Run(&v1::StagePlan::step, silent, from);
+          INFO(schedule << ", rank " << silent << " silent from instruction " << from << " of step "
+                        << steps);
+          REQUIRE(verdict.given_up_ms != kNever);
+          // In the first step the neighbours may know nothing; a B takes 100 ms. It does not grow
+          // with the micro-batches.
+          const double bound =
+              std::max<double>(200.0 * kRanks, 200.0 + 4 * 3 * stages * 100.0) + 3 * stages * 100.0;
+          CHECK(verdict.given_up_ms - job.Now(silent) <= bound);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("patience: the deadline is for silence beyond what the pipeline and its own times say") {
+  Patience patience(Milliseconds(60000), {.stages = 16, .before = 15});
+  CHECK(patience.Limit() == Milliseconds(16 * 60000));
+  CHECK_FALSE(patience.Knows());
+  patience.Ran(std::chrono::seconds(4));
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 4000));
+  patience.ProgramEnds();
+  patience.Ran(std::chrono::seconds(1));
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 4000));
+  // A time that was long ago, as of a rank that was stopped, is forgotten.
+  patience.ProgramEnds();
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 1000));
+  patience.ProgramEnds();  // a program without computing tells nothing
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 1000));
+}
+
+}  // namespace
+}  // namespace trireme::engine

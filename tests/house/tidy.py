@@ -20,14 +20,14 @@ GROUP = 12
 OUR_SOURCES = r'/(runtime|checkpoint|compress|coordinator|worker)/.*\.(h|cc)$'
 
 
-def commands(root, build, prefixes):
+def commands(root, build, prefixes, suffixes='.cc'):
     """{path: the arguments it is compiled with, without compiler, launcher, input and output}."""
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as file:
         entries = json.load(file)
     found = {}
     for entry in entries:
         path = os.path.relpath(entry['file'], root)
-        if path.endswith('.cc') and path.startswith(prefixes):
+        if path.endswith(suffixes) and path.startswith(prefixes):
             arguments = shlex.split(entry['command'])
             first = next(i for i, word in enumerate(arguments) if word.startswith('-'))
             found[path] = arguments[first:arguments.index('-o')]

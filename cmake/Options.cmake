@@ -42,7 +42,9 @@ endif()
 # compiler's time here. The preset check compiles each file alone, so an include that is missing is found there.
 option(TRIREME_UNITY "Compile the sources of each room and test program in batches" ON)
 set(CMAKE_UNITY_BUILD ${TRIREME_UNITY})
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+# Fewer in the sanitized presets: their compiler works longest on large files, and parses headers once anyway. A divisor of
+# what the others take, so that no two files meet that do not meet there.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12 CACHE STRING "Sources of a batch")
 # Sources that compile themselves once for each instruction set cannot share a file.
 function(trireme_compile_alone)
   foreach(source IN LISTS ARGN)

@@ -163,9 +163,12 @@ trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
 trireme_tests(checkpoint ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
 trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/safetensors checkpoint/client
               checkpoint/hugging_face)
-# It defines the calls of libc that change files anew, and so is a program of its own.
-trireme_tests(power_loss ROOMS proto runtime/base checkpoint/format checkpoint/client coordinator/launcher coordinator/keeper
-              coordinator/job_store LIBS ${CMAKE_DL_LIBS})
+# It defines the calls of libc that change files anew, and so is a program of its own; sanitizers, which define them too, do
+# without it.
+if(NOT TRIREME_SANITIZE)
+  trireme_tests(power_loss ROOMS proto runtime/base checkpoint/format checkpoint/client coordinator/launcher
+                coordinator/keeper coordinator/job_store LIBS ${CMAKE_DL_LIBS})
+endif()
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
 trireme_tests(coordinator/command ROOMS coordinator/command)
 trireme_tests(coordinator/slurm ROOMS proto runtime/base coordinator/slurm)

@@ -41,8 +41,8 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                           .deadline = options_.deadline}));
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
-  // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
   replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at);
+  // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
   stream_ = options_.asynchronous_streams
                 ? tensor::MakeThreadStream(kStreamTasks, [this] { groups_.Progress(); })
                 : tensor::MakeInlineStream();
@@ -93,6 +93,11 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   pending_.resize(tickets + 1);
   SetUpCoding(tickets + 1);
   ReserveTrace();
+  SetUpShares();
+  return absl::OkStatus();
+}
+
+void Engine::Impl::SetUpShares() {
   for (const v1::Bucket& bucket : state_->buckets()) {
     std::vector<int64_t> offsets;
     const int64_t share = static_cast<int64_t>(bucket.count()) / plan_.mesh().data();
@@ -100,7 +105,6 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
       offsets.push_back(share * index);
     share_offsets_.push_back(std::move(offsets));
   }
-  return absl::OkStatus();
 }
 
 void Engine::Impl::SetUpCoding(size_t tickets) {

@@ -79,6 +79,7 @@ class Engine::Impl {
   void Update(uint32_t bucket);
   Traced Gather(const v1::Instruction& instruction);
 
+  void SetUpShares();
   void SetUpCoding(size_t tickets);
   void ReserveTrace();
   absl::Status ShareTimesOfCollectives(GroupName name);

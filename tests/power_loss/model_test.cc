@@ -1,6 +1,7 @@
 // That the disk of these tests loses what a real one may, so that the others do not pass for
 // nothing.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>

@@ -24,8 +24,7 @@ constexpr size_t kStreamTasks = 1024;
 Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const EngineOptions& options)
     : plan_(plan), dataset_(dataset), options_(options) {}
 
-absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
-  const plan::Coordinates at = plan::CoordinatesOf(plan_.mesh(), fabric.rank());
+void Engine::Impl::SetUpPatience(const plan::Coordinates& at) {
   const auto& own = plan_.stages(static_cast<int>(at.pipeline));
   const uint32_t stages = plan_.mesh().pipeline() * static_cast<uint32_t>(own.first_block_size());
   // What asynchronous streams measure is known only after the first program.
@@ -34,6 +33,11 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
       Patience::Place{.stages = stages,
                       .before = options_.asynchronous_streams ? Patience::kInstructions * stages
                                                               : at.pipeline});
+}
+
+absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
+  const plan::Coordinates at = plan::CoordinatesOf(plan_.mesh(), fabric.rank());
+  SetUpPatience(at);
   if (options_.recorder != nullptr) wait_notes_.emplace(fabric, *options_.recorder);
   ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
   ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric,

@@ -79,6 +79,7 @@ class Engine::Impl {
   void Update(uint32_t bucket);
   Traced Gather(const v1::Instruction& instruction);
 
+  void SetUpPatience(const plan::Coordinates& at);
   void SetUpShares();
   void SetUpCoding(size_t tickets);
   void ReserveTrace();

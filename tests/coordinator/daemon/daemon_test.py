@@ -159,7 +159,9 @@ class Daemon(DaemonCase):
         self.start_daemon()
         self.ask("undrain", "n1")
         code, text = logs.end()
-        self.assertEqual((code, text.count("step 2 was left out")), (0, 1), text)
+        left_out = re.findall(r"step (\d+) was left out", text)
+        self.assertEqual((code, len(left_out)), (0, len(set(left_out))), text)
+        self.assertEqual(left_out[-1:], ["40"], text)  # whatever the first one whose numbers end
         code, text = watch.end()
         self.assertEqual(code, 0, text)
         self.assertIn("is completed: all steps are done", text)

@@ -7,20 +7,28 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
+import parsed_headers
 import tidy
 import tree
 
-# Warnings are the business of the builds that make programs. Without optimisation there is less to read in system headers.
 HEADERS = '_verify_interface_header_sets/'
+# Warnings are the business of the builds that make programs. Without optimisation there is less to read in system headers.
 ARGUMENTS = ('-w', '-O0', '-fsyntax-only')
+# What changes the macros that a precompiled header was made with, and no file's includes.
+FOREIGN_DEFINITION = re.compile(r'-D(?!TRIREME_|.*_EXPORTS)')
+LEFT_OUT = re.compile(r'-(O.?|g.?|fPI[CE]|fopenmp|pthread|W.*)$')
 
 
 def commands(root, build, prefixes):
-    """tidy.commands, and those of the files that CMake writes to include one header each (VERIFY_INTERFACE_HEADER_SETS)."""
+    """tidy.commands, and those of the files that CMake writes to include one header each (VERIFY_INTERFACE_HEADER_SETS). All
+    have the definitions of any: those of libraries (FMT_SHARED) would keep files from sharing a precompiled header."""
     headers = os.path.relpath(build, root) + '/trireme_'
     found = tidy.commands(root, build, (*prefixes, headers), ('.cc', '.h.cxx'))
-    return {path: arguments for path, arguments in found.items() if HEADERS in path or path.startswith(prefixes)}
+    defined = sorted({word for arguments in found.values() for word in arguments if FOREIGN_DEFINITION.match(word)})
+    return {path: [*defined, *(word for word in arguments if not LEFT_OUT.match(word) and word not in defined)]
+            for path, arguments in found.items() if HEADERS in path or path.startswith(prefixes)}
 
 
 def read(compiler, build, path, arguments):
@@ -30,18 +38,34 @@ def read(compiler, build, path, arguments):
     return found or ([f'{path}: {result.stderr.strip()}'] if result.returncode else [])
 
 
+def faults_of(compiler, root, build, compiled, pool):
+    """The errors of all files, each printed as soon as it is known."""
+    includes = parsed_headers.Includes([root, os.path.join(build, 'generated')])
+    chosen = parsed_headers.choose({path: includes.foreign(os.path.join(root, path)) for path in compiled})
+    faults = []
+    with tempfile.TemporaryDirectory(dir=build) as folder:
+        headers = {names: os.path.join(folder, f'headers_{i}.h') for i, names in enumerate(set(chosen.values()) - {frozenset()})}
+        examples = {names: path for path, names in chosen.items()}
+        list(pool.map(lambda names: parsed_headers.parse(compiler, [*compiled[examples[names]], *ARGUMENTS[:2]], names, headers[names]),
+                      headers))
+
+        def read_path(path):
+            first = ['-include', headers[chosen[path]]] if chosen[path] else []
+            return read(compiler, build, path, [*first, *compiled[path], '-c', os.path.join(root, path)])
+        for found in pool.map(read_path, sorted(compiled)):
+            faults += found
+            for fault in found:
+                print(fault, flush=True)
+    return faults
+
+
 def main():
     root, build = map(os.path.abspath, sys.argv[1:3])
     with open(os.path.join(build, 'CMakeCache.txt'), encoding='utf-8') as file:
         compiler = re.search(r'^CMAKE_CXX_COMPILER:\w+=(.+)$', file.read(), re.M).group(1)
     compiled = commands(root, build, tuple(sys.argv[3:]) or tree.OUR_ROOTS)
-    faults = []
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for found in pool.map(lambda path: read(compiler, build, path, [*compiled[path], '-c', os.path.join(root, path)]),
-                              sorted(compiled)):
-            faults += found
-            for fault in found:
-                print(fault, flush=True)
+        faults = faults_of(compiler, root, build, compiled, pool)
     tree.report('single_files', [f'{len(faults)} error(s) above'] if faults else [], f'{len(compiled)} files compile alone')
 
 

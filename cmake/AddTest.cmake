@@ -17,11 +17,14 @@ function(trireme_add_test name)
                        SKIP_RETURN_CODE ${TRIREME_SKIPPED})
 endfunction()
 
-# trireme_python_tests(<prefix> <file below tests/> <class> SECONDS <n> LABELS <label>... [PYTHON <program>] ARGS <argument>...
-#                      METHODS <method>... [KILLS <method>...]): one test of ctest per method of a unittest class; those under
-# KILLS have the label `kills` as well.
+# trireme_python_tests(<prefix> <file below tests/> <class> SECONDS <n> LABELS <label>... [CORES <n>] [PYTHON <program>]
+#                      ARGS <argument>... METHODS <method>... [KILLS <method>...]): one test of ctest per method of a unittest
+# class; those under KILLS have the label `kills` as well.
 function(trireme_python_tests prefix file class)
-  cmake_parse_arguments(tests "" "SECONDS;PYTHON" "LABELS;ARGS;METHODS;KILLS" ${ARGN})
+  cmake_parse_arguments(tests "" "SECONDS;CORES;PYTHON" "LABELS;ARGS;METHODS;KILLS" ${ARGN})
+  if(NOT tests_CORES)
+    set(tests_CORES 1)  # most wait for a daemon, a page or a clock
+  endif()
   if(NOT tests_PYTHON)
     set(tests_PYTHON "${Python3_EXECUTABLE}")
   endif()
@@ -30,7 +33,7 @@ function(trireme_python_tests prefix file class)
     if(method IN_LIST tests_KILLS)
       list(APPEND labels kills)
     endif()
-    trireme_add_test(${prefix}${method} SECONDS ${tests_SECONDS} LABELS ${labels}
+    trireme_add_test(${prefix}${method} SECONDS ${tests_SECONDS} LABELS ${labels} CORES ${tests_CORES}
       COMMAND "${tests_PYTHON}" -B "${PROJECT_SOURCE_DIR}/tests/${file}" ${tests_ARGS} "${class}.test_${method}")
   endforeach()
 endfunction()

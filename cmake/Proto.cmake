@@ -15,6 +15,7 @@ endforeach()
 add_library(trireme_proto STATIC ${trireme_proto_sources})
 # Generated sources use the same names for their tables.
 set_target_properties(trireme_proto PROPERTIES UNITY_BUILD OFF)
+target_compile_options(trireme_proto PRIVATE -fno-sanitize=undefined)  # nothing of ours
 target_include_directories(trireme_proto SYSTEM PUBLIC "${trireme_proto_out}")
 target_link_libraries(trireme_proto PUBLIC protobuf::libprotobuf)
 set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "proto:")
@@ -32,6 +33,7 @@ foreach(stem agent control worker)
 endforeach()
 add_library(trireme_proto_services STATIC ${trireme_service_sources})
 set_target_properties(trireme_proto_services PROPERTIES UNITY_BUILD OFF)
+target_compile_options(trireme_proto_services PRIVATE -fno-sanitize=undefined)
 target_link_libraries(trireme_proto_services PUBLIC trireme_proto gRPC::grpc++)
 set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "proto/services:proto")
 

@@ -51,8 +51,11 @@ function(trireme_tests path)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
   add_executable(test_${name} ${sources})
   trireme_precompile(test_${name} test ROOMS ${tests_ROOMS})
+  trireme_trust_alignment(test_${name})
   target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(test_${name} PRIVATE -O1)
+  # For tests/sanitizer.h.
+  target_compile_definitions(test_${name} PRIVATE TRIREME_THREAD_SANITIZER=$<STREQUAL:${TRIREME_SANITIZE},thread>)
   foreach(source IN LISTS sources)
     # Only where they are named (run cmake again for a new one): all other objects are the same in every build folder.
     file(STRINGS "${source}" named REGEX "TRIREME_(SOURCE|BINARY)_DIR")

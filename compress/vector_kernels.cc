@@ -1,6 +1,4 @@
 // The tables of vector_kernels.inc, one for each instruction set, and the choice among them.
-// Every processor with SSSE3 but no SSE4 is older than the rest of what Trireme runs on.
-#define HWY_DISABLED_TARGETS HWY_SSSE3
 // The newer AVX-512, which moves bytes to the front of a vector in one instruction.
 #define HWY_WANT_AVX3_DL 1
 #include <algorithm>

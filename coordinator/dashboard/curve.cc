@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace {
 constexpr size_t kMostPoints = 2000;
 constexpr int64_t kWholeBytes = 1 << 20;  // so much is read in one go, beyond it a sample
 constexpr size_t kSampleBytes = 4096;     // holds some lines
+constexpr int kSampleLines = 16;  // more of them than one say nothing new but where validation was
 constexpr size_t kLongestLine = 64 << 10;
 
 constexpr std::array<const char*, 6> kColumns = {"loss",          "tokens_per_second",
@@ -56,10 +58,12 @@ void TakeLine(std::string_view line, Points& points) {
   Append(points.steps, std::move(point), [](const Point& one) { return one.step; });
 }
 
-// Whole lines; returns how many bytes they are.
-size_t TakeLines(std::string_view text, Points& points) {
+// The first `most` whole lines; returns how many bytes they are.
+size_t TakeLines(std::string_view text, Points& points,
+                 int64_t most = std::numeric_limits<int64_t>::max()) {
   size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1) {
+  for (size_t end; most-- > 0 && (end = text.find('\n', begin)) != std::string_view::npos;
+       begin = end + 1) {
     TakeLine(text.substr(begin, end - begin), points);
   }
   return begin;
@@ -68,17 +72,17 @@ size_t TakeLines(std::string_view text, Points& points) {
 // Lines at even distances, and the last ones; returns where the last whole line ends.
 int64_t TakeSample(const RunFile& file, int64_t begin, Points& points) {
   const int64_t tail_begin = file.size() - static_cast<int64_t>(kLongestLine);
-  const auto take = [&](int64_t at, size_t bytes) {
+  const auto take = [&](int64_t at, size_t bytes, int64_t lines) {
     const std::string piece = file.Read(at, bytes);
     const size_t first = at == begin ? 0 : piece.find('\n') + 1;  // npos + 1 is 0: no whole line
     if (at != begin && first == 0) return size_t{0};
-    return first + TakeLines(std::string_view(piece).substr(first), points);
+    return first + TakeLines(std::string_view(piece).substr(first), points, lines);
   };
   constexpr auto kPieces = static_cast<int64_t>(kMostPoints);
   for (int64_t piece = 0; piece < kPieces; ++piece) {
-    take(begin + (tail_begin - begin) / kPieces * piece, kSampleBytes);
+    take(begin + (tail_begin - begin) / kPieces * piece, kSampleBytes, kSampleLines);
   }
-  const size_t taken = take(tail_begin, kLongestLine);
+  const size_t taken = take(tail_begin, kLongestLine, std::numeric_limits<int64_t>::max());
   return taken == 0 ? file.size() : tail_begin + static_cast<int64_t>(taken);
 }
 

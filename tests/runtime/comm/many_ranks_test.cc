@@ -14,6 +14,7 @@
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/comm/window.h"
 #include "tests/runtime/comm/coded_cases.h"
+#include "tests/sanitizer.h"
 
 namespace trireme::comm {
 namespace {
@@ -22,6 +23,8 @@ using base::Text;
 
 // Two cores may be shared by 300 threads: a rank can stand still for long.
 constexpr milliseconds kPatience{120000};
+// The most ranks of a case.
+constexpr int kMany = tests::kThreadSanitizer ? 100 : 300;
 constexpr int64_t kMostMemory = 256 << 20;  // of all ranks' data, for the larger cases
 
 // One call. Shares as offsets; those of AllReduce only say how many elements there are.
@@ -290,16 +293,17 @@ TEST_CASE("many ranks: every border of the choice, 128 and 129 ranks") {
 TEST_CASE("many ranks: every border of the choice, 300 ranks") {
   // The least lane in which more than a tree's data go by one hop.
   const LocalOptions options = Options(256 << 10);
-  RunMany<float>(300, BordersOfChoice<float>(300, options.fabric), options);
+  RunMany<float>(kMany, BordersOfChoice<float>(kMany, options.fabric), options);
 }
 
 TEST_CASE("many ranks: broadcasts of one piece and of many, down trees and along chains") {
   for (const int ranks : {2, 9, 10, 34, 35, 65}) {
+    if (tests::kThreadSanitizer && ranks > 35) break;
     const int64_t most =
         ranks <= 10 ? 4 << 20 : std::max(BroadcastTreeBytes(ranks), kBroadcastPieceBytes);
     RunMany<float>(ranks, Broadcasts(ranks, most), Options(64 << 10));
   }
-  RunMany<float>(300, Broadcasts(300, kBroadcastPieceBytes), Options(64 << 10));
+  RunMany<float>(kMany, Broadcasts(kMany, kBroadcastPieceBytes), Options(64 << 10));
 }
 
 TEST_CASE(
@@ -372,7 +376,7 @@ TEST_CASE("many ranks: sums have the same bits on every rank and in every run") 
 }
 
 TEST_CASE("many ranks: coded sums, gathers and messages") {
-  for (const int ranks : {9, 65}) {
+  for (const int ranks : {9, tests::kThreadSanitizer ? 20 : 65}) {
     LocalOptions options = Options(64 << 10);
     options.fabric.operations = 64;
     options.fabric.coding.collective_bytes = LeastCodedBytes(ranks);

@@ -12,3 +12,4 @@ target_link_libraries(make_job_spec_doc PRIVATE trireme_proto trireme_runtime_ba
 add_custom_target(job_spec_doc COMMAND make_job_spec_doc "${job_spec_descriptors}" "${job_spec_page}" write VERBATIM)
 trireme_add_test(spec.job_spec_doc SECONDS 60 LABELS fast CORES 1
   COMMAND make_job_spec_doc "${job_spec_descriptors}" "${job_spec_page}" check)
+add_dependencies(tests_plain make_job_spec_doc)

@@ -74,7 +74,7 @@ class Packages(unittest.TestCase):
     def setUpClass(cls):
         for program in ("cpack", "dpkg-deb", "dpkg-shlibdeps"):
             if not shutil.which(program):
-                raise unittest.SkipTest(f"needs {program}")
+                raise unittest.SkipTest(skips.NOT_INSTALLED + program)
         cls.folder = tempfile.mkdtemp(prefix="trireme_packages_")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         made = run("cpack", "--config", f"{BUILD}/CPackConfig.cmake", "-B", cls.folder, cwd=cls.folder)

@@ -64,6 +64,8 @@ def main():
     with open(os.path.join(build, 'CMakeCache.txt'), encoding='utf-8') as file:
         compiler = re.search(r'^CMAKE_CXX_COMPILER:\w+=(.+)$', file.read(), re.M).group(1)
     compiled = commands(root, build, tuple(sys.argv[3:]) or tree.OUR_ROOTS)
+    if not compiled:
+        tree.report('single_files', [f'{build} compiles no such file'], '')
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         faults = faults_of(compiler, root, build, compiled, pool)
     tree.report('single_files', [f'{len(faults)} error(s) above'] if faults else [], f'{len(compiled)} files compile alone')

@@ -1,5 +1,6 @@
 """house.skips: a word in a test's output turns no failure into a skip, and a skip for want of a package fails deploy/test.
-Runs a small project with the real cmake/AddTest.cmake under the real ctest. Usage: skips_test.py SOURCE_ROOT"""
+Runs a small project with the real cmake/AddTest.cmake under the real ctest, by what deploy/test runs it with.
+Usage: skips_test.py SOURCE_ROOT PLANTED_VERDICTS"""
 import os
 import re
 import subprocess
@@ -9,9 +10,12 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 import skips  # noqa: E402
+import tree  # noqa: E402
 
-ROOT = ''
+ROOT = VERDICTS = ''
 LIMIT_S = 60
+PRESETS = '''{"version": 5, "configurePresets": [{"name": "planted", "binaryDir": "${sourceDir}/build"}],
+"testPresets": [{"name": "planted", "configurePreset": "planted", "output": {"outputOnFailure": true}}]}'''
 PROJECT = '''cmake_minimum_required(VERSION 3.25)
 project(planted LANGUAGES NONE)
 enable_testing()
@@ -67,10 +71,36 @@ class Skips(unittest.TestCase):
         self.assertEqual(self.run_tests({'away': 'exit 77'})[1], 1)
 
     def test_a_second_try_is_told(self):
-        tests = {'late': f'test -e {self.folder}/tried || {{ touch {self.folder}/tried; false; }}'}
-        ran, told, text = self.run_tests(tests, '--repeat', 'until-pass:2')
-        self.assertEqual((ran, told), (0, 0), text)
-        self.assertRegex(text, '1 tried again\n.*tried again +late')
+        for ends in ('false', 'kill -ABRT $$', 'kill -SEGV $$', 'kill -KILL $$', 'kill -TERM $$'):
+            with self.subTest(ends):
+                tests = {'late': f'test -e {self.folder}/tried || {{ touch {self.folder}/tried; {ends}; }}'}
+                ran, told, text = self.run_tests(tests, '--repeat', 'until-pass:2')
+                os.remove(f'{self.folder}/tried')
+                self.assertEqual((ran, told), (0, 0), text)
+                self.assertRegex(text, '1 tried again\n.*tried again +late')
+
+    def test_the_script(self):
+        """deploy/test's own function: (its exit code, what its summary says)."""
+        failure = {'good': 'true', 'bad': 'echo skipped: nothing; false'}
+        for tests, code, words in ((failure, 8, 'failed +bad'), ({'good': 'true'}, 0, '1 passed'),
+                                   ({'away': 'echo "skipped: not here: a moon"; exit 77'}, 0, 'skipped +away: not here: a moon'),
+                                   ({'away': 'echo "skipped: not installed: moon"; exit 77'}, 1, 'fault +away')):
+            with self.subTest(words):
+                self.run_tests(tests)
+                with open(f'{self.folder}/CMakePresets.json', 'w', encoding='utf-8') as file:
+                    file.write(PRESETS)
+                script = (f'set -euo pipefail; source "{ROOT}/deploy/test_preset.sh"; closing=; rc=0; '
+                          'test_preset planted >&2 || rc=$?; echo "$closing"; exit $rc')
+                ran = subprocess.run(['bash', '-c', script], cwd=self.folder, capture_output=True, text=True, check=False,
+                                     timeout=LIMIT_S)
+                self.assertEqual(ran.returncode, code, ran.stdout + ran.stderr)
+                self.assertRegex(ran.stdout, words)
+
+    def test_cases_of_catch_that_fail_and_skip(self):
+        for names, code in (('planted failure', 1), ('planted skip', 77), ('planted success', 0),
+                            ('planted failure,planted skip', 1), ('planted skip,planted success', 77)):
+            done = subprocess.run([VERDICTS, names], capture_output=True, check=False, timeout=LIMIT_S)
+            self.assertEqual(done.returncode, code, (names, done.stdout))
 
     def test_python_tests_that_fail_and_skip(self):
         script = f'{self.folder}/planted.py'
@@ -87,20 +117,26 @@ class Planted(unittest.TestCase):
         self.skipTest("not here: a moon")
     def test_good(self):
         pass
+class Away(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        raise unittest.SkipTest("not here: a sun")
+    def test_good(self):
+        pass
 skips.main()
 ''')
-        for names, code in ((['test_bad'], 1), (['test_away'], 77), (['test_good'], 0), (['test_bad', 'test_away'], 1)):
-            done = subprocess.run([sys.executable, '-B', script, *[f'Planted.{name}' for name in names]],
+        planted = [f'Planted.test_{name}' for name in ('bad', 'away', 'good')]
+        for names, code in ((planted[:1], 1), (planted[1:2], 77), (planted[2:], 0), (planted[:2], 1), (['Away'], 77),
+                            (['Away', planted[0]], 1)):
+            done = subprocess.run([sys.executable, '-B', script, *names],
                                   capture_output=True, check=False, timeout=LIMIT_S)
             self.assertEqual(done.returncode, code, names)
 
     def test_no_test_is_skipped_by_its_words(self):
-        for folder, _, names in os.walk(f'{ROOT}/cmake'):
-            for name in names:
-                with open(os.path.join(folder, name), encoding='utf-8') as file:
-                    self.assertIsNone(re.search('SKIP_REGULAR_' + 'EXPRESSION', file.read()), name)
+        for path in tree.files(ROOT, ('.cmake', 'CMakeLists.txt', '.py')):
+            self.assertIsNone(re.search('SKIP_REGULAR_' + 'EXPRESSION', tree.read(ROOT, path)), path)
 
 
 if __name__ == '__main__':
-    ROOT = os.path.abspath(sys.argv.pop(1))
+    ROOT, VERDICTS = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     skips.main()

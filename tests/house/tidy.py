@@ -67,6 +67,8 @@ def main():
     if program is None:
         tree.report('tidy', ['clang-tidy-14 is not installed (deploy/install_packages)'], '')
     compiled = commands(root, build, tuple(sys.argv[3:]) or tree.OUR_ROOTS[:-1])
+    if not compiled:
+        tree.report('tidy', [f'{build} compiles no such file'], '')
     faults = []
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for findings in pool.map(lambda paths: tidy(program, root, build, paths, compiled[paths[0]]), groups(compiled)):

@@ -8,8 +8,8 @@ import xml.etree.ElementTree
 
 NOT_INSTALLED = 'not installed: '
 REASON = re.compile(r'^skipped: (.+)$', re.M)
-# "12/57 Test  #3: worker.ends ......***Failed  1.20 sec"; skips have stars too.
-VERDICT = re.compile(r'Test +#\d+: (.+?) \.*\*\*\*(Failed|Timeout|Exception|Not Run)')
+# "12/57 Test  #3: worker.ends ......***Failed  1.20 sec", or "......Subprocess aborted***Exception: "; skips have stars too.
+VERDICT = re.compile(r'Test +#\d+: (.+?) \.*[^.*]*\*\*\*(Failed|Timeout|Exception|Not Run)')
 
 
 def reasons_of(case):

@@ -94,6 +94,8 @@ absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRo
 
 absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
                                     const SaveOrder& order) {
+  // What is corrupt on one rank must not become what the run goes on from.
+  RETURN_IF_ERROR(order.check_state());
   const bool leader = ranks.rank() == 0;
   const std::string partial = checkpoint::PartialFolder(root.folder, order.step, order.epoch);
   const auto allowed = [&] { return order.check_root ? order.check_root() : absl::OkStatus(); };

@@ -56,6 +56,9 @@ struct SaveOrder {
   uint64_t step = 0;
   int keep = 0;  // 0: all
   checkpoint::Epoch epoch = checkpoint::Epoch::kNone;
+  // Collective, before anything is written: whether what the ranks hold alike is alike. Its error
+  // is the save's.
+  std::function<absl::Status()> check_state;
   // Of this rank, before it writes: whether it may.
   std::function<absl::Status()> check_root = nullptr;
   // Writes this rank's shards into the partial folder.
@@ -65,8 +68,8 @@ struct SaveOrder {
 
 // True on all ranks: the checkpoint is there. Else older ones are as they were, and every rank has
 // logged its own fault. Where something is removed for the new one, its every byte has been read
-// back from the disk first, by a rank that is half of them away from its writer. Errors are those
-// of the ranks' agreement only.
+// back from the disk first, by a rank that is half of them away from its writer. Errors are
+// those of check_state, with nothing written, and of the ranks' agreement.
 absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
                                     const SaveOrder& order);
 

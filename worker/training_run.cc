@@ -351,8 +351,6 @@ checkpoint::CheckpointInfo TrainingRun::Describe() const {
 }
 
 absl::StatusOr<bool> TrainingRun::Save() {
-  // What is corrupt on one rank must not become what the run goes on from.
-  RETURN_IF_ERROR(session_.engine().CheckReplicas());
   EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
   ASSIGN_OR_RETURN(
       const bool saved,
@@ -360,6 +358,7 @@ absl::StatusOr<bool> TrainingRun::Save() {
                      {.step = step_,
                       .keep = static_cast<int>(job_.checkpoint().keep()),
                       .epoch = epoch_,
+                      .check_state = [this] { return session_.engine().CheckReplicas(); },
                       .check_root = [this] { return CheckRoot(); },
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
                       .describe = [this] { return Describe(); }}));

@@ -204,13 +204,15 @@ struct Bad {
 
 // What all ranks say of a save of three; after all have written, a byte of `bad` flips.
 std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step, int keep,
-                                          Epoch epoch, const Bad& bad = {}) {
+                                          Epoch epoch, const Bad& bad = {},
+                                          const absl::Status& state = absl::OkStatus()) {
   std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
   const auto states = ThreeRanks(step);
   Room room(3);
   room.Run([&](Room::Rank& rank) {
     const int own = rank.rank();
     SaveOrder order{.step = step, .keep = keep, .epoch = epoch};
+    order.check_state = [&] { return state; };
     order.write = [&, own](const std::string& partial) {
       const absl::Status status =
           CheckpointWriter::WriteRank(partial, own, states[static_cast<size_t>(own)].shards());
@@ -240,6 +242,18 @@ TEST_CASE("a save that the disk has spoilt removes nothing, not even with keep: 
   for (const auto& each : SaveAll(root.path(), 20, 1, epoch)) CHECK(each.value());
   CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000020"});
   CHECK(checkpoint::NewestHolds(root.path(), 20, 20));
+}
+
+TEST_CASE("a save of a state that ranks do not hold alike writes and removes nothing") {
+  TemporaryFolder root;
+  const Epoch epoch = WriterClaim::Take(root.path())->epoch();
+  for (const auto& each : SaveAll(root.path(), 10, 1, epoch)) CHECK(each.value());
+  const absl::Status corrupt = absl::DataLossError("rank 2 holds other weights");
+  for (const auto& each : SaveAll(root.path(), 20, 1, epoch, {}, corrupt)) {
+    CHECK(each.status() == corrupt);
+  }
+  CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
+  CHECK(checkpoint::NewestHolds(root.path(), 10, 10));
 }
 
 TEST_CASE("the ranks of an attempt whose time is over save and remove nothing") {

@@ -1,5 +1,6 @@
 // What ranks decide together: a stop that is asked for late, an evaluation that is left, failures
 // of one rank that all must hear of, and waiting for a slow disk.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
@@ -56,6 +57,10 @@ class TimedCommunicator final : public ForwardingCommunicator {
   absl::Status WaitHost(comm::Ticket ticket, milliseconds deadline) override {
     deadlines_.push_back(deadline);
     return ForwardingCommunicator::WaitHost(ticket, deadline);
+  }
+  void WaitOn(comm::Ticket ticket, tensor::Stream& stream, milliseconds deadline) override {
+    deadlines_.push_back(deadline);
+    ForwardingCommunicator::WaitOn(ticket, stream, deadline);
   }
 
  private:
@@ -136,6 +141,42 @@ TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the
         RETURN_IF_ERROR(expect(kOwn, "AllAgree by a shorter one"));
         RETURN_IF_ERROR(engine.AllOk(absl::OkStatus(), kDisk));
         return expect(kDisk, "AllOk by a longer one");
+      },
+      kOwn, decorate);
+}
+
+// What patience_test shows of the limits holds for the engine only if its waits ask for them.
+TEST_CASE("agreement: every wait within a program is as long as the engine's patience") {
+  constexpr milliseconds kOwn{60'000};
+  std::vector<std::vector<milliseconds>> deadlines(4);
+  const auto decorate = [&](int rank) -> ForwardingFabric::Decorate {
+    return [&waits = deadlines[static_cast<size_t>(rank)]](
+               std::unique_ptr<comm::Communicator> group, std::string_view) {
+      return std::make_unique<TimedCommunicator>(std::move(group), waits);
+    };
+  };
+  OnTwoByTwo(
+      [&](Engine& engine) -> absl::Status {
+        std::vector<milliseconds>& waits = deadlines[static_cast<size_t>(engine.rank())];
+        const auto all_beyond = [&](const std::string& what) {
+          const auto shortest = std::min_element(waits.begin(), waits.end());
+          return Expect(shortest != waits.end() && *shortest > kOwn,
+                        absl::StrCat(what, ": a wait of ", waits.empty() ? 0 : shortest->count()));
+        };
+        // The second stage waits for one instruction of the first before it knows how long one
+        // takes; the first stage has run one before it waits.
+        const bool second = engine.rank() >= 2;
+        waits.clear();
+        RETURN_IF_ERROR(engine.RunStep(0).status());
+        RETURN_IF_ERROR(all_beyond("the first step"));
+        RETURN_IF_ERROR(Expect((waits.front() == 2 * kOwn) == second, "the first input's wait"));
+        waits.clear();
+        RETURN_IF_ERROR(engine.RunStep(1).status());
+        RETURN_IF_ERROR(all_beyond("the second step"));
+        RETURN_IF_ERROR(Expect(waits.front() < 2 * kOwn, "by what the first step took"));
+        waits.clear();
+        RETURN_IF_ERROR(engine.Evaluate(0).status());
+        return all_beyond("an evaluation");
       },
       kOwn, decorate);
 }

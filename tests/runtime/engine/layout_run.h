@@ -78,15 +78,10 @@ std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, do
                                           double limit);
 double NormOf(const Tensors& tensors);
 
-// Empty if gradients, weights and losses agree within `limit` of the reference's norms; else what
-// differs.
+// Empty if gradients, weights and losses agree within `limit` of the reference's norms, and, where
+// the limit is one of f32, each gradient by its own scale too: against the norm of all a parameter
+// of small gradients could be wholly wrong. Else what differs.
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
-
-// Empty if each gradient agrees within `limit` of its own root mean square (of a thousandth of
-// that of all, where it is below); else what differs. FaultsOf measures against the norm of all,
-// in which a parameter of small gradients could be wholly wrong.
-std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& reference,
-                             double limit);
 
 struct TinyJobOptions {
   std::string family = "gpt2";

@@ -65,13 +65,6 @@ LayoutResult RunReference(TinyJobOptions options, const data::Dataset& dataset) 
   return *result;
 }
 
-// Of f32. A gradient's error is rounding, 2^-24, of terms as large as the gradients are at large;
-// some hundred roundings lie on its way (four layers of a dozen operators, sums of 40 rows), and
-// the worst of some thousand elements lies four deviations out: 4 sqrt(100) 2^-24 = 2.4e-6 of the
-// scale of all. Against the smallest own scale, a thousandth of that, it is 2.4e-3. A gradient that
-// is wrong is wrong by about 1.
-constexpr double kOwnScaleLimit = 2.5e-3;
-
 // Empty if the layout agrees with the reference; else what differs.
 std::string Compare(const Layout& layout, const TinyJobOptions& options,
                     const LayoutResult& reference, const data::Dataset& dataset) {
@@ -79,9 +72,7 @@ std::string Compare(const Layout& layout, const TinyJobOptions& options,
   const double limit = options.dtype == "f64" ? 1e-12 : 1e-5;
   const auto result = RunLayout(job, layout.ranks(), dataset, {.evaluate = true});
   if (!result.ok()) return result.status().ToString();
-  std::string faults = FaultsOf(*result, reference, limit);
-  if (options.dtype == "f32") faults += OwnScaleFaultsOf(*result, reference, kOwnScaleLimit);
-  return faults;
+  return FaultsOf(*result, reference, limit);
 }
 
 void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& options,

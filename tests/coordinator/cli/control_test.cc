@@ -199,6 +199,9 @@ TEST_CASE("watch: a restart of the daemon is told, and nothing twice") {
   room.daemon.Enter(1, v1::JOB_RUNNING, "at work");
   const pid_t pid = room.Start("watch 1");
   room.Await("running: at work");
+  // What comes after the history comes by the stream that the restart interrupts.
+  room.daemon.Enter(1, v1::JOB_RUNNING, "on its way");
+  room.Await("running: on its way");
   room.daemon.Stop();
   room.Await("the coordinator is away");
   room.daemon.Enter(1, v1::JOB_RECOVERING, "a rank died");
@@ -208,6 +211,7 @@ TEST_CASE("watch: a restart of the daemon is told, and nothing twice") {
   const Said said = room.End(pid);
   CHECK(said.code == 0);
   CHECK(Count(said.out, "running: at work") == 1);
+  CHECK(Count(said.out, "running: on its way") == 1);
   CHECK(Count(said.out, "recovering: a rank died") == 1);
 }
 

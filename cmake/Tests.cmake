@@ -229,10 +229,15 @@ trireme_tests(coordinator/task_thread THREADS ROOMS coordinator/task_thread)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base coordinator/client
               LIBS nlohmann_json::nlohmann_json)
+trireme_tests(coordinator/agent ROOMS proto runtime/base coordinator/slurm)
+if(TARGET test_coordinator_agent)
+  target_sources(test_coordinator_agent PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/agent/inventory.cc")
+endif()
 trireme_tests(coordinator/worker_link GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan
               coordinator/keeper coordinator/worker_link worker/link)
 if(TARGET test_coordinator_cli)
-  target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc")
+  target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/cli/fits_here.cc")
   add_dependencies(test_coordinator_cli trireme trireme-worker)
 endif()
 trireme_tests(worker GRPC ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan

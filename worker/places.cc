@@ -51,11 +51,11 @@ absl::Status TooMuch(const Load& load, uint64_t available_bytes, bool one_machin
 
 }  // namespace
 
-Place ThisPlace() {
+Place ThisPlace(const std::string& root) {
   Place place;
   // Not the host name, which containers on one machine may have of their own.
   std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::ifstream(root + "/proc/sys/kernel/random/boot_id") >> boot;
   place.machine = Fnv1a(boot);
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -63,7 +63,7 @@ Place ThisPlace() {
     place.core_set = Fnv1a({reinterpret_cast<const char*>(&set), sizeof set});
     place.cores = static_cast<uint64_t>(std::max(1, CPU_COUNT(&set)));
   }
-  const base::MemoryHere memory = base::LookAtMemory();
+  const base::MemoryHere memory = base::LookAtMemory(root);
   place.available_bytes = memory.available_bytes;
   memory.limit.file.copy(place.limit.data(), place.limit.size() - 1);
   place.limit_bytes = memory.limit.limit_bytes;

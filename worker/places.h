@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +29,8 @@ struct Place {
   uint64_t limit_available_bytes = 0;
 };
 
-Place ThisPlace();
+// Memory and the machine's name from files under ROOT, as base::LookAtMemory reads them.
+Place ThisPlace(const std::string& root = "");
 
 // Collective: the place of every rank of `everyone`, by rank.
 absl::StatusOr<std::vector<Place>> GatherPlaces(comm::Communicator& everyone,

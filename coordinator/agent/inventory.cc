@@ -22,7 +22,8 @@ uint32_t Gpus() {
 
 }  // namespace
 
-v1::AgentHello TakeInventory(const std::string& node, const std::string& version) {
+v1::AgentHello TakeInventory(const std::string& node, const std::string& version,
+                             const std::string& root) {
   v1::AgentHello hello;
   hello.set_node(node);
   hello.set_version(version);
@@ -30,7 +31,7 @@ v1::AgentHello TakeInventory(const std::string& node, const std::string& version
   const bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
   hello.set_cpus(known ? static_cast<uint32_t>(CPU_COUNT(&cores)) : 1);
   // Of what is to run here: the ranks are in the agent's control group.
-  hello.set_memory_bytes(base::LookAtMemory().least_total_bytes());
+  hello.set_memory_bytes(base::LookAtMemory(root).least_total_bytes());
   hello.set_gpus(Gpus());
   hello.set_boot_id(base::BootId());
   return hello;

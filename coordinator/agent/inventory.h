@@ -14,7 +14,9 @@ absl::StatusOr<v1::AgentHello> TakeSlurmInventory(const std::string& node,
                                                   const std::string& version,
                                                   const std::string& partition);
 
-// CPUs this process may use, memory of the machine, GPUs that the NVIDIA driver lists, the boot id.
-v1::AgentHello TakeInventory(const std::string& node, const std::string& version);
+// CPUs this process may use, memory that the machine and its control groups allow (their files are
+// read under `root`), GPUs that the NVIDIA driver lists, the boot id.
+v1::AgentHello TakeInventory(const std::string& node, const std::string& version,
+                             const std::string& root = "");
 
 }  // namespace trireme::agent

@@ -10,6 +10,7 @@
 
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/commands.h"
+#include "coordinator/cli/fits_here.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
@@ -56,26 +57,6 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
 
 // Of Slurm (salloc, sbatch): the ranks are then a step of it, on whichever of its nodes.
 bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
-
-// The ranks check again, each for its machine; this keeps a thousand of them from starting first.
-absl::Status CheckFitsHere(const PlannedJob& planned) {
-  const base::MemoryHere memory = base::LookAtMemory();
-  const uint64_t available = memory.least_available_bytes();
-  const uint64_t per_stage = static_cast<uint64_t>(planned.ranks) / planned.plan.stages_size();
-  uint64_t wanted = 0;
-  for (const auto& stage : planned.plan.stages()) wanted += stage.arena_bytes() * per_stage;
-  // 0 without a limit: the machine does not say.
-  const bool says = available > 0 || !memory.limit.file.empty();
-  if (!says || wanted <= available) return absl::OkStatus();
-  const bool limited = !memory.limit.file.empty() && memory.limit.available_bytes == available;
-  return absl::ResourceExhaustedError(
-      fmt::format("the plan needs {} MiB on this machine for {}, but {} MiB are available{}. Lower "
-                  "training.micro_batch_size, set parallelism.zero_stage: 1, or use fewer ranks",
-                  wanted >> 20, base::Counted(planned.ranks, "rank"), available >> 20,
-                  limited ? fmt::format(" below the limit of {} MiB in {}",
-                                        memory.limit.limit_bytes >> 20, memory.limit.file)
-                          : ""));
-}
 
 // The folder's own job holds the overrides of this call.
 std::string RunAgain(const PlannedJob& planned, const std::string& folder) {
@@ -231,7 +212,9 @@ int RunRun(const RunOptions& given) {
   RunOptions options = given;
   const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
-  const auto fits = InAllocation() ? absl::OkStatus() : CheckFitsHere(*planned);
+  const auto fits = InAllocation()
+                        ? absl::OkStatus()
+                        : CheckFitsHere(planned->plan, planned->ranks, base::LookAtMemory());
   if (!fits.ok()) return PrintError(fits);
   const auto folder = PrepareFolder(options, *planned);
   if (!folder.ok()) return PrintError(folder.status());

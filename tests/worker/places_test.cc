@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "tests/runtime/base/fake_root.h"
+
 namespace trireme::worker {
 namespace {
 
@@ -111,6 +113,28 @@ TEST_CASE("ranks in one control group share what its limit leaves, and the limit
   const Place none = Within(At(1, 0, 1), "/g", 100, 0);
   const Place full[] = {none, none, none, none};
   CHECK_FALSE(CheckFits(plan, full).ok());
+}
+
+TEST_CASE("a place has the memory of its machine and the limit of its control group") {
+  base::FakeRoot root;
+  root.Write("/proc/sys/kernel/random/boot_id", "one\n");
+  root.Write("/proc/self/cgroup", "0::/job\n");
+  root.Write("/proc/self/mountinfo", base::kMount2);
+  root.Group2("/job", std::to_string(1000 * kMiB), 201 * kMiB);
+  const Place place = ThisPlace(root.path());
+  CHECK(place.available_bytes == 4096 * kMiB);
+  CHECK(std::string(place.limit.data()) == "/sys/fs/cgroup/job/memory.max");
+  CHECK(place.limit_bytes == 1000 * kMiB);
+  CHECK(place.limit_available_bytes == 799 * kMiB);
+  // The four need 800: the machine has them, the group does not.
+  const Place places[] = {place, place, place, place};
+  CHECK_THAT(std::string(CheckFits(PlanOfFour(), places).message()),
+             Catch::Contains("needs 800 MiB on this machine for 4 ranks, but 799 MiB are available "
+                             "below the limit of 1000 MiB in /sys/fs/cgroup/job/memory.max"));
+  root.Group2("/job", std::to_string(1000 * kMiB), 200 * kMiB);
+  const Place wider = ThisPlace(root.path());
+  const Place fitting[] = {wider, wider, wider, wider};
+  CHECK(CheckFits(PlanOfFour(), fitting).ok());
 }
 
 TEST_CASE("this place has cores, memory and a machine") {

@@ -1,0 +1,15 @@
+// Whether a plan's ranks fit into the memory of this one machine.
+#pragma once
+
+#include "absl/status/status.h"
+#include "runtime/base/memory_here.h"
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::cli {
+
+// ResourceExhausted if the arenas of all `ranks` are more than `memory` leaves, by the machine or
+// by the limit of a control group, which it then names. The ranks check again, each for its
+// machine; this keeps a thousand of them from starting first.
+absl::Status CheckFitsHere(const v1::Plan& plan, int ranks, const base::MemoryHere& memory);
+
+}  // namespace trireme::cli

@@ -1,0 +1,55 @@
+// What keeps a run from starting on a machine, or in a control group, that is too small for it.
+#include "coordinator/cli/fits_here.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/runtime/base/fake_root.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Two stages: four ranks need 2 * 100 + 2 * 300 MiB.
+v1::Plan PlanOfFour() {
+  v1::Plan plan;
+  plan.add_stages()->set_arena_bytes(100 * kMiB);
+  plan.add_stages()->set_arena_bytes(300 * kMiB);
+  return plan;
+}
+
+TEST_CASE("a run has to fit below the limit of its control group") {
+  base::FakeRoot root;
+  const auto check = [&] {
+    return CheckFitsHere(PlanOfFour(), 4, base::LookAtMemory(root.path()));
+  };
+  CHECK(check().ok());
+  root.Write("/proc/self/cgroup", "0::/job\n");
+  root.Write("/proc/self/mountinfo", base::kMount2);
+  root.Group2("/job", std::to_string(1000 * kMiB), 200 * kMiB);
+  CHECK(check().ok());
+  root.Group2("/job", std::to_string(1000 * kMiB), 201 * kMiB);
+  const absl::Status refused = check();
+  CHECK(refused.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("needs 800 MiB on this machine for 4 ranks, but 799 MiB are available "
+                             "below the limit of 1000 MiB in /sys/fs/cgroup/job/memory.max"));
+  // A limit that leaves nothing is a limit.
+  root.Group2("/job", std::to_string(1000 * kMiB), 1000 * kMiB);
+  CHECK_FALSE(check().ok());
+}
+
+TEST_CASE("a run has to fit into the machine, where that says what it has") {
+  base::FakeRoot root;
+  const auto check = [&] {
+    return CheckFitsHere(PlanOfFour(), 4, base::LookAtMemory(root.path()));
+  };
+  root.Write("/proc/meminfo", "MemAvailable: 818176 kB\n");  // 799 MiB
+  CHECK_THAT(std::string(check().message()), Catch::Contains("but 799 MiB are available. Lower"));
+  root.Write("/proc/meminfo", "");
+  CHECK(check().ok());
+}
+
+}  // namespace
+}  // namespace trireme::cli

@@ -43,6 +43,13 @@ uint32_t RankCount(const v1::LaunchSpec& launch) {
   return ranks;
 }
 
+std::unique_ptr<Launch> MakeLaunch(const KeeperOptions& options, const AttemptRecord& record,
+                                   const AttemptFolder& folder, slurm::Queue* queue) {
+  if (options.make_launch) return options.make_launch(record, folder);
+  if (queue != nullptr) return MakeSlurmLaunch(options, record, folder, *queue);
+  return MakeMpirunLaunch(options, record, folder);
+}
+
 }  // namespace
 
 bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
@@ -54,8 +61,7 @@ Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queu
       record_(std::move(record)),
       folder_(record_.desired),
       launcher_(Launches(record_.desired.launch(), options.node)),
-      launch_(queue != nullptr ? MakeSlurmLaunch(options_, record_, folder_, *queue)
-                               : MakeMpirunLaunch(options_, record_, folder_)),
+      launch_(MakeLaunch(options_, record_, folder_, queue)),
       ranks_(RanksOf(record_.desired, options)) {}
 
 void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {

@@ -1,6 +1,8 @@
 // Whose attempts a keeper keeps, and where.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +13,10 @@ namespace trireme::keeper {
 
 // LaunchSpec.resume: from the start, whatever checkpoints there are.
 inline constexpr char kResumeNone[] = "none";
+
+class AttemptFolder;
+class Launch;
+struct AttemptRecord;
 
 struct KeeperOptions {
   std::string node;                           // as in v1::Place
@@ -24,6 +30,9 @@ struct KeeperOptions {
   bool ranks_end_with_us = false;
   // Attempts are jobs of Slurm: this node stands for a partition of it.
   std::optional<slurm::BatchOptions> slurm = std::nullopt;
+  // How attempts are begun instead, for tests; what it is given outlives the launch.
+  std::function<std::unique_ptr<Launch>(const AttemptRecord&, const AttemptFolder&)> make_launch =
+      nullptr;
 };
 
 }  // namespace trireme::keeper

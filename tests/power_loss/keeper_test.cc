@@ -1,13 +1,20 @@
 // The power goes at every moment of what a keeper and its guard write down: records are whole, and
 // what they have promised is so.
+#include "coordinator/keeper/keeper.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/keeper/attempt_record.h"
+#include "coordinator/keeper/launch.h"
 #include "coordinator/launcher/guard_files.h"
 #include "tests/power_loss/empty_folder.h"
 #include "tests/power_loss/lost_power.h"
@@ -21,50 +28,108 @@ using power_loss::Loss;
 using power_loss::LossOptions;
 using power_loss::Mark;
 
-AttemptRecord RecordOf(const std::string& root, uint32_t number) {
-  AttemptRecord record;
-  record.desired.set_job_id(7);
-  record.desired.set_attempt(number);
-  record.desired.mutable_launch()->set_run_folder(root + "/runs/7");
-  record.boot_id = "boot";
-  return record;
+v1::DesiredAttempt Desired(const std::string& root, uint32_t number) {
+  v1::DesiredAttempt desired;
+  desired.set_job_id(7);
+  desired.set_attempt(number);
+  desired.set_wish(v1::ATTEMPT_RUN);
+  desired.mutable_launch()->set_run_folder(root + "/runs/7");
+  v1::Place& place = *desired.mutable_launch()->add_places();
+  place.set_node("here");
+  place.set_ranks(1);
+  return desired;
 }
 
-// Attempt 1 runs to its end, attempt 2 is sealed before it starts, and both are forgotten: what the
-// keeper (coordinator/keeper/README.md) and a guard do, in their order.
+std::string Name(uint32_t attempt, const char* what) {
+  return std::to_string(attempt) + " " + what;
+}
+
+// A guard that is no process: attempt 1 is claimed in Start and ends when it is told to, and of
+// attempt 2 the program is missing.
+class FakeLaunch : public Launch {
+ public:
+  FakeLaunch(const AttemptRecord& record, const AttemptFolder& folder, const bool* ended)
+      : attempt_(record.desired.attempt()), folder_(folder), ended_(ended) {}
+  FakeLaunch(const FakeLaunch&) = delete;
+  ~FakeLaunch() override {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  Seen Look(int64_t) override {
+    Seen seen = folder_.Look();
+    if (seen.sight != Sight::kLive || !*ended_) return seen;
+    if (!told_) verdict_->Write(3);
+    if (!told_) Mark(Name(attempt_, "exited"));
+    told_ = true;
+    seen.sight = Sight::kExited;
+    seen.exit_code = 3;
+    return seen;
+  }
+  bool Ready() override { return true; }
+  absl::Status Start() override {
+    // From here on ranks may run.
+    Mark(Name(attempt_, "launched"));
+    if (attempt_ == 2) return absl::InvalidArgumentError("no such program");
+    fd_ = open(folder_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    verdict_.emplace(fd_);
+    if (launcher::ClaimFolder(fd_) != 0) return absl::InternalError("not claimed");
+    Mark(Name(attempt_, "claimed"));
+    return absl::OkStatus();
+  }
+  void AskToStop(int64_t) override {}
+  void Kill(int64_t) override {}
+  absl::Status Seal() override {
+    const absl::Status sealed = folder_.Seal();
+    if (sealed.ok()) Mark(Name(attempt_, "sealed"));
+    return sealed;
+  }
+  bool SweptClean() override { return true; }
+  void CleanUp() override {}
+
+ private:
+  const uint32_t attempt_;
+  const AttemptFolder& folder_;
+  const bool* ended_;
+  bool told_ = false;
+  int fd_ = -1;
+  std::optional<launcher::ExitFile> verdict_;
+};
+
+// A keeper starts attempt 1, which runs to its end, cannot start attempt 2, and forgets both.
 std::vector<Call> RecordLife() {
   const power_loss::EmptyFolder folder;
   return power_loss::Record(folder.path(), [&] {
-    const std::string state = folder.path() + "/state";
-    REQUIRE(LoadRecords(state).ok());
     std::filesystem::create_directories(folder.path() + "/runs/7");
-    AttemptRecord first = RecordOf(folder.path(), 1), second = RecordOf(folder.path(), 2);
-    REQUIRE(SaveRecord(state, first).ok());
+    bool first_ended = false;
+    KeeperOptions options;
+    options.node = "here";
+    options.state_folder = folder.path() + "/state";
+    options.make_launch = [&](const AttemptRecord& record, const AttemptFolder& at) {
+      return std::make_unique<FakeLaunch>(record, at, &first_ended);
+    };
+    const auto keeper = Keeper::Open(options);
+    REQUIRE(keeper.ok());
+    v1::DesiredAttempts desired;
+    *desired.add_attempts() = Desired(folder.path(), 1);
+    (*keeper)->SetDesired(desired);
     Mark("1 told");
-    const AttemptFolder attempt(first.desired);
-    REQUIRE(attempt.Make().ok());
-    first.begun = true;
-    REQUIRE(SaveRecord(state, first).ok());
-    Mark("1 begun");
-    const int fd = open(attempt.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const launcher::ExitFile verdict(fd);
-    REQUIRE(launcher::ClaimFolder(fd) == 0);
-    Mark("1 claimed");
-    verdict.Write(3);
-    Mark("1 exited");
-    close(fd);
-    REQUIRE(SaveRecord(state, second).ok());
+    (*keeper)->Poll();
+    first_ended = true;
+    v1::NodeReport report = (*keeper)->Poll();
+    REQUIRE(report.attempts_size() == 1);
+    REQUIRE(report.attempts(0).phase() == v1::ATTEMPT_ENDED);
+    REQUIRE(report.attempts(0).exit_code() == 3);
+    *desired.add_attempts() = Desired(folder.path(), 2);
+    (*keeper)->SetDesired(desired);
     Mark("2 told");
-    const AttemptFolder sealed(second.desired);
-    REQUIRE(sealed.Make().ok());
-    REQUIRE(sealed.Seal().ok());
-    Mark("2 sealed");
-    second.never_started = "its start was cut off";
-    REQUIRE(SaveRecord(state, second).ok());
+    report = (*keeper)->Poll();
+    REQUIRE(report.attempts_size() == 2);
+    REQUIRE(report.attempts(1).phase() == v1::ATTEMPT_ENDED);
     Mark("2 noted");
     Mark("removing");
-    RemoveRecord(state, first);
-    RemoveRecord(state, second);
+    (*keeper)->SetDesired({});
+    (*keeper)->Poll();
+    REQUIRE((*keeper)->Poll().attempts_size() == 0);
   });
 }
 
@@ -76,15 +141,20 @@ std::string Fault(const Loss& loss) {
   for (const AttemptRecord& record : *records) found[record.desired.attempt()] = &record;
   if (!said("removing")) {
     if (said("1 told") && found[1] == nullptr) return "attempt 1 is forgotten";
-    if (said("1 begun") && !found[1]->begun) return "attempt 1 has not begun any more";
+    // Else it would be started anew beside its own ranks.
+    if (said("1 launched") && !found[1]->begun) return "attempt 1 runs and has not begun";
     if (said("2 told") && found[2] == nullptr) return "attempt 2 is forgotten";
+    if (said("2 launched") && !found[2]->begun) return "attempt 2 may run and has not begun";
     if (said("2 noted") && found[2]->never_started.empty()) return "the reason is forgotten";
   }
   // The folders have moved with the disk.
-  const AttemptFolder first(RecordOf(loss.folder, 1).desired);
-  const AttemptFolder second(RecordOf(loss.folder, 2).desired);
+  const AttemptFolder first(Desired(loss.folder, 1)), second(Desired(loss.folder, 2));
   const Sight sight = first.Look().sight;
-  if (said("1 begun") && !first.Exists()) return "the folder of attempt 1 is gone";
+  if (found[2] != nullptr && !found[2]->never_started.empty() &&
+      second.Look().sight != Sight::kSealed) {
+    return "a reason before the seal";
+  }
+  if (said("1 launched") && !first.Exists()) return "the folder of attempt 1 is gone";
   if (sight == Sight::kSealed) return "a claim without a word is a seal";
   if (said("1 claimed") && sight == Sight::kNothing) return "the claim is gone";
   if (first.IsOver() && !said("1 claimed")) return "a verdict before the claim";

@@ -57,6 +57,16 @@ struct Result {
   std::string out;  // stdout and stderr
 };
 
+// A limit for what hangs, not a measure: 60 s.
+void AwaitFile(const std::string& path, const std::string& part = "") {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!fs::exists(path) || !Holds(Slurp(path), part)) {
+    INFO("waited in vain for \"" << part << "\" in " << path << ", which holds:\n" << Slurp(path));
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 class Bench {
  public:
   Bench() {
@@ -392,9 +402,7 @@ TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
   Bench bench;
   bench.Worker("trap 'exit 75' USR1\ntouch $run/up\nwhile true; do sleep 0.02; done\n");
   const pid_t first = bench.Start("run job.yaml -n 1 --run-dir r");
-  for (int i = 0; i < 1000 && !fs::exists(bench.folder() + "/r/up"); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
+  AwaitFile(bench.folder() + "/r/up");
   const Result second = bench.Run("run job.yaml -n 1 --run-dir r --resume >second 2>&1 #");
   CHECK(second.code == 2);
   CHECK(Holds(Slurp(bench.folder() + "/second"), "another trireme run is at work there"));
@@ -422,13 +430,11 @@ TEST_CASE("Ctrl-C leads to a checkpoint and 75, twice to 5", "[mpi]") {
     bench.Worker(trap + "touch $run/up-$rank\nwhile true; do sleep 0.02; done\n");
     const pid_t pid =
         bench.Start("run job.yaml -n 2 --run-dir r --set parallelism.data_parallel_size=2");
-    for (int i = 0; i < 1000; ++i) {
-      if (fs::exists(bench.folder() + "/r/up-0") && fs::exists(bench.folder() + "/r/up-1")) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    for (const char* up : {"/r/up-0", "/r/up-1"}) AwaitFile(bench.folder() + up);
     kill(pid, SIGINT);
     if (twice) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      // Two that come before either is heard are one.
+      AwaitFile(bench.folder() + "/out", "once more to kill");
       kill(pid, SIGINT);
     }
     const Result result = bench.End(pid);

@@ -1,4 +1,5 @@
-"""house.skips: a word in a test's output turns no failure into a skip, and a skip for want of a package fails deploy/test.
+"""house.skips: a word in a test's output turns no failure into a skip or a pass, and a skip for want of a package fails
+deploy/test.
 Runs a small project with the real cmake/AddTest.cmake under the real ctest, by what deploy/test runs it with.
 Usage: skips_test.py SOURCE_ROOT PLANTED_VERDICTS"""
 import os
@@ -132,9 +133,24 @@ skips.main()
                                   capture_output=True, check=False, timeout=LIMIT_S)
             self.assertEqual(done.returncode, code, names)
 
-    def test_no_test_is_skipped_by_its_words(self):
+    def test_a_program_that_is_to_fail(self):
+        """Its words count only with its exit code, and its exit code only with its words."""
+        for script, fault in (('echo it was named; exit 7', None), ('echo it was named >&2; exit 7', None),
+                              ('echo it was named; kill -SEGV $$', 'ended with -11 (by a signal); 7 was expected'),
+                              ('echo it was named; exit 1', 'ended with 1; 7 was expected'),
+                              ('echo it was named', 'ended with 0; 7 was expected'),
+                              ('echo nothing; exit 7', 'did not print "it was named"')):
+            with self.subTest(script):
+                done = subprocess.run([sys.executable, '-B', f'{ROOT}/tests/tools/ends_as_told.py', '7', 'it was named', 'sh', '-c',
+                                       script], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+                self.assertEqual(done.returncode, 1 if fault else 0, done.stdout)
+                self.assertIn(f'sh: {fault}' if fault else 'it was named', done.stdout)
+
+    def test_no_test_is_judged_by_its_words(self):
+        """Nor by any exit code that is not 0, as a program killed by a signal has it."""
+        by_words = re.compile('(SKIP|PASS|FAIL)_REGULAR_' + 'EXPRESSION|WILL_' + 'FAIL')
         for path in tree.files(ROOT, ('.cmake', 'CMakeLists.txt', '.py')):
-            self.assertIsNone(re.search('SKIP_REGULAR_' + 'EXPRESSION', tree.read(ROOT, path)), path)
+            self.assertIsNone(by_words.search(tree.read(ROOT, path)), path)
 
 
 if __name__ == '__main__':

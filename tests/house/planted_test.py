@@ -1,4 +1,5 @@
 """Plants one fault for each house check in a small tree and sees the check name it; the same tree without it is clean."""
+import concurrent.futures
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import docs
 import format as formatting
 import install
 import links
+import parsed_headers
 import rooms
 import single_files
 import sizes
@@ -187,6 +189,31 @@ class Planted(unittest.TestCase):
                                       ['-std=c++20', '-c', os.path.join(self.root, f'runtime/base/{name}.cc')])
             self.assertEqual([fault for fault in found if 'lacks.cc' not in fault], [])
             self.assertEqual(bool(found), name == 'lacks')
+
+    def test_file_that_another_could_lend_an_include(self):
+        """The whole way of the target `single_files`: headers parsed once for the files that reach them, and for no others."""
+        use = 'std::filesystem::path {0};\n'
+        lacking = ('runtime/base/lacks.cc', 'runtime/base/part.cc')
+        texts = {f'runtime/base/whole{i}.cc': '#include <filesystem>\n' + use.format(f'whole{i}') for i in range(4)}
+        texts |= {'runtime/base/paths.h': '#pragma once\n#include <filesystem>\n',
+                  'runtime/base/through.cc': '#include "runtime/base/paths.h"\n' + use.format('through'),
+                  'runtime/base/lacks.cc': use.format('lacks'),
+                  # Its own header must stand by itself.
+                  'runtime/base/part.h': '#pragma once\nextern ' + use.format('part'),
+                  'runtime/base/part.cc': '#include "runtime/base/part.h"\n#include <filesystem>\n' + use.format('part')}
+        for path, text in texts.items():
+            self.write(path, text)
+        compiled = {path: ['-std=c++20', f'-I{self.root}'] for path in texts if path.endswith('.cc')}
+        includes = parsed_headers.Includes([self.root])
+        chosen = parsed_headers.choose({path: includes.foreign(os.path.join(self.root, path)) for path in compiled})
+        # Else nothing could be lent, and the rest would show nothing.
+        self.assertEqual([path for path in compiled if path not in lacking and 'filesystem' not in chosen[path]], [])
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            faults = single_files.faults_of('c++', self.root, self.root, compiled, pool)
+        for path in lacking:
+            name = os.path.splitext(os.path.basename(path))[0] + '.'
+            self.assertTrue([fault for fault in faults if f'/{name}' in fault and 'filesystem' in fault], (path, faults))
+        self.assertEqual([fault for fault in faults if not any(name in fault for name in ('/lacks.cc', '/part.'))], [])
 
     def test_tidy(self):
         program = shutil.which('clang-tidy-14')

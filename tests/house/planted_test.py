@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,18 @@ FILES = {
     'runtime/plan/planner.cc': '// Plans.\n#include "runtime/base/check.h"\n#include "runtime/spec/job.h"\n',
     'runtime/plan/README.md': 'plan, see [base](../base/README.md)\n',
     'proto/README.md': 'proto\n',
-    'docs/architecture.md': '`runtime/base/check.h`\n' * 20,
+    'docs/architecture.md': '''| `planner` (`runtime/plan/planner.cc`) | plans |
+## Floors
+```
+ 1  runtime/plan (pure)   runtime/base, spec
+ 0  proto (services)
+ beside: docs
+```
+| room | one sentence |
+| `proto` | messages; `services` |
+| `runtime/base` | base |
+| `runtime/spec` | jobs |
+''' + '`runtime/base/check.h`\n' * 20,
 }
 
 
@@ -61,6 +73,7 @@ class Planted(unittest.TestCase):
         self.assertEqual(rooms.check(self.root, ROOMS), [])
         self.assertEqual(sizes.check(self.root), [])
         self.assertEqual(docs.check(self.root, ROOMS), [])
+        self.assertEqual(docs.check_rooms(self.root, {**ROOMS, 'proto/services': ['proto']}), [])
 
     def test_own_header_not_first(self):
         self.write('runtime/plan/planner.h', '// Plans.\n')
@@ -153,6 +166,28 @@ class Planted(unittest.TestCase):
         self.only(docs.check(self.root, inner), 'runtime/base/tables')
         self.append('runtime/base/README.md', 'and its tables\n')
         self.assertEqual(docs.check(self.root, inner), [])
+
+    def test_rooms_of_the_architecture(self):
+        whole = {**ROOMS, 'proto/services': ['proto']}
+        for room in ('runtime/moon', 'proto/moon', 'moon'):
+            with self.subTest(room):
+                faults = docs.check_rooms(self.root, {**whole, room: []})
+                self.assertEqual(faults, [f'docs/architecture.md: the floors lack {room}',
+                                          f'docs/architecture.md: neither table lists {room}'])
+        self.only(docs.check_rooms(self.root, {**whole, 'proto': ['runtime/base']}),
+                  'proto is on floor 0 and includes runtime/base of floor 1')
+        text = FILES[docs.ARCHITECTURE]
+        for words, fault in (('| `runtime/spec` | jobs |', 'lists runtime/spec'), (', spec', 'lack runtime/spec'),
+                             ('; `services`', 'lists proto/services'), (' (services)', 'lack proto/services'),
+                             ('| `planner` (`runtime/plan/planner.cc`)', 'lists runtime/plan')):
+            with self.subTest(words):
+                self.assertEqual(text.count(words), 1)
+                self.write(docs.ARCHITECTURE, text.replace(words, ''))
+                self.only(docs.check_rooms(self.root, whole), fault)
+        self.write(docs.ARCHITECTURE, text.replace(', spec', ', spec, moon') + '| `runtime/sun` | shines |\n')
+        found = docs.check_rooms(self.root, whole)
+        self.assertEqual([re.search(r'runtime/\w+, .*', fault)[0] for fault in found],
+                         ['runtime/moon, which is no room', 'runtime/sun, which is no room'])
 
     def test_format(self):
         program = formatting.clang_format()

@@ -14,6 +14,7 @@ import format as formatting
 import install
 import links
 import parsed_headers
+import proof
 import rooms
 import single_files
 import sizes
@@ -188,6 +189,43 @@ class Planted(unittest.TestCase):
         found = docs.check_rooms(self.root, whole)
         self.assertEqual([re.search(r'runtime/\w+, .*', fault)[0] for fault in found],
                          ['runtime/moon, which is no room', 'runtime/sun, which is no room'])
+
+    def test_claims(self):
+        """Selectors as Catch2 2.13 reads them, and ctest's names."""
+        for path, text in (('cmake/Tests.cmake', 'trireme_tests(a ROOMS b)\ntrireme_tests(a/b)\ntrireme_mpi_test(test_mpi c ROOMS a)\n'),
+                           ('deploy/test', '#   whole    all\n'),
+                           ('tests/a/one.cc', 'TEST_CASE("moon: it is round", "[.sky]") {}\nTEST_CASE("sun: it "\n  "shines") {}\n'),
+                           ('tests/a/x86/two.cc', 'TEST_CASE("stars") {}\n'), ('tests/a/b/three.cc', 'TEST_CASE("sea: deep") {}\n')):
+            self.write(path, text)
+        ctest = 'add_test([=[job.ends]=] "x")\nadd_test(mpi.2_ranks.late "x")\nadd_test([==[job.begins]==] "x")\n'
+        head = '## Sharpened claims\n| claim | test | planted |\n|---|---|---|\n'
+        for cell, fault in (
+                ('`test_a` "moon: *", "SUN: it shines", "stars", "*it*", `test_a_b` "*deep"', None),
+                ('`job.ends`, `mpi.*late`, `deploy/test whole`, `test_a`', None),
+                ('`test_a` "moon: * round"', 'test_a has no case "moon: * round"'),
+                ('`test_a` "sea: *"', 'test_a has no case "sea: *", but test_a_b has'),
+                ('`test_a` "sun: it"', 'test_a has no case "sun: it"'),
+                ('"stars"', '"stars" follows no program'),
+                ('`job.end`', '`job.end` is neither'), ('`test_c`', '`test_c` is neither'),
+                ('`deploy/test half`', 'no part half'), ('test_a', 'is not a list'), ('', 'is not a list')):
+            with self.subTest(cell):
+                self.write(proof.PROOF, head + f'| it holds | {cell} | a \\| b |\n')
+                faults, _ = proof.check(self.root, ctest)
+                self.only(faults, fault) if fault else self.assertEqual(faults, [])
+        self.write(proof.PROOF, head + '| it holds | `job.ends` |\n| it holds | `job.ends` | |\n')
+        self.only(proof.check(self.root, ctest)[0], 'a row of 2 columns')
+        self.write(proof.PROOF, head)
+        self.only(proof.check(self.root, ctest)[0], 'no table')
+        self.write(proof.PROOF, head + '| it holds | `job.ends` | |\n')
+        for command, fault in (('`B/test_a "moon*,stars"`, `test_a "[sky]"`, `build/release/bin/test_mpi`', None),
+                               ('`ctest --preset x -R "job.(ends\\|begins)\\|shines"`, `ctest -R late --verbose`', None),
+                               ('`B/test_a "moon*,mars"`', 'no case "mars"'), ('`test_a "[sea]"`', 'no case "[sea]"'),
+                               ('`B/test_d`', 'no program test_d'),
+                               ('`ctest -R "job.(ends\\|rests)"`', 'no test "job.rests"'), ('`ctest -R early`', 'no test "early"')):
+            with self.subTest(command):
+                self.write('docs/performance.md', f'| speed | {command} |\n')
+                faults, _ = proof.check(self.root, ctest)
+                self.only(faults, fault) if fault else self.assertEqual(faults, [])
 
     def test_format(self):
         program = formatting.clang_format()

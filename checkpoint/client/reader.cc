@@ -159,25 +159,35 @@ absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skip
   return absl::NotFoundError(Text(root, ": holds no checkpoint that opens"));
 }
 
+absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
+                                                std::vector<Skipped>* skipped, uint64_t below,
+                                                base::Links links) {
+  std::vector<Skipped> damaged;
+  absl::StatusOr<std::string> found = FindNewest(root, &damaged, below, links);
+  for (const Skipped& each : damaged) {
+    if (!IsDamage(each.reason)) return each.reason;
+  }
+  if (absl::IsNotFound(found.status()) && !damaged.empty()) found = NoneIntact(root, damaged);
+  skipped->insert(skipped->end(), damaged.begin(), damaged.end());
+  return found;
+}
+
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root, std::vector<Skipped>* skipped,
                                              base::Links links) {
   std::vector<Skipped> damaged;
   absl::StatusOr<std::string> found = absl::NotFoundError(root);
   for (uint64_t below = UINT64_MAX;;) {
-    std::vector<Skipped> passed_over;
-    found = FindNewest(root, &passed_over, below, links);
-    damaged.insert(damaged.end(), passed_over.begin(), passed_over.end());
-    for (const Skipped& each : passed_over) {
-      if (!IsDamage(each.reason)) found = each.reason;
-    }
+    found = FindNewestUndamaged(root, &damaged, below, links);
     if (!found.ok()) break;
     absl::Status status = Verify(*found, links);
     if (status.ok()) break;
+    if (!IsDamage(status)) return status;
     damaged.push_back({*found, status});
     TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
-    if (!IsDamage(status)) return status;
   }
-  if (absl::IsNotFound(found.status()) && !damaged.empty()) found = NoneIntact(root, damaged);
+  // Why each of them is not, also those that have been read.
+  const bool none = absl::IsNotFound(found.status()) || absl::IsDataLoss(found.status());
+  if (none && !damaged.empty()) found = NoneIntact(root, damaged);
   if (skipped != nullptr) *skipped = std::move(damaged);
   return found;
 }

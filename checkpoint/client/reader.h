@@ -77,9 +77,15 @@ absl::StatusOr<std::string> FindNewest(const std::string& root,
                                        uint64_t below = UINT64_MAX,
                                        base::Links links = base::Links::kFollow);
 
+// The same, for going on from it: a newer one that cannot be judged (IsDamage) is an error, as it
+// may be good and is not to be gone back behind; DataLoss: there are checkpoints, and none opens.
+absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
+                                                std::vector<Skipped>* skipped,
+                                                uint64_t below = UINT64_MAX,
+                                                base::Links links = base::Links::kFollow);
+
 // The same, but every byte of it has been read and compared with its checksum. NotFound: there is
-// no checkpoint at all; DataLoss: none of those there is intact, and why. A newer one that cannot
-// be judged (IsDamage) is an error: it may be good, and is not to be gone back behind.
+// no checkpoint at all; DataLoss: none of those there is intact, and why.
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
                                              std::vector<Skipped>* skipped = nullptr,
                                              base::Links links = base::Links::kFollow);

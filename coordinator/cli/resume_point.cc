@@ -13,11 +13,13 @@
 namespace trireme::cli {
 namespace {
 
-absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1::JobSpec& job) {
+absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1::JobSpec& job,
+                                         Trust trust) {
   const std::string root = CheckpointRoot(run_folder, job);
   ResumePoint point;
   std::vector<checkpoint::Skipped> skipped;
-  const auto newest = checkpoint::FindNewestIntact(root, &skipped);
+  const auto newest = trust == Trust::kBytes ? checkpoint::FindNewestIntact(root, &skipped)
+                                             : checkpoint::FindNewestUndamaged(root, &skipped);
   if (absl::IsNotFound(newest.status())) {
     point.notes.push_back(fmt::format("no checkpoint in {}: from the start", root));
     return point;
@@ -43,11 +45,12 @@ std::string CheckpointRoot(const std::string& run_folder, const v1::JobSpec& job
 }
 
 absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
-                                            const std::string& run_folder, const v1::JobSpec& job) {
+                                            const std::string& run_folder, const v1::JobSpec& job,
+                                            Trust trust) {
   ResumePoint point;
   if (resume.empty()) return point;
   if (resume == "auto") {
-    ASSIGN_OR_RETURN(point, FindNewestOf(run_folder, job));
+    ASSIGN_OR_RETURN(point, FindNewestOf(run_folder, job, trust));
     if (point.checkpoint.empty()) return point;
   } else {
     ASSIGN_OR_RETURN(const std::string found, FindCheckpoint(resume));
@@ -73,8 +76,11 @@ absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
     }
     for (const std::string& each : differences.changed) point.notes.push_back("changed: " + each);
   }
-  point.notes.insert(point.notes.begin(),
-                     fmt::format("from step {} of {}", checkpoint.info().step, point.checkpoint));
+  const bool believed = resume == "auto" && trust == Trust::kHeaders;
+  point.notes.insert(
+      point.notes.begin(),
+      fmt::format("from step {} of {}{}", checkpoint.info().step, point.checkpoint,
+                  believed ? ", unless the ranks find damage in it (rank 0's log)" : ""));
   return point;
 }
 

@@ -35,12 +35,18 @@
 namespace trireme::cli {
 namespace {
 
+// Of Slurm (salloc, sbatch): the ranks are then a step of it, on whichever of its nodes.
+bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
+
 absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
   ASSIGN_OR_RETURN(const std::string folder,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
                                     options.run_dir, options.resume == "auto"}));
   RETURN_IF_ERROR(LockRunFolder(folder));
-  ASSIGN_OR_RETURN(const ResumePoint point, FindResumePoint(options.resume, folder, planned.job));
+  // What one machine's ranks read again comes from its memory; many nodes read faster than this.
+  ASSIGN_OR_RETURN(const ResumePoint point,
+                   FindResumePoint(options.resume, folder, planned.job,
+                                   InAllocation() ? Trust::kHeaders : Trust::kBytes));
   for (const std::string& note : point.notes) {
     options.json ? PrintWarning("resume: " + note)
                  : void(std::fprintf(stderr, "resume: %s\n", note.c_str()));
@@ -54,9 +60,6 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
   }
   return folder;
 }
-
-// Of Slurm (salloc, sbatch): the ranks are then a step of it, on whichever of its nodes.
-bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
 // The folder's own job holds the overrides of this call.
 std::string RunAgain(const PlannedJob& planned, const std::string& folder) {

@@ -150,6 +150,8 @@ TEST_CASE("FindNewestIntact reads what FindNewest believes") {
   fs::create_directory(root.path() + "/step-00000010x");
   CHECK(FindNewest(root.path()).value() == root.path() + "/step-00000009");
   std::vector<Skipped> skipped;
+  CHECK(FindNewestUndamaged(root.path(), &skipped).value() == root.path() + "/step-00000009");
+  CHECK(skipped.empty());
   CHECK(FindNewestIntact(root.path(), &skipped).value() == good);
   REQUIRE(skipped.size() == 2);
   CHECK(skipped[0].folder == root.path() + "/step-00000009");
@@ -158,6 +160,30 @@ TEST_CASE("FindNewestIntact reads what FindNewest believes") {
   CHECK(none.status().code() == absl::StatusCode::kDataLoss);
   CHECK(none.status().ToString().find("step-00000008") != std::string::npos);
   CHECK(skipped.size() == 3);
+}
+
+TEST_CASE("a newer checkpoint that cannot be judged is not gone back behind") {
+  TemporaryFolder root;
+  std::vector<Skipped> skipped;
+  CHECK(absl::IsNotFound(FindNewestUndamaged(root.path(), &skipped).status()));
+  SaveSample(root.path(), SampleTensors(), 1);
+  const std::string newer = root.path() + "/step-00000009";
+  fs::create_directory(newer);
+  CHECK(FindNewestUndamaged(root.path(), &skipped).value() == root.path() + "/step-00000005");
+  CHECK(skipped.size() == 1);
+  // A disk that does not answer: here a folder where the manifest should be a file.
+  fs::create_directory(newer + "/manifest.json");
+  for (const auto& found :
+       {FindNewestUndamaged(root.path(), &skipped), FindNewestIntact(root.path())}) {
+    INFO(found.status().ToString());
+    CHECK_FALSE(found.ok());
+    CHECK_FALSE(IsDamage(found.status()));
+  }
+  fs::remove_all(root.path() + "/step-00000005");
+  fs::remove(newer + "/manifest.json");
+  skipped.clear();
+  CHECK(absl::IsDataLoss(FindNewestUndamaged(root.path(), &skipped).status()));
+  CHECK(skipped.size() == 1);
 }
 
 }  // namespace

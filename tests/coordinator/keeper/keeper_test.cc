@@ -11,10 +11,13 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
+#include "coordinator/keeper/launch.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 
 namespace trireme::keeper {
@@ -226,12 +229,29 @@ TEST_CASE("an end while no keeper lived is told by the next one") {
   CHECK(bench.Lines("up") == 1);
 }
 
-// The keeper of a child that is killed `more` after `sign` is there, again and again.
-void StartAndDie(const KeeperBench& bench, const std::string& sign,
-                 std::chrono::microseconds more) {
+// Starts nothing: the keeper dies when it is about to.
+class DyingLaunch final : public Launch {
+ public:
+  explicit DyingLaunch(const AttemptFolder& folder) : folder_(folder) {}
+  Seen Look(int64_t) override { return folder_.Look(); }
+  bool Ready() override { return true; }
+  absl::Status Start() override { _exit(raise(SIGKILL)); }
+  void AskToStop(int64_t) override {}
+  void Kill(int64_t) override {}
+  absl::Status Seal() override { return folder_.Seal(); }
+  bool SweptClean() override { return true; }
+  void CleanUp() override {}
+
+ private:
+  const AttemptFolder& folder_;
+};
+
+// A child whose keeper of attempt 1 polls until `act`, in the parent, has returned, and is killed.
+void PollAndDie(const KeeperBench& bench, const KeeperOptions& options,
+                const std::function<void(pid_t)>& act) {
   const pid_t child = fork();
   if (child == 0) {
-    auto keeper = Keeper::Open(bench.options);
+    auto keeper = Keeper::Open(options);
     if (!keeper.ok()) _exit(1);
     (*keeper)->SetDesired(bench.Desired({bench.Attempt(1)}));
     while (true) {
@@ -239,37 +259,68 @@ void StartAndDie(const KeeperBench& bench, const std::string& sign,
       usleep(200);
     }
   }
-  for (int i = 0; i < 50000 && !fs::exists(sign); ++i) usleep(20);
-  usleep(static_cast<useconds_t>(more.count()));
+  act(child);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
 
+void CheckStartsOnce(const KeeperBench& bench) {
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  INFO(end.DebugString());
+  CHECK(end.exit_code() == 0);
+  CHECK(bench.Lines("counter") == 1);
+  bench.CheckNothingLeft(1);
+}
+
+const std::string kCounts = "echo begun >> $run/counter; sleep 0.05; exit 0\n";
+
+TEST_CASE("an agent killed when it was told, or was about to start, starts an attempt once") {
+  for (const bool begins : {false, true}) {
+    KeeperBench bench(kCounts);
+    KeeperOptions dying = bench.options;
+    dying.make_launch = [begins](const AttemptRecord&, const AttemptFolder& folder) {
+      if (!begins) raise(SIGKILL);
+      return std::make_unique<DyingLaunch>(folder);
+    };
+    for (int i = 0; i < 3; ++i) {
+      PollAndDie(bench, dying, [](pid_t child) {
+        siginfo_t ended{};
+        CHECK(waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);
+        CHECK(ended.si_status == SIGKILL);
+      });
+    }
+    CHECK(fs::exists(bench.Folder(1)) == begins);
+    CHECK(bench.Guard(1).pid <= 0);
+    CheckStartsOnce(bench);
+  }
+}
+
 TEST_CASE("an agent killed at any moment starts an attempt once and loses none") {
   std::mt19937 random(20);
-  std::uniform_int_distribution<int> kills(1, 5), more_us(0, 3000);
-  int before_folder = 0, before_claim = 0, after_claim = 0;
+  std::uniform_int_distribution<useconds_t> kills(1, 5), more_us(0, 3000);
+  int after_claim = 0;
   for (int round = 0; round < 25; ++round) {
-    KeeperBench bench("echo begun >> $run/counter; sleep 0.05; exit 0\n");
+    KeeperBench bench(kCounts);
     // In the order in which they come to be.
     const std::string signs[] = {bench.root, bench.options.state_folder + "/attempts/7-1.json",
                                  bench.Folder(1), bench.Folder(1) + "/control",
                                  bench.Folder(1) + "/guard.json"};
-    for (int i = kills(random); i > 0; --i) {
-      StartAndDie(bench, signs[random() % 5], std::chrono::microseconds(more_us(random)));
-      const bool claimed = bench.Guard(1).pid > 0;
-      ++(claimed ? after_claim : fs::exists(bench.Folder(1)) ? before_claim : before_folder);
+    for (useconds_t i = kills(random); i > 0; --i) {
+      const std::string& sign = signs[random() % 5];
+      const useconds_t more = more_us(random);
+      PollAndDie(bench, bench.options, [&](pid_t) {
+        const AttemptFolder folder(bench.Attempt(1));
+        for (int k = 0; k < 500'000 && !fs::exists(sign) && !folder.IsOver(); ++k) usleep(20);
+        usleep(more);
+      });
+      if (bench.Guard(1).pid > 0) ++after_claim;
     }
-    const auto keeper = bench.Open();
-    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
-    const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
-    CAPTURE(round, end.DebugString());
-    CHECK(end.exit_code() == 0);
-    CHECK(bench.Lines("counter") == 1);
-    bench.CheckNothingLeft(1);
+    CAPTURE(round);
+    CheckStartsOnce(bench);
   }
-  CAPTURE(before_folder, before_claim, after_claim);
-  CHECK((before_folder > 0 && before_claim > 0 && after_claim > 0));  // else it was no test
+  CHECK(after_claim > 0);  // else it was no test
 }
 
 TEST_CASE("a guard killed leaves nothing once the end is told") {

@@ -5,7 +5,7 @@
 # output: a test that fails and prints "skipped" has failed. A reason that begins with "not installed: " is a fault of the
 # machine's set-up, which deploy/test does not let pass (tests/tools/test_summary.py).
 # Labels: fast, mpi, parity, coordinator, cluster, slow; `kills` beside them where processes are killed while mpirun or an agent
-# looks on: only these are given a second try.
+# looks on: only these are given a second try. plain, grpc, threads: cmake/Tests.cmake.
 set(TRIREME_SKIPPED 77)
 function(trireme_add_test name)
   cmake_parse_arguments(test "" "SECONDS;CORES" "LABELS;COMMAND" ${ARGN})

@@ -10,6 +10,6 @@ add_custom_command(
 add_executable(make_job_spec_doc "${PROJECT_SOURCE_DIR}/tests/tools/job_spec_doc.cc" "${job_spec_descriptors}")
 target_link_libraries(make_job_spec_doc PRIVATE trireme_proto trireme_runtime_base trireme_runtime_spec)
 add_custom_target(job_spec_doc COMMAND make_job_spec_doc "${job_spec_descriptors}" "${job_spec_page}" write VERBATIM)
-trireme_add_test(spec.job_spec_doc SECONDS 60 LABELS fast CORES 1
+trireme_add_test(spec.job_spec_doc SECONDS 60 LABELS fast plain CORES 1
   COMMAND make_job_spec_doc "${job_spec_descriptors}" "${job_spec_page}" check)
 add_dependencies(tests_plain make_job_spec_doc)

@@ -16,7 +16,7 @@ if(TRIREME_SANITIZE STREQUAL "thread")
   target_link_libraries(trireme_test_main PUBLIC absl::synchronization)
 endif()
 
-# The tests of test_${name} that `spec` selects. Catch2 warns of a program without such tests, so the sources are asked
+# The tests of test_${name} that `spec` selects, labelled also by `kinds`. Catch2 warns of a program without such tests, so the sources are asked
 # first, whenever one of them changes.
 macro(trireme_discover label spec seconds)
   set(found "")
@@ -31,20 +31,22 @@ macro(trireme_discover label spec seconds)
     endif()
     catch_discover_tests(test_${name} TEST_SPEC "${spec}" PROPERTIES LABELS ${label} TIMEOUT ${seconds}
                          SKIP_RETURN_CODE ${TRIREME_SKIPPED} PROCESSORS ${cores})
-    # Catch takes one label only; a second one is given when ctest reads the names that Catch has found.
+    # Catch takes one label only; the others are given when ctest reads the names that Catch has found.
+    set(labels "${label};${kinds}")
     if(name MATCHES "^coordinator")
-      set(labels "${PROJECT_BINARY_DIR}/test_${name}_labels_${label}.cmake")
-      file(WRITE "${labels}" "foreach(test IN LISTS test_${name}_TESTS)\n"
-        "  set_tests_properties(\"\${test}\" PROPERTIES LABELS \"${label};coordinator\")\nendforeach()\n")
-      set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels}")
+      string(APPEND labels ";coordinator")
     endif()
+    set(labelled "${PROJECT_BINARY_DIR}/test_${name}_labels_${label}.cmake")
+    file(WRITE "${labelled}" "foreach(test IN LISTS test_${name}_TESTS)\n"
+      "  set_tests_properties(\"\${test}\" PROPERTIES LABELS \"${labels}\")\nendforeach()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labelled}")
   endif()
 endmacro()
 
 # trireme_tests(<path> [THREADS] [GRPC] ROOMS <path>... [LIBS <target>...])
 # THREADS: its rooms share memory between threads, and the program runs under TSan too. GRPC: it speaks gRPC, whose headers take
 # a sanitized compiler as long as all the rest. The targets `tests_plain`, `tests_grpc` (one has each program) and `tests_threads`
-# build them.
+# build them, and the labels `plain`, `grpc` and `threads` are on their tests: a sanitized part runs what it has built, no more.
 foreach(kind IN ITEMS plain grpc threads)
   add_custom_target(tests_${kind})
 endforeach()
@@ -90,7 +92,7 @@ function(trireme_tests path)
     target_link_libraries(test_${name} PRIVATE trireme_${other_name})
   endforeach()
   target_link_libraries(test_${name} PRIVATE trireme_test_main ${tests_LIBS})
-  # Sanitized tests run slower, two at a time.
+  # Sanitized tests run slower, four at a time on two cores.
   set(fast_seconds 120)
   if(TRIREME_SANITIZE)
     set(fast_seconds 300)
@@ -144,7 +146,7 @@ set_target_properties(test_compress_c PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF 
 target_compile_options(test_compress_c PRIVATE -Wpedantic)
 target_link_libraries(test_compress_c PRIVATE trireme_codec m)
 add_dependencies(tests_plain test_compress_c)
-trireme_add_test(compress.c_header SECONDS 60 LABELS fast CORES 1 COMMAND test_compress_c)
+trireme_add_test(compress.c_header SECONDS 60 LABELS fast plain CORES 1 COMMAND test_compress_c)
 trireme_tests(runtime/spec ROOMS runtime/base runtime/spec)
 trireme_tests(runtime/tensor THREADS ROOMS runtime/base runtime/tensor)
 trireme_tests(runtime/layout ROOMS runtime/base runtime/layout)
@@ -241,12 +243,19 @@ if(TARGET test_coordinator_cli)
                  "${PROJECT_SOURCE_DIR}/coordinator/cli/fits_here.cc")
   add_dependencies(test_coordinator_cli trireme trireme-worker)
 endif()
-trireme_tests(worker GRPC ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
-              worker/link checkpoint/format checkpoint/client
-              LIBS DNNL::dnnl spdlog::spdlog)
+trireme_tests(worker THREADS ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/comm runtime/comm/local
+              runtime/plan runtime/report runtime/engine checkpoint/format checkpoint/client
+              LIBS trireme_runtime_engine_no_mutation DNNL::dnnl spdlog::spdlog)
 if(TARGET test_worker)
-  foreach(file compared_job places plan_source shared_checkpoints stop_signal)
+  foreach(file coding_report event_log places run_files shared_checkpoints step_timeline stop_signal trace_files)
     target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
+  endforeach()
+endif()
+trireme_tests(worker/link GRPC ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
+              worker/link)
+if(TARGET test_worker_link)
+  foreach(file compared_job plan_source)
+    target_sources(test_worker_link PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()
 

@@ -78,3 +78,8 @@ function(trireme_compile_alone)
     endif()
   endforeach()
 endfunction()
+
+# The control plane waits for disks, networks and people: of -O3 it has nothing but a compiler that takes a third longer.
+function(trireme_optimise_little target)
+  target_compile_options(${target} PRIVATE -O1)
+endfunction()

@@ -51,6 +51,10 @@ if(NOT TRIREME_SANITIZE)
 endif()
 trireme_python_tests(daemon. coordinator/daemon/stall_test.py Stalls SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   KILLS ${methods})
+# Minutes of deadlines pass in it, so ctest is to begin it first.
+if(TEST daemon.hung_rank)
+  set_tests_properties(daemon.hung_rank PROPERTIES COST 60)
+endif()
 trireme_add_test(daemon.no_false_alarm SECONDS 3000 LABELS slow
   COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/no_false_alarm.py" "${trireme_bin}" 30)
 
@@ -58,6 +62,7 @@ trireme_add_test(daemon.no_false_alarm SECONDS 3000 LABELS slow
 trireme_python_tests(dashboard. coordinator/daemon/dashboard_test.py Dashboard SECONDS 600 LABELS coordinator
   ARGS "${trireme_bin}"
   METHODS clicks_through lets_in_whom_it_knows shows_who_stands_still shows_a_node_that_does_not_come_back says_where_it_is_not)
+set_tests_properties(dashboard.clicks_through PROPERTIES COST 30)
 
 # The ready-made files, and the Debian packages (label cluster: it installs them in a namespace).
 if(NOT TRIREME_SANITIZE)

@@ -41,18 +41,26 @@ def read(compiler, build, path, arguments):
 def faults_of(compiler, root, build, compiled, pool):
     """The errors of all files, each printed as soon as it is known."""
     includes = parsed_headers.Includes([root, os.path.join(build, 'generated')])
-    chosen = parsed_headers.choose({path: includes.foreign(os.path.join(root, path)) for path in compiled})
+    reached, arguments = {}, {}
+    for path, given in compiled.items():
+        for part, names in parsed_headers.parts(includes, os.path.join(root, path)).items():
+            reached[part] = names
+            arguments[part] = [*given, '-x', 'c++', '-c', part]
+    chosen = parsed_headers.choose(reached)
     faults = []
     with tempfile.TemporaryDirectory(dir=build) as folder:
         headers = {names: os.path.join(folder, f'headers_{i}.h') for i, names in enumerate(set(chosen.values()) - {frozenset()})}
-        examples = {names: path for path, names in chosen.items()}
-        list(pool.map(lambda names: parsed_headers.parse(compiler, [*compiled[examples[names]], *ARGUMENTS[:2]], names, headers[names]),
-                      headers))
+        examples = {names: part for part, names in chosen.items()}
 
-        def read_path(path):
-            first = ['-include', headers[chosen[path]]] if chosen[path] else []
-            return read(compiler, build, path, [*first, *compiled[path], '-c', os.path.join(root, path)])
-        for found in pool.map(read_path, sorted(compiled)):
+        def parse(names):
+            given = arguments[examples[names]][:-4]
+            parsed_headers.parse(compiler, [*given, *ARGUMENTS[:2]], names, headers[names])
+
+        def read_part(part):
+            first = ['-include', headers[chosen[part]]] if chosen[part] else []
+            return read(compiler, build, os.path.relpath(part, root), [*first, *arguments[part]])
+        list(pool.map(parse, headers))
+        for found in pool.map(read_part, sorted(reached)):
             faults += found
             for fault in found:
                 print(fault, flush=True)

@@ -2,12 +2,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/client/writer.h"
+#include "checkpoint/client/writer_claim.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 
@@ -89,6 +91,30 @@ absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRo
     if (!leader) continue;
     spdlog::warn("passed over {}: {}", folder, base::MessageOf(judged.status()));
     choice.damaged.push_back({folder, judged.status()});
+  }
+}
+
+absl::Status JudgeLater(RankAgreement& ranks, const CheckpointRoot& root, uint64_t step,
+                        Choice& choice) {
+  std::vector<std::string> folders;
+  absl::Status listed;
+  if (ranks.rank() == 0) {
+    auto found = checkpoint::FoldersAfter(root.folder, step);
+    listed = found.status();
+    if (found.ok()) folders = *std::move(found);
+    std::erase_if(folders, [&](const std::string& folder) {
+      return std::any_of(choice.damaged.begin(), choice.damaged.end(),
+                         [&](const checkpoint::Skipped& known) { return known.folder == folder; });
+    });
+  }
+  RETURN_IF_ERROR(ranks.AllOk(listed));
+  for (size_t at = 0;; ++at) {
+    std::string folder = at < folders.size() ? folders[at] : "";
+    RETURN_IF_ERROR(ranks.Share(folder));
+    if (folder.empty()) return absl::OkStatus();
+    const absl::Status judged = Judge(ranks, root, folder, &choice.bytes_read).status();
+    if (judged.ok() || !checkpoint::IsDamage(judged)) return judged;
+    if (ranks.rank() == 0) choice.damaged.push_back({folder, judged});
   }
 }
 

@@ -52,6 +52,13 @@ struct Choice {
 absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
                                         const std::string& resume);
 
+// For a run that begins after `step`: adds to `choice.damaged` what is damaged of the checkpoints
+// of later steps, newest first up to the first good one, each read by all ranks together. With it
+// WriterClaim::BeginAfter needs no more than headers. Errors are the same on all ranks: of one that
+// cannot be judged.
+absl::Status JudgeLater(RankAgreement& ranks, const CheckpointRoot& root, uint64_t step,
+                        Choice& choice);
+
 struct SaveOrder {
   uint64_t step = 0;
   int keep = 0;  // 0: all

@@ -107,7 +107,8 @@ absl::StatusOr<std::vector<SetAside>> WriterClaim::BeginAfter(uint64_t step,
     const std::string folder = root_ + "/" + StepFolderName(later);
     const auto known = std::find_if(judged.begin(), judged.end(),
                                     [&](const Skipped& each) { return each.folder == folder; });
-    const absl::Status status = known != judged.end() ? known->reason : Verify(folder, links_);
+    const absl::Status status =
+        known != judged.end() ? known->reason : Open(folder, links_).status();
     if (status.ok()) {
       return absl::FailedPreconditionError(
           Text(root_, ": holds a checkpoint of step ", later, ", but this run begins ", "at step ",
@@ -124,6 +125,13 @@ absl::StatusOr<std::vector<SetAside>> WriterClaim::BeginAfter(uint64_t step,
     aside.push_back({std::move(folder), std::move(reason)});
   }
   return aside;
+}
+
+absl::StatusOr<std::vector<std::string>> FoldersAfter(const std::string& root, uint64_t step) {
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, StepsAbove(root, step));
+  std::vector<std::string> folders;
+  for (const uint64_t later : steps) folders.push_back(root + "/" + StepFolderName(later));
+  return folders;
 }
 
 WriterClaim::WriterClaim(WriterClaim&& other) noexcept

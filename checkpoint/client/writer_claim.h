@@ -37,9 +37,10 @@ class WriterClaim {
 
   // Says that the run goes on after `step`. Checkpoints of later steps that are damaged
   // are renamed, never removed, so that none is taken for good and the run can come to those steps
-  // again; they are given. `judged`: what is known to be damaged already; others are read, up to
-  // the first good one. FailedPrecondition, saying what to do, and nothing renamed, if one is good;
-  // other errors if one cannot be judged.
+  // again; they are given. `judged`: what is known to be damaged already; of others the headers
+  // alone are read, as this is one rank and the bytes are for all of them to judge (FoldersAfter).
+  // FailedPrecondition, saying what to do, and nothing renamed, if one is good; other errors if one
+  // cannot be judged.
   absl::StatusOr<std::vector<SetAside>> BeginAfter(uint64_t step,
                                                    std::span<const Skipped> judged = {});
 
@@ -58,6 +59,9 @@ class WriterClaim {
   int fd_;
   Epoch epoch_ = Epoch::kNone;
 };
+
+// The checkpoints of `root` that are of steps after `step`, by name alone, the newest first.
+absl::StatusOr<std::vector<std::string>> FoldersAfter(const std::string& root, uint64_t step);
 
 // FailedPrecondition if `epoch` is no longer that of the newest claim of `root`; kNone is always
 // ok.

@@ -13,7 +13,7 @@ using Code = absl::StatusCode;
 absl::Status Begin(const std::string& root, uint64_t step, std::vector<SetAside>* aside = nullptr) {
   auto claim = WriterClaim::Take(root);
   if (!claim.ok()) return claim.status();
-  auto renamed = claim->BeginAfter(step);
+  auto renamed = claim->BeginAfter(step, DamagedAfter(root, step));
   if (renamed.ok() && aside != nullptr) *aside = *std::move(renamed);
   return renamed.status();
 }
@@ -88,7 +88,8 @@ TEST_CASE("nothing is renamed where one later checkpoint is good, or cannot be j
   auto after = NamesIn(root.path());
   std::erase(after, ".lock");
   CHECK(after == before);
-  // What all ranks have judged is not read again.
+  // Only headers are read here: what all ranks have judged counts.
+  CHECK(claim->BeginAfter(6).status().code() == Code::kFailedPrecondition);
   FlipByte(root.path() + "/step-00000007/rank-001.safetensors", 30);
   const Skipped judged{root.path() + "/step-00000007", absl::DataLossError("piece 3")};
   CHECK(claim->BeginAfter(6, std::span(&judged, 1)).value().size() == 1);

@@ -7,6 +7,7 @@
 
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
+#include "checkpoint/client/writer_claim.h"
 #include "checkpoint/format/manifest.h"
 #include "runtime/base/folder_names.h"
 #include "tests/checkpoint/sample_state.h"
@@ -41,6 +42,17 @@ inline bool NewestHolds(const std::string& root, uint64_t step, uint64_t salt) {
   const auto opened = Open(*newest);
   return opened.ok() && opened->Restore(state.shards()).ok() && state.Holds(salt) &&
          Verify(*newest).ok();
+}
+
+// What the ranks of a run that begins after `step` find damaged, read here by one.
+inline std::vector<Skipped> DamagedAfter(const std::string& root, uint64_t step) {
+  std::vector<Skipped> damaged;
+  const std::vector<std::string> folders = FoldersAfter(root, step).value();
+  for (const std::string& folder : folders) {
+    const absl::Status status = Verify(folder);
+    if (IsDamage(status)) damaged.push_back({folder, status});
+  }
+  return damaged;
 }
 
 inline std::vector<std::string> NamesIn(const std::string& folder) {

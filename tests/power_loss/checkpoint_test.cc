@@ -73,7 +73,8 @@ std::string Fault(const Loss& loss, const std::string& root, const std::vector<C
     // And a run can begin there and come to the next steps.
     auto claim = WriterClaim::Take(root);
     if (!claim.ok()) return claim.status().ToString();
-    if (const auto begun = claim->BeginAfter(all[i].step); !begun.ok()) {
+    if (const auto begun = claim->BeginAfter(all[i].step, DamagedAfter(root, all[i].step));
+        !begun.ok()) {
       return begun.status().ToString();
     }
     const absl::Status next = Save(root, 99, ThreeRanks(99), claim->epoch());
@@ -166,7 +167,7 @@ TEST_CASE("power loss: a damaged checkpoint set aside is there under one of its 
     Mark("damaged");
     auto claim = WriterClaim::Take(root);
     REQUIRE(claim.ok());
-    REQUIRE(claim->BeginAfter(1).value().size() == 1);
+    REQUIRE(claim->BeginAfter(1, DamagedAfter(root, 1)).value().size() == 1);
     Mark("set aside");
     SaveAndPrune(root, 2, 3, 2, claim->epoch());
     Mark("saved");

@@ -197,6 +197,50 @@ TEST_CASE("each rank reads its part of what is chosen, not all of it") {
   }
 }
 
+TEST_CASE("what lies behind a run's beginning is judged by all ranks, each its part") {
+  constexpr int kRanks = 8;
+  TemporaryFolder root;
+  const checkpoint::LogicalTensor wide{"parameter", "wide", {1000, 1000}};  // 62 pieces
+  std::vector<RankState> states;
+  states.push_back(checkpoint::WholeState({wide}));
+  states[0].Fill(1);
+  for (const uint64_t step : {10, 20, 30}) {
+    REQUIRE(checkpoint::Save(root.path(), step, states).ok());
+  }
+  const auto file = [&](const char* step) {
+    return root.path() + "/step-000000" + step + "/rank-000.safetensors";
+  };
+  const uint64_t bytes = fs::file_size(file("10"));
+  // What a run that begins after step 10 is told, the ranks having read up to `most` each.
+  const auto begin = [&](uint64_t most) {
+    std::vector<Choice> choices(kRanks);
+    std::vector<absl::Status> judged(kRanks);
+    Room room(kRanks);
+    room.Run([&](Room::Rank& rank) {
+      const auto self = static_cast<size_t>(rank.rank());
+      judged[self] = JudgeLater(rank, {root.path()}, 10, choices[self]);
+    });
+    for (const absl::Status& each : judged) CHECK(each.ok());
+    for (const Choice& each : choices) CHECK(each.bytes_read <= most);
+    auto claim = WriterClaim::Take(root.path());
+    REQUIRE(claim.ok());
+    return claim->BeginAfter(10, choices[0].damaged);
+  };
+  // 62 pieces by 8 ranks, and the header, which two may read.
+  const uint64_t part = 9 * checkpoint::kPieceBytes;
+  REQUIRE(part < bytes / 2);
+  CHECK(begin(part).status().code() == Code::kFailedPrecondition);
+  FlipByte(file("30"), 70'000);
+  CHECK(begin(2 * part).status().code() == Code::kFailedPrecondition);
+  FlipByte(file("20"), 3'900'000);
+  const auto aside = begin(2 * part);
+  REQUIRE(aside.ok());
+  CHECK(aside->size() == 2);
+  CHECK(fs::exists(root.path() + "/step-00000020.damaged"));
+  CHECK(fs::exists(root.path() + "/step-00000030.damaged"));
+  CHECK(fs::exists(file("10")));
+}
+
 struct Bad {
   int rank = -1;     // whose disk
   std::string file;  // of its partial folder

@@ -252,9 +252,11 @@ if(TARGET test_worker)
   endforeach()
 endif()
 trireme_tests(worker/link GRPC ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
-              worker/link)
+              runtime/data runtime/engine runtime/kernels runtime/kernels/ref runtime/kernels/cpu checkpoint/format
+              checkpoint/client worker/link
+              LIBS trireme_runtime_engine_no_mutation OpenMP::OpenMP_CXX)
 if(TARGET test_worker_link)
-  foreach(file compared_job plan_source)
+  foreach(file compared_job places plan_source session)
     target_sources(test_worker_link PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()

@@ -101,13 +101,16 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
     return absl::InvalidArgumentError(
         "--checkpoint: name a checkpoint folder (…/checkpoints/step-00001000)");
   }
+  ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(options.checkpoint));
   ASSIGN_OR_RETURN(auto tokenizer, data::TokenizerFromDescription(checkpoint.info().tokenizer));
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options, vocabulary.tokenizer()));
-  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, vocabulary, nullptr));
-  RETURN_IF_ERROR(session->Restore(checkpoint, /*with_moments=*/false));
+  ASSIGN_OR_RETURN(const auto session,
+                   Session::Open(job, fabric, std::move(everyone), vocabulary, nullptr));
+  RETURN_IF_ERROR(
+      session->engine().AllOk(session->Restore(checkpoint, /*with_moments=*/false), kDiskDeadline));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
   TextOut out(options.json);

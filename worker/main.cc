@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -111,14 +112,15 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const Arguments& arguments,
 
 absl::StatusOr<base::ExitCode> Train(const Arguments& arguments, comm::Fabric& fabric,
                                      KeeperLink* link, recorder::FlightRecorder& recorder) {
+  ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
   ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(arguments));
   ASSIGN_OR_RETURN(const auto dataset,
                    OpenJobData(job, arguments.training.real_paths ? base::Links::kRefuse
                                                                   : base::Links::kFollow));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
-  ASSIGN_OR_RETURN(const auto session,
-                   Session::Open(job, fabric, *dataset, &recorder, {link, arguments.plan_file}));
+  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, std::move(everyone), *dataset,
+                                                     &recorder, {link, arguments.plan_file}));
   // Else the coordinator has written both.
   if (fabric.rank() == 0 && session->planned_here()) {
     const std::string& folder = arguments.training.run_directory;

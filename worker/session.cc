@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -35,20 +36,23 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& jo
   return data::OpenDataset(options);
 }
 
-absl::Status Session::Gather(const v1::JobSpec& job, comm::Fabric& fabric) {
+absl::StatusOr<std::unique_ptr<comm::Communicator>> GroupOfAll(comm::Fabric& fabric) {
   std::vector<int> all;
   for (int rank = 0; rank < fabric.size(); ++rank) all.push_back(rank);
-  ASSIGN_OR_RETURN(everyone_, fabric.Group(all, "everyone"));
-  ASSIGN_OR_RETURN(places_, GatherPlaces(*everyone_, DeadlineOf(job)));
+  return fabric.Group(all, "everyone");
+}
+
+absl::Status Session::Gather(const v1::JobSpec& job) {
+  ASSIGN_OR_RETURN(places_, GatherPlaces(*everyone_, kDiskDeadline));
   threads_ = job.runtime().threads() > 0 ? static_cast<int>(job.runtime().threads())
-                                         : ThreadsAt(places_, fabric.rank());
+                                         : ThreadsAt(places_, everyone_->rank());
   return absl::OkStatus();
 }
 
 absl::Status Session::TakePlan(const v1::JobSpec& job, comm::Fabric& fabric,
                                const PlanSource& source) {
   absl::StatusOr<v1::Plan> given = GivenPlan(source, job, fabric);
-  ASSIGN_OR_RETURN(const bool any, AgreeOnPlan(given, *everyone_, DeadlineOf(job)));
+  ASSIGN_OR_RETURN(const bool any, AgreeOnPlan(given, *everyone_, kDiskDeadline));
   planned_here_ = !any;
   if (!any) return SharePlan(job, fabric);
   plan_ = *std::move(given);
@@ -67,23 +71,26 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
     header[0] = static_cast<int64_t>(text.size());
     header[1] = static_cast<int64_t>(status.code());
   }
-  const auto broadcast = [&](std::span<std::byte> bytes) {
-    return everyone_->WaitHost(everyone_->Broadcast(bytes, 0, *stream), DeadlineOf(job));
+  const auto broadcast = [&](std::span<std::byte> bytes, std::chrono::milliseconds deadline) {
+    return everyone_->WaitHost(everyone_->Broadcast(bytes, 0, *stream), deadline);
   };
-  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(header))));
+  // The others wait for the planning itself, which takes longest where there are most of them.
+  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(header)), kDiskDeadline));
   text.resize(static_cast<size_t>(header[0]));
-  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(text))));
+  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(text)), DeadlineOf(job)));
   if (header[1] != 0) return absl::Status(static_cast<absl::StatusCode>(header[1]), text);
   ASSIGN_OR_RETURN(plan_, plan::ParsePlan(text));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, comm::Fabric& fabric,
+                                                       std::unique_ptr<comm::Communicator> everyone,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
                                                        const PlanSource& source) {
   auto session = std::make_unique<Session>();
-  RETURN_IF_ERROR(session->Gather(job, fabric));
+  session->everyone_ = std::move(everyone);
+  RETURN_IF_ERROR(session->Gather(job));
   omp_set_num_threads(session->threads_);
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);

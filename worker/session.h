@@ -2,6 +2,7 @@
 // state.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,11 +21,19 @@
 
 namespace trireme::worker {
 
+// Of waiting for ranks that read or write: a disk may stall for minutes, and that is no dead peer.
+inline constexpr std::chrono::minutes kDiskDeadline{30};
+
+// Collective, to be called while ranks are level: a group is set up within the fabric's deadline,
+// and reading a text may take one of them longer.
+absl::StatusOr<std::unique_ptr<comm::Communicator>> GroupOfAll(comm::Fabric& fabric);
+
 class Session {
  public:
-  // Collective over the ranks of `fabric`, which must outlive the session. `dataset` and `recorder`
-  // (may be null) too.
+  // Collective over `everyone`, the ranks of `fabric`, which must outlive the session. `dataset`
+  // and `recorder` (may be null) too. The first wait is for ranks that have read `dataset`.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
+                                                       std::unique_ptr<comm::Communicator> everyone,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
                                                        const PlanSource& source = {});
@@ -43,7 +52,7 @@ class Session {
   absl::StatusOr<double> MeasurePeakFlops();
 
  private:
-  absl::Status Gather(const v1::JobSpec& job, comm::Fabric& fabric);
+  absl::Status Gather(const v1::JobSpec& job);
   absl::Status TakePlan(const v1::JobSpec& job, comm::Fabric& fabric, const PlanSource& source);
   absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
 

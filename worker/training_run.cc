@@ -24,9 +24,6 @@ namespace trireme::worker {
 
 namespace {
 
-// Of waiting for ranks that read or write: a disk may stall for minutes, and that is no dead peer.
-constexpr std::chrono::minutes kDiskDeadline{30};
-
 // Of a checkpoint's scalars; older ones lack it.
 constexpr const char* kSkippedSteps = "skipped_steps";
 
@@ -147,6 +144,7 @@ absl::Status TrainingRun::TakeState() {
   } else {
     session_.engine().InitializeState();
   }
+  RETURN_IF_ERROR(JudgeLater(ranks, Root(), step_, choice));
   return ranks.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus());
 }
 
@@ -179,16 +177,17 @@ absl::Status TrainingRun::BeginAfter(const std::vector<checkpoint::Skipped>& dam
 }
 
 absl::Status TrainingRun::AgreeOnJob() {
-  engine::Engine& engine = session_.engine();
+  EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
   std::string job = ComparedJob(job_);
+  // Of the whole text, which one node may have to read anew.
   data_digest_ = data::DigestOf(dataset_);
   const std::string own_data = absl::StrCat(data_digest_);
   std::string data = own_data;
-  RETURN_IF_ERROR(engine.Share(job));
-  RETURN_IF_ERROR(engine.Share(data));
+  RETURN_IF_ERROR(ranks.Share(job));
+  RETURN_IF_ERROR(ranks.Share(data));
   const absl::Status alike = CheckAlike(job, data == own_data);
-  if (!alike.ok()) spdlog::error("rank {}: {}", engine.rank(), base::MessageOf(alike));
-  return engine.AllOk(alike);
+  if (!alike.ok()) spdlog::error("rank {}: {}", ranks.rank(), base::MessageOf(alike));
+  return ranks.AllOk(alike);
 }
 
 absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same_text) const {

@@ -17,10 +17,14 @@ namespace {
 struct Names {
   std::string_view limit;
   std::string_view usage;
-  std::string_view cached;  // in memory.stat, with the groups below
+  // Pages of files, which the kernel takes back, in memory.stat with the groups below. What is read
+  // twice, as a checkpoint that is checked and restored, is active.
+  std::string_view inactive;
+  std::string_view active;
 };
-constexpr Names kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Names kVersion2{"memory.max", "memory.current", "inactive_file"};
+constexpr Names kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+                          "total_active_file"};
+constexpr Names kVersion2{"memory.max", "memory.current", "inactive_file", "active_file"};
 
 // Where the groups of a version are seen.
 struct Mount {
@@ -91,7 +95,8 @@ void TakeLimit(const std::string& root, const std::string& folder, const Names& 
   // Version 1 says "none" by a number that no machine has.
   if (!limit || *limit >= uint64_t{1} << 62) return;
   const uint64_t usage = NumberIn(root + folder + "/" + std::string(names.usage)).value_or(0);
-  const uint64_t cached = FieldIn(root + folder + "/memory.stat", names.cached);
+  const std::string stat = root + folder + "/memory.stat";
+  const uint64_t cached = FieldIn(stat, names.inactive) + FieldIn(stat, names.active);
   const uint64_t taken = usage - std::min(usage, cached);
   const uint64_t available = *limit - std::min(*limit, taken);
   if (least.file.empty() || available < least.available_bytes) least = {file, *limit, available};

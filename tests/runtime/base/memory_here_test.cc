@@ -47,6 +47,10 @@ TEST_CASE("pages that cache files can be had, and a group beyond its limit has n
   root.Write("/proc/self/mountinfo", kMount2);
   root.Group2("/a", Bytes(1000), 900 * kMiB, 700 * kMiB);
   CHECK(LookIn(root).limit.available_bytes == 800 * kMiB);
+  // Pages of a checkpoint that was checked and then restored.
+  root.Write("/sys/fs/cgroup/a/memory.stat",
+             "anon 5\ninactive_file " + Bytes(300) + "\nactive_file " + Bytes(400) + "\n");
+  CHECK(LookIn(root).limit.available_bytes == 800 * kMiB);
   root.Group2("/a", Bytes(1000), 1200 * kMiB, 100 * kMiB);
   CHECK(LookIn(root).limit.available_bytes == 0);
   CHECK(LookIn(root).limit.file == "/sys/fs/cgroup/a/memory.max");

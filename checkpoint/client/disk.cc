@@ -20,7 +20,11 @@ namespace fs = std::filesystem;
 using base::Text;
 
 absl::Status ReadError(std::string_view path, std::string_view what, int errno_value) {
-  if (errno_value != EIO) return DiskError(path, what, errno_value);
+  // EUCLEAN, EBADMSG: how file systems tell of metadata that a cut of the power has damaged.
+  // EINVAL: what base::OpenToRead says of what is no file.
+  const bool lost = errno_value == EIO || errno_value == EUCLEAN || errno_value == EBADMSG ||
+                    errno_value == EINVAL;
+  if (!lost) return DiskError(path, what, errno_value);
   return absl::DataLossError(Text(path, ": ", what, ": ", std::strerror(errno_value)));
 }
 
@@ -29,12 +33,12 @@ void ForgetCached(int fd) { posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 absl::StatusOr<std::string> ReadText(const std::string& path, base::Links links) {
   const int64_t most_bytes = int64_t{1} << (links == base::Links::kFollow ? 30 : 25);
   const int fd = base::OpenToRead(path, links);
-  if (fd < 0) return DiskError(path, "cannot be read", errno);
+  if (fd < 0) return ReadError(path, "cannot be read", errno);
   struct stat about {};
   absl::Status status;
   std::string text;
   if (fstat(fd, &about) != 0) {
-    status = DiskError(path, "cannot be read", errno);
+    status = ReadError(path, "cannot be read", errno);
   } else if (about.st_size > most_bytes) {
     status = absl::DataLossError(Text(path, ": ", about.st_size, " bytes are more than the ",
                                       most_bytes, " of a manifest here"));

@@ -22,7 +22,8 @@ using base::WriteDurably;
 absl::StatusOr<std::string> ReadText(const std::string& path,
                                      base::Links links = base::Links::kFollow);
 
-// Of a read that failed: as DiskError, but DataLoss for a disk that has lost what it was given.
+// Of an open, stat or read that failed: as DiskError, but DataLoss for a disk that has lost what it
+// was given, or holds a folder in a file's place.
 absl::Status ReadError(std::string_view path, std::string_view what, int errno_value);
 // Lets the system forget what it has in memory of the file, as far as it is on the disk, so that
 // the next read asks the disk. A wish; what is in use elsewhere stays.

@@ -34,9 +34,9 @@ absl::StatusOr<std::unique_ptr<PieceReader>> PieceReader::Open(const std::string
   if (reader->fd_ < 0 && errno == ENOENT) {
     return absl::DataLossError(Text(reader->path_, ": is missing"));
   }
-  if (reader->fd_ < 0) return DiskError(reader->path_, "cannot be opened", errno);
+  if (reader->fd_ < 0) return ReadError(reader->path_, "cannot be opened", errno);
   struct stat info {};
-  if (fstat(reader->fd_, &info) != 0) return DiskError(reader->path_, "cannot be read", errno);
+  if (fstat(reader->fd_, &info) != 0) return ReadError(reader->path_, "cannot be read", errno);
   if (static_cast<uint64_t>(info.st_size) != entry.bytes) {
     return absl::DataLossError(Text(reader->path_, ": has ", info.st_size,
                                     " bytes, the manifest says ", entry.bytes,

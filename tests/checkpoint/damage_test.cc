@@ -1,5 +1,6 @@
 // Damage is found when it is read, and named; it never becomes state.
 #include <catch2/catch.hpp>
+#include <cerrno>
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/reader.h"
@@ -162,6 +163,28 @@ TEST_CASE("FindNewestIntact reads what FindNewest believes") {
   CHECK(skipped.size() == 3);
 }
 
+TEST_CASE("what a disk has lost is damage, whatever it says of it") {
+  for (const int lost : {EIO, EUCLEAN, EBADMSG, EINVAL}) {
+    CHECK(IsDamage(ReadError("file", "cannot be read", lost)));
+  }
+  for (const int passing : {EACCES, ESTALE, ETIMEDOUT, ELOOP, EMFILE, ENOTDIR}) {
+    CHECK_FALSE(IsDamage(ReadError("file", "cannot be read", passing)));
+  }
+  // A folder where a file should be.
+  for (const char* name : {"manifest.json", "rank-000.safetensors"}) {
+    TemporaryFolder root;
+    const std::string good = SaveSample(root.path(), SampleTensors(), 1);
+    const std::string newer = root.path() + "/step-00000009";
+    fs::copy(good, newer, fs::copy_options::recursive);
+    fs::remove(newer + "/" + name);
+    fs::create_directory(newer + "/" + name);
+    const auto found = FindNewestIntact(root.path());
+    INFO(name << " " << found.status().ToString());
+    REQUIRE(found.ok());
+    CHECK(*found == good);
+  }
+}
+
 TEST_CASE("a newer checkpoint that cannot be judged is not gone back behind") {
   TemporaryFolder root;
   std::vector<Skipped> skipped;
@@ -171,8 +194,8 @@ TEST_CASE("a newer checkpoint that cannot be judged is not gone back behind") {
   fs::create_directory(newer);
   CHECK(FindNewestUndamaged(root.path(), &skipped).value() == root.path() + "/step-00000005");
   CHECK(skipped.size() == 1);
-  // A disk that does not answer: here a folder where the manifest should be a file.
-  fs::create_directory(newer + "/manifest.json");
+  // A loop of links: neither there nor missing.
+  fs::create_symlink("manifest.json", newer + "/manifest.json");
   for (const auto& found :
        {FindNewestUndamaged(root.path(), &skipped), FindNewestIntact(root.path())}) {
     INFO(found.status().ToString());

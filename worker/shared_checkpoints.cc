@@ -152,13 +152,14 @@ absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& 
       if (!pruned.ok()) spdlog::warn("old checkpoints stay: {}", base::MessageOf(pruned));
     }
   }
+  // Before the last vote: whoever is in the next step has no patience for a rank 0 at the disk.
+  if (leader && !(good && status.ok())) {
+    (void)CheckpointWriter::Abandon(root.folder, order.step, order.epoch);
+  }
   ASSIGN_OR_RETURN(good, ranks.AllAgree(good && status.ok()));
   if (!status.ok()) {
     spdlog::warn("the checkpoint of step {} was not written: {}", order.step,
                  base::MessageOf(status));
-  }
-  if (!good && leader) {
-    (void)CheckpointWriter::Abandon(root.folder, order.step, order.epoch);
   }
   return good;
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "checkpoint/client/writer.h"
 #include "checkpoint/format/piece_table.h"
@@ -298,6 +299,60 @@ TEST_CASE("a save of a state that ranks do not hold alike writes and removes not
   }
   CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
   CHECK(checkpoint::NewestHolds(root.path(), 10, 10));
+}
+
+// Hands every call on; looks before each vote.
+class Watched : public RankAgreement {
+ public:
+  Watched(RankAgreement& inner, std::function<void()> look)
+      : inner_(inner), look_(std::move(look)) {}
+  int rank() const override { return inner_.rank(); }
+  int ranks() const override { return inner_.ranks(); }
+  absl::StatusOr<bool> AllAgree(bool yes) override {
+    look_();
+    return inner_.AllAgree(yes);
+  }
+  absl::Status AllOk(const absl::Status& own) override { return inner_.AllOk(own); }
+  absl::Status Share(std::string& text) override { return inner_.Share(text); }
+
+ private:
+  RankAgreement& inner_;
+  const std::function<void()> look_;
+};
+
+// After the last vote the ranks go on to the next step, which waits for nobody at a disk.
+TEST_CASE("what a save that failed has left is gone before the last vote on it") {
+  const auto states = ThreeRanks(20);
+  for (const std::string fails : {"writing", "reading back", "committing"}) {
+    INFO(fails);
+    TemporaryFolder root;
+    const Epoch epoch = WriterClaim::Take(root.path())->epoch();
+    const std::string partial_folder = checkpoint::PartialFolder(root.path(), 20, epoch);
+    std::vector<bool> there;  // before each vote of rank 0
+    std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
+    Room room(3);
+    room.Run([&](Room::Rank& rank) {
+      const int own = rank.rank();
+      Watched watched(rank, [&, own] {
+        if (own == 0) there.push_back(fs::exists(partial_folder));
+      });
+      SaveOrder order{.step = 20, .epoch = epoch};
+      order.check_state = [] { return absl::OkStatus(); };
+      order.write = [&, own](const std::string& partial) -> absl::Status {
+        if (own == 1 && fails == "writing") return absl::UnavailableError("no disk");
+        const absl::Status status =
+            CheckpointWriter::WriteRank(partial, own, states[static_cast<size_t>(own)].shards());
+        if (own == 1 && fails == "reading back") FlipByte(partial + "/rank-001.safetensors", 70);
+        return status;
+      };
+      // A fourth rank has written nothing.
+      order.describe = [&] { return checkpoint::InfoOf(20, fails == "committing" ? 4 : 3); };
+      all[static_cast<size_t>(own)] = SaveCheckpoint(watched, {root.path()}, order);
+    });
+    for (const auto& each : all) CHECK_FALSE(each.value());
+    CHECK(there.front());
+    CHECK_FALSE(there.back());
+  }
 }
 
 TEST_CASE("the ranks of an attempt whose time is over save and remove nothing") {

@@ -22,17 +22,13 @@ namespace {
 // Rank 0's next candidate for "auto": the newest below `below` that opens; empty: none is left.
 absl::StatusOr<std::string> NextBelow(const CheckpointRoot& root, uint64_t below,
                                       std::vector<checkpoint::Skipped>& damaged) {
-  std::vector<checkpoint::Skipped> passed_over;
-  const auto newest = checkpoint::FindNewest(root.folder, &passed_over, below, root.links);
-  for (checkpoint::Skipped& each : passed_over) {
-    if (!checkpoint::IsDamage(each.reason)) return each.reason;
-    spdlog::warn("passed over {}: {}", each.folder, base::MessageOf(each.reason));
-    damaged.push_back(std::move(each));
+  const size_t known = damaged.size();
+  const auto newest = checkpoint::FindNewestUndamaged(root.folder, &damaged, below, root.links);
+  for (size_t at = known; at < damaged.size(); ++at) {
+    spdlog::warn("passed over {}: {}", damaged[at].folder, base::MessageOf(damaged[at].reason));
   }
-  if (newest.ok()) return *newest;
-  if (!absl::IsNotFound(newest.status())) return newest.status();
-  if (damaged.empty()) return std::string();
-  return checkpoint::NoneIntact(root.folder, damaged);
+  if (absl::IsNotFound(newest.status())) return std::string();
+  return newest;
 }
 
 // The candidate as this rank sees it, its own part read.

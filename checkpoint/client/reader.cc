@@ -162,13 +162,13 @@ absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skip
 absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
                                                 std::vector<Skipped>* skipped, uint64_t below,
                                                 base::Links links) {
-  std::vector<Skipped> damaged;
-  absl::StatusOr<std::string> found = FindNewest(root, &damaged, below, links);
-  for (const Skipped& each : damaged) {
+  std::vector<Skipped> passed_over;
+  absl::StatusOr<std::string> found = FindNewest(root, &passed_over, below, links);
+  for (const Skipped& each : passed_over) {
     if (!IsDamage(each.reason)) return each.reason;
   }
-  if (absl::IsNotFound(found.status()) && !damaged.empty()) found = NoneIntact(root, damaged);
-  skipped->insert(skipped->end(), damaged.begin(), damaged.end());
+  skipped->insert(skipped->end(), passed_over.begin(), passed_over.end());
+  if (absl::IsNotFound(found.status()) && !skipped->empty()) return NoneIntact(root, *skipped);
   return found;
 }
 
@@ -185,9 +185,6 @@ absl::StatusOr<std::string> FindNewestIntact(const std::string& root, std::vecto
     damaged.push_back({*found, status});
     TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
   }
-  // Why each of them is not, also those that have been read.
-  const bool none = absl::IsNotFound(found.status()) || absl::IsDataLoss(found.status());
-  if (none && !damaged.empty()) found = NoneIntact(root, damaged);
   if (skipped != nullptr) *skipped = std::move(damaged);
   return found;
 }

@@ -78,7 +78,8 @@ absl::StatusOr<std::string> FindNewest(const std::string& root,
                                        base::Links links = base::Links::kFollow);
 
 // The same, for going on from it: a newer one that cannot be judged (IsDamage) is an error, as it
-// may be good and is not to be gone back behind; DataLoss: there are checkpoints, and none opens.
+// may be good and is not to be gone back behind. `skipped`: what is known to be damaged, to which
+// the newer ones that do not open are added; where there are any and none opens, DataLoss of all.
 absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
                                                 std::vector<Skipped>* skipped,
                                                 uint64_t below = UINT64_MAX,

@@ -18,6 +18,7 @@
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/forwarding_fabric.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/timed_communicator.h"
 
 namespace trireme::engine {
 
@@ -48,24 +49,6 @@ void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
 absl::Status Expect(bool good, const std::string& what) {
   return good ? absl::OkStatus() : absl::InternalError(what);
 }
-
-// How long each of its waits may last.
-class TimedCommunicator final : public ForwardingCommunicator {
- public:
-  TimedCommunicator(std::unique_ptr<comm::Communicator> inner, std::vector<milliseconds>& deadlines)
-      : ForwardingCommunicator(std::move(inner)), deadlines_(deadlines) {}
-  absl::Status WaitHost(comm::Ticket ticket, milliseconds deadline) override {
-    deadlines_.push_back(deadline);
-    return ForwardingCommunicator::WaitHost(ticket, deadline);
-  }
-  void WaitOn(comm::Ticket ticket, tensor::Stream& stream, milliseconds deadline) override {
-    deadlines_.push_back(deadline);
-    ForwardingCommunicator::WaitOn(ticket, stream, deadline);
-  }
-
- private:
-  std::vector<milliseconds>& deadlines_;
-};
 
 }  // namespace
 

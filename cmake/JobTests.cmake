@@ -51,7 +51,7 @@ if(NOT TRIREME_SANITIZE)
 endif()
 trireme_python_tests(daemon. coordinator/daemon/stall_test.py Stalls SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   KILLS ${methods})
-# Minutes of deadlines pass in it, so ctest is to begin it first.
+# It waits for one deadline after another, longer than any other test: ctest begins with it.
 if(TEST daemon.hung_rank)
   set_tests_properties(daemon.hung_rank PROPERTIES COST 60)
 endif()

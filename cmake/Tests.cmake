@@ -16,8 +16,8 @@ if(TRIREME_SANITIZE STREQUAL "thread")
   target_link_libraries(trireme_test_main PUBLIC absl::synchronization)
 endif()
 
-# The tests of test_${name} that `spec` selects, labelled also by `kinds`. Catch2 warns of a program without such tests, so the sources are asked
-# first, whenever one of them changes.
+# The tests of test_${name} that `spec` selects, labelled also by `kinds`. Catch2 warns of a program without such tests, so the
+# sources are asked first, whenever one of them changes.
 macro(trireme_discover label spec seconds)
   set(found "")
   foreach(source IN LISTS sources)

@@ -2,33 +2,17 @@
 // that refuses keeps nobody.
 #include "worker/step_timeline.h"
 
-#include <stdlib.h>
-
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
 
-#include "runtime/base/check.h"
 #include "runtime/base/whole_file.h"
+#include "tests/temporary_folder.h"
 
 namespace trireme::worker {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() {
-    char pattern[] = "/tmp/trireme_timeline_XXXXXX";
-    TRIREME_CHECK(mkdtemp(pattern) != nullptr);
-    path_ = pattern;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A message of the step, issued at `step`.
 engine::StepTrace TraceOf(int64_t step) {
@@ -43,7 +27,7 @@ engine::JobClock Clock() {
 }
 
 TEST_CASE("timeline: of steps that come faster than the disk the newest is written, whole") {
-  const Folder run;
+  const tests::TemporaryFolder run;
   const std::string file = run.path() + "/timeline/rank-003.steps";
   constexpr int64_t kSteps = 500;
   {
@@ -66,7 +50,7 @@ TEST_CASE("timeline: of steps that come faster than the disk the newest is writt
 }
 
 TEST_CASE("timeline: a folder that cannot be written holds up nothing") {
-  const Folder run;
+  const tests::TemporaryFolder run;
   REQUIRE(base::WriteWholeFile(run.path() + "/file", "no folder").ok());
   StepTimeline timeline(run.path() + "/file", 0);
   for (uint64_t step = 1; step <= 100; ++step) timeline.Keep(step, TraceOf(1), Clock());

@@ -2,34 +2,24 @@
 // of which 4 are free, and the groups that a test writes.
 #pragma once
 
-#include <stdlib.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <system_error>
 
-#include "runtime/base/check.h"
+#include "tests/temporary_folder.h"
 
 namespace trireme::base {
 
 class FakeRoot {
  public:
   FakeRoot() {
-    char pattern[] = "/tmp/trireme_memory_XXXXXX";
-    TRIREME_CHECK(mkdtemp(pattern) != nullptr);
-    path_ = pattern;
     Write("/proc/meminfo",
           "MemTotal:        8388608 kB\nMemFree:  1 kB\nMemAvailable:    4194304 kB\n");
   }
-  ~FakeRoot() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
   void Write(const std::string& name, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(path_ + name).parent_path());
-    std::ofstream(path_ + name) << text;
+    std::filesystem::create_directories(std::filesystem::path(path() + name).parent_path());
+    std::ofstream(path() + name) << text;
   }
   void Group2(const std::string& folder, const std::string& max, uint64_t current,
               uint64_t cached = 0) {
@@ -38,10 +28,10 @@ class FakeRoot {
     Write(at + "/memory.current", std::to_string(current) + "\n");
     Write(at + "/memory.stat", "anon 5\nfile 7\ninactive_file " + std::to_string(cached) + "\n");
   }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return folder_.path(); }
 
  private:
-  std::string path_;
+  const tests::TemporaryFolder folder_;
 };
 
 inline constexpr const char* kMount2 =

@@ -65,9 +65,12 @@ Place ThisPlace(const std::string& root) {
   }
   const base::MemoryHere memory = base::LookAtMemory(root);
   place.available_bytes = memory.available_bytes;
-  memory.limit.file.copy(place.limit.data(), place.limit.size() - 1);
-  place.limit_bytes = memory.limit.limit_bytes;
-  place.limit_available_bytes = memory.limit.available_bytes;
+  if (!memory.limits.empty()) {
+    const base::MemoryLimit& limit = memory.limits.front();
+    limit.file.copy(place.limit.data(), place.limit.size() - 1);
+    place.limit_bytes = limit.limit_bytes;
+    place.limit_available_bytes = limit.available_bytes;
+  }
   return place;
 }
 

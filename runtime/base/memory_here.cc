@@ -2,12 +2,15 @@
 // group the mount begins at.
 #include "runtime/base/memory_here.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace trireme::base {
@@ -89,26 +92,35 @@ std::string Below(const Mount& mount, const std::string& group) {
 }
 
 void TakeLimit(const std::string& root, const std::string& folder, const Names& names,
-               MemoryLimit& least) {
+               std::vector<MemoryLimit>& limits) {
   const std::string file = folder + "/" + std::string(names.limit);
   const std::optional<uint64_t> limit = NumberIn(root + file);
+  struct stat group;
   // Version 1 says "none" by a number that no machine has.
-  if (!limit || *limit >= uint64_t{1} << 62) return;
+  if (!limit || *limit >= uint64_t{1} << 62 || stat((root + folder).c_str(), &group) != 0) return;
+  // Mounted twice.
+  for (const MemoryLimit& known : limits) {
+    if (known.device == group.st_dev && known.inode == group.st_ino) return;
+  }
   const uint64_t usage = NumberIn(root + folder + "/" + std::string(names.usage)).value_or(0);
-  const std::string stat = root + folder + "/memory.stat";
-  const uint64_t cached = FieldIn(stat, names.inactive) + FieldIn(stat, names.active);
+  const std::string stat_file = root + folder + "/memory.stat";
+  const uint64_t cached = FieldIn(stat_file, names.inactive) + FieldIn(stat_file, names.active);
   const uint64_t taken = usage - std::min(usage, cached);
-  const uint64_t available = *limit - std::min(*limit, taken);
-  if (least.file.empty() || available < least.available_bytes) least = {file, *limit, available};
+  limits.push_back({.file = file,
+                    .device = group.st_dev,
+                    .inode = group.st_ino,
+                    .limit_bytes = *limit,
+                    .available_bytes = *limit - std::min(*limit, taken)});
 }
 
-MemoryLimit LeastLimit(const std::string& root) {
+// From the process's own group up.
+std::vector<MemoryLimit> LimitsOf(const std::string& root) {
   std::vector<Mount> mounts;
   std::ifstream mountinfo(root + "/proc/self/mountinfo");
   for (std::string line; std::getline(mountinfo, line);) {
     if (const auto mount = ParseMount(line)) mounts.push_back(*mount);
   }
-  MemoryLimit least;
+  std::vector<MemoryLimit> limits;
   std::ifstream cgroups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(cgroups, line);) {  // 4:memory:/group, 0::/group
     const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -120,35 +132,44 @@ MemoryLimit LeastLimit(const std::string& root) {
       if (mount.version_2 != version_2) continue;
       std::string group = Below(mount, line.substr(second + 1));
       while (true) {
-        TakeLimit(root, mount.point + group, version_2 ? kVersion2 : kVersion1, least);
+        TakeLimit(root, mount.point + group, version_2 ? kVersion2 : kVersion1, limits);
         if (group.empty()) break;
         group.resize(group.rfind('/'));
       }
     }
   }
-  return least;
+  return limits;
 }
 
-uint64_t Least(uint64_t of_machine, const std::string& file, uint64_t of_limit) {
-  if (file.empty()) return of_machine;
-  return of_machine == 0 ? of_limit : std::min(of_machine, of_limit);
+// `field` of the machine, which is `of_machine`, and of all limits.
+uint64_t Least(uint64_t of_machine, const std::vector<MemoryLimit>& limits,
+               uint64_t MemoryLimit::*field) {
+  std::optional<uint64_t> least;
+  if (of_machine > 0) least = of_machine;
+  for (const MemoryLimit& limit : limits)
+    least = std::min(least.value_or(UINT64_MAX), limit.*field);
+  return least.value_or(0);
 }
 
 }  // namespace
 
 uint64_t MemoryHere::least_total_bytes() const {
-  return Least(total_bytes, limit.file, limit.limit_bytes);
+  return Least(total_bytes, limits, &MemoryLimit::limit_bytes);
 }
 
 uint64_t MemoryHere::least_available_bytes() const {
-  return Least(available_bytes, limit.file, limit.available_bytes);
+  return Least(available_bytes, limits, &MemoryLimit::available_bytes);
 }
 
 MemoryHere LookAtMemory(const std::string& root) {
   const std::string meminfo = root + "/proc/meminfo";
+  std::vector<MemoryLimit> limits = LimitsOf(root);
+  std::stable_sort(limits.begin(), limits.end(), [](const MemoryLimit& a, const MemoryLimit& b) {
+    return a.available_bytes < b.available_bytes;
+  });
   return {.total_bytes = FieldIn(meminfo, "MemTotal:") * 1024,
           .available_bytes = FieldIn(meminfo, "MemAvailable:") * 1024,
-          .limit = LeastLimit(root)};
+          .limits = std::move(limits)};
 }
 
 }  // namespace trireme::base

@@ -5,12 +5,17 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace trireme::base {
 
-// The limit that leaves least, of the process's own group and of all above it.
+// The limit of one control group.
 struct MemoryLimit {
-  std::string file;  // that holds it; empty: there is no limit
+  std::string file;  // that holds it, as this process sees it
+  // Of the group's folder: equal on one machine where the group is the same one, whatever container
+  // or namespace names it how. Two containers call their own groups alike.
+  uint64_t device = 0;
+  uint64_t inode = 0;  // never 0
   uint64_t limit_bytes = 0;
   uint64_t available_bytes = 0;  // below it; pages that only cache files do not count as taken
 };
@@ -18,9 +23,11 @@ struct MemoryLimit {
 struct MemoryHere {
   uint64_t total_bytes = 0;      // of the machine; 0: it does not say
   uint64_t available_bytes = 0;  // of the machine; 0: it does not say
-  MemoryLimit limit;
+  // Of the process's own group and of all above it that have one, each once; what leaves least
+  // comes first.
+  std::vector<MemoryLimit> limits;
 
-  // The smaller of the machine's and the limit's; 0: neither says anything.
+  // The smallest of the machine's and the limits'; 0: nobody says anything, or a limit is full.
   uint64_t least_total_bytes() const;
   uint64_t least_available_bytes() const;
 };

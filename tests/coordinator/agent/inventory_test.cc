@@ -21,6 +21,11 @@ TEST_CASE("a node offers the memory of its machine, or of a tighter control grou
   CHECK(hello.memory_bytes() == 1000 * kMiB);
   CHECK(hello.node() == "n1");
   CHECK(hello.cpus() >= 1);
+  // The smallest limit of all, not that which others have left least of at present.
+  root.Write("/proc/self/cgroup", "0::/slice/agent\n");
+  root.Group2("/slice", std::to_string(2000 * kMiB), 1950 * kMiB);
+  root.Group2("/slice/agent", std::to_string(1000 * kMiB), 0);
+  CHECK(TakeInventory("n1", "0", root.path()).memory_bytes() == 1000 * kMiB);
 }
 
 }  // namespace

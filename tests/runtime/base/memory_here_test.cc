@@ -2,6 +2,7 @@
 #include "runtime/base/memory_here.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
 
 #include "tests/runtime/base/fake_root.h"
@@ -13,6 +14,12 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 MemoryHere LookIn(const FakeRoot& root) { return LookAtMemory(root.path()); }
 
+MemoryLimit Tightest(const FakeRoot& root) {
+  const MemoryHere here = LookIn(root);
+  REQUIRE_FALSE(here.limits.empty());
+  return here.limits.front();
+}
+
 std::string Bytes(uint64_t mib) { return std::to_string(mib * kMiB); }
 
 TEST_CASE("without groups the machine's memory counts") {
@@ -20,7 +27,7 @@ TEST_CASE("without groups the machine's memory counts") {
   const MemoryHere here = LookIn(root);
   CHECK(here.total_bytes == 8192 * kMiB);
   CHECK(here.available_bytes == 4096 * kMiB);
-  CHECK(here.limit.file.empty());
+  CHECK(here.limits.empty());
   CHECK(here.least_available_bytes() == 4096 * kMiB);
   CHECK(here.least_total_bytes() == 8192 * kMiB);
 }
@@ -34,11 +41,41 @@ TEST_CASE("the tightest of a group and those above it counts, by what it leaves"
   root.Group2("/system.slice", Bytes(2000), 1500 * kMiB);  // 500 left: less than the smaller limit
   root.Group2("/other", Bytes(1), 0);
   const MemoryHere here = LookIn(root);
-  CHECK(here.limit.file == "/sys/fs/cgroup/system.slice/memory.max");
-  CHECK(here.limit.limit_bytes == 2000 * kMiB);
-  CHECK(here.limit.available_bytes == 500 * kMiB);
+  REQUIRE(here.limits.size() == 2);
+  CHECK(here.limits[0].file == "/sys/fs/cgroup/system.slice/memory.max");
+  CHECK(here.limits[0].limit_bytes == 2000 * kMiB);
+  CHECK(here.limits[0].available_bytes == 500 * kMiB);
   CHECK(here.least_available_bytes() == 500 * kMiB);
-  CHECK(here.least_total_bytes() == 2000 * kMiB);
+  // What others take may be given back; the smaller limit stays.
+  CHECK(here.limits[1].file == "/sys/fs/cgroup/system.slice/job/memory.max");
+  CHECK(here.limits[1].limit_bytes == 1000 * kMiB);
+  CHECK(here.limits[1].available_bytes == 900 * kMiB);
+  CHECK(here.least_total_bytes() == 1000 * kMiB);
+}
+
+TEST_CASE("a control group is known by its folder, not by its name") {
+  const auto only = [](const FakeRoot& root) {
+    const MemoryHere here = LookIn(root);
+    REQUIRE(here.limits.size() == 1);
+    return here.limits[0];
+  };
+  FakeRoot one, two;
+  for (FakeRoot* root : {&one, &two}) {
+    root->Write("/proc/self/cgroup", "0::/\n");
+    root->Write("/proc/self/mountinfo", kMount2);
+    root->Group2("", Bytes(300), 0);
+  }
+  // Two containers on one machine.
+  CHECK(only(one).file == only(two).file);
+  CHECK((only(one).device != only(two).device || only(one).inode != only(two).inode));
+  // One that is mounted at two places is one, by its first name.
+  const MemoryLimit before = only(one);
+  std::filesystem::create_directory_symlink("fs/cgroup", one.path() + "/sys/again");
+  one.Write("/proc/self/mountinfo",
+            std::string(kMount2) + "32 23 0:28 / /sys/again rw - cgroup2 cgroup2 rw\n");
+  CHECK(only(one).file == before.file);
+  CHECK(only(one).device == before.device);
+  CHECK(only(one).inode == before.inode);
 }
 
 TEST_CASE("pages that cache files can be had, and a group beyond its limit has nothing") {
@@ -46,14 +83,14 @@ TEST_CASE("pages that cache files can be had, and a group beyond its limit has n
   root.Write("/proc/self/cgroup", "0::/a\n");
   root.Write("/proc/self/mountinfo", kMount2);
   root.Group2("/a", Bytes(1000), 900 * kMiB, 700 * kMiB);
-  CHECK(LookIn(root).limit.available_bytes == 800 * kMiB);
+  CHECK(Tightest(root).available_bytes == 800 * kMiB);
   // Pages of a checkpoint that was checked and then restored.
   root.Write("/sys/fs/cgroup/a/memory.stat",
              "anon 5\ninactive_file " + Bytes(300) + "\nactive_file " + Bytes(400) + "\n");
-  CHECK(LookIn(root).limit.available_bytes == 800 * kMiB);
+  CHECK(Tightest(root).available_bytes == 800 * kMiB);
   root.Group2("/a", Bytes(1000), 1200 * kMiB, 100 * kMiB);
-  CHECK(LookIn(root).limit.available_bytes == 0);
-  CHECK(LookIn(root).limit.file == "/sys/fs/cgroup/a/memory.max");
+  CHECK(Tightest(root).available_bytes == 0);
+  CHECK(Tightest(root).file == "/sys/fs/cgroup/a/memory.max");
   CHECK(LookIn(root).least_available_bytes() == 0);
 }
 
@@ -63,7 +100,7 @@ TEST_CASE("max everywhere, and a limit above the machine's memory, limit nothing
   root.Write("/proc/self/mountinfo", kMount2);
   root.Group2("/a/b", "max", 10);
   root.Group2("/a", "max", 10);
-  CHECK(LookIn(root).limit.file.empty());
+  CHECK(LookIn(root).limits.empty());
   root.Group2("/a", Bytes(100000), 10);
   CHECK(LookIn(root).least_available_bytes() == 4096 * kMiB);
 }
@@ -86,8 +123,9 @@ TEST_CASE("version 1 has names, a mount and a word for none of its own") {
   group("/slurm/job_7", Bytes(600), 102 * kMiB);
   group("/slurm/job_7/step_0", Bytes(900), 102 * kMiB);
   const MemoryHere here = LookIn(root);
-  CHECK(here.limit.file == base + "/slurm/job_7/memory.limit_in_bytes");
-  CHECK(here.limit.available_bytes == 500 * kMiB);
+  REQUIRE(here.limits.size() == 2);
+  CHECK(here.limits.front().file == base + "/slurm/job_7/memory.limit_in_bytes");
+  CHECK(here.limits.front().available_bytes == 500 * kMiB);
 }
 
 TEST_CASE("a container sees its group as the mount, by whichever name") {
@@ -97,26 +135,26 @@ TEST_CASE("a container sees its group as the mount, by whichever name") {
   root.Write("/proc/self/cgroup", "0::/docker/abc\n");
   root.Write("/proc/self/mountinfo",
              "31 23 0:28 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
-  CHECK(LookIn(root).limit.available_bytes == 200 * kMiB);
+  CHECK(Tightest(root).available_bytes == 200 * kMiB);
   // A name that only begins alike, and one above the namespace.
   for (const char* name : {"0::/docker/abcdef\n", "0::/../other\n", "0::/\n"}) {
     root.Write("/proc/self/cgroup", name);
-    CHECK(LookIn(root).limit.available_bytes == 200 * kMiB);
+    CHECK(Tightest(root).available_bytes == 200 * kMiB);
   }
   root.Group2("/inner", Bytes(150), 0);
   root.Write("/proc/self/cgroup", "0::/docker/abc/inner\n");
-  CHECK(LookIn(root).limit.available_bytes == 150 * kMiB);
+  CHECK(Tightest(root).available_bytes == 150 * kMiB);
 }
 
 TEST_CASE("files that are not there or say nothing limit nothing") {
   FakeRoot root;
   root.Write("/proc/self/cgroup", "nonsense\n0::/gone\n:\n");
   root.Write("/proc/self/mountinfo", std::string("short\n36 35 - cgroup2\n") + kMount2);
-  CHECK(LookIn(root).limit.file.empty());
+  CHECK(LookIn(root).limits.empty());
   root.Write("/sys/fs/cgroup/gone/memory.max", "12 apples? no: 12\n");
-  CHECK(LookIn(root).limit.limit_bytes == 12);
+  CHECK(Tightest(root).limit_bytes == 12);
   root.Write("/sys/fs/cgroup/gone/memory.max", "twelve\n");
-  CHECK(LookIn(root).limit.file.empty());
+  CHECK(LookIn(root).limits.empty());
 }
 
 TEST_CASE("this machine says what it has") {

@@ -3,22 +3,29 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <climits>
 #include <fstream>
 #include <map>
-#include <string>
+#include <memory>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/memory_here.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/choice.h"
 #include "runtime/plan/planner.h"
 #include "runtime/tensor/stream.h"
 
 namespace trireme::worker {
 
 namespace {
+
+// A tree takes all places together, in a group of any size up to 8,192.
+static_assert(sizeof(Place) <= comm::kTreeBytesPerRank);
 
 uint64_t Fnv1a(std::string_view bytes) {
   uint64_t hash = 14695981039346656037u;
@@ -33,30 +40,63 @@ struct Load {
   uint64_t wanted_bytes = 0;
 };
 
-void Add(Load& load, uint64_t arena_bytes) {
+// `load`: new, or of ranks before this one.
+void Add(Load& load, size_t rank, uint64_t arena_bytes) {
+  if (load.ranks == 0) load.first_rank = rank;
   ++load.ranks;
   load.wanted_bytes += arena_bytes;
 }
 
-// `of`: what bounds them, with a blank in front.
-absl::Status TooMuch(const Load& load, uint64_t available_bytes, bool one_machine,
-                     const std::string& of) {
-  const std::string where =
-      one_machine ? "this machine" : absl::StrCat("the machine of rank ", load.first_rank);
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the plan needs ", load.wanted_bytes >> 20, " MiB on ", where, " for ",
-      base::Counted(load.ranks, "rank"), ", but ", available_bytes >> 20, " MiB are available", of,
-      ". Lower training.micro_batch_size, set parallelism.zero_stage: 1, or use more machines"));
+// Machine, device and inode.
+using GroupId = std::tuple<uint64_t, uint64_t, uint64_t>;
+
+GroupId IdOf(const Place& place, const GroupLimit& limit) {
+  return {place.machine, limit.device, limit.inode};
+}
+
+// What the groups of each machine have to hold.
+std::map<GroupId, Load> LoadOfGroups(std::span<const Place> places,
+                                     std::span<const uint64_t> arena_bytes) {
+  std::map<GroupId, Load> groups;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    for (const GroupLimit& limit : places[rank].limits) {
+      if (limit.inode == 0) continue;
+      Add(groups[IdOf(places[rank], limit)], rank, arena_bytes[rank]);
+    }
+  }
+  return groups;
+}
+
+// A path that was opened is not longer.
+using FileName = std::array<char, PATH_MAX>;
+
+// Collective: how `rank` names the file of a limit it has. Not known in advance, since it is needed
+// where a job ends anyway.
+absl::StatusOr<std::string> FileOf(const GroupLimit& group, int rank, comm::Communicator& everyone,
+                                   std::chrono::milliseconds deadline, const std::string& root) {
+  FileName name = {};
+  if (everyone.rank() == rank) {
+    for (const base::MemoryLimit& limit : base::LookAtMemory(root).limits) {
+      if (limit.device != group.device || limit.inode != group.inode) continue;
+      limit.file.copy(name.data(), name.size() - 1);
+    }
+  }
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  RETURN_IF_ERROR(everyone.WaitHost(
+      everyone.Broadcast(std::as_writable_bytes(std::span(name)), rank, *stream), deadline));
+  // Taken away in between.
+  return std::string(name[0] == '\0' ? "a control group" : name.data());
 }
 
 }  // namespace
 
 Place ThisPlace(const std::string& root) {
   Place place;
-  // Not the host name, which containers on one machine may have of their own.
   std::string boot;
   std::ifstream(root + "/proc/sys/kernel/random/boot_id") >> boot;
-  place.machine = Fnv1a(boot);
+  // The host's name only where there is nothing better: containers on one machine may each have one
+  // of their own. Without either all machines would be one.
+  place.machine = Fnv1a(boot.empty() ? base::HostName() : boot);
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
@@ -65,11 +105,9 @@ Place ThisPlace(const std::string& root) {
   }
   const base::MemoryHere memory = base::LookAtMemory(root);
   place.available_bytes = memory.available_bytes;
-  if (!memory.limits.empty()) {
-    const base::MemoryLimit& limit = memory.limits.front();
-    limit.file.copy(place.limit.data(), place.limit.size() - 1);
-    place.limit_bytes = limit.limit_bytes;
-    place.limit_available_bytes = limit.available_bytes;
+  for (size_t i = 0; i < std::min(kGroupLimits, memory.limits.size()); ++i) {
+    const base::MemoryLimit& limit = memory.limits[i];
+    place.limits[i] = {limit.device, limit.inode, limit.limit_bytes, limit.available_bytes};
   }
   return place;
 }
@@ -96,32 +134,62 @@ int ThreadsAt(std::span<const Place> places, int rank) {
   return std::max(1, static_cast<int>(here.cores) / static_cast<int>(sharing));
 }
 
-absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places) {
+std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place> places) {
+  std::vector<uint64_t> arena_bytes;
   std::map<uint64_t, Load> machines;
-  // Two ranks may be in groups of their own, as tasks of Slurm are, or in one.
-  std::map<std::pair<uint64_t, std::string>, Load> groups;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    const Place& place = places[rank];
     const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), static_cast<int>(rank));
-    const uint64_t bytes = plan.stages(static_cast<int>(at.pipeline)).arena_bytes();
-    Add(machines.try_emplace(place.machine, Load{rank}).first->second, bytes);
-    if (place.limit[0] == '\0') continue;
-    Add(groups.try_emplace({place.machine, place.limit.data()}, Load{rank}).first->second, bytes);
+    arena_bytes.push_back(plan.stages(static_cast<int>(at.pipeline)).arena_bytes());
+    Add(machines[places[rank].machine], rank, arena_bytes.back());
   }
-  const bool one = machines.size() == 1;
-  for (const auto& [machine, load] : machines) {
+  const auto shortage = [&](const Load& load, uint64_t available_bytes, const GroupLimit& group) {
+    return Shortage{static_cast<int>(load.first_rank),
+                    load.ranks,
+                    load.wanted_bytes,
+                    available_bytes,
+                    machines.size() == 1,
+                    group};
+  };
+  for (const Place& place : places) {
+    const Load& load = machines.at(place.machine);
     const uint64_t available = places[load.first_rank].available_bytes;
     if (available == 0 || load.wanted_bytes <= available) continue;
-    return TooMuch(load, available, one, "");
+    return shortage(load, available, {});
   }
-  for (const auto& [group, load] : groups) {
-    const Place& place = places[load.first_rank];
-    if (load.wanted_bytes <= place.limit_available_bytes) continue;
-    return TooMuch(
-        load, place.limit_available_bytes, one,
-        absl::StrCat(" below the limit of ", place.limit_bytes >> 20, " MiB in ", group.second));
+  const std::map<GroupId, Load> groups = LoadOfGroups(places, arena_bytes);
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    for (const GroupLimit& limit : places[rank].limits) {
+      if (limit.inode == 0) continue;
+      const Load& load = groups.at(IdOf(places[rank], limit));
+      // By the first rank's look at it: what the others see may have changed meanwhile.
+      if (load.first_rank != rank) continue;
+      if (load.wanted_bytes > limit.available_bytes) {
+        return shortage(load, limit.available_bytes, limit);
+      }
+    }
   }
-  return absl::OkStatus();
+  return std::nullopt;
+}
+
+absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places,
+                       comm::Communicator& everyone, std::chrono::milliseconds deadline,
+                       const std::string& root) {
+  const std::optional<Shortage> found = FindShortage(plan, places);
+  if (!found) return absl::OkStatus();
+  const int first = found->first_rank;
+  const bool grouped = found->group.inode != 0;
+  std::string below;
+  if (grouped) {
+    ASSIGN_OR_RETURN(const std::string file, FileOf(found->group, first, everyone, deadline, root));
+    below = absl::StrCat(" below the limit of ", found->group.limit_bytes >> 20, " MiB in ", file,
+                         ", as rank ", first, " sees it");
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the plan needs ", found->wanted_bytes >> 20, " MiB on ",
+      found->one_machine ? "this machine" : absl::StrCat("the machine of rank ", first), " for ",
+      base::Counted(found->ranks, "rank"), ", but ", found->available_bytes >> 20,
+      " MiB are available", below, grouped ? ". Raise that limit, lower" : ". Lower",
+      " training.micro_batch_size, set parallelism.zero_stage: 1, or use more machines"));
 }
 
 }  // namespace trireme::worker

@@ -54,9 +54,12 @@ absl::Status Session::TakePlan(const v1::JobSpec& job, comm::Fabric& fabric,
   absl::StatusOr<v1::Plan> given = GivenPlan(source, job, fabric);
   ASSIGN_OR_RETURN(const bool any, AgreeOnPlan(given, *everyone_, kDiskDeadline));
   planned_here_ = !any;
-  if (!any) return SharePlan(job, fabric);
-  plan_ = *std::move(given);
-  return CheckFits(plan_, places_);
+  if (any) {
+    plan_ = *std::move(given);
+  } else {
+    RETURN_IF_ERROR(SharePlan(job, fabric));
+  }
+  return CheckFits(plan_, places_, *everyone_, DeadlineOf(job));
 }
 
 // Rank 0 plans, everybody runs the same bytes. A failure to plan reaches every rank as well.
@@ -66,10 +69,9 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   int64_t header[2] = {0, 0};  // bytes, status code
   if (fabric.rank() == 0) {
     absl::StatusOr<v1::Plan> plan = plan::MakePlan(job, fabric.size());
-    absl::Status status = plan.ok() ? CheckFits(*plan, places_) : plan.status();
-    text = status.ok() ? plan::SerializePlan(*plan) : base::MessageOf(status);
+    text = plan.ok() ? plan::SerializePlan(*plan) : base::MessageOf(plan.status());
     header[0] = static_cast<int64_t>(text.size());
-    header[1] = static_cast<int64_t>(status.code());
+    header[1] = static_cast<int64_t>(plan.status().code());
   }
   const auto broadcast = [&](std::span<std::byte> bytes, std::chrono::milliseconds deadline) {
     return everyone_->WaitHost(everyone_->Broadcast(bytes, 0, *stream), deadline);

@@ -146,8 +146,9 @@ uint64_t Least(uint64_t of_machine, const std::vector<MemoryLimit>& limits,
                uint64_t MemoryLimit::*field) {
   std::optional<uint64_t> least;
   if (of_machine > 0) least = of_machine;
-  for (const MemoryLimit& limit : limits)
+  for (const MemoryLimit& limit : limits) {
     least = std::min(least.value_or(UINT64_MAX), limit.*field);
+  }
   return least.value_or(0);
 }
 

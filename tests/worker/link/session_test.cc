@@ -1,18 +1,25 @@
-// The start of a session: which of its waits are for ranks that may be at their disks.
+// The start of a session: which of its waits are for ranks that may be at their disks, and what it
+// refuses.
 #include "worker/session.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdint>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/plan/planner.h"
 #include "tests/runtime/data/random_dataset.h"
 #include "tests/runtime/engine/timed_communicator.h"
 #include "tests/runtime/plan/sample_jobs.h"
+#include "tests/temporary_folder.h"
 
 namespace trireme::worker {
 namespace {
@@ -42,6 +49,37 @@ TEST_CASE("session: a rank that read its text long after the deadline is waited 
   // asked, and the plan's size after rank 0 has planned. For the plan itself all are level.
   for (const auto& own : waits) {
     CHECK(own == std::vector<milliseconds>{kDisk, kDisk, kDisk, kStep});
+  }
+}
+
+TEST_CASE("session: a plan that no machine holds is refused on every rank, whoever made it") {
+  v1::JobSpec job = plan::SmallJob();
+  job.mutable_model()->mutable_config()->set_hidden_size(1024);
+  job.mutable_model()->mutable_config()->set_head_dim(512);
+  // 15 TiB.
+  job.mutable_training()->set_micro_batch_size(int64_t{1} << 23);
+  job.mutable_training()->set_global_batch_size(int64_t{1} << 24);
+  const auto made = plan::MakePlan(job, 4);
+  REQUIRE(made.status().ToString() == "OK");
+  const tests::TemporaryFolder folder;
+  const std::string file = folder.path() + "/plan.pb";
+  std::ofstream(file) << plan::SerializePlan(*made);
+  const data::RandomDataset text({.vocab_size = 29, .sequence_length = 8});
+  for (const PlanSource& source : {PlanSource{}, PlanSource{.file = file}}) {
+    std::vector<absl::Status> statuses(4);
+    const auto run = comm::RunRanks(4, [&](comm::Fabric& fabric) -> absl::Status {
+      ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
+      // Not returned: the others would hear of a lost rank.
+      statuses[static_cast<size_t>(fabric.rank())] =
+          Session::Open(job, fabric, std::move(everyone), text, nullptr, source).status();
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : run) CHECK(status.ToString() == "OK");
+    for (const absl::Status& status : statuses) {
+      CHECK(absl::IsResourceExhausted(status));
+      CHECK_THAT(std::string(status.message()),
+                 Catch::Contains("MiB on this machine for 4 ranks, but "));
+    }
   }
 }
 

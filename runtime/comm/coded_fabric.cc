@@ -49,6 +49,8 @@ class CodedCommunicator final : public Communicator {
     next_.reset();
     if (coding != nullptr) next_ = *coding;
   }
+  bool SumsInWindow() const override { return inner_->SumsInWindow(); }
+  void LeaveWindow() override { inner_->LeaveWindow(); }
   bool Test(Ticket ticket) override { return inner_->Test(ticket); }
   absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override {
     return inner_->WaitHost(ticket, deadline);

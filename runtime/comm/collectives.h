@@ -136,6 +136,8 @@ class CollectiveRunner {
   ~CollectiveRunner();
   // True if the call would run in the window (of which a group has only one).
   bool WantsWindow(const CollectiveCall& call) const;
+  // Of the calls that start from now on.
+  void LeaveWindow() { window_ = nullptr; }
   void Start(const CollectiveCall& call, uint32_t channel);
   bool Advance(uint64_t* moved);
   void AddAwaited(std::vector<int>* ranks) const;

@@ -72,6 +72,12 @@ class Communicator {
   // the group has no room for coding (CodingRoom).
   virtual void CodeNext(const Coding* coding) = 0;
 
+  // Whether sums go through memory that the ranks of the group share, and so are added in another
+  // order than by messages. The same on all of its ranks.
+  virtual bool SumsInWindow() const = 0;
+  // Sums go by messages from now on. All ranks of the group call it, between the same operations.
+  virtual void LeaveWindow() = 0;
+
   // True once done (or failed). Never blocks; makes progress.
   virtual bool Test(Ticket ticket) = 0;
   // Blocks until done; DeadlineExceeded names operation, peer and channel, and poisons.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,12 @@ class GroupCommunicator final : public Communicator {
   Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override;
   void StampNext(int64_t* done_ns) override;
   void CodeNext(const Coding* coding) override;
+  bool SumsInWindow() const override { return window_ != nullptr && !leaves_window_; }
+  void LeaveWindow() override {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    leaves_window_ = true;
+    for (const auto& runner : runners_) runner->LeaveWindow();
+  }
 
   bool Test(Ticket ticket) override;
   absl::Status WaitHost(Ticket ticket, std::chrono::milliseconds deadline) override;
@@ -123,6 +130,7 @@ class GroupCommunicator final : public Communicator {
   comm::Group group_;
   std::string name_;
   std::unique_ptr<Window> window_;
+  bool leaves_window_ = false;  // of the thread that issues
   // Below: guarded by state_->mutex.
   std::vector<Operation> operations_;  // the pool
   std::vector<uint32_t> free_;         // places of it

@@ -35,6 +35,19 @@ absl::StatusOr<plan::CodedPeaks> LargestOf(const plan::CodedPeaks& own, comm::Co
   return plan::CodedPeaks{.sums = peaks[0] > 0, .messages = static_cast<size_t>(peaks[1])};
 }
 
+// Tensor ranks hold copies of the same parameters, each summed in its own data group. A group with
+// a window adds in another order than one without, and copies must stay equal to the bit.
+absl::Status SumAlike(Groups& groups, std::chrono::milliseconds deadline) {
+  if (groups.data == nullptr || groups.tensor == nullptr) return absl::OkStatus();
+  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+  double without = groups.data->SumsInWindow() ? 0 : 1;
+  RETURN_IF_ERROR(groups.tensor->WaitHost(
+      groups.tensor->AllReduce(&without, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream),
+      deadline));
+  if (without > 0) groups.data->LeaveWindow();
+  return absl::OkStatus();
+}
+
 comm::CodingRoom RoomForSums(const plan::CodedPeaks& own, const v1::Mesh& mesh) {
   if (!own.sums) return {};
   const int replicas = static_cast<int>(mesh.data());
@@ -77,6 +90,7 @@ absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
   ASSIGN_OR_RETURN(groups.pipeline,
                    MakeGroup(fabric, pipeline, "pipeline", {.messages = groups.coded.messages}));
   ASSIGN_OR_RETURN(groups.tied, MakeGroup(fabric, tied, "tied"));
+  RETURN_IF_ERROR(SumAlike(groups, options.deadline));
   return groups;
 }
 

@@ -105,6 +105,8 @@ class SilencedCommunicator final : public Communicator {
   }
   void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
   void CodeNext(const comm::Coding* coding) override { inner_->CodeNext(coding); }
+  bool SumsInWindow() const override { return inner_->SumsInWindow(); }
+  void LeaveWindow() override { inner_->LeaveWindow(); }
   bool Test(Ticket ticket) override { return inner_->Test(ticket); }
   absl::Status WaitHost(Ticket ticket, milliseconds deadline) override {
     return inner_->WaitHost(ticket, Kept(deadline));

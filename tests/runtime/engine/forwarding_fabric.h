@@ -42,6 +42,8 @@ class ForwardingCommunicator : public comm::Communicator {
   }
   void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
   void CodeNext(const comm::Coding* coding) override { inner_->CodeNext(coding); }
+  bool SumsInWindow() const override { return inner_->SumsInWindow(); }
+  void LeaveWindow() override { inner_->LeaveWindow(); }
   bool Test(comm::Ticket ticket) override { return inner_->Test(ticket); }
   absl::Status WaitHost(comm::Ticket ticket, std::chrono::milliseconds deadline) override {
     return inner_->WaitHost(ticket, deadline);

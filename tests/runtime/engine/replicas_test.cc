@@ -4,6 +4,7 @@
 #include "runtime/engine/replicas.h"
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstddef>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/plan/planner.h"
 #include "runtime/recorder/flight_recorder.h"
+#include "tests/runtime/engine/forwarding_fabric.h"
 #include "tests/runtime/engine/layout_run.h"
 
 namespace trireme::engine {
@@ -145,6 +147,38 @@ TEST_CASE("replicas: both stages' copies of a tied embedding are compared") {
 TEST_CASE("replicas: several damaged copies of many are named together") {
   CheckNamedReplica({{.data = 5, .micro_batch = 1}, "h.0.ln_1.bias", {1, 3}}, {1, 3},
                     "ranks 1, 3 differ from ranks 0, 2, 4");
+}
+
+// Of three numbers the order of addition shows: one group with a window, its sibling without.
+TEST_CASE("replicas: tensor ranks whose data groups differ in their memory add alike") {
+  const Layout layout{.data = 3, .tensor = 2, .micro_batch = 1};
+  v1::JobSpec job = JobFor(layout, {.dtype = "f32", .layers = 2});
+  job.mutable_parallelism()->set_bucket_bytes(1 << 20);  // small sums would add alike anyway
+  const auto plan = plan::MakePlan(job, layout.ranks());
+  REQUIRE(plan.ok());
+  const auto dataset = MakeRandomDataset(29, 5);
+  comm::LocalOptions transport;
+  transport.fabric.window_bytes = size_t{512} << 10;
+  std::atomic<int> alone = 0;  // ranks whose data group has a window where its sibling has none
+  const auto run = [&](comm::Fabric& own) -> absl::Status {
+    const uint32_t tensor_rank = plan::CoordinatesOf(plan->mesh(), own.rank()).tensor;
+    ForwardingFabric fabric(own,
+                            [&](std::unique_ptr<comm::Communicator> group,
+                                std::string_view name) -> std::unique_ptr<comm::Communicator> {
+                              if (name == "data" && tensor_rank == 1) group->LeaveWindow();
+                              if (name == "data" && group->SumsInWindow()) ++alone;
+                              return std::make_unique<ForwardingCommunicator>(std::move(group));
+                            });
+    ASSIGN_OR_RETURN(auto engine,
+                     Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    engine->InitializeState();
+    for (uint64_t step = 0; step < 5; ++step) RETURN_IF_ERROR(engine->RunStep(step).status());
+    return absl::OkStatus();
+  };
+  for (const absl::Status& status : comm::RunRanks(layout.ranks(), run, transport)) {
+    CHECK(status.ToString() == "OK");
+  }
+  CHECK(alone == 3);
 }
 
 // A moment is not compared, but it has changed its weight by the next comparison.

@@ -27,12 +27,7 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
 void Engine::Impl::SetUpPatience(const plan::Coordinates& at) {
   const auto& own = plan_.stages(static_cast<int>(at.pipeline));
   const uint32_t stages = plan_.mesh().pipeline() * static_cast<uint32_t>(own.first_block_size());
-  // What asynchronous streams measure is known only after the first program.
-  patience_.emplace(
-      options_.deadline,
-      Patience::Place{.stages = stages,
-                      .before = options_.asynchronous_streams ? Patience::kInstructions * stages
-                                                              : at.pipeline});
+  patience_.emplace(options_.deadline, Patience::Place{.stages = stages, .before = at.pipeline});
 }
 
 absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
@@ -155,14 +150,16 @@ absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds 
   double against = yes ? 0 : 1;
   RETURN_IF_ERROR(groups_.world->WaitHost(
       groups_.world->AllReduce(&against, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
-      std::max(deadline, ProgramEnd())));
+      std::max(deadline, ProgramEnd(SinceAllMet()))));
+  met_ns_ = NowNs();
   return against == 0;
 }
 
 absl::Status Engine::Impl::Broadcast(std::span<std::byte> bytes, int root,
                                      std::chrono::milliseconds deadline) {
+  // The root alone is waited for, and it was heard of at the last broadcast.
   return groups_.world->WaitHost(groups_.world->Broadcast(bytes, root, *stream_),
-                                 std::max(deadline, ProgramEnd()));
+                                 std::max(deadline, ProgramEnd({})));
 }
 
 absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
@@ -170,7 +167,8 @@ absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseco
   double key = own.ok() ? 0 : world.size() - world.rank();
   RETURN_IF_ERROR(
       world.WaitHost(world.AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_),
-                     std::max(deadline, ProgramEnd())));
+                     std::max(deadline, ProgramEnd(SinceAllMet()))));
+  met_ns_ = NowNs();
   if (key == 0) return absl::OkStatus();
   const int failed = world.size() - static_cast<int>(key);
   struct {

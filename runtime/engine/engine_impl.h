@@ -97,9 +97,13 @@ class Engine::Impl {
   // Issues `call` on the group, blocks until it is done, and keeps both in the trace.
   template <typename Call>
   absl::Status RunTraced(GroupName name, v1::InstructionKind kind, const Call& call);
-  // How long others may need after a program that this rank is done with.
-  std::chrono::milliseconds ProgramEnd() const {
-    return patience_->Knows() ? patience_->Limit() : options_.deadline;
+  std::chrono::nanoseconds SinceAllMet() const {
+    return std::chrono::nanoseconds(NowNs() - met_ns_);
+  }
+  // How long others may need after a program that this rank is done with, if it has not waited for
+  // them since `alone`.
+  std::chrono::milliseconds ProgramEnd(std::chrono::nanoseconds alone) const {
+    return patience_->Knows() ? patience_->MeetingLimit(alone) : options_.deadline;
   }
   absl::Status WaitTraced(comm::Communicator& group, const Traced& traced);
   CommunicationSpan SpanOf(const v1::Instruction& instruction, GroupName group) const;
@@ -116,6 +120,7 @@ class Engine::Impl {
   };
   std::vector<Pending> pending_;
   std::optional<Patience> patience_;
+  int64_t met_ns_ = NowNs();  // when all ranks last did
   StepContext context_;
   StepReport report_;
   // Where the loss of this step first was NaN or Inf on this rank; written on the stream.

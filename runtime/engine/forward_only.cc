@@ -42,7 +42,8 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
   }
   RETURN_IF_ERROR(groups_.world->WaitHost(
       groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
-      ProgramEnd()));
+      ProgramEnd(SinceAllMet())));
+  met_ns_ = NowNs();
   return totals[0] / totals[1];
 }
 

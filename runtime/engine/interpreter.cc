@@ -11,17 +11,20 @@
 namespace trireme::engine {
 
 absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
+  const int64_t start_ns = NowNs();
   const absl::Status walked = Walk(program, batch);
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
   stream_->Synchronize();
   for (const InstructionSpan& span : trace_.instructions()) NoteDuration(span);
-  patience_->ProgramEnds();
+  patience_->ProgramEnds(std::chrono::nanoseconds(NowNs() - start_ns));
   return walked.ok() ? groups_.status() : walked;
 }
 
 absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) {
   trace_.Clear();
+  // Nothing is known of the machine in the first program: no wait is issued long before it begins.
+  const bool in_step = !options_.asynchronous_streams || !patience_->Knows();
   for (int index = 0; index < program.instructions_size(); ++index) {
     const v1::Instruction& instruction = program.instructions(index);
     RecordPosition(static_cast<uint32_t>(index), instruction);
@@ -32,7 +35,9 @@ absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) 
     StepTrace::Stamp(*stream_, &span->start_ns);
     RETURN_IF_ERROR(Execute(instruction, batch));
     StepTrace::Stamp(*stream_, &span->end_ns);
-    if (!options_.asynchronous_streams) NoteDuration(*span);
+    if (!in_step) continue;
+    stream_->Synchronize();
+    NoteDuration(*span);
   }
   return absl::OkStatus();
 }
@@ -204,7 +209,9 @@ absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
   // A step that updates nothing gathers nothing.
   if (pending.traced.span != nullptr) {
     StepTrace::Stamp(*stream_, &pending.traced.span->wait_start_ns);
-    pending.group->WaitOn(pending.traced.ticket, *stream_, patience_->Limit());
+    const bool neighbours = pending.group == groups_.pipeline.get();
+    pending.group->WaitOn(pending.traced.ticket, *stream_,
+                          neighbours ? patience_->Limit() : patience_->MeetingLimit(SinceAllMet()));
     StepTrace::Stamp(*stream_, &pending.traced.span->wait_end_ns);
     RETURN_IF_ERROR(pending.group->status());
   }
@@ -214,7 +221,7 @@ absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
 
 absl::Status Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced) {
   traced.span->wait_start_ns = NowNs();
-  absl::Status status = group.WaitHost(traced.ticket, patience_->Limit());
+  absl::Status status = group.WaitHost(traced.ticket, patience_->MeetingLimit(SinceAllMet()));
   traced.span->wait_end_ns = NowNs();
   return status;
 }

@@ -175,6 +175,7 @@ absl::Status Engine::Impl::Norm() {
     return world.AllReduce(fields, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum,
                            *stream_);
   }));
+  met_ns_ = NowNs();
   ReplicaCheck::Sums replicas;
   std::copy_n(fields + kReplicas, replicas.size(), replicas.begin());
   if (!ReplicaCheck::Agree(replicas)) {

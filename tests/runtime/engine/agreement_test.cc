@@ -28,7 +28,8 @@ using std::chrono::milliseconds;
 
 void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
                 milliseconds deadline = milliseconds(60000),
-                const std::function<ForwardingFabric::Decorate(int rank)>& decorate = {}) {
+                const std::function<ForwardingFabric::Decorate(int rank)>& decorate = {},
+                bool asynchronous = false) {
   const Layout layout{.data = 2, .pipeline = 2, .micro_batch = 1};
   v1::JobSpec job = JobFor(layout, {});
   const auto plan = plan::MakePlan(job, layout.ranks());
@@ -36,9 +37,10 @@ void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
   const auto dataset = MakeRandomDataset(29, 5);
   const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& own) -> absl::Status {
     ForwardingFabric fabric(own, decorate ? decorate(own.rank()) : ForwardingFabric::Decorate());
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset,
-                                    {.kernels = &KernelsOf(job), .deadline = deadline}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
+                                                 {.kernels = &KernelsOf(job),
+                                                  .asynchronous_streams = asynchronous,
+                                                  .deadline = deadline}));
     engine->InitializeState();
     RETURN_IF_ERROR(run(*engine));
     return engine->AllAgree(true).status();
@@ -98,20 +100,56 @@ TEST_CASE("agreement: the failure of one rank is every rank's, and names it") {
   });
 }
 
+namespace {
+
+// What each of four ranks waited for, and how long it would have.
+class Waits {
+ public:
+  auto Decorator() {
+    return [this](int rank) -> ForwardingFabric::Decorate {
+      return [&own = of_rank_[static_cast<size_t>(rank)]](std::unique_ptr<comm::Communicator> group,
+                                                          std::string_view name) {
+        return std::make_unique<TimedCommunicator>(std::move(group), name, own);
+      };
+    };
+  }
+  std::vector<NotedWait>& Of(const Engine& engine) {
+    return of_rank_[static_cast<size_t>(engine.rank())];
+  }
+
+ private:
+  std::vector<std::vector<NotedWait>> of_rank_{4};
+};
+
+// Of the rank's last program.
+struct OwnTimes {
+  std::chrono::nanoseconds slowest{0};  // F, I, W or B
+  std::chrono::nanoseconds all{0};
+  int64_t norm_ns = 0;  // began; 0: none
+};
+
+OwnTimes TimesOf(const Engine& engine) {
+  const auto instructions = engine.last_trace().instructions();
+  OwnTimes times;
+  for (const InstructionSpan& span : instructions) {
+    if (span.kind == v1::NORM) times.norm_ns = span.start_ns;
+    if (span.kind < v1::F || span.kind > v1::B) continue;
+    times.slowest = std::max(times.slowest, std::chrono::nanoseconds(span.end_ns - span.start_ns));
+  }
+  times.all = std::chrono::nanoseconds(instructions.back().end_ns - instructions.front().start_ns);
+  return times;
+}
+
+}  // namespace
+
 TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the deadline") {
   constexpr milliseconds kOwn{60'000}, kDisk{1'800'000};
-  std::vector<std::vector<milliseconds>> deadlines(4);
-  const auto decorate = [&](int rank) -> ForwardingFabric::Decorate {
-    return [&waits = deadlines[static_cast<size_t>(rank)]](
-               std::unique_ptr<comm::Communicator> group, std::string_view) {
-      return std::make_unique<TimedCommunicator>(std::move(group), waits);
-    };
-  };
+  Waits all;
   OnTwoByTwo(
       [&](Engine& engine) -> absl::Status {
-        std::vector<milliseconds>& waits = deadlines[static_cast<size_t>(engine.rank())];
+        std::vector<NotedWait>& waits = all.Of(engine);
         const auto expect = [&](milliseconds longest, const std::string& what) {
-          const bool good = !waits.empty() && waits.front() == longest;
+          const bool good = !waits.empty() && waits.front().deadline == longest;
           waits.clear();
           return Expect(good, what);
         };
@@ -125,43 +163,85 @@ TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the
         RETURN_IF_ERROR(engine.AllOk(absl::OkStatus(), kDisk));
         return expect(kDisk, "AllOk by a longer one");
       },
-      kOwn, decorate);
+      kOwn, all.Decorator());
 }
 
 // What patience_test shows of the limits holds for the engine only if its waits ask for them.
 TEST_CASE("agreement: every wait within a program is as long as the engine's patience") {
   constexpr milliseconds kOwn{60'000};
-  std::vector<std::vector<milliseconds>> deadlines(4);
-  const auto decorate = [&](int rank) -> ForwardingFabric::Decorate {
-    return [&waits = deadlines[static_cast<size_t>(rank)]](
-               std::unique_ptr<comm::Communicator> group, std::string_view) {
-      return std::make_unique<TimedCommunicator>(std::move(group), waits);
-    };
-  };
+  constexpr int kStages = 2;
+  Waits all;
   OnTwoByTwo(
       [&](Engine& engine) -> absl::Status {
-        std::vector<milliseconds>& waits = deadlines[static_cast<size_t>(engine.rank())];
-        const auto all_beyond = [&](const std::string& what) {
-          const auto shortest = std::min_element(waits.begin(), waits.end());
-          return Expect(shortest != waits.end() && *shortest > kOwn,
-                        absl::StrCat(what, ": a wait of ", waits.empty() ? 0 : shortest->count()));
+        std::vector<NotedWait>& waits = all.Of(engine);
+        const auto first_message = [&] {
+          return std::find_if(waits.begin(), waits.end(),
+                              [](const NotedWait& wait) { return wait.group == "pipeline"; })
+              ->deadline;
+        };
+        const auto all_beyond = [&](milliseconds message, milliseconds meeting,
+                                    const std::string& what) {
+          for (const NotedWait& wait : waits) {
+            const milliseconds least = wait.group == "pipeline" ? message : meeting;
+            RETURN_IF_ERROR(Expect(wait.deadline >= least,
+                                   absl::StrCat(what, ": a wait of ", wait.deadline.count(),
+                                                " in group ", wait.group)));
+          }
+          return Expect(waits.size() > 3, what);
         };
         // The second stage waits for one instruction of the first before it knows how long one
         // takes; the first stage has run one before it waits.
         const bool second = engine.rank() >= 2;
+        constexpr milliseconds kOne{1};
         waits.clear();
         RETURN_IF_ERROR(engine.RunStep(0).status());
-        RETURN_IF_ERROR(all_beyond("the first step"));
-        RETURN_IF_ERROR(Expect((waits.front() == 2 * kOwn) == second, "the first input's wait"));
+        RETURN_IF_ERROR(all_beyond(kOwn + kOne, kOwn + kOne, "the first step"));
+        RETURN_IF_ERROR(Expect((first_message() == 2 * kOwn) == second, "the first input's wait"));
+        const auto message_limit = [kOwn](std::chrono::nanoseconds slowest) {
+          return kOwn + std::chrono::ceil<milliseconds>(slowest * (4 * 3 * kStages));
+        };
+        const OwnTimes before = TimesOf(engine);
+        const milliseconds message = message_limit(before.slowest);
         waits.clear();
         RETURN_IF_ERROR(engine.RunStep(1).status());
-        RETURN_IF_ERROR(all_beyond("the second step"));
-        RETURN_IF_ERROR(Expect(waits.front() < 2 * kOwn, "by what the first step took"));
+        RETURN_IF_ERROR(all_beyond(message,
+                                   message + std::chrono::floor<milliseconds>(before.all * 3),
+                                   "the second step"));
+        RETURN_IF_ERROR(
+            Expect(!second || first_message() == message, "a message, by instructions"));
+        // Others are behind by no more than since all ranks met.
+        const milliseconds most = message_limit(std::max(before.slowest, TimesOf(engine).slowest));
+        for (const NotedWait& wait : waits) {
+          const std::chrono::nanoseconds alone(wait.issued_ns - before.norm_ns);
+          const auto behind = std::max(alone, before.all + milliseconds(1)) * 3;
+          RETURN_IF_ERROR(Expect(wait.deadline <= most + std::chrono::ceil<milliseconds>(behind),
+                                 "more than three times since all ranks met"));
+        }
         waits.clear();
         RETURN_IF_ERROR(engine.Evaluate(0).status());
-        return all_beyond("an evaluation");
+        return all_beyond(kOwn + kOne, kOwn + kOne, "an evaluation");
       },
-      kOwn, decorate);
+      kOwn, all.Decorator());
+}
+
+// On asynchronous streams a wait is issued before it begins, so with the times known by then.
+TEST_CASE("agreement: no wait of the first program is issued before its times are known") {
+  Waits all;
+  OnTwoByTwo(
+      [&](Engine& engine) -> absl::Status {
+        std::vector<NotedWait>& waits = all.Of(engine);
+        waits.clear();
+        RETURN_IF_ERROR(engine.RunStep(0).status());
+        int64_t last_backward_ns = 0;
+        for (const InstructionSpan& span : engine.last_trace().instructions()) {
+          if (span.kind == v1::B) last_backward_ns = span.end_ns;
+        }
+        const auto sums = std::count_if(waits.begin(), waits.end(), [&](const NotedWait& wait) {
+          return wait.group == "data" && wait.issued_ns > last_backward_ns;
+        });
+        return Expect(last_backward_ns > 0 && sums > 1, "sums that were waited for in advance");
+      },
+      milliseconds(60'000), all.Decorator(), true);
 }
 
 }  // namespace trireme::engine

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/plan/planner.h"
@@ -22,7 +23,8 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr Milliseconds kDeadline{200};
 constexpr double kNever = 1e18;
 
-v1::Plan PipelinePlan(const std::string& schedule, int64_t ranks, int64_t micro_batches) {
+v1::Plan PipelinePlan(const std::string& schedule, int64_t ranks, int64_t micro_batches,
+                      int64_t replicas = 1) {
   v1::JobSpec job;
   v1::ModelConfig& config = *job.mutable_model()->mutable_config();
   config.set_model_type("gpt2");
@@ -32,13 +34,14 @@ v1::Plan PipelinePlan(const std::string& schedule, int64_t ranks, int64_t micro_
   config.set_vocab_size(29);
   config.set_max_position_embeddings(8);
   job.mutable_data()->set_sequence_length(8);
-  job.mutable_training()->set_global_batch_size(micro_batches);
+  job.mutable_training()->set_global_batch_size(micro_batches * replicas);
   job.mutable_training()->set_micro_batch_size(1);
   job.mutable_parallelism()->set_pipeline_parallel_size(ranks);
+  job.mutable_parallelism()->set_data_parallel_size(replicas);
   job.mutable_parallelism()->set_schedule(schedule);
   job.mutable_parallelism()->set_virtual_stages(schedule == "interleaved" ? 2 : 1);
   spec::ApplyDefaults(job);
-  const auto plan = plan::MakePlan(job, static_cast<int>(ranks));
+  const auto plan = plan::MakePlan(job, static_cast<int>(ranks * replicas));
   INFO(plan.status().ToString());
   REQUIRE(plan.ok());
   return *plan;
@@ -46,8 +49,9 @@ v1::Plan PipelinePlan(const std::string& schedule, int64_t ranks, int64_t micro_
 
 using ProgramOf = const v1::Program& (v1::StagePlan::*)() const;
 
-// All ranks of a pipeline in virtual milliseconds. Rendezvous: a message is there when both sides
-// have issued it; a tied sum and NORM when all of its ranks have come.
+// All ranks of a pipeline's replicas in virtual milliseconds. Rendezvous: a message is there when
+// both sides have issued it; a sum over the data or the tied axis and NORM when all of its ranks
+// have come. GATHER is not modelled: it comes right after NORM.
 class VirtualJob {
  public:
   struct Verdict {
@@ -57,24 +61,31 @@ class VirtualJob {
     double given_up_ms = kNever;      // when the first rank gives up what is never over
   };
 
-  // `cost_ms(rank)`: of F, I and W of one virtual stage; B takes two.
+  // `cost_ms(rank)`: of F, I and W of one virtual stage; B takes two. Ranks of a replica follow one
+  // another.
   VirtualJob(const v1::Plan& plan, std::function<double(int)> cost_ms)
-      : plan_(plan), cost_ms_(std::move(cost_ms)), ranks_(static_cast<size_t>(plan.stages_size())) {
+      : plan_(plan),
+        cost_ms_(std::move(cost_ms)),
+        replicas_(static_cast<int>(plan.mesh().data())),
+        ranks_(static_cast<size_t>(plan.stages_size() * replicas_)) {
     const uint32_t stages =
         static_cast<uint32_t>(plan.stages_size() * plan.stages(0).first_block_size());
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      ranks_[rank].patience =
-          Patience(kDeadline, {.stages = stages, .before = static_cast<uint32_t>(rank)});
+      ranks_[rank].patience = Patience(
+          kDeadline,
+          {.stages = stages, .before = static_cast<uint32_t>(StageOf(static_cast<int>(rank)))});
     }
   }
 
   // From instruction `from` on rank `silent` does nothing more; -1: none.
   Verdict Run(ProgramOf program, int silent = -1, int from = 0) {
     posted_.clear();
+    summed_.clear();
     tied_.clear();
     norm_.clear();
     for (Rank& rank : ranks_) {
       rank.at = 0;
+      rank.began = rank.now;
       rank.issued.clear();
       rank.waits = false;
     }
@@ -82,7 +93,7 @@ class VirtualJob {
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const v1::Program& list = (plan_.stages(static_cast<int>(rank)).*program)();
+        const v1::Program& list = (plan_.stages(StageOf(static_cast<int>(rank))).*program)();
         while (ranks_[rank].at < list.instructions_size() &&
                !(static_cast<int>(rank) == silent && ranks_[rank].at >= from) &&
                Step(static_cast<int>(rank), list.instructions(ranks_[rank].at))) {
@@ -93,7 +104,21 @@ class VirtualJob {
     }
     for (Rank& rank : ranks_) {
       if (rank.waits) verdict_.given_up_ms = std::min(verdict_.given_up_ms, rank.now + rank.limit);
-      rank.patience.ProgramEnds();
+      rank.patience.ProgramEnds(InNanoseconds(rank.now - rank.began));
+    }
+    return verdict_;
+  }
+
+  // The sum over all ranks after one or several programs without NORM.
+  Verdict Meet() {
+    verdict_ = {};
+    norm_.clear();
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      norm_[static_cast<int>(rank)] = ranks_[rank].now;
+    }
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      (void)Wait(static_cast<int>(rank), AllCame(norm_, ranks_.size()), true);
+      ranks_[rank].met = ranks_[rank].now;
     }
     return verdict_;
   }
@@ -106,6 +131,8 @@ class VirtualJob {
   struct Rank {
     int at = 0;
     double now = 0;
+    double began = 0;  // its program
+    double met = 0;    // all others
     bool waits = false;
     double limit = 0;
     Patience patience{kDeadline, {}};
@@ -114,6 +141,11 @@ class VirtualJob {
   struct Ends {
     double send = kNever, receive = kNever;
   };
+
+  int StageOf(int rank) const { return rank % plan_.stages_size(); }
+  static std::chrono::nanoseconds InNanoseconds(double ms) {
+    return std::chrono::nanoseconds(static_cast<int64_t>(ms * 1e6));
+  }
 
   Name NameOf(int rank, const v1::Instruction& each) const {
     const bool send = each.kind() == v1::SEND_ACT || each.kind() == v1::SEND_GRAD;
@@ -129,7 +161,7 @@ class VirtualJob {
       case v1::B: {
         const double cost = cost_ms_(index) * (each.kind() == v1::B ? 2 : 1);
         rank.now += cost;
-        rank.patience.Ran(std::chrono::nanoseconds(static_cast<int64_t>(cost * 1e6)));
+        rank.patience.Ran(InNanoseconds(cost));
         return true;
       }
       case v1::SEND_ACT:
@@ -145,11 +177,15 @@ class VirtualJob {
       case v1::REDUCE:
         rank.issued[each.ticket()] = &each;
         return true;
-      case v1::WAIT:
-        return Wait(index, ThereAt(index, *rank.issued.at(each.ticket())));
+      case v1::WAIT: {
+        const v1::Instruction& issued = *rank.issued.at(each.ticket());
+        return Wait(index, ThereAt(index, issued), issued.kind() == v1::REDUCE);
+      }
       case v1::NORM:
         norm_[index] = rank.now;
-        return Wait(index, AllCame(norm_, ranks_.size()));
+        if (!Wait(index, AllCame(norm_, ranks_.size()), true)) return false;
+        rank.met = rank.now;
+        return true;
       default:
         return true;
     }
@@ -157,10 +193,15 @@ class VirtualJob {
 
   double ThereAt(int index, const v1::Instruction& issue) {
     if (issue.kind() == v1::REDUCE) {
-      const v1::StagePlan& stage = plan_.stages(index);
-      if (!stage.buckets(static_cast<int>(issue.bucket())).reduce_tied()) return 0;
-      tied_[index] = ranks_[static_cast<size_t>(index)].now;
-      return AllCame(tied_, 2);
+      const int stage = StageOf(index);
+      auto& summed = summed_[{stage, issue.bucket()}];
+      summed[index] = ranks_[static_cast<size_t>(index)].now;
+      const double there = AllCame(summed, static_cast<size_t>(replicas_));
+      const bool tied = plan_.stages(stage).buckets(static_cast<int>(issue.bucket())).reduce_tied();
+      if (there == kNever || !tied) return there;
+      std::map<int, double>& copies = tied_[index / plan_.stages_size()];
+      copies[stage] = there;
+      return AllCame(copies, 2);
     }
     const Ends& ends = posted_[NameOf(index, issue)];
     return std::max(ends.send, ends.receive);
@@ -174,9 +215,11 @@ class VirtualJob {
   }
 
   // False: not yet there.
-  bool Wait(int index, double there) {
+  bool Wait(int index, double there, bool meets) {
     Rank& rank = ranks_[static_cast<size_t>(index)];
-    rank.limit = static_cast<double>(rank.patience.Limit().count());
+    const auto limit = meets ? rank.patience.MeetingLimit(InNanoseconds(rank.now - rank.met))
+                             : rank.patience.Limit();
+    rank.limit = static_cast<double>(limit.count());
     verdict_.longest_limit_ms = std::max(verdict_.longest_limit_ms, rank.limit);
     rank.waits = there == kNever;
     if (rank.waits) return false;
@@ -189,9 +232,12 @@ class VirtualJob {
 
   const v1::Plan& plan_;
   const std::function<double(int)> cost_ms_;
+  const int replicas_;
   std::vector<Rank> ranks_;
   std::map<Name, Ends> posted_;
-  std::map<int, double> tied_, norm_;
+  std::map<std::pair<int, uint32_t>, std::map<int, double>> summed_;  // stage, bucket
+  std::map<int, std::map<int, double>> tied_;                         // by replica
+  std::map<int, double> norm_;
   Verdict verdict_;
 };
 
@@ -228,6 +274,46 @@ TEST_CASE("patience: a healthy pipeline of 16 stages is never given up") {
   CHECK(beyond_flat > 50);  // with one deadline for all waits these would have been given up
 }
 
+// A rank that only replicas wait for is behind by all of its step, not by a pipeline's depth.
+TEST_CASE("patience: a healthy replica that is slower all along is never given up") {
+  constexpr int kStages = 4, kReplicas = 3;
+  int beyond_flow = 0;  // waits that a limit without the number of micro-batches would have ended
+  for (const char* schedule : kSchedules) {
+    const v1::Plan plan = PipelinePlan(schedule, kStages, 64, kReplicas);
+    const auto of_replica = [](int rank) { return rank / kStages; };
+    const std::function<double(int)> speeds[] = {
+        [&](int rank) { return of_replica(rank) == 1 ? 65.0 : 50.0; },
+        [&](int rank) { return of_replica(rank) == 0 ? 190.0 : 50.0; },
+        // One slow stage holds up its replica; elsewhere it is quick, and the others are light.
+        [](int rank) { return rank == kStages + 2 ? 150.0 : 50.0; },
+        [](int rank) { return rank == 2             ? 150.0
+                              : rank % kStages == 2 ? 60.0
+                                                    : 40.0; }};
+    for (size_t speed = 0; speed < std::size(speeds); ++speed) {
+      VirtualJob job(plan, speeds[speed]);
+      for (int program = 0; program < 5; ++program) {
+        std::vector<VirtualJob::Verdict> verdicts;
+        if (program == 3) {  // several passes of an evaluation, and its one sum
+          for (int pass = 0; pass < 8; ++pass) {
+            verdicts.push_back(job.Run(&v1::StagePlan::evaluate));
+          }
+          verdicts.push_back(job.Meet());
+        } else {
+          verdicts.push_back(job.Run(&v1::StagePlan::step));
+        }
+        for (const VirtualJob::Verdict& verdict : verdicts) {
+          INFO(schedule << ", speeds " << speed << ", program " << program << ", longest wait "
+                        << verdict.longest_ms);
+          CHECK(verdict.given_up_ms == kNever);
+          CHECK(verdict.least_margin_ms > 0);
+          beyond_flow += verdict.longest_ms > 200 + 4 * 3 * kStages * 2 * 50.0 ? 1 : 0;
+        }
+      }
+    }
+  }
+  CHECK(beyond_flow > 10);
+}
+
 TEST_CASE("patience: a silent rank is given up within the bound") {
   for (const char* schedule : kSchedules) {
     const v1::Plan plan = PipelinePlan(schedule, kRanks, 20);
@@ -259,13 +345,13 @@ TEST_CASE("patience: the deadline is for silence beyond what the pipeline and it
   CHECK_FALSE(patience.Knows());
   patience.Ran(std::chrono::seconds(4));
   CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 4000));
-  patience.ProgramEnds();
+  patience.ProgramEnds({});
   patience.Ran(std::chrono::seconds(1));
   CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 4000));
   // A time that was long ago, as of a rank that was stopped, is forgotten.
-  patience.ProgramEnds();
+  patience.ProgramEnds({});
   CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 1000));
-  patience.ProgramEnds();  // a program without computing tells nothing
+  patience.ProgramEnds({});  // a program without computing tells nothing
   CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 1000));
 }
 

@@ -72,7 +72,7 @@ absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Lin
   WriterClaim claim(root, links, fd);
   // A file system without locks cannot say who writes; the run goes on as it would without them.
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return absl::FailedPreconditionError(
+    return absl::AbortedError(
         Text(root, ": another run writes its checkpoints here; wait for it, or give this one a ",
              "folder of its own by checkpoint.directory"));
   }

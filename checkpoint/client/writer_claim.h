@@ -28,9 +28,9 @@ struct SetAside {
 class WriterClaim {
  public:
   // Makes `root` if it is missing and locks it; what is then written below it has a way that is on
-  // the disk. FailedPrecondition, saying what to do, if another live process holds the folder;
-  // PermissionDenied, Unavailable or ResourceExhausted if it cannot be written. Never blocks on
-  // the other process.
+  // the disk. Aborted, saying what to do, if another process holds the folder, which passes: it may
+  // be of a node that was lost, until the file system gives its locks up. PermissionDenied,
+  // Unavailable or ResourceExhausted if it cannot be written. Never blocks on the other process.
   // `links`: as in reader.h.
   static absl::StatusOr<WriterClaim> Take(const std::string& root,
                                           base::Links links = base::Links::kFollow);

@@ -107,7 +107,7 @@ absl::Status LockRunFolder(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return absl::OkStatus();
   close(fd);
-  return absl::AlreadyExistsError(
+  return absl::AbortedError(
       fmt::format("{}: another trireme run is at work there; wait for its end, or give another "
                   "--run-dir",
                   folder));

@@ -21,8 +21,9 @@ struct RunFolderRequest {
 // and `resume` is false.
 absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request);
 
-// One run at a time in a folder. Holds until this process ends, however it ends. AlreadyExists:
-// another `trireme run` is at work there. File systems without locks are let through.
+// One run at a time in a folder. Holds until this process ends, however it ends. Aborted: another
+// `trireme run` is at work there, which is no fault of the call and passes. File systems without
+// locks are let through.
 absl::Status LockRunFolder(const std::string& folder);
 
 // Whole or not at all, through a temporary file; devices and pipes are written to as they are.

@@ -50,7 +50,12 @@ absl::Status LocalRun::OpenKeeper() {
   options.bind_to_cores = options_.bind_to_cores;
   options.in_allocation = options_.in_allocation;
   options.ranks_end_with_us = true;
-  ASSIGN_OR_RETURN(keeper_, keeper::Keeper::Open(options));
+  auto opened = keeper::Keeper::Open(options);
+  // Its end is all that is missing: no fault of the call.
+  if (absl::IsAlreadyExists(opened.status())) {
+    return absl::AbortedError(base::MessageOf(opened.status()));
+  }
+  ASSIGN_OR_RETURN(keeper_, std::move(opened));
   attempts_before_ = AttemptsBefore();
   v1::LaunchSpec launch;
   *launch.mutable_job() = options_.job;

@@ -36,7 +36,7 @@ struct LocalRunOptions {
 class LocalRun {
  public:
   // Submits the job; the first turn starts it. What an earlier process has left in the run folder
-  // is ended first. Errors: those of Keeper::Open.
+  // is ended first. Errors: those of Keeper::Open; Aborted where another process keeps the folder.
   static absl::StatusOr<std::unique_ptr<LocalRun>> Start(const LocalRunOptions& options);
   LocalRun(const LocalRun&) = delete;
   LocalRun& operator=(const LocalRun&) = delete;

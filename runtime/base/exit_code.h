@@ -39,7 +39,7 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kUnimplemented:
       return kBadInput;
-    default:
+    default:  // another attempt may fare better; Aborted is also what another process holds
       return kJobFailed;
   }
 }

@@ -3,6 +3,9 @@
 #include "coordinator/local_run/local_run.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -13,6 +16,7 @@
 
 #include "coordinator/keeper/attempt_end.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/file_lock.h"
 #include "runtime/base/own_program.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 
@@ -198,6 +202,32 @@ TEST_CASE("until a run has a checkpoint of its own it begins where it was told t
     const std::string first = (given.empty() ? "start" : given) + "\n";
     CHECK(bench.Said("began") == first + first + "auto\nauto\n");
   }
+}
+
+TEST_CASE("a folder that another process keeps is no fault of the run") {
+  Bench bench("exit 0\n");
+  const std::string folder = bench.ranks.run + "/attempts/keeper";
+  fs::create_directories(folder);
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool locked = base::LockFile(folder + "/lock").ok();
+    (void)!write(ready[1], "x", locked ? 1 : 0);
+    close(ready[1]);
+    while (true) pause();
+  }
+  close(ready[1]);
+  char byte = 0;
+  CHECK(read(ready[0], &byte, 1) == 1);
+  close(ready[0]);
+  const absl::Status refused = LocalRun::Start(bench.options).status();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  CHECK(base::ExitCodeOf(refused) == base::kJobFailed);
+  CHECK(refused.ToString().find(folder) != std::string::npos);
+  bench.Start();
+  CHECK(bench.AwaitOver().state() == v1::JOB_COMPLETED);
 }
 
 TEST_CASE("what an earlier process has left running is ended before anything starts") {

@@ -27,6 +27,7 @@
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/recorder/rank_message.h"
+#include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/generation.h"
 #include "worker/hello.h"
@@ -173,6 +174,7 @@ void FillIn(Arguments& arguments) {
   if (arguments.recorder_directory.empty()) {
     arguments.recorder_directory = arguments.training.run_directory + "/recorder";
   }
+  arguments.training.save_log = recorder::SaveLogPath(arguments.recorder_directory);
 }
 
 int Main(int argc, char** argv) {

@@ -139,6 +139,7 @@ absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& 
     ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok()));
   }
   if (good && leader) {
+    if (order.committing) order.committing(checkpoint::StepFolderName(order.step));
     status =
         CheckpointWriter::Commit(root.folder, order.step, order.describe(), order.epoch).status();
     if (status.ok() && order.keep > 0) {

@@ -71,6 +71,8 @@ struct SaveOrder {
   // Writes this rank's shards into the partial folder.
   std::function<absl::Status(const std::string& partial_folder)> write = nullptr;
   std::function<checkpoint::CheckpointInfo()> describe = nullptr;  // on rank 0
+  // On rank 0, if given: right before the folder gets its name.
+  std::function<void(const std::string& name)> committing = nullptr;
 };
 
 // True on all ranks: the checkpoint is there. Else older ones are as they were, and every rank has

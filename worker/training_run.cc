@@ -16,6 +16,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
+#include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/compared_job.h"
 #include "worker/stop_signal.h"
@@ -155,6 +156,8 @@ absl::Status TrainingRun::TakeClaim() {
   ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
                    checkpoint::WriterClaim::Take(checkpoint_root_, LinksInRoot()));
   claim_.emplace(std::move(claim));
+  const absl::Status forgotten = recorder::ForgetSaves(options_.save_log);
+  if (!forgotten.ok()) spdlog::warn("{}", base::MessageOf(forgotten));
   return absl::OkStatus();
 }
 
@@ -349,6 +352,12 @@ checkpoint::CheckpointInfo TrainingRun::Describe() const {
           .scalars = {{kSkippedSteps, SkippedSteps()}}};
 }
 
+// What is not noted counts as no progress of this attempt; that is no reason not to save.
+void TrainingRun::NoteSave(const std::string& name) const {
+  const absl::Status noted = recorder::NoteSave(options_.save_log, name);
+  if (!noted.ok()) spdlog::warn("{} will not be known as saved: {}", name, base::MessageOf(noted));
+}
+
 absl::StatusOr<bool> TrainingRun::Save() {
   EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
   ASSIGN_OR_RETURN(
@@ -360,7 +369,8 @@ absl::StatusOr<bool> TrainingRun::Save() {
                       .check_state = [this] { return session_.engine().CheckReplicas(); },
                       .check_root = [this] { return CheckRoot(); },
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
-                      .describe = [this] { return Describe(); }}));
+                      .describe = [this] { return Describe(); },
+                      .committing = [this](const std::string& name) { NoteSave(name); }}));
   if (saved) saved_step_ = step_;
   return saved;
 }

@@ -27,6 +27,7 @@ struct TrainingRunOptions {
   std::string resume;  // a checkpoint folder, "auto" (the newest of this run, if any) or empty
   // The files and folders that the job names are opened without following links.
   bool real_paths = false;
+  std::string save_log;  // file that rank 0 names its checkpoints in (runtime/recorder/save_log.h)
 };
 
 // Thread: one, the engine's.
@@ -62,6 +63,7 @@ class TrainingRun {
   // A failure to save is a warning, never the end of training; false: not saved. Replicas that
   // differ are not saved: they end it.
   absl::StatusOr<bool> Save();
+  void NoteSave(const std::string& name) const;
   absl::Status WriteShards(const std::string& partial_folder);
   checkpoint::CheckpointInfo Describe() const;
   absl::Status Finish();

@@ -48,11 +48,15 @@ class Change {
     Stamp(std::move(reason));
   }
 
-  // Nothing, unless it is the newest so far.
+  // Of the current attempt, which has saved it; nothing, unless it is the newest so far. That goes
+  // by the attempt first: one that had to begin before a damaged checkpoint saves smaller steps, or
+  // the same again, and the job gets on all the same.
   void Checkpoint(uint64_t step) {
     v1::JobStatus& now = status();
-    if (step <= now.checkpoint_step()) return;
+    const bool first = now.checkpoint_attempt() != now.attempt();
+    if (step == 0 || (!first && step <= now.checkpoint_step())) return;
     now.set_checkpoint_step(step);
+    now.set_checkpoint_attempt(now.attempt());
     // An attempt that is lost has failed after it, any other one has not failed yet.
     now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
     AddEvent().mutable_checkpointed()->set_step(step);

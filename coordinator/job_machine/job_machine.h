@@ -30,15 +30,15 @@ struct AllRanksRun {
   uint32_t attempt = 0;
 };
 struct CheckpointSeen {
-  uint32_t attempt = 0;
+  uint32_t attempt = 0;  // that has saved it
   uint64_t step = 0;
 };
 // Nothing is left of the attempt on any node.
 struct AttemptEnded {
   uint32_t attempt = 0;
   int exit_code = 0;
-  v1::Failure failure;  // empty if it ended in order
-  uint64_t checkpoint_step = 0;
+  v1::Failure failure;           // empty if it ended in order
+  uint64_t checkpoint_step = 0;  // of the newest that it has saved; 0: none
 };
 // A node of the attempt is lost for good: it will be killed on the others.
 struct AttemptLost {

@@ -174,7 +174,13 @@ void Attempt::Steer(int64_t now_ns) {
 void Attempt::LookForCheckpoint(int64_t now_ns) {
   if (checkpoints_at_ns_ != 0 && now_ns - checkpoints_at_ns_ < kCheckpointsEveryNs) return;
   checkpoints_at_ns_ = now_ns;
-  checkpoint_step_ = NewestCheckpointStep(record_.desired.launch());
+  FindCheckpoint();
+}
+
+// What has been saved once stays so, also where a disk does not show it later.
+void Attempt::FindCheckpoint() {
+  const uint64_t saved = NewestSavedStep(record_.desired.launch(), folder_.path() + "/recorder");
+  checkpoint_step_ = std::max(checkpoint_step_, saved);
 }
 
 void Attempt::EndWith(int exit_code) {
@@ -230,7 +236,8 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
   end_.set_launcher(true);
   end_.set_exit_code(exit_code);
   if (failure) *end_.mutable_failure() = *std::move(failure);
-  end_.set_checkpoint_step(NewestCheckpointStep(record_.desired.launch()));
+  FindCheckpoint();
+  end_.set_checkpoint_step(checkpoint_step_);
 }
 
 std::optional<Seat> Attempt::seat() const {

@@ -57,6 +57,7 @@ class Attempt {
   bool EndedByWish();
   void Steer(int64_t now_ns);
   void LookForCheckpoint(int64_t now_ns);
+  void FindCheckpoint();
   void EndWith(int exit_code);
   void EndVanished(const Seen& seen);
   void EndUnstarted(const std::string& why, int exit_code);
@@ -73,7 +74,7 @@ class Attempt {
   bool kill_asked_ = false;
   std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
-  uint64_t checkpoint_step_ = 0;
+  uint64_t checkpoint_step_ = 0;   // of the newest that it has saved
   bool ended_ = false;
   v1::AttemptReport end_;  // what the last report adds
 };

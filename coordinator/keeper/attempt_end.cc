@@ -2,20 +2,28 @@
 #include "coordinator/keeper/attempt_end.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <system_error>
 
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
-#include "runtime/base/folder_names.h"
+#include "runtime/recorder/save_log.h"
 
 namespace trireme::keeper {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
+
+std::optional<uint64_t> StepOf(const std::string& name) {
+  if (name.compare(0, kStepPrefix.size(), kStepPrefix) != 0) return std::nullopt;
+  uint64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
+  return parsed.ec == std::errc() && parsed.ptr == end ? std::optional(step) : std::nullopt;
+}
 
 std::string Evidence(const launcher::Diagnosis& diagnosis) {
   std::string text;
@@ -80,19 +88,16 @@ v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_
   return failure;
 }
 
-uint64_t NewestCheckpointStep(const v1::LaunchSpec& launch) {
+uint64_t NewestSavedStep(const v1::LaunchSpec& launch, const std::string& recorder_folder) {
   const std::string root = launch.job().checkpoint().has_directory()
                                ? launch.job().checkpoint().directory()
                                : launch.run_folder() + "/checkpoints";
-  uint64_t newest = 0;
-  base::VisitNames(root, [&](const std::string& name) {
-    if (name.compare(0, kStepPrefix.size(), kStepPrefix) != 0) return;
-    uint64_t step = 0;
-    const char* end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-    if (parsed.ec == std::errc() && parsed.ptr == end) newest = std::max(newest, step);
-  }).IgnoreError();
-  return newest;
+  for (const std::string& name : recorder::ReadSaves(recorder::SaveLogPath(recorder_folder))) {
+    const std::optional<uint64_t> step = StepOf(name);
+    // A name is noted first and given then; with it the manifest is there.
+    if (step && access((root + "/" + name + "/manifest.json").c_str(), F_OK) == 0) return *step;
+  }
+  return 0;
 }
 
 }  // namespace trireme::keeper

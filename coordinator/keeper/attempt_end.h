@@ -22,7 +22,9 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder,
 v1::Failure VanishedFailure(const std::string& attempt_folder);
 v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_code);
 
-// Number of the newest `step-*` folder of the run's checkpoints; 0: none.
-uint64_t NewestCheckpointStep(const v1::LaunchSpec& launch);
+// Step of the newest checkpoint that the attempt with this folder of recorders has saved; 0: none.
+// What else lies among the run's checkpoints, of an earlier attempt or another job, does not count,
+// whatever its step: a job that went back behind a damaged one comes to the same steps again.
+uint64_t NewestSavedStep(const v1::LaunchSpec& launch, const std::string& recorder_folder);
 
 }  // namespace trireme::keeper

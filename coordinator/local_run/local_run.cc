@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "coordinator/keeper/attempt_end.h"
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/local_run/run_links.h"
 #include "coordinator/task_thread/task_thread.h"
@@ -57,10 +56,6 @@ absl::Status LocalRun::OpenKeeper() {
   }
   ASSIGN_OR_RETURN(keeper_, std::move(opened));
   attempts_before_ = AttemptsBefore();
-  v1::LaunchSpec launch;
-  *launch.mutable_job() = options_.job;
-  launch.set_run_folder(options_.run_folder);
-  checkpoint_before_ = keeper::NewestCheckpointStep(launch);
   return absl::OkStatus();
 }
 
@@ -135,10 +130,10 @@ void LocalRun::TellKeeper() {
   keeper_->SetDesired(desired);
 }
 
-// Checkpoints that were there before this run are another's (checkpoint.directory), or later than
-// where it was told to begin.
+// Until an attempt of ours has saved one, the checkpoints that are there are another's
+// (checkpoint.directory), or not where this run was told to begin.
 std::string LocalRun::ResumePoint() const {
-  if (table_.StatusOf(job_id_)->checkpoint_step() > checkpoint_before_) return "auto";
+  if (table_.StatusOf(job_id_)->checkpoint_attempt() > 0) return "auto";
   return options_.resume.empty() ? keeper::kResumeNone : options_.resume;
 }
 

@@ -76,8 +76,7 @@ class LocalRun {
   uint64_t job_id_ = 0;
   uint32_t attempts_before_ = 0;  // by earlier processes, in the same run folder
   uint32_t linked_ = 0;           // the attempt that RUN/logs shows
-  uint64_t checkpoint_before_ = 0;
-  uint64_t sequence_ = 0;  // of the last event taken
+  uint64_t sequence_ = 0;         // of the last event taken
   std::optional<uint32_t> plan_wanted_;
   bool desired_changed_ = true;
 };

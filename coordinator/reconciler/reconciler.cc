@@ -368,10 +368,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   // The other nodes' wish is now to kill.
   if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
-  if (checkpoint_step > entry.job.status().checkpoint_step()) {
-    return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
-  }
-  return absl::OkStatus();
+  return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
 }
 
 // An attempt with ranks on a node that is gone is ended on the others.

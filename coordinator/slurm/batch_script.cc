@@ -126,16 +126,28 @@ for i in "${!options[@]}"; do
   case ${options[i]} in
     --run-dir) run=${options[i + 1]:-} ;;
     --run-dir=*) run=${options[i]#*=} ;;
+    --recorder-dir) recorder=${options[i + 1]:-} ;;
+    --recorder-dir=*) recorder=${options[i]#*=} ;;
+    checkpoint.directory=* | --set=checkpoint.directory=*) 
+      checkpoints=${options[i]#*checkpoint.directory=} ;;
   esac
 done
-newest_checkpoint() {
-  find "${checkpoints:-$run/checkpoints}" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1
+saves=${recorder:-$run/recorder}/saves
+# Rank 0 notes there the name of each checkpoint before it gives it. What was there before counts
+# for nothing, whatever its step.
+has_saved() {
+  local name
+  [[ -r $saves ]] || return 1
+  while IFS= read -r name; do
+    [[ $name == step-* && -e ${checkpoints:-$run/checkpoints}/$name/manifest.json ]] && return
+  done <"$saves"
+  return 1
 }
+rm -f "$saves"
 
 attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
 echo "trireme: Slurm job $SLURM_JOB_ID, attempt $attempt, $SLURM_NTASKS ranks" \
   "on $SLURM_JOB_NODELIST"
-before=$(newest_checkpoint)
 code=0)";
 
 constexpr const char* kStandaloneEnd = R"(
@@ -145,7 +157,7 @@ if ((code == 75)); then
 elif ((code == 138)); then
   # By the default of USR1, which comes once: no rank may ignore it before it listens.
   why="stopped before the ranks were up"
-elif ((code == 4 || code > 128)) && [[ $(newest_checkpoint) != "$before" ]]; then
+elif ((code == 4 || code > 128)) && has_saved; then
   # A rank or a node was lost. Only an attempt that got further is worth another, so a fault that
   # returns ends the job.
   why="failed after a new checkpoint"

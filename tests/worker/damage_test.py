@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import sys
 
 import worker_test
@@ -47,6 +48,33 @@ class Damage(worker_test.Worker):
                 self.assertEqual(names, {".lock", "step-00000020", "step-00000030", "step-00000030.damaged"})
                 self.assertEqual(self.state_files(job, 30), expected)
                 self.verify_checkpoint(job)
+
+    def damage_newest(self, run):
+        """A whole run of 30 steps, copied, with the checkpoint of step 30 damaged."""
+        whole, _ = self.run_job("whole", "--set", "checkpoint.keep=0")
+        shutil.copytree(os.path.join(whole.folder, "checkpoints"), os.path.join(self.folder, run, "checkpoints"))
+        os.truncate(os.path.join(self.folder, run, "checkpoints/step-00000030/manifest.json"), 100)
+
+    def test_gets_on_from_behind_damage(self):
+        """Back at step 20 of a run whose step 30 is damaged, killed once after it has saved again: the next attempt goes on
+        from what this run has saved, though that is of an earlier step than what was there."""
+        self.damage_newest("run")
+        job = self.start("run", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=3", "--set",
+                         "resources.max_failures=2", "--resume", self.folder + "/run/checkpoints/step-00000020")
+        for attempt in (1, 2, 3):
+            folder = f"{job.folder}/attempts/{attempt}"
+            worker_test.until(lambda folder=folder: worker_test.read(folder + "/recorder/saves").count("step-") >= 2
+                              or job.process.poll() is not None, f"two checkpoints of attempt {attempt}")
+            self.assertIsNone(job.process.poll(), worker_test.read(folder + "/logs/rank-0.log"))
+            began = re.search(r"resumed from \S*step-(\d+) at", worker_test.read(folder + "/logs/rank-0.log"))
+            step = int(began.group(1))
+            self.assertTrue(step == 20 if attempt == 1 else step > 20, began.group(0))
+            if attempt < 3:
+                os.kill(job.rank(0), signal.SIGKILL)
+        job.process.send_signal(signal.SIGINT)
+        code, output = job.end()
+        self.assertEqual(code, 75, output)
+        self.verify_checkpoint(job)
 
     def test_waits_for_a_folder_that_is_held(self):
         """What holds the folder of the checkpoints may be of a node that was lost: no fault of the job."""

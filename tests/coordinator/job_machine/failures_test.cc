@@ -45,8 +45,40 @@ TEST_CASE("a job that gets on is tried again for ever") {
     CHECK(job.status().checkpoint_step() == step);
   }
   job.Runs();
-  job.Dies(step);  // no newer one
+  job.Dies();  // it has saved none
   CHECK(job.status().state() == v1::JOB_FAILED);
+}
+
+TEST_CASE("a job that went back behind a damaged checkpoint gets on by smaller steps") {
+  Story job({2});
+  job.Runs();
+  job.Dies(30);
+  CHECK(job.status().failures() == 1);
+  // The next attempts each find damage, go back, and save what they come to: less, more, the same.
+  uint32_t attempt = 1;
+  for (const uint64_t step : {10, 20, 20, 15, 15}) {
+    job.Runs();
+    ++attempt;
+    job.Happens(CheckpointSeen{attempt, step});
+    CHECK(job.status().failures() == 0);
+    REQUIRE(job.told().size() == 1);
+    CHECK(job.told()[0].checkpointed().step() == step);
+    // Told again, as all reports are, it is no news; nor is what the attempt had before.
+    for (const uint64_t again : {step, step - 1}) {
+      job.Happens(CheckpointSeen{attempt, again});
+      CHECK(job.told().empty());
+    }
+    job.Dies(step);
+    CHECK(job.status().state() == v1::JOB_RECOVERING);
+    CHECK(job.status().failures() == 1);
+    CHECK(job.status().checkpoint_step() == step);
+    CHECK(job.status().checkpoint_attempt() == attempt);
+  }
+  // One that saves nothing is a failure without progress, whatever lies there from before.
+  job.Runs();
+  job.Dies(0);
+  CHECK(job.status().state() == v1::JOB_FAILED);
+  CHECK(job.status().checkpoint_step() == 15);
 }
 
 TEST_CASE("delays double up to the longest and never overflow") {

@@ -81,6 +81,11 @@ void Expect(bool holds, const char* what, const v1::JobStatus& before, const v1:
 }
 #define EXPECT(holds) Expect(holds, #holds, before, after, event.index())
 
+// What a newest checkpoint goes by.
+std::pair<uint32_t, uint64_t> Saved(const v1::JobStatus& status) {
+  return {status.checkpoint_attempt(), status.checkpoint_step()};
+}
+
 void CheckStatus(const v1::JobStatus& before, const v1::JobStatus& after, const JobEvent& event) {
   const Consequences follows = ConsequencesOf(after);
   EXPECT(IsOneLine(after.reason()));
@@ -112,12 +117,13 @@ void CheckChange(const v1::JobStatus& before, const Transition& transition, cons
   EXPECT(before.wish() != v1::JOB_WISH_CANCEL || after.attempt() == before.attempt());
   EXPECT(before.wish() != v1::JOB_WISH_CANCEL || after.state() == before.state() ||
          (after.state() != v1::JOB_PLANNING && after.state() != v1::JOB_LAUNCHING));
-  EXPECT(after.checkpoint_step() >= before.checkpoint_step());
+  EXPECT(Saved(after) >= Saved(before));
+  EXPECT(after.checkpoint_attempt() <= after.attempt());
   EXPECT(after.retry_at_unix_ns() == before.retry_at_unix_ns() ||
          after.retry_at_unix_ns() <= now + kLongestNs);
   bool state_told = after.state() == before.state();
   bool wish_told = after.wish() == before.wish();
-  bool step_told = after.checkpoint_step() == before.checkpoint_step();
+  bool step_told = Saved(after) == Saved(before);
   for (const v1::Event& told : transition.events) {
     EXPECT(told.attempt() == after.attempt());
     if (told.has_state_changed()) {

@@ -108,6 +108,7 @@ std::map<Situation, v1::JobStatus> ReachableSituations() {
     status.set_attempt(std::max(status.attempt(), 1u));
     status.set_failures(std::min(status.failures(), 1u));
     status.set_checkpoint_step(0);
+    status.set_checkpoint_attempt(0);
     if (!found.emplace(SituationOf(status), status).second) continue;
     for (const NamedEvent& named : NamedEvents()) {
       for (const JobEvent& event : named.make(status.attempt())) {

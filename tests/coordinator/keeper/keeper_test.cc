@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "coordinator/keeper/launch.h"
+#include "runtime/recorder/save_log.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 
 namespace trireme::keeper {
@@ -34,19 +35,23 @@ const std::string kStubborn =
     "echo up >> $run/up\n" +
     kUntilEnd;
 
+void PutCheckpoint(const std::string& folder) {
+  fs::create_directories(folder);
+  std::ofstream(folder + "/manifest.json") << "{}";
+}
+
 TEST_CASE("an attempt runs to its end with its arguments and is told until it is forgotten") {
   KeeperBench bench(
       "for each in \"$@\"; do echo \"$each\" >> $run/arguments; done\n"
       "echo $OMP_NUM_THREADS; exit 0\n");
-  fs::create_directories(bench.run + "/checkpoints/step-00000012");
-  fs::create_directories(bench.run + "/checkpoints/step-00000007");
-  fs::create_directories(bench.run + "/checkpoints/.step-00000099.partial");
+  // What was there before is not what the attempt has saved.
+  PutCheckpoint(bench.run + "/checkpoints/step-00000012");
   const auto keeper = bench.Open();
   CHECK(keeper->Poll().attempts_size() == 0);
   keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
   const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
   CHECK((end.launcher() && end.exit_code() == 0 && !end.has_failure()));
-  CHECK(end.checkpoint_step() == 12);
+  CHECK(end.checkpoint_step() == 0);
   CHECK(Slurp(bench.run + "/arguments") ==
         "own argument\n--job\n" + bench.run + "/job.yaml\n--run-dir\n" + bench.run +
             "\n--resume\nauto\n--recorder-dir\n" + bench.Folder(1) + "/recorder\n--plan\n" +
@@ -109,17 +114,51 @@ TEST_CASE("ranks end with their keeper where that is asked") {
 TEST_CASE("a checkpoint is told while the ranks run") {
   KeeperBench bench(kObedient);
   const auto keeper = bench.Open();
+  // Of an attempt that was there before it, and is of no interest.
+  PutCheckpoint(bench.run + "/checkpoints/step-00000040");
   keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
   bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  const std::string saves = recorder::SaveLogPath(bench.Folder(1) + "/recorder");
   for (const int step : {5, 10}) {
-    fs::create_directories(fmt::format("{}/checkpoints/step-{:08d}", bench.run, step));
+    const std::string name = fmt::format("step-{:08d}", step);
+    REQUIRE(recorder::NoteSave(saves, name).ok());
+    PutCheckpoint(bench.run + "/checkpoints/" + name);
     bench.Await(*keeper, 1, [&](const v1::AttemptReport& report) {
       CHECK(report.phase() != v1::ATTEMPT_ENDED);
       return report.checkpoint_step() == static_cast<uint64_t>(step);
     });
   }
+  // Begun, and never finished.
+  REQUIRE(recorder::NoteSave(saves, "step-00000015").ok());
   keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
-  bench.AwaitEnd(*keeper, 1);
+  CHECK(bench.AwaitEnd(*keeper, 1).checkpoint_step() == 10);
+}
+
+TEST_CASE("what an attempt has saved is told whatever lies beside it") {
+  // In the job's own folder, as an attempt saves that had to go back behind a damaged checkpoint;
+  // the names are noted, the folder comes, and the power may go at any time.
+  struct Case {
+    const char* noted;
+    uint64_t told;
+  };
+  for (const Case& each :
+       {Case{"step-00000003\nstep-00000006\n", 6}, Case{"step-00000006\nstep-00000009\n", 6},
+        Case{"step-00000006\nstep-0000000", 6}, Case{"step-00000009\n", 0}, Case{"\n\n", 0},
+        Case{"step-\nstep-x\n../..\nstep-00000003", 0}, Case{"", 0}}) {
+    INFO(each.noted);
+    KeeperBench bench(
+        fmt::format("printf '{}' > $run/attempts/1/recorder/saves\nexit 4\n", each.noted));
+    for (const char* name : {"step-00000003", "step-00000006", "step-00000030"}) {
+      PutCheckpoint(bench.root + "/elsewhere/" + name);
+    }
+    fs::create_directories(bench.root + "/elsewhere/step-00000009");  // without a manifest
+    v1::DesiredAttempt attempt = bench.Attempt(1);
+    attempt.mutable_launch()->mutable_job()->mutable_checkpoint()->set_directory(bench.root +
+                                                                                 "/elsewhere");
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({attempt}));
+    CHECK(bench.AwaitEnd(*keeper, 1).checkpoint_step() == each.told);
+  }
 }
 
 TEST_CASE("an exit code comes through with a failure") {

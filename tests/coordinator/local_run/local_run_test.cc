@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "coordinator/keeper/attempt_end.h"
 #include "runtime/base/exit_code.h"
@@ -37,6 +38,11 @@ const std::string kStubborn = "trap '' USR1 TERM HUP INT\necho up >> $run/up\n" 
 const std::string kTellsBegin =
     "from=start\nwhile [ $# -gt 0 ]; do [ $1 = --resume ] && from=$2; shift; done\n"
     "echo $from >> $run/began\n";
+
+// A checkpoint of this attempt, in the way of a worker: noted, then there.
+const std::string kSaves =
+    "save() {\n  echo $1 >> $run/attempts/$attempt/recorder/saves\n"
+    "  mkdir -p $run/elsewhere/$1\n  : > $run/elsewhere/$1/manifest.json\n}\n";
 
 class Bench {
  public:
@@ -186,22 +192,41 @@ TEST_CASE("bad input and a job that does not fit end at once") {
 }
 
 TEST_CASE("until a run has a checkpoint of its own it begins where it was told to") {
-  // In a folder that holds another's. The second attempt writes one, the fourth ends well.
-  const std::string script =
-      kTellsBegin +
-      "[ $attempt = 2 ] && mkdir $run/elsewhere/step-00000008\n[ $attempt = 4 ] || exit 4\n";
-  for (const std::string given : {"", "/there/step-00000002"}) {
-    Bench bench(script);
+  // In a folder that holds another's. The second attempt saves one, the fourth ends well. It is of
+  // a later step, or, where that other was damaged, of an earlier one or the same.
+  for (const auto& [given, own] :
+       {std::pair("", 8), std::pair("/there/step-00000002", 8), std::pair("", 3),
+        std::pair("/there/step-00000002", 3), std::pair("/there/step-00000002", 5)}) {
+    Bench bench(
+        kTellsBegin + kSaves +
+        fmt::format("[ $attempt = 2 ] && save step-{:08d}\n[ $attempt = 4 ] || exit 4\n", own));
     const std::string elsewhere = bench.ranks.run + "/elsewhere";
     bench.options.job.mutable_checkpoint()->set_directory(elsewhere);
     bench.options.resume = given;
     fs::create_directories(elsewhere + "/step-00000005");
+    std::ofstream(elsewhere + "/step-00000005/manifest.json") << "{}";
     bench.Start();
     const v1::JobStatus status = bench.AwaitOver();
     CHECK(status.state() == v1::JOB_COMPLETED);
-    const std::string first = (given.empty() ? "start" : given) + "\n";
+    const std::string first = std::string(*given == '\0' ? "start" : given) + "\n";
     CHECK(bench.Said("began") == first + first + "auto\nauto\n");
   }
+}
+
+TEST_CASE("a run that goes back behind damage and saves again is not given up") {
+  // Each attempt saves one before those that were there, and dies.
+  Bench bench(kTellsBegin + kSaves +
+              "[ $attempt = 5 ] && exit 0\nsave step-0000000$attempt\nexit 4\n");
+  const std::string elsewhere = bench.ranks.run + "/elsewhere";
+  bench.options.job.mutable_checkpoint()->set_directory(elsewhere);
+  bench.options.job.mutable_resources()->set_max_failures(2);
+  bench.options.resume = "auto";
+  fs::create_directories(elsewhere + "/step-00000090");
+  std::ofstream(elsewhere + "/step-00000090/manifest.json") << "damaged";
+  bench.Start();
+  CHECK(bench.AwaitOver().state() == v1::JOB_COMPLETED);
+  CHECK(bench.run->job().status().attempt() == 5);
+  CHECK(bench.run->job().status().checkpoint_step() == 4);
 }
 
 TEST_CASE("a folder that another process keeps is no fault of the run") {

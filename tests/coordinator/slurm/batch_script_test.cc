@@ -3,6 +3,8 @@
 #include "coordinator/slurm/batch_script.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,13 @@ command::CommandResult RunScript(const FakeSlurm& fake, const std::string& scrip
   const auto result = command::RunCommand(bash);
   REQUIRE(result.ok());
   return *result;
+}
+
+// What a worker does that saves a checkpoint: a part of srun's script.
+std::string Saves(const std::string& run, const std::string& name) {
+  const std::string folder = run + "/checkpoints/" + name;
+  return "mkdir -p '" + run + "/recorder' '" + folder + "'; echo " + name + " >>'" + run +
+         "/recorder/saves'; >'" + folder + "/manifest.json'; ";
 }
 
 // srun that shows its words, one a line.
@@ -155,9 +164,44 @@ TEST_CASE("a stopped job is queued again and a wrong one is not") {
   fake.Program("srun", "exit 137");
   CHECK(RunScript(fake, script).exit_code == 137);
   CHECK(fake.Read("scontrol.calls").empty());
-  fake.Program("srun", "mkdir -p " + fake.folder() + "/run-42/checkpoints/step-00000010; exit 137");
+  fake.Program("srun", Saves(job.run_folder + "-42", "step-00000010") + "exit 137");
   CHECK(RunScript(fake, script).exit_code == 137);
   CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
+}
+
+TEST_CASE("what an attempt has saved itself is worth another, whatever lies there") {
+  FakeSlurm fake;
+  fake.Program("scontrol", "");
+  BatchJob job = SmallJob();
+  job.run_folder = fake.folder() + "/run";
+  const std::string run = job.run_folder + "-42";
+  const std::string damaged = run + "/checkpoints/step-00000030";
+  const auto requeued = [&](const std::string& srun, const std::vector<std::string>& words = {}) {
+    std::filesystem::create_directories(damaged);
+    std::ofstream(damaged + "/manifest.json") << "{}";
+    std::filesystem::remove(fake.folder() + "/scontrol.calls");
+    fake.Program("srun", srun + "exit 4");
+    CHECK(RunScript(fake, MustStandAlone(job), words).exit_code == 4);
+    return !fake.Read("scontrol.calls").empty();
+  };
+  // A damaged one has been set aside: that is no progress; to save before it, or at it again, is.
+  const std::string aside = "rm -rf " + damaged + "; ";
+  CHECK_FALSE(requeued(""));
+  CHECK_FALSE(requeued(aside));
+  CHECK(requeued(aside + Saves(run, "step-00000020")));
+  CHECK(requeued(aside + Saves(run, "step-00000030")));
+  // What the attempt before has noted is of that one.
+  CHECK_FALSE(requeued(""));
+  // Noted, and not come to.
+  CHECK_FALSE(
+      requeued("mkdir -p " + run + "/recorder; echo step-00000040 >>" + run + "/recorder/saves; "));
+  // Elsewhere.
+  const std::string other = fake.folder() + "/other folder";
+  const std::string save = "mkdir -p '" + other + "/step-00000007'; >'" + other +
+                           "/step-00000007/manifest.json'; mkdir -p '" + other +
+                           "/r'; echo step-00000007 >>'" + other + "/r/saves'; ";
+  CHECK(requeued(save, {"--set", "checkpoint.directory=" + other, "--recorder-dir", other + "/r"}));
+  CHECK(requeued(save, {"--set=checkpoint.directory=" + other, "--recorder-dir=" + other + "/r"}));
 }
 
 TEST_CASE("a batch file knows the run folder that its caller names") {
@@ -170,8 +214,8 @@ TEST_CASE("a batch file knows the run folder that its caller names") {
   size_t requeued = 0;
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--run-dir", old}, {"--run-dir=" + old}}) {
-    const std::string checkpoint = old + "/checkpoints/step-0000001" + std::to_string(++requeued);
-    fake.Program("srun", "mkdir -p '" + checkpoint + "'; exit 4");
+    ++requeued;
+    fake.Program("srun", Saves(old, "step-0000001" + std::to_string(requeued)) + "exit 4");
     CHECK(RunScript(fake, script, words).exit_code == 4);
     CHECK(fake.Read("scontrol.calls").size() == std::string("requeue 42\n").size() * requeued);
   }

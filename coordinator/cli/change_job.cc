@@ -71,6 +71,7 @@ int RunCheckpoints(const ControlOptions& control, const std::string& name) {
     PrintJsonLine(*list);
     return kOk;
   }
+  for (const std::string& each : list->damaged()) PrintWarning("does not open: " + each);
   if (list->checkpoints().empty()) {
     std::printf("%s has no checkpoints\n", NameOf(*job).c_str());
     return kOk;

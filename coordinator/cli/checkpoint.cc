@@ -85,13 +85,27 @@ int PrintList(const std::vector<std::string>& folders) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FindCheckpoint(const std::string& folder) {
-  if (IsCheckpoint(folder)) return folder;
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& folder) {
+  FoundCheckpoint found{folder, {}};
+  if (IsCheckpoint(folder)) return found;
   if (const auto status = CheckFolder(folder); !status.ok()) return status;
-  auto newest = checkpoint::FindNewest(RootOf(folder));
-  if (newest.ok()) return newest;
-  return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,
-                                         std::string(newest.status().message())));
+  auto newest = checkpoint::FindNewestUndamaged(RootOf(folder), &found.passed_over);
+  if (absl::IsNotFound(newest.status())) {
+    return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,
+                                           std::string(newest.status().message())));
+  }
+  if (!newest.ok()) return newest.status();
+  found.folder = *std::move(newest);
+  return found;
+}
+
+std::vector<std::string> PassedOverTexts(const FoundCheckpoint& found) {
+  std::vector<std::string> texts;
+  for (const checkpoint::Skipped& each : found.passed_over) {
+    texts.push_back(fmt::format("{} is damaged and passed over: {}; {} is used instead",
+                                each.folder, std::string(each.reason.message()), found.folder));
+  }
+  return texts;
 }
 
 int RunCheckpointList(const CheckpointOptions& options) {
@@ -114,16 +128,24 @@ int RunCheckpointList(const CheckpointOptions& options) {
 }
 
 int RunCheckpointVerify(const CheckpointOptions& options) {
-  const auto folder = FindCheckpoint(options.folder);
-  if (!folder.ok()) return PrintError(folder.status());
-  const absl::Status status = checkpoint::Verify(*folder);
+  const auto found = FindCheckpoint(options.folder);
+  if (!found.ok()) return PrintError(found.status());
+  // What was asked about is the newest; that an older one is intact is told besides.
+  int code = kOk;
+  nlohmann::ordered_json damaged = nlohmann::ordered_json::array();
+  for (const checkpoint::Skipped& each : found->passed_over) {
+    code = PrintError(absl::DataLossError(
+        fmt::format("{} is damaged: {}", each.folder, std::string(each.reason.message()))));
+    damaged.push_back({{"folder", each.folder}, {"reason", std::string(each.reason.message())}});
+  }
+  const absl::Status status = checkpoint::Verify(found->folder);
   if (!status.ok()) return PrintError(status);
   if (options.json) {
-    PrintJsonObject({{"folder", *folder}, {"intact", true}});
-    return kOk;
+    PrintJsonObject({{"folder", found->folder}, {"intact", true}, {"damaged", damaged}});
+    return code;
   }
-  std::printf("%s: every byte matches its checksum\n", folder->c_str());
-  return kOk;
+  std::printf("%s: every byte matches its checksum\n", found->folder.c_str());
+  return code;
 }
 
 }  // namespace trireme::cli

@@ -36,6 +36,11 @@ absl::StatusOr<std::optional<v1::ExportResponse>> Export(client::Client& client,
   v1::ExportResponse last;
   const auto whole = TakeAll(*stream, [&](const v1::ExportResponse& response) {
     if (json) PrintJsonLine(response);
+    // Each part has them.
+    for (int i = last.passed_over_size(); i < response.passed_over_size(); ++i) {
+      PrintWarning(base::Text("passed over as damaged: ", response.passed_over(i), "; step ",
+                              response.step(), " is exported instead"));
+    }
     line.Show(base::Text("step ", response.step()), response.bytes_done(), response.bytes_total());
     last = response;
     return absl::OkStatus();

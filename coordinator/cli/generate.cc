@@ -58,9 +58,10 @@ absl::StatusOr<v1::JobSpec> ResolveGeneration(const GenerateOptions& options,
 }  // namespace
 
 int RunGenerate(const GenerateOptions& options) {
-  const auto folder = FindCheckpoint(options.checkpoint);
-  if (!folder.ok()) return PrintError(folder.status());
-  const auto checkpoint = checkpoint::Open(*folder);
+  const auto found = FindCheckpoint(options.checkpoint);
+  if (!found.ok()) return PrintError(found.status());
+  for (const std::string& text : PassedOverTexts(*found)) PrintWarning(text);
+  const auto checkpoint = checkpoint::Open(found->folder);
   if (!checkpoint.ok()) return PrintError(checkpoint.status());
   const auto job = ResolveGeneration(options, *checkpoint);
   if (!job.ok()) return PrintError(job.status());
@@ -68,7 +69,7 @@ int RunGenerate(const GenerateOptions& options) {
   // "--name=value", so that a prompt may begin with a dash.
   std::vector<std::string> arguments = {base::ProgramBesideUs("trireme-worker"),
                                         "generate",
-                                        "--checkpoint=" + *folder,
+                                        "--checkpoint=" + found->folder,
                                         "--prompt=" + generation.prompt(),
                                         fmt::format("--tokens={}", generation.max_new_tokens()),
                                         fmt::format("--temperature={}", generation.temperature()),

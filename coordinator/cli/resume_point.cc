@@ -53,12 +53,14 @@ absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
     ASSIGN_OR_RETURN(point, FindNewestOf(run_folder, job, trust));
     if (point.checkpoint.empty()) return point;
   } else {
-    ASSIGN_OR_RETURN(const std::string found, FindCheckpoint(resume));
+    ASSIGN_OR_RETURN(const FoundCheckpoint found, FindCheckpoint(resume));
+    point.notes = PassedOverTexts(found);
     std::error_code error;
-    point.checkpoint = std::filesystem::absolute(found, error).string();
+    point.checkpoint = std::filesystem::absolute(found.folder, error).string();
     if (error) {
       return absl::UnavailableError(fmt::format(
-          "the folder this program was started in is gone: name {} by its absolute path", found));
+          "the folder this program was started in is gone: name {} by its absolute path",
+          found.folder));
     }
   }
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(point.checkpoint));
@@ -72,6 +74,7 @@ absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
           "--resume",
           point.checkpoint);
       for (const std::string& each : differences.forbidden) text += "\n  " + each;
+      for (const std::string& each : point.notes) text += "\n" + each;
       return absl::InvalidArgumentError(text);
     }
     for (const std::string& each : differences.changed) point.notes.push_back("changed: " + each);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "checkpoint/format/manifest.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
@@ -47,7 +48,8 @@ bool IsRunOf(const std::string& folder, const std::string& name) {
 bool HasCheckpoints(const fs::path& folder) {
   bool found = false;
   base::VisitNames((folder / "checkpoints").string(), [&](const std::string& name) {
-    found = found || name.rfind("step-", 0) == 0;
+    uint64_t step = 0;  // not of one that was set aside as damaged
+    found = found || checkpoint::ParseStepFolderName(name, &step);
   }).IgnoreError();
   return found;
 }

@@ -3,19 +3,23 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <vector>
 
+#include "checkpoint/client/reader.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/hugging_face/export.h"
 #include "coordinator/calls/rates.h"
 #include "coordinator/control_api/job_checkpoints.h"
+#include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
 namespace {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(const v1::Job& job, uint64_t step,
-                                                      const SubmissionRules& rules) {
+absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
+    const v1::Job& job, uint64_t step, const SubmissionRules& rules,
+    std::vector<checkpoint::Skipped>* passed_over) {
   ASSIGN_OR_RETURN(const CheckpointRoot root, CheckpointRootOf(job, rules));
   if (step != 0) {
     auto opened = checkpoint::Open(root.path + "/" + checkpoint::StepFolderName(step), root.links);
@@ -25,7 +29,8 @@ absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(const v1::Job& job, uint64
                     "that there are",
                     job.id(), step, job.id()));
   }
-  const auto newest = checkpoint::FindNewest(root.path, nullptr, UINT64_MAX, root.links);
+  const auto newest =
+      checkpoint::FindNewestUndamaged(root.path, passed_over, UINT64_MAX, root.links);
   if (newest.ok()) return checkpoint::Open(*newest, root.links);
   if (!absl::IsNotFound(newest.status())) return newest.status();
   return absl::NotFoundError(fmt::format("job {} has no checkpoint yet", job.id()));
@@ -83,10 +88,19 @@ absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, 
     return state.caller_left ? absl::CancelledError("the caller has left") : absl::OkStatus();
   };
   RETURN_IF_ERROR(gone());
+  std::vector<checkpoint::Skipped> passed_over;
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
-                   OpenCheckpoint(job, request.step(), rules_));
+                   OpenCheckpoint(job, request.step(), rules_, &passed_over));
   v1::ExportResponse response;
+  for (const checkpoint::Skipped& each : passed_over) {
+    response.add_passed_over(fmt::format("{}: {}", each.folder, base::MessageOf(each.reason)));
+  }
   response.set_step(checkpoint.info().step);
+  // At once: whatever follows is of an older one.
+  if (!passed_over.empty()) {
+    state.Tell(response);
+    news();
+  }
   // Looked at again: links may have changed since it was asked for.
   ASSIGN_OR_RETURN(const std::string folder,
                    ExportFolder(job, request, checkpoint.info().step, rules_));

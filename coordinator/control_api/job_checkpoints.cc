@@ -11,6 +11,7 @@
 #include "checkpoint/client/reader.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -45,7 +46,10 @@ v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root) {
   for (const uint64_t step : steps) {
     const std::string folder = root.path + "/" + checkpoint::StepFolderName(step);
     const auto checkpoint = checkpoint::Open(folder, root.links);
-    if (!checkpoint.ok()) continue;
+    if (!checkpoint.ok()) {
+      response.add_damaged(base::Text(folder, ": ", base::MessageOf(checkpoint.status())));
+      continue;
+    }
     v1::CheckpointInfo& one = *response.add_checkpoints();
     one.set_path(folder);
     one.set_step(checkpoint->info().step);

@@ -20,8 +20,8 @@ struct CheckpointRoot {
 // not, and under rules.real_paths() it is to be read without links. Blocks on the disk.
 absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules);
 
-// Newest first, a thousand at most. Folders that do not open are no checkpoints, nor is what a
-// disk does not list. Blocks on the disk.
+// Newest first, a thousand at most. Those that do not open are named apart; what a disk does not
+// list is none. Blocks on the disk.
 v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root);
 
 }  // namespace trireme::coordinator

@@ -426,7 +426,15 @@ TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
   checkpoint.set_step(600);
   checkpoint.set_path("/runs/demo/checkpoints/step-00000600");
   room.daemon.AddCheckpoint(checkpoint);
-  CHECK(Holds(room.Run("checkpoints demo").out, "step-00000600"));
+  const Said whole = room.Run("checkpoints demo");
+  CHECK(Holds(whole.out, "step-00000600"));
+  CHECK(whole.err.empty());
+  FakeFaults faults;
+  faults.newest_damaged = true;
+  room.daemon.set_faults(faults);
+  const Said damaged = room.Run("checkpoints demo");
+  CHECK(Holds(damaged.out, "step-00000600"));
+  CHECK(Holds(damaged.err, "warning: does not open: /step-700: cut short"));
 }
 
 }  // namespace

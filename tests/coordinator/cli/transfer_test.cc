@@ -22,6 +22,24 @@ TEST_CASE("export: the folder alone on stdout and asked for as a person means it
   CHECK(room.Run("export 1 --step 0").code == 2);
 }
 
+TEST_CASE(
+    "export: a newer checkpoint that is damaged is named once, and what is exported instead") {
+  Room room;
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_COMPLETED));
+  FakeFaults faults;
+  faults.newest_damaged = true;
+  room.daemon.set_faults(faults);
+  const Said said = room.Run("export demo");
+  CHECK(said.code == 0);
+  CHECK(said.out == "/runs/exports/step-600\n");
+  CHECK(Count(said.err, "passed over as damaged: /step-700: cut short; step 600 is exported") == 1);
+  CHECK(Count(room.Run("export demo --json").err, "/step-700: cut short") == 1);
+  // Also where nothing comes of it.
+  faults.cut_after = 1;
+  room.daemon.set_faults(faults);
+  CHECK(Holds(room.Run("export demo").err, "/step-700: cut short"));
+}
+
 TEST_CASE("export: an interruption is its end and Ctrl-C gives it up") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));

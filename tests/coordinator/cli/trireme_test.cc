@@ -165,6 +165,68 @@ TEST_CASE("what is no folder of checkpoints is called what it is") {
   }
 }
 
+// A run folder with the checkpoints of two steps, the newer one cut short in its manifest.
+void PutDamagedRun(const std::string& run) {
+  for (const char* name : {"/checkpoints/step-00000010", "/checkpoints/step-00000020"}) {
+    fs::create_directories(run + name);
+    fs::copy(TRIREME_SOURCE_DIR "/tests/checkpoint/fixtures/version_1/step-00000007", run + name);
+  }
+  fs::resize_file(run + "/checkpoints/step-00000020/manifest.json", 100);
+}
+
+TEST_CASE("a newest checkpoint that does not open is a finding, and never passed over in silence") {
+  const Bench bench;
+  PutDamagedRun(bench.folder() + "/r");
+  const std::string older = "r/checkpoints/step-00000010", newest = "r/checkpoints/step-00000020";
+  const Result verified = bench.Run("checkpoint verify r");
+  CAPTURE(verified.out);
+  CHECK(verified.code == 4);
+  CHECK(Holds(verified.out, newest + " is damaged: "));
+  CHECK(Holds(verified.out, newest + "/manifest.json"));
+  CHECK(Holds(verified.out, older + ": every byte matches"));
+  const Result json = bench.Run("checkpoint verify r/checkpoints --json");
+  CHECK(json.code == 4);
+  CHECK(Holds(json.out, "\"folder\":\"" + older + "\",\"intact\":true,\"damaged\":[{\"folder\":\"" +
+                            newest + "\""));
+  const Result generated = bench.Run("generate --checkpoint r");
+  CHECK(Holds(generated.out, newest + " is damaged and passed over: "));
+  CHECK(Holds(generated.out, older + " is used instead"));
+  // Named itself it is what it is, and a good one is no finding.
+  CHECK(bench.Run("checkpoint verify " + newest).code == 4);
+  const Result good = bench.Run("checkpoint verify " + older);
+  CHECK(good.code == 0);
+  CHECK_FALSE(Holds(good.out, "damaged"));
+  fs::resize_file(bench.folder() + "/" + older + "/manifest.json", 100);
+  const Result none = bench.Run("checkpoint verify r");
+  CHECK(none.code == 4);
+  CHECK((Holds(none.out, older) && Holds(none.out, newest)));
+}
+
+TEST_CASE("a run says what it passed over in the folder that it goes on from", "[mpi]") {
+  Bench bench;
+  bench.Worker("exit 3\n");
+  PutDamagedRun(bench.folder() + "/from");
+  const Result run = bench.Run("run job.yaml -n 1 --run-dir r --resume from");
+  CAPTURE(run.out);
+  CHECK(Holds(run.out, "from/checkpoints/step-00000020 is damaged and passed over: "));
+  CHECK(Holds(run.out, "from/checkpoints/step-00000010 is used instead"));
+}
+
+TEST_CASE("a run folder with nothing but damaged checkpoints is not gone on with", "[mpi]") {
+  Bench bench;
+  bench.Worker("exit 3\n");
+  const std::string good = bench.folder() + "/runs/tiny-20260101-000000";
+  const std::string later = bench.folder() + "/runs/tiny-20260102-000000";
+  PutDamagedRun(good);
+  fs::create_directories(later + "/checkpoints/step-00000030.damaged");
+  const auto now = fs::last_write_time(later + "/checkpoints");
+  fs::last_write_time(good + "/checkpoints", now - std::chrono::hours(1));
+  const Result run = bench.Run("run job.yaml -n 1 --resume");
+  CAPTURE(run.out);
+  CHECK(Holds(run.out, "from step 7 of " + good));
+  CHECK_FALSE(fs::exists(later + "/attempts"));
+}
+
 TEST_CASE("bad input ends with 2 before anything is made, and is said once") {
   const Bench bench;
   const Result missing = bench.Run("run none.yaml -n 1");

@@ -167,6 +167,7 @@ class FakeControl::Service final : public v1::Control::Service {
     if (auto refused = Begin(*context, "ListCheckpoints"); !refused.ok()) return refused;
     const std::lock_guard lock(mutex);
     *response = checkpoints;
+    if (faults.newest_damaged) response->add_damaged("/step-700: cut short");
     return grpc::Status::OK;
   }
   grpc::Status PreviewPlan(Context* context, const v1::PreviewPlanRequest* request,
@@ -216,6 +217,7 @@ class FakeControl::Service final : public v1::Control::Service {
     response.set_step(request->step() == 0 ? 600 : request->step());
     response.set_bytes_total(300);
     const FakeFaults now = Faults();
+    if (now.newest_damaged) response.add_passed_over("/step-700: cut short");
     for (int part = 1; part <= 3; ++part) {
       response.set_bytes_done(static_cast<uint64_t>(100 * part));
       response.set_done(part == 3);

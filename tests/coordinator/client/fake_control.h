@@ -27,6 +27,8 @@ struct FakeFaults {
   size_t bytes_gone = 0;
   // An export stops in its middle until its caller leaves.
   bool hold_exports = false;
+  // The newest checkpoint is damaged, and passed over where none is named.
+  bool newest_damaged = false;
 };
 
 class FakeControl {

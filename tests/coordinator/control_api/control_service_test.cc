@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "coordinator/client/error_details.h"
 #include "tests/coordinator/control_api/served_store.h"
@@ -12,6 +13,7 @@
 namespace trireme::coordinator {
 namespace {
 
+namespace fs = std::filesystem;
 using grpc::StatusCode;
 
 grpc::Status Get(ServedStore& served, v1::Control::Stub& stub, const std::string& user) {
@@ -120,6 +122,43 @@ TEST_CASE("control: files of a job are read by its owner and admins") {
   CHECK(files.files(0).path() == "metrics.jsonl");
   CHECK(files.files(0).bytes() == text.size());
   CHECK(listed("ben", &files).error_code() == StatusCode::PERMISSION_DENIED);
+}
+
+TEST_CASE("control: a damaged checkpoint is named where older ones are listed or exported") {
+  ServedStore served;
+  const v1::Job job = served.AddJob(1, "ann");
+  const std::string root = job.run_folder() + "/checkpoints/";
+  for (const char* name : {"step-00000007", "step-00000009"}) {
+    fs::create_directories(root + name);
+    fs::copy(TRIREME_SOURCE_DIR "/tests/checkpoint/fixtures/version_1/step-00000007", root + name);
+  }
+  fs::resize_file(root + "step-00000009/manifest.json", 100);
+  served.Serve();
+  const auto stub = served.StubOf("ann");
+  grpc::ClientContext context;
+  served.Prepare(context, "ann");
+  v1::ListCheckpointsRequest request;
+  request.set_job_id(1);
+  v1::ListCheckpointsResponse list;
+  REQUIRE(stub->ListCheckpoints(&context, request, &list).ok());
+  REQUIRE(list.checkpoints_size() == 1);
+  CHECK(list.checkpoints(0).path() == root + "step-00000007");
+  REQUIRE(list.damaged_size() == 1);
+  CHECK(list.damaged(0).rfind(root + "step-00000009: ", 0) == 0);
+  for (const uint64_t step : {0, 7}) {
+    grpc::ClientContext exporting;
+    served.Prepare(exporting, "ann");
+    v1::ExportRequest wanted;
+    wanted.set_job_id(1);
+    wanted.set_step(step);
+    // No model is in it, so nothing but the first word comes of it.
+    const auto reader = stub->Export(&exporting, wanted);
+    std::vector<v1::ExportResponse> told(1);
+    while (reader->Read(&told.back())) told.emplace_back();
+    CHECK_FALSE(reader->Finish().ok());
+    CHECK(told.front().passed_over_size() == (step == 0 ? 1 : 0));
+    if (step == 0) CHECK(told.front().passed_over(0).rfind(root + "step-00000009: ", 0) == 0);
+  }
 }
 
 TEST_CASE("control: who calls too often is told when to come back and holds up nobody") {

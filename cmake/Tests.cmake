@@ -251,12 +251,13 @@ if(TARGET test_worker)
     target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()
-trireme_tests(worker/link GRPC ROOMS proto runtime/base runtime/spec runtime/tensor runtime/comm runtime/comm/local runtime/plan
-              runtime/data runtime/engine runtime/kernels runtime/kernels/ref runtime/kernels/cpu checkpoint/format
-              checkpoint/client worker/link
-              LIBS trireme_runtime_engine_no_mutation OpenMP::OpenMP_CXX)
+trireme_tests(worker/link GRPC ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/comm runtime/comm/local
+              runtime/model runtime/plan runtime/data runtime/report runtime/recorder runtime/engine runtime/kernels
+              runtime/kernels/ref runtime/kernels/cpu checkpoint/format checkpoint/client worker/link
+              LIBS trireme_runtime_engine_no_mutation CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 if(TARGET test_worker_link)
-  foreach(file compared_job places plan_source session)
+  foreach(file coding_report compared_job event_log generation places plan_source run_files session shared_checkpoints
+               step_timeline stop_signal trace_files training training_run)
     target_sources(test_worker_link PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()

@@ -14,6 +14,7 @@
 #include "runtime/base/utf8.h"
 #include "runtime/json/json_text.h"
 #include "runtime/spec/job_spec.h"
+#include "worker/engine_agreement.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
 
@@ -96,6 +97,16 @@ class TextOut {
   std::string pending_;  // a character's first bytes; for JSON all of the text
 };
 
+// Ranks that look at different disks would generate from a mixture of models.
+absl::Status AgreeOn(const checkpoint::Checkpoint& checkpoint, RankAgreement& ranks) {
+  std::string guard = checkpoint.guard();
+  RETURN_IF_ERROR(ranks.Share(guard));
+  if (guard == checkpoint.guard()) return ranks.AllOk(absl::OkStatus());
+  return ranks.AllOk(absl::InvalidArgumentError(absl::StrCat(
+      checkpoint.folder(), ": rank 0 sees another checkpoint there than this rank, of ", "step ",
+      checkpoint.info().step, " here; give a folder that all nodes share")));
+}
+
 absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::Fabric& fabric) {
   if (options.checkpoint.empty()) {
     return absl::InvalidArgumentError(
@@ -109,8 +120,9 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options, vocabulary.tokenizer()));
   ASSIGN_OR_RETURN(const auto session,
                    Session::Open(job, fabric, std::move(everyone), vocabulary, nullptr));
-  RETURN_IF_ERROR(
-      session->engine().AllOk(session->Restore(checkpoint, /*with_moments=*/false), kDiskDeadline));
+  EngineAgreement ranks(*session);
+  RETURN_IF_ERROR(AgreeOn(checkpoint, ranks));
+  RETURN_IF_ERROR(ranks.AllOk(session->Restore(checkpoint, /*with_moments=*/false)));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
   TextOut out(options.json);

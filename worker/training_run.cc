@@ -28,25 +28,6 @@ namespace {
 // Of a checkpoint's scalars; older ones lack it.
 constexpr const char* kSkippedSteps = "skipped_steps";
 
-// By the engine's own collectives.
-class EngineAgreement : public RankAgreement {
- public:
-  EngineAgreement(engine::Engine& engine, int ranks) : engine_(engine), ranks_(ranks) {}
-  int rank() const override { return engine_.rank(); }
-  int ranks() const override { return ranks_; }
-  absl::StatusOr<bool> AllAgree(bool yes) override { return engine_.AllAgree(yes, kDiskDeadline); }
-  absl::Status AllOk(const absl::Status& own) override { return engine_.AllOk(own, kDiskDeadline); }
-  absl::Status Share(std::string& text) override {
-    // Sharing itself has only the patience of a step.
-    RETURN_IF_ERROR(AllAgree(true).status());
-    return engine_.Share(text);
-  }
-
- private:
-  engine::Engine& engine_;
-  const int ranks_;
-};
-
 std::string CheckpointFolder(const v1::JobSpec& job, const std::string& run_directory) {
   return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
                                               : job.checkpoint().directory();
@@ -60,6 +41,7 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
     : job_(job),
       options_(options),
       session_(session),
+      ranks_(session),
       dataset_(dataset),
       recorder_(recorder),
       checkpoint_root_(CheckpointFolder(job, options.run_directory)),
@@ -133,20 +115,19 @@ absl::Status TrainingRun::CheckRoot() const {
 }
 
 absl::Status TrainingRun::TakeState() {
-  EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
-  RETURN_IF_ERROR(ranks.AllOk(leader() ? TakeClaim() : absl::OkStatus()));
+  RETURN_IF_ERROR(ranks_.AllOk(leader() ? TakeClaim() : absl::OkStatus()));
   RETURN_IF_ERROR(ShareEpoch());
   Choice choice;
   if (!options_.resume.empty()) {
-    ASSIGN_OR_RETURN(choice, ChooseCheckpoint(ranks, Root(), options_.resume));
+    ASSIGN_OR_RETURN(choice, ChooseCheckpoint(ranks_, Root(), options_.resume));
   }
   if (choice.checkpoint) {
-    RETURN_IF_ERROR(ranks.AllOk(Resume(*choice.checkpoint)));
+    RETURN_IF_ERROR(ranks_.AllOk(Resume(*choice.checkpoint)));
   } else {
     session_.engine().InitializeState();
   }
-  RETURN_IF_ERROR(JudgeLater(ranks, Root(), step_, choice));
-  return ranks.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus());
+  RETURN_IF_ERROR(JudgeLater(ranks_, Root(), step_, choice));
+  return ranks_.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus());
 }
 
 CheckpointRoot TrainingRun::Root() const { return {checkpoint_root_, LinksInRoot()}; }
@@ -180,17 +161,16 @@ absl::Status TrainingRun::BeginAfter(const std::vector<checkpoint::Skipped>& dam
 }
 
 absl::Status TrainingRun::AgreeOnJob() {
-  EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
   std::string job = ComparedJob(job_);
   // Of the whole text, which one node may have to read anew.
   data_digest_ = data::DigestOf(dataset_);
   const std::string own_data = absl::StrCat(data_digest_);
   std::string data = own_data;
-  RETURN_IF_ERROR(ranks.Share(job));
-  RETURN_IF_ERROR(ranks.Share(data));
+  RETURN_IF_ERROR(ranks_.Share(job));
+  RETURN_IF_ERROR(ranks_.Share(data));
   const absl::Status alike = CheckAlike(job, data == own_data);
-  if (!alike.ok()) spdlog::error("rank {}: {}", ranks.rank(), base::MessageOf(alike));
-  return ranks.AllOk(alike);
+  if (!alike.ok()) spdlog::error("rank {}: {}", ranks_.rank(), base::MessageOf(alike));
+  return ranks_.AllOk(alike);
 }
 
 absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same_text) const {
@@ -348,7 +328,7 @@ checkpoint::CheckpointInfo TrainingRun::Describe() const {
           .job_yaml = spec::ToYaml(job_),
           .tokenizer = dataset_.tokenizer().Description(),
           .data_digest = data_digest_,
-          .ranks = plan::RankCount(session_.plan().mesh()),
+          .ranks = ranks_.ranks(),
           .scalars = {{kSkippedSteps, SkippedSteps()}}};
 }
 
@@ -359,10 +339,9 @@ void TrainingRun::NoteSave(const std::string& name) const {
 }
 
 absl::StatusOr<bool> TrainingRun::Save() {
-  EngineAgreement ranks(session_.engine(), plan::RankCount(session_.plan().mesh()));
   ASSIGN_OR_RETURN(
       const bool saved,
-      SaveCheckpoint(ranks, Root(),
+      SaveCheckpoint(ranks_, Root(),
                      {.step = step_,
                       .keep = static_cast<int>(job_.checkpoint().keep()),
                       .epoch = epoch_,
@@ -404,7 +383,7 @@ absl::Status TrainingRun::WriteTrace() {
   ASSIGN_OR_RETURN(const bool all, engine.AllAgree(status.ok(), kDiskDeadline));
   const std::string name = traced_.FileName(trace.first_step());
   if (all && leader()) {
-    status = MergeTraces(options_.run_directory, plan::RankCount(session_.plan().mesh()), name);
+    status = MergeTraces(options_.run_directory, ranks_.ranks(), name);
   }
   if (!status.ok()) spdlog::warn("no {}: {}", name, base::MessageOf(status));
   // Whoever goes on to the next step has no patience for a rank that is at the disk.

@@ -1,0 +1,142 @@
+#include "worker/training.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/recorder/rank_message.h"
+#include "runtime/recorder/save_log.h"
+#include "runtime/spec/job_spec.h"
+#include "worker/run_files.h"
+#include "worker/session.h"
+
+namespace trireme::worker {
+
+namespace {
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+// As in the run folder of `trireme run`: the job stands alone, whatever folder it is read in.
+absl::StatusOr<v1::JobSpec> LoadAbsoluteJob(const TrainingOptions& options) {
+  ASSIGN_OR_RETURN(v1::JobSpec job, spec::LoadJob(Absolute(options.job), options.overrides));
+  for (std::string& file : *job.mutable_data()->mutable_text_files()) file = Absolute(file);
+  if (job.checkpoint().has_directory()) {
+    job.mutable_checkpoint()->set_directory(Absolute(job.checkpoint().directory()));
+  }
+  return job;
+}
+
+absl::Status ResolveVocabulary(v1::JobSpec& job, int64_t tokens) {
+  const int64_t given = job.model().config().vocab_size();
+  if (given == 0) job.mutable_model()->mutable_config()->set_vocab_size(tokens);
+  if (given == 0 || given >= tokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.config.vocab_size: ", given, " is less than the ", tokens,
+                   " tokens of the text by the ", job.data().tokenizer(),
+                   " tokenizer; leave it out to take theirs"));
+}
+
+// Before a long run, not at its end. The default, a line feed, is no fault of the job: where the
+// text has none, any token begins the sample.
+absl::Status CheckPrompt(const v1::GenerationSpec& generation, const data::Tokenizer& tokenizer) {
+  if (generation.max_new_tokens() == 0 || generation.prompt() == "\n") return absl::OkStatus();
+  const auto tokens = tokenizer.Encode(generation.prompt());
+  if (tokens.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("generation.prompt: ", base::MessageOf(tokens.status())));
+}
+
+// As the flight recorder says, which is written by the step loop.
+v1::RankStatus StatusOf(const std::string& recording_path, const v1::JoinRequest& who) {
+  v1::RankStatus status;
+  status.set_job_id(who.job_id());
+  status.set_attempt(who.attempt());
+  const auto recording = recorder::ReadRecording(recording_path);
+  if (!recording.ok()) return status;
+  *status.mutable_rank() = recorder::RankMessage(*recording, engine::NowNs());
+  if (recording->rank == 0) *status.mutable_progress() = recorder::ProgressMessage(*recording);
+  return status;
+}
+
+// Null: no keeper is named.
+absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const TrainingOptions& options,
+                                                     const comm::Fabric& fabric) {
+  if (options.link.address.empty()) return std::unique_ptr<KeeperLink>();
+  KeeperLinkOptions link = options.link;
+  link.who.set_rank(static_cast<uint32_t>(fabric.rank()));
+  link.who.set_ranks(static_cast<uint32_t>(fabric.size()));
+  link.who.set_pid(static_cast<uint32_t>(getpid()));
+  return KeeperLink::Open(link);
+}
+
+absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,
+                                     KeeperLink* link, recorder::FlightRecorder& recorder) {
+  ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
+  ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(options));
+  ASSIGN_OR_RETURN(
+      const auto dataset,
+      OpenJobData(job, options.run.real_paths ? base::Links::kRefuse : base::Links::kFollow));
+  RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
+  RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
+  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, std::move(everyone), *dataset,
+                                                     &recorder, {link, options.plan_file}));
+  // Else the coordinator has written both.
+  if (fabric.rank() == 0 && session->planned_here()) {
+    const std::string& folder = options.run.run_directory;
+    RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(job)));
+    RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(session->plan())));
+  }
+  return TrainingRun(job, options.run, *session, *dataset, recorder).Run();
+}
+
+// The communicators alone wait for peers, and say so by these codes.
+recorder::Blame BlameOf(const absl::Status& failure) {
+  return absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure)
+             ? recorder::Blame::kPeer
+             : recorder::Blame::kItself;
+}
+
+}  // namespace
+
+base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric) {
+  options.run.run_directory = Absolute(options.run.run_directory);
+  if (options.recorder_directory.empty()) {
+    options.recorder_directory = options.run.run_directory + "/recorder";
+  }
+  options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
+  const std::string& folder = options.recorder_directory;
+  const std::string path = absl::StrFormat("%s/rank-%03d.rec", folder, fabric.rank());
+  // srun makes no run folder; what goes wrong here, the recorder says.
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  auto recorder = recorder::FlightRecorder::Create(path, fabric.rank(), fabric.size());
+  if (!recorder.ok()) {
+    spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(recorder.status()));
+    return base::kBadInput;
+  }
+  absl::StatusOr<std::unique_ptr<KeeperLink>> link = OpenLink(options, fabric);
+  if (link.ok() && *link) {
+    (*link)->StartReports([path, &who = options.link.who] { return StatusOf(path, who); });
+  }
+  const absl::StatusOr<base::ExitCode> code =
+      link.ok() ? Train(options, fabric, link->get(), **recorder) : link.status();
+  if (code.ok()) return *code;
+  const absl::Status& failure = code.status();
+  spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));
+  (*recorder)->Fail(base::MessageOf(failure), BlameOf(failure));
+  return base::ExitCodeOf(failure);
+}
+
+}  // namespace trireme::worker

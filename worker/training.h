@@ -1,0 +1,27 @@
+// `trireme-worker` without a subcommand: trains the job of a file, this rank's part of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/exit_code.h"
+#include "runtime/comm/communicator.h"
+#include "worker/link/keeper_link.h"
+#include "worker/training_run.h"
+
+namespace trireme::worker {
+
+struct TrainingOptions {
+  std::string job;                     // file
+  std::vector<std::string> overrides;  // a.b=c
+  std::string recorder_directory;      // empty: recorder in the run folder
+  KeeperLinkOptions link;              // no address: none is named
+  std::string plan_file;               // empty: none is named
+  TrainingRunOptions run;
+};
+
+// Collective. What ends it too early, log and flight recorder say; then the other ranks are still
+// to be told, as by ending the job.
+base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric);
+
+}  // namespace trireme::worker

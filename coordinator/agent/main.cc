@@ -52,7 +52,7 @@ std::string Urgent(const v1::NodeReport& report) {
   std::string text;
   for (const v1::AttemptReport& attempt : report.attempts()) {
     text += base::Text(attempt.job_id(), '.', attempt.attempt(), ':',
-                       static_cast<int>(attempt.phase()), ',', attempt.checkpoint_step());
+                       static_cast<int>(attempt.phase()), ',', attempt.saved_step());
     for (const v1::RankReport& rank : attempt.ranks()) {
       text += base::Text(' ', static_cast<int>(rank.life()));
     }

@@ -180,7 +180,7 @@ void Attempt::LookForCheckpoint(int64_t now_ns) {
 // What has been saved once stays so, also where a disk does not show it later.
 void Attempt::FindCheckpoint() {
   const uint64_t saved = NewestSavedStep(record_.desired.launch(), folder_.path() + "/recorder");
-  checkpoint_step_ = std::max(checkpoint_step_, saved);
+  saved_step_ = std::max(saved_step_, saved);
 }
 
 void Attempt::EndWith(int exit_code) {
@@ -237,7 +237,7 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
   end_.set_exit_code(exit_code);
   if (failure) *end_.mutable_failure() = *std::move(failure);
   FindCheckpoint();
-  end_.set_checkpoint_step(checkpoint_step_);
+  end_.set_saved_step(saved_step_);
 }
 
 std::optional<Seat> Attempt::seat() const {
@@ -259,7 +259,7 @@ std::optional<Seat> Attempt::seat() const {
 
 v1::AttemptReport Attempt::Report() const {
   v1::AttemptReport report;
-  report.set_checkpoint_step(checkpoint_step_);
+  report.set_saved_step(saved_step_);
   if (ended_) report = end_;
   report.set_job_id(record_.desired.job_id());
   report.set_attempt(record_.desired.attempt());

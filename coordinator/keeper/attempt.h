@@ -74,7 +74,7 @@ class Attempt {
   bool kill_asked_ = false;
   std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
-  uint64_t checkpoint_step_ = 0;   // of the newest that it has saved
+  uint64_t saved_step_ = 0;        // of the newest that it has saved
   bool ended_ = false;
   v1::AttemptReport end_;  // what the last report adds
 };

@@ -358,7 +358,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
     v1::AttemptReport report = ReportOf(entry, entry.job.places(i).node());
     all_run = all_run && report.phase() == v1::ATTEMPT_RUNNING;
     all_ended = all_ended && report.phase() == v1::ATTEMPT_ENDED;
-    checkpoint_step = std::max(checkpoint_step, report.checkpoint_step());
+    checkpoint_step = std::max(checkpoint_step, report.saved_step());
     if (i == 0) launcher = std::move(report);
   }
   if (all_ended) {

@@ -51,7 +51,7 @@ TEST_CASE("an attempt runs to its end with its arguments and is told until it is
   keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
   const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
   CHECK((end.launcher() && end.exit_code() == 0 && !end.has_failure()));
-  CHECK(end.checkpoint_step() == 0);
+  CHECK(end.saved_step() == 0);
   CHECK(Slurp(bench.run + "/arguments") ==
         "own argument\n--job\n" + bench.run + "/job.yaml\n--run-dir\n" + bench.run +
             "\n--resume\nauto\n--recorder-dir\n" + bench.Folder(1) + "/recorder\n--plan\n" +
@@ -125,13 +125,13 @@ TEST_CASE("a checkpoint is told while the ranks run") {
     PutCheckpoint(bench.run + "/checkpoints/" + name);
     bench.Await(*keeper, 1, [&](const v1::AttemptReport& report) {
       CHECK(report.phase() != v1::ATTEMPT_ENDED);
-      return report.checkpoint_step() == static_cast<uint64_t>(step);
+      return report.saved_step() == static_cast<uint64_t>(step);
     });
   }
   // Begun, and never finished.
   REQUIRE(recorder::NoteSave(saves, "step-00000015").ok());
   keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
-  CHECK(bench.AwaitEnd(*keeper, 1).checkpoint_step() == 10);
+  CHECK(bench.AwaitEnd(*keeper, 1).saved_step() == 10);
 }
 
 TEST_CASE("what an attempt has saved is told whatever lies beside it") {
@@ -157,7 +157,7 @@ TEST_CASE("what an attempt has saved is told whatever lies beside it") {
                                                                                  "/elsewhere");
     const auto keeper = bench.Open();
     keeper->SetDesired(bench.Desired({attempt}));
-    CHECK(bench.AwaitEnd(*keeper, 1).checkpoint_step() == each.told);
+    CHECK(bench.AwaitEnd(*keeper, 1).saved_step() == each.told);
   }
 }
 

@@ -158,7 +158,7 @@ TEST_CASE("when the launcher's node has ended the others are to kill what is lef
   const auto report = [&](const std::string& node, v1::AttemptPhase phase, int code,
                           uint64_t checkpoint) {
     v1::NodeReport word = Desk::Word(job, desk.table.Get(job)->status().attempt(), phase, code);
-    word.mutable_attempts(0)->set_checkpoint_step(checkpoint);
+    word.mutable_attempts(0)->set_saved_step(checkpoint);
     desk.Report(node, word, kDeskBegin + 1);
   };
   report(first, v1::ATTEMPT_RUNNING, 0, 3);

@@ -250,7 +250,8 @@ struct Bad {
 // What all ranks say of a save of three; after all have written, a byte of `bad` flips.
 std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step, int keep,
                                           Epoch epoch, const Bad& bad = {},
-                                          const absl::Status& state = absl::OkStatus()) {
+                                          const absl::Status& state = absl::OkStatus(),
+                                          std::vector<std::string>* committing = nullptr) {
   std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
   const auto states = ThreeRanks(step);
   Room room(3);
@@ -265,6 +266,14 @@ std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step
       return status;
     };
     order.describe = [&] { return checkpoint::InfoOf(step, 3); };
+    order.committing = [&, own](const std::string& name) {
+      if (committing == nullptr) return;
+      CHECK(own == 0);
+      // Whole, and not there yet.
+      CHECK(fs::exists(checkpoint::PartialFolder(root, step, epoch) + "/rank-002.json"));
+      CHECK_FALSE(fs::exists(root + "/" + name));
+      committing->push_back(name);
+    };
     all[static_cast<size_t>(own)] = SaveCheckpoint(rank, {root}, order);
   });
   return all;
@@ -287,6 +296,22 @@ TEST_CASE("a save that the disk has spoilt removes nothing, not even with keep: 
   for (const auto& each : SaveAll(root.path(), 20, 1, epoch)) CHECK(each.value());
   CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000020"});
   CHECK(checkpoint::NewestHolds(root.path(), 20, 20));
+}
+
+TEST_CASE("the name that a save is about to get is said once, by rank 0, before it has it") {
+  TemporaryFolder root;
+  const Epoch epoch = WriterClaim::Take(root.path())->epoch();
+  std::vector<std::string> said;
+  for (const auto& each : SaveAll(root.path(), 10, 1, epoch, {}, absl::OkStatus(), &said)) {
+    CHECK(each.value());
+  }
+  CHECK(said == std::vector<std::string>{"step-00000010"});
+  // Not of one that nobody is to take for saved.
+  const Bad bad{1, "rank-001.safetensors"};
+  for (const auto& each : SaveAll(root.path(), 20, 1, epoch, bad, absl::OkStatus(), &said)) {
+    CHECK_FALSE(each.value());
+  }
+  CHECK(said.size() == 1);
 }
 
 TEST_CASE("a save of a state that ranks do not hold alike writes and removes nothing") {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "coordinator/cli/away.h"
 #include "coordinator/cli/control.h"
 #include "coordinator/cli/job_lookup.h"
 #include "coordinator/cli/job_text.h"
@@ -24,8 +25,9 @@ constexpr std::chrono::seconds kPatience{120};  // with a daemon that does not a
 
 class LogReader {
  public:
-  LogReader(client::Client& client, const v1::Job& job, const LogsOptions& options, bool json)
-      : client_(client), job_(job), options_(options), json_(json) {}
+  LogReader(client::Client& client, const v1::Job& job, const LogsOptions& options,
+            const ControlOptions& control)
+      : client_(client), job_(job), options_(options), control_(control) {}
 
   absl::StatusOr<int> Run() {
     uint32_t attempt = options_.attempt;
@@ -62,11 +64,13 @@ class LogReader {
           const bool wait = options_.follow && absl::IsUnavailable(job.status()) &&
                             Clock::now() - heard_ < kPatience;
           if (!wait) return job.status();
+          Tell(/*away=*/true);
           Pause();
           continue;
         }
         job_ = *job;
         heard_ = Clock::now();
+        Tell(/*away=*/false);
         const v1::JobStatus& status = job_.status();
         // One after the other, also where several have passed meanwhile.
         if (status.attempt() > after) return after == 0 ? status.attempt() : after + 1;
@@ -92,6 +96,12 @@ class LogReader {
     left_ = signals_.count() > 0;
   }
 
+  // Once each time that it goes, and comes back.
+  void Tell(bool away) {
+    if (away != away_) TellAway(control_, away);
+    away_ = away;
+  }
+
   absl::Status Copy(uint32_t attempt, int64_t offset) {
     v1::LogsRequest request;
     request.set_job_id(job_.id());
@@ -105,6 +115,7 @@ class LogReader {
       ASSIGN_OR_RETURN(const Pull pull, stream->Next(response, kLook));
       if (pull == Pull::kEnd) break;
       left_ = signals_.count() > 0;
+      Tell(stream->interrupted());
       if (pull == Pull::kNothing) continue;
       if (json_) {
         PrintJsonLine(response);
@@ -119,9 +130,11 @@ class LogReader {
   client::Client& client_;
   v1::Job job_;
   const LogsOptions options_;
-  const bool json_;
+  const ControlOptions& control_;
+  const bool json_ = control_.json;
   const launcher::SignalLatch signals_;
   Clock::time_point heard_ = Clock::now();  // of the daemon
+  bool away_ = false;                       // it has been told
   bool left_ = false;
 };
 
@@ -132,7 +145,7 @@ int RunLogs(const ControlOptions& control, const LogsOptions& options) {
   if (!client.ok()) return PrintCallError(client.status());
   const auto job = FindJob(**client, options.job);
   if (!job.ok()) return PrintCallError(job.status());
-  const auto code = LogReader(**client, *job, options, control.json).Run();
+  const auto code = LogReader(**client, *job, options, control).Run();
   if (!code.ok()) return PrintCallError(code.status());
   return *code;
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 
+#include "coordinator/cli/away.h"
 #include "coordinator/cli/control.h"
 #include "coordinator/cli/job_lookup.h"
 #include "coordinator/cli/job_text.h"
@@ -30,12 +31,12 @@ constexpr size_t kHistoryLines = 12;
 
 class Watcher {
  public:
-  Watcher(client::Client& client, const v1::Job& job, bool json)
+  Watcher(client::Client& client, const v1::Job& job, const ControlOptions& control)
       : client_(client),
         job_(job),
-        json_(json),
+        control_(control),
         color_(report::StyleOf(stdout).color),
-        writer_(stdout, isatty(STDOUT_FILENO) == 1) {}
+        writer_(stdout, terminal_) {}
 
   // The exit code; or an error of the stream.
   absl::StatusOr<int> Run() {
@@ -80,9 +81,8 @@ class Watcher {
       if (pull == Pull::kEnd) break;
       if (stream->interrupted() != away) {
         away = !away;
-        if (!json_) {
-          Say(away ? "the coordinator is away; waiting for it" : "the coordinator is back");
-        }
+        // On a terminal above the progress, which would be drawn over a line of stderr.
+        terminal_ && !json_ ? Say(AwayText(control_, away)) : TellAway(control_, away);
       }
       if (pull == Pull::kMessage) Hear(response, follow);
       if (follow && !away) TellWait();
@@ -196,7 +196,9 @@ class Watcher {
 
   client::Client& client_;
   v1::Job job_;
-  const bool json_;
+  const ControlOptions& control_;
+  const bool json_ = control_.json;
+  const bool terminal_ = isatty(STDOUT_FILENO) == 1;
   const bool color_;
   const Clock::time_point start_ = Clock::now();
   const launcher::SignalLatch signals_;
@@ -223,7 +225,7 @@ int RunWatch(const ControlOptions& control, const std::string& name) {
   if (!client.ok()) return PrintCallError(client.status());
   const auto job = FindJob(**client, name);
   if (!job.ok()) return PrintCallError(job.status());
-  const auto code = Watcher(**client, *job, control.json).Run();
+  const auto code = Watcher(**client, *job, control).Run();
   if (!code.ok()) return PrintCallError(code.status());
   return *code;
 }

@@ -65,18 +65,24 @@ class Room {
   Said End(pid_t pid) {
     int status = 0;
     waitpid(pid, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Out(),
-            Slurp(daemon.folder() + "/err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Out(), Err()};
   }
   Said Run(const std::string& arguments) { return End(Start(arguments)); }
   std::string Out() const { return Slurp(daemon.folder() + "/out"); }
+  std::string Err() const { return Slurp(daemon.folder() + "/err"); }
   // Until `part` has been printed.
-  void Await(const std::string& part) const {
+  void Await(const std::string& part) const { AwaitIn("out", part); }
+  void AwaitError(const std::string& part) const { AwaitIn("err", part); }
+
+ private:
+  void AwaitIn(const std::string& file, const std::string& part) const {
+    const std::string path = daemon.folder() + "/" + file;
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!Holds(Out(), part) && std::chrono::steady_clock::now() < until) {
+    while (!Holds(Slurp(path), part) && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    REQUIRE(Holds(Out(), part));
+    CAPTURE(Out(), Err());
+    REQUIRE(Holds(Slurp(path), part));
   }
 };
 

@@ -1,5 +1,6 @@
 // The subcommands that speak to the daemon, from outside, against one of a few lines: exit codes,
 // what they print, what they ask for.
+#include <atomic>
 #include <sstream>
 
 #include "tests/coordinator/cli/control_room.h"
@@ -203,7 +204,7 @@ TEST_CASE("watch: a restart of the daemon is told, and nothing twice") {
   room.daemon.Enter(1, v1::JOB_RUNNING, "on its way");
   room.Await("running: on its way");
   room.daemon.Stop();
-  room.Await("the coordinator is away");
+  room.AwaitError("is away; waiting for it");
   room.daemon.Enter(1, v1::JOB_RECOVERING, "a rank died");
   room.daemon.Start();
   room.Await("recovering: a rank died");
@@ -312,6 +313,41 @@ TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
   kill(logs, SIGINT);
   CHECK(room.End(logs).code == 130);
   for (const std::string& call : room.daemon.calls()) CHECK_FALSE(call == "Cancel");
+}
+
+// Follows `arguments` of a daemon that is gone between its first answer and the stream, which so
+// begins while nobody is there; and Ctrl-C then.
+void CheckAwayFromTheBegin(const std::string& arguments, const std::string& stream) {
+  CAPTURE(arguments);
+  Room room;
+  room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
+  std::atomic<bool> asked = false;
+  FakeFaults faults;
+  faults.before = [&](const std::string& call) {
+    if (call == stream) asked = true;
+    return call == stream ? absl::UnavailableError("not yet") : absl::OkStatus();
+  };
+  room.daemon.set_faults(faults);
+  const pid_t pid = room.Start(arguments);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!asked && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  REQUIRE(asked);
+  room.daemon.Stop();
+  room.AwaitError("the coordinator at " + room.daemon.address() + " is away; waiting for it");
+  kill(pid, SIGINT);
+  const Said left = room.End(pid);
+  CHECK(left.code == 130);
+  CHECK(Count(left.err, "is away") == 1);
+  CHECK_FALSE(Holds(left.out, "is away"));
+}
+
+TEST_CASE("watch and logs: a daemon that is away from the begin is told of, with its address") {
+  CheckAwayFromTheBegin("watch 1", "Watch");
+  CheckAwayFromTheBegin("watch 1 --json", "Watch");
+  CheckAwayFromTheBegin("logs 1 -f", "Logs");
+  CheckAwayFromTheBegin("logs 1 -f --json", "Logs");
 }
 
 TEST_CASE("logs: whole, from its end on, of whom was asked, and on into the next attempt") {

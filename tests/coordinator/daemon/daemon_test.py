@@ -154,7 +154,7 @@ class Daemon(DaemonCase):
         until(lambda: "submitted" in watch.text(), "watch watches", self.told)
         self.daemon.kill()
         self.daemon.wait()
-        until(lambda: "the coordinator is away" in watch.text(), "watch tells it", self.told)
+        until(lambda: "is away; waiting for it" in watch.text(), "watch tells it", self.told)
         time.sleep(2)  # longer than between two questions of `logs -f`
         self.start_daemon()
         self.ask("undrain", "n1")

@@ -7,18 +7,48 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/job_store/forwarding_store.h"
 #include "coordinator/reconciler/reconciler.h"
 
 namespace trireme::coordinator {
 
 constexpr int64_t kDeskSecond = 1'000'000'000;
+constexpr int64_t kDeskHour = 3600 * kDeskSecond;
 constexpr int64_t kDeskBegin = 1'000 * kDeskSecond;
 
+// A store whose disk is full when it is told so, and which counts what it was asked to drop.
+class DeskStore : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  bool full = false;
+  int drops = 0;
+
+  absl::Status Commit(Change& change) override {
+    return full ? NoRoom() : ForwardingStore::Commit(change);
+  }
+  absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override {
+    ++drops;
+    if (full) return NoRoom();
+    return ForwardingStore::DropEvents(keep, most);
+  }
+  absl::Status DropJobs(const std::vector<uint64_t>& ids) override {
+    ++drops;
+    return full ? NoRoom() : ForwardingStore::DropJobs(ids);
+  }
+
+ private:
+  static absl::Status NoRoom() { return absl::ResourceExhaustedError("no room"); }
+};
+
 struct Desk {
-  explicit Desk(const ReconcilerOptions& options = {}) {
-    auto opened_store = JobStore::Open(":memory:");
-    REQUIRE(opened_store.ok());
-    store = *std::move(opened_store);
+  // `kept`: the store of an earlier one, whose daemon was killed.
+  explicit Desk(const ReconcilerOptions& options = {}, std::shared_ptr<DeskStore> kept = nullptr)
+      : store(std::move(kept)) {
+    if (store == nullptr) {
+      auto opened_store = JobStore::Open(":memory:");
+      REQUIRE(opened_store.ok());
+      store = std::make_shared<DeskStore>(*std::move(opened_store));
+    }
     const ReconcilerPorts ports{
         .make_plan = [this](const v1::Job&) { ++plans; },
         .desired_changed = [this](const std::string& node) { told.insert(node); }};
@@ -60,6 +90,14 @@ struct Desk {
   void Report(const std::string& node, const v1::NodeReport& report, int64_t now) {
     REQUIRE(reconciler->Report(node, report, now).ok());
   }
+  // Of a rank in it.
+  static v1::NodeReport RankWord(uint64_t job, uint32_t attempt, uint32_t rank, v1::RankLife life) {
+    v1::NodeReport report = Word(job, attempt, v1::ATTEMPT_RUNNING);
+    v1::RankReport& one = *report.mutable_attempts(0)->add_ranks();
+    one.set_rank(rank);
+    one.set_life(life);
+    return report;
+  }
   // The places given, the plan made: attempt 1 launches.
   void Launch(uint64_t job, int64_t now) {
     reconciler->Tick(now);
@@ -71,13 +109,20 @@ struct Desk {
     const v1::DesiredAttempts desired = reconciler->DesiredOf(node);
     return desired.attempts().empty() ? v1::ATTEMPT_WISH_UNSPECIFIED : desired.attempts(0).wish();
   }
+  std::vector<v1::Event> Stalls() const {
+    std::vector<v1::Event> stalls;
+    for (const v1::Event& event : Events()) {
+      if (event.has_stalled()) stalls.push_back(event);
+    }
+    return stalls;
+  }
   std::vector<v1::Event> Events() const {
     const auto events = store->Events({.limit = 10000});
     REQUIRE(events.ok());
     return *events;
   }
 
-  std::unique_ptr<JobStore> store;
+  std::shared_ptr<DeskStore> store;
   JobTable table;
   std::unique_ptr<Reconciler> reconciler;
   int plans = 0;

@@ -6,13 +6,12 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "tests/coordinator/reconciler/reported_ranks.h"
+
 namespace trireme::coordinator {
 namespace {
 
 using Catch::Contains;
-
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kStart = 1'000'000'000'000;
 
 // Ranks in steps: each computes for a while, then waits for its neighbour or for all, by the
 // number of the step. Two nodes report once a second.
@@ -220,35 +219,6 @@ TEST_CASE("who is told of before a restart is not told of again") {
   ranks.Run(5000, after);
   REQUIRE(ranks.TakeTold().size() == 1);
 }
-
-// One report of ranks by hand.
-class Reported {
- public:
-  v1::RankReport& rank(uint32_t number) {
-    for (v1::RankReport& one : *report_.mutable_ranks()) {
-      if (one.rank() == number) return one;
-    }
-    v1::RankReport& one = *report_.add_ranks();
-    one.set_rank(number);
-    one.set_life(v1::RANK_ALIVE);
-    one.set_step(7);
-    one.set_position("NORM");
-    one.set_peer(-1);
-    one.mutable_timing()->set_step(6);
-    return one;
-  }
-  void Wait(uint32_t number, int32_t peer, uint64_t ms) {
-    rank(number).set_waiting_ms(ms);
-    rank(number).set_peer(peer);
-  }
-  std::vector<v1::RankStalled> Tell(StallWatch& watch, int64_t ms, bool deaths_are_meant = false) {
-    watch.Hear("n1", report_, kStart + ms * kMs);
-    auto news = watch.News(deaths_are_meant);
-    for (const v1::RankStalled& one : news) watch.Told(one, kStart + ms * kMs);
-    return news;
-  }
-  v1::AttemptReport report_;
-};
 
 TEST_CASE("the end of a chain of waits is named with all who wait") {
   Reported reported;

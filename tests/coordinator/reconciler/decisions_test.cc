@@ -189,9 +189,9 @@ TEST_CASE("an attempt runs when all its nodes say so") {
 TEST_CASE("what the launcher's node says of an end is told, and the newest checkpoint of any") {
   OnTwoNodes desk;
   v1::NodeReport word = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
-  word.mutable_attempts(0)->set_checkpoint_step(5);
+  word.mutable_attempts(0)->set_saved_step(5);
   desk.Report(desk.first, word, kDeskBegin);
-  word.mutable_attempts(0)->set_checkpoint_step(3);
+  word.mutable_attempts(0)->set_saved_step(3);
   desk.Report(desk.second, word, kDeskBegin);
   CHECK(desk.Status().checkpoint_step() == 5);
   word = Desk::Word(1, 1, v1::ATTEMPT_ENDED, 4);
@@ -199,7 +199,7 @@ TEST_CASE("what the launcher's node says of an end is told, and the newest check
   desk.Report(desk.first, word, kDeskBegin);
   // Heard of with the end alone.
   word = Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137);
-  word.mutable_attempts(0)->set_checkpoint_step(9);
+  word.mutable_attempts(0)->set_saved_step(9);
   desk.Report(desk.second, word, kDeskBegin);
   CHECK(desk.StateOf(1) == v1::JOB_RECOVERING);
   CHECK(desk.Status().failure().headline() == "rank 6 died");

@@ -20,7 +20,7 @@ constexpr off_t kMostBytes = 1 << 13;  // of the end: hundreds of names
 int Append(int fd, const std::string& line) {
   struct stat about {};
   if (fstat(fd, &about) != 0) return errno;
-  const ssize_t written = write(fd, line.data(), line.size());
+  const ssize_t written = pwrite(fd, line.data(), line.size(), about.st_size);
   if (written == static_cast<ssize_t>(line.size())) return fsync(fd) == 0 ? 0 : errno;
   const int error = written < 0 ? errno : ENOSPC;
   // The next name is not to stand behind a part of this one.
@@ -55,7 +55,7 @@ absl::Status ForgetSaves(const std::string& path) {
 }
 
 absl::Status NoteSave(const std::string& path, const std::string& name) {
-  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd < 0) return base::DiskError(path, "cannot be opened", errno);
   const int error = Append(fd, name + "\n");
   close(fd);

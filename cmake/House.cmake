@@ -36,6 +36,7 @@ if(NOT TRIREME_SANITIZE)
   # CMake writes the file once all is read: the names of its tests, with those of Python.
   trireme_house_test(proof proof.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/CTestTestfile.cmake")
   trireme_house_test(format format.py "${PROJECT_SOURCE_DIR}")
+  trireme_house_test(python python_names.py "${PROJECT_SOURCE_DIR}")
   trireme_house_test(planted planted_test.py)
   add_executable(planted_verdicts "${trireme_house}/planted_verdicts.cc")
   target_include_directories(planted_verdicts PRIVATE "${PROJECT_SOURCE_DIR}")

@@ -15,6 +15,7 @@ import install
 import links
 import parsed_headers
 import proof
+import python_names
 import rooms
 import single_files
 import sizes
@@ -235,6 +236,15 @@ class Planted(unittest.TestCase):
         self.assertEqual(formatting.check(self.root, program), [])
         self.append('runtime/base/check.h', 'int   x = 1 ;\n')
         self.only(formatting.check(self.root, program), 'runtime/base/check.h')
+
+    def test_python_names(self):
+        program = shutil.which('pyflakes3')
+        if program is None:
+            self.skipTest(skips.NOT_INSTALLED + 'pyflakes3')
+        self.write('tests/some_test.py', 'import sys\nsys.exit(0)\n')
+        self.assertEqual(python_names.check(self.root, program), [])
+        self.append('tests/some_test.py', 'skips.main()\n')
+        self.only(python_names.check(self.root, program), 'some_test.py')
 
     def test_data_plane_link(self):
         program = os.path.join(self.root, 'program')

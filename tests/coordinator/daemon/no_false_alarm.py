@@ -11,12 +11,12 @@ import time
 
 from daemon_fixture import DaemonCase, read, until
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
+
 LOOP = "while True: pass"
 WRITER = """
 import os, sys
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
-import skips  # noqa: E402
 block = os.urandom(1 << 20)
 while True:
     with open(sys.argv[1], "wb") as file:
@@ -38,9 +38,8 @@ class NoFalseAlarm(DaemonCase):
         return process
 
     def load(self):
-        for _ in range(2 * len(os.sched_getaffinity(0))):
-            self.begin_process(sys.executable, "-c", LOOP)
-        self.begin_process(sys.executable, "-c", WRITER, f"{self.folder}/written")
+        loops = [self.begin_process(sys.executable, "-c", LOOP) for _ in range(2 * len(os.sched_getaffinity(0)))]
+        return loops + [self.begin_process(sys.executable, "-c", WRITER, f"{self.folder}/written")]
 
     def test_no_false_alarm(self):
         os.makedirs(f"{self.folder}/state/agents")
@@ -57,13 +56,14 @@ class NoFalseAlarm(DaemonCase):
         for job in jobs:
             self.reach(job, 50)
         watches = {job: self.watch(job) for job in jobs}
-        self.load()
+        load = self.load()
         end = time.monotonic() + 60 * self.minutes
         before = {job: max(self.losses(job)) for job in jobs}
         while time.monotonic() < end:
             time.sleep(min(10.0, max(0.0, end - time.monotonic())))
             for job in jobs:
                 self.assertEqual(self.show(job)["status"]["state"], "JOB_RUNNING", self.told())
+        self.assertEqual([each.poll() for each in load], [None] * len(load), self.told())
         after = {job: max(self.losses(job)) for job in jobs}
         for job, watch in watches.items():
             self.assertGreater(after[job], before[job])

@@ -235,6 +235,10 @@ TEST_CASE("of nodes only those are stored whose use somebody has set") {
   const size_t before = third.Events().size();
   third.reconciler->Tick(kDeskBegin + kDeskHour);
   CHECK(third.Events().size() == before);
+  // Nobody waits for what it might have.
+  const uint64_t job = third.Submit(1, kDeskBegin + kDeskHour);
+  third.reconciler->Tick(kDeskBegin + kDeskHour);
+  CHECK(third.table.Get(job)->waits_for().find("no node has any") != std::string::npos);
 }
 
 }  // namespace trireme::coordinator

@@ -182,6 +182,23 @@ TEST_CASE("nobody is named where it is not known who is waited for") {
         }) == std::vector<uint32_t>{0});
 }
 
+TEST_CASE("who waits for somebody else is not said to wait for the one at work") {
+  for (const bool circle : {false, true}) {
+    CAPTURE(circle);
+    Reported reported;
+    StallWatch watch;
+    for (uint32_t r = 0; r < 4; ++r) reported.rank(r);
+    reported.Tell(watch, 0);
+    reported.Wait(0, circle ? 1 : 77, 12'000);
+    reported.Wait(1, circle ? 0 : 77, 12'000);
+    reported.Wait(2, 3, 12'000);
+    reported.rank(3).set_still_ms(12'000);
+    const auto news = reported.Tell(watch, 12'000);
+    REQUIRE(news.size() == 1);
+    CHECK_THAT(news[0].text(), Contains("rank 3") && Contains("; rank 2 waits for it"));
+  }
+}
+
 TEST_CASE("nobody is held up any more by whom nobody waits for") {
   Reported reported;
   StallWatch watch;

@@ -147,7 +147,13 @@ TEST_CASE("events are dropped when they are one too many and not before") {
     ReconcilerOptions options;
     options.most_events = static_cast<uint64_t>(most);
     Desk again(options, desk.store);
-    for (int64_t now = 1; now < 10; ++now) again.reconciler->Tick(kDeskBegin + now);
+    // A full disk is no reason for haste; what more than a thousand are too many is.
+    again.store->full = true;
+    CHECK(again.reconciler->Tick(kDeskBegin) == kDeskBegin + kDeskSecond);
+    again.store->full = false;
+    const int64_t wait = stored > 1000 ? 1'000'000 : kDeskSecond;
+    CHECK(again.reconciler->Tick(kDeskBegin + 1) == kDeskBegin + 1 + wait);
+    for (int64_t now = 2; now < 10; ++now) again.reconciler->Tick(kDeskBegin + now);
     CHECK(again.Events().size() == static_cast<size_t>(left));
     // Nothing is left to do: no flush, and no haste.
     again.store->drops = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -79,6 +80,19 @@ int GuardFolder::Exit() const {
     std::this_thread::sleep_for(kStep);
   }
   return -1;
+}
+
+void GuardFolder::AwaitGone() const {
+  for (int i = 0; i < kSteps; ++i) {
+    const int fd = open((path_ + "/control").c_str(), O_WRONLY | O_NONBLOCK);
+    if (fd < 0) {
+      REQUIRE(errno == ENXIO);  // nobody reads it
+      return;
+    }
+    close(fd);
+    std::this_thread::sleep_for(kStep);
+  }
+  FAIL("a guard of " << path_ << " does not end");
 }
 
 void GuardFolder::Await(const std::string& name, const std::string& text) const {

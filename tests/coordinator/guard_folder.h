@@ -24,6 +24,8 @@ class GuardFolder {
   bool HasExit() const;
   // The exit code, once it is there; -1: none came.
   int Exit() const;
+  // Until no guard holds the FIFO open: whatever one might do, it has done.
+  void AwaitGone() const;
   // Until `text` is in the file `name`.
   void Await(const std::string& name, const std::string& text) const;
   const std::string& path() const { return path_; }

@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "coordinator/launcher/process_identity.h"
@@ -66,7 +64,7 @@ TEST_CASE("a sealed folder starts nothing") {
   const GuardFolder folder;
   std::ofstream(folder.path() + "/guard.json");
   REQUIRE(StartGuarded(folder.Command("echo begun"), folder.path()).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  folder.AwaitGone();
   CHECK(Slurp(folder.path() + "/log").empty());
   CHECK_FALSE(fs::exists(folder.path() + "/exit"));
 }
@@ -102,8 +100,10 @@ TEST_CASE("a guard ends with its starter only where that is asked") {
   for (const bool ends : {false, true}) {
     const GuardFolder folder;
     // What the command has started has left its session and ignores what it can.
-    GuardedCommand command =
-        folder.Command("setsid sh -c \"trap '' TERM HUP INT; echo up; exec sleep 300\" & wait");
+    GuardedCommand command = folder.Command(
+        "trap 'echo asked' USR1\n"
+        "setsid sh -c \"trap '' TERM HUP INT USR1; echo up; exec sleep 300\" &\n"
+        "while true; do wait; done");
     command.ends_with_starter = ends;
     const pid_t starter = fork();
     if (starter == 0) {
@@ -117,7 +117,10 @@ TEST_CASE("a guard ends with its starter only where that is asked") {
     kill(starter, SIGKILL);
     waitpid(starter, nullptr, 0);
     if (!ends) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      // A guard that watched its starter would see its end before this request, and then not pass
+      // the request on.
+      folder.Ask(kGuardStop);
+      folder.Await("log", "asked");
       CHECK(IsAlive(guard));
       CHECK_FALSE(folder.HasExit());
       folder.Ask(kGuardKill);

@@ -49,10 +49,13 @@ class CodecFolder {
     const std::string command = "cd '" + path_.string() + "' && '" + TRIREME_BINARY_DIR +
                                 "/bin/trireme' codec " + arguments + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
     Said said;
     std::array<char, 256> line;
     while (fgets(line.data(), line.size(), pipe) != nullptr) said.text += line.data();
-    said.code = WEXITSTATUS(pclose(pipe));
+    const int status = pclose(pipe);
+    REQUIRE(WIFEXITED(status));
+    said.code = WEXITSTATUS(status);
     return said;
   }
 

@@ -66,7 +66,12 @@ int64_t LocalAgent::Look(int64_t now_unix_ns) {
     }
     pid_ = -1;
   }
-  if (pid_ < 0 && !base::IsLocked(options_.lock_file)) pid_ = Start(options_);
+  if (pid_ < 0 && !base::IsLocked(options_.lock_file)) {
+    pid_ = Start(options_);
+  } else if (pid_ < 0 && !told_) {
+    spdlog::info("an agent is at work on this machine already; none is started beside it");
+    told_ = true;
+  }
   return now_unix_ns + kLookNs;
 }
 

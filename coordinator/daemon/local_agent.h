@@ -28,7 +28,8 @@ class LocalAgent {
   int64_t Look(int64_t now_unix_ns);
 
   const LocalAgentOptions options_;
-  int pid_ = -1;  // of the last one started, until it is reaped
+  int pid_ = -1;       // of the last one started, until it is reaped
+  bool told_ = false;  // that another one is at work
   TaskThread thread_;
 };
 

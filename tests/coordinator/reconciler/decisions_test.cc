@@ -288,6 +288,12 @@ TEST_CASE("the cluster counts those that run and not those that wait to") {
   desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_RUNNING), kDeskBegin + kDeskSecond);
   desk.reconciler->Tick(kDeskBegin + kDeskSecond + 1);
   CHECK(desk.told.empty());
+  // What changes all the time is shown once a second, and a checkpoint changes no places.
+  v1::NodeReport saved = Desk::Word(job, 1, v1::ATTEMPT_RUNNING);
+  saved.mutable_attempts(0)->set_saved_step(1);
+  desk.Report("n1", saved, kDeskBegin + kDeskSecond + 2);
+  desk.reconciler->Tick(kDeskBegin + kDeskSecond + 3);
+  CHECK(desk.table.cluster().nodes(0).last_heard_unix_ns() == kDeskBegin);
   const int64_t end = kDeskBegin + kDeskSecond * 3 / 2;
   desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_ENDED, 4), end);
   desk.reconciler->Tick(end);  // its places may be others' now: shown at once or within a second

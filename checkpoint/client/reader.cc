@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/piece_reader.h"
@@ -120,7 +121,12 @@ void VerifyPieces(const Checkpoint& checkpoint, const Pieces& pieces, uint64_t* 
 
 absl::StatusOr<Checkpoint> OpenManifest(const std::string& folder, base::Links links) {
   const std::string path = folder + "/" + std::string(kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path, links));
+  const absl::StatusOr<std::string> read = ReadText(path, links);
+  std::error_code ignored;
+  if (!read.ok() && fs::is_regular_file(fs::symlink_status(folder, ignored))) {
+    return absl::DataLossError(Text(folder, ": is a file, expected a checkpoint's folder"));
+  }
+  ASSIGN_OR_RETURN(const std::string text, read);
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
   checkpoint.links_ = links;

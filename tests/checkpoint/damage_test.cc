@@ -183,6 +183,18 @@ TEST_CASE("what a disk has lost is damage, whatever it says of it") {
     REQUIRE(found.ok());
     CHECK(*found == good);
   }
+  // A file where the folder should be.
+  TemporaryFolder root;
+  const std::string good = SaveSample(root.path(), SampleTensors(), 1);
+  fs::copy(good + "/manifest.json", root.path() + "/step-00000009");
+  std::vector<Skipped> skipped;
+  const auto found = FindNewestUndamaged(root.path(), &skipped);
+  INFO(found.status().ToString());
+  REQUIRE(found.ok());
+  CHECK(*found == good);
+  REQUIRE(skipped.size() == 1);
+  CHECK(skipped[0].reason.message() ==
+        root.path() + "/step-00000009: is a file, expected a checkpoint's folder");
 }
 
 TEST_CASE("a newer checkpoint that cannot be judged is not gone back behind") {

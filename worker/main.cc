@@ -46,6 +46,10 @@ int Main(int argc, char** argv) {
   app.add_option("--recorder-dir", training.recorder_directory,
                  "folder of the flight recorders (default: recorder in the run folder)")
       ->take_last();
+  app.add_option("--save-log", training.run.save_log,
+                 "file in which rank 0 notes each checkpoint before it gives it its name (default: "
+                 "saves in the folder of the flight recorders)")
+      ->take_last();
   app.add_option("--link", training.link.address,
                  "unix:/PATH of the keeper of this node, which has the plan and hears how it goes")
       ->take_last();

@@ -115,7 +115,9 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric) {
   if (options.recorder_directory.empty()) {
     options.recorder_directory = options.run.run_directory + "/recorder";
   }
-  options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
+  if (options.run.save_log.empty()) {
+    options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
+  }
   const std::string& folder = options.recorder_directory;
   const std::string path = absl::StrFormat("%s/rank-%03d.rec", folder, fabric.rank());
   // srun makes no run folder; what goes wrong here, the recorder says.

@@ -126,15 +126,14 @@ for i in "${!options[@]}"; do
   case ${options[i]} in
     --run-dir) run=${options[i + 1]:-} ;;
     --run-dir=*) run=${options[i]#*=} ;;
-    --recorder-dir) recorder=${options[i + 1]:-} ;;
-    --recorder-dir=*) recorder=${options[i]#*=} ;;
-    checkpoint.directory=* | --set=checkpoint.directory=*) 
+    checkpoint.directory=* | --set=checkpoint.directory=*)
       checkpoints=${options[i]#*checkpoint.directory=} ;;
   esac
 done
-saves=${recorder:-$run/recorder}/saves
-# Rank 0 notes there the name of each checkpoint before it gives it. What was there before counts
-# for nothing, whatever its step.
+attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
+# Rank 0 notes there the name of each checkpoint before it gives it. It is this attempt's alone:
+# another job may be at work in the same folder.
+saves=$run/saves.$SLURM_JOB_ID.$attempt
 has_saved() {
   local name
   [[ -r $saves ]] || return 1
@@ -143,9 +142,7 @@ has_saved() {
   done <"$saves"
   return 1
 }
-rm -f "$saves"
 
-attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
 echo "trireme: Slurm job $SLURM_JOB_ID, attempt $attempt, $SLURM_NTASKS ranks" \
   "on $SLURM_JOB_NODELIST"
 code=0)";
@@ -162,6 +159,7 @@ elif ((code == 4 || code > 128)) && has_saved; then
   # returns ends the job.
   why="failed after a new checkpoint"
 fi
+rm -f "$saves"
 if [[ -n $why ]]; then
   # Said first: with the requeue Slurm ends this script.
   echo "trireme: $why (exit code $code), asking Slurm to queue the job again"
@@ -243,7 +241,8 @@ absl::StatusOr<std::string> StandaloneScript(const BatchJob& job, const BatchOpt
   script.Line(kStandaloneBegin);
   script.Line(kFence);
   script.Line(Srun(job) + " \\");
-  script.Line(" " + Words(job.worker) + " --run-dir \"$run\" \"$@\" || code=$?");
+  script.Line(" " + Words(job.worker) +
+              " --run-dir \"$run\" --save-log \"$saves\" \"$@\" || code=$?");
   script.Line(kStandaloneEnd);
   return script.Take();
 }

@@ -51,11 +51,14 @@ command::CommandResult RunScript(const FakeSlurm& fake, const std::string& scrip
   return *result;
 }
 
-// What a worker does that saves a checkpoint: a part of srun's script.
-std::string Saves(const std::string& run, const std::string& name) {
-  const std::string folder = run + "/checkpoints/" + name;
-  return "mkdir -p '" + run + "/recorder' '" + folder + "'; echo " + name + " >>'" + run +
-         "/recorder/saves'; >'" + folder + "/manifest.json'; ";
+// Parts of srun's script: what a worker does that notes and gives a checkpoint under `root`.
+std::string Notes(const std::string& name) {
+  return "for word; do [ \"$last\" = --save-log ] && log=$word; last=$word; done; echo " + name +
+         " >>\"$log\"; ";
+}
+std::string Saves(const std::string& root, const std::string& name) {
+  const std::string folder = root + "/" + name;
+  return "mkdir -p '" + folder + "'; >'" + folder + "/manifest.json'; " + Notes(name);
 }
 
 // srun that shows its words, one a line.
@@ -139,8 +142,9 @@ TEST_CASE("a hostile word reaches the worker as it is") {
   CHECK(result.exit_code == 0);
   INFO(result.output << result.errors);
   CHECK(result.output.find("</opt/trireme worker>\n<--job>\n<" + std::string(kHostile) +
-                           ">\n<--run-dir>\n<" + job.run_folder + "-42>\n<--set>\n<" + kHostile +
-                           ">\n") != std::string::npos);
+                           ">\n<--run-dir>\n<" + job.run_folder + "-42>\n<--save-log>\n<" +
+                           job.run_folder + "-42/saves.42.1>\n<--set>\n<" + kHostile + ">\n") !=
+        std::string::npos);
   CHECK_FALSE(std::filesystem::exists("pwned"));
 }
 
@@ -164,7 +168,7 @@ TEST_CASE("a stopped job is queued again and a wrong one is not") {
   fake.Program("srun", "exit 137");
   CHECK(RunScript(fake, script).exit_code == 137);
   CHECK(fake.Read("scontrol.calls").empty());
-  fake.Program("srun", Saves(job.run_folder + "-42", "step-00000010") + "exit 137");
+  fake.Program("srun", Saves(job.run_folder + "-42/checkpoints", "step-00000010") + "exit 137");
   CHECK(RunScript(fake, script).exit_code == 137);
   CHECK(fake.Read("scontrol.calls") == "requeue 42\n");
 }
@@ -188,20 +192,41 @@ TEST_CASE("what an attempt has saved itself is worth another, whatever lies ther
   const std::string aside = "rm -rf " + damaged + "; ";
   CHECK_FALSE(requeued(""));
   CHECK_FALSE(requeued(aside));
-  CHECK(requeued(aside + Saves(run, "step-00000020")));
-  CHECK(requeued(aside + Saves(run, "step-00000030")));
+  CHECK(requeued(aside + Saves(run + "/checkpoints", "step-00000020")));
+  CHECK(requeued(aside + Saves(run + "/checkpoints", "step-00000030")));
   // What the attempt before has noted is of that one.
   CHECK_FALSE(requeued(""));
   // Noted, and not come to.
-  CHECK_FALSE(
-      requeued("mkdir -p " + run + "/recorder; echo step-00000040 >>" + run + "/recorder/saves; "));
+  CHECK_FALSE(requeued(Notes("step-00000040")));
   // Elsewhere.
   const std::string other = fake.folder() + "/other folder";
-  const std::string save = "mkdir -p '" + other + "/step-00000007'; >'" + other +
-                           "/step-00000007/manifest.json'; mkdir -p '" + other +
-                           "/r'; echo step-00000007 >>'" + other + "/r/saves'; ";
-  CHECK(requeued(save, {"--set", "checkpoint.directory=" + other, "--recorder-dir", other + "/r"}));
-  CHECK(requeued(save, {"--set=checkpoint.directory=" + other, "--recorder-dir=" + other + "/r"}));
+  const std::string save = Saves(other, "step-00000007");
+  CHECK(requeued(save, {"--set", "checkpoint.directory=" + other}));
+  CHECK(requeued(save, {"--set=checkpoint.directory=" + other}));
+  // Nothing of its own is left.
+  for (const auto& entry : std::filesystem::directory_iterator(run)) {
+    CHECK_FALSE(entry.path().filename().string().starts_with("saves."));
+  }
+}
+
+TEST_CASE("a job that is sent to the folder of a live run neither takes nor touches its saves") {
+  FakeSlurm fake;
+  fake.Program("scontrol", "");
+  const std::string run = fake.folder() + "/run-41";
+  const std::string step = run + "/checkpoints/step-00000040";
+  std::filesystem::create_directories(step);
+  std::filesystem::create_directories(run + "/recorder");
+  std::ofstream(step + "/manifest.json") << "{}";
+  const std::vector<std::string> logs = {"run-41/recorder/saves", "run-41/saves.41.1"};
+  std::string live;  // saves meanwhile
+  for (const std::string& log : logs) {
+    fake.Write(log, "step-00000030\n");
+    live += "echo step-00000040 >>" + fake.folder() + "/" + log + "; ";
+  }
+  fake.Program("srun", live + "exit 4");
+  CHECK(RunScript(fake, MustStandAlone(SmallJob()), {"--run-dir", run}).exit_code == 4);
+  CHECK(fake.Read("scontrol.calls").empty());
+  for (const std::string& log : logs) CHECK(fake.Read(log) == "step-00000030\nstep-00000040\n");
 }
 
 TEST_CASE("a batch file knows the run folder that its caller names") {
@@ -215,7 +240,8 @@ TEST_CASE("a batch file knows the run folder that its caller names") {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--run-dir", old}, {"--run-dir=" + old}}) {
     ++requeued;
-    fake.Program("srun", Saves(old, "step-0000001" + std::to_string(requeued)) + "exit 4");
+    fake.Program("srun",
+                 Saves(old + "/checkpoints", "step-0000001" + std::to_string(requeued)) + "exit 4");
     CHECK(RunScript(fake, script, words).exit_code == 4);
     CHECK(fake.Read("scontrol.calls").size() == std::string("requeue 42\n").size() * requeued);
   }

@@ -57,6 +57,13 @@ class Skips(unittest.TestCase):
         self.assertNotEqual(ran, 0)
         self.assertIn('2 tests: 1 passed, 1 failed, 0 skipped', text)
 
+    def test_why_a_test_failed(self):
+        many = 'seq 1000 1099; echo " ]]> & <x>"; false'
+        _, _, text = self.run_tests({'good': 'echo not this', 'bad': many, 'worse': 'false'})
+        self.assertRegex(text, r'failed +bad\n    \| 1076\n(    \| 10\d\d\n){23}    \|  \]\]> & <x>\n')
+        self.assertRegex(text, r'failed +worse\n    \| no output')
+        self.assertNotIn('not this', text)
+
     def test_a_skip_has_a_reason(self):
         ran, told, text = self.run_tests({'good': 'true', 'away': 'echo "skipped: not here: a moon"; exit 77'})
         self.assertEqual((ran, told), (0, 0), text)

@@ -1,12 +1,13 @@
 """What deploy/test says at the end of a part. Usage: test_summary.py CTEST_LOG JUNIT_XML
 
-Prints how many tests were run, passed, failed, skipped and tried again, then a line for each of the last three. Exit code 1: a
-test was skipped for want of something that deploy/install_packages installs, so the part has not shown what it should."""
+Prints how many tests were run, passed, failed, skipped and tried again, then a line for each of the last three, under a failed
+one the end of its output: what is kept of a run may be its last lines alone. Exit code 1: a test was skipped for want of something that deploy/install_packages installs, so the part has not shown what it should."""
 import re
 import sys
 import xml.etree.ElementTree
 
 NOT_INSTALLED = 'not installed: '
+SHOWN, WIDTH = 25, 200  # lines of a failed test, and characters of each
 REASON = re.compile(r'^skipped: (.+)$', re.M)
 # "12/57 Test  #3: worker.ends ......***Failed  1.20 sec", or "......Subprocess aborted***Exception: "; skips have stars too.
 VERDICT = re.compile(r'Test +#\d+: (.+?) \.*[^.*]*\*\*\*(Failed|Timeout|Exception|Not Run)')
@@ -15,6 +16,11 @@ VERDICT = re.compile(r'Test +#\d+: (.+?) \.*[^.*]*\*\*\*(Failed|Timeout|Exceptio
 def reasons_of(case):
     said = REASON.findall(case.findtext('system-out') or '')
     return '; '.join(dict.fromkeys(said)) or 'no reason was printed'
+
+
+def end_of(case):
+    lines = [line for line in (case.findtext('system-out') or 'no output').splitlines() if line.strip()]
+    return [f'    | {line[:WIDTH]}' for line in lines[-SHOWN:]]
 
 
 def was_skipped(case):
@@ -26,12 +32,14 @@ def was_skipped(case):
 def summary(log, cases):
     """(lines, whether no skip is a fault of the set-up)"""
     skipped = {case.get('name'): reasons_of(case) for case in cases if was_skipped(case)}
-    failed = [case.get('name') for case in cases if case.get('status') != 'run' and case.get('name') not in skipped]
+    failed = {case.get('name'): end_of(case) for case in cases
+              if case.get('status') != 'run' and case.get('name') not in skipped}
     again = [name for name in dict.fromkeys(found[0] for found in VERDICT.findall(log)) if name not in failed]
     passed = len(cases) - len(skipped) - len(failed)
     lines = [f'{len(cases)} tests: {passed} passed, {len(failed)} failed, {len(skipped)} skipped, '
              f'{len(again)} tried again']
-    lines += [f'  failed       {name}' for name in failed]
+    for name, end in failed.items():
+        lines += [f'  failed       {name}', *end]
     lines += [f'  skipped      {name}: {reason}' for name, reason in skipped.items()]
     lines += [f'  tried again  {name}' for name in again]
     wrong = [name for name, reason in skipped.items() if NOT_INSTALLED in reason or reason == 'no reason was printed']

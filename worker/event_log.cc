@@ -1,21 +1,23 @@
 // TensorBoard reads the files of a folder in the order of their names, which begin with the time.
 #include "worker/event_log.h"
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/own_program.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::worker {
 namespace {
@@ -34,11 +36,14 @@ int64_t CutFiles(const std::string& folder, uint64_t keep_through) {
     if (!name.starts_with(kPrefix)) return;
     latest = std::max<int64_t>(latest, std::atoll(name.c_str() + std::strlen(kPrefix)));
     const std::string path = folder + "/" + name;
-    std::ifstream file(path, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    const size_t kept = report::EventBytesThrough(bytes, keep_through);
+    const absl::StatusOr<std::string> bytes = base::ReadWholeFile(path, SIZE_MAX);
+    if (!bytes.ok()) {
+      spdlog::warn("{}; steps that it has may be shown twice", base::MessageOf(bytes.status()));
+      return;
+    }
+    const size_t kept = report::EventBytesThrough(*bytes, keep_through);
     std::error_code ignored;
-    if (kept < bytes.size()) std::filesystem::resize_file(path, kept, ignored);
+    if (kept < bytes->size()) std::filesystem::resize_file(path, kept, ignored);
   }).IgnoreError();
   return latest;
 }

@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<int32_t>> PromptTokens(const GenerationOptions& optio
 // is none or would steer it. As JSON it is one line at the end, with U+FFFD for what is no UTF-8.
 class TextOut {
  public:
-  explicit TextOut(bool json) : json_(json) {}
+  TextOut(std::FILE* file, bool json) : file_(file), json_(json) {}
 
   void Prompt(const std::string& text) { json_ ? void(prompt_ = text) : Write(text); }
   void Write(const std::string& text) {
@@ -86,13 +86,14 @@ class TextOut {
   }
 
  private:
-  static void Put(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+  void Put(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), file_);
+    std::fflush(file_);
   }
 
+  std::FILE* const file_;
   const bool json_;
-  const bool terminal_ = isatty(STDOUT_FILENO) == 1;
+  const bool terminal_ = isatty(fileno(file_)) == 1;
   std::string prompt_;   // for JSON
   std::string pending_;  // a character's first bytes; for JSON all of the text
 };
@@ -113,7 +114,9 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
         "--checkpoint: name a checkpoint folder (…/checkpoints/step-00001000)");
   }
   ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(options.checkpoint));
+  // Of the files each rank looks only at those that Restore reads, not all ranks at all of them.
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
+                   checkpoint::OpenManifest(options.checkpoint));
   ASSIGN_OR_RETURN(auto tokenizer, data::TokenizerFromDescription(checkpoint.info().tokenizer));
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
@@ -125,7 +128,7 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   RETURN_IF_ERROR(ranks.AllOk(session->Restore(checkpoint, /*with_moments=*/false)));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
-  TextOut out(options.json);
+  TextOut out(options.out, options.json);
   const size_t prompt_tokens = tokens.size();
   if (leader) {
     ASSIGN_OR_RETURN(const std::string prompt, vocabulary.tokenizer().Decode(tokens));
@@ -133,8 +136,9 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   }
   bool stopped = false;
   for (int64_t count = 0; count < options.tokens; ++count) {
-    const bool willing = !StopRequested() && std::ferror(stdout) == 0;
-    ASSIGN_OR_RETURN(const bool go_on, session->engine().AllAgree(willing));
+    const bool willing = !StopRequested() && std::ferror(options.out) == 0;
+    // Rank 0 may be held by whoever reads the text, as by a terminal that is paused.
+    ASSIGN_OR_RETURN(const bool go_on, ranks.AllAgree(willing));
     stopped = !go_on;
     if (stopped) break;
     ASSIGN_OR_RETURN(const int32_t next,
@@ -149,9 +153,11 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
     out.Write(text);
   }
   if (leader) out.End(tokens.size() - prompt_tokens, stopped);
-  if (std::ferror(stdout) != 0) {
-    return absl::FailedPreconditionError("the text could not be written to stdout");
-  }
+  // Before all close together, which waits for nobody at a terminal.
+  RETURN_IF_ERROR(
+      ranks.AllOk(std::ferror(options.out) == 0
+                      ? absl::OkStatus()
+                      : absl::FailedPreconditionError("the text could not be written to stdout")));
   return stopped ? base::kCancelled : base::kOk;
 }
 

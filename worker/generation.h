@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "runtime/base/exit_code.h"
@@ -18,10 +19,11 @@ struct GenerationOptions {
   int64_t top_k = 0;
   uint64_t seed = 1337;
   bool json = false;  // {"prompt", "text", "tokens", "stopped"} at the end, not text as it comes
+  std::FILE* out = stdout;
 };
 
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
-// Collective; rank 0 writes prompt and text to stdout.
+// Collective; rank 0 writes prompt and text to `out`.
 base::ExitCode RunGeneration(const GenerationOptions& options, comm::Fabric& fabric);
 
 }  // namespace trireme::worker

@@ -1,16 +1,21 @@
 #include "worker/run_files.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <stdio.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/json/json_text.h"
 
 namespace trireme::worker {
@@ -21,6 +26,23 @@ namespace {
 uint64_t StepOf(const std::string& line) {
   uint64_t step = 0;
   return std::sscanf(line.c_str(), "{\"step\":%lu", &step) == 1 ? step : 0;
+}
+
+// What could not be read may be all there is of a long run.
+absl::Status KeepAside(const std::string& path, const absl::Status& reason) {
+  constexpr int kMost = 1000;
+  std::string aside;
+  for (int number = 1; number <= kMost; ++number) {
+    aside = absl::StrCat(path, ".unread", number > 1 ? absl::StrCat("-", number) : "");
+    if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, aside.c_str(), RENAME_NOREPLACE) == 0) {
+      spdlog::warn("{}; it is now named {}, and a new one is begun", base::MessageOf(reason),
+                   aside);
+      return absl::OkStatus();
+    }
+    if (errno != EEXIST) break;
+  }
+  return absl::DataLossError(absl::StrCat(base::MessageOf(reason), "; nor can it be named ", aside,
+                                          ": ", std::strerror(errno), "; move it away"));
 }
 
 }  // namespace
@@ -37,12 +59,14 @@ void ExposureSums::Add(const engine::ExposureReport& step, double duration_s) {
 
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint64_t keep_through) {
   const std::string path = run_folder + "/metrics.jsonl";
+  absl::StatusOr<std::string> old = base::ReadWholeFile(path, SIZE_MAX);
+  if (!old.ok() && !absl::IsNotFound(old.status())) RETURN_IF_ERROR(KeepAside(path, old.status()));
   std::string kept;
-  std::ifstream old(path);
-  for (std::string line; std::getline(old, line);) {
+  std::istringstream lines(old.ok() ? *std::move(old) : "");
+  for (std::string line; std::getline(lines, line);) {
     if (StepOf(line) <= keep_through) absl::StrAppend(&kept, line, "\n");
   }
-  RETURN_IF_ERROR(WriteFile(path, kept));
+  RETURN_IF_ERROR(base::WriteWholeFile(path, kept));
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
     return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
@@ -53,7 +77,9 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint6
 }
 
 MetricsLog::MetricsLog(MetricsLog&& other) noexcept
-    : file_(std::exchange(other.file_, nullptr)), events_(std::move(other.events_)) {}
+    : file_(std::exchange(other.file_, nullptr)),
+      warned_(other.warned_),
+      events_(std::move(other.events_)) {}
 
 MetricsLog::~MetricsLog() {
   if (file_ != nullptr) std::fclose(file_);
@@ -101,13 +127,14 @@ void MetricsLog::Validation(uint64_t step, double loss) {
 }
 
 void MetricsLog::Write(const nlohmann::ordered_json& line) {
-  std::fputs(JsonLine(line).c_str(), file_);
-  std::fflush(file_);
+  const bool written = std::fputs(JsonLine(line).c_str(), file_) >= 0 && std::fflush(file_) == 0;
+  if (written || std::exchange(warned_, true)) return;
+  spdlog::warn("metrics.jsonl: lines are missing: {}", std::strerror(errno));
 }
 
 std::string JsonLine(const nlohmann::ordered_json& json) { return json_text::Write(json) + "\n"; }
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
+absl::Status WritePicture(const std::string& path, const std::string& text) {
   const std::string partial = path + ".partial";
   std::ofstream file(partial, std::ios::binary);
   file << text;

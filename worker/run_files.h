@@ -43,7 +43,8 @@ struct ExposureSums : engine::ExposureReport {
 class MetricsLog {
  public:
   // Appends to the files of `run_folder`. On a resume what is of steps after `keep_through` is
-  // dropped first: it will be written again.
+  // dropped first: it will be written again. What of them cannot be read is not replaced:
+  // metrics.jsonl is kept under another name, which is logged, and event files stay whole.
   static absl::StatusOr<MetricsLog> Open(const std::string& run_folder, uint64_t keep_through);
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&&) = delete;
@@ -57,6 +58,7 @@ class MetricsLog {
       : file_(file), events_(std::move(events)) {}
   void Write(const nlohmann::ordered_json& line);
   std::FILE* file_;
+  bool warned_ = false;  // of a line that was not written
   std::optional<EventLog> events_;
 };
 
@@ -64,7 +66,8 @@ class MetricsLog {
 // and bytes that are not UTF-8 are replaced.
 std::string JsonLine(const nlohmann::ordered_json& json);
 
-// Writes `text` to `path` through a temporary file, so that a reader sees all or nothing.
-absl::Status WriteFile(const std::string& path, const std::string& text);
+// Writes a picture of what goes on, so that a reader sees all of it or the former one. Not flushed,
+// as base::WriteWholeFile is: after a power cut it may be empty, and the run makes it anew.
+absl::Status WritePicture(const std::string& path, const std::string& text);
 
 }  // namespace trireme::worker

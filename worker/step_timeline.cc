@@ -79,9 +79,9 @@ void StepTimeline::WriteAll() {
 absl::Status StepTimeline::Write(const Kept& kept) const {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  return WriteFile(absl::StrFormat("%s/rank-%03d.steps", folder_, rank_),
-                   absl::StrCat("step ", kept.step, " rank ", rank_, "\n", MemoryLine(),
-                                kept.trace.Text(kept.clock)));
+  return WritePicture(absl::StrFormat("%s/rank-%03d.steps", folder_, rank_),
+                      absl::StrCat("step ", kept.step, " rank ", rank_, "\n", MemoryLine(),
+                                   kept.trace.Text(kept.clock)));
 }
 
 void RemoveTimelines(const std::string& run_directory) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/report/trace.h"
 #include "worker/run_files.h"
 
@@ -79,7 +80,7 @@ absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
                                     const engine::JobClock& clock) const {
   std::error_code error;
   std::filesystem::create_directories(run_directory + "/trace", error);
-  return WriteFile(SpansPath(run_directory, rank), Text(clock));
+  return WritePicture(SpansPath(run_directory, rank), Text(clock));
 }
 
 absl::Status MergeTraces(const std::string& run_directory, int ranks,
@@ -110,8 +111,8 @@ absl::Status MergeTraces(const std::string& run_directory, int ranks,
       spans.back().step = step;
     }
   }
-  RETURN_IF_ERROR(
-      WriteFile(absl::StrCat(run_directory, "/", file_name), report::ChromeTrace(spans)));
+  RETURN_IF_ERROR(base::WriteWholeFile(absl::StrCat(run_directory, "/", file_name),
+                                       report::ChromeTrace(spans)));
   std::error_code ignored;
   std::filesystem::remove_all(run_directory + "/trace", ignored);
   return absl::OkStatus();

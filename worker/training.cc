@@ -11,11 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/recorder/rank_message.h"
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
-#include "worker/run_files.h"
+#include "worker/engine_agreement.h"
 #include "worker/session.h"
 
 namespace trireme::worker {
@@ -81,9 +82,15 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const TrainingOptions& opti
   return KeeperLink::Open(link);
 }
 
+// So that the run folder stands alone; else the coordinator has written both.
+absl::Status WriteJob(const std::string& folder, const v1::JobSpec& job, const v1::Plan& plan) {
+  RETURN_IF_ERROR(base::WriteWholeFile(folder + "/job.yaml", spec::ToYaml(job)));
+  return base::WriteWholeFile(folder + "/plan.pb", plan::SerializePlan(plan));
+}
+
 absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,
-                                     KeeperLink* link, recorder::FlightRecorder& recorder) {
-  ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
+                                     std::unique_ptr<comm::Communicator> everyone, KeeperLink* link,
+                                     recorder::FlightRecorder& recorder) {
   ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(options));
   ASSIGN_OR_RETURN(
       const auto dataset,
@@ -92,12 +99,9 @@ absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabri
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, std::move(everyone), *dataset,
                                                      &recorder, {link, options.plan_file}));
-  // Else the coordinator has written both.
-  if (fabric.rank() == 0 && session->planned_here()) {
-    const std::string& folder = options.run.run_directory;
-    RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(job)));
-    RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(session->plan())));
-  }
+  const bool writes = fabric.rank() == 0 && session->planned_here();
+  RETURN_IF_ERROR(EngineAgreement(*session).AllOk(
+      writes ? WriteJob(options.run.run_directory, job, session->plan()) : absl::OkStatus()));
   return TrainingRun(job, options.run, *session, *dataset, recorder).Run();
 }
 
@@ -118,6 +122,8 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric) {
   if (options.run.save_log.empty()) {
     options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
   }
+  // While ranks are level; of a failure the recorder is to tell.
+  absl::StatusOr<std::unique_ptr<comm::Communicator>> everyone = GroupOfAll(fabric);
   const std::string& folder = options.recorder_directory;
   const std::string path = absl::StrFormat("%s/rank-%03d.rec", folder, fabric.rank());
   // srun makes no run folder; what goes wrong here, the recorder says.
@@ -133,7 +139,9 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric) {
     (*link)->StartReports([path, &who = options.link.who] { return StatusOf(path, who); });
   }
   const absl::StatusOr<base::ExitCode> code =
-      link.ok() ? Train(options, fabric, link->get(), **recorder) : link.status();
+      !everyone.ok() ? everyone.status()
+      : !link.ok()   ? link.status()
+                     : Train(options, fabric, *std::move(everyone), link->get(), **recorder);
   if (code.ok()) return *code;
   const absl::Status& failure = code.status();
   spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));

@@ -14,6 +14,7 @@
 #include "checkpoint/client/writer.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
 #include "runtime/recorder/save_log.h"
@@ -46,7 +47,7 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       recorder_(recorder),
       checkpoint_root_(CheckpointFolder(job, options.run_directory)),
       traced_(job),
-      timeline_(options.run_directory, session.engine().rank()),
+      timeline_(std::in_place, options.run_directory, session.engine().rank()),
       throughput_(engine::NowNs) {}
 
 absl::StatusOr<base::ExitCode> TrainingRun::Run() {
@@ -72,6 +73,7 @@ absl::StatusOr<base::ExitCode> TrainingRun::Run() {
       }
       // With the checkpoint safe; the steps after it are traced by whoever goes on.
       RETURN_IF_ERROR(WriteTrace());
+      RETURN_IF_ERROR(Leave(absl::OkStatus()));
       return base::kCheckpointed;
     }
     if (step_ < steps && save_every > 0 && step_ % save_every == 0) {
@@ -91,17 +93,26 @@ absl::Status TrainingRun::Start() {
   RETURN_IF_ERROR(AgreeOnJob());
   RETURN_IF_ERROR(TakeState());
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
-  if (leader()) {
-    ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
-    metrics_.emplace(std::move(metrics));
-    RemoveTimelines(options_.run_directory);
-  }
+  // Whoever goes on to the first step has no patience for a rank 0 that is at the disk.
+  RETURN_IF_ERROR(ranks_.AllOk(leader() ? OpenLogs() : absl::OkStatus()));
   progress_.steps_total = static_cast<uint64_t>(job_.training().steps());
   progress_.steps_done = step_;
   recorder_.Report(progress_);
   recorder_.SetState(recorder::RankState::kRunning);
   throughput_.Start();
   return absl::OkStatus();
+}
+
+absl::Status TrainingRun::OpenLogs() {
+  RETURN_IF_ERROR(CheckAttempt());
+  ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
+  metrics_.emplace(std::move(metrics));
+  RemoveTimelines(options_.run_directory);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::CheckAttempt() const {
+  return checkpoint::CheckEpoch(checkpoint_root_, epoch_);
 }
 
 base::Links TrainingRun::LinksInRoot() const {
@@ -243,8 +254,8 @@ absl::StatusOr<bool> TrainingRun::Step() {
   RETURN_IF_ERROR(Report(report));
   const engine::Engine& engine = session_.engine();
   const bool last = report.stop_requested || step_ == progress_.steps_total;
-  if (last || timeline_.IsDue(report.shared_time_s)) {
-    timeline_.Keep(step_, engine.last_trace(), engine.clock());
+  if (last || timeline_->IsDue(report.shared_time_s)) {
+    timeline_->Keep(step_, engine.last_trace(), engine.clock());
   }
   // Where the run ends or stops, the checkpoint comes first.
   if (traced_.Ends(step_) && !last) RETURN_IF_ERROR(WriteTrace());
@@ -277,19 +288,20 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   if (!logged) return absl::OkStatus();
   exposure_.Add(exposure, report.duration_s);
   ASSIGN_OR_RETURN(coding_, session_.engine().GatherCoding());
-  if (!metrics_) return absl::OkStatus();
-  metrics_->Step({.step = step_,
-                  .loss = report.loss,
-                  .learning_rate = report.learning_rate,
-                  .gradient_norm = report.gradient_norm,
-                  .tokens_per_second = progress_.tokens_per_second,
-                  .overall_tokens_per_second = progress_.overall_tokens_per_second,
-                  .step_time_ms = report.duration_s * 1e3,
-                  .utilisation = progress_.utilisation,
-                  .exposure = exposure,
-                  .skipped = report.skipped,
-                  .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
-  return absl::OkStatus();
+  if (metrics_) {
+    metrics_->Step({.step = step_,
+                    .loss = report.loss,
+                    .learning_rate = report.learning_rate,
+                    .gradient_norm = report.gradient_norm,
+                    .tokens_per_second = progress_.tokens_per_second,
+                    .overall_tokens_per_second = progress_.overall_tokens_per_second,
+                    .step_time_ms = report.duration_s * 1e3,
+                    .utilisation = progress_.utilisation,
+                    .exposure = exposure,
+                    .skipped = report.skipped,
+                    .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
+  }
+  return ranks_.AllAgree(true).status();
 }
 
 absl::StatusOr<bool> TrainingRun::Evaluate() {
@@ -303,7 +315,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   progress_.overall_tokens_per_second = throughput_.overall();
   recorder_.Report(progress_);
   if (metrics_) metrics_->Validation(step_, loss);
-  return true;
+  return ranks_.AllAgree(true);
 }
 
 absl::Status TrainingRun::WriteShards(const std::string& partial_folder) {
@@ -366,12 +378,24 @@ absl::Status TrainingRun::Finish() {
   const absl::StatusOr<std::string> sample = Sample();
   // Weights that give no text are the same news on every rank, and no reason to lose the report.
   if (!sample.ok() && !absl::IsDataLoss(sample.status())) return sample.status();
-  if (!leader()) return absl::OkStatus();
+  return Leave(leader() ? WriteEnd(checkpoint, sample) : absl::OkStatus());
+}
+
+absl::Status TrainingRun::WriteEnd(const std::string& checkpoint,
+                                   const absl::StatusOr<std::string>& sample) {
+  RETURN_IF_ERROR(CheckAttempt());
   if (!sample.ok()) spdlog::warn("no sample: {}", base::MessageOf(sample.status()));
   if (sample.ok() && !sample->empty()) {
-    RETURN_IF_ERROR(WriteFile(options_.run_directory + "/sample.txt", *sample));
+    RETURN_IF_ERROR(base::WriteWholeFile(options_.run_directory + "/sample.txt", *sample));
   }
-  return WriteFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
+  return base::WriteWholeFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
+}
+
+absl::Status TrainingRun::Leave(const absl::Status& own) {
+  // Both may be at the disk, and all close together soon after.
+  timeline_.reset();
+  metrics_.reset();
+  return ranks_.AllOk(own);
 }
 
 absl::Status TrainingRun::WriteTrace() {
@@ -383,7 +407,8 @@ absl::Status TrainingRun::WriteTrace() {
   ASSIGN_OR_RETURN(const bool all, engine.AllAgree(status.ok(), kDiskDeadline));
   const std::string name = traced_.FileName(trace.first_step());
   if (all && leader()) {
-    status = MergeTraces(options_.run_directory, ranks_.ranks(), name);
+    status = CheckAttempt();
+    if (status.ok()) status = MergeTraces(options_.run_directory, ranks_.ranks(), name);
   }
   if (!status.ok()) spdlog::warn("no {}: {}", name, base::MessageOf(status));
   // Whoever goes on to the next step has no patience for a rank that is at the disk.

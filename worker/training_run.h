@@ -41,6 +41,11 @@ class TrainingRun {
 
  private:
   absl::Status Start();
+  // Rank 0's.
+  absl::Status OpenLogs();
+  // FailedPrecondition in what is left of an attempt whose time is over: what it would write lies
+  // in the place of a newer one's.
+  absl::Status CheckAttempt() const;
   // Where others may put what they like: that the folder of the checkpoints is still where the job
   // was allowed to have it.
   absl::Status CheckRoot() const;
@@ -68,6 +73,10 @@ class TrainingRun {
   absl::Status WriteShards(const std::string& partial_folder);
   checkpoint::CheckpointInfo Describe() const;
   absl::Status Finish();
+  // Rank 0's.
+  absl::Status WriteEnd(const std::string& checkpoint, const absl::StatusOr<std::string>& sample);
+  // Collective; the last wait for disks. `own`: how this rank's writing went.
+  absl::Status Leave(const absl::Status& own);
   absl::StatusOr<std::string> Sample();
   // Collective. Writes what is traced so far and forgets it; a failure is a warning.
   absl::Status WriteTrace();
@@ -87,8 +96,8 @@ class TrainingRun {
   std::optional<MetricsLog> metrics_;
   const TracedSteps traced_;
   TraceKeeper trace_;
-  StepTimeline timeline_;
-  bool clock_set_ = false;  // the engine's, by all ranks together
+  std::optional<StepTimeline> timeline_;  // until Leave
+  bool clock_set_ = false;                // the engine's, by all ranks together
   recorder::Progress progress_;
   uint64_t data_digest_ = 0;
   uint64_t step_ = 0;  // updates done

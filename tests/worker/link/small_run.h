@@ -53,6 +53,12 @@ class Waits {
     const size_t common = of_[0].size();
     return of_[1].size() > common ? of_[1][common] : std::chrono::milliseconds(0);
   }
+  // Whether the rank begins its wait `number`, from 0.
+  bool Reaches(int rank, size_t number) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(
+        lock, kLimit, [&] { return ended_[Index(rank)] || of_[Index(rank)].size() > number; });
+  }
   std::vector<std::chrono::milliseconds> Of(int rank) {
     const std::lock_guard lock(mutex_);
     return of_[Index(rank)];

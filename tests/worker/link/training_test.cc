@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,28 @@ TEST_CASE("training: ranks that were given different jobs or texts are refused, 
   options = run.Options();
   options.job = other.Path("job.yaml");
   refuse(options, "rank 1: the text is not rank 0's");
+}
+
+TEST_CASE("training: what is left of an attempt whose time is over writes no report") {
+  const SmallRun run;
+  const TrainingOptions options = run.Options();
+  bool over = false;  // rank 0's
+  Waits waits;
+  const auto codes = RunPair(
+      waits, {.run = [&](comm::Fabric& fabric) { return RunTraining(options, fabric); },
+              .on_wait =
+                  [&](int rank) {
+                    if (rank != 0 || over || !fs::exists(run.Path("run/metrics.jsonl"))) return;
+                    over = true;
+                    // As a newer attempt writes it, on a file system whose locks do not reach here.
+                    std::ofstream(run.Path("run/checkpoints/.lock")) << "7fffffffffffffff\n";
+                    std::ofstream(run.Path("run/report.json")) << "newer";
+                  }});
+  CHECK(over);
+  CHECK(codes == kBothRefuse);
+  for (const int rank : {0, 1}) CHECK_THAT(run.Failure(rank), Catch::Contains("a newer attempt"));
+  CHECK(checkpoint::ReadAll(run.Path("run/report.json")) == "newer");
+  CHECK_FALSE(fs::exists(run.Path("run/sample.txt")));
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+// metrics.jsonl and its event files when a run goes on: what of an earlier attempt cannot be read
+// is not replaced by what could be.
+#include "worker/run_files.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "runtime/base/whole_file.h"
+#include "tests/temporary_folder.h"
+
+namespace trireme::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Opens, and gives an error at the first byte, as a bad sector does.
+constexpr const char* kUnreadable = "/proc/self/mem";
+
+TEST_CASE("metrics: lines of steps that will come again are dropped, all others stay") {
+  const tests::TemporaryFolder run;
+  std::ofstream(run / "metrics.jsonl") << "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n";
+  REQUIRE(MetricsLog::Open(run.path(), 2).ok());
+  CHECK(base::ReadWholeFile(run / "metrics.jsonl").value() == "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST_CASE("metrics: what cannot be read is kept under another name") {
+  const tests::TemporaryFolder run;
+  for (const char* aside : {"metrics.jsonl.unread", "metrics.jsonl.unread-2"}) {
+    fs::remove(run / "metrics.jsonl");
+    fs::create_symlink(kUnreadable, run / "metrics.jsonl");
+    CHECK(MetricsLog::Open(run.path(), 2).status().ToString() == "OK");
+    CHECK(fs::is_symlink(run / aside));
+    CHECK(fs::is_regular_file(run / "metrics.jsonl"));
+  }
+}
+
+TEST_CASE("metrics: an event file that cannot be read is left as it is") {
+  const tests::TemporaryFolder run;
+  fs::create_directories(run / "tensorboard");
+  const std::string file = run / "tensorboard/events.out.tfevents.1.host.1";
+  fs::create_symlink(kUnreadable, file);
+  CHECK(MetricsLog::Open(run.path(), 2).ok());
+  CHECK(fs::is_symlink(file));
+}
+
+}  // namespace
+}  // namespace trireme::worker

@@ -145,8 +145,16 @@ CheckpointRoot TrainingRun::Root() const { return {checkpoint_root_, LinksInRoot
 
 absl::Status TrainingRun::TakeClaim() {
   RETURN_IF_ERROR(CheckRoot());
+  checkpoint::ClaimWait wait{.longest = options_.claim_wait};
+  wait.go_on = [this, told = false](const absl::Status& held) mutable {
+    if (!std::exchange(told, true)) {
+      spdlog::warn("{}. This one waits for up to {} s", base::MessageOf(held),
+                   std::chrono::ceil<std::chrono::seconds>(options_.claim_wait).count());
+    }
+    return !StopRequested();
+  };
   ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
-                   checkpoint::WriterClaim::Take(checkpoint_root_, LinksInRoot()));
+                   checkpoint::WriterClaim::Take(checkpoint_root_, LinksInRoot(), wait));
   claim_.emplace(std::move(claim));
   const absl::Status forgotten = recorder::ForgetSaves(options_.save_log);
   if (!forgotten.ok()) spdlog::warn("{}", base::MessageOf(forgotten));

@@ -2,6 +2,7 @@
 // at a step boundary.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,6 +29,9 @@ struct TrainingRunOptions {
   std::string resume;  // a checkpoint folder, "auto" (the newest of this run, if any) or empty
   // The files and folders that the job names are opened without following links.
   bool real_paths = false;
+  // For a process that holds the folder of the checkpoints. NFSv4 keeps the locks of a lost node
+  // for a lease, by default 90 s, Lustre until it is evicted.
+  std::chrono::milliseconds claim_wait = std::chrono::minutes{2};
   std::string save_log;  // file that rank 0 names its checkpoints in (runtime/recorder/save_log.h)
 };
 

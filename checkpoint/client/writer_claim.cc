@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/client/disk.h"
@@ -62,7 +63,19 @@ absl::StatusOr<std::vector<uint64_t>> StepsAbove(const std::string& root, uint64
 
 }  // namespace
 
-absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Links links) {
+absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Links links,
+                                              const ClaimWait& wait) {
+  const auto end = std::chrono::steady_clock::now() + wait.longest;
+  for (;;) {
+    absl::StatusOr<WriterClaim> claim = TakeNow(root, links);
+    const bool held = absl::IsAborted(claim.status());
+    if (!held || std::chrono::steady_clock::now() >= end) return claim;
+    if (wait.go_on && !wait.go_on(claim.status())) return claim;
+    std::this_thread::sleep_for(wait.pause);
+  }
+}
+
+absl::StatusOr<WriterClaim> WriterClaim::TakeNow(const std::string& root, base::Links links) {
   RETURN_IF_ERROR(MakeFolders(root));
   RETURN_IF_ERROR(base::SyncWayTo(root));
   const std::string path = LockPath(root);
@@ -78,6 +91,15 @@ absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Lin
   }
   RETURN_IF_ERROR(claim.BeginEpoch());
   return claim;
+}
+
+bool IsClaimed(const std::string& root) {
+  const int fd = open(LockPath(root).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  // Whoever claims the folder meanwhile looks again after this moment (ClaimWait).
+  const bool claimed = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return claimed;
 }
 
 // The upper half counts, the lower is drawn: where there are no locks, two may count alike.

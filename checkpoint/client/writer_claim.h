@@ -2,7 +2,9 @@
 // begins before checkpoints which lie there, would replace and remove each other's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,14 @@ struct SetAside {
   absl::Status reason;
 };
 
+// How long a claim waits for another process to let go of the folder.
+struct ClaimWait {
+  std::chrono::milliseconds longest{0};  // 0: it is refused at once
+  std::chrono::milliseconds pause{200};  // between two looks
+  // Called, if given, with each refusal that is to be waited out; false ends the wait.
+  std::function<bool(const absl::Status& held)> go_on;
+};
+
 // Held by rank 0 as long as the run may write. Released by the destructor and by the death of the
 // process. Each claim has an epoch of its own, which `.lock` then holds: what is left of an older
 // attempt sees there that its time is over (CheckEpoch), also on file systems whose locks do not
@@ -28,12 +38,13 @@ struct SetAside {
 class WriterClaim {
  public:
   // Makes `root` if it is missing and locks it; what is then written below it has a way that is on
-  // the disk. Aborted, saying what to do, if another process holds the folder, which passes: it may
-  // be of a node that was lost, until the file system gives its locks up. PermissionDenied,
-  // Unavailable or ResourceExhausted if it cannot be written. Never blocks on the other process.
+  // the disk. Aborted, saying what to do, if another process holds the folder all through `wait`,
+  // which passes: it may be of a node that was lost, until the file system gives its locks up.
+  // PermissionDenied, Unavailable or ResourceExhausted, at once, if it cannot be written.
   // `links`: as in reader.h.
   static absl::StatusOr<WriterClaim> Take(const std::string& root,
-                                          base::Links links = base::Links::kFollow);
+                                          base::Links links = base::Links::kFollow,
+                                          const ClaimWait& wait = {});
 
   // Says that the run goes on after `step`. Checkpoints of later steps that are damaged
   // are renamed, never removed, so that none is taken for good and the run can come to those steps
@@ -53,12 +64,16 @@ class WriterClaim {
  private:
   WriterClaim(std::string root, base::Links links, int fd)
       : root_(std::move(root)), links_(links), fd_(fd) {}
+  static absl::StatusOr<WriterClaim> TakeNow(const std::string& root, base::Links links);
   absl::Status BeginEpoch();
   std::string root_;
   base::Links links_;
   int fd_;
   Epoch epoch_ = Epoch::kNone;
 };
+
+// Whether another process holds `root` at this moment; false where that cannot be told.
+bool IsClaimed(const std::string& root);
 
 // The checkpoints of `root` that are of steps after `step`, by name alone, the newest first.
 absl::StatusOr<std::vector<std::string>> FoldersAfter(const std::string& root, uint64_t step);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer_claim.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/fits_here.h"
 #include "coordinator/cli/job_loading.h"
@@ -202,6 +203,17 @@ coordinator::LocalRunOptions LocalRunOptionsOf(const RunOptions& options, const 
   return local;
 }
 
+// Where the ranks are about to wait, which only their logs tell.
+void TellIfHeld(const PlannedJob& planned, const std::string& folder, bool json) {
+  const std::string root = CheckpointRoot(folder, planned.job);
+  if (!checkpoint::IsClaimed(root)) return;
+  const std::string text = base::Text(
+      root,
+      ": another run writes its checkpoints here; the ranks wait for it for two minutes, "
+      "and again in the next attempts");
+  json ? PrintWarning(text) : void(std::fprintf(stderr, "%s\n", text.c_str()));
+}
+
 void Announce(const PlannedJob& planned, const std::string& folder) {
   std::printf("%s: %s\nrun folder %s\n", planned.job.name().c_str(), OneLine(planned.plan).c_str(),
               folder.c_str());
@@ -222,6 +234,7 @@ int RunRun(const RunOptions& given) {
   const auto folder = PrepareFolder(options, *planned);
   if (!folder.ok()) return PrintError(folder.status());
   if (!options.json) Announce(*planned, *folder);
+  TellIfHeld(*planned, *folder, options.json);
   // A reader who leaves (| head, or a tee that Ctrl-C ended first) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
   const auto run = coordinator::LocalRun::Start(LocalRunOptionsOf(options, *planned, *folder));

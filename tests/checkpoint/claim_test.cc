@@ -1,5 +1,8 @@
 // Who may write into a folder of checkpoints, and what becomes of the damaged ones in it.
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <optional>
 
 #include "checkpoint/client/writer_claim.h"
 #include "runtime/base/exit_code.h"
@@ -37,6 +40,39 @@ TEST_CASE("one run at a time claims a folder, and none before the checkpoints in
   CHECK(early.code() == Code::kFailedPrecondition);
   CHECK(std::string(early.message()).find("step 5") != std::string::npos);
   CHECK(NewestHolds(root, 5, 5));
+}
+
+TEST_CASE("a folder that is held is waited for, and no longer than told") {
+  TemporaryFolder root;
+  const auto links = base::Links::kFollow;
+  std::optional<WriterClaim> other;
+  const auto hold = [&] { other.emplace(*WriterClaim::Take(root.path())); };
+  int looks = 0;
+  ClaimWait wait{.longest = std::chrono::hours(1), .pause = std::chrono::milliseconds(0)};
+  wait.go_on = [&](const absl::Status& held) {
+    CHECK(held.message().find("another run") != std::string::npos);
+    if (++looks == 3) other.reset();
+    return true;
+  };
+  hold();
+  CHECK(WriterClaim::Take(root.path(), links, wait).ok());
+  CHECK(looks == 3);
+  // Whoever is asked to stop waits no longer.
+  hold();
+  CHECK(IsClaimed(root.path()));
+  wait.go_on = [&](const absl::Status&) { return ++looks < 5; };
+  CHECK(absl::IsAborted(WriterClaim::Take(root.path(), links, wait).status()));
+  CHECK(looks == 5);
+  // Nor does anybody without end.
+  wait = {.longest = std::chrono::milliseconds(2), .pause = std::chrono::milliseconds(0)};
+  CHECK(absl::IsAborted(WriterClaim::Take(root.path(), links, wait).status()));
+  other.reset();
+  CHECK_FALSE(IsClaimed(root.path()));
+  // What does not pass is not waited for.
+  std::ofstream(root.path() + "/file") << "no folder";
+  wait = {.longest = std::chrono::hours(1)};
+  CHECK_FALSE(WriterClaim::Take(root.path() + "/file/checkpoints", links, wait).ok());
+  CHECK_FALSE(IsClaimed(root.path() + "/file/checkpoints"));
 }
 
 TEST_CASE("a damaged checkpoint of a step to come is renamed, whichever of its files it is") {

@@ -2,11 +2,13 @@
 #include "worker/training.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "checkpoint/client/writer_claim.h"
 #include "tests/checkpoint/sample_state.h"
 #include "tests/worker/link/small_run.h"
 
@@ -82,6 +84,18 @@ TEST_CASE("training: what is left of an attempt whose time is over writes no rep
   for (const int rank : {0, 1}) CHECK_THAT(run.Failure(rank), Catch::Contains("a newer attempt"));
   CHECK(checkpoint::ReadAll(run.Path("run/report.json")) == "newer");
   CHECK_FALSE(fs::exists(run.Path("run/sample.txt")));
+}
+
+TEST_CASE("training: a folder that another process holds ends all ranks when they have waited") {
+  const SmallRun run;
+  const auto other = checkpoint::WriterClaim::Take(run.Path("run/checkpoints"));
+  REQUIRE(other.ok());
+  TrainingOptions options = run.Options();
+  options.run.claim_wait = std::chrono::milliseconds(1);
+  // It passes, so it is no bad input.
+  CHECK(run.Train(options) == std::vector<base::ExitCode>(kPair, base::kJobFailed));
+  for (const int rank : {0, 1})
+    CHECK_THAT(run.Failure(rank), Catch::Contains("another run writes"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ using base::Text;
 
 // The first faults of one file are told; a disk that is gone has thousands.
 constexpr size_t kFaultsTold = 4;
+constexpr int kMostLooks = 100;  // while others remove what is looked at
 
 void Tell(const absl::Status& status, std::vector<absl::Status>* faults) {
   if (!status.ok()) faults->push_back(status);
@@ -117,6 +118,31 @@ void VerifyPieces(const Checkpoint& checkpoint, const Pieces& pieces, uint64_t* 
   if (bytes_read != nullptr) *bytes_read += (*reader)->bytes_read();
 }
 
+// The newest first.
+absl::StatusOr<std::vector<uint64_t>> StepsOf(const std::string& root, uint64_t below) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  std::vector<uint64_t> steps;
+  for (const std::string& name : names) {
+    uint64_t step = 0;
+    if (ParseStepFolderName(name, &step) && step < below) steps.push_back(step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+// `look` sets its argument where a checkpoint went away while it was looked at: the run that writes
+// here has removed it, once a newer one was there.
+template <typename Look>
+absl::StatusOr<std::string> LookAgainWhileGone(const std::string& root, const Look& look) {
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    bool gone = false;
+    absl::StatusOr<std::string> found = look(&gone);
+    if (!gone) return found;
+  }
+  return absl::UnavailableError(
+      Text(root, ": checkpoints come and go faster than they can be looked at"));
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> OpenManifest(const std::string& folder, base::Links links) {
@@ -147,22 +173,33 @@ bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
 
+bool IsGone(const std::string& folder) {
+  struct stat about {};
+  return lstat(folder.c_str(), &about) != 0 && errno == ENOENT;
+}
+
 absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped,
                                        uint64_t below, base::Links links) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
-  std::vector<uint64_t> steps;
-  for (const std::string& name : names) {
-    uint64_t step = 0;
-    if (ParseStepFolderName(name, &step) && step < below) steps.push_back(step);
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  for (uint64_t step : steps) {
-    const std::string folder = root + "/" + StepFolderName(step);
-    const absl::StatusOr<Checkpoint> checkpoint = Open(folder, links);
-    if (checkpoint.ok()) return folder;
-    if (skipped != nullptr) skipped->push_back({folder, checkpoint.status()});
-  }
-  return absl::NotFoundError(Text(root, ": holds no checkpoint that opens"));
+  return LookAgainWhileGone(root, [&](bool* gone) -> absl::StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> steps, StepsOf(root, below));
+    std::vector<Skipped> passed_over;
+    const auto tell = [&] {
+      if (skipped != nullptr)
+        skipped->insert(skipped->end(), passed_over.begin(), passed_over.end());
+    };
+    for (const uint64_t step : steps) {
+      const std::string folder = root + "/" + StepFolderName(step);
+      const absl::StatusOr<Checkpoint> checkpoint = Open(folder, links);
+      if (checkpoint.ok()) {
+        tell();
+        return folder;
+      }
+      if ((*gone = IsGone(folder))) return checkpoint.status();
+      passed_over.push_back({folder, checkpoint.status()});
+    }
+    tell();
+    return absl::NotFoundError(Text(root, ": holds no checkpoint that opens"));
+  });
 }
 
 absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
@@ -180,19 +217,22 @@ absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
 
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root, std::vector<Skipped>* skipped,
                                              base::Links links) {
-  std::vector<Skipped> damaged;
-  absl::StatusOr<std::string> found = absl::NotFoundError(root);
-  for (uint64_t below = UINT64_MAX;;) {
-    found = FindNewestUndamaged(root, &damaged, below, links);
-    if (!found.ok()) break;
-    absl::Status status = Verify(*found, links);
-    if (status.ok()) break;
-    if (!IsDamage(status)) return status;
-    damaged.push_back({*found, status});
-    TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
-  }
-  if (skipped != nullptr) *skipped = std::move(damaged);
-  return found;
+  return LookAgainWhileGone(root, [&](bool* gone) -> absl::StatusOr<std::string> {
+    std::vector<Skipped> damaged;
+    absl::StatusOr<std::string> found = absl::NotFoundError(root);
+    for (uint64_t below = UINT64_MAX;;) {
+      found = FindNewestUndamaged(root, &damaged, below, links);
+      if (!found.ok()) break;
+      const absl::Status status = Verify(*found, links);
+      if (status.ok()) break;
+      if (!IsDamage(status)) return status;
+      if ((*gone = IsGone(*found))) return status;
+      damaged.push_back({*found, status});
+      TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
+    }
+    if (skipped != nullptr) *skipped = std::move(damaged);
+    return found;
+  });
 }
 
 absl::Status NoneIntact(const std::string& root, std::span<const Skipped> damaged) {

@@ -64,6 +64,10 @@ absl::StatusOr<Checkpoint> OpenManifest(const std::string& folder,
 // newer format.
 bool IsDamage(const absl::Status& status);
 
+// Whether a checkpoint whose name was just read is no longer there: its run keeps only so many, and
+// has a newer one. What failed with it then says nothing.
+bool IsGone(const std::string& folder);
+
 // Why a folder that looks like a checkpoint was passed over.
 struct Skipped {
   std::string folder;
@@ -71,7 +75,8 @@ struct Skipped {
 };
 
 // The folder of the newest checkpoint under `root` that opens, of steps below `below`. NotFound if
-// there is none (or no `root`). Newer ones that do not open are listed in `skipped` if it is given.
+// there is none (or no `root`); Unavailable if its run removes them faster than they can be looked
+// at, here and below. Newer ones that do not open are listed in `skipped` if it is given.
 absl::StatusOr<std::string> FindNewest(const std::string& root,
                                        std::vector<Skipped>* skipped = nullptr,
                                        uint64_t below = UINT64_MAX,

@@ -47,6 +47,7 @@ v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root) {
     const std::string folder = root.path + "/" + checkpoint::StepFolderName(step);
     const auto checkpoint = checkpoint::Open(folder, root.links);
     if (!checkpoint.ok()) {
+      if (checkpoint::IsGone(folder)) continue;
       response.add_damaged(base::Text(folder, ": ", base::MessageOf(checkpoint.status())));
       continue;
     }

@@ -1,6 +1,8 @@
 // Damage is found when it is read, and named; it never becomes state.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <thread>
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/reader.h"
@@ -219,6 +221,35 @@ TEST_CASE("a newer checkpoint that cannot be judged is not gone back behind") {
   skipped.clear();
   CHECK(absl::IsDataLoss(FindNewestUndamaged(root.path(), &skipped).status()));
   CHECK(skipped.size() == 1);
+}
+
+// keep: 1, while somebody looks: the newest is replaced between its name and its bytes.
+TEST_CASE("a checkpoint that its run removes while it is looked at is no damage") {
+  TemporaryFolder root;
+  const std::string made = SaveSample(root.path(), SampleTensors(), 1);
+  const auto folder_of = [&](uint64_t step) { return root.path() + "/" + StepFolderName(step); };
+  fs::rename(made, folder_of(1));
+  constexpr uint64_t kLooks = 600, kSavesEach = 3;
+  std::atomic<uint64_t> looks = 0;
+  std::thread run([&] {
+    for (uint64_t step = 1; looks < kLooks; ++step) {
+      while (looks < kLooks && step > (looks + 1) * kSavesEach) std::this_thread::yield();
+      fs::copy(folder_of(step), root.path() + "/.next", fs::copy_options::recursive);
+      fs::rename(root.path() + "/.next", folder_of(step + 1));
+      fs::rename(folder_of(step), root.path() + "/.old");
+      fs::remove_all(root.path() + "/.old");
+    }
+  });
+  std::vector<absl::Status> told;
+  for (; looks < kLooks; ++looks) {
+    std::vector<Skipped> skipped;
+    told.push_back(looks % 3 == 0   ? FindNewest(root.path(), &skipped).status()
+                   : looks % 3 == 1 ? FindNewestUndamaged(root.path(), &skipped).status()
+                                    : FindNewestIntact(root.path(), &skipped).status());
+    for (const Skipped& each : skipped) told.push_back(each.reason);
+  }
+  run.join();
+  for (const absl::Status& each : told) CHECK(each.ToString() == "OK");
 }
 
 }  // namespace

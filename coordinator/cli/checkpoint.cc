@@ -14,6 +14,7 @@
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "runtime/base/folder_names.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
 
 namespace trireme::cli {
@@ -50,6 +51,7 @@ int ForEach(const std::vector<std::string>& folders, const Take& take) {
   for (const std::string& folder : folders) {
     const auto opened = checkpoint::Open(folder);
     if (!opened.ok()) {
+      if (checkpoint::IsGone(folder)) continue;
       code = PrintError(opened.status());
       continue;
     }
@@ -127,24 +129,42 @@ int RunCheckpointList(const CheckpointOptions& options) {
   return options.json ? PrintList(folders) : PrintTable(folders);
 }
 
+// Damage is a result, by --json too; what cannot be judged is an error.
 int RunCheckpointVerify(const CheckpointOptions& options) {
   const auto found = FindCheckpoint(options.folder);
-  if (!found.ok()) return PrintError(found.status());
-  // What was asked about is the newest; that an older one is intact is told besides.
+  const absl::Status status = found.ok() ? checkpoint::Verify(found->folder) : found.status();
+  if (!status.ok() && found.ok() && checkpoint::IsGone(found->folder)) {
+    return PrintError(absl::UnavailableError(
+        fmt::format("{}: was removed by its run while it was read; verify again", found->folder)));
+  }
+  if (!status.ok() && !absl::IsDataLoss(status)) return PrintError(status);
   int code = kOk;
   nlohmann::ordered_json damaged = nlohmann::ordered_json::array();
-  for (const checkpoint::Skipped& each : found->passed_over) {
-    code = PrintError(absl::DataLossError(
-        fmt::format("{} is damaged: {}", each.folder, std::string(each.reason.message()))));
-    damaged.push_back({{"folder", each.folder}, {"reason", std::string(each.reason.message())}});
+  const auto tell = [&](const std::string& folder, const absl::Status& reason,
+                        const std::string& text) {
+    code = PrintError(absl::DataLossError(text));
+    damaged.push_back({{"folder", folder}, {"reason", base::MessageOf(reason)}});
+  };
+  // What was asked about is the newest; that an older one is intact is told besides.
+  if (found.ok()) {
+    for (const checkpoint::Skipped& each : found->passed_over) {
+      tell(each.folder, each.reason,
+           fmt::format("{} is damaged: {}", each.folder, base::MessageOf(each.reason)));
+    }
   }
-  const absl::Status status = checkpoint::Verify(found->folder);
-  if (!status.ok()) return PrintError(status);
+  if (!status.ok()) {
+    tell(found.ok() ? found->folder : options.folder, status, base::MessageOf(status));
+  }
   if (options.json) {
-    PrintJsonObject({{"folder", found->folder}, {"intact", true}, {"damaged", damaged}});
-    return code;
+    nlohmann::ordered_json newest_intact;
+    if (status.ok()) newest_intact = found->folder;
+    PrintJsonObject({{"folder", options.folder},
+                     {"intact", damaged.empty()},
+                     {"newest_intact", newest_intact},
+                     {"damaged", damaged}});
+  } else if (status.ok()) {
+    std::printf("%s: every byte matches its checksum\n", found->folder.c_str());
   }
-  std::printf("%s: every byte matches its checksum\n", found->folder.c_str());
   return code;
 }
 

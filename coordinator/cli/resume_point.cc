@@ -24,6 +24,8 @@ absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1
     point.notes.push_back(fmt::format("no checkpoint in {}: from the start", root));
     return point;
   }
+  // What is damaged may be mended or moved; what could not be judged may be sound.
+  if (!newest.ok() && !absl::IsDataLoss(newest.status())) return newest.status();
   if (!newest.ok()) {
     return absl::DataLossError(fmt::format(
         "{}\nmend or move them away to begin again, or give --resume another checkpoint",

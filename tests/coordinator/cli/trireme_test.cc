@@ -186,8 +186,8 @@ TEST_CASE("a newest checkpoint that does not open is a finding, and never passed
   CHECK(Holds(verified.out, older + ": every byte matches"));
   const Result json = bench.Run("checkpoint verify r/checkpoints --json");
   CHECK(json.code == 4);
-  CHECK(Holds(json.out, "\"folder\":\"" + older + "\",\"intact\":true,\"damaged\":[{\"folder\":\"" +
-                            newest + "\""));
+  CHECK(Holds(json.out, "{\"folder\":\"r/checkpoints\",\"intact\":false,\"newest_intact\":\"" +
+                            older + "\",\"damaged\":[{\"folder\":\"" + newest + "\""));
   const Result generated = bench.Run("generate --checkpoint r");
   CHECK(Holds(generated.out, newest + " is damaged and passed over: "));
   CHECK(Holds(generated.out, older + " is used instead"));
@@ -196,10 +196,16 @@ TEST_CASE("a newest checkpoint that does not open is a finding, and never passed
   const Result good = bench.Run("checkpoint verify " + older);
   CHECK(good.code == 0);
   CHECK_FALSE(Holds(good.out, "damaged"));
+  CHECK(Holds(bench.Run("checkpoint verify --json " + older).out,
+              "\"intact\":true,\"newest_intact\":\"" + older + "\",\"damaged\":[]}"));
   fs::resize_file(bench.folder() + "/" + older + "/manifest.json", 100);
   const Result none = bench.Run("checkpoint verify r");
   CHECK(none.code == 4);
   CHECK((Holds(none.out, older) && Holds(none.out, newest)));
+  const Result nothing = bench.Run("checkpoint verify r --json");
+  CHECK(nothing.code == 4);
+  CHECK(Holds(nothing.out,
+              "{\"folder\":\"r\",\"intact\":false,\"newest_intact\":null,\"damaged\":[{"));
 }
 
 TEST_CASE("a run says what it passed over in the folder that it goes on from", "[mpi]") {
@@ -225,6 +231,20 @@ TEST_CASE("a run folder with nothing but damaged checkpoints is not gone on with
   CAPTURE(run.out);
   CHECK(Holds(run.out, "from step 7 of " + good));
   CHECK_FALSE(fs::exists(later + "/attempts"));
+  // Of one that cannot be judged, as it may be sound, nobody is told to move it away.
+  const std::string newest = good + "/checkpoints/step-00000030";
+  fs::create_directories(newest);
+  fs::create_symlink("manifest.json", newest + "/manifest.json");
+  const Result unread = bench.Run("run job.yaml -n 1 --resume auto --run-dir " + good);
+  CAPTURE(unread.out);
+  CHECK(unread.code != 0);
+  CHECK(Holds(unread.out, newest + "/manifest.json"));
+  CHECK_FALSE(Holds(unread.out, "move them away"));
+  fs::remove_all(good + "/checkpoints/step-00000010");
+  fs::remove_all(newest);
+  const Result none = bench.Run("run job.yaml -n 1 --resume auto --run-dir " + good);
+  CHECK(none.code == 4);
+  CHECK(Holds(none.out, "move them away"));
 }
 
 TEST_CASE("bad input ends with 2 before anything is made, and is said once") {

@@ -100,6 +100,17 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
   }
 }
 
+void TellFailures(const v1::JobStatus& status, Explanation& why) {
+  if (status.failures() > 1) {
+    why.sentences.push_back(
+        Text(status.failures(), " attempts in a row have failed without a newer checkpoint."));
+  } else if (status.attempts_behind() > 1 && status.furthest_step() > 0) {
+    why.sentences.push_back(Text(status.attempts_behind(),
+                                 " attempts in a row have failed and saved nothing beyond step ",
+                                 status.furthest_step(), "."));
+  }
+}
+
 void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now,
                        Explanation& why) {
   const v1::JobStatus& status = job.status();
@@ -119,10 +130,7 @@ void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events,
   } else {
     why.sentences.push_back(Text("The next attempt goes on ", GoesOnFrom(job), "."));
   }
-  if (status.failures() > 1) {
-    why.sentences.push_back(
-        Text(status.failures(), " attempts in a row have failed without a newer checkpoint."));
-  }
+  TellFailures(status, why);
   why.next = status.failure().next_action();
 }
 
@@ -133,10 +141,7 @@ void ExplainFailed(const v1::Job& job, Explanation& why) {
     why.sentences.push_back(Ended("The last attempt failed: " + failure.headline()));
   }
   if (!failure.evidence().empty()) why.sentences.push_back(failure.evidence());
-  if (status.failures() > 1) {
-    why.sentences.push_back(
-        Text(status.failures(), " attempts in a row failed without a newer checkpoint."));
-  }
+  TellFailures(status, why);
   if (status.checkpoint_step() > 0) {
     why.sentences.push_back(
         Text("Its last checkpoint is that of step ", status.checkpoint_step(), "."));

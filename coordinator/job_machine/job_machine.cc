@@ -58,7 +58,12 @@ class Change {
     now.set_checkpoint_step(step);
     now.set_checkpoint_attempt(now.attempt());
     // An attempt that is lost has failed after it, any other one has not failed yet.
-    now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
+    const uint32_t failed = now.state() == v1::JOB_RECOVERING ? 1 : 0;
+    now.set_failures(failed);
+    if (step > now.furthest_step()) {
+      now.set_furthest_step(step);
+      now.set_attempts_behind(failed);
+    }
     AddEvent().mutable_checkpointed()->set_step(step);
   }
 
@@ -225,6 +230,7 @@ class Machine {
       change_.Wish(v1::JOB_WISH_RUN, event.by, "");
       // Somebody has looked at it: what failed before counts no more.
       change_.status().clear_failures();
+      change_.status().clear_attempts_behind();
       change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for places", by));
     } else {
       change_.Wish(v1::JOB_WISH_RUN, event.by,
@@ -326,6 +332,7 @@ class Machine {
   void CountFailure() {
     v1::JobStatus& now = change_.status();
     now.set_failures(now.failures() + 1);
+    now.set_attempts_behind(now.attempts_behind() + 1);
     now.set_retry_at_unix_ns(now_ + DelayNs(policy_, now.failures()));
   }
 
@@ -337,6 +344,15 @@ class Machine {
                  fmt::format("failed {} in a row without a newer checkpoint: {}",
                              base::Counted(now.failures(), "time"), ending),
                  &now.failure());
+      return;
+    }
+    if (now.attempts_behind() >= uint64_t{policy_.max_failures} * policy_.setbacks) {
+      change_.To(
+          v1::JOB_FAILED,
+          fmt::format("{} in a row have failed and saved nothing beyond step {}; the disk "
+                      "may spoil what they save: {}",
+                      base::Counted(now.attempts_behind(), "attempt"), now.furthest_step(), ending),
+          &now.failure());
       return;
     }
     const int64_t delay_ns = std::max<int64_t>(0, now.retry_at_unix_ns() - now_);

@@ -297,6 +297,22 @@ TEST_CASE("a long failure is told once and whole although its reason was cut") {
   CHECK(Holds(room.Run("explain 1").out, "The last attempt failed: rank 3 died"));
 }
 
+TEST_CASE("explain: how often a job has failed, and got no further") {
+  Room room;
+  const auto explained = [&](uint32_t failures, uint32_t behind) {
+    v1::Job job = SomeJob(1, "demo", v1::JOB_FAILED);
+    job.mutable_status()->set_failures(failures);
+    job.mutable_status()->set_furthest_step(90);
+    job.mutable_status()->set_attempts_behind(behind);
+    room.daemon.Put(job);
+    return room.Run("explain 1").out;
+  };
+  CHECK(Holds(explained(5, 5), "5 attempts in a row have failed without a newer checkpoint."));
+  CHECK(
+      Holds(explained(1, 8), "8 attempts in a row have failed and saved nothing beyond step 90."));
+  CHECK_FALSE(Holds(explained(1, 1), "in a row"));
+}
+
 TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));

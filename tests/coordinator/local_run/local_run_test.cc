@@ -229,6 +229,18 @@ TEST_CASE("a run that goes back behind damage and saves again is not given up") 
   CHECK(bench.run->job().status().checkpoint_step() == 4);
 }
 
+TEST_CASE("a run whose saves are spoilt each time is given up") {
+  Bench bench(kTellsBegin + kSaves + "save step-00000007\nexit 4\n");
+  bench.options.job.mutable_checkpoint()->set_directory(bench.ranks.run + "/elsewhere");
+  bench.options.job.mutable_resources()->set_max_failures(2);
+  bench.options.retry.setbacks = 2;
+  bench.options.resume = "auto";
+  bench.Start();
+  CHECK(bench.AwaitOver().state() == v1::JOB_FAILED);
+  CHECK(bench.run->job().status().attempt() == 4);
+  CHECK(bench.run->job().status().failures() == 1);
+}
+
 TEST_CASE("a folder that another process keeps is no fault of the run") {
   Bench bench("exit 0\n");
   const std::string folder = bench.ranks.run + "/attempts/keeper";

@@ -21,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 using client::Pull;
 
 constexpr int kLooksPerQuestion = 10;
-constexpr std::chrono::seconds kPatience{120};  // with a daemon that does not answer
 
 class LogReader {
  public:
@@ -62,7 +61,7 @@ class LogReader {
         if (!job.ok()) {
           // The daemon may be on its way back.
           const bool wait = options_.follow && absl::IsUnavailable(job.status()) &&
-                            Clock::now() - heard_ < kPatience;
+                            Clock::now() - heard_ < control_.connection.reconnect_for;
           if (!wait) return job.status();
           Tell(/*away=*/true);
           Pause();
@@ -116,6 +115,7 @@ class LogReader {
       if (pull == Pull::kEnd) break;
       left_ = signals_.count() > 0;
       Tell(stream->interrupted());
+      if (!stream->interrupted()) heard_ = Clock::now();
       if (pull == Pull::kNothing) continue;
       if (json_) {
         PrintJsonLine(response);

@@ -65,6 +65,8 @@ absl::StatusOr<std::vector<uint64_t>> StepsAbove(const std::string& root, uint64
 
 absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Links links,
                                               const ClaimWait& wait) {
+  RETURN_IF_ERROR(MakeFolders(root));
+  RETURN_IF_ERROR(base::SyncWayTo(root));
   const auto end = std::chrono::steady_clock::now() + wait.longest;
   for (;;) {
     absl::StatusOr<WriterClaim> claim = TakeNow(root, links);
@@ -76,8 +78,6 @@ absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Lin
 }
 
 absl::StatusOr<WriterClaim> WriterClaim::TakeNow(const std::string& root, base::Links links) {
-  RETURN_IF_ERROR(MakeFolders(root));
-  RETURN_IF_ERROR(base::SyncWayTo(root));
   const std::string path = LockPath(root);
   const int no_link = links == base::Links::kFollow ? 0 : O_NOFOLLOW;
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | no_link | O_CLOEXEC, 0644);

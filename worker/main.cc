@@ -32,10 +32,8 @@ base::ExitCode Greet(comm::Fabric& fabric) {
   return base::ExitCodeOf(greeted);
 }
 
-int Main(int argc, char** argv) {
-  CLI::App app("One rank of a Trireme job; started by mpirun, srun or `trireme run`.");
-  TrainingOptions training;
-  GenerationOptions generation;
+// `training` must outlive the parsing.
+void AddTrainingOptions(CLI::App& app, TrainingOptions& training) {
   app.add_option("--job", training.job, "job file");
   app.add_option("--set", training.overrides, "override a field of the job, as in seed=7")
       ->type_name("a.b=c")
@@ -54,10 +52,11 @@ int Main(int argc, char** argv) {
                  "unix:/PATH of the keeper of this node, which has the plan and hears how it goes")
       ->take_last();
   app.add_option_function<uint64_t>(
-         "--job-id", [&](uint64_t id) { training.link.who.set_job_id(id); }, "of the keeper")
+         "--job-id", [&training](uint64_t id) { training.link.who.set_job_id(id); },
+         "of the keeper")
       ->take_last();
   app.add_option_function<uint32_t>(
-         "--attempt", [&](uint32_t number) { training.link.who.set_attempt(number); },
+         "--attempt", [&training](uint32_t number) { training.link.who.set_attempt(number); },
          "of the keeper")
       ->take_last();
   app.add_option("--plan", training.plan_file,
@@ -66,6 +65,13 @@ int Main(int argc, char** argv) {
   app.add_flag("--real-paths", training.run.real_paths,
                "follow no link on the way to files and folders that the job names");
   app.add_option("--resume", training.run.resume, "checkpoint folder, or auto")->take_last();
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("One rank of a Trireme job; started by mpirun, srun or `trireme run`.");
+  TrainingOptions training;
+  GenerationOptions generation;
+  AddTrainingOptions(app, training);
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
   AddGenerationOptions(*generate, generation);
   CLI::App* hello = app.add_subcommand("hello", "see whether the ranks find each other");

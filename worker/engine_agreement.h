@@ -19,6 +19,11 @@ class EngineAgreement final : public RankAgreement {
   int rank() const override { return engine_.rank(); }
   int ranks() const override { return ranks_; }
   absl::StatusOr<bool> AllAgree(bool yes) override { return engine_.AllAgree(yes, kDiskDeadline); }
+  // After what rank 0 alone does at its disk or terminal: the others wait for it so long, and it
+  // waits for them as within a step, so that a silent one is given up in time.
+  absl::StatusOr<bool> AllAgreeAfterRankZero(bool yes) {
+    return rank() == 0 ? engine_.AllAgree(yes) : AllAgree(yes);
+  }
   absl::Status AllOk(const absl::Status& own) override { return engine_.AllOk(own, kDiskDeadline); }
   absl::Status Share(std::string& text) override {
     // Sharing itself has only the patience of a step.

@@ -138,7 +138,7 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   for (int64_t count = 0; count < options.tokens; ++count) {
     const bool willing = !StopRequested() && std::ferror(options.out) == 0;
     // Rank 0 may be held by whoever reads the text, as by a terminal that is paused.
-    ASSIGN_OR_RETURN(const bool go_on, ranks.AllAgree(willing));
+    ASSIGN_OR_RETURN(const bool go_on, ranks.AllAgreeAfterRankZero(willing));
     stopped = !go_on;
     if (stopped) break;
     ASSIGN_OR_RETURN(const int32_t next,

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,13 +30,26 @@ uint64_t StepOf(const std::string& line) {
   return std::sscanf(line.c_str(), "{\"step\":%lu", &step) == 1 ? step : 0;
 }
 
+// False, with errno, where something has that name.
+bool RenameToFree(const std::string& path, const std::string& free) {
+  if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, free.c_str(), RENAME_NOREPLACE) == 0) return true;
+  // Not every file system has it, such as NFS. Nobody else makes that name: rank 0 has the claim.
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  struct stat about {};
+  if (lstat(free.c_str(), &about) == 0) {
+    errno = EEXIST;
+    return false;
+  }
+  return std::rename(path.c_str(), free.c_str()) == 0;
+}
+
 // What could not be read may be all there is of a long run.
 absl::Status KeepAside(const std::string& path, const absl::Status& reason) {
   constexpr int kMost = 1000;
   std::string aside;
   for (int number = 1; number <= kMost; ++number) {
     aside = absl::StrCat(path, ".unread", number > 1 ? absl::StrCat("-", number) : "");
-    if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, aside.c_str(), RENAME_NOREPLACE) == 0) {
+    if (RenameToFree(path, aside)) {
       spdlog::warn("{}; it is now named {}, and a new one is begun", base::MessageOf(reason),
                    aside);
       return absl::OkStatus();
@@ -57,6 +72,11 @@ void ExposureSums::Add(const engine::ExposureReport& step, double duration_s) {
   }
 }
 
+absl::Status WriteRunFile(const std::string& path, std::string_view content) {
+  const absl::Status written = base::WriteWholeFile(path, content);
+  return written.ok() ? written : absl::DataLossError(base::MessageOf(written));
+}
+
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint64_t keep_through) {
   const std::string path = run_folder + "/metrics.jsonl";
   absl::StatusOr<std::string> old = base::ReadWholeFile(path, SIZE_MAX);
@@ -66,7 +86,7 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint6
   for (std::string line; std::getline(lines, line);) {
     if (StepOf(line) <= keep_through) absl::StrAppend(&kept, line, "\n");
   }
-  RETURN_IF_ERROR(base::WriteWholeFile(path, kept));
+  RETURN_IF_ERROR(WriteRunFile(path, kept));
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
     return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -65,6 +66,10 @@ class MetricsLog {
 // One line with its line feed. Numbers keep all their bits, NaN and Inf are null (JSON has none),
 // and bytes that are not UTF-8 are replaced.
 std::string JsonLine(const nlohmann::ordered_json& json);
+
+// base::WriteWholeFile for a file of the run, by rank 0. What the disk refuses is DataLoss: no
+// fault of the job, nor of its size, and another attempt may fare better.
+absl::Status WriteRunFile(const std::string& path, std::string_view content);
 
 // Writes a picture of what goes on, so that a reader sees all of it or the former one. Not flushed,
 // as base::WriteWholeFile is: after a power cut it may be empty, and the run makes it anew.

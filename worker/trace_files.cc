@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/base/whole_file.h"
 #include "runtime/report/trace.h"
 #include "worker/run_files.h"
 
@@ -111,8 +110,8 @@ absl::Status MergeTraces(const std::string& run_directory, int ranks,
       spans.back().step = step;
     }
   }
-  RETURN_IF_ERROR(base::WriteWholeFile(absl::StrCat(run_directory, "/", file_name),
-                                       report::ChromeTrace(spans)));
+  RETURN_IF_ERROR(
+      WriteRunFile(absl::StrCat(run_directory, "/", file_name), report::ChromeTrace(spans)));
   std::error_code ignored;
   std::filesystem::remove_all(run_directory + "/trace", ignored);
   return absl::OkStatus();

@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/base/whole_file.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/recorder/rank_message.h"
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/engine_agreement.h"
+#include "worker/run_files.h"
 #include "worker/session.h"
 
 namespace trireme::worker {
@@ -84,8 +84,8 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const TrainingOptions& opti
 
 // So that the run folder stands alone; else the coordinator has written both.
 absl::Status WriteJob(const std::string& folder, const v1::JobSpec& job, const v1::Plan& plan) {
-  RETURN_IF_ERROR(base::WriteWholeFile(folder + "/job.yaml", spec::ToYaml(job)));
-  return base::WriteWholeFile(folder + "/plan.pb", plan::SerializePlan(plan));
+  RETURN_IF_ERROR(WriteRunFile(folder + "/job.yaml", spec::ToYaml(job)));
+  return WriteRunFile(folder + "/plan.pb", plan::SerializePlan(plan));
 }
 
 absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,

@@ -14,12 +14,12 @@
 #include "checkpoint/client/writer.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/base/whole_file.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/compared_job.h"
+#include "worker/run_files.h"
 #include "worker/stop_signal.h"
 
 namespace trireme::worker {
@@ -309,7 +309,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                     .skipped = report.skipped,
                     .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
   }
-  return ranks_.AllAgree(true).status();
+  return ranks_.AllAgreeAfterRankZero(true).status();
 }
 
 absl::StatusOr<bool> TrainingRun::Evaluate() {
@@ -323,7 +323,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   progress_.overall_tokens_per_second = throughput_.overall();
   recorder_.Report(progress_);
   if (metrics_) metrics_->Validation(step_, loss);
-  return ranks_.AllAgree(true);
+  return ranks_.AllAgreeAfterRankZero(true);
 }
 
 absl::Status TrainingRun::WriteShards(const std::string& partial_folder) {
@@ -394,9 +394,9 @@ absl::Status TrainingRun::WriteEnd(const std::string& checkpoint,
   RETURN_IF_ERROR(CheckAttempt());
   if (!sample.ok()) spdlog::warn("no sample: {}", base::MessageOf(sample.status()));
   if (sample.ok() && !sample->empty()) {
-    RETURN_IF_ERROR(base::WriteWholeFile(options_.run_directory + "/sample.txt", *sample));
+    RETURN_IF_ERROR(WriteRunFile(options_.run_directory + "/sample.txt", *sample));
   }
-  return base::WriteWholeFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
+  return WriteRunFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
 }
 
 absl::Status TrainingRun::Leave(const absl::Status& own) {

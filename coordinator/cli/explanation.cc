@@ -104,9 +104,10 @@ void TellFailures(const v1::JobStatus& status, Explanation& why) {
   if (status.failures() > 1) {
     why.sentences.push_back(
         Text(status.failures(), " attempts in a row have failed without a newer checkpoint."));
-  } else if (status.attempts_behind() > 1 && status.furthest_step() > 0) {
-    why.sentences.push_back(Text(status.attempts_behind(),
-                                 " attempts in a row have failed and saved nothing beyond step ",
+  } else if (status.setbacks() > 1 && status.furthest_step() > 0) {
+    why.sentences.push_back(Text(status.setbacks(),
+                                 " attempts have failed and saved nothing beyond the one before, "
+                                 "nor beyond step ",
                                  status.furthest_step(), "."));
   }
 }

@@ -89,10 +89,11 @@ std::string FailedText(const v1::JobStatus& status) {
     text =
         fmt::format("{} in a row without a newer checkpoint (resources.max_failures), at last: {}",
                     base::Counted(status.failures(), "failure"), text);
-  } else if (status.attempts_behind() > 1) {
-    text = fmt::format("{} in a row that saved nothing beyond step {}, at last: {}",
-                       base::Counted(status.attempts_behind(), "failure"), status.furthest_step(),
-                       text);
+  } else if (status.setbacks() > 1) {
+    text = fmt::format(
+        "{} that saved nothing beyond the attempt before, nor beyond step {}, at "
+        "last: {}",
+        base::Counted(status.setbacks(), "failure"), status.furthest_step(), text);
   }
   std::istringstream evidence(failure.evidence());
   const char* title = "evidence:";

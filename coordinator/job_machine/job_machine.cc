@@ -55,14 +55,14 @@ class Change {
     v1::JobStatus& now = status();
     const bool first = now.checkpoint_attempt() != now.attempt();
     if (step == 0 || (!first && step <= now.checkpoint_step())) return;
+    if (first) now.set_step_before_attempt(now.checkpoint_step());
     now.set_checkpoint_step(step);
     now.set_checkpoint_attempt(now.attempt());
     // An attempt that is lost has failed after it, any other one has not failed yet.
-    const uint32_t failed = now.state() == v1::JOB_RECOVERING ? 1 : 0;
-    now.set_failures(failed);
+    now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
     if (step > now.furthest_step()) {
       now.set_furthest_step(step);
-      now.set_attempts_behind(failed);
+      now.clear_setbacks();
     }
     AddEvent().mutable_checkpointed()->set_step(step);
   }
@@ -230,7 +230,7 @@ class Machine {
       change_.Wish(v1::JOB_WISH_RUN, event.by, "");
       // Somebody has looked at it: what failed before counts no more.
       change_.status().clear_failures();
-      change_.status().clear_attempts_behind();
+      change_.status().clear_setbacks();
       change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for places", by));
     } else {
       change_.Wish(v1::JOB_WISH_RUN, event.by,
@@ -332,13 +332,15 @@ class Machine {
   void CountFailure() {
     v1::JobStatus& now = change_.status();
     now.set_failures(now.failures() + 1);
-    now.set_attempts_behind(now.attempts_behind() + 1);
     now.set_retry_at_unix_ns(now_ + DelayNs(policy_, now.failures()));
   }
 
   void RecoverOrFail() {
     v1::JobStatus& now = change_.status();
     const std::string ending = EndingOf(now.exit_code(), now.failure());
+    const bool got_on = now.checkpoint_attempt() == now.attempt() &&
+                        now.checkpoint_step() > now.step_before_attempt();
+    if (!got_on) now.set_setbacks(now.setbacks() + 1);
     if (now.failures() >= policy_.max_failures) {
       change_.To(v1::JOB_FAILED,
                  fmt::format("failed {} in a row without a newer checkpoint: {}",
@@ -346,13 +348,12 @@ class Machine {
                  &now.failure());
       return;
     }
-    if (now.attempts_behind() >= uint64_t{policy_.max_failures} * policy_.setbacks) {
-      change_.To(
-          v1::JOB_FAILED,
-          fmt::format("{} in a row have failed and saved nothing beyond step {}; the disk "
-                      "may spoil what they save: {}",
-                      base::Counted(now.attempts_behind(), "attempt"), now.furthest_step(), ending),
-          &now.failure());
+    if (now.setbacks() >= uint64_t{policy_.max_failures} * policy_.setbacks) {
+      change_.To(v1::JOB_FAILED,
+                 fmt::format("{} have failed and saved nothing beyond the one before, nor beyond "
+                             "step {}; the disk may spoil what they save: {}",
+                             base::Counted(now.setbacks(), "attempt"), now.furthest_step(), ending),
+                 &now.failure());
       return;
     }
     const int64_t delay_ns = std::max<int64_t>(0, now.retry_at_unix_ns() - now_);

@@ -67,9 +67,9 @@ struct RetryPolicy {
   uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed
   std::chrono::milliseconds first_delay{1000};  // doubled with each failure
   std::chrono::milliseconds longest_delay{60000};
-  // Times max_failures: attempts that failed since one has saved a step beyond all before it,
-  // whatever they have saved below. Where a disk spoils each newest checkpoint, a job goes back
-  // again and again.
+  // Times max_failures: attempts that failed and had saved nothing beyond the one before, since one
+  // has come beyond all. Where a disk spoils each newest checkpoint, a job goes back again and
+  // again, and each attempt saves something.
   uint32_t setbacks = 4;
 };
 

@@ -303,13 +303,14 @@ TEST_CASE("explain: how often a job has failed, and got no further") {
     v1::Job job = SomeJob(1, "demo", v1::JOB_FAILED);
     job.mutable_status()->set_failures(failures);
     job.mutable_status()->set_furthest_step(90);
-    job.mutable_status()->set_attempts_behind(behind);
+    job.mutable_status()->set_setbacks(behind);
     room.daemon.Put(job);
     return room.Run("explain 1").out;
   };
   CHECK(Holds(explained(5, 5), "5 attempts in a row have failed without a newer checkpoint."));
   CHECK(
-      Holds(explained(1, 8), "8 attempts in a row have failed and saved nothing beyond step 90."));
+      Holds(explained(1, 8),
+            "8 attempts have failed and saved nothing beyond the one before, nor beyond step 90."));
   CHECK_FALSE(Holds(explained(1, 1), "in a row"));
 }
 

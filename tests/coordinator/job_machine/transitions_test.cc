@@ -107,7 +107,7 @@ std::map<Situation, v1::JobStatus> ReachableSituations() {
     // One of each is enough: what else a status holds decides nothing but the named conditions.
     status.set_attempt(std::max(status.attempt(), 1u));
     status.set_failures(std::min(status.failures(), 1u));
-    status.clear_attempts_behind();
+    status.clear_setbacks();
     status.set_checkpoint_step(0);
     status.set_checkpoint_attempt(0);
     if (!found.emplace(SituationOf(status), status).second) continue;

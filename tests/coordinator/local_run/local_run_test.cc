@@ -237,7 +237,7 @@ TEST_CASE("a run whose saves are spoilt each time is given up") {
   bench.options.resume = "auto";
   bench.Start();
   CHECK(bench.AwaitOver().state() == v1::JOB_FAILED);
-  CHECK(bench.run->job().status().attempt() == 4);
+  CHECK(bench.run->job().status().attempt() == 5);
   CHECK(bench.run->job().status().failures() == 1);
 }
 

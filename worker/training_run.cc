@@ -51,7 +51,12 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
       throughput_(engine::NowNs) {}
 
 absl::StatusOr<base::ExitCode> TrainingRun::Run() {
-  RETURN_IF_ERROR(Start());
+  const absl::Status started = Start();
+  if (absl::IsCancelled(started)) {
+    spdlog::info("{}", base::MessageOf(started));
+    return base::kCheckpointed;  // all that there was is there
+  }
+  RETURN_IF_ERROR(started);
   const uint64_t steps = static_cast<uint64_t>(job_.training().steps());
   const uint64_t evaluate_every = static_cast<uint64_t>(job_.evaluation().every_steps());
   const uint64_t save_every = static_cast<uint64_t>(job_.checkpoint().every_steps());
@@ -153,9 +158,12 @@ absl::Status TrainingRun::TakeClaim() {
     }
     return !StopRequested();
   };
-  ASSIGN_OR_RETURN(checkpoint::WriterClaim claim,
-                   checkpoint::WriterClaim::Take(checkpoint_root_, LinksInRoot(), wait));
-  claim_.emplace(std::move(claim));
+  auto claim = checkpoint::WriterClaim::Take(checkpoint_root_, LinksInRoot(), wait);
+  if (absl::IsAborted(claim.status()) && StopRequested()) {
+    return absl::CancelledError("stopped while another run held the folder of the checkpoints");
+  }
+  RETURN_IF_ERROR(claim.status());
+  claim_.emplace(*std::move(claim));
   const absl::Status forgotten = recorder::ForgetSaves(options_.save_log);
   if (!forgotten.ok()) spdlog::warn("{}", base::MessageOf(forgotten));
   return absl::OkStatus();

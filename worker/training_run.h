@@ -40,7 +40,8 @@ class TrainingRun {
  public:
   TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options, Session& session,
               const data::Dataset& dataset, recorder::FlightRecorder& recorder);
-  // Collective. base::kOk at the end of the job, base::kCheckpointed after a stop.
+  // Collective. base::kOk at the end of the job, base::kCheckpointed after a stop, also one that
+  // was asked for while another process held the folder.
   absl::StatusOr<base::ExitCode> Run();
 
  private:

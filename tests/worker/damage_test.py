@@ -90,6 +90,21 @@ class Damage(worker_test.Worker):
         self.assertIn(elsewhere + ": another run writes its checkpoints here", output)
         self.assertEqual(sorted(os.listdir(job.folder + "/attempts")), ["1", "keeper"])
 
+    def test_stops_while_a_folder_is_held(self):
+        """Nothing is lost by it, so it is no failure: a batch job that is preempted meanwhile is queued again."""
+        elsewhere = self.folder + "/elsewhere"
+        os.makedirs(elsewhere)
+        with open(elsewhere + "/.lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            job = self.start("run", "--set", "checkpoint.directory=" + elsewhere)
+            worker_test.until(lambda: "another run writes its checkpoints here" in
+                              worker_test.read(job.folder + "/attempts/1/logs/rank-0.log"), "the ranks wait")
+            job.process.send_signal(signal.SIGINT)
+            code, output = job.end()
+        self.assertEqual(code, 75, output)
+        self.assertIn("--resume auto", output)
+        self.assertNotIn("failed", output)
+
 
 if __name__ == "__main__":
     worker_test.BIN = os.path.abspath(sys.argv.pop(1))

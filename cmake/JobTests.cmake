@@ -14,7 +14,7 @@ trireme_python_tests(worker. worker/worker_test.py Worker SECONDS 300 LABELS mpi
   KILLS names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent ends_a_stopped_rank)
 
 trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi CORES 2 ARGS "${trireme_bin}"
-  METHODS goes_on_after_damage waits_for_a_folder_that_is_held stops_while_a_folder_is_held
+  METHODS goes_on_after_damage refused_it_changes_nothing waits_for_a_folder_that_is_held stops_while_a_folder_is_held
   KILLS gets_on_from_behind_damage)
 
 # triremed, its agent and its command line.

@@ -11,12 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/plan/plan_file.h"
 #include "runtime/recorder/rank_message.h"
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
-#include "worker/engine_agreement.h"
-#include "worker/run_files.h"
 #include "worker/session.h"
 
 namespace trireme::worker {
@@ -82,12 +79,6 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const TrainingOptions& opti
   return KeeperLink::Open(link);
 }
 
-// So that the run folder stands alone; else the coordinator has written both.
-absl::Status WriteJob(const std::string& folder, const v1::JobSpec& job, const v1::Plan& plan) {
-  RETURN_IF_ERROR(WriteRunFile(folder + "/job.yaml", spec::ToYaml(job)));
-  return WriteRunFile(folder + "/plan.pb", plan::SerializePlan(plan));
-}
-
 absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,
                                      std::unique_ptr<comm::Communicator> everyone, KeeperLink* link,
                                      recorder::FlightRecorder& recorder) {
@@ -99,9 +90,6 @@ absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabri
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
   ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, std::move(everyone), *dataset,
                                                      &recorder, {link, options.plan_file}));
-  const bool writes = fabric.rank() == 0 && session->planned_here();
-  RETURN_IF_ERROR(EngineAgreement(*session).AllOk(
-      writes ? WriteJob(options.run.run_directory, job, session->plan()) : absl::OkStatus()));
   return TrainingRun(job, options.run, *session, *dataset, recorder).Run();
 }
 

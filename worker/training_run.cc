@@ -16,6 +16,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/compared_job.h"
@@ -110,10 +111,17 @@ absl::Status TrainingRun::Start() {
 
 absl::Status TrainingRun::OpenLogs() {
   RETURN_IF_ERROR(CheckAttempt());
+  if (session_.planned_here()) RETURN_IF_ERROR(WriteJob());
   ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
   metrics_.emplace(std::move(metrics));
   RemoveTimelines(options_.run_directory);
   return absl::OkStatus();
+}
+
+absl::Status TrainingRun::WriteJob() const {
+  const std::string& folder = options_.run_directory;
+  RETURN_IF_ERROR(WriteRunFile(folder + "/job.yaml", spec::ToYaml(job_)));
+  return WriteRunFile(folder + "/plan.pb", plan::SerializePlan(session_.plan()));
 }
 
 absl::Status TrainingRun::CheckAttempt() const {

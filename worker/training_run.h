@@ -46,8 +46,10 @@ class TrainingRun {
 
  private:
   absl::Status Start();
-  // Rank 0's.
+  // Rank 0's, once the folder is its own: a start that is refused leaves what lies there.
   absl::Status OpenLogs();
+  // So that the run folder stands alone; else the coordinator has written both.
+  absl::Status WriteJob() const;
   // FailedPrecondition in what is left of an attempt whose time is over: what it would write lies
   // in the place of a newer one's.
   absl::Status CheckAttempt() const;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A run whose newest checkpoint is damaged goes on, over real mpirun. Every wait has a deadline.
+"""A run whose newest checkpoint is damaged goes on, and a start that is refused damages nothing, over real mpirun.
+Every wait has a deadline.
 
 Usage: damage_test.py BIN_FOLDER [Damage.test_NAME ...]
 """
@@ -8,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 
 import worker_test
@@ -48,6 +50,24 @@ class Damage(worker_test.Worker):
                 self.assertEqual(names, {".lock", "step-00000020", "step-00000030", "step-00000030.damaged"})
                 self.assertEqual(self.state_files(job, 30), expected)
                 self.verify_checkpoint(job)
+
+    def test_refused_it_changes_nothing(self):
+        """Another job that is started by hand in a folder with checkpoints leaves job and plan as they are."""
+        job, _ = self.run_job("first")
+        kept = {name: worker_test.read(f"{job.folder}/{name}") for name in os.listdir(job.folder)
+                if os.path.isfile(f"{job.folder}/{name}")}
+        for name in ("job.yaml", "plan.pb", "metrics.jsonl", "report.json"):
+            self.assertTrue(kept[name], name)
+        again = subprocess.run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "4",
+             os.path.join(worker_test.BIN, "trireme-worker"), "--job", self.folder + "/job.yaml", "--run-dir", job.folder,
+             "--set", "seed=8", "--set", "training.micro_batch_size=2"],
+            text=True, capture_output=True, timeout=worker_test.LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+            env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.assertEqual(again.returncode, 2, again.stdout + again.stderr)
+        self.assertIn("checkpoints", again.stderr)
+        for name, text in kept.items():
+            self.assertEqual(worker_test.read(f"{job.folder}/{name}"), text, name)
 
     def damage_newest(self, run):
         """A whole run of 30 steps, copied, with the checkpoint of step 30 damaged."""

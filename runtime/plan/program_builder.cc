@@ -1,6 +1,7 @@
 #include "runtime/plan/program_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -86,6 +87,8 @@ void ProgramBuilder::Begin() {
   held_.clear();
   sends_.clear();
   reduces_.clear();
+  late_reduces_.clear();
+  quiet_from_ = 0;
   next_ticket_ = 1;
 }
 
@@ -98,6 +101,7 @@ v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
     if (kind == Compute::kInputGrad) last.input_grad = position;
     if (kind == Compute::kBackward || kind == Compute::kWeightGrad) last.final_grad = position;
   }
+  quiet_from_ = QuietFrom(order);
   Add(v1::LOAD, {});
   training_ = true;
   Walk(order);
@@ -133,6 +137,7 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
       BackwardSteps(step);
     }
     SendAfter(step, position_);
+    ReduceLate();
     WaitSends(position_, /*all=*/false);
   }
   WaitSends(position_, /*all=*/true);
@@ -184,10 +189,11 @@ static int32_t PeerOffset(const ProgramOptions& options, bool next) {
 static uint32_t Channel(bool gradient, uint32_t cut) { return 2 * cut + (gradient ? 1 : 0); }
 
 void ProgramBuilder::IssueReceive(const ComputeStep& step) {
+  if (!Receives(step)) return;
   Held& held = held_[{step.virtual_stage, step.micro_batch}];
   StagePools& pools = pools_[step.virtual_stage];
   const uint32_t global = step.virtual_stage * options_.ranks + options_.rank;
-  if (step.kind == Compute::kForward && !FirstStage(step.virtual_stage)) {
+  if (step.kind == Compute::kForward) {
     held.input = pools.input.Acquire();
     held.receive_act = next_ticket_++;
     Instruction& receive = Add(v1::RECV_ACT, step);
@@ -195,8 +201,7 @@ void ProgramBuilder::IssueReceive(const ComputeStep& step) {
     receive.set_channel(Channel(false, global - 1));
     receive.set_coded(options_.code_messages && training_);
     receive.set_ticket(held.receive_act);
-  } else if ((step.kind == Compute::kBackward || step.kind == Compute::kInputGrad) &&
-             !LastStage(step.virtual_stage)) {
+  } else {
     held.gradient_in = pools.gradient_in.Acquire();
     held.receive_grad = next_ticket_++;
     Instruction& receive = Add(v1::RECV_GRAD, step);
@@ -283,11 +288,27 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   if (!LastStage(step.virtual_stage)) pools.gradient_in.Release(held.gradient_in);
 }
 
+// A receive is issued before the instruction that precedes its own, a send after its own.
+size_t ProgramBuilder::QuietFrom(const std::vector<ComputeStep>& order) const {
+  size_t from = 0;
+  for (size_t position = 0; position < order.size(); ++position) {
+    if (Receives(order[position]) && position > 0) from = std::max(from, position - 1);
+    if (Sends(order[position])) from = position + 1;
+  }
+  return from;
+}
+
 // With too many buckets in flight the oldest is waited for: the likeliest to be done, so that the
 // rest of backward still covers the others. Never a tied one: its WAIT meets that of the other end
-// of the pipeline, which may need what this end has still to send.
+// of the pipeline, which may need what this end has still to send. Nor while a message is still to
+// be issued: the neighbour would stand behind a slower replica of this stage, with the patience
+// for a pipeline alone (docs/adr/0010); such buckets come late.
 void ProgramBuilder::Reduce(uint32_t bucket) {
   if (reduces_.size() == kMostBucketsInFlight) {
+    if (position_ < quiet_from_) {
+      late_reduces_.push_back(bucket);
+      return;
+    }
     auto oldest = reduces_.begin();
     while (oldest != reduces_.end() && state_.buckets[oldest->bucket].reduce_tied()) ++oldest;
     TRIREME_CHECK(oldest != reduces_.end());  // one parameter is tied, so one bucket
@@ -301,13 +322,18 @@ void ProgramBuilder::Reduce(uint32_t bucket) {
   reduces_.push_back({.bucket = bucket, .ticket = next_ticket_++});
 }
 
+void ProgramBuilder::ReduceLate() {
+  if (position_ + 1 < quiet_from_) return;
+  quiet_from_ = 0;  // after the last message of this position
+  for (const uint32_t bucket : std::exchange(late_reduces_, {})) Reduce(bucket);
+}
+
 void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
   const uint32_t global = step.virtual_stage * options_.ranks + options_.rank;
   const Held& held = held_[{step.virtual_stage, step.micro_batch}];
   StagePools& pools = pools_[step.virtual_stage];
   const bool forward = step.kind == Compute::kForward;
-  if (forward && LastStage(step.virtual_stage)) return;
-  if (!forward && (step.kind == Compute::kWeightGrad || FirstStage(step.virtual_stage))) return;
+  if (!Sends(step)) return;
   Instruction& send = Add(forward ? v1::SEND_ACT : v1::SEND_GRAD, step);
   send.set_peer(PeerOffset(options_, /*next=*/forward));
   send.set_channel(forward ? Channel(false, global) : Channel(true, global - 1));

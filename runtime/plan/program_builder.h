@@ -88,7 +88,9 @@ class ProgramBuilder {
   void WaitReceive(const ComputeStep& step);
   void Forward(const ComputeStep& step);
   void BackwardSteps(const ComputeStep& step);
+  size_t QuietFrom(const std::vector<ComputeStep>& order) const;
   void Reduce(uint32_t bucket);
+  void ReduceLate();
   void SendAfter(const ComputeStep& step, size_t position);
   void WaitSends(size_t position, bool all);
   void Finish();
@@ -101,6 +103,14 @@ class ProgramBuilder {
   bool FirstStage(uint32_t virtual_stage) const { return options_.rank == 0 && virtual_stage == 0; }
   bool LastStage(uint32_t virtual_stage) const {
     return options_.rank + 1 == options_.ranks && virtual_stage + 1 == options_.virtual_stages;
+  }
+  bool Receives(const ComputeStep& step) const {
+    if (step.kind == Compute::kForward) return !FirstStage(step.virtual_stage);
+    return step.kind != Compute::kWeightGrad && !LastStage(step.virtual_stage);
+  }
+  bool Sends(const ComputeStep& step) const {
+    if (step.kind == Compute::kForward) return !LastStage(step.virtual_stage);
+    return step.kind != Compute::kWeightGrad && !FirstStage(step.virtual_stage);
   }
   const std::vector<graph::LoweredOp>& List(const ComputeStep& step) const;
 
@@ -124,6 +134,9 @@ class ProgramBuilder {
   };
   std::vector<LastRuns> last_runs_;
   std::deque<PendingReduce> reduces_;
+  std::vector<uint32_t> late_reduces_;  // buckets, until quiet_from_
+  // Position in the order from which on this rank issues no message of the pipeline.
+  size_t quiet_from_ = 0;
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;
   bool training_ = false;  // the program being built

@@ -64,6 +64,27 @@ Counts CountBuckets(const v1::Program& program) {
   return counts;
 }
 
+bool IsMessage(v1::InstructionKind kind) {
+  return kind == v1::SEND_ACT || kind == v1::SEND_GRAD || kind == v1::RECV_ACT ||
+         kind == v1::RECV_GRAD;
+}
+
+// REDUCEs waited for before the rank's last message is issued: neighbours would wait with it.
+int WaitsBeforeMessages(const v1::Program& program) {
+  int last_message = -1;
+  for (int at = 0; at < program.instructions_size(); ++at) {
+    if (IsMessage(program.instructions(at).kind())) last_message = at;
+  }
+  int waits = 0;
+  std::set<uint32_t> reduces;
+  for (int at = 0; at < last_message; ++at) {
+    const v1::Instruction& each = program.instructions(at);
+    if (each.kind() == v1::REDUCE) reduces.insert(each.ticket());
+    if (each.kind() == v1::WAIT) waits += reduces.contains(each.ticket()) ? 1 : 0;
+  }
+  return waits;
+}
+
 TEST_CASE("many buckets: at most a stated number is in flight") {
   for (const int64_t pipeline : {1, 2}) {  // with 2, a bucket is tied over the ends
     for (const int64_t zero : {0, 1}) {
@@ -75,6 +96,7 @@ TEST_CASE("many buckets: at most a stated number is in flight") {
         CHECK(counts.most == kMostBucketsInFlight);
         // No more is waited for early than must be.
         CHECK(counts.early == stage.buckets_size() - static_cast<int>(kMostBucketsInFlight));
+        CHECK(WaitsBeforeMessages(stage.step()) == 0);
       }
       CHECK(VerifyPlan(plan).ok());
     }

@@ -35,6 +35,7 @@ if(NOT TRIREME_SANITIZE)
   trireme_house_test(docs docs.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
   # CMake writes the file once all is read: the names of its tests, with those of Python.
   trireme_house_test(proof proof.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/CTestTestfile.cmake")
+  trireme_house_test(listed listed.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/CTestTestfile.cmake")
   trireme_house_test(format format.py "${PROJECT_SOURCE_DIR}")
   trireme_house_test(python python_names.py "${PROJECT_SOURCE_DIR}")
   trireme_house_test(planted planted_test.py)

@@ -13,6 +13,7 @@ import docs
 import format as formatting
 import install
 import links
+import listed
 import parsed_headers
 import proof
 import python_names
@@ -227,6 +228,17 @@ class Planted(unittest.TestCase):
                 self.write('docs/performance.md', f'| speed | {command} |\n')
                 faults, _ = proof.check(self.root, ctest)
                 self.only(faults, fault) if fault else self.assertEqual(faults, [])
+
+    def test_listed(self):
+        self.write('tests/a/sea_test.py', 'class Sea:\n    def setUp(self): pass\n    def test_deep(self): pass\n    def test_blue(self): pass\n')
+        run = 'add_test([=[sea.{1}]=] "python3" "/x/tests/a/sea_test.py" "/x/bin"{0})\n'
+        both = run.format(' "Sea.test_deep"', 'deep') + run.format(' "Sea.test_blue"', 'blue')
+        for text, faults in ((both, []), (run.format('', 'all'), []), (run.format(' "Sea"', 'all'), []),
+                             (run.format(' "Sea.test_deep"', 'deep'), ['blue']), ('', ['deep', 'blue']),
+                             (both.replace('a/sea', 'b/sea'), ['deep', 'blue'])):
+            with self.subTest(text):
+                found, count = listed.check(self.root, text)
+                self.assertEqual(([re.search(r'Sea.test_(\w+)', fault)[1] for fault in found], count), (faults, 2))
 
     def test_format(self):
         program = formatting.clang_format()

@@ -87,8 +87,6 @@ void ProgramBuilder::Begin() {
   held_.clear();
   sends_.clear();
   reduces_.clear();
-  late_reduces_.clear();
-  quiet_from_ = 0;
   next_ticket_ = 1;
 }
 
@@ -101,7 +99,6 @@ v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
     if (kind == Compute::kInputGrad) last.input_grad = position;
     if (kind == Compute::kBackward || kind == Compute::kWeightGrad) last.final_grad = position;
   }
-  quiet_from_ = QuietFrom(order);
   Add(v1::LOAD, {});
   training_ = true;
   Walk(order);
@@ -137,7 +134,6 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
       BackwardSteps(step);
     }
     SendAfter(step, position_);
-    ReduceLate();
     WaitSends(position_, /*all=*/false);
   }
   WaitSends(position_, /*all=*/true);
@@ -288,44 +284,16 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   if (!LastStage(step.virtual_stage)) pools.gradient_in.Release(held.gradient_in);
 }
 
-// A receive is issued before the instruction that precedes its own, a send after its own.
-size_t ProgramBuilder::QuietFrom(const std::vector<ComputeStep>& order) const {
-  size_t from = 0;
-  for (size_t position = 0; position < order.size(); ++position) {
-    if (Receives(order[position]) && position > 0) from = std::max(from, position - 1);
-    if (Sends(order[position])) from = position + 1;
-  }
-  return from;
-}
-
-// With too many buckets in flight the oldest is waited for: the likeliest to be done, so that the
-// rest of backward still covers the others. Never a tied one: its WAIT meets that of the other end
-// of the pipeline, which may need what this end has still to send. Nor while a message is still to
-// be issued: the neighbour would stand behind a slower replica of this stage, with the patience
-// for a pipeline alone (docs/adr/0010); such buckets come late.
+// None is waited for before backward is over: neighbours would stand behind a slower replica of
+// this stage with the patience for a pipeline alone (docs/adr/0010), and a tied one's WAIT meets
+// that of the other end of the pipeline, which may need what this end has still to send. A stage
+// has few enough buckets for that (kMostBuckets).
 void ProgramBuilder::Reduce(uint32_t bucket) {
-  if (reduces_.size() == kMostBucketsInFlight) {
-    if (position_ < quiet_from_) {
-      late_reduces_.push_back(bucket);
-      return;
-    }
-    auto oldest = reduces_.begin();
-    while (oldest != reduces_.end() && state_.buckets[oldest->bucket].reduce_tied()) ++oldest;
-    TRIREME_CHECK(oldest != reduces_.end());  // one parameter is tied, so one bucket
-    AddWait(oldest->ticket, {});
-    reduces_.erase(oldest);
-  }
   Instruction& reduce = Add(v1::REDUCE, {});
   reduce.set_bucket(bucket);
   reduce.set_coded(!options_.coded_buckets.empty() && options_.coded_buckets[bucket]);
   reduce.set_ticket(next_ticket_);
-  reduces_.push_back({.bucket = bucket, .ticket = next_ticket_++});
-}
-
-void ProgramBuilder::ReduceLate() {
-  if (position_ + 1 < quiet_from_) return;
-  quiet_from_ = 0;  // after the last message of this position
-  for (const uint32_t bucket : std::exchange(late_reduces_, {})) Reduce(bucket);
+  reduces_.push_back(next_ticket_++);
 }
 
 void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
@@ -354,16 +322,11 @@ void ProgramBuilder::WaitSends(size_t position, bool all) {
 }
 
 void ProgramBuilder::Finish() {
-  for (const PendingReduce& reduce : reduces_) AddWait(reduce.ticket, {});
+  for (const uint32_t ticket : reduces_) AddWait(ticket, {});
   Add(v1::NORM, {});
-  std::deque<uint32_t> gathers;
+  std::vector<uint32_t> gathers;
   for (size_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
-    // A GATHER comes right after its STEP, so that it travels while the next bucket's STEP runs;
-    // what makes room for it is waited for before.
-    if (gathers.size() == kMostBucketsInFlight) {
-      AddWait(gathers.front(), {});
-      gathers.pop_front();
-    }
+    // A GATHER comes right after its STEP, so that it travels while the next bucket's STEP runs.
     Add(v1::STEP, {}).set_bucket(static_cast<uint32_t>(bucket));
     if (!options_.gather_parameters) continue;
     Instruction& gather = Add(v1::GATHER, {});

@@ -12,7 +12,6 @@
 #include "runtime/graph/lowering.h"
 #include "runtime/plan/schedule.h"
 #include "runtime/plan/state_layout.h"
-#include "runtime/plan/verifier.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -77,20 +76,13 @@ class ProgramBuilder {
     uint32_t slot = 0;
   };
 
-  struct PendingReduce {
-    uint32_t bucket = 0;
-    uint32_t ticket = 0;
-  };
-
   void Begin();
   void Walk(const std::vector<ComputeStep>& order);
   void IssueReceive(const ComputeStep& step);
   void WaitReceive(const ComputeStep& step);
   void Forward(const ComputeStep& step);
   void BackwardSteps(const ComputeStep& step);
-  size_t QuietFrom(const std::vector<ComputeStep>& order) const;
   void Reduce(uint32_t bucket);
-  void ReduceLate();
   void SendAfter(const ComputeStep& step, size_t position);
   void WaitSends(size_t position, bool all);
   void Finish();
@@ -133,10 +125,7 @@ class ProgramBuilder {
     size_t input_grad = 0, final_grad = 0;
   };
   std::vector<LastRuns> last_runs_;
-  std::deque<PendingReduce> reduces_;
-  std::vector<uint32_t> late_reduces_;  // buckets, until quiet_from_
-  // Position in the order from which on this rank issues no message of the pipeline.
-  size_t quiet_from_ = 0;
+  std::vector<uint32_t> reduces_;  // tickets
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;
   bool training_ = false;  // the program being built

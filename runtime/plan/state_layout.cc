@@ -9,6 +9,8 @@ namespace {
 
 using graph::ParameterId;
 
+constexpr int64_t kGrowth = 8;  // sizes are tried in steps of an eighth
+
 int64_t AlignUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Parameters in the order in which their gradients are complete.
@@ -40,8 +42,9 @@ struct OpenBucket {
 
 class BucketMaker {
  public:
-  BucketMaker(const std::vector<StageOpsRef>& stages, const StateLayoutOptions& options)
-      : options_(options), limit_(std::max<int64_t>(1, options.bucket_bytes / 4)) {
+  BucketMaker(const std::vector<StageOpsRef>& stages, const StateLayoutOptions& options,
+              int64_t limit)
+      : options_(options), limit_(limit) {
     for (const StageOpsRef& stage : stages) {
       partial_.insert(stage.ops->partial_over_tensor.begin(), stage.ops->partial_over_tensor.end());
     }
@@ -76,19 +79,30 @@ class BucketMaker {
   }
 
   const StateLayoutOptions& options_;
-  const int64_t limit_;
+  const int64_t limit_;  // elements
   std::set<ParameterId> partial_;
   OpenBucket open_[3];
   std::vector<OpenBucket> done_;
 };
 
+// Of the size asked for, or of the next larger one that makes few enough.
+std::vector<OpenBucket> MakeBuckets(const std::vector<StageOpsRef>& stages,
+                                    const StateLayoutOptions& options) {
+  const std::vector<ParameterId> order = CompletionOrder(stages);
+  for (int64_t limit = std::max<int64_t>(1, options.bucket_bytes / 4);;
+       limit += (limit + kGrowth - 1) / kGrowth) {
+    BucketMaker maker(stages, options, limit);
+    for (ParameterId id : order) maker.Add(id);
+    std::vector<OpenBucket> buckets = maker.Finish();
+    if (buckets.size() <= kMostBuckets) return buckets;
+  }
+}
+
 }  // namespace
 
 StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayoutOptions& options) {
-  BucketMaker maker(stages, options);
-  for (ParameterId id : CompletionOrder(stages)) maker.Add(id);
   StateLayout layout;
-  for (const OpenBucket& bucket : maker.Finish()) {
+  for (const OpenBucket& bucket : MakeBuckets(stages, options)) {
     int64_t offset = layout.elements;
     for (ParameterId id : bucket.parameters) {
       layout.places.push_back({.parameter = id,

@@ -4,6 +4,7 @@
 // leave gaps, so one layout serves the whole tensor group.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,10 @@ namespace trireme::plan {
 
 // ZeRO cuts fall on multiples of this many elements (a cache line of f32).
 constexpr int64_t kZeroAlignment = 16;
+
+// Buckets of a pipeline coordinate. All are summed within backward and none is waited for before
+// its end, so this many operations are in flight; a 64th of the state is grain enough to overlap.
+constexpr size_t kMostBuckets = 64;
 
 struct StatePlace {
   graph::ParameterId parameter = graph::kNone;
@@ -39,7 +44,7 @@ struct StateLayoutOptions {
   const graph::ModelGraph* graph = nullptr;
   int64_t tensor_size = 1;
   int64_t data_size = 1;
-  int64_t bucket_bytes = 0;
+  int64_t bucket_bytes = 0;         // larger where there would be more than kMostBuckets
   bool tied_across_stages = false;  // the tied parameter is on two pipeline coordinates
   bool last_stage = false;          // this coordinate holds the second copy
 };

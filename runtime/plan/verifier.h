@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "runtime/plan/stage_facts.h"
+#include "runtime/plan/state_layout.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -15,7 +16,7 @@ namespace trireme::plan {
 // Operations that a program may have issued and not yet waited for: REDUCEs and GATHERs, which a
 // rank's data group holds, and transfers, which its pipeline group holds. A group of
 // runtime/comm takes 2,048 (FabricOptions::operations), so that asynchronous streams may be behind.
-constexpr uint32_t kMostBucketsInFlight = 64;
+constexpr uint32_t kMostBucketsInFlight = kMostBuckets;
 constexpr uint32_t kMostTransfersInFlight = 384;
 
 // Checks the step, evaluation and generation programs of all pipeline coordinates against each

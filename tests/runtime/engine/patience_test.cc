@@ -333,13 +333,13 @@ TEST_CASE("patience: a healthy replica that is slower all along is never given u
   CHECK(beyond_flow > 10);
 }
 
-// Of a stage of more buckets than may be in flight, some are waited for during its last backward;
-// the stage before it must not stand behind that with the patience that a neighbour gets.
+// Were a bucket waited for during the last backward of a stage, the stage before it would stand
+// behind that with the patience that a neighbour gets.
 TEST_CASE("patience: a slower replica of stages with many buckets is never given up") {
   constexpr int kStages = 4, kReplicas = 2;
   for (const char* schedule : kSchedules) {
     const v1::Plan plan = PipelinePlan(schedule, kStages, 64, kReplicas, 30);
-    for (const v1::StagePlan& stage : plan.stages()) REQUIRE(stage.buckets_size() > 64);
+    for (const v1::StagePlan& stage : plan.stages()) REQUIRE(stage.buckets_size() > 32);
     VirtualJob job(plan, [](int rank) { return rank / kStages == 0 ? 190.0 : 50.0; });
     for (int step = 0; step < 3; ++step) {
       const VirtualJob::Verdict verdict = job.Run(&v1::StagePlan::step);

@@ -16,6 +16,7 @@ struct Overlapped {
   std::string family = "gpt2", schedule = "1f1b";
   int64_t pipeline = 1, tensor = 1, zero = 0, micro_batches = 4;
   bool sequence_parallel = false, tie = true;
+  int64_t layers = 8;
 };
 
 std::vector<Overlapped> OverlappedJobs() {
@@ -24,6 +25,10 @@ std::vector<Overlapped> OverlappedJobs() {
     for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
       for (const int64_t pipeline : {1, 2, 4}) {
         if (pipeline == 1 && schedule == std::string("interleaved")) continue;
+        // Hundreds of parameters on a rank, more than it has buckets.
+        if (family == std::string("gpt2")) {
+          jobs.push_back({.schedule = schedule, .pipeline = pipeline, .layers = 96});
+        }
         for (const int64_t tensor : {1, 2}) {
           for (const int64_t micro_batches : {1, 3, 8}) {
             jobs.push_back({family, schedule, pipeline, tensor, micro_batches % 2, micro_batches,
@@ -40,7 +45,7 @@ v1::Plan OverlappedPlan(const Overlapped& shape) {
   v1::JobSpec job;
   v1::ModelConfig& config = *job.mutable_model()->mutable_config();
   config.set_model_type(shape.family);
-  config.set_num_hidden_layers(8);
+  config.set_num_hidden_layers(shape.layers);
   config.set_hidden_size(24);
   config.set_num_attention_heads(4);
   config.set_vocab_size(50);
@@ -87,15 +92,14 @@ bool Computes(const v1::Instruction& instruction) {
   return instruction.kind() >= v1::F && instruction.kind() <= v1::B;
 }
 
-// Between the last write and the REDUCE only other sums are issued or, where too many are in
-// flight, waited for.
+// Between the last write and the REDUCE only other sums are issued.
 void CheckRightAfter(const v1::Program& step, const LastWrite& write, uint32_t bucket) {
   CHECK(step.instructions(write.instruction).op_end() == write.op_end);
   int at = write.instruction + 1;
   while (at < step.instructions_size()) {
     const v1::Instruction& each = step.instructions(at);
     if (each.kind() == v1::REDUCE && each.bucket() == bucket) return;
-    if (each.kind() != v1::REDUCE && each.kind() != v1::WAIT) break;
+    if (each.kind() != v1::REDUCE) break;
     ++at;
   }
   FAIL_CHECK("after its last write follows " << step.instructions(at).ShortDebugString());

@@ -12,6 +12,8 @@ namespace trireme::engine {
 
 absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   const int64_t start_ns = NowNs();
+  patience_->ProgramBegins(context_.training ? Patience::Kind::kTraining
+                                             : Patience::Kind::kForward);
   const absl::Status walked = Walk(program, batch);
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
@@ -23,7 +25,8 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
 
 absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) {
   trace_.Clear();
-  // Nothing is known of the machine in the first program: no wait is issued long before it begins.
+  // Nothing is known of the machine in the first program of a kind: no wait is issued long before
+  // it begins.
   const bool in_step = !options_.asynchronous_streams || !patience_->Knows();
   for (int index = 0; index < program.instructions_size(); ++index) {
     const v1::Instruction& instruction = program.instructions(index);

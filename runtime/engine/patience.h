@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -30,37 +31,53 @@ class Patience {
   };
   Patience(Milliseconds deadline, const Place& place) : deadline_(deadline), place_(place) {}
 
+  // What programs tell of: those with backward, and those of forward alone, which are shorter.
+  enum class Kind { kTraining, kForward };
+  void ProgramBegins(Kind kind) { kind_ = kind; }
   // One F, I, W or B of the own rank.
   void Ran(Nanoseconds duration) { slowest_ = std::max(slowest_, duration); }
-  // `duration`: of the whole program. Times of the one before it count no more.
+  // `duration`: of the whole program. Times of the one of its kind before it count no more.
   void ProgramEnds(Nanoseconds duration) {
-    program_ = duration;
-    if (slowest_ > Nanoseconds{0}) before_ = std::exchange(slowest_, Nanoseconds{0});
+    Times& last = last_[static_cast<size_t>(kind_)];
+    last.program = duration;
+    if (slowest_ > Nanoseconds{0}) last.slowest = std::exchange(slowest_, Nanoseconds{0});
   }
 
-  bool Knows() const { return std::max(slowest_, before_) > Nanoseconds{0}; }
-  // Of a wait that begins now. Before anything has run, nothing is known of the machine: each
-  // instruction on the way may take the deadline.
+  // Something of this kind of program.
+  bool Knows() const { return Slowest() > Nanoseconds{0}; }
+  // Of a wait that begins now. Before anything of its kind has run, little is known of the machine:
+  // each instruction on the way may take the deadline.
   Milliseconds Limit() const {
-    const Nanoseconds slowest = std::max(slowest_, before_);
-    if (!Knows()) return deadline_ * (1 + int64_t{place_.before});
-    return deadline_ + std::chrono::ceil<Milliseconds>(slowest * kSpread * kInstructions *
-                                                       int64_t{place_.stages});
+    if (Knows()) return LimitOf(Slowest());
+    return std::max(deadline_ * (1 + int64_t{place_.before}),
+                    LimitOf(std::max(last_[0].slowest, last_[1].slowest)));
   }
   // The same of a wait for ranks that this one has not waited for during the last `alone`: other
   // replicas, or all. They may have been kSpread times slower all the while. A wait on an
-  // asynchronous stream begins later than it is issued: by what the last program took, or less.
+  // asynchronous stream begins later than it is issued: by what the last program of its kind took,
+  // or less.
   Milliseconds MeetingLimit(Nanoseconds alone) const {
     return Limit() +
-           std::chrono::ceil<Milliseconds>(std::max(alone, program_) * int64_t{kSpread - 1});
+           std::chrono::ceil<Milliseconds>(std::max(alone, last().program) * int64_t{kSpread - 1});
   }
 
  private:
+  struct Times {
+    Nanoseconds slowest{0};  // of its instructions
+    Nanoseconds program{0};  // the whole of it
+  };
+  const Times& last() const { return last_[static_cast<size_t>(kind_)]; }
+  Nanoseconds Slowest() const { return std::max(slowest_, last().slowest); }
+  Milliseconds LimitOf(Nanoseconds slowest) const {
+    return deadline_ + std::chrono::ceil<Milliseconds>(slowest * kSpread * kInstructions *
+                                                       int64_t{place_.stages});
+  }
+
   Milliseconds deadline_;
   Place place_;
-  Nanoseconds slowest_{0};  // of the program under way
-  Nanoseconds before_{0};   // of the last one
-  Nanoseconds program_{0};  // the whole of it
+  Kind kind_ = Kind::kTraining;  // of the program under way, or of the last one
+  Nanoseconds slowest_{0};       // of the program under way
+  Times last_[2];                // by kind
 };
 
 }  // namespace trireme::engine

@@ -247,4 +247,33 @@ TEST_CASE("agreement: no wait of the first program is issued before its times ar
       milliseconds(60'000), all.Decorator(), true);
 }
 
+// An evaluation is shorter than a step, and its waits on an asynchronous stream are issued ahead.
+TEST_CASE("agreement: the waits of a step after an evaluation are those of a step") {
+  constexpr milliseconds kOwn{60'000};
+  Waits all;
+  OnTwoByTwo(
+      [&](Engine& engine) -> absl::Status {
+        std::vector<NotedWait>& waits = all.Of(engine);
+        RETURN_IF_ERROR(engine.RunStep(0).status());
+        RETURN_IF_ERROR(engine.RunStep(1).status());
+        const OwnTimes step = TimesOf(engine);
+        RETURN_IF_ERROR(engine.Evaluate(0).status());
+        waits.clear();
+        RETURN_IF_ERROR(engine.RunStep(2).status());
+        const milliseconds message =
+            kOwn + std::chrono::ceil<milliseconds>(step.slowest * (4 * 3 * 2));
+        const milliseconds meeting = message + std::chrono::floor<milliseconds>(step.all * 3);
+        for (const NotedWait& wait : waits) {
+          if (wait.group == "data") {
+            RETURN_IF_ERROR(Expect(wait.deadline >= meeting, "a sum by an evaluation's length"));
+          }
+          if (wait.group == "pipeline") {
+            RETURN_IF_ERROR(Expect(wait.deadline >= message, "a message by an evaluation's times"));
+          }
+        }
+        return Expect(waits.size() > 3, "waits");
+      },
+      kOwn, all.Decorator(), true);
+}
+
 }  // namespace trireme::engine

@@ -99,6 +99,8 @@ class VirtualJob {
       rank.began = rank.now;
       rank.issued.clear();
       rank.waits = false;
+      rank.patience.ProgramBegins(program == &v1::StagePlan::step ? Patience::Kind::kTraining
+                                                                  : Patience::Kind::kForward);
     }
     verdict_ = {};
     for (bool moved = true; moved;) {
@@ -389,6 +391,39 @@ TEST_CASE("patience: the deadline is for silence beyond what the pipeline and it
   CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 1000));
   patience.ProgramEnds({});  // a program without computing tells nothing
   CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 1000));
+}
+
+TEST_CASE("patience: a program of forward alone does not shorten the limits of a training step") {
+  using std::chrono::seconds;
+  using Kind = Patience::Kind;
+  Patience patience(Milliseconds(60000), {.stages = 2, .before = 1});
+  patience.ProgramBegins(Kind::kForward);  // what was trained before is evaluated first
+  patience.Ran(seconds(1));
+  patience.ProgramEnds(seconds(10));
+  patience.ProgramBegins(Kind::kTraining);
+  CHECK_FALSE(patience.Knows());
+  CHECK(patience.Limit() == Milliseconds(2 * 60000));
+  patience.Ran(seconds(4));
+  patience.ProgramEnds(seconds(100));
+  patience.ProgramBegins(Kind::kForward);
+  CHECK(patience.Knows());
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 2 * 1000));
+  CHECK(patience.MeetingLimit({}) == patience.Limit() + seconds(3 * 10));
+  patience.ProgramEnds(seconds(5));
+  CHECK(patience.MeetingLimit({}) == patience.Limit() + seconds(3 * 5));
+  patience.ProgramBegins(Kind::kTraining);
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 2 * 4000));
+  CHECK(patience.MeetingLimit({}) == patience.Limit() + seconds(3 * 100));
+}
+
+TEST_CASE("patience: what is known of training serves the first program of forward alone") {
+  Patience patience(Milliseconds(60000), {.stages = 16, .before = 1});
+  patience.ProgramBegins(Patience::Kind::kTraining);
+  patience.Ran(std::chrono::seconds(4));
+  patience.ProgramEnds({});
+  patience.ProgramBegins(Patience::Kind::kForward);
+  CHECK_FALSE(patience.Knows());
+  CHECK(patience.Limit() == Milliseconds(60000 + 4 * 3 * 16 * 4000));
 }
 
 }  // namespace

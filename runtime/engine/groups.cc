@@ -7,13 +7,17 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/channels.h"
 #include "runtime/comm/coded.h"
 #include "runtime/comm/message_fabric.h"
+#include "runtime/plan/job_checks.h"
 #include "runtime/tensor/stream.h"
 
 namespace trireme::engine {
 
 namespace {
+
+static_assert(2 * plan::kMostCuts <= comm::kCallerChannels);
 
 absl::StatusOr<std::unique_ptr<comm::Communicator>> MakeGroup(comm::Fabric& fabric,
                                                               const std::vector<int>& ranks,
@@ -35,17 +39,25 @@ absl::StatusOr<plan::CodedPeaks> LargestOf(const plan::CodedPeaks& own, comm::Co
   return plan::CodedPeaks{.sums = peaks[0] > 0, .messages = static_cast<size_t>(peaks[1])};
 }
 
-// Tensor ranks hold copies of the same parameters, each summed in its own data group. A group with
-// a window adds in another order than one without, and copies must stay equal to the bit.
-absl::Status SumAlike(Groups& groups, std::chrono::milliseconds deadline) {
-  if (groups.data == nullptr || groups.tensor == nullptr) return absl::OkStatus();
+// The ranks of `others` hold copies of the same parameters, each summed in its own group of the
+// kind of `sums`. A group with a window adds in another order than one without, and copies must
+// stay equal to the bit: if one of them has none, none uses it.
+absl::Status SumAlike(comm::Communicator& sums, comm::Communicator& others,
+                      std::chrono::milliseconds deadline) {
   const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
-  double without = groups.data->SumsInWindow() ? 0 : 1;
-  RETURN_IF_ERROR(groups.tensor->WaitHost(
-      groups.tensor->AllReduce(&without, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream),
-      deadline));
-  if (without > 0) groups.data->LeaveWindow();
+  double without = sums.SumsInWindow() ? 0 : 1;
+  RETURN_IF_ERROR(others.WaitHost(
+      others.AllReduce(&without, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream), deadline));
+  if (without > 0) sums.LeaveWindow();
   return absl::OkStatus();
+}
+
+// Whether each replica sums whole buckets over its own tensor group too. Under ZeRO one replica
+// alone sums a share, and the others get it from there.
+bool ReplicasSumOverTensor(const v1::Plan& plan, const v1::StagePlan& stage) {
+  return plan.job().parallelism().zero_stage() == 0 &&
+         std::any_of(stage.buckets().begin(), stage.buckets().end(),
+                     [](const v1::Bucket& bucket) { return bucket.reduce_tensor(); });
 }
 
 comm::CodingRoom RoomForSums(const plan::CodedPeaks& own, const v1::Mesh& mesh) {
@@ -83,14 +95,19 @@ absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
     tied = {pipeline.front(), pipeline.back()};
   ASSIGN_OR_RETURN(groups.world, fabric.Group(all, "world"));
   ASSIGN_OR_RETURN(groups.tensor, MakeGroup(fabric, tensor, "tensor"));
-  const plan::CodedPeaks own =
-      plan::CodedPeaksOf(plan.stages(static_cast<int>(at.pipeline)).step());
+  const v1::StagePlan& stage = plan.stages(static_cast<int>(at.pipeline));
+  const plan::CodedPeaks own = plan::CodedPeaksOf(stage.step());
   ASSIGN_OR_RETURN(groups.coded, LargestOf(own, *groups.world, options.deadline));
   ASSIGN_OR_RETURN(groups.data, MakeGroup(fabric, data, "data", RoomForSums(own, mesh)));
   ASSIGN_OR_RETURN(groups.pipeline,
                    MakeGroup(fabric, pipeline, "pipeline", {.messages = groups.coded.messages}));
   ASSIGN_OR_RETURN(groups.tied, MakeGroup(fabric, tied, "tied"));
-  RETURN_IF_ERROR(SumAlike(groups, options.deadline));
+  if (groups.data != nullptr && groups.tensor != nullptr) {
+    RETURN_IF_ERROR(SumAlike(*groups.data, *groups.tensor, options.deadline));
+    if (ReplicasSumOverTensor(plan, stage)) {
+      RETURN_IF_ERROR(SumAlike(*groups.tensor, *groups.data, options.deadline));
+    }
+  }
   return groups;
 }
 

@@ -149,24 +149,26 @@ TEST_CASE("replicas: several damaged copies of many are named together") {
                     "ranks 1, 3 differ from ranks 0, 2, 4");
 }
 
-// Of three numbers the order of addition shows: one group with a window, its sibling without.
-TEST_CASE("replicas: tensor ranks whose data groups differ in their memory add alike") {
-  const Layout layout{.data = 3, .tensor = 2, .micro_batch = 1};
-  v1::JobSpec job = JobFor(layout, {.dtype = "f32", .layers = 2});
-  job.mutable_parallelism()->set_bucket_bytes(1 << 20);  // small sums would add alike anyway
+// Of three numbers the order of addition shows: the groups of one kind at `coordinate` with a
+// window, the others without.
+void CheckSumsAlike(const Layout& layout, std::string_view kind,
+                    uint32_t plan::Coordinates::*coordinate) {
+  // Enough gradients of norms and row biases, too: small sums would add alike anyway.
+  v1::JobSpec job = JobFor(layout, {.dtype = "f32", .layers = 16});
+  job.mutable_parallelism()->set_bucket_bytes(1 << 20);
   const auto plan = plan::MakePlan(job, layout.ranks());
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);
   comm::LocalOptions transport;
   transport.fabric.window_bytes = size_t{512} << 10;
-  std::atomic<int> alone = 0;  // ranks whose data group has a window where its sibling has none
+  std::atomic<int> alone = 0;  // ranks whose group has a window where others have none
   const auto run = [&](comm::Fabric& own) -> absl::Status {
-    const uint32_t tensor_rank = plan::CoordinatesOf(plan->mesh(), own.rank()).tensor;
+    const bool leaves = plan::CoordinatesOf(plan->mesh(), own.rank()).*coordinate == 1;
     ForwardingFabric fabric(own,
                             [&](std::unique_ptr<comm::Communicator> group,
                                 std::string_view name) -> std::unique_ptr<comm::Communicator> {
-                              if (name == "data" && tensor_rank == 1) group->LeaveWindow();
-                              if (name == "data" && group->SumsInWindow()) ++alone;
+                              if (name == kind && leaves) group->LeaveWindow();
+                              if (name == kind && group->SumsInWindow()) ++alone;
                               return std::make_unique<ForwardingCommunicator>(std::move(group));
                             });
     ASSIGN_OR_RETURN(auto engine,
@@ -178,7 +180,18 @@ TEST_CASE("replicas: tensor ranks whose data groups differ in their memory add a
   for (const absl::Status& status : comm::RunRanks(layout.ranks(), run, transport)) {
     CHECK(status.ToString() == "OK");
   }
-  CHECK(alone == 3);
+  CHECK(alone == layout.ranks() / 2);
+}
+
+TEST_CASE("replicas: tensor ranks whose data groups differ in their memory add alike") {
+  CheckSumsAlike({.data = 3, .tensor = 2, .micro_batch = 1}, "data", &plan::Coordinates::tensor);
+}
+
+TEST_CASE("replicas: replicas whose tensor groups differ in their memory add alike") {
+  for (const int64_t zero : {0, 1}) {
+    CheckSumsAlike({.data = 2, .tensor = 3, .sequence_parallel = true, .zero = zero}, "tensor",
+                   &plan::Coordinates::data);
+  }
 }
 
 // A moment is not compared, but it has changed its weight by the next comparison.

@@ -31,8 +31,9 @@ absl::StatusOr<std::vector<RankCoding>> Engine::Impl::GatherCoding() {
     std::apply([&](auto&... field) { ((*at++ = static_cast<double>(field)), ...); },
                fields_of(axis));
   }
-  RETURN_IF_ERROR(world.WaitHost(
-      world.AllGather({all.data(), offsets, tensor::DType::kF64}, *stream_), options_.deadline));
+  RETURN_IF_ERROR(
+      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *stream_),
+                     ProgramEnd(SinceAllMet())));
   std::vector<RankCoding> ranks(size);
   const double* from = all.data();
   for (RankCoding& rank : ranks) {

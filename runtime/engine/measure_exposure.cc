@@ -40,7 +40,7 @@ absl::Status Engine::Impl::ShareTimesOfCollectives(GroupName name) {
   RETURN_IF_ERROR(
       group->WaitHost(group->AllReduce(times.data(), static_cast<int64_t>(times.size()),
                                        tensor::DType::kF64, comm::ReduceOp::kMax, *stream_),
-                      options_.deadline));
+                      ProgramEnd(SinceAllMet())));
   size_t next = 0;
   for (CommunicationSpan& span : trace_.communications()) {
     if (span.group == name && span.peer < 0) {
@@ -76,7 +76,7 @@ absl::Status Engine::Impl::ShareTimesOfMessages() {
     tickets.push_back(group.Send(std::as_bytes(std::span(peer.own)), rank, 0, *stream_));
   }
   for (const comm::Ticket ticket : tickets) {
-    RETURN_IF_ERROR(groups_.pipeline->WaitHost(ticket, options_.deadline));
+    RETURN_IF_ERROR(groups_.pipeline->WaitHost(ticket, ProgramEnd(SinceAllMet())));
   }
   for (auto& [rank, peer] : peers) {
     // The peer's sends came first, and they are what is received here.
@@ -93,7 +93,7 @@ absl::Status Engine::Impl::ShareTimesOfMessages() {
 absl::StatusOr<ExposureReport> Engine::Impl::MeasureExposure() {
   comm::Communicator& world = *groups_.world;
   if (measures_++ % kMeasuresPerClock == 0) {
-    RETURN_IF_ERROR(clock_.Synchronize(world, options_.deadline));
+    RETURN_IF_ERROR(clock_.Synchronize(world, ProgramEnd(SinceAllMet())));
   }
   for (int name = 0; name < kGroupNames; ++name) {
     RETURN_IF_ERROR(ShareTimesOfCollectives(static_cast<GroupName>(name)));
@@ -112,8 +112,9 @@ absl::StatusOr<ExposureReport> Engine::Impl::MeasureExposure() {
   mine[0] = static_cast<double>(own.exposed_ns) * 1e-9;
   mine[1] = static_cast<double>(own.bubble_ns) * 1e-9;
   mine[2] = static_cast<double>(own.transfer_ns()) * 1e-9;
-  RETURN_IF_ERROR(world.WaitHost(
-      world.AllGather({all.data(), offsets, tensor::DType::kF64}, *stream_), options_.deadline));
+  RETURN_IF_ERROR(
+      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *stream_),
+                     ProgramEnd(SinceAllMet())));
   ExposureReport report;
   for (size_t rank = 0; rank < size; ++rank) {
     const double* of_rank = all.data() + kFields * rank;

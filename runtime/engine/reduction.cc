@@ -60,7 +60,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   RETURN_IF_ERROR(
       Run(stage().step(),
           {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));
-  RETURN_IF_ERROR(coding_->Agree(groups_, *stream_, options_.deadline));
+  RETURN_IF_ERROR(coding_->Agree(groups_, *stream_, ProgramEnd(SinceAllMet())));
   report_.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options_.recorder != nullptr) {

@@ -162,7 +162,7 @@ absl::Status Engine::Impl::CheckReplicas() {
   RETURN_IF_ERROR(groups_.world->WaitHost(
       groups_.world->AllReduce(sums.data(), ReplicaCheck::kSums, tensor::DType::kF64,
                                comm::ReduceOp::kSum, *stream_),
-      options_.deadline));
+      ProgramEnd(SinceAllMet())));
   return ReplicaCheck::Agree(sums) ? absl::OkStatus()
                                    : NameDifferingReplicas("before a checkpoint");
 }

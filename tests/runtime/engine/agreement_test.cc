@@ -29,8 +29,8 @@ using std::chrono::milliseconds;
 void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
                 milliseconds deadline = milliseconds(60000),
                 const std::function<ForwardingFabric::Decorate(int rank)>& decorate = {},
-                bool asynchronous = false) {
-  const Layout layout{.data = 2, .pipeline = 2, .micro_batch = 1};
+                bool asynchronous = false, const std::string& schedule = "1f1b") {
+  const Layout layout{.data = 2, .pipeline = 2, .schedule = schedule, .micro_batch = 1};
   v1::JobSpec job = JobFor(layout, {});
   const auto plan = plan::MakePlan(job, layout.ranks());
   REQUIRE(plan.ok());
@@ -167,9 +167,8 @@ TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the
 }
 
 // What patience_test shows of the limits holds for the engine only if its waits ask for them.
-TEST_CASE("agreement: every wait within a program is as long as the engine's patience") {
+void CheckWaits(const std::string& schedule, int stages) {
   constexpr milliseconds kOwn{60'000};
-  constexpr int kStages = 2;
   Waits all;
   OnTwoByTwo(
       [&](Engine& engine) -> absl::Status {
@@ -200,8 +199,8 @@ TEST_CASE("agreement: every wait within a program is as long as the engine's pat
         const std::chrono::nanoseconds whole(NowNs() - began_ns);
         RETURN_IF_ERROR(all_beyond(kOwn + kOne, kOwn + kOne, "the first step"));
         RETURN_IF_ERROR(Expect((first_message() == 2 * kOwn) == second, "the first input's wait"));
-        const auto message_limit = [kOwn](std::chrono::nanoseconds slowest) {
-          return kOwn + std::chrono::ceil<milliseconds>(slowest * (4 * 3 * kStages));
+        const auto message_limit = [=](std::chrono::nanoseconds slowest) {
+          return kOwn + std::chrono::ceil<milliseconds>(slowest * (4 * 3 * stages));
         };
         const OwnTimes before = TimesOf(engine);
         const milliseconds message = message_limit(before.slowest);
@@ -223,6 +222,36 @@ TEST_CASE("agreement: every wait within a program is as long as the engine's pat
         waits.clear();
         RETURN_IF_ERROR(engine.Evaluate(0).status());
         return all_beyond(kOwn + kOne, kOwn + kOne, "an evaluation");
+      },
+      kOwn, all.Decorator(), false, schedule);
+}
+
+TEST_CASE("agreement: every wait within a program is as long as the engine's patience") {
+  CheckWaits("1f1b", 2);
+  // Two virtual stages on each rank.
+  CheckWaits("interleaved", 4);
+}
+
+// Ranks have met in NORM, and each has updated its weights since.
+TEST_CASE("agreement: what ranks do together after a step waits for slower updates") {
+  constexpr milliseconds kOwn{60'000};
+  Waits all;
+  OnTwoByTwo(
+      [&](Engine& engine) -> absl::Status {
+        std::vector<NotedWait>& waits = all.Of(engine);
+        RETURN_IF_ERROR(engine.RunStep(0).status());
+        const auto beyond = [&](const absl::Status& done, const std::string& what) -> absl::Status {
+          RETURN_IF_ERROR(done);
+          for (const NotedWait& wait : waits) {
+            RETURN_IF_ERROR(Expect(wait.deadline > kOwn, absl::StrCat(what, ", ", wait.group)));
+          }
+          const bool any = !waits.empty();
+          waits.clear();
+          return Expect(any, what + ": no wait");
+        };
+        waits.clear();
+        RETURN_IF_ERROR(beyond(engine.MeasureExposure().status(), "exposure"));
+        return beyond(engine.CheckReplicas(), "replicas");
       },
       kOwn, all.Decorator());
 }

@@ -17,6 +17,7 @@ namespace {
 
 // Tasks that the engine's thread may be ahead of an asynchronous stream; comm::FabricOptions counts
 // on it.
+constexpr absl::string_view kVerdict = "trireme.verdict";  // payload of a status
 constexpr size_t kStreamTasks = 1024;
 
 }  // namespace
@@ -40,6 +41,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                           .deadline = options_.deadline}));
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
+  RETURN_IF_ERROR(state_->CheckPlanned(plan_, groups_.at.pipeline));
   replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at);
   // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
   stream_ = options_.asynchronous_streams

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
 #include "runtime/engine/mutation.h"
@@ -60,6 +61,32 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
     }
     pieces_.push_back(std::move(piece));
   }
+}
+
+// Whoever made the plan may count buckets otherwise, and instructions name them by number.
+absl::Status TrainingState::CheckPlanned(const v1::Plan& plan, uint32_t pipeline) const {
+  const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
+  const auto differ = [](const std::string& what) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what,
+                     " derived here differ from the plan's: planner and worker are of "
+                     "different versions"));
+  };
+  const bool same_buckets =
+      std::equal(layout_.buckets.begin(), layout_.buckets.end(), stage.buckets().begin(),
+                 stage.buckets().end(), [](const v1::Bucket& own, const v1::Bucket& planned) {
+                   return own.SerializeAsString() == planned.SerializeAsString();
+                 });
+  if (!same_buckets) return differ("the buckets of gradients");
+  const int64_t updated = layout_.elements / (sharded_ ? int64_t{plan.mesh().data()} : 1);
+  for (const auto& [pool, elements] :
+       {std::pair(v1::PARAMETER, layout_.elements), std::pair(v1::GRADIENT, layout_.elements),
+        std::pair(v1::MOMENT1, updated), std::pair(v1::MOMENT2, updated)}) {
+    if (arena_.SlotBytes(pool, 0) < static_cast<size_t>(elements) * tensor::SizeOf(dtype_)) {
+      return differ(absl::StrCat("the bytes of the pool ", v1::PoolKind_Name(pool)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,

@@ -35,6 +35,9 @@ class TrainingState {
  public:
   TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
                 const Arena& arena);
+  // FailedPrecondition where the plan of this pipeline coordinate speaks of other buckets, or has
+  // less room than they ask for.
+  absl::Status CheckPlanned(const v1::Plan& plan, uint32_t pipeline) const;
 
   // Initial weights from (seed, name, global index): the same in every layout. Moments and
   // gradients are zeroed.

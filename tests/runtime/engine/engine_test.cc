@@ -1,6 +1,11 @@
 // First light of the engine: one rank learns, and its memory is what the plan says.
 #include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+#include <vector>
 
+#include "runtime/comm/local/local_fabric.h"
+#include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
 
 namespace trireme::engine {
@@ -15,6 +20,49 @@ TEST_CASE("engine: a single rank lowers its loss and uses exactly the planned ar
     CHECK(result->losses.back() < result->losses.front());
     CHECK(result->arena_bytes == result->planned_bytes);
     CHECK(result->validation_loss > 0);
+  }
+}
+
+// As where a coordinator of another version has planned.
+TEST_CASE("engine: a plan that counts operators, buckets or bytes otherwise is refused") {
+  const v1::JobSpec job = JobFor({.data = 2, .zero = 1}, {});
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto plan = plan::MakePlan(job, 2);
+  REQUIRE(plan.ok());
+  REQUIRE(plan->stages(0).buckets_size() > 2);
+  const auto shrink = [](v1::StagePlan& stage, v1::PoolKind kind) {
+    for (v1::Pool& pool : *stage.mutable_pools()) {
+      if (pool.kind() == kind) pool.set_slot_bytes(pool.slot_bytes() - 64);
+    }
+  };
+  const std::vector<std::function<void(v1::StagePlan&)>> changes = {
+      [](v1::StagePlan& stage) { stage.set_fingerprint(0, stage.fingerprint(0) ^ 1); },
+      [](v1::StagePlan& stage) { *stage.add_buckets() = stage.buckets(0); },
+      [](v1::StagePlan& stage) { stage.mutable_buckets()->RemoveLast(); },
+      [](v1::StagePlan& stage) { stage.mutable_buckets()->SwapElements(0, 1); },
+      [](v1::StagePlan& stage) {
+        v1::Bucket& bucket = *stage.mutable_buckets(1);
+        bucket.set_count(bucket.count() - 32);
+      },
+      [](v1::StagePlan& stage) {
+        stage.mutable_buckets(0)->set_reduce_tensor(!stage.buckets(0).reduce_tensor());
+      },
+      [&](v1::StagePlan& stage) { shrink(stage, v1::PARAMETER); },
+      [&](v1::StagePlan& stage) { shrink(stage, v1::GRADIENT); },
+      [&](v1::StagePlan& stage) { shrink(stage, v1::MOMENT1); },
+      [&](v1::StagePlan& stage) { shrink(stage, v1::MOMENT2); },
+  };
+  for (size_t change = 0; change < changes.size(); ++change) {
+    v1::Plan other = *plan;
+    changes[change](*other.mutable_stages(0));
+    const auto made = comm::RunRanks(2, [&](comm::Fabric& fabric) {
+      return Engine::Create(other, fabric, *dataset, {.kernels = &KernelsOf(job)}).status();
+    });
+    for (const absl::Status& status : made) {
+      INFO(change << ": " << status.ToString());
+      CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+      CHECK_THAT(std::string(status.message()), Catch::Contains("of different versions"));
+    }
   }
 }
 

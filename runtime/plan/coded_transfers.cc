@@ -6,6 +6,10 @@ namespace trireme::plan {
 
 namespace {
 
+// Elements of a replica's share. Coded sums go to the owner of each share, n(n-1) messages each
+// way; plain ones of so few bytes take a tree, 2(n-1) in all (kTreeBytesPerRank of runtime/comm).
+constexpr int64_t kLeastCodedShare = 512 / sizeof(float);
+
 template <typename Axis>
 bool Codes(const v1::Plan& plan, const Axis& axis, int64_t elements) {
   const bool on = axis.mode() == "on" || axis.mode() == "auto";
@@ -20,7 +24,8 @@ std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state) {
   if (plan.mesh().data() < 2) return coded;
   const v1::DataCompressionSpec& axis = plan.job().compression().data_parallel();
   for (size_t bucket = 0; bucket < coded.size(); ++bucket) {
-    coded[bucket] = Codes(plan, axis, static_cast<int64_t>(state.buckets[bucket].count()));
+    const int64_t elements = static_cast<int64_t>(state.buckets[bucket].count());
+    coded[bucket] = Codes(plan, axis, elements) && elements / plan.mesh().data() > kLeastCodedShare;
   }
   return coded;
 }

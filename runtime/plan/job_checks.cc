@@ -53,6 +53,11 @@ absl::Status CheckExtent(const v1::Plan& plan) {
                      stages, " stages are too many to plan one by one, expected a product of at ",
                      "most ", kMostCells, "; use larger micro-batches, or more replicas"));
   }
+  if (stages > kMostCuts + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_size: ", stages, " stages (with ",
+                     "parallelism.virtual_stages) are too many, expected at most ", kMostCuts + 1));
+  }
   return absl::OkStatus();
 }
 

@@ -14,4 +14,8 @@ absl::Status CheckJob(const v1::JobSpec& job);
 // beyond.
 absl::Status CheckExtent(const v1::Plan& plan);
 
+// Between virtual stages. Each has two channels of its pipeline group, one a direction
+// (kCallerChannels of runtime/comm are twice as many).
+constexpr uint64_t kMostCuts = 4096;
+
 }  // namespace trireme::plan

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/model/model.h"
+#include "runtime/plan/verifier.h"
 #include "runtime/spec/job_spec.h"
 
 namespace trireme::plan {
@@ -98,6 +99,34 @@ TEST_CASE("planner: refusals name the field and a legal value") {
   v1::JobSpec job = JobOf({.tensor = 2});
   job.mutable_parallelism()->set_data_parallel_size(3);
   CHECK_THAT(RefusalOf(job, 8), Contains("parallelism.data_parallel_size") && Contains("use 4"));
+}
+
+// Each cut has a channel of its own in both directions, and a group has so many.
+TEST_CASE("planner: a pipeline of more cuts than a group has channels is refused") {
+  CHECK(MakePlan(JobOf({.layers = 4097, .pipeline = 4097}), 4097).ok());
+  CHECK_THAT(RefusalOf(JobOf({.layers = 4098, .pipeline = 4098}), 4098),
+             Contains("parallelism.pipeline_parallel_size") && Contains("expected at most 4097"));
+}
+
+// Coded, every rank would send every other a message of fewer bytes than the message itself takes.
+TEST_CASE("planner: a sum of few bytes for each replica is not coded") {
+  const auto coded = [](int ranks) {
+    v1::JobSpec job = JobOf({.hidden = 64, .global_batch = ranks});
+    job.mutable_training()->set_micro_batch_size(1);
+    job.mutable_compression()->mutable_data_parallel()->set_mode("on");
+    job.mutable_parallelism()->set_bucket_bytes(int64_t{1} << 20);
+    const auto plan = MakePlan(job, ranks);
+    REQUIRE(plan.ok());
+    CHECK(VerifyPlan(*plan).ok());
+    REQUIRE(plan->stages(0).buckets_size() > 0);
+    // The largest of a MiB or less.
+    for (const v1::Instruction& each : plan->stages(0).step().instructions()) {
+      if (each.kind() == v1::REDUCE && each.coded()) return true;
+    }
+    return false;
+  };
+  CHECK(coded(300));
+  CHECK_FALSE(coded(3072));
 }
 
 TEST_CASE("planner: uneven layers per stage are taken as given") {

@@ -98,15 +98,17 @@ int Main(int argc, char** argv) {
   }
   // No peers: a reader who leaves (| head) ends it.
   if (generate->parsed() && (*fabric)->size() == 1) std::signal(SIGPIPE, SIG_DFL);
-  const base::ExitCode code = hello->parsed()      ? Greet(**fabric)
-                              : generate->parsed() ? RunGeneration(generation, **fabric)
-                                                   : RunTraining(training, **fabric);
-  const bool agreed = code == base::kOk || code == base::kCheckpointed || code == base::kCancelled;
   // A rank alone keeps nobody waiting, and leaves without MPI's words on top of ours.
-  if (!agreed && (*fabric)->size() > 1) {
+  const auto abort = [&](base::ExitCode code) {
+    if ((*fabric)->size() == 1) return;
     std::fflush(nullptr);
     comm::AbortJob(code);
-  }
+  };
+  const base::ExitCode code = hello->parsed()      ? Greet(**fabric)
+                              : generate->parsed() ? RunGeneration(generation, **fabric)
+                                                   : RunTraining(training, **fabric, abort);
+  const bool agreed = code == base::kOk || code == base::kCheckpointed || code == base::kCancelled;
+  if (!agreed) abort(code);
   const absl::Status closed = (*fabric)->Close();
   if (!closed.ok()) spdlog::warn("{}", base::MessageOf(closed));
   // mpirun ends the job at the first exit that is not 0, so one rank brings the news after

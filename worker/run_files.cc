@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/base/whole_file.h"
 #include "runtime/json/json_text.h"
 
@@ -24,10 +25,31 @@ namespace trireme::worker {
 
 namespace {
 
-// The step of a line of metrics.jsonl; every line begins {"step":N,
-uint64_t StepOf(const std::string& line) {
+// The step of a line of metrics.jsonl; every line begins {"step":N, and others are none.
+std::optional<uint64_t> StepOf(const std::string& line) {
   uint64_t step = 0;
-  return std::sscanf(line.c_str(), "{\"step\":%lu", &step) == 1 ? step : 0;
+  if (std::sscanf(line.c_str(), "{\"step\":%lu", &step) != 1) return std::nullopt;
+  return step;
+}
+
+// Those of steps up to `last`. What a crash has left of a line, or a power cut in its place, would
+// make the whole file unreadable once there are lines behind it.
+std::string KeptLines(const std::string& path, std::string text, uint64_t last) {
+  std::string kept;
+  size_t broken = 0;
+  std::istringstream lines(std::move(text));
+  for (std::string line; std::getline(lines, line);) {
+    const std::optional<uint64_t> step = StepOf(line);
+    if (lines.eof() || !step) {
+      ++broken;
+    } else if (*step <= last) {
+      absl::StrAppend(&kept, line, "\n");
+    }
+  }
+  if (broken > 0) {
+    spdlog::warn("{}: {} cut short or no metrics; dropped", path, base::Counted(broken, "line"));
+  }
+  return kept;
 }
 
 // False, with errno, where something has that name.
@@ -72,6 +94,11 @@ void ExposureSums::Add(const engine::ExposureReport& step, double duration_s) {
   }
 }
 
+absl::Status OfDisk(const absl::Status& status) {
+  const bool refused = absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+  return refused ? absl::DataLossError(base::MessageOf(status)) : status;
+}
+
 absl::Status WriteRunFile(const std::string& path, std::string_view content) {
   const absl::Status written = base::WriteWholeFile(path, content);
   return written.ok() ? written : absl::DataLossError(base::MessageOf(written));
@@ -81,12 +108,8 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint6
   const std::string path = run_folder + "/metrics.jsonl";
   absl::StatusOr<std::string> old = base::ReadWholeFile(path, SIZE_MAX);
   if (!old.ok() && !absl::IsNotFound(old.status())) RETURN_IF_ERROR(KeepAside(path, old.status()));
-  std::string kept;
-  std::istringstream lines(old.ok() ? *std::move(old) : "");
-  for (std::string line; std::getline(lines, line);) {
-    if (StepOf(line) <= keep_through) absl::StrAppend(&kept, line, "\n");
-  }
-  RETURN_IF_ERROR(WriteRunFile(path, kept));
+  RETURN_IF_ERROR(
+      WriteRunFile(path, old.ok() ? KeptLines(path, *std::move(old), keep_through) : ""));
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
     return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));

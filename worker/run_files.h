@@ -44,8 +44,9 @@ struct ExposureSums : engine::ExposureReport {
 class MetricsLog {
  public:
   // Appends to the files of `run_folder`. On a resume what is of steps after `keep_through` is
-  // dropped first: it will be written again. What of them cannot be read is not replaced:
-  // metrics.jsonl is kept under another name, which is logged, and event files stay whole.
+  // dropped first: it will be written again; so is what is no whole line. What of them cannot be
+  // read is not replaced: metrics.jsonl is kept under another name, which is logged, and event
+  // files stay whole.
   static absl::StatusOr<MetricsLog> Open(const std::string& run_folder, uint64_t keep_through);
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&&) = delete;
@@ -66,6 +67,10 @@ class MetricsLog {
 // One line with its line feed. Numbers keep all their bits, NaN and Inf are null (JSON has none),
 // and bytes that are not UTF-8 are replaced.
 std::string JsonLine(const nlohmann::ordered_json& json);
+
+// What a disk refuses for want of room, or does not answer, is DataLoss: no fault of the job, nor
+// of its size, and another attempt may fare better. Any other status as it is.
+absl::Status OfDisk(const absl::Status& status);
 
 // base::WriteWholeFile for a file of the run, by rank 0. What the disk refuses is DataLoss: no
 // fault of the job, nor of its size, and another attempt may fare better.

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "runtime/recorder/rank_message.h"
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
+#include "worker/run_files.h"
 #include "worker/session.h"
 
 namespace trireme::worker {
@@ -79,33 +82,51 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const TrainingOptions& opti
   return KeeperLink::Open(link);
 }
 
+// What a run is made of, each part in terms of those before it. Outlives the telling of a failure:
+// the end of a run may be held by its disk.
+struct Training {
+  v1::JobSpec job;
+  std::unique_ptr<data::Dataset> dataset;
+  std::unique_ptr<Session> session;
+  std::optional<TrainingRun> run;
+};
+
 absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,
                                      std::unique_ptr<comm::Communicator> everyone, KeeperLink* link,
-                                     recorder::FlightRecorder& recorder) {
-  ASSIGN_OR_RETURN(v1::JobSpec job, LoadAbsoluteJob(options));
-  ASSIGN_OR_RETURN(
-      const auto dataset,
-      OpenJobData(job, options.run.real_paths ? base::Links::kRefuse : base::Links::kFollow));
+                                     recorder::FlightRecorder& recorder, Training& training) {
+  auto& [job, dataset, session, run] = training;
+  ASSIGN_OR_RETURN(job, LoadAbsoluteJob(options));
+  ASSIGN_OR_RETURN(dataset, OpenJobData(job, options.run.real_paths ? base::Links::kRefuse
+                                                                    : base::Links::kFollow));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
-  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, std::move(everyone), *dataset,
-                                                     &recorder, {link, options.plan_file}));
-  return TrainingRun(job, options.run, *session, *dataset, recorder).Run();
+  ASSIGN_OR_RETURN(session, Session::Open(job, fabric, std::move(everyone), *dataset, &recorder,
+                                          {link, options.plan_file}));
+  run.emplace(job, options.run, *session, *dataset, recorder);
+  return run->Run();
 }
 
-// The communicators alone wait for peers, and say so by these codes.
+// Where `recorder` is a link it leads to those of an attempt of `trireme run`, which may be at
+// work.
+std::string OwnRecorderFolder(const std::string& run_directory) {
+  std::error_code ignored;
+  const std::string folder = run_directory + "/recorder";
+  return std::filesystem::is_symlink(folder, ignored) ? folder + "-by-hand" : folder;
+}
+
+// The communicators wait for peers, and say so by these codes.
 recorder::Blame BlameOf(const absl::Status& failure) {
-  return absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure)
-             ? recorder::Blame::kPeer
-             : recorder::Blame::kItself;
+  const bool of_peer = absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure);
+  return of_peer && !engine::IsVerdict(failure) ? recorder::Blame::kPeer : recorder::Blame::kItself;
 }
 
 }  // namespace
 
-base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric) {
+base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric,
+                           const std::function<void(base::ExitCode)>& on_failure) {
   options.run.run_directory = Absolute(options.run.run_directory);
   if (options.recorder_directory.empty()) {
-    options.recorder_directory = options.run.run_directory + "/recorder";
+    options.recorder_directory = OwnRecorderFolder(options.run.run_directory);
   }
   if (options.run.save_log.empty()) {
     options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
@@ -120,20 +141,23 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric) {
   auto recorder = recorder::FlightRecorder::Create(path, fabric.rank(), fabric.size());
   if (!recorder.ok()) {
     spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(recorder.status()));
-    return base::kBadInput;
+    return base::ExitCodeOf(OfDisk(recorder.status()));
   }
   absl::StatusOr<std::unique_ptr<KeeperLink>> link = OpenLink(options, fabric);
   if (link.ok() && *link) {
     (*link)->StartReports([path, &who = options.link.who] { return StatusOf(path, who); });
   }
+  Training training;
   const absl::StatusOr<base::ExitCode> code =
       !everyone.ok() ? everyone.status()
-      : !link.ok()   ? link.status()
-                     : Train(options, fabric, *std::move(everyone), link->get(), **recorder);
+      : !link.ok()
+          ? link.status()
+          : Train(options, fabric, *std::move(everyone), link->get(), **recorder, training);
   if (code.ok()) return *code;
   const absl::Status& failure = code.status();
   spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));
   (*recorder)->Fail(base::MessageOf(failure), BlameOf(failure));
+  if (on_failure) on_failure(base::ExitCodeOf(failure));
   return base::ExitCodeOf(failure);
 }
 

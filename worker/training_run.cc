@@ -27,8 +27,16 @@ namespace trireme::worker {
 
 namespace {
 
-// Of a checkpoint's scalars; older ones lack it.
+// Of a checkpoint's scalars; older ones lack them.
 constexpr const char* kSkippedSteps = "skipped_steps";
+constexpr const char* kLoss = "loss";
+constexpr const char* kValidationLoss = "validation_loss";
+constexpr const char* kValidationStep = "validation_step";
+
+double ScalarOf(const checkpoint::CheckpointInfo& info, const char* name) {
+  const auto found = info.scalars.find(name);
+  return found == info.scalars.end() ? 0 : found->second;
+}
 
 std::string CheckpointFolder(const v1::JobSpec& job, const std::string& run_directory) {
   return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
@@ -125,7 +133,9 @@ absl::Status TrainingRun::WriteJob() const {
 }
 
 absl::Status TrainingRun::CheckAttempt() const {
-  return checkpoint::CheckEpoch(checkpoint_root_, epoch_);
+  const absl::Status current = checkpoint::CheckEpoch(checkpoint_root_, epoch_);
+  // A newer attempt would have made the folder again.
+  return absl::IsNotFound(current) ? absl::OkStatus() : OfDisk(current);
 }
 
 base::Links TrainingRun::LinksInRoot() const {
@@ -170,7 +180,7 @@ absl::Status TrainingRun::TakeClaim() {
   if (absl::IsAborted(claim.status()) && StopRequested()) {
     return absl::CancelledError("stopped while another run held the folder of the checkpoints");
   }
-  RETURN_IF_ERROR(claim.status());
+  RETURN_IF_ERROR(OfDisk(claim.status()));
   claim_.emplace(*std::move(claim));
   const absl::Status forgotten = recorder::ForgetSaves(options_.save_log);
   if (!forgotten.ok()) spdlog::warn("{}", base::MessageOf(forgotten));
@@ -258,10 +268,11 @@ absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
                      "--resume"));
   }
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
-  const auto skipped = info.scalars.find(kSkippedSteps);
-  if (skipped != info.scalars.end()) {
-    session_.engine().state().set_skipped_steps(static_cast<int64_t>(skipped->second));
-  }
+  session_.engine().state().set_skipped_steps(static_cast<int64_t>(ScalarOf(info, kSkippedSteps)));
+  // For what this attempt does not measure anew: it may have only the end to write.
+  progress_.loss = ScalarOf(info, kLoss);
+  progress_.validation_loss = ScalarOf(info, kValidationLoss);
+  progress_.validation_step = static_cast<uint64_t>(ScalarOf(info, kValidationStep));
   step_ = saved_step_ = info.step;
   if (leader()) spdlog::info("resumed from {} at step {}", folder, step_);
   return absl::OkStatus();
@@ -325,6 +336,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                     .skipped = report.skipped,
                     .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
   }
+  (void)NoteUnnoted();  // told of when it was to be noted
   return ranks_.AllAgreeAfterRankZero(true).status();
 }
 
@@ -365,13 +377,24 @@ checkpoint::CheckpointInfo TrainingRun::Describe() const {
           .tokenizer = dataset_.tokenizer().Description(),
           .data_digest = data_digest_,
           .ranks = ranks_.ranks(),
-          .scalars = {{kSkippedSteps, SkippedSteps()}}};
+          .scalars = {{kSkippedSteps, SkippedSteps()},
+                      {kLoss, progress_.loss},
+                      {kValidationLoss, progress_.validation_loss},
+                      {kValidationStep, static_cast<double>(progress_.validation_step)}}};
 }
 
 // What is not noted counts as no progress of this attempt; that is no reason not to save.
-void TrainingRun::NoteSave(const std::string& name) const {
-  const absl::Status noted = recorder::NoteSave(options_.save_log, name);
-  if (!noted.ok()) spdlog::warn("{} will not be known as saved: {}", name, base::MessageOf(noted));
+void TrainingRun::NoteSave(const std::string& name) {
+  unnoted_ = name;
+  const absl::Status noted = NoteUnnoted();
+  if (!noted.ok()) spdlog::warn("{} is not yet known as saved: {}", name, base::MessageOf(noted));
+}
+
+absl::Status TrainingRun::NoteUnnoted() {
+  if (unnoted_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(recorder::NoteSave(options_.save_log, unnoted_));
+  unnoted_.clear();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> TrainingRun::Save() {

@@ -76,7 +76,9 @@ class TrainingRun {
   // A failure to save is a warning, never the end of training; false: not saved. Replicas that
   // differ are not saved: they end it.
   absl::StatusOr<bool> Save();
-  void NoteSave(const std::string& name) const;
+  // Where the log does not take the name, it is tried again at each logged step.
+  void NoteSave(const std::string& name);
+  absl::Status NoteUnnoted();
   absl::Status WriteShards(const std::string& partial_folder);
   checkpoint::CheckpointInfo Describe() const;
   absl::Status Finish();
@@ -109,6 +111,7 @@ class TrainingRun {
   uint64_t data_digest_ = 0;
   uint64_t step_ = 0;  // updates done
   uint64_t saved_step_ = 0;
+  std::string unnoted_;  // the newest save, where the log has yet to take its name
   double peak_flops_ = 0;
   double flops_per_token_ = 0;
   Throughput throughput_;  // of this attempt

@@ -181,8 +181,10 @@ absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseco
   own.message().copy(said.text.data(), said.text.size() - 1);
   RETURN_IF_ERROR(
       Broadcast(std::as_writable_bytes(std::span(&said, 1)), failed, options_.deadline));
-  return absl::Status(static_cast<absl::StatusCode>(said.code),
-                      absl::StrCat("rank ", failed, ": ", said.text.data()));
+  absl::Status verdict(static_cast<absl::StatusCode>(said.code),
+                       absl::StrCat("rank ", failed, ": ", said.text.data()));
+  verdict.SetPayload(kVerdict, absl::Cord());
+  return verdict;
 }
 
 absl::Status Engine::Impl::Share(std::string& text) {
@@ -191,6 +193,8 @@ absl::Status Engine::Impl::Share(std::string& text) {
   text.resize(bytes);
   return Broadcast(std::as_writable_bytes(std::span(text)), 0, options_.deadline);
 }
+
+bool IsVerdict(const absl::Status& failure) { return failure.GetPayload(kVerdict).has_value(); }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;

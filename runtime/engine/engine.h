@@ -68,6 +68,10 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
+// Whether a failure is what Engine::AllOk was told by the ranks, whatever its code says: of a disk
+// it may be the code of a lost peer.
+bool IsVerdict(const absl::Status& failure);
+
 // Thread: one. All methods that talk to peers are collective over the job's ranks and block until
 // done or until the deadline; after a failure the engine is unusable.
 class Engine {
@@ -104,7 +108,8 @@ class Engine {
   // engine's: where ranks may rightly be late, as after writing to a disk.
   absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline = {});
   // The same on every rank: OK, or the lowest failing rank's failure, its message led by "rank N:
-  // ". What it says is cut to 2,000 bytes. For what ranks do alone, and must have done alike.
+  // ". What it says is cut to 2,000 bytes. For what ranks do alone, and must have done alike. Such
+  // a failure is a verdict (IsVerdict), unlike one to reach the other ranks.
   absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline = {});
   // Rank 0's text replaces the other ranks'.
   absl::Status Share(std::string& text);

@@ -52,10 +52,12 @@ class Damage(worker_test.Worker):
                 self.verify_checkpoint(job)
 
     def test_refused_it_changes_nothing(self):
-        """Another job that is started by hand in a folder with checkpoints leaves job and plan as they are."""
+        """Another job that is started by hand in a folder with checkpoints leaves what is there as it is, also the flight
+        recorders, by which the keeper of a run knows its ranks."""
         job, _ = self.run_job("first")
-        kept = {name: worker_test.read(f"{job.folder}/{name}") for name in os.listdir(job.folder)
-                if os.path.isfile(f"{job.folder}/{name}")}
+        names = os.listdir(job.folder) + ["recorder/" + name for name in os.listdir(job.folder + "/recorder")]
+        kept = {name: worker_test.read(f"{job.folder}/{name}") for name in names if os.path.isfile(f"{job.folder}/{name}")}
+        self.assertIn("recorder/rank-000.rec", kept)
         for name in ("job.yaml", "plan.pb", "metrics.jsonl", "report.json"):
             self.assertTrue(kept[name], name)
         again = subprocess.run(
@@ -122,7 +124,9 @@ class Damage(worker_test.Worker):
             job.process.send_signal(signal.SIGINT)
             code, output = job.end()
         self.assertEqual(code, 75, output)
-        self.assertIn("--resume auto", output)
+        # Nor is it to go on from what that other process may have saved.
+        self.assertIn("stopped before anything was saved; start anew with:", output)
+        self.assertNotIn("--resume", output)
         self.assertNotIn("failed", output)
 
 

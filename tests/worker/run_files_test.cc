@@ -43,6 +43,18 @@ TEST_CASE("metrics: lines of steps that will come again are dropped, all others 
   CHECK(base::ReadWholeFile(run / "metrics.jsonl").value() == "{\"step\":1}\n{\"step\":2}\n");
 }
 
+TEST_CASE("metrics: what a crash or a power cut has left of a line makes no other unreadable") {
+  const tests::TemporaryFolder run;
+  const std::string whole = "{\"step\":1}\n";
+  for (const std::string& broken :
+       {std::string("{\"step\":2,\"lo"), std::string("{\"step\":12"), std::string(9, '\0'),
+        std::string(9, '\0') + "\n", std::string("{\"step\":2}")}) {
+    std::ofstream(run / "metrics.jsonl") << whole << broken;
+    REQUIRE(MetricsLog::Open(run.path(), 200).ok());
+    CHECK(base::ReadWholeFile(run / "metrics.jsonl").value() == whole);
+  }
+}
+
 TEST_CASE("metrics: what cannot be read is kept under another name") {
   const tests::TemporaryFolder run;
   for (const char* aside :

@@ -11,6 +11,7 @@
 
 #include "checkpoint/client/writer.h"
 #include "checkpoint/format/piece_table.h"
+#include "runtime/base/text.h"
 #include "tests/checkpoint/saved_state.h"
 
 namespace trireme::worker {
@@ -242,6 +243,25 @@ TEST_CASE("what lies behind a run's beginning is judged by all ranks, each its p
   CHECK(fs::exists(file("10")));
 }
 
+// Hands every call on; looks before each vote.
+class Watched : public RankAgreement {
+ public:
+  Watched(RankAgreement& inner, std::function<void(bool yes)> look)
+      : inner_(inner), look_(std::move(look)) {}
+  int rank() const override { return inner_.rank(); }
+  int ranks() const override { return inner_.ranks(); }
+  absl::StatusOr<bool> AllAgree(bool yes) override {
+    look_(yes);
+    return inner_.AllAgree(yes);
+  }
+  absl::Status AllOk(const absl::Status& own) override { return inner_.AllOk(own); }
+  absl::Status Share(std::string& text) override { return inner_.Share(text); }
+
+ private:
+  RankAgreement& inner_;
+  const std::function<void(bool yes)> look_;
+};
+
 struct Bad {
   int rank = -1;     // whose disk
   std::string file;  // of its partial folder
@@ -251,7 +271,8 @@ struct Bad {
 std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step, int keep,
                                           Epoch epoch, const Bad& bad = {},
                                           const absl::Status& state = absl::OkStatus(),
-                                          std::vector<std::string>* committing = nullptr) {
+                                          std::vector<std::string>* committing = nullptr,
+                                          std::vector<std::vector<bool>>* votes = nullptr) {
   std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
   const auto states = ThreeRanks(step);
   Room room(3);
@@ -274,9 +295,34 @@ std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step
       CHECK_FALSE(fs::exists(root + "/" + name));
       committing->push_back(name);
     };
-    all[static_cast<size_t>(own)] = SaveCheckpoint(rank, {root}, order);
+    Watched watched(rank, [&](bool yes) {
+      if (votes != nullptr) (*votes)[static_cast<size_t>(own)].push_back(yes);
+    });
+    all[static_cast<size_t>(own)] = SaveCheckpoint(watched, {root}, order);
   });
   return all;
+}
+
+// The writer's own node may have it right in its memory.
+TEST_CASE("what a rank has written is read back by another one") {
+  TemporaryFolder root;
+  const Epoch epoch = WriterClaim::Take(root.path())->epoch();
+  for (const int writer : {0, 1, 2}) {
+    INFO(writer);
+    const Bad bad{writer, base::Text("rank-00", writer, ".safetensors")};
+    std::vector<std::vector<bool>> votes(3);
+    SaveAll(root.path(), 10, 1, epoch, bad, absl::OkStatus(), nullptr, &votes);
+    int against = 0;
+    for (const int rank : {0, 1, 2}) {
+      const auto& own = votes[static_cast<size_t>(rank)];
+      // Prepared, written, read back, and what came of it.
+      REQUIRE(own.size() == 4);
+      CHECK((own[0] && own[1] && !own[3]));
+      if (rank == writer) CHECK(own[2]);
+      against += own[2] ? 0 : 1;
+    }
+    CHECK(against == 1);
+  }
 }
 
 TEST_CASE("a save that the disk has spoilt removes nothing, not even with keep: 1") {
@@ -326,25 +372,6 @@ TEST_CASE("a save of a state that ranks do not hold alike writes and removes not
   CHECK(checkpoint::NewestHolds(root.path(), 10, 10));
 }
 
-// Hands every call on; looks before each vote.
-class Watched : public RankAgreement {
- public:
-  Watched(RankAgreement& inner, std::function<void()> look)
-      : inner_(inner), look_(std::move(look)) {}
-  int rank() const override { return inner_.rank(); }
-  int ranks() const override { return inner_.ranks(); }
-  absl::StatusOr<bool> AllAgree(bool yes) override {
-    look_();
-    return inner_.AllAgree(yes);
-  }
-  absl::Status AllOk(const absl::Status& own) override { return inner_.AllOk(own); }
-  absl::Status Share(std::string& text) override { return inner_.Share(text); }
-
- private:
-  RankAgreement& inner_;
-  const std::function<void()> look_;
-};
-
 // After the last vote the ranks go on to the next step, which waits for nobody at a disk.
 TEST_CASE("what a save that failed has left is gone before the last vote on it") {
   const auto states = ThreeRanks(20);
@@ -358,7 +385,7 @@ TEST_CASE("what a save that failed has left is gone before the last vote on it")
     Room room(3);
     room.Run([&](Room::Rank& rank) {
       const int own = rank.rank();
-      Watched watched(rank, [&, own] {
+      Watched watched(rank, [&, own](bool) {
         if (own == 0) there.push_back(fs::exists(partial_folder));
       });
       SaveOrder order{.step = 20, .epoch = epoch};

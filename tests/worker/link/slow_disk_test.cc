@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/checkpoint/sample_state.h"
 #include "tests/worker/link/small_run.h"
 #include "worker/generation.h"
 #include "worker/session.h"
@@ -145,6 +146,43 @@ TEST_CASE("training: a rank whose timeline is held by its disk is waited for in 
   CHECK(waits.Of(0).size() <= last);
   stuck->LetGo();
   CHECK(ended.get() == kBothOk);
+}
+
+TEST_CASE("training: a failure is told before the end of a timeline that is held by its disk") {
+  const SmallRun run;
+  const TrainingOptions options = run.Options();
+  std::atomic<bool> cut_off = false;  // rank 0's
+  std::promise<base::ExitCode> told;
+  Waits waits;
+  std::future<Codes> ended;
+  std::unique_ptr<Stuck> stuck;
+  const auto on_wait = [&](int rank) {
+    const std::string lines = run.Path("run/metrics.jsonl");
+    if (rank != 0 || cut_off || !fs::exists(lines)) return;
+    if (!stuck) {
+      stuck = std::make_unique<Stuck>(run.Path("run/timeline/rank-000.steps.partial"),
+                                      Stuck::Holds::kWriter);
+    }
+    // With the second line the first step has been kept.
+    const bool kept = checkpoint::ReadAll(lines).find("{\"step\":2,") != std::string::npos;
+    if (kept && stuck->HasOne()) cut_off = true;
+  };
+  ended = std::async(std::launch::async, [&] {
+    return RunPair(waits, {.run =
+                               [&](comm::Fabric& fabric) {
+                                 return RunTraining(options, fabric, [&](base::ExitCode code) {
+                                   if (fabric.rank() == 0) told.set_value(code);
+                                 });
+                               },
+                           .on_wait = on_wait,
+                           .is_cut_off = [&](int rank) { return rank == 0 && cut_off; }});
+  });
+  std::future<base::ExitCode> code = told.get_future();
+  REQUIRE(code.wait_for(kLimit) == std::future_status::ready);
+  CHECK(code.get() == base::kJobFailed);
+  CHECK_THAT(run.Failure(0), Catch::Contains("cut off"));
+  stuck->LetGo();
+  CHECK(ended.get()[0] == base::kJobFailed);
 }
 
 TEST_CASE("training: each line of metrics.jsonl is waited for") {

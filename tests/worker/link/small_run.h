@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/recorder/flight_recorder.h"
@@ -76,19 +77,19 @@ class Waits {
   std::array<bool, kPair> ended_{};
 };
 
-// Tells of each wait before it begins.
+// Tells of each wait before it begins; one of the host's fails where that says so.
 class NotingCommunicator final : public engine::ForwardingCommunicator {
  public:
-  using Note = std::function<void(std::chrono::milliseconds deadline)>;
+  using Note = std::function<absl::Status(std::chrono::milliseconds deadline)>;
   NotingCommunicator(std::unique_ptr<comm::Communicator> inner, Note note)
       : ForwardingCommunicator(std::move(inner)), note_(std::move(note)) {}
   absl::Status WaitHost(comm::Ticket ticket, std::chrono::milliseconds deadline) override {
-    note_(deadline);
+    RETURN_IF_ERROR(note_(deadline));
     return ForwardingCommunicator::WaitHost(ticket, deadline);
   }
   void WaitOn(comm::Ticket ticket, tensor::Stream& stream,
               std::chrono::milliseconds deadline) override {
-    note_(deadline);
+    note_(deadline).IgnoreError();
     ForwardingCommunicator::WaitOn(ticket, stream, deadline);
   }
 
@@ -97,11 +98,12 @@ class NotingCommunicator final : public engine::ForwardingCommunicator {
 };
 
 // `run` on both ranks; their exit codes. `on_group` hears of each group that is made, `on_wait` of
-// each wait, both on the rank's thread.
+// each wait, both on the rank's thread. The host's waits of a rank that `is_cut_off` fail.
 struct PairRun {
   std::function<base::ExitCode(comm::Fabric&)> run;
   std::function<void(int rank, std::string_view name)> on_group = nullptr;
   std::function<void(int rank)> on_wait = nullptr;
+  std::function<bool(int rank)> is_cut_off = nullptr;
 };
 
 inline std::vector<base::ExitCode> RunPair(Waits& waits, const PairRun& pair) {
@@ -118,6 +120,8 @@ inline std::vector<base::ExitCode> RunPair(Waits& waits, const PairRun& pair) {
               std::move(group), [&, rank](std::chrono::milliseconds deadline) {
                 if (pair.on_wait) pair.on_wait(rank);
                 waits.Begin(rank, deadline);
+                return pair.is_cut_off && pair.is_cut_off(rank) ? absl::UnavailableError("cut off")
+                                                                : absl::OkStatus();
               });
         });
     codes[static_cast<size_t>(rank)] = pair.run(fabric);

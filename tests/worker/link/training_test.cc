@@ -5,10 +5,16 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/client/writer_claim.h"
+#include "checkpoint/format/manifest.h"
+#include "runtime/base/text.h"
+#include "runtime/recorder/save_log.h"
 #include "tests/checkpoint/sample_state.h"
 #include "tests/worker/link/small_run.h"
 
@@ -84,6 +90,130 @@ TEST_CASE("training: what is left of an attempt whose time is over writes no rep
   for (const int rank : {0, 1}) CHECK_THAT(run.Failure(rank), Catch::Contains("a newer attempt"));
   CHECK(checkpoint::ReadAll(run.Path("run/report.json")) == "newer");
   CHECK_FALSE(fs::exists(run.Path("run/sample.txt")));
+}
+
+TEST_CASE("training: a disk that is full when the folder is claimed is no fault of the job") {
+  const SmallRun run;
+  fs::create_directories(run.Path("run/checkpoints"));
+  fs::create_symlink("/dev/full", run.Path("run/checkpoints/.lock"));
+  CHECK(run.Train(run.Options()) == std::vector<base::ExitCode>(kPair, base::kJobFailed));
+  for (const int rank : {0, 1}) CHECK_THAT(run.Failure(rank), Catch::Contains("is full"));
+}
+
+TEST_CASE("training: what a disk says of a checkpoint is laid to no peer") {
+  const SmallRun run;
+  REQUIRE(run.Train(run.Options()) == kBothOk);
+  const std::string manifest = run.Checkpoint(6) + "/manifest.json";
+  fs::remove(manifest);
+  fs::create_symlink("manifest.json", manifest);  // a loop
+  TrainingOptions again = run.Options();
+  again.run.resume = "auto";
+  CHECK(run.Train(again) == std::vector<base::ExitCode>(kPair, base::kJobFailed));
+  for (const int rank : {0, 1}) {
+    const auto recording =
+        recorder::ReadRecording(run.Path(base::Text("run/recorder/rank-00", rank, ".rec")));
+    REQUIRE(recording.ok());
+    CHECK_THAT(recording->failure, Catch::Contains(manifest));
+    CHECK(recording->blame == recorder::Blame::kItself);
+  }
+}
+
+TEST_CASE("training: a folder of checkpoints that is gone in the end costs no report") {
+  const SmallRun run;
+  TrainingOptions options = run.Options();
+  options.overrides = {"checkpoint.every_steps=0"};
+  Waits waits;
+  const auto codes =
+      RunPair(waits, {.run = [&](comm::Fabric& fabric) { return RunTraining(options, fabric); },
+                      .on_wait =
+                          [&](int rank) {
+                            if (rank == 0 && fs::exists(run.Path("run/metrics.jsonl"))) {
+                              fs::remove_all(run.Path("run/checkpoints"));
+                            }
+                          }});
+  CHECK(codes == kBothOk);
+  CHECK(nlohmann::json::parse(checkpoint::ReadAll(run.Path("run/report.json")))["steps"] == 6);
+}
+
+TEST_CASE("training: a save that could not be noted at once is noted before the next one") {
+  const SmallRun run;
+  TrainingOptions options = run.Options();
+  options.run.save_log = run.Path("saves");
+  fs::create_directories(options.run.save_log);  // no name can be written there
+  Waits waits;
+  CHECK(RunPair(waits, {.run = [&](comm::Fabric& fabric) { return RunTraining(options, fabric); },
+                        .on_wait =
+                            [&](int rank) {
+                              if (rank == 0 && fs::exists(run.Checkpoint(2)) &&
+                                  fs::is_directory(options.run.save_log)) {
+                                fs::remove(options.run.save_log);
+                              }
+                            }}) == kBothOk);
+  CHECK(recorder::ReadSaves(options.run.save_log) ==
+        std::vector<std::string>{"step-00000006", "step-00000004", "step-00000002"});
+}
+
+TEST_CASE("training: an attempt that has only the end to write reports what its run has reached") {
+  const SmallRun run;
+  REQUIRE(run.Train(run.Options()) == kBothOk);
+  const auto report = [&] {
+    return nlohmann::json::parse(checkpoint::ReadAll(run.Path("run/report.json")));
+  };
+  const nlohmann::json first = report();
+  REQUIRE(first["loss"] > 0);
+  REQUIRE(first["validation_loss"] > 0);
+  // As where the attempt died between its last checkpoint and the report.
+  fs::remove(run.Path("run/report.json"));
+  TrainingOptions again = run.Options();
+  again.run.resume = "auto";
+  REQUIRE(run.Train(again) == kBothOk);
+  const nlohmann::json second = report();
+  for (const char* name : {"steps", "loss", "validation_loss", "skipped_steps", "checkpoint"}) {
+    CHECK(second[name] == first[name]);
+  }
+}
+
+// nonfinite_policy skip: AdamW's bias correction counts the updates that were made.
+TEST_CASE("training: a resume knows how many steps were left out") {
+  const SmallRun run;
+  REQUIRE(run.Train(run.Options()) == kBothOk);
+  const std::string path = run.Checkpoint(6) + "/manifest.json";
+  auto manifest = checkpoint::ParseManifest(checkpoint::ReadAll(path), path);
+  REQUIRE(manifest.ok());
+  manifest->info.scalars["skipped_steps"] = 3;
+  std::ofstream(path) << checkpoint::FormatManifest(*manifest).value();
+  TrainingOptions again = run.Options();
+  again.run.resume = "auto";
+  again.overrides = {"training.steps=8"};
+  REQUIRE(run.Train(again) == kBothOk);
+  const auto report = nlohmann::json::parse(checkpoint::ReadAll(run.Path("run/report.json")));
+  CHECK(report["skipped_steps"] == 3);
+  CHECK(report["steps"] == 8);
+}
+
+TEST_CASE("training: the overall rate counts from the first step, not from the start") {
+  using Clock = std::chrono::steady_clock;
+  const SmallRun run;
+  Clock::time_point ready, told;
+  bool held = false;
+  Waits waits;
+  REQUIRE(RunPair(waits,
+                  {.run = [&](comm::Fabric& fabric) { return RunTraining(run.Options(), fabric); },
+                   .on_wait =
+                       [&](int rank) {
+                         if (rank != 0) return;
+                         const bool set_up = fs::exists(run.Path("run/metrics.jsonl"));
+                         // Not a limit: however fast the rest is, this counts for nothing.
+                         if (!set_up && !std::exchange(held, true)) {
+                           std::this_thread::sleep_for(std::chrono::seconds(1));
+                         }
+                         if (set_up && ready == Clock::time_point()) ready = Clock::now();
+                         if (fs::exists(run.Path("run/report.json"))) told = Clock::now();
+                       }}) == kBothOk);
+  const auto report = nlohmann::json::parse(checkpoint::ReadAll(run.Path("run/report.json")));
+  CHECK(report["wall_seconds"] > 0);
+  CHECK(report["wall_seconds"].get<double>() <=
+        std::chrono::duration<double>(told - ready).count());
 }
 
 TEST_CASE("training: a folder that another process holds ends all ranks when they have waited") {

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
+#include <set>
 #include <system_error>
+#include <type_traits>
 
 #include "checkpoint/client/disk.h"
 #include "checkpoint/client/piece_reader.h"
@@ -130,17 +133,28 @@ absl::StatusOr<std::vector<uint64_t>> StepsOf(const std::string& root, uint64_t 
   return steps;
 }
 
+// The same of a folder that anybody may have filled.
+absl::Status NewestSteps(const std::string& root, size_t most,
+                         std::set<uint64_t, std::greater<>>* steps) {
+  return base::VisitNames(root, [&](const std::string& name) {
+    uint64_t step = 0;
+    if (ParseStepFolderName(name, &step)) steps->insert(step);
+    if (steps->size() > most) steps->erase(std::prev(steps->end()));
+  });
+}
+
 // `look` sets its argument where a checkpoint went away while it was looked at: the run that writes
 // here has removed it, once a newer one was there.
 template <typename Look>
-absl::StatusOr<std::string> LookAgainWhileGone(const std::string& root, const Look& look) {
+auto LookAgainWhileGone(const std::string& root, const Look& look) {
+  using Found = std::invoke_result_t<Look, bool*>;
   for (int looks = 0; looks < kMostLooks; ++looks) {
     bool gone = false;
-    absl::StatusOr<std::string> found = look(&gone);
+    Found found = look(&gone);
     if (!gone) return found;
   }
-  return absl::UnavailableError(
-      Text(root, ": checkpoints come and go faster than they can be looked at"));
+  return Found(absl::UnavailableError(
+      Text(root, ": checkpoints come and go faster than they can be looked at")));
 }
 
 }  // namespace
@@ -178,6 +192,26 @@ bool IsGone(const std::string& folder) {
   return lstat(folder.c_str(), &about) != 0 && errno == ENOENT;
 }
 
+absl::Status VisitCheckpoints(
+    const std::string& root, size_t most, base::Links links,
+    const std::function<void(const std::string& folder, const absl::StatusOr<Checkpoint>& opened)>&
+        visit) {
+  return LookAgainWhileGone(root, [&](bool* gone) {
+    std::set<uint64_t, std::greater<>> steps;
+    const absl::Status listed = NewestSteps(root, most, &steps);
+    bool visited = false;
+    for (const uint64_t step : steps) {
+      const std::string folder = root + "/" + StepFolderName(step);
+      const absl::StatusOr<Checkpoint> opened = Open(folder, links);
+      if (!opened.ok() && IsGone(folder)) continue;
+      visited = true;
+      visit(folder, opened);
+    }
+    *gone = !visited && !steps.empty();
+    return listed;
+  });
+}
+
 absl::StatusOr<std::string> FindNewest(const std::string& root, std::vector<Skipped>* skipped,
                                        uint64_t below, base::Links links) {
   return LookAgainWhileGone(root, [&](bool* gone) -> absl::StatusOr<std::string> {
@@ -209,30 +243,29 @@ absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
   absl::StatusOr<std::string> found = FindNewest(root, &passed_over, below, links);
   for (const Skipped& each : passed_over) {
     if (!IsDamage(each.reason)) return each.reason;
+    skipped->push_back(each);
   }
-  skipped->insert(skipped->end(), passed_over.begin(), passed_over.end());
   if (absl::IsNotFound(found.status()) && !skipped->empty()) return NoneIntact(root, *skipped);
   return found;
 }
 
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root, std::vector<Skipped>* skipped,
                                              base::Links links) {
-  return LookAgainWhileGone(root, [&](bool* gone) -> absl::StatusOr<std::string> {
-    std::vector<Skipped> damaged;
-    absl::StatusOr<std::string> found = absl::NotFoundError(root);
+  std::vector<Skipped> damaged;
+  absl::StatusOr<std::string> newest = LookAgainWhileGone(root, [&](bool* gone) {
+    damaged.clear();
     for (uint64_t below = UINT64_MAX;;) {
-      found = FindNewestUndamaged(root, &damaged, below, links);
-      if (!found.ok()) break;
+      absl::StatusOr<std::string> found = FindNewestUndamaged(root, &damaged, below, links);
+      if (!found.ok()) return found;
       const absl::Status status = Verify(*found, links);
-      if (status.ok()) break;
-      if (!IsDamage(status)) return status;
-      if ((*gone = IsGone(*found))) return status;
+      if (status.ok()) return found;
+      if (!IsDamage(status) || (*gone = IsGone(*found))) return absl::StatusOr<std::string>(status);
       damaged.push_back({*found, status});
       TRIREME_CHECK(ParseStepFolderName(fs::path(*found).filename().string(), &below));
     }
-    if (skipped != nullptr) *skipped = std::move(damaged);
-    return found;
   });
+  if (skipped != nullptr) *skipped = std::move(damaged);
+  return newest;
 }
 
 absl::Status NoneIntact(const std::string& root, std::span<const Skipped> damaged) {

@@ -2,7 +2,9 @@
 // files hold them. Nothing is handed out before its checksum has been compared.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,6 +70,15 @@ bool IsDamage(const absl::Status& status);
 // has a newer one. What failed with it then says nothing.
 bool IsGone(const std::string& folder);
 
+// Opens the newest `most` checkpoints under `root`, the newest first, and hands each on, or why it
+// does not open. What its run removes meanwhile is left out; where that is all there was, a newer
+// one has come, and is looked for. NotFound: no `root`; Unavailable: it cannot be read to its end,
+// or as FindNewest.
+absl::Status VisitCheckpoints(
+    const std::string& root, size_t most, base::Links links,
+    const std::function<void(const std::string& folder, const absl::StatusOr<Checkpoint>& opened)>&
+        visit);
+
 // Why a folder that looks like a checkpoint was passed over.
 struct Skipped {
   std::string folder;
@@ -84,14 +95,16 @@ absl::StatusOr<std::string> FindNewest(const std::string& root,
 
 // The same, for going on from it: a newer one that cannot be judged (IsDamage) is an error, as it
 // may be good and is not to be gone back behind. `skipped`: what is known to be damaged, to which
-// the newer ones that do not open are added; where there are any and none opens, DataLoss of all.
+// the newer ones that do not open are added, also those before an error; where there are any and
+// none opens, DataLoss of all.
 absl::StatusOr<std::string> FindNewestUndamaged(const std::string& root,
                                                 std::vector<Skipped>* skipped,
                                                 uint64_t below = UINT64_MAX,
                                                 base::Links links = base::Links::kFollow);
 
-// The same, but every byte of it has been read and compared with its checksum. NotFound: there is
-// no checkpoint at all; DataLoss: none of those there is intact, and why.
+// The same, but every byte of it has been read and compared with its checksum; `skipped` is set to
+// those that are not intact. NotFound: there is no checkpoint at all; DataLoss: none of those there
+// is intact, and why.
 absl::StatusOr<std::string> FindNewestIntact(const std::string& root,
                                              std::vector<Skipped>* skipped = nullptr,
                                              base::Links links = base::Links::kFollow);

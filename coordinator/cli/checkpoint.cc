@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,6 @@
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
-#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
 
@@ -22,9 +22,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Also where its manifest is missing.
 bool IsCheckpoint(const fs::path& folder) {
   std::error_code error;
-  return fs::exists(folder / checkpoint::kManifestName, error);
+  uint64_t step = 0;
+  const fs::path named = (folder / "").lexically_normal().parent_path();  // without a slash
+  return fs::exists(folder / checkpoint::kManifestName, error) ||
+         (fs::is_directory(folder, error) &&
+          checkpoint::ParseStepFolderName(named.filename().string(), &step));
 }
 
 // A run folder keeps its checkpoints one level down.
@@ -44,45 +49,65 @@ absl::Status CheckFolder(const std::string& folder) {
       fmt::format("{} is a file, expected a checkpoint or run folder", folder));
 }
 
-// One that cannot be opened is told of, and the others are listed. The exit code.
-template <typename Take>
-int ForEach(const std::vector<std::string>& folders, const Take& take) {
-  int code = kOk;
-  for (const std::string& folder : folders) {
-    const auto opened = checkpoint::Open(folder);
-    if (!opened.ok()) {
-      if (checkpoint::IsGone(folder)) continue;
-      code = PrintError(opened.status());
-      continue;
-    }
-    uint64_t bytes = 0;
-    for (const auto& file : opened->manifest().files) bytes += file.bytes;
-    take(folder, opened->info(), bytes);
-  }
-  return code;
+// What of `newest` is said to whoever named `folder`.
+absl::StatusOr<std::string> FoundIn(const std::string& folder, absl::StatusOr<std::string> newest) {
+  if (!absl::IsNotFound(newest.status())) return newest;
+  return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,
+                                         base::MessageOf(newest.status())));
 }
 
-int PrintTable(const std::vector<std::string>& folders) {
+struct Listed {
+  std::string folder;
+  uint64_t step = 0;
+  uint64_t samples = 0;
+  int ranks = 0;
+  uint64_t bytes = 0;
+};
+
+Listed ListedOf(const checkpoint::Checkpoint& checkpoint) {
+  const checkpoint::CheckpointInfo& info = checkpoint.info();
+  Listed listed{checkpoint.folder(), info.step, info.samples, info.ranks};
+  for (const auto& file : checkpoint.manifest().files) listed.bytes += file.bytes;
+  return listed;
+}
+
+void PrintTable(const std::vector<Listed>& checkpoints) {
   std::printf("%10s %14s %6s %12s  %s\n", "step", "samples", "ranks", "bytes", "folder");
-  return ForEach(folders, [](const std::string& folder, const auto& info, uint64_t bytes) {
-    std::printf("%10llu %14llu %6d %12s  %s\n", static_cast<unsigned long long>(info.step),
-                static_cast<unsigned long long>(info.samples), info.ranks,
-                report::ReadableBytes(bytes).c_str(), folder.c_str());
-  });
+  for (const Listed& each : checkpoints) {
+    std::printf("%10llu %14llu %6d %12s  %s\n", static_cast<unsigned long long>(each.step),
+                static_cast<unsigned long long>(each.samples), each.ranks,
+                report::ReadableBytes(each.bytes).c_str(), each.folder.c_str());
+  }
 }
 
-int PrintList(const std::vector<std::string>& folders) {
+void PrintList(const std::vector<Listed>& checkpoints) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  const int code =
-      ForEach(folders, [&](const std::string& folder, const auto& info, uint64_t bytes) {
-        list.push_back({{"step", info.step},
-                        {"samples", info.samples},
-                        {"ranks", info.ranks},
-                        {"bytes", bytes},
-                        {"folder", folder}});
-      });
+  for (const Listed& each : checkpoints) {
+    list.push_back({{"step", each.step},
+                    {"samples", each.samples},
+                    {"ranks", each.ranks},
+                    {"bytes", each.bytes},
+                    {"folder", each.folder}});
+  }
   PrintJsonObject({{"checkpoints", list}});
-  return code;
+}
+
+// The newest in `folder` whose every byte is right, or itself. `damaged`: those that are not.
+absl::StatusOr<std::string> FindIntact(const std::string& folder,
+                                       std::vector<checkpoint::Skipped>* damaged) {
+  if (!IsCheckpoint(folder)) {
+    RETURN_IF_ERROR(CheckFolder(folder));
+    return FoundIn(folder, checkpoint::FindNewestIntact(RootOf(folder), damaged));
+  }
+  const absl::Status status = checkpoint::Verify(folder);
+  if (status.ok()) return folder;
+  if (checkpoint::IsGone(folder)) {
+    return absl::UnavailableError(
+        fmt::format("{}: was removed by its run while it was read; verify again", folder));
+  }
+  if (!checkpoint::IsDamage(status)) return status;
+  damaged->push_back({folder, status});
+  return checkpoint::NoneIntact(folder, *damaged);
 }
 
 }  // namespace
@@ -90,14 +115,9 @@ int PrintList(const std::vector<std::string>& folders) {
 absl::StatusOr<FoundCheckpoint> FindCheckpoint(const std::string& folder) {
   FoundCheckpoint found{folder, {}};
   if (IsCheckpoint(folder)) return found;
-  if (const auto status = CheckFolder(folder); !status.ok()) return status;
-  auto newest = checkpoint::FindNewestUndamaged(RootOf(folder), &found.passed_over);
-  if (absl::IsNotFound(newest.status())) {
-    return absl::NotFoundError(fmt::format("{} is no checkpoint and holds none: {}", folder,
-                                           std::string(newest.status().message())));
-  }
-  if (!newest.ok()) return newest.status();
-  found.folder = *std::move(newest);
+  RETURN_IF_ERROR(CheckFolder(folder));
+  ASSIGN_OR_RETURN(found.folder, FoundIn(folder, checkpoint::FindNewestUndamaged(
+                                                     RootOf(folder), &found.passed_over)));
   return found;
 }
 
@@ -110,60 +130,56 @@ std::vector<std::string> PassedOverTexts(const FoundCheckpoint& found) {
   return texts;
 }
 
+// One that cannot be opened is told of, and the others are listed, the oldest first.
 int RunCheckpointList(const CheckpointOptions& options) {
   if (const auto status = CheckFolder(options.folder); !status.ok()) return PrintError(status);
-  std::vector<std::string> folders;
+  int code = kOk;
+  std::vector<Listed> listed;
+  const auto take = [&](const std::string&, const absl::StatusOr<checkpoint::Checkpoint>& opened) {
+    if (opened.ok()) {
+      listed.push_back(ListedOf(*opened));
+    } else {
+      code = PrintError(opened.status());
+    }
+  };
+  absl::Status looked;
   if (IsCheckpoint(options.folder)) {
-    folders.push_back(options.folder);
+    take(options.folder, checkpoint::Open(options.folder));
   } else {
-    const fs::path root = RootOf(options.folder);
-    base::VisitNames(root.string(), [&](const std::string& name) {
-      uint64_t step = 0;
-      if (checkpoint::ParseStepFolderName(name, &step)) folders.push_back((root / name).string());
-    }).IgnoreError();
+    looked =
+        checkpoint::VisitCheckpoints(RootOf(options.folder), SIZE_MAX, base::Links::kFollow, take);
   }
-  if (folders.empty()) {
+  if (!looked.ok()) return PrintError(looked);
+  if (listed.empty() && code == kOk) {
     return PrintError(absl::NotFoundError(fmt::format("{}: no checkpoints there", options.folder)));
   }
-  std::sort(folders.begin(), folders.end());
-  return options.json ? PrintList(folders) : PrintTable(folders);
+  std::reverse(listed.begin(), listed.end());
+  options.json ? PrintList(listed) : PrintTable(listed);
+  return code;
 }
 
 // Damage is a result, by --json too; what cannot be judged is an error.
 int RunCheckpointVerify(const CheckpointOptions& options) {
-  const auto found = FindCheckpoint(options.folder);
-  const absl::Status status = found.ok() ? checkpoint::Verify(found->folder) : found.status();
-  if (!status.ok() && found.ok() && checkpoint::IsGone(found->folder)) {
-    return PrintError(absl::UnavailableError(
-        fmt::format("{}: was removed by its run while it was read; verify again", found->folder)));
-  }
-  if (!status.ok() && !absl::IsDataLoss(status)) return PrintError(status);
+  std::vector<checkpoint::Skipped> damaged;
+  const absl::StatusOr<std::string> intact = FindIntact(options.folder, &damaged);
   int code = kOk;
-  nlohmann::ordered_json damaged = nlohmann::ordered_json::array();
-  const auto tell = [&](const std::string& folder, const absl::Status& reason,
-                        const std::string& text) {
-    code = PrintError(absl::DataLossError(text));
-    damaged.push_back({{"folder", folder}, {"reason", base::MessageOf(reason)}});
-  };
-  // What was asked about is the newest; that an older one is intact is told besides.
-  if (found.ok()) {
-    for (const checkpoint::Skipped& each : found->passed_over) {
-      tell(each.folder, each.reason,
-           fmt::format("{} is damaged: {}", each.folder, base::MessageOf(each.reason)));
-    }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [folder, reason] : damaged) {
+    const std::string why = base::MessageOf(reason);
+    code = PrintError(absl::DataLossError(fmt::format("{} is damaged: {}", folder, why)));
+    list.push_back({{"folder", folder}, {"reason", why}});
   }
-  if (!status.ok()) {
-    tell(found.ok() ? found->folder : options.folder, status, base::MessageOf(status));
-  }
+  // DataLoss says of all what was said of each.
+  if (!intact.ok() && !absl::IsDataLoss(intact.status())) return PrintError(intact.status());
   if (options.json) {
     nlohmann::ordered_json newest_intact;
-    if (status.ok()) newest_intact = found->folder;
+    if (intact.ok()) newest_intact = *intact;
     PrintJsonObject({{"folder", options.folder},
                      {"intact", damaged.empty()},
                      {"newest_intact", newest_intact},
-                     {"damaged", damaged}});
-  } else if (status.ok()) {
-    std::printf("%s: every byte matches its checksum\n", found->folder.c_str());
+                     {"damaged", list}});
+  } else if (intact.ok()) {
+    std::printf("%s: every byte matches its checksum\n", intact->c_str());
   }
   return code;
 }

@@ -3,13 +3,9 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <functional>
-#include <iterator>
-#include <set>
 #include <string>
 
 #include "checkpoint/client/reader.h"
-#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -36,32 +32,25 @@ absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const Submis
 }
 
 v1::ListCheckpointsResponse CheckpointsIn(const CheckpointRoot& root) {
-  std::set<uint64_t, std::greater<>> steps;
-  base::VisitNames(root.path, [&](const std::string& name) {
-    uint64_t step = 0;
-    if (checkpoint::ParseStepFolderName(name, &step)) steps.insert(step);
-    if (steps.size() > kMostListed) steps.erase(std::prev(steps.end()));
-  }).IgnoreError();
   v1::ListCheckpointsResponse response;
-  for (const uint64_t step : steps) {
-    const std::string folder = root.path + "/" + checkpoint::StepFolderName(step);
-    const auto checkpoint = checkpoint::Open(folder, root.links);
-    if (!checkpoint.ok()) {
-      if (checkpoint::IsGone(folder)) continue;
-      response.add_damaged(base::Text(folder, ": ", base::MessageOf(checkpoint.status())));
-      continue;
+  const auto list = [&](const std::string& folder,
+                        const absl::StatusOr<checkpoint::Checkpoint>& opened) {
+    if (!opened.ok()) {
+      response.add_damaged(base::Text(folder, ": ", base::MessageOf(opened.status())));
+      return;
     }
     v1::CheckpointInfo& one = *response.add_checkpoints();
     one.set_path(folder);
-    one.set_step(checkpoint->info().step);
-    for (const checkpoint::FileEntry& file : checkpoint->manifest().files) {
+    one.set_step(opened->info().step);
+    for (const checkpoint::FileEntry& file : opened->manifest().files) {
       one.set_bytes(one.bytes() + file.bytes);
     }
     struct stat about {};
     if (stat(folder.c_str(), &about) == 0) {
       one.set_written_unix_ns(about.st_mtim.tv_sec * int64_t{1000000000} + about.st_mtim.tv_nsec);
     }
-  }
+  };
+  checkpoint::VisitCheckpoints(root.path, kMostListed, root.links, list).IgnoreError();
   return response;
 }
 

@@ -229,7 +229,7 @@ TEST_CASE("a checkpoint that its run removes while it is looked at is no damage"
   const std::string made = SaveSample(root.path(), SampleTensors(), 1);
   const auto folder_of = [&](uint64_t step) { return root.path() + "/" + StepFolderName(step); };
   fs::rename(made, folder_of(1));
-  constexpr uint64_t kLooks = 600, kSavesEach = 3;
+  constexpr uint64_t kLooks = 800, kSavesEach = 3;
   std::atomic<uint64_t> looks = 0;
   std::thread run([&] {
     for (uint64_t step = 1; looks < kLooks; ++step) {
@@ -243,9 +243,16 @@ TEST_CASE("a checkpoint that its run removes while it is looked at is no damage"
   std::vector<absl::Status> told;
   for (; looks < kLooks; ++looks) {
     std::vector<Skipped> skipped;
-    told.push_back(looks % 3 == 0   ? FindNewest(root.path(), &skipped).status()
-                   : looks % 3 == 1 ? FindNewestUndamaged(root.path(), &skipped).status()
-                                    : FindNewestIntact(root.path(), &skipped).status());
+    bool listed = false;  // nor is the list of what is there ever empty
+    const auto list = [&](const std::string&, const absl::StatusOr<Checkpoint>& opened) {
+      listed = true;
+      told.push_back(opened.status());
+    };
+    told.push_back(looks % 4 == 0   ? FindNewest(root.path(), &skipped).status()
+                   : looks % 4 == 1 ? FindNewestUndamaged(root.path(), &skipped).status()
+                   : looks % 4 == 2 ? FindNewestIntact(root.path(), &skipped).status()
+                                    : VisitCheckpoints(root.path(), 9, base::Links::kFollow, list));
+    if (looks % 4 == 3 && !listed) told.push_back(absl::NotFoundError("an empty list"));
     for (const Skipped& each : skipped) told.push_back(each.reason);
   }
   run.join();

@@ -73,6 +73,15 @@ std::string GoOn(const PlannedJob& planned, const std::string& folder) {
                      command::ShellQuote(folder));
 }
 
+// After a stop before this run had saved anything. What lies in a folder that the job names may be
+// another run's.
+std::string BeginAgain(const PlannedJob& planned, const std::string& folder,
+                       const std::string& resume) {
+  if (!planned.job.checkpoint().has_directory() || resume == "auto") return GoOn(planned, folder);
+  const std::string from = resume.empty() ? "" : " --resume " + command::ShellQuote(resume);
+  return fmt::format("start anew with:\n  {}{}", RunAgain(planned, folder), from);
+}
+
 // After an end that the job did not choose.
 std::string Next(const PlannedJob& planned, const std::string& folder) {
   if (checkpoint::FindNewest(CheckpointRoot(folder, planned.job)).ok()) {
@@ -85,11 +94,13 @@ std::string Next(const PlannedJob& planned, const std::string& folder) {
 std::string FailedText(const v1::JobStatus& status) {
   const v1::Failure& failure = status.failure();
   std::string text = failure.headline();
-  if (status.failures() > 1) {
+  // Bad input ends a run by itself, however many attempts there were before.
+  const bool by_count = status.exit_code() != kBadInput && status.exit_code() != kDoesNotFit;
+  if (by_count && status.failures() > 1) {
     text =
         fmt::format("{} in a row without a newer checkpoint (resources.max_failures), at last: {}",
                     base::Counted(status.failures(), "failure"), text);
-  } else if (status.setbacks() > 1) {
+  } else if (by_count && status.setbacks() > 1) {
     text = fmt::format(
         "{} that saved nothing beyond the attempt before, nor beyond step {}, at "
         "last: {}",
@@ -141,14 +152,16 @@ Conclusion ConcludeFailed(const PlannedJob& planned, const std::string& folder,
 }
 
 Conclusion ConcludeStopped(const PlannedJob& planned, const std::string& folder,
-                           const RunOutcome& outcome) {
+                           const std::string& resume, const RunOutcome& outcome) {
   const v1::JobStatus& status = outcome.job.status();
   Conclusion end;
   if (status.state() == v1::JOB_PAUSED && status.exit_code() == kCheckpointed) {
     end.code = kCheckpointed;
-    end.next = GoOn(planned, folder);
-    end.told = fmt::format("stopped at step {} with a checkpoint; {}\n",
-                           outcome.job.progress().steps_done(), end.next);
+    const bool saved = status.checkpoint_attempt() > 0;
+    end.next = saved ? GoOn(planned, folder) : BeginAgain(planned, folder, resume);
+    end.told = saved ? fmt::format("stopped at step {} with a checkpoint; {}\n",
+                                   outcome.job.progress().steps_done(), end.next)
+                     : fmt::format("stopped before anything was saved; {}\n", end.next);
     return end;
   }
   // Nobody killed them: why they did not save is news.
@@ -160,7 +173,7 @@ Conclusion ConcludeStopped(const PlannedJob& planned, const std::string& folder,
   return end;
 }
 
-Conclusion Conclude(const PlannedJob& planned, const std::string& folder,
+Conclusion Conclude(const PlannedJob& planned, const std::string& folder, const std::string& resume,
                     const RunOutcome& outcome) {
   const v1::JobStatus& status = outcome.job.status();
   switch (status.state()) {
@@ -169,7 +182,7 @@ Conclusion Conclude(const PlannedJob& planned, const std::string& folder,
     case v1::JOB_FAILED:
       return ConcludeFailed(planned, folder, status);
     default:
-      return ConcludeStopped(planned, folder, outcome);
+      return ConcludeStopped(planned, folder, resume, outcome);
   }
 }
 
@@ -247,7 +260,7 @@ int RunRun(const RunOptions& given) {
   const auto outcome = WatchRun(**run, planned->job, {options.grace_seconds, options.json});
   (*run)->Close();
   if (!outcome.ok()) return PrintError(outcome.status());
-  const Conclusion end = Conclude(*planned, *folder, *outcome);
+  const Conclusion end = Conclude(*planned, *folder, options.resume, *outcome);
   options.json ? PrintAsJson(end, *folder, *outcome) : Print(end);
   return end.code;
 }

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/job_loading.h"
@@ -19,6 +21,20 @@ namespace {
 
 constexpr mode_t kProgram = 0755;
 
+// Its paths as `job` has them: they are meant from here, wherever the script is submitted.
+std::string MadeAbsolute(const std::string& set, const v1::JobSpec& job) {
+  const std::string field = set.substr(0, set.find('='));
+  if (field == "checkpoint.directory") {
+    return base::Text(field, "=", nlohmann::json(job.checkpoint().directory()).dump());
+  }
+  if (field == "data.text_files") {
+    const std::vector<std::string> files(job.data().text_files().begin(),
+                                         job.data().text_files().end());
+    return base::Text(field, "=", nlohmann::json(files).dump());
+  }
+  return set;
+}
+
 slurm::BatchJob BatchJobOf(const SlurmScriptOptions& options, const PlannedJob& planned) {
   const v1::JobSpec& job = planned.job;
   slurm::BatchJob batch = slurm::BatchJobOf(job, planned.ranks);
@@ -29,7 +45,7 @@ slurm::BatchJob BatchJobOf(const SlurmScriptOptions& options, const PlannedJob& 
   batch.worker = {base::ProgramBesideUs("trireme-worker"), "--job", file.string(), "--resume",
                   "auto"};
   for (const std::string& set : options.overrides) {
-    batch.worker.insert(batch.worker.end(), {"--set", set});
+    batch.worker.insert(batch.worker.end(), {"--set", MadeAbsolute(set, job)});
   }
   // Else each rank would count the cores of its node.
   if (job.runtime().threads() == 0) {

@@ -154,6 +154,21 @@ TEST_CASE("slurm-script: as JSON with the file it was written to") {
   CHECK(Slurp(bench.folder() + "/s.sbatch").rfind("#!/bin/bash\n", 0) == 0);
 }
 
+// Submitted from another folder it means the same files, and looks for what was saved where the
+// ranks save.
+TEST_CASE("slurm-script: paths given by --set are meant from here") {
+  const Bench bench;
+  const Result script = bench.Run(
+      "slurm-script job.yaml --set checkpoint.directory=saved --set data.text_files=[text.txt] "
+      "--set seed=7");
+  CAPTURE(script.out);
+  CHECK(script.code == 0);
+  CHECK(Holds(script.out, "checkpoints=" + bench.folder() + "/saved\n"));
+  CHECK(Holds(script.out, "checkpoint.directory=\"" + bench.folder() + "/saved\""));
+  CHECK(Holds(script.out, "data.text_files=[\"" + bench.folder() + "/text.txt\"]"));
+  CHECK(Holds(script.out, "--set seed=7"));
+}
+
 TEST_CASE("what is no folder of checkpoints is called what it is") {
   const Bench bench;
   for (const char* words : {"checkpoint list ", "checkpoint verify ", "generate --checkpoint ",
@@ -206,6 +221,55 @@ TEST_CASE("a newest checkpoint that does not open is a finding, and never passed
   CHECK(nothing.code == 4);
   CHECK(Holds(nothing.out,
               "{\"folder\":\"r\",\"intact\":false,\"newest_intact\":null,\"damaged\":[{"));
+  // Each by itself.
+  for (const std::string& each : {older, newest}) {
+    CHECK(Holds(nothing.out, "{\"folder\":\"" + each + "\",\"reason\":\"" + each));
+  }
+}
+
+TEST_CASE("a checkpoint without its manifest is damaged, however it is named") {
+  const Bench bench;
+  PutDamagedRun(bench.folder() + "/r");
+  const std::string newest = "r/checkpoints/step-00000020";
+  fs::remove(bench.folder() + "/" + newest + "/manifest.json");
+  for (const std::string& named : {newest, newest + "/", std::string("r")}) {
+    const Result verified = bench.Run("checkpoint verify " + named);
+    CAPTURE(named, verified.out);
+    CHECK(verified.code == 4);
+    CHECK(Holds(verified.out, newest));
+    CHECK(Holds(verified.out, "is damaged: "));
+  }
+}
+
+TEST_CASE("verify tells of what is damaged also where the next cannot be judged") {
+  const Bench bench;
+  PutDamagedRun(bench.folder() + "/r");
+  const std::string older = "r/checkpoints/step-00000010", newest = "r/checkpoints/step-00000020";
+  const std::string manifest = older + "/manifest.json";
+  fs::remove(bench.folder() + "/" + manifest);
+  fs::create_symlink("manifest.json", bench.folder() + "/" + manifest);  // a loop
+  const Result verified = bench.Run("checkpoint verify r");
+  CAPTURE(verified.out);
+  CHECK(verified.code != 0);
+  CHECK(Holds(verified.out, newest + " is damaged: "));
+  CHECK(Holds(verified.out, manifest + ": cannot be read"));
+}
+
+TEST_CASE("verify looks behind a newest checkpoint with a damaged byte for one that is intact") {
+  const Bench bench;
+  PutDamagedRun(bench.folder() + "/r");
+  const std::string older = "r/checkpoints/step-00000010", newest = "r/checkpoints/step-00000020";
+  fs::copy(bench.folder() + "/" + older, bench.folder() + "/" + newest,
+           fs::copy_options::overwrite_existing);
+  std::fstream file(bench.folder() + "/" + newest + "/rank-000.safetensors",
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end).put('\x55');
+  file.close();
+  const Result verified = bench.Run("checkpoint verify r");
+  CAPTURE(verified.out);
+  CHECK(verified.code == 4);
+  CHECK(Holds(verified.out, newest + " is damaged: "));
+  CHECK(Holds(verified.out, older + ": every byte matches"));
 }
 
 TEST_CASE("a run says what it passed over in the folder that it goes on from", "[mpi]") {

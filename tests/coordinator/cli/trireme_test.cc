@@ -544,6 +544,16 @@ TEST_CASE("a crash is followed by another attempt until there were too many", "[
   CHECK_FALSE(fs::exists(bench.folder() + "/r/resumed"));
 }
 
+TEST_CASE("bad input that an attempt finds is told as such, whatever was before it", "[mpi]") {
+  Bench bench;
+  bench.Worker("echo begun >>$run/begun; [ $(wc -l <$run/begun) = 3 ] && exit 2; exit 7\n");
+  const Result bad = bench.Run("run job.yaml -n 1 --run-dir r");
+  CAPTURE(bad.out);
+  CHECK(bad.code == 2);
+  CHECK(Holds(bad.out, "job failed: "));
+  CHECK_FALSE(Holds(bad.out, "failures in a row without"));
+}
+
 TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
   Bench bench;
   bench.Worker("trap 'exit 75' USR1\ntouch $run/up\nwhile true; do sleep 0.02; done\n");

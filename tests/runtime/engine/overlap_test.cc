@@ -94,16 +94,19 @@ class HookedKernel final : public kernels::Kernel {
   const std::function<void()> before_;
 };
 
-// Reference kernels; the token embedding, first operator of a step and, in its weight-grad, one of
-// the last, calls the hooks.
-kernels::KernelRegistry HookedKernels(const v1::JobSpec& job, std::function<void()> first,
-                                      std::function<void()> last) {
+struct Hook {
+  graph::OpKind kind;
+  graph::Phase phase;
+  std::function<void()> call;
+};
+
+// Reference kernels; those that are named call their hooks.
+kernels::KernelRegistry HookedKernels(const v1::JobSpec& job, const std::vector<Hook>& hooks) {
   kernels::KernelRegistry registry;
-  for (const auto& [phase, hook] : {std::pair{graph::Phase::kForward, std::move(first)},
-                                    std::pair{graph::Phase::kWeightGrad, std::move(last)}}) {
+  for (const Hook& each : hooks) {
     registry.Register(
-        graph::OpKind::kEmbedding, phase, tensor::DType::kF64, "hooked",
-        [&plain = KernelsOf(job), hook](
+        each.kind, each.phase, tensor::DType::kF64, "hooked",
+        [&plain = KernelsOf(job), hook = each.call](
             const graph::OpSpec& spec,
             const kernels::PrepareOptions& options) -> std::unique_ptr<kernels::Kernel> {
           auto kernel = plain.Prepare(spec, options);
@@ -182,6 +185,35 @@ TEST_CASE("overlap: a large parameter is updated in parts, between which GATHERs
   CHECK(*std::max_element(progress.begin(), progress.end()) >= 3);
 }
 
+TEST_CASE("overlap: transfers move between the operators of one instruction") {
+  v1::JobSpec job = JobFor({.data = 2}, {.layers = 2});
+  const auto plan = plan::MakePlan(job, 2);
+  REQUIRE(plan.ok());
+  const auto dataset = MakeRandomDataset(29, 5);
+  std::vector<Watch> watches(2);
+  // Issues of Progress before each product of rank 0.
+  std::vector<int64_t> before;
+  const auto statuses = comm::RunRanks(2, [&](comm::Fabric& own) -> absl::Status {
+    Watch& watch = watches[static_cast<size_t>(own.rank())];
+    ForwardingFabric fabric(own, WatchedBy(watch));
+    const auto note = [&] {
+      if (own.rank() != 0) return;
+      before.push_back(std::count(watch.calls.begin(), watch.calls.end(), 'p'));
+    };
+    const kernels::KernelRegistry registry =
+        HookedKernels(job, {{graph::OpKind::kLinear, graph::Phase::kForward, note},
+                            {graph::OpKind::kLinear, graph::Phase::kInputGrad, note},
+                            {graph::OpKind::kLinear, graph::Phase::kWeightGrad, note}});
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, {.kernels = &registry}));
+    engine->InitializeState();
+    before.clear();
+    return engine->RunStep(0).status();
+  });
+  for (const absl::Status& status : statuses) REQUIRE(status.ToString() == "OK");
+  REQUIRE(before.size() > 20);
+  for (size_t at = 1; at < before.size(); ++at) CHECK(before[at] > before[at - 1]);
+}
+
 // Rank 0's stream stands in an operator that goes on only once rank 1, which begins no earlier, has
 // all the sums that were issued before: more than run at a time, so each needs rank 0 to have done
 // with one before it. Its engine's thread has nothing left to issue and waits for the stream.
@@ -219,7 +251,10 @@ TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in fligh
       at_last = true;
       moved = WaitUntilTrue([&] { return watches[1].waits_finished >= reduces_before; });
     };
-    const kernels::KernelRegistry registry = HookedKernels(job, first, last);
+    // The first operator of a step and, of the weight-grads, one of the last.
+    const kernels::KernelRegistry registry =
+        HookedKernels(job, {{graph::OpKind::kEmbedding, graph::Phase::kForward, first},
+                            {graph::OpKind::kEmbedding, graph::Phase::kWeightGrad, last}});
     ASSIGN_OR_RETURN(auto engine,
                      Engine::Create(*plan, fabric, *dataset,
                                     {.kernels = &registry, .asynchronous_streams = true}));

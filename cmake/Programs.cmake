@@ -22,8 +22,9 @@ endfunction()
 
 trireme_program(trireme coordinator/cli
   ROOMS proto runtime/base runtime/json runtime/spec runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
-        checkpoint/client coordinator/checkup coordinator/client coordinator/command coordinator/keeper
-        coordinator/launcher coordinator/local_run coordinator/manual coordinator/planning coordinator/slurm compress
+        checkpoint/client coordinator/checkup coordinator/client coordinator/command coordinator/job_machine
+        coordinator/keeper coordinator/launcher coordinator/local_run coordinator/manual coordinator/planning
+        coordinator/slurm compress
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi

@@ -13,6 +13,7 @@
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/launcher/signal_latch.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/progress.h"
@@ -89,15 +90,13 @@ class RunWatcher {
     if (!options_.json) writer_.Say(Shown(text), view_, outcome_.seconds);
   }
 
-  // What an honest stop may need: the rest of a step, an evaluation's pass and a whole step more,
-  // the deadline of a rank that hears nothing, and a minute for the disk. Steps before the first
-  // are counted with the start, which only makes it longer.
+  // What comes before the first step is counted with it, which only makes it longer.
   double GraceSeconds() const {
     if (options_.grace_seconds > 0) return options_.grace_seconds;
     const uint64_t steps = view_.progress().steps_done - first_step_.value_or(0);
     const double step_seconds =
         SecondsSince(attempt_start_) / static_cast<double>(std::max<uint64_t>(1, steps));
-    return 60 + spec_.runtime().deadline_seconds() + 3 * step_seconds;
+    return coordinator::StopGraceSeconds(spec_, step_seconds);
   }
 
   absl::Status PassSignalsOn() {

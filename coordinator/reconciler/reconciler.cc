@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/job_machine/stop_grace.h"
 #include "runtime/base/check.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
@@ -219,13 +220,27 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   return response;
 }
 
+double Reconciler::GraceOf(const Entry& entry, int64_t now_unix_ns) {
+  double longest_ms = 0;
+  for (const auto& [node, report] : entry.reports) {
+    for (const v1::RankReport& rank : report.ranks()) {
+      longest_ms = std::max(longest_ms, rank.timing().step_ms());
+    }
+  }
+  // In the first step, or before agents have told a daemon that was started anew: no step has
+  // taken longer than all there was.
+  if (longest_ms == 0 && entry.job.status().attempt_live()) {
+    longest_ms = static_cast<double>(now_unix_ns - entry.job.status().changed_unix_ns()) / 1e6;
+  }
+  return StopGraceSeconds(entry.job.spec(), longest_ms / 1000);
+}
+
 absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request,
                                         double grace_seconds, int64_t now_unix_ns) {
   ASSIGN_OR_RETURN(Entry * entry, Find(job_id));
   ASSIGN_OR_RETURN(Transition transition,
                    Apply(entry->job.status(), request, options_.retry, now_unix_ns));
-  const double grace =
-      grace_seconds > 0 ? grace_seconds : static_cast<double>(options_.grace.count());
+  const double grace = grace_seconds > 0 ? grace_seconds : GraceOf(*entry, now_unix_ns);
   // Who cancels again in less time means it.
   const bool sooner = std::holds_alternative<CancelAsked>(request) &&
                       transition.status.attempt_live() &&

@@ -32,7 +32,6 @@ struct ReconcilerOptions {
   RetryPolicy retry;
   SchedulingPolicy scheduling;
   std::chrono::milliseconds lease{10000};
-  std::chrono::seconds grace{60};  // of a pause, and of a cancel that names none
   size_t most_waiting_jobs = 100000;
   uint64_t most_events = 1000000;   // kept; older ones are dropped
   size_t most_ended_jobs = 100000;  // likewise; their run folders stay
@@ -69,6 +68,7 @@ class Reconciler {
   // The job that this owner has submitted by this id before, if any.
   absl::StatusOr<std::optional<v1::Job>> FindSubmitted(const std::string& owner,
                                                        const std::string& request_id);
+  // `grace_seconds` 0: by the job's step and deadline (StopGraceSeconds).
   absl::StatusOr<v1::Job> Ask(uint64_t job_id, const JobEvent& request, double grace_seconds,
                               int64_t now_unix_ns);
   // What a job of these resources would wait for if it were submitted now; empty: nothing.
@@ -127,6 +127,7 @@ class Reconciler {
   bool PlacesMayCome(const v1::Job& job, int64_t now_unix_ns) const;
   int64_t AgentsDueNs() const;  // Unix; who has not dialled in by then is lost
   absl::StatusOr<Entry*> Find(uint64_t job_id);
+  static double GraceOf(const Entry& entry, int64_t now_unix_ns);
   void PublishCluster();
   // Some of the events, or ended jobs, that are too many. True: there are more.
   bool DropEvents();

@@ -145,6 +145,50 @@ TEST_CASE(
   CHECK(grace(waits, CancelAsked{"ann"}, 2) == 40);
 }
 
+TEST_CASE("a pause leaves three steps of the slowest rank, the deadline and a minute") {
+  Desk desk;
+  for (const char* node : {"n1", "n2"}) desk.Dial(node);
+  Submission submission;
+  submission.job.mutable_runtime()->set_deadline_seconds(120);
+  const auto pause_after = [&](double seconds) {
+    const int64_t now = kDeskBegin + static_cast<int64_t>(seconds * kDeskSecond);
+    return [&desk, now](uint64_t job, double grace) {
+      REQUIRE(desk.reconciler->Ask(job, PauseAsked{"ann"}, grace, now).ok());
+      const v1::DesiredAttempts desired = desk.reconciler->DesiredOf("n1");
+      REQUIRE(desired.attempts_size() == 1);
+      CHECK(desired.attempts(0).wish() == v1::ATTEMPT_STOP);
+      return desired.attempts(0).grace_seconds();
+    };
+  };
+  const auto run = [&](std::initializer_list<double> step_seconds) {
+    const uint64_t job = desk.Submit(8, kDeskBegin, submission);
+    desk.Launch(job, kDeskBegin);
+    uint32_t node = 0;
+    for (const double seconds : step_seconds) {
+      v1::NodeReport report = Desk::RankWord(job, 1, 4 * node, v1::RANK_ALIVE);
+      report.mutable_attempts(0)->mutable_ranks(0)->mutable_timing()->set_step_ms(1000 * seconds);
+      desk.Report(++node == 1 ? "n1" : "n2", report, kDeskBegin);
+    }
+    return job;
+  };
+  const auto end = [&](uint64_t job) {
+    for (const char* node : {"n1", "n2"}) {
+      desk.Report(node, Desk::Word(job, 1, v1::ATTEMPT_ENDED, 75), kDeskBegin);
+    }
+    REQUIRE(desk.StateOf(job) == v1::JOB_PAUSED);
+  };
+  // A rank of the first stage has ended its step before those behind it.
+  const uint64_t slow = run({280, 300});
+  CHECK(pause_after(5000)(slow, 0) == 3 * 300 + 120 + 60);
+  end(slow);
+  const uint64_t named = run({300, 300});
+  CHECK(pause_after(5000)(named, 20) == 20);
+  end(named);
+  // Nobody has told of a step yet, as after a start of the daemon: it may be as long as all.
+  const uint64_t untold = run({0, 0});
+  CHECK(pause_after(400)(untold, 0) == 3 * 400 + 120 + 60);
+}
+
 TEST_CASE("progress of an attempt that does not live is nobody's") {
   Desk desk;
   desk.Dial("n1");

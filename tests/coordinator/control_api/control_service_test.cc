@@ -187,6 +187,34 @@ TEST_CASE("control: who calls too often is told when to come back and holds up n
   CHECK(submit() == StatusCode::RESOURCE_EXHAUSTED);
 }
 
+TEST_CASE("control: a repeat is answered as before when its files are gone") {
+  ServedStore served;
+  served.Serve();
+  const auto ann = served.StubOf("ann");
+  const std::string text = served.folder() + "/text";
+  std::ofstream(text) << "to be or not to be, that is the question\n";
+  const auto submit = [&](const std::string& id, v1::SubmitResponse& response) {
+    grpc::ClientContext context;
+    served.Prepare(context, "ann");
+    v1::SubmitRequest request;
+    request.set_request_id(id);
+    *request.mutable_job() = TinyJob(text);
+    const grpc::Status status = ann->Submit(&context, request, &response);
+    INFO(status.error_message());
+    return status.error_code();
+  };
+  v1::SubmitResponse first;
+  REQUIRE(submit("one", first) == StatusCode::OK);
+  CHECK_FALSE(first.repeated());
+  fs::remove(text);
+  v1::SubmitResponse again;
+  CHECK(submit("one", again) == StatusCode::OK);
+  CHECK(again.repeated());
+  CHECK(again.job().id() == first.job().id());
+  // A new submission does not do without the file.
+  CHECK(submit("two", again) == StatusCode::NOT_FOUND);
+}
+
 TEST_CASE("control: streams are bounded for each user and in all") {
   Limits limits;
   limits.most_streams = 3;

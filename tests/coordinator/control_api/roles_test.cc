@@ -163,13 +163,14 @@ TEST_CASE("roles: each call of the API has its entry") {
   CHECK(listed == served);
 }
 
-TEST_CASE("roles: people see their own jobs and events alone, an agent's token none") {
+TEST_CASE("roles: people see their own jobs, events and progress alone, an agent's token none") {
   ServedStore served;
   served.AddJob(1, "ann");
   served.AddJob(2, "ben");
   served.AddEvents(1, 3);
   served.AddEvents(2, 2);
   served.Serve();
+  for (const uint64_t job : {1, 2}) served.PutProgress(job, 7);
   const std::map<std::string, std::pair<std::set<uint64_t>, size_t>> expected = {
       {"ann", {{1}, 3}}, {"ben", {{2}, 2}}, {"root", {{1, 2}, 5}}, {"agent", {{}, 0}}};
   for (const auto& [user, sees] : expected) {
@@ -188,10 +189,15 @@ TEST_CASE("roles: people see their own jobs and events alone, an agent's token n
     v1::WatchRequest request;
     request.set_no_follow(true);
     const auto reader = stub->Watch(&watching, request);
-    v1::WatchResponse event;
+    v1::WatchResponse told;
     size_t events = 0;
-    while (reader->Read(&event)) events += sees.first.contains(event.event().job_id()) ? 1 : 100;
+    std::set<uint64_t> moved;
+    while (reader->Read(&told)) {
+      if (told.has_progress()) moved.insert(told.progress().job_id());
+      if (told.has_event()) events += sees.first.contains(told.event().job_id()) ? 1 : 100;
+    }
     CHECK(events == sees.second);
+    CHECK(moved == sees.first);
     CHECK(reader->Finish().ok() == (user != "agent"));
   }
 }

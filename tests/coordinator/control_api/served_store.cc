@@ -113,6 +113,12 @@ void ServedStore::Serve() {
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }
 
+void ServedStore::PutProgress(uint64_t job_id, uint64_t steps_done) {
+  v1::Progress progress;
+  progress.set_steps_done(steps_done);
+  table_.PutProgress(job_id, progress);
+}
+
 std::shared_ptr<grpc::Channel> ServedStore::ChannelOf(const std::string& user) {
   grpc::ChannelArguments own_connection;
   own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -27,6 +27,8 @@ class ServedStore {
   // So many events of a job, to the store alone. Likewise.
   void AddEvents(uint64_t job_id, size_t count);
   void Serve();
+  // What its ranks told last. To be called after Serve.
+  void PutProgress(uint64_t job_id, uint64_t steps_done);
 
   const std::string& folder() const { return scratch_.path(); }
   JobStore& store() { return *store_; }

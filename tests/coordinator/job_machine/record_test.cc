@@ -37,6 +37,27 @@ TEST_CASE("a resume lets go of what failed before") {
   CHECK(other.status().failures() == 1);
 }
 
+TEST_CASE("a resume lets go of attempts that came no further") {
+  constexpr uint32_t kMost = 20;
+  Story job;
+  const auto save = [&](uint64_t step) {
+    job.Runs();
+    job.Dies(step);
+  };
+  save(100);
+  for (uint32_t time = 1; time < kMost; ++time) save(40);
+  REQUIRE(job.status().setbacks() == kMost - 1);
+  job.Happens(PauseAsked{"ann"});
+  CHECK(job.status().setbacks() == kMost - 1);
+  job.Happens(ResumeAsked{"ann"});
+  REQUIRE(job.status().state() == v1::JOB_PENDING);
+  CHECK(job.status().setbacks() == 0);
+  // Somebody has mended the disk, perhaps not at the first try.
+  save(40);
+  CHECK(job.status().state() == v1::JOB_RECOVERING);
+  CHECK(job.status().setbacks() == 1);
+}
+
 TEST_CASE("an attempt's end stands in the status until the next one begins") {
   Story job;
   job.Runs();

@@ -238,6 +238,20 @@ TEST_CASE("a keeper that is opened again adopts what runs and hears its end") {
   bench.CheckNothingLeft(1);
 }
 
+TEST_CASE("an attempt that was refused has failed for the next keeper too") {
+  KeeperBench bench(kObedient);
+  fs::create_directories(bench.Folder(2));
+  for (int opened = 0; opened < 2; ++opened) {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+    CHECK(end.exit_code() == 4);
+    CHECK(end.failure().exit_code() == 4);
+    CHECK(end.failure().headline().find("attempt 2 of the job is known") != std::string::npos);
+  }
+  CHECK(bench.Lines("up") == 0);
+}
+
 TEST_CASE("a grace goes on while no keeper lives and nobody wishes anew") {
   KeeperBench bench(kStubborn);
   {

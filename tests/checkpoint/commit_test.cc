@@ -93,7 +93,7 @@ TEST_CASE("WriteRank refuses shards that are none") {
   CHECK_FALSE(CheckpointWriter::WriteRank(root.path() + "/none", 0, state.shards()).ok());
 }
 
-TEST_CASE("the same step again replaces the old one; commit alone a second time is told so") {
+TEST_CASE("the same step again replaces the old one, and commit alone a second time is told so") {
   TemporaryFolder root;
   REQUIRE(Save(root.path(), 7, ThreeRanks(1)).ok());
   const auto again = CheckpointWriter::Commit(root.path(), 7, InfoOf(7, 3)).status();

@@ -2,6 +2,7 @@
 deploy/test.
 Runs a small project with the real cmake/AddTest.cmake under the real ctest, by what deploy/test runs it with.
 Usage: skips_test.py SOURCE_ROOT PLANTED_VERDICTS"""
+import json
 import os
 import re
 import subprocess
@@ -91,7 +92,9 @@ class Skips(unittest.TestCase):
         """deploy/test's own function: (its exit code, what its summary says)."""
         failure = {'good': 'true', 'bad': 'echo skipped: nothing; false'}
         for tests, code, words in ((failure, 8, 'failed +bad'), ({'good': 'true'}, 0, '1 passed'),
-                                   ({'away': 'echo "skipped: not here: a moon"; exit 77'}, 0, 'skipped +away: not here: a moon'),
+                                   ({'good': 'true', 'away': 'echo "skipped: not here: a moon"; exit 77'}, 0,
+                                    'skipped +away: not here: a moon'),
+                                   ({'away': 'echo "skipped: not here: a moon"; exit 77'}, 1, 'fault +no test passed'),
                                    ({'away': 'echo "skipped: not installed: moon"; exit 77'}, 1, 'fault +away')):
             with self.subTest(words):
                 self.run_tests(tests)
@@ -104,9 +107,18 @@ class Skips(unittest.TestCase):
                 self.assertEqual(ran.returncode, code, ran.stdout + ran.stderr)
                 self.assertRegex(ran.stdout, words)
 
+    def test_who_is_tried_again(self):
+        """Who kills processes, and nobody else."""
+        with open(f'{ROOT}/CMakePresets.json', encoding='utf-8') as file:
+            presets = json.load(file)['testPresets']
+        again = [preset for preset in presets if 'repeat' in preset.get('execution', {})]
+        self.assertEqual([preset['filter']['include']['label'] for preset in again], ['^kills$'])
+
     def test_cases_of_catch_that_fail_and_skip(self):
         for names, code in (('planted failure', 1), ('planted skip', 77), ('planted success', 0),
-                            ('planted failure,planted skip', 1), ('planted skip,planted success', 77)):
+                            ('planted failure,planted skip', 1), ('planted skip,planted success', 77),
+                            # A name that CMake has cut at a semicolon.
+                            ('planted', 1)):
             done = subprocess.run([VERDICTS, names], capture_output=True, check=False, timeout=LIMIT_S)
             self.assertEqual(done.returncode, code, (names, done.stdout))
 

@@ -1,7 +1,8 @@
 """What deploy/test says at the end of a part. Usage: test_summary.py CTEST_LOG JUNIT_XML
 
 Prints how many tests were run, passed, failed, skipped and tried again, then a line for each of the last three, under a failed
-one the end of its output: what is kept of a run may be its last lines alone. Exit code 1: a test was skipped for want of something that deploy/install_packages installs, so the part has not shown what it should."""
+one the end of its output: what is kept of a run may be its last lines alone. Exit code 1: a test was skipped for want of something that
+deploy/install_packages installs, or none passed, so the part has not shown what it should."""
 import re
 import sys
 import xml.etree.ElementTree
@@ -47,7 +48,9 @@ def summary(log, cases):
               for name in wrong if NOT_INSTALLED in skipped[name]]
     lines += [f'  fault        {name} was skipped and gave no reason' for name in wrong
               if NOT_INSTALLED not in skipped[name]]
-    return lines, not wrong
+    if passed == 0:
+        lines.append('  fault        no test passed, so nothing has been shown')
+    return lines, not wrong and passed > 0
 
 
 def main():

@@ -116,12 +116,14 @@ TEST_CASE("version 1 has names, a mount and a word for none of its own") {
   const auto group = [&](const std::string& folder, const std::string& limit, uint64_t usage) {
     root.Write(base + folder + "/memory.limit_in_bytes", limit + "\n");
     root.Write(base + folder + "/memory.usage_in_bytes", std::to_string(usage) + "\n");
-    root.Write(base + folder + "/memory.stat", "inactive_file 1\ntotal_inactive_file 2097152\n");
+    root.Write(base + folder + "/memory.stat",
+               "inactive_file 1\nactive_file 1\ntotal_inactive_file 2097152\n"
+               "total_active_file 1048576\n");
   };
   group("", "9223372036854771712", 5000 * kMiB);
   group("/slurm", "9223372036854771712", 5000 * kMiB);
-  group("/slurm/job_7", Bytes(600), 102 * kMiB);
-  group("/slurm/job_7/step_0", Bytes(900), 102 * kMiB);
+  group("/slurm/job_7", Bytes(600), 103 * kMiB);
+  group("/slurm/job_7/step_0", Bytes(900), 103 * kMiB);
   const MemoryHere here = LookIn(root);
   REQUIRE(here.limits.size() == 2);
   CHECK(here.limits.front().file == base + "/slurm/job_7/memory.limit_in_bytes");

@@ -82,7 +82,7 @@ TEST_CASE("a message nobody takes names peer and channel") {
                  Contains("waiting for rank 1"));
 }
 
-TEST_CASE("rendezvous: a send completes only once its receive is posted; eager: at once") {
+TEST_CASE("rendezvous: a send completes only once its receive is posted, eager at once") {
   for (const bool eager : {false, true}) {
     LocalHub hub(2, eager ? LocalOptions{} : Rendezvous());
     auto first = hub.Rank(0), second = hub.Rank(1);

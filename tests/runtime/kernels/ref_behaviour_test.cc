@@ -205,7 +205,7 @@ TEST_CASE("reference: threads running at once get the same bits as one alone") {
 }
 
 TEST_CASE(
-    "registry: the first that takes the spec is chosen; none is an error that says what is "
+    "registry: the first that takes the spec is chosen, and none is an error that says what is "
     "missing") {
   class Named : public Kernel {
    public:

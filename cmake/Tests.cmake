@@ -188,7 +188,7 @@ trireme_mpi_test(test_runtime_engine_mpi runtime/engine/mpi ROOMS runtime/base r
 target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/engine/layout_run.cc"
                "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
-trireme_tests(checkpoint ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
+trireme_tests(checkpoint THREADS ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
 trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/safetensors checkpoint/client
               checkpoint/hugging_face)
 # It defines the calls of libc that change files anew, and so is a program of its own; sanitizers, which define them too, do

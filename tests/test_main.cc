@@ -22,8 +22,8 @@ void trireme::tests::NoteSkip(std::string_view reason) {
 int main(int argc, char** argv) {
   Catch::Session session;
   if (session.applyCommandLine(argc, argv) != 0) return 1;
-  session.configData().warnings =
-      static_cast<Catch::WarnAbout::What>(session.configData().warnings | Catch::WarnAbout::NoTests);
+  session.configData().warnings = static_cast<Catch::WarnAbout::What>(
+      session.configData().warnings | Catch::WarnAbout::NoTests);
   // Catch2 returns how many have failed, and 77 of them are no skip.
   if (session.run() != 0) return 1;
   return any_skipped ? kSkipped : 0;

@@ -38,6 +38,13 @@ double ScalarOf(const checkpoint::CheckpointInfo& info, const char* name) {
   return found == info.scalars.end() ? 0 : found->second;
 }
 
+// A file may hold any number there; no count is negative or beyond what a double counts.
+int64_t CountOf(const checkpoint::CheckpointInfo& info, const char* name) {
+  constexpr double kMost = 0x1p53;
+  const double value = ScalarOf(info, name);
+  return value >= 0 && value <= kMost ? static_cast<int64_t>(value) : 0;
+}
+
 std::string CheckpointFolder(const v1::JobSpec& job, const std::string& run_directory) {
   return job.checkpoint().directory().empty() ? run_directory + "/checkpoints"
                                               : job.checkpoint().directory();
@@ -268,11 +275,11 @@ absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
                      "--resume"));
   }
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
-  session_.engine().state().set_skipped_steps(static_cast<int64_t>(ScalarOf(info, kSkippedSteps)));
+  session_.engine().state().set_skipped_steps(CountOf(info, kSkippedSteps));
   // For what this attempt does not measure anew: it may have only the end to write.
   progress_.loss = ScalarOf(info, kLoss);
   progress_.validation_loss = ScalarOf(info, kValidationLoss);
-  progress_.validation_step = static_cast<uint64_t>(ScalarOf(info, kValidationStep));
+  progress_.validation_step = static_cast<uint64_t>(CountOf(info, kValidationStep));
   step_ = saved_step_ = info.step;
   if (leader()) spdlog::info("resumed from {} at step {}", folder, step_);
   return absl::OkStatus();
@@ -442,6 +449,7 @@ absl::Status TrainingRun::Leave(const absl::Status& own) {
   // Both may be at the disk, and all close together soon after.
   timeline_.reset();
   metrics_.reset();
+  (void)NoteUnnoted();  // the last time that it can be
   return ranks_.AllOk(own);
 }
 

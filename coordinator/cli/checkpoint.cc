@@ -26,10 +26,11 @@ namespace fs = std::filesystem;
 bool IsCheckpoint(const fs::path& folder) {
   std::error_code error;
   uint64_t step = 0;
-  const fs::path named = (folder / "").lexically_normal().parent_path();  // without a slash
-  return fs::exists(folder / checkpoint::kManifestName, error) ||
-         (fs::is_directory(folder, error) &&
-          checkpoint::ParseStepFolderName(named.filename().string(), &step));
+  if (fs::exists(folder / checkpoint::kManifestName, error)) return true;
+  if (!fs::is_directory(folder, error) || fs::exists(folder / "checkpoints", error)) return false;
+  const fs::path whole = fs::absolute(folder, error) / "";  // one slash at the end, or more
+  const std::string name = whole.lexically_normal().parent_path().filename().string();
+  return checkpoint::ParseStepFolderName(name, &step);
 }
 
 // A run folder keeps its checkpoints one level down.

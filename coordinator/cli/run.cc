@@ -74,10 +74,11 @@ std::string GoOn(const PlannedJob& planned, const std::string& folder) {
 }
 
 // After a stop before this run had saved anything. What lies in a folder that the job names may be
-// another run's.
+// another run's. `resume`: as this call was given it.
 std::string BeginAgain(const PlannedJob& planned, const std::string& folder,
                        const std::string& resume) {
-  if (!planned.job.checkpoint().has_directory() || resume == "auto") return GoOn(planned, folder);
+  const bool shared = planned.job.checkpoint().has_directory();
+  if (resume == "auto" || (resume.empty() && !shared)) return GoOn(planned, folder);
   const std::string from = resume.empty() ? "" : " --resume " + command::ShellQuote(resume);
   return fmt::format("start anew with:\n  {}{}", RunAgain(planned, folder), from);
 }
@@ -260,7 +261,7 @@ int RunRun(const RunOptions& given) {
   const auto outcome = WatchRun(**run, planned->job, {options.grace_seconds, options.json});
   (*run)->Close();
   if (!outcome.ok()) return PrintError(outcome.status());
-  const Conclusion end = Conclude(*planned, *folder, options.resume, *outcome);
+  const Conclusion end = Conclude(*planned, *folder, given.resume, *outcome);
   options.json ? PrintAsJson(end, *folder, *outcome) : Print(end);
   return end.code;
 }

@@ -21,18 +21,25 @@ namespace {
 
 constexpr mode_t kProgram = 0755;
 
-// Its paths as `job` has them: they are meant from here, wherever the script is submitted.
-std::string MadeAbsolute(const std::string& set, const v1::JobSpec& job) {
-  const std::string field = set.substr(0, set.find('='));
-  if (field == "checkpoint.directory") {
-    return base::Text(field, "=", nlohmann::json(job.checkpoint().directory()).dump());
+// Paths are meant from here, wherever the script is submitted. That of a config.json is not in the
+// resolved job any more.
+std::string MadeAbsolute(const std::string& set) {
+  const std::string field = "model.config_path=";
+  if (set.rfind(field, 0) != 0) return set;
+  std::error_code error;
+  const auto path = std::filesystem::absolute(set.substr(field.size()), error).lexically_normal();
+  return error ? set : field + path.string();
+}
+
+// After the overrides, in whatever form they name paths: those of the resolved job.
+std::vector<std::string> PathsOf(const v1::JobSpec& job) {
+  const std::vector<std::string> files(job.data().text_files().begin(),
+                                       job.data().text_files().end());
+  std::vector<std::string> paths = {"data.text_files=" + nlohmann::json(files).dump()};
+  if (job.checkpoint().has_directory()) {
+    paths.push_back("checkpoint.directory=" + nlohmann::json(job.checkpoint().directory()).dump());
   }
-  if (field == "data.text_files") {
-    const std::vector<std::string> files(job.data().text_files().begin(),
-                                         job.data().text_files().end());
-    return base::Text(field, "=", nlohmann::json(files).dump());
-  }
-  return set;
+  return paths;
 }
 
 slurm::BatchJob BatchJobOf(const SlurmScriptOptions& options, const PlannedJob& planned) {
@@ -45,7 +52,11 @@ slurm::BatchJob BatchJobOf(const SlurmScriptOptions& options, const PlannedJob& 
   batch.worker = {base::ProgramBesideUs("trireme-worker"), "--job", file.string(), "--resume",
                   "auto"};
   for (const std::string& set : options.overrides) {
-    batch.worker.insert(batch.worker.end(), {"--set", MadeAbsolute(set, job)});
+    batch.worker.insert(batch.worker.end(), {"--set", MadeAbsolute(set)});
+  }
+  for (const std::string& path :
+       options.overrides.empty() ? std::vector<std::string>() : PathsOf(job)) {
+    batch.worker.insert(batch.worker.end(), {"--set", path});
   }
   // Else each rank would count the cores of its node.
   if (job.runtime().threads() == 0) {

@@ -17,8 +17,8 @@ namespace {
 
 // Tasks that the engine's thread may be ahead of an asynchronous stream; comm::FabricOptions counts
 // on it.
-constexpr absl::string_view kVerdict = "trireme.verdict";  // payload of a status
 constexpr size_t kStreamTasks = 1024;
+constexpr absl::string_view kVerdict = "trireme.verdict";  // payload of a status
 
 }  // namespace
 

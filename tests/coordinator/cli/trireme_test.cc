@@ -60,8 +60,8 @@ TEST_CASE("slurm-script: as JSON with the file it was written to") {
 TEST_CASE("slurm-script: paths given by --set are meant from here") {
   const Bench bench;
   const Result script = bench.Run(
-      "slurm-script job.yaml --set checkpoint.directory=saved --set data.text_files=[text.txt] "
-      "--set seed=7");
+      "slurm-script job.yaml --set 'checkpoint={directory: saved}' --set "
+      "data.text_files=[text.txt] --set seed=7");
   CAPTURE(script.out);
   CHECK(script.code == 0);
   CHECK(Holds(script.out, "checkpoints=" + bench.folder() + "/saved\n"));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/comm/local/local_fabric.h"
+#include "runtime/engine/engine.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
 

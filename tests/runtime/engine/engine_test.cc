@@ -1,11 +1,12 @@
 // First light of the engine: one rank learns, and its memory is what the plan says.
+#include "runtime/engine/engine.h"
+
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "runtime/comm/local/local_fabric.h"
-#include "runtime/engine/engine.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
 

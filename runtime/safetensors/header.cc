@@ -205,6 +205,8 @@ Element FromDType(tensor::DType dtype) {
       return Element::kI32;
     case tensor::DType::kU8:
       return Element::kU8;
+    case tensor::DType::kBf16:
+      return Element::kBF16;
   }
   return Element::kU8;
 }

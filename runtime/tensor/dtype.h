@@ -7,7 +7,11 @@
 
 namespace trireme::tensor {
 
-enum class DType : uint8_t { kF64 = 1, kF32 = 2, kI32 = 3, kU8 = 4 };
+enum class DType : uint8_t { kF64 = 1, kF32 = 2, kI32 = 3, kU8 = 4, kBf16 = 5 };
+
+// What values of a compute dtype are summed and kept in: statistics, losses, gradients of
+// parameters.
+constexpr DType AccumulatorOf(DType dtype) { return dtype == DType::kBf16 ? DType::kF32 : dtype; }
 
 constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
@@ -19,6 +23,8 @@ constexpr size_t SizeOf(DType dtype) {
       return 4;
     case DType::kU8:
       return 1;
+    case DType::kBf16:
+      return 2;
   }
   return 0;
 }
@@ -33,6 +39,8 @@ constexpr std::string_view NameOf(DType dtype) {
       return "i32";
     case DType::kU8:
       return "u8";
+    case DType::kBf16:
+      return "bf16";
   }
   return "?";
 }

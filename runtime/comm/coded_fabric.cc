@@ -1,6 +1,5 @@
 #include "runtime/comm/coded_fabric.h"
 
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +9,25 @@
 namespace trireme::comm {
 namespace {
 
+// Whether an announced coding is used, by what all ranks, and both sides of a message, know alike.
+struct Decided {
+  Decided(const OperationOptions& asked, const CodedOptions& by, int64_t bytes) : options(asked) {
+    if (asked.coding == nullptr) return;
+    coding = *asked.coding;
+    const bool chosen =
+        by.mode == CodingMode::kOn ||
+        (by.mode == CodingMode::kAuto && (coding.chooser == nullptr || coding.chooser->coded()));
+    coding.enabled = coding.enabled && chosen && bytes >= by.least_bytes;
+    if (coding.totals == nullptr) coding.totals = by.totals;
+    options.coding = &coding;
+  }
+  Decided(const Decided&) = delete;
+  Decided& operator=(const Decided&) = delete;
+
+  OperationOptions options;
+  Coding coding;
+};
+
 class CodedCommunicator final : public Communicator {
  public:
   CodedCommunicator(std::unique_ptr<Communicator> inner, const CodedOptions& options)
@@ -18,36 +36,29 @@ class CodedCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override {
-    Decide(static_cast<int64_t>(data.size()));
-    return inner_->Send(data, peer, channel, stream);
+              const OperationOptions& options) override {
+    return inner_->Send(data, peer, channel,
+                        Decided(options, options_, static_cast<int64_t>(data.size())).options);
   }
   Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override {
-    Decide(static_cast<int64_t>(data.size()));
-    return inner_->Recv(data, peer, channel, stream);
+              const OperationOptions& options) override {
+    return inner_->Recv(data, peer, channel,
+                        Decided(options, options_, static_cast<int64_t>(data.size())).options);
   }
   Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
-                   tensor::Stream& stream) override {
-    Decide(count * static_cast<int64_t>(SizeOf(dtype)));
-    return inner_->AllReduce(data, count, dtype, op, stream);
+                   const OperationOptions& options) override {
+    return inner_->AllReduce(
+        data, count, dtype, op,
+        Decided(options, options_, count * static_cast<int64_t>(SizeOf(dtype))).options);
   }
-  Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) override {
-    Decide(BytesOf(sharded));
-    return inner_->ReduceScatter(sharded, stream);
+  Ticket ReduceScatter(const Sharded& sharded, const OperationOptions& options) override {
+    return inner_->ReduceScatter(sharded, Decided(options, options_, BytesOf(sharded)).options);
   }
-  Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override {
-    Decide(BytesOf(sharded));
-    return inner_->AllGather(sharded, stream);
+  Ticket AllGather(const Sharded& sharded, const OperationOptions& options) override {
+    return inner_->AllGather(sharded, Decided(options, options_, BytesOf(sharded)).options);
   }
-  Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override {
-    next_.reset();
-    return inner_->Broadcast(data, root, stream);
-  }
-  void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
-  void CodeNext(const Coding* coding) override {
-    next_.reset();
-    if (coding != nullptr) next_ = *coding;
+  Ticket Broadcast(std::span<std::byte> data, int root, const OperationOptions& options) override {
+    return inner_->Broadcast(data, root, options);
   }
   bool SumsInWindow() const override { return inner_->SumsInWindow(); }
   void LeaveWindow() override { inner_->LeaveWindow(); }
@@ -69,21 +80,8 @@ class CodedCommunicator final : public Communicator {
            static_cast<int64_t>(SizeOf(sharded.dtype));
   }
 
-  // By what all ranks, and both sides of a message, know alike.
-  void Decide(int64_t bytes) {
-    if (!next_.has_value()) return;
-    const bool chosen = options_.mode == CodingMode::kOn ||
-                        (options_.mode == CodingMode::kAuto &&
-                         (next_->chooser == nullptr || next_->chooser->coded()));
-    next_->enabled = next_->enabled && chosen && bytes >= options_.least_bytes;
-    if (next_->totals == nullptr) next_->totals = options_.totals;
-    inner_->CodeNext(&*next_);
-    next_.reset();
-  }
-
   std::unique_ptr<Communicator> inner_;
   const CodedOptions options_;
-  std::optional<Coding> next_;
 };
 
 class CodedFabric final : public Fabric {

@@ -1,6 +1,6 @@
 // CodedFabric: the decorator that says which calls are coded. Callers announce what could be coded
-// (Communicator::CodeNext); here stands whether it is: off, on, or by a CodingSwitch, and never for
-// small ones. The codec itself is an algorithm of the communicator (docs/adr/0005).
+// (OperationOptions::coding); here stands whether it is: off, on, or by a CodingSwitch, and never
+// for small ones. The codec itself is an algorithm of the communicator (docs/adr/0005).
 #pragma once
 
 #include <cstdint>

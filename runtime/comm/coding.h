@@ -1,6 +1,6 @@
 // Coding of what a communicator moves: f32 values within an error bound, as coded segments
 // (compress/stream_sum.h) that are added without being unpacked. Off unless a call asks for it
-// (Communicator::CodeNext) of a group that has room for it (CodingRoom).
+// (OperationOptions::coding) of a group that has room for it (CodingRoom).
 //
 // Bits: the result of an element of a coded collective depends on the ranks' values of that element
 // and the bound alone: the same on all ranks, in all runs, for every piece size and transport.

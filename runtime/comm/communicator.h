@@ -37,6 +37,21 @@ struct Sharded {
   tensor::DType dtype = tensor::DType::kF32;
 };
 
+// How one operation is issued; made of a stream alone where there is nothing else to say.
+struct OperationOptions {
+  // NOLINTNEXTLINE(google-explicit-constructor): calls give their stream.
+  OperationOptions(tensor::Stream& on, const Coding* as = nullptr) : stream(&on), coding(as) {}
+
+  tensor::Stream* stream;
+  // How it is coded (runtime/comm/coding.h): a sum or an AllGather of f32, or a message of f32;
+  // null: plain. Read at issue. Refused, like a bad call, for anything else, and where the group
+  // has no room for coding (CodingRoom).
+  const Coding* coding;
+  // Gets the steady clock's nanoseconds when the operation is done on this rank, before any wait
+  // for it returns; outlives the operation. Null: nowhere.
+  int64_t* done_ns = nullptr;
+};
+
 // Every call issues: the transfer begins once the stream has run everything issued on it before;
 // the buffer belongs to the operation until it is waited for. Order matters: all ranks of the group
 // issue its collectives in the same order; messages match first-in first-out per (pair, channel).
@@ -50,27 +65,19 @@ class Communicator {
   virtual int size() const = 0;
 
   virtual Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
-                      tensor::Stream& stream) = 0;
+                      const OperationOptions& options) = 0;
   virtual Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
-                      tensor::Stream& stream) = 0;
+                      const OperationOptions& options) = 0;
   // In place over count elements (f64, f32 or i32). Sums in a fixed order; every rank gets the same
   // bits.
   virtual Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
-                           tensor::Stream& stream) = 0;
+                           const OperationOptions& options) = 0;
   // In place: rank r's share ends as the sum over ranks; the other shares hold garbage afterwards.
-  virtual Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) = 0;
+  virtual Ticket ReduceScatter(const Sharded& sharded, const OperationOptions& options) = 0;
   // In place: every share ends as its owner's.
-  virtual Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) = 0;
-  virtual Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) = 0;
-  // The next operation issued writes the steady clock's nanoseconds to `*done_ns` when it is done
-  // on this rank, before any wait for it returns; null: none. The memory must outlive the
-  // operation.
-  virtual void StampNext(int64_t* done_ns) = 0;
-
-  // The next operation issued is coded like this (runtime/comm/coding.h): a sum or an AllGather of
-  // f32, or a message of f32; null: plain. Refused, like a bad call, for anything else, and where
-  // the group has no room for coding (CodingRoom).
-  virtual void CodeNext(const Coding* coding) = 0;
+  virtual Ticket AllGather(const Sharded& sharded, const OperationOptions& options) = 0;
+  virtual Ticket Broadcast(std::span<std::byte> data, int root,
+                           const OperationOptions& options) = 0;
 
   // Whether sums go through memory that the ranks of the group share, and so are added in another
   // order than by messages. The same on all of its ranks.

@@ -49,28 +49,26 @@ class FaultyCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override {
-    return Dropped() ? Ticket{} : inner_->Send(data, peer, channel, stream);
+              const OperationOptions& options) override {
+    return faults_->Strike() ? Ticket{} : inner_->Send(data, peer, channel, options);
   }
   Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override {
-    return Dropped() ? Ticket{} : inner_->Recv(data, peer, channel, stream);
+              const OperationOptions& options) override {
+    return faults_->Strike() ? Ticket{} : inner_->Recv(data, peer, channel, options);
   }
   Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
-                   tensor::Stream& stream) override {
-    return Dropped() ? Ticket{} : inner_->AllReduce(data, count, dtype, op, stream);
+                   const OperationOptions& options) override {
+    return faults_->Strike() ? Ticket{} : inner_->AllReduce(data, count, dtype, op, options);
   }
-  Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) override {
-    return Dropped() ? Ticket{} : inner_->ReduceScatter(sharded, stream);
+  Ticket ReduceScatter(const Sharded& sharded, const OperationOptions& options) override {
+    return faults_->Strike() ? Ticket{} : inner_->ReduceScatter(sharded, options);
   }
-  Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override {
-    return Dropped() ? Ticket{} : inner_->AllGather(sharded, stream);
+  Ticket AllGather(const Sharded& sharded, const OperationOptions& options) override {
+    return faults_->Strike() ? Ticket{} : inner_->AllGather(sharded, options);
   }
-  Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override {
-    return Dropped() ? Ticket{} : inner_->Broadcast(data, root, stream);
+  Ticket Broadcast(std::span<std::byte> data, int root, const OperationOptions& options) override {
+    return faults_->Strike() ? Ticket{} : inner_->Broadcast(data, root, options);
   }
-  void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
-  void CodeNext(const Coding* coding) override { inner_->CodeNext(coding); }
   bool SumsInWindow() const override { return inner_->SumsInWindow(); }
   void LeaveWindow() override { inner_->LeaveWindow(); }
   bool Test(Ticket ticket) override { return inner_->Test(ticket); }
@@ -85,15 +83,6 @@ class FaultyCommunicator final : public Communicator {
   void Abort(absl::Status cause) override { inner_->Abort(std::move(cause)); }
 
  private:
-  bool Dropped() {
-    const bool dropped = faults_->Strike();
-    if (dropped) {
-      inner_->StampNext(nullptr);
-      inner_->CodeNext(nullptr);
-    }
-    return dropped;
-  }
-
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<Faults> faults_;
 };

@@ -95,11 +95,10 @@ Ticket GroupCommunicator::Refuse(const absl::Status& cause) {
   return Ticket{kRefused};
 }
 
-Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
-  operation.done_ns = std::exchange(stamp_next_, nullptr);
-  operation.reports = code_next_.has_value();
-  if (operation.reports) operation.coding = *code_next_;
-  code_next_.reset();
+Ticket GroupCommunicator::Issue(Operation operation, const OperationOptions& options) {
+  operation.done_ns = options.done_ns;
+  operation.reports = options.coding != nullptr;
+  if (operation.reports) operation.coding = *options.coding;
   if (!state_->failure.ok()) return Ticket{kRefused};
   if (const absl::Status fault = CheckCoding(operation); !fault.ok()) return Refuse(fault);
   if (free_.empty()) {
@@ -111,7 +110,7 @@ Ticket GroupCommunicator::Issue(Operation operation, tensor::Stream& stream) {
   free_.pop_back();
   operation.generation = operations_[place].generation;
   operation.number = operation.kind == Kind::kCollective ? ++collectives_ : ++messages_;
-  operation.ready = stream.Record();
+  operation.ready = options.stream->Record();
   operations_[place] = operation;
   if (operation.coded()) operations_[place].call.coding = &operations_[place].coding;
   active_.push_back(place);
@@ -134,17 +133,6 @@ void GroupCommunicator::Finish(uint32_t place) {
         std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
   free_.push_back(place);
-}
-
-void GroupCommunicator::StampNext(int64_t* done_ns) {
-  std::lock_guard<std::mutex> lock(state_->mutex);
-  stamp_next_ = done_ns;
-}
-
-void GroupCommunicator::CodeNext(const Coding* coding) {
-  std::lock_guard<std::mutex> lock(state_->mutex);
-  code_next_.reset();
-  if (coding != nullptr) code_next_ = *coding;
 }
 
 absl::Status GroupCommunicator::CheckCoding(const Operation& operation) const {
@@ -185,7 +173,7 @@ void GroupCommunicator::FailBy(const Operation& operation, const absl::Status& f
 }
 
 Ticket GroupCommunicator::IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer,
-                                       uint32_t channel, tensor::Stream& stream) {
+                                       uint32_t channel, const OperationOptions& options) {
   std::lock_guard<std::mutex> lock(state_->mutex);
   if (peer < 0 || peer >= size() || channel >= kCallerChannels) {
     return Refuse(absl::InvalidArgumentError(
@@ -198,22 +186,23 @@ Ticket GroupCommunicator::IssueMessage(Kind kind, std::byte* data, size_t bytes,
   operation.bytes = bytes;
   operation.peer = peer;
   operation.channel = channel;
-  return Issue(operation, stream);
+  return Issue(operation, options);
 }
 
 Ticket GroupCommunicator::Send(std::span<const std::byte> data, int peer, uint32_t channel,
-                               tensor::Stream& stream) {
+                               const OperationOptions& options) {
   // Only read: a Transport takes one kind of pointer for both directions.
   return IssueMessage(Kind::kSend, const_cast<std::byte*>(data.data()), data.size(), peer, channel,
-                      stream);
+                      options);
 }
 
 Ticket GroupCommunicator::Recv(std::span<std::byte> data, int peer, uint32_t channel,
-                               tensor::Stream& stream) {
-  return IssueMessage(Kind::kRecv, data.data(), data.size(), peer, channel, stream);
+                               const OperationOptions& options) {
+  return IssueMessage(Kind::kRecv, data.data(), data.size(), peer, channel, options);
 }
 
-Ticket GroupCommunicator::IssueCollective(const CollectiveCall& call, tensor::Stream& stream) {
+Ticket GroupCommunicator::IssueCollective(const CollectiveCall& call,
+                                          const OperationOptions& options) {
   std::lock_guard<std::mutex> lock(state_->mutex);
   const auto fault = [&](std::string_view what) {
     return Refuse(
@@ -233,22 +222,22 @@ Ticket GroupCommunicator::IssueCollective(const CollectiveCall& call, tensor::St
   Operation operation;
   operation.kind = Kind::kCollective;
   operation.call = call;
-  return Issue(operation, stream);
+  return Issue(operation, options);
 }
 
 Ticket GroupCommunicator::AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
-                                    tensor::Stream& stream) {
+                                    const OperationOptions& options) {
   CollectiveCall call;
   call.kind = CollectiveKind::kAllReduce;
   call.data = static_cast<std::byte*>(data);
   call.count = count;
   call.dtype = dtype;
   call.op = op;
-  return IssueCollective(call, stream);
+  return IssueCollective(call, options);
 }
 
 Ticket GroupCommunicator::IssueSharded(CollectiveKind kind, const Sharded& sharded,
-                                       tensor::Stream& stream) {
+                                       const OperationOptions& options) {
   if (sharded.offsets.size() != static_cast<size_t>(size()) + 1) {
     std::lock_guard<std::mutex> lock(state_->mutex);
     return Refuse(absl::InvalidArgumentError(
@@ -261,25 +250,26 @@ Ticket GroupCommunicator::IssueSharded(CollectiveKind kind, const Sharded& shard
   call.count = sharded.offsets.back() - sharded.offsets.front();
   call.dtype = sharded.dtype;
   call.offsets = sharded.offsets;
-  return IssueCollective(call, stream);
+  return IssueCollective(call, options);
 }
 
-Ticket GroupCommunicator::ReduceScatter(const Sharded& sharded, tensor::Stream& stream) {
-  return IssueSharded(CollectiveKind::kReduceScatter, sharded, stream);
+Ticket GroupCommunicator::ReduceScatter(const Sharded& sharded, const OperationOptions& options) {
+  return IssueSharded(CollectiveKind::kReduceScatter, sharded, options);
 }
 
-Ticket GroupCommunicator::AllGather(const Sharded& sharded, tensor::Stream& stream) {
-  return IssueSharded(CollectiveKind::kAllGather, sharded, stream);
+Ticket GroupCommunicator::AllGather(const Sharded& sharded, const OperationOptions& options) {
+  return IssueSharded(CollectiveKind::kAllGather, sharded, options);
 }
 
-Ticket GroupCommunicator::Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) {
+Ticket GroupCommunicator::Broadcast(std::span<std::byte> data, int root,
+                                    const OperationOptions& options) {
   CollectiveCall call;
   call.kind = CollectiveKind::kBroadcast;
   call.data = data.data();
   call.count = static_cast<int64_t>(data.size());
   call.dtype = tensor::DType::kU8;
   call.root = root;
-  return IssueCollective(call, stream);
+  return IssueCollective(call, options);
 }
 
 // Ready, and nothing issued before it in the same order is still to start.

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,16 +35,14 @@ class GroupCommunicator final : public Communicator {
   int size() const override { return group_.size(); }
 
   Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override;
+              const OperationOptions& options) override;
   Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override;
+              const OperationOptions& options) override;
   Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
-                   tensor::Stream& stream) override;
-  Ticket ReduceScatter(const Sharded& sharded, tensor::Stream& stream) override;
-  Ticket AllGather(const Sharded& sharded, tensor::Stream& stream) override;
-  Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override;
-  void StampNext(int64_t* done_ns) override;
-  void CodeNext(const Coding* coding) override;
+                   const OperationOptions& options) override;
+  Ticket ReduceScatter(const Sharded& sharded, const OperationOptions& options) override;
+  Ticket AllGather(const Sharded& sharded, const OperationOptions& options) override;
+  Ticket Broadcast(std::span<std::byte> data, int root, const OperationOptions& options) override;
   bool SumsInWindow() const override { return window_ != nullptr && !leaves_window_; }
   void LeaveWindow() override {
     std::lock_guard<std::mutex> lock(state_->mutex);
@@ -95,11 +92,11 @@ class GroupCommunicator final : public Communicator {
     bool coded() const { return reports && coding.enabled; }
   };
 
-  Ticket Issue(Operation operation, tensor::Stream& stream);
+  Ticket Issue(Operation operation, const OperationOptions& options);
   Ticket IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer, uint32_t channel,
-                      tensor::Stream& stream);
-  Ticket IssueCollective(const CollectiveCall& call, tensor::Stream& stream);
-  Ticket IssueSharded(CollectiveKind kind, const Sharded& sharded, tensor::Stream& stream);
+                      const OperationOptions& options);
+  Ticket IssueCollective(const CollectiveCall& call, const OperationOptions& options);
+  Ticket IssueSharded(CollectiveKind kind, const Sharded& sharded, const OperationOptions& options);
   Ticket Refuse(const absl::Status& cause);
 
   bool Advance(Operation& operation);  // true once done
@@ -141,8 +138,6 @@ class GroupCommunicator final : public Communicator {
   uint64_t collectives_ = 0;  // issued so far
   uint64_t messages_ = 0;
   std::vector<int> awaited_;  // of Awaited, which allocates nothing
-  int64_t* stamp_next_ = nullptr;
-  std::optional<Coding> code_next_;
   const size_t coding_bytes_;
   CodedMessages coded_messages_;
 };

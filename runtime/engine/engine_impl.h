@@ -144,8 +144,9 @@ class Engine::Impl {
 template <typename Call>
 absl::Status Engine::Impl::RunTraced(GroupName name, v1::InstructionKind kind, const Call& call) {
   comm::Communicator& group = *groups_.named(name);
-  return WaitTraced(group, trace_.Issue({.kind = static_cast<uint32_t>(kind), .group = name}, group,
-                                        *stream_, [&] { return call(group); }));
+  return WaitTraced(
+      group, trace_.Issue({.kind = static_cast<uint32_t>(kind), .group = name}, group, *stream_,
+                          [&](const auto& options) { return call(group, options); }));
 }
 
 }  // namespace trireme::engine

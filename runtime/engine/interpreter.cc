@@ -128,8 +128,8 @@ absl::Status Engine::Impl::Load(const Batch& batch) {
   trace_.Add(ComputeSpan{start_ns, NowNs()});
   if (holds_last_stage() && groups_.data != nullptr && context_.training &&
       !Mutated(Mutation::kLocalTokenCount)) {
-    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](comm::Communicator& group) {
-      return group.AllReduce(&counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_);
+    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
+      return group.AllReduce(&counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum, options);
     }));
   }
   context_.loss_scale = counted > 0 ? 1.0 / counted : 0;
@@ -191,11 +191,11 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
   span.peer = peer;
   span.channel = instruction.channel();
   span.sends = send;
-  const Traced traced = trace_.Issue(span, group, *stream_, [&] {
-    group.CodeNext(coding_->Of(instruction));
-    return send ? group.Send(data, peer, instruction.channel(), *stream_)
-                : group.Recv(data, peer, instruction.channel(), *stream_);
-  });
+  const Traced traced =
+      trace_.Issue(span, group, {*stream_, coding_->Of(instruction)}, [&](const auto& options) {
+        return send ? group.Send(data, peer, instruction.channel(), options)
+                    : group.Recv(data, peer, instruction.channel(), options);
+      });
   pending_[instruction.ticket()] = {.traced = traced, .group = &group, .issued = &instruction};
 }
 

@@ -76,9 +76,9 @@ absl::Status Engine::Impl::BeginCoding() {
   const std::span<double> moments = coding_->BeginStep(step_);
   const bool sharded = plan_.job().parallelism().zero_stage() > 0;
   if (!moments.empty() && sharded) {
-    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](comm::Communicator& group) {
+    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
       return group.AllReduce(moments.data(), std::ssize(moments), tensor::DType::kF64,
-                             comm::ReduceOp::kSum, *stream_);
+                             comm::ReduceOp::kSum, options);
     }));
   }
   coding_->SetBounds(static_cast<int64_t>(step_) - state_->skipped_steps());
@@ -92,12 +92,12 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()));
   const bool whole = plan_.job().parallelism().zero_stage() == 0;
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
-  return trace_.Issue(span, *groups_.data, *stream_, [&] {
-    groups_.data->CodeNext(coding_->Of(instruction));
+  const comm::OperationOptions coded(*stream_, coding_->Of(instruction));
+  return trace_.Issue(span, *groups_.data, coded, [&](const auto& options) {
     return whole ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
-                                           state_->dtype(), comm::ReduceOp::kSum, *stream_)
+                                           state_->dtype(), comm::ReduceOp::kSum, options)
                  : groups_.data->ReduceScatter({data, share_offsets_[index], state_->dtype()},
-                                               *stream_);
+                                               options);
   });
 }
 
@@ -112,8 +112,8 @@ absl::Status Engine::Impl::FinishReduce(uint32_t index) {
   std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
   const auto sum = [&](GroupName name) {
     if (groups_.named(name) == nullptr) return absl::OkStatus();
-    return RunTraced(name, v1::REDUCE, [&](comm::Communicator& group) {
-      return group.AllReduce(data, part.size(), state_->dtype(), comm::ReduceOp::kSum, *stream_);
+    return RunTraced(name, v1::REDUCE, [&](auto& group, const auto& options) {
+      return group.AllReduce(data, part.size(), state_->dtype(), comm::ReduceOp::kSum, options);
     });
   };
   if (bucket.reduce_tensor() && !Mutated(Mutation::kMissingSequenceParallelReduce)) {
@@ -171,9 +171,8 @@ absl::Status Engine::Impl::Norm() {
   if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
     fields[kNotFinite] = 1;
   }
-  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](comm::Communicator& world) {
-    return world.AllReduce(fields, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum,
-                           *stream_);
+  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](auto& world, const auto& options) {
+    return world.AllReduce(fields, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum, options);
   }));
   met_ns_ = NowNs();
   ReplicaCheck::Sums replicas;
@@ -240,14 +239,14 @@ absl::Status Engine::Impl::JudgeNonFinite() {
   double keys[2] = {
       name.empty() ? 0 : static_cast<double>(world - groups_.world->rank()),
       bad_loss_.first < 0 ? kNowhere : -static_cast<double>(2 * bad_loss_.first + (alone ? 0 : 1))};
-  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](comm::Communicator& group) {
-    return group.AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_);
+  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](auto& group, const auto& options) {
+    return group.AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, options);
   }));
   std::array<char, 256> text{};
   const int owner = keys[0] == 0 ? 0 : world - static_cast<int>(keys[0]);
   name.copy(text.data(), text.size() - 1);
-  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](comm::Communicator& group) {
-    return group.Broadcast(std::as_writable_bytes(std::span(text)), owner, *stream_);
+  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](auto& group, const auto& options) {
+    return group.Broadcast(std::as_writable_bytes(std::span(text)), owner, options);
   }));
   const std::string where = keys[0] == 0
                                 ? std::string("the loss (no gradient is affected)")
@@ -302,9 +301,10 @@ Traced Engine::Impl::Gather(const v1::Instruction& instruction) {
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   std::byte* data = state_->Flat(v1::PARAMETER, static_cast<int64_t>(bucket.offset()));
-  return trace_.Issue(SpanOf(instruction, GroupName::kData), *groups_.data, *stream_, [&] {
-    return groups_.data->AllGather({data, share_offsets_[index], state_->dtype()}, *stream_);
-  });
+  return trace_.Issue(
+      SpanOf(instruction, GroupName::kData), *groups_.data, *stream_, [&](const auto& options) {
+        return groups_.data->AllGather({data, share_offsets_[index], state_->dtype()}, options);
+      });
 }
 
 }  // namespace trireme::engine

@@ -169,12 +169,12 @@ void StageExecutor::RunCollective(const Prepared& prepared, const v1::Instructio
     return;
   }
   const comm::Sharded sharded{data, op.offsets, op.spec.dtype};
-  const auto call = [&] {
+  const auto call = [&](const auto& options) {
     if (op.spec.kind == OpKind::kAllReduce) {
-      return group.AllReduce(data, op.offsets.back(), op.spec.dtype, comm::ReduceOp::kSum, stream);
+      return group.AllReduce(data, op.offsets.back(), op.spec.dtype, comm::ReduceOp::kSum, options);
     }
-    return op.spec.kind == OpKind::kAllGather ? group.AllGather(sharded, stream)
-                                              : group.ReduceScatter(sharded, stream);
+    return op.spec.kind == OpKind::kAllGather ? group.AllGather(sharded, options)
+                                              : group.ReduceScatter(sharded, options);
   };
   const CommunicationSpan span{.kind = static_cast<uint32_t>(instruction.kind()),
                                .virtual_stage = instruction.virtual_stage(),

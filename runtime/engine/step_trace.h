@@ -94,15 +94,17 @@ class StepTrace {
   ComputeSpan* Add(const ComputeSpan& span) { return Keep(computes_, span); }
   CommunicationSpan* Add(const CommunicationSpan& span) { return Keep(communications_, span); }
 
-  // Adds `span` and makes `call`, which issues one operation on `group` and `stream`. It begins as
-  // the stream comes to it, also where its thread goes on computing and nobody waits.
+  // Adds `span` and makes `call`, which issues one operation on `group` with the options it is
+  // given. It begins as the stream comes to it, also where its thread goes on computing and nobody
+  // waits.
   template <typename Call>
-  Traced Issue(const CommunicationSpan& span, comm::Communicator& group, tensor::Stream& stream,
-               const Call& call) {
+  Traced Issue(const CommunicationSpan& span, comm::Communicator& group,
+               comm::OperationOptions options, const Call& call) {
+    tensor::Stream& stream = *options.stream;
     CommunicationSpan* kept = Add(span);
     Stamp(stream, &kept->issued_ns);
-    group.StampNext(&kept->done_ns);
-    const comm::Ticket ticket = call();
+    options.done_ns = &kept->done_ns;
+    const comm::Ticket ticket = call(options);
     if (!stream.inline_execution()) stream.Issue(tensor::Task([&group] { group.Progress(); }));
     return {ticket, kept};
   }

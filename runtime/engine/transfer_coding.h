@@ -57,7 +57,7 @@ class TransferCoding {
   std::span<double> BeginStep(uint64_t step);
   // With the sums complete, the same on all ranks of the data group, `updates` updates being done.
   void SetBounds(int64_t updates);
-  // What the transfer is to say by CodeNext; null: nothing. Valid until the next call.
+  // How the transfer is coded; null: plain. Valid until the next call.
   const comm::Coding* Of(const v1::Instruction& instruction);
   // After the step's last transfer: what was measured of it.
   void EndStep();

@@ -121,9 +121,8 @@ class CodedBench {
 
   absl::Status Reduce(bool coded) {
     coding_.enabled = coded;
-    comm_.CodeNext(&coding_);
     return comm_.WaitHost(comm_.AllReduce(data_.data(), std::ssize(data_), tensor::DType::kF32,
-                                          ReduceOp::kSum, *stream_),
+                                          ReduceOp::kSum, {*stream_, &coding_}),
                           kDeadline);
   }
 

@@ -83,6 +83,7 @@ TEST_CASE("no coded call allocates") {
         coding.message_bound = {compress::BoundMode::kRms, 0.1};
         coding.measure_error = true;
         coding.report = &report;
+        const OperationOptions coded(*stream, &coding);
         const auto bytes = [&](size_t i) { return std::as_writable_bytes(std::span(data[i])); };
         int64_t before = 0;
         for (int round = 0; round < 5; ++round) {
@@ -90,13 +91,12 @@ TEST_CASE("no coded call allocates") {
           Ticket tickets[5];
           for (size_t k = 0; k < std::size(tickets); ++k) {
             const Sharded sharded{data[k].data(), offsets, tensor::DType::kF32};
-            comm->CodeNext(&coding);
             tickets[k] = k == 0   ? comm->AllReduce(data[0].data(), kCount, tensor::DType::kF32,
-                                                    ReduceOp::kSum, *stream)
-                         : k == 1 ? comm->ReduceScatter(sharded, *stream)
-                         : k == 2 ? comm->AllGather(sharded, *stream)
-                         : k == 3 ? comm->Send(bytes(3), (comm->rank() + 1) % 3, 0, *stream)
-                                  : comm->Recv(bytes(4), (comm->rank() + 2) % 3, 0, *stream);
+                                                    ReduceOp::kSum, coded)
+                         : k == 1 ? comm->ReduceScatter(sharded, coded)
+                         : k == 2 ? comm->AllGather(sharded, coded)
+                         : k == 3 ? comm->Send(bytes(3), (comm->rank() + 1) % 3, 0, coded)
+                                  : comm->Recv(bytes(4), (comm->rank() + 2) % 3, 0, coded);
           }
           for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
         }

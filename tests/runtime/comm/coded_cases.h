@@ -117,10 +117,9 @@ inline absl::Status CodedAllReduce(Communicator& comm, const CodedCase& what,
   coding.report = &report;
   coding.totals = &totals;
   *sum = CodedValues(comm.rank(), what.count, what.hard);
-  comm.CodeNext(&coding);
-  RETURN_IF_ERROR(comm.WaitHost(
-      comm.AllReduce(sum->data(), what.count, tensor::DType::kF32, ReduceOp::kSum, *stream),
-      kDeadline));
+  RETURN_IF_ERROR(comm.WaitHost(comm.AllReduce(sum->data(), what.count, tensor::DType::kF32,
+                                               ReduceOp::kSum, {*stream, &coding}),
+                                kDeadline));
   if (comm.size() == 1) return absl::OkStatus();
   RETURN_IF_ERROR(Expect(report.largest_error <= 0.1, "an error above the largest bound"));
   RETURN_IF_ERROR(Expect(what.count < 1000 || report.largest_error > 0.05, "no error measured"));
@@ -157,8 +156,7 @@ inline absl::Status CheckCodedSums(Communicator& comm, int64_t count, bool hard)
   const Sharded sharded{data.data(), offsets, tensor::DType::kF32};
   Coding coding;
   coding.runs = runs;
-  comm.CodeNext(&coding);
-  RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, *stream), kDeadline));
+  RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, {*stream, &coding}), kDeadline));
   const size_t r = static_cast<size_t>(comm.rank());
   for (int64_t i = offsets[r] - 3; i < offsets[r + 1] - 3; ++i) {
     const size_t at = static_cast<size_t>(i);
@@ -186,8 +184,8 @@ inline absl::Status CheckCodedGather(Communicator& comm, int64_t count) {
     Coding coding;
     coding.runs = runs;
     coding.piece_values = piece_values;
-    comm.CodeNext(&coding);
-    const Ticket ticket = comm.AllGather({data.data(), offsets, tensor::DType::kF32}, *stream);
+    const Ticket ticket =
+        comm.AllGather({data.data(), offsets, tensor::DType::kF32}, {*stream, &coding});
     RETURN_IF_ERROR(comm.WaitHost(ticket, kDeadline));
     RETURN_IF_ERROR(ExpectSameOnAllRanks(comm, data));
     for (int q = 0; q < comm.size(); ++q) {
@@ -232,14 +230,14 @@ inline absl::Status CheckCodedMessages(Communicator& comm, int64_t count) {
       return std::as_writable_bytes(std::span(values));
     };
     for (const int k : {0, 1, 2}) {
-      comm.CodeNext(k == 1 ? nullptr : &coding);
-      tickets.push_back(comm.Send(out(k == 2 ? zeros : mine), right, 3, *stream));
+      tickets.push_back(
+          comm.Send(out(k == 2 ? zeros : mine), right, 3, {*stream, k == 1 ? nullptr : &coding}));
       if (k == 0) coding.report = nullptr;
     }
     tickets.push_back(comm.Send(out(mine), right, 4, *stream));
     for (const size_t k : {3, 0, 1, 2}) {
-      comm.CodeNext(k == 0 || k == 2 ? &coding : nullptr);
-      tickets.push_back(comm.Recv(in(got[k]), left, k == 3 ? 4 : 3, *stream));
+      tickets.push_back(comm.Recv(in(got[k]), left, k == 3 ? 4 : 3,
+                                  {*stream, k == 0 || k == 2 ? &coding : nullptr}));
     }
     for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm.WaitHost(ticket, kDeadline));
     const std::vector<float> sent = CodedValues(left, count, false);

@@ -84,10 +84,9 @@ TEST_CASE("a coding that is not enabled reports of a plain call") {
     Coding coding;
     coding.enabled = false;
     coding.report = &report;
-    comm->CodeNext(&coding);
-    RETURN_IF_ERROR(comm->WaitHost(
-        comm->AllReduce(data.data(), 40000, tensor::DType::kF32, ReduceOp::kSum, *stream),
-        kDeadline));
+    RETURN_IF_ERROR(comm->WaitHost(comm->AllReduce(data.data(), 40000, tensor::DType::kF32,
+                                                   ReduceOp::kSum, {*stream, &coding}),
+                                   kDeadline));
     RETURN_IF_ERROR(Expect(data[7] == 0.3F + 0.3F + (0.3F + 0.3F), "sum"));
     return Expect(report.plain_bytes == 40000 * 4 * 6 / 4 &&
                       report.coded_bytes == report.plain_bytes && report.codec_ns == 0 &&
@@ -112,8 +111,8 @@ TEST_CASE("waits in one group serve the coded collectives of another") {
         Coding coding;
         coding.runs = runs;
         const auto sum = [&](Communicator& comm, std::vector<float>& data) {
-          comm.CodeNext(&coding);
-          return comm.AllReduce(data.data(), kCount, tensor::DType::kF32, ReduceOp::kSum, *stream);
+          return comm.AllReduce(data.data(), kCount, tensor::DType::kF32, ReduceOp::kSum,
+                                {*stream, &coding});
         };
         // Three in one group, more than it has lanes; odd ranks wait in the other order.
         const std::vector<std::pair<Communicator*, Ticket>> waits = {
@@ -146,16 +145,14 @@ TEST_CASE("more coded messages than buffers, received in another order than sent
         std::vector<Ticket> tickets;
         // Receives stand for messages of several channels before any is sent.
         for (size_t k = 0; k < kMessages; ++k) {
-          comm->CodeNext(&coding);
           tickets.push_back(comm->Recv(std::as_writable_bytes(std::span(in[k])), peer,
-                                       static_cast<uint32_t>(k % 3), *stream));
+                                       static_cast<uint32_t>(k % 3), {*stream, &coding}));
         }
         for (size_t k = 0; k < kMessages; ++k) {
           const size_t message = k / 4 + k % 4 * 3;  // channel by channel
           out[message] = CodedValues(fabric.rank() + static_cast<int>(message), 30000, false);
-          comm->CodeNext(&coding);
           tickets.push_back(comm->Send(std::as_bytes(std::span(out[message])), peer,
-                                       static_cast<uint32_t>(message % 3), *stream));
+                                       static_cast<uint32_t>(message % 3), {*stream, &coding}));
         }
         for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
         for (size_t k = 0; k < kMessages; ++k) {
@@ -179,9 +176,8 @@ TEST_CASE("a silent peer of a coded collective is named") {
   const std::vector<CodedRun> runs = {{0, 100000, 0.1}};
   Coding coding;
   coding.runs = runs;
-  comm->CodeNext(&coding);
   const Ticket ticket =
-      comm->AllReduce(data.data(), 100000, tensor::DType::kF32, ReduceOp::kSum, *stream);
+      comm->AllReduce(data.data(), 100000, tensor::DType::kF32, ReduceOp::kSum, {*stream, &coding});
   const absl::Status status = comm->WaitHost(ticket, milliseconds(20));
   CHECK(status.code() == absl::StatusCode::kDeadlineExceeded);
   CHECK_THAT(std::string(status.message()),
@@ -197,10 +193,9 @@ absl::Status ThreeCodedSums(Fabric& fabric, milliseconds deadline) {
   coding.runs = runs;
   for (int k = 0; k < 3; ++k) {
     std::vector<float> data = CodedValues(comm->rank(), 50000, false);
-    comm->CodeNext(&coding);
-    RETURN_IF_ERROR(comm->WaitHost(
-        comm->AllReduce(data.data(), 50000, tensor::DType::kF32, ReduceOp::kSum, *stream),
-        deadline));
+    RETURN_IF_ERROR(comm->WaitHost(comm->AllReduce(data.data(), 50000, tensor::DType::kF32,
+                                                   ReduceOp::kSum, {*stream, &coding}),
+                                   deadline));
   }
   return absl::OkStatus();
 }
@@ -254,10 +249,10 @@ TEST_CASE("a rank whose pieces are not what was agreed is named, and the group p
         const std::vector<CodedRun> runs = {{0, 5000, comm->rank() == 0 ? 0.01 : 0.02}};
         Coding coding;
         coding.runs = runs;
-        comm->CodeNext(&coding);
-        const absl::Status status = comm->WaitHost(
-            comm->AllReduce(data.data(), 5000, tensor::DType::kF32, ReduceOp::kSum, *stream),
-            kDeadline);
+        const absl::Status status =
+            comm->WaitHost(comm->AllReduce(data.data(), 5000, tensor::DType::kF32, ReduceOp::kSum,
+                                           {*stream, &coding}),
+                           kDeadline);
         RETURN_IF_ERROR(Expect(!comm->status().ok() && status == comm->status(), "not poisoned"));
         return status;
       },
@@ -354,10 +349,9 @@ TEST_CASE("lines give every element a bound of its own and the same bits in all 
             coding.runs = {&run, 1};
             coding.piece_values = piece_values;
             coding.report = &report;
-            comm->CodeNext(&coding);
-            RETURN_IF_ERROR(comm->WaitHost(
-                comm->AllReduce(data.data(), kCount, tensor::DType::kF32, ReduceOp::kSum, *stream),
-                kDeadline));
+            RETURN_IF_ERROR(comm->WaitHost(comm->AllReduce(data.data(), kCount, tensor::DType::kF32,
+                                                           ReduceOp::kSum, {*stream, &coding}),
+                                           kDeadline));
             RETURN_IF_ERROR(ExpectSameOnAllRanks(*comm, data));
             RETURN_IF_ERROR(Expect(report.coded && report.largest_error > 0, "not coded"));
             if (fabric.rank() == 0) sums.push_back(data);
@@ -384,34 +378,34 @@ TEST_CASE("lines give every element a bound of its own and the same bits in all 
 }
 
 TEST_CASE("calls that cannot be coded are refused with the fault and the fix") {
-  const auto message = [](const LocalOptions& options, const Coding& coding,
-                          const std::function<Ticket(Communicator&, tensor::Stream&)>& call) {
-    LocalHub hub(2, options);
-    auto fabric = hub.Rank(0);
-    auto comm = *fabric->Group(All(2), "g");
-    auto stream = tensor::MakeInlineStream();
-    comm->CodeNext(&coding);
-    return std::string(comm->WaitHost(call(*comm, *stream), kDeadline).message());
-  };
+  const auto message =
+      [](const LocalOptions& options, const Coding& coding,
+         const std::function<Ticket(Communicator&, const OperationOptions&)>& call) {
+        LocalHub hub(2, options);
+        auto fabric = hub.Rank(0);
+        auto comm = *fabric->Group(All(2), "g");
+        auto stream = tensor::MakeInlineStream();
+        return std::string(comm->WaitHost(call(*comm, {*stream, &coding}), kDeadline).message());
+      };
   static float data[8] = {};
-  const auto sum = [](Communicator& c, tensor::Stream& s) {
-    return c.AllReduce(data, 8, tensor::DType::kF32, ReduceOp::kSum, s);
+  const auto sum = [](Communicator& c, const OperationOptions& o) {
+    return c.AllReduce(data, 8, tensor::DType::kF32, ReduceOp::kSum, o);
   };
   Coding coding;
   CHECK_THAT(message({}, coding, sum), Contains("CodingRoom::collective_bytes"));
   CHECK_THAT(message({}, coding,
-                     [](Communicator& c, tensor::Stream& s) {
-                       return c.Send(std::as_bytes(std::span(data)), 1, 0, s);
+                     [](Communicator& c, const OperationOptions& o) {
+                       return c.Send(std::as_bytes(std::span(data)), 1, 0, o);
                      }),
              Contains("CodingRoom::messages"));
   CHECK_THAT(message(WithCoding(), coding,
-                     [](Communicator& c, tensor::Stream& s) {
-                       return c.AllReduce(data, 4, tensor::DType::kF64, ReduceOp::kSum, s);
+                     [](Communicator& c, const OperationOptions& o) {
+                       return c.AllReduce(data, 4, tensor::DType::kF64, ReduceOp::kSum, o);
                      }),
              Contains("only sums and AllGather of f32"));
   CHECK_THAT(message(WithCoding(), coding,
-                     [](Communicator& c, tensor::Stream& s) {
-                       return c.Send(std::as_bytes(std::span(data)).first(7), 1, 0, s);
+                     [](Communicator& c, const OperationOptions& o) {
+                       return c.Send(std::as_bytes(std::span(data)).first(7), 1, 0, o);
                      }),
              Contains("7 bytes"));
   std::vector<CodedRun> runs = {{0, 4, 0.1}, {3, 8, 0.1}};

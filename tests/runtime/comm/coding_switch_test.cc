@@ -114,12 +114,11 @@ TEST_CASE("ranks agree, and a decorated fabric does what mode, size and switch s
           std::vector<float> data = CodedValues(r, kCount, false);
           const std::vector<CodedRun> small = {{0, count, 0.01}};
           coding.runs = small;
-          comm->CodeNext(&coding);
           const bool chosen =
               mode == CodingMode::kOn || (mode == CodingMode::kAuto && chooser.coded());
-          RETURN_IF_ERROR(comm->WaitHost(
-              comm->AllReduce(data.data(), count, tensor::DType::kF32, ReduceOp::kSum, *stream),
-              kDeadline));
+          RETURN_IF_ERROR(comm->WaitHost(comm->AllReduce(data.data(), count, tensor::DType::kF32,
+                                                         ReduceOp::kSum, {*stream, &coding}),
+                                         kDeadline));
           RETURN_IF_ERROR(
               Expect(report.coded == (chosen && count == kCount), "coded against the mode"));
         }
@@ -131,10 +130,10 @@ TEST_CASE("ranks agree, and a decorated fabric does what mode, size and switch s
       RETURN_IF_ERROR(Expect(chooser.coded(), "the agreement"));
       std::vector<float> values(20000, 1), got(20000);
       coding.message_bound = {compress::BoundMode::kAbsolute, 0.1};
-      comm->CodeNext(&coding);
-      const Ticket in = comm->Recv(std::as_writable_bytes(std::span(got)), (r + 2) % 3, 0, *stream);
-      comm->CodeNext(&coding);
-      const Ticket out = comm->Send(std::as_bytes(std::span(values)), (r + 1) % 3, 0, *stream);
+      const Ticket in =
+          comm->Recv(std::as_writable_bytes(std::span(got)), (r + 2) % 3, 0, {*stream, &coding});
+      const Ticket out =
+          comm->Send(std::as_bytes(std::span(values)), (r + 1) % 3, 0, {*stream, &coding});
       RETURN_IF_ERROR(comm->WaitHost(in, kDeadline));
       RETURN_IF_ERROR(comm->WaitHost(out, kDeadline));
       return Expect(std::fabs(got[77] - 1) <= 0.1F, "message");

@@ -268,10 +268,9 @@ TEST_CASE("crowd: coded sums and gathers of many ranks, with the least memory") 
     coding.runs = runs;
     const auto coded = [&](CollectiveKind kind, Numbers& numbers) {
       return crowd.Run([&](Communicator& comm, tensor::Stream& stream) {
-        comm.CodeNext(&coding);
         if (kind == CollectiveKind::kAllGather)
-          return comm.AllGather(numbers.sharded(comm), stream);
-        return comm.ReduceScatter(numbers.sharded(comm), stream);
+          return comm.AllGather(numbers.sharded(comm), {stream, &coding});
+        return comm.ReduceScatter(numbers.sharded(comm), {stream, &coding});
       });
     };
     const auto round_all = [&](Numbers& numbers) {

@@ -77,34 +77,34 @@ class SilencedCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override {
+              const comm::OperationOptions& options) override {
     Fall();
-    return inner_->Send(data, peer, channel, stream);
+    return inner_->Send(data, peer, channel, options);
   }
   Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
-              tensor::Stream& stream) override {
+              const comm::OperationOptions& options) override {
     Fall();
-    return inner_->Recv(data, peer, channel, stream);
+    return inner_->Recv(data, peer, channel, options);
   }
   Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, comm::ReduceOp op,
-                   tensor::Stream& stream) override {
+                   const comm::OperationOptions& options) override {
     Fall();
-    return inner_->AllReduce(data, count, dtype, op, stream);
+    return inner_->AllReduce(data, count, dtype, op, options);
   }
-  Ticket ReduceScatter(const comm::Sharded& sharded, tensor::Stream& stream) override {
+  Ticket ReduceScatter(const comm::Sharded& sharded,
+                       const comm::OperationOptions& options) override {
     Fall();
-    return inner_->ReduceScatter(sharded, stream);
+    return inner_->ReduceScatter(sharded, options);
   }
-  Ticket AllGather(const comm::Sharded& sharded, tensor::Stream& stream) override {
+  Ticket AllGather(const comm::Sharded& sharded, const comm::OperationOptions& options) override {
     Fall();
-    return inner_->AllGather(sharded, stream);
+    return inner_->AllGather(sharded, options);
   }
-  Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override {
+  Ticket Broadcast(std::span<std::byte> data, int root,
+                   const comm::OperationOptions& options) override {
     Fall();
-    return inner_->Broadcast(data, root, stream);
+    return inner_->Broadcast(data, root, options);
   }
-  void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
-  void CodeNext(const comm::Coding* coding) override { inner_->CodeNext(coding); }
   bool SumsInWindow() const override { return inner_->SumsInWindow(); }
   void LeaveWindow() override { inner_->LeaveWindow(); }
   bool Test(Ticket ticket) override { return inner_->Test(ticket); }

@@ -20,28 +20,29 @@ class ForwardingCommunicator : public comm::Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   comm::Ticket Send(std::span<const std::byte> data, int peer, uint32_t channel,
-                    tensor::Stream& stream) override {
-    return inner_->Send(data, peer, channel, stream);
+                    const comm::OperationOptions& options) override {
+    return inner_->Send(data, peer, channel, options);
   }
   comm::Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
-                    tensor::Stream& stream) override {
-    return inner_->Recv(data, peer, channel, stream);
+                    const comm::OperationOptions& options) override {
+    return inner_->Recv(data, peer, channel, options);
   }
   comm::Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, comm::ReduceOp op,
-                         tensor::Stream& stream) override {
-    return inner_->AllReduce(data, count, dtype, op, stream);
+                         const comm::OperationOptions& options) override {
+    return inner_->AllReduce(data, count, dtype, op, options);
   }
-  comm::Ticket ReduceScatter(const comm::Sharded& sharded, tensor::Stream& stream) override {
-    return inner_->ReduceScatter(sharded, stream);
+  comm::Ticket ReduceScatter(const comm::Sharded& sharded,
+                             const comm::OperationOptions& options) override {
+    return inner_->ReduceScatter(sharded, options);
   }
-  comm::Ticket AllGather(const comm::Sharded& sharded, tensor::Stream& stream) override {
-    return inner_->AllGather(sharded, stream);
+  comm::Ticket AllGather(const comm::Sharded& sharded,
+                         const comm::OperationOptions& options) override {
+    return inner_->AllGather(sharded, options);
   }
-  comm::Ticket Broadcast(std::span<std::byte> data, int root, tensor::Stream& stream) override {
-    return inner_->Broadcast(data, root, stream);
+  comm::Ticket Broadcast(std::span<std::byte> data, int root,
+                         const comm::OperationOptions& options) override {
+    return inner_->Broadcast(data, root, options);
   }
-  void StampNext(int64_t* done_ns) override { inner_->StampNext(done_ns); }
-  void CodeNext(const comm::Coding* coding) override { inner_->CodeNext(coding); }
   bool SumsInWindow() const override { return inner_->SumsInWindow(); }
   void LeaveWindow() override { inner_->LeaveWindow(); }
   bool Test(comm::Ticket ticket) override { return inner_->Test(ticket); }

@@ -44,9 +44,10 @@ class WatchedCommunicator final : public ForwardingCommunicator {
         data_(data),
         thread_(std::this_thread::get_id()) {}
 
-  comm::Ticket AllGather(const comm::Sharded& sharded, tensor::Stream& stream) override {
+  comm::Ticket AllGather(const comm::Sharded& sharded,
+                         const comm::OperationOptions& options) override {
     Note('g');
-    return ForwardingCommunicator::AllGather(sharded, stream);
+    return ForwardingCommunicator::AllGather(sharded, options);
   }
   void WaitOn(comm::Ticket ticket, tensor::Stream& stream,
               std::chrono::milliseconds deadline) override {

@@ -107,13 +107,12 @@ absl::Status ExpectTagsKept(Fabric& fabric) {
     coding.message_bound = {compress::BoundMode::kAbsolute, 0.1};
     for (const uint32_t channel : {0U, kCallerChannels - 1}) {
       for (const bool coded : {false, true}) {
+        const OperationOptions options(*stream, coded ? &coding : nullptr);
         const int left = (fabric.rank() + n - 1) % n;
-        all->CodeNext(coded ? &coding : nullptr);
         const Ticket sent =
-            all->Send(std::as_bytes(std::span(out)), (fabric.rank() + 1) % n, channel, *stream);
-        all->CodeNext(coded ? &coding : nullptr);
+            all->Send(std::as_bytes(std::span(out)), (fabric.rank() + 1) % n, channel, options);
         RETURN_IF_ERROR(all->WaitHost(
-            all->Recv(std::as_writable_bytes(std::span(in)), left, channel, *stream), kDeadline));
+            all->Recv(std::as_writable_bytes(std::span(in)), left, channel, options), kDeadline));
         RETURN_IF_ERROR(all->WaitHost(sent, kDeadline));
         RETURN_IF_ERROR(Expect(std::fabs(in[7] - static_cast<float>(left)) < 0.2F, "a message"));
       }

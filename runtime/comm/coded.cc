@@ -59,6 +59,8 @@ class Coded final : public CodedAlgorithm {
 
   void Start(const CollectiveCall& call, const Shares& shares) override {
     data_ = reinterpret_cast<float*>(call.data);
+    share_ = reinterpret_cast<float*>(call.share);
+    share_begin_ = shares[group_->rank].begin;
     adds_ = call.kind != CollectiveKind::kAllGather;
     spreads_ = call.kind != CollectiveKind::kReduceScatter;
     measures_ = call.coding->measure_error;
@@ -177,10 +179,18 @@ class Coded final : public CodedAlgorithm {
     return true;
   }
 
-  // The sum's bytes to `sum` and its values to the data.
+  // Where a piece of the own share comes from, and where its result belongs.
+  float* SourceOf(const CodedPiece& piece) const {
+    return adds_ ? data_ + piece.begin : share_ + (piece.begin - share_begin_);
+  }
+  float* TargetOf(const CodedPiece& piece) const {
+    return spreads_ ? data_ + piece.begin : share_ + (piece.begin - share_begin_);
+  }
+
+  // The sum's bytes to `sum` and its values where they belong.
   size_t SumCoded(const CodedPiece& piece, std::byte* sum) {
     const CodecTimer timer(&report_.codec_ns);
-    float* own = data_ + piece.begin;
+    const float* own = SourceOf(piece);
     size_t bytes = EncodePiece(piece, own, scratch_.get(), adds_ ? own_buffer_ : sum);
     Measure(piece, own, {adds_ ? own_buffer_ : sum, bytes});
     if (adds_) {
@@ -194,7 +204,7 @@ class Coded final : public CodedAlgorithm {
       }
       bytes = *added;
     }
-    const absl::Status own_sum = DecodePiece(piece, {sum, bytes}, own);
+    const absl::Status own_sum = DecodePiece(piece, {sum, bytes}, TargetOf(piece));
     TRIREME_CHECK(own_sum.ok());
     return bytes;
   }
@@ -202,20 +212,20 @@ class Coded final : public CodedAlgorithm {
   // ((x0 + x1) + x2) + ...
   size_t SumPlain(const CodedPiece& piece, std::byte* sum) {
     const auto count = static_cast<int64_t>(piece.count());
-    std::byte* own = reinterpret_cast<std::byte*>(data_ + piece.begin);
+    const auto* own = reinterpret_cast<const std::byte*>(SourceOf(piece));
     const auto contribution = [&](int rank) -> const std::byte* {
       return rank == group_->rank ? own
                                   : contributions_in_[static_cast<size_t>(rank)].bytes().data();
     };
-    if (!adds_) {
+    if (adds_) {
+      Apply({sum, contribution(0), contribution(1), count});
+      for (int rank = 2; rank < group_->size(); ++rank) {
+        Apply({sum, sum, contribution(rank), count});
+      }
+    } else {
       std::memcpy(sum, own, piece.plain_bytes());
-      return piece.plain_bytes();
     }
-    Apply({sum, contribution(0), contribution(1), count});
-    for (int rank = 2; rank < group_->size(); ++rank) {
-      Apply({sum, sum, contribution(rank), count});
-    }
-    std::memcpy(own, sum, piece.plain_bytes());
+    std::memcpy(TargetOf(piece), sum, piece.plain_bytes());
     return piece.plain_bytes();
   }
 
@@ -275,6 +285,8 @@ class Coded final : public CodedAlgorithm {
   uint32_t channel_ = 0;
 
   float* data_ = nullptr;
+  float* share_ = nullptr;  // the own one, from element share_begin_ on
+  int64_t share_begin_ = 0;
   bool adds_ = false;
   bool spreads_ = false;
   bool measures_ = false;

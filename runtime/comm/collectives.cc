@@ -2,6 +2,7 @@
 #include "runtime/comm/collectives.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/base/check.h"
 #include "runtime/comm/coded.h"
@@ -126,10 +127,17 @@ void CollectiveRunner::Start(const CollectiveCall& call, uint32_t channel) {
   const Shares shares(call, lane_.group().size());
   lane_.SetChannel(channel);
   running_ = Of(Choose(ShapeOf(call, shares)));
-  CollectiveCall with_channel = call;
-  with_channel.channel = channel;
-  if (running_ != nullptr) running_->Start(with_channel, shares);
+  CollectiveCall whole = call;
+  whole.channel = channel;
+  std::byte* const in_place = call.At(shares[lane_.group().rank].begin);
+  if (call.share == nullptr) whole.share = in_place;
   const int64_t own = shares[lane_.group().rank].count();
+  if (running_ != nullptr) {
+    running_->Start(whole, shares);
+  } else if (own > 0 && whole.share != in_place) {
+    const bool adds = call.kind == CollectiveKind::kReduceScatter;
+    std::memcpy(adds ? whole.share : in_place, adds ? in_place : whole.share, call.Bytes(own));
+  }
   const bool adds = call.kind != CollectiveKind::kAllGather;
   const bool spreads = call.kind != CollectiveKind::kReduceScatter;
   if (call.kind == CollectiveKind::kBroadcast) return;

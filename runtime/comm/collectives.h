@@ -29,8 +29,14 @@ struct CollectiveCall {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   std::span<const int64_t> offsets;  // of ReduceScatter and AllGather
+  std::byte* share = nullptr;        // this rank's own; an algorithm is told where, in place too
   const Coding* coding = nullptr;    // null: plain. Else f32 sums and AllGather
   uint32_t channel = 0;              // of its messages; set when it starts
+
+  size_t Bytes(int64_t elements) const {
+    return static_cast<size_t>(elements) * tensor::SizeOf(dtype);
+  }
+  std::byte* At(int64_t element) const { return data + Bytes(element); }
 };
 
 // Which elements are whose: by the call's offsets, or cut evenly at cache lines.

@@ -35,6 +35,9 @@ struct Sharded {
   void* data = nullptr;
   std::span<const int64_t> offsets;
   tensor::DType dtype = tensor::DType::kF32;
+  // This rank's own share, where it does not lie in `data` and overlaps nothing of it; null: in its
+  // place there. Each rank may do as it likes.
+  void* share = nullptr;
 };
 
 // How one operation is issued; made of a stream alone where there is nothing else to say.
@@ -72,9 +75,10 @@ class Communicator {
   // bits.
   virtual Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
                            const OperationOptions& options) = 0;
-  // In place: rank r's share ends as the sum over ranks; the other shares hold garbage afterwards.
+  // This rank's share ends as the sum over ranks of what their `data` hold for it; all else of
+  // `data` holds garbage afterwards.
   virtual Ticket ReduceScatter(const Sharded& sharded, const OperationOptions& options) = 0;
-  // In place: every share ends as its owner's.
+  // Every share in `data` ends as its owner's, the own one too.
   virtual Ticket AllGather(const Sharded& sharded, const OperationOptions& options) = 0;
   virtual Ticket Broadcast(std::span<std::byte> data, int root,
                            const OperationOptions& options) = 0;

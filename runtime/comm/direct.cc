@@ -73,15 +73,9 @@ class Direct final : public Algorithm {
   };
 
   int rank() const { return group_->rank; }
-  std::byte* At(int64_t element) const {
-    return call_.data + static_cast<size_t>(element) * SizeOf(call_.dtype);
-  }
   // The elements of the piece of share `owner` that begins at `from`.
   int64_t PieceOf(int owner, int64_t from) const {
     return std::min(piece_elements_, shares_[owner].end - from);
-  }
-  size_t Bytes(int64_t elements) const {
-    return static_cast<size_t>(elements) * SizeOf(call_.dtype);
   }
 
   bool Done() const {
@@ -97,10 +91,10 @@ class Direct final : public Algorithm {
     int64_t& put = cursors_[static_cast<size_t>(to)].put;
     if (put >= shares_[to].end || !window_->RoomForPiece(to)) return false;
     const int64_t count = PieceOf(to, put);
-    std::memcpy(window_->NextPiece(to), At(put), Bytes(count));
+    std::memcpy(window_->NextPiece(to), call_.At(put), call_.Bytes(count));
     window_->PutPiece(to);
     put += count;
-    *budget -= static_cast<int64_t>(Bytes(count));
+    *budget -= static_cast<int64_t>(call_.Bytes(count));
     return true;
   }
 
@@ -113,11 +107,14 @@ class Direct final : public Algorithm {
       if (q != rank() && !window_->HasPiece(q)) return false;
     }
     const int64_t count = PieceOf(rank(), own_);
-    const auto contribution = [&](int q) { return q == rank() ? At(own_) : window_->Piece(q); };
+    const auto contribution = [&](int q) {
+      return q == rank() ? call_.At(own_) : window_->Piece(q);
+    };
     std::byte* sum = contribution(0);
     for (int q = 1; q < ranks - 1; ++q)
       Apply({sum, sum, contribution(q), count, call_.dtype, call_.op});
-    const Combine last{At(own_), sum, contribution(ranks - 1), count, call_.dtype, call_.op};
+    std::byte* const to = call_.share + call_.Bytes(own_ - shares_[rank()].begin);
+    const Combine last{to, sum, contribution(ranks - 1), count, call_.dtype, call_.op};
     if (spreads_) {
       ApplyTwice(last, window_->NextSum());
       window_->PutSum();
@@ -128,7 +125,7 @@ class Direct final : public Algorithm {
       if (q != rank()) window_->UsedPiece(q);
     }
     own_ += count;
-    *budget -= static_cast<int64_t>(Bytes(count)) * (ranks - 1);
+    *budget -= static_cast<int64_t>(call_.Bytes(count)) * (ranks - 1);
     return true;
   }
 
@@ -136,10 +133,10 @@ class Direct final : public Algorithm {
     int64_t& take = cursors_[static_cast<size_t>(from)].take;
     if (take >= shares_[from].end || !window_->HasSum(from)) return false;
     const int64_t count = PieceOf(from, take);
-    std::memcpy(At(take), window_->Sum(from), Bytes(count));
+    std::memcpy(call_.At(take), window_->Sum(from), call_.Bytes(count));
     window_->UsedSum(from);
     take += count;
-    *budget -= static_cast<int64_t>(Bytes(count));
+    *budget -= static_cast<int64_t>(call_.Bytes(count));
     return true;
   }
 

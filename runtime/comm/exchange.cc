@@ -15,15 +15,18 @@ class Exchange final : public Algorithm {
 
   void Start(const CollectiveCall& call, const Shares& shares) override {
     call_ = call;
-    const Shares::Range own = shares[lane_->group().rank];
     reduces_ = call.kind != CollectiveKind::kAllGather;
-    mine_ = call.kind == CollectiveKind::kAllReduce ? Shares::Range{0, call.count} : own;
-    const size_t mine_bytes = Bytes(mine_);
+    mine_ = shares[lane_->group().rank];
+    if (call.kind == CollectiveKind::kAllReduce) {
+      mine_ = {0, call.count};
+      call_.share = call.data;
+    }
+    const size_t mine_bytes = call.Bytes(mine_.count());
     const int ranks = lane_->group().size();
     for (int i = 1; i < ranks; ++i) {
       const int from = (lane_->group().rank + ranks - i) % ranks;
-      void* into = reduces_ ? Staged(from) : At(shares[from].begin);
-      const size_t bytes = reduces_ ? mine_bytes : Bytes(shares[from]);
+      void* into = reduces_ ? Staged(from) : call.At(shares[from].begin);
+      const size_t bytes = reduces_ ? mine_bytes : call.Bytes(shares[from].count());
       if (bytes > 0) lane_->Post(static_cast<size_t>(from), Direction::kRecv, into, bytes, from);
     }
     for (int i = 1; i < ranks; ++i) {
@@ -31,8 +34,11 @@ class Exchange final : public Algorithm {
       const Shares::Range range = call.kind == CollectiveKind::kReduceScatter ? shares[to] : mine_;
       if (range.count() == 0) continue;
       const size_t slot = static_cast<size_t>(ranks) + static_cast<size_t>(to);
-      lane_->Post(slot, Direction::kSend, At(range.begin), Bytes(range), to);
+      lane_->Post(slot, Direction::kSend, reduces_ ? call.At(range.begin) : call.share,
+                  call.Bytes(range.count()), to);
     }
+    if (!reduces_ && mine_bytes > 0 && call.share != call.At(mine_.begin))
+      std::memcpy(call.At(mine_.begin), call.share, mine_bytes);
   }
 
   bool Advance(uint64_t* moved) override {
@@ -45,30 +51,25 @@ class Exchange final : public Algorithm {
   void AddAwaited(std::vector<int>* ranks) const override { lane_->AddAwaited(ranks); }
 
  private:
-  std::byte* At(int64_t element) const {
-    return call_.data + static_cast<size_t>(element) * SizeOf(call_.dtype);
-  }
-  size_t Bytes(Shares::Range range) const {
-    return static_cast<size_t>(range.count()) * SizeOf(call_.dtype);
-  }
-
   // Where the contribution of rank `q`, another one, is received.
   std::byte* Staged(int q) const {
     const size_t place = static_cast<size_t>(q < lane_->group().rank ? q : q - 1);
-    return lane_->Staging(place * Bytes(mine_), Bytes(mine_));
+    const size_t bytes = call_.Bytes(mine_.count());
+    return lane_->Staging(place * bytes, bytes);
   }
 
   // ((x0 + x1) + x2) + ...: rank 0's contribution is the accumulator wherever it lies, so all ranks
-  // add alike.
+  // add alike; the last addition writes where the sum belongs.
   void AddUp() {
-    const int rank = lane_->group().rank;
-    const size_t bytes = Bytes(mine_);
-    const auto contribution = [&](int q) { return q == rank ? At(mine_.begin) : Staged(q); };
-    std::byte* sum = contribution(0);
-    for (int q = 1; q < lane_->group().size(); ++q) {
-      Apply({sum, sum, contribution(q), mine_.count(), call_.dtype, call_.op});
+    const auto contribution = [&](int q) {
+      return q == lane_->group().rank ? call_.At(mine_.begin) : Staged(q);
+    };
+    std::byte* const sum = contribution(0);
+    const int last = lane_->group().size() - 1;
+    for (int q = 1; q <= last; ++q) {
+      std::byte* const to = q == last ? call_.share : sum;
+      Apply({to, sum, contribution(q), mine_.count(), call_.dtype, call_.op});
     }
-    if (rank != 0) std::memcpy(At(mine_.begin), sum, bytes);
   }
 
   Lane* lane_;

@@ -4,6 +4,7 @@
 // run up as one message. Rank 0, which then has everything, broadcasts it. Slots: the receives from
 // the children, then the send to the parent.
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/comm/collectives.h"
 
@@ -36,6 +37,9 @@ class GatherTreeRun final : public Algorithm {
     call_.root = 0;
     shares_ = shares;
     own_ = SubtreeOf(lane_->group().rank, lane_->group().size());
+    const Shares::Range share = shares[own_.first];
+    if (share.count() > 0 && call.share != call.At(share.begin))
+      std::memcpy(call.At(share.begin), call.share, call.Bytes(share.count()));
     phase_ = Phase::kGather;
     size_t slot = 0;
     // Its own share stands first; the children's subtrees follow each other.
@@ -73,10 +77,8 @@ class GatherTreeRun final : public Algorithm {
   enum class Phase : uint8_t { kGather, kUp, kDown };
 
   void PostRun(size_t slot, Direction direction, const Subtree& run, int peer) {
-    const size_t element = SizeOf(call_.dtype);
-    const size_t begin = static_cast<size_t>(shares_[run.first].begin) * element;
-    const size_t end = static_cast<size_t>(shares_[run.end - 1].end) * element;
-    if (end > begin) lane_->Post(slot, direction, call_.data + begin, end - begin, peer);
+    const int64_t begin = shares_[run.first].begin, end = shares_[run.end - 1].end;
+    if (end > begin) lane_->Post(slot, direction, call_.At(begin), call_.Bytes(end - begin), peer);
   }
 
   Lane* lane_;

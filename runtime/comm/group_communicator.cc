@@ -250,6 +250,7 @@ Ticket GroupCommunicator::IssueSharded(CollectiveKind kind, const Sharded& shard
   call.count = sharded.offsets.back() - sharded.offsets.front();
   call.dtype = sharded.dtype;
   call.offsets = sharded.offsets;
+  call.share = static_cast<std::byte*>(sharded.share);
   return IssueCollective(call, options);
 }
 

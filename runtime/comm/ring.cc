@@ -7,6 +7,7 @@
 //                       added in the fixed order r+1, r+2, ..., r
 //   steps that pass on: send (r-g), receive (r-1-g)
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/sum.h"
@@ -40,7 +41,7 @@ class Ring final : public Algorithm {
     while (again && budget > 0) {
       again = PostRecvs();
       again = TakeOne(&budget, moved) || again;
-      again = PostSends() || again;
+      again = PostSends(&budget, moved) || again;
       again = RetireSends(moved) || again;
     }
     return to_take_.step == steps_ && sent_.step == steps_ - 1;
@@ -91,8 +92,9 @@ class Ring final : public Algorithm {
     const int64_t begin = share.begin + cursor.piece * piece_elements_;
     return {begin, std::min(share.end, begin + piece_elements_)};
   }
-  std::byte* At(int64_t element) const {
-    return call_.data + static_cast<size_t>(element) * SizeOf(call_.dtype);
+  // Of the own share, where that lies.
+  std::byte* AtOwn(int64_t element) const {
+    return call_.share + call_.Bytes(element - shares_[lane_->group().rank].begin);
   }
   std::byte* Staged(const Cursor& cursor) const {
     return lane_->Staging(cursor.number % kRingDepth * piece_bytes_, piece_bytes_);
@@ -108,8 +110,8 @@ class Ring final : public Algorithm {
       if (!adds && adding_steps_ > 0 && sent_.step < passing) return any;
       const Shares::Range range = RangeOf(to_post_);
       lane_->Post(to_post_.number % kRingDepth, Direction::kRecv,
-                  adds ? Staged(to_post_) : At(range.begin),
-                  static_cast<size_t>(range.count()) * SizeOf(call_.dtype), Left());
+                  adds ? Staged(to_post_) : call_.At(range.begin), call_.Bytes(range.count()),
+                  Left());
       to_post_ = Next(to_post_, steps_);
       any = true;
     }
@@ -120,22 +122,32 @@ class Ring final : public Algorithm {
     if (!to_take_.Before(to_post_) || !lane_->Finished(to_take_.number % kRingDepth)) return false;
     const Shares::Range range = RangeOf(to_take_);
     if (to_take_.step < adding_steps_) {
-      std::byte* own = At(range.begin);
-      Apply({own, Staged(to_take_), own, range.count(), call_.dtype, call_.op});
-      *budget -= range.count() * static_cast<int64_t>(SizeOf(call_.dtype));
+      std::byte* const here = call_.At(range.begin);
+      std::byte* const to = to_take_.step == adding_steps_ - 1 ? AtOwn(range.begin) : here;
+      Apply({to, Staged(to_take_), here, range.count(), call_.dtype, call_.op});
+      *budget -= static_cast<int64_t>(call_.Bytes(range.count()));
     }
     to_take_ = Next(to_take_, steps_);
     ++*moved;
     return true;
   }
 
-  bool PostSends() {
+  bool PostSends(int64_t* budget, uint64_t* moved) {
     bool any = false;
     while (to_send_.step < steps_ - 1 && to_send_.number < sent_.number + kRingDepth &&
            (to_send_.step < 0 || to_send_.Before(to_take_))) {
       const Shares::Range range = RangeOf(to_send_);
-      lane_->Post(kRingDepth + to_send_.number % kRingDepth, Direction::kSend, At(range.begin),
-                  static_cast<size_t>(range.count()) * SizeOf(call_.dtype), Right());
+      const size_t bytes = call_.Bytes(range.count());
+      std::byte* const here = call_.At(range.begin);
+      std::byte* const from = to_send_.step < 0 && adding_steps_ == 0 ? AtOwn(range.begin) : here;
+      if (from != here && *budget <= 0) break;
+      lane_->Post(kRingDepth + to_send_.number % kRingDepth, Direction::kSend, from, bytes,
+                  Right());
+      if (from != here) {
+        std::memcpy(here, from, bytes);
+        *budget -= static_cast<int64_t>(bytes);
+        ++*moved;
+      }
       to_send_ = Next(to_send_, steps_ - 1);
       any = true;
     }

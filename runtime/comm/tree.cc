@@ -2,6 +2,7 @@
 // node), and sums of small messages towards rank 0 and a broadcast back. Node i's children are
 // kTreeArity*i + 1 ...; a sum adds them in that order.
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/sum.h"
@@ -40,9 +41,8 @@ class BroadcastRun final : public Algorithm {
 
   void Start(const CollectiveCall& call, const Shares&) override {
     data_ = call.data;
-    bytes_ = static_cast<size_t>(call.count) * SizeOf(call.dtype);
-    const bool chain = call.count * static_cast<int64_t>(SizeOf(call.dtype)) >
-                       BroadcastTreeBytes(lane_->group().size());
+    bytes_ = call.Bytes(call.count);
+    const bool chain = static_cast<int64_t>(bytes_) > BroadcastTreeBytes(lane_->group().size());
     place_ = PlaceOf(lane_->group(), call.root, chain ? 1 : kTreeArity);
     pieces_ = (bytes_ + kPieceBytes - 1) / kPieceBytes;
     posted_ = here_ = sent_ = 0;
@@ -140,7 +140,11 @@ class TreeRun final : public Algorithm {
       phase_ = Phase::kDown;
       down_.Start(call_, shares_);
     }
-    return down_.Advance(moved);
+    if (!down_.Advance(moved)) return false;
+    const Shares::Range own = shares_[lane_->group().rank];
+    if (own.count() > 0 && call_.share != call_.At(own.begin))
+      std::memcpy(call_.share, call_.At(own.begin), call_.Bytes(own.count()));
+    return true;
   }
 
   void AddAwaited(std::vector<int>* ranks) const override { lane_->AddAwaited(ranks); }
@@ -148,7 +152,7 @@ class TreeRun final : public Algorithm {
  private:
   enum class Phase : uint8_t { kSum, kUp, kDown };
 
-  size_t Bytes() const { return static_cast<size_t>(call_.count) * SizeOf(call_.dtype); }
+  size_t Bytes() const { return call_.Bytes(call_.count); }
   std::byte* Staged(int child) const {
     return lane_->Staging(static_cast<size_t>(child) * Bytes(), Bytes());
   }

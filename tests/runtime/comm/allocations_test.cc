@@ -36,10 +36,13 @@ TEST_CASE("no call allocates") {
           auto stream = tensor::MakeInlineStream();
           const int64_t count = 40000;
           // A buffer belongs to its operation: one each.
-          std::vector<std::vector<double>> data(7, std::vector<double>(static_cast<size_t>(count)));
+          std::vector<std::vector<double>> data(11,
+                                                std::vector<double>(static_cast<size_t>(count)));
           const std::vector<int64_t> offsets = {0, 100, 100, count};
           const Sharded scatter{data[2].data(), offsets, tensor::DType::kF64};
           const Sharded gather{data[3].data(), offsets, tensor::DType::kF64};
+          const Sharded scatter_apart{data[7].data(), offsets, tensor::DType::kF64, data[8].data()};
+          const Sharded gather_apart{data[9].data(), offsets, tensor::DType::kF64, data[10].data()};
           const auto bytes = [&](size_t i) { return std::as_writable_bytes(std::span(data[i])); };
           int64_t before = 0;
           for (int round = 0; round < 5; ++round) {
@@ -51,6 +54,8 @@ TEST_CASE("no call allocates") {
                                 *stream),
                 comm->ReduceScatter(scatter, *stream),
                 comm->AllGather(gather, *stream),
+                comm->ReduceScatter(scatter_apart, *stream),
+                comm->AllGather(gather_apart, *stream),
                 comm->Broadcast(bytes(4), 1, *stream),
                 comm->Send(bytes(5), (comm->rank() + 1) % 3, 0, *stream),
                 comm->Recv(bytes(6), (comm->rank() + 2) % 3, 0, *stream),

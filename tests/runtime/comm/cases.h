@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <string>
@@ -102,25 +103,64 @@ absl::Status CheckAllReduce(Communicator& comm, int64_t count) {
   return absl::OkStatus();
 }
 
+// Numbers with others on both sides, which nobody may write.
+template <typename T>
+class Fenced {
+ public:
+  Fenced(int64_t count, T fill)
+      : all_(static_cast<size_t>(count) + 2 * kFence, fill), fill_(fill) {}
+  T* data() { return all_.data() + kFence; }
+  int64_t size() const { return std::ssize(all_) - 2 * int64_t{kFence}; }
+  bool FencesStand() const {
+    const auto untouched = [this](T value) { return value == fill_; };
+    return std::all_of(all_.begin(), all_.begin() + kFence, untouched) &&
+           std::all_of(all_.end() - kFence, all_.end(), untouched);
+  }
+
+ private:
+  static constexpr size_t kFence = 64;
+  std::vector<T> all_;
+  T fill_;
+};
+
+// A ReduceScatter, then an AllGather of the sums; `*gathered` gets what that gives. `apart`: the
+// own share lies outside the data.
+template <typename T>
+absl::Status ScatterAndGather(Communicator& comm, const std::vector<int64_t>& offsets, bool apart,
+                              const std::function<T(int64_t)>& value, std::vector<T>* gathered) {
+  constexpr T kFill = 77;
+  auto stream = tensor::MakeInlineStream();
+  const size_t r = static_cast<size_t>(comm.rank());
+  const int64_t begin = offsets[r] - offsets[0], own = offsets[r + 1] - offsets[r];
+  Fenced<T> data(offsets.back() - offsets[0], kFill), share(own, kFill);
+  for (int64_t i = 0; i < data.size(); ++i) data.data()[i] = value(i);
+  const Sharded sharded{data.data(), offsets, TypeOf<T>(), apart ? share.data() : nullptr};
+  RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, *stream), kDeadline));
+  if (apart) std::fill_n(data.data(), data.size(), kFill);
+  RETURN_IF_ERROR(Expect(apart || std::count(share.data(), share.data() + own, kFill) == own,
+                         "a share in place is written elsewhere"));
+  RETURN_IF_ERROR(comm.WaitHost(comm.AllGather(sharded, *stream), kDeadline));
+  gathered->assign(data.data(), data.data() + data.size());
+  RETURN_IF_ERROR(Expect(
+      own == 0 || !apart ||
+          std::memcmp(share.data(), data.data() + begin, static_cast<size_t>(own) * sizeof(T)) == 0,
+      "AllGather: the own share"));
+  return Expect(data.FencesStand() && share.FencesStand(), "memory outside was written");
+}
+
 template <typename T>
 absl::Status CheckSharded(Communicator& comm, int64_t count) {
-  auto stream = tensor::MakeInlineStream();
   const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
-  const size_t r = static_cast<size_t>(comm.rank());
-  std::vector<T> data(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
-  const Sharded sharded{data.data(), offsets, TypeOf<T>()};
-  RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, *stream), kDeadline));
-  for (int64_t i = offsets[r] - 3; i < offsets[r + 1] - 3; ++i) {
-    T sum = 0;
-    for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
-    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "ReduceScatter"));
-  }
-  RETURN_IF_ERROR(comm.WaitHost(comm.AllGather(sharded, *stream), kDeadline));
-  for (int64_t i = 0; i < count; ++i) {
-    T sum = 0;
-    for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
-    RETURN_IF_ERROR(Expect(data[static_cast<size_t>(i)] == sum, "AllGather"));
+  for (const bool apart : {false, true}) {
+    std::vector<T> gathered;
+    const auto value = [&](int64_t i) { return Value<T>(comm.rank(), i); };
+    RETURN_IF_ERROR(ScatterAndGather<T>(comm, offsets, apart, value, &gathered));
+    for (int64_t i = 0; i < count; ++i) {
+      T sum = 0;
+      for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
+      RETURN_IF_ERROR(Expect(gathered[static_cast<size_t>(i)] == sum,
+                             apart ? "shares apart" : "shares in place"));
+    }
   }
   return absl::OkStatus();
 }
@@ -179,10 +219,25 @@ inline absl::Status CheckMessages(Communicator& comm) {
   return absl::OkStatus();
 }
 
+// A share apart has the bits of one in place.
+inline absl::Status CheckShardedBits(Communicator& comm, int64_t count) {
+  const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
+  const auto value = [&](int64_t i) {
+    return 1.0F / static_cast<float>(3 + (i * 7919 + comm.rank() * 104729) % 1009);
+  };
+  std::vector<float> in_place, apart;
+  RETURN_IF_ERROR(ScatterAndGather<float>(comm, offsets, false, value, &in_place));
+  RETURN_IF_ERROR(ScatterAndGather<float>(comm, offsets, true, value, &apart));
+  return Expect(count == 0 || std::memcmp(in_place.data(), apart.data(),
+                                          in_place.size() * sizeof(float)) == 0,
+                "bits differ by where the share lies");
+}
+
 inline absl::Status CheckCollectives(Communicator& comm) {
   for (const int64_t count : {0, 1, 7, 1000, 100003}) {
     RETURN_IF_ERROR(CheckAllReduce<float>(comm, count));
     RETURN_IF_ERROR(CheckSharded<float>(comm, count));
+    RETURN_IF_ERROR(CheckShardedBits(comm, count));
     RETURN_IF_ERROR(CheckBroadcast(comm, 9 * count));
     if (count > 1000) continue;
     RETURN_IF_ERROR(CheckAllReduce<double>(comm, count));

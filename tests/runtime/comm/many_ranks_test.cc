@@ -34,6 +34,7 @@ struct ManyCase {
   std::vector<int64_t> offsets;
   int root = 0;
   ReduceOp op = ReduceOp::kSum;
+  bool apart = false;  // the own share lies outside the data
 
   int64_t count() const { return offsets.back() - offsets.front(); }
 };
@@ -103,26 +104,35 @@ absl::Status RunCase(Communicator& comm, const ManyCase& one, const std::vector<
   auto stream = tensor::MakeInlineStream();
   std::vector<T> data(static_cast<size_t>(one.count()));
   for (int64_t i = 0; i < one.count(); ++i) data[static_cast<size_t>(i)] = Value<T>(comm.rank(), i);
-  const Sharded sharded{data.data(), one.offsets, TypeOf<T>()};
   Ticket ticket;
   size_t begin = 0, end = data.size();
+  std::vector<T> share;
+  if (one.kind == CollectiveKind::kReduceScatter || one.kind == CollectiveKind::kAllGather) {
+    begin = static_cast<size_t>(one.offsets[static_cast<size_t>(comm.rank())] - one.offsets[0]);
+    end = static_cast<size_t>(one.offsets[static_cast<size_t>(comm.rank()) + 1] - one.offsets[0]);
+    share.assign(data.begin() + begin, data.begin() + end);
+    if (one.apart && one.kind == CollectiveKind::kAllGather)
+      std::fill(data.begin() + begin, data.begin() + end, T{0});
+  }
+  const Sharded sharded{data.data(), one.offsets, TypeOf<T>(), one.apart ? share.data() : nullptr};
   switch (one.kind) {
     case CollectiveKind::kAllReduce:
       ticket = comm.AllReduce(data.data(), one.count(), TypeOf<T>(), one.op, *stream);
       break;
     case CollectiveKind::kReduceScatter:
       ticket = comm.ReduceScatter(sharded, *stream);
-      begin = static_cast<size_t>(one.offsets[static_cast<size_t>(comm.rank())] - one.offsets[0]);
-      end = static_cast<size_t>(one.offsets[static_cast<size_t>(comm.rank()) + 1] - one.offsets[0]);
       break;
     case CollectiveKind::kAllGather:
       ticket = comm.AllGather(sharded, *stream);
+      begin = 0, end = data.size();
       break;
     case CollectiveKind::kBroadcast:
       ticket = comm.Broadcast(std::as_writable_bytes(std::span(data)), one.root, *stream);
       break;
   }
   RETURN_IF_ERROR(base::Annotate(comm.WaitHost(ticket, kPatience), one.name));
+  if (one.apart && one.kind == CollectiveKind::kReduceScatter)
+    std::copy(share.begin(), share.end(), data.begin() + begin);
   if (end == begin || std::memcmp(&data[begin], &expected[begin], (end - begin) * sizeof(T)) == 0) {
     return absl::OkStatus();
   }
@@ -181,6 +191,10 @@ void AddBorder(const char* what, CollectiveKind kind, int ranks, const FabricOpt
     const AlgorithmKind chosen = Choose(ShapeOf<T>(one, ranks, options));
     INFO(one.name << " on " << ranks << " ranks");
     REQUIRE(chosen == (elements <= at ? border.up_to : border.above));
+    cases->push_back(one);
+    if (kind != CollectiveKind::kReduceScatter && kind != CollectiveKind::kAllGather) continue;
+    one.name += ", the own share apart";
+    one.apart = true;
     cases->push_back(std::move(one));
   }
 }

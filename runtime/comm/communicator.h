@@ -71,8 +71,9 @@ class Communicator {
                       const OperationOptions& options) = 0;
   virtual Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
                       const OperationOptions& options) = 0;
-  // In place over count elements (f64, f32 or i32). Sums in a fixed order; every rank gets the same
-  // bits.
+  // In place over count elements (f64, f32, bf16 or i32). Sums in a fixed order; every rank gets
+  // the same bits. bf16 is added in f32 and rounded to bf16 after each addition, or once where
+  // several terms are at hand.
   virtual Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, ReduceOp op,
                            const OperationOptions& options) = 0;
   // This rank's share ends as the sum over ranks of what their `data` hold for it; all else of

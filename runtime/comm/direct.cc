@@ -16,7 +16,10 @@ namespace {
 class Direct final : public Algorithm {
  public:
   Direct(const Group* group, Window* window)
-      : group_(group), window_(window), cursors_(group->ranks.size()) {}
+      : group_(group),
+        window_(window),
+        cursors_(group->ranks.size()),
+        terms_(group->ranks.size()) {}
 
   void Start(const CollectiveCall& call, const Shares& shares) override {
     call_ = call;
@@ -98,8 +101,6 @@ class Direct final : public Algorithm {
     return true;
   }
 
-  // ((x0 + x1) + x2) + ...: the first contribution is the accumulator wherever it lies; the last
-  // addition writes the sum where it belongs.
   bool AddPiece(int64_t* budget) {
     if (own_ >= shares_[rank()].end || (spreads_ && !window_->RoomForSum())) return false;
     const int ranks = group_->size();
@@ -110,17 +111,11 @@ class Direct final : public Algorithm {
     const auto contribution = [&](int q) {
       return q == rank() ? call_.At(own_) : window_->Piece(q);
     };
-    std::byte* sum = contribution(0);
-    for (int q = 1; q < ranks - 1; ++q)
-      Apply({sum, sum, contribution(q), count, call_.dtype, call_.op});
+    for (int q = 0; q < ranks; ++q) terms_[static_cast<size_t>(q)] = contribution(q);
     std::byte* const to = call_.share + call_.Bytes(own_ - shares_[rank()].begin);
-    const Combine last{to, sum, contribution(ranks - 1), count, call_.dtype, call_.op};
-    if (spreads_) {
-      ApplyTwice(last, window_->NextSum());
-      window_->PutSum();
-    } else {
-      Apply(last);
-    }
+    std::byte* const targets[] = {to, spreads_ ? window_->NextSum() : nullptr};
+    ApplyAll({terms_, {targets, spreads_ ? 2U : 1U}, count, call_.dtype, call_.op});
+    if (spreads_) window_->PutSum();
     for (int q = 0; q < ranks; ++q) {
       if (q != rank()) window_->UsedPiece(q);
     }
@@ -149,6 +144,7 @@ class Direct final : public Algorithm {
   const Group* group_;
   Window* window_;
   std::vector<Cursor> cursors_;  // by rank
+  std::vector<const std::byte*> terms_;
   CollectiveCall call_;
   Shares shares_;
   int64_t piece_elements_ = 1;

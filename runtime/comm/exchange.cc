@@ -11,7 +11,7 @@ namespace {
 
 class Exchange final : public Algorithm {
  public:
-  explicit Exchange(Lane* lane) : lane_(lane) {}
+  explicit Exchange(Lane* lane) : lane_(lane), terms_(static_cast<size_t>(lane->group().size())) {}
 
   void Start(const CollectiveCall& call, const Shares& shares) override {
     call_ = call;
@@ -58,21 +58,18 @@ class Exchange final : public Algorithm {
     return lane_->Staging(place * bytes, bytes);
   }
 
-  // ((x0 + x1) + x2) + ...: rank 0's contribution is the accumulator wherever it lies, so all ranks
-  // add alike; the last addition writes where the sum belongs.
+  // In the order of ranks, so that all add alike.
   void AddUp() {
-    const auto contribution = [&](int q) {
-      return q == lane_->group().rank ? call_.At(mine_.begin) : Staged(q);
-    };
-    std::byte* const sum = contribution(0);
-    const int last = lane_->group().size() - 1;
-    for (int q = 1; q <= last; ++q) {
-      std::byte* const to = q == last ? call_.share : sum;
-      Apply({to, sum, contribution(q), mine_.count(), call_.dtype, call_.op});
+    for (int q = 0; q < lane_->group().size(); ++q) {
+      const bool own = q == lane_->group().rank;
+      terms_[static_cast<size_t>(q)] = own ? call_.At(mine_.begin) : Staged(q);
     }
+    std::byte* const targets[] = {call_.share};
+    ApplyAll({terms_, targets, mine_.count(), call_.dtype, call_.op});
   }
 
   Lane* lane_;
+  std::vector<const std::byte*> terms_;  // by rank
   CollectiveCall call_;
   Shares::Range mine_;  // what this rank adds up
   bool reduces_ = false;

@@ -211,7 +211,7 @@ Ticket GroupCommunicator::IssueCollective(const CollectiveCall& call,
   const bool adds =
       call.kind == CollectiveKind::kAllReduce || call.kind == CollectiveKind::kReduceScatter;
   if (adds && call.dtype == tensor::DType::kU8)
-    return fault("u8 cannot be summed; use f64, f32 or i32");
+    return fault("u8 cannot be summed; use f64, f32, bf16 or i32");
   if (call.count < 0) return fault(Text(call.count, " elements"));
   if (call.kind == CollectiveKind::kBroadcast && (call.root < 0 || call.root >= size())) {
     return fault(Text("root ", call.root, ", expected 0 to ", size() - 1));

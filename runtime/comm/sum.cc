@@ -1,4 +1,5 @@
-// Plain loops that the compiler vectorises; one dispatch per call, not per element.
+// Plain loops that the compiler vectorises, and Highway's for bf16; one dispatch per call, not per
+// element.
 #include "runtime/comm/sum.h"
 
 #include <algorithm>
@@ -6,13 +7,27 @@
 #include <type_traits>
 
 #include "runtime/base/check.h"
+#include "runtime/tensor/bf16.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/comm/sum_loops.inc"
+#include "hwy/foreach_target.h"
+// foreach_target.h has compiled the loops for every other instruction set; this is the baseline.
+#include "runtime/comm/sum_loops.inc"
 
 namespace trireme::comm {
 namespace {
 
-// Of ApplyTwice: stays in the first cache between the sum and its copy. A copy by memcpy writes
-// whole lines without fetching them first; the loop's own stores to lines that another core has
-// just read are much slower.
+using tensor::BFloat16;
+
+HWY_EXPORT(Begin);
+HWY_EXPORT(Continue);
+HWY_EXPORT(End);
+HWY_EXPORT(Pair);
+
+// Of ApplyAll: stays in the first cache between the additions, and between the sum and its copies.
+// A copy by memcpy writes whole lines without fetching them first; the loop's own stores to lines
+// that another core has just read are much slower.
 constexpr size_t kBlockBytes = 8 << 10;
 
 struct Sum {
@@ -73,29 +88,63 @@ void Dispatch(const Combine& combine, Function function) {
     default:
       break;
   }
-  TRIREME_CHECK(!"a collective reduces f64, f32 or i32");
+  TRIREME_CHECK(!"a collective reduces f64, f32, bf16 or i32");
+}
+
+// The terms' block at `offset` to the first target.
+void ApplyBlock(const CombineAll& all, size_t offset, int64_t count, std::byte* accumulator) {
+  const size_t last = all.terms.size() - 1;
+  const auto term = [&](size_t k) { return all.terms[k] + offset; };
+  const void* sum = term(0);
+  for (size_t k = 1; k <= last; ++k) {
+    void* const to = k == last ? all.targets[0] + offset : accumulator;
+    Apply({to, sum, term(k), count, all.dtype, all.op});
+    sum = accumulator;
+  }
+}
+
+// The same of bf16, with an accumulator of f32.
+void ApplyBlockOfBf16(const CombineAll& all, size_t offset, int64_t count, std::byte* accumulator) {
+  const size_t last = all.terms.size() - 1;
+  if (last == 1) return ApplyBlock(all, offset, count, accumulator);
+  const auto term = [&](size_t k) {
+    return reinterpret_cast<const BFloat16*>(all.terms[k] + offset);
+  };
+  const auto n = static_cast<size_t>(count);
+  auto* const sum = reinterpret_cast<float*>(accumulator);
+  HWY_DYNAMIC_DISPATCH(Begin)(all.op, sum, term(0), term(1), n);
+  for (size_t k = 2; k < last; ++k) HWY_DYNAMIC_DISPATCH(Continue)(all.op, sum, term(k), n);
+  HWY_DYNAMIC_DISPATCH(End)
+  (all.op, reinterpret_cast<BFloat16*>(all.targets[0] + offset), sum, term(last), n);
 }
 
 }  // namespace
 
 void Apply(const Combine& combine) {
   if (combine.count == 0) return;
+  if (combine.dtype == tensor::DType::kBf16) {
+    HWY_DYNAMIC_DISPATCH(Pair)
+    (combine.op, static_cast<BFloat16*>(combine.to), static_cast<const BFloat16*>(combine.a),
+     static_cast<const BFloat16*>(combine.b), static_cast<size_t>(combine.count));
+    return;
+  }
   Dispatch(combine, [&](auto zero, auto op) { Loop<decltype(zero)>(combine, op); });
 }
 
-void ApplyTwice(const Combine& combine, void* copy) {
-  const size_t element_bytes = tensor::SizeOf(combine.dtype);
-  const int64_t block = static_cast<int64_t>(kBlockBytes / element_bytes);
-  for (int64_t begin = 0; begin < combine.count; begin += block) {
-    const size_t offset = static_cast<size_t>(begin) * element_bytes;
-    Combine part = combine;
-    part.to = static_cast<std::byte*>(combine.to) + offset;
-    part.a = static_cast<const std::byte*>(combine.a) + offset;
-    part.b = static_cast<const std::byte*>(combine.b) + offset;
-    part.count = std::min(block, combine.count - begin);
-    Apply(part);
-    std::memcpy(static_cast<std::byte*>(copy) + offset, part.to,
-                static_cast<size_t>(part.count) * element_bytes);
+void ApplyAll(const CombineAll& all) {
+  TRIREME_CHECK(all.terms.size() > 1 && !all.targets.empty());
+  alignas(64) std::byte accumulator[kBlockBytes];
+  const bool bf16 = all.dtype == tensor::DType::kBf16;
+  const int64_t block =
+      static_cast<int64_t>(kBlockBytes / (bf16 ? sizeof(float) : tensor::SizeOf(all.dtype)));
+  for (int64_t begin = 0; begin < all.count; begin += block) {
+    const int64_t count = std::min(block, all.count - begin);
+    const size_t offset = static_cast<size_t>(begin) * tensor::SizeOf(all.dtype);
+    (bf16 ? ApplyBlockOfBf16 : ApplyBlock)(all, offset, count, accumulator);
+    for (std::byte* const copy : all.targets.subspan(1)) {
+      std::memcpy(copy + offset, all.targets[0] + offset,
+                  static_cast<size_t>(count) * tensor::SizeOf(all.dtype));
+    }
   }
 }
 

@@ -1,8 +1,10 @@
-// Element-wise sums and maxima of the collectives, vectorised, in a stated order of operands.
+// Element-wise sums and maxima of the collectives, vectorised, in a stated order of operands. bf16
+// is combined in f32 and rounded to bf16 at the end.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "runtime/comm/communicator.h"
 #include "runtime/tensor/dtype.h"
@@ -21,10 +23,21 @@ struct Combine {
 };
 
 // to[i] = a[i] op b[i]. A maximum with a NaN on either side is NaN, so that a vote cannot be lost.
-// f64, f32 or i32.
+// f64, f32, bf16 or i32.
 void Apply(const Combine& combine);
 
-// Applies and also writes the result to `copy` (no overlap): one pass instead of two.
-void ApplyTwice(const Combine& combine, void* copy);
+// Of two terms or more. The targets may be terms, from the same address; other overlaps are not
+// allowed.
+struct CombineAll {
+  std::span<const std::byte* const> terms;
+  std::span<std::byte* const> targets;
+  int64_t count = 0;
+  tensor::DType dtype = tensor::DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+// Every target's element i becomes ((terms[0][i] op terms[1][i]) op terms[2][i]) ..., in one pass
+// over memory; bf16 is rounded once.
+void ApplyAll(const CombineAll& all);
 
 }  // namespace trireme::comm

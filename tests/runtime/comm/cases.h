@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/tensor/bf16.h"
 
 namespace trireme::comm {
 
@@ -49,6 +51,10 @@ constexpr tensor::DType TypeOf<double>() {
 template <>
 constexpr tensor::DType TypeOf<int32_t>() {
   return tensor::DType::kI32;
+}
+template <>
+constexpr tensor::DType TypeOf<tensor::BFloat16>() {
+  return tensor::DType::kBf16;
 }
 
 inline absl::Status Expect(bool condition, std::string_view what) {
@@ -128,7 +134,7 @@ class Fenced {
 template <typename T>
 absl::Status ScatterAndGather(Communicator& comm, const std::vector<int64_t>& offsets, bool apart,
                               const std::function<T(int64_t)>& value, std::vector<T>* gathered) {
-  constexpr T kFill = 77;
+  const T kFill(77);
   auto stream = tensor::MakeInlineStream();
   const size_t r = static_cast<size_t>(comm.rank());
   const int64_t begin = offsets[r] - offsets[0], own = offsets[r + 1] - offsets[r];
@@ -233,11 +239,71 @@ inline absl::Status CheckShardedBits(Communicator& comm, int64_t count) {
                 "bits differ by where the share lies");
 }
 
+inline tensor::BFloat16 Bf16Value(int rank, int64_t i) {
+  const float size = 1.0F / static_cast<float>(3 + (i * 7919 + rank * 104729) % 1009);
+  return tensor::BFloat16((i + rank) % 3 == 0 ? -size : size);
+}
+
+// Sums of bf16 against f64: every addition may round once, by half of 2^-7 of a partial sum, which
+// is no larger than the magnitudes together; and in f32 before.
+inline absl::Status ExpectBf16Sums(int ranks, const std::vector<tensor::BFloat16>& sums) {
+  for (size_t i = 0; i < sums.size(); ++i) {
+    double exact = 0, magnitude = 0;
+    for (int q = 0; q < ranks; ++q) {
+      const auto term =
+          static_cast<double>(static_cast<float>(Bf16Value(q, static_cast<int64_t>(i))));
+      exact += term;
+      magnitude += std::fabs(term);
+    }
+    const double error = std::fabs(static_cast<double>(static_cast<float>(sums[i])) - exact);
+    const double allowed = (ranks - 1) * (0x1p-8 + 0x1p-23) * magnitude * 1.01;
+    RETURN_IF_ERROR(Expect(error <= allowed, "a sum of bf16"));
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CheckBf16(Communicator& comm, int64_t count) {
+  using tensor::BFloat16;
+  auto stream = tensor::MakeInlineStream();
+  const auto value = [&](int64_t i) { return Bf16Value(comm.rank(), i); };
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+    Fenced<BFloat16> data(count, BFloat16(77));
+    for (int64_t i = 0; i < count; ++i) data.data()[i] = value(i);
+    // One rank's vote.
+    const bool votes = op == ReduceOp::kMax && count > 2;
+    if (votes && comm.rank() == comm.size() - 1) data.data()[2] = BFloat16(std::nanf(""));
+    RETURN_IF_ERROR(comm.WaitHost(
+        comm.AllReduce(data.data(), count, TypeOf<BFloat16>(), op, *stream), kDeadline));
+    RETURN_IF_ERROR(Expect(data.FencesStand(), "memory outside was written"));
+    std::vector<BFloat16> got(data.data(), data.data() + count), first = got;
+    RETURN_IF_ERROR(comm.WaitHost(
+        comm.Broadcast(std::as_writable_bytes(std::span(first)), 0, *stream), kDeadline));
+    RETURN_IF_ERROR(Expect(first == got, "bits of bf16 differ by rank"));
+    if (op == ReduceOp::kSum) RETURN_IF_ERROR(ExpectBf16Sums(comm.size(), got));
+    if (votes) RETURN_IF_ERROR(Expect(std::isnan(static_cast<float>(got[2])), "a lost vote"));
+    for (int64_t i = 0; op == ReduceOp::kMax && i < count; ++i) {
+      float most = static_cast<float>(Bf16Value(0, i));
+      for (int q = 1; q < comm.size(); ++q)
+        most = std::max(most, static_cast<float>(Bf16Value(q, i)));
+      RETURN_IF_ERROR(
+          Expect((votes && i == 2) || static_cast<float>(got[static_cast<size_t>(i)]) == most,
+                 "a maximum of bf16"));
+    }
+  }
+  const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
+  std::vector<BFloat16> in_place, apart;
+  RETURN_IF_ERROR(ScatterAndGather<BFloat16>(comm, offsets, false, value, &in_place));
+  RETURN_IF_ERROR(ExpectBf16Sums(comm.size(), in_place));
+  RETURN_IF_ERROR(ScatterAndGather<BFloat16>(comm, offsets, true, value, &apart));
+  return Expect(in_place == apart, "bits of bf16 differ by where the share lies");
+}
+
 inline absl::Status CheckCollectives(Communicator& comm) {
   for (const int64_t count : {0, 1, 7, 1000, 100003}) {
     RETURN_IF_ERROR(CheckAllReduce<float>(comm, count));
     RETURN_IF_ERROR(CheckSharded<float>(comm, count));
     RETURN_IF_ERROR(CheckShardedBits(comm, count));
+    RETURN_IF_ERROR(CheckBf16(comm, count));
     RETURN_IF_ERROR(CheckBroadcast(comm, 9 * count));
     if (count > 1000) continue;
     RETURN_IF_ERROR(CheckAllReduce<double>(comm, count));

@@ -54,7 +54,7 @@ class KernelRegistry {
   std::vector<Entry> entries_;
 };
 
-// Plain loops, f32 (sums in f64 where it costs nothing) and f64; never removed.
+// Plain loops, f64, f32 and bf16 (sums in f64 where it costs nothing); never removed.
 void RegisterReferenceKernels(KernelRegistry& registry);
 // oneDNN products and vectorised, threaded loops, f32. Register before the reference.
 void RegisterCpuKernels(KernelRegistry& registry);

@@ -3,12 +3,14 @@
 #include <cmath>
 
 #include "runtime/kernels/ref/reference_kernels.h"
+#include "runtime/kernels/ref/storage.h"
 
 namespace trireme::kernels::ref {
 namespace {
 
 using graph::OpCall;
 using graph::OpSpec;
+using tensor::BFloat16;
 
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 constexpr double kCubic = 0.044715;
@@ -22,8 +24,8 @@ void GeluForward(const OpSpec& spec, const OpCall& call) {
     const T* x = call.In<T>(graph::kX) + r * spec.x_ld;
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double value = x[c];
-      y[c] = static_cast<T>(0.5 * value * (1.0 + GeluTanh(value)));
+      const double value = Wide(x[c]);
+      y[c] = Narrow<T>(0.5 * value * (1.0 + GeluTanh(value)));
     }
   }
 }
@@ -36,11 +38,11 @@ void GeluInputGrad(const OpSpec& spec, const OpCall& call) {
     const T* dy = call.In<T>(graph::kDY) + r * spec.y_ld;
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double value = x[c];
+      const double value = Wide(x[c]);
       const double t = GeluTanh(value);
       const double inner = kSqrtTwoOverPi * (1.0 + 3.0 * kCubic * value * value);
-      const double gradient = dy[c] * (0.5 * (1.0 + t) + 0.5 * value * (1.0 - t * t) * inner);
-      dx[c] = static_cast<T>(base == nullptr ? gradient : base[r * spec.x_ld + c] + gradient);
+      const double gradient = Wide(dy[c]) * (0.5 * (1.0 + t) + 0.5 * value * (1.0 - t * t) * inner);
+      dx[c] = Narrow<T>(base == nullptr ? gradient : Wide(base[r * spec.x_ld + c]) + gradient);
     }
   }
 }
@@ -52,8 +54,8 @@ void SwiGluForward(const OpSpec& spec, const OpCall& call) {
     const T* up = gate + spec.cols;
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double g = gate[c];
-      y[c] = static_cast<T>(g * Sigmoid(g) * up[c]);
+      const double g = Wide(gate[c]);
+      y[c] = Narrow<T>(g * Sigmoid(g) * Wide(up[c]));
     }
   }
 }
@@ -66,14 +68,14 @@ void SwiGluInputGrad(const OpSpec& spec, const OpCall& call) {
     const T* dy = call.In<T>(graph::kDY) + r * spec.y_ld;
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double g = gate[c];
-      const double up = gate[spec.cols + c];
+      const double g = Wide(gate[c]);
+      const double up = Wide(gate[spec.cols + c]);
       const double s = Sigmoid(g);
-      const double d_gate = dy[c] * up * s * (1.0 + g * (1.0 - s));
-      const double d_up = dy[c] * g * s;
+      const double d_gate = Wide(dy[c]) * up * s * (1.0 + g * (1.0 - s));
+      const double d_up = Wide(dy[c]) * g * s;
       const T* summand = base == nullptr ? nullptr : base + r * spec.x_ld + c;
-      dx[c] = static_cast<T>(summand == nullptr ? d_gate : summand[0] + d_gate);
-      dx[spec.cols + c] = static_cast<T>(summand == nullptr ? d_up : summand[spec.cols] + d_up);
+      dx[c] = Narrow<T>(summand == nullptr ? d_gate : Wide(summand[0]) + d_gate);
+      dx[spec.cols + c] = Narrow<T>(summand == nullptr ? d_up : Wide(summand[spec.cols]) + d_up);
     }
   }
 }
@@ -83,14 +85,14 @@ void SwiGluInputGrad(const OpSpec& spec, const OpCall& call) {
 void RegisterActivations(KernelRegistry& registry) {
   using graph::OpKind;
   using graph::Phase;
-  RegisterFunctions(registry, OpKind::kGelu, Phase::kForward, GeluForward<double>,
-                    GeluForward<float>);
-  RegisterFunctions(registry, OpKind::kGelu, Phase::kInputGrad, GeluInputGrad<double>,
-                    GeluInputGrad<float>);
-  RegisterFunctions(registry, OpKind::kSwiGlu, Phase::kForward, SwiGluForward<double>,
-                    SwiGluForward<float>);
-  RegisterFunctions(registry, OpKind::kSwiGlu, Phase::kInputGrad, SwiGluInputGrad<double>,
-                    SwiGluInputGrad<float>);
+  RegisterFunctions(registry, OpKind::kGelu, Phase::kForward,
+                    {GeluForward<double>, GeluForward<float>, GeluForward<BFloat16>});
+  RegisterFunctions(registry, OpKind::kGelu, Phase::kInputGrad,
+                    {GeluInputGrad<double>, GeluInputGrad<float>, GeluInputGrad<BFloat16>});
+  RegisterFunctions(registry, OpKind::kSwiGlu, Phase::kForward,
+                    {SwiGluForward<double>, SwiGluForward<float>, SwiGluForward<BFloat16>});
+  RegisterFunctions(registry, OpKind::kSwiGlu, Phase::kInputGrad,
+                    {SwiGluInputGrad<double>, SwiGluInputGrad<float>, SwiGluInputGrad<BFloat16>});
 }
 
 }  // namespace trireme::kernels::ref

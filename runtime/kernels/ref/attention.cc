@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/kernels/ref/dropout.h"
 #include "runtime/kernels/ref/reference_kernels.h"
+#include "runtime/kernels/ref/storage.h"
 
 namespace trireme::kernels::ref {
 namespace {
@@ -35,18 +36,23 @@ class Attention : public Kernel {
         score_(static_cast<size_t>(spec.tokens)),
         factor_(static_cast<size_t>(spec.tokens)),
         sum_(static_cast<size_t>(spec.head_dim)) {
+    if (spec.phase == graph::Phase::kInputGrad) {
+      d_keys_.resize(static_cast<size_t>(spec.tokens * spec.head_dim));
+      d_values_.resize(d_keys_.size());
+    }
     if (spec.heads == 0 || spec.rows == 0) return;
     TRIREME_CHECK(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0);
     TRIREME_CHECK(spec.row_begin == 0 && spec.rows % spec.tokens == 0);
   }
 
   void Run(const graph::OpCall& call) override {
+    if (spec_.heads == 0 || spec_.rows == 0) return CopyBase(call);
     const bool forward = spec_.phase == graph::Phase::kForward;
-    if (!forward) StartInputGrad(call);
-    if (spec_.heads == 0 || spec_.rows == 0) return;
+    const int64_t group_heads = spec_.heads / spec_.kv_heads;
     Dropout dropout(spec_, call);
     for (int64_t sample = 0; sample < spec_.rows / spec_.tokens; ++sample) {
       for (int64_t head = 0; head < spec_.heads; ++head) {
+        if (!forward && head % group_heads == 0) StartGroup();
         for (int64_t token = 0; token < spec_.tokens; ++token) {
           const Query query = Locate(call, sample, head, token);
           for (int64_t k = 0; k <= token; ++k) {
@@ -57,6 +63,9 @@ class Attention : public Kernel {
           } else {
             InputGrad(call, query);
           }
+        }
+        if (!forward && head % group_heads == group_heads - 1) {
+          StoreGroup(call, Locate(call, sample, head, 0));
         }
       }
     }
@@ -78,26 +87,43 @@ class Attention : public Kernel {
             .first_element = global_row * spec_.tokens};
   }
 
-  // dx starts as base, or as zero.
-  void StartInputGrad(const graph::OpCall& call) const {
-    const T* base = call.In<T>(graph::kBase);
-    T* dx = call.Out<T>(graph::kDX);
-    if (base == dx && base != nullptr) return;
-    const int64_t width = (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim;
+  // Without heads there are no keys and values that would be read: dx = base, or zero.
+  void CopyBase(const graph::OpCall& call) const {
+    if (spec_.phase == graph::Phase::kForward) return;
     for (int64_t r = 0; r < spec_.rows; ++r) {
-      if (base == nullptr) {
-        std::fill_n(dx + r * spec_.x_ld, width, T{0});
-      } else {
-        std::copy_n(base + r * spec_.x_ld, width, dx + r * spec_.x_ld);
+      for (int64_t c = 0; c < 2 * spec_.kv_heads * spec_.head_dim; ++c) {
+        StoreGradient(call, r * spec_.x_ld + c, 0);
       }
     }
+  }
+
+  void StartGroup() {
+    std::fill(d_keys_.begin(), d_keys_.end(), 0.0);
+    std::fill(d_values_.begin(), d_values_.end(), 0.0);
+  }
+
+  // The gradients of the group's keys and values, whole when its last head is done.
+  void StoreGroup(const graph::OpCall& call, const Query& first) const {
+    for (int64_t t = 0; t < spec_.tokens; ++t) {
+      for (int64_t d = 0; d < spec_.head_dim; ++d) {
+        const int64_t row = (first.first_row + t) * spec_.x_ld;
+        const auto at = static_cast<size_t>(t * spec_.head_dim + d);
+        StoreGradient(call, row + first.k_column + d, d_keys_[at]);
+        StoreGradient(call, row + first.v_column + d, d_values_[at]);
+      }
+    }
+  }
+
+  void StoreGradient(const graph::OpCall& call, int64_t at, double gradient) const {
+    const T* base = call.In<T>(graph::kBase);
+    call.Out<T>(graph::kDX)[at] = Narrow<T>(base == nullptr ? gradient : Wide(base[at]) + gradient);
   }
 
   const T* Row(const T* matrix, int64_t row) const { return matrix + row * spec_.x_ld; }
 
   double Dot(const T* a, const T* b) const {
     double sum = 0;
-    for (int64_t d = 0; d < spec_.head_dim; ++d) sum += static_cast<double>(a[d]) * b[d];
+    for (int64_t d = 0; d < spec_.head_dim; ++d) sum += Wide(a[d]) * Wide(b[d]);
     return sum;
   }
 
@@ -123,23 +149,25 @@ class Attention : public Kernel {
       total += weight;
       const double kept = weight * factor_[static_cast<size_t>(k)];
       const T* v = Row(x, query.first_row + k) + query.v_column;
-      for (int64_t d = 0; d < spec_.head_dim; ++d) sum_[static_cast<size_t>(d)] += kept * v[d];
+      for (int64_t d = 0; d < spec_.head_dim; ++d) {
+        sum_[static_cast<size_t>(d)] += kept * Wide(v[d]);
+      }
     }
     T* y = call.Out<T>(graph::kY) + query.row() * spec_.y_ld + query.q_column;
     for (int64_t d = 0; d < spec_.head_dim; ++d) {
-      y[d] = static_cast<T>(sum_[static_cast<size_t>(d)] / total);
+      y[d] = Narrow<T>(sum_[static_cast<size_t>(d)] / total);
     }
-    call.Out<T>(graph::kStats)[query.row() * spec_.heads + query.head] =
-        static_cast<T>(largest + std::log(total));
+    call.Out<Accumulator<T>>(graph::kStats)[query.row() * spec_.heads + query.head] =
+        static_cast<Accumulator<T>>(largest + std::log(total));
   }
 
   void InputGrad(const graph::OpCall& call, const Query& query) {
     const T* x = call.In<T>(graph::kX);
-    T* dx = call.Out<T>(graph::kDX);
     const int64_t y_offset = query.row() * spec_.y_ld + query.q_column;
     const T* d_out = call.In<T>(graph::kDY) + y_offset;
     const double delta = Dot(d_out, call.In<T>(graph::kY) + y_offset);
-    const double lse = call.In<T>(graph::kStats)[query.row() * spec_.heads + query.head];
+    const double lse =
+        call.In<Accumulator<T>>(graph::kStats)[query.row() * spec_.heads + query.head];
     const T* q = Row(x, query.row()) + query.q_column;
     Scores(x, query);
     std::fill(sum_.begin(), sum_.end(), 0.0);
@@ -150,25 +178,26 @@ class Attention : public Kernel {
       const double p = std::exp(score_[static_cast<size_t>(k)] - lse);
       const double dp = factor * Dot(d_out, x + key_row + query.v_column);
       const double ds = p * (dp - delta) * scale_;
-      T* d_key = dx + key_row + query.k_column;
-      T* d_value = dx + key_row + query.v_column;
+      double* d_key = d_keys_.data() + k * spec_.head_dim;
+      double* d_value = d_values_.data() + k * spec_.head_dim;
       for (int64_t d = 0; d < spec_.head_dim; ++d) {
-        sum_[static_cast<size_t>(d)] += ds * key[d];
-        d_key[d] = static_cast<T>(d_key[d] + ds * q[d]);
-        d_value[d] = static_cast<T>(d_value[d] + p * factor * d_out[d]);
+        sum_[static_cast<size_t>(d)] += ds * Wide(key[d]);
+        d_key[d] += ds * Wide(q[d]);
+        d_value[d] += p * factor * Wide(d_out[d]);
       }
     }
-    T* d_query = dx + query.row() * spec_.x_ld + query.q_column;
+    const int64_t d_query = query.row() * spec_.x_ld + query.q_column;
     for (int64_t d = 0; d < spec_.head_dim; ++d) {
-      d_query[d] = static_cast<T>(d_query[d] + sum_[static_cast<size_t>(d)]);
+      StoreGradient(call, d_query + d, sum_[static_cast<size_t>(d)]);
     }
   }
 
   graph::OpSpec spec_;
   double scale_;
-  std::vector<double> score_;   // [T], of the query at hand
-  std::vector<double> factor_;  // [T], its dropout factors
-  std::vector<double> sum_;     // [D]
+  std::vector<double> score_;              // [T], of the query at hand
+  std::vector<double> factor_;             // [T], its dropout factors
+  std::vector<double> sum_;                // [D]
+  std::vector<double> d_keys_, d_values_;  // [T][D], of the group at hand; backward only
 };
 
 }  // namespace

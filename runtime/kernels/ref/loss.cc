@@ -11,6 +11,7 @@ namespace {
 
 using graph::OpCall;
 using graph::OpSpec;
+using tensor::BFloat16;
 
 // NaN wins, whichever it is.
 double Larger(double so_far, double value) {
@@ -20,50 +21,50 @@ double Larger(double so_far, double value) {
 template <typename T>
 void LmHeadLossForward(const OpSpec& spec, const OpCall& call) {
   T* y = call.Out<T>(graph::kY);
-  MultiplyByWeight(spec, call.In<T>(graph::kX), call.In<T>(graph::kW), Into::kOverwrite, y);
+  MultiplyByWeight<T>(spec, call.In<T>(graph::kX), call.In<T>(graph::kW), {}, y);
   const int32_t* targets = call.In<int32_t>(graph::kTokens);
-  T* stats = call.Out<T>(graph::kStats);
+  auto* stats = call.Out<Accumulator<T>>(graph::kStats);
   for (int64_t r = 0; r < spec.rows; ++r) {
     const T* logits = y + r * spec.y_ld;
     double largest = -std::numeric_limits<double>::infinity();
-    for (int64_t c = 0; c < spec.cols; ++c) largest = Larger(largest, logits[c]);
+    for (int64_t c = 0; c < spec.cols; ++c) largest = Larger(largest, Wide(logits[c]));
     double sum = 0;
-    for (int64_t c = 0; c < spec.cols; ++c) sum += std::exp(logits[c] - largest);
+    for (int64_t c = 0; c < spec.cols; ++c) sum += std::exp(Wide(logits[c]) - largest);
     const int64_t target = targets[r] - spec.vocab_begin;
     const bool local = targets[r] >= 0 && target >= 0 && target < spec.cols;
-    stats[3 * r] = static_cast<T>(largest);
-    stats[3 * r + 1] = static_cast<T>(sum);
-    stats[3 * r + 2] = local ? logits[target] : T{0};
+    stats[3 * r] = static_cast<Accumulator<T>>(largest);
+    stats[3 * r + 1] = static_cast<Accumulator<T>>(sum);
+    stats[3 * r + 2] = local ? static_cast<Accumulator<T>>(logits[target]) : 0;
   }
 }
 
 template <typename T>
 void LmHeadLossInputGrad(const OpSpec& spec, const OpCall& call) {
   T* y = call.Out<T>(graph::kY);
-  const T* lse = call.In<T>(graph::kBase);
+  const auto* lse = call.In<Accumulator<T>>(graph::kBase);
   const int32_t* targets = call.In<int32_t>(graph::kTokens);
   for (int64_t r = 0; r < spec.rows; ++r) {
     T* logits = y + r * spec.y_ld;
     const int64_t target = targets[r] - spec.vocab_begin;
     for (int64_t c = 0; c < spec.cols; ++c) {
       if (targets[r] < 0) {
-        logits[c] = T{0};
+        logits[c] = T{};
         continue;
       }
-      const double probability = std::exp(static_cast<double>(logits[c]) - lse[r]);
-      logits[c] = static_cast<T>((probability - (c == target ? 1.0 : 0.0)) * call.loss_scale);
+      const double probability = std::exp(Wide(logits[c]) - lse[r]);
+      logits[c] = Narrow<T>((probability - (c == target ? 1.0 : 0.0)) * call.loss_scale);
     }
   }
-  MultiplyByWeightTransposed<T>(spec, y, call.In<T>(graph::kW), Into::kOverwrite,
-                                call.Out<T>(graph::kDX));
+  MultiplyByWeightTransposed<T>(spec, y, call.In<T>(graph::kW), nullptr, call.Out<T>(graph::kDX));
 }
 
 template <typename T>
 void LmHeadLossWeightGrad(const OpSpec& spec, const OpCall& call) {
-  MultiplyForWeight(spec, call.In<T>(graph::kX), call.In<T>(graph::kY),
-                    call.accumulate ? Into::kAdd : Into::kOverwrite, call.Out<T>(graph::kDW));
+  MultiplyForWeight(spec, call.In<T>(graph::kX), call.In<T>(graph::kY), call.accumulate,
+                    call.Out<Accumulator<T>>(graph::kDW));
 }
 
+// T: what statistics are stored in.
 template <typename T>
 void LossCombine(const OpSpec& spec, const OpCall& call) {
   const T* shares = call.In<T>(graph::kX);
@@ -95,14 +96,17 @@ void LossCombine(const OpSpec& spec, const OpCall& call) {
 void RegisterLoss(KernelRegistry& registry) {
   using graph::OpKind;
   using graph::Phase;
-  RegisterFunctions(registry, OpKind::kLmHeadLoss, Phase::kForward, LmHeadLossForward<double>,
-                    LmHeadLossForward<float>);
-  RegisterFunctions(registry, OpKind::kLmHeadLoss, Phase::kInputGrad, LmHeadLossInputGrad<double>,
-                    LmHeadLossInputGrad<float>);
-  RegisterFunctions(registry, OpKind::kLmHeadLoss, Phase::kWeightGrad, LmHeadLossWeightGrad<double>,
-                    LmHeadLossWeightGrad<float>);
-  RegisterFunctions(registry, OpKind::kLossCombine, Phase::kForward, LossCombine<double>,
-                    LossCombine<float>);
+  RegisterFunctions(
+      registry, OpKind::kLmHeadLoss, Phase::kForward,
+      {LmHeadLossForward<double>, LmHeadLossForward<float>, LmHeadLossForward<BFloat16>});
+  RegisterFunctions(
+      registry, OpKind::kLmHeadLoss, Phase::kInputGrad,
+      {LmHeadLossInputGrad<double>, LmHeadLossInputGrad<float>, LmHeadLossInputGrad<BFloat16>});
+  RegisterFunctions(
+      registry, OpKind::kLmHeadLoss, Phase::kWeightGrad,
+      {LmHeadLossWeightGrad<double>, LmHeadLossWeightGrad<float>, LmHeadLossWeightGrad<BFloat16>});
+  RegisterFunctions(registry, OpKind::kLossCombine, Phase::kForward,
+                    {LossCombine<double>, LossCombine<float>, LossCombine<float>});
 }
 
 }  // namespace trireme::kernels::ref

@@ -4,13 +4,17 @@
 
 #include <cblas.h>
 
+#include <algorithm>
 #include <limits>
 #include <mutex>
 
 #include "runtime/base/check.h"
+#include "runtime/kernels/ref/storage.h"
 
 namespace trireme::kernels::ref {
 namespace {
+
+using tensor::BFloat16;
 
 // Below this many multiplications the plain loop is as fast as entering OpenBLAS.
 constexpr int64_t kTinyProduct = 4096;
@@ -33,6 +37,45 @@ void Blas(const ProductSize& size, const MatrixView<float>& a, const MatrixView<
               static_cast<float>(beta), c, static_cast<blasint>(c_ld));
 }
 
+// c = summands; c may be their matrix. False if there are none.
+template <typename C>
+bool FillWithSummands(const ProductSize& size, const Summands<C>& summands, C* c, int64_t c_ld) {
+  if (summands.matrix == nullptr && summands.row == nullptr) return false;
+  if (summands.matrix == c && summands.row == nullptr) return true;
+  for (int64_t i = 0; i < size.rows; ++i) {
+    C* out = c + i * c_ld;
+    const C* summand = summands.matrix == nullptr ? nullptr : summands.matrix + i * summands.ld;
+    for (int64_t j = 0; j < size.cols; ++j) {
+      const C row = summands.row == nullptr ? C{0} : summands.row[j];
+      out[j] = summand == nullptr ? row : summand[j] + row;
+    }
+  }
+  return true;
+}
+
+// Sums in f64, a block of columns at a time.
+template <typename T, typename C>
+void MultiplyPlainly(const ProductSize& size, const MatrixView<T>& a, const MatrixView<T>& b,
+                     const Summands<C>& summands, C* c, int64_t c_ld) {
+  constexpr int64_t kBlock = 64;
+  for (int64_t i = 0; i < size.rows; ++i) {
+    for (int64_t first = 0; first < size.cols; first += kBlock) {
+      const int64_t count = std::min(kBlock, size.cols - first);
+      double sum[kBlock] = {};
+      for (int64_t j = 0; j < count; ++j) {
+        if (summands.row != nullptr) sum[j] = Wide(summands.row[first + j]);
+        if (summands.matrix != nullptr)
+          sum[j] += Wide(summands.matrix[i * summands.ld + first + j]);
+      }
+      for (int64_t k = 0; k < size.inner; ++k) {
+        const double factor = Wide(a.At(i, k));
+        for (int64_t j = 0; j < count; ++j) sum[j] += factor * Wide(b.At(k, first + j));
+      }
+      for (int64_t j = 0; j < count; ++j) c[i * c_ld + first + j] = Narrow<C>(sum[j]);
+    }
+  }
+}
+
 }  // namespace
 
 void KeepProductsToOneThread() {
@@ -40,30 +83,32 @@ void KeepProductsToOneThread() {
   std::call_once(once, [] { openblas_set_num_threads(1); });
 }
 
-template <typename T>
+template <typename T, typename C>
 void MultiplyMatrices(const ProductSize& size, const MatrixView<T>& a, const MatrixView<T>& b,
-                      Into into, T* c, int64_t c_ld) {
+                      const Summands<C>& summands, C* c, int64_t c_ld) {
   if (size.rows == 0 || size.cols == 0) return;
-  if (size.inner > 0 && size.rows * size.cols * size.inner >= kTinyProduct) {
+  if constexpr (!std::is_same_v<T, BFloat16>) {
+    const bool tiny = size.inner == 0 || size.rows * size.cols * size.inner < kTinyProduct;
+    if (tiny) return MultiplyPlainly(size, a, b, summands, c, c_ld);
     constexpr int64_t kLimit = std::numeric_limits<blasint>::max();
     TRIREME_CHECK(size.rows <= kLimit && size.cols <= kLimit && size.inner <= kLimit);
-    Blas(size, a, b, into == Into::kAdd ? 1.0 : 0.0, c, c_ld);
-    return;
-  }
-  for (int64_t i = 0; i < size.rows; ++i) {
-    for (int64_t j = 0; j < size.cols; ++j) {
-      double sum = into == Into::kAdd ? static_cast<double>(c[i * c_ld + j]) : 0.0;
-      for (int64_t k = 0; k < size.inner; ++k) {
-        sum += static_cast<double>(a.At(i, k)) * static_cast<double>(b.At(k, j));
-      }
-      c[i * c_ld + j] = static_cast<T>(sum);
-    }
+    const bool add = FillWithSummands(size, summands, c, c_ld);
+    Blas(size, a, b, add ? 1.0 : 0.0, c, c_ld);
+  } else {
+    MultiplyPlainly(size, a, b, summands, c, c_ld);
   }
 }
 
-template void MultiplyMatrices<double>(const ProductSize&, const MatrixView<double>&,
-                                       const MatrixView<double>&, Into, double*, int64_t);
-template void MultiplyMatrices<float>(const ProductSize&, const MatrixView<float>&,
-                                      const MatrixView<float>&, Into, float*, int64_t);
+template void MultiplyMatrices(const ProductSize&, const MatrixView<double>&,
+                               const MatrixView<double>&, const Summands<double>&, double*,
+                               int64_t);
+template void MultiplyMatrices(const ProductSize&, const MatrixView<float>&,
+                               const MatrixView<float>&, const Summands<float>&, float*, int64_t);
+template void MultiplyMatrices(const ProductSize&, const MatrixView<BFloat16>&,
+                               const MatrixView<BFloat16>&, const Summands<BFloat16>&, BFloat16*,
+                               int64_t);
+template void MultiplyMatrices(const ProductSize&, const MatrixView<BFloat16>&,
+                               const MatrixView<BFloat16>&, const Summands<float>&, float*,
+                               int64_t);
 
 }  // namespace trireme::kernels::ref

@@ -25,15 +25,23 @@ struct ProductSize {
   int64_t inner = 0;  // columns of a, rows of b
 };
 
-enum class Into : uint8_t { kOverwrite, kAdd };
+// What a product is added to: a matrix of its shape (which may be c), a row for each of its rows,
+// or both; null where absent. C: double, float or BFloat16.
+template <typename C>
+struct Summands {
+  const C* matrix = nullptr;
+  int64_t ld = 0;
+  const C* row = nullptr;
+};
 
 // Once per process, before the first product: OpenBLAS keeps to the calling thread.
 void KeepProductsToOneThread();
 
-// c [rows, cols], row-major with leading dimension c_ld: c = a b, or c += a b. With inner == 0, a b
-// is zero. c must not overlap a or b. Each dimension below 2^31.
-template <typename T>
+// c [rows, cols], row-major with leading dimension c_ld: c = a b + summands, rounded to C once
+// where T is BFloat16. With inner == 0, a b is zero. c must not overlap a or b. Each dimension
+// below 2^31. (T, C): (double, double), (float, float), (BFloat16, BFloat16) or (BFloat16, float).
+template <typename T, typename C>
 void MultiplyMatrices(const ProductSize& size, const MatrixView<T>& a, const MatrixView<T>& b,
-                      Into into, T* c, int64_t c_ld);
+                      const Summands<C>& summands, C* c, int64_t c_ld);
 
 }  // namespace trireme::kernels::ref

@@ -4,6 +4,7 @@
 
 #include "runtime/kernels/ref/column_sums.h"
 #include "runtime/kernels/ref/reference_kernels.h"
+#include "runtime/kernels/ref/storage.h"
 
 namespace trireme::kernels::ref {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 using graph::OpCall;
 using graph::OpKind;
 using graph::OpSpec;
+using tensor::BFloat16;
 
 struct RowStats {
   double mean = 0;
@@ -30,12 +32,12 @@ template <OpKind kKind, typename T>
 RowStats MeasureRow(const OpSpec& spec, const T* x) {
   RowStats stats;
   if constexpr (kKind == OpKind::kLayerNorm) {
-    for (int64_t c = 0; c < spec.cols; ++c) stats.mean += x[c];
+    for (int64_t c = 0; c < spec.cols; ++c) stats.mean += Wide(x[c]);
     stats.mean /= static_cast<double>(spec.cols);
   }
   double squares = 0;
   for (int64_t c = 0; c < spec.cols; ++c) {
-    const double centred = x[c] - stats.mean;
+    const double centred = Wide(x[c]) - stats.mean;
     squares += centred * centred;
   }
   stats.rstd = 1.0 / std::sqrt(squares / static_cast<double>(spec.cols) + spec.epsilon);
@@ -46,20 +48,20 @@ template <OpKind kKind, typename T>
 void NormForward(const OpSpec& spec, const OpCall& call) {
   const T* w = call.In<T>(graph::kW);
   const T* b = call.In<T>(graph::kB);
-  T* saved = call.Out<T>(graph::kStats);
+  auto* saved = call.Out<Accumulator<T>>(graph::kStats);
   for (int64_t r = 0; r < spec.rows; ++r) {
     const T* x = call.In<T>(graph::kX) + r * spec.x_ld;
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
     const RowStats stats = MeasureRow<kKind>(spec, x);
     if constexpr (kKind == OpKind::kLayerNorm) {
-      saved[2 * r] = static_cast<T>(stats.mean);
-      saved[2 * r + 1] = static_cast<T>(stats.rstd);
+      saved[2 * r] = static_cast<Accumulator<T>>(stats.mean);
+      saved[2 * r + 1] = static_cast<Accumulator<T>>(stats.rstd);
     } else {
-      saved[r] = static_cast<T>(stats.rstd);
+      saved[r] = static_cast<Accumulator<T>>(stats.rstd);
     }
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double value = (x[c] - stats.mean) * stats.rstd * w[c];
-      y[c] = static_cast<T>(b == nullptr ? value : value + b[c]);
+      const double value = (Wide(x[c]) - stats.mean) * stats.rstd * Wide(w[c]);
+      y[c] = Narrow<T>(b == nullptr ? value : value + Wide(b[c]));
     }
   }
 }
@@ -73,21 +75,21 @@ void NormInputGrad(const OpSpec& spec, const OpCall& call) {
     const T* base = call.In<T>(graph::kBase);
     if (base != nullptr) base += r * spec.x_ld;
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
-    const RowStats stats = LoadStats<kKind>(call.In<T>(graph::kStats), r);
+    const RowStats stats = LoadStats<kKind>(call.In<Accumulator<T>>(graph::kStats), r);
     double mean_g = 0;
     double mean_gh = 0;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double g = static_cast<double>(dy[c]) * w[c];
+      const double g = Wide(dy[c]) * Wide(w[c]);
       if constexpr (kKind == OpKind::kLayerNorm) mean_g += g;
-      mean_gh += g * (x[c] - stats.mean) * stats.rstd;
+      mean_gh += g * (Wide(x[c]) - stats.mean) * stats.rstd;
     }
     mean_g /= static_cast<double>(spec.cols);
     mean_gh /= static_cast<double>(spec.cols);
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double g = static_cast<double>(dy[c]) * w[c];
-      const double h = (x[c] - stats.mean) * stats.rstd;
+      const double g = Wide(dy[c]) * Wide(w[c]);
+      const double h = (Wide(x[c]) - stats.mean) * stats.rstd;
       const double gradient = stats.rstd * (g - mean_g - h * mean_gh);
-      dx[c] = static_cast<T>(base == nullptr ? gradient : base[c] + gradient);
+      dx[c] = Narrow<T>(base == nullptr ? gradient : Wide(base[c]) + gradient);
     }
   }
 }
@@ -96,26 +98,30 @@ template <OpKind kKind, typename T>
 void NormWeightGrad(const OpSpec& spec, const OpCall& call) {
   const T* x = call.In<T>(graph::kX);
   const T* dy = call.In<T>(graph::kDY);
-  const T* saved = call.In<T>(graph::kStats);
-  SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<T>(graph::kDW),
+  const auto* saved = call.In<Accumulator<T>>(graph::kStats);
+  SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<Accumulator<T>>(graph::kDW),
              [&](int64_t r, int64_t c) {
                const RowStats stats = LoadStats<kKind>(saved, r);
-               return dy[r * spec.y_ld + c] * (x[r * spec.x_ld + c] - stats.mean) * stats.rstd;
+               return Wide(dy[r * spec.y_ld + c]) * (Wide(x[r * spec.x_ld + c]) - stats.mean) *
+                      stats.rstd;
              });
   if (call.operand[graph::kDB] == nullptr) return;
-  SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<T>(graph::kDB),
-             [&](int64_t r, int64_t c) { return static_cast<double>(dy[r * spec.y_ld + c]); });
+  SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<Accumulator<T>>(graph::kDB),
+             [&](int64_t r, int64_t c) { return Wide(dy[r * spec.y_ld + c]); });
 }
 
 template <OpKind kKind>
 void RegisterNorm(KernelRegistry& registry) {
   using graph::Phase;
-  RegisterFunctions(registry, kKind, Phase::kForward, NormForward<kKind, double>,
-                    NormForward<kKind, float>);
-  RegisterFunctions(registry, kKind, Phase::kInputGrad, NormInputGrad<kKind, double>,
-                    NormInputGrad<kKind, float>);
-  RegisterFunctions(registry, kKind, Phase::kWeightGrad, NormWeightGrad<kKind, double>,
-                    NormWeightGrad<kKind, float>);
+  RegisterFunctions(
+      registry, kKind, Phase::kForward,
+      {NormForward<kKind, double>, NormForward<kKind, float>, NormForward<kKind, BFloat16>});
+  RegisterFunctions(
+      registry, kKind, Phase::kInputGrad,
+      {NormInputGrad<kKind, double>, NormInputGrad<kKind, float>, NormInputGrad<kKind, BFloat16>});
+  RegisterFunctions(registry, kKind, Phase::kWeightGrad,
+                    {NormWeightGrad<kKind, double>, NormWeightGrad<kKind, float>,
+                     NormWeightGrad<kKind, BFloat16>});
 }
 
 }  // namespace

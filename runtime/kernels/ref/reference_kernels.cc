@@ -28,9 +28,10 @@ void RegisterFunction(KernelRegistry& registry, graph::OpKind kind, graph::Phase
 }  // namespace
 
 void RegisterFunctions(KernelRegistry& registry, graph::OpKind kind, graph::Phase phase,
-                       RunFunction f64, RunFunction f32) {
-  RegisterFunction(registry, kind, phase, tensor::DType::kF64, f64);
-  RegisterFunction(registry, kind, phase, tensor::DType::kF32, f32);
+                       const RunFunctions& functions) {
+  RegisterFunction(registry, kind, phase, tensor::DType::kF64, functions.f64);
+  RegisterFunction(registry, kind, phase, tensor::DType::kF32, functions.f32);
+  RegisterFunction(registry, kind, phase, tensor::DType::kBf16, functions.bf16);
 }
 
 }  // namespace ref

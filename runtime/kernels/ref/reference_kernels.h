@@ -5,27 +5,37 @@
 #include <memory>
 
 #include "runtime/kernels/kernel.h"
+#include "runtime/tensor/bf16.h"
 #include "runtime/tensor/dtype.h"
 
 namespace trireme::kernels::ref {
 
 using RunFunction = void (*)(const graph::OpSpec& spec, const graph::OpCall& call);
 
-// Registers one function per dtype.
+// One function per dtype.
+struct RunFunctions {
+  RunFunction f64;
+  RunFunction f32;
+  RunFunction bf16;
+};
 void RegisterFunctions(KernelRegistry& registry, graph::OpKind kind, graph::Phase phase,
-                       RunFunction f64, RunFunction f32);
+                       const RunFunctions& functions);
 
-// Registers Type<double> and Type<float>, kernels made from the OpSpec alone.
+// Registers Type<T> for each storage type, kernels made from the OpSpec alone.
 template <template <typename> class Type>
 void RegisterTypes(KernelRegistry& registry, graph::OpKind kind, graph::Phase phase) {
-  registry.Register(kind, phase, tensor::DType::kF64, "reference",
-                    [](const graph::OpSpec& spec, const PrepareOptions&) {
-                      return std::make_unique<Type<double>>(spec);
-                    });
-  registry.Register(kind, phase, tensor::DType::kF32, "reference",
-                    [](const graph::OpSpec& spec, const PrepareOptions&) {
-                      return std::make_unique<Type<float>>(spec);
-                    });
+  const auto add = [&](tensor::DType dtype, const KernelFactory& factory) {
+    registry.Register(kind, phase, dtype, "reference", factory);
+  };
+  add(tensor::DType::kF64, [](const graph::OpSpec& spec, const PrepareOptions&) {
+    return std::make_unique<Type<double>>(spec);
+  });
+  add(tensor::DType::kF32, [](const graph::OpSpec& spec, const PrepareOptions&) {
+    return std::make_unique<Type<float>>(spec);
+  });
+  add(tensor::DType::kBf16, [](const graph::OpSpec& spec, const PrepareOptions&) {
+    return std::make_unique<Type<tensor::BFloat16>>(spec);
+  });
 }
 
 void RegisterEmbeddings(KernelRegistry& registry);

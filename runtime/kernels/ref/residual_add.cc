@@ -3,12 +3,14 @@
 #include "runtime/kernels/ref/column_sums.h"
 #include "runtime/kernels/ref/dropout.h"
 #include "runtime/kernels/ref/reference_kernels.h"
+#include "runtime/kernels/ref/storage.h"
 
 namespace trireme::kernels::ref {
 namespace {
 
 using graph::OpCall;
 using graph::OpSpec;
+using tensor::BFloat16;
 
 // Index in the global batch of column 0 of local row `row`: samples follow one another, so rows are
 // numbered throughout.
@@ -26,11 +28,11 @@ void ResidualAddForward(const OpSpec& spec, const OpCall& call) {
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
     const int64_t first = FirstElement(spec, call, r);
     for (int64_t c = 0; c < spec.cols; ++c) {
-      double value = x[c];
-      if (b != nullptr) value += b[c];
+      double value = Wide(x[c]);
+      if (b != nullptr) value += Wide(b[c]);
       value *= dropout.Factor(first + c);
-      if (residual != nullptr) value += residual[r * spec.y_ld + c];
-      y[c] = static_cast<T>(value);
+      if (residual != nullptr) value += Wide(residual[r * spec.y_ld + c]);
+      y[c] = Narrow<T>(value);
     }
   }
 }
@@ -44,9 +46,9 @@ void ResidualAddInputGrad(const OpSpec& spec, const OpCall& call) {
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
     const int64_t first = FirstElement(spec, call, r);
     for (int64_t c = 0; c < spec.cols; ++c) {
-      double value = dy[c] * dropout.Factor(first + c);
-      if (base != nullptr) value += base[r * spec.x_ld + c];
-      dx[c] = static_cast<T>(value);
+      double value = Wide(dy[c]) * dropout.Factor(first + c);
+      if (base != nullptr) value += Wide(base[r * spec.x_ld + c]);
+      dx[c] = Narrow<T>(value);
     }
   }
 }
@@ -56,9 +58,9 @@ void ResidualAddWeightGrad(const OpSpec& spec, const OpCall& call) {
   if (call.operand[graph::kDB] == nullptr) return;
   Dropout dropout(spec, call);
   const T* dy = call.In<T>(graph::kDY);
-  SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<T>(graph::kDB),
+  SumColumns(spec.rows, spec.cols, call.accumulate, call.Out<Accumulator<T>>(graph::kDB),
              [&](int64_t r, int64_t c) {
-               return dy[r * spec.y_ld + c] * dropout.Factor(FirstElement(spec, call, r) + c);
+               return Wide(dy[r * spec.y_ld + c]) * dropout.Factor(FirstElement(spec, call, r) + c);
              });
 }
 
@@ -67,12 +69,15 @@ void ResidualAddWeightGrad(const OpSpec& spec, const OpCall& call) {
 void RegisterResidualAdd(KernelRegistry& registry) {
   using graph::OpKind;
   using graph::Phase;
-  RegisterFunctions(registry, OpKind::kResidualAdd, Phase::kForward, ResidualAddForward<double>,
-                    ResidualAddForward<float>);
-  RegisterFunctions(registry, OpKind::kResidualAdd, Phase::kInputGrad, ResidualAddInputGrad<double>,
-                    ResidualAddInputGrad<float>);
+  RegisterFunctions(
+      registry, OpKind::kResidualAdd, Phase::kForward,
+      {ResidualAddForward<double>, ResidualAddForward<float>, ResidualAddForward<BFloat16>});
+  RegisterFunctions(
+      registry, OpKind::kResidualAdd, Phase::kInputGrad,
+      {ResidualAddInputGrad<double>, ResidualAddInputGrad<float>, ResidualAddInputGrad<BFloat16>});
   RegisterFunctions(registry, OpKind::kResidualAdd, Phase::kWeightGrad,
-                    ResidualAddWeightGrad<double>, ResidualAddWeightGrad<float>);
+                    {ResidualAddWeightGrad<double>, ResidualAddWeightGrad<float>,
+                     ResidualAddWeightGrad<BFloat16>});
 }
 
 }  // namespace trireme::kernels::ref

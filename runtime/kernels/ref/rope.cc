@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/kernels/ref/reference_kernels.h"
+#include "runtime/kernels/ref/storage.h"
 
 namespace trireme::kernels::ref {
 namespace {
@@ -34,10 +35,10 @@ class Rope : public Kernel {
         const double sine = forward ? std::sin(angle) : -std::sin(angle);
         for (int64_t h = 0; h < heads; ++h) {
           T* pair = rows + r * spec_.y_ld + h * spec_.head_dim + i;
-          const double first = pair[0];
-          const double second = pair[half];
-          pair[0] = static_cast<T>(first * cosine - second * sine);
-          pair[half] = static_cast<T>(second * cosine + first * sine);
+          const double first = Wide(pair[0]);
+          const double second = Wide(pair[half]);
+          pair[0] = Narrow<T>(first * cosine - second * sine);
+          pair[half] = Narrow<T>(second * cosine + first * sine);
         }
       }
     }

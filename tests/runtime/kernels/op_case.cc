@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
+#include "runtime/tensor/bf16.h"
 
 namespace trireme::kernels {
 namespace {
@@ -18,6 +19,7 @@ using graph::Operand;
 using graph::OpKind;
 using graph::OpSpec;
 using graph::Phase;
+using tensor::BFloat16;
 using tensor::DType;
 
 constexpr int64_t kGuard = 256;  // elements before and after each operand: a few rows
@@ -139,26 +141,66 @@ bool Writes(const OpCase& op_case, Operand operand) {
 }
 
 size_t ElementBytes(const OpSpec& spec, Operand operand) {
-  if (operand == graph::kDB && spec.kind == OpKind::kLossCombine) return sizeof(double);
-  return tensor::SizeOf(spec.dtype);
+  return tensor::SizeOf(StoredIn(spec, operand));
+}
+
+template <typename T>
+double Read(const std::byte* place) {
+  T value;
+  std::memcpy(&value, place, sizeof(value));
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return static_cast<double>(static_cast<float>(value));
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+template <typename T>
+void Write(double value, std::byte* place) {
+  const T narrow =
+      T(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(value));
+  std::memcpy(place, &narrow, sizeof(narrow));
 }
 
 int64_t Span(const OperandShape& shape) {
   return shape.rows == 0 || shape.cols == 0 ? 0 : (shape.rows - 1) * shape.ld + shape.cols;
 }
 
-// In (-1, 1), of 20 bits, hence exact in f32.
+// In (-1, 1), of 20 bits, hence exact in f32; rounded where values_in is narrower.
 double RandomValue(const OpCase& op_case, Operand operand, int64_t index) {
   const base::RandomSite site{op_case.values, static_cast<uint64_t>(operand), 0};
-  const double value =
+  double value =
       static_cast<double>(site.Uniform32(static_cast<uint64_t>(index)) >> 12) * 0x1p-19 - 1.0;
-  if (operand == graph::kW && IsNorm(op_case.spec.kind)) return 1.0 + value / 2;
+  if (operand == graph::kW && IsNorm(op_case.spec.kind)) value = 1.0 + value / 2;
   // A share of the loss statistics: (max, a sum of at least 1, target logit).
   const bool share = operand == graph::kX && op_case.spec.kind == OpKind::kLossCombine;
-  return share && index % 3 == 1 ? 2.0 + value : value;
+  if (share && index % 3 == 1) value += 2.0;
+  OpSpec held = op_case.spec;
+  held.dtype = op_case.values_in;
+  if (StoredIn(held, operand) != DType::kBf16) return value;
+  return static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
 }
 
 }  // namespace
+
+DType StoredIn(const OpSpec& spec, Operand operand) {
+  const DType accumulator = tensor::AccumulatorOf(spec.dtype);
+  const bool loss = spec.kind == OpKind::kLossCombine;
+  switch (operand) {
+    case graph::kDB:
+      return loss ? DType::kF64 : accumulator;
+    case graph::kStats:
+    case graph::kDW:
+      return accumulator;
+    case graph::kX:
+    case graph::kY:
+      return loss ? accumulator : spec.dtype;
+    case graph::kBase:
+      return spec.kind == OpKind::kLmHeadLoss ? accumulator : spec.dtype;
+    default:
+      return spec.dtype;
+  }
+}
 
 OpSpec WithLeadingDimensions(OpSpec spec, int64_t padding) {
   spec.x_ld = InputColumns(spec) + padding;
@@ -242,24 +284,26 @@ size_t OpMemory::Offset(Operand operand, int64_t index) const {
 
 double OpMemory::At(Operand operand, int64_t index) const {
   const std::byte* place = Memory(operand) + Offset(operand, index);
-  if (ElementBytes(case_.spec, operand) == sizeof(double)) {
-    double value;
-    std::memcpy(&value, place, sizeof(value));
-    return value;
+  switch (StoredIn(case_.spec, operand)) {
+    case DType::kF64:
+      return Read<double>(place);
+    case DType::kBf16:
+      return Read<BFloat16>(place);
+    default:
+      return Read<float>(place);
   }
-  float value;
-  std::memcpy(&value, place, sizeof(value));
-  return value;
 }
 
 void OpMemory::SetAt(Operand operand, int64_t index, double value) {
   std::byte* place = Memory(operand) + Offset(operand, index);
-  if (ElementBytes(case_.spec, operand) == sizeof(double)) {
-    std::memcpy(place, &value, sizeof(value));
-    return;
+  switch (StoredIn(case_.spec, operand)) {
+    case DType::kF64:
+      return Write<double>(value, place);
+    case DType::kBf16:
+      return Write<BFloat16>(value, place);
+    default:
+      return Write<float>(value, place);
   }
-  const float narrow = static_cast<float>(value);
-  std::memcpy(place, &narrow, sizeof(narrow));
 }
 
 std::vector<double> OpMemory::Get(Operand operand) const {
@@ -399,14 +443,19 @@ OpMemory Converted(const OpMemory& memory, DType dtype) {
   return converted;
 }
 
-Difference CompareKernels(const KernelRegistry& exact, const KernelRegistry& actual,
-                          const OpCase& op_case, double floor) {
+OpMemory ExactOperands(const KernelRegistry& exact, const OpCase& op_case) {
   OpCase wide = op_case;
   wide.spec.dtype = DType::kF64;
-  OpMemory a = PrepareBackward(exact, wide);
+  wide.values_in = op_case.spec.dtype;
+  return Converted(Converted(PrepareBackward(exact, wide), op_case.spec.dtype), DType::kF64);
+}
+
+Difference CompareKernels(const KernelRegistry& exact, const KernelRegistry& actual,
+                          const OpCase& op_case, double floor) {
+  OpMemory a = ExactOperands(exact, op_case);
   OpMemory b = Converted(a, op_case.spec.dtype);
   const std::string damage =
-      a.Run(*PrepareKernel(exact, wide.spec)) + b.Run(*PrepareKernel(actual, op_case.spec));
+      a.Run(*PrepareKernel(exact, a.op_case().spec)) + b.Run(*PrepareKernel(actual, op_case.spec));
   if (!damage.empty()) return {std::numeric_limits<double>::infinity(), damage};
   return Compare(a, b, floor);
 }

@@ -34,6 +34,8 @@ struct OpCase {
       0;  // ids are drawn below it; 0: two more than this rank's vocabulary ends with
   double not_counted = 0.25;  // share of the targets of LmHeadLoss and LossCombine that are -1
   uint64_t values = 1;        // seed of the operands' values
+  // The dtype whose operands can hold them, whatever they are stored in.
+  tensor::DType values_in = tensor::DType::kF32;
 };
 
 // x_ld, y_ld and (LmHeadLoss) vocab_rows of a packed layout, each `padding` elements wider than it
@@ -61,9 +63,13 @@ struct OperandShape {
 // stated too.
 std::optional<OperandShape> ShapeOf(const OpCase& op_case, graph::Operand operand);
 
-// The operands of one case, of spec.dtype. Values are random in (-1, 1) and exact in f32, the same
-// for every dtype and leading dimension; weights of norms are around 1, statistics are random too:
-// see PrepareBackward.
+// What `operand` is stored in: spec.dtype, or its accumulator (tensor::AccumulatorOf) where it is a
+// statistic, a log-sum-exp or a gradient of a weight; f64 for the sum of LossCombine.
+tensor::DType StoredIn(const graph::OpSpec& spec, graph::Operand operand);
+
+// The operands of one case. Values are random in (-1, 1) and exact in values_in, the same for every
+// dtype and leading dimension, but for the rounding to what they are stored in; weights of norms
+// are around 1, statistics are random too: see PrepareBackward.
 class OpMemory {
  public:
   explicit OpMemory(const OpCase& op_case);
@@ -113,9 +119,12 @@ Difference Compare(const OpMemory& expected, const OpMemory& actual, double floo
 // Operands of the values of `memory` in another dtype, each rounded once.
 OpMemory Converted(const OpMemory& memory, tensor::DType dtype);
 
-// Runs the first f64 kernel of `exact` on the operands of the case, and the first kernel of
-// `actual` for the case's dtype on the same operands rounded to it; compares as Compare does, and
-// damage counts as infinite. Backward operands come from the f64 forward of `exact`.
+// f64 operands of the case, each of a value that the case's dtype holds, so that both compute from
+// the same. Those of a backward come from the f64 forward of `exact`.
+OpMemory ExactOperands(const KernelRegistry& exact, const OpCase& op_case);
+
+// Runs the first f64 kernel of `exact` on ExactOperands, and the first kernel of `actual` for the
+// case's dtype on the same values; compares as Compare does, and damage counts as infinite.
 Difference CompareKernels(const KernelRegistry& exact, const KernelRegistry& actual,
                           const OpCase& op_case, double floor = 1e-30);
 

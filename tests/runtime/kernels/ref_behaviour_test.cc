@@ -87,7 +87,7 @@ TEST_CASE("reference: a NaN in any operand that is read reaches the output") {
   KernelRegistry registry;
   RegisterReferenceKernels(registry);
   int64_t planted = 0;
-  ForAllCases(tensor::DType::kF32, [&](const OpCase& op_case) {
+  const auto plant = [&](const OpCase& op_case) {
     const OpMemory clean = PrepareBackward(registry, op_case);
     const auto kernel = PrepareKernel(registry, op_case.spec);
     for (int name = 0; name < graph::kOperandCount; ++name) {
@@ -109,14 +109,18 @@ TEST_CASE("reference: a NaN in any operand that is read reaches the output") {
         ++planted;
       }
     }
-  });
-  CHECK(planted > 1000);
+  };
+  ForAllCases(tensor::DType::kF32, plant);
+  const int64_t in_f32 = planted;
+  CHECK(in_f32 > 1000);
+  ForAllCases(tensor::DType::kBf16, plant);
+  CHECK(planted == 2 * in_f32);
 }
 
 TEST_CASE("reference: what an output held before does not matter, even a NaN") {
   KernelRegistry registry;
   RegisterReferenceKernels(registry);
-  ForAllCases(tensor::DType::kF64, [&](const OpCase& op_case) {
+  const auto hold = [&](const OpCase& op_case) {
     if (op_case.accumulate || op_case.base == BaseMemory::kSameAsDx) return;
     if (op_case.spec.kind == OpKind::kRope || op_case.spec.kind == OpKind::kLossCombine) return;
     OpMemory memory = PrepareBackward(registry, op_case);
@@ -131,7 +135,9 @@ TEST_CASE("reference: what an output held before does not matter, even a NaN") {
     INFO(Describe(op_case));
     REQUIRE(memory.Run(*PrepareKernel(registry, op_case.spec)) == "");
     CHECK(!WritesNan(memory));
-  });
+  };
+  ForAllCases(tensor::DType::kF64, hold);
+  ForAllCases(tensor::DType::kBf16, hold);
 }
 
 // Sums with what was there before: one rounding more than the sum alone.
@@ -176,7 +182,7 @@ TEST_CASE("reference: threads running at once get the same bits as one alone") {
   op_case.spec.cols = 83;
   op_case.spec.inner = 57;
   op_case.spec = WithLeadingDimensions(op_case.spec, 5);
-  for (tensor::DType dtype : {tensor::DType::kF64, tensor::DType::kF32}) {
+  for (tensor::DType dtype : {tensor::DType::kF64, tensor::DType::kF32, tensor::DType::kBf16}) {
     op_case.spec.dtype = dtype;
     for (Phase phase : {Phase::kForward, Phase::kInputGrad, Phase::kWeightGrad}) {
       op_case.spec.phase = phase;

@@ -56,7 +56,7 @@ class KernelRegistry {
 
 // Plain loops, f64, f32 and bf16 (sums in f64 where it costs nothing); never removed.
 void RegisterReferenceKernels(KernelRegistry& registry);
-// oneDNN products and vectorised, threaded loops, f32. Register before the reference.
+// oneDNN products and vectorised, threaded loops, f32 and bf16. Register before the reference.
 void RegisterCpuKernels(KernelRegistry& registry);
 
 }  // namespace trireme::kernels

@@ -18,6 +18,7 @@ using graph::Phase;
 
 constexpr size_t kAlignment = 64;
 
+template <typename T>
 class Attention : public Kernel {
  public:
   // As many threads as have a task and whose workspaces fit the scratch.
@@ -65,24 +66,24 @@ class Attention : public Kernel {
   }
   int64_t HeadsOfGroup() const { return spec_.heads / spec_.kv_heads; }
 
-  AttentionHead HeadOf(const OpCall& call, const DropoutStream* dropout, int64_t sample,
-                       int64_t head) const {
+  AttentionHead<T> HeadOf(const OpCall& call, const DropoutStream* dropout, int64_t sample,
+                          int64_t head) const {
     const OpSpec& s = spec_;
     const int64_t row = sample * s.tokens;
     const int64_t q = row * s.x_ld + head * s.head_dim;
     const int64_t k = row * s.x_ld + (s.heads + head / HeadsOfGroup()) * s.head_dim;
     const int64_t y = row * s.y_ld + head * s.head_dim;
-    AttentionHead h;
-    const float* x = call.In<float>(graph::kX);
+    AttentionHead<T> h;
+    const T* x = call.In<T>(graph::kX);
     h.q = x + q;
     h.k = x + k;
     h.v = x + k + s.kv_heads * s.head_dim;
     if (s.phase == Phase::kForward) {
-      h.y_out = call.Out<float>(graph::kY) + y;
+      h.y_out = call.Out<T>(graph::kY) + y;
     } else {
-      h.y = call.In<float>(graph::kY) + y;
-      h.dy = call.In<float>(graph::kDY) + y;
-      h.dq = call.Out<float>(graph::kDX) + q;
+      h.y = call.In<T>(graph::kY) + y;
+      h.dy = call.In<T>(graph::kDY) + y;
+      h.dq = call.Out<T>(graph::kDX) + q;
     }
     h.stats = call.Out<float>(graph::kStats) + row * s.heads + head;
     h.tokens = s.tokens;
@@ -99,20 +100,21 @@ class Attention : public Kernel {
 
   void RunTask(const OpCall& call, const DropoutStream* dropout, int64_t task,
                float* workspace) const {
+    const AttentionLoops<T>& loops = AttentionLoopsOf<T>();
     const int64_t per_sample = TasksOfSample(spec_);
     const int64_t sample = task / per_sample;
     if (spec_.phase == Phase::kForward) {
-      AttentionForward(HeadOf(call, dropout, sample, task % per_sample), workspace);
+      loops.forward(HeadOf(call, dropout, sample, task % per_sample), workspace);
       return;
     }
     const int64_t group = task % per_sample;
-    const AttentionHead first = HeadOf(call, dropout, sample, group * HeadsOfGroup());
-    AttentionBackwardBegin(first, workspace);
+    const AttentionHead<T> first = HeadOf(call, dropout, sample, group * HeadsOfGroup());
+    loops.backward_begin(first, workspace);
     for (int64_t i = 0; i < HeadsOfGroup(); ++i) {
-      AttentionBackwardAdd(HeadOf(call, dropout, sample, group * HeadsOfGroup() + i), workspace);
+      loops.backward_add(HeadOf(call, dropout, sample, group * HeadsOfGroup() + i), workspace);
     }
-    float* dk = call.Out<float>(graph::kDX) + (first.k - call.In<float>(graph::kX));
-    AttentionBackwardEnd(first, dk, dk + spec_.kv_heads * spec_.head_dim, workspace);
+    T* dk = call.Out<T>(graph::kDX) + (first.k - call.In<T>(graph::kX));
+    loops.backward_end(first, dk, dk + spec_.kv_heads * spec_.head_dim, workspace);
   }
 
   OpSpec spec_;
@@ -123,14 +125,19 @@ class Attention : public Kernel {
 
 }  // namespace
 
+template <typename T>
 std::unique_ptr<Kernel> MakeAttention(const OpSpec& spec, const PrepareOptions& options) {
   const bool regular = spec.tokens > 0 && spec.rows % spec.tokens == 0 && spec.row_begin == 0 &&
                        spec.heads > 0 && spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0 &&
                        spec.head_dim > 0;
   if (spec.phase == Phase::kWeightGrad || !regular) return nullptr;
-  auto kernel = std::make_unique<Attention>(spec, options);
+  auto kernel = std::make_unique<Attention<T>>(spec, options);
   if (kernel->ScratchBytes() > options.scratch_limit_bytes) return nullptr;
   return kernel;
 }
+
+template std::unique_ptr<Kernel> MakeAttention<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeAttention<tensor::BFloat16>(const OpSpec&,
+                                                                 const PrepareOptions&);
 
 }  // namespace trireme::kernels::cpu

@@ -2,7 +2,6 @@
 #include "runtime/kernels/cpu/attention_loops.h"
 
 #include <cmath>
-#include <cstring>
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -81,10 +80,18 @@ struct BackwardSpace {
 
 namespace trireme::kernels::cpu {
 namespace {
-HWY_EXPORT(AttentionForwardVec);
-HWY_EXPORT(AttentionBackwardBeginVec);
-HWY_EXPORT(AttentionBackwardAddVec);
+HWY_EXPORT(AttentionLoopsF32);
+HWY_EXPORT(AttentionLoopsBf16);
 }  // namespace
+
+template <>
+const AttentionLoops<float>& AttentionLoopsOf() {
+  return HWY_DYNAMIC_DISPATCH(AttentionLoopsF32)();
+}
+template <>
+const AttentionLoops<tensor::BFloat16>& AttentionLoopsOf() {
+  return HWY_DYNAMIC_DISPATCH(AttentionLoopsBf16)();
+}
 
 int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim) {
   Carver carver(nullptr);
@@ -96,33 +103,6 @@ int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim) {
   Carver carver(nullptr);
   const BackwardSpace space(carver, tokens, head_dim);
   return carver.used();
-}
-
-void AttentionForward(const AttentionHead& head, float* workspace) {
-  Carver carver(workspace);
-  HWY_DYNAMIC_DISPATCH(AttentionForwardVec)(head, ForwardSpace(carver, head.tokens, head.head_dim));
-}
-
-void AttentionBackwardBegin(const AttentionHead& head, float* workspace) {
-  Carver carver(workspace);
-  HWY_DYNAMIC_DISPATCH(AttentionBackwardBeginVec)
-  (head, BackwardSpace(carver, head.tokens, head.head_dim));
-}
-
-void AttentionBackwardAdd(const AttentionHead& head, float* workspace) {
-  Carver carver(workspace);
-  HWY_DYNAMIC_DISPATCH(AttentionBackwardAddVec)
-  (head, BackwardSpace(carver, head.tokens, head.head_dim));
-}
-
-void AttentionBackwardEnd(const AttentionHead& head, float* dk, float* dv, float* workspace) {
-  Carver carver(workspace);
-  const BackwardSpace space(carver, head.tokens, head.head_dim);
-  const size_t row_bytes = static_cast<size_t>(head.head_dim) * sizeof(float);
-  for (int64_t t = 0; t < head.tokens; ++t) {
-    std::memcpy(dk + t * head.x_ld, space.dk + t * space.width, row_bytes);
-    std::memcpy(dv + t * head.x_ld, space.dv + t * space.width, row_bytes);
-  }
 }
 
 }  // namespace trireme::kernels::cpu

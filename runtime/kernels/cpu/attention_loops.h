@@ -10,16 +10,18 @@
 
 namespace trireme::kernels::cpu {
 
-// Rows of a head's q, k, v, y and gradients lie x_ld or y_ld elements apart; pointers are at token
-// 0 of the sample.
+// T: float or tensor::BFloat16, of which tiles are widened to f32 where they are read. Rows of a
+// head's q, k, v, y and gradients lie x_ld or y_ld elements apart; pointers are at token 0 of the
+// sample.
+template <typename T>
 struct AttentionHead {
-  const float* q = nullptr;
-  const float* k = nullptr;
-  const float* v = nullptr;
-  const float* y = nullptr;
-  const float* dy = nullptr;
-  float* y_out = nullptr;
-  float* dq = nullptr;
+  const T* q = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
+  const T* y = nullptr;
+  const T* dy = nullptr;
+  T* y_out = nullptr;
+  T* dq = nullptr;
   float* stats = nullptr;  // log-sum-exp of token t at stats[t * stats_ld]
   int64_t tokens = 0, head_dim = 0;
   int64_t x_ld = 0, y_ld = 0, stats_ld = 0;
@@ -31,14 +33,20 @@ struct AttentionHead {
 int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim);
 int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim);
 
-// y_out and stats of one query head. `workspace` is aligned to 64 bytes.
-void AttentionForward(const AttentionHead& head, float* workspace);
+// `workspace` is aligned to 64 bytes. The gradients of the keys and values of one group: begin,
+// then add for each query head that reads them (dq of each is written), then end writes dk and dv
+// (rows x_ld apart). All with the same workspace.
+template <typename T>
+struct AttentionLoops {
+  // y_out and stats of one query head.
+  void (*forward)(const AttentionHead<T>& head, float* workspace);
+  void (*backward_begin)(const AttentionHead<T>& head, float* workspace);
+  void (*backward_add)(const AttentionHead<T>& head, float* workspace);
+  void (*backward_end)(const AttentionHead<T>& head, T* dk, T* dv, float* workspace);
+};
 
-// The gradients of the keys and values of one group: Begin, then Add for each query head that reads
-// them (dq of each is written), then End writes dk and dv (rows x_ld apart). All with the same
-// workspace.
-void AttentionBackwardBegin(const AttentionHead& head, float* workspace);
-void AttentionBackwardAdd(const AttentionHead& head, float* workspace);
-void AttentionBackwardEnd(const AttentionHead& head, float* dk, float* dv, float* workspace);
+// Of the best instruction set of this machine. T: float or tensor::BFloat16.
+template <typename T>
+const AttentionLoops<T>& AttentionLoopsOf();
 
 }  // namespace trireme::kernels::cpu

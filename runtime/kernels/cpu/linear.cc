@@ -1,7 +1,7 @@
-// Linear: the product with its epilogue (bias, residual stream, accumulation) in or just before it.
-#include <cstring>
+// Linear: the product with what it is added to (bias, residual stream, base, accumulation).
+#include <memory>
+#include <utility>
 
-#include "runtime/base/check.h"
 #include "runtime/kernels/cpu/factories.h"
 #include "runtime/kernels/cpu/product.h"
 #include "runtime/kernels/cpu/row_loops.h"
@@ -19,6 +19,8 @@ ProductShape ShapeOf(const OpSpec& s, int threads) {
   const int64_t w_ld = in_out ? s.cols : s.inner;
   ProductShape p;
   p.threads = threads;
+  p.dtype = s.dtype;
+  p.c_dtype = s.phase == Phase::kWeightGrad ? tensor::AccumulatorOf(s.dtype) : s.dtype;
   switch (s.phase) {
     case Phase::kForward:  // y [rows, cols] = x * W
       p.m = s.rows, p.n = s.cols, p.k = s.inner;
@@ -43,75 +45,66 @@ ProductShape ShapeOf(const OpSpec& s, int threads) {
   return p;
 }
 
+template <typename T>
 class Linear : public Kernel {
  public:
-  Linear(const OpSpec& spec, const PrepareOptions& options)
-      : spec_(spec),
-        threads_(options.threads),
-        product_(MakeProduct(ShapeOf(spec, options.threads), options.scratch_limit_bytes)) {}
+  // Null where the scratch is too short for any product.
+  static std::unique_ptr<Kernel> Make(const OpSpec& spec, const PrepareOptions& options) {
+    auto product = MakeProduct(ShapeOf(spec, options.threads), options.scratch_limit_bytes);
+    if (product == nullptr) return nullptr;
+    return std::unique_ptr<Kernel>(new Linear(spec, options.threads, std::move(product)));
+  }
 
   size_t ScratchBytes() const override { return product_->ScratchBytes(); }
 
   void Run(const OpCall& call) override {
+    const auto& operand = call.operand;
     switch (spec_.phase) {
       case Phase::kForward:
-        return Forward(call);
+        return product_->Run({.a = operand[graph::kX],
+                              .b = operand[graph::kW],
+                              .c = operand[graph::kY],
+                              .bias = operand[graph::kB],
+                              .addend = spec_.fused_residual ? operand[graph::kResidual] : nullptr},
+                             call.scratch);
       case Phase::kInputGrad:
-        return InputGrad(call);
+        return product_->Run({.a = operand[graph::kDY],
+                              .b = operand[graph::kW],
+                              .c = operand[graph::kDX],
+                              .bias = nullptr,
+                              .addend = operand[graph::kBase]},
+                             call.scratch);
       case Phase::kWeightGrad:
         return WeightGrad(call);
     }
   }
 
  private:
-  void Forward(const OpCall& call) {
-    ProductOperands o{call.In<float>(graph::kX), call.In<float>(graph::kW),
-                      call.Out<float>(graph::kY), call.In<float>(graph::kB), false};
-    if (spec_.fused_residual) {
-      ResidualArgs fill;
-      fill.x = call.In<float>(graph::kResidual);
-      fill.b = o.bias;
-      fill.y = o.c;
-      fill.cols = spec_.cols;
-      fill.x_ld = fill.y_ld = spec_.y_ld;
-      ForRows(spec_.rows, spec_.cols, threads_, [&](Range rows) { AddRows(fill, rows); });
-      o.bias = nullptr;
-      o.accumulate = true;
-    }
-    product_->Run(o, call.scratch);
-  }
-
-  void InputGrad(const OpCall& call) {
-    const float* base = call.In<float>(graph::kBase);
-    ProductOperands o{call.In<float>(graph::kDY), call.In<float>(graph::kW),
-                      call.Out<float>(graph::kDX), nullptr, base != nullptr};
-    if (base != nullptr && base != o.c) {
-      ResidualArgs copy;
-      copy.x = base;
-      copy.y = o.c;
-      copy.cols = spec_.inner;
-      copy.x_ld = copy.y_ld = spec_.x_ld;
-      ForRows(spec_.rows, spec_.inner, threads_, [&](Range rows) { AddRows(copy, rows); });
-    }
-    product_->Run(o, call.scratch);
-  }
+  Linear(const OpSpec& spec, int threads, std::unique_ptr<Product> product)
+      : spec_(spec), threads_(threads), product_(std::move(product)) {}
 
   void WeightGrad(const OpCall& call) {
-    const float* x = call.In<float>(graph::kX);
-    const float* dy = call.In<float>(graph::kDY);
+    const T* x = call.In<T>(graph::kX);
+    const T* dy = call.In<T>(graph::kDY);
     const bool in_out = spec_.weight_layout == WeightLayout::kInOut;
     if (float* dw = call.Out<float>(graph::kDW)) {
-      product_->Run({in_out ? x : dy, in_out ? dy : x, dw, nullptr, call.accumulate}, call.scratch);
+      product_->Run({.a = in_out ? x : dy,
+                     .b = in_out ? dy : x,
+                     .c = dw,
+                     .bias = nullptr,
+                     .addend = call.accumulate ? dw : nullptr},
+                    call.scratch);
     }
     if (float* db = call.Out<float>(graph::kDB)) {
-      ResidualArgs sum;
+      ColumnSumArgs<T> sum;
       sum.x = dy;
-      sum.y = db;
+      sum.sum = db;
       sum.rows = spec_.rows;
       sum.cols = spec_.cols;
       sum.x_ld = spec_.y_ld;
       sum.accumulate = call.accumulate;
-      ForColumns(spec_.rows, spec_.cols, threads_, [&](Range cols) { SumColumns(sum, cols); });
+      ForColumns(spec_.rows, spec_.cols, threads_,
+                 [&](Range cols) { RowLoopsOf<T>().sum_columns(sum, cols); });
     }
   }
 
@@ -122,8 +115,12 @@ class Linear : public Kernel {
 
 }  // namespace
 
+template <typename T>
 std::unique_ptr<Kernel> MakeLinear(const OpSpec& spec, const PrepareOptions& options) {
-  return std::make_unique<Linear>(spec, options);
+  return Linear<T>::Make(spec, options);
 }
+
+template std::unique_ptr<Kernel> MakeLinear<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeLinear<tensor::BFloat16>(const OpSpec&, const PrepareOptions&);
 
 }  // namespace trireme::kernels::cpu

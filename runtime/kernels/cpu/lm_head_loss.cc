@@ -2,6 +2,9 @@
 // statistics, and becomes its gradient and is multiplied on, while it is in the cache.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <type_traits>
+#include <utility>
 
 #include "runtime/kernels/cpu/factories.h"
 #include "runtime/kernels/cpu/loop_kernel.h"
@@ -16,23 +19,26 @@ using graph::OpSpec;
 using graph::Phase;
 using graph::WeightLayout;
 
-// With 1,024 rows a tile of logits is 16 MiB: half of a 32 MiB last-level cache.
-constexpr int64_t kTileColumns = 4096;
+// With 1,024 rows a tile of f32 logits is 16 MiB: half of a 32 MiB last-level cache. In bf16 there
+// is one tile: dx is rounded once, and oneDNN's fast products take no part of a row.
+template <typename T>
+int64_t TileColumns(const OpSpec& spec) {
+  constexpr int64_t kTileColumns = 4096;
+  return std::is_same_v<T, float> ? std::min(kTileColumns, spec.cols) : spec.cols;
+}
 constexpr float kNothing = -INFINITY;  // the maximum over no logits
 
+template <typename T>
 class LmHeadLoss : public Kernel {
  public:
-  LmHeadLoss(const OpSpec& spec, const PrepareOptions& options)
-      : spec_(spec), threads_(options.threads) {
-    full_ = MakeProduct(TileShape(std::min(kTileColumns, spec.cols)), options.scratch_limit_bytes);
-    const int64_t rest = spec.cols % kTileColumns;
-    if (spec.cols > kTileColumns && rest > 0) {
-      last_ = MakeProduct(TileShape(rest), options.scratch_limit_bytes);
-    }
+  // Null where the scratch is too short for any product.
+  static std::unique_ptr<Kernel> Make(const OpSpec& spec, const PrepareOptions& options) {
+    std::unique_ptr<LmHeadLoss> kernel(new LmHeadLoss(spec, options));
+    return kernel->full_ == nullptr || kernel->last_ == nullptr ? nullptr : std::move(kernel);
   }
 
   size_t ScratchBytes() const override {
-    return std::max(full_->ScratchBytes(), last_ == nullptr ? 0 : last_->ScratchBytes());
+    return std::max(full_->ScratchBytes(), last_->ScratchBytes());
   }
 
   void Run(const OpCall& call) override {
@@ -43,9 +49,9 @@ class LmHeadLoss : public Kernel {
         stats[3 * r + 1] = stats[3 * r + 2] = 0;
       }
     }
-    for (int64_t c = 0; c < spec_.cols; c += kTileColumns) {
-      const int64_t count = std::min(kTileColumns, spec_.cols - c);
-      Product& product = last_ != nullptr && count < kTileColumns ? *last_ : *full_;
+    for (int64_t c = 0; c < spec_.cols; c += tile_columns_) {
+      const int64_t count = std::min(tile_columns_, spec_.cols - c);
+      Product& product = count < tile_columns_ ? *last_ : *full_;
       switch (spec_.phase) {
         case Phase::kForward:
           ForwardTile(call, {c, c + count}, product);
@@ -61,6 +67,13 @@ class LmHeadLoss : public Kernel {
   }
 
  private:
+  LmHeadLoss(const OpSpec& spec, const PrepareOptions& options)
+      : spec_(spec), threads_(options.threads), tile_columns_(TileColumns<T>(spec)) {
+    const int64_t rest = tile_columns_ == 0 ? 0 : spec.cols % tile_columns_;
+    full_ = MakeProduct(TileShape(tile_columns_), options.scratch_limit_bytes);
+    last_ = MakeProduct(TileShape(rest), options.scratch_limit_bytes);
+  }
+
   bool InOut() const { return spec_.weight_layout == WeightLayout::kInOut; }
   // Offset of the tile's first element in W or dW.
   int64_t WeightOffset(int64_t column) const { return InOut() ? column : column * spec_.inner; }
@@ -69,6 +82,9 @@ class LmHeadLoss : public Kernel {
     const int64_t w_ld = InOut() ? spec_.cols : spec_.inner;
     ProductShape p;
     p.threads = threads_;
+    p.dtype = spec_.dtype;
+    p.c_dtype =
+        spec_.phase == Phase::kWeightGrad ? tensor::AccumulatorOf(spec_.dtype) : spec_.dtype;
     switch (spec_.phase) {
       case Phase::kForward:  // y tile [rows, count] = x * W tile
         p.m = spec_.rows, p.n = count, p.k = spec_.inner;
@@ -94,57 +110,71 @@ class LmHeadLoss : public Kernel {
   }
 
   void ForwardTile(const OpCall& call, Range cols, Product& product) {
-    float* y = call.Out<float>(graph::kY) + cols.begin;
-    product.Run({call.In<float>(graph::kX), call.In<float>(graph::kW) + WeightOffset(cols.begin), y,
-                 nullptr, false},
+    T* y = call.Out<T>(graph::kY) + cols.begin;
+    product.Run({.a = call.In<T>(graph::kX),
+                 .b = call.In<T>(graph::kW) + WeightOffset(cols.begin),
+                 .c = y,
+                 .bias = nullptr,
+                 .addend = nullptr},
                 call.scratch);
     const auto* targets = call.In<int32_t>(graph::kTokens);
     float* stats = call.Out<float>(graph::kStats);
     const int64_t count = cols.end - cols.begin;
     ForRows(spec_.rows, count, threads_, [&](Range rows) {
       for (int64_t r = rows.begin; r < rows.end; ++r) {
-        const float* row = y + r * spec_.y_ld;
-        FoldSoftmax(row, count, &stats[3 * r], &stats[3 * r + 1]);
+        const T* row = y + r * spec_.y_ld;
+        RowLoopsOf<T>().fold_softmax(row, count, &stats[3 * r], &stats[3 * r + 1]);
         const int64_t target = targets[r] - spec_.vocab_begin - cols.begin;
-        if (targets[r] >= 0 && target >= 0 && target < count) stats[3 * r + 2] = row[target];
+        if (targets[r] >= 0 && target >= 0 && target < count) {
+          stats[3 * r + 2] = static_cast<float>(row[target]);
+        }
       }
     });
   }
 
   void InputGradTile(const OpCall& call, Range cols, Product& product) {
-    float* y = call.Out<float>(graph::kY) + cols.begin;
+    T* y = call.Out<T>(graph::kY) + cols.begin;
     const auto* targets = call.In<int32_t>(graph::kTokens);
     const float* lse = call.In<float>(graph::kBase);
-    const float scale = static_cast<float>(call.loss_scale);
     const int64_t count = cols.end - cols.begin;
     ForRows(spec_.rows, count, threads_, [&](Range rows) {
       for (int64_t r = rows.begin; r < rows.end; ++r) {
-        float* row = y + r * spec_.y_ld;
+        T* row = y + r * spec_.y_ld;
         if (targets[r] < 0) {
-          std::fill(row, row + count, 0.0f);
+          std::fill(row, row + count, T{});
           continue;
         }
-        SoftmaxInPlace(row, count, lse[r], scale);
-        const int64_t target = targets[r] - spec_.vocab_begin - cols.begin;
-        if (target >= 0 && target < count) row[target] -= scale;
+        RowLoopsOf<T>().softmax_in_place(row, count,
+                                         {.lse = lse[r],
+                                          .scale = static_cast<float>(call.loss_scale),
+                                          .target = targets[r] - spec_.vocab_begin - cols.begin});
       }
     });
-    product.Run({y, call.In<float>(graph::kW) + WeightOffset(cols.begin),
-                 call.Out<float>(graph::kDX), nullptr, cols.begin > 0},
+    T* dx = call.Out<T>(graph::kDX);
+    product.Run({.a = y,
+                 .b = call.In<T>(graph::kW) + WeightOffset(cols.begin),
+                 .c = dx,
+                 .bias = nullptr,
+                 .addend = cols.begin > 0 ? dx : nullptr},
                 call.scratch);
   }
 
   void WeightGradTile(const OpCall& call, Range cols, Product& product) {
-    const float* x = call.In<float>(graph::kX);
-    const float* y = call.In<float>(graph::kY) + cols.begin;
-    product.Run({InOut() ? x : y, InOut() ? y : x,
-                 call.Out<float>(graph::kDW) + WeightOffset(cols.begin), nullptr, call.accumulate},
+    const T* x = call.In<T>(graph::kX);
+    const T* y = call.In<T>(graph::kY) + cols.begin;
+    float* dw = call.Out<float>(graph::kDW) + WeightOffset(cols.begin);
+    product.Run({.a = InOut() ? x : y,
+                 .b = InOut() ? y : x,
+                 .c = dw,
+                 .bias = nullptr,
+                 .addend = call.accumulate ? dw : nullptr},
                 call.scratch);
   }
 
   OpSpec spec_;
   int threads_;
-  std::unique_ptr<Product> full_, last_;
+  int64_t tile_columns_;
+  std::unique_ptr<Product> full_, last_;  // of a whole tile, and of what the last one has less
 };
 
 // log-sum-exp of each row over the tensor ranks' (max, sum, target) triples.
@@ -173,13 +203,23 @@ void CombineLoss(const OpSpec& spec, const OpCall& call) {
 
 }  // namespace
 
+template <typename T>
 std::unique_ptr<Kernel> MakeLmHeadLoss(const OpSpec& spec, const PrepareOptions& options) {
-  return std::make_unique<LmHeadLoss>(spec, options);
+  return LmHeadLoss<T>::Make(spec, options);
 }
 
+// All of its operands are f32 in both.
+template <typename T>
 std::unique_ptr<Kernel> MakeLossCombine(const OpSpec& spec, const PrepareOptions&) {
   if (spec.phase != Phase::kForward) return nullptr;
   return MakeLoop([spec](const OpCall& call) { CombineLoss(spec, call); });
 }
+
+template std::unique_ptr<Kernel> MakeLmHeadLoss<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeLmHeadLoss<tensor::BFloat16>(const OpSpec&,
+                                                                  const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeLossCombine<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeLossCombine<tensor::BFloat16>(const OpSpec&,
+                                                                   const PrepareOptions&);
 
 }  // namespace trireme::kernels::cpu

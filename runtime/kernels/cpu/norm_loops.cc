@@ -11,31 +11,17 @@
 
 namespace trireme::kernels::cpu {
 namespace {
-HWY_EXPORT(LayerNormForwardVec);
-HWY_EXPORT(LayerNormInputGradVec);
-HWY_EXPORT(LayerNormWeightGradVec);
-HWY_EXPORT(RmsNormForwardVec);
-HWY_EXPORT(RmsNormInputGradVec);
-HWY_EXPORT(RmsNormWeightGradVec);
+HWY_EXPORT(NormLoopsF32);
+HWY_EXPORT(NormLoopsBf16);
 }  // namespace
 
-void LayerNormForward(const NormArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(LayerNormForwardVec)(args, rows);
+template <>
+const NormLoops<float>& NormLoopsOf() {
+  return HWY_DYNAMIC_DISPATCH(NormLoopsF32)();
 }
-void LayerNormInputGrad(const NormArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(LayerNormInputGradVec)(args, rows);
-}
-void LayerNormWeightGrad(const NormArgs& args, Range cols) {
-  HWY_DYNAMIC_DISPATCH(LayerNormWeightGradVec)(args, cols);
-}
-void RmsNormForward(const NormArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(RmsNormForwardVec)(args, rows);
-}
-void RmsNormInputGrad(const NormArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(RmsNormInputGradVec)(args, rows);
-}
-void RmsNormWeightGrad(const NormArgs& args, Range cols) {
-  HWY_DYNAMIC_DISPATCH(RmsNormWeightGradVec)(args, cols);
+template <>
+const NormLoops<tensor::BFloat16>& NormLoopsOf() {
+  return HWY_DYNAMIC_DISPATCH(NormLoopsBf16)();
 }
 
 }  // namespace trireme::kernels::cpu

@@ -1,11 +1,13 @@
-// One f32 matrix product of fixed shape by oneDNN: the primitive or the sgemm call, whichever is
-// faster for the operands' layout (docs/performance.md, "products").
+// One matrix product of fixed shape, in f32 or from bf16, by oneDNN: the primitive or the gemm
+// call, whichever is faster for the operands' layout (docs/performance.md, "products").
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+
+#include "runtime/tensor/dtype.h"
 
 namespace trireme::kernels::cpu {
 
@@ -17,28 +19,35 @@ struct ProductShape {
   bool transpose_a = false;
   bool transpose_b = false;
   int threads = 1;
+  tensor::DType dtype = tensor::DType::kF32;    // of A, B and the bias: kF32 or kBf16
+  tensor::DType c_dtype = tensor::DType::kF32;  // of C and the addend: kF32, or kBf16 as dtype
 };
 
 struct ProductOperands {
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* c = nullptr;
-  const float* bias =
-      nullptr;              // [n], added to every row of C; or null; not together with accumulate
-  bool accumulate = false;  // C += instead of C =
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;    // [n], added to every row of C; or null
+  const void* addend = nullptr;  // [m, n] with C's leading dimension, added to C; may be c; or null
 };
 
 class Product {
  public:
   virtual ~Product() = default;
-  // Deterministic for a given shape and number of threads. `scratch` holds ScratchBytes(); oneDNN's
-  // sgemm also packs into a few MiB of its own, returned before the call ends.
+  // Sums are made in f32 and rounded once. Deterministic for a given shape and number of threads.
+  // `scratch` holds ScratchBytes(); oneDNN's sgemm also packs into a few MiB of its own, returned
+  // before the call ends.
   virtual void Run(const ProductOperands& operands, std::span<std::byte> scratch) = 0;
   virtual size_t ScratchBytes() const { return 0; }
 };
 
-// Needs at most `scratch_limit_bytes` of scratch: where the primitive wants more, the sgemm call,
-// which wants none, takes its place.
+// Needs at most `scratch_limit_bytes` of scratch: where the primitive wants more, or the processor
+// has no bf16 for it, another way takes its place, which in f32 wants none. Null where there is too
+// little for any.
 std::unique_ptr<Product> MakeProduct(const ProductShape& shape, size_t scratch_limit_bytes);
+
+// Products of bf16 on a processor that cannot multiply it: blocks are widened to f32 in the
+// scratch.
+std::unique_ptr<Product> MakeWideningProduct(const ProductShape& shape, size_t scratch_limit_bytes);
 
 }  // namespace trireme::kernels::cpu

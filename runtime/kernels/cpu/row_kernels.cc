@@ -19,15 +19,16 @@ using graph::OpKind;
 using graph::OpSpec;
 using graph::Phase;
 
-NormArgs ArgsOfNorm(const OpSpec& spec, const OpCall& call) {
-  NormArgs a;
-  a.x = call.In<float>(graph::kX);
-  a.w = call.In<float>(graph::kW);
-  a.b = call.In<float>(graph::kB);
-  a.dy = call.In<float>(graph::kDY);
-  a.base = call.In<float>(graph::kBase);
-  a.y = call.Out<float>(graph::kY);
-  a.dx = call.Out<float>(graph::kDX);
+template <typename T>
+NormArgs<T> ArgsOfNorm(const OpSpec& spec, const OpCall& call) {
+  NormArgs<T> a;
+  a.x = call.In<T>(graph::kX);
+  a.w = call.In<T>(graph::kW);
+  a.b = call.In<T>(graph::kB);
+  a.dy = call.In<T>(graph::kDY);
+  a.base = call.In<T>(graph::kBase);
+  a.y = call.Out<T>(graph::kY);
+  a.dx = call.Out<T>(graph::kDX);
   a.stats = call.Out<float>(graph::kStats);
   a.dw = call.Out<float>(graph::kDW);
   a.db = call.Out<float>(graph::kDB);
@@ -40,13 +41,14 @@ NormArgs ArgsOfNorm(const OpSpec& spec, const OpCall& call) {
   return a;
 }
 
-ActivationArgs ArgsOfActivation(const OpSpec& spec, const OpCall& call) {
-  ActivationArgs a;
-  a.x = call.In<float>(graph::kX);
-  a.dy = call.In<float>(graph::kDY);
-  a.base = call.In<float>(graph::kBase);
-  a.y = call.Out<float>(graph::kY);
-  a.dx = call.Out<float>(graph::kDX);
+template <typename T>
+ActivationArgs<T> ArgsOfActivation(const OpSpec& spec, const OpCall& call) {
+  ActivationArgs<T> a;
+  a.x = call.In<T>(graph::kX);
+  a.dy = call.In<T>(graph::kDY);
+  a.base = call.In<T>(graph::kBase);
+  a.y = call.Out<T>(graph::kY);
+  a.dx = call.Out<T>(graph::kDX);
   a.cols = spec.cols;
   a.x_ld = spec.x_ld;
   a.y_ld = spec.y_ld;
@@ -80,15 +82,38 @@ std::shared_ptr<const RopeTable> SharedRopeTable(const OpSpec& spec) {
   return table;
 }
 
+template <typename T>
+std::unique_ptr<Kernel> RopeLoop(const OpSpec& spec, int threads) {
+  return MakeLoop([spec, threads, table = SharedRopeTable(spec)](const OpCall& call) {
+    const bool forward = spec.phase == Phase::kForward;
+    T* rows_begin = call.Out<T>(forward ? graph::kY : graph::kDY);
+    RotateArgs<T> a;
+    a.heads = spec.heads + spec.kv_heads;
+    a.head_dim = spec.head_dim;
+    a.direction = forward ? 1.0f : -1.0f;
+    ForRows(spec.rows, a.heads * a.head_dim, threads, [&, a](Range rows) {
+      RotateArgs<T> row = a;
+      for (int64_t r = rows.begin; r < rows.end; ++r) {
+        const int64_t t = (spec.row_begin + r) % spec.tokens;
+        row.row = rows_begin + r * spec.y_ld;
+        row.cosine = table->cosine.data() + t * (spec.head_dim / 2);
+        row.sine = table->sine.data() + t * (spec.head_dim / 2);
+        RowLoopsOf<T>().rotate_heads(row);
+      }
+    });
+  });
+}
+
 // Forward and input gradient: y or dx from x or dy, element by element.
+template <typename T>
 void RunResidualRows(const OpSpec& spec, int threads, const OpCall& call) {
   const bool forward = spec.phase == Phase::kForward;
-  ResidualArgs a;
-  a.x = call.In<float>(forward ? graph::kX : graph::kDY);
-  a.y = call.Out<float>(forward ? graph::kY : graph::kDX);
+  ResidualArgs<T> a;
+  a.x = call.In<T>(forward ? graph::kX : graph::kDY);
+  a.y = call.Out<T>(forward ? graph::kY : graph::kDX);
   if (forward) {
-    a.b = call.In<float>(graph::kB);
-    a.residual = call.In<float>(graph::kResidual);
+    a.b = call.In<T>(graph::kB);
+    a.residual = call.In<T>(graph::kResidual);
   }
   a.cols = spec.cols;
   a.x_ld = forward ? spec.x_ld : spec.y_ld;
@@ -97,14 +122,15 @@ void RunResidualRows(const OpSpec& spec, int threads, const OpCall& call) {
   if (HasDropout(spec, call)) a.dropout = &stream;
   a.first_element =
       static_cast<uint64_t>((call.first_sample * spec.tokens + spec.row_begin) * spec.cols);
-  ForRows(spec.rows, spec.cols, threads, [&](Range rows) { AddRows(a, rows); });
+  ForRows(spec.rows, spec.cols, threads, [&](Range rows) { RowLoopsOf<T>().add_rows(a, rows); });
 }
 
+template <typename T>
 void RunResidualBiasGrad(const OpSpec& spec, int threads, const OpCall& call) {
-  ResidualArgs a;
-  a.x = call.In<float>(graph::kDY);
-  a.y = call.Out<float>(graph::kDB);
-  if (a.y == nullptr) return;
+  ColumnSumArgs<T> a;
+  a.x = call.In<T>(graph::kDY);
+  a.sum = call.Out<float>(graph::kDB);
+  if (a.sum == nullptr) return;
   a.rows = spec.rows;
   a.cols = spec.cols;
   a.x_ld = spec.y_ld;
@@ -113,21 +139,25 @@ void RunResidualBiasGrad(const OpSpec& spec, int threads, const OpCall& call) {
   if (HasDropout(spec, call)) a.dropout = &stream;
   a.first_element =
       static_cast<uint64_t>((call.first_sample * spec.tokens + spec.row_begin) * spec.cols);
-  ForColumns(spec.rows, spec.cols, threads, [&](Range cols) { SumColumns(a, cols); });
+  ForColumns(spec.rows, spec.cols, threads,
+             [&](Range cols) { RowLoopsOf<T>().sum_columns(a, cols); });
 }
 
 }  // namespace
 
+template <typename T>
 std::unique_ptr<Kernel> MakeNorm(const OpSpec& spec, const PrepareOptions& options) {
+  using Loops = NormLoops<T>;
   const bool layer = spec.kind == OpKind::kLayerNorm;
   const bool columns = spec.phase == Phase::kWeightGrad;
-  auto* loop = columns                         ? (layer ? LayerNormWeightGrad : RmsNormWeightGrad)
-               : spec.phase == Phase::kForward ? (layer ? LayerNormForward : RmsNormForward)
-                                               : (layer ? LayerNormInputGrad : RmsNormInputGrad);
+  const auto loop = columns ? (layer ? &Loops::layer_weight_grad : &Loops::rms_weight_grad)
+                    : spec.phase == Phase::kForward
+                        ? (layer ? &Loops::layer_forward : &Loops::rms_forward)
+                        : (layer ? &Loops::layer_input_grad : &Loops::rms_input_grad);
   const int threads = options.threads;
   return MakeLoop([spec, threads, columns, loop](const OpCall& call) {
-    const NormArgs args = ArgsOfNorm(spec, call);
-    const auto body = [&](Range range) { loop(args, range); };
+    const NormArgs<T> args = ArgsOfNorm<T>(spec, call);
+    const auto body = [&](Range range) { (NormLoopsOf<T>().*loop)(args, range); };
     if (columns) {
       ForColumns(spec.rows, spec.cols, threads, body);
     } else {
@@ -136,50 +166,49 @@ std::unique_ptr<Kernel> MakeNorm(const OpSpec& spec, const PrepareOptions& optio
   });
 }
 
+template <typename T>
 std::unique_ptr<Kernel> MakeActivation(const OpSpec& spec, const PrepareOptions& options) {
   if (spec.phase == Phase::kWeightGrad) return nullptr;
+  using Loops = RowLoops<T>;
   const bool forward = spec.phase == Phase::kForward;
-  auto* loop = spec.kind == OpKind::kGelu ? (forward ? GeluForward : GeluInputGrad)
-                                          : (forward ? SwiGluForward : SwiGluInputGrad);
+  const auto loop = spec.kind == OpKind::kGelu
+                        ? (forward ? &Loops::gelu_forward : &Loops::gelu_input_grad)
+                        : (forward ? &Loops::swiglu_forward : &Loops::swiglu_input_grad);
   const int threads = options.threads;
   return MakeLoop([spec, threads, loop](const OpCall& call) {
-    const ActivationArgs args = ArgsOfActivation(spec, call);
-    ForRows(spec.rows, spec.cols, threads, [&](Range rows) { loop(args, rows); });
+    const ActivationArgs<T> args = ArgsOfActivation<T>(spec, call);
+    ForRows(spec.rows, spec.cols, threads,
+            [&](Range rows) { (RowLoopsOf<T>().*loop)(args, rows); });
   });
 }
 
+template <typename T>
 std::unique_ptr<Kernel> MakeResidualAdd(const OpSpec& spec, const PrepareOptions& options) {
   const int threads = options.threads;
   return MakeLoop([spec, threads](const OpCall& call) {
     if (spec.phase == Phase::kWeightGrad) {
-      RunResidualBiasGrad(spec, threads, call);
+      RunResidualBiasGrad<T>(spec, threads, call);
     } else {
-      RunResidualRows(spec, threads, call);
+      RunResidualRows<T>(spec, threads, call);
     }
   });
 }
 
+template <typename T>
 std::unique_ptr<Kernel> MakeRope(const OpSpec& spec, const PrepareOptions& options) {
   if (spec.phase == Phase::kWeightGrad || spec.head_dim % 2 != 0) return nullptr;
-  const int threads = options.threads;
-  return MakeLoop([spec, threads, table = SharedRopeTable(spec)](const OpCall& call) {
-    const bool forward = spec.phase == Phase::kForward;
-    float* rows_begin = call.Out<float>(forward ? graph::kY : graph::kDY);
-    RotateArgs a;
-    a.heads = spec.heads + spec.kv_heads;
-    a.head_dim = spec.head_dim;
-    a.direction = forward ? 1.0f : -1.0f;
-    ForRows(spec.rows, a.heads * a.head_dim, threads, [&, a](Range rows) {
-      RotateArgs row = a;
-      for (int64_t r = rows.begin; r < rows.end; ++r) {
-        const int64_t t = (spec.row_begin + r) % spec.tokens;
-        row.row = rows_begin + r * spec.y_ld;
-        row.cosine = table->cosine.data() + t * (spec.head_dim / 2);
-        row.sine = table->sine.data() + t * (spec.head_dim / 2);
-        RotateHeads(row);
-      }
-    });
-  });
+  return RopeLoop<T>(spec, options.threads);
 }
+
+template std::unique_ptr<Kernel> MakeNorm<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeNorm<tensor::BFloat16>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeActivation<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeActivation<tensor::BFloat16>(const OpSpec&,
+                                                                  const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeResidualAdd<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeResidualAdd<tensor::BFloat16>(const OpSpec&,
+                                                                   const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeRope<float>(const OpSpec&, const PrepareOptions&);
+template std::unique_ptr<Kernel> MakeRope<tensor::BFloat16>(const OpSpec&, const PrepareOptions&);
 
 }  // namespace trireme::kernels::cpu

@@ -9,48 +9,17 @@
 
 namespace trireme::kernels::cpu {
 namespace {
-HWY_EXPORT(FillDropoutFactorsVec);
-HWY_EXPORT(GeluForwardVec);
-HWY_EXPORT(GeluInputGradVec);
-HWY_EXPORT(SwiGluForwardVec);
-HWY_EXPORT(SwiGluInputGradVec);
-HWY_EXPORT(AddRowsVec);
-HWY_EXPORT(SumColumnsVec);
-HWY_EXPORT(AddIntoVec);
-HWY_EXPORT(RotateHeadsVec);
-HWY_EXPORT(FoldSoftmaxVec);
-HWY_EXPORT(SoftmaxInPlaceVec);
+HWY_EXPORT(RowLoopsF32);
+HWY_EXPORT(RowLoopsBf16);
 }  // namespace
 
-void FillDropoutFactors(const DropoutStream& stream, uint64_t begin, int64_t count,
-                        float* factors) {
-  HWY_DYNAMIC_DISPATCH(FillDropoutFactorsVec)(stream, begin, count, factors);
+template <>
+const RowLoops<float>& RowLoopsOf() {
+  return HWY_DYNAMIC_DISPATCH(RowLoopsF32)();
 }
-void GeluForward(const ActivationArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(GeluForwardVec)(args, rows);
-}
-void GeluInputGrad(const ActivationArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(GeluInputGradVec)(args, rows);
-}
-void SwiGluForward(const ActivationArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(SwiGluForwardVec)(args, rows);
-}
-void SwiGluInputGrad(const ActivationArgs& args, Range rows) {
-  HWY_DYNAMIC_DISPATCH(SwiGluInputGradVec)(args, rows);
-}
-void AddRows(const ResidualArgs& args, Range rows) { HWY_DYNAMIC_DISPATCH(AddRowsVec)(args, rows); }
-void SumColumns(const ResidualArgs& args, Range cols) {
-  HWY_DYNAMIC_DISPATCH(SumColumnsVec)(args, cols);
-}
-void AddInto(const float* from, float* to, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(AddIntoVec)(from, to, count);
-}
-void RotateHeads(const RotateArgs& args) { HWY_DYNAMIC_DISPATCH(RotateHeadsVec)(args); }
-void FoldSoftmax(const float* logits, int64_t count, float* max, float* sum) {
-  HWY_DYNAMIC_DISPATCH(FoldSoftmaxVec)(logits, count, max, sum);
-}
-void SoftmaxInPlace(float* logits, int64_t count, float lse, float scale) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxInPlaceVec)(logits, count, lse, scale);
+template <>
+const RowLoops<tensor::BFloat16>& RowLoopsOf() {
+  return HWY_DYNAMIC_DISPATCH(RowLoopsBf16)();
 }
 
 }  // namespace trireme::kernels::cpu

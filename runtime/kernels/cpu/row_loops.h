@@ -1,10 +1,13 @@
-// Vectorised loops over ranges of rows or columns, f32, one thread each; the kernels cut their work
-// into such ranges. The instruction set is chosen at run time. All matrices are row-major; *_ld
-// count elements between rows.
+// Vectorised loops over ranges of rows or columns, one thread each; the kernels cut their work into
+// such ranges. T is what activations and weights are stored in, float or tensor::BFloat16; all
+// arithmetic is f32, rounded once when stored. All matrices are row-major; *_ld count elements
+// between rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "runtime/tensor/bf16.h"
 
 namespace trireme::kernels::cpu {
 
@@ -22,17 +25,15 @@ struct DropoutStream {
   float keep_scale = 1;  // 1 / (1 - p)
 };
 
-// factors[i] = 0 or keep_scale for element begin + i of the stream.
-void FillDropoutFactors(const DropoutStream& stream, uint64_t begin, int64_t count, float* factors);
-
+template <typename T>
 struct NormArgs {
-  const float* x = nullptr;
-  const float* w = nullptr;  // [cols]
-  const float* b = nullptr;  // [cols] or null
-  const float* dy = nullptr;
-  const float* base = nullptr;  // null: nothing is added to dx
-  float* y = nullptr;
-  float* dx = nullptr;
+  const T* x = nullptr;
+  const T* w = nullptr;  // [cols]
+  const T* b = nullptr;  // [cols] or null
+  const T* dy = nullptr;
+  const T* base = nullptr;  // null: nothing is added to dx
+  T* y = nullptr;
+  T* dx = nullptr;
   float* stats = nullptr;  // [rows][2]: mean, rstd (LayerNorm); [rows]: rstd (RmsNorm)
   float* dw = nullptr;
   float* db = nullptr;  // or null
@@ -40,60 +41,86 @@ struct NormArgs {
   float epsilon = 0;
   bool accumulate = false;
 };
-void LayerNormForward(const NormArgs& args, Range rows);
-void LayerNormInputGrad(const NormArgs& args, Range rows);
-void RmsNormForward(const NormArgs& args, Range rows);
-void RmsNormInputGrad(const NormArgs& args, Range rows);
-// dw, db of columns `cols`: rows are added in blocks of 64 in order, whatever the cut of the
-// columns.
-void LayerNormWeightGrad(const NormArgs& args, Range cols);
-void RmsNormWeightGrad(const NormArgs& args, Range cols);
 
+// The weight gradients are those of a range of columns: rows are added in blocks of 64 in order,
+// whatever the cut of the columns.
+template <typename T>
+struct NormLoops {
+  using Loop = void (*)(const NormArgs<T>& args, Range range);
+  Loop layer_forward, layer_input_grad, layer_weight_grad;
+  Loop rms_forward, rms_input_grad, rms_weight_grad;
+};
+
+template <typename T>
 struct ActivationArgs {
-  const float* x = nullptr;
-  const float* dy = nullptr;
-  const float* base = nullptr;  // null: nothing is added to dx (Gelu)
-  float* y = nullptr;
-  float* dx = nullptr;
+  const T* x = nullptr;
+  const T* dy = nullptr;
+  const T* base = nullptr;  // null: nothing is added to dx (Gelu)
+  T* y = nullptr;
+  T* dx = nullptr;
   int64_t cols = 0, x_ld = 0, y_ld = 0;
 };
-void GeluForward(const ActivationArgs& args, Range rows);
-void GeluInputGrad(const ActivationArgs& args, Range rows);
-void SwiGluForward(const ActivationArgs& args, Range rows);
-void SwiGluInputGrad(const ActivationArgs& args, Range rows);
 
-// y = [residual +] [dropout of] (x [+ b]); dx = dropout of dy; db = column sums of that.
+// y = [residual +] [dropout of] (x [+ b]); dx = dropout of dy.
+template <typename T>
 struct ResidualArgs {
-  const float* x = nullptr;         // null: 0
-  const float* b = nullptr;         // [cols] or null
-  const float* residual = nullptr;  // leading dimension y_ld; or null
-  float* y = nullptr;
+  const T* x = nullptr;         // null: 0
+  const T* b = nullptr;         // [cols] or null
+  const T* residual = nullptr;  // leading dimension y_ld; or null
+  T* y = nullptr;
   const DropoutStream* dropout = nullptr;  // null: none
   uint64_t first_element = 0;  // of row 0 in the dropout stream; row r is r * cols later
-  int64_t rows = 0, cols = 0, x_ld = 0, y_ld = 0;
-  bool accumulate = false;  // of SumColumns
+  int64_t cols = 0, x_ld = 0, y_ld = 0;
 };
-void AddRows(const ResidualArgs& args, Range rows);
-// y[c] (one row) = or += sum over rows of dropout(x)[r][c], rows in blocks of 64 in order.
-void SumColumns(const ResidualArgs& args, Range cols);
 
-// to[i] += from[i].
-void AddInto(const float* from, float* to, int64_t count);
+// sum[c] = or += sum over rows of dropout(x)[r][c], rows in blocks of 64 in order.
+template <typename T>
+struct ColumnSumArgs {
+  const T* x = nullptr;
+  float* sum = nullptr;
+  const DropoutStream* dropout = nullptr;  // as in ResidualArgs
+  uint64_t first_element = 0;
+  int64_t rows = 0, cols = 0, x_ld = 0;
+  bool accumulate = false;
+};
 
 // Rotates the pairs (i, i + head_dim / 2) of `heads` adjacent heads of one row by the angles of
 // cosine and sine [head_dim / 2]; direction -1 rotates back.
+template <typename T>
 struct RotateArgs {
-  float* row = nullptr;
+  T* row = nullptr;
   const float* cosine = nullptr;
   const float* sine = nullptr;
   int64_t heads = 0, head_dim = 0;
   float direction = 1;
 };
-void RotateHeads(const RotateArgs& args);
 
-// Folds `count` logits into a running (max, sum exp(logit - max)).
-void FoldSoftmax(const float* logits, int64_t count, float* max, float* sum);
-// logits[i] = exp(logits[i] - lse) * scale.
-void SoftmaxInPlace(float* logits, int64_t count, float lse, float scale);
+struct SoftmaxArgs {
+  float lse = 0, scale = 1;
+  int64_t target = -1;  // outside of the row: none
+};
+
+template <typename T>
+struct RowLoops {
+  using Activation = void (*)(const ActivationArgs<T>& args, Range rows);
+  Activation gelu_forward, gelu_input_grad, swiglu_forward, swiglu_input_grad;
+  void (*add_rows)(const ResidualArgs<T>& args, Range rows);
+  void (*sum_columns)(const ColumnSumArgs<T>& args, Range cols);
+  void (*rotate_heads)(const RotateArgs<T>& args);
+  // to[i] += from[i].
+  void (*add_into)(const T* from, float* to, int64_t count);
+  // Folds `count` logits into a running (max, sum exp(logit - max)).
+  void (*fold_softmax)(const T* logits, int64_t count, float* max, float* sum);
+  // logits[i] = (exp(logits[i] - lse) - (i == target ? 1 : 0)) * scale.
+  void (*softmax_in_place)(T* logits, int64_t count, const SoftmaxArgs& args);
+  void (*widen)(const T* from, float* to, int64_t count);
+  void (*narrow)(const float* from, T* to, int64_t count);
+};
+
+// Of the best instruction set of this machine. T: float or tensor::BFloat16.
+template <typename T>
+const NormLoops<T>& NormLoopsOf();
+template <typename T>
+const RowLoops<T>& RowLoopsOf();
 
 }  // namespace trireme::kernels::cpu

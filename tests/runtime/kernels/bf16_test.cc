@@ -1,73 +1,25 @@
-// Operators in bf16 against the f64 reference on the same values. eps = 2^-8, half a unit of bf16:
-// a value that is computed wider and rounded once when stored errs by eps of itself.
+// bf16: the reference against f64 on the same values, and the conversions of the cpu loops.
 #include "runtime/tensor/bf16.h"
 
-#include <algorithm>
+#include <hwy/targets.h>
+
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
 
-#include "tests/runtime/kernels/op_case.h"
+#include "runtime/kernels/cpu/row_loops.h"
+#include "tests/runtime/kernels/bounds.h"
 
 namespace trireme::kernels {
 namespace {
 
-using graph::Operand;
 using graph::OpKind;
-using graph::OpSpec;
 using graph::Phase;
 using tensor::BFloat16;
 using tensor::DType;
 
-constexpr double kHalfUnit = 0x1p-8;
-// Beside it: what is summed in f32 (64 terms below 5, as where f32 is compared with f64).
-constexpr double kSumOfF32 = 64 * 5 * 0x1p-24;
-
-// Sum over each row of |values|, [rows][cols].
-std::vector<double> RowSums(const OpMemory& memory, Operand operand) {
-  const OperandShape shape = *ShapeOf(memory.op_case(), operand);
-  std::vector<double> sums(static_cast<size_t>(shape.rows));
-  for (int64_t i = 0; i < shape.rows * shape.cols; ++i) {
-    sums[static_cast<size_t>(i / shape.cols)] += std::abs(memory.At(operand, i));
-  }
-  return sums;
-}
-
-// Only the head computes on with what it has stored: its statistics are those of rounded logits,
-// each of which errs by eps of itself, so that an exponential errs by eps of the two greatest in
-// its exponent; and dx is a sum of rounded gradients of logits times weights below 1.
-double StoredOnTheWay(const OpMemory& exact, Operand operand, int64_t index) {
-  const OpSpec& spec = exact.op_case().spec;
-  if (spec.kind != OpKind::kLmHeadLoss) return 0;
-  if (operand == graph::kStats && index % 3 == 1) {
-    double greatest = 0;
-    for (int64_t c = 0; c < spec.cols; ++c) {
-      greatest = std::max(greatest, std::abs(exact.At(graph::kY, index / 3 * spec.cols + c)));
-    }
-    return std::abs(exact.At(operand, index)) * std::expm1(2 * kHalfUnit * greatest);
-  }
-  if (operand == graph::kStats) return kHalfUnit * std::abs(exact.At(operand, index));
-  if (operand != graph::kDX) return 0;
-  return kHalfUnit * RowSums(exact, graph::kY)[static_cast<size_t>(index / spec.inner)];
-}
-
-void CheckStored(const OpMemory& exact, const OpMemory& actual) {
-  const OpSpec& spec = actual.op_case().spec;
-  for (int name = 0; name < graph::kOperandCount; ++name) {
-    const auto operand = static_cast<Operand>(name);
-    const auto shape = ShapeOf(exact.op_case(), operand);
-    if (!shape || !shape->written) continue;
-    const double rounding = StoredIn(spec, operand) == DType::kBf16 ? kHalfUnit : 0;
-    for (int64_t i = 0; i < shape->rows * shape->cols; ++i) {
-      const double a = exact.At(operand, i), b = actual.At(operand, i);
-      const double bound = rounding * std::abs(a) + kSumOfF32 + StoredOnTheWay(exact, operand, i);
-      const bool near = a == b || std::abs(a - b) <= bound;  // false for a NaN
-      INFO("operand " << name << "[" << i << "]: " << a << " against " << b << ", bound " << bound);
-      if (!near) CHECK(near);
-    }
-  }
-}
-
+// What is stored in f32 is a sum of at most 64 terms below 5, as where f32 is compared with f64.
 TEST_CASE("reference: bf16 is the f64 of the same values, rounded once where it is stored") {
   KernelRegistry registry;
   RegisterReferenceKernels(registry);
@@ -80,12 +32,40 @@ TEST_CASE("reference: bf16 is the f64 of the same values, rounded once where it 
         OpMemory actual = Converted(exact, DType::kBf16);
         REQUIRE(exact.Run(*PrepareKernel(registry, exact.op_case().spec)) == "");
         REQUIRE(actual.Run(*PrepareKernel(registry, op_case.spec)) == "");
-        CheckStored(exact, actual);
+        CHECK(Beyond(exact, actual, 64 * 5 * 0x1p-24) == "");
         ++cases;
       }
     }
   }
   CHECK(cases > 500);
+}
+
+// Every upper half, with lower halves at, beside and far from a tie.
+TEST_CASE("cpu loops round to bf16 as BFloat16 does, to the bit, on every instruction set") {
+  std::vector<float> wide;
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    for (const uint32_t lower : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu, 0x1234u}) {
+      wide.push_back(std::bit_cast<float>(upper << 16 | lower));
+    }
+  }
+  const auto count = static_cast<int64_t>(wide.size());
+  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    INFO(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    std::vector<BFloat16> narrow(wide.size());
+    std::vector<float> back(wide.size());
+    cpu::RowLoopsOf<BFloat16>().narrow(wide.data(), narrow.data(), count);
+    cpu::RowLoopsOf<BFloat16>().widen(narrow.data(), back.data(), count);
+    int64_t wrong = 0;
+    for (size_t i = 0; i < wide.size(); ++i) {
+      const BFloat16 expected(wide[i]);
+      wrong += narrow[i] != expected;
+      wrong += std::bit_cast<uint32_t>(back[i]) != uint32_t{expected.bits} << 16;
+    }
+    CHECK(wrong == 0);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Every kernel of runtime/kernels/cpu against the f64 reference, over odd, empty, strided and
-// threaded shapes. Bound: an f32 sum of k terms in any order errs by about eps * sqrt(k) of its
-// largest partial sum, and every element goes through at most a dozen other roundings: eps * (24 +
-// 4 sqrt(k)), relative to the greatest element.
+// Every kernel of runtime/kernels/cpu, in f32 and bf16, against the f64 reference on the same
+// values, over odd, empty, strided and threaded shapes. Bound: an f32 sum of k terms in any order
+// errs by about eps * sqrt(k) of its largest partial sum, and every element goes through at most a
+// dozen other roundings: eps * (24 + 4 sqrt(k)), relative to the greatest element; and what
+// bounds.h adds for what is stored in bf16.
 #include <hwy/targets.h>
 
 #include <catch2/catch.hpp>
@@ -12,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/runtime/kernels/op_case.h"
+#include "tests/runtime/kernels/bounds.h"
 
 namespace trireme::kernels {
 namespace {
@@ -47,39 +48,20 @@ std::unique_ptr<Kernel> PrepareCpu(const OpSpec& spec, int threads) {
   return std::move(*kernel);
 }
 
-// f32 operands with the values of the f64 ones.
-OpMemory Rounded(const OpMemory& exact) {
-  OpCase op_case = exact.op_case();
-  op_case.spec.dtype = tensor::DType::kF32;
-  OpMemory rounded(op_case);
-  for (int name = 0; name < graph::kOperandCount; ++name) {
-    const auto operand = static_cast<Operand>(name);
-    if (operand != graph::kTokens && exact.Has(operand)) {
-      rounded.Set(operand, exact.Get(operand));
-    }
-  }
-  return rounded;
-}
-
 bool IsProduct(OpKind kind) { return kind == OpKind::kLinear || kind == OpKind::kLmHeadLoss; }
 
-// Runs the cpu kernel with one and with two threads, the latter twice, against the f64 reference;
-// `terms` is the length of the longest sum.
-void Check(OpCase op_case, double terms) {
+void CheckDType(const OpCase& op_case, double terms) {
   INFO(Describe(op_case));
-  op_case.spec.dtype = tensor::DType::kF64;
-  OpMemory exact = PrepareBackward(Reference(), op_case);
-  const OpMemory start = Rounded(exact);
-  REQUIRE(exact.Run(*PrepareKernel(Reference(), op_case.spec)) == "");
-  const double bound = kEpsilon * (24 + 4 * std::sqrt(terms));
+  OpMemory exact = ExactOperands(Reference(), op_case);
+  const OpMemory start = Converted(exact, op_case.spec.dtype);
+  REQUIRE(exact.Run(*PrepareKernel(Reference(), exact.op_case().spec)) == "");
   std::optional<OpMemory> alone;
   for (int threads : {1, 2}) {
-    auto kernel = PrepareCpu(start.op_case().spec, threads);
+    INFO("threads " << threads);
+    auto kernel = PrepareCpu(op_case.spec, threads);
     OpMemory actual = start;
     REQUIRE(actual.Run(*kernel) == "");
-    const Difference difference = Compare(exact, actual);
-    INFO("threads " << threads << ", " << difference.where);
-    CHECK(difference.worst <= bound);
+    CHECK(Beyond(exact, actual, kEpsilon * (24 + 4 * std::sqrt(terms))) == "");
     OpMemory again = start;
     REQUIRE(again.Run(*kernel) == "");
     const Difference repeated = Compare(actual, again);
@@ -91,6 +73,15 @@ void Check(OpCase op_case, double terms) {
     const Difference threaded = Compare(*alone, actual);
     INFO("threaded: " << threaded.where);
     CHECK(threaded.worst == 0);
+  }
+}
+
+// Runs the cpu kernel with one and with two threads, each twice, against the f64 reference; `terms`
+// is the length of the longest sum.
+void Check(OpCase op_case, double terms) {
+  for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBf16}) {
+    op_case.spec.dtype = dtype;
+    CheckDType(op_case, terms);
   }
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/tensor/bf16.h"
+#include "tests/runtime/kernels/bounds.h"
 #include "tests/runtime/kernels/op_case.h"
 
 namespace trireme::kernels {
@@ -26,22 +28,32 @@ struct Backend {
   const KernelRegistry& registry;
   tensor::DType dtype;
   bool reference;
+  // Of the arithmetic, and of storing its result where that is narrower.
   double epsilon() const { return dtype == tensor::DType::kF64 ? 0x1p-53 : 0x1p-24; }
+  double half_unit() const { return dtype == tensor::DType::kBf16 ? kHalfUnitOfBf16 : 0; }
 };
 
-void ForEachBackend(const std::function<void(const Backend&)>& body) {
+void ForEachBackend(const std::vector<tensor::DType>& dtypes,
+                    const std::function<void(const Backend&)>& body) {
   KernelRegistry reference, cpu;
   RegisterReferenceKernels(reference);
   RegisterCpuKernels(cpu);
-  body({"reference f64", reference, tensor::DType::kF64, true});
-  body({"reference f32", reference, tensor::DType::kF32, true});
-  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    hwy::SetSupportedTargetsForTest(target);
-    body({std::string("cpu ") + hwy::TargetName(target), cpu, tensor::DType::kF32, false});
+  for (const tensor::DType dtype : dtypes) {
+    const std::string name(tensor::NameOf(dtype));
+    body({"reference " + name, reference, dtype, true});
+    if (dtype == tensor::DType::kF64) continue;
+    for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+      const int64_t target = rest & -rest;
+      hwy::SetSupportedTargetsForTest(target);
+      body({"cpu " + name + " " + hwy::TargetName(target), cpu, dtype, false});
+    }
+    hwy::SetSupportedTargetsForTest(0);
   }
-  hwy::SetSupportedTargetsForTest(0);
 }
+const std::vector<tensor::DType> kAllStorage = {tensor::DType::kF64, tensor::DType::kF32,
+                                                tensor::DType::kBf16};
+// For scores and logits that are not exact in bf16.
+const std::vector<tensor::DType> kExactStorage = {tensor::DType::kF64, tensor::DType::kF32};
 
 OpCase ExtremeCase(const Backend& backend, OpKind kind, Phase phase, int64_t rows, int64_t cols) {
   OpCase op_case;
@@ -58,22 +70,32 @@ void RunExtreme(const Backend& backend, OpMemory& memory) {
   REQUIRE(memory.Run(*PrepareKernel(backend.registry, memory.op_case().spec)) == "");
 }
 
+// Of what is stored in f32 or f64; of an activation, half a unit more.
 void CheckNear(double actual, Real expected, Real bound) {
   const bool near = std::abs(actual - expected) <= bound;  // false for a NaN
   if (!near) UNSCOPED_INFO(static_cast<double>(expected) << " expected, bound " << bound);
   if (!near) CHECK(actual == static_cast<double>(expected));
 }
 
+void CheckStored(const Backend& backend, double actual, Real expected, Real bound) {
+  // The greatest bf16 is 2^-8 below the greatest f32, from where on values become an infinity.
+  const bool overflows = backend.half_unit() > 0 && std::abs(expected) >= 0x1.FFp127L;
+  if (overflows && std::isinf(actual) && std::signbit(actual) == std::signbit(expected)) return;
+  CheckNear(actual, expected, bound + backend.half_unit() * std::abs(expected));
+}
+
 // Of both signs: where tanh rounds to 1, where e^x and e^-x leave f32 (88, 104) and f64 (709, 745),
 // where x^2 and x^3 leave f32.
-std::vector<double> Inputs() {
+std::vector<double> Inputs(const Backend& backend) {
   std::vector<double> inputs = {0};
   for (const float x : {1e-38F, 1e-30F, 1e-4F,  0.5F,   0.75F, 1.0F,  2.0F,  3.0F,  4.0F,
                         5.0F,   6.0F,   7.0F,   7.5F,   8.0F,  9.0F,  9.5F,  9.7F,  10.0F,
                         13.0F,  17.0F,  22.0F,  30.0F,  40.0F, 79.0F, 81.0F, 88.0F, 89.0F,
-                        104.0F, 110.0F, 709.0F, 746.0F, 1e4F,  1e13F, 2e19F, 1e30F, 3.4e38F}) {
-    inputs.push_back(x);
-    inputs.push_back(-x);
+                        104.0F, 110.0F, 709.0F, 746.0F, 1e4F,  1e13F, 2e19F, 1e30F, 3.3e38F}) {
+    const bool bf16 = backend.dtype == tensor::DType::kBf16;
+    const double held = bf16 ? static_cast<float>(tensor::BFloat16(x)) : x;
+    inputs.push_back(held);
+    inputs.push_back(-held);
   }
   return inputs;
 }
@@ -106,10 +128,10 @@ struct GeluParts {
 // 8 for what follows. Below: the cpu kernels stop at e^-78 = 1e-34; the reference takes 1 + tanh in
 // f64, where values up to 20 are added to or taken from 1.
 TEST_CASE("GELU has the right value and slope at any finite input") {
-  const std::vector<double> inputs = Inputs();
-  const auto n = static_cast<int64_t>(inputs.size());
-  const std::vector<double> x = Rotations(inputs);
-  ForEachBackend([&](const Backend& backend) {
+  ForEachBackend(kAllStorage, [&](const Backend& backend) {
+    const std::vector<double> inputs = Inputs(backend);
+    const auto n = static_cast<int64_t>(inputs.size());
+    const std::vector<double> x = Rotations(inputs);
     INFO(backend.name);
     OpCase forward = ExtremeCase(backend, OpKind::kGelu, Phase::kForward, n, n);
     forward.spec = WithLeadingDimensions(forward.spec, 3);
@@ -127,13 +149,14 @@ TEST_CASE("GELU has the right value and slope at any finite input") {
       const Real reach = std::min(std::abs(Real{x[at]}), Real{20});
       const Real floor = backend.reference ? 0x1p-50L * reach + 1e-37L : 1e-30L;
       INFO("x " << x[at]);
-      CheckNear(values.At(graph::kY, i), x[at] * g.s, rounding * std::abs(x[at] * g.s) + floor);
+      CheckStored(backend, values.At(graph::kY, i), x[at] * g.s,
+                  rounding * std::abs(x[at] * g.s) + floor);
       const double dy = slopes.At(graph::kDY, i);
       const Real slope_rounding = backend.epsilon() * (8 + 8 * std::min(std::abs(g.v), Real{200}));
       const Real slope_floor =
           backend.reference ? 0x1p-50L * (1 + reach * (1 + reach * reach)) : 1e-30L;
-      CheckNear(slopes.At(graph::kDX, i), dy * (g.s + g.bend),
-                std::abs(dy) * slope_rounding * (g.s + std::abs(g.bend)) + slope_floor);
+      CheckStored(backend, slopes.At(graph::kDX, i), dy * (g.s + g.bend),
+                  std::abs(dy) * slope_rounding * (g.s + std::abs(g.bend)) + slope_floor);
     }
   });
 }
@@ -141,10 +164,10 @@ TEST_CASE("GELU has the right value and slope at any finite input") {
 // -g is exact, so e^-g errs by 2 roundings; a dozen follow. The cpu kernels stop at e^-80 = 2e-35;
 // the reference takes 1 - s in f64, of which a rounding meets g up to 40.
 TEST_CASE("SwiGLU has the right values and slopes at any finite gate") {
-  const std::vector<double> inputs = Inputs();
-  const auto n = static_cast<int64_t>(inputs.size());
-  const std::vector<double> gate = Rotations(inputs);
-  ForEachBackend([&](const Backend& backend) {
+  ForEachBackend(kAllStorage, [&](const Backend& backend) {
+    const std::vector<double> inputs = Inputs(backend);
+    const auto n = static_cast<int64_t>(inputs.size());
+    const std::vector<double> gate = Rotations(inputs);
     INFO(backend.name);
     OpCase forward = ExtremeCase(backend, OpKind::kSwiGlu, Phase::kForward, n, n);
     forward.spec = WithLeadingDimensions(forward.spec, 3);
@@ -165,18 +188,19 @@ TEST_CASE("SwiGLU has the right values and slopes at any finite gate") {
       const Real dy = slopes.At(graph::kDY, i), rounding = 16 * backend.epsilon();
       const Real floor = backend.reference ? 0x1p-50L * std::min(std::abs(g), Real{40}) : 1e-30L;
       INFO("gate " << gate[static_cast<size_t>(i)]);
-      CheckNear(values.At(graph::kY, i), silu * up,
-                rounding * std::abs(silu * up) + std::min(floor, Real{1e-30L}) + 1e-37L);
-      CheckNear(slopes.At(graph::kDX, at), dy * up * (s + bend),
-                rounding * std::abs(dy * up) * (s + std::abs(bend)) + floor + 1e-37L);
-      CheckNear(slopes.At(graph::kDX, at + n), dy * silu, rounding * std::abs(dy * silu) + 1e-30L);
+      CheckStored(backend, values.At(graph::kY, i), silu * up,
+                  rounding * std::abs(silu * up) + std::min(floor, Real{1e-30L}) + 1e-37L);
+      CheckStored(backend, slopes.At(graph::kDX, at), dy * up * (s + bend),
+                  rounding * std::abs(dy * up) * (s + std::abs(bend)) + floor + 1e-37L);
+      CheckStored(backend, slopes.At(graph::kDX, at + n), dy * silu,
+                  rounding * std::abs(dy * silu) + 1e-30L);
     }
   });
 }
 
 TEST_CASE("what is not finite before an activation is not finite after it") {
   const Real infinity = INFINITY;
-  ForEachBackend([&](const Backend& backend) {
+  ForEachBackend(kAllStorage, [&](const Backend& backend) {
     INFO(backend.name);
     for (const OpKind kind : {OpKind::kGelu, OpKind::kSwiGlu}) {
       for (const Real x : {-infinity, infinity, std::nan("") + Real{0}}) {
@@ -298,7 +322,7 @@ PlainScores AttentionOf(const OpMemory& x, const OpMemory& dy) {
 }
 
 TEST_CASE("attention is right for scores of 1e4 of both signs") {
-  ForEachBackend([&](const Backend& backend) {
+  ForEachBackend(kExactStorage, [&](const Backend& backend) {
     INFO(backend.name);
     OpCase op_case;
     op_case.spec = ScoreSpec(backend, Phase::kForward);
@@ -392,7 +416,7 @@ void CheckLogits(const Backend& backend, int64_t cols) {
 }
 
 TEST_CASE("cross-entropy is right for logits of 1e4 of both signs") {
-  ForEachBackend([&](const Backend& backend) {
+  ForEachBackend(kExactStorage, [&](const Backend& backend) {
     for (const int64_t cols : {133, 4101}) CheckLogits(backend, cols);
   });
 }

@@ -31,7 +31,7 @@ trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress LIBS hwy::h
 trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm LIBS Threads::Threads)
 trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm LIBS MPI::MPI_C)
 trireme_room(runtime/data ROOMS runtime/base runtime/json)
-trireme_room(runtime/optim ROOMS runtime/base LIBS OpenMP::OpenMP_CXX hwy::hwy)
+trireme_room(runtime/optim ROOMS runtime/base runtime/tensor LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client
              ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 trireme_room(checkpoint/hugging_face

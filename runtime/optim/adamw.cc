@@ -39,6 +39,21 @@ struct AdamWConstants {
       inverse_root_correction2;
 };
 
+// Equally long; without a bf16 copy of the parameters, `weight` is empty.
+template <typename T>
+struct StepSpans {
+  std::span<T> p;
+  std::span<const T> g;
+  std::span<T> m;
+  std::span<T> v;
+  std::span<tensor::BFloat16> weight;
+
+  StepSpans Part(size_t begin, size_t count) const {
+    return {p.subspan(begin, count), g.subspan(begin, count), m.subspan(begin, count),
+            v.subspan(begin, count), weight.empty() ? weight : weight.subspan(begin, count)};
+  }
+};
+
 inline constexpr size_t kSumLanes = 16;
 
 }  // namespace trireme::optim
@@ -54,6 +69,7 @@ namespace {
 
 HWY_EXPORT(StepSpanF32);
 HWY_EXPORT(StepSpanF64);
+HWY_EXPORT(StepSpanBf16);
 HWY_EXPORT(SumOfSquaresF32);
 HWY_EXPORT(SumOfSquaresF64);
 HWY_EXPORT(AddRowF32);
@@ -63,22 +79,15 @@ constexpr size_t kPieceElements = 1024;
 // A sum is always the sum of this many parts in order, whoever computes them.
 constexpr size_t kSumParts = 64;
 
-template <typename T>
-struct Spans {
-  T* p;
-  const T* g;
-  T* m;
-  T* v;
-};
-
-void StepPiece(const Spans<float>& s, size_t begin, size_t count, const AdamWConstants<float>& c) {
-  HWY_DYNAMIC_DISPATCH(StepSpanF32)
-  (s.p + begin, s.g + begin, s.m + begin, s.v + begin, count, c);
+void StepPiece(const StepSpans<float>& spans, const AdamWConstants<float>& c) {
+  if (spans.weight.empty()) {
+    HWY_DYNAMIC_DISPATCH(StepSpanF32)(spans, c);
+  } else {
+    HWY_DYNAMIC_DISPATCH(StepSpanBf16)(spans, c);
+  }
 }
-void StepPiece(const Spans<double>& s, size_t begin, size_t count,
-               const AdamWConstants<double>& c) {
-  HWY_DYNAMIC_DISPATCH(StepSpanF64)
-  (s.p + begin, s.g + begin, s.m + begin, s.v + begin, count, c);
+void StepPiece(const StepSpans<double>& spans, const AdamWConstants<double>& c) {
+  HWY_DYNAMIC_DISPATCH(StepSpanF64)(spans, c);
 }
 
 double SumPiece(const float* values, size_t count) {
@@ -88,21 +97,17 @@ double SumPiece(const double* values, size_t count) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquaresF64)(values, count);
 }
 
-}  // namespace
-
 template <typename T>
-void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1,
-           std::span<T> moment2, const AdamWOptions& options) {
-  const size_t count = parameter.size();
-  TRIREME_CHECK(gradient.size() == count && moment1.size() == count && moment2.size() == count);
+void StepAll(const StepSpans<T>& spans, const AdamWOptions& options) {
+  const size_t count = spans.p.size();
+  TRIREME_CHECK(spans.g.size() == count && spans.m.size() == count && spans.v.size() == count);
   TRIREME_CHECK(options.step >= 1);
   const AdamWConstants<T> constants(options);
-  const Spans<T> spans{parameter.data(), gradient.data(), moment1.data(), moment2.data()};
   const size_t units = (count + kPieceElements - 1) / kPieceElements;
   const int threads =
       static_cast<int>(std::min<size_t>(static_cast<size_t>(std::max(options.threads, 1)), units));
   if (threads <= 1) {
-    StepPiece(spans, 0, count, constants);
+    StepPiece(spans, constants);
     return;
   }
   const size_t piece =
@@ -110,8 +115,23 @@ void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> mom
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int t = 0; t < threads; ++t) {
     const size_t begin = std::min(count, static_cast<size_t>(t) * piece);
-    StepPiece(spans, begin, std::min(count - begin, piece), constants);
+    StepPiece(spans.Part(begin, std::min(count - begin, piece)), constants);
   }
+}
+
+}  // namespace
+
+template <typename T>
+void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1,
+           std::span<T> moment2, const AdamWOptions& options) {
+  StepAll<T>({parameter, gradient, moment1, moment2, {}}, options);
+}
+
+void AdamW(std::span<float> parameter, std::span<const float> gradient, std::span<float> moment1,
+           std::span<float> moment2, std::span<tensor::BFloat16> weight,
+           const AdamWOptions& options) {
+  TRIREME_CHECK(weight.size() == parameter.size());
+  StepAll<float>({parameter, gradient, moment1, moment2, weight}, options);
 }
 
 template <typename T>

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "runtime/tensor/bf16.h"
+
 namespace trireme::optim {
 
 enum class LearningRateSchedule : uint8_t { kCosine, kLinear, kConstant };
@@ -40,6 +42,12 @@ struct AdamWOptions {
 template <typename T>
 void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1,
            std::span<T> moment2, const AdamWOptions& options);
+
+// The same on f32 masters, and in the same pass weight[i] = the bf16 nearest to the new
+// parameter[i]. weight is as long as the others.
+void AdamW(std::span<float> parameter, std::span<const float> gradient, std::span<float> moment1,
+           std::span<float> moment2, std::span<tensor::BFloat16> weight,
+           const AdamWOptions& options);
 
 // Sum of squares in f64. Deterministic for a given length, whatever the number of threads. A NaN or
 // an infinity reaches the result.

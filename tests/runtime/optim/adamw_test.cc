@@ -1,6 +1,7 @@
 // AdamW, the sum of squares and the learning rate against the written-out formulas in f64.
 #include "runtime/optim/adamw.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -9,6 +10,8 @@
 
 namespace trireme::optim {
 namespace {
+
+using tensor::BFloat16;
 
 template <typename T>
 std::vector<T> RandomVector(size_t count, uint32_t seed, double low, double high) {
@@ -106,6 +109,55 @@ TEST_CASE("AdamW gives the same bits however a span is cut and whoever computes 
   CHECK(cut.p == whole.p);
   CHECK(cut.m == whole.m);
   CHECK(cut.v == whole.v);
+}
+
+std::vector<uint16_t> BitsOf(const std::vector<BFloat16>& values) {
+  std::vector<uint16_t> bits;
+  for (const BFloat16 value : values) bits.push_back(value.bits);
+  return bits;
+}
+
+// The masters do not know of their copy.
+TEST_CASE("AdamW writes bf16 weights that are its masters rounded, however the span is cut") {
+  for (const size_t count : {0, 1, 7, 16, 33, 5000, 10007}) {
+    State<float> plain(count);
+    plain.Step(Options(3, 1));
+    std::vector<uint16_t> rounded;
+    for (const float p : plain.p) rounded.push_back(BFloat16(p).bits);
+    for (const int threads : {1, 2, 3}) {
+      State<float> master(count);
+      std::vector<BFloat16> weight(count, BFloat16(7.0F));
+      AdamW(std::span(master.p), std::span<const float>(master.g), std::span(master.m),
+            std::span(master.v), std::span(weight), Options(3, threads));
+      CHECK(master.p == plain.p);
+      CHECK(master.m == plain.m);
+      CHECK(master.v == plain.v);
+      CHECK(BitsOf(weight) == rounded);
+    }
+    State<float> cut(count);
+    std::vector<BFloat16> weight(count);
+    for (size_t begin = 0; begin < count; begin += 17) {
+      const size_t length = std::min<size_t>(17, count - begin);
+      AdamW(std::span(cut.p).subspan(begin, length),
+            std::span<const float>(cut.g).subspan(begin, length),
+            std::span(cut.m).subspan(begin, length), std::span(cut.v).subspan(begin, length),
+            std::span(weight).subspan(begin, length), Options(3, 1));
+    }
+    CHECK(cut.p == plain.p);
+    CHECK(BitsOf(weight) == rounded);
+  }
+}
+
+TEST_CASE("a master that is not a number has a weight that is none") {
+  std::vector<float> p(40, 1.0F), g(40, 0.5F), m(40), v(40);
+  p[3] = g[17] = p[39] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<BFloat16> weight(40);
+  AdamW(std::span(p), std::span<const float>(g), std::span(m), std::span(v), std::span(weight),
+        Options(1, 1));
+  for (size_t i = 0; i < 40; ++i) {
+    const bool nan = i == 3 || i == 17 || i == 39;
+    CHECK(std::isnan(static_cast<float>(weight[i])) == nan);
+  }
 }
 
 TEST_CASE("weight decay does not pass through the moments") {

@@ -1,12 +1,11 @@
 // The CPU kernels at the shapes of GPT-2 124M, each beside the machine's limit measured just before
-// it: a square sgemm for products, triad for what moves memory. Activations rotate through more
-// memory than the last-level cache holds.
-//   bench_kernels [--threads 2] [--batch 4] [--tokens 256] [--repeats 7] [--only name] [--clock
-//   wall|cpu]
+// it: for products a square sgemm, in bf16 a product with weights in oneDNN's own layout, all of it
+// in the cache; triad for what moves memory. Activations rotate through 128 MiB.
+//   bench_kernels [--dtype f32|bf16] [--threads 2] [--batch 4] [--tokens 256] [--repeats 7]
+//   [--only name] [--clock wall|cpu]
 // Prints a table, an estimate of a training step (kernels times their number in a step), and one
 // line of JSON.
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,6 +21,8 @@
 #include "runtime/base/check.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/optim/adamw.h"
+#include "runtime/tensor/bf16.h"
+#include "runtime/tensor/dtype.h"
 #include "runtime/tensor/memory.h"
 
 namespace trireme::kernels {
@@ -36,6 +38,7 @@ constexpr int64_t kWidth = 768, kHeads = 12, kLayers = 12, kVocabulary = 50257, 
 constexpr size_t kRotatedBytes = size_t{128} << 20;
 
 struct Options {
+  tensor::DType dtype = tensor::DType::kF32;
   int threads = 2;
   int64_t batch = 4;
   int64_t tokens = 256;
@@ -84,7 +87,8 @@ class Limits {
         product_(MapFloats(3 * kSide * kSide, threads)),
         triad_(MapFloats(3 * kTriad, threads)) {}
 
-  double Gflops() {
+  double Gflops(tensor::DType dtype) {
+    if (dtype == tensor::DType::kBf16) return Bf16Gflops();
     float* a = Floats(product_);
     const auto run = [&] {
       dnnl_sgemm('N', 'N', kSide, kSide, kSide, 1.0f, a, kSide, a + kSide * kSide, kSide, 0.0f,
@@ -105,6 +109,30 @@ class Limits {
   }
 
  private:
+  double Bf16Gflops() {
+    using Memory = dnnl::memory;
+    constexpr int64_t kRows = 1024, kCols = 2304, kInner = 768;
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    const Memory::desc a({kRows, kInner}, Memory::data_type::bf16, Memory::format_tag::ab);
+    const Memory::desc b({kInner, kCols}, Memory::data_type::bf16, Memory::format_tag::any);
+    const Memory::desc c({kRows, kCols}, Memory::data_type::bf16, Memory::format_tag::ab);
+    const dnnl::matmul::primitive_desc description({a, b, c}, engine);
+    dnnl::matmul product(description);
+    dnnl::stream stream(engine);
+    std::byte* memory = product_.data();
+    Memory a_memory(a, engine, memory), c_memory(c, engine, memory + (16 << 20));
+    Memory b_memory(description.weights_desc(), engine, memory + (8 << 20));
+    double best = 1e30;
+    for (int i = 0; i < 10; ++i) {
+      best = std::min(best, Seconds([&] {
+                        product.execute(stream, {{DNNL_ARG_SRC, a_memory},
+                                                 {DNNL_ARG_WEIGHTS, b_memory},
+                                                 {DNNL_ARG_DST, c_memory}});
+                      }));
+    }
+    return 2e-9 * kRows * kCols * kInner / best;
+  }
+
   static constexpr size_t kSide = 1536;
   static constexpr size_t kTriad = size_t{16} << 20;
   int threads_;
@@ -146,6 +174,12 @@ size_t Elements(const OpSpec& s, int operand) {
   }
 }
 
+// As runtime/graph/op_spec.h states: statistics and gradients of weights in the accumulator.
+size_t ElementBytes(const OpSpec& s, int operand) {
+  const bool wide = operand == graph::kStats || operand == graph::kDW || operand == graph::kDB;
+  return tensor::SizeOf(wide ? tensor::AccumulatorOf(s.dtype) : s.dtype);
+}
+
 // Operands that a phase does not touch are not given memory.
 bool Touches(const Line& line, int operand) {
   const Phase phase = line.spec.phase;
@@ -184,10 +218,11 @@ class Subject {
     TRIREME_CHECK(kernel.ok());
     kernel_ = std::move(*kernel);
     for (int operand = 0; operand < graph::kOperandCount; ++operand) {
-      if (Touches(line, operand)) floats_ += Padded(Elements(line.spec, operand));
+      if (Touches(line, operand)) bytes_ += OperandBytes(operand);
     }
-    copies_ = std::clamp<size_t>(kRotatedBytes / (floats_ * sizeof(float)), 1, 12);
-    memory_ = MapFloats(copies_ * floats_, options.threads);
+    copies_ = std::clamp<size_t>(kRotatedBytes / bytes_, 1, 12);
+    memory_ = MapFloats(copies_ * bytes_ / sizeof(float), options.threads);
+    if (line.spec.dtype == tensor::DType::kBf16) MakeBf16();
     scratch_ = MapFloats(kernel_->ScratchBytes() / sizeof(float) + 64, options.threads);
     std::minstd_rand generator(3);
     tokens_.resize(static_cast<size_t>(line.spec.rows));
@@ -197,12 +232,12 @@ class Subject {
 
   double Run() {
     OpCall call;
-    float* next = Floats(memory_) + copy_ * floats_;
+    std::byte* next = memory_.data() + copy_ * bytes_;
     copy_ = (copy_ + 1) % copies_;
     for (int operand = 0; operand < graph::kOperandCount; ++operand) {
       if (!Touches(line_, operand)) continue;
       call.operand[static_cast<size_t>(operand)] = next;
-      next += Padded(Elements(line_.spec, operand));
+      next += OperandBytes(operand);
     }
     call.operand[graph::kTokens] = tokens_.data();
     if (line_.base) call.operand[graph::kBase] = call.operand[graph::kDX];
@@ -213,11 +248,20 @@ class Subject {
   }
 
  private:
-  static size_t Padded(size_t floats) { return (floats + 1023) / 1024 * 1024 + 64; }
+  // Whole pages and a line: operands do not begin at the same place of one.
+  size_t OperandBytes(int operand) const {
+    const size_t bytes = Elements(line_.spec, operand) * ElementBytes(line_.spec, operand);
+    return (bytes + 4095) / 4096 * 4096 + 256;
+  }
+  // Every half of the floats becomes a number in (-1, 1) too.
+  void MakeBf16() {
+    auto* halves = reinterpret_cast<uint16_t*>(memory_.data());
+    for (size_t i = 0; i + 1 < memory_.size() / 2; i += 2) halves[i] = halves[i + 1];
+  }
 
   Line line_;
   std::unique_ptr<Kernel> kernel_;
-  size_t floats_ = 0, copies_ = 1, copy_ = 0;
+  size_t bytes_ = 0, copies_ = 1, copy_ = 0;
   tensor::HugeMemory memory_, scratch_;
   std::vector<int32_t> tokens_;
   std::vector<float> lse_;
@@ -240,6 +284,7 @@ class Lines {
     OpSpec s;
     s.kind = kind;
     s.phase = phase;
+    s.dtype = options_.dtype;
     s.rows = rows_;
     s.cols = cols;
     s.inner = inner;
@@ -304,7 +349,8 @@ class Lines {
     OpSpec s = Spec(kind, phase, cols, cols);
     if (kind == OpKind::kSwiGlu) s.x_ld = 2 * cols;
     Line line{std::string(name) + PhaseName(phase), s, per_step, 0,
-              4e-9 * passes * static_cast<double>(rows_ * cols)};
+              1e-9 * static_cast<double>(tensor::SizeOf(s.dtype)) * passes *
+                  static_cast<double>(rows_ * cols)};
     line.base = kind == OpKind::kLayerNorm && phase == Phase::kInputGrad;
     lines_.push_back(line);
   }
@@ -379,6 +425,7 @@ class Table {
     std::printf("sum of a training step: %.0f ms, %.0f tokens/s\n", step_ms_,
                 tokens / step_ms_ * 1e3);
     json_["threads"] = options.threads;
+    json_["dtype"] = tensor::NameOf(options.dtype);
     json_["step_ms"] = step_ms_;
     json_["tokens_per_s"] = tokens / step_ms_ * 1e3;
     std::printf("%s\n", json_.dump().c_str());
@@ -392,23 +439,25 @@ class Table {
 void MeasureOptimizer(const Options& options, Limits& limits, Table& table) {
   constexpr size_t kParameters = size_t{32} << 20;
   constexpr double kAllParameters = 124.4e6;
-  tensor::HugeMemory memory = MapFloats(4 * kParameters, options.threads);
+  const bool bf16 = options.dtype == tensor::DType::kBf16;
+  tensor::HugeMemory memory = MapFloats(5 * kParameters, options.threads);
   float* p = Floats(memory);
   for (size_t i = 0; i < kParameters; ++i) p[3 * kParameters + i] = 1e-4f;
   const auto span = [&](size_t k) { return std::span<float>(p + k * kParameters, kParameters); };
+  const std::span weight(reinterpret_cast<tensor::BFloat16*>(p + 4 * kParameters), kParameters);
   optim::AdamWOptions step;
   step.learning_rate = 1e-4;
   step.threads = options.threads;
+  const auto adamw = [&] {
+    if (bf16) return optim::AdamW(span(0), span(1), span(2), span(3), weight, step);
+    optim::AdamW<float>(span(0), span(1), span(2), span(3), step);
+  };
   const auto limit = [&] { return limits.GigabytesPerSecond(); };
   const double scale = kAllParameters / kParameters;
-  table.Add(
-      "AdamW (32 Mi)", "GB/s", scale,
-      Measure(
-          options.repeats, 28e-9 * kParameters,
-          [&] {
-            return Seconds([&] { optim::AdamW<float>(span(0), span(1), span(2), span(3), step); });
-          },
-          limit));
+  table.Add("AdamW (32 Mi)", "GB/s", scale,
+            Measure(
+                options.repeats, (bf16 ? 30e-9 : 28e-9) * kParameters,
+                [&] { return Seconds(adamw); }, limit));
   table.Add(
       "sum of squares (32 Mi)", "GB/s", scale,
       Measure(
@@ -427,7 +476,7 @@ int Main(const Options& options) {
     const bool product = line.gflop > 0;
     const Result result = Measure(
         options.repeats, product ? line.gflop : line.gigabytes, [&] { return subject.Run(); },
-        [&] { return product ? limits.Gflops() : limits.GigabytesPerSecond(); });
+        [&] { return product ? limits.Gflops(options.dtype) : limits.GigabytesPerSecond(); });
     table.Add(line.name, product ? "GFLOP/s" : "GB/s", line.per_step, result);
   }
   if (options.only.empty() || options.only == "AdamW") MeasureOptimizer(options, limits, table);
@@ -443,7 +492,10 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     const char* value = argv[i + 1];
-    if (flag == "--threads") {
+    if (flag == "--dtype") {
+      options.dtype = std::strcmp(value, "bf16") == 0 ? trireme::tensor::DType::kBf16
+                                                      : trireme::tensor::DType::kF32;
+    } else if (flag == "--threads") {
       options.threads = std::atoi(value);
     } else if (flag == "--batch") {
       options.batch = std::atoll(value);

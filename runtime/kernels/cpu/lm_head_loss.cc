@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "runtime/kernels/cpu/factories.h"
 #include "runtime/kernels/cpu/loop_kernel.h"
 #include "runtime/kernels/cpu/product.h"
@@ -19,12 +21,18 @@ using graph::OpSpec;
 using graph::Phase;
 using graph::WeightLayout;
 
-// With 1,024 rows a tile of f32 logits is 16 MiB: half of a 32 MiB last-level cache. In bf16 there
-// is one tile: dx is rounded once, and oneDNN's fast products take no part of a row.
+// Columns of a tile. In f32, with 1,024 rows, a tile of logits is 16 MiB: half of a 32 MiB
+// last-level cache. In bf16 it is 2 MiB, the second-level cache of a core, or twice that for the
+// input gradient; oneDNN multiplies dense logits faster for the weight gradient, hence all of them.
 template <typename T>
 int64_t TileColumns(const OpSpec& spec) {
-  constexpr int64_t kTileColumns = 4096;
-  return std::is_same_v<T, float> ? std::min(kTileColumns, spec.cols) : spec.cols;
+  int64_t columns = 4096;
+  if (std::is_same_v<T, tensor::BFloat16>) {
+    columns = spec.phase == Phase::kForward     ? 1024
+              : spec.phase == Phase::kInputGrad ? 2048
+                                                : spec.cols;
+  }
+  return std::min(columns, spec.cols);
 }
 constexpr float kNothing = -INFINITY;  // the maximum over no logits
 
@@ -38,10 +46,11 @@ class LmHeadLoss : public Kernel {
   }
 
   size_t ScratchBytes() const override {
-    return std::max(full_->ScratchBytes(), last_->ScratchBytes());
+    return apart_bytes_ + std::max(full_->ScratchBytes(), last_->ScratchBytes());
   }
 
   void Run(const OpCall& call) override {
+    TRIREME_CHECK(call.scratch.size() >= ScratchBytes());
     float* stats = call.Out<float>(graph::kStats);
     if (spec_.phase == Phase::kForward) {
       for (int64_t r = 0; r < spec_.rows; ++r) {
@@ -64,14 +73,43 @@ class LmHeadLoss : public Kernel {
           break;
       }
     }
+    if (spec_.phase == Phase::kInputGrad && apart_bytes_ > 0) StoreInputGrad(call);
   }
 
  private:
   LmHeadLoss(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec), threads_(options.threads), tile_columns_(TileColumns<T>(spec)) {
-    const int64_t rest = tile_columns_ == 0 ? 0 : spec.cols % tile_columns_;
-    full_ = MakeProduct(TileShape(tile_columns_), options.scratch_limit_bytes);
-    last_ = MakeProduct(TileShape(rest), options.scratch_limit_bytes);
+    apart_bytes_ = ApartBytes();
+    MakeProducts(options);
+    if (full_ != nullptr && last_ != nullptr && ScratchBytes() <= options.scratch_limit_bytes) {
+      return;
+    }
+    // Without room for it, in one tile.
+    apart_bytes_ = 0;
+    tile_columns_ = spec.cols;
+    MakeProducts(options);
+  }
+
+  // In bf16 what a tile gives does not go where it belongs at once: logits are multiplied in a
+  // dense tile, for which oneDNN has its fastest product, and dx is summed over the tiles in f32.
+  size_t ApartBytes() const {
+    if (std::is_same_v<T, float> || spec_.phase == Phase::kWeightGrad) return 0;
+    const bool forward = spec_.phase == Phase::kForward;
+    const int64_t bytes = forward ? spec_.rows * tile_columns_ * static_cast<int64_t>(sizeof(T))
+                                  : spec_.rows * spec_.inner * static_cast<int64_t>(sizeof(float));
+    return static_cast<size_t>((bytes + 63) / 64 * 64);
+  }
+
+  void MakeProducts(const PrepareOptions& options) {
+    const size_t limit =
+        options.scratch_limit_bytes - std::min(options.scratch_limit_bytes, apart_bytes_);
+    const int64_t rest = tile_columns_ == 0 ? 0 : spec_.cols % tile_columns_;
+    full_ = MakeProduct(TileShape(tile_columns_), limit);
+    last_ = MakeProduct(TileShape(rest), limit);
+  }
+
+  std::span<std::byte> ProductScratch(const OpCall& call) const {
+    return call.scratch.subspan(apart_bytes_);
   }
 
   bool InOut() const { return spec_.weight_layout == WeightLayout::kInOut; }
@@ -88,12 +126,13 @@ class LmHeadLoss : public Kernel {
     switch (spec_.phase) {
       case Phase::kForward:  // y tile [rows, count] = x * W tile
         p.m = spec_.rows, p.n = count, p.k = spec_.inner;
-        p.lda = spec_.x_ld, p.ldb = w_ld, p.ldc = spec_.y_ld;
+        p.lda = spec_.x_ld, p.ldb = w_ld, p.ldc = apart_bytes_ > 0 ? count : spec_.y_ld;
         p.transpose_b = !InOut();
         break;
       case Phase::kInputGrad:  // dx [rows, inner] += y tile * W tile^T
         p.m = spec_.rows, p.n = spec_.inner, p.k = count;
-        p.lda = spec_.y_ld, p.ldb = w_ld, p.ldc = spec_.x_ld;
+        p.lda = spec_.y_ld, p.ldb = w_ld, p.ldc = apart_bytes_ > 0 ? spec_.inner : spec_.x_ld;
+        if (apart_bytes_ > 0) p.c_dtype = tensor::DType::kF32;
         p.transpose_b = InOut();
         break;
       case Phase::kWeightGrad:  // dw tile = x^T y tile or its transpose
@@ -110,24 +149,27 @@ class LmHeadLoss : public Kernel {
   }
 
   void ForwardTile(const OpCall& call, Range cols, Product& product) {
+    const int64_t count = cols.end - cols.begin;
     T* y = call.Out<T>(graph::kY) + cols.begin;
+    T* tile = apart_bytes_ > 0 ? reinterpret_cast<T*>(call.scratch.data()) : y;
+    const int64_t tile_ld = apart_bytes_ > 0 ? count : spec_.y_ld;
     product.Run({.a = call.In<T>(graph::kX),
                  .b = call.In<T>(graph::kW) + WeightOffset(cols.begin),
-                 .c = y,
+                 .c = tile,
                  .bias = nullptr,
                  .addend = nullptr},
-                call.scratch);
+                ProductScratch(call));
     const auto* targets = call.In<int32_t>(graph::kTokens);
     float* stats = call.Out<float>(graph::kStats);
-    const int64_t count = cols.end - cols.begin;
     ForRows(spec_.rows, count, threads_, [&](Range rows) {
       for (int64_t r = rows.begin; r < rows.end; ++r) {
-        const T* row = y + r * spec_.y_ld;
+        const T* row = tile + r * tile_ld;
         RowLoopsOf<T>().fold_softmax(row, count, &stats[3 * r], &stats[3 * r + 1]);
         const int64_t target = targets[r] - spec_.vocab_begin - cols.begin;
         if (targets[r] >= 0 && target >= 0 && target < count) {
           stats[3 * r + 2] = static_cast<float>(row[target]);
         }
+        if (tile != y) std::copy_n(row, count, y + r * spec_.y_ld);
       }
     });
   }
@@ -150,13 +192,24 @@ class LmHeadLoss : public Kernel {
                                           .target = targets[r] - spec_.vocab_begin - cols.begin});
       }
     });
-    T* dx = call.Out<T>(graph::kDX);
+    void* dx = apart_bytes_ > 0 ? call.scratch.data() : call.operand[graph::kDX];
     product.Run({.a = y,
                  .b = call.In<T>(graph::kW) + WeightOffset(cols.begin),
                  .c = dx,
                  .bias = nullptr,
                  .addend = cols.begin > 0 ? dx : nullptr},
-                call.scratch);
+                ProductScratch(call));
+  }
+
+  // dx, from the sums over all tiles.
+  void StoreInputGrad(const OpCall& call) const {
+    const auto* sums = reinterpret_cast<const float*>(call.scratch.data());
+    T* dx = call.Out<T>(graph::kDX);
+    ForRows(spec_.rows, spec_.inner, threads_, [&](Range rows) {
+      for (int64_t r = rows.begin; r < rows.end; ++r) {
+        RowLoopsOf<T>().narrow(sums + r * spec_.inner, dx + r * spec_.x_ld, spec_.inner);
+      }
+    });
   }
 
   void WeightGradTile(const OpCall& call, Range cols, Product& product) {
@@ -168,12 +221,13 @@ class LmHeadLoss : public Kernel {
                  .c = dw,
                  .bias = nullptr,
                  .addend = call.accumulate ? dw : nullptr},
-                call.scratch);
+                ProductScratch(call));
   }
 
   OpSpec spec_;
   int threads_;
   int64_t tile_columns_;
+  size_t apart_bytes_ = 0;                // at the beginning of the scratch
   std::unique_ptr<Product> full_, last_;  // of a whole tile, and of what the last one has less
 };
 

@@ -12,6 +12,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "runtime/tensor/stream.h"
+#include "worker/engine_state.h"
 
 namespace trireme::worker {
 
@@ -103,24 +104,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                              {.kernels = &session->kernels_,
                               .recorder = recorder,
                               .threads = session->threads_,
-                              .asynchronous_streams = job.runtime().asynchronous_streams(),
+                              .device = {.asynchronous = job.runtime().asynchronous_streams()},
                               .deadline = DeadlineOf(job),
                               .prefault = true}));
   return session;
 }
 
 absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments) {
+  const EngineState state(*engine_);
   std::vector<checkpoint::StateShard> targets;
   for (const char* kind : {"parameter", "moment1", "moment2"}) {
     if (!with_moments && std::string_view(kind) != "parameter") continue;
-    for (const engine::StateView& view : engine_->state().Held(kind)) {
-      targets.push_back({.name = view.name,
-                         .kind = view.kind,
-                         .dtype = view.dtype,
-                         .shape = view.shape,
-                         .shard = view.shard,
-                         .data = view.bytes()});
-    }
+    state.Add(engine_->state().Held(kind), targets);
   }
   return checkpoint.Restore(targets);
 }

@@ -20,6 +20,7 @@
 #include "runtime/recorder/save_log.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/compared_job.h"
+#include "worker/engine_state.h"
 #include "worker/run_files.h"
 #include "worker/stop_signal.h"
 
@@ -362,16 +363,10 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
 }
 
 absl::Status TrainingRun::WriteShards(const std::string& partial_folder) {
+  const EngineState state(session_.engine());
   std::vector<checkpoint::StateShard> shards;
   for (const char* kind : {"parameter", "moment1", "moment2"}) {
-    for (const engine::StateView& view : session_.engine().state().Owned(kind)) {
-      shards.push_back({.name = view.name,
-                        .kind = view.kind,
-                        .dtype = view.dtype,
-                        .shape = view.shape,
-                        .shard = view.shard,
-                        .data = view.bytes()});
-    }
+    state.Add(session_.engine().state().Owned(kind), shards);
   }
   return checkpoint::CheckpointWriter::WriteRank(partial_folder, session_.engine().rank(), shards);
 }

@@ -16,6 +16,8 @@ namespace {
 
 using base::Text;
 
+constexpr size_t kStagingBytes = size_t{1} << 16;
+
 std::string Describe(std::string_view kind, std::string_view name) {
   return Text(kind, " '", name, "'");
 }
@@ -31,6 +33,7 @@ struct Run {
   int64_t source;
   int64_t length;
   std::byte* target;
+  const StateMover* mover;  // of the target; null: it is here
   bool converted;
 };
 
@@ -135,7 +138,7 @@ class Restorer {
       for (int64_t k = 0; k < copy.count; ++k) {
         runs.push_back({copy.source_offset + k * copy.source_stride, copy.length,
                         target.data.data() + (copy.target_offset + k * copy.target_stride) * width,
-                        entry.dtype != target.dtype});
+                        target.mover, entry.dtype != target.dtype});
       }
     }
   }
@@ -174,14 +177,25 @@ class Restorer {
     const uint64_t width = tensor::SizeOf(entry.dtype);
     uint64_t at = offset + static_cast<uint64_t>(run.source) * width;
     uint64_t left = static_cast<uint64_t>(run.length) * width;
-    if (!run.converted) return reader.Read(at, {run.target, left}, what);
-    staging_.resize(size_t{1} << 16);
+    if (!run.converted && run.mover == nullptr) return reader.Read(at, {run.target, left}, what);
+    staging_.resize(kStagingBytes);
+    converted_.resize(2 * kStagingBytes);
     std::byte* target = run.target;
     while (left > 0) {
       const uint64_t take = std::min<uint64_t>(left, staging_.size());
       RETURN_IF_ERROR(reader.Read(at, {staging_.data(), take}, what));
-      Convert({staging_.data(), take}, entry.dtype, target);
-      target += entry.dtype == tensor::DType::kF32 ? take * 2 : take / 2;
+      std::span<const std::byte> part(staging_.data(), take);
+      if (run.converted) {
+        Convert(part, entry.dtype, converted_.data());
+        part =
+            std::span(converted_).first(entry.dtype == tensor::DType::kF32 ? take * 2 : take / 2);
+      }
+      if (run.mover != nullptr) {
+        run.mover->Write(part, target);
+      } else {
+        std::memcpy(target, part.data(), part.size());
+      }
+      target += part.size();
       at += take;
       left -= take;
     }
@@ -192,7 +206,7 @@ class Restorer {
   const RestoreOptions options_;
   std::map<std::pair<std::string, std::string>, std::vector<const ShardEntry*>> stored_;
   std::map<uint32_t, Entries> wanted_;  // By file.
-  std::vector<std::byte> staging_;
+  std::vector<std::byte> staging_, converted_;
 };
 
 }  // namespace

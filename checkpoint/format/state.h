@@ -15,6 +15,15 @@
 
 namespace trireme::checkpoint {
 
+// Brings state to this process's memory and back, where it is elsewhere (a device). Called by the
+// thread that saves or restores, which it blocks.
+class StateMover {
+ public:
+  virtual ~StateMover() = default;
+  virtual void Read(const std::byte* from, std::span<std::byte> to) const = 0;
+  virtual void Write(std::span<const std::byte> from, std::byte* to) const = 0;
+};
+
 // One rank's part of one logical tensor. The same struct names what to save and where to restore.
 struct StateShard {
   std::string name;  // Of the logical tensor, e.g. "h.0.ln_1.weight".
@@ -23,6 +32,8 @@ struct StateShard {
   std::vector<int64_t> shape;  // Of the logical tensor; [] is a scalar.
   layout::Shard shard;
   std::span<std::byte> data;  // Not owned: shard.elements() elements. Saving only reads it.
+  // Null: `data` is memory of this process. Else it is only read and written by this.
+  const StateMover* mover = nullptr;
 };
 
 struct CheckpointInfo {

@@ -13,6 +13,7 @@
 #include "runtime/base/text.h"
 #include "runtime/comm/channels.h"
 #include "runtime/comm/window.h"
+#include "runtime/tensor/memory_gate.h"
 
 namespace trireme::comm {
 
@@ -111,6 +112,7 @@ Ticket GroupCommunicator::Issue(Operation operation, const OperationOptions& opt
   operation.generation = operations_[place].generation;
   operation.number = operation.kind == Kind::kCollective ? ++collectives_ : ++messages_;
   operation.ready = options.stream->Record();
+  operation.gate = options.stream->gate();
   operations_[place] = operation;
   if (operation.coded()) operations_[place].call.coding = &operations_[place].coding;
   active_.push_back(place);
@@ -127,6 +129,7 @@ void GroupCommunicator::Finish(uint32_t place) {
   // MayStart reads active_ up to the operation asked for: a finished one left in it counts as
   // started.
   operation.started = true;
+  if (operation.inside) operation.gate->Leave();
   operation.generation++;
   if (operation.done_ns != nullptr) {
     *operation.done_ns =
@@ -407,6 +410,7 @@ bool GroupCommunicator::Advance(Operation& operation) {
   const bool begun = operation.request.valid() || operation.runner != nullptr ||
                      operation.coded_send != nullptr || operation.bound_came;
   if (!begun && !MayStart(operation)) return false;
+  if (operation.gate != nullptr && !std::exchange(operation.inside, true)) operation.gate->Enter();
   return operation.kind == Kind::kCollective ? AdvanceCollective(operation)
                                              : AdvanceMessage(operation);
 }
@@ -516,7 +520,7 @@ void GroupCommunicator::WaitOn(Ticket ticket, tensor::Stream& stream,
                                std::chrono::milliseconds deadline) {
   if (ticket.id == 0) return;
   // WaitHost keeps a failure: it poisons, and status() returns the cause.
-  stream.Issue(tensor::Task([this, ticket, deadline] { (void)WaitHost(ticket, deadline); }));
+  stream.IssueAside(tensor::Task([this, ticket, deadline] { (void)WaitHost(ticket, deadline); }));
 }
 
 void GroupCommunicator::Progress() {

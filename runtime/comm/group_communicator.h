@@ -69,9 +69,11 @@ class GroupCommunicator final : public Communicator {
     Kind kind = Kind::kSend;
     bool started = false;  // everything of it is posted, later ones of the lane may start
     tensor::Event ready;   // of the stream, recorded at issue
-    uint64_t number = 0;   // of the group's collectives, or of its messages
-    uint64_t moved = 0;    // counts up when a piece has moved
-    CollectiveCall call;   // collectives
+    tensor::MemoryGate* gate = nullptr;  // of the stream's device: open while it moves bytes there
+    bool inside = false;                 // it is
+    uint64_t number = 0;                 // of the group's collectives, or of its messages
+    uint64_t moved = 0;                  // counts up when a piece has moved
+    CollectiveCall call;                 // collectives
     CollectiveRunner* runner = nullptr;
     bool in_window = false;
     std::byte* data = nullptr;  // messages

@@ -39,14 +39,17 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric,
                                          {.tied_stages = graph_.tied != graph::kNone,
                                           .deadline = options_.deadline}));
-  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), options_.prefault ? options_.threads : 0));
+  device_ = tensor::MakeHostDevice(options_.device);
+  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, options_.prefault ? options_.threads : 0));
   state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
   RETURN_IF_ERROR(state_->CheckPlanned(plan_, groups_.at.pipeline));
   replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at);
   // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
-  stream_ = options_.asynchronous_streams
-                ? tensor::MakeThreadStream(kStreamTasks, [this] { groups_.Progress(); })
-                : tensor::MakeInlineStream();
+  stream_ = device_->MakeStream(kStreamTasks, [this] {
+    groups_.Progress();
+    PollStop();
+  });
+  SetUpMirrors();
   std::vector<graph::StageOps> ops =
       plan::LowerStages(plan_, graph_, groups_.at.pipeline, groups_.at.tensor);
   for (size_t index = 0; index < ops.size(); ++index) {
@@ -67,6 +70,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                 .world = groups_.world.get(),
                                 .deadline = options_.deadline,
                                 .context = &context_,
+                                .loss_scale = &block()->loss_scale,
                                 .trace = &trace_,
                                 .micro_batch = plan_.job().training().micro_batch_size(),
                                 .pipeline = groups_.at.pipeline,
@@ -96,6 +100,11 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   ReserveTrace();
   SetUpShares();
   return absl::OkStatus();
+}
+
+void Engine::Impl::SetUpMirrors() {
+  const v1::Pool& tokens = plan::FindPool(stage(), v1::TOKENS, 0);
+  tokens_.resize(tokens.slot_bytes() * tokens.slots() / sizeof(int32_t));
 }
 
 void Engine::Impl::SetUpShares() {
@@ -132,8 +141,8 @@ void Engine::Impl::ReserveTrace() {
   for (const v1::Program* program : {&stage().step(), &stage().evaluate(), &stage().generate()}) {
     size_t own_computes = 0, own_communications = 0;
     for (const v1::Instruction& instruction : program->instructions()) {
-      // At most: LOAD a load and a sum, WAIT of a REDUCE two sums, NORM a norm, a reduction and
-      // what JudgeNonFinite asks; and every transfer is one.
+      // At most: LOAD a load and two sums, WAIT of a REDUCE two sums, NORM a norm and a reduction;
+      // and every transfer is one.
       own_computes += 1;
       own_communications += 3;
       if (instruction.op_end() <= instruction.op_begin()) continue;
@@ -150,9 +159,10 @@ void Engine::Impl::ReserveTrace() {
 
 absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds deadline) {
   double against = yes ? 0 : 1;
-  RETURN_IF_ERROR(groups_.world->WaitHost(
-      groups_.world->AllReduce(&against, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
-      std::max(deadline, ProgramEnd(SinceAllMet()))));
+  RETURN_IF_ERROR(
+      groups_.world->WaitHost(groups_.world->AllReduce(&against, 1, tensor::DType::kF64,
+                                                       comm::ReduceOp::kSum, *host_stream_),
+                              std::max(deadline, ProgramEnd(SinceAllMet()))));
   met_ns_ = NowNs();
   return against == 0;
 }
@@ -160,16 +170,16 @@ absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds 
 absl::Status Engine::Impl::Broadcast(std::span<std::byte> bytes, int root,
                                      std::chrono::milliseconds deadline) {
   // The root alone is waited for, and it was heard of at the last broadcast.
-  return groups_.world->WaitHost(groups_.world->Broadcast(bytes, root, *stream_),
+  return groups_.world->WaitHost(groups_.world->Broadcast(bytes, root, *host_stream_),
                                  std::max(deadline, ProgramEnd({})));
 }
 
 absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
   comm::Communicator& world = *groups_.world;
   double key = own.ok() ? 0 : world.size() - world.rank();
-  RETURN_IF_ERROR(
-      world.WaitHost(world.AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *stream_),
-                     std::max(deadline, ProgramEnd(SinceAllMet()))));
+  RETURN_IF_ERROR(world.WaitHost(
+      world.AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *host_stream_),
+      std::max(deadline, ProgramEnd(SinceAllMet()))));
   met_ns_ = NowNs();
   if (key == 0) return absl::OkStatus();
   const int failed = world.size() - static_cast<int>(key);
@@ -212,7 +222,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::Plan& plan, com
 }
 
 void Engine::InitializeState() {
-  impl_->state_->Initialize(impl_->plan_.job().seed(), impl_->options_.threads);
+  OnDevice(
+      [this] { impl_->state_->Initialize(impl_->plan_.job().seed(), impl_->options_.threads); });
+}
+
+void Engine::OnDevice(const std::function<void()>& work) { impl_->OnDevice(work); }
+void Engine::Read(tensor::DevicePointer from, std::span<std::byte> to) { impl_->Read(from, to); }
+void Engine::Write(std::span<const std::byte> from, tensor::DevicePointer to) {
+  impl_->Write(from, to);
 }
 
 absl::StatusOr<StepReport> Engine::RunStep(uint64_t step, bool request_stop) {

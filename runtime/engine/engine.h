@@ -24,6 +24,7 @@
 #include "runtime/engine/transfer_coding.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/recorder/flight_recorder.h"
+#include "runtime/tensor/device.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::engine {
@@ -32,7 +33,7 @@ struct EngineOptions {
   const kernels::KernelRegistry* kernels = nullptr;
   recorder::FlightRecorder* recorder = nullptr;  // may be null
   int threads = 1;
-  bool asynchronous_streams = false;
+  tensor::HostDeviceOptions device;  // that holds the arena and runs the operators
   // Silence of peers beyond what the pipeline needs to fill and to drain (patience.h).
   std::chrono::milliseconds deadline{60000};
   bool prefault = false;  // touch the arena before the first step
@@ -119,6 +120,11 @@ class Engine {
   absl::Status CheckReplicas();
 
   TrainingState& state();
+  // Runs `work` as a task of the device, and waits: there it may follow the state's pointers.
+  void OnDevice(const std::function<void()>& work);
+  // Copies of the device's memory, from it and to it. Block.
+  void Read(tensor::DevicePointer from, std::span<std::byte> to);
+  void Write(std::span<const std::byte> from, tensor::DevicePointer to);
   int rank() const;
   size_t arena_bytes() const;
   // Of the last program run, on this rank's clock; earlier ones are overwritten.

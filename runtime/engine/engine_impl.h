@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/patience.h"
 #include "runtime/engine/replicas.h"
+#include "runtime/engine/step_block.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/engine/transfer_coding.h"
 #include "runtime/engine/wait_notes.h"
@@ -33,6 +35,9 @@ class Engine::Impl {
   absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline);
   absl::Status Share(std::string& text);
   absl::Status CheckReplicas();
+  void OnDevice(const std::function<void()>& work);
+  void Read(tensor::DevicePointer from, std::span<std::byte> to);
+  void Write(std::span<const std::byte> from, tensor::DevicePointer to);
 
   const v1::Plan& plan_;
   const data::Dataset& dataset_;
@@ -43,6 +48,7 @@ class Engine::Impl {
   std::unique_ptr<TransferCoding> coding_;
   JobClock clock_{NowNs};
   Groups groups_;
+  std::unique_ptr<tensor::Device> device_;
   Arena arena_;
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<ReplicaCheck> replicas_;
@@ -62,24 +68,29 @@ class Engine::Impl {
   absl::Status Walk(const v1::Program& program, const Batch& batch);
   void NoteDuration(const InstructionSpan& span);
   absl::Status Execute(const v1::Instruction& instruction, const Batch& batch);
-  absl::Status Load(const Batch& batch);
-  int64_t FillMicroBatch(const Batch& batch, uint32_t micro_batch) const;
+  void Load(const Batch& batch);
+  int64_t FillMicroBatch(const Batch& batch, uint32_t micro_batch);
   void Transfer(const v1::Instruction& instruction);
-  absl::Status Wait(const v1::Instruction& instruction);
+  void Wait(const v1::Instruction& instruction);
   void RecordPosition(uint32_t index, const v1::Instruction& instruction);
 
-  absl::Status BeginCoding();
+  void BeginCoding();
   Traced ReduceOverData(const v1::Instruction& instruction);
-  absl::Status FinishReduce(uint32_t bucket);
-  absl::Status Norm();
+  void FinishReduce(uint32_t bucket);
+  void Norm();
+  // Of NORM, on the device: what this rank adds to the reduction, and what follows from it.
+  void FillNorm();
+  void JudgeNorm();
+  absl::Status FinishStep();
   absl::Status JudgeNonFinite();
   absl::Status NameDifferingReplicas(const std::string& when);
   void LookForBadLoss(const v1::Instruction& forward, int64_t first_sample);
-  void SetUpdate();
   void Update(uint32_t bucket);
   Traced Gather(const v1::Instruction& instruction);
 
+  void PollStop();
   void SetUpPatience(const plan::Coordinates& at);
+  void SetUpMirrors();
   void SetUpShares();
   void SetUpCoding(size_t tickets);
   void ReserveTrace();
@@ -92,11 +103,12 @@ class Engine::Impl {
   // Virtual stage on this rank that holds the embedding or the loss; -1: not here.
   bool holds_first_stage() const { return groups_.at.pipeline == 0; }
   bool holds_last_stage() const { return groups_.at.pipeline + 1 == plan_.mesh().pipeline(); }
-  double* scalars() const { return reinterpret_cast<double*>(arena_.Slot(v1::SCALARS, 0, 0)); }
+  // On the device; block_ is its mirror.
+  StepBlock* block() const { return arena_.Slot(v1::SCALARS, 0, 0).as<StepBlock>(); }
   absl::Status Broadcast(std::span<std::byte> bytes, int root, std::chrono::milliseconds deadline);
-  // Issues `call` on the group, blocks until it is done, and keeps both in the trace.
+  // Issues `call` on the group and the wait for it on the stream, and keeps both in the trace.
   template <typename Call>
-  absl::Status RunTraced(GroupName name, v1::InstructionKind kind, const Call& call);
+  void RunTraced(GroupName name, v1::InstructionKind kind, const Call& call);
   std::chrono::nanoseconds SinceAllMet() const {
     return std::chrono::nanoseconds(NowNs() - met_ns_);
   }
@@ -105,7 +117,8 @@ class Engine::Impl {
   std::chrono::milliseconds ProgramEnd(std::chrono::nanoseconds alone) const {
     return patience_->Knows() ? patience_->MeetingLimit(alone) : options_.deadline;
   }
-  absl::Status WaitTraced(comm::Communicator& group, const Traced& traced);
+  void WaitTraced(comm::Communicator& group, const Traced& traced,
+                  std::chrono::milliseconds deadline);
   CommunicationSpan SpanOf(const v1::Instruction& instruction, GroupName group) const;
 
   graph::ModelGraph graph_;
@@ -120,9 +133,11 @@ class Engine::Impl {
   };
   std::vector<Pending> pending_;
   std::optional<Patience> patience_;
-  int64_t met_ns_ = NowNs();  // when all ranks last did
+  std::atomic<int64_t> met_ns_{NowNs()};  // when all ranks last did
   StepContext context_;
   StepReport report_;
+  StepBlock block_;              // the mirror: set by LOAD, of the device from a program's end on
+  std::vector<int32_t> tokens_;  // the mirror of TOKENS
   // Where the loss of this step first was NaN or Inf on this rank; written on the stream.
   struct BadLoss {
     int64_t first = -1;  // sample, counted over the whole run; -1: nowhere
@@ -130,23 +145,24 @@ class Engine::Impl {
   };
   BadLoss bad_loss_;
   int32_t row_losses_ = graph::kNone;  // buffer of the last stage: log of the softmax' sum, by row
-  bool request_stop_ = false;
-  bool update_ = true;
-  double clip_scale_ = 1;
-  optim::AdamWOptions update_options_;  // of the step's STEPs, which run on the stream
+  std::vector<double> held_parts_;     // ReplicaCheck::Parts, where replicas differ
+  std::atomic<bool> request_stop_{false};
+  optim::AdamWOptions update_options_;  // of the step's STEPs; set and read on the stream
   uint64_t step_ = 0;
-  uint64_t updates_ = 0;
   uint64_t measures_ = 0;  // calls of MeasureExposure
+  // For what ranks agree on beside their programs: its memory is the host's.
+  const std::unique_ptr<tensor::Stream> host_stream_ = tensor::MakeInlineStream();
   // The last member, so the first to go: what is still queued on it names all the others.
   std::unique_ptr<tensor::Stream> stream_;
 };
 
 template <typename Call>
-absl::Status Engine::Impl::RunTraced(GroupName name, v1::InstructionKind kind, const Call& call) {
+void Engine::Impl::RunTraced(GroupName name, v1::InstructionKind kind, const Call& call) {
   comm::Communicator& group = *groups_.named(name);
-  return WaitTraced(
-      group, trace_.Issue({.kind = static_cast<uint32_t>(kind), .group = name}, group, *stream_,
-                          [&](const auto& options) { return call(group, options); }));
+  WaitTraced(group,
+             trace_.Issue({.kind = static_cast<uint32_t>(kind), .group = name}, group, *stream_,
+                          [&](const auto& options) { return call(group, options); }),
+             patience_->MeetingLimit(SinceAllMet()));
 }
 
 }  // namespace trireme::engine

@@ -37,11 +37,11 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
                                              .first = first,
                                              .end = std::min(count, first + per_replica)}));
     if (!holds_last_stage() || groups_.at.tensor != 0) continue;
-    totals[0] += scalars()[0];
-    totals[1] += scalars()[1];
+    totals[0] += block_.loss_sum;
+    totals[1] += block_.counted;
   }
   RETURN_IF_ERROR(groups_.world->WaitHost(
-      groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *stream_),
+      groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *host_stream_),
       ProgramEnd(SinceAllMet())));
   met_ns_ = NowNs();
   return totals[0] / totals[1];
@@ -85,7 +85,6 @@ absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampli
                                                   uint64_t index) {
   const v1::Instruction* forward = LastForward(stage().generate());
   const StageExecutor& executor = *stages_[forward->virtual_stage()];
-  const std::byte* logits = executor.BufferAddress(executor.ops().logits_buffer, *forward);
   const int64_t vocabulary = graph_.vocab_size;
   const layout::Interval local =
       layout::SplitEvenly(vocabulary, plan_.mesh().tensor(), groups_.at.tensor);
@@ -95,15 +94,19 @@ absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampli
     offsets.push_back(layout::SplitEvenly(vocabulary, plan_.mesh().tensor(), rank).begin);
   }
   offsets.push_back(vocabulary);
-  for (int64_t column = 0; column < local.size(); ++column) {
-    const size_t at = static_cast<size_t>(position * local.size() + column);
-    row[static_cast<size_t>(local.begin + column)] =
-        state_->dtype() == tensor::DType::kF64 ? reinterpret_cast<const double*>(logits)[at]
-                                               : reinterpret_cast<const float*>(logits)[at];
-  }
+  OnDevice([&] {
+    const tensor::DevicePointer logits =
+        executor.BufferAddress(executor.ops().logits_buffer, *forward);
+    for (int64_t column = 0; column < local.size(); ++column) {
+      const size_t at = static_cast<size_t>(position * local.size() + column);
+      row[static_cast<size_t>(local.begin + column)] = state_->dtype() == tensor::DType::kF64
+                                                           ? logits.as<const double>()[at]
+                                                           : logits.as<const float>()[at];
+    }
+  });
   if (groups_.tensor != nullptr) {
     RETURN_IF_ERROR(groups_.tensor->WaitHost(
-        groups_.tensor->AllGather({row.data(), offsets, tensor::DType::kF64}, *stream_),
+        groups_.tensor->AllGather({row.data(), offsets, tensor::DType::kF64}, *host_stream_),
         options_.deadline));
   }
   if (sampling.vocabulary > 0 && sampling.vocabulary < vocabulary) {

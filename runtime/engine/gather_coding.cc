@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<RankCoding>> Engine::Impl::GatherCoding() {
                fields_of(axis));
   }
   RETURN_IF_ERROR(
-      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *stream_),
+      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *host_stream_),
                      ProgramEnd(SinceAllMet())));
   std::vector<RankCoding> ranks(size);
   const double* from = all.data();

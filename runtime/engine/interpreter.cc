@@ -15,6 +15,8 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   patience_->ProgramBegins(context_.training ? Patience::Kind::kTraining
                                              : Patience::Kind::kForward);
   const absl::Status walked = Walk(program, batch);
+  device_->CopyToHost(arena_.Slot(v1::SCALARS, 0, 0), std::as_writable_bytes(std::span(&block_, 1)),
+                      *stream_);
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
   stream_->Synchronize();
@@ -27,7 +29,7 @@ absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) 
   trace_.Clear();
   // Nothing is known of the machine in the first program of a kind: no wait is issued long before
   // it begins.
-  const bool in_step = !options_.asynchronous_streams || !patience_->Knows();
+  const bool in_step = !options_.device.asynchronous || !patience_->Knows();
   for (int index = 0; index < program.instructions_size(); ++index) {
     const v1::Instruction& instruction = program.instructions(index);
     RecordPosition(static_cast<uint32_t>(index), instruction);
@@ -53,8 +55,9 @@ void Engine::Impl::NoteDuration(const InstructionSpan& span) {
 absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Batch& batch) {
   switch (instruction.kind()) {
     case v1::LOAD:
-      RETURN_IF_ERROR(Load(batch));
-      return context_.training ? BeginCoding() : absl::OkStatus();
+      Load(batch);
+      if (context_.training) BeginCoding();
+      return groups_.status();
     case v1::F:
     case v1::I:
     case v1::W:
@@ -80,9 +83,11 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
           .traced = Gather(instruction), .group = groups_.data.get(), .issued = &instruction};
       return absl::OkStatus();
     case v1::WAIT:
-      return Wait(instruction);
+      Wait(instruction);
+      return groups_.status();
     case v1::NORM:
-      return Norm();
+      Norm();
+      return groups_.status();
     case v1::STEP:
       Update(instruction.bucket());
       return absl::OkStatus();
@@ -112,37 +117,40 @@ void Engine::Impl::RecordPosition(uint32_t index, const v1::Instruction& at) {
 }
 
 // Tokens of every micro-batch, and the number of counted ones over all replicas: the loss is
-// divided by it, so it must be known before the first forward.
-absl::Status Engine::Impl::Load(const Batch& batch) {
-  stream_->Synchronize();
-  scalars()[0] = 0;
-  if (!holds_first_stage() && !holds_last_stage()) return absl::OkStatus();
+// divided by it, so it must be known before the first forward. Nothing of an earlier program is on
+// the stream, so the mirrors are the host's.
+void Engine::Impl::Load(const Batch& batch) {
   const int64_t start_ns = NowNs();
   double counted = 0;
+  const bool has_tokens = holds_first_stage() || holds_last_stage();
   const uint32_t micro_batches =
       context_.training ? plan_.micro_batches() : plan_.evaluation_micro_batches();
-  for (uint32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+  for (uint32_t micro_batch = 0; micro_batch < micro_batches && has_tokens; ++micro_batch) {
     counted += static_cast<double>(FillMicroBatch(batch, micro_batch));
     if (!batch.context.empty()) break;
   }
+  block_ = {.counted = counted};
   trace_.Add(ComputeSpan{start_ns, NowNs()});
+  device_->CopyFromHost(std::as_bytes(std::span(&block_, 1)), arena_.Slot(v1::SCALARS, 0, 0),
+                        *stream_);
   if (holds_last_stage() && groups_.data != nullptr && context_.training &&
       !Mutated(Mutation::kLocalTokenCount)) {
-    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
-      return group.AllReduce(&counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum, options);
-    }));
+    RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
+      return group.AllReduce(&block()->counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum,
+                             options);
+    });
   }
-  context_.loss_scale = counted > 0 ? 1.0 / counted : 0;
-  scalars()[1] = counted;
-  return absl::OkStatus();
+  stream_->Issue(tensor::Task(
+      [this] { block()->loss_scale = block()->counted > 0 ? 1.0 / block()->counted : 0; }));
 }
 
 // Returns the counted tokens of one micro-batch of this replica.
-int64_t Engine::Impl::FillMicroBatch(const Batch& batch, uint32_t micro_batch) const {
+int64_t Engine::Impl::FillMicroBatch(const Batch& batch, uint32_t micro_batch) {
   const int64_t samples = plan_.job().training().micro_batch_size();
   const int64_t length = plan_.job().data().sequence_length();
-  auto* tokens = reinterpret_cast<int32_t*>(arena_.Slot(v1::TOKENS, 0, micro_batch));
-  auto* targets = tokens + arena_.SlotBytes(v1::TOKENS, 0) / 2 / sizeof(int32_t);
+  const size_t slot = arena_.SlotBytes(v1::TOKENS, 0) / sizeof(int32_t);
+  int32_t* const tokens = tokens_.data() + slot * micro_batch;
+  int32_t* const targets = tokens + slot / 2;
   int64_t counted = 0;
   for (int64_t index = 0; index < samples; ++index) {
     const std::span<int32_t> sample_tokens(tokens + index * length, static_cast<size_t>(length));
@@ -158,6 +166,11 @@ int64_t Engine::Impl::FillMicroBatch(const Batch& batch, uint32_t micro_batch) c
     std::fill(sample_targets.begin(), sample_targets.end(), -1);
     if (index == 0) std::copy(batch.context.begin(), batch.context.end(), sample_tokens.begin());
   }
+  const auto rows = static_cast<size_t>(samples * length);
+  const tensor::DevicePointer there = arena_.Slot(v1::TOKENS, 0, micro_batch);
+  device_->CopyFromHost(std::as_bytes(std::span(tokens, rows)), there, *stream_);
+  device_->CopyFromHost(std::as_bytes(std::span(targets, rows)),
+                        there + arena_.SlotBytes(v1::TOKENS, 0) / 2, *stream_);
   return counted;
 }
 
@@ -183,7 +196,7 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
   }
   const graph::StageOps& ops = stages_[instruction.virtual_stage()]->ops();
   const std::span<std::byte> data(
-      arena_.Slot(pool, instruction.virtual_stage(), slot),
+      arena_.Slot(pool, instruction.virtual_stage(), slot).get(),
       static_cast<size_t>(ops.boundary_elements) * tensor::SizeOf(state_->dtype()));
   const int peer = static_cast<int>(groups_.at.pipeline) + instruction.peer();
   comm::Communicator& group = *groups_.pipeline;
@@ -207,26 +220,37 @@ CommunicationSpan Engine::Impl::SpanOf(const v1::Instruction& instruction, Group
           .group = group};
 }
 
-absl::Status Engine::Impl::Wait(const v1::Instruction& instruction) {
+void Engine::Impl::Wait(const v1::Instruction& instruction) {
   const Pending& pending = pending_[instruction.ticket()];
-  // A step that updates nothing gathers nothing.
+  // One replica sums and gathers nothing.
   if (pending.traced.span != nullptr) {
-    StepTrace::Stamp(*stream_, &pending.traced.span->wait_start_ns);
     const bool neighbours = pending.group == groups_.pipeline.get();
-    pending.group->WaitOn(pending.traced.ticket, *stream_,
-                          neighbours ? patience_->Limit() : patience_->MeetingLimit(SinceAllMet()));
-    StepTrace::Stamp(*stream_, &pending.traced.span->wait_end_ns);
-    RETURN_IF_ERROR(pending.group->status());
+    WaitTraced(*pending.group, pending.traced,
+               neighbours ? patience_->Limit() : patience_->MeetingLimit(SinceAllMet()));
   }
-  if (pending.reduce_bucket < 0) return absl::OkStatus();
-  return FinishReduce(static_cast<uint32_t>(pending.reduce_bucket));
+  if (pending.reduce_bucket >= 0) FinishReduce(static_cast<uint32_t>(pending.reduce_bucket));
 }
 
-absl::Status Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced) {
-  traced.span->wait_start_ns = NowNs();
-  absl::Status status = group.WaitHost(traced.ticket, patience_->MeetingLimit(SinceAllMet()));
-  traced.span->wait_end_ns = NowNs();
-  return status;
+void Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced,
+                              std::chrono::milliseconds deadline) {
+  StepTrace::Stamp(*stream_, &traced.span->wait_start_ns);
+  group.WaitOn(traced.ticket, *stream_, deadline);
+  StepTrace::Stamp(*stream_, &traced.span->wait_end_ns);
+}
+
+void Engine::Impl::OnDevice(const std::function<void()>& work) {
+  stream_->Issue(tensor::Task([&work] { work(); }));
+  stream_->Synchronize();
+}
+
+void Engine::Impl::Read(tensor::DevicePointer from, std::span<std::byte> to) {
+  device_->CopyToHost(from, to, *stream_);
+  stream_->Synchronize();
+}
+
+void Engine::Impl::Write(std::span<const std::byte> from, tensor::DevicePointer to) {
+  device_->CopyFromHost(from, to, *stream_);
+  stream_->Synchronize();
 }
 
 }  // namespace trireme::engine

@@ -39,7 +39,7 @@ absl::Status Engine::Impl::ShareTimesOfCollectives(GroupName name) {
   if (times.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(
       group->WaitHost(group->AllReduce(times.data(), static_cast<int64_t>(times.size()),
-                                       tensor::DType::kF64, comm::ReduceOp::kMax, *stream_),
+                                       tensor::DType::kF64, comm::ReduceOp::kMax, *host_stream_),
                       ProgramEnd(SinceAllMet())));
   size_t next = 0;
   for (CommunicationSpan& span : trace_.communications()) {
@@ -72,8 +72,9 @@ absl::Status Engine::Impl::ShareTimesOfMessages() {
     }
     peer.other.resize(peer.own.size());
     comm::Communicator& group = *groups_.pipeline;
-    tickets.push_back(group.Recv(std::as_writable_bytes(std::span(peer.other)), rank, 0, *stream_));
-    tickets.push_back(group.Send(std::as_bytes(std::span(peer.own)), rank, 0, *stream_));
+    tickets.push_back(
+        group.Recv(std::as_writable_bytes(std::span(peer.other)), rank, 0, *host_stream_));
+    tickets.push_back(group.Send(std::as_bytes(std::span(peer.own)), rank, 0, *host_stream_));
   }
   for (const comm::Ticket ticket : tickets) {
     RETURN_IF_ERROR(groups_.pipeline->WaitHost(ticket, ProgramEnd(SinceAllMet())));
@@ -113,7 +114,7 @@ absl::StatusOr<ExposureReport> Engine::Impl::MeasureExposure() {
   mine[1] = static_cast<double>(own.bubble_ns) * 1e-9;
   mine[2] = static_cast<double>(own.transfer_ns()) * 1e-9;
   RETURN_IF_ERROR(
-      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *stream_),
+      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *host_stream_),
                      ProgramEnd(SinceAllMet())));
   ExposureReport report;
   for (size_t rank = 0; rank < size; ++rank) {

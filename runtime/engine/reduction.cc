@@ -14,23 +14,6 @@ namespace trireme::engine {
 
 namespace {
 
-// What NORM's one reduction carries.
-enum NormField : size_t {
-  kSumOfSquares,
-  kLossSum,
-  kCounted,
-  kNotFinite,
-  kStopVotes,
-  kSumsMeasured,
-  kSumsLarge,
-  kMessagesMeasured,
-  kMessagesLarge,
-  kSharedTime,
-  kLearningRate,
-  kReplicas,  // ReplicaCheck::Sums
-  kNormFields = kReplicas + ReplicaCheck::kSums
-};
-
 optim::LearningRateOptions RateOptions(const v1::OptimizerSpec& spec) {
   optim::LearningRateOptions options{.peak = spec.learning_rate(),
                                      .minimum = spec.min_learning_rate(),
@@ -40,6 +23,16 @@ optim::LearningRateOptions RateOptions(const v1::OptimizerSpec& spec) {
                      : spec.schedule() == "linear" ? optim::LearningRateSchedule::kLinear
                                                    : optim::LearningRateSchedule::kConstant;
   return options;
+}
+
+bool IsFinite(const StepBlock& block) {
+  return block.norm[kNotFinite] == 0 && std::isfinite(block.norm[kSumOfSquares]);
+}
+
+bool ReplicasAgree(const StepBlock& block) {
+  ReplicaCheck::Sums sums;
+  std::copy_n(block.norm + kReplicas, sums.size(), sums.begin());
+  return ReplicaCheck::Agree(sums);
 }
 
 }  // namespace
@@ -60,7 +53,8 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   RETURN_IF_ERROR(
       Run(stage().step(),
           {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));
-  RETURN_IF_ERROR(coding_->Agree(groups_, *stream_, ProgramEnd(SinceAllMet())));
+  RETURN_IF_ERROR(FinishStep());
+  RETURN_IF_ERROR(coding_->Agree(groups_, *host_stream_, ProgramEnd(SinceAllMet())));
   report_.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options_.recorder != nullptr) {
@@ -72,24 +66,26 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
 }
 
 // Bounds for the sums of this step. Under ZeRO each replica has the moments of its share alone.
-absl::Status Engine::Impl::BeginCoding() {
-  const std::span<double> moments = coding_->BeginStep(step_);
-  const bool sharded = plan_.job().parallelism().zero_stage() > 0;
-  if (!moments.empty() && sharded) {
-    RETURN_IF_ERROR(RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
-      return group.AllReduce(moments.data(), std::ssize(moments), tensor::DType::kF64,
-                             comm::ReduceOp::kSum, options);
-    }));
+void Engine::Impl::BeginCoding() {
+  coding_->BeginStep(step_, static_cast<int64_t>(step_) - state_->skipped_steps());
+  const std::span<double> moments = coding_->moments();
+  if (!moments.empty()) {
+    stream_->Issue(tensor::Task([this] { coding_->SumMoments(); }));
+    if (plan_.job().parallelism().zero_stage() > 0) {
+      RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
+        return group.AllReduce(moments.data(), std::ssize(moments), tensor::DType::kF64,
+                               comm::ReduceOp::kSum, options);
+      });
+    }
   }
-  coding_->SetBounds(static_cast<int64_t>(step_) - state_->skipped_steps());
-  return absl::OkStatus();
+  stream_->Issue(tensor::Task([this] { coding_->SetBounds(); }));
 }
 
 Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   if (groups_.data == nullptr) return {};
-  std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()));
+  std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset())).get();
   const bool whole = plan_.job().parallelism().zero_stage() == 0;
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   const comm::OperationOptions coded(*stream_, coding_->Of(instruction));
@@ -103,83 +99,117 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
 
 // After the sum over the replicas: the tensor axis, and the other copy of a tied parameter. Under
 // ZeRO only the own share is valid and summed on.
-absl::Status Engine::Impl::FinishReduce(uint32_t index) {
+void Engine::Impl::FinishReduce(uint32_t index) {
   const v1::Bucket& bucket = state_->buckets()[index];
   layout::Interval part{0, static_cast<int64_t>(bucket.count())};
   if (plan_.job().parallelism().zero_stage() > 0) {
     part = {share_offsets_[index][groups_.at.data], share_offsets_[index][groups_.at.data + 1]};
   }
-  std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
+  const tensor::DevicePointer data =
+      state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
   const auto sum = [&](GroupName name) {
-    if (groups_.named(name) == nullptr) return absl::OkStatus();
-    return RunTraced(name, v1::REDUCE, [&](auto& group, const auto& options) {
-      return group.AllReduce(data, part.size(), state_->dtype(), comm::ReduceOp::kSum, options);
+    if (groups_.named(name) == nullptr) return;
+    RunTraced(name, v1::REDUCE, [&](auto& group, const auto& options) {
+      return group.AllReduce(data.get(), part.size(), state_->dtype(), comm::ReduceOp::kSum,
+                             options);
     });
   };
   if (bucket.reduce_tensor() && !Mutated(Mutation::kMissingSequenceParallelReduce)) {
-    RETURN_IF_ERROR(sum(GroupName::kTensor));
+    sum(GroupName::kTensor);
   }
   if (bucket.reduce_tied() && !Mutated(Mutation::kTiedNotSummed)) {
-    RETURN_IF_ERROR(sum(GroupName::kTied));
-    if (Mutated(Mutation::kTiedCountedTwice)) RETURN_IF_ERROR(sum(GroupName::kTied));
+    sum(GroupName::kTied);
+    if (Mutated(Mutation::kTiedCountedTwice)) sum(GroupName::kTied);
   }
-  if (Mutated(Mutation::kDataMeanTwice)) {
-    stream_->Synchronize();
-    for (int64_t i = 0; i < part.size(); ++i) {
+  if (!Mutated(Mutation::kDataMeanTwice)) return;
+  stream_->Issue(tensor::Task([this, data, size = part.size()] {
+    for (int64_t i = 0; i < size; ++i) {
       if (state_->dtype() == tensor::DType::kF64) {
-        reinterpret_cast<double*>(data)[i] /= plan_.mesh().data();
+        data.as<double>()[i] /= plan_.mesh().data();
       } else {
-        reinterpret_cast<float*>(data)[i] /= static_cast<float>(plan_.mesh().data());
+        data.as<float>()[i] /= static_cast<float>(plan_.mesh().data());
       }
     }
-  }
-  return absl::OkStatus();
+  }));
 }
 
 // One reduction over all ranks: squares, loss, votes. The only place where a step waits for every
 // peer.
-absl::Status Engine::Impl::Norm() {
-  stream_->Synchronize();
-  double* fields = scalars() + 8;
-  std::fill(fields, fields + kNormFields, 0.0);
+void Engine::Impl::Norm() {
+  PollStop();
+  stream_->Issue(tensor::Task([this] { FillNorm(); }));
+  RunTraced(GroupName::kWorld, v1::NORM, [&](auto& world, const auto& options) {
+    return world.AllReduce(block()->norm, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum,
+                           options);
+  });
+  stream_->Issue(tensor::Task([this] { JudgeNorm(); }));
+}
+
+// Asked until NORM's task runs, as late as may be: a request that comes during the step still ends
+// with this one.
+void Engine::Impl::PollStop() {
+  if (stop_poll_ && context_.training && !request_stop_ && stop_poll_()) request_stop_ = true;
+}
+
+void Engine::Impl::FillNorm() {
+  StepBlock& block = *this->block();
   const int64_t start_ns = NowNs();
-  fields[kSumOfSquares] = state_->OwnedSumOfSquares(options_.threads);
+  block.own_squares = state_->OwnedSumOfSquares(options_.threads);
+  block.norm[kSumOfSquares] = block.own_squares;
   if (replicas_->Due(step_)) {
     const ReplicaCheck::Sums terms = replicas_->Terms();
-    std::copy(terms.begin(), terms.end(), fields + kReplicas);
+    std::copy(terms.begin(), terms.end(), block.norm + kReplicas);
   }
   trace_.Add(ComputeSpan{start_ns, NowNs()});
   if (holds_last_stage() && groups_.at.tensor == 0) {
-    fields[kLossSum] = scalars()[0];
+    block.norm[kLossSum] = block.loss_sum;
     // Every replica holds the global count by now; one of them brings it.
-    fields[kCounted] = groups_.at.data == 0 ? scalars()[1] : 0;
+    block.norm[kCounted] = groups_.at.data == 0 ? block.counted : 0;
   }
-  // Asked as late as may be: a request that comes during the step still ends with this one.
-  if (stop_poll_ && stop_poll_()) request_stop_ = true;
-  fields[kStopVotes] = request_stop_ ? 1 : 0;
+  block.norm[kStopVotes] = request_stop_ ? 1 : 0;
   coding_->EndStep();
-  fields[kSumsMeasured] = static_cast<double>(coding_->data_errors().measured);
-  fields[kSumsLarge] = static_cast<double>(coding_->data_errors().large);
-  fields[kMessagesMeasured] = static_cast<double>(coding_->pipeline_errors().measured);
-  fields[kMessagesLarge] = static_cast<double>(coding_->pipeline_errors().large);
+  block.norm[kSumsMeasured] = static_cast<double>(coding_->data_errors().measured);
+  block.norm[kSumsLarge] = static_cast<double>(coding_->data_errors().large);
+  block.norm[kMessagesMeasured] = static_cast<double>(coding_->pipeline_errors().measured);
+  block.norm[kMessagesLarge] = static_cast<double>(coding_->pipeline_errors().large);
   if (groups_.world->rank() == 0) {
-    fields[kSharedTime] = static_cast<double>(NowNs()) * 1e-9;
+    block.norm[kSharedTime] = static_cast<double>(NowNs()) * 1e-9;
     // For all: the last bit of a cosine is not the same on all processors, weights must be.
-    fields[kLearningRate] = report_.learning_rate;
+    block.norm[kLearningRate] = report_.learning_rate;
   }
-  const double own_squares = fields[kSumOfSquares];
-  if (!std::isfinite(fields[kSumOfSquares]) || !std::isfinite(fields[kLossSum])) {
-    fields[kNotFinite] = 1;
+  if (!std::isfinite(block.own_squares) || !std::isfinite(block.norm[kLossSum])) {
+    block.norm[kNotFinite] = 1;
   }
-  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](auto& world, const auto& options) {
-    return world.AllReduce(fields, kNormFields, tensor::DType::kF64, comm::ReduceOp::kSum, options);
-  }));
+}
+
+// Whether the step's STEPs update, and how. Where they do not, FinishStep says why.
+void Engine::Impl::JudgeNorm() {
   met_ns_ = NowNs();
-  ReplicaCheck::Sums replicas;
-  std::copy_n(fields + kReplicas, replicas.size(), replicas.begin());
-  if (!ReplicaCheck::Agree(replicas)) {
-    return NameDifferingReplicas(absl::StrCat("at step ", step_ + 1));
-  }
+  StepBlock& block = *this->block();
+  const v1::OptimizerSpec& spec = plan_.job().optimizer();
+  const double squares =
+      Mutated(Mutation::kClipByShardNorm) ? block.own_squares : block.norm[kSumOfSquares];
+  // torch.nn.utils.clip_grad_norm_: scale = limit / (norm + 1e-6), at most 1.
+  const double limit = spec.gradient_clip_norm();
+  block.clip_scale = limit > 0 ? std::min(1.0, limit / (std::sqrt(squares) + 1e-6)) : 1.0;
+  const bool alike = ReplicasAgree(block);
+  // Before a GATHER mends what an owner's copy can mend.
+  if (!alike) held_parts_ = replicas_->Parts();
+  block.updates = alike && IsFinite(block) && groups_.status().ok() ? 1 : 0;
+  update_options_ = {.learning_rate = block.norm[kLearningRate],
+                     .beta1 = spec.beta1(),
+                     .beta2 = spec.beta2(),
+                     .epsilon = spec.epsilon(),
+                     .weight_decay = spec.weight_decay(),
+                     .step = static_cast<int64_t>(step_) + 1 - state_->skipped_steps(),
+                     .gradient_scale = block.clip_scale,
+                     .threads = options_.threads};
+}
+
+// What the step's one reduction says, once the host has it.
+absl::Status Engine::Impl::FinishStep() {
+  if (!ReplicasAgree(block_)) return NameDifferingReplicas(absl::StrCat("at step ", step_ + 1));
+  const double* fields = block_.norm;
   report_.tokens = static_cast<int64_t>(fields[kCounted]);
   report_.loss = fields[kLossSum] / std::max(1.0, fields[kCounted]);
   report_.gradient_norm = std::sqrt(fields[kSumOfSquares]);
@@ -190,15 +220,7 @@ absl::Status Engine::Impl::Norm() {
                            static_cast<int64_t>(fields[kSumsLarge])};
   report_.messages = {static_cast<int64_t>(fields[kMessagesMeasured]),
                       static_cast<int64_t>(fields[kMessagesLarge])};
-  update_ = true;
-  const double limit = plan_.job().optimizer().gradient_clip_norm();
-  double norm = report_.gradient_norm;
-  if (Mutated(Mutation::kClipByShardNorm)) norm = std::sqrt(own_squares);
-  // torch.nn.utils.clip_grad_norm_: scale = limit / (norm + 1e-6), at most 1.
-  clip_scale_ = limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
-  if (fields[kNotFinite] != 0 || !std::isfinite(report_.gradient_norm)) return JudgeNonFinite();
-  SetUpdate();
-  return absl::OkStatus();
+  return IsFinite(block_) ? absl::OkStatus() : JudgeNonFinite();
 }
 
 // After the forward part that adds to the loss: once the sum is not finite, the rows of this
@@ -207,17 +229,17 @@ void Engine::Impl::LookForBadLoss(const v1::Instruction& forward, int64_t first_
   const bool has_loss = holds_last_stage() && forward.virtual_stage() + 1 == stages_.size();
   if (!has_loss || row_losses_ == graph::kNone) return;
   stream_->Issue(tensor::Task([this, at = &forward, first_sample] {
-    if (bad_loss_.first >= 0 || std::isfinite(scalars()[0])) return;
+    if (bad_loss_.first >= 0 || std::isfinite(block()->loss_sum)) return;
     const int64_t samples = plan_.job().training().micro_batch_size();
     const int64_t length = plan_.job().data().sequence_length();
-    const std::byte* rows = stages_.back()->BufferAddress(row_losses_, *at);
-    const auto* targets = reinterpret_cast<const int32_t*>(
-        arena_.Slot(v1::TOKENS, 0, at->micro_batch()) + arena_.SlotBytes(v1::TOKENS, 0) / 2);
+    const tensor::DevicePointer rows = stages_.back()->BufferAddress(row_losses_, *at);
+    const auto* targets =
+        (arena_.Slot(v1::TOKENS, 0, at->micro_batch()) + arena_.SlotBytes(v1::TOKENS, 0) / 2)
+            .as<const int32_t>();
     bad_loss_ = {first_sample + at->micro_batch() * samples, samples};
     for (int64_t row = 0; row < samples * length; ++row) {
-      const double value = state_->dtype() == tensor::DType::kF64
-                               ? reinterpret_cast<const double*>(rows)[row]
-                               : reinterpret_cast<const float*>(rows)[row];
+      const double value = state_->dtype() == tensor::DType::kF64 ? rows.as<const double>()[row]
+                                                                  : rows.as<const float>()[row];
       if (targets[row] < 0 || std::isfinite(value)) continue;
       bad_loss_ = {bad_loss_.first + row / length, 1};
       return;
@@ -229,9 +251,9 @@ void Engine::Impl::LookForBadLoss(const v1::Instruction& forward, int64_t first_
 // gradient names it, the last stages name the first sample whose loss is bad.
 absl::Status Engine::Impl::JudgeNonFinite() {
   const v1::TrainingSpec& training = plan_.job().training();
-  update_ = false;
   report_.skipped = true;
-  const std::string name = state_->FirstNonFinite();
+  std::string name;
+  OnDevice([&] { name = state_->FirstNonFinite(); });
   const int world = groups_.world->size();
   // Both as largest of: ranks from the end; first samples below zero, a single one before several.
   constexpr double kNowhere = -0x1p52;
@@ -239,15 +261,13 @@ absl::Status Engine::Impl::JudgeNonFinite() {
   double keys[2] = {
       name.empty() ? 0 : static_cast<double>(world - groups_.world->rank()),
       bad_loss_.first < 0 ? kNowhere : -static_cast<double>(2 * bad_loss_.first + (alone ? 0 : 1))};
-  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](auto& group, const auto& options) {
-    return group.AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, options);
-  }));
+  RETURN_IF_ERROR(groups_.world->WaitHost(
+      groups_.world->AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, *host_stream_),
+      ProgramEnd(SinceAllMet())));
   std::array<char, 256> text{};
   const int owner = keys[0] == 0 ? 0 : world - static_cast<int>(keys[0]);
   name.copy(text.data(), text.size() - 1);
-  RETURN_IF_ERROR(RunTraced(GroupName::kWorld, v1::NORM, [&](auto& group, const auto& options) {
-    return group.Broadcast(std::as_writable_bytes(std::span(text)), owner, options);
-  }));
+  RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(text)), owner, {}));
   const std::string where = keys[0] == 0
                                 ? std::string("the loss (no gradient is affected)")
                                 : absl::StrCat("the gradient of ", text.data(), " on rank ", owner);
@@ -274,22 +294,10 @@ absl::Status Engine::Impl::JudgeNonFinite() {
       "training.nonfinite_policy: skip to leave such steps out"));
 }
 
-void Engine::Impl::SetUpdate() {
-  const v1::OptimizerSpec& spec = plan_.job().optimizer();
-  update_options_ = {.learning_rate = report_.learning_rate,
-                     .beta1 = spec.beta1(),
-                     .beta2 = spec.beta2(),
-                     .epsilon = spec.epsilon(),
-                     .weight_decay = spec.weight_decay(),
-                     .step = static_cast<int64_t>(step_) + 1 - state_->skipped_steps(),
-                     .gradient_scale = clip_scale_,
-                     .threads = options_.threads};
-}
-
 // The GATHERs of the buckets before this one are under way; nobody else moves them while it runs.
 void Engine::Impl::Update(uint32_t bucket) {
-  if (!update_) return;
   stream_->Issue(tensor::Task([this, bucket] {
+    if (block()->updates == 0) return;
     const int64_t start_ns = NowNs();
     state_->Update(bucket, update_options_, [this] { groups_.Progress(); });
     trace_.Add(ComputeSpan{start_ns, NowNs()});
@@ -297,10 +305,10 @@ void Engine::Impl::Update(uint32_t bucket) {
 }
 
 Traced Engine::Impl::Gather(const v1::Instruction& instruction) {
-  if (groups_.data == nullptr || !update_ || Mutated(Mutation::kStaleGather)) return {};
+  if (groups_.data == nullptr || Mutated(Mutation::kStaleGather)) return {};
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
-  std::byte* data = state_->Flat(v1::PARAMETER, static_cast<int64_t>(bucket.offset()));
+  std::byte* data = state_->Flat(v1::PARAMETER, static_cast<int64_t>(bucket.offset())).get();
   return trace_.Issue(
       SpanOf(instruction, GroupName::kData), *groups_.data, *stream_, [&](const auto& options) {
         return groups_.data->AllGather({data, share_offsets_[index], state_->dtype()}, options);

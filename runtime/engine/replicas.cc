@@ -100,12 +100,8 @@ std::vector<size_t> ReplicaCheck::Differing(std::span<const double> largest) {
   return differing;
 }
 
-double ReplicaCheck::ChecksumOf(size_t part) const {
-  for (size_t index = 0; index < state_.held_parameters(); ++index) {
-    const TrainingState::HeldParameter held = state_.held_parameter(index);
-    if (PartOf(held) == part) return checksum::Crc32c(held.bytes);
-  }
-  return -1;
+double ReplicaCheck::ChecksumOf(std::span<const double> parts, size_t part) {
+  return parts[2 * part] == kHoldsNone ? -1 : parts[2 * part];
 }
 
 std::string ReplicaCheck::NamesOf(std::span<const size_t> parts) const {
@@ -158,24 +154,27 @@ ReplicaVerdict JudgeReplicas(std::span<const double> checksums) {
 
 absl::Status Engine::Impl::CheckReplicas() {
   if (plan_.job().runtime().replica_check_steps() == 0) return absl::OkStatus();
-  ReplicaCheck::Sums sums = replicas_->Terms();
+  ReplicaCheck::Sums sums;
+  OnDevice([&] { sums = replicas_->Terms(); });
   RETURN_IF_ERROR(groups_.world->WaitHost(
       groups_.world->AllReduce(sums.data(), ReplicaCheck::kSums, tensor::DType::kF64,
-                               comm::ReduceOp::kSum, *stream_),
+                               comm::ReduceOp::kSum, *host_stream_),
       ProgramEnd(SinceAllMet())));
-  return ReplicaCheck::Agree(sums) ? absl::OkStatus()
-                                   : NameDifferingReplicas("before a checkpoint");
+  if (ReplicaCheck::Agree(sums)) return absl::OkStatus();
+  OnDevice([&] { held_parts_ = replicas_->Parts(); });
+  return NameDifferingReplicas("before a checkpoint");
 }
 
-// All ranks come here together, since all saw the same sums. `when`: of the step, or before what.
+// All ranks come here together, since all saw the same sums, with what they held then in
+// held_parts_. `when`: of the step, or before what.
 absl::Status Engine::Impl::NameDifferingReplicas(const std::string& when) {
   comm::Communicator& world = *groups_.world;
   const auto largest_over_all = [&](std::vector<double>& values) {
     return world.WaitHost(world.AllReduce(values.data(), std::ssize(values), tensor::DType::kF64,
-                                          comm::ReduceOp::kMax, *stream_),
+                                          comm::ReduceOp::kMax, *host_stream_),
                           options_.deadline);
   };
-  std::vector<double> parts = replicas_->Parts();
+  std::vector<double> parts = held_parts_;
   RETURN_IF_ERROR(largest_over_all(parts));
   const std::vector<size_t> differing = ReplicaCheck::Differing(parts);
   if (differing.empty()) {
@@ -188,7 +187,7 @@ absl::Status Engine::Impl::NameDifferingReplicas(const std::string& when) {
   std::vector<double> checksums(judged.size() * ranks, -1);
   for (size_t index = 0; index < judged.size(); ++index) {
     checksums[index * ranks + static_cast<size_t>(world.rank())] =
-        replicas_->ChecksumOf(judged[index]);
+        ReplicaCheck::ChecksumOf(held_parts_, judged[index]);
   }
   RETURN_IF_ERROR(largest_over_all(checksums));
   // What is damaged on one rank changes other weights on several by the gradients that it makes; so

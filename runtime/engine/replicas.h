@@ -46,8 +46,8 @@ class ReplicaCheck {
   std::vector<double> Parts() const;
   // Numbers of the parts that differ.
   static std::vector<size_t> Differing(std::span<const double> largest);
-  // This rank's checksum of a part; negative: it holds none.
-  double ChecksumOf(size_t part) const;
+  // Of a part, by what Parts gave; negative: this rank holds none.
+  static double ChecksumOf(std::span<const double> parts, size_t part);
   // Of their parameters, cut to a few.
   std::string NamesOf(std::span<const size_t> parts) const;
 

@@ -115,15 +115,22 @@ const StageExecutor::List& StageExecutor::ListOf(v1::InstructionKind kind) const
 
 void StageExecutor::Run(const v1::Instruction& instruction, tensor::Stream& stream) {
   const List& list = ListOf(instruction.kind());
-  for (uint32_t index = instruction.op_begin(); index < instruction.op_end(); ++index) {
-    const Prepared* prepared = &list[index];
-    if (prepared->kernel == nullptr) {
-      RunCollective(*prepared, instruction, stream);
-    } else {
-      stream.Issue(
-          tensor::Task([this, prepared, at = &instruction] { RunKernel(*prepared, *at); }));
+  for (uint32_t begin = instruction.op_begin(); begin < instruction.op_end();) {
+    if (list[begin].kernel == nullptr) {
+      RunCollective(list[begin++], instruction, stream);
+      options_.world->Progress();
+      continue;
     }
-    options_.world->Progress();
+    uint32_t end = begin + 1;
+    while (end < instruction.op_end() && list[end].kernel != nullptr) ++end;
+    // What is in flight moves on between operators.
+    stream.Issue(tensor::Task([this, &list, begin, end, at = &instruction] {
+      for (uint32_t index = begin; index < end; ++index) {
+        RunKernel(list[index], *at);
+        options_.world->Progress();
+      }
+    }));
+    begin = end;
   }
 }
 
@@ -133,7 +140,7 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
   const StepContext& context = *options_.context;
   graph::OpCall call;
   for (int name = 0; name < graph::kOperandCount; ++name) {
-    call.operand[name] = Resolve(op.operand[name], instruction);
+    call.operand[name] = Resolve(op.operand[name], instruction).get();
   }
   if (op.spec.phase == Phase::kWeightGrad) {
     call.accumulate =
@@ -152,8 +159,8 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
   }
   call.step = context.step;
   call.training = context.training;
-  call.loss_scale = context.loss_scale;
-  call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0),
+  call.loss_scale = *options_.loss_scale;
+  call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0).get(),
                   options_.arena->SlotBytes(v1::SCRATCH, 0)};
   prepared.kernel->Run(call);
   options_.trace->Add(ComputeSpan{start_ns, NowNs()});
@@ -163,7 +170,7 @@ void StageExecutor::RunCollective(const Prepared& prepared, const v1::Instructio
                                   tensor::Stream& stream) const {
   const LoweredOp& op = prepared.op;
   comm::Communicator& group = *options_.tensor_group;
-  void* data = Resolve(op.operand[graph::kY], instruction);
+  void* data = Resolve(op.operand[graph::kY], instruction).get();
   if (Mutated(Mutation::kMissingBackwardReduce) && instruction.kind() != v1::F &&
       op.spec.kind == OpKind::kAllReduce) {
     return;
@@ -186,7 +193,8 @@ void StageExecutor::RunCollective(const Prepared& prepared, const v1::Instructio
   StepTrace::Stamp(stream, &traced.span->wait_end_ns);
 }
 
-std::byte* StageExecutor::BufferAddress(int32_t buffer, const v1::Instruction& instruction) const {
+tensor::DevicePointer StageExecutor::BufferAddress(int32_t buffer,
+                                                   const v1::Instruction& instruction) const {
   const graph::Buffer& place = ops_.buffers[buffer];
   const v1::PoolKind kind = plan::PoolKindOf(place.pool);
   const uint32_t virtual_stage = kind == v1::TEMPORARY ? 0 : options_.virtual_stage;
@@ -194,13 +202,13 @@ std::byte* StageExecutor::BufferAddress(int32_t buffer, const v1::Instruction& i
          static_cast<size_t>(place.offset) * element_bytes_;
 }
 
-void* StageExecutor::Resolve(const graph::OperandRef& operand,
-                             const v1::Instruction& instruction) const {
+tensor::DevicePointer StageExecutor::Resolve(const graph::OperandRef& operand,
+                                             const v1::Instruction& instruction) const {
   const Arena& arena = *options_.arena;
   const size_t extra = static_cast<size_t>(operand.offset) * element_bytes_;
   switch (operand.space) {
     case Space::kNone:
-      return nullptr;
+      return {};
     case Space::kBuffer:
       return BufferAddress(operand.id, instruction) + extra;
     case Space::kParameter:

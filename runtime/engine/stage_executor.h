@@ -15,6 +15,7 @@
 #include "runtime/graph/lowering.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/plan/state_layout.h"
+#include "runtime/tensor/device.h"
 #include "runtime/tensor/stream.h"
 #include "trireme/v1/plan.pb.h"
 
@@ -28,6 +29,7 @@ struct StageExecutorOptions {
   comm::Communicator* world = nullptr;         // driven between operators
   std::chrono::milliseconds deadline{60000};
   const StepContext* context = nullptr;
+  double* loss_scale = nullptr;  // on the device
   StepTrace* trace = nullptr;
   int64_t micro_batch = 1;  // samples
   uint32_t pipeline = 0;
@@ -50,7 +52,7 @@ class StageExecutor {
 
   const graph::StageOps& ops() const { return ops_; }
   // Address of a buffer of this stage as `instruction` sees it.
-  std::byte* BufferAddress(int32_t buffer, const v1::Instruction& instruction) const;
+  tensor::DevicePointer BufferAddress(int32_t buffer, const v1::Instruction& instruction) const;
   // Micro-batch whose instruction of this kind comes first in the program: its weight-grads
   // overwrite. And the last one.
   void set_first_micro_batch(v1::InstructionKind kind, uint32_t micro_batch) {
@@ -75,7 +77,8 @@ class StageExecutor {
   void RunKernel(const Prepared& prepared, const v1::Instruction& instruction) const;
   void RunCollective(const Prepared& prepared, const v1::Instruction& instruction,
                      tensor::Stream& stream) const;
-  void* Resolve(const graph::OperandRef& operand, const v1::Instruction& instruction) const;
+  tensor::DevicePointer Resolve(const graph::OperandRef& operand,
+                                const v1::Instruction& instruction) const;
 
   const graph::StageOps ops_;
   const std::vector<int64_t> parameter_offset_;

@@ -10,7 +10,6 @@ struct StepContext {
   uint64_t step = 0;
   bool training = true;
   int64_t first_sample = 0;  // of this replica, index in the global batch
-  double loss_scale = 0;     // 1 / counted tokens of the global batch
 };
 
 }  // namespace trireme::engine

@@ -83,6 +83,7 @@ class StepTrace {
     computes_.reserve(computes);
     communications_.reserve(communications);
   }
+  // Nothing of the last program is on the stream any more.
   void Clear() {
     instructions_.clear();
     computes_.clear();
@@ -105,12 +106,12 @@ class StepTrace {
     Stamp(stream, &kept->issued_ns);
     options.done_ns = &kept->done_ns;
     const comm::Ticket ticket = call(options);
-    if (!stream.inline_execution()) stream.Issue(tensor::Task([&group] { group.Progress(); }));
+    if (!stream.inline_execution()) stream.IssueAside(tensor::Task([&group] { group.Progress(); }));
     return {ticket, kept};
   }
   // `address` gets the time at which `stream` comes here.
   static void Stamp(tensor::Stream& stream, int64_t* address) {
-    stream.Issue(tensor::Task([address] { *address = NowNs(); }));
+    stream.IssueAside(tensor::Task([address] { *address = NowNs(); }));
   }
 
   TraceSums Sums() const;

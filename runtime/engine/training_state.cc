@@ -94,7 +94,7 @@ void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
   TRIREME_CHECK(dtype_ == DType::kF32);
   const Piece& piece = pieces_[piece_of_gradient_[gradient]];
   const int64_t width = std::ssize(columns);
-  const auto* moment = reinterpret_cast<const float*>(Flat(v1::MOMENT2, piece.moment_offset));
+  const auto* moment = Flat(v1::MOMENT2, piece.moment_offset).as<const float>();
   for (int64_t at = piece.updated.begin; at < piece.updated.end;) {
     const int64_t row = at / width, column = at % width;
     const int64_t count = std::min(width - column, piece.updated.end - at);
@@ -106,7 +106,7 @@ void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
   }
 }
 
-std::byte* TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {
+tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {
   return arena_.Slot(pool, 0, 0) + static_cast<size_t>(offset) * tensor::SizeOf(dtype_);
 }
 
@@ -140,7 +140,7 @@ static void ForEachRun(const layout::Box& box, const std::vector<int64_t>& shape
 void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
   const graph::Parameter& parameter = *piece.parameter;
   const base::RandomSite site{seed, base::SiteOf(parameter.name), 0};
-  std::byte* data = Flat(v1::PARAMETER, piece.place.offset);
+  const tensor::DevicePointer data = Flat(v1::PARAMETER, piece.place.offset);
   ForEachRun(piece.box, parameter.shape, [&](int64_t local, int64_t global, int64_t length) {
     for (int64_t index = 0; index < length; ++index) {
       double value = parameter.initial == graph::Initial::kOnes ? 1.0 : 0.0;
@@ -148,18 +148,18 @@ void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
         value = parameter.standard_deviation * site.Normal(static_cast<uint64_t>(global + index));
       }
       if (dtype_ == DType::kF64) {
-        reinterpret_cast<double*>(data)[local + index] = value;
+        data.as<double>()[local + index] = value;
       } else {
-        reinterpret_cast<float*>(data)[local + index] = static_cast<float>(value);
+        data.as<float>()[local + index] = static_cast<float>(value);
       }
     }
   });
 }
 
-void TrainingState::Initialize(uint64_t seed, int threads) {
+void TrainingState::Initialize(uint64_t seed, int threads) const {
   for (v1::PoolKind pool : {v1::PARAMETER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
     if (arena_.SlotBytes(pool, 0) > 0)
-      std::memset(arena_.Slot(pool, 0, 0), 0, arena_.SlotBytes(pool, 0));
+      std::memset(arena_.Slot(pool, 0, 0).get(), 0, arena_.SlotBytes(pool, 0));
   }
   std::atomic<size_t> next{0};
   const auto work = [&] {
@@ -176,12 +176,12 @@ void TrainingState::Initialize(uint64_t seed, int threads) {
 double TrainingState::OwnedSumOfSquares(int threads) const {
   double sum = 0;
   for (const Piece& piece : pieces_) {
-    const std::byte* data = Flat(v1::GRADIENT, piece.place.offset + piece.owned.begin);
+    const tensor::DevicePointer data = Flat(v1::GRADIENT, piece.place.offset + piece.owned.begin);
     const size_t count = static_cast<size_t>(piece.owned.size());
     if (dtype_ == DType::kF64) {
-      sum += optim::SumOfSquares<double>({reinterpret_cast<const double*>(data), count}, threads);
+      sum += optim::SumOfSquares<double>({data.as<const double>(), count}, threads);
     } else {
-      sum += optim::SumOfSquares<float>({reinterpret_cast<const float*>(data), count}, threads);
+      sum += optim::SumOfSquares<float>({data.as<const float>(), count}, threads);
     }
   }
   return sum;
@@ -196,7 +196,7 @@ void TrainingState::UpdatePiece(const Piece& piece, const optim::AdamWOptions& o
     const auto count = static_cast<size_t>(std::min(kUpdateElements, piece.updated.size() - begin));
     const int64_t flat = piece.place.offset + piece.updated.begin + begin;
     const auto span = [&](v1::PoolKind pool, int64_t offset) {
-      return std::span<T>(reinterpret_cast<T*>(Flat(pool, offset)), count);
+      return std::span<T>(Flat(pool, offset).as<T>(), count);
     };
     const std::span<T> gradient = span(v1::GRADIENT, flat);
     const int64_t moment = piece.moment_offset + begin;
@@ -220,10 +220,10 @@ void TrainingState::Update(uint32_t bucket, const optim::AdamWOptions& options,
 
 std::string TrainingState::FirstNonFinite() const {
   for (const Piece& piece : pieces_) {
-    const std::byte* data = Flat(v1::GRADIENT, piece.place.offset);
+    const tensor::DevicePointer data = Flat(v1::GRADIENT, piece.place.offset);
     for (int64_t index = piece.owned.begin; index < piece.owned.end; ++index) {
-      const double value = dtype_ == DType::kF64 ? reinterpret_cast<const double*>(data)[index]
-                                                 : reinterpret_cast<const float*>(data)[index];
+      const double value =
+          dtype_ == DType::kF64 ? data.as<const double>()[index] : data.as<const float>()[index];
       if (!std::isfinite(value)) return piece.parameter->name;
     }
   }
@@ -236,7 +236,7 @@ TrainingState::HeldParameter TrainingState::held_parameter(size_t index) const {
   return {.id = piece.place.parameter,
           .whole = piece.parameter->shard_dim == graph::kNone,
           .tied = piece.place.parameter == tied_,
-          .bytes = {Flat(v1::PARAMETER, piece.place.offset), bytes}};
+          .bytes = {Flat(v1::PARAMETER, piece.place.offset).get(), bytes}};
 }
 
 StateView TrainingState::View(const Piece& piece, const std::string& kind,

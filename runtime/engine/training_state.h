@@ -1,5 +1,6 @@
 // TrainingState: parameters, gradients and moments of one rank in the flat pools; who owns which
-// part; initial values, global norm and optimizer update over the owned parts.
+// part; initial values, global norm and optimizer update over the owned parts. It is on the rank's
+// device: what reads or writes it runs inside a task of a stream of that (Engine::OnDevice).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "runtime/layout/layout.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/plan/planner.h"
+#include "runtime/tensor/device.h"
 #include "runtime/tensor/dtype.h"
 
 namespace trireme::engine {
@@ -24,10 +26,10 @@ struct StateView {
   tensor::DType dtype = tensor::DType::kF32;
   std::vector<int64_t> shape;  // of the logical tensor
   layout::Shard shard;
-  std::byte* data = nullptr;  // shard.elements() elements, contiguous
+  tensor::DevicePointer data;  // shard.elements() elements, contiguous
 
-  std::span<std::byte> bytes() const {
-    return {data, static_cast<size_t>(shard.elements()) * tensor::SizeOf(dtype)};
+  size_t size_bytes() const {
+    return static_cast<size_t>(shard.elements()) * tensor::SizeOf(dtype);
   }
 };
 
@@ -39,15 +41,19 @@ class TrainingState {
   // less room than they ask for.
   absl::Status CheckPlanned(const v1::Plan& plan, uint32_t pipeline) const;
 
+  // The next ones inside a task.
   // Initial weights from (seed, name, global index): the same in every layout. Moments and
   // gradients are zeroed.
-  void Initialize(uint64_t seed, int threads);
+  void Initialize(uint64_t seed, int threads) const;
   // Sum of squares of the owned parts of the gradients, in f64.
   double OwnedSumOfSquares(int threads) const;
   // AdamW on the parts of `bucket` this rank updates; `between` is called after each of them and,
   // in large ones, about every millisecond.
   void Update(uint32_t bucket, const optim::AdamWOptions& options,
               const std::function<void()>& between) const;
+  // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
+  std::string FirstNonFinite() const;
+
   // Steps left out so far (training.nonfinite_policy skip): AdamW's bias correction counts the
   // updates that were applied. Part of the state, so a resume must set it.
   int64_t skipped_steps() const { return skipped_steps_; }
@@ -64,18 +70,16 @@ class TrainingState {
   // In order of buckets and of elements.
   const std::vector<GradientPlace>& gradients() const { return gradients_; }
   // Adds the second moment, as far as this rank updates it, to the sums of rows and of columns.
-  // Sizes are those of the place; f32 states only.
+  // Sizes are those of the place; f32 states only. Inside a task.
   void AddMoment2(size_t gradient, std::span<double> rows, std::span<double> columns) const;
-  // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
-  std::string FirstNonFinite() const;
 
   // A parameter as far as this rank holds it: the same bytes on every rank that holds the same
   // part.
   struct HeldParameter {
     graph::ParameterId id = graph::kNone;
-    bool whole = false;  // not cut over the tensor axis: each tensor rank holds it
-    bool tied = false;   // held by the first and by the last stage
-    std::span<const std::byte> bytes;
+    bool whole = false;                // not cut over the tensor axis: each tensor rank holds it
+    bool tied = false;                 // held by the first and by the last stage
+    std::span<const std::byte> bytes;  // to be read inside a task
   };
   size_t held_parameters() const { return pieces_.size(); }
   // In the order of the flat pools, which is that of all ranks of the pipeline coordinate.
@@ -87,8 +91,8 @@ class TrainingState {
   // Everything of a kind this rank keeps: what a restore must fill.
   std::vector<StateView> Held(const std::string& kind) const;
 
-  // Flat range of a bucket, and the share of it that data coordinate `index` owns.
-  std::byte* Flat(v1::PoolKind pool, int64_t offset) const;
+  // Element `offset` of a flat pool.
+  tensor::DevicePointer Flat(v1::PoolKind pool, int64_t offset) const;
   const std::vector<v1::Bucket>& buckets() const { return layout_.buckets; }
   // parameter id -> offset in the flat pools, -1 for parameters of other stages.
   std::vector<int64_t> ParameterOffsets() const;

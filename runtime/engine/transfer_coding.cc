@@ -138,21 +138,24 @@ std::span<double> TransferCoding::ColumnSums(const Tensor& tensor) {
   return std::span(moments_).subspan(tensor.sums + tensor.rows, tensor.columns);
 }
 
-std::span<double> TransferCoding::BeginStep(uint64_t step) {
+void TransferCoding::BeginStep(uint64_t step, int64_t updates) {
   measures_ = step % kStepsPerMeasurement == 1;
   data_.step = pipeline_.step = {};
+  updates_ = updates;
+  bounded_ = codes_sums_ && (data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
+}
+
+void TransferCoding::SumMoments() {
   std::fill(moments_.begin(), moments_.end(), 0.0);
   for (const Tensor& tensor : tensors_) {
     state_.AddMoment2(tensor.gradient, RowSums(tensor), ColumnSums(tensor));
   }
-  return moments_;
 }
 
-void TransferCoding::SetBounds(int64_t updates) {
-  bounded_ = codes_sums_ && (data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
+void TransferCoding::SetBounds() {
   if (!bounded_) return;
   const double correction =
-      1 - std::pow(plan_.job().optimizer().beta2(), static_cast<double>(updates));
+      1 - std::pow(plan_.job().optimizer().beta2(), static_cast<double>(updates_));
   for (const Tensor& tensor : tensors_) SetScales(tensor, correction);
 }
 

@@ -51,15 +51,19 @@ class TransferCoding {
   TransferCoding(const v1::Plan& plan, const plan::Coordinates& at, const TrainingState& state,
                  const TransferCounts& counts);
 
-  // Before a step's first transfer. Sums over rows and columns of the second moment, as far as this
-  // rank updates it: to be added up in place over the replicas where they update shares. Empty:
-  // nothing needs it.
-  std::span<double> BeginStep(uint64_t step);
-  // With the sums complete, the same on all ranks of the data group, `updates` updates being done.
-  void SetBounds(int64_t updates);
+  // Before a step's first transfer is issued, `updates` updates being done.
+  void BeginStep(uint64_t step, int64_t updates);
+  // Sums over rows and columns of the second moment, as far as this rank updates it, which
+  // SumMoments makes: to be added up in place over the replicas where they update shares. Empty:
+  // nothing needs them.
+  std::span<double> moments() { return moments_; }
+  // Inside a task, as what follows: SetBounds with the sums complete, the same on all ranks of the
+  // data group.
+  void SumMoments();
+  void SetBounds();
   // How the transfer is coded; null: plain. Valid until the next call.
   const comm::Coding* Of(const v1::Instruction& instruction);
-  // After the step's last transfer: what was measured of it.
+  // After the step's last transfer: what was measured of it. Inside a task, or after the last.
   void EndStep();
   // Mode auto: the ranks agree on the ways of the next steps. Collective over the data, the
   // pipeline and the tensor group. Blocks.
@@ -120,6 +124,7 @@ class TransferCoding {
   comm::Coding coding_;
   bool codes_sums_ = false;
   bool bounded_ = false;   // there are bounds for the sums of this step
+  int64_t updates_ = 0;    // done before this step
   bool measures_ = false;  // errors, in this step
 };
 

@@ -71,6 +71,7 @@ absl::StatusOr<HugeMemory> HugeMemory::Map(size_t bytes, HugeMemoryOptions optio
   memory.mapping_ = memory.data_;
   memory.mapping_bytes_ = used_bytes + page_bytes;
   memory.size_bytes_ = bytes;
+  memory.pages_bytes_ = used_bytes;
   // No slack on either side: what was not asked for is not there, and a page nobody may touch
   // stands behind.
   std::byte* const guard = memory.data_ + used_bytes;
@@ -92,6 +93,7 @@ HugeMemory& HugeMemory::operator=(HugeMemory&& other) noexcept {
   mapping_bytes_ = std::exchange(other.mapping_bytes_, 0);
   data_ = std::exchange(other.data_, nullptr);
   size_bytes_ = std::exchange(other.size_bytes_, 0);
+  pages_bytes_ = std::exchange(other.pages_bytes_, 0);
   return *this;
 }
 

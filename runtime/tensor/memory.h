@@ -31,6 +31,8 @@ class HugeMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_bytes_; }
   std::span<std::byte> span() const { return {data_, size_bytes_}; }
+  // All of its pages, without the one behind.
+  std::span<std::byte> pages() const { return {data_, pages_bytes_}; }
 
  private:
   void Unmap();
@@ -39,6 +41,7 @@ class HugeMemory {
   size_t mapping_bytes_ = 0;
   std::byte* data_ = nullptr;
   size_t size_bytes_ = 0;
+  size_t pages_bytes_ = 0;
 };
 
 }  // namespace trireme::tensor

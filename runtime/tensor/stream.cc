@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "runtime/base/check.h"
+#include "runtime/tensor/memory_gate.h"
 
 namespace trireme::tensor {
 namespace {
@@ -24,16 +25,21 @@ constexpr std::chrono::microseconds kLook{100};
 // Any thread may issue; the work runs on the issuing thread.
 class InlineStream final : public Stream {
  public:
-  void Issue(Task task) override {
-    task();
-    finished_.fetch_add(1, std::memory_order_release);
-  }
-  Event Record() const override { return Event{this, Finished()}; }
+  explicit InlineStream(MemoryGate* gate) : Stream(gate) {}
+  Event Record() override { return Event{this, Finished()}; }
   uint64_t Finished() const override { return finished_.load(std::memory_order_acquire); }
-  void Synchronize() override {}
+  void Await(uint64_t) override {}
   bool inline_execution() const override { return true; }
 
  private:
+  void Enqueue(Task task, MemoryGate* gate) override {
+    {
+      const OpenGate open(gate);
+      task();
+    }
+    finished_.fetch_add(1, std::memory_order_release);
+  }
+
   std::atomic<uint64_t> finished_{0};
 };
 
@@ -41,9 +47,11 @@ class InlineStream final : public Stream {
 // for itself). The destructor runs what was issued, then joins.
 class ThreadStream final : public Stream {
  public:
-  ThreadStream(size_t queue_capacity, std::function<void()> while_waiting)
-      : while_waiting_(std::move(while_waiting)), ring_(queue_capacity) {
-    TRIREME_CHECK(queue_capacity > 0);
+  explicit ThreadStream(ThreadStreamOptions options)
+      : Stream(options.gate),
+        while_waiting_(std::move(options.while_waiting)),
+        ring_(options.queue_capacity) {
+    TRIREME_CHECK(options.queue_capacity > 0);
     thread_ = std::thread([this] { Run(); });
   }
 
@@ -56,28 +64,32 @@ class ThreadStream final : public Stream {
     thread_.join();
   }
 
-  void Issue(Task task) override {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      WaitUntil(lock, [this] { return issued_.load() - finished_.load() < ring_.size(); });
-      ring_[issued_.load() % ring_.size()] = task;
-      issued_.fetch_add(1, std::memory_order_release);
-    }
-    work_.notify_one();
-  }
-
-  Event Record() const override { return Event{this, issued_.load(std::memory_order_acquire)}; }
+  Event Record() override { return Event{this, issued_.load(std::memory_order_acquire)}; }
   uint64_t Finished() const override { return finished_.load(std::memory_order_acquire); }
 
-  void Synchronize() override {
+  void Await(uint64_t sequence) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    const uint64_t until = issued_.load();
-    WaitUntil(lock, [&] { return finished_.load() >= until; });
+    WaitUntil(lock, [&] { return finished_.load() >= sequence; });
   }
 
   bool inline_execution() const override { return false; }
 
  private:
+  struct Place {
+    Task task;
+    MemoryGate* gate = nullptr;
+  };
+
+  void Enqueue(Task task, MemoryGate* gate) override {
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      WaitUntil(lock, [this] { return issued_.load() - finished_.load() < ring_.size(); });
+      ring_[issued_.load() % ring_.size()] = {task, gate};
+      issued_.fetch_add(1, std::memory_order_release);
+    }
+    work_.notify_one();
+  }
+
   template <typename Condition>
   void WaitUntil(std::unique_lock<std::mutex>& lock, const Condition& condition) {
     if (!while_waiting_) return done_.wait(lock, condition);
@@ -94,9 +106,12 @@ class ThreadStream final : public Stream {
     while (true) {
       work_.wait(lock, [this] { return stopping_ || issued_.load() > finished_.load(); });
       if (issued_.load() == finished_.load()) return;
-      Task& task = ring_[finished_.load() % ring_.size()];
+      Place& place = ring_[finished_.load() % ring_.size()];
       lock.unlock();
-      task();
+      {
+        const OpenGate open(place.gate);
+        place.task();
+      }
       lock.lock();
       finished_.fetch_add(1, std::memory_order_release);
       done_.notify_all();
@@ -107,7 +122,7 @@ class ThreadStream final : public Stream {
   std::mutex mutex_;
   std::condition_variable work_;  // a task was issued, or the stream stops
   std::condition_variable done_;  // a task has run
-  std::vector<Task> ring_;        // task k stands at k % size; written under mutex_, run without it
+  std::vector<Place> ring_;       // task k stands at k % size; written under mutex_, run without it
   std::atomic<uint64_t> issued_{0};    // written under mutex_
   std::atomic<uint64_t> finished_{0};  // written under mutex_
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -116,11 +131,17 @@ class ThreadStream final : public Stream {
 
 }  // namespace
 
-std::unique_ptr<Stream> MakeInlineStream() { return std::make_unique<InlineStream>(); }
+void Stream::WaitFor(const Event& event) {
+  if (event.Ready()) return;
+  IssueAside(Task([event] { event.stream->Await(event.sequence); }));
+}
 
-std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity,
-                                         std::function<void()> while_waiting) {
-  return std::make_unique<ThreadStream>(queue_capacity, std::move(while_waiting));
+std::unique_ptr<Stream> MakeInlineStream(MemoryGate* gate) {
+  return std::make_unique<InlineStream>(gate);
+}
+
+std::unique_ptr<Stream> MakeThreadStream(ThreadStreamOptions options) {
+  return std::make_unique<ThreadStream>(std::move(options));
 }
 
 }  // namespace trireme::tensor

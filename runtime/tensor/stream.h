@@ -14,6 +14,8 @@
 
 namespace trireme::tensor {
 
+class MemoryGate;
+
 // A callable stored in place, so that issuing work allocates nothing. Captures are at most
 // kCapacity bytes.
 class Task {
@@ -38,7 +40,7 @@ class Task {
 // A point of a stream: `sequence` tasks of it are done. Trivially copyable.
 class Stream;
 struct Event {
-  const Stream* stream = nullptr;
+  Stream* stream = nullptr;
   uint64_t sequence = 0;
   // True once everything issued before the event has run. Never blocks; a default event is always
   // ready.
@@ -49,25 +51,47 @@ class Stream {
  public:
   virtual ~Stream() = default;
   // Runs `task` after everything issued before. Blocks only while a ThreadStream's queue is full.
-  virtual void Issue(Task task) = 0;
+  void Issue(Task task) { Enqueue(task, gate_); }
+  // The same of one that touches no memory of the device.
+  void IssueAside(Task task) { Enqueue(task, nullptr); }
   // The point after everything issued so far.
-  virtual Event Record() const = 0;
+  virtual Event Record() = 0;
   // Tasks finished so far; Event::Ready compares with it.
   virtual uint64_t Finished() const = 0;
-  // Blocks the caller until everything issued so far has run.
-  virtual void Synchronize() = 0;
+  // Blocks the caller until so many tasks have run.
+  virtual void Await(uint64_t sequence) = 0;
   // True if Issue runs the task before it returns.
   virtual bool inline_execution() const = 0;
+
+  // Blocks the caller until everything issued so far has run.
+  void Synchronize() { Await(Record().sequence); }
+  // Work issued from now on runs after `event`, which is another stream's.
+  void WaitFor(const Event& event);
+  // Of the device whose memory the stream's tasks work on; null: it is never shut.
+  MemoryGate* gate() const { return gate_; }
+
+ protected:
+  explicit Stream(MemoryGate* gate) : gate_(gate) {}
+  // `gate` (may be null) is open while the task runs.
+  virtual void Enqueue(Task task, MemoryGate* gate) = 0;
+
+ private:
+  MemoryGate* const gate_;
 };
 
 inline bool Event::Ready() const { return stream == nullptr || stream->Finished() >= sequence; }
 
-std::unique_ptr<Stream> MakeInlineStream();
-// `while_waiting`, if any, is what a thread does that waits for the stream, in Issue on a full
-// queue or in Synchronize: it is called at once and then ten thousand times a second, without a
-// lock of the stream held, so that whoever waits still drives what others wait for. It must not
-// block, nor use the stream; it may be called by several threads at a time.
-std::unique_ptr<Stream> MakeThreadStream(size_t queue_capacity = 1024,
-                                         std::function<void()> while_waiting = {});
+std::unique_ptr<Stream> MakeInlineStream(MemoryGate* gate = nullptr);
+
+struct ThreadStreamOptions {
+  size_t queue_capacity = 1024;
+  // What a thread does that waits for the stream, in Issue on a full queue or in Await: it is
+  // called at once and then ten thousand times a second, without a lock of the stream held, so that
+  // whoever waits still drives what others wait for. It must not block, nor use the stream; it may
+  // be called by several threads at a time.
+  std::function<void()> while_waiting = {};
+  MemoryGate* gate = nullptr;
+};
+std::unique_ptr<Stream> MakeThreadStream(ThreadStreamOptions options = {});
 
 }  // namespace trireme::tensor

@@ -37,10 +37,10 @@ void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
   const auto dataset = MakeRandomDataset(29, 5);
   const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& own) -> absl::Status {
     ForwardingFabric fabric(own, decorate ? decorate(own.rank()) : ForwardingFabric::Decorate());
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
-                                                 {.kernels = &KernelsOf(job),
-                                                  .asynchronous_streams = asynchronous,
-                                                  .deadline = deadline}));
+    EngineOptions options = OptionsOf(job);
+    options.device.asynchronous = asynchronous;
+    options.deadline = deadline;
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, options));
     engine->InitializeState();
     RETURN_IF_ERROR(run(*engine));
     return engine->AllAgree(true).status();

@@ -39,55 +39,54 @@ v1::Plan Widen(v1::Plan plan) {
 }
 
 template <typename Visit>
-void ForStrips(const v1::StagePlan& stage, std::byte* arena, const Visit& visit) {
+void ForStrips(const v1::StagePlan& stage, tensor::DevicePointer arena, const Visit& visit) {
   for (const v1::Pool& pool : stage.pools()) {
     // The kernels may use all of the scratch they are given.
     if (pool.slot_bytes() == 0 || pool.kind() == v1::SCRATCH) continue;
     const uint64_t part = pool.slot_bytes() / StripsOf(pool);
     for (uint64_t index = 1; index <= pool.slots() * StripsOf(pool); ++index) {
-      std::byte* end = arena + pool.offset_bytes() + index * part;
-      visit(pool, std::span(end - kStripBytes, kStripBytes));
+      const tensor::DevicePointer end = arena + pool.offset_bytes() + index * part;
+      visit(pool, std::span(end.get() - kStripBytes, kStripBytes));
     }
   }
 }
 
-std::string Broken(const v1::StagePlan& stage, std::byte* arena) {
+std::string Broken(Engine& engine, const v1::StagePlan& stage, tensor::DevicePointer arena) {
   std::string text;
-  ForStrips(stage, arena, [&](const v1::Pool& pool, std::span<std::byte> strip) {
+  const auto look = [&](const v1::Pool& pool, std::span<std::byte> strip) {
     for (const std::byte each : strip) {
       if (each == std::byte{kCanary}) continue;
       absl::StrAppend(&text, " ", v1::PoolKind_Name(pool.kind()), " of virtual stage ",
                       pool.virtual_stage());
       return;
     }
-  });
+  };
+  engine.OnDevice([&] { ForStrips(stage, arena, look); });
   return text;
 }
 
 absl::Status RunOnWidePlan(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
                            std::string& broken, std::mutex& mutex) {
-  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset,
-                                               {.kernels = &KernelsOf(plan.job()),
-                                                .asynchronous_streams =
-                                                    plan.job().runtime().asynchronous_streams()}));
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, OptionsOf(plan.job())));
   const v1::StagePlan& stage =
       plan.stages(static_cast<int>(plan::CoordinatesOf(plan.mesh(), fabric.rank()).pipeline));
   uint64_t offset = 0;
   for (const v1::Pool& pool : stage.pools()) {
     if (pool.kind() == v1::PARAMETER) offset = pool.offset_bytes();
   }
-  std::byte* arena = engine->state().Flat(v1::PARAMETER, 0) - offset;
+  const tensor::DevicePointer arena(engine->state().Flat(v1::PARAMETER, 0).get() - offset);
   // Sets whole pools to zero, so it comes first.
   engine->InitializeState();
-  ForStrips(stage, arena, [](const v1::Pool&, std::span<std::byte> strip) {
+  const auto paint = [](const v1::Pool&, std::span<std::byte> strip) {
     std::memset(strip.data(), kCanary, strip.size());
-  });
+  };
+  engine->OnDevice([&] { ForStrips(stage, arena, paint); });
   for (uint64_t step = 0; step < 2; ++step) RETURN_IF_ERROR(engine->RunStep(step).status());
-  const std::string after_steps = Broken(stage, arena);
+  const std::string after_steps = Broken(*engine, stage, arena);
   RETURN_IF_ERROR(engine->Evaluate(0).status());
   const std::vector<int32_t> context = {1, 2, 3};
   RETURN_IF_ERROR(engine->NextToken(context, {}).status());
-  const std::string at_end = Broken(stage, arena);
+  const std::string at_end = Broken(*engine, stage, arena);
   {
     const std::lock_guard lock(mutex);
     if (!after_steps.empty()) absl::StrAppend(&broken, " training:", after_steps);

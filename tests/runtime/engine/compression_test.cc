@@ -45,22 +45,19 @@ Trained Train(const v1::JobSpec& job, int ranks, int steps) {
   trained.weights.resize(static_cast<size_t>(ranks));
   std::mutex mutex;
   const auto statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
-                                                 {.kernels = &KernelsOf(job),
-                                                  .asynchronous_streams =
-                                                      job.runtime().asynchronous_streams()}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
     engine->InitializeState();
     for (int step = 0; step < steps; ++step) {
       ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step)));
-      GatherTensors(engine->state().Owned("gradient"), trained.gradients[static_cast<size_t>(step)],
-                    mutex);
+      GatherTensors(*engine, "gradient", trained.gradients[static_cast<size_t>(step)], mutex);
       if (engine->rank() == 0) trained.reports.push_back(report);
     }
     auto& own = trained.weights[static_cast<size_t>(engine->rank())];
     for (const StateView& view : engine->state().Held("parameter")) {
-      own.insert(own.end(), view.bytes().begin(), view.bytes().end());
+      own.resize(own.size() + view.size_bytes());
+      engine->Read(view.data, std::span(own).last(view.size_bytes()));
     }
-    GatherTensors(engine->state().Owned("parameter"), trained.final_weights, mutex);
+    GatherTensors(*engine, "parameter", trained.final_weights, mutex);
     ASSIGN_OR_RETURN(const double loss, engine->Evaluate(0));
     ASSIGN_OR_RETURN(const std::vector<RankCoding> coding, engine->GatherCoding());
     if (engine->rank() == 0) {

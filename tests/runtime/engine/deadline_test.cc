@@ -156,9 +156,9 @@ class SilencedFabric final : public comm::Fabric {
 absl::Status TrainOrEvaluate(const v1::Plan& plan, const data::Dataset& dataset,
                              comm::Fabric& fabric, bool evaluate, Part* part) {
   SilencedFabric silenced(&fabric, part);
-  ASSIGN_OR_RETURN(auto engine,
-                   Engine::Create(plan, silenced, dataset,
-                                  {.kernels = &KernelsOf(plan.job()), .deadline = kJobDeadline}));
+  EngineOptions options = OptionsOf(plan.job());
+  options.deadline = kJobDeadline;
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, silenced, dataset, options));
   engine->InitializeState();
   part->begun = true;
   return evaluate ? engine->Evaluate(0).status() : engine->RunStep(0).status();

@@ -60,7 +60,7 @@ TEST_CASE("engine: a plan that counts operators, buckets or bytes otherwise is r
     std::vector<absl::Status> made(2);
     comm::RunRanks(2, [&](comm::Fabric& fabric) {
       made[static_cast<size_t>(fabric.rank())] =
-          Engine::Create(other, fabric, *dataset, {.kernels = &KernelsOf(job)}).status();
+          Engine::Create(other, fabric, *dataset, OptionsOf(job)).status();
       return absl::OkStatus();  // a failure would end the other rank by another one
     });
     for (const absl::Status& status : made) {

@@ -20,11 +20,9 @@ namespace {
 
 absl::Status TrainTwoSteps(const v1::Plan& plan, const data::Dataset& dataset, comm::Fabric& fabric,
                            std::chrono::milliseconds deadline) {
-  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset,
-                                               {.kernels = &KernelsOf(plan.job()),
-                                                .asynchronous_streams =
-                                                    plan.job().runtime().asynchronous_streams(),
-                                                .deadline = deadline}));
+  EngineOptions options = OptionsOf(plan.job());
+  options.deadline = deadline;
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, options));
   engine->InitializeState();
   RETURN_IF_ERROR(engine->RunStep(0).status());
   return engine->RunStep(1).status();

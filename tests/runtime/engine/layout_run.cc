@@ -31,9 +31,9 @@ void Scatter(const Tensors& from, const std::vector<StateView>& views) {
               source[static_cast<size_t>(copy.source_offset + run * copy.source_stride + index)];
           const int64_t to = copy.target_offset + run * copy.target_stride + index;
           if (view.dtype == tensor::DType::kF64) {
-            reinterpret_cast<double*>(view.data)[to] = value;
+            view.data.as<double>()[to] = value;
           } else {
-            reinterpret_cast<float*>(view.data)[to] = static_cast<float>(value);
+            view.data.as<float>()[to] = static_cast<float>(value);
           }
         }
       }
@@ -54,9 +54,7 @@ absl::StatusOr<std::vector<int32_t>> Draw(Engine& engine, int count) {
   return tokens;
 }
 
-}  // namespace
-
-void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex) {
+void Gather(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex) {
   const std::lock_guard lock(mutex);
   for (const StateView& view : views) {
     const layout::Box whole = layout::Box::Whole(view.shape);
@@ -68,12 +66,23 @@ void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mute
         for (int64_t index = 0; index < copy.length; ++index) {
           const int64_t from = copy.source_offset + run * copy.source_stride + index;
           target[static_cast<size_t>(copy.target_offset + run * copy.target_stride + index)] =
-              view.dtype == tensor::DType::kF64 ? reinterpret_cast<const double*>(view.data)[from]
-                                                : reinterpret_cast<const float*>(view.data)[from];
+              view.dtype == tensor::DType::kF64 ? view.data.as<const double>()[from]
+                                                : view.data.as<const float>()[from];
         }
       }
     }
   }
+}
+
+}  // namespace
+
+void GatherTensors(Engine& engine, const std::string& kind, Tensors& into, std::mutex& mutex) {
+  engine.OnDevice([&] { Gather(engine.state().Owned(kind), into, mutex); });
+}
+
+EngineOptions OptionsOf(const v1::JobSpec& job) {
+  return {.kernels = &KernelsOf(job),
+          .device = {.asynchronous = job.runtime().asynchronous_streams(), .strict = true}};
 }
 
 const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
@@ -94,26 +103,24 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
 absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
   const v1::Plan plan = options.whole_plans ? whole : plan::SliceOf(whole, fabric.rank());
-  ASSIGN_OR_RETURN(
-      auto engine,
-      Engine::Create(
-          plan, fabric, dataset,
-          {.kernels = options.kernels != nullptr ? options.kernels : &KernelsOf(plan.job()),
-           .threads = options.threads,
-           .asynchronous_streams = plan.job().runtime().asynchronous_streams(),
-           .deadline = std::chrono::seconds(60)}));
+  EngineOptions of_engine = OptionsOf(plan.job());
+  if (options.kernels != nullptr) of_engine.kernels = options.kernels;
+  of_engine.threads = options.threads;
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, of_engine));
   engine->InitializeState();
-  if (options.initial != nullptr) Scatter(*options.initial, engine->state().Held("parameter"));
+  if (options.initial != nullptr) {
+    engine->OnDevice([&] { Scatter(*options.initial, engine->state().Held("parameter")); });
+  }
   for (int step = 0; step < options.steps; ++step) {
     ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step)));
-    if (step == 0) GatherTensors(engine->state().Owned("gradient"), result.gradients, mutex);
+    if (step == 0) GatherTensors(*engine, "gradient", result.gradients, mutex);
     if (engine->rank() == 0) {
       result.losses.push_back(report.loss);
       result.norms.push_back(report.gradient_norm);
       result.learning_rates.push_back(report.learning_rate);
     }
   }
-  GatherTensors(engine->state().Owned("parameter"), result.weights, mutex);
+  GatherTensors(*engine, "parameter", result.weights, mutex);
   double validation_loss = 0;
   if (options.evaluate) {
     ASSIGN_OR_RETURN(validation_loss, engine->Evaluate(0));

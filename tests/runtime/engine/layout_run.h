@@ -13,6 +13,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/data/dataset.h"
+#include "runtime/engine/engine.h"
 #include "runtime/engine/mutation.h"
 #include "runtime/engine/training_state.h"
 #include "runtime/kernels/kernel.h"
@@ -63,8 +64,12 @@ absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dat
 // The kernels that runtime.kernels names.
 const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job);
 
-// Copies what `views` hold into the logical tensors; elements that nobody brings stay NaN.
-void GatherTensors(const std::vector<StateView>& views, Tensors& into, std::mutex& mutex);
+// Kernels and streams as the job says, and memory that the host cannot look into.
+EngineOptions OptionsOf(const v1::JobSpec& job);
+
+// Copies what the rank owns of a kind of state into the logical tensors; elements that nobody
+// brings stay NaN.
+void GatherTensors(Engine& engine, const std::string& kind, Tensors& into, std::mutex& mutex);
 
 // Plants `mutation` in every engine of this process until called with kCount.
 void PlantMutation(Mutation mutation);

@@ -29,7 +29,9 @@ std::string Bytes(Engine& engine) {
   std::string bytes;
   for (const char* kind : {"parameter", "moment1", "moment2"}) {
     for (const StateView& view : engine.state().Held(kind)) {
-      bytes.append(reinterpret_cast<const char*>(view.data), view.bytes().size());
+      const size_t before = bytes.size();
+      bytes.resize(before + view.size_bytes());
+      engine.Read(view.data, std::as_writable_bytes(std::span(bytes).subspan(before)));
     }
   }
   return bytes;
@@ -47,14 +49,15 @@ double Plant(Engine& engine, const Planted& planted) {
   double before = 0;
   for (const StateView& view : engine.state().Held("parameter")) {
     if (view.name != planted.tensor || view.shard.elements() == 0) continue;
-    double* element = reinterpret_cast<double*>(view.data);
+    tensor::DevicePointer element = view.data;
     if (planted.row >= 0) {
       const layout::Interval& rows = view.shard.box.dims[0];
       if (planted.row < rows.begin || planted.row >= rows.end) continue;
-      element += (planted.row - rows.begin) * view.shard.box.dims[1].size();
+      element = element +
+                static_cast<size_t>((planted.row - rows.begin) * view.shard.box.dims[1].size()) *
+                    sizeof(double);
     }
-    before = *element;
-    *element = planted.value;
+    engine.OnDevice([&] { before = std::exchange(*element.as<double>(), planted.value); });
   }
   return before;
 }
@@ -79,8 +82,7 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
   std::vector<Outcome> outcomes(static_cast<size_t>(layout.ranks()));
   const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
     Outcome& outcome = outcomes[static_cast<size_t>(fabric.rank())];
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
     engine->InitializeState();
     RETURN_IF_ERROR(engine->RunStep(0).status());
     if (planted.value != 0) {
@@ -92,8 +94,9 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
       outcome.named = report.ok() ? report->nonfinite : std::string(report.status().message());
       outcome.unchanged = Bytes(*engine) == before;
       for (const StateView& view : engine->state().Owned("gradient")) {
-        const auto* gradient = reinterpret_cast<const double*>(view.data);
-        const bool bad = std::any_of(gradient, gradient + view.shard.elements(),
+        std::vector<double> gradient(static_cast<size_t>(view.shard.elements()));
+        engine->Read(view.data, std::as_writable_bytes(std::span(gradient)));
+        const bool bad = std::any_of(gradient.begin(), gradient.end(),
                                      [](double each) { return !std::isfinite(each); });
         if (bad &&
             absl::StrContains(outcome.named, absl::StrCat("the gradient of ", view.name,
@@ -220,8 +223,7 @@ TEST_CASE("non-finite: no token is drawn from logits that are not numbers") {
     REQUIRE(plan.ok());
     const auto dataset = MakeRandomDataset(29, 5);
     const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
-      ASSIGN_OR_RETURN(auto engine,
-                       Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+      ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
       engine->InitializeState();
       const std::vector<int32_t> context = {3, 1, 4};
       RETURN_IF_ERROR(engine->NextToken(context, {}).status());
@@ -250,8 +252,7 @@ TEST_CASE("non-finite: bias correction counts the updates that were applied") {
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);
   const auto statuses = comm::RunRanks(1, [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
     engine->InitializeState();
     const double good = Plant(*engine, {.value = std::nan("")});
     ASSIGN_OR_RETURN(const StepReport left_out, engine->RunStep(0));
@@ -259,11 +260,11 @@ TEST_CASE("non-finite: bias correction counts the updates that were applied") {
     Plant(*engine, {.value = good});
     Tensors before, after, moment1, moment2;
     std::mutex mutex;
-    GatherTensors(engine->state().Owned("parameter"), before, mutex);
+    GatherTensors(*engine, "parameter", before, mutex);
     ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(1));
-    GatherTensors(engine->state().Owned("parameter"), after, mutex);
-    GatherTensors(engine->state().Owned("moment1"), moment1, mutex);
-    GatherTensors(engine->state().Owned("moment2"), moment2, mutex);
+    GatherTensors(*engine, "parameter", after, mutex);
+    GatherTensors(*engine, "moment1", moment1, mutex);
+    GatherTensors(*engine, "moment2", moment2, mutex);
     const v1::OptimizerSpec& spec = job.optimizer();
     double largest = 0;
     for (const auto& [name, weights] : before) {
@@ -288,8 +289,7 @@ TEST_CASE("generation: ids beyond the tokenizer's are never drawn") {
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);
   const auto statuses = comm::RunRanks(2, [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
     engine->InitializeState();
     std::vector<int32_t> tokens = {3};
     int32_t largest = 0;

@@ -138,8 +138,7 @@ GatherCalls GatherCallsOf(v1::JobSpec job, const data::Dataset& dataset, uint64_
   std::vector<Watch> watches(2);
   const auto statuses = comm::RunRanks(2, [&](comm::Fabric& own) -> absl::Status {
     ForwardingFabric fabric(own, WatchedBy(watches[static_cast<size_t>(own.rank())]));
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, dataset, OptionsOf(job)));
     engine->InitializeState();
     watches[static_cast<size_t>(own.rank())].calls.clear();
     return engine->RunStep(0).status();
@@ -205,7 +204,9 @@ TEST_CASE("overlap: transfers move between the operators of one instruction") {
         HookedKernels(job, {{graph::OpKind::kLinear, graph::Phase::kForward, note},
                             {graph::OpKind::kLinear, graph::Phase::kInputGrad, note},
                             {graph::OpKind::kLinear, graph::Phase::kWeightGrad, note}});
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, {.kernels = &registry}));
+    ASSIGN_OR_RETURN(auto engine,
+                     Engine::Create(*plan, fabric, *dataset,
+                                    {.kernels = &registry, .device = {.strict = true}}));
     engine->InitializeState();
     before.clear();
     return engine->RunStep(0).status();
@@ -244,21 +245,23 @@ TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in fligh
       progress_here = 0;
       if (!held) WaitUntilTrue([&] { return at_last.load(); });
       if (held)
-        all_issued = WaitUntilTrue([&] { return watch.waits_issued == stage.buckets_size(); });
+        // LOAD's too.
+        all_issued = WaitUntilTrue([&] { return watch.waits_issued == stage.buckets_size() + 1; });
     };
     const auto last = [&] {
       if (!held || !looked_at) return;
       begun_on_stream = progress_here;
       at_last = true;
-      moved = WaitUntilTrue([&] { return watches[1].waits_finished >= reduces_before; });
+      moved = WaitUntilTrue([&] { return watches[1].waits_finished > reduces_before; });
     };
     // The first operator of a step and, of the weight-grads, one of the last.
     const kernels::KernelRegistry registry =
         HookedKernels(job, {{graph::OpKind::kEmbedding, graph::Phase::kForward, first},
                             {graph::OpKind::kEmbedding, graph::Phase::kWeightGrad, last}});
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset,
-                                    {.kernels = &registry, .asynchronous_streams = true}));
+    ASSIGN_OR_RETURN(
+        auto engine,
+        Engine::Create(*plan, fabric, *dataset,
+                       {.kernels = &registry, .device = {.asynchronous = true, .strict = true}}));
     engine->InitializeState();
     // The first program runs in step with its issuing.
     RETURN_IF_ERROR(engine->RunStep(0).status());

@@ -50,8 +50,7 @@ struct FlipEnded {
 void FlipBit(Engine& engine, const Flip& flip) {
   for (const StateView& view : engine.state().Held(flip.moment)) {
     if (view.name != flip.parameter) continue;
-    const std::span<std::byte> bytes = view.bytes();
-    bytes[bytes.size() / 16 * 8 + 3] ^= std::byte{0x10};
+    engine.OnDevice([&] { view.data.get()[view.size_bytes() / 16 * 8 + 3] ^= std::byte{0x10}; });
     return;
   }
 }
@@ -66,9 +65,11 @@ FlipEnded RunWithFlip(const Flip& flip, Mutation mutation = Mutation::kCount) {
   ended.steps.resize(static_cast<size_t>(flip.layout.ranks()));
   PlantMutation(mutation);
   ended.of_rank = comm::RunRanks(flip.layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
-                                                 {.kernels = &KernelsOf(job),
-                                                  .asynchronous_streams = flip.asynchronous}));
+    ASSIGN_OR_RETURN(
+        auto engine,
+        Engine::Create(*plan, fabric, *dataset,
+                       {.kernels = &KernelsOf(job),
+                        .device = {.asynchronous = flip.asynchronous, .strict = true}}));
     engine->InitializeState();
     const bool mine = std::count(flip.ranks.begin(), flip.ranks.end(), fabric.rank()) > 0;
     for (uint64_t step = 0; step < kReplicaSteps; ++step) {
@@ -171,8 +172,7 @@ void CheckSumsAlike(const Layout& layout, std::string_view kind,
                               if (name == kind && group->SumsInWindow()) ++alone;
                               return std::make_unique<ForwardingCommunicator>(std::move(group));
                             });
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
     engine->InitializeState();
     for (uint64_t step = 0; step < 5; ++step) RETURN_IF_ERROR(engine->RunStep(step).status());
     return absl::OkStatus();
@@ -260,9 +260,10 @@ TEST_CASE("replicas: the named rank's flight recorder says so before any rank le
   const auto statuses = comm::RunRanks(3, [&](comm::Fabric& fabric) -> absl::Status {
     const int rank = fabric.rank();
     ASSIGN_OR_RETURN(auto recorder, recorder::FlightRecorder::Create(file_of(rank), rank, 3));
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, *dataset,
-                                    {.kernels = &KernelsOf(job), .recorder = recorder.get()}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
+                                                 {.kernels = &KernelsOf(job),
+                                                  .recorder = recorder.get(),
+                                                  .device = {.strict = true}}));
     engine->InitializeState();
     RETURN_IF_ERROR(engine->RunStep(0).status());
     if (rank == 2) FlipBit(*engine, flip);

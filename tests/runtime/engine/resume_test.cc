@@ -66,7 +66,7 @@ std::vector<checkpoint::StateShard> Shards(Engine& engine, bool held) {
                         .dtype = view.dtype,
                         .shape = view.shape,
                         .shard = view.shard,
-                        .data = view.bytes()});
+                        .data = {view.data.get(), view.size_bytes()}});
     }
   }
   return shards;
@@ -79,7 +79,7 @@ void GatherState(Engine& engine, State& into, std::mutex& mutex) {
       const std::lock_guard lock(mutex);
       tensors = &into[kind];
     }
-    GatherTensors(engine.state().Owned(kind), *tensors, mutex);
+    GatherTensors(engine, kind, *tensors, mutex);
   }
 }
 
@@ -89,8 +89,10 @@ absl::Status Save(Engine& engine, int ranks, const Part& part, PartResult& resul
   if (leader) status = checkpoint::CheckpointWriter::Prepare(part.root, part.end).status();
   RETURN_IF_ERROR(engine.AllAgree(status.ok()).status());
   RETURN_IF_ERROR(status);
-  status = checkpoint::CheckpointWriter::WriteRank(checkpoint::PartialFolder(part.root, part.end),
-                                                   engine.rank(), Shards(engine, false));
+  engine.OnDevice([&] {
+    status = checkpoint::CheckpointWriter::WriteRank(checkpoint::PartialFolder(part.root, part.end),
+                                                     engine.rank(), Shards(engine, false));
+  });
   RETURN_IF_ERROR(engine.AllAgree(status.ok()).status());
   RETURN_IF_ERROR(status);
   if (!leader) return absl::OkStatus();
@@ -107,13 +109,14 @@ PartResult RunPart(const v1::JobSpec& job, int ranks, const data::Dataset& datas
   PartResult result;
   std::mutex mutex;
   const auto statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(*plan, fabric, dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, dataset, OptionsOf(job)));
     if (part.restore.empty()) {
       engine->InitializeState();
     } else {
       ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Open(part.restore));
-      RETURN_IF_ERROR(checkpoint.Restore(Shards(*engine, true)));
+      absl::Status restored;
+      engine->OnDevice([&] { restored = checkpoint.Restore(Shards(*engine, true)); });
+      RETURN_IF_ERROR(restored);
     }
     GatherState(*engine, result.before, mutex);
     for (uint64_t step = part.begin; step < part.end; ++step) {

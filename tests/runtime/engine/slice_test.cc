@@ -76,8 +76,7 @@ TEST_CASE("slice: what coding did is told to ranks of a stage that codes nothing
   REQUIRE(codes(0) != codes(1));
   const auto statuses = comm::RunRanks(4, [&](comm::Fabric& fabric) -> absl::Status {
     const v1::Plan slice = plan::SliceOf(*plan, fabric.rank());
-    ASSIGN_OR_RETURN(auto engine,
-                     Engine::Create(slice, fabric, *dataset, {.kernels = &KernelsOf(job)}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(slice, fabric, *dataset, OptionsOf(job)));
     engine->InitializeState();
     // The first has no second moment yet to take bounds from.
     for (uint64_t step = 0; step < 3; ++step) RETURN_IF_ERROR(engine->RunStep(step).status());

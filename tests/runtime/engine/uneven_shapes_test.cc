@@ -91,7 +91,7 @@ TEST_CASE("uneven shapes: a plan with a slot too small is refused where it would
     std::mutex mutex;
     std::string refusals;
     comm::RunRanks(9, [&](comm::Fabric& fabric) {
-      const auto engine = Engine::Create(broken, fabric, *dataset, {.kernels = &KernelsOf(job)});
+      const auto engine = Engine::Create(broken, fabric, *dataset, OptionsOf(job));
       const std::lock_guard lock(mutex);
       if (engine.status().code() == absl::StatusCode::kInternal) {
         refusals += std::string(engine.status().message());

@@ -15,7 +15,7 @@ namespace {
 
 TEST_CASE("tasks run in order on both kinds of stream") {
   for (const bool threaded : {false, true}) {
-    auto stream = threaded ? MakeThreadStream(4) : MakeInlineStream();
+    auto stream = threaded ? MakeThreadStream({.queue_capacity = 4}) : MakeInlineStream();
     CHECK(stream->inline_execution() == !threaded);
     std::vector<int> seen;
     std::vector<int>* out = &seen;
@@ -49,7 +49,7 @@ TEST_CASE("a full queue holds the issuer, and the destructor runs what was issue
   std::atomic<int> issued{0};
   std::atomic<bool> gate{false};
   {
-    auto stream = MakeThreadStream(2);
+    auto stream = MakeThreadStream({.queue_capacity = 2});
     std::thread issuer([&] {
       std::atomic<int>* counter = &ran;
       std::atomic<bool>* open = &gate;
@@ -77,7 +77,7 @@ TEST_CASE("a thread that waits for a stream drives others meanwhile") {
     INFO("on a full queue: " << full);
     std::atomic<int> driven{0};
     std::atomic<bool> seen{false};
-    auto stream = MakeThreadStream(1, [&] { ++driven; });
+    auto stream = MakeThreadStream({.queue_capacity = 1, .while_waiting = [&] { ++driven; }});
     stream->Issue(Task([count = &driven, out = &seen] {
       for (int look = 0; look < 20'000 && count->load() < 3; ++look) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -95,7 +95,7 @@ TEST_CASE("a thread that waits for a stream drives others meanwhile") {
 
 TEST_CASE("a stream that is done is not waited for") {
   int driven = 0;
-  auto stream = MakeThreadStream(4, [&] { ++driven; });
+  auto stream = MakeThreadStream({.queue_capacity = 4, .while_waiting = [&] { ++driven; }});
   stream->Synchronize();
   CHECK(driven == 0);
 }

@@ -164,11 +164,13 @@ Tally CountIn(const Case& each) {
         ASSIGN_OR_RETURN(auto recorder, recorder::FlightRecorder::Create(
                                             absl::StrCat(folder.path(), "/", fabric.rank()),
                                             fabric.rank(), fabric.size()));
-        ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, **dataset,
-                                                     {.kernels = &KernelsOf(job),
-                                                      .recorder = recorder.get(),
-                                                      .threads = each.threads,
-                                                      .asynchronous_streams = each.asynchronous}));
+        ASSIGN_OR_RETURN(
+            auto engine,
+            Engine::Create(*plan, fabric, **dataset,
+                           {.kernels = &KernelsOf(job),
+                            .recorder = recorder.get(),
+                            .threads = each.threads,
+                            .device = {.asynchronous = each.asynchronous, .strict = true}}));
         engine->InitializeState();
         for (uint64_t step = 0; step <= 10; ++step) {
           if (step == 3) {

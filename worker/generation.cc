@@ -14,7 +14,6 @@
 #include "runtime/base/utf8.h"
 #include "runtime/json/json_text.h"
 #include "runtime/spec/job_spec.h"
-#include "worker/engine_agreement.h"
 #include "worker/session.h"
 #include "worker/stop_signal.h"
 
@@ -99,13 +98,15 @@ class TextOut {
 };
 
 // Ranks that look at different disks would generate from a mixture of models.
-absl::Status AgreeOn(const checkpoint::Checkpoint& checkpoint, RankAgreement& ranks) {
+absl::Status AgreeOn(const checkpoint::Checkpoint& checkpoint, comm::Agreement& ranks) {
   std::string guard = checkpoint.guard();
-  RETURN_IF_ERROR(ranks.Share(guard));
-  if (guard == checkpoint.guard()) return ranks.AllOk(absl::OkStatus());
-  return ranks.AllOk(absl::InvalidArgumentError(absl::StrCat(
-      checkpoint.folder(), ": rank 0 sees another checkpoint there than this rank, of ", "step ",
-      checkpoint.info().step, " here; give a folder that all nodes share")));
+  RETURN_IF_ERROR(ranks.Share(guard, comm::kDiskDeadline));
+  if (guard == checkpoint.guard()) return ranks.AllOk(absl::OkStatus(), comm::kDiskDeadline);
+  return ranks.AllOk(
+      absl::InvalidArgumentError(absl::StrCat(
+          checkpoint.folder(), ": rank 0 sees another checkpoint there than this rank, of ",
+          "step ", checkpoint.info().step, " here; give a folder that all nodes share")),
+      comm::kDiskDeadline);
 }
 
 absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::Fabric& fabric) {
@@ -113,7 +114,7 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
     return absl::InvalidArgumentError(
         "--checkpoint: name a checkpoint folder (…/checkpoints/step-00001000)");
   }
-  ASSIGN_OR_RETURN(auto everyone, GroupOfAll(fabric));
+  ASSIGN_OR_RETURN(auto agreement, MakeAgreement(fabric));
   // Of the files each rank looks only at those that Restore reads, not all ranks at all of them.
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
                    checkpoint::OpenManifest(options.checkpoint));
@@ -121,11 +122,11 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options, vocabulary.tokenizer()));
-  ASSIGN_OR_RETURN(const auto session,
-                   Session::Open(job, fabric, std::move(everyone), vocabulary, nullptr));
-  EngineAgreement ranks(*session);
+  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, *agreement, vocabulary, nullptr));
+  comm::Agreement& ranks = *agreement;
   RETURN_IF_ERROR(AgreeOn(checkpoint, ranks));
-  RETURN_IF_ERROR(ranks.AllOk(session->Restore(checkpoint, /*with_moments=*/false)));
+  RETURN_IF_ERROR(
+      ranks.AllOk(session->Restore(checkpoint, /*with_moments=*/false), comm::kDiskDeadline));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
   TextOut out(options.out, options.json);
@@ -138,7 +139,7 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   for (int64_t count = 0; count < options.tokens; ++count) {
     const bool willing = !StopRequested() && std::ferror(options.out) == 0;
     // Rank 0 may be held by whoever reads the text, as by a terminal that is paused.
-    ASSIGN_OR_RETURN(const bool go_on, ranks.AllAgreeAfterRankZero(willing));
+    ASSIGN_OR_RETURN(const bool go_on, AllAgreeAfterRankZero(ranks, willing));
     stopped = !go_on;
     if (stopped) break;
     ASSIGN_OR_RETURN(const int32_t next,
@@ -157,7 +158,8 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   RETURN_IF_ERROR(
       ranks.AllOk(std::ferror(options.out) == 0
                       ? absl::OkStatus()
-                      : absl::FailedPreconditionError("the text could not be written to stdout")));
+                      : absl::FailedPreconditionError("the text could not be written to stdout"),
+                  comm::kDiskDeadline));
   return stopped ? base::kCancelled : base::kOk;
 }
 

@@ -18,7 +18,6 @@
 #include "runtime/base/text.h"
 #include "runtime/comm/choice.h"
 #include "runtime/plan/planner.h"
-#include "runtime/tensor/stream.h"
 
 namespace trireme::worker {
 
@@ -72,18 +71,16 @@ using FileName = std::array<char, PATH_MAX>;
 
 // Collective: how `rank` names the file of a limit it has. Not known in advance, since it is needed
 // where a job ends anyway.
-absl::StatusOr<std::string> FileOf(const GroupLimit& group, int rank, comm::Communicator& everyone,
-                                   std::chrono::milliseconds deadline, const std::string& root) {
+absl::StatusOr<std::string> FileOf(const GroupLimit& group, int rank, comm::Agreement& agreement,
+                                   const std::string& root) {
   FileName name = {};
-  if (everyone.rank() == rank) {
+  if (agreement.rank() == rank) {
     for (const base::MemoryLimit& limit : base::LookAtMemory(root).limits) {
       if (limit.device != group.device || limit.inode != group.inode) continue;
       limit.file.copy(name.data(), name.size() - 1);
     }
   }
-  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
-  RETURN_IF_ERROR(everyone.WaitHost(
-      everyone.Broadcast(std::as_writable_bytes(std::span(name)), rank, *stream), deadline));
+  RETURN_IF_ERROR(agreement.Broadcast(std::as_writable_bytes(std::span(name)), rank));
   // Taken away in between.
   return std::string(name[0] == '\0' ? "a control group" : name.data());
 }
@@ -110,20 +107,6 @@ Place ThisPlace(const std::string& root) {
     place.limits[i] = {limit.device, limit.inode, limit.limit_bytes, limit.available_bytes};
   }
   return place;
-}
-
-absl::StatusOr<std::vector<Place>> GatherPlaces(comm::Communicator& everyone,
-                                                std::chrono::milliseconds deadline) {
-  std::vector<Place> places(static_cast<size_t>(everyone.size()));
-  std::vector<int64_t> offsets;  // in bytes
-  for (size_t rank = 0; rank <= places.size(); ++rank) {
-    offsets.push_back(static_cast<int64_t>(rank * sizeof(Place)));
-  }
-  places[static_cast<size_t>(everyone.rank())] = ThisPlace();
-  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
-  RETURN_IF_ERROR(everyone.WaitHost(
-      everyone.AllGather({places.data(), offsets, tensor::DType::kU8}, *stream), deadline));
-  return places;
 }
 
 int ThreadsAt(std::span<const Place> places, int rank) {
@@ -172,15 +155,14 @@ std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place
 }
 
 absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places,
-                       comm::Communicator& everyone, std::chrono::milliseconds deadline,
-                       const std::string& root) {
+                       comm::Agreement& agreement, const std::string& root) {
   const std::optional<Shortage> found = FindShortage(plan, places);
   if (!found) return absl::OkStatus();
   const int first = found->first_rank;
   const bool grouped = found->group.inode != 0;
   std::string below;
   if (grouped) {
-    ASSIGN_OR_RETURN(const std::string file, FileOf(found->group, first, everyone, deadline, root));
+    ASSIGN_OR_RETURN(const std::string file, FileOf(found->group, first, agreement, root));
     below = absl::StrCat(" below the limit of ", found->group.limit_bytes >> 20, " MiB in ", file,
                          ", as rank ", first, " sees it");
   }

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/agreement.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::worker {
@@ -45,10 +45,6 @@ struct Place {
 // Memory and the machine's name from files under ROOT, as base::LookAtMemory reads them.
 Place ThisPlace(const std::string& root = "");
 
-// Collective: the place of every rank of `everyone`, by rank.
-absl::StatusOr<std::vector<Place>> GatherPlaces(comm::Communicator& everyone,
-                                                std::chrono::milliseconds deadline);
-
 // The rank's part of its cores, at least 1: all of them if it is bound to cores of its own.
 int ThreadsAt(std::span<const Place> places, int rank);
 
@@ -71,7 +67,6 @@ std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place
 // says of arenas. ResourceExhausted on every rank if there is a shortage, in the same words: which
 // machine, or which file (read under `root`) of which rank, has how much for which ranks.
 absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places,
-                       comm::Communicator& everyone, std::chrono::milliseconds deadline,
-                       const std::string& root = "");
+                       comm::Agreement& agreement, const std::string& root = "");
 
 }  // namespace trireme::worker

@@ -11,7 +11,6 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/slice.h"
-#include "runtime/tensor/stream.h"
 #include "worker/compared_job.h"
 
 namespace trireme::worker {
@@ -64,20 +63,6 @@ struct Held {
   int64_t code = 0;    // absl::StatusCode of what came of asking
 };
 
-absl::StatusOr<std::vector<Held>> GatherHeld(const Held& own, comm::Communicator& everyone,
-                                             std::chrono::milliseconds deadline) {
-  std::vector<Held> all(static_cast<size_t>(everyone.size()));
-  std::vector<int64_t> offsets;  // in bytes
-  for (size_t rank = 0; rank <= all.size(); ++rank) {
-    offsets.push_back(static_cast<int64_t>(rank * sizeof(Held)));
-  }
-  all[static_cast<size_t>(everyone.rank())] = own;
-  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
-  RETURN_IF_ERROR(everyone.WaitHost(
-      everyone.AllGather({all.data(), offsets, tensor::DType::kU8}, *stream), deadline));
-  return all;
-}
-
 // The first rank whose plan is not that of the ranks before it; empty: all have slices of one.
 std::string Odd(const std::vector<Held>& all) {
   std::vector<size_t> first_of_stage(all.size(), all.size());
@@ -107,14 +92,14 @@ absl::StatusOr<v1::Plan> GivenPlan(const PlanSource& source, const v1::JobSpec& 
 }
 
 absl::StatusOr<bool> AgreeOnPlan(const absl::StatusOr<v1::Plan>& given,
-                                 comm::Communicator& everyone, std::chrono::milliseconds deadline) {
+                                 comm::Agreement& agreement) {
   Held own;
   own.code = static_cast<int64_t>(given.status().code());
   if (given.ok()) {
-    own.hash = plan::HashOf(*given, everyone.rank());
-    own.stage = plan::CoordinatesOf(given->mesh(), everyone.rank()).pipeline;
+    own.hash = plan::HashOf(*given, agreement.rank());
+    own.stage = plan::CoordinatesOf(given->mesh(), agreement.rank()).pipeline;
   }
-  ASSIGN_OR_RETURN(const std::vector<Held> all, GatherHeld(own, everyone, deadline));
+  ASSIGN_OR_RETURN(const std::vector<Held> all, agreement.Gather(own, comm::kDiskDeadline));
   constexpr auto kNone = static_cast<int64_t>(absl::StatusCode::kNotFound);
   size_t without = 0;
   for (const Held& held : all) without += held.code == kNone ? 1 : 0;

@@ -3,11 +3,10 @@
 // folder. Ranks that nobody has planned for (mpirun or srun by hand) are planned for by rank 0.
 #pragma once
 
-#include <chrono>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/agreement.h"
 #include "trireme/v1/plan.pb.h"
 #include "worker/link/keeper_link.h"
 
@@ -23,9 +22,9 @@ struct PlanSource {
 absl::StatusOr<v1::Plan> GivenPlan(const PlanSource& source, const v1::JobSpec& job,
                                    const comm::Fabric& fabric);
 
-// Collective: true if all ranks hold slices of one plan, false if none has any. Else an error on
-// every rank that says which rank is why: its own failure, or Unavailable for another's.
-absl::StatusOr<bool> AgreeOnPlan(const absl::StatusOr<v1::Plan>& given,
-                                 comm::Communicator& everyone, std::chrono::milliseconds deadline);
+// Collective, waiting for ranks at a disk: true if all ranks hold slices of one plan, false if none
+// has any. Else an error on every rank that says which rank is why: its own failure, or Unavailable
+// for another's.
+absl::StatusOr<bool> AgreeOnPlan(const absl::StatusOr<v1::Plan>& given, comm::Agreement& agreement);
 
 }  // namespace trireme::worker

@@ -11,7 +11,6 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
-#include "runtime/tensor/stream.h"
 #include "worker/engine_state.h"
 
 namespace trireme::worker {
@@ -37,62 +36,60 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& jo
   return data::OpenDataset(options);
 }
 
-absl::StatusOr<std::unique_ptr<comm::Communicator>> GroupOfAll(comm::Fabric& fabric) {
-  std::vector<int> all;
-  for (int rank = 0; rank < fabric.size(); ++rank) all.push_back(rank);
-  return fabric.Group(all, "everyone");
+absl::StatusOr<std::unique_ptr<comm::Agreement>> MakeAgreement(comm::Fabric& fabric) {
+  return comm::Agreement::Make(fabric, comm::kDiskDeadline);
+}
+
+absl::StatusOr<bool> AllAgreeAfterRankZero(comm::Agreement& ranks, bool yes) {
+  return ranks.rank() == 0 ? ranks.AllAgree(yes) : ranks.AllAgree(yes, comm::kDiskDeadline);
 }
 
 absl::Status Session::Gather(const v1::JobSpec& job) {
-  ASSIGN_OR_RETURN(places_, GatherPlaces(*everyone_, kDiskDeadline));
+  ASSIGN_OR_RETURN(places_, agreement_.Gather(ThisPlace(), comm::kDiskDeadline));
   threads_ = job.runtime().threads() > 0 ? static_cast<int>(job.runtime().threads())
-                                         : ThreadsAt(places_, everyone_->rank());
+                                         : ThreadsAt(places_, agreement_.rank());
   return absl::OkStatus();
 }
 
 absl::Status Session::TakePlan(const v1::JobSpec& job, comm::Fabric& fabric,
                                const PlanSource& source) {
   absl::StatusOr<v1::Plan> given = GivenPlan(source, job, fabric);
-  ASSIGN_OR_RETURN(const bool any, AgreeOnPlan(given, *everyone_, kDiskDeadline));
+  ASSIGN_OR_RETURN(const bool any, AgreeOnPlan(given, agreement_));
   planned_here_ = !any;
   if (any) {
     plan_ = *std::move(given);
   } else {
     RETURN_IF_ERROR(SharePlan(job, fabric));
   }
-  return CheckFits(plan_, places_, *everyone_, DeadlineOf(job));
+  return CheckFits(plan_, places_, agreement_);
 }
 
 // Rank 0 plans, everybody runs the same bytes. A failure to plan reaches every rank as well.
 absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
-  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
   std::string text;
-  int64_t header[2] = {0, 0};  // bytes, status code
+  int64_t code = 0;  // absl::StatusCode
   if (fabric.rank() == 0) {
     absl::StatusOr<v1::Plan> plan = plan::MakePlan(job, fabric.size());
     text = plan.ok() ? plan::SerializePlan(*plan) : base::MessageOf(plan.status());
-    header[0] = static_cast<int64_t>(text.size());
-    header[1] = static_cast<int64_t>(plan.status().code());
+    code = static_cast<int64_t>(plan.status().code());
   }
-  const auto broadcast = [&](std::span<std::byte> bytes, std::chrono::milliseconds deadline) {
-    return everyone_->WaitHost(everyone_->Broadcast(bytes, 0, *stream), deadline);
-  };
   // The others wait for the planning itself, which takes longest where there are most of them.
-  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(header)), kDiskDeadline));
-  text.resize(static_cast<size_t>(header[0]));
-  RETURN_IF_ERROR(broadcast(std::as_writable_bytes(std::span(text)), DeadlineOf(job)));
-  if (header[1] != 0) return absl::Status(static_cast<absl::StatusCode>(header[1]), text);
+  RETURN_IF_ERROR(
+      agreement_.Broadcast(std::as_writable_bytes(std::span(&code, 1)), 0, comm::kDiskDeadline));
+  RETURN_IF_ERROR(agreement_.Share(text));
+  if (code != 0) return absl::Status(static_cast<absl::StatusCode>(code), text);
   ASSIGN_OR_RETURN(plan_, plan::ParsePlan(text));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, comm::Fabric& fabric,
-                                                       std::unique_ptr<comm::Communicator> everyone,
+                                                       comm::Agreement& agreement,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
                                                        const PlanSource& source) {
-  auto session = std::make_unique<Session>();
-  session->everyone_ = std::move(everyone);
+  std::unique_ptr<Session> session(new Session(agreement));
+  agreement.set_patience(
+      [patience = DeadlineOf(job)](std::chrono::nanoseconds) { return patience; });
   RETURN_IF_ERROR(session->Gather(job));
   omp_set_num_threads(session->threads_);
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
@@ -101,7 +98,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   ASSIGN_OR_RETURN(
       session->engine_,
       engine::Engine::Create(session->plan_, fabric, dataset,
-                             {.kernels = &session->kernels_,
+                             {.agreement = &agreement,
+                              .kernels = &session->kernels_,
                               .recorder = recorder,
                               .threads = session->threads_,
                               .device = {.asynchronous = job.runtime().asynchronous_streams()},
@@ -156,10 +154,7 @@ absl::StatusOr<double> Session::MeasurePeakFlops() {
     const double seconds = std::chrono::duration<double>(taken).count();
     flops = std::max(flops, 2.0 * kSize * kSize * kSize * runs / seconds);
   } while (std::chrono::steady_clock::now() < end);
-  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
-  RETURN_IF_ERROR(everyone_->WaitHost(
-      everyone_->AllReduce(&flops, 1, tensor::DType::kF64, comm::ReduceOp::kSum, *stream),
-      DeadlineOf(plan_.job())));
+  RETURN_IF_ERROR(agreement_.Reduce({&flops, 1}, comm::ReduceOp::kSum));
   return flops;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/client/reader.h"
+#include "runtime/comm/agreement.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine/engine.h"
@@ -21,19 +22,21 @@
 
 namespace trireme::worker {
 
-// Of waiting for ranks that read or write: a disk may stall for minutes, and that is no dead peer.
-inline constexpr std::chrono::minutes kDiskDeadline{30};
+// Of all ranks, before any of them is at its disk: a group is set up within the fabric's deadline,
+// and reading a text may take one of them longer. Collective.
+absl::StatusOr<std::unique_ptr<comm::Agreement>> MakeAgreement(comm::Fabric& fabric);
 
-// Collective, to be called while ranks are level: a group is set up within the fabric's deadline,
-// and reading a text may take one of them longer.
-absl::StatusOr<std::unique_ptr<comm::Communicator>> GroupOfAll(comm::Fabric& fabric);
+// After what rank 0 alone does at its disk or terminal: the others wait for it so long, and it
+// waits for them as within a step, so that a silent one is given up in time.
+absl::StatusOr<bool> AllAgreeAfterRankZero(comm::Agreement& ranks, bool yes);
 
 class Session {
  public:
-  // Collective over `everyone`, the ranks of `fabric`, which must outlive the session. `dataset`
-  // and `recorder` (may be null) too. The first wait is for ranks that have read `dataset`.
+  // Collective over the ranks of `fabric` and `agreement`, which must outlive the session.
+  // `dataset` and `recorder` (may be null) too. The first wait is for ranks that have read
+  // `dataset`.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
-                                                       std::unique_ptr<comm::Communicator> everyone,
+                                                       comm::Agreement& agreement,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
                                                        const PlanSource& source = {});
@@ -52,6 +55,7 @@ class Session {
   absl::StatusOr<double> MeasurePeakFlops();
 
  private:
+  explicit Session(comm::Agreement& agreement) : agreement_(agreement) {}
   absl::Status Gather(const v1::JobSpec& job);
   absl::Status TakePlan(const v1::JobSpec& job, comm::Fabric& fabric, const PlanSource& source);
   absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
@@ -59,7 +63,7 @@ class Session {
   v1::Plan plan_;
   bool planned_here_ = false;
   kernels::KernelRegistry kernels_;
-  std::unique_ptr<comm::Communicator> everyone_;
+  comm::Agreement& agreement_;
   std::vector<Place> places_;  // by rank
   std::unique_ptr<engine::Engine> engine_;
   int threads_ = 1;

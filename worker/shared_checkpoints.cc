@@ -32,11 +32,11 @@ absl::StatusOr<std::string> NextBelow(const CheckpointRoot& root, uint64_t below
 }
 
 // The candidate as this rank sees it, its own part read.
-absl::StatusOr<checkpoint::Checkpoint> Judge(RankAgreement& ranks, const CheckpointRoot& root,
+absl::StatusOr<checkpoint::Checkpoint> Judge(comm::Agreement& ranks, const CheckpointRoot& root,
                                              const std::string& folder, uint64_t* bytes_read) {
   absl::StatusOr<checkpoint::Checkpoint> own = checkpoint::OpenManifest(folder, root.links);
   std::string guard = own.ok() ? own->guard() : "";
-  RETURN_IF_ERROR(ranks.Share(guard));
+  RETURN_IF_ERROR(ranks.Share(guard, comm::kDiskDeadline));
   // Damage is what all see. Where rank 0 has read a manifest and this rank none, or another one,
   // they look at different disks.
   const bool alike = guard.empty() || (own.ok() && own->guard() == guard);
@@ -48,21 +48,21 @@ absl::StatusOr<checkpoint::Checkpoint> Judge(RankAgreement& ranks, const Checkpo
                      "; give a folder that all nodes share"));
   }
   if (status.ok()) {
-    status = checkpoint::VerifyPart(*own, {ranks.rank(), ranks.ranks()}, bytes_read);
+    status = checkpoint::VerifyPart(*own, {ranks.rank(), ranks.size()}, bytes_read);
   }
   // Its own words in its own log: of all the faults only one reaches the others.
   if (!status.ok()) spdlog::warn("rank {}: {}", ranks.rank(), base::MessageOf(status));
-  RETURN_IF_ERROR(ranks.AllOk(status));
+  RETURN_IF_ERROR(ranks.AllOk(status, comm::kDiskDeadline));
   return own;
 }
 
 }  // namespace
 
-absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+absl::StatusOr<Choice> ChooseCheckpoint(comm::Agreement& ranks, const CheckpointRoot& root,
                                         const std::string& resume) {
   const bool leader = ranks.rank() == 0;
   std::string folder = resume;
-  RETURN_IF_ERROR(ranks.Share(folder));
+  RETURN_IF_ERROR(ranks.Share(folder, comm::kDiskDeadline));
   const bool automatic = folder == "auto";
   Choice choice;
   for (uint64_t below = UINT64_MAX;;) {
@@ -72,8 +72,8 @@ absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRo
       found = next.status();
       folder = next.ok() ? *std::move(next) : "";
     }
-    RETURN_IF_ERROR(ranks.AllOk(found));
-    RETURN_IF_ERROR(ranks.Share(folder));
+    RETURN_IF_ERROR(ranks.AllOk(found, comm::kDiskDeadline));
+    RETURN_IF_ERROR(ranks.Share(folder, comm::kDiskDeadline));
     if (folder.empty()) return choice;
     absl::StatusOr<checkpoint::Checkpoint> judged = Judge(ranks, root, folder, &choice.bytes_read);
     if (judged.ok()) {
@@ -90,7 +90,7 @@ absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRo
   }
 }
 
-absl::Status JudgeLater(RankAgreement& ranks, const CheckpointRoot& root, uint64_t step,
+absl::Status JudgeLater(comm::Agreement& ranks, const CheckpointRoot& root, uint64_t step,
                         Choice& choice) {
   std::vector<std::string> folders;
   absl::Status listed;
@@ -103,10 +103,10 @@ absl::Status JudgeLater(RankAgreement& ranks, const CheckpointRoot& root, uint64
                          [&](const checkpoint::Skipped& known) { return known.folder == folder; });
     });
   }
-  RETURN_IF_ERROR(ranks.AllOk(listed));
+  RETURN_IF_ERROR(ranks.AllOk(listed, comm::kDiskDeadline));
   for (size_t at = 0;; ++at) {
     std::string folder = at < folders.size() ? folders[at] : "";
-    RETURN_IF_ERROR(ranks.Share(folder));
+    RETURN_IF_ERROR(ranks.Share(folder, comm::kDiskDeadline));
     if (folder.empty()) return absl::OkStatus();
     const absl::Status judged = Judge(ranks, root, folder, &choice.bytes_read).status();
     if (judged.ok() || !checkpoint::IsDamage(judged)) return judged;
@@ -114,7 +114,7 @@ absl::Status JudgeLater(RankAgreement& ranks, const CheckpointRoot& root, uint64
   }
 }
 
-absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+absl::StatusOr<bool> SaveCheckpoint(comm::Agreement& ranks, const CheckpointRoot& root,
                                     const SaveOrder& order) {
   // What is corrupt on one rank must not become what the run goes on from.
   RETURN_IF_ERROR(order.check_state());
@@ -126,17 +126,17 @@ absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& 
   if (leader && status.ok()) {
     status = CheckpointWriter::Prepare(root.folder, order.step, order.epoch).status();
   }
-  ASSIGN_OR_RETURN(bool good, ranks.AllAgree(status.ok()));
+  ASSIGN_OR_RETURN(bool good, ranks.AllAgree(status.ok(), comm::kDiskDeadline));
   if (good) {
     status = allowed();
     if (status.ok()) status = order.write(partial);
-    ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok()));
+    ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok(), comm::kDiskDeadline));
   }
   if (good) {
     // Mostly of another node: this one's memory has nothing of it, so the disk must answer.
-    const int other = (ranks.rank() + ranks.ranks() / 2) % ranks.ranks();
+    const int other = (ranks.rank() + ranks.size() / 2) % ranks.size();
     status = CheckpointWriter::ReadBack(partial, other);
-    ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok()));
+    ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok(), comm::kDiskDeadline));
   }
   if (good && leader) {
     if (order.committing) order.committing(checkpoint::StepFolderName(order.step));
@@ -153,7 +153,7 @@ absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& 
   if (leader && !(good && status.ok())) {
     (void)CheckpointWriter::Abandon(root.folder, order.step, order.epoch);
   }
-  ASSIGN_OR_RETURN(good, ranks.AllAgree(good && status.ok()));
+  ASSIGN_OR_RETURN(good, ranks.AllAgree(good && status.ok(), comm::kDiskDeadline));
   if (!status.ok()) {
     spdlog::warn("the checkpoint of step {} was not written: {}", order.step,
                  base::MessageOf(status));

@@ -1,6 +1,6 @@
 // What the ranks of a run do together with its checkpoints: choose one to go on from, each having
 // read its part, and save, each having read back what another wrote. Rank 0 alone names and
-// removes.
+// removes. Every call waits for ranks that are at a disk.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,9 @@
 #include "checkpoint/client/writer_claim.h"
 #include "checkpoint/format/state.h"
 #include "runtime/base/real_path.h"
+#include "runtime/comm/agreement.h"
 
 namespace trireme::worker {
-
-// How the ranks come to one mind. Every call is collective and waits for ranks that are at a disk.
-class RankAgreement {
- public:
-  virtual ~RankAgreement() = default;
-  virtual int rank() const = 0;
-  virtual int ranks() const = 0;
-  // Whether all say yes.
-  virtual absl::StatusOr<bool> AllAgree(bool yes) = 0;
-  // OK, or the error of the first rank that has one, on all.
-  virtual absl::Status AllOk(const absl::Status& own) = 0;
-  // Rank 0's text, on all.
-  virtual absl::Status Share(std::string& text) = 0;
-};
 
 struct CheckpointRoot {
   std::string folder;
@@ -49,14 +36,14 @@ struct Choice {
 // Errors are the same on all ranks: DataLoss if none is intact, or not the one that is named;
 // InvalidArgument if ranks see different checkpoints under one name; others if one cannot be
 // judged, since it may be good.
-absl::StatusOr<Choice> ChooseCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+absl::StatusOr<Choice> ChooseCheckpoint(comm::Agreement& ranks, const CheckpointRoot& root,
                                         const std::string& resume);
 
 // For a run that begins after `step`: adds to `choice.damaged` what is damaged of the checkpoints
 // of later steps, newest first up to the first good one, each read by all ranks together. With it
 // WriterClaim::BeginAfter needs no more than headers. Errors are the same on all ranks: of one that
 // cannot be judged.
-absl::Status JudgeLater(RankAgreement& ranks, const CheckpointRoot& root, uint64_t step,
+absl::Status JudgeLater(comm::Agreement& ranks, const CheckpointRoot& root, uint64_t step,
                         Choice& choice);
 
 struct SaveOrder {
@@ -79,7 +66,7 @@ struct SaveOrder {
 // logged its own fault. Where something is removed for the new one, its every byte has been read
 // back from the disk first, by a rank that is half of them away from its writer. Errors are
 // those of check_state, with nothing written, and of the ranks' agreement.
-absl::StatusOr<bool> SaveCheckpoint(RankAgreement& ranks, const CheckpointRoot& root,
+absl::StatusOr<bool> SaveCheckpoint(comm::Agreement& ranks, const CheckpointRoot& root,
                                     const SaveOrder& order);
 
 }  // namespace trireme::worker

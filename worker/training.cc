@@ -92,7 +92,7 @@ struct Training {
 };
 
 absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,
-                                     std::unique_ptr<comm::Communicator> everyone, KeeperLink* link,
+                                     comm::Agreement& agreement, KeeperLink* link,
                                      recorder::FlightRecorder& recorder, Training& training) {
   auto& [job, dataset, session, run] = training;
   ASSIGN_OR_RETURN(job, LoadAbsoluteJob(options));
@@ -100,7 +100,7 @@ absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabri
                                                                     : base::Links::kFollow));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
-  ASSIGN_OR_RETURN(session, Session::Open(job, fabric, std::move(everyone), *dataset, &recorder,
+  ASSIGN_OR_RETURN(session, Session::Open(job, fabric, agreement, *dataset, &recorder,
                                           {link, options.plan_file}));
   run.emplace(job, options.run, *session, *dataset, recorder);
   return run->Run();
@@ -117,7 +117,7 @@ std::string OwnRecorderFolder(const std::string& run_directory) {
 // The communicators wait for peers, and say so by these codes.
 recorder::Blame BlameOf(const absl::Status& failure) {
   const bool of_peer = absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure);
-  return of_peer && !engine::IsVerdict(failure) ? recorder::Blame::kPeer : recorder::Blame::kItself;
+  return of_peer && !comm::IsVerdict(failure) ? recorder::Blame::kPeer : recorder::Blame::kItself;
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric,
     options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
   }
   // While ranks are level; of a failure the recorder is to tell.
-  absl::StatusOr<std::unique_ptr<comm::Communicator>> everyone = GroupOfAll(fabric);
+  const absl::StatusOr<std::unique_ptr<comm::Agreement>> agreement = MakeAgreement(fabric);
   const std::string& folder = options.recorder_directory;
   const std::string path = absl::StrFormat("%s/rank-%03d.rec", folder, fabric.rank());
   // srun makes no run folder; what goes wrong here, the recorder says.
@@ -149,10 +149,9 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric,
   }
   Training training;
   const absl::StatusOr<base::ExitCode> code =
-      !everyone.ok() ? everyone.status()
-      : !link.ok()
-          ? link.status()
-          : Train(options, fabric, *std::move(everyone), link->get(), **recorder, training);
+      !agreement.ok() ? agreement.status()
+      : !link.ok()    ? link.status()
+                      : Train(options, fabric, **agreement, link->get(), **recorder, training);
   if (code.ok()) return *code;
   const absl::Status& failure = code.status();
   spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));

@@ -59,7 +59,7 @@ TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& optio
     : job_(job),
       options_(options),
       session_(session),
-      ranks_(session),
+      ranks_(session.engine().agreement()),
       dataset_(dataset),
       recorder_(recorder),
       checkpoint_root_(CheckpointFolder(job, options.run_directory)),
@@ -116,7 +116,7 @@ absl::Status TrainingRun::Start() {
   RETURN_IF_ERROR(TakeState());
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
   // Whoever goes on to the first step has no patience for a rank 0 that is at the disk.
-  RETURN_IF_ERROR(ranks_.AllOk(leader() ? OpenLogs() : absl::OkStatus()));
+  RETURN_IF_ERROR(ranks_.AllOk(leader() ? OpenLogs() : absl::OkStatus(), comm::kDiskDeadline));
   progress_.steps_total = static_cast<uint64_t>(job_.training().steps());
   progress_.steps_done = step_;
   recorder_.Report(progress_);
@@ -157,19 +157,20 @@ absl::Status TrainingRun::CheckRoot() const {
 }
 
 absl::Status TrainingRun::TakeState() {
-  RETURN_IF_ERROR(ranks_.AllOk(leader() ? TakeClaim() : absl::OkStatus()));
+  RETURN_IF_ERROR(ranks_.AllOk(leader() ? TakeClaim() : absl::OkStatus(), comm::kDiskDeadline));
   RETURN_IF_ERROR(ShareEpoch());
   Choice choice;
   if (!options_.resume.empty()) {
     ASSIGN_OR_RETURN(choice, ChooseCheckpoint(ranks_, Root(), options_.resume));
   }
   if (choice.checkpoint) {
-    RETURN_IF_ERROR(ranks_.AllOk(Resume(*choice.checkpoint)));
+    RETURN_IF_ERROR(ranks_.AllOk(Resume(*choice.checkpoint), comm::kDiskDeadline));
   } else {
     session_.engine().InitializeState();
   }
   RETURN_IF_ERROR(JudgeLater(ranks_, Root(), step_, choice));
-  return ranks_.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus());
+  return ranks_.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus(),
+                      comm::kDiskDeadline);
 }
 
 CheckpointRoot TrainingRun::Root() const { return {checkpoint_root_, LinksInRoot()}; }
@@ -198,7 +199,7 @@ absl::Status TrainingRun::TakeClaim() {
 absl::Status TrainingRun::ShareEpoch() {
   uint64_t epoch = claim_ ? static_cast<uint64_t>(claim_->epoch()) : 0;
   std::string text = absl::StrCat(epoch);
-  RETURN_IF_ERROR(session_.engine().Share(text));
+  RETURN_IF_ERROR(ranks_.Share(text));
   TRIREME_CHECK(absl::SimpleAtoi(text, &epoch));
   epoch_ = checkpoint::Epoch{epoch};
   return absl::OkStatus();
@@ -219,11 +220,11 @@ absl::Status TrainingRun::AgreeOnJob() {
   data_digest_ = data::DigestOf(dataset_);
   const std::string own_data = absl::StrCat(data_digest_);
   std::string data = own_data;
-  RETURN_IF_ERROR(ranks_.Share(job));
-  RETURN_IF_ERROR(ranks_.Share(data));
+  RETURN_IF_ERROR(ranks_.Share(job, comm::kDiskDeadline));
+  RETURN_IF_ERROR(ranks_.Share(data, comm::kDiskDeadline));
   const absl::Status alike = CheckAlike(job, data == own_data);
   if (!alike.ok()) spdlog::error("rank {}: {}", ranks_.rank(), base::MessageOf(alike));
-  return ranks_.AllOk(alike);
+  return ranks_.AllOk(alike, comm::kDiskDeadline);
 }
 
 absl::Status TrainingRun::CheckAlike(const std::string& job_of_rank_0, bool same_text) const {
@@ -345,7 +346,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                     .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
   }
   (void)NoteUnnoted();  // told of when it was to be noted
-  return ranks_.AllAgreeAfterRankZero(true).status();
+  return AllAgreeAfterRankZero(ranks_, true).status();
 }
 
 absl::StatusOr<bool> TrainingRun::Evaluate() {
@@ -359,7 +360,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   progress_.overall_tokens_per_second = throughput_.overall();
   recorder_.Report(progress_);
   if (metrics_) metrics_->Validation(step_, loss);
-  return ranks_.AllAgreeAfterRankZero(true);
+  return AllAgreeAfterRankZero(ranks_, true);
 }
 
 absl::Status TrainingRun::WriteShards(const std::string& partial_folder) {
@@ -378,7 +379,7 @@ checkpoint::CheckpointInfo TrainingRun::Describe() const {
           .job_yaml = spec::ToYaml(job_),
           .tokenizer = dataset_.tokenizer().Description(),
           .data_digest = data_digest_,
-          .ranks = ranks_.ranks(),
+          .ranks = ranks_.size(),
           .scalars = {{kSkippedSteps, SkippedSteps()},
                       {kLoss, progress_.loss},
                       {kValidationLoss, progress_.validation_loss},
@@ -445,7 +446,7 @@ absl::Status TrainingRun::Leave(const absl::Status& own) {
   timeline_.reset();
   metrics_.reset();
   (void)NoteUnnoted();  // the last time that it can be
-  return ranks_.AllOk(own);
+  return ranks_.AllOk(own, comm::kDiskDeadline);
 }
 
 absl::Status TrainingRun::WriteTrace() {
@@ -454,15 +455,15 @@ absl::Status TrainingRun::WriteTrace() {
   engine::Engine& engine = session_.engine();
   const TraceKeeper trace = std::exchange(trace_, {});
   absl::Status status = trace.WriteRank(options_.run_directory, engine.rank(), engine.clock());
-  ASSIGN_OR_RETURN(const bool all, engine.AllAgree(status.ok(), kDiskDeadline));
+  ASSIGN_OR_RETURN(const bool all, ranks_.AllAgree(status.ok(), comm::kDiskDeadline));
   const std::string name = traced_.FileName(trace.first_step());
   if (all && leader()) {
     status = CheckAttempt();
-    if (status.ok()) status = MergeTraces(options_.run_directory, ranks_.ranks(), name);
+    if (status.ok()) status = MergeTraces(options_.run_directory, ranks_.size(), name);
   }
   if (!status.ok()) spdlog::warn("no {}: {}", name, base::MessageOf(status));
   // Whoever goes on to the next step has no patience for a rank that is at the disk.
-  return engine.AllAgree(status.ok(), kDiskDeadline).status();
+  return ranks_.AllAgree(status.ok(), comm::kDiskDeadline).status();
 }
 
 absl::StatusOr<std::string> TrainingRun::Sample() {

@@ -14,7 +14,6 @@
 #include "runtime/base/exit_code.h"
 #include "runtime/base/real_path.h"
 #include "runtime/recorder/flight_recorder.h"
-#include "worker/engine_agreement.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
 #include "worker/shared_checkpoints.h"
@@ -96,7 +95,7 @@ class TrainingRun {
   const v1::JobSpec& job_;
   const TrainingRunOptions options_;
   Session& session_;
-  EngineAgreement ranks_;
+  comm::Agreement& ranks_;
   const data::Dataset& dataset_;
   recorder::FlightRecorder& recorder_;
   const std::string checkpoint_root_;

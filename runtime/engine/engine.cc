@@ -18,7 +18,6 @@ namespace {
 // Tasks that the engine's thread may be ahead of an asynchronous stream; comm::FabricOptions counts
 // on it.
 constexpr size_t kStreamTasks = 1024;
-constexpr absl::string_view kVerdict = "trireme.verdict";  // payload of a status
 
 }  // namespace
 
@@ -36,7 +35,13 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   SetUpPatience(at);
   if (options_.recorder != nullptr) wait_notes_.emplace(fabric, *options_.recorder);
   ASSIGN_OR_RETURN(graph_, model::BuildModel(plan_.job().model().config()));
-  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric,
+  agreement_ = options_.agreement;
+  if (agreement_ == nullptr) {
+    ASSIGN_OR_RETURN(own_agreement_, comm::Agreement::Make(fabric, options_.deadline));
+    agreement_ = own_agreement_.get();
+  }
+  agreement_->set_patience([this](std::chrono::nanoseconds alone) { return ProgramEnd(alone); });
+  ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric, *agreement_,
                                          {.tied_stages = graph_.tied != graph::kNone,
                                           .deadline = options_.deadline}));
   device_ = tensor::MakeHostDevice(options_.device);
@@ -67,7 +72,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                 .prepare = {.scratch_limit_bytes = arena_.SlotBytes(v1::SCRATCH, 0),
                                             .threads = options_.threads},
                                 .tensor_group = groups_.tensor.get(),
-                                .world = groups_.world.get(),
+                                .world = groups_.world,
                                 .deadline = options_.deadline,
                                 .context = &context_,
                                 .loss_scale = &block()->loss_scale,
@@ -157,57 +162,17 @@ void Engine::Impl::ReserveTrace() {
   trace_.Reserve(instructions, computes, communications);
 }
 
-absl::StatusOr<bool> Engine::Impl::AllAgree(bool yes, std::chrono::milliseconds deadline) {
-  double against = yes ? 0 : 1;
-  RETURN_IF_ERROR(
-      groups_.world->WaitHost(groups_.world->AllReduce(&against, 1, tensor::DType::kF64,
-                                                       comm::ReduceOp::kSum, *host_stream_),
-                              std::max(deadline, ProgramEnd(SinceAllMet()))));
-  met_ns_ = NowNs();
-  return against == 0;
+absl::StatusOr<std::vector<RankCoding>> Engine::Impl::GatherCoding() {
+  if (!groups_.coded.sums && groups_.coded.messages == 0) return std::vector<RankCoding>();
+  return agreement_->Gather(RankCoding{coding_->data(), coding_->pipeline()});
 }
-
-absl::Status Engine::Impl::Broadcast(std::span<std::byte> bytes, int root,
-                                     std::chrono::milliseconds deadline) {
-  // The root alone is waited for, and it was heard of at the last broadcast.
-  return groups_.world->WaitHost(groups_.world->Broadcast(bytes, root, *host_stream_),
-                                 std::max(deadline, ProgramEnd({})));
-}
-
-absl::Status Engine::Impl::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
-  comm::Communicator& world = *groups_.world;
-  double key = own.ok() ? 0 : world.size() - world.rank();
-  RETURN_IF_ERROR(world.WaitHost(
-      world.AllReduce(&key, 1, tensor::DType::kF64, comm::ReduceOp::kMax, *host_stream_),
-      std::max(deadline, ProgramEnd(SinceAllMet()))));
-  met_ns_ = NowNs();
-  if (key == 0) return absl::OkStatus();
-  const int failed = world.size() - static_cast<int>(key);
-  struct {
-    int32_t code = 0;
-    std::array<char, 2000> text{};
-  } said;
-  said.code = static_cast<int32_t>(own.code());
-  own.message().copy(said.text.data(), said.text.size() - 1);
-  RETURN_IF_ERROR(
-      Broadcast(std::as_writable_bytes(std::span(&said, 1)), failed, options_.deadline));
-  absl::Status verdict(static_cast<absl::StatusCode>(said.code),
-                       absl::StrCat("rank ", failed, ": ", said.text.data()));
-  verdict.SetPayload(kVerdict, absl::Cord());
-  return verdict;
-}
-
-absl::Status Engine::Impl::Share(std::string& text) {
-  uint64_t bytes = text.size();
-  RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0, options_.deadline));
-  text.resize(bytes);
-  return Broadcast(std::as_writable_bytes(std::span(text)), 0, options_.deadline);
-}
-
-bool IsVerdict(const absl::Status& failure) { return failure.GetPayload(kVerdict).has_value(); }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (impl_->agreement_ == nullptr) return;
+  impl_->agreement_->set_patience(
+      [patience = impl_->options_.deadline](std::chrono::nanoseconds) { return patience; });
+}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::Plan& plan, comm::Fabric& fabric,
                                                        const data::Dataset& dataset,
@@ -249,13 +214,7 @@ absl::StatusOr<int32_t> Engine::NextToken(std::span<const int32_t> context,
 
 void Engine::set_stop_poll(std::function<bool()> poll) { impl_->stop_poll_ = std::move(poll); }
 
-absl::StatusOr<bool> Engine::AllAgree(bool yes, std::chrono::milliseconds deadline) {
-  return impl_->AllAgree(yes, deadline);
-}
-absl::Status Engine::AllOk(const absl::Status& own, std::chrono::milliseconds deadline) {
-  return impl_->AllOk(own, deadline);
-}
-absl::Status Engine::Share(std::string& text) { return impl_->Share(text); }
+comm::Agreement& Engine::agreement() { return *impl_->agreement_; }
 absl::Status Engine::CheckReplicas() { return impl_->CheckReplicas(); }
 TrainingState& Engine::state() { return *impl_->state_; }
 int Engine::rank() const { return impl_->groups_.world->rank(); }

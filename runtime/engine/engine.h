@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/comm/agreement.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine/arena.h"
@@ -30,6 +31,8 @@
 namespace trireme::engine {
 
 struct EngineOptions {
+  // Of all ranks; null: the engine makes its own. Outlives it.
+  comm::Agreement* agreement = nullptr;
   const kernels::KernelRegistry* kernels = nullptr;
   recorder::FlightRecorder* recorder = nullptr;  // may be null
   int threads = 1;
@@ -69,10 +72,6 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// Whether a failure is what Engine::AllOk was told by the ranks, whatever its code says: of a disk
-// it may be the code of a lost peer.
-bool IsVerdict(const absl::Status& failure);
-
 // Thread: one. All methods that talk to peers are collective over the job's ranks and block until
 // done or until the deadline; after a failure the engine is unusable.
 class Engine {
@@ -105,15 +104,8 @@ class Engine {
   // Asked just before a step's NORM and between the passes of Evaluate, on the engine's thread: a
   // true is this rank's vote to stop. All ranks set one, or none does.
   void set_stop_poll(std::function<bool()> poll);
-  // Blocks until every rank is here; true if all of them said yes. `deadline`, if longer than the
-  // engine's: where ranks may rightly be late, as after writing to a disk.
-  absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline = {});
-  // The same on every rank: OK, or the lowest failing rank's failure, its message led by "rank N:
-  // ". What it says is cut to 2,000 bytes. For what ranks do alone, and must have done alike. Such
-  // a failure is a verdict (IsVerdict), unlike one to reach the other ranks.
-  absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline = {});
-  // Rank 0's text replaces the other ranks'.
-  absl::Status Share(std::string& text);
+  // What the ranks agree on beside programs; its patience knows how far behind others may be.
+  comm::Agreement& agreement();
   // Compares what several ranks hold alike, as steps do every runtime.replica_check_steps (0: not
   // at all). Differing copies are a failure on every rank, with one message that names parameter
   // and ranks: DataLoss on those that are named, Unavailable on the others. Collective.

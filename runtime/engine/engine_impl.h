@@ -31,9 +31,6 @@ class Engine::Impl {
   absl::StatusOr<std::vector<RankCoding>> GatherCoding();
   absl::StatusOr<double> Evaluate(int64_t samples);
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
-  absl::StatusOr<bool> AllAgree(bool yes, std::chrono::milliseconds deadline);
-  absl::Status AllOk(const absl::Status& own, std::chrono::milliseconds deadline);
-  absl::Status Share(std::string& text);
   absl::Status CheckReplicas();
   void OnDevice(const std::function<void()>& work);
   void Read(tensor::DevicePointer from, std::span<std::byte> to);
@@ -47,6 +44,8 @@ class Engine::Impl {
   StepTrace trace_;
   std::unique_ptr<TransferCoding> coding_;
   JobClock clock_{NowNs};
+  std::unique_ptr<comm::Agreement> own_agreement_;  // where none was given
+  comm::Agreement* agreement_ = nullptr;
   Groups groups_;
   std::unique_ptr<tensor::Device> device_;
   Arena arena_;
@@ -105,13 +104,9 @@ class Engine::Impl {
   bool holds_last_stage() const { return groups_.at.pipeline + 1 == plan_.mesh().pipeline(); }
   // On the device; block_ is its mirror.
   StepBlock* block() const { return arena_.Slot(v1::SCALARS, 0, 0).as<StepBlock>(); }
-  absl::Status Broadcast(std::span<std::byte> bytes, int root, std::chrono::milliseconds deadline);
   // Issues `call` on the group and the wait for it on the stream, and keeps both in the trace.
   template <typename Call>
   void RunTraced(GroupName name, v1::InstructionKind kind, const Call& call);
-  std::chrono::nanoseconds SinceAllMet() const {
-    return std::chrono::nanoseconds(NowNs() - met_ns_);
-  }
   // How long others may need after a program that this rank is done with, if it has not waited for
   // them since `alone`.
   std::chrono::milliseconds ProgramEnd(std::chrono::nanoseconds alone) const {
@@ -133,7 +128,6 @@ class Engine::Impl {
   };
   std::vector<Pending> pending_;
   std::optional<Patience> patience_;
-  std::atomic<int64_t> met_ns_{NowNs()};  // when all ranks last did
   StepContext context_;
   StepReport report_;
   StepBlock block_;              // the mirror: set by LOAD, of the device from a program's end on
@@ -162,7 +156,7 @@ void Engine::Impl::RunTraced(GroupName name, v1::InstructionKind kind, const Cal
   WaitTraced(group,
              trace_.Issue({.kind = static_cast<uint32_t>(kind), .group = name}, group, *stream_,
                           [&](const auto& options) { return call(group, options); }),
-             patience_->MeetingLimit(SinceAllMet()));
+             patience_->MeetingLimit(agreement_->SinceMet()));
 }
 
 }  // namespace trireme::engine

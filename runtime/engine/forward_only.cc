@@ -29,7 +29,7 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
   double totals[2] = {0, 0};  // loss, counted tokens
   for (int64_t base = 0; base < count; base += per_replica * replicas) {
     if (base > 0 && stop_poll_) {
-      ASSIGN_OR_RETURN(const bool go_on, AllAgree(!stop_poll_(), {}));
+      ASSIGN_OR_RETURN(const bool go_on, agreement_->AllAgree(!stop_poll_()));
       if (!go_on) return absl::CancelledError("the evaluation was left for a stop");
     }
     const int64_t first = base + groups_.at.data * per_replica;
@@ -40,10 +40,7 @@ absl::StatusOr<double> Engine::Impl::Evaluate(int64_t samples) {
     totals[0] += block_.loss_sum;
     totals[1] += block_.counted;
   }
-  RETURN_IF_ERROR(groups_.world->WaitHost(
-      groups_.world->AllReduce(totals, 2, tensor::DType::kF64, comm::ReduceOp::kSum, *host_stream_),
-      ProgramEnd(SinceAllMet())));
-  met_ns_ = NowNs();
+  RETURN_IF_ERROR(agreement_->Reduce(totals, comm::ReduceOp::kSum));
   return totals[0] / totals[1];
 }
 
@@ -71,7 +68,7 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
                                         static_cast<uint64_t>(context.size())));
   }
   const int root = plan::RankOf(plan_.mesh(), {.pipeline = plan_.mesh().pipeline() - 1});
-  RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(&token, 1)), root, {}));
+  RETURN_IF_ERROR(agreement_->Broadcast(std::as_writable_bytes(std::span(&token, 1)), root));
   if (token != kNone) return token;
   return absl::DataLossError(
       "the next token cannot be drawn: its logits are NaN or Inf, so the weights are not those of "

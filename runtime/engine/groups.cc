@@ -29,13 +29,10 @@ absl::StatusOr<std::unique_ptr<comm::Communicator>> MakeGroup(comm::Fabric& fabr
 
 // Programs of stages differ, but a group's ranks have the same room, and what coding did is told by
 // all ranks or by none.
-absl::StatusOr<plan::CodedPeaks> LargestOf(const plan::CodedPeaks& own, comm::Communicator& world,
-                                           std::chrono::milliseconds deadline) {
-  const std::unique_ptr<tensor::Stream> stream = tensor::MakeInlineStream();
+absl::StatusOr<plan::CodedPeaks> LargestOf(const plan::CodedPeaks& own,
+                                           comm::Agreement& agreement) {
   double peaks[] = {own.sums ? 1.0 : 0.0, static_cast<double>(own.messages)};
-  RETURN_IF_ERROR(world.WaitHost(
-      world.AllReduce(peaks, std::size(peaks), tensor::DType::kF64, comm::ReduceOp::kMax, *stream),
-      deadline));
+  RETURN_IF_ERROR(agreement.Reduce(peaks, comm::ReduceOp::kMax));
   return plan::CodedPeaks{.sums = peaks[0] > 0, .messages = static_cast<size_t>(peaks[1])};
 }
 
@@ -69,7 +66,7 @@ comm::CodingRoom RoomForSums(const plan::CodedPeaks& own, const v1::Mesh& mesh) 
 }  // namespace
 
 absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
-                                    const Options& options) {
+                                    comm::Agreement& agreement, const Options& options) {
   const v1::Mesh& mesh = plan.mesh();
   if (fabric.size() != plan::RankCount(mesh)) {
     return absl::InvalidArgumentError(absl::StrCat("the plan is for ",
@@ -79,10 +76,9 @@ absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
   Groups groups;
   groups.at = plan::CoordinatesOf(mesh, fabric.rank());
   const plan::Coordinates at = groups.at;
-  std::vector<int> all, tensor, data, pipeline, tied;
+  std::vector<int> tensor, data, pipeline, tied;
   for (int rank = 0; rank < fabric.size(); ++rank) {
     const plan::Coordinates other = plan::CoordinatesOf(mesh, rank);
-    all.push_back(rank);
     const bool same_pipeline = other.pipeline == at.pipeline;
     const bool same_data = other.data == at.data;
     const bool same_tensor = other.tensor == at.tensor;
@@ -93,11 +89,11 @@ absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
   const bool edge = at.pipeline == 0 || at.pipeline + 1 == mesh.pipeline();
   if (options.tied_stages && edge && pipeline.size() > 1)
     tied = {pipeline.front(), pipeline.back()};
-  ASSIGN_OR_RETURN(groups.world, fabric.Group(all, "world"));
+  groups.world = &agreement.group();
   ASSIGN_OR_RETURN(groups.tensor, MakeGroup(fabric, tensor, "tensor"));
   const v1::StagePlan& stage = plan.stages(static_cast<int>(at.pipeline));
   const plan::CodedPeaks own = plan::CodedPeaksOf(stage.step());
-  ASSIGN_OR_RETURN(groups.coded, LargestOf(own, *groups.world, options.deadline));
+  ASSIGN_OR_RETURN(groups.coded, LargestOf(own, agreement));
   ASSIGN_OR_RETURN(groups.data, MakeGroup(fabric, data, "data", RoomForSums(own, mesh)));
   ASSIGN_OR_RETURN(groups.pipeline,
                    MakeGroup(fabric, pipeline, "pipeline", {.messages = groups.coded.messages}));
@@ -114,7 +110,7 @@ absl::StatusOr<Groups> Groups::Make(const v1::Plan& plan, comm::Fabric& fabric,
 comm::Communicator* Groups::named(GroupName name) const {
   switch (name) {
     case GroupName::kWorld:
-      return world.get();
+      return world;
     case GroupName::kTensor:
       return tensor.get();
     case GroupName::kData:
@@ -128,8 +124,9 @@ comm::Communicator* Groups::named(GroupName name) const {
 }
 
 absl::Status Groups::status() const {
-  for (const auto* group : {&world, &tensor, &data, &pipeline, &tied}) {
-    if (*group != nullptr && !(*group)->status().ok()) return (*group)->status();
+  for (int name = 0; name < kGroupNames; ++name) {
+    const comm::Communicator* group = named(static_cast<GroupName>(name));
+    if (group != nullptr && !group->status().ok()) return group->status();
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "runtime/comm/agreement.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/plan/coded_transfers.h"
@@ -15,7 +16,7 @@ namespace trireme::engine {
 // Groups of one rank are null where they would hold it alone (world excepted).
 struct Groups {
   plan::Coordinates at;
-  std::unique_ptr<comm::Communicator> world;
+  comm::Communicator* world = nullptr;         // of the agreement
   std::unique_ptr<comm::Communicator> tensor;  // same pipeline and data coordinate
   std::unique_ptr<comm::Communicator> data;    // same pipeline and tensor coordinate
   std::unique_ptr<comm::Communicator>
@@ -27,9 +28,10 @@ struct Groups {
     bool tied_stages = false;
     std::chrono::milliseconds deadline{60000};
   };
-  // Collective over all ranks of the fabric. Of the stages only this rank's own is read.
+  // Collective over all ranks of the fabric, which are those of `agreement`. Of the stages only
+  // this rank's own is read.
   static absl::StatusOr<Groups> Make(const v1::Plan& plan, comm::Fabric& fabric,
-                                     const Options& options);
+                                     comm::Agreement& agreement, const Options& options);
   // Null where the rank is not in such a group, or alone in it.
   comm::Communicator* named(GroupName name) const;
   // The first failure among the groups.

@@ -226,7 +226,7 @@ void Engine::Impl::Wait(const v1::Instruction& instruction) {
   if (pending.traced.span != nullptr) {
     const bool neighbours = pending.group == groups_.pipeline.get();
     WaitTraced(*pending.group, pending.traced,
-               neighbours ? patience_->Limit() : patience_->MeetingLimit(SinceAllMet()));
+               neighbours ? patience_->Limit() : patience_->MeetingLimit(agreement_->SinceMet()));
   }
   if (pending.reduce_bucket >= 0) FinishReduce(static_cast<uint32_t>(pending.reduce_bucket));
 }

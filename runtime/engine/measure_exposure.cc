@@ -40,7 +40,7 @@ absl::Status Engine::Impl::ShareTimesOfCollectives(GroupName name) {
   RETURN_IF_ERROR(
       group->WaitHost(group->AllReduce(times.data(), static_cast<int64_t>(times.size()),
                                        tensor::DType::kF64, comm::ReduceOp::kMax, *host_stream_),
-                      ProgramEnd(SinceAllMet())));
+                      ProgramEnd(agreement_->SinceMet())));
   size_t next = 0;
   for (CommunicationSpan& span : trace_.communications()) {
     if (span.group == name && span.peer < 0) {
@@ -77,7 +77,7 @@ absl::Status Engine::Impl::ShareTimesOfMessages() {
     tickets.push_back(group.Send(std::as_bytes(std::span(peer.own)), rank, 0, *host_stream_));
   }
   for (const comm::Ticket ticket : tickets) {
-    RETURN_IF_ERROR(groups_.pipeline->WaitHost(ticket, ProgramEnd(SinceAllMet())));
+    RETURN_IF_ERROR(groups_.pipeline->WaitHost(ticket, ProgramEnd(agreement_->SinceMet())));
   }
   for (auto& [rank, peer] : peers) {
     // The peer's sends came first, and they are what is received here.
@@ -92,40 +92,27 @@ absl::Status Engine::Impl::ShareTimesOfMessages() {
 }
 
 absl::StatusOr<ExposureReport> Engine::Impl::MeasureExposure() {
-  comm::Communicator& world = *groups_.world;
   if (measures_++ % kMeasuresPerClock == 0) {
-    RETURN_IF_ERROR(clock_.Synchronize(world, ProgramEnd(SinceAllMet())));
+    RETURN_IF_ERROR(clock_.Synchronize(*groups_.world, ProgramEnd(agreement_->SinceMet())));
   }
   for (int name = 0; name < kGroupNames; ++name) {
     RETURN_IF_ERROR(ShareTimesOfCollectives(static_cast<GroupName>(name)));
   }
   RETURN_IF_ERROR(ShareTimesOfMessages());
-  const Exposure own = ExposureOf(trace_);
-  // Of each rank: exposed, bubble, transfer.
-  constexpr size_t kFields = 3;
-  const auto size = static_cast<size_t>(world.size());
-  std::vector<double> all(kFields * size);
-  std::vector<int64_t> offsets;
-  for (size_t rank = 0; rank <= size; ++rank) {
-    offsets.push_back(static_cast<int64_t>(kFields * rank));
-  }
-  double* mine = all.data() + kFields * static_cast<size_t>(world.rank());
-  mine[0] = static_cast<double>(own.exposed_ns) * 1e-9;
-  mine[1] = static_cast<double>(own.bubble_ns) * 1e-9;
-  mine[2] = static_cast<double>(own.transfer_ns()) * 1e-9;
-  RETURN_IF_ERROR(
-      world.WaitHost(world.AllGather({all.data(), offsets, tensor::DType::kF64}, *host_stream_),
-                     ProgramEnd(SinceAllMet())));
+  ASSIGN_OR_RETURN(const std::vector<Exposure> all, agreement_->Gather(ExposureOf(trace_)));
   ExposureReport report;
-  for (size_t rank = 0; rank < size; ++rank) {
-    const double* of_rank = all.data() + kFields * rank;
-    if (of_rank[0] > report.exposed.max_s) report.most_exposed_rank = static_cast<int>(rank);
-    ExposureReport::Part* const parts[kFields] = {&report.exposed, &report.bubble,
-                                                  &report.transfer};
-    for (size_t field = 0; field < kFields; ++field) {
-      parts[field]->mean_s += of_rank[field] / static_cast<double>(size);
-      parts[field]->max_s = std::max(parts[field]->max_s, of_rank[field]);
+  const auto add = [&](ExposureReport::Part& part, int64_t nanoseconds) {
+    const double seconds = static_cast<double>(nanoseconds) * 1e-9;
+    part.mean_s += seconds / static_cast<double>(all.size());
+    part.max_s = std::max(part.max_s, seconds);
+  };
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (static_cast<double>(all[rank].exposed_ns) * 1e-9 > report.exposed.max_s) {
+      report.most_exposed_rank = static_cast<int>(rank);
     }
+    add(report.exposed, all[rank].exposed_ns);
+    add(report.bubble, all[rank].bubble_ns);
+    add(report.transfer, all[rank].transfer_ns());
   }
   return report;
 }

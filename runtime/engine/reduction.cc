@@ -54,7 +54,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
       Run(stage().step(),
           {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));
   RETURN_IF_ERROR(FinishStep());
-  RETURN_IF_ERROR(coding_->Agree(groups_, *host_stream_, ProgramEnd(SinceAllMet())));
+  RETURN_IF_ERROR(coding_->Agree(groups_, *host_stream_, ProgramEnd(agreement_->SinceMet())));
   report_.duration_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options_.recorder != nullptr) {
@@ -184,7 +184,7 @@ void Engine::Impl::FillNorm() {
 
 // Whether the step's STEPs update, and how. Where they do not, FinishStep says why.
 void Engine::Impl::JudgeNorm() {
-  met_ns_ = NowNs();
+  agreement_->Met();
   StepBlock& block = *this->block();
   const v1::OptimizerSpec& spec = plan_.job().optimizer();
   const double squares =
@@ -254,20 +254,18 @@ absl::Status Engine::Impl::JudgeNonFinite() {
   report_.skipped = true;
   std::string name;
   OnDevice([&] { name = state_->FirstNonFinite(); });
-  const int world = groups_.world->size();
+  const int world = agreement_->size();
   // Both as largest of: ranks from the end; first samples below zero, a single one before several.
   constexpr double kNowhere = -0x1p52;
   const bool alone = bad_loss_.samples == 1;
   double keys[2] = {
       name.empty() ? 0 : static_cast<double>(world - groups_.world->rank()),
       bad_loss_.first < 0 ? kNowhere : -static_cast<double>(2 * bad_loss_.first + (alone ? 0 : 1))};
-  RETURN_IF_ERROR(groups_.world->WaitHost(
-      groups_.world->AllReduce(keys, 2, tensor::DType::kF64, comm::ReduceOp::kMax, *host_stream_),
-      ProgramEnd(SinceAllMet())));
+  RETURN_IF_ERROR(agreement_->Reduce(keys, comm::ReduceOp::kMax));
   std::array<char, 256> text{};
   const int owner = keys[0] == 0 ? 0 : world - static_cast<int>(keys[0]);
   name.copy(text.data(), text.size() - 1);
-  RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(text)), owner, {}));
+  RETURN_IF_ERROR(agreement_->Broadcast(std::as_writable_bytes(std::span(text)), owner));
   const std::string where = keys[0] == 0
                                 ? std::string("the loss (no gradient is affected)")
                                 : absl::StrCat("the gradient of ", text.data(), " on rank ", owner);

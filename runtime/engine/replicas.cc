@@ -156,10 +156,7 @@ absl::Status Engine::Impl::CheckReplicas() {
   if (plan_.job().runtime().replica_check_steps() == 0) return absl::OkStatus();
   ReplicaCheck::Sums sums;
   OnDevice([&] { sums = replicas_->Terms(); });
-  RETURN_IF_ERROR(groups_.world->WaitHost(
-      groups_.world->AllReduce(sums.data(), ReplicaCheck::kSums, tensor::DType::kF64,
-                               comm::ReduceOp::kSum, *host_stream_),
-      ProgramEnd(SinceAllMet())));
+  RETURN_IF_ERROR(agreement_->Reduce(sums, comm::ReduceOp::kSum));
   if (ReplicaCheck::Agree(sums)) return absl::OkStatus();
   OnDevice([&] { held_parts_ = replicas_->Parts(); });
   return NameDifferingReplicas("before a checkpoint");
@@ -168,28 +165,22 @@ absl::Status Engine::Impl::CheckReplicas() {
 // All ranks come here together, since all saw the same sums, with what they held then in
 // held_parts_. `when`: of the step, or before what.
 absl::Status Engine::Impl::NameDifferingReplicas(const std::string& when) {
-  comm::Communicator& world = *groups_.world;
-  const auto largest_over_all = [&](std::vector<double>& values) {
-    return world.WaitHost(world.AllReduce(values.data(), std::ssize(values), tensor::DType::kF64,
-                                          comm::ReduceOp::kMax, *host_stream_),
-                          options_.deadline);
-  };
   std::vector<double> parts = held_parts_;
-  RETURN_IF_ERROR(largest_over_all(parts));
+  RETURN_IF_ERROR(agreement_->Reduce(parts, comm::ReduceOp::kMax));
   const std::vector<size_t> differing = ReplicaCheck::Differing(parts);
   if (differing.empty()) {
     return absl::DataLossError(absl::StrCat("silent corruption found ", when,
                                             ": checksums of the same weights, taken twice, differ "
                                             "on some rank; look for faulty memory"));
   }
-  const size_t ranks = static_cast<size_t>(world.size());
+  const size_t ranks = static_cast<size_t>(agreement_->size());
   const std::span<const size_t> judged(differing.data(), std::min(differing.size(), kMostJudged));
   std::vector<double> checksums(judged.size() * ranks, -1);
   for (size_t index = 0; index < judged.size(); ++index) {
-    checksums[index * ranks + static_cast<size_t>(world.rank())] =
+    checksums[index * ranks + static_cast<size_t>(agreement_->rank())] =
         ReplicaCheck::ChecksumOf(held_parts_, judged[index]);
   }
-  RETURN_IF_ERROR(largest_over_all(checksums));
+  RETURN_IF_ERROR(agreement_->Reduce(checksums, comm::ReduceOp::kMax));
   // What is damaged on one rank changes other weights on several by the gradients that it makes; so
   // it is where the fewest are wrong that it began.
   ReplicaVerdict verdict;
@@ -217,12 +208,13 @@ absl::Status Engine::Impl::NameDifferingReplicas(const std::string& when) {
       " should be equal to the bit: ", verdict.text, more,
       ". The run can go on from the last checkpoint; where the same node is named again, take it "
       "out and test its memory and processor (docs/operations.md)");
-  const bool wrong = std::binary_search(verdict.wrong.begin(), verdict.wrong.end(), world.rank());
+  const bool wrong =
+      std::binary_search(verdict.wrong.begin(), verdict.wrong.end(), agreement_->rank());
   // The first rank to leave ends the others: by then those that are named have said so themselves.
   if (wrong && options_.recorder != nullptr) {
     options_.recorder->Fail(text, recorder::Blame::kItself);
   }
-  (void)AllAgree(true, {});
+  (void)agreement_->AllAgree(true);
   return wrong ? absl::DataLossError(text) : absl::UnavailableError(text);
 }
 

@@ -42,12 +42,11 @@ v1::Plan PlanOfFour() {
 std::string Verdict(std::span<const Place> places, const std::vector<std::string>& roots = {}) {
   std::vector<absl::Status> statuses(4);
   const auto run = comm::RunRanks(4, [&](comm::Fabric& fabric) -> absl::Status {
-    const std::vector<int> all = {0, 1, 2, 3};
-    ASSIGN_OR_RETURN(const auto everyone, fabric.Group(all, "everyone"));
+    ASSIGN_OR_RETURN(const auto agreement, comm::Agreement::Make(fabric, std::chrono::minutes(1)));
     const auto own = static_cast<size_t>(fabric.rank());
     // Not returned: the others would hear of a lost rank.
-    statuses[own] = CheckFits(PlanOfFour(), places, *everyone, std::chrono::minutes(1),
-                              roots.empty() ? "/nowhere" : roots[own]);
+    statuses[own] =
+        CheckFits(PlanOfFour(), places, *agreement, roots.empty() ? "/nowhere" : roots[own]);
     return absl::OkStatus();
   });
   for (const absl::Status& status : run) REQUIRE(status.ToString() == "OK");

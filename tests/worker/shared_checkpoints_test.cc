@@ -2,16 +2,18 @@
 // disk under one of them does.
 #include "worker/shared_checkpoints.h"
 
-#include <barrier>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/client/writer.h"
 #include "checkpoint/format/piece_table.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/local/local_fabric.h"
 #include "tests/checkpoint/saved_state.h"
 
 namespace trireme::worker {
@@ -29,63 +31,34 @@ using checkpoint::ThreeRanks;
 using checkpoint::WriterClaim;
 using Code = absl::StatusCode;
 
-// Collectives over memory that all threads see.
-class Room {
+// Looks before each vote.
+class Rank final : public comm::Agreement {
  public:
-  explicit Room(int ranks) : statuses_(static_cast<size_t>(ranks)), barrier_(ranks) {}
-
-  class Rank : public RankAgreement {
-   public:
-    Rank(Room& room, int rank) : room_(room), rank_(rank) {}
-    int rank() const override { return rank_; }
-    int ranks() const override { return static_cast<int>(room_.statuses_.size()); }
-    absl::StatusOr<bool> AllAgree(bool yes) override {
-      return AllOk(yes ? absl::OkStatus() : absl::InternalError("")).ok();
-    }
-    absl::Status AllOk(const absl::Status& own) override {
-      room_.statuses_[static_cast<size_t>(rank_)] = own;
-      room_.barrier_.arrive_and_wait();
-      absl::Status first;
-      for (const absl::Status& status : room_.statuses_) first.Update(status);
-      room_.barrier_.arrive_and_wait();
-      return first;
-    }
-    absl::Status Share(std::string& text) override {
-      if (rank_ == 0) room_.text_ = text;
-      room_.barrier_.arrive_and_wait();
-      text = room_.text_;
-      room_.barrier_.arrive_and_wait();
-      return absl::OkStatus();
-    }
-
-   private:
-    Room& room_;
-    const int rank_;
-  };
-
-  // `work` on every rank.
-  void Run(const std::function<void(Rank&)>& work) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < static_cast<int>(statuses_.size()); ++rank) {
-      threads.emplace_back([&, rank] {
-        Rank self(*this, rank);
-        work(self);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+  using comm::Agreement::Agreement;
+  absl::StatusOr<bool> AllAgree(bool yes, Milliseconds deadline) override {
+    if (look) look(yes);
+    return comm::Agreement::AllAgree(yes, deadline);
   }
-
- private:
-  std::vector<absl::Status> statuses_;
-  std::string text_;
-  std::barrier<> barrier_;
+  std::function<void(bool yes)> look;
 };
+
+// `work` on every rank.
+void OnRanks(int ranks, const std::function<void(Rank&)>& work) {
+  const auto statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
+    std::vector<int> all(static_cast<size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    ASSIGN_OR_RETURN(auto group, fabric.Group(all, "world"));
+    Rank rank(std::move(group), std::chrono::minutes(1));
+    work(rank);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+}
 
 std::vector<absl::StatusOr<Choice>> ChooseAll(int ranks, const std::string& root,
                                               const std::string& resume) {
   std::vector<absl::StatusOr<Choice>> all(static_cast<size_t>(ranks), absl::UnknownError(""));
-  Room room(ranks);
-  room.Run([&](Room::Rank& rank) {
+  OnRanks(ranks, [&](Rank& rank) {
     all[static_cast<size_t>(rank.rank())] = ChooseCheckpoint(rank, {root}, resume);
   });
   return all;
@@ -217,8 +190,7 @@ TEST_CASE("what lies behind a run's beginning is judged by all ranks, each its p
   const auto begin = [&](uint64_t most) {
     std::vector<Choice> choices(kRanks);
     std::vector<absl::Status> judged(kRanks);
-    Room room(kRanks);
-    room.Run([&](Room::Rank& rank) {
+    OnRanks(kRanks, [&](Rank& rank) {
       const auto self = static_cast<size_t>(rank.rank());
       judged[self] = JudgeLater(rank, {root.path()}, 10, choices[self]);
     });
@@ -243,25 +215,6 @@ TEST_CASE("what lies behind a run's beginning is judged by all ranks, each its p
   CHECK(fs::exists(file("10")));
 }
 
-// Hands every call on; looks before each vote.
-class Watched : public RankAgreement {
- public:
-  Watched(RankAgreement& inner, std::function<void(bool yes)> look)
-      : inner_(inner), look_(std::move(look)) {}
-  int rank() const override { return inner_.rank(); }
-  int ranks() const override { return inner_.ranks(); }
-  absl::StatusOr<bool> AllAgree(bool yes) override {
-    look_(yes);
-    return inner_.AllAgree(yes);
-  }
-  absl::Status AllOk(const absl::Status& own) override { return inner_.AllOk(own); }
-  absl::Status Share(std::string& text) override { return inner_.Share(text); }
-
- private:
-  RankAgreement& inner_;
-  const std::function<void(bool yes)> look_;
-};
-
 struct Bad {
   int rank = -1;     // whose disk
   std::string file;  // of its partial folder
@@ -275,8 +228,7 @@ std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step
                                           std::vector<std::vector<bool>>* votes = nullptr) {
   std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
   const auto states = ThreeRanks(step);
-  Room room(3);
-  room.Run([&](Room::Rank& rank) {
+  OnRanks(3, [&](Rank& rank) {
     const int own = rank.rank();
     SaveOrder order{.step = step, .keep = keep, .epoch = epoch};
     order.check_state = [&] { return state; };
@@ -295,10 +247,10 @@ std::vector<absl::StatusOr<bool>> SaveAll(const std::string& root, uint64_t step
       CHECK_FALSE(fs::exists(root + "/" + name));
       committing->push_back(name);
     };
-    Watched watched(rank, [&](bool yes) {
+    rank.look = [&](bool yes) {
       if (votes != nullptr) (*votes)[static_cast<size_t>(own)].push_back(yes);
-    });
-    all[static_cast<size_t>(own)] = SaveCheckpoint(watched, {root}, order);
+    };
+    all[static_cast<size_t>(own)] = SaveCheckpoint(rank, {root}, order);
   });
   return all;
 }
@@ -382,12 +334,11 @@ TEST_CASE("what a save that failed has left is gone before the last vote on it")
     const std::string partial_folder = checkpoint::PartialFolder(root.path(), 20, epoch);
     std::vector<bool> there;  // before each vote of rank 0
     std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
-    Room room(3);
-    room.Run([&](Room::Rank& rank) {
+    OnRanks(3, [&](Rank& rank) {
       const int own = rank.rank();
-      Watched watched(rank, [&, own](bool) {
+      rank.look = [&, own](bool) {
         if (own == 0) there.push_back(fs::exists(partial_folder));
-      });
+      };
       SaveOrder order{.step = 20, .epoch = epoch};
       order.check_state = [] { return absl::OkStatus(); };
       order.write = [&, own](const std::string& partial) -> absl::Status {
@@ -399,7 +350,7 @@ TEST_CASE("what a save that failed has left is gone before the last vote on it")
       };
       // A fourth rank has written nothing.
       order.describe = [&] { return checkpoint::InfoOf(20, fails == "committing" ? 4 : 3); };
-      all[static_cast<size_t>(own)] = SaveCheckpoint(watched, {root.path()}, order);
+      all[static_cast<size_t>(own)] = SaveCheckpoint(rank, {root.path()}, order);
     });
     for (const auto& each : all) CHECK_FALSE(each.value());
     CHECK(there.front());

@@ -43,7 +43,7 @@ void OnTwoByTwo(const std::function<absl::Status(Engine&)>& run,
     ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, options));
     engine->InitializeState();
     RETURN_IF_ERROR(run(*engine));
-    return engine->AllAgree(true).status();
+    return engine->agreement().AllAgree(true).status();
   });
   for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
 }
@@ -86,13 +86,13 @@ TEST_CASE("agreement: an evaluation of several passes is left when one rank is a
 
 TEST_CASE("agreement: the failure of one rank is every rank's, and names it") {
   OnTwoByTwo([](Engine& engine) -> absl::Status {
-    RETURN_IF_ERROR(engine.AllOk(absl::OkStatus()));
+    RETURN_IF_ERROR(engine.agreement().AllOk(absl::OkStatus()));
     const absl::Status own =
         engine.rank() % 2 == 0 ? absl::OkStatus()
                                : absl::NotFoundError(absl::StrCat("no file here, ", engine.rank()));
-    const absl::Status all = engine.AllOk(own);
+    const absl::Status all = engine.agreement().AllOk(own);
     std::string text = absl::StrCat("the text of ", std::string(3000, 'x'), engine.rank());
-    RETURN_IF_ERROR(engine.Share(text));
+    RETURN_IF_ERROR(engine.agreement().Share(text));
     RETURN_IF_ERROR(Expect(text.size() == 3013 && text.back() == '0', text));
     return Expect(
         all.code() == absl::StatusCode::kNotFound && all.message() == "rank 1: no file here, 1",
@@ -154,13 +154,13 @@ TEST_CASE("agreement: a rank that is late with its disk is waited for beyond the
           return Expect(good, what);
         };
         waits.clear();
-        RETURN_IF_ERROR(engine.AllAgree(true).status());
+        RETURN_IF_ERROR(engine.agreement().AllAgree(true).status());
         RETURN_IF_ERROR(expect(kOwn, "AllAgree by the engine's deadline"));
-        RETURN_IF_ERROR(engine.AllAgree(true, kDisk).status());
+        RETURN_IF_ERROR(engine.agreement().AllAgree(true, kDisk).status());
         RETURN_IF_ERROR(expect(kDisk, "AllAgree by a longer one"));
-        RETURN_IF_ERROR(engine.AllAgree(true, milliseconds(1)).status());
+        RETURN_IF_ERROR(engine.agreement().AllAgree(true, milliseconds(1)).status());
         RETURN_IF_ERROR(expect(kOwn, "AllAgree by a shorter one"));
-        RETURN_IF_ERROR(engine.AllOk(absl::OkStatus(), kDisk));
+        RETURN_IF_ERROR(engine.agreement().AllOk(absl::OkStatus(), kDisk));
         return expect(kDisk, "AllOk by a longer one");
       },
       kOwn, all.Decorator());

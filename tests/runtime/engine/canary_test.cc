@@ -92,7 +92,7 @@ absl::Status RunOnWidePlan(const v1::Plan& plan, comm::Fabric& fabric, const dat
     if (!after_steps.empty()) absl::StrAppend(&broken, " training:", after_steps);
     if (!at_end.empty()) absl::StrAppend(&broken, " at the end:", at_end);
   }
-  return engine->AllAgree(true).status();
+  return engine->agreement().AllAgree(true).status();
 }
 
 }  // namespace

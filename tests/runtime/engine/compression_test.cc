@@ -64,7 +64,7 @@ Trained Train(const v1::JobSpec& job, int ranks, int steps) {
       trained.validation_loss = loss;
       trained.coding = coding;
     }
-    return engine->AllAgree(true).status();
+    return engine->agreement().AllAgree(true).status();
   });
   for (const absl::Status& status : statuses) {
     INFO(status.ToString());

@@ -135,7 +135,7 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
     result.validation_loss = validation_loss;
     result.arena_bytes = std::max(result.arena_bytes, static_cast<uint64_t>(engine->arena_bytes()));
   }
-  return engine->AllAgree(true).status();
+  return engine->agreement().AllAgree(true).status();
 }
 
 std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t sequence_length) {

@@ -104,7 +104,7 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
           outcome.own_gradient_is_bad = true;
         }
       }
-      if (!report.ok()) return engine->AllAgree(true).status();
+      if (!report.ok()) return engine->agreement().AllAgree(true).status();
       Planted back = planted;
       back.value = good;
       Plant(*engine, back);
@@ -116,7 +116,7 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
       if (next.skipped) return absl::InternalError("a good step was left out");
     }
     outcome.end = Bytes(*engine);
-    return engine->AllAgree(true).status();
+    return engine->agreement().AllAgree(true).status();
   });
   for (const absl::Status& status : statuses) {
     INFO(status.ToString());
@@ -234,7 +234,7 @@ TEST_CASE("non-finite: no token is drawn from logits that are not numbers") {
           return absl::InternalError(absl::StrCat("got ", token.status().ToString()));
         }
       }
-      return engine->AllAgree(true).status();
+      return engine->agreement().AllAgree(true).status();
     });
     for (const absl::Status& status : statuses) {
       INFO(layout.Name() << " " << status.ToString());
@@ -307,7 +307,7 @@ TEST_CASE("generation: ids beyond the tokenizer's are never drawn") {
         if (next < 0 || next >= 4) return absl::InternalError(absl::StrCat("drew ", next));
       }
     }
-    return engine->AllAgree(true).status();
+    return engine->agreement().AllAgree(true).status();
   });
   for (const absl::Status& status : statuses) {
     INFO(status.ToString());

@@ -266,7 +266,7 @@ TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in fligh
     // The first program runs in step with its issuing.
     RETURN_IF_ERROR(engine->RunStep(0).status());
     watch.waits_issued = watch.waits_finished = 0;
-    RETURN_IF_ERROR(engine->AllAgree(true).status());
+    RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
     looked_at = true;
     return engine->RunStep(1).status();
   });

@@ -87,13 +87,13 @@ absl::Status Save(Engine& engine, int ranks, const Part& part, PartResult& resul
   const bool leader = engine.rank() == 0;
   absl::Status status;
   if (leader) status = checkpoint::CheckpointWriter::Prepare(part.root, part.end).status();
-  RETURN_IF_ERROR(engine.AllAgree(status.ok()).status());
+  RETURN_IF_ERROR(engine.agreement().AllAgree(status.ok()).status());
   RETURN_IF_ERROR(status);
   engine.OnDevice([&] {
     status = checkpoint::CheckpointWriter::WriteRank(checkpoint::PartialFolder(part.root, part.end),
                                                      engine.rank(), Shards(engine, false));
   });
-  RETURN_IF_ERROR(engine.AllAgree(status.ok()).status());
+  RETURN_IF_ERROR(engine.agreement().AllAgree(status.ok()).status());
   RETURN_IF_ERROR(status);
   if (!leader) return absl::OkStatus();
   ASSIGN_OR_RETURN(result.checkpoint, checkpoint::CheckpointWriter::Commit(
@@ -125,7 +125,7 @@ PartResult RunPart(const v1::JobSpec& job, int ranks, const data::Dataset& datas
     }
     GatherState(*engine, result.after, mutex);
     if (!part.root.empty()) RETURN_IF_ERROR(Save(*engine, ranks, part, result));
-    return engine->AllAgree(true).status();
+    return engine->agreement().AllAgree(true).status();
   });
   for (const absl::Status& status : statuses) {
     INFO(status.ToString());

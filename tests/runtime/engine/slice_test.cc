@@ -86,7 +86,7 @@ TEST_CASE("slice: what coding did is told to ranks of a stage that codes nothing
       const bool coded = coding[rank].data.sum.coded_bytes > 0;
       if (coded != codes(static_cast<int>(rank / 2))) return absl::InternalError("wrongly told");
     }
-    return engine->AllAgree(true).status();
+    return engine->agreement().AllAgree(true).status();
   });
   for (const absl::Status& status : statuses) {
     INFO(status.ToString());

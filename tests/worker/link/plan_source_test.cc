@@ -35,10 +35,8 @@ std::vector<absl::StatusOr<bool>> Agree(
     const std::function<absl::StatusOr<v1::Plan>(int rank)>& given) {
   std::vector<absl::StatusOr<bool>> told(kRanks, absl::UnknownError("not told"));
   const auto statuses = comm::RunRanks(kRanks, [&](comm::Fabric& fabric) -> absl::Status {
-    const int all[] = {0, 1, 2, 3};
-    ASSIGN_OR_RETURN(const auto everyone, fabric.Group(all, "everyone"));
-    told[static_cast<size_t>(fabric.rank())] =
-        AgreeOnPlan(given(fabric.rank()), *everyone, std::chrono::seconds(60));
+    ASSIGN_OR_RETURN(const auto agreement, comm::Agreement::Make(fabric, std::chrono::seconds(60)));
+    told[static_cast<size_t>(fabric.rank())] = AgreeOnPlan(given(fabric.rank()), *agreement);
     return absl::OkStatus();
   });
   for (const absl::Status& status : statuses) CHECK(status.ok());

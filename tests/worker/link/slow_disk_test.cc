@@ -35,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDisk = kDiskDeadline;
+constexpr milliseconds kDisk = comm::kDiskDeadline;
 
 // In a file's place: holds whoever reads it, as it has nothing, or whoever writes it, as it is
 // full. Lets go in the end: there is nothing to be read, and a broken pipe to be written to.
@@ -225,7 +225,7 @@ TEST_CASE("training: the ranks find each other before any is at its disk") {
       {.run = [&](comm::Fabric& fabric) { return RunTraining(run.Options(), fabric); },
        .on_group =
            [&](int rank, std::string_view name) {
-             if (name != "everyone") return;
+             if (name != "world") return;
              ++groups;
              if (fs::exists(run.Path("run/recorder/rank-00" + std::to_string(rank) + ".rec"))) {
                ++late;

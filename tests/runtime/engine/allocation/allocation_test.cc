@@ -174,15 +174,15 @@ Tally CountIn(const Case& each) {
         engine->InitializeState();
         for (uint64_t step = 0; step <= 10; ++step) {
           if (step == 3) {
-            RETURN_IF_ERROR(engine->AllAgree(true).status());
+            RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
             counting = true;
-            RETURN_IF_ERROR(engine->AllAgree(true).status());
+            RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
           }
           RETURN_IF_ERROR(engine->RunStep(step).status());
         }
-        RETURN_IF_ERROR(engine->AllAgree(true).status());
+        RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
         counting = false;
-        return engine->AllAgree(true).status();
+        return engine->agreement().AllAgree(true).status();
       });
   counting = false;
   for (const absl::Status& status : statuses) {

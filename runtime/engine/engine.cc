@@ -10,6 +10,7 @@
 #include "runtime/comm/coded_fabric.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/lowered_stage.h"
 
 namespace trireme::engine {
 
@@ -23,6 +24,12 @@ constexpr size_t kStreamTasks = 1024;
 
 Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const EngineOptions& options)
     : plan_(plan), dataset_(dataset), options_(options) {}
+
+Engine::Impl::~Impl() {
+  if (options_.agreement == nullptr) return;
+  options_.agreement->set_patience(
+      [patience = options_.deadline](std::chrono::nanoseconds) { return patience; });
+}
 
 void Engine::Impl::SetUpPatience(const plan::Coordinates& at) {
   const auto& own = plan_.stages(static_cast<int>(at.pipeline));
@@ -46,7 +53,9 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                           .deadline = options_.deadline}));
   device_ = tensor::MakeHostDevice(options_.device);
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, options_.prefault ? options_.threads : 0));
-  state_ = std::make_unique<TrainingState>(plan_, graph_, groups_.at, arena_);
+  plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
+  state_ =
+      std::make_unique<TrainingState>(plan_, graph_, groups_.at, std::move(lowered.state), arena_);
   RETURN_IF_ERROR(state_->CheckPlanned(plan_, groups_.at.pipeline));
   replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at);
   // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
@@ -55,8 +64,12 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     PollStop();
   });
   SetUpMirrors();
-  std::vector<graph::StageOps> ops =
-      plan::LowerStages(plan_, graph_, groups_.at.pipeline, groups_.at.tensor);
+  RETURN_IF_ERROR(SetUpStages(std::move(lowered.ops[0])));
+  SetUpPrograms();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
   for (size_t index = 0; index < ops.size(); ++index) {
     const size_t key = index * plan_.mesh().tensor() + groups_.at.tensor;
     if (ops[index].Fingerprint() != stage().fingerprint(static_cast<int>(key))) {
@@ -83,6 +96,13 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                 .tensor_index = groups_.at.tensor}));
     stages_.push_back(std::move(executor));
   }
+  for (const graph::LoweredOp& op : stages_.back()->ops().forward) {
+    if (op.spec.kind == graph::OpKind::kLossCombine) row_losses_ = op.operand[graph::kY].id;
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Impl::SetUpPrograms() {
   std::set<std::pair<uint32_t, v1::InstructionKind>> seen;
   uint32_t tickets = 0;
   for (const v1::Program* program : {&stage().step(), &stage().evaluate(), &stage().generate()}) {
@@ -97,14 +117,10 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
       stage.set_last_micro_batch(kind, instruction.micro_batch());
     }
   }
-  for (const graph::LoweredOp& op : stages_.back()->ops().forward) {
-    if (op.spec.kind == graph::OpKind::kLossCombine) row_losses_ = op.operand[graph::kY].id;
-  }
   pending_.resize(tickets + 1);
   SetUpCoding(tickets + 1);
   ReserveTrace();
   SetUpShares();
-  return absl::OkStatus();
 }
 
 void Engine::Impl::SetUpMirrors() {
@@ -168,11 +184,7 @@ absl::StatusOr<std::vector<RankCoding>> Engine::Impl::GatherCoding() {
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() {
-  if (impl_->agreement_ == nullptr) return;
-  impl_->agreement_->set_patience(
-      [patience = impl_->options_.deadline](std::chrono::nanoseconds) { return patience; });
-}
+Engine::~Engine() = default;
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::Plan& plan, comm::Fabric& fabric,
                                                        const data::Dataset& dataset,

@@ -24,6 +24,7 @@ namespace trireme::engine {
 class Engine::Impl {
  public:
   Impl(const v1::Plan& plan, const data::Dataset& dataset, const EngineOptions& options);
+  ~Impl();
 
   absl::Status SetUp(comm::Fabric& fabric);
   absl::StatusOr<StepReport> RunStep(uint64_t step, bool request_stop);
@@ -90,6 +91,8 @@ class Engine::Impl {
   void PollStop();
   void SetUpPatience(const plan::Coordinates& at);
   void SetUpMirrors();
+  absl::Status SetUpStages(std::vector<graph::StageOps> ops);
+  void SetUpPrograms();
   void SetUpShares();
   void SetUpCoding(size_t tickets);
   void ReserveTrace();

@@ -24,12 +24,13 @@ constexpr int64_t kUpdateElements = int64_t{1} << 18;
 }  // namespace
 
 TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph,
-                             const plan::Coordinates& at, const Arena& arena)
+                             const plan::Coordinates& at, plan::StateLayout layout,
+                             const Arena& arena)
     : arena_(arena),
       dtype_(plan::ComputeDType(plan.job())),
       sharded_(plan.job().parallelism().zero_stage() > 0),
       tied_(plan.mesh().pipeline() > 1 ? graph.tied : graph::kNone),
-      layout_(plan::StateLayoutOf(plan, graph, at.pipeline)) {
+      layout_(std::move(layout)) {
   const int64_t data_size = plan.mesh().data();
   for (const plan::StatePlace& place : layout_.places) {
     const graph::Parameter& parameter = graph.parameters[place.parameter];

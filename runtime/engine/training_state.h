@@ -14,6 +14,7 @@
 #include "runtime/layout/layout.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/state_layout.h"
 #include "runtime/tensor/device.h"
 #include "runtime/tensor/dtype.h"
 
@@ -36,7 +37,7 @@ struct StateView {
 class TrainingState {
  public:
   TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
-                const Arena& arena);
+                plan::StateLayout layout, const Arena& arena);
   // FailedPrecondition where the plan of this pipeline coordinate speaks of other buckets, or has
   // less room than they ask for.
   absl::Status CheckPlanned(const v1::Plan& plan, uint32_t pipeline) const;

@@ -11,6 +11,7 @@
 #include "runtime/model/model.h"
 #include "runtime/plan/coded_transfers.h"
 #include "runtime/plan/job_checks.h"
+#include "runtime/plan/lowered_stage.h"
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/program_builder.h"
 #include "runtime/plan/schedule.h"
@@ -91,6 +92,36 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
   PlanMemory(plan, stage, build.elements, builder.slots(), build.state);
 }
 
+// `ops`: of tensor coordinate 0.
+absl::Status CheckReduced(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline,
+                          const std::vector<graph::StageOps>& ops, const StateLayout& state) {
+  const uint32_t ranks = plan.mesh().pipeline();
+  const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
+  std::set<uint32_t> reduced;
+  for (const v1::Instruction& instruction : stage.step().instructions()) {
+    if (instruction.kind() == v1::REDUCE) reduced.insert(instruction.bucket());
+  }
+  std::set<graph::ParameterId> partial;
+  for (const graph::StageOps& each : ops) {
+    partial.insert(each.partial_over_tensor.begin(), each.partial_over_tensor.end());
+  }
+  const bool edge = pipeline == 0 || pipeline + 1 == ranks;
+  for (const StatePlace& place : state.places) {
+    const v1::Bucket& bucket = stage.buckets(static_cast<int>(place.bucket));
+    const bool tied = ranks > 1 && edge && place.parameter == graph.tied;
+    std::vector<std::string> axes;
+    if (!reduced.contains(place.bucket)) axes.push_back("data");
+    if (partial.contains(place.parameter) && !bucket.reduce_tensor()) axes.push_back("tensor");
+    if (tied && !bucket.reduce_tied()) axes.push_back("pipeline (tied stages)");
+    if (axes.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the gradient of ", graph.parameters[place.parameter].name, " on pipeline stage ", pipeline,
+        " is still Partial(sum) over the axis ", absl::StrJoin(axes, ", "),
+        " when it reaches the optimizer: the plan lacks a REDUCE over it"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
   const std::vector<int> first = SplitLayers(plan.job());
   const uint32_t ranks = plan.mesh().pipeline();
@@ -104,27 +135,24 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     }
   }
   std::vector<StageBuild> builds;
+  std::vector<StageFacts> facts;
   for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
     v1::StagePlan& stage = *plan.mutable_stages(static_cast<int>(pipeline));
-    std::vector<std::vector<graph::StageOps>> by_tensor;
-    for (uint32_t tensor = 0; tensor < plan.mesh().tensor(); ++tensor) {
-      by_tensor.push_back(LowerStages(plan, graph, pipeline, tensor));
-    }
-    for (uint32_t index = 0; index < virtual_stages; ++index) {
-      for (const auto& ops : by_tensor) stage.add_fingerprint(ops[index].Fingerprint());
-    }
+    LoweredStage lowered = LowerStage(plan, graph, pipeline);
+    ASSIGN_OR_RETURN(facts.emplace_back(), FactsOf(plan, lowered, pipeline));
     StageBuild& build = builds.emplace_back();
     build.elements.resize(virtual_stages);
-    for (const auto& ops : by_tensor) {
-      for (uint32_t index = 0; index < virtual_stages; ++index)
+    for (uint32_t index = 0; index < virtual_stages; ++index) {
+      for (const auto& ops : lowered.ops) {
+        stage.add_fingerprint(ops[index].Fingerprint());
         build.elements[index].Raise(ops[index]);
+      }
     }
-    build.ops = std::move(by_tensor[0]);
-    build.state = StateLayoutOf(plan, graph, pipeline);
+    build.ops = std::move(lowered.ops[0]);
+    build.state = std::move(lowered.state);
     build.coded_buckets = CodedBuckets(plan, build.state);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
   }
-  ASSIGN_OR_RETURN(const std::vector<StageFacts> facts, FactsOf(plan, graph));
   const ScheduleOptions options{
       .ranks = ranks, .micro_batches = plan.micro_batches(), .virtual_stages = virtual_stages};
   ASSIGN_OR_RETURN(const ComputeOrder order, GenerateSchedule(plan.schedule(), options));
@@ -137,9 +165,14 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
       BuildPrograms(plan, pipeline, builds[pipeline], order[pipeline], lag);
     }
     verdict = VerifyPlan(plan, facts);
-    if (verdict.ok()) return absl::OkStatus();
+    if (verdict.ok()) break;
   }
-  return base::Annotate(verdict, "the plan that was built does not pass the verifier");
+  RETURN_IF_ERROR(base::Annotate(verdict, "the plan that was built does not pass the verifier"));
+  for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
+    const StageBuild& build = builds[pipeline];
+    RETURN_IF_ERROR(CheckReduced(plan, graph, pipeline, build.ops, build.state));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -178,7 +211,6 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
   RETURN_IF_ERROR(CheckExtent(plan));
   ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job.model().config()));
   RETURN_IF_ERROR(BuildStages(plan, graph));
-  RETURN_IF_ERROR(CheckGradientsReduced(plan, graph));
   return plan;
 }
 
@@ -203,44 +235,6 @@ tensor::DType ComputeDType(const v1::JobSpec& job) {
 
 bool SplitsBackward(const v1::JobSpec& job) { return job.parallelism().schedule() == "zb-h1"; }
 
-graph::LoweringOptions LoweringOf(const v1::Plan& plan, uint32_t tensor_index) {
-  const v1::JobSpec& job = plan.job();
-  return {.tensor_size = plan.mesh().tensor(),
-          .tensor_index = tensor_index,
-          .sequence_parallel = job.parallelism().sequence_parallel() && plan.mesh().tensor() > 1,
-          .micro_batch = job.training().micro_batch_size(),
-          .tokens = job.data().sequence_length(),
-          .dtype = ComputeDType(job),
-          .split_backward = SplitsBackward(job)};
-}
-
-std::vector<graph::StageOps> LowerStages(const v1::Plan& plan, const graph::ModelGraph& graph,
-                                         uint32_t pipeline, uint32_t tensor_index) {
-  const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
-  const graph::LoweringOptions options = LoweringOf(plan, tensor_index);
-  std::vector<graph::StageOps> result;
-  for (int index = 0; index < stage.first_block_size(); ++index) {
-    result.push_back(graph::LowerStage(graph, static_cast<int>(stage.first_block(index)),
-                                       static_cast<int>(stage.end_block(index)), options));
-  }
-  return result;
-}
-
-StateLayout StateLayoutOf(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline) {
-  const std::vector<graph::StageOps> ops = LowerStages(plan, graph, pipeline, 0);
-  std::vector<StageOpsRef> stages;
-  for (size_t index = ops.size(); index-- > 0;) {
-    stages.push_back({.virtual_stage = static_cast<uint32_t>(index), .ops = &ops[index]});
-  }
-  return LayOutState(
-      stages, {.graph = &graph,
-               .tensor_size = plan.mesh().tensor(),
-               .data_size = plan.mesh().data(),
-               .bucket_bytes = plan.job().parallelism().bucket_bytes(),
-               .tied_across_stages = graph.tied != graph::kNone && plan.mesh().pipeline() > 1,
-               .last_stage = pipeline + 1 == plan.mesh().pipeline()});
-}
-
 layout::Interval ReplicaSamples(const v1::Plan& plan, int64_t samples, uint32_t data) {
   return layout::SplitEvenly(samples, plan.mesh().data(), data);
 }
@@ -253,32 +247,9 @@ const v1::Pool& FindPool(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t
 }
 
 absl::Status CheckGradientsReduced(const v1::Plan& plan, const graph::ModelGraph& graph) {
-  const uint32_t ranks = plan.mesh().pipeline();
-  for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
-    const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
-    const StateLayout state = StateLayoutOf(plan, graph, pipeline);
-    std::set<uint32_t> reduced;
-    for (const v1::Instruction& instruction : stage.step().instructions()) {
-      if (instruction.kind() == v1::REDUCE) reduced.insert(instruction.bucket());
-    }
-    std::set<graph::ParameterId> partial;
-    for (const graph::StageOps& ops : LowerStages(plan, graph, pipeline, 0)) {
-      partial.insert(ops.partial_over_tensor.begin(), ops.partial_over_tensor.end());
-    }
-    const bool edge = pipeline == 0 || pipeline + 1 == ranks;
-    for (const StatePlace& place : state.places) {
-      const v1::Bucket& bucket = stage.buckets(static_cast<int>(place.bucket));
-      const bool tied = ranks > 1 && edge && place.parameter == graph.tied;
-      std::vector<std::string> axes;
-      if (!reduced.contains(place.bucket)) axes.push_back("data");
-      if (partial.contains(place.parameter) && !bucket.reduce_tensor()) axes.push_back("tensor");
-      if (tied && !bucket.reduce_tied()) axes.push_back("pipeline (tied stages)");
-      if (axes.empty()) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the gradient of ", graph.parameters[place.parameter].name, " on pipeline stage ",
-          pipeline, " is still Partial(sum) over the axis ", absl::StrJoin(axes, ", "),
-          " when it reaches the optimizer: the plan lacks a REDUCE over it"));
-    }
+  for (uint32_t pipeline = 0; pipeline < plan.mesh().pipeline(); ++pipeline) {
+    const LoweredStage lowered = LowerForRank(plan, graph, {.pipeline = pipeline});
+    RETURN_IF_ERROR(CheckReduced(plan, graph, pipeline, lowered.ops[0], lowered.state));
   }
   return absl::OkStatus();
 }

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/graph/lowering.h"
-#include "runtime/plan/state_layout.h"
+#include "runtime/graph/graph.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -35,15 +34,6 @@ int RankCount(const v1::Mesh& mesh);
 
 tensor::DType ComputeDType(const v1::JobSpec& job);
 bool SplitsBackward(const v1::JobSpec& job);
-graph::LoweringOptions LoweringOf(const v1::Plan& plan, uint32_t tensor_index);
-
-// Lowered operators of every virtual stage of pipeline coordinate `pipeline`, for tensor coordinate
-// `tensor_index`.
-std::vector<graph::StageOps> LowerStages(const v1::Plan& plan, const graph::ModelGraph& graph,
-                                         uint32_t pipeline, uint32_t tensor_index);
-// The state layout of pipeline coordinate `pipeline` (the same for every data and tensor
-// coordinate).
-StateLayout StateLayoutOf(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline);
 
 // Samples of the global batch that data coordinate `data` trains on: [begin, end).
 layout::Interval ReplicaSamples(const v1::Plan& plan, int64_t samples, uint32_t data);

@@ -86,23 +86,25 @@ void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>&
   add(ops.input_grad, facts.input_grad_writes);
 }
 
-absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::ModelGraph& graph,
-                                        uint32_t pipeline) {
+}  // namespace
+
+absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& lowered,
+                                   uint32_t pipeline) {
   const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
-  const StateLayout state = StateLayoutOf(plan, graph, pipeline);
+  const StateLayout& state = lowered.state;
   std::map<graph::ParameterId, uint32_t> bucket_of;
   for (const StatePlace& place : state.places) bucket_of[place.parameter] = place.bucket;
   StageFacts facts;
   facts.buckets = state.buckets;
   facts.coded_buckets = CodedBuckets(plan, state);
-  const std::vector<StageOps> first = LowerStages(plan, graph, pipeline, 0);
+  const std::vector<StageOps>& first = lowered.ops[0];
   facts.code_messages = CodesMessages(plan, first[0]);
   facts.virtual_stages.resize(first.size());
   for (size_t index = 0; index < first.size(); ++index) {
     AddLists(first[index], bucket_of, facts.virtual_stages[index]);
   }
-  for (uint32_t tensor = 0; tensor < plan.mesh().tensor(); ++tensor) {
-    const std::vector<StageOps> stages = LowerStages(plan, graph, pipeline, tensor);
+  for (size_t tensor = 0; tensor < lowered.ops.size(); ++tensor) {
+    const std::vector<StageOps>& stages = lowered.ops[tensor];
     for (size_t index = 0; index < stages.size(); ++index) {
       RETURN_IF_ERROR(CheckSameLists(first[index], stages[index],
                                      absl::StrCat("stage ", pipeline, ", virtual stage ", index,
@@ -128,13 +130,12 @@ absl::StatusOr<StageFacts> FactsOfStage(const v1::Plan& plan, const graph::Model
   return facts;
 }
 
-}  // namespace
-
 absl::StatusOr<std::vector<StageFacts>> FactsOf(const v1::Plan& plan,
                                                 const graph::ModelGraph& graph) {
   std::vector<StageFacts> facts;
   for (uint32_t pipeline = 0; pipeline < plan.mesh().pipeline(); ++pipeline) {
-    ASSIGN_OR_RETURN(facts.emplace_back(), FactsOfStage(plan, graph, pipeline));
+    ASSIGN_OR_RETURN(facts.emplace_back(),
+                     FactsOf(plan, LowerStage(plan, graph, pipeline), pipeline));
   }
   return facts;
 }

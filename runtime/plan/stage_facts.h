@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/graph/graph.h"
+#include "runtime/plan/lowered_stage.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -48,9 +49,12 @@ struct StageFacts {
   bool code_messages = false;  // of the step
 };
 
-// By pipeline coordinate. The plan's mesh and blocks must be sound. Internal, naming stage,
+// Of one pipeline coordinate. The plan's mesh and blocks must be sound. Internal, naming stage,
 // coordinate and operator, where the tensor coordinates would run different lists: their
 // collectives could not meet.
+absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& lowered,
+                                   uint32_t pipeline);
+// By pipeline coordinate.
 absl::StatusOr<std::vector<StageFacts>> FactsOf(const v1::Plan& plan,
                                                 const graph::ModelGraph& graph);
 

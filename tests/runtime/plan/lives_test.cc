@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/model/model.h"
+#include "runtime/plan/lowered_stage.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
 
@@ -97,7 +98,7 @@ TEST_CASE("lives: a buffer lies in the pool whose slots live as long as it does"
       const auto graph = model::BuildModel(job.model().config());
       REQUIRE(graph.ok());
       for (uint32_t stage = 0; stage < pipeline; ++stage) {
-        const graph::StageOps ops = LowerStages(*plan, *graph, stage, 0)[0];
+        const graph::StageOps ops = LowerForRank(*plan, *graph, {.pipeline = stage}).ops[0][0];
         for (const auto& [id, life] : BufferLives(ops)) {
           const graph::Buffer& buffer = ops.buffers[static_cast<size_t>(id)];
           INFO(family << ", stage " << stage << " of " << pipeline << ", buffer " << buffer.name);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runtime/model/model.h"
+#include "runtime/plan/lowered_stage.h"
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
@@ -96,9 +97,9 @@ std::string FaultOfBuffers(const v1::StagePlan& stage, uint32_t virtual_stage,
   return "";
 }
 
-std::string FaultOfState(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_t pipeline,
-                         uint32_t tensor, uint64_t element) {
-  const StateLayout state = StateLayoutOf(plan, graph, pipeline);
+std::string FaultOfState(const v1::Plan& plan, const graph::ModelGraph& graph,
+                         const StateLayout& state, uint32_t pipeline, uint32_t tensor,
+                         uint64_t element) {
   for (size_t index = 0; index < state.places.size(); ++index) {
     const StatePlace& place = state.places[index];
     const v1::Bucket& bucket = state.buckets[place.bucket];
@@ -131,16 +132,16 @@ TEST_CASE("uneven shapes: every tensor coordinate fits the slots of the plan") {
     const uint64_t element = tensor::SizeOf(ComputeDType(job));
     bool any = false;
     for (uint32_t pipeline = 0; pipeline < plan->mesh().pipeline(); ++pipeline) {
-      const auto zero = LowerStages(*plan, *graph, pipeline, 0);
+      const LoweredStage lowered = LowerStage(*plan, *graph, pipeline);
       for (uint32_t tensor = 0; tensor < plan->mesh().tensor(); ++tensor) {
-        const auto stages = LowerStages(*plan, *graph, pipeline, tensor);
+        const std::vector<graph::StageOps>& stages = lowered.ops[tensor];
         for (uint32_t index = 0; index < stages.size(); ++index) {
           INFO("stage " << pipeline << ", virtual stage " << index << ", tensor " << tensor);
           CHECK(FaultOfBuffers(plan->stages(static_cast<int>(pipeline)), index, stages[index],
                                element) == "");
-          any = any || stages[index].temporary_elements > zero[index].temporary_elements;
+          any = any || stages[index].temporary_elements > lowered.ops[0][index].temporary_elements;
         }
-        CHECK(FaultOfState(*plan, *graph, pipeline, tensor, element) == "");
+        CHECK(FaultOfState(*plan, *graph, lowered.state, pipeline, tensor, element) == "");
       }
     }
     larger += any;

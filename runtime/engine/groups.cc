@@ -53,8 +53,9 @@ absl::Status SumAlike(comm::Communicator& sums, comm::Communicator& others,
 // alone sums a share, and the others get it from there.
 bool ReplicasSumOverTensor(const v1::Plan& plan, const v1::StagePlan& stage) {
   return plan.job().parallelism().zero_stage() == 0 &&
-         std::any_of(stage.buckets().begin(), stage.buckets().end(),
-                     [](const v1::Bucket& bucket) { return bucket.reduce_tensor(); });
+         std::any_of(stage.buckets().begin(), stage.buckets().end(), [](const v1::Bucket& bucket) {
+           return plan::IsPartialOver(bucket, v1::AXIS_TENSOR);
+         });
 }
 
 comm::CodingRoom RoomForSums(const plan::CodedPeaks& own, const v1::Mesh& mesh) {

@@ -123,7 +123,7 @@ void TransferCoding::LayOutBuckets() {
   for (size_t index = 0; index < buckets_.size(); ++index) {
     Bucket& bucket = buckets_[index];
     // What the tensor ranks have parts of is added up over them afterwards, errors too.
-    const bool parts = state_.buckets()[index].reduce_tensor();
+    const bool parts = plan::IsPartialOver(state_.buckets()[index], v1::AXIS_TENSOR);
     const uint32_t terms = plan_.mesh().data() * (parts ? plan_.mesh().tensor() : 1);
     bucket.run.bound = data_.bound.value / terms;
     bucket.run.lines = bucket.lines;

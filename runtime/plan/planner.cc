@@ -110,9 +110,13 @@ absl::Status CheckReduced(const v1::Plan& plan, const graph::ModelGraph& graph, 
     const v1::Bucket& bucket = stage.buckets(static_cast<int>(place.bucket));
     const bool tied = ranks > 1 && edge && place.parameter == graph.tied;
     std::vector<std::string> axes;
-    if (!reduced.contains(place.bucket)) axes.push_back("data");
-    if (partial.contains(place.parameter) && !bucket.reduce_tensor()) axes.push_back("tensor");
-    if (tied && !bucket.reduce_tied()) axes.push_back("pipeline (tied stages)");
+    const bool replicated = plan.mesh().data() > 1;
+    if (!reduced.contains(place.bucket) || (replicated && !IsPartialOver(bucket, v1::AXIS_DATA))) {
+      axes.push_back("data");
+    }
+    if (partial.contains(place.parameter) && !IsPartialOver(bucket, v1::AXIS_TENSOR))
+      axes.push_back("tensor");
+    if (tied && !IsPartialOver(bucket, v1::AXIS_TIED)) axes.push_back("pipeline (tied stages)");
     if (axes.empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "the gradient of ", graph.parameters[place.parameter].name, " on pipeline stage ", pipeline,

@@ -12,7 +12,7 @@
 
 namespace trireme::plan {
 
-constexpr uint32_t kPlanVersion = 1;
+constexpr uint32_t kPlanVersion = 2;
 
 // `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the
 // legal values and the fix, for every rule of spec::ValidateForPlan and for sizes beyond what a

@@ -36,8 +36,7 @@ std::vector<ParameterId> CompletionOrder(const std::vector<StageOpsRef>& stages)
 struct OpenBucket {
   std::vector<ParameterId> parameters;
   int64_t elements = 0;
-  bool reduce_tensor = false;
-  bool reduce_tied = false;
+  std::vector<v1::ReduceAxis> axes;
 };
 
 class BucketMaker {
@@ -59,11 +58,14 @@ class BucketMaker {
     // The tied parameter is alone, so both copies are cut and summed alike.
     const int kind = tied ? 2 : tensor ? 1 : 0;
     OpenBucket& open = open_[kind];
+    std::vector<v1::ReduceAxis> axes;
     if (!open.parameters.empty() && (tied || open.elements + size > limit_)) Close(kind);
     open.parameters.push_back(id);
     open.elements += size;
-    open.reduce_tensor = tensor;
-    open.reduce_tied = tied;
+    if (options_.data_size > 1) axes.push_back(v1::AXIS_DATA);
+    if (tensor) axes.push_back(v1::AXIS_TENSOR);
+    if (tied) axes.push_back(v1::AXIS_TIED);
+    open.axes = std::move(axes);
     if (tied || open.elements >= limit_) Close(kind);
   }
 
@@ -104,11 +106,12 @@ StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayou
   StateLayout layout;
   for (const OpenBucket& bucket : MakeBuckets(stages, options)) {
     int64_t offset = layout.elements;
+    const bool tied = std::count(bucket.axes.begin(), bucket.axes.end(), v1::AXIS_TIED) > 0;
     for (ParameterId id : bucket.parameters) {
       layout.places.push_back({.parameter = id,
                                .bucket = static_cast<uint32_t>(layout.buckets.size()),
                                .offset = offset,
-                               .tied_copy = bucket.reduce_tied && options.last_stage});
+                               .tied_copy = tied && options.last_stage});
       offset += AlignUp(options.graph->parameters[id].LocalBox(options.tensor_size, 0).elements(),
                         kZeroAlignment);
     }
@@ -116,11 +119,14 @@ StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayou
     message.set_offset(static_cast<uint64_t>(layout.elements));
     const int64_t count = AlignUp(offset - layout.elements, kZeroAlignment * options.data_size);
     message.set_count(static_cast<uint64_t>(count));
-    message.set_reduce_tensor(bucket.reduce_tensor);
-    message.set_reduce_tied(bucket.reduce_tied);
+    message.mutable_axes()->Add(bucket.axes.begin(), bucket.axes.end());
     layout.elements += count;
   }
   return layout;
+}
+
+bool IsPartialOver(const v1::Bucket& bucket, v1::ReduceAxis axis) {
+  return std::count(bucket.axes().begin(), bucket.axes().end(), axis) > 0;
 }
 
 layout::Interval OwnedInterval(const v1::Bucket& bucket, int64_t begin, int64_t length,

@@ -34,6 +34,8 @@ struct StateLayout {
   int64_t elements = 0;
 };
 
+bool IsPartialOver(const v1::Bucket& bucket, v1::ReduceAxis axis);
+
 // One virtual stage's operators and the local index they run under.
 struct StageOpsRef {
   uint32_t virtual_stage = 0;

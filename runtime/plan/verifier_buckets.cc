@@ -21,13 +21,6 @@ absl::Status MissingOf(const ProgramScope& scope, size_t bucket, const char* wha
                                                     " is missing"));
 }
 
-// Nothing to add up: one replica, and no other axis over which the gradient is Partial.
-bool NeedsReduce(const ProgramScope& scope, const v1::Bucket& bucket) {
-  const v1::Mesh& mesh = scope.plan->mesh();
-  return mesh.data() > 1 || (bucket.reduce_tensor() && mesh.tensor() > 1) ||
-         (bucket.reduce_tied() && mesh.pipeline() > 1);
-}
-
 class BucketCheck {
  public:
   BucketCheck(const ProgramScope& scope, const ProgramIndex& index)
@@ -135,7 +128,7 @@ class BucketCheck {
       if (index_.WaitOf(scope_, use.reduce) > norm_) {
         return Fault(scope_, use.reduce, "is not waited for before NORM, which reads its sum");
       }
-    } else if (NeedsReduce(scope_, shape)) {
+    } else if (shape.axes_size() > 0) {
       return MissingOf(scope_, bucket, "REDUCE");
     }
     if (use.step == kNowhere) return MissingOf(scope_, bucket, "STEP");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/state_layout.h"
 #include "runtime/plan/verifier_program.h"
 
 namespace trireme::plan {
@@ -116,7 +117,7 @@ class Execution {
         if (scopes_[p].at(at).kind() != v1::WAIT) continue;
         const uint32_t issue = IssueOf(p, at);
         if (scopes_[p].at(issue).kind() != v1::REDUCE) continue;
-        if (!BucketOf(p, issue).reduce_tied()) continue;
+        if (!IsPartialOver(BucketOf(p, issue), v1::AXIS_TIED)) continue;
         if (p != 0 && p != last) {
           return Fault(scopes_[p], issue, "is tied, but only the first and last coordinate can be");
         }

@@ -46,9 +46,7 @@ TEST_CASE("engine: a plan that counts operators, buckets or bytes otherwise is r
         v1::Bucket& bucket = *stage.mutable_buckets(1);
         bucket.set_count(bucket.count() - 32);
       },
-      [](v1::StagePlan& stage) {
-        stage.mutable_buckets(0)->set_reduce_tensor(!stage.buckets(0).reduce_tensor());
-      },
+      [](v1::StagePlan& stage) { stage.mutable_buckets(0)->add_axes(v1::AXIS_TENSOR); },
       [&](v1::StagePlan& stage) { shrink(stage, v1::PARAMETER); },
       [&](v1::StagePlan& stage) { shrink(stage, v1::GRADIENT); },
       [&](v1::StagePlan& stage) { shrink(stage, v1::MOMENT1); },

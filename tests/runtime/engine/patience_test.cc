@@ -216,7 +216,8 @@ class VirtualJob {
       auto& summed = summed_[{stage, issue.bucket()}];
       summed[index] = ranks_[static_cast<size_t>(index)].now;
       const double there = AllCame(summed, static_cast<size_t>(replicas_));
-      const bool tied = plan_.stages(stage).buckets(static_cast<int>(issue.bucket())).reduce_tied();
+      const bool tied = plan::IsPartialOver(
+          plan_.stages(stage).buckets(static_cast<int>(issue.bucket())), v1::AXIS_TIED);
       if (there == kNever || !tied) return there;
       std::map<int, double>& copies = tied_[index / plan_.stages_size()];
       copies[stage] = there;

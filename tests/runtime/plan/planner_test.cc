@@ -7,6 +7,7 @@
 #include "runtime/model/model.h"
 #include "runtime/plan/verifier.h"
 #include "runtime/spec/job_spec.h"
+#include "tests/runtime/plan/forget_axis.h"
 
 namespace trireme::plan {
 namespace {
@@ -165,7 +166,7 @@ TEST_CASE("planner: a gradient that would stay Partial is refused") {
       {.tensor = 2, .sequence_parallel = true}, 2,
       [](v1::Plan& plan) {
         for (v1::Bucket& bucket : *plan.mutable_stages(0)->mutable_buckets()) {
-          bucket.set_reduce_tensor(false);
+          Forget(v1::AXIS_TENSOR, bucket);
         }
       },
       Contains("ln_") && Contains("axis tensor"));
@@ -174,7 +175,7 @@ TEST_CASE("planner: a gradient that would stay Partial is refused") {
         {.pipeline = 2, .zero = 1}, 4,
         [stage](v1::Plan& plan) {
           for (v1::Bucket& bucket : *plan.mutable_stages(stage)->mutable_buckets()) {
-            bucket.set_reduce_tied(false);
+            Forget(v1::AXIS_TIED, bucket);
           }
         },
         Contains("wte") && Contains("tied stages"));

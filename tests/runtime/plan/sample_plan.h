@@ -144,7 +144,10 @@ inline v1::Plan SamplePlan(const std::string& schedule, const ScheduleOptions& o
     stage.set_arena_bytes(offset);
     v1::Bucket& bucket = *stage.add_buckets();
     bucket.set_count(1024);
-    bucket.set_reduce_tied(options.ranks > 1 && (rank == 0 || rank + 1 == options.ranks));
+    bucket.add_axes(v1::AXIS_DATA);
+    if (options.ranks > 1 && (rank == 0 || rank + 1 == options.ranks)) {
+      bucket.add_axes(v1::AXIS_TIED);
+    }
     *stage.mutable_step() = SampleProgram(options, rank, true).Build(order[rank]);
     *stage.mutable_evaluate() = SampleProgram(options, rank, false).Build(order[rank]);
   }

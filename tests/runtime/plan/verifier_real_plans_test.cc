@@ -10,6 +10,7 @@
 #include "runtime/plan/planner.h"
 #include "runtime/plan/verifier.h"
 #include "runtime/spec/job_spec.h"
+#include "tests/runtime/plan/forget_axis.h"
 
 namespace trireme::plan {
 namespace {
@@ -152,7 +153,7 @@ TEST_CASE("verifier: an operator that no micro-batch runs is missed") {
 TEST_CASE("verifier: buckets that the operators' gradients do not fill are refused") {
   v1::Plan plan = PlanOf({.tensor = 2, .sequence_parallel = true});
   for (v1::Bucket& bucket : *plan.mutable_stages(0)->mutable_buckets()) {
-    bucket.set_reduce_tensor(false);
+    Forget(v1::AXIS_TENSOR, bucket);
   }
   CHECK_THAT(std::string(VerifyPlan(plan).message()), Contains("the operators ask for"));
 }

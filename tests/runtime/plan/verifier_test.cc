@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "tests/runtime/plan/forget_axis.h"
 #include "tests/runtime/plan/sample_plan.h"
 
 namespace trireme::plan {
@@ -292,12 +293,12 @@ TEST_CASE("buckets are reduced, waited for, stepped and gathered in this order")
   CHECK_THAT(Broken(1, move(v1::REDUCE, v1::B)), Contains("which writes its bucket"));
   CHECK_THAT(Broken(0, move(v1::F, v1::LOAD)), Contains("computes before LOAD"));
   CHECK_THAT(
-      Broken(1, [](v1::StagePlan& stage) { stage.mutable_buckets(0)->set_reduce_tied(true); }),
+      Broken(1, [](v1::StagePlan& stage) { stage.mutable_buckets(0)->add_axes(v1::AXIS_TIED); }),
       Contains("only the first and last coordinate can be"));
   CHECK_THAT(Broken(2, [](v1::StagePlan& stage) { stage.mutable_buckets(0)->set_count(512); }),
              Contains("has another size"));
   CHECK_THAT(
-      Broken(2, [](v1::StagePlan& stage) { stage.mutable_buckets(0)->set_reduce_tied(false); }),
+      Broken(2, [](v1::StagePlan& stage) { Forget(v1::AXIS_TIED, *stage.mutable_buckets(0)); }),
       Contains("has no matching tied REDUCE"));
   CHECK_THAT(Broken(2, [](v1::StagePlan& stage) { stage.mutable_buckets(0)->set_count(1023); }),
              Contains("positive multiple of 2 replicas"));

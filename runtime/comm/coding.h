@@ -79,7 +79,8 @@ class CodingTotals {
 };
 
 // How one operation is coded. All ranks of a collective, and both sides of a message, give the same
-// (but for where reports go). Copied at issue; what it points to must outlive the operation.
+// (but for where reports go). Copied at issue; what it points to must outlive the operation, and is
+// read from where the operation stands in its stream on: a task before it may still write scales.
 struct Coding {
   // False: the operation goes the plain way, and only its times and bytes are reported.
   bool enabled = true;

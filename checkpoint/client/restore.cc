@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/tensor/element.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -34,25 +35,18 @@ struct Run {
   int64_t length;
   std::byte* target;
   const StateMover* mover;  // of the target; null: it is here
-  bool converted;
+  tensor::DType dtype;
 };
 
-// f32 to f64 or back; nothing else is let through.
-void Convert(std::span<const std::byte> from, tensor::DType stored, std::byte* to) {
-  const size_t width = tensor::SizeOf(stored);
-  for (size_t at = 0; at < from.size(); at += width) {
-    if (stored == tensor::DType::kF32) {
-      float value = 0;
-      std::memcpy(&value, from.data() + at, sizeof(value));
-      const double wide = value;
-      std::memcpy(to + at * 2, &wide, sizeof(wide));
-    } else {
-      double value = 0;
-      std::memcpy(&value, from.data() + at, sizeof(value));
-      const auto narrow = static_cast<float>(value);
-      std::memcpy(to + at / 2, &narrow, sizeof(narrow));
-    }
-  }
+// Whether what is stored may be read as `wanted`. Weights in bf16 are the masters rounded, which
+// are read too.
+bool MayRead(tensor::DType stored, const StateShard& target, bool allow_narrowing) {
+  using tensor::DType;
+  if (stored == target.dtype) return true;
+  if (stored == DType::kF32 && target.dtype == DType::kF64) return true;
+  if (stored == DType::kF32 && target.dtype == DType::kBf16) return target.kind == "parameter";
+  const bool real = target.dtype == DType::kF32 || target.dtype == DType::kBf16;
+  return stored == DType::kF64 && real && allow_narrowing;
 }
 
 class Restorer {
@@ -76,9 +70,8 @@ class Restorer {
                                                 ShapeText(first.shape), ", the job wants ",
                                                 ShapeText(target.shape)));
     }
-    const bool widens = first.dtype == tensor::DType::kF32 && target.dtype == tensor::DType::kF64;
-    const bool narrows = first.dtype == tensor::DType::kF64 && target.dtype == tensor::DType::kF32;
-    if (first.dtype != target.dtype && !widens && !(narrows && options_.allow_narrowing)) {
+    const bool narrows = tensor::SizeOf(first.dtype) > tensor::SizeOf(target.dtype);
+    if (!MayRead(first.dtype, target, options_.allow_narrowing)) {
       return absl::FailedPreconditionError(Text(
           checkpoint_.folder(), ": ", what, " is ", tensor::NameOf(first.dtype), ", the job wants ",
           tensor::NameOf(target.dtype), narrows ? "; rounding was not allowed" : ""));
@@ -138,7 +131,7 @@ class Restorer {
       for (int64_t k = 0; k < copy.count; ++k) {
         runs.push_back({copy.source_offset + k * copy.source_stride, copy.length,
                         target.data.data() + (copy.target_offset + k * copy.target_stride) * width,
-                        target.mover, entry.dtype != target.dtype});
+                        target.mover, target.dtype});
       }
     }
   }
@@ -177,7 +170,8 @@ class Restorer {
     const uint64_t width = tensor::SizeOf(entry.dtype);
     uint64_t at = offset + static_cast<uint64_t>(run.source) * width;
     uint64_t left = static_cast<uint64_t>(run.length) * width;
-    if (!run.converted && run.mover == nullptr) return reader.Read(at, {run.target, left}, what);
+    const bool converted = run.dtype != entry.dtype;
+    if (!converted && run.mover == nullptr) return reader.Read(at, {run.target, left}, what);
     staging_.resize(kStagingBytes);
     converted_.resize(2 * kStagingBytes);
     std::byte* target = run.target;
@@ -185,10 +179,13 @@ class Restorer {
       const uint64_t take = std::min<uint64_t>(left, staging_.size());
       RETURN_IF_ERROR(reader.Read(at, {staging_.data(), take}, what));
       std::span<const std::byte> part(staging_.data(), take);
-      if (run.converted) {
-        Convert(part, entry.dtype, converted_.data());
-        part =
-            std::span(converted_).first(entry.dtype == tensor::DType::kF32 ? take * 2 : take / 2);
+      if (converted) {
+        const auto count = static_cast<int64_t>(take / width);
+        for (int64_t at_element = 0; at_element < count; ++at_element) {
+          tensor::SetElement(run.dtype, converted_.data(), at_element,
+                             tensor::ElementAt(entry.dtype, staging_.data(), at_element));
+        }
+        part = std::span(converted_).first(static_cast<size_t>(count) * tensor::SizeOf(run.dtype));
       }
       if (run.mover != nullptr) {
         run.mover->Write(part, target);

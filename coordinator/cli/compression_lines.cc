@@ -126,14 +126,15 @@ std::string CompressionLines(const v1::Plan& plan, int ranks) {
   const v1::CompressionSpec& spec = plan.job().compression();
   const bool data_on = spec.data_parallel().mode() != "off";
   const bool pipeline_on = spec.pipeline().mode() != "off";
+  const bool codes_messages = plan.job().training().dtype() == "f32";
   const bool possible = plan.mesh().data() > 1 || plan.mesh().pipeline() > 1;
-  if (!possible || plan.job().training().dtype() != "f32" ||
+  if (!possible || plan.job().training().dtype() == "f64" ||
       (!data_on && !pipeline_on && spec.link_gbits() == 0)) {
     return "";
   }
   v1::JobSpec all_on = plan.job();
   all_on.mutable_compression()->mutable_data_parallel()->set_mode("on");
-  all_on.mutable_compression()->mutable_pipeline()->set_mode("on");
+  if (codes_messages) all_on.mutable_compression()->mutable_pipeline()->set_mode("on");
   const auto planned = plan::MakePlan(all_on, ranks);
   if (!planned.ok()) return "";
   std::string text = "\ncompression\n";
@@ -146,7 +147,7 @@ std::string CompressionLines(const v1::Plan& plan, int ranks) {
                      .spread = Spread::kOctave},
                     spec.link_gbits());
   }
-  if (plan.mesh().pipeline() > 1) {
+  if (plan.mesh().pipeline() > 1 && codes_messages) {
     text += LinesOf({.name = "messages",
                      .mode = spec.pipeline().mode(),
                      .bound = spec.pipeline().bound(),

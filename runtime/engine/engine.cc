@@ -91,6 +91,7 @@ absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
                                 .loss_scale = &block()->loss_scale,
                                 .trace = &trace_,
                                 .micro_batch = plan_.job().training().micro_batch_size(),
+                                .dtype = plan::ComputeDType(plan_.job()),
                                 .pipeline = groups_.at.pipeline,
                                 .virtual_stage = static_cast<uint32_t>(index),
                                 .tensor_index = groups_.at.tensor}));

@@ -7,6 +7,7 @@
 #include "runtime/base/philox.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/engine/engine_impl.h"
+#include "runtime/tensor/element.h"
 
 namespace trireme::engine {
 
@@ -95,10 +96,9 @@ absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampli
     const tensor::DevicePointer logits =
         executor.BufferAddress(executor.ops().logits_buffer, *forward);
     for (int64_t column = 0; column < local.size(); ++column) {
-      const size_t at = static_cast<size_t>(position * local.size() + column);
-      row[static_cast<size_t>(local.begin + column)] = state_->dtype() == tensor::DType::kF64
-                                                           ? logits.as<const double>()[at]
-                                                           : logits.as<const float>()[at];
+      const int64_t at = position * local.size() + column;
+      row[static_cast<size_t>(local.begin + column)] =
+          tensor::ElementAt(state_->dtype(v1::PARAMETER), logits.get(), at);
     }
   });
   if (groups_.tensor != nullptr) {

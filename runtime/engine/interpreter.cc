@@ -195,9 +195,8 @@ void Engine::Impl::Transfer(const v1::Instruction& instruction) {
       break;
   }
   const graph::StageOps& ops = stages_[instruction.virtual_stage()]->ops();
-  const std::span<std::byte> data(
-      arena_.Slot(pool, instruction.virtual_stage(), slot).get(),
-      static_cast<size_t>(ops.boundary_elements) * tensor::SizeOf(state_->dtype()));
+  const std::span<std::byte> data(arena_.Slot(pool, instruction.virtual_stage(), slot).get(),
+                                  static_cast<size_t>(ops.boundary_bytes));
   const int peer = static_cast<int>(groups_.at.pipeline) + instruction.peer();
   comm::Communicator& group = *groups_.pipeline;
   CommunicationSpan span = SpanOf(instruction, GroupName::kPipeline);

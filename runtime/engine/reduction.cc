@@ -9,6 +9,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/tensor/element.h"
 
 namespace trireme::engine {
 
@@ -96,10 +97,11 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   const comm::OperationOptions coded(*stream_, coding_->Of(instruction));
   return trace_.Issue(span, *groups_.data, coded, [&](const auto& options) {
-    return whole ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
-                                           state_->dtype(), comm::ReduceOp::kSum, options)
-                 : groups_.data->ReduceScatter({data, share_offsets_[index], state_->dtype()},
-                                               options);
+    return whole
+               ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
+                                         state_->dtype(v1::GRADIENT), comm::ReduceOp::kSum, options)
+               : groups_.data->ReduceScatter(
+                     {data, share_offsets_[index], state_->dtype(v1::GRADIENT)}, options);
   });
 }
 
@@ -116,8 +118,8 @@ void Engine::Impl::FinishReduce(uint32_t index) {
   const auto sum = [&](GroupName name) {
     if (groups_.named(name) == nullptr) return;
     RunTraced(name, v1::REDUCE, [&](auto& group, const auto& options) {
-      return group.AllReduce(data.get(), part.size(), state_->dtype(), comm::ReduceOp::kSum,
-                             options);
+      return group.AllReduce(data.get(), part.size(), state_->dtype(v1::GRADIENT),
+                             comm::ReduceOp::kSum, options);
     });
   };
   for (const int axis : bucket.axes()) {
@@ -128,11 +130,9 @@ void Engine::Impl::FinishReduce(uint32_t index) {
   if (!Mutated(Mutation::kDataMeanTwice)) return;
   stream_->Issue(tensor::Task([this, data, size = part.size()] {
     for (int64_t i = 0; i < size; ++i) {
-      if (state_->dtype() == tensor::DType::kF64) {
-        data.as<double>()[i] /= plan_.mesh().data();
-      } else {
-        data.as<float>()[i] /= static_cast<float>(plan_.mesh().data());
-      }
+      const tensor::DType dtype = state_->dtype(v1::GRADIENT);
+      tensor::SetElement(dtype, data.get(), i,
+                         tensor::ElementAt(dtype, data.get(), i) / plan_.mesh().data());
     }
   }));
 }
@@ -242,8 +242,7 @@ void Engine::Impl::LookForBadLoss(const v1::Instruction& forward, int64_t first_
             .as<const int32_t>();
     bad_loss_ = {first_sample + at->micro_batch() * samples, samples};
     for (int64_t row = 0; row < samples * length; ++row) {
-      const double value = state_->dtype() == tensor::DType::kF64 ? rows.as<const double>()[row]
-                                                                  : rows.as<const float>()[row];
+      const double value = tensor::ElementAt(state_->dtype(v1::GRADIENT), rows.get(), row);
       if (targets[row] < 0 || std::isfinite(value)) continue;
       bad_loss_ = {bad_loss_.first + row / length, 1};
       return;
@@ -311,10 +310,11 @@ Traced Engine::Impl::Gather(const v1::Instruction& instruction) {
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   std::byte* data = state_->Flat(v1::PARAMETER, static_cast<int64_t>(bucket.offset())).get();
-  return trace_.Issue(
-      SpanOf(instruction, GroupName::kData), *groups_.data, *stream_, [&](const auto& options) {
-        return groups_.data->AllGather({data, share_offsets_[index], state_->dtype()}, options);
-      });
+  return trace_.Issue(SpanOf(instruction, GroupName::kData), *groups_.data, *stream_,
+                      [&](const auto& options) {
+                        return groups_.data->AllGather(
+                            {data, share_offsets_[index], state_->dtype(v1::PARAMETER)}, options);
+                      });
 }
 
 }  // namespace trireme::engine

@@ -41,10 +41,7 @@ uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
 
 StageExecutor::StageExecutor(graph::StageOps ops, std::vector<int64_t> parameter_offset,
                              const StageExecutorOptions& options)
-    : ops_(std::move(ops)),
-      parameter_offset_(std::move(parameter_offset)),
-      options_(options),
-      element_bytes_(ops_.forward.empty() ? 4 : tensor::SizeOf(ops_.forward[0].spec.dtype)) {}
+    : ops_(std::move(ops)), parameter_offset_(std::move(parameter_offset)), options_(options) {}
 
 absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Prepare(
     graph::StageOps ops, std::vector<int64_t> parameter_offset,
@@ -64,7 +61,7 @@ absl::Status StageExecutor::CheckSlots() const {
   for (int pool = 0; pool <= static_cast<int>(graph::BufferPool::kTemporary); ++pool) {
     const auto buffers = static_cast<graph::BufferPool>(pool);
     const v1::PoolKind kind = plan::PoolKindOf(buffers);
-    const size_t needed = static_cast<size_t>(ops_.Reach(buffers)) * element_bytes_;
+    const size_t needed = static_cast<size_t>(ops_.Reach(buffers));
     const size_t planned =
         options_.arena->SlotBytes(kind, kind == v1::TEMPORARY ? 0 : options_.virtual_stage);
     if (needed <= planned) continue;
@@ -199,22 +196,27 @@ tensor::DevicePointer StageExecutor::BufferAddress(int32_t buffer,
   const v1::PoolKind kind = plan::PoolKindOf(place.pool);
   const uint32_t virtual_stage = kind == v1::TEMPORARY ? 0 : options_.virtual_stage;
   return options_.arena->Slot(kind, virtual_stage, SlotOf(place.pool, instruction)) +
-         static_cast<size_t>(place.offset) * element_bytes_;
+         static_cast<size_t>(place.offset);
 }
 
 tensor::DevicePointer StageExecutor::Resolve(const graph::OperandRef& operand,
                                              const v1::Instruction& instruction) const {
   const Arena& arena = *options_.arena;
-  const size_t extra = static_cast<size_t>(operand.offset) * element_bytes_;
+  const auto extra = static_cast<size_t>(operand.offset);
+  const auto state = [&](v1::PoolKind pool) {
+    const size_t width = tensor::SizeOf(plan::StateDType(options_.dtype, pool));
+    return arena.Slot(pool, 0, 0) + static_cast<size_t>(parameter_offset_[operand.id]) * width +
+           extra;
+  };
   switch (operand.space) {
     case Space::kNone:
       return {};
     case Space::kBuffer:
       return BufferAddress(operand.id, instruction) + extra;
     case Space::kParameter:
+      return state(v1::PARAMETER);
     case Space::kGradient:
-      return arena.Slot(operand.space == Space::kParameter ? v1::PARAMETER : v1::GRADIENT, 0, 0) +
-             static_cast<size_t>(parameter_offset_[operand.id]) * element_bytes_ + extra;
+      return state(v1::GRADIENT);
     case Space::kTokens:
       return arena.Slot(v1::TOKENS, 0, instruction.micro_batch());
     case Space::kTargets:

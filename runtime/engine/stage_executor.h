@@ -31,7 +31,8 @@ struct StageExecutorOptions {
   const StepContext* context = nullptr;
   double* loss_scale = nullptr;  // on the device
   StepTrace* trace = nullptr;
-  int64_t micro_batch = 1;  // samples
+  int64_t micro_batch = 1;                    // samples
+  tensor::DType dtype = tensor::DType::kF32;  // of the computation
   uint32_t pipeline = 0;
   uint32_t virtual_stage = 0;
   int64_t tensor_index = 0;
@@ -83,7 +84,6 @@ class StageExecutor {
   const graph::StageOps ops_;
   const std::vector<int64_t> parameter_offset_;
   const StageExecutorOptions options_;
-  const size_t element_bytes_;
   std::vector<std::pair<graph::OpSpec, std::unique_ptr<kernels::Kernel>>> kernels_;
   List forward_, backward_, input_grad_, weight_grad_;
   std::array<uint32_t, v1::InstructionKind_ARRAYSIZE> first_micro_batch_{}, last_micro_batch_{};

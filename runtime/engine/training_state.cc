@@ -5,11 +5,14 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/tensor/bf16.h"
+#include "runtime/tensor/element.h"
 
 namespace trireme::engine {
 
@@ -21,13 +24,32 @@ namespace {
 // never change a bit.
 constexpr int64_t kUpdateElements = int64_t{1} << 18;
 
+constexpr v1::PoolKind kPools[] = {v1::PARAMETER, v1::MASTER, v1::GRADIENT, v1::MOMENT1,
+                                   v1::MOMENT2};
+
+v1::PoolKind PoolOf(const std::string& kind) {
+  if (kind == "parameter") return v1::PARAMETER;
+  if (kind == "gradient") return v1::GRADIENT;
+  TRIREME_CHECK(kind == "moment1" || kind == "moment2");
+  return kind == "moment1" ? v1::MOMENT1 : v1::MOMENT2;
+}
+
+// Calls work(values) with the elements as what they are, f64 or f32.
+template <typename Work>
+auto WithReals(DType dtype, tensor::DevicePointer data, size_t count, Work work) {
+  if (dtype == DType::kF64) return work(std::span(data.as<double>(), count));
+  TRIREME_CHECK(dtype == DType::kF32);
+  return work(std::span(data.as<float>(), count));
+}
+
 }  // namespace
 
 TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph,
                              const plan::Coordinates& at, plan::StateLayout layout,
                              const Arena& arena)
     : arena_(arena),
-      dtype_(plan::ComputeDType(plan.job())),
+      compute_(plan::ComputeDType(plan.job())),
+      job_(plan.job()),
       sharded_(plan.job().parallelism().zero_stage() > 0),
       tied_(plan.mesh().pipeline() > 1 ? graph.tied : graph::kNone),
       layout_(std::move(layout)) {
@@ -45,11 +67,11 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
     const bool replicated = parameter.shard_dim == graph::kNone && at.tensor > 0 &&
                             !Mutated(Mutation::kReplicatedNormCounted);
     piece.owned = replicated || place.tied_copy ? layout::Interval{0, 0} : share;
-    piece.moment_offset = place.offset + piece.updated.begin;
+    piece.share_offset = place.offset + piece.updated.begin;
     if (sharded_) {
       const int64_t count = static_cast<int64_t>(bucket.count()) / data_size;
       const int64_t begin = static_cast<int64_t>(bucket.offset());
-      piece.moment_offset += begin / data_size - (begin + count * at.data);
+      piece.share_offset += begin / data_size - (begin + count * at.data);
     }
     if (piece.length > 0) {
       const int64_t columns = piece.box.dims.back().size();
@@ -79,11 +101,8 @@ absl::Status TrainingState::CheckPlanned(const v1::Plan& plan, uint32_t pipeline
                    return own.SerializeAsString() == planned.SerializeAsString();
                  });
   if (!same_buckets) return differ("the buckets of gradients");
-  const int64_t updated = layout_.elements / (sharded_ ? int64_t{plan.mesh().data()} : 1);
-  for (const auto& [pool, elements] :
-       {std::pair(v1::PARAMETER, layout_.elements), std::pair(v1::GRADIENT, layout_.elements),
-        std::pair(v1::MOMENT1, updated), std::pair(v1::MOMENT2, updated)}) {
-    if (arena_.SlotBytes(pool, 0) < static_cast<size_t>(elements) * tensor::SizeOf(dtype_)) {
+  for (const v1::PoolKind pool : kPools) {
+    if (arena_.SlotBytes(pool, 0) < plan::StateBytes(plan, layout_, pool)) {
       return differ(absl::StrCat("the bytes of the pool ", v1::PoolKind_Name(pool)));
     }
   }
@@ -92,14 +111,13 @@ absl::Status TrainingState::CheckPlanned(const v1::Plan& plan, uint32_t pipeline
 
 void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
                                std::span<double> columns) const {
-  TRIREME_CHECK(dtype_ == DType::kF32);
+  TRIREME_CHECK(dtype(v1::MOMENT2) == DType::kF32);
   const Piece& piece = pieces_[piece_of_gradient_[gradient]];
   const int64_t width = std::ssize(columns);
-  const auto* moment = Flat(v1::MOMENT2, piece.moment_offset).as<const float>();
   for (int64_t at = piece.updated.begin; at < piece.updated.end;) {
     const int64_t row = at / width, column = at % width;
     const int64_t count = std::min(width - column, piece.updated.end - at);
-    const std::span<const float> values(moment + (at - piece.updated.begin),
+    const std::span<const float> values(At(v1::MOMENT2, piece, at).as<const float>(),
                                         static_cast<size_t>(count));
     rows[static_cast<size_t>(row)] += optim::AddRow(
         values, columns.subspan(static_cast<size_t>(column), static_cast<size_t>(count)));
@@ -108,7 +126,13 @@ void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
 }
 
 tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {
-  return arena_.Slot(pool, 0, 0) + static_cast<size_t>(offset) * tensor::SizeOf(dtype_);
+  return arena_.Slot(pool, 0, 0) + static_cast<size_t>(offset) * tensor::SizeOf(dtype(pool));
+}
+
+tensor::DevicePointer TrainingState::At(v1::PoolKind pool, const Piece& piece,
+                                        int64_t index) const {
+  return Flat(pool, plan::IsSharded(job_, pool) ? piece.share_offset + index - piece.updated.begin
+                                                : piece.place.offset + index);
 }
 
 std::vector<int64_t> TrainingState::ParameterOffsets() const {
@@ -141,24 +165,24 @@ static void ForEachRun(const layout::Box& box, const std::vector<int64_t>& shape
 void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
   const graph::Parameter& parameter = *piece.parameter;
   const base::RandomSite site{seed, base::SiteOf(parameter.name), 0};
-  const tensor::DevicePointer data = Flat(v1::PARAMETER, piece.place.offset);
+  const tensor::DevicePointer data = At(v1::PARAMETER, piece, 0);
   ForEachRun(piece.box, parameter.shape, [&](int64_t local, int64_t global, int64_t length) {
-    for (int64_t index = 0; index < length; ++index) {
+    for (int64_t index = local; index < local + length; ++index) {
       double value = parameter.initial == graph::Initial::kOnes ? 1.0 : 0.0;
       if (parameter.initial == graph::Initial::kNormal) {
-        value = parameter.standard_deviation * site.Normal(static_cast<uint64_t>(global + index));
+        value = parameter.standard_deviation *
+                site.Normal(static_cast<uint64_t>(global + index - local));
       }
-      if (dtype_ == DType::kF64) {
-        data.as<double>()[local + index] = value;
-      } else {
-        data.as<float>()[local + index] = static_cast<float>(value);
-      }
+      tensor::SetElement(compute_, data.get(), index, value);
+      if (!HasMasters()) continue;
+      if (index < piece.updated.begin || index >= piece.updated.end) continue;
+      tensor::SetElement(dtype(v1::MASTER), At(v1::MASTER, piece, index).get(), 0, value);
     }
   });
 }
 
 void TrainingState::Initialize(uint64_t seed, int threads) const {
-  for (v1::PoolKind pool : {v1::PARAMETER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
+  for (const v1::PoolKind pool : kPools) {
     if (arena_.SlotBytes(pool, 0) > 0)
       std::memset(arena_.Slot(pool, 0, 0).get(), 0, arena_.SlotBytes(pool, 0));
   }
@@ -177,32 +201,36 @@ void TrainingState::Initialize(uint64_t seed, int threads) const {
 double TrainingState::OwnedSumOfSquares(int threads) const {
   double sum = 0;
   for (const Piece& piece : pieces_) {
-    const tensor::DevicePointer data = Flat(v1::GRADIENT, piece.place.offset + piece.owned.begin);
-    const size_t count = static_cast<size_t>(piece.owned.size());
-    if (dtype_ == DType::kF64) {
-      sum += optim::SumOfSquares<double>({data.as<const double>(), count}, threads);
-    } else {
-      sum += optim::SumOfSquares<float>({data.as<const float>(), count}, threads);
-    }
+    sum += WithReals(dtype(v1::GRADIENT), At(v1::GRADIENT, piece, piece.owned.begin),
+                     static_cast<size_t>(piece.owned.size()), [&](auto gradient) {
+                       using T = std::remove_reference_t<decltype(gradient[0])>;
+                       return optim::SumOfSquares<T>(gradient, threads);
+                     });
   }
   return sum;
 }
 
-template <typename T>
 void TrainingState::UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
                                 const std::function<void()>& between) const {
   optim::AdamWOptions own = options;
   if (!piece.parameter->decay && !Mutated(Mutation::kDecayEverything)) own.weight_decay = 0;
-  for (int64_t begin = 0; begin < piece.updated.size(); begin += kUpdateElements) {
-    const auto count = static_cast<size_t>(std::min(kUpdateElements, piece.updated.size() - begin));
-    const int64_t flat = piece.place.offset + piece.updated.begin + begin;
-    const auto span = [&](v1::PoolKind pool, int64_t offset) {
-      return std::span<T>(Flat(pool, offset).as<T>(), count);
-    };
-    const std::span<T> gradient = span(v1::GRADIENT, flat);
-    const int64_t moment = piece.moment_offset + begin;
-    optim::AdamW<T>(span(v1::PARAMETER, flat), gradient, span(v1::MOMENT1, moment),
-                    span(v1::MOMENT2, moment), own);
+  for (int64_t at = piece.updated.begin; at < piece.updated.end; at += kUpdateElements) {
+    const auto count = static_cast<size_t>(std::min(kUpdateElements, piece.updated.end - at));
+    const tensor::DevicePointer weights = At(v1::PARAMETER, piece, at);
+    WithReals(dtype(v1::GRADIENT), At(v1::GRADIENT, piece, at), count, [&](auto gradient) {
+      using T = std::remove_reference_t<decltype(gradient[0])>;
+      const auto span = [&](v1::PoolKind pool) {
+        return std::span<T>(At(pool, piece, at).as<T>(), count);
+      };
+      if constexpr (std::is_same_v<T, float>) {
+        if (HasMasters()) {
+          optim::AdamW(span(v1::MASTER), gradient, span(v1::MOMENT1), span(v1::MOMENT2),
+                       {weights.as<tensor::BFloat16>(), count}, own);
+          return;
+        }
+      }
+      optim::AdamW<T>(span(v1::PARAMETER), gradient, span(v1::MOMENT1), span(v1::MOMENT2), own);
+    });
     between();
   }
 }
@@ -211,67 +239,68 @@ void TrainingState::Update(uint32_t bucket, const optim::AdamWOptions& options,
                            const std::function<void()>& between) const {
   for (const Piece& piece : pieces_) {
     if (piece.place.bucket != bucket || piece.updated.size() == 0) continue;
-    if (dtype_ == DType::kF64) {
-      UpdatePiece<double>(piece, options, between);
-    } else {
-      UpdatePiece<float>(piece, options, between);
-    }
+    UpdatePiece(piece, options, between);
   }
 }
 
 std::string TrainingState::FirstNonFinite() const {
   for (const Piece& piece : pieces_) {
-    const tensor::DevicePointer data = Flat(v1::GRADIENT, piece.place.offset);
-    for (int64_t index = piece.owned.begin; index < piece.owned.end; ++index) {
-      const double value =
-          dtype_ == DType::kF64 ? data.as<const double>()[index] : data.as<const float>()[index];
-      if (!std::isfinite(value)) return piece.parameter->name;
-    }
+    const bool finite =
+        WithReals(dtype(v1::GRADIENT), At(v1::GRADIENT, piece, piece.owned.begin),
+                  static_cast<size_t>(piece.owned.size()), [](auto gradient) {
+                    return std::all_of(gradient.begin(), gradient.end(),
+                                       [](auto value) { return std::isfinite(value); });
+                  });
+    if (!finite) return piece.parameter->name;
   }
   return {};
 }
 
 TrainingState::HeldParameter TrainingState::held_parameter(size_t index) const {
   const Piece& piece = pieces_[index];
-  const auto bytes = static_cast<size_t>(piece.length) * tensor::SizeOf(dtype_);
+  // What drifts apart shows in the masters first, where each replica updates all of them.
+  const v1::PoolKind pool = HasMasters() && !sharded_ ? v1::MASTER : v1::PARAMETER;
+  const auto bytes = static_cast<size_t>(piece.length) * tensor::SizeOf(dtype(pool));
   return {.id = piece.place.parameter,
           .whole = piece.parameter->shard_dim == graph::kNone,
           .tied = piece.place.parameter == tied_,
-          .bytes = {Flat(v1::PARAMETER, piece.place.offset).get(), bytes}};
+          .bytes = {At(pool, piece, 0).get(), bytes}};
 }
 
-StateView TrainingState::View(const Piece& piece, const std::string& kind,
+StateView TrainingState::View(const Piece& piece, v1::PoolKind pool,
                               const layout::Interval& interval) const {
-  StateView view{.name = piece.parameter->name,
-                 .kind = kind,
-                 .dtype = dtype_,
-                 .shape = piece.parameter->shape,
-                 .shard = {.box = piece.box, .interval = interval}};
-  if (kind == "parameter" || kind == "gradient") {
-    view.data = Flat(kind == "parameter" ? v1::PARAMETER : v1::GRADIENT,
-                     piece.place.offset + interval.begin);
-  } else {
-    TRIREME_CHECK(kind == "moment1" || kind == "moment2");
-    view.data = Flat(kind == "moment1" ? v1::MOMENT1 : v1::MOMENT2,
-                     piece.moment_offset + interval.begin - piece.updated.begin);
-  }
-  return view;
+  const bool weights = pool == v1::PARAMETER || pool == v1::MASTER;
+  return {.name = piece.parameter->name,
+          .kind = weights                ? "parameter"
+                  : pool == v1::GRADIENT ? "gradient"
+                  : pool == v1::MOMENT1  ? "moment1"
+                                         : "moment2",
+          .dtype = dtype(pool),
+          .shape = piece.parameter->shape,
+          .shard = {.box = piece.box, .interval = interval},
+          .data = At(pool, piece, interval.begin)};
 }
 
 std::vector<StateView> TrainingState::Owned(const std::string& kind) const {
+  const v1::PoolKind named = PoolOf(kind);
+  const v1::PoolKind pool = named == v1::PARAMETER && HasMasters() ? v1::MASTER : named;
   std::vector<StateView> views;
   for (const Piece& piece : pieces_) {
-    if (piece.owned.size() > 0) views.push_back(View(piece, kind, piece.owned));
+    if (piece.owned.size() > 0) views.push_back(View(piece, pool, piece.owned));
   }
   return views;
 }
 
 std::vector<StateView> TrainingState::Held(const std::string& kind) const {
-  const bool moment = kind == "moment1" || kind == "moment2";
+  std::vector<v1::PoolKind> pools = {PoolOf(kind)};
+  if (pools[0] == v1::PARAMETER && HasMasters()) pools.push_back(v1::MASTER);
   std::vector<StateView> views;
-  for (const Piece& piece : pieces_) {
-    const layout::Interval interval = moment ? piece.updated : layout::Interval{0, piece.length};
-    if (interval.size() > 0) views.push_back(View(piece, kind, interval));
+  for (const v1::PoolKind pool : pools) {
+    for (const Piece& piece : pieces_) {
+      const layout::Interval held =
+          plan::IsSharded(job_, pool) ? piece.updated : layout::Interval{0, piece.length};
+      if (held.size() > 0) views.push_back(View(piece, pool, held));
+    }
   }
   return views;
 }

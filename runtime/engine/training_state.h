@@ -1,6 +1,6 @@
-// TrainingState: parameters, gradients and moments of one rank in the flat pools; who owns which
-// part; initial values, global norm and optimizer update over the owned parts. It is on the rank's
-// device: what reads or writes it runs inside a task of a stream of that (Engine::OnDevice).
+// TrainingState: parameters, gradients, masters and moments of one rank in the flat pools; who owns
+// which part; initial values, global norm and optimizer update over the owned parts. It is on the
+// rank's device: what reads or writes it runs inside a task of a stream of that (Engine::OnDevice).
 #pragma once
 
 #include <cstdint>
@@ -87,17 +87,18 @@ class TrainingState {
   HeldParameter held_parameter(size_t index) const;
 
   // What this rank alone is responsible for saving: over all ranks, every element exactly once.
-  // kind: as in StateView.
+  // kind: as in StateView. Parameters are the masters where there are such.
   std::vector<StateView> Owned(const std::string& kind) const;
-  // Everything of a kind this rank keeps: what a restore must fill.
+  // Everything of a kind this rank keeps: what a restore must fill. Parameters: the weights, and
+  // the masters where there are such; the weights are these rounded.
   std::vector<StateView> Held(const std::string& kind) const;
 
-  // Element `offset` of a flat pool.
+  // Element `offset` of a flat pool, and what its elements are.
   tensor::DevicePointer Flat(v1::PoolKind pool, int64_t offset) const;
   const std::vector<v1::Bucket>& buckets() const { return layout_.buckets; }
   // parameter id -> offset in the flat pools, -1 for parameters of other stages.
   std::vector<int64_t> ParameterOffsets() const;
-  tensor::DType dtype() const { return dtype_; }
+  tensor::DType dtype(v1::PoolKind pool) const { return plan::StateDType(compute_, pool); }
 
  private:
   struct Piece {
@@ -107,18 +108,20 @@ class TrainingState {
     int64_t length = 0;             // elements of box
     layout::Interval updated = {};  // of [0, length): what this rank's optimizer updates
     layout::Interval owned = {};    // of [0, length): what this rank alone answers for
-    int64_t moment_offset = 0;      // of element updated.begin, in the moment pools
+    int64_t share_offset = 0;       // of element updated.begin, in the pools of shares
   };
-  StateView View(const Piece& piece, const std::string& kind,
-                 const layout::Interval& interval) const;
+  bool HasMasters() const { return dtype(v1::PARAMETER) != dtype(v1::MASTER); }
+  // Element `index` of a piece, as far as the pool has it.
+  tensor::DevicePointer At(v1::PoolKind pool, const Piece& piece, int64_t index) const;
+  StateView View(const Piece& piece, v1::PoolKind pool, const layout::Interval& interval) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
-  template <typename T>
   void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
                    const std::function<void()>& between) const;
 
   const Arena& arena_;
-  const tensor::DType dtype_;
-  const bool sharded_;
+  const tensor::DType compute_;
+  const v1::JobSpec& job_;
+  const bool sharded_;             // by ZeRO: each replica updates its share
   const graph::ParameterId tied_;  // kNone: no parameter is on two stages
   plan::StateLayout layout_;
   std::vector<Piece> pieces_;

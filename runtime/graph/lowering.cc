@@ -12,11 +12,9 @@ namespace {
 
 // Buffers begin on cache lines, so that vector kernels see aligned rows and ranks of one process
 // share no line.
-constexpr int64_t kAlignmentElements = 16;
+constexpr int64_t kLineBytes = 64;
 
-int64_t AlignUp(int64_t elements) {
-  return (elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
-}
+int64_t AlignUp(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
 struct Use {
   bool forward = false;
@@ -46,7 +44,7 @@ void MarkUses(const std::vector<LoweredOp>& list, bool Use::*flag_override,
 int64_t Colour(std::vector<Buffer>& buffers, const std::vector<Use>& uses,
                std::vector<int32_t> ids) {
   std::stable_sort(ids.begin(), ids.end(),
-                   [&](int32_t a, int32_t b) { return buffers[a].elements > buffers[b].elements; });
+                   [&](int32_t a, int32_t b) { return buffers[a].bytes > buffers[b].bytes; });
   std::vector<int32_t> placed;
   int64_t end = 0;
   for (int32_t id : ids) {
@@ -54,16 +52,16 @@ int64_t Colour(std::vector<Buffer>& buffers, const std::vector<Use>& uses,
     for (int32_t other : placed) {
       if (uses[other].last < uses[id].first || uses[id].last < uses[other].first) continue;
       taken.emplace_back(buffers[other].offset,
-                         buffers[other].offset + AlignUp(buffers[other].elements));
+                         buffers[other].offset + AlignUp(buffers[other].bytes));
     }
     std::sort(taken.begin(), taken.end());
     int64_t offset = 0;
     for (const auto& [begin, finish] : taken) {
-      if (offset + AlignUp(buffers[id].elements) <= begin) break;
+      if (offset + AlignUp(buffers[id].bytes) <= begin) break;
       offset = std::max(offset, finish);
     }
     buffers[id].offset = offset;
-    end = std::max(end, offset + AlignUp(buffers[id].elements));
+    end = std::max(end, offset + AlignUp(buffers[id].bytes));
     placed.push_back(id);
   }
   return end;
@@ -82,11 +80,11 @@ BufferPool PoolOf(const Use& use, bool split_backward) {
 int64_t* SlotEnd(StageOps& stage, BufferPool pool) {
   switch (pool) {
     case BufferPool::kActivation:
-      return &stage.activation_elements;
+      return &stage.activation_bytes;
     case BufferPool::kStash:
-      return &stage.stash_elements;
+      return &stage.stash_bytes;
     case BufferPool::kGradientStash:
-      return &stage.gradient_stash_elements;
+      return &stage.gradient_stash_bytes;
     default:
       return nullptr;
   }
@@ -152,7 +150,7 @@ void AssignPools(StageOps& stage, bool split_backward) {
     buffer.pool = PoolOf(uses[id], split_backward);
     if (int64_t* end = SlotEnd(stage, buffer.pool); end != nullptr) {
       buffer.offset = *end;
-      *end += AlignUp(buffer.elements);
+      *end += AlignUp(buffer.bytes);
       continue;
     }
     auto& ids = uses[id].forward      ? temporary_of_forward
@@ -161,7 +159,7 @@ void AssignPools(StageOps& stage, bool split_backward) {
     ids.push_back(static_cast<int32_t>(id));
   }
   for (const auto& ids : {temporary_of_forward, temporary_of_backward, temporary_of_weight}) {
-    stage.temporary_elements = std::max(stage.temporary_elements, Colour(stage.buffers, uses, ids));
+    stage.temporary_bytes = std::max(stage.temporary_bytes, Colour(stage.buffers, uses, ids));
   }
 }
 
@@ -175,8 +173,8 @@ uint64_t StageOps::Fingerprint() const {
     for (const LoweredOp& op : *list) AddOp(op, hash);
   }
   hash.Add(own_buffers.size());
-  for (const auto& [name, elements, pool, offset] : own_buffers) {
-    AddAll(hash, elements, pool, offset);
+  for (const auto& [name, dtype, bytes, pool, offset] : own_buffers) {
+    AddAll(hash, dtype, bytes, pool, offset);
   }
   AddAll(hash, boundary_size, activation_size, stash_size, gradient_stash_size, temporary_size,
          logits);
@@ -190,7 +188,7 @@ uint64_t StageOps::Fingerprint() const {
 int64_t StageOps::Reach(BufferPool pool) const {
   int64_t end = 0;
   for (const Buffer& buffer : buffers) {
-    if (buffer.pool == pool) end = std::max(end, buffer.offset + buffer.elements);
+    if (buffer.pool == pool) end = std::max(end, buffer.offset + buffer.bytes);
   }
   return end;
 }

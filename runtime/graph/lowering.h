@@ -30,7 +30,7 @@ enum class Space : uint8_t { kNone, kBuffer, kParameter, kGradient, kTokens, kTa
 struct OperandRef {
   Space space = Space::kNone;
   int32_t id = kNone;  // buffer or parameter
-  int64_t offset = 0;  // elements from its start
+  int64_t offset = 0;  // bytes from its start
   friend bool operator==(const OperandRef&, const OperandRef&) = default;
 };
 
@@ -61,18 +61,19 @@ enum class BufferPool : uint8_t {
 
 struct Buffer {
   std::string name;
-  int64_t elements = 0;
+  tensor::DType dtype = tensor::DType::kF32;
+  int64_t bytes = 0;
   BufferPool pool = BufferPool::kTemporary;
-  int64_t offset = 0;  // elements, inside its pool's slot
+  int64_t offset = 0;  // bytes, inside its pool's slot
 };
 
 struct LoweringOptions {
   int64_t tensor_size = 1;
   int64_t tensor_index = 0;
   bool sequence_parallel = false;
-  int64_t micro_batch = 1;  // B
-  int64_t tokens = 1;       // T
-  tensor::DType dtype = tensor::DType::kF32;
+  int64_t micro_batch = 1;                    // B
+  int64_t tokens = 1;                         // T
+  tensor::DType dtype = tensor::DType::kF32;  // statistics are of its AccumulatorOf
   bool split_backward = false;  // separate I and W lists; otherwise one list, W right after its I
 };
 
@@ -82,19 +83,19 @@ struct StageOps {
   std::vector<LoweredOp> backward;     // !split_backward
   std::vector<LoweredOp> input_grad;   // split_backward
   std::vector<LoweredOp> weight_grad;  // split_backward
-  // Elements of one slot.
-  int64_t boundary_elements = 0;
-  int64_t activation_elements = 0;
-  int64_t stash_elements = 0;
-  int64_t gradient_stash_elements = 0;
-  int64_t temporary_elements = 0;
+  // Bytes of one slot.
+  int64_t boundary_bytes = 0;
+  int64_t activation_bytes = 0;
+  int64_t stash_bytes = 0;
+  int64_t gradient_stash_bytes = 0;
+  int64_t temporary_bytes = 0;
   // Parameters of this stage, ascending; those whose gradient is Partial over the tensor axis.
   std::vector<ParameterId> parameters;
   std::set<ParameterId> partial_over_tensor;
   int32_t logits_buffer = kNone;  // last stage: [B*T, local vocabulary]
 
   uint64_t Fingerprint() const;
-  // How far into a slot of `pool` the buffers reach, in elements.
+  // How far into a slot of `pool` the buffers reach, in bytes.
   int64_t Reach(BufferPool pool) const;
 };
 

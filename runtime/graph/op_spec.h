@@ -45,7 +45,7 @@ enum Operand : uint8_t {
   kW,         // weight, or gamma of a norm
   kB,         // bias, or beta of a norm
   kResidual,  // residual stream added by ResidualAdd (and by Linear where fused_residual)
-  kStats,     // saved statistics, always of the compute dtype
+  kStats,     // saved statistics, of AccumulatorOf(dtype)
   kTokens,    // i32 [B*T] token ids (Embedding) or targets (LmHeadLoss; < 0: row is not counted)
   kDY,        // gradient of kY, leading dimension y_ld
   kDX,        // gradient of kX, leading dimension x_ld

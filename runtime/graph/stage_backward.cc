@@ -90,8 +90,9 @@ void StageLowering::BackwardNorm(const Node& node) {
   const auto base = gradient_.find(node.input);
   View dx;
   if (node.input == stage_input_) {
-    dx = {NewBuffer("gradient_out", stage_.boundary_elements, BufferPool::kGradientOut), 0,
-          stream_placement()};
+    dx = {NewBuffer("gradient_out", local_rows_.size() * graph_.hidden_size,
+                    BufferPool::kGradientOut),
+          0, stream_placement()};
   } else if (base != gradient_.end() && !options_.split_backward) {
     dx = base->second;
   } else {

@@ -35,7 +35,7 @@ void StageLowering::ForwardRowWise(const Node& node) {
   if (node.residual != kNone) op.operand[kResidual] = Ref(value_.at(node.residual));
   if (norm) {
     const int64_t width = node.op == OpKind::kLayerNorm ? 2 : 1;
-    saved_[node.output] = NewBuffer(node.name + ".stats", local_rows_.size() * width);
+    saved_[node.output] = NewStatistics(node.name + ".stats", local_rows_.size() * width);
     op.operand[kStats] = {Space::kBuffer, saved_[node.output], 0};
   }
   stage_.forward.push_back(op);
@@ -87,7 +87,7 @@ void StageLowering::ForwardColumnWise(const Node& node) {
   op.operand[kX] = Ref(x);
   op.operand[kY] = Ref(y);
   if (node.op == OpKind::kAttention) {
-    saved_[node.output] = NewBuffer(node.name + ".lse", rows_ * op.spec.heads);
+    saved_[node.output] = NewStatistics(node.name + ".lse", rows_ * op.spec.heads);
     op.operand[kStats] = {Space::kBuffer, saved_[node.output], 0};
     op.flops =
         2.0 * static_cast<double>(rows_ * options_.tokens * op.spec.heads * op.spec.head_dim);
@@ -103,7 +103,7 @@ void StageLowering::ForwardLoss(const Node& node) {
   LoweredOp op = Op(LossSpec(node, Phase::kForward), node.name);
   const View logits{NewBuffer(node.name + ".logits", rows_ * op.spec.cols), 0, Placement::kColumns};
   const int64_t share = rows_ * 3;
-  const View stats{NewBuffer(node.name + ".stats", share * options_.tensor_size),
+  const View stats{NewStatistics(node.name + ".stats", share * options_.tensor_size),
                    share * options_.tensor_index, Placement::kRows};
   op.operand[kX] = Ref(x);
   op.operand[kY] = Ref(logits);
@@ -124,7 +124,7 @@ void StageLowering::ForwardLoss(const Node& node) {
   OpSpec combine = LossSpec(node, Phase::kForward);
   combine.kind = OpKind::kLossCombine;
   LoweredOp last = Op(combine, node.name + ".combine");
-  loss_lse_ = NewBuffer(node.name + ".lse", rows_);
+  loss_lse_ = NewStatistics(node.name + ".lse", rows_);
   last.operand[kX] = {Space::kBuffer, stats.buffer, 0};
   last.operand[kY] = {Space::kBuffer, loss_lse_, 0};
   last.operand[kTokens] = {Space::kTargets, 0, 0};

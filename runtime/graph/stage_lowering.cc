@@ -44,16 +44,16 @@ StageOps StageLowering::Run() {
     }
   }
   stage_.parameters.assign(parameters.begin(), parameters.end());
-  stage_.boundary_elements = local_rows_.size() * graph_.hidden_size;
+  const int64_t boundary = local_rows_.size() * graph_.hidden_size;
+  stage_.boundary_bytes = boundary * static_cast<int64_t>(tensor::SizeOf(options_.dtype));
   if (first_block_ > 0) {
-    value_[stage_input_] = {NewBuffer("input", stage_.boundary_elements, BufferPool::kInput), 0,
+    value_[stage_input_] = {NewBuffer("input", boundary, BufferPool::kInput), 0,
                             stream_placement()};
   }
   if (end_block_ < graph_.blocks) {
     stage_output_ = nodes.back()->output;
-    gradient_[stage_output_] = {
-        NewBuffer("gradient_in", stage_.boundary_elements, BufferPool::kGradientIn), 0,
-        stream_placement()};
+    gradient_[stage_output_] = {NewBuffer("gradient_in", boundary, BufferPool::kGradientIn), 0,
+                                stream_placement()};
   }
   for (const Node* node : nodes) Forward(*node);
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) Backward(**node);
@@ -141,7 +141,7 @@ void StageLowering::AddCollective(OpList& list, OpKind kind, int32_t buffer,
                                   const std::string& name) {
   LoweredOp op;
   op.spec.kind = kind;
-  op.spec.dtype = options_.dtype;
+  op.spec.dtype = stage_.buffers[buffer].dtype;
   op.spec.rows = rows_;
   op.spec.cols = graph_.hidden_size;
   op.spec.tensor_ranks = options_.tensor_size;
@@ -181,7 +181,16 @@ StageLowering::View StageLowering::WithRoomForAllRows(OpList& list, const View& 
 // Pieces -----------------------------------------------------------------------------------------
 
 int32_t StageLowering::NewBuffer(const std::string& name, int64_t elements, BufferPool pool) {
-  stage_.buffers.push_back({.name = name, .elements = elements, .pool = pool});
+  const auto width = static_cast<int64_t>(tensor::SizeOf(options_.dtype));
+  stage_.buffers.push_back(
+      {.name = name, .dtype = options_.dtype, .bytes = elements * width, .pool = pool});
+  return static_cast<int32_t>(stage_.buffers.size()) - 1;
+}
+
+int32_t StageLowering::NewStatistics(const std::string& name, int64_t elements) {
+  const tensor::DType dtype = tensor::AccumulatorOf(options_.dtype);
+  const auto width = static_cast<int64_t>(tensor::SizeOf(dtype));
+  stage_.buffers.push_back({.name = name, .dtype = dtype, .bytes = elements * width});
   return static_cast<int32_t>(stage_.buffers.size()) - 1;
 }
 
@@ -196,7 +205,7 @@ StageLowering::View StageLowering::NewStreamView(const std::string& name, bool g
 
 StageLowering::View StageLowering::OutputView(const Node& node, bool gathered) {
   if (node.output == stage_output_) {
-    return {NewBuffer("output", stage_.boundary_elements, BufferPool::kOutput), 0,
+    return {NewBuffer("output", local_rows_.size() * graph_.hidden_size, BufferPool::kOutput), 0,
             stream_placement()};
   }
   return NewStreamView(node.name, gathered);
@@ -206,8 +215,9 @@ int64_t StageLowering::LocalColumns(ValueId value) const {
   return graph_.values[value].columns.Local(options_.tensor_size, options_.tensor_index);
 }
 
-OperandRef StageLowering::Ref(const View& view, int64_t extra) {
-  return {Space::kBuffer, view.buffer, view.offset + extra};
+OperandRef StageLowering::Ref(const View& view, int64_t extra) const {
+  const auto width = static_cast<int64_t>(tensor::SizeOf(stage_.buffers[view.buffer].dtype));
+  return {Space::kBuffer, view.buffer, (view.offset + extra) * width};
 }
 
 OperandRef StageLowering::ParameterRef(ParameterId id) {

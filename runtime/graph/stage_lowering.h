@@ -52,8 +52,11 @@ class StageLowering {
   // A rows view in a buffer of own rows only is copied into one of all rows.
   View WithRoomForAllRows(OpList& list, const View& view, const std::string& name);
 
+  // Of the compute dtype.
   int32_t NewBuffer(const std::string& name, int64_t elements,
                     BufferPool pool = BufferPool::kTemporary);
+  // Of its accumulator: what is summed over rows or columns.
+  int32_t NewStatistics(const std::string& name, int64_t elements);
   // A [rows of the stream, C] value; `gathered`: in a buffer of all rows, at this rank's own.
   View NewStreamView(const std::string& name, bool gathered);
   View OutputView(const Node& node, bool gathered);
@@ -62,7 +65,8 @@ class StageLowering {
   OpSpec LinearSpec(const Node& node, const LinearPart& part, Phase phase) const;
   OpSpec LossSpec(const Node& node, Phase phase) const;
   LoweredOp Op(const OpSpec& spec, const std::string& name) const;
-  static OperandRef Ref(const View& view, int64_t extra = 0);
+  // `extra`: elements.
+  OperandRef Ref(const View& view, int64_t extra = 0) const;
   static OperandRef ParameterRef(ParameterId id);
   static OperandRef GradientRef(ParameterId id);
   OpList& WeightGradList() {

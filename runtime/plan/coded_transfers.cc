@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/plan/planner.h"
+
 namespace trireme::plan {
 
 namespace {
@@ -11,10 +13,9 @@ namespace {
 constexpr int64_t kLeastCodedShare = 512 / sizeof(float);
 
 template <typename Axis>
-bool Codes(const v1::Plan& plan, const Axis& axis, int64_t elements) {
+bool Codes(const Axis& axis, tensor::DType dtype, int64_t bytes) {
   const bool on = axis.mode() == "on" || axis.mode() == "auto";
-  return on && plan.job().training().dtype() == "f32" &&
-         elements * static_cast<int64_t>(sizeof(float)) >= axis.min_bytes();
+  return on && dtype == tensor::DType::kF32 && bytes >= axis.min_bytes();
 }
 
 }  // namespace
@@ -22,10 +23,12 @@ bool Codes(const v1::Plan& plan, const Axis& axis, int64_t elements) {
 std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state) {
   std::vector<bool> coded(state.buckets.size(), false);
   if (plan.mesh().data() < 2) return coded;
+  const tensor::DType dtype = StateDType(ComputeDType(plan.job()), v1::GRADIENT);
   const v1::DataCompressionSpec& axis = plan.job().compression().data_parallel();
   for (size_t bucket = 0; bucket < coded.size(); ++bucket) {
     const int64_t elements = static_cast<int64_t>(state.buckets[bucket].count());
-    coded[bucket] = Codes(plan, axis, elements) && elements / plan.mesh().data() > kLeastCodedShare;
+    coded[bucket] = Codes(axis, dtype, elements * static_cast<int64_t>(sizeof(float))) &&
+                    elements / plan.mesh().data() > kLeastCodedShare;
   }
   return coded;
 }
@@ -58,7 +61,7 @@ CodedPeaks CodedPeaksOf(const v1::Program& step) {
 }
 
 bool CodesMessages(const v1::Plan& plan, const graph::StageOps& ops) {
-  return Codes(plan, plan.job().compression().pipeline(), ops.boundary_elements);
+  return Codes(plan.job().compression().pipeline(), ComputeDType(plan.job()), ops.boundary_bytes);
 }
 
 }  // namespace trireme::plan

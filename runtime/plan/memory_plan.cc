@@ -62,12 +62,15 @@ uint64_t ScratchBytes(const v1::JobSpec& job) {
   return LineUp(std::max({kLibraryScratchBytes, thread, threaded}));
 }
 
-void SlotElements::Raise(const graph::StageOps& ops) {
-  activation = std::max(activation, ops.activation_elements);
-  stash = std::max(stash, ops.stash_elements);
-  gradient_stash = std::max(gradient_stash, ops.gradient_stash_elements);
-  boundary = std::max(boundary, ops.boundary_elements);
-  temporary = std::max(temporary, ops.temporary_elements);
+void SlotBytes::Raise(const graph::StageOps& ops) {
+  const auto raise = [](uint64_t& bytes, int64_t needed) {
+    bytes = std::max(bytes, static_cast<uint64_t>(needed));
+  };
+  raise(activation, ops.activation_bytes);
+  raise(stash, ops.stash_bytes);
+  raise(gradient_stash, ops.gradient_stash_bytes);
+  raise(boundary, ops.boundary_bytes);
+  raise(temporary, ops.temporary_bytes);
 }
 
 v1::PoolKind PoolKindOf(graph::BufferPool pool) {
@@ -92,37 +95,30 @@ v1::PoolKind PoolKindOf(graph::BufferPool pool) {
   TRIREME_CHECK(false);
 }
 
-void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
-                const std::vector<SlotElements>& elements, const std::vector<SlotCounts>& slots,
-                const StateLayout& state) {
-  const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
-  const uint64_t state_bytes = static_cast<uint64_t>(state.elements) * element;
-  const bool sharded = plan.job().parallelism().zero_stage() > 0;
-  const uint64_t moment_bytes = sharded ? state_bytes / plan.mesh().data() : state_bytes;
+void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<SlotBytes>& bytes,
+                const std::vector<SlotCounts>& slots, const StateLayout& state) {
   const uint64_t rows = static_cast<uint64_t>(plan.job().training().micro_batch_size()) *
                         static_cast<uint64_t>(plan.job().data().sequence_length());
   PoolList pools(stage);
-  pools.Add(v1::PARAMETER, 0, state_bytes, 1);
-  pools.Add(v1::GRADIENT, 0, state_bytes, 1);
-  pools.Add(v1::MOMENT1, 0, moment_bytes, 1);
-  pools.Add(v1::MOMENT2, 0, moment_bytes, 1);
+  for (const v1::PoolKind kind :
+       {v1::PARAMETER, v1::MASTER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
+    pools.Add(kind, 0, StateBytes(plan, state, kind), 1);
+  }
   pools.Add(v1::TOKENS, 0, LineUp(rows * 2 * sizeof(int32_t)),
             std::max(plan.micro_batches(), plan.evaluation_micro_batches()));
   uint64_t temporary = 0;
-  for (uint32_t index = 0; index < elements.size(); ++index) {
-    const SlotElements& slot = elements[index];
+  for (uint32_t index = 0; index < bytes.size(); ++index) {
+    const SlotBytes& slot = bytes[index];
     const SlotCounts& count = slots[index];
-    const uint64_t boundary = LineUp(static_cast<uint64_t>(slot.boundary) * element);
-    pools.Add(v1::ACTIVATION, index, static_cast<uint64_t>(slot.activation) * element,
-              count.activation);
-    pools.Add(v1::STASH, index, static_cast<uint64_t>(slot.stash) * element, count.stash);
-    pools.Add(v1::GRADIENT_STASH, index, static_cast<uint64_t>(slot.gradient_stash) * element,
-              count.gradient_stash);
+    const uint64_t boundary = LineUp(slot.boundary);
+    pools.Add(v1::ACTIVATION, index, slot.activation, count.activation);
+    pools.Add(v1::STASH, index, slot.stash, count.stash);
+    pools.Add(v1::GRADIENT_STASH, index, slot.gradient_stash, count.gradient_stash);
     pools.Add(v1::INPUT, index, boundary, count.input);
     pools.Add(v1::OUTPUT, index, boundary, count.output);
     pools.Add(v1::GRADIENT_IN, index, boundary, count.gradient_in);
     pools.Add(v1::GRADIENT_OUT, index, boundary, count.gradient_out);
-    temporary = std::max(temporary, static_cast<uint64_t>(slot.temporary) * element);
+    temporary = std::max(temporary, slot.temporary);
   }
   pools.Add(v1::TEMPORARY, 0, temporary, 1);
   pools.Add(v1::SCRATCH, 0, ScratchBytes(plan.job()), 1);

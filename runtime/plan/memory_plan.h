@@ -13,19 +13,18 @@ namespace trireme::plan {
 // Loss, norm and flags of a rank.
 constexpr uint64_t kScalarBytes = 4096;
 
-// Elements of one slot of each kind of a virtual stage. Which tensor coordinate needs most differs
+// Bytes of one slot of each kind of a virtual stage. Which tensor coordinate needs most differs
 // from kind to kind, and for the coloured temporaries it may be any: a rank with smaller buffers
 // can colour them worse.
-struct SlotElements {
-  int64_t activation = 0, stash = 0, gradient_stash = 0, boundary = 0, temporary = 0;
+struct SlotBytes {
+  uint64_t activation = 0, stash = 0, gradient_stash = 0, boundary = 0, temporary = 0;
   void Raise(const graph::StageOps& ops);
 };
 
-// Fills stage.pools and stage.arena_bytes. Pools begin on pages. `elements` and `slots` are per
-// virtual stage, `elements` raised by every tensor coordinate.
-void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage,
-                const std::vector<SlotElements>& elements, const std::vector<SlotCounts>& slots,
-                const StateLayout& state);
+// Fills stage.pools and stage.arena_bytes. Pools begin on pages. `bytes` and `slots` are per
+// virtual stage, `bytes` raised by every tensor coordinate.
+void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<SlotBytes>& bytes,
+                const std::vector<SlotCounts>& slots, const StateLayout& state);
 
 // The pool of the arena that a buffer's slots are in.
 v1::PoolKind PoolKindOf(graph::BufferPool pool);

@@ -68,8 +68,8 @@ std::vector<int> SplitLayers(const v1::JobSpec& job) {
 
 struct StageBuild {
   StateLayout state;
-  std::vector<graph::StageOps> ops;    // tensor coordinate 0
-  std::vector<SlotElements> elements;  // per virtual stage, the largest over the tensor coordinates
+  std::vector<graph::StageOps> ops;  // tensor coordinate 0
+  std::vector<SlotBytes> bytes;      // per virtual stage, the largest over the tensor coordinates
   std::vector<bool> coded_buckets;
 };
 
@@ -89,7 +89,7 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
   *stage.mutable_step() = builder.BuildStep(order);
   *stage.mutable_evaluate() = builder.BuildForward(order, plan.evaluation_micro_batches());
   *stage.mutable_generate() = builder.BuildForward(order, 1);
-  PlanMemory(plan, stage, build.elements, builder.slots(), build.state);
+  PlanMemory(plan, stage, build.bytes, builder.slots(), build.state);
 }
 
 // `ops`: of tensor coordinate 0.
@@ -145,11 +145,11 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     LoweredStage lowered = LowerStage(plan, graph, pipeline);
     ASSIGN_OR_RETURN(facts.emplace_back(), FactsOf(plan, lowered, pipeline));
     StageBuild& build = builds.emplace_back();
-    build.elements.resize(virtual_stages);
+    build.bytes.resize(virtual_stages);
     for (uint32_t index = 0; index < virtual_stages; ++index) {
       for (const auto& ops : lowered.ops) {
         stage.add_fingerprint(ops[index].Fingerprint());
-        build.elements[index].Raise(ops[index]);
+        build.bytes[index].Raise(ops[index]);
       }
     }
     build.ops = std::move(lowered.ops[0]);
@@ -234,6 +234,7 @@ int RankCount(const v1::Mesh& mesh) {
 }
 
 tensor::DType ComputeDType(const v1::JobSpec& job) {
+  if (job.training().dtype() == "bf16") return tensor::DType::kBf16;
   return job.training().dtype() == "f64" ? tensor::DType::kF64 : tensor::DType::kF32;
 }
 

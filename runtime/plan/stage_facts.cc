@@ -43,11 +43,11 @@ absl::Status CheckSameLists(const StageOps& first, const StageOps& other,
   return absl::OkStatus();
 }
 
-void RaiseSlots(const StageOps& ops, uint64_t element, VirtualStageFacts& facts) {
+void RaiseSlots(const StageOps& ops, VirtualStageFacts& facts) {
   for (int pool = 0; pool <= static_cast<int>(graph::BufferPool::kTemporary); ++pool) {
     const auto buffers = static_cast<graph::BufferPool>(pool);
     uint64_t& bytes = facts.slot_bytes[PoolKindOf(buffers)];
-    bytes = std::max(bytes, static_cast<uint64_t>(ops.Reach(buffers)) * element);
+    bytes = std::max(bytes, static_cast<uint64_t>(ops.Reach(buffers)));
   }
 }
 
@@ -90,7 +90,6 @@ void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>&
 
 absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& lowered,
                                    uint32_t pipeline) {
-  const uint64_t element = tensor::SizeOf(ComputeDType(plan.job()));
   const StateLayout& state = lowered.state;
   std::map<graph::ParameterId, uint32_t> bucket_of;
   for (const StatePlace& place : state.places) bucket_of[place.parameter] = place.bucket;
@@ -109,7 +108,7 @@ absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& low
       RETURN_IF_ERROR(CheckSameLists(first[index], stages[index],
                                      absl::StrCat("stage ", pipeline, ", virtual stage ", index,
                                                   ", tensor coordinate ", tensor)));
-      RaiseSlots(stages[index], element, facts.virtual_stages[index]);
+      RaiseSlots(stages[index], facts.virtual_stages[index]);
       AddTouches(stages[index], facts.virtual_stages[index]);
     }
   }
@@ -117,11 +116,15 @@ absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& low
     uint64_t& temporary = facts.pool_bytes[v1::TEMPORARY];
     temporary = std::max(temporary, std::exchange(stage.slot_bytes[v1::TEMPORARY], 0));
   }
-  const uint64_t state_bytes = static_cast<uint64_t>(state.elements) * element;
-  const bool sharded = plan.job().parallelism().zero_stage() > 0;
-  facts.pool_bytes[v1::PARAMETER] = facts.pool_bytes[v1::GRADIENT] = state_bytes;
-  facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] =
-      sharded ? state_bytes / plan.mesh().data() : state_bytes;
+  const tensor::DType dtype = ComputeDType(plan.job());
+  const auto elements = static_cast<uint64_t>(state.elements);
+  const uint64_t updated =
+      plan.job().parallelism().zero_stage() > 0 ? elements / plan.mesh().data() : elements;
+  const uint64_t wide = tensor::SizeOf(tensor::AccumulatorOf(dtype));
+  facts.pool_bytes[v1::PARAMETER] = elements * tensor::SizeOf(dtype);
+  facts.pool_bytes[v1::GRADIENT] = elements * wide;
+  facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] = updated * wide;
+  facts.pool_bytes[v1::MASTER] = dtype == tensor::DType::kBf16 ? updated * wide : 0;
   // Token ids and targets of a micro-batch.
   facts.pool_bytes[v1::TOKENS] = 2 * sizeof(int32_t) *
                                  static_cast<uint64_t>(plan.job().training().micro_batch_size()) *

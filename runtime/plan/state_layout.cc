@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "runtime/plan/planner.h"
+
 namespace trireme::plan {
 
 namespace {
@@ -123,6 +125,23 @@ StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayou
     layout.elements += count;
   }
   return layout;
+}
+
+tensor::DType StateDType(tensor::DType compute, v1::PoolKind kind) {
+  return kind == v1::PARAMETER ? compute : tensor::AccumulatorOf(compute);
+}
+
+bool IsSharded(const v1::JobSpec& job, v1::PoolKind kind) {
+  return job.parallelism().zero_stage() > 0 && kind != v1::PARAMETER && kind != v1::GRADIENT;
+}
+
+uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind kind) {
+  const tensor::DType compute = ComputeDType(plan.job());
+  // Where the weights themselves are as wide as sums, they are what the optimizer updates.
+  if (kind == v1::MASTER && tensor::AccumulatorOf(compute) == compute) return 0;
+  const auto bytes =
+      static_cast<uint64_t>(state.elements) * tensor::SizeOf(StateDType(compute, kind));
+  return IsSharded(plan.job(), kind) ? bytes / plan.mesh().data() : bytes;
 }
 
 bool IsPartialOver(const v1::Bucket& bucket, v1::ReduceAxis axis) {

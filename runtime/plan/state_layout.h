@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/graph/lowering.h"
+#include "runtime/tensor/dtype.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -33,6 +34,14 @@ struct StateLayout {
   std::vector<v1::Bucket> buckets;
   int64_t elements = 0;
 };
+
+// What a flat pool of the state holds of a job of this compute dtype: PARAMETER what the products
+// read, the others what sums and updates need.
+tensor::DType StateDType(tensor::DType compute, v1::PoolKind kind);
+// Whether each replica has its share of a flat pool alone (ZeRO).
+bool IsSharded(const v1::JobSpec& job, v1::PoolKind kind);
+// Of a flat pool on one rank; 0: the job has none.
+uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind kind);
 
 bool IsPartialOver(const v1::Bucket& bucket, v1::ReduceAxis axis);
 

@@ -44,6 +44,7 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
       case v1::GRADIENT:
         bytes.gradients += size;
         break;
+      case v1::MASTER:
       case v1::MOMENT1:
       case v1::MOMENT2:
         bytes.optimizer += size;

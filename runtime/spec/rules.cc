@@ -111,7 +111,7 @@ constexpr Choice kChoices[] = {
     {"data.tokenizer", {"char", "byte"}},
     {"data.order", {"random", "shuffled", "sequential"}},
     {"training.nonfinite_policy", {"stop", "skip"}},
-    {"training.dtype", {"f32", "f64"}},
+    {"training.dtype", {"f32", "bf16", "f64"}},
     {"optimizer.schedule", {"cosine", "linear", "constant"}},
     {"parallelism.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1"}},
     {"runtime.kernels", {"cpu", "reference"}},
@@ -497,14 +497,17 @@ void CompressionBounds(const v1::JobSpec& spec, Faults& faults) {
 }
 
 void CompressionNeedsF32(const v1::JobSpec& spec, Faults& faults) {
-  if (spec.training().dtype() != "f64") return;
+  const std::string& dtype = spec.training().dtype();
+  if (dtype == "f32") return;
   const auto check = [&](const char* path, const std::string& mode) {
     if (mode != "on" && mode != "auto") return;
     Add(faults, path,
-        absl::StrCat(mode, " codes f32 values, but training.dtype is f64; set it to ",
+        absl::StrCat(mode, " codes f32 values, but training.dtype is ", dtype, "; set it to ",
                      "off, or training.dtype: f32"));
   };
-  check("compression.data_parallel.mode", spec.compression().data_parallel().mode());
+  // Gradients of bf16 weights are summed in f32.
+  if (dtype == "f64")
+    check("compression.data_parallel.mode", spec.compression().data_parallel().mode());
   check("compression.pipeline.mode", spec.compression().pipeline().mode());
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/plan/planner.h"
 #include "runtime/plan/slice.h"
 #include "runtime/spec/job_spec.h"
+#include "runtime/tensor/element.h"
 #include "tests/runtime/data/random_dataset.h"
 
 namespace trireme::engine {
@@ -66,8 +67,7 @@ void Gather(const std::vector<StateView>& views, Tensors& into, std::mutex& mute
         for (int64_t index = 0; index < copy.length; ++index) {
           const int64_t from = copy.source_offset + run * copy.source_stride + index;
           target[static_cast<size_t>(copy.target_offset + run * copy.target_stride + index)] =
-              view.dtype == tensor::DType::kF64 ? view.data.as<const double>()[from]
-                                                : view.data.as<const float>()[from];
+              tensor::ElementAt(view.dtype, view.data.get(), from);
         }
       }
     }

@@ -117,13 +117,14 @@ TEST_CASE("fingerprint: every member of every operator is in it") {
 TEST_CASE("fingerprint: buffers, sizes and what is Partial are in it") {
   for (const StageOps& stage : Samples()) {
     for (size_t buffer = 0; buffer < stage.buffers.size(); ++buffer) {
-      CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].elements); }) == 0);
+      CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].bytes); }) == 0);
+      CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].dtype); }) == 0);
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].pool); }) == 0);
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.buffers[buffer].offset); }) == 0);
     }
     for (const auto size :
-         {&StageOps::boundary_elements, &StageOps::activation_elements, &StageOps::stash_elements,
-          &StageOps::gradient_stash_elements, &StageOps::temporary_elements}) {
+         {&StageOps::boundary_bytes, &StageOps::activation_bytes, &StageOps::stash_bytes,
+          &StageOps::gradient_stash_bytes, &StageOps::temporary_bytes}) {
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.*size); }) == 0);
     }
     CHECK(Unseen(stage, [](StageOps& other) { Change(other.logits_buffer); }) == 0);

@@ -98,10 +98,10 @@ TEST_CASE(
   // ln_1, ln_2 weights and biases, and the biases of the two row-parallel products.
   CHECK(ops.partial_over_tensor.size() == 6);
   // 5 rows over 2 ranks: 3 and 2.
-  CHECK(ops.boundary_elements == 3 * 24);
+  CHECK(ops.boundary_bytes == 3 * 24 * 4);
   LoweringOptions second = options;
   second.tensor_index = 1;
-  CHECK(LowerStage(graph, 1, 2, second).boundary_elements == 2 * 24);
+  CHECK(LowerStage(graph, 1, 2, second).boundary_bytes == 2 * 24 * 4);
 }
 
 TEST_CASE("lowering: the operators of a list follow from placements and no size") {
@@ -145,8 +145,8 @@ TEST_CASE("lowering: a separate weight-grad reads nothing that a later input-gra
                  pool == BufferPool::kInput || pool == BufferPool::kGradientIn));
         }
       }
-      CHECK(ops.stash_elements > 0);
-      CHECK(ops.gradient_stash_elements > 0);
+      CHECK(ops.stash_bytes > 0);
+      CHECK(ops.gradient_stash_bytes > 0);
     }
   }
 }
@@ -169,7 +169,7 @@ TEST_CASE("lowering: overlapping temporaries are never alive at once") {
       if (x.pool != BufferPool::kTemporary || y.pool != BufferPool::kTemporary) continue;
       if (life[a].second < 0 || life[b].second < 0) continue;
       const bool alive = life[a].first <= life[b].second && life[b].first <= life[a].second;
-      const bool overlap = x.offset < y.offset + y.elements && y.offset < x.offset + x.elements;
+      const bool overlap = x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
       CHECK_FALSE((alive && overlap));
     }
   }

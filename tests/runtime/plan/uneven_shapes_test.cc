@@ -75,10 +75,10 @@ class Shapes {
 
 // Empty, or what does not fit.
 std::string FaultOfBuffers(const v1::StagePlan& stage, uint32_t virtual_stage,
-                           const graph::StageOps& ops, uint64_t element) {
+                           const graph::StageOps& ops) {
   for (const graph::Buffer& buffer : ops.buffers) {
     const v1::PoolKind kind = PoolKindOf(buffer.pool);
-    const uint64_t end = static_cast<uint64_t>(buffer.offset + buffer.elements) * element;
+    const uint64_t end = static_cast<uint64_t>(buffer.offset + buffer.bytes);
     const v1::Pool& pool = FindPool(stage, kind, kind == v1::TEMPORARY ? 0 : virtual_stage);
     if (end > pool.slot_bytes()) {
       return buffer.name + " ends at byte " + std::to_string(end) + " of a slot of " +
@@ -89,7 +89,8 @@ std::string FaultOfBuffers(const v1::StagePlan& stage, uint32_t virtual_stage,
     for (const graph::LoweredOp& op : *list) {
       if (!op.is_collective()) continue;
       const graph::OperandRef& data = op.operand[graph::kY];
-      if (data.offset + op.offsets.back() > ops.buffers[data.id].elements) {
+      const auto width = static_cast<int64_t>(tensor::SizeOf(op.spec.dtype));
+      if (data.offset + op.offsets.back() * width > ops.buffers[data.id].bytes) {
         return op.name + " gathers more than its buffer holds";
       }
     }
@@ -137,9 +138,9 @@ TEST_CASE("uneven shapes: every tensor coordinate fits the slots of the plan") {
         const std::vector<graph::StageOps>& stages = lowered.ops[tensor];
         for (uint32_t index = 0; index < stages.size(); ++index) {
           INFO("stage " << pipeline << ", virtual stage " << index << ", tensor " << tensor);
-          CHECK(FaultOfBuffers(plan->stages(static_cast<int>(pipeline)), index, stages[index],
-                               element) == "");
-          any = any || stages[index].temporary_elements > lowered.ops[0][index].temporary_elements;
+          CHECK(FaultOfBuffers(plan->stages(static_cast<int>(pipeline)), index, stages[index]) ==
+                "");
+          any = any || stages[index].temporary_bytes > lowered.ops[0][index].temporary_bytes;
         }
         CHECK(FaultOfState(*plan, *graph, lowered.state, pipeline, tensor, element) == "");
       }

@@ -31,11 +31,7 @@ void Scatter(const Tensors& from, const std::vector<StateView>& views) {
           const double value =
               source[static_cast<size_t>(copy.source_offset + run * copy.source_stride + index)];
           const int64_t to = copy.target_offset + run * copy.target_stride + index;
-          if (view.dtype == tensor::DType::kF64) {
-            view.data.as<double>()[to] = value;
-          } else {
-            view.data.as<float>()[to] = static_cast<float>(value);
-          }
+          tensor::SetElement(view.dtype, view.data.get(), to, value);
         }
       }
     }
@@ -207,22 +203,25 @@ constexpr double kSinglePrecision = 1e-7;
 // is wrong is wrong by about 1.
 constexpr double kOwnScaleLimit = 2.5e-3;
 
-// Each gradient against its own root mean square, or a thousandth of that of all.
-std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& reference) {
+double RootMeanSquare(const Tensors& tensors) {
   double elements = 0;
-  for (const auto& [name, values] : reference.gradients) {
-    elements += static_cast<double>(values.size());
-  }
-  const double of_all = NormOf(reference.gradients) / std::sqrt(elements);
+  for (const auto& [name, values] : tensors) elements += static_cast<double>(values.size());
+  return NormOf(tensors) / std::sqrt(elements);
+}
+
+// Each gradient against its own root mean square, or `least` of that of all.
+std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& reference,
+                             double least, double limit) {
+  const double of_all = RootMeanSquare(reference.gradients);
   std::string text;
   for (const auto& [name, values] : reference.gradients) {
     const Tensors expected{{name, values}};
-    const double own = NormOf(expected) / std::sqrt(static_cast<double>(values.size()));
+    const double own = RootMeanSquare(expected);
     const auto found = result.gradients.find(name);
     const Tensors given =
         found == result.gradients.end() ? Tensors{} : Tensors{{name, found->second}};
     for (const auto& [which, worst] :
-         Differences(given, expected, std::max(own, 1e-3 * of_all), kOwnScaleLimit)) {
+         Differences(given, expected, std::max(own, least * of_all), limit)) {
       absl::StrAppend(&text, " gradient ", which, " by its own scale ", worst);
     }
   }
@@ -254,7 +253,51 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
     absl::StrAppend(&text, " tokens drawn: ", absl::StrJoin(result.drawn, ","), " not ",
                     absl::StrJoin(reference.drawn, ","));
   }
-  if (limit >= kSinglePrecision) text += OwnScaleFaultsOf(result, reference);
+  if (limit >= kSinglePrecision) {
+    text += OwnScaleFaultsOf(result, reference, 1e-3, kOwnScaleLimit);
+  }
+  return text;
+}
+
+Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor) {
+  constexpr double kUnit = 0x1p-8;
+  constexpr double kDeviations = 4.5;
+  const double roundings = static_cast<double>((10 + 2 * tensor) * layers + 4);
+  const double deviation = kUnit * std::sqrt(2 * roundings);
+  return {.gradient = kDeviations * deviation,
+          .update = 2 * deviation,
+          .loss = kUnit * std::sqrt(roundings)};
+}
+
+namespace {
+
+Tensors Minus(Tensors from, const Tensors& what) {
+  for (auto& [name, values] : from) {
+    const std::vector<double>& other = what.at(name);
+    for (size_t index = 0; index < values.size(); ++index) values[index] -= other[index];
+  }
+  return from;
+}
+
+}  // namespace
+
+std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& reference,
+                         const Tensors& initial, const Bf16Gates& gates) {
+  std::string text = OwnScaleFaultsOf(result, reference, 1, gates.gradient);
+  const double moved = RootMeanSquare(Minus(reference.weights, initial));
+  const double apart = RootMeanSquare(Minus(result.weights, reference.weights));
+  if (!(apart <= gates.update * moved)) {
+    absl::StrAppend(&text, " weights apart by ", apart, ", moved by ", moved);
+  }
+  for (size_t step = 0; step < result.losses.size(); ++step) {
+    if (std::abs(result.losses[step] - reference.losses[step]) <= gates.loss) continue;
+    absl::StrAppend(&text, " loss of step ", step, ": ", result.losses[step], " not ",
+                    reference.losses[step]);
+  }
+  if (!(std::abs(result.validation_loss - reference.validation_loss) <= gates.loss)) {
+    absl::StrAppend(&text, " validation loss ", result.validation_loss, " not ",
+                    reference.validation_loss);
+  }
   return text;
 }
 

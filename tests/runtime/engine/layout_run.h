@@ -88,6 +88,25 @@ double NormOf(const Tensors& tensors);
 // of small gradients could be wholly wrong. Else what differs.
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
 
+// How far a run in bf16 may lie from one in f64 of the same weights. An operator's result that is
+// stored errs by at most half a unit, 2^-8 of itself; on the way through a layer ten are stored and
+// two sums made of one part of each tensor rank, four outside of the layers, and as many on the way
+// back. They are independent, so a gradient's standard deviation is 2^-8 sqrt(2 ((10 + 2 tensor)
+// layers + 4)) of the gradients' root mean square, as a bound where operators amplify no error; the
+// uniform error's 1/sqrt(3) is left for those that do.
+struct Bf16Gates {
+  double gradient = 0;  // worst element: 4.5 deviations, one in 10^5, against the own scale or, if
+                        // greater, that of all
+  double update = 0;    // RMS difference of weights over their RMS movement: AdamW's first steps
+                        // follow the gradients, two deviations
+  double loss = 0;      // nats: one way alone
+};
+Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor);
+
+// As FaultsOf, of a run in bf16; both began with the weights `initial`, which bf16 can hold.
+std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& reference,
+                         const Tensors& initial, const Bf16Gates& gates);
+
 struct TinyJobOptions {
   std::string family = "gpt2";
   std::string dtype = "f64";

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/spec/job_spec.h"
+#include "runtime/tensor/bf16.h"
 #include "tests/runtime/engine/layout_run.h"
 
 namespace trireme::engine {
@@ -56,29 +57,55 @@ bool HasNoMeaning(const Layout& layout, const TinyJobOptions& options) {
          layout.pipeline * (interleaved ? 2 : 1) > options.layers;
 }
 
-LayoutResult RunReference(TinyJobOptions options, const data::Dataset& dataset) {
+// What one rank does in f64, from weights that every dtype holds exactly.
+struct Reference {
+  Tensors initial;
+  LayoutResult result;
+};
+
+Reference RunReference(TinyJobOptions options, const data::Dataset& dataset) {
+  const bool rounds = options.dtype == "bf16";
   options.dtype = "f64";
-  v1::JobSpec job = JobFor({.micro_batch = 8}, options);
-  auto result = RunLayout(job, 1, dataset, {.evaluate = true});
+  const v1::JobSpec job = JobFor({.micro_batch = 8}, options);
+  Reference reference;
+  if (rounds) {
+    const auto start = RunLayout(job, 1, dataset, {.steps = 0});
+    REQUIRE(start.ok());
+    reference.initial = start->weights;
+    for (auto& [name, values] : reference.initial) {
+      for (double& value : values) {
+        value = static_cast<float>(tensor::BFloat16(static_cast<float>(value)));
+      }
+    }
+  }
+  const auto result = RunLayout(
+      job, 1, dataset,
+      {.evaluate = true, .initial = reference.initial.empty() ? nullptr : &reference.initial});
   INFO(result.status().ToString());
   REQUIRE(result.ok());
-  return *result;
+  reference.result = *result;
+  return reference;
 }
 
 // Empty if the layout agrees with the reference; else what differs.
-std::string Compare(const Layout& layout, const TinyJobOptions& options,
-                    const LayoutResult& reference, const data::Dataset& dataset) {
+std::string Compare(const Layout& layout, const TinyJobOptions& options, const Reference& reference,
+                    const data::Dataset& dataset) {
   const v1::JobSpec job = JobFor(layout, options);
-  const double limit = options.dtype == "f64" ? 1e-12 : 1e-5;
-  const auto result = RunLayout(job, layout.ranks(), dataset, {.evaluate = true});
+  const bool bf16 = options.dtype == "bf16";
+  const auto result = RunLayout(job, layout.ranks(), dataset,
+                                {.evaluate = true, .initial = bf16 ? &reference.initial : nullptr});
   if (!result.ok()) return result.status().ToString();
-  return FaultsOf(*result, reference, limit);
+  if (bf16) {
+    return FaultsOfBf16(*result, reference.result, reference.initial,
+                        GatesOfBf16(options.layers, layout.tensor));
+  }
+  return FaultsOf(*result, reference.result, options.dtype == "f64" ? 1e-12 : 1e-5);
 }
 
 void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& options,
                  size_t stride) {
   const auto dataset = MakeRandomDataset(29, 5);
-  const LayoutResult reference = RunReference(options, *dataset);
+  const Reference reference = RunReference(options, *dataset);
   std::map<std::string, int> refused;
   int run = 0, failed = 0, left = 0;
   for (size_t index = 0; index < products.size(); ++index) {
@@ -133,6 +160,14 @@ TEST_CASE("parity: llama in f32: sample of the products up to 8 ranks") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 32);
 }
 
+TEST_CASE("parity: gpt2 in bf16: sample of the products up to 8 ranks") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "bf16"}, 32);
+}
+
+TEST_CASE("parity: llama in bf16: sample of the products up to 8 ranks") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "bf16"}, 32);
+}
+
 TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[parity]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f64", .dropout = 0.1}, 1);
 }
@@ -152,6 +187,14 @@ TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[parity]") {
 TEST_CASE("parity: products of 9 to 16 ranks with eight layers", "[slow]") {
   RunProducts(Products(9, 16), {.family = "gpt2", .dtype = "f64", .layers = 8}, 8);
   RunProducts(Products(9, 16), {.family = "llama", .dtype = "f64", .layers = 8}, 8);
+}
+
+TEST_CASE("parity: gpt2 in bf16: all products up to 8 ranks", "[parity]") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "bf16"}, 1);
+}
+
+TEST_CASE("parity: llama in bf16: all products up to 8 ranks", "[parity]") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "bf16"}, 1);
 }
 
 }  // namespace trireme::engine

@@ -21,6 +21,10 @@ enum class Mutation : uint8_t {
   kReplicatedNormCounted,          // replicated gradients count once per tensor rank in the norm
   kMissingBackwardReduce,          // input gradients stay Partial over the tensor axis
   kRowOffsetIgnored,               // sequence parallelism: rows counted from 0 on every rank
+  kRecomputedDropout,              // what is recomputed draws other dropout than forward
+  kMasterNotUpdated,               // bf16: the optimizer begins again from the rounded weight
+  kBf16Moment,                     // bf16: the first moment is kept in bf16
+  kWeightNotWritten,               // bf16: masters are updated, the weights that products read not
   kCount,
 };
 

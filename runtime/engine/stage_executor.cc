@@ -154,6 +154,7 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
   if (Mutated(Mutation::kDropoutPerTensorRank)) {
     call.seed += static_cast<uint64_t>(options_.tensor_index);
   }
+  if (Mutated(Mutation::kRecomputedDropout) && op.recomputes) ++call.seed;
   call.step = context.step;
   call.training = context.training;
   call.loss_scale = *options_.loss_scale;

@@ -34,6 +34,26 @@ v1::PoolKind PoolOf(const std::string& kind) {
   return kind == "moment1" ? v1::MOMENT1 : v1::MOMENT2;
 }
 
+struct MasterSpans {
+  std::span<float> master;
+  std::span<const float> gradient;
+  std::span<float> moment1, moment2;
+  std::span<tensor::BFloat16> weight;
+};
+
+void UpdateMasters(const MasterSpans& state, const optim::AdamWOptions& options) {
+  std::vector<tensor::BFloat16> unused(Mutated(Mutation::kWeightNotWritten) ? state.weight.size()
+                                                                            : 0);
+  if (Mutated(Mutation::kMasterNotUpdated)) {
+    std::transform(state.weight.begin(), state.weight.end(), state.master.begin(),
+                   [](tensor::BFloat16 weight) { return static_cast<float>(weight); });
+  }
+  optim::AdamW(state.master, state.gradient, state.moment1, state.moment2,
+               unused.empty() ? state.weight : std::span(unused), options);
+  if (!Mutated(Mutation::kBf16Moment)) return;
+  for (float& moment : state.moment1) moment = static_cast<float>(tensor::BFloat16(moment));
+}
+
 // Calls work(values) with the elements as what they are, f64 or f32.
 template <typename Work>
 auto WithReals(DType dtype, tensor::DevicePointer data, size_t count, Work work) {
@@ -224,8 +244,12 @@ void TrainingState::UpdatePiece(const Piece& piece, const optim::AdamWOptions& o
       };
       if constexpr (std::is_same_v<T, float>) {
         if (HasMasters()) {
-          optim::AdamW(span(v1::MASTER), gradient, span(v1::MOMENT1), span(v1::MOMENT2),
-                       {weights.as<tensor::BFloat16>(), count}, own);
+          UpdateMasters({span(v1::MASTER),
+                         gradient,
+                         span(v1::MOMENT1),
+                         span(v1::MOMENT2),
+                         {weights.as<tensor::BFloat16>(), count}},
+                        own);
           return;
         }
       }

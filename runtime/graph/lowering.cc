@@ -127,12 +127,12 @@ void AddSpec(const OpSpec& spec, Hash& hash) {
 
 void AddOp(const LoweredOp& op, Hash& hash) {
   // Names and flops are for people: they change nothing that is run.
-  const auto& [spec, operands, name, offsets, first_writer, flops] = op;
+  const auto& [spec, operands, name, offsets, first_writer, recomputes, block, flops] = op;
   AddSpec(spec, hash);
   for (const auto& [space, id, offset] : operands) AddAll(hash, space, id, offset);
   hash.Add(offsets.size());
   for (const int64_t offset : offsets) hash.Add(offset);
-  hash.Add(first_writer);
+  AddAll(hash, first_writer, recomputes, block);
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ struct LoweredOp {
   // offsets[r+1]).
   std::vector<int64_t> offsets;
   bool first_writer = false;  // weight-grad: first of the stage that writes this gradient
+  bool recomputes = false;    // in backward: makes again what forward has not kept
+  int32_t block = kNone;      // of the model
   double flops = 0;
 
   bool is_collective() const { return spec.kind >= OpKind::kAllReduce; }
@@ -67,6 +69,14 @@ struct Buffer {
   int64_t offset = 0;  // bytes, inside its pool's slot
 };
 
+// What of a block's forward is made again in backward instead of being kept.
+enum class Recompute : uint8_t {
+  kNone,
+  kSelective,  // norms and attention: much memory, little work (Korthikanti et al.,
+               // arXiv 2205.05198)
+  kFull,       // all but the block's input
+};
+
 struct LoweringOptions {
   int64_t tensor_size = 1;
   int64_t tensor_index = 0;
@@ -75,6 +85,8 @@ struct LoweringOptions {
   int64_t tokens = 1;                         // T
   tensor::DType dtype = tensor::DType::kF32;  // statistics are of its AccumulatorOf
   bool split_backward = false;  // separate I and W lists; otherwise one list, W right after its I
+  // By block of the model; empty: none is recomputed.
+  std::vector<Recompute> recompute;
 };
 
 struct StageOps {

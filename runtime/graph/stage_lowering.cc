@@ -4,6 +4,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
+#include "runtime/graph/recompute.h"
 
 namespace trireme::graph {
 
@@ -55,10 +56,27 @@ StageOps StageLowering::Run() {
     gradient_[stage_output_] = {NewBuffer("gradient_in", boundary, BufferPool::kGradientIn), 0,
                                 stream_placement()};
   }
-  for (const Node* node : nodes) Forward(*node);
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) Backward(**node);
+  for (const Node* node : nodes) {
+    Forward(*node);
+    NameBlock(node->block);
+  }
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    Backward(**node);
+    NameBlock((*node)->block);
+  }
+  RecomputeForward(stage_, options_.recompute);
   AssignPools(stage_, options_.split_backward);
   return std::move(stage_);
+}
+
+// Of the operators that the last node has become.
+void StageLowering::NameBlock(int32_t block) {
+  for (OpList* list :
+       {&stage_.forward, &stage_.backward, &stage_.input_grad, &stage_.weight_grad}) {
+    for (auto op = list->rbegin(); op != list->rend() && op->block == kNone; ++op) {
+      op->block = block;
+    }
+  }
 }
 
 void StageLowering::Forward(const Node& node) {

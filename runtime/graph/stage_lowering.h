@@ -29,6 +29,7 @@ class StageLowering {
   };
   using OpList = std::vector<LoweredOp>;
 
+  void NameBlock(int32_t block);
   // Forward, one function per group of operators.
   void Forward(const Node& node);
   void ForwardEmbedding(const Node& node);

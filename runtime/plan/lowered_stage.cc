@@ -4,6 +4,21 @@ namespace trireme::plan {
 
 namespace {
 
+// By block: the embedding, the layers, the head.
+std::vector<graph::Recompute> RecomputeOf(const v1::JobSpec& job) {
+  const auto& given = job.parallelism().recompute();
+  if (given.empty()) return {};
+  const auto layers = static_cast<int>(job.model().config().num_hidden_layers());
+  std::vector<graph::Recompute> modes(static_cast<size_t>(layers) + 2, graph::Recompute::kNone);
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string& mode = given[given.size() == 1 ? 0 : layer];
+    modes[static_cast<size_t>(layer) + 1] = mode == "full"        ? graph::Recompute::kFull
+                                            : mode == "selective" ? graph::Recompute::kSelective
+                                                                  : graph::Recompute::kNone;
+  }
+  return modes;
+}
+
 std::vector<graph::StageOps> Lower(const v1::Plan& plan, const graph::ModelGraph& graph,
                                    uint32_t pipeline, uint32_t tensor) {
   const v1::JobSpec& job = plan.job();
@@ -14,7 +29,8 @@ std::vector<graph::StageOps> Lower(const v1::Plan& plan, const graph::ModelGraph
       .micro_batch = job.training().micro_batch_size(),
       .tokens = job.data().sequence_length(),
       .dtype = ComputeDType(job),
-      .split_backward = SplitsBackward(job)};
+      .split_backward = SplitsBackward(job),
+      .recompute = RecomputeOf(job)};
   const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
   std::vector<graph::StageOps> result;
   for (int index = 0; index < stage.first_block_size(); ++index) {

@@ -29,6 +29,9 @@ bool IsPathField(const FieldDescriptor& field) {
          absl::EndsWith(field.name(), "directory");
 }
 
+// Lists of which one value for all is common.
+bool TakesOneForAll(const FieldDescriptor& field) { return field.name() == "recompute"; }
+
 // What a value of the field looks like, with an example.
 std::string Expected(const FieldDescriptor& field) {
   switch (field.cpp_type()) {
@@ -148,6 +151,9 @@ class Filler {
         positions_.Set(element, At(node.children[i].line));
         Scalar(node.children[i], element, field, message);
       }
+    } else if (node.kind == YamlNode::Kind::kScalar && TakesOneForAll(field)) {
+      reflection.ClearField(&message, &field);
+      Scalar(node, path, field, message);
     } else {
       const std::string example = node.kind == YamlNode::Kind::kScalar
                                       ? absl::StrCat("; write [", Printable(node.scalar), "]")

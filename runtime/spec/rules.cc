@@ -421,6 +421,22 @@ void LayersCoverStages(const v1::JobSpec& spec, Faults& faults) {
   }
 }
 
+void RecomputeIsOfLayers(const v1::JobSpec& spec, Faults& faults) {
+  const auto& modes = spec.parallelism().recompute();
+  const std::string path = "parallelism.recompute";
+  for (int i = 0; i < modes.size(); ++i) {
+    if (modes[i] == "none" || modes[i] == "selective" || modes[i] == "full") continue;
+    Add(faults, modes.size() == 1 ? path : absl::StrCat(path, "[", i, "]"),
+        absl::StrCat("\"", Printable(modes[i]), "\" is not known, expected none, selective, full"));
+    return;
+  }
+  const int64_t layers = spec.model().config().num_hidden_layers();
+  if (modes.size() <= 1 || layers < 1 || modes.size() == layers) return;
+  Add(faults, path,
+      absl::StrCat(modes.size(), " entries for ", layers,
+                   " layers; give one for all, or one for each"));
+}
+
 void DtypeHasKernels(const v1::JobSpec& spec, Faults& faults) {
   if (spec.training().dtype() == "f64" && spec.runtime().kernels() == "cpu") {
     Add(faults, "runtime.kernels",
@@ -518,7 +534,7 @@ constexpr Rule kRules[] = {
     Gpt2Shape,        LlamaShape,      BatchDivides,      ScheduleOfLearningRate,
     TensorSplit,      RowsForEachRank, VirtualStages,     LayersCoverStages,
     DtypeHasKernels,  PromptFits,      CompressionBounds, CompressionNeedsF32,
-    RanksFillTheMesh, NodesAreNames,   TracesAreInTheRun,
+    RanksFillTheMesh, NodesAreNames,   TracesAreInTheRun, RecomputeIsOfLayers,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {

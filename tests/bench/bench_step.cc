@@ -77,11 +77,11 @@ absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
 }
 
 // Flops per second of the product C = A B of a layer's size, best of a few runs.
-absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry,
+absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry, tensor::DType dtype,
                                     const Options& options) {
   constexpr int64_t kRows = 1024, kInner = 768, kCols = 3072;
   graph::OpSpec spec;
-  spec.dtype = options.dtype == "f64" ? tensor::DType::kF64 : tensor::DType::kF32;
+  spec.dtype = dtype;
   spec.weight_layout = graph::WeightLayout::kInOut;
   spec.rows = kRows;
   spec.inner = spec.x_ld = kInner;
@@ -131,7 +131,7 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
       engine::Engine::Create(plan, fabric, dataset,
                              {.kernels = &registry, .threads = options.threads, .prefault = true}));
   engine->InitializeState();
-  ASSIGN_OR_RETURN(const double product, ProductSpeed(registry, options));
+  ASSIGN_OR_RETURN(const double product, ProductSpeed(registry, plan::ComputeDType(job), options));
   std::vector<double> seconds;
   double exposed = 0;
   engine::StepReport report;
@@ -192,9 +192,9 @@ int Main(int argc, char** argv) {
   app.add_option("--warmup", options.warmup, "steps before them")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000000));
-  app.add_option("--dtype", options.dtype, "f32 or f64")
+  app.add_option("--dtype", options.dtype, "f32, bf16 or f64")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "f64"}));
+      ->check(CLI::IsMember({"f32", "bf16", "f64"}));
   app.add_option("--kernels", options.kernels, "cpu or reference")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "reference"}));

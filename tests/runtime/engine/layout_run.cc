@@ -352,7 +352,8 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
 
 std::string Layout::Name() const {
   return absl::StrCat("dp", data, " tp", tensor, sequence_parallel ? " sp" : "", " pp", pipeline,
-                      " ", schedule, " zero", zero, " micro-batch ", micro_batch);
+                      " ", schedule, " zero", zero, " recompute ", recompute, " micro-batch ",
+                      micro_batch);
 }
 
 v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
@@ -365,6 +366,7 @@ v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
   parallelism.set_schedule(layout.schedule);
   parallelism.set_virtual_stages(layout.schedule == "interleaved" ? 2 : 1);
   parallelism.set_zero_stage(layout.zero);
+  parallelism.add_recompute(layout.recompute);
   job.mutable_training()->set_micro_batch_size(layout.micro_batch);
   return job;
 }

@@ -125,6 +125,7 @@ struct Layout {
   bool sequence_parallel = false;
   std::string schedule = "1f1b";
   int64_t zero = 0;
+  std::string recompute = "none";
   int64_t micro_batch = 2;  // of a global batch of 8: accumulation, with a remainder for 3
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }
   std::string Name() const;

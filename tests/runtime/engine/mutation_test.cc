@@ -18,6 +18,7 @@ struct Case {
   bool sequence_parallel = false;
   int64_t zero = 0;
   double dropout = 0;
+  std::string recompute = "none";
   int steps = 3;
   int64_t micro_batch = 2;
   // Parameters whose first gradient, or whose weights after three steps, must be red; the others'
@@ -47,6 +48,7 @@ v1::JobSpec JobFor(const Case& test) {
   parallelism.set_pipeline_parallel_size(test.pipeline);
   parallelism.set_sequence_parallel(test.sequence_parallel);
   parallelism.set_zero_stage(test.zero);
+  parallelism.add_recompute(test.recompute);
   job.mutable_training()->set_micro_batch_size(test.micro_batch);
   // Some of these bugs make replicas differ; here it is the numbers that must show them.
   job.mutable_runtime()->set_replica_check_steps(0);
@@ -158,6 +160,19 @@ TEST_CASE("mutation: replicated gradients counted once per tensor rank in the no
 TEST_CASE("mutation: input gradients left Partial over the tensor group") {
   Check(
       {.mutation = Mutation::kMissingBackwardReduce, .tensor = 2, .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: what is recomputed draws other dropout than forward") {
+  // Backward comes to these before anything that it makes again.
+  Check({.mutation = Mutation::kRecomputedDropout,
+         .data = 2,
+         .dropout = 0.2,
+         .recompute = "full",
+         .gradient =
+             [](const std::string& name) {
+               return !absl::StartsWith(name, "ln_f") && name != "h.1.mlp.c_proj.bias";
+             },
+         .weight = All});
 }
 
 TEST_CASE("mutation: rows counted from zero on every rank under sequence parallelism") {

@@ -44,8 +44,8 @@ TEST_CASE("a resolved job has every field set but for what only the run can tell
     std::set<std::string> absent;
     CollectAbsent(Load(text), "", absent);
     CHECK(absent == std::set<std::string>{"model.config_path", "parallelism.layers_per_stage",
-                                          "checkpoint.directory", "runtime.trace_at",
-                                          "resources.nodes"});
+                                          "parallelism.recompute", "checkpoint.directory",
+                                          "runtime.trace_at", "resources.nodes"});
   }
 }
 

@@ -1,0 +1,150 @@
+// Recomputing: what is kept from forward, and that backward reads nothing before it is there.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/graph/lowering.h"
+#include "runtime/model/model.h"
+
+namespace trireme::graph {
+
+namespace {
+
+constexpr int kLayers = 3;
+
+ModelGraph Deep(const std::string& family) {
+  v1::ModelConfig config;
+  config.set_model_type(family);
+  config.set_num_hidden_layers(kLayers);
+  config.set_num_attention_heads(4);
+  config.set_num_key_value_heads(family == "gpt2" ? 4 : 2);
+  config.set_head_dim(6);
+  config.set_hidden_size(24);
+  config.set_intermediate_size(40);
+  config.set_vocab_size(29);
+  config.set_max_position_embeddings(8);
+  config.set_bias(family == "gpt2");
+  config.set_resid_pdrop(family == "gpt2" ? 0.1 : 0);
+  return *model::BuildModel(config);
+}
+
+StageOps Lower(const ModelGraph& graph, const std::vector<Recompute>& modes, bool sequence = false,
+               bool split = false) {
+  return LowerStage(graph, 0, graph.blocks,
+                    {.tensor_size = sequence ? 2 : 1,
+                     .sequence_parallel = sequence,
+                     .micro_batch = 2,
+                     .tokens = 5,
+                     .split_backward = split,
+                     .recompute = modes});
+}
+
+std::vector<Recompute> AllLayers(Recompute mode) {
+  std::vector<Recompute> modes(kLayers + 2, mode);
+  modes.front() = modes.back() = Recompute::kNone;
+  return modes;
+}
+
+// Buffers that live from forward to backward and whose values block `block` makes.
+std::set<int32_t> KeptOf(const StageOps& ops, int32_t block) {
+  std::set<int32_t> kept;
+  for (const LoweredOp& op : ops.forward) {
+    if (op.block != block) continue;
+    for (const Operand written : {kY, kStats}) {
+      const OperandRef& ref = op.operand[written];
+      if (ref.space != Space::kBuffer) continue;
+      const BufferPool pool = ops.buffers[ref.id].pool;
+      if (pool == BufferPool::kActivation || pool == BufferPool::kStash) kept.insert(ref.id);
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+TEST_CASE("recompute: full keeps the input of each layer alone") {
+  for (const char* family : {"gpt2", "llama"}) {
+    const ModelGraph graph = Deep(family);
+    const StageOps none = Lower(graph, {});
+    const StageOps full = Lower(graph, AllLayers(Recompute::kFull));
+    for (int layer = 1; layer <= kLayers; ++layer) {
+      CHECK(KeptOf(none, layer).size() > 5);
+      // The input of the next layer or of the head.
+      CHECK(KeptOf(full, layer).size() == 1);
+    }
+    CHECK(KeptOf(full, kLayers + 1) == KeptOf(none, kLayers + 1));
+    CHECK(full.forward.size() == none.forward.size());
+    CHECK(full.activation_bytes < none.activation_bytes);
+  }
+}
+
+TEST_CASE("recompute: selective makes norms and attention again, and nothing else") {
+  for (const bool sequence : {false, true}) {
+    const ModelGraph graph = Deep("gpt2");
+    const StageOps ops = Lower(graph, AllLayers(Recompute::kSelective), sequence);
+    std::vector<OpKind> kinds;
+    for (const LoweredOp& op : ops.backward) {
+      if (op.recomputes && op.block == 2 && !op.is_collective()) kinds.push_back(op.spec.kind);
+    }
+    std::sort(kinds.begin(), kinds.end());
+    CHECK(kinds == std::vector<OpKind>{OpKind::kLayerNorm, OpKind::kLayerNorm, OpKind::kAttention});
+    // Under sequence parallelism a norm's result is gathered again.
+    CHECK(std::count_if(ops.backward.begin(), ops.backward.end(), [](const LoweredOp& op) {
+            return op.recomputes && op.is_collective() && op.block == 2;
+          }) == (sequence ? 2 : 0));
+  }
+}
+
+TEST_CASE("recompute: one mode for each layer") {
+  const ModelGraph graph = Deep("llama");
+  std::vector<Recompute> modes(kLayers + 2, Recompute::kNone);
+  modes[2] = Recompute::kFull;
+  const StageOps ops = Lower(graph, modes);
+  for (const LoweredOp& op : ops.backward) CHECK((!op.recomputes || op.block == 2));
+  CHECK(KeptOf(ops, 2).size() == 1);
+  CHECK(KeptOf(ops, 1) == KeptOf(Lower(graph, {}), 1));
+  modes[2] = Recompute::kNone;
+  CHECK(Lower(graph, modes).Fingerprint() == Lower(graph, {}).Fingerprint());
+}
+
+TEST_CASE("recompute: nothing is read before it is made") {
+  for (const char* family : {"gpt2", "llama"}) {
+    const ModelGraph graph = Deep(family);
+    for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const bool sequence : {false, true}) {
+        for (const bool split : {false, true}) {
+          const StageOps ops = Lower(graph, AllLayers(mode), sequence, split);
+          std::set<int32_t> made;
+          const auto run = [&](const std::vector<LoweredOp>& list) {
+            for (const LoweredOp& op : list) {
+              for (const Operand read : {kX, kResidual, kDY, kBase}) {
+                const OperandRef& ref = op.operand[read];
+                if (ref.space != Space::kBuffer) continue;
+                INFO(family << " " << op.name << " reads " << ops.buffers[ref.id].name);
+                CHECK(made.contains(ref.id));
+              }
+              for (const Operand written : {kY, kStats, kDX, kDY}) {
+                if (op.operand[written].space == Space::kBuffer)
+                  made.insert(op.operand[written].id);
+              }
+            }
+          };
+          run(ops.forward);
+          // What forward leaves in temporaries is gone.
+          for (size_t id = 0; id < ops.buffers.size(); ++id) {
+            if (ops.buffers[id].pool == BufferPool::kTemporary) {
+              made.erase(static_cast<int32_t>(id));
+            }
+          }
+          run(ops.backward);
+          run(ops.input_grad);
+          run(ops.weight_grad);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace trireme::graph

@@ -79,7 +79,7 @@ absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
     }
     ASSIGN_OR_RETURN(
         auto executor,
-        StageExecutor::Prepare(std::move(ops[index]), state_->ParameterOffsets(),
+        StageExecutor::Prepare(std::move(ops[index]), state_->working_places(),
                                {.arena = &arena_,
                                 .kernels = options_.kernels,
                                 .prepare = {.scratch_limit_bytes = arena_.SlotBytes(v1::SCRATCH, 0),

@@ -76,7 +76,8 @@ class Engine::Impl {
 
   void BeginCoding();
   Traced ReduceOverData(const v1::Instruction& instruction);
-  void FinishReduce(uint32_t bucket);
+  void AddToShare(uint32_t bucket);
+  void SumOtherAxes(uint32_t bucket);
   void Norm();
   // Of NORM, on the device: what this rank adds to the reduction, and what follows from it.
   void FillNorm();
@@ -122,6 +123,7 @@ class Engine::Impl {
   graph::ModelGraph graph_;
   std::vector<std::unique_ptr<StageExecutor>> stages_;
   std::vector<std::vector<int64_t>> share_offsets_;  // per bucket: data shares in elements
+  std::vector<bool> share_begun_;  // per bucket: its share holds a micro-batch of this step
   // What a ticket of the program stands for.
   struct Pending {
     Traced traced;

@@ -85,6 +85,9 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
     case v1::WAIT:
       Wait(instruction);
       return groups_.status();
+    case v1::SUM:
+      SumOtherAxes(instruction.bucket());
+      return groups_.status();
     case v1::NORM:
       Norm();
       return groups_.status();
@@ -227,7 +230,13 @@ void Engine::Impl::Wait(const v1::Instruction& instruction) {
     WaitTraced(*pending.group, pending.traced,
                neighbours ? patience_->Limit() : patience_->MeetingLimit(agreement_->SinceMet()));
   }
-  if (pending.reduce_bucket >= 0) FinishReduce(static_cast<uint32_t>(pending.reduce_bucket));
+  if (pending.reduce_bucket < 0) return;
+  const auto bucket = static_cast<uint32_t>(pending.reduce_bucket);
+  if (plan::ZeroStage(plan_) >= 2) {
+    AddToShare(bucket);
+  } else {
+    SumOtherAxes(bucket);
+  }
 }
 
 void Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced,

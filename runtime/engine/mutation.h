@@ -25,6 +25,9 @@ enum class Mutation : uint8_t {
   kMasterNotUpdated,               // bf16: the optimizer begins again from the rounded weight
   kBf16Moment,                     // bf16: the first moment is kept in bf16
   kWeightNotWritten,               // bf16: masters are updated, the weights that products read not
+  kWrongGatheredPlace,             // ZeRO-3: a bucket is gathered to the place of another
+  kShareOfAnother,                 // ZeRO-2: a replica keeps the share of its neighbour
+  kLastMicroBatchOnly,             // ZeRO-2: each micro-batch's share replaces those before
   kCount,
 };
 

@@ -32,6 +32,15 @@ bool IsForgotten(int axis) {
          (axis == v1::AXIS_TIED && Mutated(Mutation::kTiedNotSummed));
 }
 
+template <typename T>
+void AddOrCopy(const T* from, int64_t count, bool adds, T* to) {
+  if (!adds) {
+    std::copy_n(from, count, to);
+    return;
+  }
+  for (int64_t index = 0; index < count; ++index) to[index] += from[index];
+}
+
 bool IsFinite(const StepBlock& block) {
   return block.norm[kNotFinite] == 0 && std::isfinite(block.norm[kSumOfSquares]);
 }
@@ -55,6 +64,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   bad_loss_ = {};
   report_.learning_rate =
       optim::LearningRate(RateOptions(job.optimizer()), static_cast<int64_t>(step));
+  share_begun_.assign(state_->buckets().size(), false);
   context_ = {.seed = job.seed(), .step = step, .training = true, .first_sample = mine.begin};
   const int64_t base = static_cast<int64_t>(step) * global;
   RETURN_IF_ERROR(
@@ -78,7 +88,7 @@ void Engine::Impl::BeginCoding() {
   const std::span<double> moments = coding_->moments();
   if (!moments.empty()) {
     stream_->Issue(tensor::Task([this] { coding_->SumMoments(); }));
-    if (plan_.job().parallelism().zero_stage() > 0) {
+    if (plan::ZeroStage(plan_) > 0) {
       RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
         return group.AllReduce(moments.data(), std::ssize(moments), tensor::DType::kF64,
                                comm::ReduceOp::kSum, options);
@@ -92,8 +102,13 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   if (groups_.data == nullptr || !plan::IsPartialOver(bucket, v1::AXIS_DATA)) return {};
-  std::byte* data = state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset())).get();
-  const bool whole = plan_.job().parallelism().zero_stage() == 0;
+  const int zero = plan::ZeroStage(plan_);
+  const v1::PoolKind pool = zero >= 2 ? v1::PARTIAL : v1::GRADIENT;
+  std::byte* data = state_->Flat(pool, TrainingState::WorkingBegin(pool, bucket)).get();
+  const bool whole = zero == 0;
+  if (pool == v1::PARTIAL) {
+    stream_->Issue(tensor::Task([this, index] { state_->ClearGaps(index); }));
+  }
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   const comm::OperationOptions coded(*stream_, coding_->Of(instruction));
   return trace_.Issue(span, *groups_.data, coded, [&](const auto& options) {
@@ -105,16 +120,42 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   });
 }
 
+// The share of the sum over the replicas that this rank owns, to those of earlier micro-batches.
+void Engine::Impl::AddToShare(uint32_t index) {
+  const v1::Bucket& bucket = state_->buckets()[index];
+  const int64_t size = share_offsets_[index][1];
+  const uint32_t replica =
+      (groups_.at.data + (Mutated(Mutation::kShareOfAnother) ? 1 : 0)) % plan_.mesh().data();
+  const int64_t own = share_offsets_[index][replica];
+  const tensor::DevicePointer from =
+      state_->Flat(v1::PARTIAL, TrainingState::WorkingBegin(v1::PARTIAL, bucket) + own);
+  const tensor::DevicePointer to =
+      state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) / plan_.mesh().data());
+  const bool adds = share_begun_[index] && !Mutated(Mutation::kLastMicroBatchOnly);
+  share_begun_[index] = true;
+  stream_->Issue(tensor::Task([this, from, to, size, adds] {
+    const int64_t start_ns = NowNs();
+    if (state_->dtype(v1::GRADIENT) == tensor::DType::kF64) {
+      AddOrCopy(from.as<const double>(), size, adds, to.as<double>());
+    } else {
+      AddOrCopy(from.as<const float>(), size, adds, to.as<float>());
+    }
+    trace_.Add(ComputeSpan{start_ns, NowNs()});
+  }));
+}
+
 // After the sum over the replicas: the other axes. Under ZeRO only the own share is valid and
 // summed on.
-void Engine::Impl::FinishReduce(uint32_t index) {
+void Engine::Impl::SumOtherAxes(uint32_t index) {
   const v1::Bucket& bucket = state_->buckets()[index];
+  const int zero = plan::ZeroStage(plan_);
   layout::Interval part{0, static_cast<int64_t>(bucket.count())};
-  if (plan_.job().parallelism().zero_stage() > 0) {
+  if (zero > 0) {
     part = {share_offsets_[index][groups_.at.data], share_offsets_[index][groups_.at.data + 1]};
   }
+  const auto begin = static_cast<int64_t>(bucket.offset());
   const tensor::DevicePointer data =
-      state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) + part.begin);
+      state_->Flat(v1::GRADIENT, zero >= 2 ? begin / plan_.mesh().data() : begin + part.begin);
   const auto sum = [&](GroupName name) {
     if (groups_.named(name) == nullptr) return;
     RunTraced(name, v1::REDUCE, [&](auto& group, const auto& options) {
@@ -309,12 +350,19 @@ Traced Engine::Impl::Gather(const v1::Instruction& instruction) {
   if (groups_.data == nullptr || Mutated(Mutation::kStaleGather)) return {};
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
-  std::byte* data = state_->Flat(v1::PARAMETER, static_cast<int64_t>(bucket.offset())).get();
-  return trace_.Issue(SpanOf(instruction, GroupName::kData), *groups_.data, *stream_,
-                      [&](const auto& options) {
-                        return groups_.data->AllGather(
-                            {data, share_offsets_[index], state_->dtype(v1::PARAMETER)}, options);
-                      });
+  const bool at_hand = plan::ZeroStage(plan_) >= 3;
+  const v1::PoolKind pool = at_hand ? v1::GATHERED : v1::PARAMETER;
+  const bool misplaced = at_hand && Mutated(Mutation::kWrongGatheredPlace);
+  const v1::Bucket& place = misplaced ? state_->buckets()[0] : bucket;
+  comm::Sharded sharded{state_->Flat(pool, TrainingState::WorkingBegin(pool, place)).get(),
+                        share_offsets_[index], state_->dtype(pool)};
+  if (at_hand) {
+    const int64_t share = static_cast<int64_t>(bucket.offset()) / plan_.mesh().data();
+    sharded.share = state_->Flat(v1::PARAMETER, share).get();
+  }
+  return trace_.Issue(
+      SpanOf(instruction, GroupName::kData), *groups_.data, *stream_,
+      [&](const auto& options) { return groups_.data->AllGather(sharded, options); });
 }
 
 }  // namespace trireme::engine

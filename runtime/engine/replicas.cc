@@ -47,6 +47,7 @@ ReplicaCheck::ReplicaCheck(const v1::Plan& plan, const graph::ModelGraph& graph,
       state_(state),
       mesh_(plan.mesh()),
       at_(at),
+      shares_(plan::IsSharded(plan, v1::PARAMETER) ? plan.mesh().data() : 1),
       every_(static_cast<uint64_t>(plan.job().runtime().replica_check_steps())) {}
 
 bool ReplicaCheck::Due(uint64_t step) const { return every_ > 0 && (step + 1) % every_ == 0; }
@@ -63,7 +64,8 @@ uint32_t ReplicaCheck::SumOver(bool whole_only, bool tied_only) const {
 
 ReplicaCheck::Sums ReplicaCheck::Terms() const {
   Sums sums{};
-  if (mesh_.data() > 1) sums[0] = TermOf(SumOver(false, false), mesh_.data(), at_.data);
+  if (mesh_.data() > 1 && shares_ == 1)
+    sums[0] = TermOf(SumOver(false, false), mesh_.data(), at_.data);
   if (mesh_.tensor() > 1) sums[1] = TermOf(SumOver(true, false), mesh_.tensor(), at_.tensor);
   const bool edge = at_.pipeline == 0 || at_.pipeline + 1 == mesh_.pipeline();
   if (mesh_.pipeline() > 1 && edge) {
@@ -77,11 +79,12 @@ bool ReplicaCheck::Agree(const Sums& sums) {
 }
 
 size_t ReplicaCheck::PartOf(const TrainingState::HeldParameter& held) const {
-  return static_cast<size_t>(held.id) * mesh_.tensor() + (held.whole ? 0 : at_.tensor);
+  const size_t part = static_cast<size_t>(held.id) * mesh_.tensor() + (held.whole ? 0 : at_.tensor);
+  return part * shares_ + (shares_ > 1 ? at_.data : 0);
 }
 
 std::vector<double> ReplicaCheck::Parts() const {
-  std::vector<double> parts(2 * graph_.parameters.size() * mesh_.tensor(), kHoldsNone);
+  std::vector<double> parts(2 * graph_.parameters.size() * mesh_.tensor() * shares_, kHoldsNone);
   for (size_t index = 0; index < state_.held_parameters(); ++index) {
     const TrainingState::HeldParameter held = state_.held_parameter(index);
     const double checksum = checksum::Crc32c(held.bytes);
@@ -108,7 +111,7 @@ std::string ReplicaCheck::NamesOf(std::span<const size_t> parts) const {
   constexpr size_t kMostNamed = 8;
   std::vector<std::string> names;
   for (const size_t part : parts) {
-    const std::string& name = graph_.parameters[part / mesh_.tensor()].name;
+    const std::string& name = graph_.parameters[part / shares_ / mesh_.tensor()].name;
     if (names.empty() || names.back() != name) names.push_back(name);
   }
   const size_t named = std::min(names.size(), kMostNamed);

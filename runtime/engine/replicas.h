@@ -59,6 +59,7 @@ class ReplicaCheck {
   const TrainingState& state_;
   const v1::Mesh mesh_;
   const plan::Coordinates at_;
+  const size_t shares_;  // of the weights over the replicas: 1, or under ZeRO-3 as many as these
   const uint64_t every_;
 };
 

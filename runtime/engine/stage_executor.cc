@@ -1,5 +1,7 @@
 #include "runtime/engine/stage_executor.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
@@ -39,15 +41,14 @@ uint32_t SlotOf(graph::BufferPool pool, const v1::Instruction& instruction) {
 
 }  // namespace
 
-StageExecutor::StageExecutor(graph::StageOps ops, std::vector<int64_t> parameter_offset,
+StageExecutor::StageExecutor(graph::StageOps ops, WorkingPlaces places,
                              const StageExecutorOptions& options)
-    : ops_(std::move(ops)), parameter_offset_(std::move(parameter_offset)), options_(options) {}
+    : ops_(std::move(ops)), places_(std::move(places)), options_(options) {}
 
 absl::StatusOr<std::unique_ptr<StageExecutor>> StageExecutor::Prepare(
-    graph::StageOps ops, std::vector<int64_t> parameter_offset,
-    const StageExecutorOptions& options) {
+    graph::StageOps ops, WorkingPlaces places, const StageExecutorOptions& options) {
   std::unique_ptr<StageExecutor> executor(
-      new StageExecutor(std::move(ops), std::move(parameter_offset), options));
+      new StageExecutor(std::move(ops), std::move(places), options));
   RETURN_IF_ERROR(executor->CheckSlots());
   RETURN_IF_ERROR(executor->PrepareList(executor->ops_.forward, executor->forward_));
   RETURN_IF_ERROR(executor->PrepareList(executor->ops_.backward, executor->backward_));
@@ -76,8 +77,14 @@ absl::Status StageExecutor::CheckSlots() const {
 
 // Layers repeat, so equal specs share one kernel.
 absl::Status StageExecutor::PrepareList(const std::vector<LoweredOp>& ops, List& list) {
+  std::set<graph::ParameterId> written;
   for (const LoweredOp& op : ops) {
     Prepared prepared{.op = op};
+    const graph::OperandRef& weight = op.operand[graph::kDW];
+    const graph::OperandRef& target =
+        weight.space == Space::kNone ? op.operand[graph::kDB] : weight;
+    prepared.overwrites = places_.gradient_pool == v1::PARTIAL &&
+                          target.space == Space::kGradient && written.insert(target.id).second;
     if (Mutated(Mutation::kRowOffsetIgnored)) prepared.op.spec.row_begin = 0;
     if (!op.is_collective()) {
       for (const auto& [spec, kernel] : kernels_) {
@@ -140,8 +147,9 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
     call.operand[name] = Resolve(op.operand[name], instruction).get();
   }
   if (op.spec.phase == Phase::kWeightGrad) {
-    call.accumulate =
-        !(op.first_writer && instruction.micro_batch() == first_micro_batch_[instruction.kind()]);
+    const bool first =
+        op.first_writer && instruction.micro_batch() == first_micro_batch_[instruction.kind()];
+    call.accumulate = places_.gradient_pool == v1::PARTIAL ? !prepared.overwrites : !first;
     if (Mutated(Mutation::kOverwrittenGradient) && op.first_writer) call.accumulate = false;
     if (Mutated(Mutation::kSkippedMicroBatch) && call.accumulate &&
         instruction.micro_batch() == last_micro_batch_[instruction.kind()]) {
@@ -204,10 +212,9 @@ tensor::DevicePointer StageExecutor::Resolve(const graph::OperandRef& operand,
                                              const v1::Instruction& instruction) const {
   const Arena& arena = *options_.arena;
   const auto extra = static_cast<size_t>(operand.offset);
-  const auto state = [&](v1::PoolKind pool) {
+  const auto state = [&](v1::PoolKind pool, const std::vector<int64_t>& elements) {
     const size_t width = tensor::SizeOf(plan::StateDType(options_.dtype, pool));
-    return arena.Slot(pool, 0, 0) + static_cast<size_t>(parameter_offset_[operand.id]) * width +
-           extra;
+    return arena.Slot(pool, 0, 0) + static_cast<size_t>(elements[operand.id]) * width + extra;
   };
   switch (operand.space) {
     case Space::kNone:
@@ -215,9 +222,9 @@ tensor::DevicePointer StageExecutor::Resolve(const graph::OperandRef& operand,
     case Space::kBuffer:
       return BufferAddress(operand.id, instruction) + extra;
     case Space::kParameter:
-      return state(v1::PARAMETER);
+      return state(places_.weight_pool, places_.weights);
     case Space::kGradient:
-      return state(v1::GRADIENT);
+      return state(places_.gradient_pool, places_.gradients);
     case Space::kTokens:
       return arena.Slot(v1::TOKENS, 0, instruction.micro_batch());
     case Space::kTargets:

@@ -12,6 +12,7 @@
 #include "runtime/engine/arena.h"
 #include "runtime/engine/step_context.h"
 #include "runtime/engine/step_trace.h"
+#include "runtime/engine/training_state.h"
 #include "runtime/graph/lowering.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/plan/state_layout.h"
@@ -41,11 +42,10 @@ struct StageExecutorOptions {
 // Thread: Run is called by the engine's thread; the operators themselves run on the stream.
 class StageExecutor {
  public:
-  // `parameter_offset[id]`: elements in the flat pools. Unimplemented names an operator without a
-  // kernel; Internal the pool of the arena that is too small for the operators.
+  // Unimplemented names an operator without a kernel; Internal the pool of the arena that is too
+  // small for the operators.
   static absl::StatusOr<std::unique_ptr<StageExecutor>> Prepare(
-      graph::StageOps ops, std::vector<int64_t> parameter_offset,
-      const StageExecutorOptions& options);
+      graph::StageOps ops, WorkingPlaces places, const StageExecutorOptions& options);
 
   // Issues operators [op_begin, op_end) of the instruction's list on `stream`. The instruction must
   // outlive the work.
@@ -67,11 +67,11 @@ class StageExecutor {
   struct Prepared {
     graph::LoweredOp op;
     kernels::Kernel* kernel = nullptr;  // null: collective
+    bool overwrites = false;            // its gradient, in every micro-batch: PARTIAL
   };
   using List = std::vector<Prepared>;
 
-  StageExecutor(graph::StageOps ops, std::vector<int64_t> parameter_offset,
-                const StageExecutorOptions& options);
+  StageExecutor(graph::StageOps ops, WorkingPlaces places, const StageExecutorOptions& options);
   absl::Status CheckSlots() const;
   absl::Status PrepareList(const std::vector<graph::LoweredOp>& ops, List& list);
   const List& ListOf(v1::InstructionKind kind) const;
@@ -82,7 +82,7 @@ class StageExecutor {
                                 const v1::Instruction& instruction) const;
 
   const graph::StageOps ops_;
-  const std::vector<int64_t> parameter_offset_;
+  const WorkingPlaces places_;
   const StageExecutorOptions options_;
   std::vector<std::pair<graph::OpSpec, std::unique_ptr<kernels::Kernel>>> kernels_;
   List forward_, backward_, input_grad_, weight_grad_;

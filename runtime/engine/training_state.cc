@@ -69,11 +69,17 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
                              const Arena& arena)
     : arena_(arena),
       compute_(plan::ComputeDType(plan.job())),
-      job_(plan.job()),
-      sharded_(plan.job().parallelism().zero_stage() > 0),
+      plan_(plan),
+      sharded_(plan::ZeroStage(plan) > 0),
       tied_(plan.mesh().pipeline() > 1 ? graph.tied : graph::kNone),
       layout_(std::move(layout)) {
   const int64_t data_size = plan.mesh().data();
+  const auto& planned = plan.stages(static_cast<int>(at.pipeline)).buckets();
+  for (int index = 0; index < std::min<int>(planned.size(), std::ssize(layout_.buckets)); ++index) {
+    v1::Bucket& bucket = layout_.buckets[static_cast<size_t>(index)];
+    bucket.set_gathered_offset(planned[index].gathered_offset());
+    bucket.set_partial_offset(planned[index].partial_offset());
+  }
   for (const plan::StatePlace& place : layout_.places) {
     const graph::Parameter& parameter = graph.parameters[place.parameter];
     const v1::Bucket& bucket = layout_.buckets[place.bucket];
@@ -151,18 +157,50 @@ tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) con
 
 tensor::DevicePointer TrainingState::At(v1::PoolKind pool, const Piece& piece,
                                         int64_t index) const {
-  return Flat(pool, plan::IsSharded(job_, pool) ? piece.share_offset + index - piece.updated.begin
-                                                : piece.place.offset + index);
+  return Flat(pool, plan::IsSharded(plan_, pool) ? piece.share_offset + index - piece.updated.begin
+                                                 : piece.place.offset + index);
 }
 
-std::vector<int64_t> TrainingState::ParameterOffsets() const {
-  std::vector<int64_t> offsets;
+WorkingPlaces TrainingState::working_places() const {
+  const int zero = plan::ZeroStage(plan_);
+  WorkingPlaces places{.weight_pool = zero >= 3 ? v1::GATHERED : v1::PARAMETER,
+                       .gradient_pool = zero >= 2 ? v1::PARTIAL : v1::GRADIENT};
   for (const Piece& piece : pieces_) {
-    const size_t id = static_cast<size_t>(piece.place.parameter);
-    if (offsets.size() <= id) offsets.resize(id + 1, -1);
-    offsets[id] = piece.place.offset;
+    const auto id = static_cast<size_t>(piece.place.parameter);
+    if (places.weights.size() <= id) {
+      places.weights.resize(id + 1, -1);
+      places.gradients.resize(id + 1, -1);
+    }
+    const v1::Bucket& bucket = layout_.buckets[piece.place.bucket];
+    const int64_t inside = piece.place.offset - static_cast<int64_t>(bucket.offset());
+    places.weights[id] = WorkingBegin(places.weight_pool, bucket) + inside;
+    places.gradients[id] = WorkingBegin(places.gradient_pool, bucket) + inside;
   }
-  return offsets;
+  return places;
+}
+
+int64_t TrainingState::WorkingBegin(v1::PoolKind pool, const v1::Bucket& bucket) {
+  const uint64_t begin = pool == v1::GATHERED  ? bucket.gathered_offset()
+                         : pool == v1::PARTIAL ? bucket.partial_offset()
+                                               : bucket.offset();
+  return static_cast<int64_t>(begin);
+}
+
+void TrainingState::ClearGaps(uint32_t bucket) const {
+  const v1::Bucket& shape = layout_.buckets[bucket];
+  const size_t width = tensor::SizeOf(dtype(v1::PARTIAL));
+  const auto begin = static_cast<int64_t>(shape.offset());
+  const auto clear = [&](int64_t from, int64_t to) {
+    const auto place = static_cast<int64_t>(shape.partial_offset()) + from - begin;
+    std::memset(Flat(v1::PARTIAL, place).get(), 0, static_cast<size_t>(to - from) * width);
+  };
+  int64_t end = begin;
+  for (const Piece& piece : pieces_) {
+    if (piece.place.bucket != bucket) continue;
+    clear(end, piece.place.offset);
+    end = piece.place.offset + piece.length;
+  }
+  clear(end, begin + static_cast<int64_t>(shape.count()));
 }
 
 // Calls fill(local index, global index, length) for the contiguous runs of a box.
@@ -185,7 +223,7 @@ static void ForEachRun(const layout::Box& box, const std::vector<int64_t>& shape
 void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
   const graph::Parameter& parameter = *piece.parameter;
   const base::RandomSite site{seed, base::SiteOf(parameter.name), 0};
-  const tensor::DevicePointer data = At(v1::PARAMETER, piece, 0);
+  const bool weights_sharded = plan::IsSharded(plan_, v1::PARAMETER);
   ForEachRun(piece.box, parameter.shape, [&](int64_t local, int64_t global, int64_t length) {
     for (int64_t index = local; index < local + length; ++index) {
       double value = parameter.initial == graph::Initial::kOnes ? 1.0 : 0.0;
@@ -193,9 +231,11 @@ void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
         value = parameter.standard_deviation *
                 site.Normal(static_cast<uint64_t>(global + index - local));
       }
-      tensor::SetElement(compute_, data.get(), index, value);
-      if (!HasMasters()) continue;
-      if (index < piece.updated.begin || index >= piece.updated.end) continue;
+      const bool updated = index >= piece.updated.begin && index < piece.updated.end;
+      if (!weights_sharded || updated) {
+        tensor::SetElement(compute_, At(v1::PARAMETER, piece, index).get(), 0, value);
+      }
+      if (!HasMasters() || !updated) continue;
       tensor::SetElement(dtype(v1::MASTER), At(v1::MASTER, piece, index).get(), 0, value);
     }
   });
@@ -284,11 +324,16 @@ TrainingState::HeldParameter TrainingState::held_parameter(size_t index) const {
   const Piece& piece = pieces_[index];
   // What drifts apart shows in the masters first, where each replica updates all of them.
   const v1::PoolKind pool = HasMasters() && !sharded_ ? v1::MASTER : v1::PARAMETER;
-  const auto bytes = static_cast<size_t>(piece.length) * tensor::SizeOf(dtype(pool));
+  const layout::Interval held = HeldOf(pool, piece);
+  const auto bytes = static_cast<size_t>(held.size()) * tensor::SizeOf(dtype(pool));
   return {.id = piece.place.parameter,
           .whole = piece.parameter->shard_dim == graph::kNone,
           .tied = piece.place.parameter == tied_,
-          .bytes = {At(pool, piece, 0).get(), bytes}};
+          .bytes = {At(pool, piece, held.begin).get(), bytes}};
+}
+
+layout::Interval TrainingState::HeldOf(v1::PoolKind pool, const Piece& piece) const {
+  return plan::IsSharded(plan_, pool) ? piece.updated : layout::Interval{0, piece.length};
 }
 
 StateView TrainingState::View(const Piece& piece, v1::PoolKind pool,
@@ -321,8 +366,7 @@ std::vector<StateView> TrainingState::Held(const std::string& kind) const {
   std::vector<StateView> views;
   for (const v1::PoolKind pool : pools) {
     for (const Piece& piece : pieces_) {
-      const layout::Interval held =
-          plan::IsSharded(job_, pool) ? piece.updated : layout::Interval{0, piece.length};
+      const layout::Interval held = HeldOf(pool, piece);
       if (held.size() > 0) views.push_back(View(piece, pool, held));
     }
   }

@@ -34,6 +34,13 @@ struct StateView {
   }
 };
 
+// Where operators find weights and leave gradients: the pools, and by parameter the element in them
+// at which it begins, -1 for parameters of other stages.
+struct WorkingPlaces {
+  v1::PoolKind weight_pool = v1::PARAMETER, gradient_pool = v1::GRADIENT;
+  std::vector<int64_t> weights, gradients;
+};
+
 class TrainingState {
  public:
   TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
@@ -96,8 +103,12 @@ class TrainingState {
   // Element `offset` of a flat pool, and what its elements are.
   tensor::DevicePointer Flat(v1::PoolKind pool, int64_t offset) const;
   const std::vector<v1::Bucket>& buckets() const { return layout_.buckets; }
-  // parameter id -> offset in the flat pools, -1 for parameters of other stages.
-  std::vector<int64_t> ParameterOffsets() const;
+  WorkingPlaces working_places() const;
+  // Element of `pool`, one of a WorkingPlaces, at which the bucket begins.
+  static int64_t WorkingBegin(v1::PoolKind pool, const v1::Bucket& bucket);
+  // Zeroes what no parameter of this rank fills in the bucket's place in PARTIAL, where other
+  // buckets have been. Inside a task.
+  void ClearGaps(uint32_t bucket) const;
   tensor::DType dtype(v1::PoolKind pool) const { return plan::StateDType(compute_, pool); }
 
  private:
@@ -113,6 +124,7 @@ class TrainingState {
   bool HasMasters() const { return dtype(v1::PARAMETER) != dtype(v1::MASTER); }
   // Element `index` of a piece, as far as the pool has it.
   tensor::DevicePointer At(v1::PoolKind pool, const Piece& piece, int64_t index) const;
+  layout::Interval HeldOf(v1::PoolKind pool, const Piece& piece) const;
   StateView View(const Piece& piece, v1::PoolKind pool, const layout::Interval& interval) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
   void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
@@ -120,7 +132,7 @@ class TrainingState {
 
   const Arena& arena_;
   const tensor::DType compute_;
-  const v1::JobSpec& job_;
+  const v1::Plan& plan_;
   const bool sharded_;             // by ZeRO: each replica updates its share
   const graph::ParameterId tied_;  // kNone: no parameter is on two stages
   plan::StateLayout layout_;

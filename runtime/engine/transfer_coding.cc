@@ -124,7 +124,9 @@ void TransferCoding::LayOutBuckets() {
     Bucket& bucket = buckets_[index];
     // What the tensor ranks have parts of is added up over them afterwards, errors too.
     const bool parts = plan::IsPartialOver(state_.buckets()[index], v1::AXIS_TENSOR);
-    const uint32_t terms = plan_.mesh().data() * (parts ? plan_.mesh().tensor() : 1);
+    // Under ZeRO-2 and ZeRO-3 so is each micro-batch's sum.
+    const uint32_t sums = plan::ZeroStage(plan_) >= 2 ? plan_.micro_batches() : 1;
+    const uint32_t terms = plan_.mesh().data() * (parts ? plan_.mesh().tensor() : 1) * sums;
     bucket.run.bound = data_.bound.value / terms;
     bucket.run.lines = bucket.lines;
   }

@@ -52,6 +52,7 @@ StateLayout LayOut(const v1::Plan& plan, const graph::ModelGraph& graph, uint32_
                .tensor_size = plan.mesh().tensor(),
                .data_size = plan.mesh().data(),
                .bucket_bytes = plan.job().parallelism().bucket_bytes(),
+               .by_block = ZeroStage(plan) >= 2,
                .tied_across_stages = graph.tied != graph::kNone && plan.mesh().pipeline() > 1,
                .last_stage = pipeline + 1 == plan.mesh().pipeline()});
 }

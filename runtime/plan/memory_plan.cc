@@ -96,13 +96,19 @@ v1::PoolKind PoolKindOf(graph::BufferPool pool) {
 }
 
 void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<SlotBytes>& bytes,
-                const std::vector<SlotCounts>& slots, const StateLayout& state) {
+                const std::vector<SlotCounts>& slots, const StateLayout& state,
+                const BucketElements& at_hand) {
   const uint64_t rows = static_cast<uint64_t>(plan.job().training().micro_batch_size()) *
                         static_cast<uint64_t>(plan.job().data().sequence_length());
   PoolList pools(stage);
   for (const v1::PoolKind kind :
        {v1::PARAMETER, v1::MASTER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
     pools.Add(kind, 0, StateBytes(plan, state, kind), 1);
+  }
+  for (const auto& [kind, elements] :
+       {std::pair(v1::GATHERED, at_hand.gathered), std::pair(v1::PARTIAL, at_hand.partial)}) {
+    const size_t width = tensor::SizeOf(StateDType(ComputeDType(plan.job()), kind));
+    pools.Add(kind, 0, static_cast<uint64_t>(elements) * width, 1);
   }
   pools.Add(v1::TOKENS, 0, LineUp(rows * 2 * sizeof(int32_t)),
             std::max(plan.micro_batches(), plan.evaluation_micro_batches()));

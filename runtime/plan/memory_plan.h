@@ -21,10 +21,16 @@ struct SlotBytes {
   void Raise(const graph::StageOps& ops);
 };
 
+// Elements of buckets that are whole for a while (BucketWalk).
+struct BucketElements {
+  int64_t gathered = 0, partial = 0;
+};
+
 // Fills stage.pools and stage.arena_bytes. Pools begin on pages. `bytes` and `slots` are per
 // virtual stage, `bytes` raised by every tensor coordinate.
 void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<SlotBytes>& bytes,
-                const std::vector<SlotCounts>& slots, const StateLayout& state);
+                const std::vector<SlotCounts>& slots, const StateLayout& state,
+                const BucketElements& at_hand);
 
 // The pool of the arena that a buffer's slots are in.
 v1::PoolKind PoolKindOf(graph::BufferPool pool);

@@ -81,7 +81,7 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
   ProgramBuilder builder({.ranks = plan.mesh().pipeline(),
                           .rank = pipeline,
                           .virtual_stages = static_cast<uint32_t>(ops.size()),
-                          .gather_parameters = plan.job().parallelism().zero_stage() > 0,
+                          .zero_stage = ZeroStage(plan),
                           .send_lag = send_lag,
                           .coded_buckets = build.coded_buckets,
                           .code_messages = CodesMessages(plan, build.ops[0])},
@@ -89,7 +89,17 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
   *stage.mutable_step() = builder.BuildStep(order);
   *stage.mutable_evaluate() = builder.BuildForward(order, plan.evaluation_micro_batches());
   *stage.mutable_generate() = builder.BuildForward(order, 1);
-  PlanMemory(plan, stage, build.bytes, builder.slots(), build.state);
+  const Places gathered = PlaceBuckets(build.state.buckets, builder.walk().gathered_lives());
+  const Places partial = PlaceBuckets(build.state.buckets, builder.walk().partial_lives());
+  for (int bucket = 0; bucket < stage.buckets_size(); ++bucket) {
+    const auto index = static_cast<size_t>(bucket);
+    stage.mutable_buckets(bucket)->set_gathered_offset(
+        static_cast<uint64_t>(gathered.offsets[index]));
+    stage.mutable_buckets(bucket)->set_partial_offset(
+        static_cast<uint64_t>(partial.offsets[index]));
+  }
+  PlanMemory(plan, stage, build.bytes, builder.slots(), build.state,
+             {.gathered = gathered.elements, .partial = partial.elements});
 }
 
 // `ops`: of tensor coordinate 0.

@@ -38,7 +38,14 @@ void SlotCounts::Raise(const SlotCounts& other) {
 
 ProgramBuilder::ProgramBuilder(const ProgramOptions& options,
                                std::vector<const graph::StageOps*> stages, const StateLayout& state)
-    : options_(options), stages_(std::move(stages)), state_(state), slots_(options.virtual_stages) {
+    : options_(options),
+      stages_(std::move(stages)),
+      state_(state),
+      slots_(options.virtual_stages),
+      walk_(stages_, state, options.zero_stage,
+            {.gather = [this](uint32_t bucket) { return Gather(bucket); },
+             .reduce = [this](uint32_t bucket) { return Reduce(bucket); },
+             .wait = [this](uint32_t ticket) { AddWait(ticket, {}); }}) {
   ReduceTriggers();
 }
 
@@ -122,6 +129,7 @@ v1::Program ProgramBuilder::BuildForward(const std::vector<ComputeStep>& order,
 }
 
 void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
+  walk_.Begin(order);
   if (!order.empty()) IssueReceive(order[0]);
   for (position_ = 0; position_ < order.size(); ++position_) {
     const ComputeStep& step = order[position_];
@@ -238,7 +246,7 @@ void ProgramBuilder::Forward(const ComputeStep& step) {
   held.activation = pools.activation.Acquire();
   held.stash = pools.stash.Acquire();
   if (!LastStage(step.virtual_stage)) held.output = pools.output.Acquire();
-  Add(v1::F, step).set_op_end(static_cast<uint32_t>(List(step).size()));
+  AddCompute(v1::F, step, walk_.gathers());
   if (training_) return;
   pools.activation.Release(held.activation);
   pools.stash.Release(held.stash);
@@ -255,26 +263,13 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   const v1::InstructionKind kind = step.kind == Compute::kInputGrad    ? v1::I
                                    : step.kind == Compute::kWeightGrad ? v1::W
                                                                        : v1::B;
-  uint32_t begin = 0;
-  const uint32_t end = static_cast<uint32_t>(List(step).size());
   const LastRuns& last = last_runs_[step.virtual_stage];
-  const StageTriggers& triggers = triggers_[step.virtual_stage];
   const bool input_grad = step.kind == Compute::kInputGrad;
-  if (position_ == (input_grad ? last.input_grad : last.final_grad)) {
-    for (const auto& [done, bucket] : input_grad ? triggers.input_grad : triggers.final_grad) {
-      if (done > begin) {
-        Instruction& part = Add(kind, step);
-        part.set_op_begin(begin);
-        part.set_op_end(done);
-        begin = done;
-      }
-      Reduce(bucket);
-    }
-  }
-  if (begin < end || end == 0) {
-    Instruction& rest = Add(kind, step);
-    rest.set_op_begin(begin);
-    rest.set_op_end(end);
+  const bool is_last = position_ == (input_grad ? last.input_grad : last.final_grad);
+  if (is_last && !walk_.reduces()) {
+    LastBackward(kind, step);
+  } else {
+    AddCompute(kind, step, walk_.reduces());
   }
   if (step.kind != Compute::kWeightGrad) pools.activation.Release(held.activation);
   if (step.kind == Compute::kInputGrad) return;
@@ -284,16 +279,51 @@ void ProgramBuilder::BackwardSteps(const ComputeStep& step) {
   if (!LastStage(step.virtual_stage)) pools.gradient_in.Release(held.gradient_in);
 }
 
+void ProgramBuilder::AddPart(v1::InstructionKind kind, const ComputeStep& step, uint32_t begin,
+                             uint32_t end) {
+  Instruction& part = Add(kind, step);
+  part.set_op_begin(begin);
+  part.set_op_end(end);
+}
+
+void ProgramBuilder::AddCompute(v1::InstructionKind kind, const ComputeStep& step, bool by_block) {
+  if (!by_block) return AddPart(kind, step, 0, static_cast<uint32_t>(List(step).size()));
+  for (const BlockOps& block : walk_.BlocksOf(step)) {
+    walk_.Before(block);
+    AddPart(kind, step, block.begin, block.end);
+    walk_.After(block);
+  }
+}
+
+void ProgramBuilder::LastBackward(v1::InstructionKind kind, const ComputeStep& step) {
+  const StageTriggers& triggers = triggers_[step.virtual_stage];
+  const auto end = static_cast<uint32_t>(List(step).size());
+  uint32_t begin = 0;
+  for (const auto& [done, bucket] :
+       step.kind == Compute::kInputGrad ? triggers.input_grad : triggers.final_grad) {
+    if (done > begin) AddPart(kind, step, std::exchange(begin, done), done);
+    reduces_.push_back(Reduce(bucket));
+  }
+  if (begin < end || end == 0) AddPart(kind, step, begin, end);
+}
+
 // None is waited for before backward is over: neighbours would stand behind a slower replica of
 // this stage with the patience for a pipeline alone (docs/adr/0010), and a tied one's WAIT meets
 // that of the other end of the pipeline, which may need what this end has still to send. A stage
 // has few enough buckets for that (kMostBuckets).
-void ProgramBuilder::Reduce(uint32_t bucket) {
+uint32_t ProgramBuilder::Reduce(uint32_t bucket) {
   Instruction& reduce = Add(v1::REDUCE, {});
   reduce.set_bucket(bucket);
   reduce.set_coded(!options_.coded_buckets.empty() && options_.coded_buckets[bucket]);
   reduce.set_ticket(next_ticket_);
-  reduces_.push_back(next_ticket_++);
+  return next_ticket_++;
+}
+
+uint32_t ProgramBuilder::Gather(uint32_t bucket) {
+  Instruction& gather = Add(v1::GATHER, {});
+  gather.set_bucket(bucket);
+  gather.set_ticket(next_ticket_);
+  return next_ticket_++;
 }
 
 void ProgramBuilder::SendAfter(const ComputeStep& step, size_t position) {
@@ -323,16 +353,19 @@ void ProgramBuilder::WaitSends(size_t position, bool all) {
 
 void ProgramBuilder::Finish() {
   for (const uint32_t ticket : reduces_) AddWait(ticket, {});
+  walk_.Finish();
+  for (uint32_t bucket = 0; walk_.reduces() && bucket < state_.buckets.size(); ++bucket) {
+    const v1::Bucket& shape = state_.buckets[bucket];
+    if (IsPartialOver(shape, v1::AXIS_TENSOR) || IsPartialOver(shape, v1::AXIS_TIED)) {
+      Add(v1::SUM, {}).set_bucket(bucket);
+    }
+  }
   Add(v1::NORM, {});
   std::vector<uint32_t> gathers;
-  for (size_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
+  for (uint32_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
     // A GATHER comes right after its STEP, so that it travels while the next bucket's STEP runs.
-    Add(v1::STEP, {}).set_bucket(static_cast<uint32_t>(bucket));
-    if (!options_.gather_parameters) continue;
-    Instruction& gather = Add(v1::GATHER, {});
-    gather.set_bucket(static_cast<uint32_t>(bucket));
-    gather.set_ticket(next_ticket_);
-    gathers.push_back(next_ticket_++);
+    Add(v1::STEP, {}).set_bucket(bucket);
+    if (options_.zero_stage == 1 || options_.zero_stage == 2) gathers.push_back(Gather(bucket));
   }
   for (uint32_t ticket : gathers) AddWait(ticket, {});
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/graph/lowering.h"
+#include "runtime/plan/bucket_walk.h"
 #include "runtime/plan/schedule.h"
 #include "runtime/plan/state_layout.h"
 #include "trireme/v1/plan.pb.h"
@@ -36,10 +37,10 @@ struct SlotCounts {
 };
 
 struct ProgramOptions {
-  uint32_t ranks = 1;              // P
-  uint32_t rank = 0;               // p
-  uint32_t virtual_stages = 1;     // v
-  bool gather_parameters = false;  // ZeRO
+  uint32_t ranks = 1;           // P
+  uint32_t rank = 0;            // p
+  uint32_t virtual_stages = 1;  // v
+  int zero_stage = 0;
   // How many compute instructions later the WAIT of a SEND stands; larger needs more OUTPUT slots
   // but blocks later.
   uint32_t send_lag = 1;
@@ -58,6 +59,7 @@ class ProgramBuilder {
   v1::Program BuildForward(const std::vector<ComputeStep>& order, uint32_t micro_batches);
   // Per virtual stage, over everything built.
   const std::vector<SlotCounts>& slots() const { return slots_; }
+  const BucketWalk& walk() const { return walk_; }
 
  private:
   struct StagePools {
@@ -82,7 +84,14 @@ class ProgramBuilder {
   void WaitReceive(const ComputeStep& step);
   void Forward(const ComputeStep& step);
   void BackwardSteps(const ComputeStep& step);
-  void Reduce(uint32_t bucket);
+  // All operators of a step in one instruction, or in one for each block with what ZeRO does around
+  // it.
+  void AddCompute(v1::InstructionKind kind, const ComputeStep& step, bool by_block);
+  // The same, with a REDUCE behind the operators that complete a bucket.
+  void LastBackward(v1::InstructionKind kind, const ComputeStep& step);
+  void AddPart(v1::InstructionKind kind, const ComputeStep& step, uint32_t begin, uint32_t end);
+  uint32_t Reduce(uint32_t bucket);
+  uint32_t Gather(uint32_t bucket);
   void SendAfter(const ComputeStep& step, size_t position);
   void WaitSends(size_t position, bool all);
   void Finish();
@@ -130,6 +139,7 @@ class ProgramBuilder {
   size_t position_ = 0;
   bool training_ = false;  // the program being built
   std::vector<SlotCounts> slots_;
+  BucketWalk walk_;
 };
 
 }  // namespace trireme::plan

@@ -82,6 +82,18 @@ void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>&
       }
     }
   };
+  const auto add_reads = [&](const OpList& list, VirtualStageFacts::Writes& reads) {
+    for (uint32_t index = 0; index < list.size(); ++index) {
+      for (const graph::OperandRef& operand : list[index].operand) {
+        if (operand.space != graph::Space::kParameter) continue;
+        reads.emplace_back(index, bucket_of.at(operand.id));
+      }
+    }
+  };
+  add_reads(ops.forward, facts.reads[v1::F]);
+  add_reads(ops.input_grad, facts.reads[v1::I]);
+  add_reads(ops.weight_grad, facts.reads[v1::W]);
+  add_reads(ops.backward, facts.reads[v1::B]);
   add(ops.weight_grad.empty() ? ops.backward : ops.weight_grad, facts.writes);
   add(ops.input_grad, facts.input_grad_writes);
 }
@@ -118,13 +130,14 @@ absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& low
   }
   const tensor::DType dtype = ComputeDType(plan.job());
   const auto elements = static_cast<uint64_t>(state.elements);
-  const uint64_t updated =
-      plan.job().parallelism().zero_stage() > 0 ? elements / plan.mesh().data() : elements;
+  const uint64_t share = elements / plan.mesh().data();
+  const int64_t zero = plan.job().parallelism().zero_stage();
   const uint64_t wide = tensor::SizeOf(tensor::AccumulatorOf(dtype));
-  facts.pool_bytes[v1::PARAMETER] = elements * tensor::SizeOf(dtype);
-  facts.pool_bytes[v1::GRADIENT] = elements * wide;
-  facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] = updated * wide;
-  facts.pool_bytes[v1::MASTER] = dtype == tensor::DType::kBf16 ? updated * wide : 0;
+  const uint64_t updated = (zero >= 1 ? share : elements) * wide;
+  facts.pool_bytes[v1::PARAMETER] = (zero >= 3 ? share : elements) * tensor::SizeOf(dtype);
+  facts.pool_bytes[v1::GRADIENT] = (zero >= 2 ? share : elements) * wide;
+  facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] = updated;
+  facts.pool_bytes[v1::MASTER] = dtype == tensor::DType::kBf16 ? updated : 0;
   // Token ids and targets of a micro-batch.
   facts.pool_bytes[v1::TOKENS] = 2 * sizeof(int32_t) *
                                  static_cast<uint64_t>(plan.job().training().micro_batch_size()) *

@@ -15,9 +15,15 @@ constexpr int64_t kGrowth = 8;  // sizes are tried in steps of an eighth
 
 int64_t AlignUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
+struct Completed {
+  ParameterId id = graph::kNone;
+  int32_t block = graph::kNone;
+  bool in_input_grad = false, in_weight_grad = false;  // lists of a split backward that write it
+};
+
 // Parameters in the order in which their gradients are complete.
-std::vector<ParameterId> CompletionOrder(const std::vector<StageOpsRef>& stages) {
-  std::vector<ParameterId> order;
+std::vector<Completed> CompletionOrder(const std::vector<StageOpsRef>& stages) {
+  std::vector<Completed> order;
   for (const StageOpsRef& stage : stages) {
     // The last I comes before the last W.
     for (const auto* list :
@@ -26,8 +32,19 @@ std::vector<ParameterId> CompletionOrder(const std::vector<StageOpsRef>& stages)
         for (graph::Operand name : {graph::kDW, graph::kDB}) {
           const graph::OperandRef& target = op.operand[name];
           if (target.space != graph::Space::kGradient) continue;
-          std::erase(order, target.id);  // a second writer completes it later
-          order.push_back(target.id);
+          // A second writer completes it later.
+          Completed completed{.id = target.id, .block = op.block};
+          const auto earlier = std::find_if(order.begin(), order.end(), [&](const Completed& each) {
+            return each.id == target.id;
+          });
+          if (earlier != order.end()) {
+            completed.in_input_grad = earlier->in_input_grad;
+            completed.in_weight_grad = earlier->in_weight_grad;
+            order.erase(earlier);
+          }
+          completed.in_input_grad |= list == &stage.ops->input_grad;
+          completed.in_weight_grad |= list == &stage.ops->weight_grad;
+          order.push_back(completed);
         }
       }
     }
@@ -51,32 +68,42 @@ class BucketMaker {
     }
   }
 
-  void Add(ParameterId id) {
+  void Add(const Completed& completed) {
+    const ParameterId id = completed.id;
     const bool tied = options_.tied_across_stages && id == options_.graph->tied;
     const bool tensor = partial_.contains(id);
     const int64_t size =
         AlignUp(options_.graph->parameters[id].LocalBox(options_.tensor_size, 0).elements(),
                 kZeroAlignment);
-    // The tied parameter is alone, so both copies are cut and summed alike.
-    const int kind = tied ? 2 : tensor ? 1 : 0;
+    // The tied parameter is alone, so both copies are cut and summed alike. By block, a list of a
+    // split backward writes all of a bucket or nothing.
+    const bool alone =
+        tied || (options_.by_block && completed.in_input_grad && completed.in_weight_grad);
+    const bool apart = options_.by_block && completed.in_input_grad;
+    const int kind = alone ? kAlone : (tensor ? 1 : 0) + (apart ? 2 : 0);
     OpenBucket& open = open_[kind];
     std::vector<v1::ReduceAxis> axes;
-    if (!open.parameters.empty() && (tied || open.elements + size > limit_)) Close(kind);
+    if (!open.parameters.empty() && (alone || open.elements + size > limit_)) Close(kind);
     open.parameters.push_back(id);
     open.elements += size;
     if (options_.data_size > 1) axes.push_back(v1::AXIS_DATA);
     if (tensor) axes.push_back(v1::AXIS_TENSOR);
     if (tied) axes.push_back(v1::AXIS_TIED);
     open.axes = std::move(axes);
-    if (tied || open.elements >= limit_) Close(kind);
+    if (alone || open.elements >= limit_) Close(kind);
   }
 
+  void CloseAll() {
+    for (int kind = 0; kind <= kAlone; ++kind) Close(kind);
+  }
   std::vector<OpenBucket> Finish() {
-    for (int kind : {0, 1, 2}) Close(kind);
+    CloseAll();
     return std::move(done_);
   }
 
  private:
+  static constexpr int kAlone = 4;
+
   void Close(int kind) {
     if (!open_[kind].parameters.empty()) done_.push_back(std::move(open_[kind]));
     open_[kind] = {};
@@ -85,20 +112,29 @@ class BucketMaker {
   const StateLayoutOptions& options_;
   const int64_t limit_;  // elements
   std::set<ParameterId> partial_;
-  OpenBucket open_[3];
+  OpenBucket open_[kAlone + 1];
   std::vector<OpenBucket> done_;
 };
 
 // Of the size asked for, or of the next larger one that makes few enough.
 std::vector<OpenBucket> MakeBuckets(const std::vector<StageOpsRef>& stages,
                                     const StateLayoutOptions& options) {
-  const std::vector<ParameterId> order = CompletionOrder(stages);
-  for (int64_t limit = std::max<int64_t>(1, options.bucket_bytes / 4);;
-       limit += (limit + kGrowth - 1) / kGrowth) {
-    BucketMaker maker(stages, options, limit);
-    for (ParameterId id : order) maker.Add(id);
+  const std::vector<Completed> order = CompletionOrder(stages);
+  constexpr int64_t kNoLimit = int64_t{1} << 62;
+  int64_t limit = std::max<int64_t>(1, options.bucket_bytes / 4);
+  for (int blocks = 1;; ++blocks) {
+    BucketMaker maker(stages, options, options.by_block ? kNoLimit : limit);
+    int begun = 0;  // blocks of the open bucket
+    for (size_t index = 0; index < order.size(); ++index) {
+      if (options.by_block && index > 0 && order[index].block != order[index - 1].block &&
+          ++begun % blocks == 0) {
+        maker.CloseAll();
+      }
+      maker.Add(order[index]);
+    }
     std::vector<OpenBucket> buckets = maker.Finish();
     if (buckets.size() <= kMostBuckets) return buckets;
+    limit += (limit + kGrowth - 1) / kGrowth;
   }
 }
 
@@ -128,11 +164,23 @@ StateLayout LayOutState(const std::vector<StageOpsRef>& stages, const StateLayou
 }
 
 tensor::DType StateDType(tensor::DType compute, v1::PoolKind kind) {
-  return kind == v1::PARAMETER ? compute : tensor::AccumulatorOf(compute);
+  const bool weights = kind == v1::PARAMETER || kind == v1::GATHERED;
+  return weights ? compute : tensor::AccumulatorOf(compute);
 }
 
-bool IsSharded(const v1::JobSpec& job, v1::PoolKind kind) {
-  return job.parallelism().zero_stage() > 0 && kind != v1::PARAMETER && kind != v1::GRADIENT;
+int ZeroStage(const v1::Plan& plan) {
+  return plan.mesh().data() > 1 ? static_cast<int>(plan.job().parallelism().zero_stage()) : 0;
+}
+
+bool IsSharded(const v1::Plan& plan, v1::PoolKind kind) {
+  switch (kind) {
+    case v1::PARAMETER:
+      return ZeroStage(plan) >= 3;
+    case v1::GRADIENT:
+      return ZeroStage(plan) >= 2;
+    default:
+      return ZeroStage(plan) >= 1;
+  }
 }
 
 uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind kind) {
@@ -141,7 +189,7 @@ uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind
   if (kind == v1::MASTER && tensor::AccumulatorOf(compute) == compute) return 0;
   const auto bytes =
       static_cast<uint64_t>(state.elements) * tensor::SizeOf(StateDType(compute, kind));
-  return IsSharded(plan.job(), kind) ? bytes / plan.mesh().data() : bytes;
+  return IsSharded(plan, kind) ? bytes / plan.mesh().data() : bytes;
 }
 
 bool IsPartialOver(const v1::Bucket& bucket, v1::ReduceAxis axis) {

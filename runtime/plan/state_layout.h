@@ -38,8 +38,10 @@ struct StateLayout {
 // What a flat pool of the state holds of a job of this compute dtype: PARAMETER what the products
 // read, the others what sums and updates need.
 tensor::DType StateDType(tensor::DType compute, v1::PoolKind kind);
+// parallelism.zero_stage, or 0 where there is one replica.
+int ZeroStage(const v1::Plan& plan);
 // Whether each replica has its share of a flat pool alone (ZeRO).
-bool IsSharded(const v1::JobSpec& job, v1::PoolKind kind);
+bool IsSharded(const v1::Plan& plan, v1::PoolKind kind);
 // Of a flat pool on one rank; 0: the job has none.
 uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind kind);
 
@@ -55,7 +57,8 @@ struct StateLayoutOptions {
   const graph::ModelGraph* graph = nullptr;
   int64_t tensor_size = 1;
   int64_t data_size = 1;
-  int64_t bucket_bytes = 0;         // larger where there would be more than kMostBuckets
+  int64_t bucket_bytes = 0;  // larger where there would be more than kMostBuckets
+  bool by_block = false;     // a bucket ends with its block, of whatever size (ZeRO-2, ZeRO-3)
   bool tied_across_stages = false;  // the tied parameter is on two pipeline coordinates
   bool last_stage = false;          // this coordinate holds the second copy
 };

@@ -159,7 +159,10 @@ absl::Status CheckBucketsMeant(const v1::StagePlan& stage, int p, const StageFac
                   facts.buckets.size());
   }
   for (size_t i = 0; i < count; ++i) {
-    const std::string planned = stage.buckets(static_cast<int>(i)).ShortDebugString();
+    v1::Bucket bucket = stage.buckets(static_cast<int>(i));
+    bucket.clear_gathered_offset();  // judged by the lives that the programs give it
+    bucket.clear_partial_offset();
+    const std::string planned = bucket.ShortDebugString();
     const std::string meant = facts.buckets[i].ShortDebugString();
     if (planned == meant) continue;
     return Refuse("stage ", p, ": bucket ", i, " is {", planned, "}, the operators ask for {",
@@ -217,6 +220,7 @@ absl::Status CheckProgram(const v1::Plan& plan, const std::vector<StageFacts>& f
     }
     ASSIGN_OR_RETURN(ProgramIndex index, IndexProgram(scope));
     RETURN_IF_ERROR(CheckBuckets(scope, index));
+    RETURN_IF_ERROR(CheckLives(scope, index));
     RETURN_IF_ERROR(CheckSlots(scope, index));
     indexes.push_back(std::move(index));
   }

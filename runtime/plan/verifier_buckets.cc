@@ -1,5 +1,6 @@
-// LOAD, NORM and the life of every bucket: the last operator that writes it, REDUCE and its WAIT,
-// NORM, STEP, GATHER and its WAIT, in this order.
+// LOAD, NORM and what becomes of every bucket: the last operator that writes it, REDUCE and its
+// WAIT, NORM, STEP, GATHER and its WAIT, in this order. Of ZeRO-2 and ZeRO-3, SUM before NORM; the
+// rest is verifier_lives.cc's.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@ namespace {
 
 struct BucketUse {
   uint32_t reduce = kNowhere;
+  uint32_t sum = kNowhere;
   uint32_t step = kNowhere;
   uint32_t gather = kNowhere;
 };
@@ -24,7 +26,10 @@ absl::Status MissingOf(const ProgramScope& scope, size_t bucket, const char* wha
 class BucketCheck {
  public:
   BucketCheck(const ProgramScope& scope, const ProgramIndex& index)
-      : scope_(scope), index_(index), uses_(static_cast<size_t>(scope.stage().buckets_size())) {}
+      : scope_(scope),
+        index_(index),
+        zero_(ZeroStage(*scope.plan)),
+        uses_(static_cast<size_t>(scope.stage().buckets_size())) {}
 
   absl::Status Run() {
     for (uint32_t at = 0; at < scope_.size(); ++at) RETURN_IF_ERROR(Add(at));
@@ -45,13 +50,17 @@ class BucketCheck {
         return Once(at, norm_);
       case v1::REDUCE:
         RETURN_IF_ERROR(InRange(at));
-        return Once(at, uses_[instruction.bucket()].reduce);
+        // One for each micro-batch: CheckLives.
+        return zero_ >= 2 ? absl::OkStatus() : Once(at, uses_[instruction.bucket()].reduce);
+      case v1::SUM:
+        RETURN_IF_ERROR(InRange(at));
+        return Once(at, uses_[instruction.bucket()].sum);
       case v1::STEP:
         RETURN_IF_ERROR(InRange(at));
         return Once(at, uses_[instruction.bucket()].step);
       case v1::GATHER:
         RETURN_IF_ERROR(InRange(at));
-        return Once(at, uses_[instruction.bucket()].gather);
+        return zero_ >= 3 ? absl::OkStatus() : Once(at, uses_[instruction.bucket()].gather);
       case v1::F:
       case v1::I:
       case v1::W:
@@ -81,7 +90,7 @@ class BucketCheck {
   absl::Status AddCompute(uint32_t at) {
     if (load_ == kNowhere) return Fault(scope_, at, "computes before LOAD");
     if (norm_ != kNowhere) return Fault(scope_, at, "computes after NORM");
-    return CheckWrites(at);
+    return zero_ >= 2 ? absl::OkStatus() : CheckWrites(at);
   }
 
   // What is being summed, or is summed, is not written any more.
@@ -124,7 +133,13 @@ class BucketCheck {
   absl::Status CheckBucket(size_t bucket) const {
     const BucketUse& use = uses_[bucket];
     const v1::Bucket& shape = scope_.stage().buckets(static_cast<int>(bucket));
-    if (use.reduce != kNowhere) {
+    const bool sums = IsPartialOver(shape, v1::AXIS_TENSOR) || IsPartialOver(shape, v1::AXIS_TIED);
+    if (zero_ >= 2) {
+      if (sums && use.sum == kNowhere) return MissingOf(scope_, bucket, "SUM");
+      if (sums && use.sum > norm_) return Fault(scope_, use.sum, "stands behind NORM");
+    } else if (use.sum != kNowhere) {
+      return Fault(scope_, use.sum, "has no place below ZeRO-2, whose REDUCEs sum over all axes");
+    } else if (use.reduce != kNowhere) {
       if (index_.WaitOf(scope_, use.reduce) > norm_) {
         return Fault(scope_, use.reduce, "is not waited for before NORM, which reads its sum");
       }
@@ -134,8 +149,7 @@ class BucketCheck {
     if (use.step == kNowhere) return MissingOf(scope_, bucket, "STEP");
     if (use.step < norm_) return Fault(scope_, use.step, "stands before NORM, whose norm it needs");
     if (use.gather == kNowhere) {
-      const bool sharded = scope_.plan->job().parallelism().zero_stage() > 0;
-      if (sharded && scope_.plan->mesh().data() > 1) return MissingOf(scope_, bucket, "GATHER");
+      if (zero_ == 1 || zero_ == 2) return MissingOf(scope_, bucket, "GATHER");
     } else if (use.gather < use.step) {
       return Fault(scope_, use.gather, "stands before the STEP that makes what it gathers");
     }
@@ -144,6 +158,7 @@ class BucketCheck {
 
   const ProgramScope& scope_;
   const ProgramIndex& index_;
+  const int zero_;
   std::vector<BucketUse> uses_;
   uint32_t load_ = kNowhere;
   uint32_t norm_ = kNowhere;

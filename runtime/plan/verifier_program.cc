@@ -18,6 +18,7 @@ std::string NameInstruction(const ProgramScope& scope, uint32_t at, const Progra
     case v1::REDUCE:
     case v1::GATHER:
     case v1::STEP:
+    case v1::SUM:
       return absl::StrCat(kind, " of bucket ", instruction.bucket());
     case v1::WAIT:
       if (index != nullptr && instruction.ticket() < index->issued_at.size() &&
@@ -76,9 +77,10 @@ class Indexer {
   absl::Status Add(uint32_t at) {
     const v1::Instruction& instruction = scope_.at(at);
     const v1::InstructionKind kind = instruction.kind();
-    if (kind < v1::LOAD || kind > v1::STEP) return Fault(scope_, at, "unknown kind");
+    if (kind < v1::LOAD || kind > v1::SUM) return Fault(scope_, at, "unknown kind");
     const bool forward_only = kind == v1::LOAD || kind == v1::F || kind == v1::SEND_ACT ||
-                              kind == v1::RECV_ACT || kind == v1::WAIT || kind == v1::NORM;
+                              kind == v1::RECV_ACT || kind == v1::WAIT || kind == v1::NORM ||
+                              (kind == v1::GATHER && ZeroStage(*scope_.plan) >= 3);
     if (!scope_.training && !forward_only) {
       return Fault(scope_, at, "has no place in a program without backward");
     }

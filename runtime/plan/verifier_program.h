@@ -96,6 +96,9 @@ absl::Status Fault(const ProgramScope& scope, uint32_t at, const std::string& wh
 absl::StatusOr<ProgramIndex> IndexProgram(const ProgramScope& scope);
 // REDUCE, NORM, STEP and GATHER of every bucket.
 absl::Status CheckBuckets(const ProgramScope& scope, const ProgramIndex& index);
+// ZeRO-2 and ZeRO-3: the weights that operators read are there, the gradients that they write are
+// reduced in every micro-batch, and no bucket that is whole lies over another.
+absl::Status CheckLives(const ProgramScope& scope, const ProgramIndex& index);
 // No slot of a pool holds two micro-batches at once.
 absl::Status CheckSlots(const ProgramScope& scope, const ProgramIndex& index);
 // All coordinates together: transfers match, and execution ends. Indexed by pipeline coordinate.

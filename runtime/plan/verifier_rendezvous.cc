@@ -35,7 +35,7 @@ class Execution {
       globals_.emplace_back();
     }
     RETURN_IF_ERROR(PairTransfers());
-    RETURN_IF_ERROR(PairTiedWaits());
+    RETURN_IF_ERROR(PairTiedSums());
     RETURN_IF_ERROR(CompareGlobals());
     position_.assign(scopes_.size(), 0);
     arrived_.assign(scopes_.size(), 0);
@@ -107,19 +107,27 @@ class Execution {
     partner_[b.pipeline][b.at] = a;
   }
 
-  // Tied buckets are added up between the first and the last coordinate inside the WAITs of their
-  // REDUCEs: the n-th such WAIT of one end meets the n-th of the other.
-  absl::Status PairTiedWaits() {
+  // Where a tied bucket is added up between the first and the last coordinate: inside the WAIT of
+  // its REDUCE, or in its SUM (ZeRO-2, ZeRO-3).
+  bool AddsTied(uint32_t p, uint32_t at) const {
+    const v1::InstructionKind kind = scopes_[p].at(at).kind();
+    const bool sums = ZeroStage(*scopes_[p].plan) >= 2;
+    if (kind != (sums ? v1::SUM : v1::WAIT)) return false;
+    const uint32_t issue = IssueOf(p, at);
+    if (!sums && scopes_[p].at(issue).kind() != v1::REDUCE) return false;
+    return IsPartialOver(BucketOf(p, issue), v1::AXIS_TIED);
+  }
+
+  // The n-th such place of one end meets the n-th of the other.
+  absl::Status PairTiedSums() {
     const uint32_t last = Ranks() - 1;
     std::vector<std::vector<uint32_t>> tied(Ranks());
     for (uint32_t p = 0; p < Ranks(); ++p) {
       for (uint32_t at = 0; at < scopes_[p].size(); ++at) {
-        if (scopes_[p].at(at).kind() != v1::WAIT) continue;
-        const uint32_t issue = IssueOf(p, at);
-        if (scopes_[p].at(issue).kind() != v1::REDUCE) continue;
-        if (!IsPartialOver(BucketOf(p, issue), v1::AXIS_TIED)) continue;
+        if (!AddsTied(p, at)) continue;
         if (p != 0 && p != last) {
-          return Fault(scopes_[p], issue, "is tied, but only the first and last coordinate can be");
+          return Fault(scopes_[p], IssueOf(p, at),
+                       "is tied, but only the first and last coordinate can be");
         }
         tied[p].push_back(at);
       }
@@ -168,7 +176,7 @@ class Execution {
     while (position_[p] < scopes_[p].size()) {
       const uint32_t at = position_[p];
       const v1::InstructionKind kind = scopes_[p].at(at).kind();
-      if (kind == v1::WAIT && !Done(p, at)) return;
+      if (MayBlock(kind) && !Done(p, at)) return;
       if ((kind == v1::LOAD || kind == v1::NORM) && !Arrive(p)) return;
       ++position_[p];
       const Place& partner = partner_[p][at];
@@ -176,8 +184,11 @@ class Execution {
     }
   }
 
-  // The issue whose ticket the WAIT at `at` takes.
+  static bool MayBlock(v1::InstructionKind kind) { return kind == v1::WAIT || kind == v1::SUM; }
+
+  // The issue whose ticket the WAIT at `at` takes; a SUM is its own.
   uint32_t IssueOf(uint32_t p, uint32_t at) const {
+    if (scopes_[p].at(at).kind() == v1::SUM) return at;
     return indexes_[p].issued_at[scopes_[p].at(at).ticket()];
   }
 
@@ -198,7 +209,7 @@ class Execution {
   bool WaitsFor(const Place& place) const {
     const uint32_t at = position_[place.pipeline];
     const ProgramScope& scope = scopes_[place.pipeline];
-    return at < scope.size() && scope.at(at).kind() == v1::WAIT &&
+    return at < scope.size() && MayBlock(scope.at(at).kind()) &&
            (at == place.at || IssueOf(place.pipeline, at) == place.at);
   }
 
@@ -221,7 +232,7 @@ class Execution {
   // The stage that a stuck stage waits for: it is stuck too, or it would have moved on.
   uint32_t Blocker(uint32_t p) const {
     const uint32_t at = position_[p];
-    if (scopes_[p].at(at).kind() == v1::WAIT) return MetAt(p, at).pipeline;
+    if (MayBlock(scopes_[p].at(at).kind())) return MetAt(p, at).pipeline;
     uint32_t other = 0;
     while (other + 1 < Ranks() && arrived_[other] >= arrived_[p]) ++other;
     return other;

@@ -51,7 +51,7 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"parallelism.data_parallel_size", 0, 1 << 20},
     {"parallelism.tensor_parallel_size", 1, 1 << 16},
     {"parallelism.pipeline_parallel_size", 1, 1 << 16},
-    {"parallelism.zero_stage", 0, 1},
+    {"parallelism.zero_stage", 0, 3},
     {"parallelism.virtual_stages", 1, 64},
     {"parallelism.bucket_bytes", 1024, int64_t{1} << 36},
     {"checkpoint.every_steps", 0, kBillion},

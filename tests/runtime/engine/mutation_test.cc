@@ -128,6 +128,55 @@ TEST_CASE("mutation: updated parameters not gathered under ZeRO") {
       {.mutation = Mutation::kStaleGather, .data = 2, .zero = 1, .gradient = None, .weight = All});
 }
 
+TEST_CASE("mutation: weights not gathered before their use under ZeRO-3") {
+  Check({.mutation = Mutation::kStaleGather, .data = 2, .zero = 3, .gradient = All, .weight = All});
+}
+
+TEST_CASE("mutation: weights gathered to the place of another bucket under ZeRO-3") {
+  Check({.mutation = Mutation::kWrongGatheredPlace,
+         .data = 2,
+         .zero = 3,
+         .gradient = All,
+         .weight = All});
+}
+
+TEST_CASE("mutation: a replica keeps the share of its neighbour under ZeRO-2") {
+  Check({.mutation = Mutation::kShareOfAnother,
+         .data = 2,
+         .zero = 2,
+         .gradient = All,
+         .weight = All});
+}
+
+TEST_CASE("mutation: the last micro-batch's share replaces those before under ZeRO-2") {
+  for (const int64_t zero : {2, 3}) {
+    Check({.mutation = Mutation::kLastMicroBatchOnly,
+           .data = 2,
+           .zero = zero,
+           .gradient = All,
+           .weight = All});
+  }
+}
+
+TEST_CASE("mutation: missing sum over the tensor group of shares") {
+  Check({.mutation = Mutation::kMissingSequenceParallelReduce,
+         .data = 2,
+         .tensor = 2,
+         .sequence_parallel = true,
+         .zero = 3,
+         .gradient = IsRowSummed,
+         .weight = All});
+}
+
+TEST_CASE("mutation: tied embedding not summed of shares") {
+  Check({.mutation = Mutation::kTiedNotSummed,
+         .data = 2,
+         .pipeline = 2,
+         .zero = 2,
+         .gradient = IsTied,
+         .weight = All});
+}
+
 TEST_CASE("mutation: dropout streams differ over the tensor group") {
   Check({.mutation = Mutation::kDropoutPerTensorRank,
          .tensor = 2,

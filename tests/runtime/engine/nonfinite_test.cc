@@ -128,6 +128,7 @@ std::vector<Outcome> RunWith(const Layout& layout, const std::string& policy, Pl
 std::vector<Layout> PoisonedLayouts() {
   return {{},
           {.data = 2, .zero = 1},
+          {.data = 2, .zero = 2, .recompute = "full"},
           {.tensor = 2, .sequence_parallel = true},
           {.pipeline = 2, .schedule = "zb-h1"},
           {.data = 2, .tensor = 2, .pipeline = 2, .zero = 1}};

@@ -23,7 +23,7 @@ std::vector<Layout> Products(int min_ranks, int max_ranks) {
         if (data * tensor * pipeline < min_ranks) continue;
         for (bool sequence : {false, true}) {
           for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
-            for (int64_t zero : {0, 1}) {
+            for (int64_t zero : {0, 1, 2, 3}) {
               for (int64_t micro_batch : {1, 3, 8}) {
                 const char* recompute[] = {"none", "selective", "full"};
                 const size_t drawn = (all.size() * 40503u >> 9) % 3;

@@ -188,7 +188,7 @@ TEST_CASE("replicas: tensor ranks whose data groups differ in their memory add a
 }
 
 TEST_CASE("replicas: replicas whose tensor groups differ in their memory add alike") {
-  for (const int64_t zero : {0, 1}) {
+  for (const int64_t zero : {0, 1, 3}) {
     CheckSumsAlike({.data = 2, .tensor = 3, .sequence_parallel = true, .zero = zero}, "tensor",
                    &plan::Coordinates::data);
   }

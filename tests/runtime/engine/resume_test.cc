@@ -174,7 +174,7 @@ std::vector<Layout> LayoutsOfFourRanks() {
   for (int64_t pipeline : {1, 2, 4}) {
     for (int64_t tensor = 1; tensor * pipeline <= 4; tensor *= 2) {
       for (bool sequence : {false, true}) {
-        for (int64_t zero : {0, 1}) {
+        for (int64_t zero : {0, 1, 3}) {
           if (sequence && tensor == 1) continue;
           all.push_back({.data = 4 / pipeline / tensor,
                          .tensor = tensor,
@@ -187,6 +187,7 @@ std::vector<Layout> LayoutsOfFourRanks() {
   }
   // Other orders of compute keep other state in flight at the boundary.
   all.push_back({.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1});
+  all.push_back({.data = 2, .pipeline = 2, .zero = 2, .recompute = "selective"});
   all.push_back({.tensor = 2, .pipeline = 2, .schedule = "interleaved"});
   return all;
 }

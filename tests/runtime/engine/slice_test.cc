@@ -58,6 +58,7 @@ TEST_CASE("slice: ranks with slices train to the bit as with the whole plan") {
   CheckEqual({.tensor = 2, .pipeline = 2, .sequence_parallel = true}, {});
   CheckEqual({.pipeline = 2, .schedule = "interleaved"}, {});
   CheckEqual({.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1}, {.family = "llama"});
+  CheckEqual({.data = 2, .pipeline = 2, .zero = 3}, {.family = "gpt2"});
 }
 
 TEST_CASE("slice: coded transfers are the same with slices") {

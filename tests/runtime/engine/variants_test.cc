@@ -48,6 +48,7 @@ struct Variant {
 std::vector<Layout> VariedLayouts() {
   return {
       {.data = 2, .zero = 1, .micro_batch = 1},
+      {.data = 2, .zero = 3, .recompute = "full", .micro_batch = 1},
       {.tensor = 3, .micro_batch = 3},
       {.data = 2, .tensor = 2, .sequence_parallel = true, .zero = 1},
       {.pipeline = 2, .schedule = "1f1b"},

@@ -52,7 +52,8 @@ class Jobs {
     parallelism.set_pipeline_parallel_size(From(1, 4));
     parallelism.set_tensor_parallel_size(From(1, 4));
     parallelism.set_sequence_parallel(From(0, 1) == 1);
-    parallelism.set_zero_stage(From(0, 1));
+    parallelism.set_zero_stage(From(0, 3));
+    parallelism.add_recompute(From(0, 1) == 0 ? "full" : "selective");
     parallelism.set_bucket_bytes(1024 * From(1, 8));
     job.mutable_data()->set_sequence_length(From(1, 6));
     job.mutable_training()->set_micro_batch_size(From(1, 3));

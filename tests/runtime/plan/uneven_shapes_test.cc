@@ -32,7 +32,7 @@ class Shapes {
     parallelism.set_schedule(schedules[schedule]);
     parallelism.set_tensor_parallel_size(From(2, std::min<int64_t>(groups, 6)));
     parallelism.set_sequence_parallel(From(0, 1) == 1);
-    parallelism.set_zero_stage(From(0, 1));
+    parallelism.set_zero_stage(From(0, 3));
     parallelism.set_bucket_bytes(From(1, 8) * 4096);
     job.mutable_data()->set_sequence_length(From(6, 24));
     job.mutable_training()->set_micro_batch_size(From(1, 4));

@@ -1,0 +1,187 @@
+// ZeRO-2 and ZeRO-3: every gather, wait, sum and place is needed, and the verifier names what
+// lacks; buckets at hand take the room of a few blocks, however deep the model.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/planner.h"
+#include "runtime/plan/state_layout.h"
+#include "runtime/plan/verifier.h"
+#include "runtime/spec/job_spec.h"
+
+namespace trireme::plan {
+namespace {
+
+using Catch::Contains;
+
+struct ZeroShape {
+  std::string family = "gpt2", schedule = "1f1b";
+  int64_t layers = 6, pipeline = 1, tensor = 1, zero = 3;
+  bool sequence_parallel = false;
+};
+
+v1::JobSpec ZeroJob(const ZeroShape& shape) {
+  v1::JobSpec job;
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_model_type(shape.family);
+  config.set_num_hidden_layers(shape.layers);
+  config.set_hidden_size(24);
+  config.set_num_attention_heads(4);
+  config.set_vocab_size(50);
+  config.set_max_position_embeddings(8);
+  job.mutable_data()->set_sequence_length(8);
+  job.mutable_training()->set_global_batch_size(4);
+  job.mutable_training()->set_micro_batch_size(1);
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_tensor_parallel_size(shape.tensor);
+  parallelism.set_pipeline_parallel_size(shape.pipeline);
+  parallelism.set_sequence_parallel(shape.sequence_parallel);
+  parallelism.set_schedule(shape.schedule);
+  parallelism.set_zero_stage(shape.zero);
+  spec::ApplyDefaults(job);
+  return job;
+}
+
+v1::Plan ZeroPlan(const ZeroShape& shape) {
+  const auto plan = MakePlan(ZeroJob(shape), static_cast<int>(2 * shape.pipeline * shape.tensor));
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *plan;
+}
+
+std::string VerdictOn(const v1::Plan& plan) { return std::string(VerifyPlan(plan).message()); }
+
+// The first instruction that matches, and all behind it that match too.
+std::vector<int> All(const v1::Program& program,
+                     const std::function<bool(const v1::Instruction&)>& match) {
+  std::vector<int> found;
+  for (int at = 0; at < program.instructions_size(); ++at) {
+    if (match(program.instructions(at))) found.push_back(at);
+  }
+  return found;
+}
+
+std::vector<int> WaitsOf(const v1::Program& program, v1::InstructionKind kind) {
+  std::vector<uint32_t> tickets;
+  for (const v1::Instruction& instruction : program.instructions()) {
+    if (instruction.kind() == kind) tickets.push_back(instruction.ticket());
+  }
+  return All(program, [&](const v1::Instruction& instruction) {
+    return instruction.kind() == v1::WAIT &&
+           std::find(tickets.begin(), tickets.end(), instruction.ticket()) != tickets.end();
+  });
+}
+
+void MoveToEnd(v1::Program& program, int at) {
+  auto& list = *program.mutable_instructions();
+  for (; at + 1 < list.size(); ++at) list.SwapElements(at, at + 1);
+}
+
+int64_t Elements(const v1::Plan& plan, v1::PoolKind kind) {
+  return static_cast<int64_t>(FindPool(plan.stages(0), kind, 0).slot_bytes() / sizeof(float));
+}
+
+}  // namespace
+
+TEST_CASE("bucket lives: no wait for a gather can be left to the end") {
+  for (const char* family : {"gpt2", "llama"}) {
+    const v1::Plan good = ZeroPlan({.family = family});
+    for (const auto get : {&v1::StagePlan::mutable_step, &v1::StagePlan::mutable_evaluate}) {
+      v1::Plan plan = good;
+      const std::vector<int> waits = WaitsOf(*(plan.mutable_stages(0)->*get)(), v1::GATHER);
+      REQUIRE(waits.size() > 6);
+      for (const int at : waits) {
+        v1::Plan late = good;
+        MoveToEnd(*(late.mutable_stages(0)->*get)(), at);
+        INFO(family << ", instruction " << at);
+        CHECK(VerdictOn(late) != "");
+      }
+    }
+    v1::Plan late = good;
+    v1::Program& step = *late.mutable_stages(0)->mutable_step();
+    MoveToEnd(step, WaitsOf(step, v1::GATHER)[2]);
+    CHECK_THAT(VerdictOn(late), Contains("stage 0, step") && Contains("reads weights of bucket") &&
+                                    Contains("not gathered"));
+  }
+}
+
+TEST_CASE("bucket lives: no wait for a sum can be left to the end") {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    for (const int64_t zero : {2, 3}) {
+      const v1::Plan good = ZeroPlan({.schedule = schedule, .zero = zero});
+      v1::Plan plan = good;
+      const std::vector<int> waits = WaitsOf(*plan.mutable_stages(0)->mutable_step(), v1::REDUCE);
+      // One for each bucket and micro-batch at least.
+      CHECK(waits.size() >=
+            size_t{plan.micro_batches()} * static_cast<size_t>(plan.stages(0).buckets_size()));
+      for (const int at : waits) {
+        v1::Plan late = good;
+        MoveToEnd(*late.mutable_stages(0)->mutable_step(), at);
+        INFO(schedule << " zero " << zero << ", instruction " << at);
+        CHECK_THAT(VerdictOn(late), Contains("REDUCE") || Contains("not summed"));
+      }
+    }
+  }
+}
+
+TEST_CASE("bucket lives: buckets that are whole together cannot share a place") {
+  const v1::Plan good = ZeroPlan({});
+  const int buckets = good.stages(0).buckets_size();
+  int weights = 0, gradients = 0;
+  for (int a = 0; a < buckets; ++a) {
+    for (int b = 0; b < buckets; ++b) {
+      if (a == b) continue;
+      v1::Plan moved = good;
+      moved.mutable_stages(0)->mutable_buckets(a)->set_gathered_offset(
+          good.stages(0).buckets(b).gathered_offset());
+      weights += VerdictOn(moved) != "";
+      moved = good;
+      moved.mutable_stages(0)->mutable_buckets(a)->set_partial_offset(
+          good.stages(0).buckets(b).partial_offset());
+      gradients += VerdictOn(moved) != "";
+    }
+  }
+  // At least each with the one that is gathered next, and with the one reduced before.
+  CHECK(weights >= buckets - 1);
+  CHECK(gradients >= buckets - 1);
+  v1::Plan outside = good;
+  outside.mutable_stages(0)->mutable_buckets(1)->set_gathered_offset(1 << 20);
+  CHECK_THAT(VerdictOn(outside), Contains("bucket 1 lies at") && Contains("GATHERED"));
+}
+
+TEST_CASE("bucket lives: a sum over other axes cannot be left out") {
+  v1::Plan plan = ZeroPlan({.pipeline = 2, .tensor = 2, .sequence_parallel = true});
+  v1::Program& step = *plan.mutable_stages(0)->mutable_step();
+  const std::vector<int> sums =
+      All(step, [](const v1::Instruction& instruction) { return instruction.kind() == v1::SUM; });
+  REQUIRE(sums.size() > 1);
+  step.mutable_instructions()->DeleteSubrange(sums[0], 1);
+  CHECK_THAT(VerdictOn(plan), Contains("SUM of bucket") && Contains("is missing"));
+  plan = ZeroPlan({.zero = 1});
+  v1::Instruction& sum = *plan.mutable_stages(0)->mutable_step()->add_instructions();
+  sum.set_kind(v1::SUM);
+  CHECK_THAT(VerdictOn(plan), Contains("has no place below ZeRO-2"));
+}
+
+TEST_CASE("bucket lives: depth adds shares, and nothing to the buckets at hand") {
+  for (const bool sequence : {false, true}) {
+    const int64_t tensor = sequence ? 2 : 1;
+    const ZeroShape shape{.layers = 4, .tensor = tensor, .sequence_parallel = sequence};
+    ZeroShape deep = shape;
+    deep.layers = 24;  // a bucket for each block still: 64 are the most
+    const v1::Plan few = ZeroPlan(shape), many = ZeroPlan(deep);
+    CHECK(Elements(few, v1::GATHERED) == Elements(many, v1::GATHERED));
+    CHECK(Elements(few, v1::PARTIAL) == Elements(many, v1::PARTIAL));
+    for (const v1::PoolKind kind : {v1::PARAMETER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
+      int64_t all = 0;
+      for (const v1::Bucket& bucket : many.stages(0).buckets()) {
+        all += static_cast<int64_t>(bucket.count());
+      }
+      CHECK(2 * Elements(many, kind) == all);
+    }
+  }
+}
+
+}  // namespace trireme::plan

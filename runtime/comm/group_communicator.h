@@ -23,6 +23,7 @@ namespace trireme::comm {
 // Ranks for a message: each of a few ("0,2,5"), of many only their ends and number ("0,1 ... 3071,
 // 3072 ranks").
 std::string NameRanks(std::span<const int> ranks);
+std::string_view NameOf(CollectiveKind kind);
 
 class GroupCommunicator final : public Communicator {
  public:

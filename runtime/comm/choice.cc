@@ -24,20 +24,23 @@ AlgorithmKind OfShares(const CallShape& shape) {
   return one_hop ? AlgorithmKind::kExchange : AlgorithmKind::kRing;
 }
 
-}  // namespace
-
-bool WantsWindow(const CallShape& shape) {
+// None where it does not serve.
+AlgorithmKind OfWindow(const CallShape& shape) {
+  const bool adds = shape.kind != CollectiveKind::kAllGather;
+  const int64_t posted = adds ? shape.bytes : shape.largest_share_bytes;
+  if (posted <= PostBytes(shape.ranks)) return AlgorithmKind::kBoard;
   // What is not added up crosses faster as a message, from the one rank's memory to the other's.
-  const bool sums =
-      shape.kind == CollectiveKind::kAllReduce || shape.kind == CollectiveKind::kReduceScatter;
-  return shape.window && sums && !shape.coded && shape.bytes > kWindowBytes;
+  return adds && shape.bytes > kWindowBytes ? AlgorithmKind::kDirect : AlgorithmKind::kNone;
 }
+
+}  // namespace
 
 AlgorithmKind Choose(const CallShape& shape) {
   if (shape.ranks == 1 || shape.bytes == 0) return AlgorithmKind::kNone;
   if (shape.coded) return AlgorithmKind::kCoded;
   if (shape.kind == CollectiveKind::kBroadcast) return AlgorithmKind::kBroadcast;
-  if (WantsWindow(shape)) return AlgorithmKind::kDirect;
+  const AlgorithmKind of_window = shape.window ? OfWindow(shape) : AlgorithmKind::kNone;
+  if (of_window != AlgorithmKind::kNone) return of_window;
   return shape.kind == CollectiveKind::kAllReduce ? OfSum(shape) : OfShares(shape);
 }
 

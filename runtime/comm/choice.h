@@ -17,6 +17,7 @@ enum class AlgorithmKind : uint8_t {
   kGatherTree,  // likewise, of shares that are not added
   kRing,        // n-1 hops or twice as many, n-1 messages or more a rank
   kBroadcast,
+  kBoard,   // posted by all, read by all: one hop, without a message
   kDirect,  // through the window
   kCoded,
 };
@@ -45,7 +46,12 @@ inline constexpr size_t kBroadcastDepth = 4;  // pieces under way
 inline constexpr size_t kRingDepth = 4;  // pieces under way in each direction
 inline constexpr int64_t kRingPieceBytes = 4
                                            << 20;  // at most; one that adds, a part of the staging
-// Below, a message's latency beats the window's polling.
+// Up to here a rank posts all it has to say at once ...
+inline constexpr int64_t kPostBytes = 8 << 10;
+// ... where all posts, which each rank reads and adds, have no more than this together.
+inline constexpr int64_t kBoardBytes = 64 << 10;
+// Larger sums go through the window; up to here a message's latency beats its polling, where the
+// board does not serve.
 inline constexpr int64_t kWindowBytes = 1 << 10;
 
 // No message of a collective is larger, whatever Transport::max_message_bytes says of callers'.
@@ -69,6 +75,8 @@ constexpr int64_t TreeBytes(int ranks) {
 constexpr int64_t TreeSumBytes(int ranks, int64_t staging_bytes) {
   return std::min(TreeBytes(ranks), staging_bytes / kTreeArity);
 }
+// Most bytes that a rank posts.
+constexpr int64_t PostBytes(int ranks) { return std::min(kPostBytes, kBoardBytes / ranks); }
 // Most bytes of the largest share that an exchange takes.
 constexpr int64_t ExchangeShareBytes(int ranks, int64_t staging_bytes) {
   return std::min(kExchangeShareBytes, staging_bytes / std::max(ranks - 1, 1));
@@ -89,7 +97,10 @@ constexpr int64_t BroadcastTreeBytes(int ranks) {
                   (ranks - 2 - kTreeArity * kLevels) * kBroadcastPieceBytes / (kTreeArity - 1));
 }
 
-bool WantsWindow(const CallShape& shape);
 AlgorithmKind Choose(const CallShape& shape);
+// Of these a group runs one at a time.
+constexpr bool RunsInWindow(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kBoard || kind == AlgorithmKind::kDirect;
+}
 
 }  // namespace trireme::comm

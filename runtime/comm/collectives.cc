@@ -81,7 +81,10 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, siz
       gather_tree_(MakeGatherTree(&lane_)),
       ring_(MakeRing(&lane_)),
       broadcast_(MakeBroadcast(&lane_)) {
-  if (window != nullptr) direct_ = MakeDirect(group, window);
+  if (window != nullptr) {
+    board_ = MakeOnBoard(group, &window->board());
+    direct_ = MakeDirect(group, window);
+  }
   if (coding_bytes > 0 && group->size() > 1) coded_ = MakeCoded(group, coding_bytes);
 }
 CollectiveRunner::~CollectiveRunner() = default;
@@ -98,7 +101,7 @@ CallShape CollectiveRunner::ShapeOf(const CollectiveCall& call, const Shares& sh
 }
 
 bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
-  return comm::WantsWindow(ShapeOf(call, Shares()));
+  return RunsInWindow(Choose(ShapeOf(call, Shares(call, lane_.group().size()))));
 }
 
 Algorithm* CollectiveRunner::Of(AlgorithmKind kind) const {
@@ -115,6 +118,8 @@ Algorithm* CollectiveRunner::Of(AlgorithmKind kind) const {
       return ring_.get();
     case AlgorithmKind::kBroadcast:
       return broadcast_.get();
+    case AlgorithmKind::kBoard:
+      return board_.get();
     case AlgorithmKind::kDirect:
       return direct_.get();
     case AlgorithmKind::kCoded:

@@ -17,8 +17,9 @@
 
 namespace trireme::comm {
 
-class Window;
+class Board;
 class CodedAlgorithm;
+class Window;
 
 // What is asked for. Elements are counted from `data`.
 struct CollectiveCall {
@@ -131,7 +132,10 @@ std::unique_ptr<Algorithm> MakeGatherTree(Lane* lane);
 std::unique_ptr<Algorithm> MakeRing(Lane* lane);
 // Broadcast: in pieces down a tree or along a chain.
 std::unique_ptr<Algorithm> MakeBroadcast(Lane* lane);
-// Through shared memory, for groups that have a window; one at a time in a group.
+// In shared memory, for groups that have a window; one at a time in a group. What is posted at
+// once.
+std::unique_ptr<Algorithm> MakeOnBoard(const Group* group, Board* board);
+// Sums in pieces.
 std::unique_ptr<Algorithm> MakeDirect(const Group* group, Window* window);
 
 // A lane with its algorithms: one per call, by the choice of choice.h.
@@ -158,7 +162,7 @@ class CollectiveRunner {
 
   Lane lane_;
   Window* window_;
-  std::unique_ptr<Algorithm> exchange_, tree_, gather_tree_, ring_, broadcast_, direct_;
+  std::unique_ptr<Algorithm> exchange_, tree_, gather_tree_, ring_, broadcast_, board_, direct_;
   std::unique_ptr<CodedAlgorithm> coded_;
   Algorithm* running_ = nullptr;
   int64_t plain_bytes_ = 0;  // that this rank sends if the call is plain

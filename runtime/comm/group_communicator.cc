@@ -29,7 +29,9 @@ constexpr uint64_t kRefused = kPlaceMask;
 constexpr std::chrono::microseconds kStreamPoll{100};
 // Bounds one sleep, should a wake-up be lost to a bug: a wait may be slow then, but it ends.
 constexpr std::chrono::microseconds kLongestSleep{50000};
-// Between two looks of a wait; more is time in which this thread did not run.
+// At what is in flight, of a wait before it reads the clock.
+constexpr int kLooks = 16;
+// Between two of them; more is time in which this thread did not run.
 constexpr std::chrono::milliseconds kLongestGap{200};
 // When a wait is told of at the earliest, and how often. One that may last for minutes, as for a
 // disk, is given a fiftieth of its deadline.
@@ -95,7 +97,7 @@ Ticket GroupCommunicator::Refuse(const absl::Status& cause) {
   return Ticket{kRefused};
 }
 
-Ticket GroupCommunicator::Issue(Operation operation, const OperationOptions& options) {
+Ticket GroupCommunicator::Issue(Operation& operation, const OperationOptions& options) {
   operation.done_ns = options.done_ns;
   operation.reports = options.coding != nullptr;
   if (operation.reports) operation.coding = *options.coding;
@@ -384,11 +386,10 @@ absl::Status GroupCommunicator::Await(Ticket ticket, std::chrono::milliseconds d
   using Clock = std::chrono::steady_clock;
   deadline = std::min<std::chrono::milliseconds>(
       deadline, std::chrono::hours(24 * 365));  // sums must not overflow
-  Clock::time_point since = Clock::now(), looked = since;
-  Clock::time_point tell = since + std::max(kVain, deadline / kVainShare);
+  Clock::time_point since, looked, tell;
   uint64_t seen = 0;
   int idle_rounds = 0;
-  while (true) {
+  for (bool first = true;; first = false) {
     const uint64_t epoch = state_->transport->Epoch();
     bool on_stream = false;
     bool moved = false;
@@ -396,11 +397,17 @@ absl::Status GroupCommunicator::Await(Ticket ticket, std::chrono::milliseconds d
     {
       std::lock_guard<std::mutex> lock(state_->mutex);
       if (ticket.id == kRefused) return state_->failure;
-      if (Find(ticket) != nullptr) moved = state_->Progress();
+      // Several looks at a time: an answer that comes at once is not kept by locks and clocks.
+      for (int look = 0; look < kLooks && !moved && Find(ticket) != nullptr; ++look)
+        moved = state_->Progress();
       const Operation* operation = Find(ticket);
       if (operation == nullptr) return absl::OkStatus();
       if (!state_->failure.ok()) return state_->failure;
       now = Clock::now();
+      if (first) {
+        since = looked = now;
+        tell = now + std::max(kVain, deadline / kVainShare);
+      }
       // A process that was stopped or starved did not listen: that is no silence of its peers.
       const auto deaf =
           std::max<Clock::duration>(now - looked - kLongestGap, Clock::duration::zero());

@@ -95,7 +95,7 @@ class GroupCommunicator final : public Communicator {
     bool coded() const { return reports && coding.enabled; }
   };
 
-  Ticket Issue(Operation operation, const OperationOptions& options);
+  Ticket Issue(Operation& operation, const OperationOptions& options);
   Ticket IssueMessage(Kind kind, std::byte* data, size_t bytes, int peer, uint32_t channel,
                       const OperationOptions& options);
   Ticket IssueCollective(const CollectiveCall& call, const OperationOptions& options);

@@ -1,14 +1,16 @@
-// Window: memory that a group's ranks share, cut into small slots that stay in the cache. Slot (r,
-// q) carries pieces from rank r to rank q; slot (r, r) carries what r has summed to everybody. Each
-// has kDepth places and two counters, written by one side each: pieces put by the writer, pieces
-// used by each reader. The counters never go back, so consecutive collectives follow each other
-// without a barrier.
+// Window: memory that a group's ranks share: a board, and small slots that stay in the cache. Slot
+// (r, q) carries pieces from rank r to rank q; slot (r, r) carries what r has summed to everybody.
+// Each has kDepth places and two counters, written by one side each: pieces put by the writer,
+// pieces used by each reader. The counters never go back, so consecutive collectives follow each
+// other without a barrier.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "runtime/comm/board.h"
 
 namespace trireme::comm {
 
@@ -23,6 +25,7 @@ class Window {
   // Bytes of memory for places of at least `piece_bytes`.
   static size_t BytesFor(int ranks, size_t piece_bytes);
 
+  Board& board() { return board_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   size_t piece_bytes() const { return piece_bytes_; }
@@ -52,9 +55,10 @@ class Window {
   static constexpr size_t kLineBytes = 64;  // a counter has a cache line of its own
   using Counter = std::atomic_ref<uint64_t>;
 
-  static size_t CounterBytes(int ranks);
+  static size_t FixedBytes(int ranks);  // board and counters, which stand first
   uint64_t* Line(size_t index) const {
-    return reinterpret_cast<uint64_t*>(memory_.data() + index * kLineBytes);
+    return reinterpret_cast<uint64_t*>(memory_.data() + Board::BytesFor(ranks_) +
+                                       index * kLineBytes);
   }
   size_t Pair(int writer, int reader) const {
     return static_cast<size_t>(writer) * static_cast<size_t>(ranks_) + static_cast<size_t>(reader);
@@ -80,11 +84,12 @@ class Window {
     Counter(*counter).fetch_add(1, std::memory_order_release);
   }
   std::byte* Place(int writer, int reader, uint64_t number) const {
-    return memory_.data() + CounterBytes(ranks_) +
+    return memory_.data() + FixedBytes(ranks_) +
            (Pair(writer, reader) * kDepth + number % kDepth) * piece_bytes_;
   }
 
   std::span<std::byte> memory_;
+  Board board_;
   int rank_;
   int ranks_;
   size_t piece_bytes_;

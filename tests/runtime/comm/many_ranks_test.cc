@@ -342,7 +342,8 @@ TEST_CASE("many ranks: sums through a window, at its borders") {
     std::vector<ManyCase> cases;
     AddBorder<float>(
         "AllReduce, window", CollectiveKind::kAllReduce, ranks, options.fabric,
-        {kWindowBytes, ranks <= kExchangeSumRanks ? AlgorithmKind::kExchange : AlgorithmKind::kTree,
+        {std::max(PostBytes(ranks), kWindowBytes),
+         PostBytes(ranks) >= kWindowBytes ? AlgorithmKind::kBoard : AlgorithmKind::kTree,
          AlgorithmKind::kDirect},
         Whole, &cases);
     for (const int64_t piece : {int64_t{kPieceBytes}, int64_t{Window::kDepth * kPieceBytes}}) {

@@ -28,8 +28,8 @@ trireme_room(runtime/kernels/ref ROOMS runtime/base runtime/graph runtime/tensor
 trireme_room(runtime/kernels/cpu ROOMS runtime/base runtime/graph runtime/tensor runtime/kernels
              LIBS DNNL::dnnl OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress LIBS hwy::hwy)
-trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm LIBS Threads::Threads)
-trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm LIBS MPI::MPI_C)
+trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm runtime/tensor LIBS Threads::Threads)
+trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm runtime/tensor LIBS MPI::MPI_C)
 trireme_room(runtime/data ROOMS runtime/base runtime/json)
 trireme_room(runtime/optim ROOMS runtime/base runtime/tensor LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client

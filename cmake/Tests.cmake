@@ -159,6 +159,8 @@ trireme_mpi_test(test_runtime_comm_mpi runtime/comm/mpi ROOMS runtime/base runti
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 4)
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .messages ARGS --messages)
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .silent ARGS --silent ENDS 7 TEXT "silence was named")
+trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .silent_in_memory ARGS --silent-in-memory ENDS 7
+                TEXT "silence was named")
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 3 SUFFIX .late ARGS --late)
 # The tags of this MPI, of one over UCX, and the standard's least; and fewer than needed, which is refused.
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .tags_of_this_mpi ARGS --tags=0)

@@ -29,6 +29,7 @@ AlgorithmKind OfWindow(const CallShape& shape) {
   const bool adds = shape.kind != CollectiveKind::kAllGather;
   const int64_t posted = adds ? shape.bytes : shape.largest_share_bytes;
   if (posted <= PostBytes(shape.ranks)) return AlgorithmKind::kBoard;
+  if (shape.node_memory && shape.bytes >= kMappedBytes) return AlgorithmKind::kMapped;
   // What is not added up crosses faster as a message, from the one rank's memory to the other's.
   return adds && shape.bytes > kWindowBytes ? AlgorithmKind::kDirect : AlgorithmKind::kNone;
 }

@@ -19,6 +19,7 @@ enum class AlgorithmKind : uint8_t {
   kBroadcast,
   kBoard,   // posted by all, read by all: one hop, without a message
   kDirect,  // through the window
+  kMapped,  // where the data lie, if all ranks find them in node memory
   kCoded,
 };
 
@@ -50,6 +51,8 @@ inline constexpr int64_t kRingPieceBytes = 4
 inline constexpr int64_t kPostBytes = 8 << 10;
 // ... where all posts, which each rank reads and adds, have no more than this together.
 inline constexpr int64_t kBoardBytes = 64 << 10;
+// From here on a node memory is worth two meetings.
+inline constexpr int64_t kMappedBytes = 16 << 10;
 // Larger sums go through the window; up to here a message's latency beats its polling, where the
 // board does not serve.
 inline constexpr int64_t kWindowBytes = 1 << 10;
@@ -65,6 +68,7 @@ struct CallShape {
   int64_t staging_bytes = 0;        // of a lane
   bool coded = false;
   bool window = false;
+  bool node_memory = false;  // the fabric has made some
 };
 
 // Most bytes that take a tree in a large group.
@@ -100,7 +104,8 @@ constexpr int64_t BroadcastTreeBytes(int ranks) {
 AlgorithmKind Choose(const CallShape& shape);
 // Of these a group runs one at a time.
 constexpr bool RunsInWindow(AlgorithmKind kind) {
-  return kind == AlgorithmKind::kBoard || kind == AlgorithmKind::kDirect;
+  return kind == AlgorithmKind::kBoard || kind == AlgorithmKind::kDirect ||
+         kind == AlgorithmKind::kMapped;
 }
 
 }  // namespace trireme::comm

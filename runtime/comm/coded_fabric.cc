@@ -97,6 +97,9 @@ class CodedFabric final : public Fabric {
     ASSIGN_OR_RETURN(auto inner, inner_->Group(ranks, name, coding));
     return std::make_unique<CodedCommunicator>(std::move(inner), options_);
   }
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
   void WatchWaits(WaitWatcher* watcher) override { inner_->WatchWaits(watcher); }
   absl::Status Close() override { return inner_->Close(); }
 

@@ -6,6 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/coded.h"
+#include "runtime/comm/mapped.h"
 #include "runtime/comm/window.h"
 
 namespace trireme::comm {
@@ -84,6 +85,7 @@ CollectiveRunner::CollectiveRunner(const Group* group, size_t staging_bytes, siz
   if (window != nullptr) {
     board_ = MakeOnBoard(group, &window->board());
     direct_ = MakeDirect(group, window);
+    mapped_ = MakeMapped(group, &window->board());
   }
   if (coding_bytes > 0 && group->size() > 1) coded_ = MakeCoded(group, coding_bytes);
 }
@@ -97,11 +99,17 @@ CallShape CollectiveRunner::ShapeOf(const CollectiveCall& call, const Shares& sh
           .largest_share_bytes = shares.largest() * element_bytes,
           .staging_bytes = static_cast<int64_t>(lane_.staging_bytes()),
           .coded = call.coding != nullptr,
-          .window = window_ != nullptr};
+          .window = window_ != nullptr,
+          .node_memory = call.node_memory};
 }
 
 bool CollectiveRunner::WantsWindow(const CollectiveCall& call) const {
   return RunsInWindow(Choose(ShapeOf(call, Shares(call, lane_.group().size()))));
+}
+
+bool CollectiveRunner::in_window() const {
+  return running_ != nullptr &&
+         (running_ == board_.get() || running_ == direct_.get() || running_ == mapped_.get());
 }
 
 Algorithm* CollectiveRunner::Of(AlgorithmKind kind) const {
@@ -122,6 +130,8 @@ Algorithm* CollectiveRunner::Of(AlgorithmKind kind) const {
       return board_.get();
     case AlgorithmKind::kDirect:
       return direct_.get();
+    case AlgorithmKind::kMapped:
+      return mapped_.get();
     case AlgorithmKind::kCoded:
       return coded_.get();
   }
@@ -131,24 +141,24 @@ Algorithm* CollectiveRunner::Of(AlgorithmKind kind) const {
 void CollectiveRunner::Start(const CollectiveCall& call, uint32_t channel) {
   const Shares shares(call, lane_.group().size());
   lane_.SetChannel(channel);
+  call_ = call;
+  call_.channel = channel;
+  const Shares::Range own = shares[lane_.group().rank];
+  if (call.share == nullptr) call_.share = call.At(own.begin);
   running_ = Of(Choose(ShapeOf(call, shares)));
-  CollectiveCall whole = call;
-  whole.channel = channel;
-  std::byte* const in_place = call.At(shares[lane_.group().rank].begin);
-  if (call.share == nullptr) whole.share = in_place;
-  const int64_t own = shares[lane_.group().rank].count();
   if (running_ != nullptr) {
-    running_->Start(whole, shares);
-  } else if (own > 0 && whole.share != in_place) {
+    running_->Start(call_, shares);
+  } else if (own.count() > 0 && call_.share != call.At(own.begin)) {
     const bool adds = call.kind == CollectiveKind::kReduceScatter;
-    std::memcpy(adds ? whole.share : in_place, adds ? in_place : whole.share, call.Bytes(own));
+    std::memcpy(adds ? call_.share : call.At(own.begin), adds ? call.At(own.begin) : call_.share,
+                call.Bytes(own.count()));
   }
   const bool adds = call.kind != CollectiveKind::kAllGather;
   const bool spreads = call.kind != CollectiveKind::kReduceScatter;
   if (call.kind == CollectiveKind::kBroadcast) return;
   plain_bytes_ =
-      ((adds ? call.count - own : 0) + (spreads ? own * (lane_.group().size() - 1) : 0)) *
-      static_cast<int64_t>(SizeOf(call.dtype));
+      static_cast<int64_t>(call.Bytes((adds ? call.count - own.count() : 0) +
+                                      (spreads ? own.count() * (lane_.group().size() - 1) : 0)));
 }
 
 absl::Status CollectiveRunner::fault() const {
@@ -163,7 +173,14 @@ CodingReport CollectiveRunner::report() const {
 }
 
 bool CollectiveRunner::Advance(uint64_t* moved) {
-  return running_ == nullptr || running_->Advance(moved);
+  if (running_ == nullptr || running_->Advance(moved)) return true;
+  if (running_ == mapped_.get() && mapped_->refused()) {
+    call_.node_memory = false;
+    const Shares shares(call_, lane_.group().size());
+    running_ = Of(Choose(ShapeOf(call_, shares)));
+    running_->Start(call_, shares);
+  }
+  return false;
 }
 
 void CollectiveRunner::AddAwaited(std::vector<int>* ranks) const {

@@ -19,6 +19,8 @@ namespace trireme::comm {
 
 class Board;
 class CodedAlgorithm;
+class MappedAlgorithm;
+class NodeMemories;
 class Window;
 
 // What is asked for. Elements are counted from `data`.
@@ -33,6 +35,7 @@ struct CollectiveCall {
   std::byte* share = nullptr;        // this rank's own; an algorithm is told where, in place too
   const Coding* coding = nullptr;    // null: plain. Else f32 sums and AllGather
   uint32_t channel = 0;              // of its messages; set when it starts
+  bool node_memory = false;          // the fabric had made some when it was issued
 
   size_t Bytes(int64_t elements) const {
     return static_cast<size_t>(elements) * tensor::SizeOf(dtype);
@@ -65,7 +68,8 @@ struct Group {
   Transport* transport = nullptr;
   int id = 0;
   int rank = 0;
-  std::vector<int> ranks;  // of the whole job
+  std::vector<int> ranks;                  // of the whole job
+  const NodeMemories* memories = nullptr;  // of the fabric
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -144,8 +148,10 @@ class CollectiveRunner {
   // `coding_bytes` 0: no coded calls.
   CollectiveRunner(const Group* group, size_t staging_bytes, size_t coding_bytes, Window* window);
   ~CollectiveRunner();
-  // True if the call would run in the window (of which a group has only one).
+  // True if the call would begin in the window (of which a group has only one).
   bool WantsWindow(const CollectiveCall& call) const;
+  // Whether the running call, which began there, is still there.
+  bool in_window() const;
   // Of the calls that start from now on.
   void LeaveWindow() { window_ = nullptr; }
   void Start(const CollectiveCall& call, uint32_t channel);
@@ -164,7 +170,9 @@ class CollectiveRunner {
   Window* window_;
   std::unique_ptr<Algorithm> exchange_, tree_, gather_tree_, ring_, broadcast_, board_, direct_;
   std::unique_ptr<CodedAlgorithm> coded_;
+  std::unique_ptr<MappedAlgorithm> mapped_;
   Algorithm* running_ = nullptr;
+  CollectiveCall call_;      // that runs
   int64_t plain_bytes_ = 0;  // that this rank sends if the call is plain
 };
 

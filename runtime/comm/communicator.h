@@ -25,6 +25,7 @@ struct Ticket {
 };
 
 struct Coding;
+class NodeMemory;
 
 enum class ReduceOp : uint8_t { kSum, kMax };
 
@@ -147,6 +148,11 @@ class Fabric {
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
                                                               std::string_view name,
                                                               const CodingRoom& coding = {}) = 0;
+  // Memory that the ranks of a machine reach as their own, `bytes` of it this rank's: collectives
+  // whose data lie in the same one on all ranks work in place there. Collective over all ranks, in
+  // the same order on all of them as other such calls and collectives; each says its own size, also
+  // 0. Each rank releases it in its own time, with nothing of its own under way in it.
+  virtual absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) = 0;
   // Of all groups from now on; null: nobody. Not owned.
   virtual void WatchWaits(WaitWatcher* watcher) = 0;
   // Collective teardown, after all groups are gone.

@@ -101,6 +101,9 @@ class FaultyFabric final : public Fabric {
     if (!inner.ok()) return inner.status();
     return std::make_unique<FaultyCommunicator>(*std::move(inner), faults_);
   }
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
   void WatchWaits(WaitWatcher* watcher) override { inner_->WatchWaits(watcher); }
   absl::Status Close() override { return inner_->Close(); }
 

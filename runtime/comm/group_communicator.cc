@@ -11,6 +11,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/comm/channels.h"
+#include "runtime/comm/node_memory.h"
 #include "runtime/comm/window.h"
 #include "runtime/tensor/memory_gate.h"
 
@@ -193,6 +194,8 @@ Ticket GroupCommunicator::IssueCollective(const CollectiveCall& call,
   Operation operation;
   operation.kind = Kind::kCollective;
   operation.call = call;
+  // Not when it starts: by then another rank may have made the first, and would choose otherwise.
+  operation.call.node_memory = group_.memories->any();
   return Issue(operation, options);
 }
 
@@ -319,14 +322,16 @@ bool GroupCommunicator::AdvanceCollective(Operation& operation) {
     // messages.
     operation.runner->Start(operation.call, CollectiveChannel(operation.number));
   }
-  if (!operation.runner->Advance(&operation.moved)) {
+  const bool done = operation.runner->Advance(&operation.moved);
+  if (operation.in_window && (done || !operation.runner->in_window()))
+    window_busy_ = operation.in_window = false;
+  if (!done) {
     const absl::Status fault = operation.runner->fault();
     if (!fault.ok()) FailBy(operation, fault);
     return false;
   }
   if (operation.reports) FillReport(operation, operation.runner->report());
   idle_runners_.push_back(operation.runner);
-  if (operation.in_window) window_busy_ = false;
   return true;
 }
 

@@ -105,10 +105,20 @@ absl::StatusOr<std::unique_ptr<Communicator>> MessageFabric::Group(std::span<con
   }
   comm::Group group;
   group.transport = state_->transport.get();
+  group.memories = &state_->memories;
   group.id = made->id;
   group.ranks.assign(ranks.begin(), ranks.end());
   group.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
   return std::make_unique<GroupCommunicator>(state_, std::move(group), made->window, options, name);
+}
+
+absl::StatusOr<std::shared_ptr<NodeMemory>> MessageFabric::Allocate(size_t bytes) {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  if (!state_->failure.ok()) return state_->failure;
+  auto memory = state_->transport->Allocate(bytes);
+  // It has its number also where it failed: the others may have it.
+  state_->memories.Add(memory.ok() ? *memory : nullptr);
+  return memory;
 }
 
 void MessageFabric::WatchWaits(WaitWatcher* watcher) {

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/node_memory.h"
 #include "runtime/comm/transport.h"
 
 namespace trireme::comm {
@@ -56,6 +57,7 @@ struct FabricState {
   std::mutex mutex;
   absl::Status failure ABSL_GUARDED_BY(mutex);
   std::vector<GroupCommunicator*> groups ABSL_GUARDED_BY(mutex);
+  NodeMemories memories ABSL_GUARDED_BY(mutex);
   WaitWatcher* waits ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
@@ -70,6 +72,7 @@ class MessageFabric final : public Fabric {
   absl::StatusOr<std::unique_ptr<Communicator>> Group(std::span<const int> ranks,
                                                       std::string_view name,
                                                       const CodingRoom& coding) override;
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) override;
   void WatchWaits(WaitWatcher* watcher) override;
   absl::Status Close() override;
   // Poisons this rank from any thread; what Communicator::Abort does, without a group.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -14,6 +15,8 @@
 #include "absl/status/statusor.h"
 
 namespace trireme::comm {
+
+class NodeMemory;
 
 // A posted message; the index into the transport's pool.
 struct Request {
@@ -50,8 +53,8 @@ struct TransportGroupSpec {
 };
 
 // A rank's end. Calls are made under the fabric's lock, except Epoch, Sleep and Wake, which any
-// thread may make at any time. Nothing blocks except AddGroup and Close (bounded by the backend's
-// set-up deadline) and Sleep.
+// thread may make at any time. Nothing blocks except AddGroup, Allocate and Close (bounded by the
+// backend's set-up deadline) and Sleep.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -63,6 +66,9 @@ class Transport {
   // Local. Withdraws what the group still has posted: its buffers are not touched afterwards (by a
   // backend that can promise it; MPI cannot, and after a failure its process ends).
   virtual void RemoveGroup(int group) = 0;
+
+  // Of Fabric::Allocate. Collective over all ranks.
+  virtual absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) = 0;
 
   virtual Request Post(const Message& message) = 0;
   // True once done: the request is then gone. A failed request never becomes done; Poll tells.

@@ -9,14 +9,27 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/comm/local/mailroom.h"
+#include "runtime/comm/node_memory.h"
 #include "runtime/comm/transport.h"
 
 namespace trireme::comm {
 
 using base::Text;
 namespace {
+
+class LocalNodeMemory final : public NodeMemory {
+ public:
+  LocalNodeMemory(LocalMailroom::Parts parts, int rank) : parts_(std::move(parts)), rank_(rank) {}
+  std::span<std::byte> own() const override { return parts_[static_cast<size_t>(rank_)]->span(); }
+  std::byte* Of(int rank) const override { return parts_[static_cast<size_t>(rank)]->data(); }
+
+ private:
+  const LocalMailroom::Parts parts_;
+  const int rank_;
+};
 
 class LocalTransport final : public Transport {
  public:
@@ -45,6 +58,14 @@ class LocalTransport final : public Transport {
   }
 
   void RemoveGroup(int group) override { WithdrawAll(group); }
+
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) override {
+    ASSIGN_OR_RETURN(tensor::HugeMemory part, tensor::HugeMemory::Map(bytes));
+    ASSIGN_OR_RETURN(
+        auto parts, room_->GatherParts(rank_, std::make_shared<tensor::HugeMemory>(std::move(part)),
+                                       options_.close_deadline));
+    return std::make_shared<LocalNodeMemory>(std::move(parts), rank_);
+  }
 
   Request Post(const Message& message) override {
     TRIREME_CHECK(!free_.empty());

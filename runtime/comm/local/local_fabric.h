@@ -26,7 +26,7 @@ struct LocalOptions {
   FabricOptions fabric;
   // Splits larger messages; small values exercise the splitting.
   size_t max_message_bytes = size_t{1} << 40;
-  // Of Close.
+  // Of Allocate and Close.
   std::chrono::milliseconds close_deadline{60000};
 };
 

@@ -171,6 +171,36 @@ std::shared_ptr<std::byte[]> LocalMailroom::GroupWindow(int group, size_t bytes)
   return window;
 }
 
+absl::StatusOr<LocalMailroom::Parts> LocalMailroom::GatherParts(
+    int rank, std::shared_ptr<tensor::HugeMemory> part, std::chrono::milliseconds deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto wait_for = [&](const auto& reached) {
+    return met_.wait_for(lock, deadline, [&] { return reached() || !failure_.ok(); }) &&
+           failure_.ok();
+  };
+  parts_.resize(boxes_.size());
+  std::shared_ptr<tensor::HugeMemory>& place = parts_[static_cast<size_t>(rank)];
+  bool all = wait_for([&] { return place == nullptr; });
+  if (all) {
+    place = std::move(part);
+    ++parts_brought_;
+    met_.notify_all();
+    all = wait_for([&] { return parts_brought_ == size(); });
+  }
+  if (!failure_.ok()) return failure_;
+  if (!all) {
+    return absl::DeadlineExceededError(Text("Allocate: ", parts_brought_, " of ", size(),
+                                            " ranks came within ", deadline.count(), " ms"));
+  }
+  Parts gathered = parts_;
+  if (++parts_taken_ == size()) {
+    parts_.clear();
+    parts_brought_ = parts_taken_ = 0;
+  }
+  met_.notify_all();
+  return gathered;
+}
+
 absl::Status LocalMailroom::Meet(std::chrono::milliseconds deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (++arrived_ == size()) met_.notify_all();

@@ -15,8 +15,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/comm/transport.h"
+#include "runtime/tensor/memory.h"
 
 namespace trireme::comm {
 
@@ -89,6 +91,10 @@ class LocalMailroom {
   int GroupId(const std::vector<int>& ranks, int nth);
   // Memory shared by the ranks of a group, made by the first to ask.
   std::shared_ptr<std::byte[]> GroupWindow(int group, size_t bytes);
+  // Every rank's part of the nth node memory, by rank; blocks like Meet, until all have brought it.
+  using Parts = std::vector<std::shared_ptr<tensor::HugeMemory>>;
+  absl::StatusOr<Parts> GatherParts(int rank, std::shared_ptr<tensor::HugeMemory> part,
+                                    std::chrono::milliseconds deadline);
   // Blocks until all ranks have come, or one has failed.
   absl::Status Meet(std::chrono::milliseconds deadline);
 
@@ -106,6 +112,11 @@ class LocalMailroom {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<std::vector<int>, int>, int> group_ids_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<std::byte[]>> windows_ ABSL_GUARDED_BY(mutex_);
+  // Of the node memory that is being gathered; a rank that comes for the next one waits until all
+  // have taken this one.
+  Parts parts_ ABSL_GUARDED_BY(mutex_);
+  int parts_brought_ ABSL_GUARDED_BY(mutex_) = 0;
+  int parts_taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace trireme::comm

@@ -13,11 +13,30 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/comm/node_memory.h"
+#include "runtime/tensor/memory.h"
 
 namespace trireme::comm {
 
 using base::Text;
 namespace {
+
+// Of each rank what of it is mapped here; an empty mapping where that cannot be reached.
+class MappedNodeMemory final : public NodeMemory {
+ public:
+  MappedNodeMemory(std::vector<SharedMemory> parts, tensor::HugeMemory alone, int rank)
+      : parts_(std::move(parts)), alone_(std::move(alone)), rank_(rank) {}
+  std::span<std::byte> own() const override {
+    const std::span<std::byte> shared = parts_[static_cast<size_t>(rank_)].span();
+    return shared.empty() ? alone_.span() : shared;
+  }
+  std::byte* Of(int rank) const override { return parts_[static_cast<size_t>(rank)].span().data(); }
+
+ private:
+  const std::vector<SharedMemory> parts_;
+  const tensor::HugeMemory alone_;  // where the system gives no memory to share
+  const int rank_;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -168,6 +187,37 @@ absl::StatusOr<TransportGroup> MpiTransport::AddGroup(const TransportGroupSpec& 
   finished_.resize(posted_.size());
   statuses_.resize(posted_.size());
   return group;
+}
+
+absl::StatusOr<std::shared_ptr<NodeMemory>> MpiTransport::Allocate(size_t bytes) {
+  absl::StatusOr<SharedMemory> made = SharedMemory::Make(std::max<size_t>(bytes, 1));
+  tensor::HugeMemory alone;
+  absl::Status failed;
+  if (!made.ok()) {
+    absl::StatusOr<tensor::HugeMemory> mapped = tensor::HugeMemory::Map(bytes);
+    failed = mapped.status();
+    if (mapped.ok()) alone = *std::move(mapped);
+    made = SharedMemory();
+  }
+  std::vector<SharedMemoryAddress> addresses(static_cast<size_t>(size_));
+  const SharedMemoryAddress own = made->address();
+  MPI_Request request = MPI_REQUEST_NULL;
+  RETURN_IF_ERROR(FromMpi(MPI_Iallgather(&own, sizeof(own), MPI_BYTE, addresses.data(), sizeof(own),
+                                         MPI_BYTE, control_, &request),
+                          "MPI_Iallgather"));
+  RETURN_IF_ERROR(Finish(request, "waiting for all ranks to allocate"));
+  std::vector<SharedMemory> parts(addresses.size());
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    if (auto opened = SharedMemory::Open(addresses[rank]); opened.ok())
+      parts[rank] = *std::move(opened);
+  }
+  RETURN_IF_ERROR(FromMpi(MPI_Ibarrier(control_, &request), "MPI_Ibarrier"));
+  RETURN_IF_ERROR(Finish(request, "waiting for all ranks to map"));
+  RETURN_IF_ERROR(failed);
+  made->CloseFile();
+  parts[static_cast<size_t>(rank_)] = *std::move(made);
+  return std::make_shared<MappedNodeMemory>(std::move(parts), std::move(alone), rank_);
 }
 
 Request MpiTransport::Post(const Message& message) {

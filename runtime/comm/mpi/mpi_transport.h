@@ -25,6 +25,7 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   absl::StatusOr<TransportGroup> AddGroup(const TransportGroupSpec& spec) override;
   void RemoveGroup(int group) override;
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) override;
   Request Post(const Message& message) override;
   bool Done(Request request) override;
   absl::Status Poll() override;

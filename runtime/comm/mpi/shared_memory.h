@@ -22,7 +22,8 @@ struct SharedMemoryAddress {
 // Owns a mapping, and in the making process the file until CloseFile.
 class SharedMemory {
  public:
-  // Zero-filled. ResourceExhausted when the system refuses.
+  // Zero-filled, aligned to 2 MiB, in huge pages where the system gives them. ResourceExhausted
+  // when the system refuses.
   static absl::StatusOr<SharedMemory> Make(size_t bytes);
   // NotFound unless `address` leads to the same memory: another machine, or another container on
   // this one.
@@ -40,10 +41,13 @@ class SharedMemory {
   std::span<std::byte> span() const;
 
  private:
+  absl::Status Map(int fd, size_t bytes);
   void Release();
 
   SharedMemoryAddress address_;
-  std::byte* mapping_ = nullptr;
+  std::byte* reserved_ = nullptr;  // with more than the memory on both sides
+  size_t reserved_bytes_ = 0;
+  std::byte* data_ = nullptr;
 };
 
 }  // namespace trireme::comm

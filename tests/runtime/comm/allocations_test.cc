@@ -43,6 +43,9 @@ TEST_CASE("no call allocates") {
           const Sharded gather{data[3].data(), offsets, tensor::DType::kF64};
           const Sharded scatter_apart{data[7].data(), offsets, tensor::DType::kF64, data[8].data()};
           const Sharded gather_apart{data[9].data(), offsets, tensor::DType::kF64, data[10].data()};
+          ASSIGN_OR_RETURN(const auto memory, fabric.Allocate(data[0].size() * sizeof(double)));
+          const auto node = reinterpret_cast<double*>(memory->own().data());
+          const Sharded in_node{node, offsets, tensor::DType::kF64};
           const auto bytes = [&](size_t i) { return std::as_writable_bytes(std::span(data[i])); };
           int64_t before = 0;
           for (int round = 0; round < 5; ++round) {
@@ -61,6 +64,12 @@ TEST_CASE("no call allocates") {
                 comm->Recv(bytes(6), (comm->rank() + 2) % 3, 0, *stream),
             };
             for (const Ticket ticket : tickets) RETURN_IF_ERROR(comm->WaitHost(ticket, kDeadline));
+            // One after another: it is one buffer.
+            RETURN_IF_ERROR(comm->WaitHost(
+                comm->AllReduce(node, count, tensor::DType::kF64, ReduceOp::kSum, *stream),
+                kDeadline));
+            RETURN_IF_ERROR(comm->WaitHost(comm->ReduceScatter(in_node, *stream), kDeadline));
+            RETURN_IF_ERROR(comm->WaitHost(comm->AllGather(in_node, *stream), kDeadline));
           }
           return Expect(allocations == before, "a call allocated");
         },

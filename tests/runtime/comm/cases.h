@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/node_memory.h"
 #include "runtime/tensor/bf16.h"
 
 namespace trireme::comm {
@@ -109,46 +110,60 @@ absl::Status CheckAllReduce(Communicator& comm, int64_t count) {
   return absl::OkStatus();
 }
 
-// Numbers with others on both sides, which nobody may write.
+// Numbers with others on both sides, which nobody may write; in `place`, if there is one.
 template <typename T>
 class Fenced {
  public:
-  Fenced(int64_t count, T fill)
-      : all_(static_cast<size_t>(count) + 2 * kFence, fill), fill_(fill) {}
-  T* data() { return all_.data() + kFence; }
-  int64_t size() const { return std::ssize(all_) - 2 * int64_t{kFence}; }
+  Fenced(int64_t count, T fill, std::byte* place = nullptr) : count_(count), fill_(fill) {
+    own_.resize(place == nullptr ? static_cast<size_t>(count + 2 * kFence) : 0);
+    all_ = place == nullptr ? own_.data() : reinterpret_cast<T*>(place);
+    std::fill_n(all_, count + 2 * kFence, fill);
+  }
+  T* data() { return all_ + kFence; }
+  int64_t size() const { return count_; }
   bool FencesStand() const {
-    const auto untouched = [this](T value) { return value == fill_; };
-    return std::all_of(all_.begin(), all_.begin() + kFence, untouched) &&
-           std::all_of(all_.end() - kFence, all_.end(), untouched);
+    return std::count(all_, all_ + kFence, fill_) == kFence &&
+           std::count(all_ + kFence + count_, all_ + count_ + 2 * kFence, fill_) == kFence;
+  }
+  static size_t BytesFor(int64_t count) {
+    return (static_cast<size_t>(count) + 2 * kFence) * sizeof(T);
   }
 
  private:
-  static constexpr size_t kFence = 64;
-  std::vector<T> all_;
+  static constexpr int64_t kFence = 64;
+  int64_t count_;
   T fill_;
+  std::vector<T> own_;
+  T* all_;
 };
 
-// A ReduceScatter, then an AllGather of the sums; `*gathered` gets what that gives. `apart`: the
-// own share lies outside the data.
+// Where a rank's buffers lie: in memory of their own where there is none.
+struct Places {
+  bool apart = false;  // the own share lies outside the data
+  std::byte* data = nullptr;
+  std::byte* share = nullptr;
+};
+
+// A ReduceScatter, then an AllGather of the sums; `*gathered` gets what that gives.
 template <typename T>
-absl::Status ScatterAndGather(Communicator& comm, const std::vector<int64_t>& offsets, bool apart,
-                              const std::function<T(int64_t)>& value, std::vector<T>* gathered) {
+absl::Status ScatterAndGather(Communicator& comm, const std::vector<int64_t>& offsets,
+                              const Places& places, const std::function<T(int64_t)>& value,
+                              std::vector<T>* gathered) {
   const T kFill(77);
   auto stream = tensor::MakeInlineStream();
   const size_t r = static_cast<size_t>(comm.rank());
   const int64_t begin = offsets[r] - offsets[0], own = offsets[r + 1] - offsets[r];
-  Fenced<T> data(offsets.back() - offsets[0], kFill), share(own, kFill);
+  Fenced<T> data(offsets.back() - offsets[0], kFill, places.data), share(own, kFill, places.share);
   for (int64_t i = 0; i < data.size(); ++i) data.data()[i] = value(i);
-  const Sharded sharded{data.data(), offsets, TypeOf<T>(), apart ? share.data() : nullptr};
+  const Sharded sharded{data.data(), offsets, TypeOf<T>(), places.apart ? share.data() : nullptr};
   RETURN_IF_ERROR(comm.WaitHost(comm.ReduceScatter(sharded, *stream), kDeadline));
-  if (apart) std::fill_n(data.data(), data.size(), kFill);
-  RETURN_IF_ERROR(Expect(apart || std::count(share.data(), share.data() + own, kFill) == own,
+  if (places.apart) std::fill_n(data.data(), data.size(), kFill);
+  RETURN_IF_ERROR(Expect(places.apart || std::count(share.data(), share.data() + own, kFill) == own,
                          "a share in place is written elsewhere"));
   RETURN_IF_ERROR(comm.WaitHost(comm.AllGather(sharded, *stream), kDeadline));
   gathered->assign(data.data(), data.data() + data.size());
   RETURN_IF_ERROR(Expect(
-      own == 0 || !apart ||
+      own == 0 || !places.apart ||
           std::memcmp(share.data(), data.data() + begin, static_cast<size_t>(own) * sizeof(T)) == 0,
       "AllGather: the own share"));
   return Expect(data.FencesStand() && share.FencesStand(), "memory outside was written");
@@ -160,7 +175,7 @@ absl::Status CheckSharded(Communicator& comm, int64_t count) {
   for (const bool apart : {false, true}) {
     std::vector<T> gathered;
     const auto value = [&](int64_t i) { return Value<T>(comm.rank(), i); };
-    RETURN_IF_ERROR(ScatterAndGather<T>(comm, offsets, apart, value, &gathered));
+    RETURN_IF_ERROR(ScatterAndGather<T>(comm, offsets, {apart}, value, &gathered));
     for (int64_t i = 0; i < count; ++i) {
       T sum = 0;
       for (int q = 0; q < comm.size(); ++q) sum += Value<T>(q, i);
@@ -232,8 +247,8 @@ inline absl::Status CheckShardedBits(Communicator& comm, int64_t count) {
     return 1.0F / static_cast<float>(3 + (i * 7919 + comm.rank() * 104729) % 1009);
   };
   std::vector<float> in_place, apart;
-  RETURN_IF_ERROR(ScatterAndGather<float>(comm, offsets, false, value, &in_place));
-  RETURN_IF_ERROR(ScatterAndGather<float>(comm, offsets, true, value, &apart));
+  RETURN_IF_ERROR(ScatterAndGather<float>(comm, offsets, {}, value, &in_place));
+  RETURN_IF_ERROR(ScatterAndGather<float>(comm, offsets, {true}, value, &apart));
   return Expect(count == 0 || std::memcmp(in_place.data(), apart.data(),
                                           in_place.size() * sizeof(float)) == 0,
                 "bits differ by where the share lies");
@@ -292,10 +307,63 @@ inline absl::Status CheckBf16(Communicator& comm, int64_t count) {
   }
   const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
   std::vector<BFloat16> in_place, apart;
-  RETURN_IF_ERROR(ScatterAndGather<BFloat16>(comm, offsets, false, value, &in_place));
+  RETURN_IF_ERROR(ScatterAndGather<BFloat16>(comm, offsets, {}, value, &in_place));
   RETURN_IF_ERROR(ExpectBf16Sums(comm.size(), in_place));
-  RETURN_IF_ERROR(ScatterAndGather<BFloat16>(comm, offsets, true, value, &apart));
+  RETURN_IF_ERROR(ScatterAndGather<BFloat16>(comm, offsets, {true}, value, &apart));
   return Expect(in_place == apart, "bits of bf16 differ by where the share lies");
+}
+
+// The bits of private memory, of every collective whose buffers lie where `places` says.
+template <typename T>
+absl::Status CheckPlaces(Communicator& comm, int64_t count, const Places& places) {
+  auto stream = tensor::MakeInlineStream();
+  const auto value = [&](int64_t i) {
+    const float size = 1.0F / static_cast<float>(3 + (i * 7919 + comm.rank() * 104729) % 1009);
+    return T((i + comm.rank()) % 3 == 0 ? -size : size);
+  };
+  const auto same = [](const T* a, const T* b, int64_t n) {
+    return n == 0 || std::memcmp(a, b, static_cast<size_t>(n) * sizeof(T)) == 0;
+  };
+  Fenced<T> plain(count, T(7)), placed(count, T(7), places.data);
+  for (Fenced<T>* one : {&plain, &placed}) {
+    for (int64_t i = 0; i < count; ++i) one->data()[i] = value(i);
+    RETURN_IF_ERROR(comm.WaitHost(
+        comm.AllReduce(one->data(), count, TypeOf<T>(), ReduceOp::kSum, *stream), kDeadline));
+  }
+  RETURN_IF_ERROR(Expect(same(plain.data(), placed.data(), count), "AllReduce in a place"));
+  RETURN_IF_ERROR(Expect(placed.FencesStand(), "memory outside the place was written"));
+  const std::vector<int64_t> offsets = UnevenOffsets(comm.size(), count);
+  std::vector<T> expected, gathered;
+  RETURN_IF_ERROR(ScatterAndGather<T>(comm, offsets, {}, value, &expected));
+  RETURN_IF_ERROR(ScatterAndGather<T>(comm, offsets, places, value, &gathered));
+  return Expect(same(expected.data(), gathered.data(), count), "shares in a place");
+}
+
+// Of each rank of a fabric, for CheckNodeMemory.
+inline constexpr size_t kNodeBytes = 4 << 20;
+
+// Buffers in node memory, at other offsets on each rank; some of the ranks' elsewhere.
+inline absl::Status CheckNodeMemory(Communicator& comm, const NodeMemory& first,
+                                    const NodeMemory& second, int64_t large = 100003) {
+  const auto at = [&](const NodeMemory& memory, int half) {
+    return memory.own().data() + (kNodeBytes / 2) * static_cast<size_t>(half) +
+           64 * static_cast<size_t>(comm.rank());
+  };
+  for (const int64_t count : {int64_t{5000}, large}) {
+    for (const bool apart : {false, true}) {
+      // Only what an AllGather reads must lie there, and that may be the share alone.
+      const Places all{apart, at(first, 0), at(first, 1)};
+      const Places shares{apart, nullptr, at(first, 1)};
+      const bool odd = comm.rank() == comm.size() - 1;
+      for (const Places& places : {all, shares, odd ? Places{apart} : all,
+                                   odd ? Places{apart, at(second, 0), at(second, 1)} : all}) {
+        RETURN_IF_ERROR(CheckPlaces<float>(comm, count, places));
+        RETURN_IF_ERROR(CheckPlaces<double>(comm, count / 2, places));
+        RETURN_IF_ERROR(CheckPlaces<tensor::BFloat16>(comm, 2 * count, places));
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 inline absl::Status CheckCollectives(Communicator& comm) {

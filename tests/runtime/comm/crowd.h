@@ -18,6 +18,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/comm/message_fabric.h"
+#include "runtime/comm/node_memory.h"
 #include "runtime/comm/transport.h"
 #include "tests/runtime/comm/cases.h"
 
@@ -79,8 +80,25 @@ struct CrowdOffice {
   std::deque<int> awake;
   std::vector<bool> is_awake;
   std::unique_ptr<std::byte, decltype(&std::free)> window{nullptr, &std::free};
+  size_t window_bytes = 0;
+  std::vector<std::vector<std::byte>> parts;  // of the only node memory, by rank
   int64_t messages = 0, bytes = 0;
   uint32_t highest_channel = 0;
+};
+
+// Complete once all ranks have allocated.
+class CrowdMemory final : public NodeMemory {
+ public:
+  CrowdMemory(std::shared_ptr<CrowdOffice> office, int rank)
+      : office_(std::move(office)), rank_(rank) {}
+  std::span<std::byte> own() const override { return office_->parts[static_cast<size_t>(rank_)]; }
+  std::byte* Of(int rank) const override {
+    return office_->parts[static_cast<size_t>(rank)].data();
+  }
+
+ private:
+  std::shared_ptr<CrowdOffice> office_;
+  const int rank_;
 };
 
 class CrowdTransport final : public Transport {
@@ -93,6 +111,7 @@ class CrowdTransport final : public Transport {
     TransportGroup group;
     if (spec.window_bytes == 0) return group;
     constexpr size_t kLine = 64;
+    office_->window_bytes = spec.window_bytes;
     // Never written before it is used: most of it is never given.
     if (office_->window == nullptr)
       office_->window.reset(static_cast<std::byte*>(std::calloc(1, spec.window_bytes + kLine)));
@@ -103,6 +122,11 @@ class CrowdTransport final : public Transport {
     return group;
   }
   void RemoveGroup(int) override {}
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) override {
+    office_->parts.resize(static_cast<size_t>(ranks_));
+    office_->parts[static_cast<size_t>(rank_)].resize(bytes);
+    return std::make_shared<CrowdMemory>(office_, rank_);
+  }
   Request Post(const Message& message) override {
     if (free_.empty()) {
       nodes_.emplace_back();
@@ -154,6 +178,12 @@ class Crowd {
     }
   }
 
+  // Each rank's part of a node memory.
+  std::vector<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) {
+    std::vector<std::shared_ptr<NodeMemory>> parts;
+    for (auto& fabric : fabrics_) parts.push_back(*fabric->Allocate(bytes));
+    return parts;
+  }
   int size() const { return static_cast<int>(groups_.size()); }
   const CrowdOffice& office() const { return *office_; }
   int64_t hops() const { return *std::max_element(office_->hops.begin(), office_->hops.end()); }

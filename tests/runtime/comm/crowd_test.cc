@@ -255,6 +255,61 @@ TEST_CASE("crowd: sums through a window of many ranks") {
   }
 }
 
+TEST_CASE("crowd: in node memory a collective takes no message and no slot of the window") {
+  for (const int ranks : {2, 3, 9}) {
+    INFO(ranks << " ranks");
+    FabricOptions options;
+    options.window_bytes = Window::kDepth * static_cast<size_t>(ranks) * 4096;
+    Crowd crowd(ranks, options);
+    const std::vector<int64_t> offsets = Some(ranks, 20000);  // one turn of work
+    const auto count = static_cast<size_t>(offsets.back());
+    const auto memory = crowd.Allocate(count * sizeof(float));
+    const auto of = [&](int rank) {
+      return reinterpret_cast<float*>(memory[static_cast<size_t>(rank)]->own().data());
+    };
+    const auto fill = [&] {
+      for (int r = 0; r < ranks; ++r) {
+        for (size_t i = 0; i < count; ++i) of(r)[i] = Value<float>(r, static_cast<int64_t>(i));
+      }
+    };
+    const auto run = [&](CollectiveKind kind) {
+      fill();
+      RequireOk(crowd.Run([&](Communicator& comm, tensor::Stream& stream) {
+        const Sharded sharded{of(comm.rank()), offsets, tensor::DType::kF32};
+        if (kind == CollectiveKind::kAllGather) return comm.AllGather(sharded, stream);
+        if (kind == CollectiveKind::kReduceScatter) return comm.ReduceScatter(sharded, stream);
+        return comm.AllReduce(of(comm.rank()), offsets.back(), tensor::DType::kF32, ReduceOp::kSum,
+                              stream);
+      }));
+      CHECK(crowd.office().messages == 0);
+      const std::byte* window = crowd.office().window.get();
+      const size_t fixed = Board::BytesFor(ranks) + 64;
+      CHECK(std::all_of(window + fixed, window + crowd.office().window_bytes,
+                        [](std::byte byte) { return byte == std::byte{0}; }));
+    };
+    const auto wrong = [&](int rank, int64_t begin, int64_t end, bool sum) {
+      int64_t different = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const auto after = std::upper_bound(offsets.begin(), offsets.end(), i);
+        float expected = Value<float>(static_cast<int>(after - offsets.begin()) - 1, i);
+        for (int r = 0; sum && r < ranks; ++r)
+          expected = r == 0 ? Value<float>(0, i) : expected + Value<float>(r, i);
+        different += of(rank)[i] == expected ? 0 : 1;
+      }
+      return different;
+    };
+    run(CollectiveKind::kAllReduce);
+    for (int r = 0; r < ranks; ++r) CHECK(wrong(r, 0, offsets.back(), true) == 0);
+    run(CollectiveKind::kReduceScatter);
+    for (int r = 0; r < ranks; ++r) {
+      const size_t at = static_cast<size_t>(r);
+      CHECK(wrong(r, offsets[at], offsets[at + 1], true) == 0);
+    }
+    run(CollectiveKind::kAllGather);
+    for (int r = 0; r < ranks; ++r) CHECK(wrong(r, 0, offsets.back(), false) == 0);
+  }
+}
+
 TEST_CASE("crowd: coded sums and gathers of many ranks, with the least memory") {
   for (const int ranks : {9, 65, 129}) {
     INFO(ranks << " ranks");

@@ -28,6 +28,9 @@ class NappingTransport final : public Transport {
     return TransportGroup{};
   }
   void RemoveGroup(int) override {}
+  absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t) override {
+    return absl::UnimplementedError("no node memory");
+  }
   Request Post(const Message&) override { return {0}; }
   bool Done(Request) override { return looks_ <= 0; }
   absl::Status Poll() override { return absl::OkStatus(); }

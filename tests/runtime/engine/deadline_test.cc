@@ -145,6 +145,9 @@ class SilencedFabric final : public comm::Fabric {
         std::find(ranks.begin(), ranks.end(), part_->silence.rank) != ranks.end();
     return std::make_unique<SilencedCommunicator>(std::move(inner), part_, concerned);
   }
+  absl::StatusOr<std::shared_ptr<comm::NodeMemory>> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
   void WatchWaits(comm::WaitWatcher* watcher) override { inner_->WatchWaits(watcher); }
   absl::Status Close() override { return inner_->Close(); }
 

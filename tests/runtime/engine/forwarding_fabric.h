@@ -77,6 +77,9 @@ class ForwardingFabric final : public comm::Fabric {
     if (!group.ok() || !decorate_) return group;
     return decorate_(*std::move(group), name);
   }
+  absl::StatusOr<std::shared_ptr<comm::NodeMemory>> Allocate(size_t bytes) override {
+    return inner_.Allocate(bytes);
+  }
   void WatchWaits(comm::WaitWatcher* watcher) override { inner_.WatchWaits(watcher); }
   absl::Status Close() override { return inner_.Close(); }
 

@@ -1,8 +1,13 @@
 // The shared cases over real MPI, in groups of all ranks and of the upper half. By argument:
 // through the window where there is one (none), by messages alone (--messages), with a rank that
-// stays silent (--silent) or comes late (--late), or with an MPI of so many
-// tags (--tags=N; 0: its own).
+// stays silent (--silent, or --silent-in-memory in a collective in node memory) or comes late
+// (--late), or with an MPI of so many tags (--tags=N; 0: its own).
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -12,6 +17,7 @@
 #include "runtime/comm/channels.h"
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
+#include "runtime/comm/mpi/shared_memory.h"
 #include "tests/runtime/comm/coded_cases.h"
 #include "tests/runtime/comm/mpi/tag_bound.h"
 
@@ -25,24 +31,102 @@ absl::Status RunCases(Communicator& comm) {
   return base::Annotate(CheckMessages(comm), "messages");
 }
 
+// The ranks of these tests share a machine: each must reach all the others' memory.
+absl::Status ExpectReached(Fabric& fabric, Communicator& all, const NodeMemory& memory) {
+  RETURN_IF_ERROR(Expect(memory.own().size() == kNodeBytes && memory.own()[9] == std::byte{0} &&
+                             reinterpret_cast<uintptr_t>(memory.own().data()) % (2 << 20) == 0,
+                         "not the memory asked for"));
+  memory.own()[9] = static_cast<std::byte>(fabric.rank() + 3);
+  RETURN_IF_ERROR(CheckAllReduce<int32_t>(all, 1));  // all have written
+  for (int q = 0; q < fabric.size(); ++q) {
+    const std::byte* const theirs = memory.Of(q);
+    RETURN_IF_ERROR(Expect(theirs != nullptr && theirs[9] == static_cast<std::byte>(q + 3),
+                           "another rank's memory is not reached"));
+  }
+  return CheckAllReduce<int32_t>(all, 1);  // all have read
+}
+
+// The system gives the last rank no memory to share: it has some of its own, and all is as right.
+absl::Status CheckNothingToShare(Fabric& fabric, Communicator& all, const NodeMemory& other) {
+  const bool refused = fabric.rank() == fabric.size() - 1;
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  if (refused) setrlimit(RLIMIT_FSIZE, &none);
+  const auto memory = fabric.Allocate(kNodeBytes);
+  if (refused) setrlimit(RLIMIT_FSIZE, &before);
+  RETURN_IF_ERROR(memory.status());
+  RETURN_IF_ERROR(Expect((*memory)->own().size() == kNodeBytes, "not the memory asked for"));
+  RETURN_IF_ERROR(Expect(
+      ((*memory)->Of(fabric.size() - 1) == nullptr) && (refused || (*memory)->Of(0) != nullptr),
+      "what is not shared is reached"));
+  return base::Annotate(CheckNodeMemory(all, **memory, other), "memory that is not shared");
+}
+
 absl::Status RunAll(Fabric& fabric) {
   {
     ASSIGN_OR_RETURN(auto all, fabric.Group(All(fabric.size()), "all"));
     RETURN_IF_ERROR(RunCases(*all));
+    ASSIGN_OR_RETURN(const auto first, fabric.Allocate(kNodeBytes));
+    ASSIGN_OR_RETURN(const auto second, fabric.Allocate(kNodeBytes));
+    RETURN_IF_ERROR(ExpectReached(fabric, *all, *first));
+    RETURN_IF_ERROR(base::Annotate(CheckNodeMemory(*all, *first, *second), "node memory"));
+    RETURN_IF_ERROR(CheckNothingToShare(fabric, *all, *first));
     std::vector<int> last;
     for (int r = fabric.size() / 2; r < fabric.size(); ++r) last.push_back(r);
     if (fabric.rank() >= fabric.size() / 2) {
       ASSIGN_OR_RETURN(auto half, fabric.Group(last, "half"));
       RETURN_IF_ERROR(RunCases(*half));
+      RETURN_IF_ERROR(base::Annotate(CheckNodeMemory(*half, *first, *second), "node memory"));
     }
   }
   return fabric.Close();
 }
 
+// Memory that a process has made outlives it where another has mapped it. Before MPI is there,
+// which does not like forks.
+absl::Status ExpectMemoryOutlivesMaker() {
+  constexpr size_t kBytes = 5 << 20;
+  int to_parent[2] = {};
+  if (pipe(to_parent) != 0) return absl::InternalError("pipe");
+  const pid_t maker = fork();
+  if (maker == 0) {
+    auto made = SharedMemory::Make(kBytes);
+    if (!made.ok()) _exit(1);
+    made->span()[kBytes - 1] = std::byte{42};
+    const SharedMemoryAddress address = made->address();
+    if (write(to_parent[1], &address, sizeof(address)) != sizeof(address)) _exit(1);
+    pause();
+    _exit(1);
+  }
+  SharedMemoryAddress address;
+  const bool told = read(to_parent[0], &address, sizeof(address)) == sizeof(address);
+  auto opened = SharedMemory::Open(address);
+  SharedMemoryAddress forged = address;
+  forged.token[1] ^= 1;
+  const bool forgery_opened = SharedMemory::Open(forged).ok();
+  kill(maker, SIGKILL);
+  waitpid(maker, nullptr, 0);
+  close(to_parent[0]);
+  close(to_parent[1]);
+  RETURN_IF_ERROR(Expect(told, "the maker did not tell of its memory"));
+  RETURN_IF_ERROR(opened.status());
+  RETURN_IF_ERROR(Expect(!forgery_opened, "a wrong token was taken"));
+  const std::span<std::byte> memory = opened->span();
+  RETURN_IF_ERROR(Expect(memory[kBytes - 1] == std::byte{42}, "what the maker wrote is gone"));
+  for (size_t i = 0; i < kBytes; ++i) memory[i] = static_cast<std::byte>(i);
+  RETURN_IF_ERROR(Expect(memory[77777] == static_cast<std::byte>(77777), "not writable"));
+  return Expect(!SharedMemory::Open(address).ok(), "a dead maker's memory was opened");
+}
+
 // Rank 0 stays silent; the others must name it. Buffers are static: after a failure MPI may still
 // write to them.
-absl::Status ExpectSilenceNamed(Fabric& fabric) {
-  static int32_t buffer[100000] = {};
+absl::Status ExpectSilenceNamed(Fabric& fabric, bool in_node_memory) {
+  static int32_t private_buffer[100000] = {};
+  int32_t* buffer = private_buffer;
+  ASSIGN_OR_RETURN(const auto memory, fabric.Allocate(sizeof(private_buffer)));
+  if (in_node_memory) buffer = reinterpret_cast<int32_t*>(memory->own().data());
   ASSIGN_OR_RETURN(auto all, fabric.Group(All(fabric.size()), "quiet"));
   if (fabric.rank() == 0) {
     // Ended by the others' AbortJob; the sleep only bounds a failing run.
@@ -131,17 +215,22 @@ int Run(int argc, char** argv) {
   options.fabric.coding.collective_bytes = kCodingBytes;
   options.fabric.coding.messages = 4;
   const bool plain = argc > 1 && std::string_view(argv[1]) == "--messages";
-  const bool silent = argc > 1 && std::string_view(argv[1]) == "--silent";
+  const bool in_node_memory = argc > 1 && std::string_view(argv[1]) == "--silent-in-memory";
+  const bool silent = in_node_memory || (argc > 1 && std::string_view(argv[1]) == "--silent");
   const bool late = argc > 1 && std::string_view(argv[1]) == "--late";
   constexpr std::string_view kTags = "--tags=";
   const std::string_view first = argc > 1 ? argv[1] : "";
   const bool tags = first.starts_with(kTags);
   if (tags) BoundTags(std::atoi(argv[1] + kTags.size()));
   if (plain || tags) options.fabric.window_bytes = 0;
+  if (const absl::Status outlived = ExpectMemoryOutlivesMaker(); !outlived.ok()) {
+    std::fprintf(stderr, "%s\n", outlived.ToString().c_str());
+    return 1;
+  }
   auto fabric = ConnectMpi(&argc, &argv, options);
   absl::Status status = fabric.status();
   if (status.ok()) {
-    status = silent ? ExpectSilenceNamed(**fabric)
+    status = silent ? ExpectSilenceNamed(**fabric, in_node_memory)
              : late ? ExpectLateTold(**fabric)
              : tags ? ExpectTagsKept(**fabric)
                     : RunAll(**fabric);

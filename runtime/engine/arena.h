@@ -1,5 +1,6 @@
-// Arena: the one allocation of a rank on its device, cut into the pools of the plan. What the plan
-// says is what is mapped, to the byte.
+// Arena: the memory of a rank on its device, cut into the pools of the plan. What the plan says is
+// what is mapped, to the byte. It is one allocation, or two: the gradients may lie apart, where the
+// other replicas reach them.
 #pragma once
 
 #include <array>
@@ -15,9 +16,15 @@ namespace trireme::engine {
 
 class Arena {
  public:
+  struct Options {
+    int prefault_threads = 0;
+    std::unique_ptr<tensor::DeviceMemory> gradients;  // of GradientBytes; null: with all else
+  };
   // ResourceExhausted with the bytes when the device has not so much.
   static absl::StatusOr<Arena> Map(const v1::StagePlan& stage, tensor::Device& device,
-                                   int prefault_threads);
+                                   Options options);
+  // In whole pages.
+  static size_t GradientBytes(const v1::StagePlan& stage);
 
   // First byte of a slot; null for an empty pool.
   tensor::DevicePointer Slot(v1::PoolKind kind, uint32_t virtual_stage, uint32_t slot) const {
@@ -27,14 +34,15 @@ class Arena {
   size_t SlotBytes(v1::PoolKind kind, uint32_t virtual_stage) const {
     return places_[kind][virtual_stage].slot_bytes;
   }
-  size_t size_bytes() const { return memory_ == nullptr ? 0 : memory_->size_bytes(); }
+  size_t size_bytes() const { return size_bytes_; }
 
  private:
   struct Place {
     tensor::DevicePointer base;
     size_t slot_bytes = 0;
   };
-  std::unique_ptr<tensor::DeviceMemory> memory_;
+  std::unique_ptr<tensor::DeviceMemory> memory_, gradients_;
+  size_t size_bytes_ = 0;
   std::array<std::vector<Place>, v1::PoolKind_ARRAYSIZE> places_;
 };
 

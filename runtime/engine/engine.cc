@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/coded_fabric.h"
+#include "runtime/comm/node_memory.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/lowered_stage.h"
@@ -52,7 +53,10 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                          {.tied_stages = graph_.tied != graph::kNone,
                                           .deadline = options_.deadline}));
   device_ = tensor::MakeHostDevice(options_.device);
-  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, options_.prefault ? options_.threads : 0));
+  ASSIGN_OR_RETURN(auto gradients, SharedGradients(fabric));
+  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_,
+                                      {.prefault_threads = options_.prefault ? options_.threads : 0,
+                                       .gradients = std::move(gradients)}));
   plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
   state_ =
       std::make_unique<TrainingState>(plan_, graph_, groups_.at, std::move(lowered.state), arena_);
@@ -67,6 +71,17 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   RETURN_IF_ERROR(SetUpStages(std::move(lowered.ops[0])));
   SetUpPrograms();
   return absl::OkStatus();
+}
+
+// Replicas of one machine sum gradients where they lie, if each reaches the others'. All ranks make
+// the memory together; on a rank whose replicas are elsewhere it is empty, and null is returned.
+absl::StatusOr<std::unique_ptr<tensor::DeviceMemory>> Engine::Impl::SharedGradients(
+    comm::Fabric& fabric) {
+  if (plan_.mesh().data() == 1) return nullptr;
+  const size_t bytes = groups_.data->SumsInWindow() ? Arena::GradientBytes(stage()) : 0;
+  ASSIGN_OR_RETURN(const std::shared_ptr<comm::NodeMemory> memory, fabric.Allocate(bytes));
+  if (bytes == 0) return nullptr;
+  return device_->Adopt({.bytes = memory->own(), .owner = memory});
 }
 
 absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
@@ -231,7 +246,7 @@ comm::Agreement& Engine::agreement() { return *impl_->agreement_; }
 absl::Status Engine::CheckReplicas() { return impl_->CheckReplicas(); }
 TrainingState& Engine::state() { return *impl_->state_; }
 int Engine::rank() const { return impl_->groups_.world->rank(); }
-size_t Engine::arena_bytes() const { return impl_->arena_.size_bytes(); }
+const Arena& Engine::arena() const { return impl_->arena_; }
 const StepTrace& Engine::last_trace() const { return impl_->trace_; }
 const JobClock& Engine::clock() const { return impl_->clock_; }
 

@@ -118,7 +118,7 @@ class Engine {
   void Read(tensor::DevicePointer from, std::span<std::byte> to);
   void Write(std::span<const std::byte> from, tensor::DevicePointer to);
   int rank() const;
-  size_t arena_bytes() const;
+  const Arena& arena() const;
   // Of the last program run, on this rank's clock; earlier ones are overwritten.
   const StepTrace& last_trace() const;
   // This rank's clock against the other ranks'; set by MeasureExposure.

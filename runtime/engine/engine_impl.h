@@ -92,6 +92,7 @@ class Engine::Impl {
   void PollStop();
   void SetUpPatience(const plan::Coordinates& at);
   void SetUpMirrors();
+  absl::StatusOr<std::unique_ptr<tensor::DeviceMemory>> SharedGradients(comm::Fabric& fabric);
   absl::Status SetUpStages(std::vector<graph::StageOps> ops);
   void SetUpPrograms();
   void SetUpShares();

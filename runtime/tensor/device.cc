@@ -14,18 +14,18 @@ namespace {
 class HostMemory final : public DeviceMemory {
  public:
   // `gate` may be null.
-  HostMemory(HugeMemory memory, size_t size_bytes, MemoryGate* gate)
-      : memory_(std::move(memory)), size_bytes_(size_bytes), gate_(gate) {
-    if (gate_ != nullptr && memory_.size() > 0) gate_->Add(memory_.pages());
+  HostMemory(HostPages pages, size_t size_bytes, MemoryGate* gate)
+      : pages_(std::move(pages)), size_bytes_(size_bytes), gate_(gate) {
+    if (gate_ != nullptr && !pages_.bytes.empty()) gate_->Add(pages_.bytes);
   }
   ~HostMemory() override {
-    if (gate_ != nullptr && memory_.size() > 0) gate_->Remove(memory_.pages());
+    if (gate_ != nullptr && !pages_.bytes.empty()) gate_->Remove(pages_.bytes);
   }
-  DevicePointer base() const override { return DevicePointer(memory_.data()); }
+  DevicePointer base() const override { return DevicePointer(pages_.bytes.data()); }
   size_t size_bytes() const override { return size_bytes_; }
 
  private:
-  const HugeMemory memory_;
+  const HostPages pages_;
   const size_t size_bytes_;
   MemoryGate* const gate_;
 };
@@ -43,7 +43,13 @@ class HostDevice final : public Device {
         gate_ == nullptr ? bytes : (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
     ASSIGN_OR_RETURN(HugeMemory memory,
                      HugeMemory::Map(mapped, {.prefault_threads = prefault_threads}));
-    return std::make_unique<HostMemory>(std::move(memory), bytes, gate_);
+    auto owner = std::make_shared<const HugeMemory>(std::move(memory));
+    const std::span<std::byte> pages = owner->pages();
+    return std::make_unique<HostMemory>(HostPages{pages, std::move(owner)}, bytes, gate_);
+  }
+  std::unique_ptr<DeviceMemory> Adopt(HostPages pages) override {
+    const size_t bytes = pages.bytes.size();
+    return std::make_unique<HostMemory>(std::move(pages), bytes, gate_);
   }
   std::unique_ptr<Stream> MakeStream(size_t queue_capacity,
                                      std::function<void()> while_waiting) override {

@@ -44,6 +44,12 @@ class DeviceMemory {
   virtual size_t size_bytes() const = 0;
 };
 
+// Zero-filled pages of the host that somebody else has mapped, and keeps as long as `owner` lives.
+struct HostPages {
+  std::span<std::byte> bytes;  // whole pages, aligned to 2 MiB
+  std::shared_ptr<const void> owner;
+};
+
 // Threads: any.
 class Device {
  public:
@@ -51,6 +57,8 @@ class Device {
   // ResourceExhausted with the sizes when there is not so much. `prefault_threads`: HugeMemory.
   virtual absl::StatusOr<std::unique_ptr<DeviceMemory>> Allocate(size_t bytes,
                                                                  int prefault_threads) = 0;
+  // The host's pages as memory of this device, as of one that Allocate gives.
+  virtual std::unique_ptr<DeviceMemory> Adopt(HostPages pages) = 0;
   // `while_waiting`: ThreadStreamOptions.
   virtual std::unique_ptr<Stream> MakeStream(size_t queue_capacity,
                                              std::function<void()> while_waiting) = 0;

@@ -154,7 +154,7 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
   if (fabric.rank() != 0) return absl::OkStatus();
   std::printf("%s %s, %d ranks x %d threads, %.0f tokens a step, loss %.4f, arena %.0f MiB\n",
               options.config.c_str(), options.dtype.c_str(), fabric.size(), options.threads, tokens,
-              report.loss, static_cast<double>(engine->arena_bytes()) / (1 << 20));
+              report.loss, static_cast<double>(engine->arena().size_bytes()) / (1 << 20));
   std::printf("step min %.1f ms, median %.1f ms, p99 %.1f ms; exposed communication %.1f %%\n",
               seconds.front() * 1e3, median * 1e3, p99 * 1e3,
               100 * exposed / static_cast<double>(seconds.size()) / median);

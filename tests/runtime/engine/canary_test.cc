@@ -39,19 +39,20 @@ v1::Plan Widen(v1::Plan plan) {
 }
 
 template <typename Visit>
-void ForStrips(const v1::StagePlan& stage, tensor::DevicePointer arena, const Visit& visit) {
+void ForStrips(const v1::StagePlan& stage, const Arena& arena, const Visit& visit) {
   for (const v1::Pool& pool : stage.pools()) {
     // The kernels may use all of the scratch they are given.
     if (pool.slot_bytes() == 0 || pool.kind() == v1::SCRATCH) continue;
     const uint64_t part = pool.slot_bytes() / StripsOf(pool);
+    const tensor::DevicePointer begin = arena.Slot(pool.kind(), pool.virtual_stage(), 0);
     for (uint64_t index = 1; index <= pool.slots() * StripsOf(pool); ++index) {
-      const tensor::DevicePointer end = arena + pool.offset_bytes() + index * part;
+      const tensor::DevicePointer end = begin + index * part;
       visit(pool, std::span(end.get() - kStripBytes, kStripBytes));
     }
   }
 }
 
-std::string Broken(Engine& engine, const v1::StagePlan& stage, tensor::DevicePointer arena) {
+std::string Broken(Engine& engine, const v1::StagePlan& stage) {
   std::string text;
   const auto look = [&](const v1::Pool& pool, std::span<std::byte> strip) {
     for (const std::byte each : strip) {
@@ -61,7 +62,7 @@ std::string Broken(Engine& engine, const v1::StagePlan& stage, tensor::DevicePoi
       return;
     }
   };
-  engine.OnDevice([&] { ForStrips(stage, arena, look); });
+  engine.OnDevice([&] { ForStrips(stage, engine.arena(), look); });
   return text;
 }
 
@@ -70,23 +71,18 @@ absl::Status RunOnWidePlan(const v1::Plan& plan, comm::Fabric& fabric, const dat
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, OptionsOf(plan.job())));
   const v1::StagePlan& stage =
       plan.stages(static_cast<int>(plan::CoordinatesOf(plan.mesh(), fabric.rank()).pipeline));
-  uint64_t offset = 0;
-  for (const v1::Pool& pool : stage.pools()) {
-    if (pool.kind() == v1::PARAMETER) offset = pool.offset_bytes();
-  }
-  const tensor::DevicePointer arena(engine->state().Flat(v1::PARAMETER, 0).get() - offset);
   // Sets whole pools to zero, so it comes first.
   engine->InitializeState();
   const auto paint = [](const v1::Pool&, std::span<std::byte> strip) {
     std::memset(strip.data(), kCanary, strip.size());
   };
-  engine->OnDevice([&] { ForStrips(stage, arena, paint); });
+  engine->OnDevice([&] { ForStrips(stage, engine->arena(), paint); });
   for (uint64_t step = 0; step < 2; ++step) RETURN_IF_ERROR(engine->RunStep(step).status());
-  const std::string after_steps = Broken(*engine, stage, arena);
+  const std::string after_steps = Broken(*engine, stage);
   RETURN_IF_ERROR(engine->Evaluate(0).status());
   const std::vector<int32_t> context = {1, 2, 3};
   RETURN_IF_ERROR(engine->NextToken(context, {}).status());
-  const std::string at_end = Broken(*engine, stage, arena);
+  const std::string at_end = Broken(*engine, stage);
   {
     const std::lock_guard lock(mutex);
     if (!after_steps.empty()) absl::StrAppend(&broken, " training:", after_steps);

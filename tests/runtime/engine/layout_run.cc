@@ -129,7 +129,8 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
     }
     result.drawn = drawn;
     result.validation_loss = validation_loss;
-    result.arena_bytes = std::max(result.arena_bytes, static_cast<uint64_t>(engine->arena_bytes()));
+    result.arena_bytes =
+        std::max(result.arena_bytes, static_cast<uint64_t>(engine->arena().size_bytes()));
   }
   return engine->agreement().AllAgree(true).status();
 }

@@ -7,7 +7,10 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <memory>
 #include <vector>
+
+#include "runtime/tensor/memory.h"
 
 namespace trireme::tensor {
 namespace {
@@ -48,6 +51,27 @@ TEST_CASE("device: copies go there and back in the order of their stream") {
       CHECK(back == there);
     }
   }
+}
+
+TEST_CASE(
+    "device: pages of somebody else are shut like its own, and kept as long as it needs them") {
+  auto mapped = HugeMemory::Map(8192);
+  REQUIRE(mapped.ok());
+  auto owner = std::make_shared<HugeMemory>(*std::move(mapped));
+  const std::weak_ptr<HugeMemory> kept = owner;
+  const auto device = MakeHostDevice({.strict = true});
+  auto memory = device->Adopt({.bytes = owner->span(), .owner = owner});
+  owner.reset();
+  CHECK(memory->size_bytes() == 8192);
+  CHECK(!Readable(memory->base()));
+  const auto stream = device->MakeStream(8, {});
+  bool inside = false;
+  stream->Issue(Task([&] { inside = Readable(memory->base() + 8191); }));
+  stream->Synchronize();
+  CHECK(inside);
+  CHECK(!kept.expired());
+  memory.reset();
+  CHECK(kept.expired());
 }
 
 TEST_CASE("device: a strict one is shut but while a task runs") {

@@ -1,8 +1,14 @@
-// Collectives over MPI against Open MPI's own, interleaved in one run, beside the speed of memcpy
-// measured in the same run.
+// Collectives over MPI against Open MPI's own, interleaved in one run: its default, and for
+// AllReduce also as tuned_mpi.h sets it. Ours twice: of buffers in node memory, and of private
+// ones.
 //   mpirun -n 2 bench_comm --help
 // All ranks run, rank 0 prints a table and one line of JSON. A time is the slowest rank's; cpu is
 // the processor time of a rank, the median: waiting that spins counts, as the same cores compute.
+//
+// Beside them stands the limit: all ranks copy as many bytes at once, past the caches where these
+// do not hold them. Two ranks so make four passes over the bytes, two that read and two that write;
+// and that is what an AllReduce of two ranks of a machine cannot do without: both buffers must be
+// read, and both written. The other collectives of two ranks can do with half as much.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -17,14 +23,18 @@
 
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
+#include "runtime/comm/node_memory.h"
+#include "runtime/comm/stream_copy.h"
 #include "runtime/tensor/memory.h"
 #include "tests/bench/coded_comm.h"
+#include "tests/bench/tuned_mpi.h"
 
 namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kDeadline{60000};
+constexpr size_t kBeyondCaches = 64 << 20;
 
 struct Options {
   size_t bytes = 0;
@@ -33,6 +43,7 @@ struct Options {
   double seconds = 1;  // per line of the table
   size_t window_kib = 512;
   bool messages = false;
+  bool without_node_memory = false;
   CodedBenchOptions coded;
 };
 
@@ -45,6 +56,16 @@ double CpuMs() {
 struct Times {
   std::vector<double> wall_ms;
   std::vector<double> cpu_ms;
+};
+
+void CachedCopy(std::byte* to, const std::byte* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+// One of those that are measured in turn.
+struct Way {
+  const char* name = "";
+  std::function<void()> run;
 };
 
 struct Spread {
@@ -62,14 +83,26 @@ Spread SpreadOf(Times times) {
           times.wall_ms[std::min(n - 1, n * 99 / 100)], times.cpu_ms[(n - 1) / 2]};
 }
 
+// Of one size for all. MPI has the private ones.
+struct Buffers {
+  std::byte* node = nullptr;
+  std::byte* data = nullptr;
+  std::byte* other = nullptr;
+};
+
 class Bench {
  public:
-  Bench(Communicator& comm, const Options& options, std::byte* data, std::byte* other)
+  Bench(Communicator& comm, const Options& options, const Buffers& buffers)
       : comm_(comm),
         options_(options),
-        data_(data),
-        other_(other),
+        buffers_(buffers),
+        tuned_(TunedWorld()),
         stream_(tensor::MakeInlineStream()) {}
+  ~Bench() {
+    if (tuned_ != MPI_COMM_NULL) MPI_Comm_free(&tuned_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
 
   // The time of `run`, by the slowest rank; starts together.
   void Time(const std::function<void()>& run, Times* times) {
@@ -90,46 +123,47 @@ class Bench {
     AbortJob(1);
   }
 
-  // Ours and theirs in turn, until the time is over.
-  void Line(const char* name, size_t bytes, const std::function<void()>& ours,
-            const std::function<void()>& theirs) {
-    Times ours_ms, theirs_ms, copy_ms;
-    ours();
-    theirs();
+  // All in turn, until the time is over. Ours stand first.
+  void Line(const char* name, size_t bytes, std::vector<Way> ways) {
+    ways.push_back({"limit", [&] {
+                      const auto copy = bytes < kStreamCopyBytes ? CachedCopy : StreamCopy;
+                      copy(buffers_.other, buffers_.data, bytes);
+                    }});
+    for (const Way& way : ways) way.run();
+    std::vector<Times> times(ways.size());
     const Clock::time_point start = Clock::now();
     int more = 1;
     while (more != 0) {
-      Time(ours, &ours_ms);
-      Time(theirs, &theirs_ms);
-      Time([&] { std::memcpy(other_, data_, bytes); }, &copy_ms);
+      for (size_t w = 0; w < ways.size(); ++w) {
+        // Twice before: each finds the caches as it leaves them itself, and not the one before it,
+        // which may work on the same buffer.
+        for (int warm = 0; warm < 2 && bytes < kBeyondCaches; ++warm) ways[w].run();
+        Time(ways[w].run, &times[w]);
+      }
       const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-      more = ours_ms.wall_ms.size() < 5 ||
-                     (elapsed < options_.seconds && ours_ms.wall_ms.size() < 2000)
-                 ? 1
-                 : 0;
+      const size_t rounds = times[0].wall_ms.size();
+      more = rounds < 5 || (elapsed < options_.seconds && rounds < 2000) ? 1 : 0;
       MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     if (comm_.rank() != 0) return;
-    const Spread own = SpreadOf(ours_ms), mpi = SpreadOf(theirs_ms), copy = SpreadOf(copy_ms);
-    const double gbps = static_cast<double>(bytes) / own.median_ms * 1e-6;
-    std::printf(
-        "%-13s %9zu B  ours %8.4f %8.4f %8.4f cpu %8.4f ms  mpi %8.4f %8.4f %8.4f cpu %8.4f ms  "
-        "x%5.2f (min x%5.2f)"
-        "  %6.2f GB/s  memcpy %8.4f ms\n",
-        name, bytes, own.min_ms, own.median_ms, own.p99_ms, own.cpu_ms, mpi.min_ms, mpi.median_ms,
-        mpi.p99_ms, mpi.cpu_ms, mpi.median_ms / own.median_ms, mpi.min_ms / own.min_ms, gbps,
-        copy.min_ms);
+    std::printf("%-13s %9zu B ", name, bytes);
+    nlohmann::json line = {{"collective", name}, {"bytes", bytes}};
+    const Spread ours = SpreadOf(times[0]);
+    for (size_t w = 0; w < ways.size(); ++w) {
+      const Spread one = SpreadOf(times[w]);
+      std::printf(" %s %8.4f %8.4f %8.4f cpu %8.4f ms", ways[w].name, one.min_ms, one.median_ms,
+                  one.p99_ms, one.cpu_ms);
+      nlohmann::json& way = line[ways[w].name];
+      way = {{"min_median_p99_ms", {one.min_ms, one.median_ms, one.p99_ms}},
+             {"cpu_ms", one.cpu_ms}};
+      if (w == 0) continue;
+      std::printf(" x%5.2f (min x%5.2f)", one.median_ms / ours.median_ms, one.min_ms / ours.min_ms);
+      way["ratio_of_medians"] = one.median_ms / ours.median_ms;
+      way["ratio_of_minima"] = one.min_ms / ours.min_ms;
+    }
+    std::printf("\n");
     std::fflush(stdout);
-    lines_.push_back({{"collective", name},
-                      {"bytes", bytes},
-                      {"ours_min_median_p99_ms", {own.min_ms, own.median_ms, own.p99_ms}},
-                      {"ours_cpu_ms", own.cpu_ms},
-                      {"mpi_min_median_p99_ms", {mpi.min_ms, mpi.median_ms, mpi.p99_ms}},
-                      {"mpi_cpu_ms", mpi.cpu_ms},
-                      {"ratio_of_medians", mpi.median_ms / own.median_ms},
-                      {"ratio_of_minima", mpi.min_ms / own.min_ms},
-                      {"gb_per_s", gbps},
-                      {"share_of_memcpy", copy.min_ms / own.min_ms}});
+    lines_.push_back(std::move(line));
   }
 
   void Size(size_t bytes) {
@@ -143,34 +177,54 @@ class Bench {
       counts.push_back(static_cast<int>(offsets[r + 1] - offsets[r]));
       starts.push_back(static_cast<int>(offsets[r]));
     }
-    const Sharded sharded{data_, offsets, tensor::DType::kF32};
-    Line(
-        "AllReduce", bytes,
-        [&] { Wait(comm_.AllReduce(data_, count, tensor::DType::kF32, ReduceOp::kSum, *stream_)); },
-        [&] { MPI_Allreduce(data_, other_, mpi_count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
-    Line(
-        "ReduceScatter", bytes, [&] { Wait(comm_.ReduceScatter(sharded, *stream_)); },
-        [&] {
-          MPI_Reduce_scatter(data_, other_, counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-        });
-    Line(
-        "AllGather", bytes, [&] { Wait(comm_.AllGather(sharded, *stream_)); },
-        [&] {
-          MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, data_, counts.data(), starts.data(), MPI_FLOAT,
-                         MPI_COMM_WORLD);
-        });
+    std::byte* const data = buffers_.data;
+    std::byte* const other = buffers_.other;
+    // In node memory and not.
+    const auto both = [&](const std::function<Ticket(std::byte*)>& issue) {
+      std::vector<Way> ways = {{"ours", [=, this] { Wait(issue(buffers_.node)); }}};
+      if (buffers_.node != data) ways.push_back({"private", [=, this] { Wait(issue(data)); }});
+      return ways;
+    };
+    std::vector<Way> ways = both([&](std::byte* at) {
+      return comm_.AllReduce(at, count, tensor::DType::kF32, ReduceOp::kSum, *stream_);
+    });
+    const auto reduce = [&](MPI_Comm comm) {
+      MPI_Allreduce(data, other, mpi_count, MPI_FLOAT, MPI_SUM, comm);
+    };
+    ways.push_back({"mpi", [&] { reduce(MPI_COMM_WORLD); }});
+    if (tuned_ != MPI_COMM_NULL) ways.push_back({"tuned", [&] { reduce(tuned_); }});
+    Line("AllReduce", bytes, std::move(ways));
+
+    ways = both([&](std::byte* at) {
+      return comm_.ReduceScatter({at, offsets, tensor::DType::kF32}, *stream_);
+    });
+    ways.push_back({"mpi", [&] {
+                      MPI_Reduce_scatter(data, other, counts.data(), MPI_FLOAT, MPI_SUM,
+                                         MPI_COMM_WORLD);
+                    }});
+    Line("ReduceScatter", bytes, std::move(ways));
+
+    ways = both([&](std::byte* at) {
+      return comm_.AllGather({at, offsets, tensor::DType::kF32}, *stream_);
+    });
+    ways.push_back({"mpi", [&] {
+                      MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, data, counts.data(), starts.data(),
+                                     MPI_FLOAT, MPI_COMM_WORLD);
+                    }});
+    Line("AllGather", bytes, std::move(ways));
+
     const int right = (comm_.rank() + 1) % n, left = (comm_.rank() + n - 1) % n;
-    Line(
-        "SendRecv", bytes,
-        [&] {
-          const Ticket recv = comm_.Recv({other_, bytes}, left, 0, *stream_);
-          Wait(comm_.Send({data_, bytes}, right, 0, *stream_));
-          Wait(recv);
-        },
-        [&] {
-          MPI_Sendrecv(data_, mpi_count, MPI_FLOAT, right, 1, other_, mpi_count, MPI_FLOAT, left, 1,
-                       MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        });
+    Line("SendRecv", bytes,
+         {{"ours",
+           [&] {
+             const Ticket recv = comm_.Recv({other, bytes}, left, 0, *stream_);
+             Wait(comm_.Send({data, bytes}, right, 0, *stream_));
+             Wait(recv);
+           }},
+          {"mpi", [&] {
+             MPI_Sendrecv(data, mpi_count, MPI_FLOAT, right, 1, other, mpi_count, MPI_FLOAT, left,
+                          1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+           }}});
   }
 
   const nlohmann::json& lines() const { return lines_; }
@@ -178,8 +232,8 @@ class Bench {
  private:
   Communicator& comm_;
   const Options& options_;
-  std::byte* data_;
-  std::byte* other_;
+  const Buffers buffers_;
+  MPI_Comm tuned_;
   std::unique_ptr<tensor::Stream> stream_;
   nlohmann::json lines_ = nlohmann::json::array();
 };
@@ -212,6 +266,7 @@ int Run(int argc, char** argv) {
   app.add_option("--window-kib", options.window_kib, "shared window of each rank")
       ->capture_default_str();
   app.add_flag("--messages", options.messages, "messages only, no shared window");
+  app.add_flag("--no-node-memory", options.without_node_memory, "none is made; all is private");
   CLI::Option* coded =
       app.add_option("--coded", options.coded.bound,
                      "only AllReduce of --file, coded within this bound (abs:E or rms:E of each "
@@ -226,6 +281,7 @@ int Run(int argc, char** argv) {
   MpiOptions mpi;
   mpi.fabric.window_bytes = options.window_kib << 10;
   if (!options.coded.files.empty()) mpi.fabric.coding.collective_bytes = kCodingBytes;
+  AllowTuning();
   auto fabric = ConnectMpi(&argc, &argv, mpi);
   if (!fabric.ok()) {
     std::fprintf(stderr, "%s\n", fabric.status().ToString().c_str());
@@ -237,16 +293,19 @@ int Run(int argc, char** argv) {
       (options.bytes > 0 ? options.bytes : options.largest_mib << 20) & ~size_t{3}, 4);
   auto data = tensor::HugeMemory::Map(largest, {.prefault_threads = 1});
   auto other = tensor::HugeMemory::Map(largest, {.prefault_threads = 1});
+  absl::StatusOr<std::shared_ptr<NodeMemory>> node(nullptr);
+  if (!options.without_node_memory) node = (*fabric)->Allocate(largest);
   std::vector<int> ranks(static_cast<size_t>((*fabric)->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   auto comm = (*fabric)->Group(ranks, "bench");
-  if (!data.ok() || !other.ok() || !comm.ok()) {
-    std::fprintf(stderr, "cannot start: %s %s %s\n", data.status().ToString().c_str(),
-                 other.status().ToString().c_str(), comm.status().ToString().c_str());
+  if (!data.ok() || !other.ok() || !node.ok() || !comm.ok()) {
+    for (const absl::Status& status : {data.status(), other.status(), node.status(), comm.status()})
+      std::fprintf(stderr, "%s\n", status.ToString().c_str());
     AbortJob(1);
   }
   {
-    Bench bench(**comm, options, data->data(), other->data());
+    std::byte* const shared = *node != nullptr ? (*node)->own().data() : data->data();
+    Bench bench(**comm, options, {shared, data->data(), other->data()});
     for (size_t bytes = 16; bytes < largest; bytes *= 16) {
       if (options.bytes == 0 && bytes >= options.from_kib << 10) bench.Size(bytes);
     }

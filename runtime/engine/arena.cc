@@ -19,9 +19,19 @@ struct Range {
   uint64_t end = 0;
 };
 
+// What REDUCE sums: all gradients, or under ZeRO-2 and ZeRO-3 those of the buckets at hand.
+v1::PoolKind SummedPool(const v1::StagePlan& stage) {
+  const auto& pools = stage.pools();
+  const bool at_hand = std::any_of(pools.begin(), pools.end(), [](const v1::Pool& pool) {
+    return pool.kind() == v1::PARTIAL && pool.slot_bytes() > 0;
+  });
+  return at_hand ? v1::PARTIAL : v1::GRADIENT;
+}
+
 Range GradientsOf(const v1::StagePlan& stage) {
+  const v1::PoolKind summed = SummedPool(stage);
   for (const v1::Pool& pool : stage.pools()) {
-    if (pool.kind() != v1::GRADIENT) continue;
+    if (pool.kind() != summed) continue;
     const uint64_t bytes = pool.slot_bytes() * pool.slots();
     return {pool.offset_bytes(),
             pool.offset_bytes() + (bytes + kPageBytes - 1) / kPageBytes * kPageBytes};
@@ -57,7 +67,7 @@ absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& dev
     Place& place = arena.places_[pool.kind()][pool.virtual_stage()];
     if (pool.slots() == 0 || pool.slot_bytes() == 0) continue;
     place.slot_bytes = pool.slot_bytes();
-    place.base = apart && pool.kind() == v1::GRADIENT
+    place.base = apart && pool.kind() == SummedPool(stage)
                      ? arena.gradients_->base()
                      : arena.memory_->base() + without_gradients(pool.offset_bytes());
   }

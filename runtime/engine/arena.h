@@ -1,6 +1,6 @@
 // Arena: the memory of a rank on its device, cut into the pools of the plan. What the plan says is
-// what is mapped, to the byte. It is one allocation, or two: the gradients may lie apart, where the
-// other replicas reach them.
+// what is mapped, to the byte. It is one allocation, or two: the gradients that replicas sum may
+// lie apart, where the other replicas reach them.
 #pragma once
 
 #include <array>

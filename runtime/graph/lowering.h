@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/graph/graph.h"
+#include "runtime/graph/op_schema.h"
 #include "runtime/graph/op_spec.h"
 #include "runtime/tensor/dtype.h"
 
@@ -23,9 +24,6 @@ enum class Placement : uint8_t {
   kColumns,  // Shard: heads, feed-forward columns or vocabulary
   kPartial,  // Partial(sum)
 };
-
-// What memory an operand is in.
-enum class Space : uint8_t { kNone, kBuffer, kParameter, kGradient, kTokens, kTargets, kLossSum };
 
 struct OperandRef {
   Space space = Space::kNone;

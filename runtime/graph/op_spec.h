@@ -27,7 +27,7 @@ enum class OpKind : uint8_t {
   kResidualAdd,
   kLmHeadLoss,
   kLossCombine,
-  // Collectives over the tensor group: rows of a [N, C] buffer split as row_offsets.
+  // Collectives over the tensor group, see LoweredOp::offsets.
   kAllReduce,
   kAllGather,
   kReduceScatter,
@@ -38,7 +38,7 @@ enum class Phase : uint8_t { kForward, kInputGrad, kWeightGrad };
 // kInOut: weight [inner, cols] (GPT-2's Conv1D); kOutIn: weight [cols, inner] (torch's Linear).
 enum class WeightLayout : uint8_t { kInOut, kOutIn };
 
-// Names of the operands of an operator; which are present depends on kind and phase, see below.
+// Names of the operands of an operator; its OpSchema says which are present in which phase.
 enum Operand : uint8_t {
   kX,         // input activation [rows, inner or cols], leading dimension x_ld
   kY,         // output activation [rows, cols], leading dimension y_ld
@@ -49,61 +49,15 @@ enum Operand : uint8_t {
   kTokens,    // i32 [B*T] token ids (Embedding) or targets (LmHeadLoss; < 0: row is not counted)
   kDY,        // gradient of kY, leading dimension y_ld
   kDX,        // gradient of kX, leading dimension x_ld
-  kBase,      // added to the input gradient: dx = base + ...; may be the same memory as kDX; null:
-              // nothing
+  kBase,      // added to the input gradient: dx = base + ...; null: nothing
   kDW,        // gradient of kW
   kDB,        // gradient of kB
   kOperandCount,
 };
 
-// Semantics of each kind and phase (c.* is OpCall, everything row-major):
-//
-// Embedding           F: y[r,:] = w[tokens[r] - vocab_begin, :] if 0 <= tokens[r] - vocab_begin <
-// vocab_rows, else 0
-//                     W: dw[tokens[r] - vocab_begin, :] += dy[r,:] for those rows (dw zeroed first
-//                     unless accumulate)
-// PositionEmbedding   F: y[r,:] = x[r,:] + w[(row_begin + r) % tokens, :]       (no I: the gradient
-// passes through)
-//                     W: dw[(row_begin + r) % tokens, :] += dy[r,:] (all of dw [weight_rows, cols]
-//                     zeroed first unless accumulate)
-// LayerNorm           F: stats[r] = (mean, 1/sqrt(var + epsilon)); y = (x - mean) * rstd * w + b (b
-// may be null)
-//                     I: dx = base + gradient, from dy, x, stats, w;   W: dw, db (db may be null)
-//                     from dy, x, stats
-// RmsNorm             F: stats[r] = 1/sqrt(mean(x^2) + epsilon); y = x * rstd * w;  I, W likewise
-// Linear              F: y = x * W + b (b may be null) (+ residual [rows, cols] if fused_residual);
-// x [rows, inner], W as weight_layout
-//                     I: dx = base + dy * W^T;   W: dw = x^T dy in weight_layout, db = column sums
-//                     of dy (db may be null)
-// Rope                F: in place on y: the first (heads + kv_heads) heads of each row's [heads + 2
-// kv_heads][D] are rotated by
-//                        angle t / rope_theta^(2i/D), t = (row_begin + r) % tokens, pairs (i, i +
-//                        D/2) ("rotate half")
-//                     I: in place on dy: the inverse rotation
-// Attention           x = packed [rows][q: H*D | k: KV*D | v: KV*D], y [rows, H*D], causal within
-// each sample, head h reads
-//                     key/value head h / (H/KV); scale 1/sqrt(D); stats[row][h] = log-sum-exp of
-//                     the scaled scores I: dx (packed) from dy, x, y, stats. Dropout on
-//                     probabilities: element index
-//                     ((sample*global_heads + head_begin + h) * tokens + q) * tokens + k
-// Gelu                F: y = gelu_tanh(x);   I: dx = base + dy * gelu'(x)
-// SwiGlu              x = [rows][gate: cols | up: cols], y = silu(gate) * up;   I: dx (packed) from
-// dy, x ResidualAdd         F: y = residual + dropout(x + b)    (residual, b may be null)
-//                     I: dx = dropout mask applied to dy (not emitted where dropout_p == 0: an
-//                     alias) W: db = column sums of dropout-masked dy. Element index
-//                     ((sample*tokens + t) * cols + c)
-// LmHeadLoss          F: y = logits [rows, cols] = x * W (cols = vocab_rows); stats[r] = (max, sum
-// exp(logit - max), logit of the
-//                        target, 0 where it is not local) over the local vocabulary
-//                     I: logits in y become (softmax(y) - onehot) * loss_scale (0 for rows not
-//                     counted), softmax by
-//                        kBase = lse[rows]; dx = that * W^T
-//                     W: dw = x^T * y (y is dlogits by now)
-// LossCombine         F: x = stats of all tensor ranks [tensor_ranks][rows][3]; y = lse[rows];
-//                        kDB (f64[1]) += sum over counted rows of (lse - target logit)       (not
-//                        scaled)
-//
-// accumulate (OpCall) : dw, db are added to instead of overwritten.
+// What each kind computes stands in its own file, op_<operator>.cc: F forward, I input-grad, W
+// weight-grad, everything row-major, c.* is OpCall. Of all:
+// accumulate: dw, db are added to instead of overwritten.
 // Dropout: keep an element if Uniform32(seed, site, step, index) >= threshold(p); kept ones are
 // scaled by 1/(1-p) (runtime/base/philox.h).
 struct OpSpec {

@@ -1,71 +1,74 @@
 #include "runtime/graph/stage_lowering.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/base/philox.h"
+#include "runtime/graph/op_rules.h"
 #include "runtime/graph/recompute.h"
 
 namespace trireme::graph {
 
 namespace {
 
-layout::Interval LocalRows(const LoweringOptions& options) {
-  const int64_t rows = options.micro_batch * options.tokens;
-  if (!options.sequence_parallel) return {0, rows};
-  return layout::SplitEvenly(rows, options.tensor_size, options.tensor_index);
+std::vector<const Node*> NodesOf(const ModelGraph& graph, int first_block, int end_block) {
+  std::vector<const Node*> nodes;
+  for (const Node& node : graph.nodes) {
+    if (node.block >= first_block && node.block < end_block) nodes.push_back(&node);
+  }
+  return nodes;
 }
 
-bool IsNorm(OpKind kind) { return kind == OpKind::kLayerNorm || kind == OpKind::kRmsNorm; }
+LoweringScope ScopeOf(const ModelGraph& graph, const std::vector<const Node*>& nodes,
+                      const LoweringOptions& options) {
+  const int64_t rows = options.micro_batch * options.tokens;
+  const bool cut = options.sequence_parallel && options.tensor_size > 1;
+  return {.graph = graph,
+          .options = options,
+          .rows = rows,
+          .own_rows = layout::SplitEvenly(rows, cut ? options.tensor_size : 1,
+                                          cut ? options.tensor_index : 0),
+          .stream = cut ? Placement::kRows : Placement::kReplicate,
+          .stage_input = nodes.front()->input,
+          .stage_output = nodes.back()->block + 1 == graph.blocks ? kNone : nodes.back()->output};
+}
+
+constexpr OpSchema Collective(std::string_view name) {
+  return {.name = name, .operands = {{InPlace(kY, nullptr)}}};
+}
 
 }  // namespace
 
+// In place on all of kY, of which each rank has the share that LoweredOp::offsets says; the engine
+// executes them.
+constinit const OpSchema kAllReduceSchema = Collective("AllReduce");
+constinit const OpSchema kAllGatherSchema = Collective("AllGather");
+constinit const OpSchema kReduceScatterSchema = Collective("ReduceScatter");
+
 StageLowering::StageLowering(const ModelGraph& graph, int first_block, int end_block,
                              const LoweringOptions& options)
-    : graph_(graph),
-      first_block_(first_block),
-      end_block_(end_block),
-      options_(options),
-      rows_(options.micro_batch * options.tokens),
-      local_rows_(LocalRows(options)) {}
+    : nodes_(NodesOf(graph, first_block, end_block)), scope_(ScopeOf(graph, nodes_, options)) {}
 
 StageOps StageLowering::Run() {
-  std::set<ParameterId> parameters;
-  std::vector<const Node*> nodes;
-  for (const Node& node : graph_.nodes) {
-    if (node.block < first_block_) stage_input_ = node.output;
-    if (node.block < first_block_ || node.block >= end_block_) continue;
-    nodes.push_back(&node);
-    for (ParameterId id : {node.weight, node.bias}) {
-      if (id != kNone) parameters.insert(id);
-    }
-    for (const LinearPart& part : node.parts) {
-      parameters.insert(part.weight);
-      if (part.bias != kNone) parameters.insert(part.bias);
-    }
+  const int64_t boundary = scope_.own_rows.size() * scope_.graph.hidden_size;
+  stage_.boundary_bytes = boundary * static_cast<int64_t>(tensor::SizeOf(scope_.options.dtype));
+  if (scope_.stage_input != kNone) {
+    value_[scope_.stage_input] = NewOnStream("input", BufferPool::kInput);
   }
-  stage_.parameters.assign(parameters.begin(), parameters.end());
-  const int64_t boundary = local_rows_.size() * graph_.hidden_size;
-  stage_.boundary_bytes = boundary * static_cast<int64_t>(tensor::SizeOf(options_.dtype));
-  if (first_block_ > 0) {
-    value_[stage_input_] = {NewBuffer("input", boundary, BufferPool::kInput), 0,
-                            stream_placement()};
+  if (scope_.stage_output != kNone) {
+    gradient_[scope_.stage_output] = NewOnStream("gradient_in", BufferPool::kGradientIn);
   }
-  if (end_block_ < graph_.blocks) {
-    stage_output_ = nodes.back()->output;
-    gradient_[stage_output_] = {NewBuffer("gradient_in", boundary, BufferPool::kGradientIn), 0,
-                                stream_placement()};
-  }
-  for (const Node* node : nodes) {
-    Forward(*node);
+  for (const Node* node : nodes_) {
+    SchemaOf(node->op).forward(*this, *node);
     NameBlock(node->block);
   }
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    Backward(**node);
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    SchemaOf((*node)->op).backward(*this, **node);
     NameBlock((*node)->block);
   }
-  RecomputeForward(stage_, options_.recompute);
-  AssignPools(stage_, options_.split_backward);
+  RecomputeForward(stage_, scope_.options.recompute);
+  stage_.parameters.assign(parameters_.begin(), parameters_.end());
+  AssignPools(stage_, scope_.options.split_backward);
   return std::move(stage_);
 }
 
@@ -79,267 +82,148 @@ void StageLowering::NameBlock(int32_t block) {
   }
 }
 
-void StageLowering::Forward(const Node& node) {
-  switch (node.op) {
-    case OpKind::kEmbedding:
-      return ForwardEmbedding(node);
-    case OpKind::kPositionEmbedding:
-    case OpKind::kLayerNorm:
-    case OpKind::kRmsNorm:
-    case OpKind::kResidualAdd:
-      return ForwardRowWise(node);
-    case OpKind::kLinear:
-      return ForwardLinear(node);
-    case OpKind::kRope:
-    case OpKind::kAttention:
-    case OpKind::kGelu:
-    case OpKind::kSwiGlu:
-      return ForwardColumnWise(node);
-    case OpKind::kLmHeadLoss:
-      return ForwardLoss(node);
-    default:
-      TRIREME_CHECK(false);
-  }
+View StageLowering::Input(const Node& node, Placement needed) {
+  const auto gathered = gathered_.find(node.input);
+  if (needed == Placement::kReplicate && gathered != gathered_.end()) return gathered->second;
+  const View view = Redistribute(stage_.forward, value_.at(node.input), needed, node.name);
+  if (needed == Placement::kReplicate) gathered_[node.input] = view;
+  return view;
 }
 
-void StageLowering::Backward(const Node& node) {
-  switch (node.op) {
-    case OpKind::kEmbedding:
-      return BackwardEmbedding(node);
-    case OpKind::kPositionEmbedding:
-      return BackwardPositionEmbedding(node);
-    case OpKind::kLayerNorm:
-    case OpKind::kRmsNorm:
-      return BackwardNorm(node);
-    case OpKind::kResidualAdd:
-      return BackwardResidualAdd(node);
-    case OpKind::kLinear:
-      return BackwardLinear(node);
-    case OpKind::kRope:
-    case OpKind::kAttention:
-    case OpKind::kGelu:
-    case OpKind::kSwiGlu:
-      return BackwardColumnWise(node);
-    case OpKind::kLmHeadLoss:
-      return BackwardLoss(node);
-    default:
-      TRIREME_CHECK(false);
-  }
+void StageLowering::SetOutput(const Node& node, const View& view) {
+  const bool sum = view.placement == Placement::kPartial;
+  value_[node.output] = sum ? Redistribute(stage_.forward, view, scope_.stream, node.name) : view;
 }
 
-// Placements -------------------------------------------------------------------------------------
-
-Placement StageLowering::stream_placement() const {
-  return options_.sequence_parallel && options_.tensor_size > 1 ? Placement::kRows
-                                                                : Placement::kReplicate;
+View StageLowering::OutputGradient(const Node& node, Placement needed) {
+  const View dy = Gradient(node.output);
+  TRIREME_CHECK(dy.buffer != kNone);  // a value nobody reads
+  return Redistribute(InputGradList(), dy, needed, node.name);
 }
 
-StageLowering::View StageLowering::Redistribute(OpList& list, const View& view, Placement needed,
-                                                const std::string& name) {
+View StageLowering::Redistribute(OpList& list, const View& view, Placement needed,
+                                 const std::string& name) {
+  const std::pair<int64_t, int64_t> all{scope_.rows, scope_.graph.hidden_size};
   View result = view;
   result.placement = needed;
-  if (view.placement == needed || options_.tensor_size == 1) return result;
+  if (view.placement == needed || scope_.options.tensor_size == 1) return result;
   if (view.placement == Placement::kPartial && needed == Placement::kReplicate) {
-    AddCollective(list, OpKind::kAllReduce, view.buffer, name);
+    AddCollective(list, OpKind::kAllReduce, view.buffer, name + ".reduce", all);
   } else if (view.placement == Placement::kPartial && needed == Placement::kRows) {
-    AddCollective(list, OpKind::kReduceScatter, view.buffer, name);
-    result.offset = local_rows_.begin * graph_.hidden_size;
+    AddCollective(list, OpKind::kReduceScatter, view.buffer, name + ".reduce", all);
+    result.offset = scope_.own_rows.begin * scope_.graph.hidden_size;
     result.roomy = true;
   } else if (view.placement == Placement::kRows && needed == Placement::kReplicate) {
-    const View roomy = WithRoomForAllRows(list, view, name);
-    AddCollective(list, OpKind::kAllGather, roomy.buffer, name);
-    result = {roomy.buffer, 0, needed, /*roomy=*/false};
+    if (!view.roomy) {
+      // ResidualAdd's input-grad without dropout is a copy.
+      const Node copy{.op = OpKind::kResidualAdd, .name = name + ".copy"};
+      result = NewOnStream(name + ".gathered", BufferPool::kTemporary, /*gathered=*/true);
+      list.push_back(Lower(copy, Phase::kInputGrad, {{kDY, view}, {kDX, result}}));
+    }
+    AddCollective(list, OpKind::kAllGather, result.buffer, name + ".gather", all);
+    result = {.buffer = result.buffer, .placement = needed};
   } else {
     TRIREME_CHECK(false);  // a family asks for a change of placement that no operator rule gives
   }
   return result;
 }
 
-void StageLowering::AddCollective(OpList& list, OpKind kind, int32_t buffer,
-                                  const std::string& name) {
-  LoweredOp op;
-  op.spec.kind = kind;
-  op.spec.dtype = stage_.buffers[buffer].dtype;
-  op.spec.rows = rows_;
-  op.spec.cols = graph_.hidden_size;
-  op.spec.tensor_ranks = options_.tensor_size;
-  op.name = name;
-  op.operand[kY] = {Space::kBuffer, buffer, 0};
-  for (int64_t index = 0; index <= options_.tensor_size; ++index) {
-    const int64_t row = index == options_.tensor_size
-                            ? rows_
-                            : layout::SplitEvenly(rows_, options_.tensor_size, index).begin;
-    op.offsets.push_back(row * graph_.hidden_size);
-  }
-  list.push_back(std::move(op));
-}
-
-StageLowering::View StageLowering::WithRoomForAllRows(OpList& list, const View& view,
-                                                      const std::string& name) {
-  const int64_t all = rows_ * graph_.hidden_size;
-  const int64_t own = local_rows_.begin * graph_.hidden_size;
-  if (view.roomy) return view;
-  const View roomy{NewBuffer(name + ".gathered", all), own, view.placement, /*roomy=*/true};
-  // ResidualAdd's input-grad without dropout is a copy.
-  OpSpec spec;
-  spec.kind = OpKind::kResidualAdd;
-  spec.phase = Phase::kInputGrad;
-  spec.dtype = options_.dtype;
-  spec.rows = local_rows_.size();
-  spec.cols = spec.x_ld = spec.y_ld = graph_.hidden_size;
-  spec.tokens = options_.tokens;
-  spec.row_begin = local_rows_.begin;
-  LoweredOp copy = Op(spec, name + ".copy");
-  copy.operand[kDY] = Ref(view);
-  copy.operand[kDX] = Ref(roomy);
-  list.push_back(std::move(copy));
-  return roomy;
-}
-
-// Pieces -----------------------------------------------------------------------------------------
-
-int32_t StageLowering::NewBuffer(const std::string& name, int64_t elements, BufferPool pool) {
-  const auto width = static_cast<int64_t>(tensor::SizeOf(options_.dtype));
-  stage_.buffers.push_back(
-      {.name = name, .dtype = options_.dtype, .bytes = elements * width, .pool = pool});
-  return static_cast<int32_t>(stage_.buffers.size()) - 1;
-}
-
-int32_t StageLowering::NewStatistics(const std::string& name, int64_t elements) {
-  const tensor::DType dtype = tensor::AccumulatorOf(options_.dtype);
+View StageLowering::NewBuffer(const std::string& name, int64_t elements, Placement placement,
+                              Stored stored, BufferPool pool) {
+  const OperandSchema operand{.stored = stored};
+  const tensor::DType dtype = operand.DTypeIn({.dtype = scope_.options.dtype});
   const auto width = static_cast<int64_t>(tensor::SizeOf(dtype));
-  stage_.buffers.push_back({.name = name, .dtype = dtype, .bytes = elements * width});
-  return static_cast<int32_t>(stage_.buffers.size()) - 1;
+  stage_.buffers.push_back({.name = name, .dtype = dtype, .bytes = elements * width, .pool = pool});
+  return {.buffer = static_cast<int32_t>(stage_.buffers.size()) - 1, .placement = placement};
 }
 
-StageLowering::View StageLowering::NewStreamView(const std::string& name, bool gathered) {
-  const int64_t width = graph_.hidden_size;
-  if (gathered && stream_placement() == Placement::kRows) {
-    return {NewBuffer(name, rows_ * width), local_rows_.begin * width, Placement::kRows,
-            /*roomy=*/true};
+View StageLowering::NewOnStream(const std::string& name, BufferPool pool, bool gathered) {
+  const bool roomy = gathered && scope_.stream == Placement::kRows;
+  const int64_t rows = roomy ? scope_.rows : scope_.own_rows.size();
+  const int64_t width = scope_.graph.hidden_size;
+  View view = NewBuffer(name, rows * width, scope_.stream, Stored::kCompute, pool);
+  view.offset = roomy ? scope_.own_rows.begin * width : 0;
+  view.roomy = roomy;
+  return view;
+}
+
+void StageLowering::Add(const Node& node, Phase phase, Views views) {
+  LoweredOp op = Lower(node, phase, views);
+  if (phase == Phase::kForward) return stage_.forward.push_back(std::move(op));
+  if (phase == Phase::kInputGrad) return InputGradList().push_back(std::move(op));
+  const bool of_own_rows = std::any_of(views.begin(), views.end(), [](const auto& operand) {
+    return operand.first == kDY && operand.second.placement == Placement::kRows;
+  });
+  for (const Operand name : {kDB, kDW}) {
+    if (op.operand[name].space == Space::kNone) continue;
+    op.first_writer = written_.insert(op.operand[name].id).second;
+    if (of_own_rows) stage_.partial_over_tensor.insert(op.operand[name].id);
   }
-  return {NewBuffer(name, local_rows_.size() * width), 0, stream_placement()};
+  const bool apart = scope_.options.split_backward && SchemaOf(node.op).weight_grad_waits;
+  (apart ? stage_.weight_grad : InputGradList()).push_back(std::move(op));
 }
 
-StageLowering::View StageLowering::OutputView(const Node& node, bool gathered) {
-  if (node.output == stage_output_) {
-    return {NewBuffer("output", local_rows_.size() * graph_.hidden_size, BufferPool::kOutput), 0,
-            stream_placement()};
+LoweredOp StageLowering::Lower(const Node& node, Phase phase, Views views) {
+  const OpSchema& schema = SchemaOf(node.op);
+  LoweredOp op{.spec = schema.spec(scope_, node), .name = node.name};
+  op.spec.phase = phase;
+  op.flops = schema.flops == nullptr ? 0 : schema.flops(op.spec);
+  for (const auto& [name, view] : views) {
+    TRIREME_CHECK(schema.Find(phase, name) != nullptr);
+    op.operand[name] = Ref(view);
   }
-  return NewStreamView(node.name, gathered);
-}
-
-int64_t StageLowering::LocalColumns(ValueId value) const {
-  return graph_.values[value].columns.Local(options_.tensor_size, options_.tensor_index);
-}
-
-OperandRef StageLowering::Ref(const View& view, int64_t extra) const {
-  const auto width = static_cast<int64_t>(tensor::SizeOf(stage_.buffers[view.buffer].dtype));
-  return {Space::kBuffer, view.buffer, (view.offset + extra) * width};
-}
-
-OperandRef StageLowering::ParameterRef(ParameterId id) {
-  return id == kNone ? OperandRef{} : OperandRef{Space::kParameter, id, 0};
-}
-
-OperandRef StageLowering::GradientRef(ParameterId id) {
-  return id == kNone ? OperandRef{} : OperandRef{Space::kGradient, id, 0};
-}
-
-LoweredOp StageLowering::Op(const OpSpec& spec, const std::string& name) const {
-  LoweredOp op;
-  op.spec = spec;
-  op.name = name;
+  for (const OperandSchema& operand : schema.Operands(phase)) {
+    OperandRef& ref = op.operand[operand.name];
+    if (ref.space == Space::kNone) ref = FromNode(node, op.spec, operand);
+    TRIREME_CHECK(ref.space != Space::kNone || operand.optional);
+  }
   return op;
 }
 
-void StageLowering::AddWeightGrad(LoweredOp op, OpList& list) {
-  const OperandRef& target =
-      op.operand[kDW].space == Space::kNone ? op.operand[kDB] : op.operand[kDW];
-  op.first_writer = written_.insert(target.id).second;
+OperandRef StageLowering::FromNode(const Node& node, const OpSpec& spec,
+                                   const OperandSchema& operand) {
+  if (operand.space == Space::kParameter || operand.space == Space::kGradient) {
+    const bool bias = operand.name == kB || operand.name == kDB;
+    const ParameterId id = bias ? node.bias : node.weight;
+    if (id == kNone) return {};
+    parameters_.insert(id);
+    return {operand.space, id, 0};
+  }
+  if (operand.space != Space::kBuffer) return {operand.space, 0, 0};
+  if (operand.name == kX) return Ref(value_.at(node.input));
+  if (operand.name == kY) return Ref(value_.at(node.output));
+  if (operand.name == kResidual && node.residual != kNone) return Ref(value_.at(node.residual));
+  if (operand.name != kStats) return {};
+  if (operand.access == Access::kWrite) {
+    statistics_[node.output] = NewBuffer(node.name + ".stats", operand.shape(spec).Span(),
+                                         Placement::kReplicate, operand.stored);
+  }
+  return Ref(statistics_.at(node.output));
+}
+
+OperandRef StageLowering::Ref(const View& view) const {
+  if (view.buffer == kNone) return {};
+  const auto width = static_cast<int64_t>(tensor::SizeOf(stage_.buffers[view.buffer].dtype));
+  return {Space::kBuffer, view.buffer, view.offset * width};
+}
+
+void StageLowering::AddCollective(OpList& list, OpKind kind, int32_t buffer,
+                                  const std::string& name,
+                                  std::pair<int64_t, int64_t> rows_and_width) {
+  const auto [rows, width] = rows_and_width;
+  const int64_t ranks = scope_.options.tensor_size;
+  LoweredOp op{.name = name};
+  op.spec.kind = kind;
+  op.spec.dtype = stage_.buffers[buffer].dtype;
+  op.spec.rows = scope_.rows;
+  op.spec.cols = scope_.graph.hidden_size;
+  op.spec.tensor_ranks = ranks;
+  op.operand[kY] = {Space::kBuffer, buffer, 0};
+  for (int64_t index = 0; index < ranks; ++index) {
+    op.offsets.push_back(layout::SplitEvenly(rows, ranks, index).begin * width);
+  }
+  op.offsets.push_back(rows * width);
   list.push_back(std::move(op));
-}
-
-StageLowering::View StageLowering::Gradient(ValueId value) const {
-  const auto found = gradient_.find(value);
-  TRIREME_CHECK(found != gradient_.end());  // a value nobody reads
-  return found->second;
-}
-
-OpSpec StageLowering::RowSpec(const Node& node, Phase phase) const {
-  OpSpec spec;
-  spec.kind = node.op;
-  spec.phase = phase;
-  spec.dtype = options_.dtype;
-  spec.rows = local_rows_.size();
-  spec.cols = spec.x_ld = spec.y_ld = graph_.hidden_size;
-  spec.row_begin = local_rows_.begin;
-  spec.tokens = options_.tokens;
-  if (IsNorm(node.op)) spec.epsilon = graph_.epsilon;
-  if (node.op == OpKind::kPositionEmbedding) {
-    spec.weight_rows = graph_.parameters[node.weight].shape[0];
-  }
-  if (node.dropout_p > 0) {
-    spec.dropout_p = node.dropout_p;
-    spec.site = base::SiteOf(node.name);
-  }
-  return spec;
-}
-
-OpSpec StageLowering::ColumnSpec(const Node& node, Phase phase) const {
-  const layout::Interval groups =
-      layout::SplitEvenly(graph_.kv_heads, options_.tensor_size, options_.tensor_index);
-  const int64_t group = graph_.heads / graph_.kv_heads;
-  OpSpec spec;
-  spec.kind = node.op;
-  spec.phase = phase;
-  spec.dtype = options_.dtype;
-  spec.rows = rows_;
-  spec.cols = spec.y_ld = LocalColumns(node.output);
-  spec.x_ld = LocalColumns(node.input);
-  spec.tokens = options_.tokens;
-  if (node.op == OpKind::kAttention || node.op == OpKind::kRope) {
-    spec.heads = groups.size() * group;
-    spec.kv_heads = groups.size();
-    spec.head_dim = graph_.head_dim;
-    spec.head_begin = groups.begin * group;
-    spec.global_heads = graph_.heads;
-    spec.rope_theta = graph_.rope_theta;
-  }
-  if (node.dropout_p > 0) {
-    spec.dropout_p = node.dropout_p;
-    spec.site = base::SiteOf(node.name);
-  }
-  return spec;
-}
-
-OpSpec StageLowering::LinearSpec(const Node& node, const LinearPart& part, Phase phase) const {
-  OpSpec spec;
-  spec.kind = OpKind::kLinear;
-  spec.phase = phase;
-  spec.dtype = options_.dtype;
-  spec.rows = rows_;
-  spec.cols = part.columns.Local(options_.tensor_size, options_.tensor_index);
-  spec.inner = spec.x_ld = LocalColumns(node.input);
-  spec.y_ld = LocalColumns(node.output);
-  spec.weight_layout = node.weight_layout;
-  return spec;
-}
-
-OpSpec StageLowering::LossSpec(const Node& node, Phase phase) const {
-  const layout::Interval vocabulary =
-      layout::SplitEvenly(graph_.vocab_size, options_.tensor_size, options_.tensor_index);
-  OpSpec spec;
-  spec.kind = OpKind::kLmHeadLoss;
-  spec.phase = phase;
-  spec.dtype = options_.dtype;
-  spec.rows = rows_;
-  spec.inner = spec.x_ld = graph_.hidden_size;
-  spec.cols = spec.y_ld = spec.vocab_rows = vocabulary.size();
-  spec.vocab_begin = vocabulary.begin;
-  spec.weight_layout = node.weight_layout;
-  spec.tensor_ranks = options_.tensor_size;
-  return spec;
 }
 
 }  // namespace trireme::graph

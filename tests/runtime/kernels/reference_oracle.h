@@ -1,5 +1,5 @@
 // The forward of each operator once more, in long double and straight from its definition in
-// runtime/graph/op_spec.h: dense arrays, no leading dimensions, no products, no shared code with
+// runtime/graph/op_*.cc: dense arrays, no leading dimensions, no products, no shared code with
 // the kernels.
 #pragma once
 

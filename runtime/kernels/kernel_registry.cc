@@ -8,58 +8,16 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/graph/op_schema.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/tensor/dtype.h"
 
 namespace trireme::kernels {
 namespace {
 
-std::string_view NameOf(graph::OpKind kind) {
-  switch (kind) {
-    case graph::OpKind::kEmbedding:
-      return "Embedding";
-    case graph::OpKind::kPositionEmbedding:
-      return "PositionEmbedding";
-    case graph::OpKind::kLayerNorm:
-      return "LayerNorm";
-    case graph::OpKind::kRmsNorm:
-      return "RmsNorm";
-    case graph::OpKind::kLinear:
-      return "Linear";
-    case graph::OpKind::kRope:
-      return "Rope";
-    case graph::OpKind::kAttention:
-      return "Attention";
-    case graph::OpKind::kGelu:
-      return "Gelu";
-    case graph::OpKind::kSwiGlu:
-      return "SwiGlu";
-    case graph::OpKind::kResidualAdd:
-      return "ResidualAdd";
-    case graph::OpKind::kLmHeadLoss:
-      return "LmHeadLoss";
-    case graph::OpKind::kLossCombine:
-      return "LossCombine";
-    case graph::OpKind::kAllReduce:
-      return "AllReduce";
-    case graph::OpKind::kAllGather:
-      return "AllGather";
-    case graph::OpKind::kReduceScatter:
-      return "ReduceScatter";
-  }
-  return "?";
-}
-
 std::string_view NameOf(graph::Phase phase) {
-  switch (phase) {
-    case graph::Phase::kForward:
-      return "forward";
-    case graph::Phase::kInputGrad:
-      return "input gradient";
-    case graph::Phase::kWeightGrad:
-      return "weight gradient";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"forward", "input gradient", "weight gradient"};
+  return kNames[static_cast<size_t>(phase)];
 }
 
 // Once per operator and phase in a process: a step takes many times as long where the plain loops
@@ -74,10 +32,9 @@ void WarnOfFallback(const graph::OpSpec& spec, const PrepareOptions& options,
   }
   spdlog::warn(
       "{} ({}, {}) of {} rows, {} columns and {} tokens is refused by the {} kernels with a "
-      "scratch "
-      "of {} bytes; the {} kernel runs in their place and may be many times slower",
-      NameOf(spec.kind), NameOf(spec.phase), tensor::NameOf(spec.dtype), spec.rows, spec.cols,
-      spec.tokens, refused, options.scratch_limit_bytes, taken);
+      "scratch of {} bytes; the {} kernel runs in their place and may be many times slower",
+      graph::SchemaOf(spec.kind).name, NameOf(spec.phase), tensor::NameOf(spec.dtype), spec.rows,
+      spec.cols, spec.tokens, refused, options.scratch_limit_bytes, taken);
 }
 
 }  // namespace
@@ -104,8 +61,9 @@ absl::StatusOr<std::unique_ptr<Kernel>> KernelRegistry::Prepare(
           ? std::string("none is registered; register the reference kernels")
           : fmt::format("{} rows, {} columns and a scratch of {} bytes are refused by {}",
                         spec.rows, spec.cols, options.scratch_limit_bytes, refused);
-  return absl::UnimplementedError(fmt::format("no kernel for {} ({}, {}): {}", NameOf(spec.kind),
-                                              NameOf(spec.phase), tensor::NameOf(spec.dtype), why));
+  return absl::UnimplementedError(fmt::format("no kernel for {} ({}, {}): {}",
+                                              graph::SchemaOf(spec.kind).name, NameOf(spec.phase),
+                                              tensor::NameOf(spec.dtype), why));
 }
 
 }  // namespace trireme::kernels

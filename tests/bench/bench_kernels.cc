@@ -15,10 +15,12 @@
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/graph/op_schema.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/optim/adamw.h"
 #include "runtime/tensor/bf16.h"
@@ -29,6 +31,7 @@ namespace trireme::kernels {
 namespace {
 
 using graph::OpCall;
+using graph::OperandSchema;
 using graph::OpKind;
 using graph::OpSpec;
 using graph::Phase;
@@ -143,70 +146,9 @@ struct Line {
   std::string name;
   OpSpec spec;
   double per_step = 0;
-  double gflop = 0;      // 0: limited by memory
-  double gigabytes = 0;  // least traffic
+  double gigabytes = 0;  // least traffic, of what is limited by memory
   bool base = false;
 };
-
-size_t Elements(const OpSpec& s, int operand) {
-  const bool product = s.kind == OpKind::kLinear || s.kind == OpKind::kLmHeadLoss;
-  switch (operand) {
-    case graph::kX:
-    case graph::kDX:
-      return static_cast<size_t>(s.rows * s.x_ld);
-    case graph::kY:
-    case graph::kDY:
-    case graph::kResidual:
-      return static_cast<size_t>(s.rows * s.y_ld);
-    case graph::kW:
-    case graph::kDW:
-      if (product) return static_cast<size_t>(s.inner * s.cols);
-      if (s.kind == OpKind::kEmbedding) return static_cast<size_t>(s.vocab_rows * s.cols);
-      if (s.kind == OpKind::kPositionEmbedding) return static_cast<size_t>(s.weight_rows * s.cols);
-      return static_cast<size_t>(s.cols);
-    case graph::kB:
-    case graph::kDB:
-      return static_cast<size_t>(s.cols);
-    case graph::kStats:
-      return static_cast<size_t>(s.rows * std::max<int64_t>(3, s.heads));
-    default:
-      return static_cast<size_t>(s.rows);
-  }
-}
-
-// As runtime/graph/op_spec.h states: statistics and gradients of weights in the accumulator.
-size_t ElementBytes(const OpSpec& s, int operand) {
-  const bool wide = operand == graph::kStats || operand == graph::kDW || operand == graph::kDB;
-  return tensor::SizeOf(wide ? tensor::AccumulatorOf(s.dtype) : s.dtype);
-}
-
-// Operands that a phase does not touch are not given memory.
-bool Touches(const Line& line, int operand) {
-  const Phase phase = line.spec.phase;
-  switch (operand) {
-    case graph::kY:
-      return phase == Phase::kForward || line.spec.kind == OpKind::kAttention ||
-             line.spec.kind == OpKind::kLmHeadLoss;
-    case graph::kResidual:
-      return phase == Phase::kForward &&
-             (line.spec.fused_residual || line.spec.kind == OpKind::kResidualAdd);
-    case graph::kB:
-      return phase == Phase::kForward;
-    case graph::kDY:
-      return phase != Phase::kForward && line.spec.kind != OpKind::kLmHeadLoss;
-    case graph::kDX:
-      return phase == Phase::kInputGrad;
-    case graph::kDW:
-    case graph::kDB:
-      return phase == Phase::kWeightGrad;
-    case graph::kW:
-      return phase != Phase::kWeightGrad;
-    case graph::kTokens:
-      return false;
-    default:
-      return operand != graph::kBase;
-  }
-}
 
 class Subject {
  public:
@@ -217,9 +159,7 @@ class Subject {
         line.spec, {.scratch_limit_bytes = size_t{1} << 30, .threads = options.threads});
     TRIREME_CHECK(kernel.ok());
     kernel_ = std::move(*kernel);
-    for (int operand = 0; operand < graph::kOperandCount; ++operand) {
-      if (Touches(line, operand)) bytes_ += OperandBytes(operand);
-    }
+    for (const OperandSchema& operand : Operands()) bytes_ += OperandBytes(operand);
     copies_ = std::clamp<size_t>(kRotatedBytes / bytes_, 1, 12);
     memory_ = MapFloats(copies_ * bytes_ / sizeof(float), options.threads);
     if (line.spec.dtype == tensor::DType::kBf16) MakeBf16();
@@ -234,13 +174,12 @@ class Subject {
     OpCall call;
     std::byte* next = memory_.data() + copy_ * bytes_;
     copy_ = (copy_ + 1) % copies_;
-    for (int operand = 0; operand < graph::kOperandCount; ++operand) {
-      if (!Touches(line_, operand)) continue;
-      call.operand[static_cast<size_t>(operand)] = next;
+    for (const OperandSchema& operand : Operands()) {
+      call.operand[operand.name] = next;
       next += OperandBytes(operand);
     }
     call.operand[graph::kTokens] = tokens_.data();
-    if (line_.base) call.operand[graph::kBase] = call.operand[graph::kDX];
+    call.operand[graph::kBase] = line_.base ? call.operand[graph::kDX] : nullptr;
     if (line_.spec.kind == OpKind::kLmHeadLoss) call.operand[graph::kBase] = lse_.data();
     call.loss_scale = 1e-3;
     call.scratch = {scratch_.data(), kernel_->ScratchBytes()};
@@ -248,9 +187,13 @@ class Subject {
   }
 
  private:
+  std::span<const OperandSchema> Operands() const {
+    return graph::SchemaOf(line_.spec.kind).Operands(line_.spec.phase);
+  }
   // Whole pages and a line: operands do not begin at the same place of one.
-  size_t OperandBytes(int operand) const {
-    const size_t bytes = Elements(line_.spec, operand) * ElementBytes(line_.spec, operand);
+  size_t OperandBytes(const OperandSchema& operand) const {
+    const size_t bytes = static_cast<size_t>(operand.shape(line_.spec).Span()) *
+                         tensor::SizeOf(operand.DTypeIn(line_.spec));
     return (bytes + 4095) / 4096 * 4096 + 256;
   }
   // Every half of the floats becomes a number in (-1, 1) too.
@@ -315,14 +258,13 @@ class Lines {
           const bool in_out = layout == WeightLayout::kInOut;
           lines_.push_back(
               {std::string(shape.name) + (in_out ? " in,out" : " out,in") + PhaseName(phase), s,
-               in_out ? kLayers : 0.0, Gflop(shape.inner, shape.cols), 0});
+               in_out ? kLayers : 0.0});
         }
       }
     }
     for (Phase phase : {Phase::kForward, Phase::kInputGrad, Phase::kWeightGrad}) {
       lines_.push_back({std::string("head out,in") + PhaseName(phase),
-                        Spec(OpKind::kLmHeadLoss, phase, kWidth, kVocabulary), 1,
-                        Gflop(kWidth, kVocabulary), 0});
+                        Spec(OpKind::kLmHeadLoss, phase, kWidth, kVocabulary), 1});
     }
   }
 
@@ -331,15 +273,9 @@ class Lines {
       OpSpec s = Spec(OpKind::kAttention, phase, 3 * kWidth, kWidth);
       s.heads = s.kv_heads = s.global_heads = kHeads;
       s.head_dim = kWidth / kHeads;
-      // Two products forward and five backward over the causal half.
-      const double products = phase == Phase::kForward ? 2 : 5;
-      const double pairs =
-          0.5 * static_cast<double>(rows_) * static_cast<double>(options_.tokens + 1);
-      lines_.push_back({std::string("attention") + PhaseName(phase), s, kLayers,
-                        2e-9 * products * pairs * kWidth, 0});
+      lines_.push_back({std::string("attention") + PhaseName(phase), s, kLayers});
       s.dropout_p = 0.1;
-      lines_.push_back({std::string("attention dropout") + PhaseName(phase), s, 0,
-                        2e-9 * products * pairs * kWidth, 0});
+      lines_.push_back({std::string("attention dropout") + PhaseName(phase), s, 0});
     }
   }
 
@@ -348,7 +284,7 @@ class Lines {
                double per_step) {
     OpSpec s = Spec(kind, phase, cols, cols);
     if (kind == OpKind::kSwiGlu) s.x_ld = 2 * cols;
-    Line line{std::string(name) + PhaseName(phase), s, per_step, 0,
+    Line line{std::string(name) + PhaseName(phase), s, per_step,
               1e-9 * static_cast<double>(tensor::SizeOf(s.dtype)) * passes *
                   static_cast<double>(rows_ * cols)};
     line.base = kind == OpKind::kLayerNorm && phase == Phase::kInputGrad;
@@ -374,10 +310,6 @@ class Lines {
 
   static const char* PhaseName(Phase phase) {
     return phase == Phase::kForward ? " F" : phase == Phase::kInputGrad ? " I" : " W";
-  }
-  double Gflop(int64_t inner, int64_t cols) const {
-    return 2e-9 * static_cast<double>(rows_) * static_cast<double>(inner) *
-           static_cast<double>(cols);
   }
 
   Options options_;
@@ -473,9 +405,11 @@ int Main(const Options& options) {
   for (const Line& line : Lines(options).Make()) {
     if (line.name.find(options.only) == std::string::npos) continue;
     Subject subject(line, options);
-    const bool product = line.gflop > 0;
+    const auto flops = graph::SchemaOf(line.spec.kind).flops;
+    const bool product = flops != nullptr;
     const Result result = Measure(
-        options.repeats, product ? line.gflop : line.gigabytes, [&] { return subject.Run(); },
+        options.repeats, product ? 1e-9 * flops(line.spec) : line.gigabytes,
+        [&] { return subject.Run(); },
         [&] { return product ? limits.Gflops(options.dtype) : limits.GigabytesPerSecond(); });
     table.Add(line.name, product ? "GFLOP/s" : "GB/s", line.per_step, result);
   }

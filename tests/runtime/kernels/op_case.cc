@@ -1,4 +1,4 @@
-// Which operands each operator and phase has, their guarded memory, and comparisons.
+// Guarded memory for the operands that an operator's schema names, and comparisons.
 #include "tests/runtime/kernels/op_case.h"
 
 #include <catch2/catch.hpp>
@@ -16,6 +16,7 @@ namespace {
 
 using graph::OpCall;
 using graph::Operand;
+using graph::OperandSchema;
 using graph::OpKind;
 using graph::OpSpec;
 using graph::Phase;
@@ -27,144 +28,39 @@ constexpr std::byte kSentinel{0x7b};
 constexpr const char* kOperandNames[] = {"kX",      "kY",  "kW",  "kB",    "kResidual", "kStats",
                                          "kTokens", "kDY", "kDX", "kBase", "kDW",       "kDB"};
 
-int64_t InputColumns(const OpSpec& spec) {
-  switch (spec.kind) {
-    case OpKind::kLinear:
-    case OpKind::kLmHeadLoss:
-      return spec.inner;
-    case OpKind::kAttention:
-      return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
-    case OpKind::kSwiGlu:
-      return 2 * spec.cols;
-    default:
-      return spec.cols;
-  }
-}
-
-int64_t OutputColumns(const OpSpec& spec) {
-  if (spec.kind == OpKind::kRope) return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
-  return spec.kind == OpKind::kAttention ? spec.heads * spec.head_dim : spec.cols;
-}
-
-OperandShape Dense(int64_t rows, int64_t cols, bool written) { return {rows, cols, cols, written}; }
-
-OperandShape WeightShape(const OpSpec& spec, bool written) {
-  switch (spec.kind) {
-    case OpKind::kEmbedding:
-      return Dense(spec.vocab_rows, spec.cols, written);
-    case OpKind::kPositionEmbedding:
-      return Dense(spec.weight_rows, spec.cols, written);
-    case OpKind::kLinear:
-    case OpKind::kLmHeadLoss:
-      return spec.weight_layout == graph::WeightLayout::kInOut
-                 ? Dense(spec.inner, spec.cols, written)
-                 : Dense(spec.cols, spec.inner, written);
-    default:
-      return Dense(1, spec.cols, written);
-  }
-}
-
 bool IsNorm(OpKind kind) { return kind == OpKind::kLayerNorm || kind == OpKind::kRmsNorm; }
 
-// LossCombine has shapes of its own: kX holds the shares of all ranks, kDB the sum.
-std::optional<OperandShape> LossCombineShape(const OpSpec& spec, Operand operand) {
-  if (operand == graph::kX) return Dense(spec.tensor_ranks * spec.rows, 3, false);
-  if (operand == graph::kY) return Dense(spec.rows, 1, true);
-  if (operand == graph::kTokens) return Dense(spec.rows, 1, false);
-  if (operand == graph::kDB) return Dense(1, 1, true);
-  return std::nullopt;
+const OperandSchema* SchemaOf(const OpSpec& spec, Operand operand) {
+  return graph::SchemaOf(spec.kind).Find(spec.phase, operand);
 }
 
-bool Reads(const OpCase& op_case, Operand operand) {
-  const OpSpec& spec = op_case.spec;
-  const OpKind kind = spec.kind;
-  const bool forward = spec.phase == Phase::kForward;
-  const bool input_grad = spec.phase == Phase::kInputGrad;
-  const bool product = kind == OpKind::kLinear || kind == OpKind::kLmHeadLoss;
-  switch (operand) {
-    case graph::kX:
-      if (kind == OpKind::kEmbedding || kind == OpKind::kRope) return false;
-      if (forward) return true;
-      if (kind == OpKind::kPositionEmbedding || kind == OpKind::kResidualAdd) return false;
-      return !(product && input_grad);
-    case graph::kW:
-      return (IsNorm(kind) || product || kind == OpKind::kEmbedding ||
-              kind == OpKind::kPositionEmbedding) &&
-             spec.phase != Phase::kWeightGrad;
-    case graph::kB:
-      return forward && op_case.bias &&
-             (IsNorm(kind) || kind == OpKind::kLinear || kind == OpKind::kResidualAdd);
-    case graph::kResidual:
-      return forward && ((kind == OpKind::kLinear && spec.fused_residual) ||
-                         (kind == OpKind::kResidualAdd && op_case.residual));
-    case graph::kStats:
-      return !forward && (IsNorm(kind) || kind == OpKind::kAttention);
-    case graph::kTokens:
-      return kind == OpKind::kEmbedding ||
-             (kind == OpKind::kLmHeadLoss && spec.phase != Phase::kWeightGrad);
-    case graph::kDY:
-      return !forward && kind != OpKind::kLmHeadLoss && kind != OpKind::kRope;
-    case graph::kY:
-      return (kind == OpKind::kAttention && input_grad) ||
-             (kind == OpKind::kLmHeadLoss && spec.phase == Phase::kWeightGrad);
-    case graph::kBase:
-      if (!input_grad) return false;
-      if (kind == OpKind::kLmHeadLoss) return true;
-      return op_case.base != BaseMemory::kAbsent &&
-             (IsNorm(kind) || kind == OpKind::kLinear || kind == OpKind::kGelu);
-    default:
-      return false;
-  }
+bool Has(const OpCase& op_case, const OperandSchema& operand) {
+  if (!operand.optional) return true;
+  if (operand.name == graph::kBase) return op_case.base != BaseMemory::kAbsent;
+  return operand.name == graph::kResidual ? op_case.residual : op_case.bias;
 }
 
-bool Writes(const OpCase& op_case, Operand operand) {
-  const OpSpec& spec = op_case.spec;
-  const OpKind kind = spec.kind;
-  const bool forward = spec.phase == Phase::kForward;
-  switch (operand) {
-    case graph::kY:
-      return forward || (kind == OpKind::kLmHeadLoss && spec.phase == Phase::kInputGrad);
-    case graph::kStats:
-      return forward && (IsNorm(kind) || kind == OpKind::kAttention || kind == OpKind::kLmHeadLoss);
-    case graph::kDY:
-      return kind == OpKind::kRope && !forward;
-    case graph::kDX:
-      return spec.phase == Phase::kInputGrad && kind != OpKind::kRope;
-    case graph::kDW:
-      return spec.phase == Phase::kWeightGrad && kind != OpKind::kResidualAdd;
-    case graph::kDB:
-      return spec.phase == Phase::kWeightGrad && op_case.bias &&
-             (IsNorm(kind) || kind == OpKind::kLinear || kind == OpKind::kResidualAdd);
-    default:
-      return false;
-  }
+// Columns of a value or of its gradient, whichever the phase has.
+int64_t ColumnsOf(const OpSpec& spec, Operand value, Operand gradient) {
+  const OperandSchema* schema = SchemaOf(spec, value);
+  if (schema == nullptr) schema = SchemaOf(spec, gradient);
+  return schema == nullptr ? spec.cols : schema->shape(spec).cols;
 }
 
 size_t ElementBytes(const OpSpec& spec, Operand operand) {
   return tensor::SizeOf(StoredIn(spec, operand));
 }
 
-template <typename T>
-double Read(const std::byte* place) {
-  T value;
-  std::memcpy(&value, place, sizeof(value));
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return static_cast<double>(static_cast<float>(value));
-  } else {
-    return static_cast<double>(value);
-  }
+// Calls `visit` with a number of the type that `dtype` names.
+template <typename Visit>
+void AsTyped(DType dtype, const Visit& visit) {
+  if (dtype == DType::kF64) return visit(double{});
+  if (dtype == DType::kBf16) return visit(BFloat16{});
+  visit(float{});
 }
 
 template <typename T>
-void Write(double value, std::byte* place) {
-  const T narrow =
-      T(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(value));
-  std::memcpy(place, &narrow, sizeof(narrow));
-}
-
-int64_t Span(const OperandShape& shape) {
-  return shape.rows == 0 || shape.cols == 0 ? 0 : (shape.rows - 1) * shape.ld + shape.cols;
-}
+using Arithmetic = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 // In (-1, 1), of 20 bits, hence exact in f32; rounded where values_in is narrower.
 double RandomValue(const OpCase& op_case, Operand operand, int64_t index) {
@@ -184,60 +80,20 @@ double RandomValue(const OpCase& op_case, Operand operand, int64_t index) {
 }  // namespace
 
 DType StoredIn(const OpSpec& spec, Operand operand) {
-  const DType accumulator = tensor::AccumulatorOf(spec.dtype);
-  const bool loss = spec.kind == OpKind::kLossCombine;
-  switch (operand) {
-    case graph::kDB:
-      return loss ? DType::kF64 : accumulator;
-    case graph::kStats:
-    case graph::kDW:
-      return accumulator;
-    case graph::kX:
-    case graph::kY:
-      return loss ? accumulator : spec.dtype;
-    case graph::kBase:
-      return spec.kind == OpKind::kLmHeadLoss ? accumulator : spec.dtype;
-    default:
-      return spec.dtype;
-  }
+  return SchemaOf(spec, operand)->DTypeIn(spec);
 }
 
 OpSpec WithLeadingDimensions(OpSpec spec, int64_t padding) {
-  spec.x_ld = InputColumns(spec) + padding;
-  spec.y_ld = OutputColumns(spec) + padding;
+  spec.x_ld = ColumnsOf(spec, graph::kX, graph::kDX) + padding;
+  spec.y_ld = ColumnsOf(spec, graph::kY, graph::kDY) + padding;
   if (spec.kind == OpKind::kLmHeadLoss) spec.vocab_rows = spec.cols;
   return spec;
 }
 
 std::optional<OperandShape> ShapeOf(const OpCase& op_case, Operand operand) {
-  const OpSpec& spec = op_case.spec;
-  if (spec.kind == OpKind::kLossCombine) return LossCombineShape(spec, operand);
-  const bool written = Writes(op_case, operand);
-  if (!written && !Reads(op_case, operand)) return std::nullopt;
-  switch (operand) {
-    case graph::kX:
-    case graph::kDX:
-      return OperandShape{spec.rows, InputColumns(spec), spec.x_ld, written};
-    case graph::kY:
-    case graph::kDY:
-    case graph::kResidual:
-      return OperandShape{spec.rows, OutputColumns(spec), spec.y_ld, written};
-    case graph::kBase:
-      if (spec.kind == OpKind::kLmHeadLoss) return Dense(spec.rows, 1, false);
-      return OperandShape{spec.rows, InputColumns(spec), spec.x_ld, false};
-    case graph::kW:
-    case graph::kDW:
-      return WeightShape(spec, written);
-    case graph::kB:
-    case graph::kDB:
-      return Dense(1, spec.cols, written);
-    case graph::kStats:
-      if (spec.kind == OpKind::kLmHeadLoss) return Dense(spec.rows, 3, written);
-      if (spec.kind == OpKind::kAttention) return Dense(spec.rows, spec.heads, written);
-      return Dense(spec.rows, spec.kind == OpKind::kLayerNorm ? 2 : 1, written);
-    default:
-      return Dense(spec.rows, 1, written);
-  }
+  const OperandSchema* schema = SchemaOf(op_case.spec, operand);
+  if (schema == nullptr || !Has(op_case, *schema)) return std::nullopt;
+  return OperandShape{schema->shape(op_case.spec), schema->access != graph::Access::kRead};
 }
 
 OpMemory::OpMemory(const OpCase& op_case) : case_(op_case) {
@@ -248,7 +104,7 @@ OpMemory::OpMemory(const OpCase& op_case) : case_(op_case) {
     if (!shape_[operand] || operand == graph::kTokens) continue;
     const OperandShape& shape = *shape_[operand];
     memory_[operand].assign(
-        static_cast<size_t>(Span(shape) + 2 * kGuard) * ElementBytes(spec, operand), kSentinel);
+        static_cast<size_t>(shape.Span() + 2 * kGuard) * ElementBytes(spec, operand), kSentinel);
     for (int64_t index = 0; index < shape.rows * shape.cols; ++index) {
       SetAt(operand, index, RandomValue(case_, operand, index));
     }
@@ -271,8 +127,8 @@ std::byte* OpMemory::Memory(Operand operand) {
 }
 
 const std::byte* OpMemory::Memory(Operand operand) const {
-  const bool same = operand == graph::kBase && case_.base == BaseMemory::kSameAsDx &&
-                    case_.spec.kind != OpKind::kLmHeadLoss;
+  const bool same =
+      case_.base == BaseMemory::kSameAsDx && SchemaOf(case_.spec, operand)->may_be == graph::kDX;
   return memory_[same ? graph::kDX : operand].data();
 }
 
@@ -284,26 +140,20 @@ size_t OpMemory::Offset(Operand operand, int64_t index) const {
 
 double OpMemory::At(Operand operand, int64_t index) const {
   const std::byte* place = Memory(operand) + Offset(operand, index);
-  switch (StoredIn(case_.spec, operand)) {
-    case DType::kF64:
-      return Read<double>(place);
-    case DType::kBf16:
-      return Read<BFloat16>(place);
-    default:
-      return Read<float>(place);
-  }
+  double result = 0;
+  AsTyped(StoredIn(case_.spec, operand), [&]<typename T>(T value) {
+    std::memcpy(&value, place, sizeof(value));
+    result = static_cast<double>(static_cast<Arithmetic<T>>(value));
+  });
+  return result;
 }
 
 void OpMemory::SetAt(Operand operand, int64_t index, double value) {
   std::byte* place = Memory(operand) + Offset(operand, index);
-  switch (StoredIn(case_.spec, operand)) {
-    case DType::kF64:
-      return Write<double>(value, place);
-    case DType::kBf16:
-      return Write<BFloat16>(value, place);
-    default:
-      return Write<float>(value, place);
-  }
+  AsTyped(StoredIn(case_.spec, operand), [&]<typename T>(T narrow) {
+    narrow = T(static_cast<Arithmetic<T>>(value));
+    std::memcpy(place, &narrow, sizeof(narrow));
+  });
 }
 
 std::vector<double> OpMemory::Get(Operand operand) const {
@@ -381,9 +231,7 @@ OpMemory PrepareBackward(const KernelRegistry& registry, const OpCase& op_case) 
   OpMemory memory(op_case);
   const OpSpec& spec = op_case.spec;
   if (spec.phase == Phase::kForward) return memory;
-  const bool needs_forward =
-      IsNorm(spec.kind) || spec.kind == OpKind::kAttention || spec.kind == OpKind::kLmHeadLoss;
-  if (!needs_forward) return memory;
+  if (!memory.Has(graph::kStats) && !memory.Has(graph::kY)) return memory;
   OpCase forward = op_case;
   forward.spec.phase = Phase::kForward;
   OpMemory first(forward);
@@ -393,14 +241,11 @@ OpMemory PrepareBackward(const KernelRegistry& registry, const OpCase& op_case) 
   }
   if (spec.kind == OpKind::kLmHeadLoss && spec.phase == Phase::kInputGrad) {
     // As if another rank held as much again of the vocabulary.
-    std::vector<double> lse(static_cast<size_t>(spec.rows));
     for (int64_t row = 0; row < spec.rows; ++row) {
-      lse[static_cast<size_t>(row)] = spec.cols == 0
-                                          ? 0.5
-                                          : first.At(graph::kStats, 3 * row) +
-                                                std::log(2 * first.At(graph::kStats, 3 * row + 1));
+      const double greatest = first.At(graph::kStats, 3 * row);
+      const double sum = 2 * first.At(graph::kStats, 3 * row + 1);
+      memory.SetAt(graph::kBase, row, spec.cols == 0 ? 0.5 : greatest + std::log(sum));
     }
-    memory.Set(graph::kBase, lse);
   }
   return memory;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/graph/op_schema.h"
 #include "runtime/graph/op_spec.h"
 #include "runtime/kernels/kernel.h"
 
@@ -17,8 +18,7 @@ namespace trireme::kernels {
 
 enum class BaseMemory : uint8_t { kAbsent, kSeparate, kSameAsDx };
 
-// What beside the OpSpec decides a run. LayerNorm, RmsNorm, Linear and ResidualAdd may have no
-// bias.
+// What beside the OpSpec decides a run: which of the operands that may be absent are, and OpCall.
 struct OpCase {
   graph::OpSpec spec;
   bool bias = true;                       // kB in the forward, kDB in the weight gradient
@@ -51,11 +51,7 @@ std::vector<OpCase> VariedCases(graph::OpKind kind, graph::Phase phase, tensor::
 // For INFO: the fields that differ from one case to another.
 std::string Describe(const OpCase& op_case);
 
-// A dense [rows, cols] matrix whose rows lie `ld` elements apart.
-struct OperandShape {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t ld = 0;
+struct OperandShape : graph::Shape {
   bool written = false;
 };
 
@@ -63,8 +59,7 @@ struct OperandShape {
 // stated too.
 std::optional<OperandShape> ShapeOf(const OpCase& op_case, graph::Operand operand);
 
-// What `operand` is stored in: spec.dtype, or its accumulator (tensor::AccumulatorOf) where it is a
-// statistic, a log-sum-exp or a gradient of a weight; f64 for the sum of LossCombine.
+// What `operand`, which the phase must have, is stored in.
 tensor::DType StoredIn(const graph::OpSpec& spec, graph::Operand operand);
 
 // The operands of one case. Values are random in (-1, 1) and exact in values_in, the same for every

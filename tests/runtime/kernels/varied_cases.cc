@@ -11,29 +11,6 @@ using graph::OpSpec;
 using graph::Phase;
 using graph::WeightLayout;
 
-bool HasPhase(OpKind kind, Phase phase) {
-  switch (kind) {
-    case OpKind::kEmbedding:
-    case OpKind::kPositionEmbedding:
-      return phase != Phase::kInputGrad;
-    case OpKind::kRope:
-    case OpKind::kAttention:
-    case OpKind::kGelu:
-    case OpKind::kSwiGlu:
-      return phase != Phase::kWeightGrad;
-    case OpKind::kLossCombine:
-      return phase == Phase::kForward;
-    case OpKind::kLayerNorm:
-    case OpKind::kRmsNorm:
-    case OpKind::kLinear:
-    case OpKind::kResidualAdd:
-    case OpKind::kLmHeadLoss:
-      return true;
-    default:
-      return false;
-  }
-}
-
 struct Rows {
   int64_t rows;
   int64_t tokens;
@@ -118,7 +95,7 @@ std::vector<OpSpec> Specs(const OpSpec& spec) {
 
 std::vector<OpCase> VariedCases(OpKind kind, Phase phase, tensor::DType dtype) {
   std::vector<OpCase> cases;
-  if (!HasPhase(kind, phase)) return cases;
+  if (graph::SchemaOf(kind).Operands(phase).empty()) return cases;
   OpSpec first;
   first.kind = kind;
   first.phase = phase;
@@ -135,7 +112,7 @@ std::vector<OpCase> VariedCases(OpKind kind, Phase phase, tensor::DType dtype) {
         op_case.spec.tensor_ranks = 1 + static_cast<int64_t>(variant);
       op_case.spec = WithLeadingDimensions(op_case.spec, variant == 0 ? 0 : 3);
       op_case.bias = variant != 1;
-      op_case.residual = variant != 2;
+      op_case.residual = kind == OpKind::kLinear ? spec.fused_residual : variant != 2;
       op_case.base = static_cast<BaseMemory>(variant);
       op_case.accumulate = variant == 1;
       op_case.first_sample = static_cast<int64_t>(5 * variant);

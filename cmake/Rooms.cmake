@@ -39,7 +39,7 @@ trireme_room(checkpoint/hugging_face
                    checkpoint/client)
 
 # Floor 3
-trireme_room(runtime/plan ROOMS proto runtime/base runtime/spec runtime/layout runtime/graph runtime/model)
+trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/spec runtime/layout runtime/graph runtime/model)
 trireme_room(runtime/report ROOMS proto runtime/json runtime/checksum runtime/plan runtime/recorder)
 
 # Floor 4

@@ -68,7 +68,7 @@ struct Buffer {
 };
 
 // What of a block's forward is made again in backward instead of being kept.
-enum class Recompute : uint8_t {
+enum class RecomputeMode : uint8_t {
   kNone,
   kSelective,  // norms and attention: much memory, little work (Korthikanti et al.,
                // arXiv 2205.05198)
@@ -84,7 +84,7 @@ struct LoweringOptions {
   tensor::DType dtype = tensor::DType::kF32;  // statistics are of its AccumulatorOf
   bool split_backward = false;  // separate I and W lists; otherwise one list, W right after its I
   // By block of the model; empty: none is recomputed.
-  std::vector<Recompute> recompute;
+  std::vector<RecomputeMode> recompute;
 };
 
 struct StageOps {

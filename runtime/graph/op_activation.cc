@@ -17,7 +17,7 @@ constinit const OpSchema kGeluSchema = {
     .name = "Gelu",
     .operands = {{Read(kX, XRows), Write(kY, YRows)},
                  {Read(kDY, YRows), Read(kX, XRows), BaseOfDx(XRows), Write(kDX, XRows)}},
-    .recompute = Recompute::kSelective,
+    .recompute = Recompute::kInBlock,
     .spec = ColumnSpec,
     .forward = ForwardOnColumns,
     .backward = BackwardOnColumns};
@@ -26,7 +26,7 @@ constinit const OpSchema kSwiGluSchema = {
     .name = "SwiGlu",
     .operands = {{Read(kX, GateAndUp), Write(kY, YRows)},
                  {Read(kDY, YRows), Read(kX, GateAndUp), Write(kDX, GateAndUp)}},
-    .recompute = Recompute::kSelective,
+    .recompute = Recompute::kInBlock,
     .spec = ColumnSpec,
     .forward = ForwardOnColumns,
     .backward = BackwardOnColumns};

@@ -4,23 +4,31 @@
 #include <set>
 #include <utility>
 
+#include "runtime/graph/op_schema.h"
+
 namespace trireme::graph {
 
 namespace {
 
 using OpList = std::vector<LoweredOp>;
 
-bool IsSelected(OpKind kind) {
-  return kind == OpKind::kLayerNorm || kind == OpKind::kRmsNorm || kind == OpKind::kAttention;
+bool IsSelected(const LoweredOp& op) {
+  return SchemaOf(op.spec.kind).recompute == Recompute::kSelective;
+}
+
+bool MayRepeat(const LoweredOp& op) {
+  return op.is_collective() || SchemaOf(op.spec.kind).recompute != Recompute::kNever;
 }
 
 bool Writes(const LoweredOp& op, size_t operand) {
-  return operand == kY || (operand == kStats && op.spec.phase == Phase::kForward);
+  const OperandSchema* schema =
+      SchemaOf(op.spec.kind).Find(op.spec.phase, static_cast<Operand>(operand));
+  return schema != nullptr && schema->access != Access::kRead;
 }
 
 class Pass {
  public:
-  Pass(StageOps& stage, const std::vector<Recompute>& modes)
+  Pass(StageOps& stage, const std::vector<RecomputeMode>& modes)
       : stage_(stage), modes_(modes), buffers_(stage.buffers.size()) {}
 
   void Run() {
@@ -36,9 +44,9 @@ class Pass {
     int32_t again = kNone;        // the buffer that backward makes
   };
 
-  Recompute ModeOf(const LoweredOp& op) const {
+  RecomputeMode ModeOf(const LoweredOp& op) const {
     const auto block = static_cast<size_t>(op.block);
-    return op.block < 0 || block >= modes_.size() ? Recompute::kNone : modes_[block];
+    return op.block < 0 || block >= modes_.size() ? RecomputeMode::kNone : modes_[block];
   }
 
   template <typename Call>
@@ -64,14 +72,13 @@ class Pass {
     for (OfBuffer& buffer : buffers_) {
       if (buffer.writers.empty()) continue;
       const LoweredOp& first = stage_.forward[buffer.writers.front()];
-      const Recompute mode = ModeOf(first);
-      buffer.dropped = mode == Recompute::kFull ||
-                       (mode == Recompute::kSelective && IsSelected(first.spec.kind));
+      const RecomputeMode mode = ModeOf(first);
+      buffer.dropped =
+          mode == RecomputeMode::kFull || (mode == RecomputeMode::kSelective && IsSelected(first));
       for (const size_t writer : buffer.writers) {
         const LoweredOp& op = stage_.forward[writer];
-        buffer.dropped =
-            buffer.dropped && op.block == first.block &&
-            (mode == Recompute::kFull || op.is_collective() || IsSelected(op.spec.kind));
+        buffer.dropped = buffer.dropped && op.block == first.block && MayRepeat(op) &&
+                         (mode == RecomputeMode::kFull || op.is_collective() || IsSelected(op));
       }
     }
     for (size_t index = 0; index < stage_.forward.size(); ++index) {
@@ -131,15 +138,15 @@ class Pass {
   }
 
   StageOps& stage_;
-  const std::vector<Recompute>& modes_;
+  const std::vector<RecomputeMode>& modes_;
   std::vector<OfBuffer> buffers_;
 };
 
 }  // namespace
 
-void RecomputeForward(StageOps& stage, const std::vector<Recompute>& modes) {
+void RecomputeForward(StageOps& stage, const std::vector<RecomputeMode>& modes) {
   if (std::all_of(modes.begin(), modes.end(),
-                  [](Recompute mode) { return mode == Recompute::kNone; })) {
+                  [](RecomputeMode mode) { return mode == RecomputeMode::kNone; })) {
     return;
   }
   Pass(stage, modes).Run();

@@ -11,6 +11,6 @@ namespace trireme::graph {
 // `modes`: by block of the model; empty: none. Buffers that backward makes again are new ones, so
 // forward's are temporaries. Operators are copied as they are, with their dropout and their
 // collectives: same bits. To be called before AssignPools.
-void RecomputeForward(StageOps& stage, const std::vector<Recompute>& modes);
+void RecomputeForward(StageOps& stage, const std::vector<RecomputeMode>& modes);
 
 }  // namespace trireme::graph

@@ -5,16 +5,17 @@ namespace trireme::plan {
 namespace {
 
 // By block: the embedding, the layers, the head.
-std::vector<graph::Recompute> RecomputeOf(const v1::JobSpec& job) {
+std::vector<graph::RecomputeMode> RecomputeOf(const v1::JobSpec& job) {
   const auto& given = job.parallelism().recompute();
   if (given.empty()) return {};
   const auto layers = static_cast<int>(job.model().config().num_hidden_layers());
-  std::vector<graph::Recompute> modes(static_cast<size_t>(layers) + 2, graph::Recompute::kNone);
+  std::vector<graph::RecomputeMode> modes(static_cast<size_t>(layers) + 2,
+                                          graph::RecomputeMode::kNone);
   for (int layer = 0; layer < layers; ++layer) {
     const std::string& mode = given[given.size() == 1 ? 0 : layer];
-    modes[static_cast<size_t>(layer) + 1] = mode == "full"        ? graph::Recompute::kFull
-                                            : mode == "selective" ? graph::Recompute::kSelective
-                                                                  : graph::Recompute::kNone;
+    modes[static_cast<size_t>(layer) + 1] = mode == "full"        ? graph::RecomputeMode::kFull
+                                            : mode == "selective" ? graph::RecomputeMode::kSelective
+                                                                  : graph::RecomputeMode::kNone;
   }
   return modes;
 }

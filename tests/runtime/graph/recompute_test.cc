@@ -30,8 +30,8 @@ ModelGraph Deep(const std::string& family) {
   return *model::BuildModel(config);
 }
 
-StageOps Lower(const ModelGraph& graph, const std::vector<Recompute>& modes, bool sequence = false,
-               bool split = false) {
+StageOps Lower(const ModelGraph& graph, const std::vector<RecomputeMode>& modes,
+               bool sequence = false, bool split = false) {
   return LowerStage(graph, 0, graph.blocks,
                     {.tensor_size = sequence ? 2 : 1,
                      .sequence_parallel = sequence,
@@ -41,9 +41,9 @@ StageOps Lower(const ModelGraph& graph, const std::vector<Recompute>& modes, boo
                      .recompute = modes});
 }
 
-std::vector<Recompute> AllLayers(Recompute mode) {
-  std::vector<Recompute> modes(kLayers + 2, mode);
-  modes.front() = modes.back() = Recompute::kNone;
+std::vector<RecomputeMode> AllLayers(RecomputeMode mode) {
+  std::vector<RecomputeMode> modes(kLayers + 2, mode);
+  modes.front() = modes.back() = RecomputeMode::kNone;
   return modes;
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("recompute: full keeps the input of each layer alone") {
   for (const char* family : {"gpt2", "llama"}) {
     const ModelGraph graph = Deep(family);
     const StageOps none = Lower(graph, {});
-    const StageOps full = Lower(graph, AllLayers(Recompute::kFull));
+    const StageOps full = Lower(graph, AllLayers(RecomputeMode::kFull));
     for (int layer = 1; layer <= kLayers; ++layer) {
       CHECK(KeptOf(none, layer).size() > 5);
       // The input of the next layer or of the head.
@@ -83,7 +83,7 @@ TEST_CASE("recompute: full keeps the input of each layer alone") {
 TEST_CASE("recompute: selective makes norms and attention again, and nothing else") {
   for (const bool sequence : {false, true}) {
     const ModelGraph graph = Deep("gpt2");
-    const StageOps ops = Lower(graph, AllLayers(Recompute::kSelective), sequence);
+    const StageOps ops = Lower(graph, AllLayers(RecomputeMode::kSelective), sequence);
     std::vector<OpKind> kinds;
     for (const LoweredOp& op : ops.backward) {
       if (op.recomputes && op.block == 2 && !op.is_collective()) kinds.push_back(op.spec.kind);
@@ -99,20 +99,21 @@ TEST_CASE("recompute: selective makes norms and attention again, and nothing els
 
 TEST_CASE("recompute: one mode for each layer") {
   const ModelGraph graph = Deep("llama");
-  std::vector<Recompute> modes(kLayers + 2, Recompute::kNone);
-  modes[2] = Recompute::kFull;
+  std::vector<RecomputeMode> modes(kLayers + 2, RecomputeMode::kNone);
+  modes[2] = RecomputeMode::kFull;
   const StageOps ops = Lower(graph, modes);
   for (const LoweredOp& op : ops.backward) CHECK((!op.recomputes || op.block == 2));
   CHECK(KeptOf(ops, 2).size() == 1);
   CHECK(KeptOf(ops, 1) == KeptOf(Lower(graph, {}), 1));
-  modes[2] = Recompute::kNone;
+  modes[2] = RecomputeMode::kNone;
   CHECK(Lower(graph, modes).Fingerprint() == Lower(graph, {}).Fingerprint());
 }
 
 TEST_CASE("recompute: nothing is read before it is made") {
   for (const char* family : {"gpt2", "llama"}) {
     const ModelGraph graph = Deep(family);
-    for (const Recompute mode : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    for (const RecomputeMode mode :
+         {RecomputeMode::kNone, RecomputeMode::kSelective, RecomputeMode::kFull}) {
       for (const bool sequence : {false, true}) {
         for (const bool split : {false, true}) {
           const StageOps ops = Lower(graph, AllLayers(mode), sequence, split);

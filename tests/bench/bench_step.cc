@@ -205,7 +205,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
   app.add_option("--schedule", options.schedule, "gpipe, 1f1b or zb-h1")->capture_default_str();
-  app.add_option("--zero", options.zero, "ZeRO stage, 0 or 1")->capture_default_str();
+  app.add_option("--zero", options.zero, "ZeRO stage, 0 to 3")->capture_default_str();
   app.add_flag("--breakdown", options.breakdown, "time of each instruction of the last step");
   CLI11_PARSE(app, argc, argv);
   auto fabric = comm::ConnectMpi(&argc, &argv);

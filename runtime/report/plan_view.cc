@@ -39,9 +39,11 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
     sum += size;
     switch (pool.kind()) {
       case v1::PARAMETER:
+      case v1::GATHERED:
         bytes.parameters += size;
         break;
       case v1::GRADIENT:
+      case v1::PARTIAL:
         bytes.gradients += size;
         break;
       case v1::MASTER:
@@ -163,6 +165,11 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   if (job.parallelism().zero_stage() > 0)
     schedule += fmt::format(", ZeRO-{}", job.parallelism().zero_stage());
   if (job.parallelism().sequence_parallel()) schedule += ", sequence parallel";
+  const auto& recompute = job.parallelism().recompute();
+  const bool uniform = recompute.size() == 1;
+  if (!recompute.empty() && !(uniform && recompute[0] == "none")) {
+    schedule += ", recompute " + (uniform ? recompute[0] : std::string("by layer"));
+  }
   lines.emplace_back("schedule", schedule);
   std::string batch = fmt::format("{} micro-batches", plan.micro_batches());
   if (job.training().micro_batch_size() > 0)

@@ -38,9 +38,9 @@ std::vector<int> RowsShown(uint32_t ranks, uint32_t most);
 
 // What one rank of a pipeline coordinate holds, in bytes.
 struct StageBytes {
-  uint64_t parameters = 0;
-  uint64_t gradients = 0;
-  uint64_t optimizer = 0;    // moments
+  uint64_t parameters = 0;   // with those gathered for the blocks at hand (ZeRO-3)
+  uint64_t gradients = 0;    // with those of the blocks at hand (ZeRO-2)
+  uint64_t optimizer = 0;    // moments and masters
   uint64_t activations = 0;  // saved for backward, stashes too
   uint64_t boundaries = 0;   // received and sent activations and gradients
   uint64_t temporaries = 0;

@@ -30,6 +30,11 @@ LAYOUTS = {
     "tensor 2": (2, ["parallelism.tensor_parallel_size=2"]),
     "pipeline 2": (2, ["parallelism.pipeline_parallel_size=2"]),
 }
+BF16_LAYOUTS = {
+    "one rank in bf16": (1, []),
+    "data 2 in bf16 under ZeRO-3, recomputing": (2, ["parallelism.data_parallel_size=2", "parallelism.zero_stage=3",
+                                                    "parallelism.recompute=full"]),
+}
 # One step at a learning rate of 0 leaves the initial weights in its checkpoint, to the bit.
 INITIAL = ["training.steps=1", "optimizer.learning_rate=0", "optimizer.min_learning_rate=0",
            "optimizer.warmup_steps=0", "evaluation.samples=1", "generation.max_new_tokens=0"]
@@ -149,6 +154,11 @@ class Acceptance(unittest.TestCase):
                 self.assertLess(distance(training, reference, 200), 1e-3)
                 self.assertLessEqual(validation[2000], 1.93)
                 self.assertLess(abs(validation[2000] - torch_validation), 0.01)
+        for name, (ranks, settings) in BF16_LAYOUTS.items():
+            with self.subTest(layout=name):
+                _, validation = curves(self.train(job, name, ranks, text + settings + ["training.dtype=bf16"]))
+                print(f"{name}: validation loss {validation[2000]:.4f}", flush=True)
+                self.assertLess(abs(validation[2000] - results["one rank"][1][2000]), 0.01)
 
     def test_nanogpt_with_compression(self):
         """The same run within the default bounds: gradients at two replicas, messages at two stages."""

@@ -2,7 +2,7 @@
 // it: for products a square sgemm, in bf16 a product with weights in oneDNN's own layout, all of it
 // in the cache; triad for what moves memory. Activations rotate through 128 MiB.
 //   bench_kernels [--dtype f32|bf16] [--threads 2] [--batch 4] [--tokens 256] [--repeats 7]
-//   [--only name] [--clock wall|cpu]
+//   [--only name] [--clock wall|cpu] [--heads 12] (of attention)
 // Prints a table, an estimate of a training step (kernels times their number in a step), and one
 // line of JSON.
 #include <omp.h>
@@ -46,6 +46,7 @@ struct Options {
   int64_t batch = 4;
   int64_t tokens = 256;
   int repeats = 7;
+  int64_t heads = kHeads;
   std::string only;
 };
 
@@ -270,9 +271,11 @@ class Lines {
 
   void AddAttention() {
     for (Phase phase : {Phase::kForward, Phase::kInputGrad}) {
-      OpSpec s = Spec(OpKind::kAttention, phase, 3 * kWidth, kWidth);
-      s.heads = s.kv_heads = s.global_heads = kHeads;
-      s.head_dim = kWidth / kHeads;
+      constexpr int64_t kHeadDim = kWidth / kHeads;
+      const int64_t width = options_.heads * kHeadDim;
+      OpSpec s = Spec(OpKind::kAttention, phase, 3 * width, width);
+      s.heads = s.kv_heads = s.global_heads = options_.heads;
+      s.head_dim = kHeadDim;
       lines_.push_back({std::string("attention") + PhaseName(phase), s, kLayers});
       s.dropout_p = 0.1;
       lines_.push_back({std::string("attention dropout") + PhaseName(phase), s, 0});
@@ -437,6 +440,8 @@ int main(int argc, char** argv) {
       options.tokens = std::atoll(value);
     } else if (flag == "--repeats") {
       options.repeats = std::atoi(value);
+    } else if (flag == "--heads") {
+      options.heads = std::atoll(value);
     } else if (flag == "--clock") {
       if (std::strcmp(value, "cpu") == 0) trireme::kernels::clock_id = CLOCK_PROCESS_CPUTIME_ID;
     } else if (flag == "--only") {

@@ -1,9 +1,12 @@
-// Attention: tasks of one head (forward) or one key/value group (backward) over the threads. No
-// task shares a sum with another, so the bits do not depend on who runs which.
+// Attention over the threads: a task is some queries of a head (forward) or some keys of a
+// key/value group (backward). Where a backward cuts keys, each task leaves its share of dq and the
+// shares are added in order. Cuts depend on shapes alone, so threads do not change the bits.
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "runtime/base/check.h"
 #include "runtime/kernels/cpu/attention_loops.h"
@@ -18,6 +21,27 @@ using graph::Phase;
 
 constexpr size_t kAlignment = 64;
 
+// Heads, or groups, below which tokens are cut too: a share of dq costs its way through memory.
+constexpr int64_t kEnoughTasks = 8;
+// Shorter parts would be lost in what each of them prepares.
+constexpr int64_t kLeastPart = 2 * kAttentionCut;
+
+// Where the parts of `tokens` begin, and the end, so that each has as many pairs of a query and a
+// key: a query has the keys before it, a key the queries after it.
+std::vector<int64_t> CutTokens(int64_t tokens, int64_t parts, bool of_queries) {
+  std::vector<int64_t> cuts = {0};
+  for (int64_t part = 1; part < parts; ++part) {
+    const double share = static_cast<double>(part) / static_cast<double>(parts);
+    const double place = of_queries ? std::sqrt(share) : 1 - std::sqrt(1 - share);
+    const auto tile =
+        static_cast<int64_t>(std::lround(place * static_cast<double>(tokens) / kAttentionCut));
+    const int64_t cut = std::max(tile * kAttentionCut, cuts.back() + kAttentionCut);
+    if (cut < tokens) cuts.push_back(cut);
+  }
+  cuts.push_back(tokens);
+  return cuts;
+}
+
 template <typename T>
 class Attention : public Kernel {
  public:
@@ -25,20 +49,23 @@ class Attention : public Kernel {
   Attention(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec),
         samples_(spec.rows / spec.tokens),
-        workspace_floats_(spec.phase == Phase::kForward
-                              ? AttentionForwardFloats(spec.tokens, spec.head_dim)
-                              : AttentionBackwardFloats(spec.tokens, spec.head_dim)) {
+        workspace_floats_(Forward() ? AttentionForwardFloats(spec.tokens, spec.head_dim)
+                                    : AttentionBackwardFloats(spec.tokens, spec.head_dim)) {
     const size_t limit = options.scratch_limit_bytes;
-    const int64_t fitting =
-        limit < kAlignment
-            ? 0
-            : static_cast<int64_t>((limit - kAlignment) / sizeof(float)) / workspace_floats_;
-    threads_ = static_cast<int>(std::max<int64_t>(
-        1, std::min<int64_t>({options.threads, samples_ * TasksOfSample(spec), fitting})));
+    const int64_t room =
+        limit < kAlignment ? 0 : static_cast<int64_t>((limit - kAlignment) / sizeof(float));
+    const int64_t heads = samples_ * HeadsOfSample();
+    const int64_t wanted = std::min((kEnoughTasks + heads - 1) / std::max<int64_t>(1, heads),
+                                    (spec.tokens + kLeastPart - 1) / kLeastPart);
+    CutInto(wanted);
+    if (share_floats_ + workspace_floats_ > room) CutInto(1);
+    const int64_t fitting = (room - std::min(room, share_floats_)) / workspace_floats_;
+    threads_ = static_cast<int>(
+        std::max<int64_t>(1, std::min<int64_t>({options.threads, heads * Parts(), fitting})));
   }
 
   size_t ScratchBytes() const override {
-    return static_cast<size_t>(threads_) * static_cast<size_t>(workspace_floats_) * sizeof(float) +
+    return static_cast<size_t>(threads_ * workspace_floats_ + share_floats_) * sizeof(float) +
            kAlignment;
   }
 
@@ -47,24 +74,43 @@ class Attention : public Kernel {
     const auto address = reinterpret_cast<uintptr_t>(call.scratch.data());
     auto* workspace =
         reinterpret_cast<float*>((address + kAlignment - 1) / kAlignment * kAlignment);
+    float* shares = workspace + threads_ * workspace_floats_;
     const DropoutStream stream = MakeDropoutStream(spec_, call);
     const DropoutStream* dropout = HasDropout(spec_, call) ? &stream : nullptr;
-    const int64_t tasks = samples_ * TasksOfSample(spec_);
-    if (threads_ == 1) {
-      for (int64_t task = 0; task < tasks; ++task) RunTask(call, dropout, task, workspace);
-      return;
-    }
-#pragma omp parallel for num_threads(threads_) schedule(dynamic, 1)
-    for (int64_t task = 0; task < tasks; ++task) {
-      RunTask(call, dropout, task, workspace + omp_get_thread_num() * workspace_floats_);
-    }
+    ForTasks(samples_ * HeadsOfSample() * Parts(), [&](int64_t task, int thread) {
+      RunTask(call, dropout, task, workspace + thread * workspace_floats_, shares);
+    });
+    if (share_floats_ == 0) return;
+    const int64_t tiles = (spec_.tokens + kAttentionCut - 1) / kAttentionCut;
+    ForTasks(samples_ * spec_.heads * tiles, [&](int64_t task, int) {
+      AddShares(call, task / tiles, task % tiles * kAttentionCut, shares);
+    });
   }
 
  private:
-  static int64_t TasksOfSample(const OpSpec& spec) {
-    return spec.phase == Phase::kForward ? spec.heads : spec.kv_heads;
-  }
+  bool Forward() const { return spec_.phase == Phase::kForward; }
+  // That a task is made of: query heads, or key/value heads with the queries that read them.
+  int64_t HeadsOfSample() const { return Forward() ? spec_.heads : spec_.kv_heads; }
   int64_t HeadsOfGroup() const { return spec_.heads / spec_.kv_heads; }
+  int64_t Parts() const { return static_cast<int64_t>(cuts_.size()) - 1; }
+  int64_t ShareOfPart() const { return spec_.tokens * AttentionWidth(spec_.head_dim); }
+
+  void CutInto(int64_t parts) {
+    cuts_ = CutTokens(spec_.tokens, parts, Forward());
+    const bool shares = !Forward() && Parts() > 1;
+    share_floats_ = shares ? samples_ * spec_.heads * Parts() * ShareOfPart() : 0;
+  }
+
+  // run(task, thread)
+  template <class Body>
+  void ForTasks(int64_t tasks, const Body& run) const {
+    if (threads_ == 1) {
+      for (int64_t task = 0; task < tasks; ++task) run(task, 0);
+      return;
+    }
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 1)
+    for (int64_t task = 0; task < tasks; ++task) run(task, omp_get_thread_num());
+  }
 
   AttentionHead<T> HeadOf(const OpCall& call, const DropoutStream* dropout, int64_t sample,
                           int64_t head) const {
@@ -78,7 +124,7 @@ class Attention : public Kernel {
     h.q = x + q;
     h.k = x + k;
     h.v = x + k + s.kv_heads * s.head_dim;
-    if (s.phase == Phase::kForward) {
+    if (Forward()) {
       h.y_out = call.Out<T>(graph::kY) + y;
     } else {
       h.y = call.In<T>(graph::kY) + y;
@@ -98,28 +144,51 @@ class Attention : public Kernel {
     return h;
   }
 
-  void RunTask(const OpCall& call, const DropoutStream* dropout, int64_t task,
-               float* workspace) const {
+  void RunTask(const OpCall& call, const DropoutStream* dropout, int64_t task, float* workspace,
+               float* shares) const {
     const AttentionLoops<T>& loops = AttentionLoopsOf<T>();
-    const int64_t per_sample = TasksOfSample(spec_);
-    const int64_t sample = task / per_sample;
-    if (spec_.phase == Phase::kForward) {
-      loops.forward(HeadOf(call, dropout, sample, task % per_sample), workspace);
+    const int64_t part = task % Parts();
+    const int64_t sample = task / Parts() / HeadsOfSample();
+    const int64_t group = task / Parts() % HeadsOfSample();
+    const auto head = [&](int64_t index) {
+      AttentionHead<T> h = HeadOf(call, dropout, sample, index);
+      h.begin = cuts_[static_cast<size_t>(part)];
+      h.end = cuts_[static_cast<size_t>(part) + 1];
+      if (share_floats_ > 0)
+        h.dq_part = SharesOf(sample * spec_.heads + index, shares) + part * ShareOfPart();
+      return h;
+    };
+    if (Forward()) {
+      loops.forward(head(group), workspace);
       return;
     }
-    const int64_t group = task % per_sample;
-    const AttentionHead<T> first = HeadOf(call, dropout, sample, group * HeadsOfGroup());
+    const AttentionHead<T> first = head(group * HeadsOfGroup());
     loops.backward_begin(first, workspace);
     for (int64_t i = 0; i < HeadsOfGroup(); ++i) {
-      loops.backward_add(HeadOf(call, dropout, sample, group * HeadsOfGroup() + i), workspace);
+      loops.backward_add(head(group * HeadsOfGroup() + i), workspace);
     }
     T* dk = call.Out<T>(graph::kDX) + (first.k - call.In<T>(graph::kX));
     loops.backward_end(first, dk, dk + spec_.kv_heads * spec_.head_dim, workspace);
   }
 
+  // head: counted over all samples.
+  float* SharesOf(int64_t head, float* shares) const {
+    return shares + head * Parts() * ShareOfPart();
+  }
+
+  void AddShares(const OpCall& call, int64_t head, int64_t query, float* shares) const {
+    AttentionHead<T> h = HeadOf(call, nullptr, head / spec_.heads, head % spec_.heads);
+    h.begin = query;
+    h.end = std::min(spec_.tokens, query + kAttentionCut);
+    AttentionLoopsOf<T>().backward_sum(
+        h, {SharesOf(head, shares), ShareOfPart(), cuts_.data(), Parts()});
+  }
+
   OpSpec spec_;
   int64_t samples_;
   int64_t workspace_floats_;
+  std::vector<int64_t> cuts_;  // where the parts of the tokens begin, and the end
+  int64_t share_floats_ = 0;   // shares of dq, [samples][heads][part][tokens][width]
   int threads_ = 1;
 };
 

@@ -9,6 +9,7 @@ namespace {
 // Scores of a tile: 32 KiB. Wider key tiles spread each query's maximum and sum over more keys.
 constexpr int64_t kQueryTile = 64;
 constexpr int64_t kKeyTile = 128;
+static_assert(kAttentionCut % kQueryTile == 0 && kAttentionCut % kKeyTile == 0);
 // Queries (keys, in the transposed products) that share one end at the diagonal; a multiple of
 // every vector length.
 constexpr int64_t kGroup = 16;
@@ -92,6 +93,8 @@ template <>
 const AttentionLoops<tensor::BFloat16>& AttentionLoopsOf() {
   return HWY_DYNAMIC_DISPATCH(AttentionLoopsBf16)();
 }
+
+int64_t AttentionWidth(int64_t head_dim) { return Padded(head_dim, kGroup); }
 
 int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim) {
   Carver carver(nullptr);

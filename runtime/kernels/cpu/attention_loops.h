@@ -25,24 +25,43 @@ struct AttentionHead {
   float* stats = nullptr;  // log-sum-exp of token t at stats[t * stats_ld]
   int64_t tokens = 0, head_dim = 0;
   int64_t x_ld = 0, y_ld = 0, stats_ld = 0;
+  // What is worked on: queries (forward) or keys (backward). `begin` is a multiple of
+  // kAttentionCut, and so is `end` where it is not the last token.
+  int64_t begin = 0, end = 0;
+  // Backward of some of the keys: their share of dq / scale goes here, [tokens][AttentionWidth],
+  // and dq is left to backward_sum. Null: these are all keys.
+  float* dq_part = nullptr;
   const DropoutStream* dropout = nullptr;  // null: none
   uint64_t first_element = 0;              // of query 0 and key 0 in the dropout stream
 };
 
-// Floats of workspace one thread needs.
+inline constexpr int64_t kAttentionCut = 128;
+
+// Floats of workspace one thread needs, and of a row of dq_part.
 int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim);
 int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim);
+int64_t AttentionWidth(int64_t head_dim);
+
+// Shares of dq: of part p, whose keys begin at begins[p], at parts + p * floats.
+struct AttentionShares {
+  const float* parts = nullptr;
+  int64_t floats = 0;
+  const int64_t* begins = nullptr;
+  int64_t count = 0;
+};
 
 // `workspace` is aligned to 64 bytes. The gradients of the keys and values of one group: begin,
-// then add for each query head that reads them (dq of each is written), then end writes dk and dv
-// (rows x_ld apart). All with the same workspace.
+// then add for each query head that reads them (dq or dq_part of each is written), then end writes
+// dk and dv (rows x_ld apart). All with the same workspace and keys.
 template <typename T>
 struct AttentionLoops {
-  // y_out and stats of one query head.
+  // y_out and stats of some queries of one head.
   void (*forward)(const AttentionHead<T>& head, float* workspace);
   void (*backward_begin)(const AttentionHead<T>& head, float* workspace);
   void (*backward_add)(const AttentionHead<T>& head, float* workspace);
   void (*backward_end)(const AttentionHead<T>& head, T* dk, T* dv, float* workspace);
+  // dq of queries begin .. end - 1, the parts added in their order.
+  void (*backward_sum)(const AttentionHead<T>& head, const AttentionShares& shares);
 };
 
 // Of the best instruction set of this machine. T: float or tensor::BFloat16.

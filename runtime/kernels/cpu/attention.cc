@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/base/check.h"
@@ -43,14 +44,23 @@ std::vector<int64_t> CutTokens(int64_t tokens, int64_t parts, bool of_queries) {
 }
 
 template <typename T>
+AttentionLoops<T> FastestLoops() {
+  if constexpr (std::is_same_v<T, tensor::BFloat16>) {
+    if (const auto tiles = AttentionTileLoops()) return *tiles;
+  }
+  return AttentionLoopsOf<T>();
+}
+
+template <typename T>
 class Attention : public Kernel {
  public:
   // As many threads as have a task and whose workspaces fit the scratch.
   Attention(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec),
+        loops_(FastestLoops<T>()),
         samples_(spec.rows / spec.tokens),
-        workspace_floats_(Forward() ? AttentionForwardFloats(spec.tokens, spec.head_dim)
-                                    : AttentionBackwardFloats(spec.tokens, spec.head_dim)) {
+        workspace_floats_((Forward() ? loops_.forward_floats : loops_.backward_floats)(
+            spec.tokens, spec.head_dim)) {
     const size_t limit = options.scratch_limit_bytes;
     const int64_t room =
         limit < kAlignment ? 0 : static_cast<int64_t>((limit - kAlignment) / sizeof(float));
@@ -146,7 +156,6 @@ class Attention : public Kernel {
 
   void RunTask(const OpCall& call, const DropoutStream* dropout, int64_t task, float* workspace,
                float* shares) const {
-    const AttentionLoops<T>& loops = AttentionLoopsOf<T>();
     const int64_t part = task % Parts();
     const int64_t sample = task / Parts() / HeadsOfSample();
     const int64_t group = task / Parts() % HeadsOfSample();
@@ -159,16 +168,16 @@ class Attention : public Kernel {
       return h;
     };
     if (Forward()) {
-      loops.forward(head(group), workspace);
+      loops_.forward(head(group), workspace);
       return;
     }
     const AttentionHead<T> first = head(group * HeadsOfGroup());
-    loops.backward_begin(first, workspace);
+    loops_.backward_begin(first, workspace);
     for (int64_t i = 0; i < HeadsOfGroup(); ++i) {
-      loops.backward_add(head(group * HeadsOfGroup() + i), workspace);
+      loops_.backward_add(head(group * HeadsOfGroup() + i), workspace);
     }
     T* dk = call.Out<T>(graph::kDX) + (first.k - call.In<T>(graph::kX));
-    loops.backward_end(first, dk, dk + spec_.kv_heads * spec_.head_dim, workspace);
+    loops_.backward_end(first, dk, dk + spec_.kv_heads * spec_.head_dim, workspace);
   }
 
   // head: counted over all samples.
@@ -180,11 +189,11 @@ class Attention : public Kernel {
     AttentionHead<T> h = HeadOf(call, nullptr, head / spec_.heads, head % spec_.heads);
     h.begin = query;
     h.end = std::min(spec_.tokens, query + kAttentionCut);
-    AttentionLoopsOf<T>().backward_sum(
-        h, {SharesOf(head, shares), ShareOfPart(), cuts_.data(), Parts()});
+    loops_.backward_sum(h, {SharesOf(head, shares), ShareOfPart(), cuts_.data(), Parts()});
   }
 
   OpSpec spec_;
+  AttentionLoops<T> loops_;
   int64_t samples_;
   int64_t workspace_floats_;
   std::vector<int64_t> cuts_;  // where the parts of the tokens begin, and the end

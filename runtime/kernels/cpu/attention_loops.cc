@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "runtime/kernels/cpu/workspace.h"
+
 namespace trireme::kernels::cpu {
 namespace {
 
@@ -13,25 +15,6 @@ static_assert(kAttentionCut % kQueryTile == 0 && kAttentionCut % kKeyTile == 0);
 // Queries (keys, in the transposed products) that share one end at the diagonal; a multiple of
 // every vector length.
 constexpr int64_t kGroup = 16;
-
-int64_t Padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
-
-// Hands out pieces of a workspace, each at a whole cache line; with a null workspace it only
-// counts.
-class Carver {
- public:
-  explicit Carver(float* workspace) : workspace_(workspace) {}
-  float* Take(int64_t floats) {
-    float* piece = workspace_ == nullptr ? nullptr : workspace_ + used_;
-    used_ += Padded(floats, 16);
-    return piece;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  float* workspace_;
-  int64_t used_ = 0;
-};
 
 // width: head_dim rounded up to whole vectors. Keys in tiles [tokens /
 // kKeyTile][head_dim][kKeyTile].
@@ -70,6 +53,18 @@ struct BackwardSpace {
   float *keys_t, *values_t, *keys, *dk, *dv, *queries, *dy, *dq, *scores, *ds, *delta, *lse;
 };
 
+int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim) {
+  Carver carver(nullptr);
+  const ForwardSpace space(carver, tokens, head_dim);
+  return carver.used();
+}
+
+int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim) {
+  Carver carver(nullptr);
+  const BackwardSpace space(carver, tokens, head_dim);
+  return carver.used();
+}
+
 }  // namespace
 }  // namespace trireme::kernels::cpu
 
@@ -85,6 +80,8 @@ HWY_EXPORT(AttentionLoopsF32);
 HWY_EXPORT(AttentionLoopsBf16);
 }  // namespace
 
+int64_t AttentionWidth(int64_t head_dim) { return Padded(head_dim, kGroup); }
+
 template <>
 const AttentionLoops<float>& AttentionLoopsOf() {
   return HWY_DYNAMIC_DISPATCH(AttentionLoopsF32)();
@@ -92,20 +89,6 @@ const AttentionLoops<float>& AttentionLoopsOf() {
 template <>
 const AttentionLoops<tensor::BFloat16>& AttentionLoopsOf() {
   return HWY_DYNAMIC_DISPATCH(AttentionLoopsBf16)();
-}
-
-int64_t AttentionWidth(int64_t head_dim) { return Padded(head_dim, kGroup); }
-
-int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim) {
-  Carver carver(nullptr);
-  const ForwardSpace space(carver, tokens, head_dim);
-  return carver.used();
-}
-
-int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim) {
-  Carver carver(nullptr);
-  const BackwardSpace space(carver, tokens, head_dim);
-  return carver.used();
 }
 
 }  // namespace trireme::kernels::cpu

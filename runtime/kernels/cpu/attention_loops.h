@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "runtime/kernels/cpu/row_loops.h"
 
@@ -37,9 +38,7 @@ struct AttentionHead {
 
 inline constexpr int64_t kAttentionCut = 128;
 
-// Floats of workspace one thread needs, and of a row of dq_part.
-int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim);
-int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim);
+// Floats of a row of dq_part.
 int64_t AttentionWidth(int64_t head_dim);
 
 // Shares of dq: of part p, whose keys begin at begins[p], at parts + p * floats.
@@ -62,10 +61,17 @@ struct AttentionLoops {
   void (*backward_end)(const AttentionHead<T>& head, T* dk, T* dv, float* workspace);
   // dq of queries begin .. end - 1, the parts added in their order.
   void (*backward_sum)(const AttentionHead<T>& head, const AttentionShares& shares);
+  // Floats of workspace that a thread needs.
+  int64_t (*forward_floats)(int64_t tokens, int64_t head_dim);
+  int64_t (*backward_floats)(int64_t tokens, int64_t head_dim);
 };
 
-// Of the best instruction set of this machine. T: float or tensor::BFloat16.
+// In f32 arithmetic, of the best instruction set of this machine. T: float or tensor::BFloat16.
 template <typename T>
 const AttentionLoops<T>& AttentionLoopsOf();
+
+// By products of bf16 (bf16_tiles.h), several times as fast: probabilities and the gradients of
+// scores are rounded to bf16 before they are multiplied. Nothing where the processor has none.
+std::optional<AttentionLoops<tensor::BFloat16>> AttentionTileLoops();
 
 }  // namespace trireme::kernels::cpu

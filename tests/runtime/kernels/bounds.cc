@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 namespace trireme::kernels {
@@ -50,6 +51,81 @@ std::vector<double> StoredByHead(const OpMemory& exact, Operand operand) {
   return errors;
 }
 
+// Attention may round probabilities and the gradients of scores before it multiplies them: y, dv,
+// dq and dk err by half a unit of each of their terms. Dropout scales what it keeps.
+class RoundedScores {
+ public:
+  explicit RoundedScores(const OpMemory& exact)
+      : spec_(exact.op_case().spec), x_(exact.Get(graph::kX)) {
+    const bool forward = spec_.phase == Phase::kForward;
+    errors_.assign(forward ? static_cast<size_t>(spec_.rows * Out()) : x_.size(), 0);
+    if (!forward) {
+      y_ = exact.Get(graph::kY);
+      dy_ = exact.Get(graph::kDY);
+    }
+    stats_ = exact.Get(graph::kStats);
+    for (int64_t row = 0; row < spec_.rows; ++row) {
+      for (int64_t head = 0; head < spec_.heads; ++head) AddQuery(row, head);
+    }
+  }
+  std::vector<double> Take() { return std::move(errors_); }
+
+ private:
+  int64_t Out() const { return spec_.heads * spec_.head_dim; }
+  int64_t In() const { return (spec_.heads + 2 * spec_.kv_heads) * spec_.head_dim; }
+  static double At(const std::vector<double>& values, int64_t i) {
+    return values[static_cast<size_t>(i)];
+  }
+  double Dot(const std::vector<double>& a, int64_t i, const std::vector<double>& b,
+             int64_t j) const {
+    double sum = 0;
+    for (int64_t d = 0; d < spec_.head_dim; ++d) sum += At(a, i + d) * At(b, j + d);
+    return sum;
+  }
+  // Half a unit of factor * from[i ..] for the elements from `to` on.
+  void Add(int64_t to, double factor, const std::vector<double>& from, int64_t i) {
+    for (int64_t d = 0; d < spec_.head_dim; ++d) {
+      errors_[static_cast<size_t>(to + d)] += kHalfUnitOfBf16 * std::abs(factor * At(from, i + d));
+    }
+  }
+
+  void AddQuery(int64_t row, int64_t head) {
+    const int64_t width = spec_.head_dim;
+    const double scale = 1 / std::sqrt(static_cast<double>(width));
+    const double kept = 1 / (1 - spec_.dropout_p);
+    const int64_t q = row * In() + head * width;
+    const int64_t key_head = spec_.heads + head / (spec_.heads / spec_.kv_heads);
+    const int64_t y = row * Out() + head * width;
+    const double lse = At(stats_, row * spec_.heads + head);
+    for (int64_t key = row - row % spec_.tokens; key <= row; ++key) {
+      const int64_t k = key * In() + key_head * width, v = k + spec_.kv_heads * width;
+      const double p = std::exp(scale * Dot(x_, q, x_, k) - lse);
+      if (spec_.phase == Phase::kForward) {
+        Add(y, kept * p, x_, v);
+        continue;
+      }
+      const double ds =
+          scale * p * (kept * std::abs(Dot(dy_, y, x_, v)) + std::abs(Dot(dy_, y, y_, y)));
+      Add(v, kept * p, dy_, y);
+      Add(q, ds, x_, k);
+      Add(k, ds, x_, q);
+    }
+  }
+
+  OpSpec spec_;
+  std::vector<double> x_, y_, dy_, stats_, errors_;
+};
+
+// What `operand` errs by because of values that were rounded on the way to it.
+std::vector<double> RoundedOnTheWay(const OpMemory& exact, const OpSpec& spec, Operand operand) {
+  if (spec.dtype != DType::kBf16) return {};
+  if (spec.kind == OpKind::kLmHeadLoss) return StoredByHead(exact, operand);
+  if (spec.kind == OpKind::kAttention && operand != graph::kStats) {
+    return RoundedScores(exact).Take();
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string Beyond(const OpMemory& exact, const OpMemory& actual, double sum) {
@@ -61,10 +137,7 @@ std::string Beyond(const OpMemory& exact, const OpMemory& actual, double sum) {
     const auto shape = ShapeOf(exact.op_case(), operand);
     if (!shape || !shape->written) continue;
     const std::vector<double> a = exact.Get(operand), b = actual.Get(operand);
-    std::vector<double> on_the_way;
-    if (spec.dtype == DType::kBf16 && spec.kind == OpKind::kLmHeadLoss) {
-      on_the_way = StoredByHead(exact, operand);
-    }
+    const std::vector<double> on_the_way = RoundedOnTheWay(exact, spec, operand);
     double greatest = 1e-30;
     for (const double value : a) {
       if (std::isfinite(value)) greatest = std::max(greatest, std::abs(value));

@@ -182,7 +182,7 @@ std::string OpMemory::Run(Kernel& kernel) {
   call.step = case_.step;
   call.training = case_.training;
   call.loss_scale = case_.loss_scale;
-  scratch_.resize(kernel.ScratchBytes() + 64);
+  scratch_.assign(kernel.ScratchBytes() + 64, std::byte{0xFF});  // NaNs: nothing to rely on
   void* aligned = scratch_.data();
   size_t space = scratch_.size();
   std::align(64, kernel.ScratchBytes(), aligned, space);

@@ -75,6 +75,37 @@ __attribute__((target("amx-tile,amx-bf16"))) void MultiplyAmx(const Bf16Product&
   }
 }
 
+__attribute__((target("amx-tile,amx-bf16"))) void MultiplyPanelsAmx(const Bf16Panels& p) {
+  constexpr size_t kRow = 64, kTile = 1024, kC = kTileUnit * sizeof(float);
+  float* c_low = p.c + 16 * kTileUnit;
+  if (p.accumulate) {
+    _tile_loadd(0, p.c, kC);
+    _tile_loadd(1, p.c + 16, kC);
+    _tile_loadd(2, c_low, kC);
+    _tile_loadd(3, c_low + 16, kC);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  const std::byte *a = p.a, *b = p.b;
+  for (int64_t unit = 0; unit < p.units; ++unit, a += kPanelUnitBytes, b += kPanelUnitBytes) {
+    _tile_loadd(4, a, kRow);
+    _tile_loadd(6, b, kRow);
+    _tile_loadd(7, b + kTile, kRow);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a + kTile, kRow);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, p.c, kC);
+  _tile_stored(1, p.c + 16, kC);
+  _tile_stored(2, c_low, kC);
+  _tile_stored(3, c_low + 16, kC);
+}
+
 void EnterVectors() {}
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void MultiplyVectors(
@@ -109,8 +140,8 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void MultiplyVec
   }
 }
 
-constexpr Bf16Tiles kAmx = {EnterAmx, MultiplyAmx, LeaveAmx};
-constexpr Bf16Tiles kVectors = {EnterVectors, MultiplyVectors, EnterVectors};
+constexpr Bf16Tiles kAmx = {EnterAmx, MultiplyAmx, LeaveAmx, MultiplyPanelsAmx};
+constexpr Bf16Tiles kVectors = {EnterVectors, MultiplyVectors, EnterVectors, nullptr};
 
 }  // namespace
 

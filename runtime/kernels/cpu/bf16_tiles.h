@@ -2,6 +2,7 @@
 // that a processor has for them: AMX (16 x 16 x 32 at a time) or AVX512_BF16 (16 x 2).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "runtime/tensor/bf16.h"
@@ -22,11 +23,25 @@ struct Bf16Product {
   bool accumulate = false;
 };
 
+// C [32, 32] = or += a panel of 32 rows of A times one of 32 columns of B. Panels are `units` of 2
+// KiB for 32 k each: A's rows 0 .. 15, then 16 .. 31, 64 bytes a row; B's 16 pairs of rows, columns
+// 0 .. 15, then 16 .. 31.
+struct Bf16Panels {
+  const std::byte* a = nullptr;
+  const std::byte* b = nullptr;
+  float* c = nullptr;  // rows kTileUnit apart
+  int64_t units = 0;
+  bool accumulate = false;
+};
+inline constexpr int64_t kPanelUnitBytes = 2048;
+
 // Between enter and leave, of the same thread, nothing else may use the processor's tiles.
 struct Bf16Tiles {
   void (*enter)();
   void (*multiply)(const Bf16Product& product);
   void (*leave)();
+  // Null where oneDNN's own products are as good.
+  void (*multiply_panels)(const Bf16Panels& panels);
 };
 
 // Null where the processor, or what ONEDNN_MAX_CPU_ISA leaves of it, has no such instructions.

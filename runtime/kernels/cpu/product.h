@@ -1,5 +1,6 @@
-// One matrix product of fixed shape, in f32 or from bf16, by oneDNN: the primitive or the gemm
-// call, whichever is faster for the operands' layout (docs/performance.md, "products").
+// One matrix product of fixed shape, in f32 or from bf16: by the tiles of AMX, by oneDNN's
+// primitive or by its gemm call, whichever is fastest for the operands (docs/performance.md,
+// "products").
 #pragma once
 
 #include <cstddef>
@@ -49,5 +50,9 @@ std::unique_ptr<Product> MakeProduct(const ProductShape& shape, size_t scratch_l
 // Products of bf16 on a processor that cannot multiply it: blocks are widened to f32 in the
 // scratch.
 std::unique_ptr<Product> MakeWideningProduct(const ProductShape& shape, size_t scratch_limit_bytes);
+
+// Products of bf16 by the tiles of AMX. Null without them, for small sides or sums too long for the
+// cache, and where the scratch is too short.
+std::unique_ptr<Product> MakeTileProduct(const ProductShape& shape, size_t scratch_limit_bytes);
 
 }  // namespace trireme::kernels::cpu

@@ -1,0 +1,142 @@
+// Products by AMX against sums in f64: k products, bias and addend are added in f32, and what is
+// stored in bf16 is rounded once more. Threads do not change the bits.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "runtime/kernels/cpu/bf16_tiles.h"
+#include "runtime/kernels/cpu/product.h"
+
+namespace trireme::kernels::cpu {
+namespace {
+
+using tensor::BFloat16;
+using tensor::DType;
+
+class Case {
+ public:
+  explicit Case(const ProductShape& shape) : shape_(shape) {
+    std::minstd_rand generator(9);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    const auto fill = [&](auto& values, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) values.emplace_back(uniform(generator));
+    };
+    fill(a_, (shape.transpose_a ? shape.k : shape.m) * shape.lda);
+    fill(b_, (shape.transpose_b ? shape.n : shape.k) * shape.ldb);
+    fill(bias_, shape.n);
+    fill(before_f32_, shape.m * shape.ldc);
+    fill(before_bf16_, shape.m * shape.ldc);
+  }
+
+  // C after `threads` threads added to it, the elements between its rows too.
+  std::vector<double> Run(int threads) const {
+    return shape_.c_dtype == DType::kF32 ? RunOn(before_f32_, threads)
+                                         : RunOn(before_bf16_, threads);
+  }
+
+  // Greatest share of the bound that an element errs by; infinite if other memory changed.
+  double Worst(const std::vector<double>& c) const {
+    double worst = 0;
+    for (int64_t i = 0; i < shape_.m; ++i) {
+      for (int64_t j = 0; j < shape_.ldc; ++j) {
+        const auto at = static_cast<size_t>(i * shape_.ldc + j);
+        const double before = Before(at);
+        if (j >= shape_.n) {
+          if (c[at] != before) return INFINITY;
+          continue;
+        }
+        const double bias = static_cast<float>(bias_[static_cast<size_t>(j)]);
+        double sum = before + bias, terms = std::abs(before) + std::abs(bias);
+        for (int64_t k = 0; k < shape_.k; ++k) {
+          const double term = A(i, k) * B(k, j);
+          sum += term;
+          terms += std::abs(term);
+        }
+        const double stored = shape_.c_dtype == DType::kF32 ? 0 : 0x1p-8 * std::abs(sum);
+        const double bound = static_cast<double>(shape_.k + 2) * 0x1p-24 * terms + stored;
+        worst = std::max(worst, std::abs(c[at] - sum) / bound);
+      }
+    }
+    return worst;
+  }
+
+ private:
+  double A(int64_t i, int64_t k) const {
+    const int64_t at = shape_.transpose_a ? k * shape_.lda + i : i * shape_.lda + k;
+    return static_cast<float>(a_[static_cast<size_t>(at)]);
+  }
+  double B(int64_t k, int64_t j) const {
+    const int64_t at = shape_.transpose_b ? j * shape_.ldb + k : k * shape_.ldb + j;
+    return static_cast<float>(b_[static_cast<size_t>(at)]);
+  }
+  double Before(size_t at) const {
+    return shape_.c_dtype == DType::kF32 ? before_f32_[at] : static_cast<float>(before_bf16_[at]);
+  }
+
+  template <typename C>
+  std::vector<double> RunOn(std::vector<C> c, int threads) const {
+    ProductShape shape = shape_;
+    shape.threads = threads;
+    const auto product = MakeTileProduct(shape, size_t{1} << 30);
+    REQUIRE(product != nullptr);
+    std::vector<std::byte> scratch(product->ScratchBytes(), std::byte{0xFF});
+    product->Run(
+        {.a = a_.data(), .b = b_.data(), .c = c.data(), .bias = bias_.data(), .addend = c.data()},
+        scratch);
+    std::vector<double> result;
+    for (const C& value : c) result.push_back(static_cast<float>(value));
+    return result;
+  }
+
+  ProductShape shape_;
+  std::vector<BFloat16> a_, b_, bias_, before_bf16_;
+  std::vector<float> before_f32_;
+};
+
+// Blocks of columns and of rows, edges of both sides and of k, several blocks and steps of k.
+TEST_CASE("tile products are f64's within their roundings, the same from any number of threads") {
+  if (AmxTiles() == nullptr) {
+    WARN("this processor has no AMX");
+    return;
+  }
+  struct Size {
+    int64_t m, n, k;
+  };
+  for (const Size& size : {Size{32, 32, 32}, {33, 65, 47}, {70, 600, 300}, {610, 40, 520}}) {
+    for (int variant = 0; variant < 8; ++variant) {
+      ProductShape shape;
+      shape.m = size.m;
+      shape.n = size.n;
+      shape.k = size.k;
+      shape.transpose_a = (variant & 1) != 0;
+      shape.transpose_b = (variant & 2) != 0;
+      shape.lda = (shape.transpose_a ? size.m : size.k) + 3;
+      shape.ldb = (shape.transpose_b ? size.k : size.n) + 5;
+      shape.ldc = size.n + 1;
+      shape.dtype = DType::kBf16;
+      shape.c_dtype = (variant & 4) != 0 ? DType::kBf16 : DType::kF32;
+      INFO(size.m << " x " << size.n << " x " << size.k << ", variant " << variant);
+      const Case operands(shape);
+      const std::vector<double> alone = operands.Run(1);
+      CHECK(operands.Worst(alone) <= 1);
+      for (const int threads : {2, 3}) CHECK(operands.Run(threads) == alone);
+    }
+  }
+}
+
+TEST_CASE("tile products leave to others what they do not take") {
+  ProductShape shape;
+  shape.m = shape.n = shape.lda = shape.ldb = shape.ldc = 64;
+  shape.k = 64;
+  CHECK(MakeTileProduct(shape, size_t{1} << 30) == nullptr);  // f32
+  shape.dtype = DType::kBf16;
+  if (AmxTiles() != nullptr) CHECK(MakeTileProduct(shape, size_t{1} << 30) != nullptr);
+  CHECK(MakeTileProduct(shape, 100) == nullptr);
+  shape.m = 31;
+  CHECK(MakeTileProduct(shape, size_t{1} << 30) == nullptr);
+}
+
+}  // namespace
+}  // namespace trireme::kernels::cpu

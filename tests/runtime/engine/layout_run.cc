@@ -262,12 +262,12 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
 
 Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor) {
   constexpr double kUnit = 0x1p-8;
-  constexpr double kDeviations = 4.5;
-  const double roundings = static_cast<double>((10 + 2 * tensor) * layers + 4);
-  const double deviation = kUnit * std::sqrt(2 * roundings);
+  constexpr double kDeviations = 5;
+  const auto forward = static_cast<double>((10 + 2 * tensor) * layers + 4);
+  const double deviation = kUnit * std::sqrt(2 * forward + static_cast<double>(layers));
   return {.gradient = kDeviations * deviation,
           .update = 2 * deviation,
-          .loss = kUnit * std::sqrt(roundings)};
+          .loss = kUnit * std::sqrt(forward)};
 }
 
 namespace {

@@ -89,13 +89,14 @@ double NormOf(const Tensors& tensors);
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
 
 // How far a run in bf16 may lie from one in f64 of the same weights. An operator's result that is
-// stored errs by at most half a unit, 2^-8 of itself; on the way through a layer ten are stored and
-// two sums made of one part of each tensor rank, four outside of the layers, and as many on the way
-// back. They are independent, so a gradient's standard deviation is 2^-8 sqrt(2 ((10 + 2 tensor)
-// layers + 4)) of the gradients' root mean square, as a bound where operators amplify no error; the
-// uniform error's 1/sqrt(3) is left for those that do.
+// stored errs by at most half a unit, 2^-8 of itself. On the way through a layer ten are stored,
+// attention's probabilities among them, and two sums are made of one part of each tensor rank; four
+// outside of the layers; as many on the way back, and the gradient of the scores. They are
+// independent, so with n in all a gradient's standard deviation is 2^-8 sqrt(n) of the gradients'
+// root mean square, as a bound where operators amplify no error; the uniform error's 1/sqrt(3) is
+// left for those that do.
 struct Bf16Gates {
-  double gradient = 0;  // worst element: 4.5 deviations, one in 10^5, against the own scale or, if
+  double gradient = 0;  // worst element: five deviations, one in 10^6, against the own scale or, if
                         // greater, that of all
   double update = 0;    // RMS difference of weights over their RMS movement: AdamW's first steps
                         // follow the gradients, two deviations

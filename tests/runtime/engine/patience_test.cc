@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/plan/planner.h"
+#include "runtime/plan/state_layout.h"
 #include "runtime/spec/job_spec.h"
 
 namespace trireme::engine {

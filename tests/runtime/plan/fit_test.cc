@@ -1,0 +1,239 @@
+// What a job could change to take less memory: the bytes are those of the changed job's own plan,
+// and the change that is named is the cheapest that fits.
+#include "runtime/plan/fit.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/planner.h"
+#include "runtime/spec/job_spec.h"
+#include "tests/runtime/plan/sample_jobs.h"
+
+namespace trireme::plan {
+namespace {
+
+// Two stages of two replicas; the activations of four samples outweigh the state.
+v1::JobSpec JobOfFour() {
+  v1::JobSpec job = SmallJob();
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_num_hidden_layers(6);
+  config.set_hidden_size(32);
+  config.set_intermediate_size(128);
+  config.set_head_dim(16);
+  config.set_max_position_embeddings(64);
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_training()->set_global_batch_size(16);
+  job.mutable_training()->set_micro_batch_size(4);
+  job.mutable_runtime()->set_kernels("reference");
+  return job;
+}
+constexpr int kRanks = 4;
+
+v1::JobSpec Changed(v1::JobSpec job, const std::vector<FieldChange>& changes) {
+  for (const auto& [path, value] : changes) {
+    if (path == "parallelism.zero_stage") {
+      job.mutable_parallelism()->set_zero_stage(std::stoi(value));
+    } else if (path == "parallelism.recompute") {
+      job.mutable_parallelism()->clear_recompute();
+      job.mutable_parallelism()->add_recompute(value);
+    } else if (path == "training.micro_batch_size") {
+      job.mutable_training()->set_micro_batch_size(std::stoi(value));
+    } else {
+      REQUIRE(path == "training.dtype");
+      job.mutable_training()->set_dtype(value);
+    }
+  }
+  return job;
+}
+
+struct Bytes {
+  uint64_t rank = 0, all = 0;
+};
+Bytes BytesOf(const v1::JobSpec& job, int ranks) {
+  const auto plan = MakePlan(job, ranks);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  Bytes bytes;
+  for (const v1::StagePlan& stage : plan->stages()) {
+    bytes.rank = std::max(bytes.rank, stage.arena_bytes());
+    bytes.all += stage.arena_bytes() * plan->mesh().data() * plan->mesh().tensor();
+  }
+  return bytes;
+}
+
+FitReport Fit(const v1::JobSpec& job, uint64_t rank_bytes, int ranks = kRanks) {
+  auto report = FindFit(job, ranks, {.rank_bytes = rank_bytes});
+  INFO(report.status().ToString());
+  REQUIRE(report.ok());
+  return *std::move(report);
+}
+
+bool Names(const FitChoice& choice, const std::string& path) {
+  return std::any_of(choice.changes.begin(), choice.changes.end(),
+                     [&](const FieldChange& change) { return change.path == path; });
+}
+
+TEST_CASE("fit: every choice takes the bytes of the changed job's plan") {
+  v1::JobSpec job = JobOfFour();
+  const uint32_t largest = GENERATE(0u, 1u);
+  // The head's scores outweigh what the first stage keeps.
+  if (largest == 1) job.mutable_model()->mutable_config()->set_vocab_size(5000);
+  const FitReport report = Fit(job, 1);
+  CHECK(report.choices.size() > 20);
+  CHECK(report.not_planned == 0);
+  CHECK((report.choices[0].largest.first_block(0) > 0) == (largest == 1));
+  for (const FitChoice& choice : report.choices) {
+    CAPTURE(AsOptions(choice.changes));
+    const Bytes bytes = BytesOf(Changed(job, choice.changes), kRanks);
+    CHECK(choice.rank_bytes() == bytes.rank);
+    CHECK(choice.all_ranks_bytes == bytes.all);
+    CHECK(choice.largest.pools_size() > 0);
+    CHECK(choice.largest.step().instructions().empty());
+  }
+}
+
+TEST_CASE("fit: a job that fits is left as it is") {
+  const v1::JobSpec job = JobOfFour();
+  const FitReport report = Fit(job, BytesOf(job, kRanks).rank);
+  REQUIRE(report.fitting.has_value());
+  CHECK(*report.fitting == 0);
+  CHECK(report.choices[0].changes.empty());
+  CHECK(report.choices[0].is_job);
+  CHECK(report.choices[0].slowdown == 0);
+  // The table has each change alone all the same, and no combination.
+  CHECK(report.choices.size() > 4);
+  for (const FitChoice& choice : report.choices) CHECK(choice.changes.size() <= 1);
+}
+
+// For limits between all the bytes that there are, so that each becomes the answer that can be one.
+TEST_CASE("fit: nothing that the model finds cheaper would have fitted") {
+  const v1::JobSpec job = JobOfFour();
+  const FitReport all = Fit(job, 1);
+  size_t answers = 0, combinations = 0;
+  for (const FitChoice& limit : all.choices) {
+    const FitReport report = Fit(job, limit.rank_bytes());
+    REQUIRE(report.fitting.has_value());
+    const FitChoice& found = report.choices[*report.fitting];
+    CAPTURE(AsOptions(limit.changes), AsOptions(found.changes));
+    CHECK(found.rank_bytes() <= limit.rank_bytes());
+    for (const FitChoice& other : all.choices) {
+      const bool cheaper = std::pair(other.other_numerics, other.slowdown) <
+                           std::pair(found.other_numerics, found.slowdown);
+      if (cheaper) CHECK(other.rank_bytes() > limit.rank_bytes());
+    }
+    // No change of it could be left out.
+    for (size_t i = 0; i < found.changes.size(); ++i) {
+      std::vector<FieldChange> fewer = found.changes;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      CHECK(BytesOf(Changed(job, fewer), kRanks).rank > limit.rank_bytes());
+    }
+    answers += found.changes == limit.changes ? 1 : 0;
+    combinations += found.changes.size() > 1 ? 1 : 0;
+  }
+  CHECK(answers > 4);
+  CHECK(combinations > 2);
+}
+
+TEST_CASE("fit: cheap changes first, other numerics last") {
+  const FitReport report = Fit(JobOfFour(), 1);
+  const auto at = [&](const std::string& options) {
+    for (size_t i = 0; i < report.choices.size(); ++i) {
+      if (AsOptions(report.choices[i].changes) == options) return i;
+    }
+    FAIL("not there: " << options);
+    return size_t{0};
+  };
+  CHECK(at("") == 0);
+  CHECK(at("--set parallelism.zero_stage=1") < at("--set parallelism.recompute=selective"));
+  CHECK(at("--set parallelism.recompute=selective") < at("--set parallelism.recompute=full"));
+  CHECK(at("--set training.micro_batch_size=2") < at("--set training.micro_batch_size=1"));
+  CHECK(at("--set parallelism.recompute=selective") <
+        at("--set parallelism.zero_stage=1 --set parallelism.recompute=selective"));
+  const size_t first_bf16 = at("--set training.dtype=bf16");
+  for (size_t i = 0; i < report.choices.size(); ++i) {
+    const FitChoice& choice = report.choices[i];
+    CHECK(choice.other_numerics == Names(choice, "training.dtype"));
+    CHECK(choice.other_numerics == (i >= first_bf16));
+    if (i == 0 || i == first_bf16) continue;
+    CHECK(choice.slowdown >= report.choices[i - 1].slowdown);
+    CHECK(choice.slowdown > 0);
+  }
+}
+
+TEST_CASE("fit: where nothing fits, the closest is named") {
+  const FitReport report = Fit(JobOfFour(), 1000);
+  CHECK_FALSE(report.fitting.has_value());
+  const FitChoice& closest = report.choices[report.closest];
+  for (const FitChoice& choice : report.choices) {
+    CHECK(choice.rank_bytes() >= closest.rank_bytes());
+  }
+  CHECK(FitLimit{.rank_bytes = 1000}.MissedBy(closest) == closest.rank_bytes() - 1000);
+}
+
+TEST_CASE("fit: all ranks of a machine together") {
+  const v1::JobSpec job = JobOfFour();
+  const FitReport all = Fit(job, 1);
+  const uint64_t limit = all.choices[0].all_ranks_bytes - 1;
+  const auto report = FindFit(job, kRanks, {.all_ranks_bytes = limit});
+  REQUIRE(report.ok());
+  REQUIRE(report->fitting.has_value());
+  const FitChoice& found = report->choices[*report->fitting];
+  CHECK_FALSE(found.changes.empty());
+  CHECK(BytesOf(Changed(job, found.changes), kRanks).all <= limit);
+}
+
+TEST_CASE("fit: only what saves, and what the rules allow") {
+  v1::JobSpec job = JobOfFour();
+  // One replica has nothing to shard over.
+  for (const FitChoice& choice : Fit(job, 1, 2).choices) {
+    CHECK_FALSE(Names(choice, "parallelism.zero_stage"));
+  }
+  // Layers that keep more than others are not brought down to selective.
+  for (const char* mode : {"full", "none", "full", "full", "none", "none"}) {
+    job.mutable_parallelism()->add_recompute(mode);
+  }
+  for (const FitChoice& choice : Fit(job, 1).choices) {
+    for (const FieldChange& change : choice.changes) CHECK(change.value != "selective");
+  }
+  // No data, as here, is no fault of a change; codings that bf16 has not are.
+  job.mutable_compression()->mutable_pipeline()->set_mode("on");
+  for (const FitChoice& choice : Fit(job, 1).choices) CHECK_FALSE(choice.other_numerics);
+  job.mutable_parallelism()->set_tensor_parallel_size(3);
+  CHECK(FindFit(job, kRanks, {}).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("fit: planning is bounded, and what was not planned is counted") {
+  const v1::JobSpec job = JobOfFour();
+  const size_t all = Fit(job, 1).choices.size();
+  const auto report = FindFit(job, kRanks, {.rank_bytes = 1}, /*effort=*/400);
+  REQUIRE(report.ok());
+  CHECK(report->choices[0].changes.empty());
+  CHECK(report->choices.size() > 1);
+  CHECK(report->choices.size() < all);
+  CHECK(report->choices.size() + report->not_planned >= all);
+}
+
+TEST_CASE("fit: bytes per choice, also of those that take more") {
+  v1::JobSpec job = JobOfFour();
+  job.mutable_parallelism()->set_zero_stage(1);
+  job.mutable_parallelism()->add_recompute("selective");
+  const auto plan = MakePlan(job, kRanks);
+  REQUIRE(plan.ok());
+  std::vector<std::string> shown, own;
+  for (const FitChoice& choice : BytesPerChoice(*plan)) {
+    CAPTURE(AsOptions(choice.changes));
+    REQUIRE(choice.changes.size() == 1);
+    shown.push_back(choice.changes[0].value);
+    if (choice.is_job) own.push_back(choice.changes[0].value);
+    CHECK(choice.rank_bytes() == BytesOf(Changed(job, choice.changes), kRanks).rank);
+  }
+  for (const char* value : {"0", "1", "none", "selective", "full"}) {
+    CHECK(std::count(shown.begin(), shown.end(), value) == 1);
+  }
+  CHECK(own == std::vector<std::string>{"1", "selective"});
+}
+
+}  // namespace
+}  // namespace trireme::plan

@@ -242,6 +242,7 @@ trireme_tests(coordinator/worker_link GRPC ROOMS proto proto/services runtime/ba
               coordinator/keeper coordinator/worker_link worker/link)
 if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/cli/byte_size.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/cli/fits_here.cc")
   add_dependencies(test_coordinator_cli trireme trireme-worker)
 endif()

@@ -30,6 +30,7 @@ struct PlanOptions {
   bool programs = false;  // with json: the instructions as well
   std::string out;        // plan.pb
   std::string svg;
+  std::optional<std::string> fit;  // a size that each rank has to fit into
 };
 int RunPlan(const PlanOptions& options);
 

@@ -98,24 +98,36 @@ void AddPlan(CLI::App& app, Everything& all) {
       app.add_subcommand("plan", "show what a job would do: stages, bytes, schedule, bubble");
   AddJob(*plan, all.plan.job, all.plan.overrides);
   AddRanks(*plan, all.plan.ranks);
-  CLI::Option* json =
-      plan->add_flag("--json", all.plan.json, "the plan as JSON, without its instructions");
-  plan->add_flag("--programs", all.plan.programs,
-                 "the instructions as well (a gigabyte for hundreds of stages)")
-      ->needs(json);
+  CLI::Option* json = plan->add_flag("--json", all.plan.json,
+                                     "the plan, or the answer of --fit, as JSON; a plan without "
+                                     "its instructions");
+  CLI::Option* programs =
+      plan->add_flag("--programs", all.plan.programs,
+                     "the instructions as well (a gigabyte for hundreds of stages)")
+          ->needs(json);
   CLI::Option* out =
       plan->add_option("--out", all.plan.out, "write the plan (protobuf)")->type_name("FILE");
   CLI::Option* svg =
       plan->add_option("--svg", all.plan.svg, "write the schedule as a picture")->type_name("FILE");
-  plan->add_flag("--remote", all.plan.remote,
-                 "ask the coordinator what it would say to a submission; nothing is queued")
+  CLI::Option* remote =
+      plan->add_flag("--remote", all.plan.remote,
+                     "ask the coordinator what it would say to a submission; nothing is queued")
+          ->excludes(out)
+          ->excludes(svg);
+  plan->add_option("--fit", all.plan.fit,
+                   "instead of the plan: the smallest change by which no rank needs more than SIZE "
+                   "(2GiB, 1500MB); exit code 3 if there is none")
+      ->type_name("SIZE")
       ->excludes(out)
-      ->excludes(svg);
+      ->excludes(svg)
+      ->excludes(programs)
+      ->excludes(remote);
   AddReach(*plan, all.plan_control);
   plan->footer(
       "Examples:\n"
       "  trireme plan job.yaml --ranks 8\n"
-      "  trireme plan job.yaml --ranks 64 --set parallelism.pipeline_parallel_size=8 --svg s.svg");
+      "  trireme plan job.yaml --ranks 64 --set parallelism.pipeline_parallel_size=8 --svg s.svg\n"
+      "  trireme plan job.yaml --ranks 8 --fit 2GiB");
   plan->callback([&all] {
     all.plan_control.json = all.plan.json;
     all.code = all.plan.remote ? RunRemotePlan(all.plan_control, all.plan) : RunPlan(all.plan);

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "coordinator/cli/byte_size.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/compression_lines.h"
+#include "coordinator/cli/fit_lines.h"
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/run_folder.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/plan/fit.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "runtime/report/plan_view.h"
@@ -40,11 +44,31 @@ int PrintJson(const v1::Plan& plan, bool readable) {
   return kOk;
 }
 
+// Does the job fit, and if not, with which change?
+int PrintFit(const PlanOptions& options, uint64_t rank_bytes, const PlannedJob& planned) {
+  const plan::FitLimit limit{.rank_bytes = rank_bytes};
+  const auto fit = plan::FindFit(planned.job, planned.ranks, limit);
+  if (!fit.ok()) return PrintError(fit.status());
+  if (options.json) {
+    PrintFitAsJson(*fit, limit);
+  } else {
+    std::fputs(FitLines(*fit, limit).c_str(), stdout);
+  }
+  return fit->fitting.has_value() ? kOk : kDoesNotFit;
+}
+
 }  // namespace
 
 int RunPlan(const PlanOptions& options) {
+  uint64_t rank_bytes = 0;
+  if (options.fit.has_value()) {
+    const auto parsed = ParseByteSize(*options.fit);
+    if (!parsed.ok()) return PrintError(base::Annotate(parsed.status(), "--fit"));
+    rank_bytes = *parsed;
+  }
   auto planned = LoadAndPlan(options.job, options.overrides, options.ranks, TextUse::kOptional);
   if (!planned.ok()) return PrintError(planned.status());
+  if (options.fit.has_value()) return PrintFit(options, rank_bytes, *planned);
   if (!options.out.empty()) {
     const auto written = WriteFile(options.out, plan::SerializePlan(planned->plan));
     if (!written.ok()) return PrintError(written);
@@ -65,6 +89,7 @@ int RunPlan(const PlanOptions& options) {
   describe.unicode = style.unicode;
   describe.color = style.color;
   std::fputs(report::DescribePlan(planned->plan, describe).c_str(), stdout);
+  std::fputs(ChoiceLines(planned->plan).c_str(), stdout);
   std::fputs(CompressionLines(planned->plan, plan::RankCount(planned->plan.mesh())).c_str(),
              stdout);
   return kOk;

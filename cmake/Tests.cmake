@@ -232,7 +232,7 @@ trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup)
 trireme_tests(coordinator/planning ROOMS proto runtime/base coordinator/planning)
 trireme_tests(coordinator/task_thread THREADS ROOMS coordinator/task_thread)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
-trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base coordinator/client
+trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan coordinator/client
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/agent ROOMS proto runtime/base coordinator/slurm)
 if(TARGET test_coordinator_agent)

@@ -166,12 +166,14 @@ absl::Status CheckFits(const v1::Plan& plan, std::span<const Place> places,
     below = absl::StrCat(" below the limit of ", found->group.limit_bytes >> 20, " MiB in ", file,
                          ", as rank ", first, " sees it");
   }
+  const uint64_t mib_a_rank =
+      std::max<uint64_t>(1, (found->available_bytes >> 20) / static_cast<uint64_t>(found->ranks));
   return absl::ResourceExhaustedError(absl::StrCat(
       "the plan needs ", found->wanted_bytes >> 20, " MiB on ",
       found->one_machine ? "this machine" : absl::StrCat("the machine of rank ", first), " for ",
       base::Counted(found->ranks, "rank"), ", but ", found->available_bytes >> 20,
-      " MiB are available", below, grouped ? ". Raise that limit, lower" : ". Lower",
-      " training.micro_batch_size, set parallelism.zero_stage: 1, or use more machines"));
+      " MiB are available", below, grouped ? ". Raise that limit, use" : ". Use",
+      " more machines, or what trireme plan JOB --fit ", mib_a_rank, "MiB names"));
 }
 
 }  // namespace trireme::worker

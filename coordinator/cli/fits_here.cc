@@ -5,8 +5,27 @@
 #include <cstdint>
 
 #include "runtime/base/text.h"
+#include "runtime/plan/fit.h"
 
 namespace trireme::cli {
+namespace {
+
+// What `trireme plan --fit` would name, were its limit one of all ranks together.
+std::string WhatToDo(const v1::Plan& plan, int ranks, uint64_t available) {
+  const plan::FitLimit limit{.all_ranks_bytes = available};
+  const auto fit = plan::FindFit(plan.job(), ranks, limit);
+  if (fit.ok() && fit->fitting.has_value()) {
+    const plan::FitChoice& choice = fit->choices[*fit->fitting];
+    return base::Text("It fits with ", AsOptions(choice.changes),
+                      choice.other_numerics ? " (bf16 gives other numbers)" : "");
+  }
+  std::string text = "Use fewer ranks, a smaller model, or a machine with more memory";
+  if (!fit.ok()) return text;
+  return base::Text(text, "; the smallest choice of zero_stage, recompute, micro_batch_size and ",
+                    "dtype still needs ", fit->choices[fit->closest].all_ranks_bytes >> 20, " MiB");
+}
+
+}  // namespace
 
 absl::Status CheckFitsHere(const v1::Plan& plan, int ranks, const base::MemoryHere& memory) {
   const uint64_t available = memory.least_available_bytes();
@@ -19,12 +38,12 @@ absl::Status CheckFitsHere(const v1::Plan& plan, int ranks, const base::MemoryHe
   // All ranks will be in all of this process's groups: what leaves least bounds them.
   const bool limited = !memory.limits.empty() && memory.limits.front().available_bytes == available;
   return absl::ResourceExhaustedError(fmt::format(
-      "the plan needs {} MiB on this machine for {}, but {} MiB are available{}. Lower "
-      "training.micro_batch_size, set parallelism.zero_stage: 1, or use fewer ranks",
-      wanted >> 20, base::Counted(ranks, "rank"), available >> 20,
+      "the plan needs {} MiB on this machine for {}, but {} MiB are available{}. {}", wanted >> 20,
+      base::Counted(ranks, "rank"), available >> 20,
       limited ? fmt::format(" below the limit of {} MiB in {}",
                             memory.limits.front().limit_bytes >> 20, memory.limits.front().file)
-              : ""));
+              : "",
+      WhatToDo(plan, ranks, available)));
 }
 
 }  // namespace trireme::cli

@@ -8,8 +8,9 @@
 namespace trireme::cli {
 
 // ResourceExhausted if the arenas of all `ranks` are more than `memory` leaves, by the machine or
-// by the limit of a control group, which it then names. The ranks check again, each for its
-// machine; this keeps a thousand of them from starting first.
+// by the limit of a control group, which it then names; and the smallest change by which they would
+// fit (runtime/plan/fit.h). The ranks check again, each for its machine; this keeps a thousand of
+// them from starting first.
 absl::Status CheckFitsHere(const v1::Plan& plan, int ranks, const base::MemoryHere& memory);
 
 }  // namespace trireme::cli

@@ -82,7 +82,8 @@ TEST_CASE("a plan fits when each machine holds its own ranks") {
   const Place together[] = {At(1, 0, 1, 799), At(1, 0, 1, 799), At(1, 0, 1, 799), At(1, 0, 1, 799)};
   CHECK_THAT(Verdict(together),
              Catch::Contains("needs 800 MiB on this machine for 4 ranks, but 799 MiB are "
-                             "available. Lower"));
+                             "available. Use more machines, or what trireme plan JOB --fit "
+                             "199MiB names"));
 }
 
 TEST_CASE("the machine that is too small is named by its first rank") {
@@ -193,7 +194,7 @@ TEST_CASE("a place has the memory of its machine and the limit of its control gr
   CHECK_THAT(Verdict(places, roots),
              Catch::Contains("needs 800 MiB on this machine for 4 ranks, but 799 MiB are available "
                              "below the limit of 1000 MiB in /sys/fs/cgroup/job/memory.max, as "
-                             "rank 0 sees it. Raise that limit, lower"));
+                             "rank 0 sees it. Raise that limit, use"));
   root.Group2("/job", Bytes(1000), 200 * kMiB);
   const Place wider = ThisPlace(root.path());
   const Place fitting[] = {wider, wider, wider, wider};

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "runtime/plan/planner.h"
+#include "runtime/spec/job_spec.h"
 #include "tests/runtime/base/fake_root.h"
 
 namespace trireme::cli {
@@ -46,9 +48,42 @@ TEST_CASE("a run has to fit into the machine, where that says what it has") {
     return CheckFitsHere(PlanOfFour(), 4, base::LookAtMemory(root.path()));
   };
   root.Write("/proc/meminfo", "MemAvailable: 818176 kB\n");  // 799 MiB
-  CHECK_THAT(std::string(check().message()), Catch::Contains("but 799 MiB are available. Lower"));
+  CHECK_THAT(std::string(check().message()), Catch::Contains("but 799 MiB are available. Use"));
   root.Write("/proc/meminfo", "");
   CHECK(check().ok());
+}
+
+// Two replicas that keep a lot for backward.
+v1::JobSpec JobOfTwo() {
+  v1::JobSpec job;
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_model_type("gpt2");
+  config.set_hidden_size(256);
+  config.set_num_hidden_layers(4);
+  config.set_num_attention_heads(4);
+  config.set_vocab_size(256);
+  job.mutable_data()->set_sequence_length(512);
+  job.mutable_training()->set_global_batch_size(16);
+  spec::ApplyDefaults(job);
+  return job;
+}
+
+TEST_CASE("a run that does not fit is told what plan --fit would name") {
+  base::FakeRoot root;
+  const auto plan = plan::MakePlan(JobOfTwo(), 2);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  const uint64_t wanted = 2 * plan->stages(0).arena_bytes();
+  const auto message = [&](uint64_t available) {
+    root.Write("/proc/meminfo", "MemAvailable: " + std::to_string(available >> 10) + " kB\n");
+    return std::string(CheckFitsHere(*plan, 2, base::LookAtMemory(root.path())).message());
+  };
+  CHECK(message(wanted + 1024).empty());
+  CHECK_THAT(message(wanted - 1024),
+             Catch::EndsWith(" are available. It fits with --set parallelism.zero_stage=1"));
+  CHECK_THAT(message(kMiB), Catch::Contains("Use fewer ranks") &&
+                                Catch::Contains("the smallest choice of zero_stage, recompute, "
+                                                "micro_batch_size and dtype still needs "));
 }
 
 }  // namespace

@@ -82,6 +82,6 @@ absl::StatusOr<FitReport> FindFit(const v1::JobSpec& job, int ranks, const FitLi
 // For the value that the job has and every other one, cheaper or dearer, of recompute and
 // zero_stage: what the job takes with it. Those that have no plan, or none within `effort`, are
 // left out.
-std::vector<FitChoice> BytesPerChoice(const v1::Plan& plan, int64_t effort = kFitEffort / 8);
+std::vector<FitChoice> BytesPerChoice(const v1::Plan& plan, int64_t effort = kFitEffort / 4);
 
 }  // namespace trireme::plan

@@ -53,18 +53,6 @@ struct BackwardSpace {
   float *keys_t, *values_t, *keys, *dk, *dv, *queries, *dy, *dq, *scores, *ds, *delta, *lse;
 };
 
-int64_t AttentionForwardFloats(int64_t tokens, int64_t head_dim) {
-  Carver carver(nullptr);
-  const ForwardSpace space(carver, tokens, head_dim);
-  return carver.used();
-}
-
-int64_t AttentionBackwardFloats(int64_t tokens, int64_t head_dim) {
-  Carver carver(nullptr);
-  const BackwardSpace space(carver, tokens, head_dim);
-  return carver.used();
-}
-
 }  // namespace
 }  // namespace trireme::kernels::cpu
 

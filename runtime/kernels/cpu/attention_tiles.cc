@@ -83,18 +83,6 @@ struct TileBackwardSpace {
   float *dk, *dv, *dq_t, *scores, *dp, *rows, *by_query, *factors, *lse, *delta;
 };
 
-int64_t TileForwardFloats(int64_t tokens, int64_t head_dim) {
-  Carver carver(nullptr);
-  const TileForwardSpace space(carver, tokens, head_dim);
-  return carver.used();
-}
-
-int64_t TileBackwardFloats(int64_t tokens, int64_t head_dim) {
-  Carver carver(nullptr);
-  const TileBackwardSpace space(carver, tokens, head_dim);
-  return carver.used();
-}
-
 }  // namespace
 }  // namespace trireme::kernels::cpu
 

@@ -28,4 +28,12 @@ class Carver {
   int64_t used_ = 0;
 };
 
+// What attention's `Space` takes of a workspace.
+template <typename Space>
+int64_t FloatsOf(int64_t tokens, int64_t head_dim) {
+  Carver carver(nullptr);
+  const Space space(carver, tokens, head_dim);
+  return carver.used();
+}
+
 }  // namespace trireme::kernels::cpu

@@ -9,47 +9,12 @@
 #include "runtime/plan/planner.h"
 #include "runtime/plan/state_layout.h"
 #include "runtime/plan/verifier.h"
-#include "runtime/spec/job_spec.h"
+#include "tests/runtime/plan/shaped_plan.h"
 
 namespace trireme::plan {
 namespace {
 
 using Catch::Contains;
-
-struct ZeroShape {
-  std::string family = "gpt2", schedule = "1f1b";
-  int64_t layers = 6, pipeline = 1, tensor = 1, zero = 3;
-  bool sequence_parallel = false;
-};
-
-v1::JobSpec ZeroJob(const ZeroShape& shape) {
-  v1::JobSpec job;
-  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
-  config.set_model_type(shape.family);
-  config.set_num_hidden_layers(shape.layers);
-  config.set_hidden_size(24);
-  config.set_num_attention_heads(4);
-  config.set_vocab_size(50);
-  config.set_max_position_embeddings(8);
-  job.mutable_data()->set_sequence_length(8);
-  job.mutable_training()->set_global_batch_size(4);
-  job.mutable_training()->set_micro_batch_size(1);
-  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
-  parallelism.set_tensor_parallel_size(shape.tensor);
-  parallelism.set_pipeline_parallel_size(shape.pipeline);
-  parallelism.set_sequence_parallel(shape.sequence_parallel);
-  parallelism.set_schedule(shape.schedule);
-  parallelism.set_zero_stage(shape.zero);
-  spec::ApplyDefaults(job);
-  return job;
-}
-
-v1::Plan ZeroPlan(const ZeroShape& shape) {
-  const auto plan = MakePlan(ZeroJob(shape), static_cast<int>(2 * shape.pipeline * shape.tensor));
-  INFO(plan.status().ToString());
-  REQUIRE(plan.ok());
-  return *plan;
-}
 
 std::string VerdictOn(const v1::Plan& plan) { return std::string(VerifyPlan(plan).message()); }
 
@@ -87,7 +52,8 @@ int64_t Elements(const v1::Plan& plan, v1::PoolKind kind) {
 
 TEST_CASE("bucket lives: no wait for a gather can be left to the end") {
   for (const char* family : {"gpt2", "llama"}) {
-    const v1::Plan good = ZeroPlan({.family = family});
+    const v1::Plan good =
+        PlanOfShape({.family = family, .layers = 6, .zero = 3, .micro_batches = 2});
     for (const auto get : {&v1::StagePlan::mutable_step, &v1::StagePlan::mutable_evaluate}) {
       v1::Plan plan = good;
       const std::vector<int> waits = WaitsOf(*(plan.mutable_stages(0)->*get)(), v1::GATHER);
@@ -110,7 +76,8 @@ TEST_CASE("bucket lives: no wait for a gather can be left to the end") {
 TEST_CASE("bucket lives: no wait for a sum can be left to the end") {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     for (const int64_t zero : {2, 3}) {
-      const v1::Plan good = ZeroPlan({.schedule = schedule, .zero = zero});
+      const v1::Plan good =
+          PlanOfShape({.schedule = schedule, .layers = 6, .zero = zero, .micro_batches = 2});
       v1::Plan plan = good;
       const std::vector<int> waits = WaitsOf(*plan.mutable_stages(0)->mutable_step(), v1::REDUCE);
       // One for each bucket and micro-batch at least.
@@ -127,7 +94,7 @@ TEST_CASE("bucket lives: no wait for a sum can be left to the end") {
 }
 
 TEST_CASE("bucket lives: buckets that are whole together cannot share a place") {
-  const v1::Plan good = ZeroPlan({});
+  const v1::Plan good = PlanOfShape({.layers = 6, .zero = 3, .micro_batches = 2});
   const int buckets = good.stages(0).buckets_size();
   int weights = 0, gradients = 0;
   for (int a = 0; a < buckets; ++a) {
@@ -152,14 +119,14 @@ TEST_CASE("bucket lives: buckets that are whole together cannot share a place") 
 }
 
 TEST_CASE("bucket lives: a sum over other axes cannot be left out") {
-  v1::Plan plan = ZeroPlan({.pipeline = 2, .tensor = 2, .sequence_parallel = true});
+  v1::Plan plan = PlanOfShape({.tensor = 2, .pipeline = 2, .zero = 3, .sequence_parallel = true});
   v1::Program& step = *plan.mutable_stages(0)->mutable_step();
   const std::vector<int> sums =
       All(step, [](const v1::Instruction& instruction) { return instruction.kind() == v1::SUM; });
   REQUIRE(sums.size() > 1);
   step.mutable_instructions()->DeleteSubrange(sums[0], 1);
   CHECK_THAT(VerdictOn(plan), Contains("SUM of bucket") && Contains("is missing"));
-  plan = ZeroPlan({.zero = 1});
+  plan = PlanOfShape({.zero = 1});
   v1::Instruction& sum = *plan.mutable_stages(0)->mutable_step()->add_instructions();
   sum.set_kind(v1::SUM);
   CHECK_THAT(VerdictOn(plan), Contains("has no place below ZeRO-2"));
@@ -168,10 +135,10 @@ TEST_CASE("bucket lives: a sum over other axes cannot be left out") {
 TEST_CASE("bucket lives: depth adds shares, and nothing to the buckets at hand") {
   for (const bool sequence : {false, true}) {
     const int64_t tensor = sequence ? 2 : 1;
-    const ZeroShape shape{.layers = 4, .tensor = tensor, .sequence_parallel = sequence};
-    ZeroShape deep = shape;
+    const PlanShape shape{.layers = 4, .tensor = tensor, .zero = 3, .sequence_parallel = sequence};
+    PlanShape deep = shape;
     deep.layers = 24;  // a bucket for each block still: 64 are the most
-    const v1::Plan few = ZeroPlan(shape), many = ZeroPlan(deep);
+    const v1::Plan few = PlanOfShape(shape), many = PlanOfShape(deep);
     CHECK(Elements(few, v1::GATHERED) == Elements(many, v1::GATHERED));
     CHECK(Elements(few, v1::PARTIAL) == Elements(many, v1::PARTIAL));
     for (const v1::PoolKind kind : {v1::PARAMETER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {

@@ -7,66 +7,37 @@
 #include "runtime/model/model.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/verifier.h"
-#include "runtime/spec/job_spec.h"
+#include "tests/runtime/plan/shaped_plan.h"
 
 namespace trireme::plan {
 namespace {
 
-struct Overlapped {
-  std::string family = "gpt2", schedule = "1f1b";
-  int64_t pipeline = 1, tensor = 1, zero = 0, micro_batches = 4;
-  bool sequence_parallel = false, tie = true;
-  int64_t layers = 8;
-};
-
-std::vector<Overlapped> OverlappedJobs() {
-  std::vector<Overlapped> jobs;
+std::vector<PlanShape> OverlappedJobs() {
+  std::vector<PlanShape> jobs;
   for (const char* family : {"gpt2", "llama"}) {
     for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
       for (const int64_t pipeline : {1, 2, 4}) {
         if (pipeline == 1 && schedule == std::string("interleaved")) continue;
         // Hundreds of parameters on a rank, more than it has buckets.
         if (family == std::string("gpt2")) {
-          jobs.push_back({.schedule = schedule, .pipeline = pipeline, .layers = 96});
+          jobs.push_back({.schedule = schedule, .layers = 96, .pipeline = pipeline});
         }
         for (const int64_t tensor : {1, 2}) {
           for (const int64_t micro_batches : {1, 3, 8}) {
-            jobs.push_back({family, schedule, pipeline, tensor, micro_batches % 2, micro_batches,
-                            tensor == 2 && micro_batches == 3, pipeline != 2});
+            jobs.push_back({.family = family,
+                            .schedule = schedule,
+                            .tensor = tensor,
+                            .pipeline = pipeline,
+                            .zero = micro_batches % 2,
+                            .micro_batches = micro_batches,
+                            .sequence_parallel = tensor == 2 && micro_batches == 3,
+                            .tie = pipeline != 2});
           }
         }
       }
     }
   }
   return jobs;
-}
-
-v1::Plan OverlappedPlan(const Overlapped& shape) {
-  v1::JobSpec job;
-  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
-  config.set_model_type(shape.family);
-  config.set_num_hidden_layers(shape.layers);
-  config.set_hidden_size(24);
-  config.set_num_attention_heads(4);
-  config.set_vocab_size(50);
-  config.set_max_position_embeddings(8);
-  config.set_tie_word_embeddings(shape.tie);
-  job.mutable_data()->set_sequence_length(8);
-  job.mutable_training()->set_global_batch_size(2 * shape.micro_batches);
-  job.mutable_training()->set_micro_batch_size(1);
-  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
-  parallelism.set_pipeline_parallel_size(shape.pipeline);
-  parallelism.set_tensor_parallel_size(shape.tensor);
-  parallelism.set_sequence_parallel(shape.sequence_parallel);
-  parallelism.set_schedule(shape.schedule);
-  parallelism.set_virtual_stages(shape.schedule == "interleaved" ? 2 : 1);
-  parallelism.set_zero_stage(shape.zero);
-  parallelism.set_bucket_bytes(4096);
-  spec::ApplyDefaults(job);
-  const auto plan = MakePlan(job, static_cast<int>(2 * shape.pipeline * shape.tensor));
-  INFO(plan.status().ToString());
-  REQUIRE(plan.ok());
-  return *plan;
 }
 
 // Where a bucket is written last: the instruction, and one past the operator in it.
@@ -107,8 +78,8 @@ void CheckRightAfter(const v1::Program& step, const LastWrite& write, uint32_t b
 
 TEST_CASE("overlap: the REDUCE of a bucket comes right after its last write") {
   int covered = 0, all = 0;
-  for (const Overlapped& shape : OverlappedJobs()) {
-    const v1::Plan plan = OverlappedPlan(shape);
+  for (const PlanShape& shape : OverlappedJobs()) {
+    const v1::Plan plan = PlanOfShape(shape);
     const auto graph = model::BuildModel(plan.job().model().config());
     REQUIRE(graph.ok());
     const auto facts = FactsOf(plan, *graph);

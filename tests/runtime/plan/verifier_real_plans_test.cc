@@ -11,45 +11,14 @@
 #include "runtime/plan/verifier.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/plan/forget_axis.h"
+#include "tests/runtime/plan/shaped_plan.h"
 
 namespace trireme::plan {
 namespace {
 
 using Catch::Contains;
 
-struct RealShape {
-  std::string family = "gpt2", schedule = "1f1b";
-  int64_t tensor = 1, pipeline = 1, data = 2, zero = 0;
-  bool sequence_parallel = false;
-};
-
-v1::Plan PlanOf(const RealShape& shape) {
-  v1::JobSpec job;
-  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
-  config.set_model_type(shape.family);
-  config.set_num_hidden_layers(8);
-  config.set_hidden_size(24);
-  config.set_num_attention_heads(4);
-  config.set_vocab_size(50);
-  config.set_max_position_embeddings(8);
-  job.mutable_data()->set_sequence_length(8);
-  job.mutable_training()->set_global_batch_size(4 * shape.data);
-  job.mutable_training()->set_micro_batch_size(1);
-  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
-  parallelism.set_tensor_parallel_size(shape.tensor);
-  parallelism.set_pipeline_parallel_size(shape.pipeline);
-  parallelism.set_sequence_parallel(shape.sequence_parallel);
-  parallelism.set_schedule(shape.schedule);
-  parallelism.set_zero_stage(shape.zero);
-  parallelism.set_bucket_bytes(4096);
-  spec::ApplyDefaults(job);
-  const auto plan = MakePlan(job, static_cast<int>(shape.tensor * shape.pipeline * shape.data));
-  INFO(plan.status().ToString());
-  REQUIRE(plan.ok());
-  return *plan;
-}
-
-std::vector<RealShape> Shapes() {
+std::vector<PlanShape> Shapes() {
   return {{},
           {.schedule = "zb-h1", .pipeline = 2},
           {.family = "llama", .schedule = "interleaved", .pipeline = 2, .zero = 1},
@@ -82,8 +51,8 @@ v1::Plan WithMoved(const v1::Plan& plan, int stage, int from, int to) {
 
 TEST_CASE("verifier: no bucket is summed before each of its writers is done") {
   int moves = 0;
-  for (const RealShape& shape : Shapes()) {
-    const v1::Plan plan = PlanOf(shape);
+  for (const PlanShape& shape : Shapes()) {
+    const v1::Plan plan = PlanOfShape(shape);
     const std::vector<StageFacts> facts = Facts(plan);
     for (int stage = 0; stage < plan.stages_size(); ++stage) {
       CHECK(plan.stages(stage).buckets_size() > 4);
@@ -112,8 +81,8 @@ TEST_CASE("verifier: no bucket is summed before each of its writers is done") {
 }
 
 TEST_CASE("verifier: a slot smaller than what any tensor coordinate needs is refused by name") {
-  for (const RealShape& shape : Shapes()) {
-    const v1::Plan plan = PlanOf(shape);
+  for (const PlanShape& shape : Shapes()) {
+    const v1::Plan plan = PlanOfShape(shape);
     const std::vector<StageFacts> facts = Facts(plan);
     REQUIRE(VerifyPlan(plan).ok());
     for (int stage = 0; stage < plan.stages_size(); ++stage) {
@@ -136,7 +105,7 @@ TEST_CASE("verifier: a slot smaller than what any tensor coordinate needs is ref
 
 TEST_CASE("verifier: an operator that no micro-batch runs is missed") {
   for (const v1::InstructionKind kind : {v1::F, v1::I, v1::W}) {
-    v1::Plan plan = PlanOf({.schedule = "zb-h1", .pipeline = 2});
+    v1::Plan plan = PlanOfShape({.schedule = "zb-h1", .pipeline = 2});
     const VirtualStageFacts facts = Facts(plan)[1].virtual_stages[0];
     const uint32_t length = kind == v1::F   ? facts.forward
                             : kind == v1::I ? facts.input_grad
@@ -151,7 +120,7 @@ TEST_CASE("verifier: an operator that no micro-batch runs is missed") {
 }
 
 TEST_CASE("verifier: buckets that the operators' gradients do not fill are refused") {
-  v1::Plan plan = PlanOf({.tensor = 2, .sequence_parallel = true});
+  v1::Plan plan = PlanOfShape({.tensor = 2, .sequence_parallel = true});
   for (v1::Bucket& bucket : *plan.mutable_stages(0)->mutable_buckets()) {
     Forget(v1::AXIS_TENSOR, bucket);
   }
@@ -159,7 +128,7 @@ TEST_CASE("verifier: buckets that the operators' gradients do not fill are refus
 }
 
 v1::Plan PlanWithCompression(const std::string& mode) {
-  v1::JobSpec job = PlanOf({.pipeline = 2}).job();
+  v1::JobSpec job = PlanOfShape({.pipeline = 2}).job();
   for (const bool data : {true, false}) {
     v1::CompressionSpec& spec = *job.mutable_compression();
     (data ? spec.mutable_data_parallel()->set_mode(mode) : spec.mutable_pipeline()->set_mode(mode));

@@ -226,9 +226,10 @@ void Engine::Impl::Wait(const v1::Instruction& instruction) {
   const Pending& pending = pending_[instruction.ticket()];
   // One replica sums and gathers nothing.
   if (pending.traced.span != nullptr) {
-    const bool neighbours = pending.group == groups_.pipeline.get();
     WaitTraced(*pending.group, pending.traced,
-               neighbours ? patience_->Limit() : patience_->MeetingLimit(agreement_->SinceMet()));
+               MeetsReplicas(plan_, pending.issued->kind())
+                   ? patience_->MeetingLimit(agreement_->SinceMet())
+                   : patience_->Limit());
   }
   if (pending.reduce_bucket < 0) return;
   const auto bucket = static_cast<uint32_t>(pending.reduce_bucket);

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "trireme/v1/plan.pb.h"
+
 namespace trireme::engine {
 
 // Thread: the engine's.
@@ -79,5 +81,10 @@ class Patience {
   Nanoseconds slowest_{0};       // of the program under way
   Times last_[2];                // by kind
 };
+
+// Whether what this kind of instruction issues is waited for with MeetingLimit: sums and gathers of
+// replicas; and under ZeRO-2 and ZeRO-3, where these stand between the computations of a stage,
+// messages of neighbours too, which are as late as the slower replica.
+bool MeetsReplicas(const v1::Plan& plan, v1::InstructionKind kind);
 
 }  // namespace trireme::engine

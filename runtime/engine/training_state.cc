@@ -132,6 +132,17 @@ absl::Status TrainingState::CheckPlanned(const v1::Plan& plan, uint32_t pipeline
       return differ(absl::StrCat("the bytes of the pool ", v1::PoolKind_Name(pool)));
     }
   }
+  const bool gathers = plan::IsSharded(plan, v1::PARAMETER);
+  const bool reduces = plan::IsSharded(plan, v1::GRADIENT);
+  for (const v1::Bucket& bucket : layout_.buckets) {
+    for (const v1::PoolKind pool : {v1::GATHERED, v1::PARTIAL}) {
+      if (pool == v1::GATHERED ? !gathers : !reduces) continue;
+      const uint64_t room = arena_.SlotBytes(pool, 0) / tensor::SizeOf(dtype(pool));
+      const auto begin = static_cast<uint64_t>(WorkingBegin(pool, bucket));
+      if (begin <= room && bucket.count() <= room - begin) continue;
+      return differ(absl::StrCat("the places of buckets in the pool ", v1::PoolKind_Name(pool)));
+    }
+  }
   return absl::OkStatus();
 }
 

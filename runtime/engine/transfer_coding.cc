@@ -63,8 +63,9 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
   for (const v1::Instruction& instruction : program_.instructions()) {
     if (instruction.kind() != v1::REDUCE || !instruction.coded()) continue;
     codes_sums_ = true;
-    buckets_[instruction.bucket()].run.end =
-        static_cast<int64_t>(state.buckets()[instruction.bucket()].count());
+    Bucket& bucket = buckets_[instruction.bucket()];
+    bucket.run.end = static_cast<int64_t>(state.buckets()[instruction.bucket()].count());
+    ++bucket.sums;
   }
   if (codes_sums_) {
     data_.bound = BoundOf(compression.data_parallel().bound());
@@ -124,9 +125,9 @@ void TransferCoding::LayOutBuckets() {
     Bucket& bucket = buckets_[index];
     // What the tensor ranks have parts of is added up over them afterwards, errors too.
     const bool parts = plan::IsPartialOver(state_.buckets()[index], v1::AXIS_TENSOR);
-    // Under ZeRO-2 and ZeRO-3 so is each micro-batch's sum.
-    const uint32_t sums = plan::ZeroStage(plan_) >= 2 ? plan_.micro_batches() : 1;
-    const uint32_t terms = plan_.mesh().data() * (parts ? plan_.mesh().tensor() : 1) * sums;
+    // And so are the sums of a step, one for each micro-batch under ZeRO-2 and ZeRO-3.
+    const uint32_t terms = plan_.mesh().data() * (parts ? plan_.mesh().tensor() : 1) *
+                           std::max(bucket.sums, uint32_t{1});
     bucket.run.bound = data_.bound.value / terms;
     bucket.run.lines = bucket.lines;
   }
@@ -210,8 +211,7 @@ void TransferCoding::EndStep() {
     const double seconds = static_cast<double>(report.total_ns) * 1e-9;
     if (instruction.kind() == v1::REDUCE) {
       data_.Measure(report, kLargeSumError);
-      Bucket& bucket = buckets_[instruction.bucket()];
-      if (data_.chooses && bounded_) bucket.chooser.Record(seconds);
+      buckets_[instruction.bucket()].seconds += seconds;
     } else if (plan::IsSend(instruction)) {
       pipeline_.Measure(report, kLargeMessageError);
       links_[instruction.channel()].seconds += seconds;
@@ -220,6 +220,10 @@ void TransferCoding::EndStep() {
   for (Axis* axis : {&data_, &pipeline_}) {
     axis->all.measured += axis->step.measured;
     axis->all.large += axis->step.large;
+  }
+  for (Bucket& bucket : buckets_) {
+    const double seconds = std::exchange(bucket.seconds, 0);
+    if (bucket.sums > 0 && data_.chooses && bounded_) bucket.chooser.Record(seconds);
   }
   if (!pipeline_.chooses) return;
   for (Link& link : links_) link.chooser.Record(std::exchange(link.seconds, 0));

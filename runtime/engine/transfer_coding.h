@@ -91,6 +91,8 @@ class TransferCoding {
     comm::CodedRun run;  // empty where the plan does not mark it
     std::vector<comm::ScaleLine> lines;
     comm::CodingSwitch chooser;
+    double seconds = 0;  // of this step's sums
+    uint32_t sums = 0;   // of a step
   };
   // A parameter of a marked bucket.
   struct Tensor {

@@ -1,6 +1,8 @@
 #include "runtime/plan/compression_forecast.h"
 
 #include "runtime/layout/layout.h"
+#include "runtime/plan/planner.h"
+#include "runtime/plan/state_layout.h"
 
 namespace trireme::plan {
 
@@ -20,8 +22,11 @@ void RaiseTo(const TransferBytes& stage, TransferBytes& most) {
 
 TransferBytes DataBytes(const v1::Plan& plan) {
   const double replicas = plan.mesh().data();
-  const double share = (replicas - 1) / replicas * sizeof(float);
-  const bool sharded = plan.job().parallelism().zero_stage() > 0;
+  const tensor::DType compute = ComputeDType(plan.job());
+  const auto width = [&](v1::PoolKind kind) {
+    return static_cast<double>(tensor::SizeOf(StateDType(compute, kind)));
+  };
+  const bool sharded = ZeroStage(plan) > 0;
   TransferBytes most;
   if (plan.mesh().data() < 2) return most;
   for (const v1::StagePlan& stage : plan.stages()) {
@@ -31,7 +36,8 @@ TransferBytes DataBytes(const v1::Plan& plan) {
       if (!reduce && instruction.kind() != v1::GATHER) continue;
       const v1::Bucket& bucket = stage.buckets(static_cast<int>(instruction.bucket()));
       const double ways = reduce && !sharded ? 2 : 1;
-      Add(ways * share * static_cast<double>(bucket.count()), instruction.coded(), sum);
+      const double bytes = (replicas - 1) / replicas * width(reduce ? v1::GRADIENT : v1::PARAMETER);
+      Add(ways * bytes * static_cast<double>(bucket.count()), instruction.coded(), sum);
     }
     RaiseTo(sum, most);
   }
@@ -44,8 +50,8 @@ TransferBytes PipelineBytes(const v1::Plan& plan) {
   if (job.parallelism().sequence_parallel()) {
     rows = layout::SplitEvenly(rows, plan.mesh().tensor(), 0).size();
   }
-  const double bytes =
-      static_cast<double>(rows * job.model().config().hidden_size()) * sizeof(float);
+  const double bytes = static_cast<double>(rows * job.model().config().hidden_size()) *
+                       static_cast<double>(tensor::SizeOf(ComputeDType(job)));
   TransferBytes most;
   for (const v1::StagePlan& stage : plan.stages()) {
     TransferBytes sum;

@@ -213,7 +213,8 @@ std::vector<Candidate> CandidatesOf(const v1::Plan& plan) {
 int64_t EffortOf(const v1::JobSpec& job, const v1::Mesh& mesh) {
   const int64_t stages = int64_t{mesh.pipeline()} * job.parallelism().virtual_stages();
   const int64_t layers = job.model().config().num_hidden_layers() + 2;
-  return stages * MicroBatches(job, mesh) + 4 * layers * mesh.tensor();
+  const bool by_block = mesh.data() > 1 && job.parallelism().zero_stage() >= 2;
+  return (by_block ? layers : stages) * MicroBatches(job, mesh) + 4 * layers * mesh.tensor();
 }
 
 FitChoice ChoiceOf(const v1::Plan& plan, const Candidate& candidate, double today) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/plan/state_layout.h"
 #include "runtime/spec/job_spec.h"
 
 namespace trireme::plan {
@@ -45,13 +46,24 @@ absl::Status CheckExtent(const v1::Plan& plan) {
   const uint64_t stages = uint64_t{plan.mesh().pipeline()} *
                           static_cast<uint64_t>(plan.job().parallelism().virtual_stages());
   // Each takes about 3 KiB and 30 us of the planner: no plan may fill a coordinator that others
-  // use.
+  // use. Under ZeRO-2 and ZeRO-3 each block of a stage has instructions of its own.
   constexpr uint64_t kMostCells = 1 << 18;
-  if (stages * plan.micro_batches() > kMostCells) {
+  const bool by_block = ZeroStage(plan) >= 2;
+  const uint64_t cells = by_block ? static_cast<uint64_t>(model.num_hidden_layers()) + 2 : stages;
+  if (cells * plan.micro_batches() > kMostCells) {
     return absl::InvalidArgumentError(
         absl::StrCat("training.micro_batch_size: ", plan.micro_batches(), " micro-batches through ",
-                     stages, " stages are too many to plan one by one, expected a product of at ",
-                     "most ", kMostCells, "; use larger micro-batches, or more replicas"));
+                     cells, by_block ? " blocks (parallelism.zero_stage 2 and 3)" : " stages",
+                     " are too many to plan one by one, expected a product of at most ", kMostCells,
+                     "; use larger micro-batches, or more replicas"));
+  }
+  // Blocks of a stage have at most five buckets, by who writes them and what they are Partial over.
+  constexpr int64_t kMostByBlock = static_cast<int64_t>(kMostBuckets) / 5;
+  const int64_t own = plan.job().parallelism().virtual_stages();
+  if (by_block && own > kMostByBlock) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism.virtual_stages: ", own, " have more than ", kMostBuckets,
+        " buckets where parallelism.zero_stage is 2 or 3, expected at most ", kMostByBlock));
   }
   if (stages > kMostCuts + 1) {
     return absl::InvalidArgumentError(

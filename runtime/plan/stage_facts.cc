@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
@@ -68,6 +69,27 @@ void AddTouches(const StageOps& ops, VirtualStageFacts& facts) {
   }
 }
 
+// Of a list that writes gradients.
+VirtualStageFacts::Writes PartlyWritten(const OpList& list,
+                                        const std::map<graph::ParameterId, uint32_t>& bucket_of) {
+  std::map<uint32_t, size_t> parameters, begins;
+  for (const auto& [parameter, bucket] : bucket_of) ++parameters[bucket];
+  std::set<graph::ParameterId> written;
+  for (uint32_t index = 0; index < list.size(); ++index) {
+    for (const graph::OperandRef& operand : list[index].operand) {
+      if (operand.space != graph::Space::kGradient || !written.insert(operand.id).second) continue;
+      const uint32_t bucket = bucket_of.at(operand.id);
+      begins.emplace(bucket, index);
+      --parameters[bucket];
+    }
+  }
+  VirtualStageFacts::Writes partly;
+  for (const auto& [bucket, index] : begins) {
+    if (parameters[bucket] > 0) partly.emplace_back(static_cast<uint32_t>(index), bucket);
+  }
+  return partly;
+}
+
 void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>& bucket_of,
               VirtualStageFacts& facts) {
   facts.forward = static_cast<uint32_t>(ops.forward.size());
@@ -90,6 +112,9 @@ void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>&
       }
     }
   };
+  facts.partly[v1::I] = PartlyWritten(ops.input_grad, bucket_of);
+  facts.partly[v1::W] = PartlyWritten(ops.weight_grad, bucket_of);
+  facts.partly[v1::B] = PartlyWritten(ops.backward, bucket_of);
   add_reads(ops.forward, facts.reads[v1::F]);
   add_reads(ops.input_grad, facts.reads[v1::I]);
   add_reads(ops.weight_grad, facts.reads[v1::W]);

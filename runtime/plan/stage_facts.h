@@ -32,6 +32,9 @@ struct VirtualStageFacts {
   // B where the backward is not split, and in that of I.
   using Writes = std::vector<std::pair<uint32_t, uint32_t>>;
   Writes writes, input_grad_writes;
+  // Buckets of which this list writes some parameters and not others, by instruction kind; for each
+  // the operator that begins to.
+  std::array<Writes, v1::B + 1> partly;
   // (operator, bucket) of each parameter read, ascending, by instruction kind: F, I, W or B.
   std::array<Writes, v1::B + 1> reads;
   // By instructions of this kind.

@@ -18,6 +18,7 @@ int64_t AlignUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit 
 struct Completed {
   ParameterId id = graph::kNone;
   int32_t block = graph::kNone;
+  uint32_t virtual_stage = 0;
   bool in_input_grad = false, in_weight_grad = false;  // lists of a split backward that write it
 };
 
@@ -33,7 +34,8 @@ std::vector<Completed> CompletionOrder(const std::vector<StageOpsRef>& stages) {
           const graph::OperandRef& target = op.operand[name];
           if (target.space != graph::Space::kGradient) continue;
           // A second writer completes it later.
-          Completed completed{.id = target.id, .block = op.block};
+          Completed completed{
+              .id = target.id, .block = op.block, .virtual_stage = stage.virtual_stage};
           const auto earlier = std::find_if(order.begin(), order.end(), [&](const Completed& each) {
             return each.id == target.id;
           });
@@ -126,9 +128,13 @@ std::vector<OpenBucket> MakeBuckets(const std::vector<StageOpsRef>& stages,
     BucketMaker maker(stages, options, options.by_block ? kNoLimit : limit);
     int begun = 0;  // blocks of the open bucket
     for (size_t index = 0; index < order.size(); ++index) {
-      if (options.by_block && index > 0 && order[index].block != order[index - 1].block &&
-          ++begun % blocks == 0) {
-        maker.CloseAll();
+      if (options.by_block && index > 0) {
+        const Completed &last = order[index - 1], &next = order[index];
+        if (next.virtual_stage != last.virtual_stage) begun = blocks - 1;
+        if (next.block != last.block && ++begun == blocks) {
+          maker.CloseAll();
+          begun = 0;
+        }
       }
       maker.Add(order[index]);
     }

@@ -17,8 +17,9 @@ namespace trireme::plan {
 // ZeRO cuts fall on multiples of this many elements (a cache line of f32).
 constexpr int64_t kZeroAlignment = 16;
 
-// Buckets of a pipeline coordinate. All are summed within backward and none is waited for before
-// its end, so this many operations are in flight; a 64th of the state is grain enough to overlap.
+// Buckets of a pipeline coordinate. All are summed within backward and below ZeRO-2 none is waited
+// for before its end, so this many operations are in flight; a 64th of the state is grain enough to
+// overlap.
 constexpr size_t kMostBuckets = 64;
 
 struct StatePlace {

@@ -22,9 +22,9 @@ constexpr uint32_t kMostTransfersInFlight = 384;
 // Checks the step, evaluation and generation programs of all pipeline coordinates against each
 // other. The model of execution: SEND, RECV, REDUCE and GATHER issue and go on; WAIT blocks until
 // the other side has issued too (rendezvous, first-in first-out per (sender, receiver, channel));
-// the WAIT of a tied bucket's REDUCE, in which the first and the last coordinate add up their sums,
-// blocks until the other one stands at its own; LOAD and NORM wait for every coordinate. Data and
-// tensor groups run the same list on all members and so always match. An empty evaluation or
+// the WAIT of a tied bucket's REDUCE, or its SUM, in which the first and the last coordinate add
+// up, blocks until the other one stands at its own; LOAD and NORM wait for every coordinate. Data
+// and tensor groups run the same list on all members and so always match. An empty evaluation or
 // generation program is skipped if it is empty everywhere. FailedPrecondition for the first fault
 // found, naming program, stage (pipeline coordinate) and instruction. The operators are lowered
 // anew from the plan's model, mesh and blocks.

@@ -38,6 +38,7 @@ class LivesCheck {
     uint32_t since = 0;  // the instruction that began this life of the gradient
     // Operators of the list at hand that have still to write it.
     uint32_t missing = 0;
+    uint32_t sum = kNowhere;  // its SUM
   };
 
   const v1::Bucket& Shape(size_t bucket) const {
@@ -90,7 +91,12 @@ class LivesCheck {
       case v1::B:
         return Compute(at);
       case v1::SUM:
-        return CheckReduced(at, instruction.bucket());
+        RETURN_IF_ERROR(CheckReduced(at, instruction.bucket()));
+        buckets_[instruction.bucket()].sum = at;
+        return absl::OkStatus();
+      case v1::STEP:
+        if (buckets_[instruction.bucket()].weights != Weights::kTravels) return absl::OkStatus();
+        return Fault(scope_, at, "writes weights that a GATHER under way reads");
       case v1::NORM:
         for (size_t bucket = 0; scope_.training && bucket < buckets_.size(); ++bucket) {
           RETURN_IF_ERROR(CheckReduced(at, bucket));
@@ -165,6 +171,12 @@ class LivesCheck {
                                   ", which are not gathered"));
       }));
     }
+    RETURN_IF_ERROR(each(facts.partly[instruction.kind()], [&](uint32_t op, uint32_t bucket) {
+      return Fault(scope_, at,
+                   absl::StrCat("operator ", op, " begins the gradient of bucket ", bucket,
+                                ", of which other lists write a part: its REDUCE would sum what "
+                                "lay there"));
+    }));
     const VirtualStageFacts::Writes& writes = facts.WritesOf(instruction.kind());
     return each(writes,
                 [&](uint32_t op, uint32_t bucket) { return Write(at, op, bucket, writes); });
@@ -173,6 +185,11 @@ class LivesCheck {
   absl::Status Write(uint32_t at, uint32_t op, uint32_t bucket,
                      const VirtualStageFacts::Writes& writes) {
     Life& life = buckets_[bucket];
+    if (life.sum != kNowhere) {
+      return Fault(scope_, at,
+                   absl::StrCat("operator ", op, " writes the gradient of bucket ", bucket,
+                                " after its SUM, instruction ", life.sum));
+    }
     if (life.gradient == Gradient::kTravels) {
       return Fault(scope_, at,
                    absl::StrCat("operator ", op, " writes the gradient of bucket ", bucket,

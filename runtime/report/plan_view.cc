@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/plan/state_layout.h"
 #include "runtime/report/plan_view_picture.h"
 
 namespace trireme::report {
@@ -162,8 +163,7 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
       plan.stages_size() == 0 ? 1 : static_cast<uint32_t>(plan.stages(0).first_block_size());
   std::string schedule = plan.schedule();
   if (virtual_stages > 1) schedule += fmt::format(", {} virtual stages per rank", virtual_stages);
-  if (job.parallelism().zero_stage() > 0)
-    schedule += fmt::format(", ZeRO-{}", job.parallelism().zero_stage());
+  if (plan::ZeroStage(plan) > 0) schedule += fmt::format(", ZeRO-{}", plan::ZeroStage(plan));
   if (job.parallelism().sequence_parallel()) schedule += ", sequence parallel";
   const auto& recompute = job.parallelism().recompute();
   const bool uniform = recompute.size() == 1;

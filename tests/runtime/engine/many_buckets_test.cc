@@ -39,4 +39,21 @@ TEST_CASE("many buckets: a stage of many parameters trains within few operations
   }
 }
 
+// Several blocks share a bucket, but no two virtual stages do: each stage's backward reduces all of
+// what it writes.
+TEST_CASE("many buckets: of virtual stages under ZeRO-2 and ZeRO-3") {
+  const TinyJobOptions options{.family = "gpt2", .layers = 132};
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto reference = RunLayout(JobFor({.micro_batch = 8}, options), 1, *dataset, {.steps = 2});
+  REQUIRE(reference.ok());
+  for (const int64_t zero : {2, 3}) {
+    const Layout layout{
+        .data = 2, .pipeline = 2, .schedule = "interleaved", .zero = zero, .micro_batch = 4};
+    const auto result = RunLayout(JobFor(layout, options), layout.ranks(), *dataset, {.steps = 2});
+    INFO(layout.Name() << ": " << result.status().ToString());
+    REQUIRE(result.ok());
+    CHECK(FaultsOf(*result, *reference, 1e-11) == "");
+  }
+}
+
 }  // namespace trireme::engine

@@ -251,6 +251,11 @@ TEST_CASE("resume: f32 on the fast kernels is bit-exact on the same layout") {
   CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1}, 1e-5, {5});
 }
 
+// What is stored are the masters; the weights are these rounded.
+TEST_CASE("resume: bf16 is bit-exact on the same layout") {
+  CheckResume({.family = "gpt2", .dtype = "bf16", .dropout = 0.1}, 0.02, {7});
+}
+
 // Its bounds come from the moments, which a checkpoint holds.
 TEST_CASE("resume: with compression it is bit-exact on the same layout") {
   CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1, .compression = "on"}, 0, {});

@@ -87,7 +87,8 @@ std::vector<int64_t> SharedBytes(const Layout& layout, size_t window_bytes) {
         if (!fabric.memories().empty()) {
           const std::span<std::byte> memory = fabric.memories().back()->own();
           bytes[static_cast<size_t>(own.rank())] = std::ssize(memory);
-          const bool there = engine->state().Flat(v1::GRADIENT, 0).get() == memory.data();
+          const v1::PoolKind summed = layout.zero >= 2 ? v1::PARTIAL : v1::GRADIENT;
+          const bool there = engine->state().Flat(summed, 0).get() == memory.data();
           if (there == memory.empty()) return absl::InternalError("gradients lie elsewhere");
         }
         return engine->agreement().AllAgree(true).status();
@@ -103,12 +104,15 @@ TEST_CASE("gradients are in node memory where replicas sum through a window, and
   for (const int64_t bytes : SharedBytes({.data = 2, .micro_batch = 1}, kWindow)) CHECK(bytes > 0);
   for (const int64_t bytes : SharedBytes({.data = 2, .pipeline = 2, .zero = 1}, kWindow))
     CHECK(bytes > 0);
+  for (const int64_t zero : {2, 3}) {
+    for (const int64_t bytes : SharedBytes({.data = 2, .zero = zero}, kWindow)) CHECK(bytes > 0);
+  }
   for (const int64_t bytes : SharedBytes({.data = 2, .micro_batch = 1}, 0)) CHECK(bytes == 0);
   for (const int64_t bytes : SharedBytes({.tensor = 2}, kWindow)) CHECK(bytes == -1);
 }
 
 TEST_CASE("weights are the same to the bit where gradients are summed in node memory") {
-  for (const int zero : {0, 1}) {
+  for (const int zero : {0, 1, 2, 3}) {
     for (const bool asynchronous : {false, true}) {
       const Layout layout{.data = 3, .zero = zero, .micro_batch = 1};
       v1::JobSpec job = WideJob(layout);

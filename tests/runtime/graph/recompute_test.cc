@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/graph/lowering.h"
+#include "runtime/graph/op_schema.h"
 #include "runtime/model/model.h"
 
 namespace trireme::graph {
@@ -120,28 +121,31 @@ TEST_CASE("recompute: nothing is read before it is made") {
           std::set<int32_t> made;
           const auto run = [&](const std::vector<LoweredOp>& list) {
             for (const LoweredOp& op : list) {
-              for (const Operand read : {kX, kResidual, kDY, kBase}) {
-                const OperandRef& ref = op.operand[read];
-                if (ref.space != Space::kBuffer) continue;
+              const auto operands = SchemaOf(op.spec.kind).Operands(op.spec.phase);
+              for (const OperandSchema& operand : operands) {
+                const OperandRef& ref = op.operand[operand.name];
+                if (ref.space != Space::kBuffer || operand.access == Access::kWrite) continue;
                 INFO(family << " " << op.name << " reads " << ops.buffers[ref.id].name);
                 CHECK(made.contains(ref.id));
               }
-              for (const Operand written : {kY, kStats, kDX, kDY}) {
-                if (op.operand[written].space == Space::kBuffer)
-                  made.insert(op.operand[written].id);
+              for (const OperandSchema& operand : operands) {
+                const OperandRef& ref = op.operand[operand.name];
+                if (ref.space == Space::kBuffer && operand.access != Access::kRead) {
+                  made.insert(ref.id);
+                }
               }
             }
           };
-          run(ops.forward);
-          // What forward leaves in temporaries is gone.
-          for (size_t id = 0; id < ops.buffers.size(); ++id) {
-            if (ops.buffers[id].pool == BufferPool::kTemporary) {
-              made.erase(static_cast<int32_t>(id));
+          for (const auto* list :
+               {&ops.forward, &ops.backward, &ops.input_grad, &ops.weight_grad}) {
+            run(*list);
+            // What a list leaves in temporaries is gone.
+            for (size_t id = 0; id < ops.buffers.size(); ++id) {
+              if (ops.buffers[id].pool == BufferPool::kTemporary) {
+                made.erase(static_cast<int32_t>(id));
+              }
             }
           }
-          run(ops.backward);
-          run(ops.input_grad);
-          run(ops.weight_grad);
         }
       }
     }

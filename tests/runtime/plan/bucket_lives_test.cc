@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "runtime/model/model.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/stage_facts.h"
 #include "runtime/plan/state_layout.h"
 #include "runtime/plan/verifier.h"
 #include "tests/runtime/plan/shaped_plan.h"
@@ -39,9 +43,13 @@ std::vector<int> WaitsOf(const v1::Program& program, v1::InstructionKind kind) {
   });
 }
 
-void MoveToEnd(v1::Program& program, int at) {
+void MoveTo(v1::Program& program, int at, int to) {
   auto& list = *program.mutable_instructions();
-  for (; at + 1 < list.size(); ++at) list.SwapElements(at, at + 1);
+  for (; at < to; ++at) list.SwapElements(at, at + 1);
+  for (; at > to; --at) list.SwapElements(at, at - 1);
+}
+void MoveToEnd(v1::Program& program, int at) {
+  MoveTo(program, at, program.instructions_size() - 1);
 }
 
 int64_t Elements(const v1::Plan& plan, v1::PoolKind kind) {
@@ -93,6 +101,56 @@ TEST_CASE("bucket lives: no wait for a sum can be left to the end") {
   }
 }
 
+TEST_CASE("bucket lives: a gradient that travels is not written, nor what lies over it") {
+  for (const int64_t zero : {2, 3}) {
+    const v1::Plan good = PlanOfShape({.layers = 6, .zero = zero, .micro_batches = 3});
+    const v1::Program& program = good.stages(0).step();
+    int refused = 0, moved = 0;
+    for (const int wait : WaitsOf(program, v1::REDUCE)) {
+      // Behind the next computation but before NORM, whose own check would see it.
+      const std::vector<int> computes = All(program, [](const v1::Instruction& instruction) {
+        return instruction.kind() == v1::B || instruction.kind() == v1::NORM;
+      });
+      const auto next = std::upper_bound(computes.begin(), computes.end(), wait);
+      if (next == computes.end() || program.instructions(*next).kind() == v1::NORM) continue;
+      v1::Plan late = good;
+      MoveTo(*late.mutable_stages(0)->mutable_step(), wait, *next);
+      const std::string verdict = VerdictOn(late);
+      ++moved;
+      refused += verdict.find("REDUCE is under way") != std::string::npos ||
+                 verdict.find("which is not summed") != std::string::npos;
+      if (!verdict.empty()) CHECK_THAT(verdict, Contains("writes the gradient of bucket"));
+    }
+    // Two blocks' gradients are whole at once, so every other wait stands where it must.
+    CHECK(refused >= moved / 3);
+    CHECK(moved > 12);
+  }
+}
+
+TEST_CASE("bucket lives: a bucket is of one virtual stage") {
+  for (const bool sequence : {false, true}) {
+    const v1::Plan plan = PlanOfShape({.schedule = "interleaved",
+                                       .layers = sequence ? 68 : 132,
+                                       .tensor = sequence ? 2 : 1,
+                                       .pipeline = 2,
+                                       .zero = 2,
+                                       .sequence_parallel = sequence});
+    const auto graph = model::BuildModel(plan.job().model().config());
+    const auto facts = FactsOf(plan, *graph);
+    REQUIRE(facts.ok());
+    for (const StageFacts& stage : *facts) {
+      CHECK(stage.buckets.size() > kMostBuckets / 2);
+      std::map<uint32_t, std::set<size_t>> stages_of;
+      for (size_t v = 0; v < stage.virtual_stages.size(); ++v) {
+        for (const auto& [op, bucket] : stage.virtual_stages[v].writes) stages_of[bucket].insert(v);
+      }
+      for (const auto& [bucket, stages] : stages_of) CHECK(stages.size() == 1);
+    }
+  }
+  // As many as there may be, each with buckets of its own.
+  (void)PlanOfShape({.schedule = "interleaved", .layers = 24, .pipeline = 2, .zero = 3});
+}
+
 TEST_CASE("bucket lives: buckets that are whole together cannot share a place") {
   const v1::Plan good = PlanOfShape({.layers = 6, .zero = 3, .micro_batches = 2});
   const int buckets = good.stages(0).buckets_size();
@@ -126,6 +184,23 @@ TEST_CASE("bucket lives: a sum over other axes cannot be left out") {
   REQUIRE(sums.size() > 1);
   step.mutable_instructions()->DeleteSubrange(sums[0], 1);
   CHECK_THAT(VerdictOn(plan), Contains("SUM of bucket") && Contains("is missing"));
+  // Before the last micro-batch it would leave the rest unsummed.
+  plan = PlanOfShape({.tensor = 2, .zero = 2, .sequence_parallel = true});
+  v1::Program& early = *plan.mutable_stages(0)->mutable_step();
+  const std::vector<int> again =
+      All(early, [](const v1::Instruction& instruction) { return instruction.kind() == v1::SUM; });
+  REQUIRE(!again.empty());
+  const uint32_t bucket = early.instructions(again[0]).bucket();
+  const std::vector<int> reduces = All(early, [&](const v1::Instruction& instruction) {
+    return instruction.kind() == v1::REDUCE && instruction.bucket() == bucket;
+  });
+  REQUIRE(reduces.size() == plan.micro_batches());
+  const uint32_t first_ticket = early.instructions(reduces[0]).ticket();
+  const std::vector<int> wait = All(early, [&](const v1::Instruction& instruction) {
+    return instruction.kind() == v1::WAIT && instruction.ticket() == first_ticket;
+  });
+  MoveTo(early, again[0], wait.at(0) + 1);
+  CHECK_THAT(VerdictOn(plan), Contains("after its SUM"));
   plan = PlanOfShape({.zero = 1});
   v1::Instruction& sum = *plan.mutable_stages(0)->mutable_step()->add_instructions();
   sum.set_kind(v1::SUM);

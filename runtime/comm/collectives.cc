@@ -145,7 +145,8 @@ void CollectiveRunner::Start(const CollectiveCall& call, uint32_t channel) {
   call_.channel = channel;
   const Shares::Range own = shares[lane_.group().rank];
   if (call.share == nullptr) call_.share = call.At(own.begin);
-  running_ = Of(Choose(ShapeOf(call, shares)));
+  shape_ = ShapeOf(call, shares);
+  running_ = Of(Choose(shape_));
   if (running_ != nullptr) {
     running_->Start(call_, shares);
   } else if (own.count() > 0 && call_.share != call.At(own.begin)) {
@@ -175,10 +176,9 @@ CodingReport CollectiveRunner::report() const {
 bool CollectiveRunner::Advance(uint64_t* moved) {
   if (running_ == nullptr || running_->Advance(moved)) return true;
   if (running_ == mapped_.get() && mapped_->refused()) {
-    call_.node_memory = false;
-    const Shares shares(call_, lane_.group().size());
-    running_ = Of(Choose(ShapeOf(call_, shares)));
-    running_->Start(call_, shares);
+    shape_.node_memory = false;  // and nothing else, which may differ by now: all choose the same
+    running_ = Of(Choose(shape_));
+    running_->Start(call_, Shares(call_, lane_.group().size()));
   }
   return false;
 }

@@ -173,6 +173,7 @@ class CollectiveRunner {
   std::unique_ptr<MappedAlgorithm> mapped_;
   Algorithm* running_ = nullptr;
   CollectiveCall call_;      // that runs
+  CallShape shape_;          // by which it was chosen
   int64_t plain_bytes_ = 0;  // that this rank sends if the call is plain
 };
 

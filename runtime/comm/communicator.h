@@ -151,7 +151,8 @@ class Fabric {
   // Memory that the ranks of a machine reach as their own, `bytes` of it this rank's: collectives
   // whose data lie in the same one on all ranks work in place there. Collective over all ranks, in
   // the same order on all of them as other such calls and collectives; each says its own size, also
-  // 0. Each rank releases it in its own time, with nothing of its own under way in it.
+  // 0. Each rank releases it in its own time, with nothing of its groups under way, also
+  // of operations to which it brings no element.
   virtual absl::StatusOr<std::shared_ptr<NodeMemory>> Allocate(size_t bytes) = 0;
   // Of all groups from now on; null: nobody. Not owned.
   virtual void WatchWaits(WaitWatcher* watcher) = 0;

@@ -45,11 +45,27 @@ uint64_t LineUp(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t Padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 // At least what a thread of runtime/kernels/cpu's attention works in: keys, values and their
-// gradients of a head in whole tiles, and a few tiles of queries and scores.
+// gradients of a head in whole tiles, and a few tiles of queries and scores. In bf16, where a
+// processor multiplies such tiles, queries and their gradients too, some of it in both orders.
 uint64_t AttentionThreadBytes(const v1::JobSpec& job) {
-  const int64_t width = Padded(job.model().config().head_dim(), 16);
-  const int64_t keys = Padded(job.data().sequence_length(), 128);
-  return static_cast<uint64_t>(5 * (keys + 64) * width + 3 * 64 * 128) * sizeof(float);
+  const int64_t head_dim = job.model().config().head_dim();
+  const int64_t tokens = job.data().sequence_length();
+  const int64_t width = Padded(head_dim, 16);
+  int64_t floats = 5 * (Padded(tokens, 128) + 64) * width + 3 * 64 * 128;
+  if (ComputeDType(job) == tensor::DType::kBf16) {
+    const int64_t tiled = Padded(head_dim, 32), rows = Padded(tokens, 32) + 32;
+    floats = std::max(floats, 13 * rows * tiled / 2 + 160 * tiled + 2 * rows + 54 * 1024);
+  }
+  return static_cast<uint64_t>(floats) * sizeof(float);
+}
+
+// Of the sums that attention's backward leaves in parts, at most, where a rank has so few groups of
+// heads that it cuts tokens too.
+uint64_t AttentionShareBytes(const v1::JobSpec& job) {
+  constexpr int64_t kEnoughGroups = 8;
+  const int64_t groups = job.model().config().num_key_value_heads() /
+                         std::max<int64_t>(1, job.parallelism().tensor_parallel_size());
+  return job.training().micro_batch_size() * groups < kEnoughGroups ? 16ull << 20 : 0;
 }
 
 }  // namespace
@@ -59,7 +75,8 @@ uint64_t ScratchBytes(const v1::JobSpec& job) {
   const int64_t threads = job.runtime().threads() > 0 ? job.runtime().threads() : kUsualThreads;
   const uint64_t thread = AttentionThreadBytes(job);
   const uint64_t threaded = std::min(static_cast<uint64_t>(threads) * thread, kMostThreadedBytes);
-  return LineUp(std::max({kLibraryScratchBytes, thread, threaded}));
+  return LineUp(
+      std::max(kLibraryScratchBytes, std::max(thread, threaded) + AttentionShareBytes(job)));
 }
 
 void SlotBytes::Raise(const graph::StageOps& ops) {

@@ -27,11 +27,13 @@ inline MPI_Comm TunedWorld() {
   MPI_Comm tuned = MPI_COMM_NULL;
   int provided = 0;
   if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return tuned;
-  if (SetControl("coll_tuned_allreduce_algorithm", 5) &&
-      SetControl("coll_tuned_allreduce_algorithm_segmentsize", 1 << 20)) {
-    MPI_Comm_dup(MPI_COMM_WORLD, &tuned);
-    SetControl("coll_tuned_allreduce_algorithm", 0);
-  }
+  int set = SetControl("coll_tuned_allreduce_algorithm", 5) &&
+                    SetControl("coll_tuned_allreduce_algorithm_segmentsize", 1 << 20)
+                ? 1
+                : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &set, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (set == 1) MPI_Comm_dup(MPI_COMM_WORLD, &tuned);
+  SetControl("coll_tuned_allreduce_algorithm", 0);
   MPI_T_finalize();
   return tuned;
 }

@@ -2,6 +2,7 @@
 // its state is kDone, so nothing touches it after that store.
 #include "runtime/comm/local/mailroom.h"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -194,7 +195,7 @@ absl::StatusOr<LocalMailroom::Parts> LocalMailroom::GatherParts(
   }
   Parts gathered = parts_;
   if (++parts_taken_ == size()) {
-    parts_.clear();
+    std::fill(parts_.begin(), parts_.end(), nullptr);  // others still look at their places
     parts_brought_ = parts_taken_ = 0;
   }
   met_.notify_all();

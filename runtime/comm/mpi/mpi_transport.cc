@@ -199,12 +199,15 @@ absl::StatusOr<std::shared_ptr<NodeMemory>> MpiTransport::Allocate(size_t bytes)
     if (mapped.ok()) alone = *std::move(mapped);
     made = SharedMemory();
   }
-  std::vector<SharedMemoryAddress> addresses(static_cast<size_t>(size_));
-  const SharedMemoryAddress own = made->address();
+  // Members: after a deadline MPI may still write there.
+  std::vector<SharedMemoryAddress>& addresses = allocation_.addresses;
+  addresses.assign(static_cast<size_t>(size_), {});
+  allocation_.own = made->address();
   MPI_Request request = MPI_REQUEST_NULL;
-  RETURN_IF_ERROR(FromMpi(MPI_Iallgather(&own, sizeof(own), MPI_BYTE, addresses.data(), sizeof(own),
-                                         MPI_BYTE, control_, &request),
-                          "MPI_Iallgather"));
+  RETURN_IF_ERROR(FromMpi(
+      MPI_Iallgather(&allocation_.own, sizeof(SharedMemoryAddress), MPI_BYTE, addresses.data(),
+                     sizeof(SharedMemoryAddress), MPI_BYTE, control_, &request),
+      "MPI_Iallgather"));
   RETURN_IF_ERROR(Finish(request, "waiting for all ranks to allocate"));
   std::vector<SharedMemory> parts(addresses.size());
   for (size_t rank = 0; rank < parts.size(); ++rank) {

@@ -58,6 +58,11 @@ class MpiTransport final : public Transport {
   void Fail(const std::string& what);
 
   MPI_Comm control_;
+  // Of Allocate, in which one at a time is under way.
+  struct {
+    SharedMemoryAddress own;
+    std::vector<SharedMemoryAddress> addresses;
+  } allocation_;
   int rank_ = 0;
   int size_ = 0;
   const std::chrono::milliseconds setup_deadline_;

@@ -30,13 +30,17 @@ size_t TokenAt(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kP
 
 // Huge pages by advice, which is followed where the system's shmem_enabled allows it; and else by
 // collapsing, for which a page of each has to be there. Where neither works the memory is as good,
-// only slower.
-void MakeHuge(std::byte* data, size_t bytes) {
+// only slower. Pages are asked for and not touched: what is not there would be a bus error. Returns
+// errno's number of a full machine, or 0.
+int MakeHuge(int fd, std::byte* data, size_t bytes) {
   const size_t whole = bytes / kHugePageBytes * kHugePageBytes;
-  if (whole == 0) return;
-  for (size_t at = 0; at < whole; at += kHugePageBytes)
-    *const_cast<volatile std::byte*>(data + at) = std::byte{0};
-  (void)madvise(data, whole, kCollapse);
+  for (size_t at = 0; at < whole; at += kHugePageBytes) {
+    if (const int error = posix_fallocate(fd, static_cast<off_t>(at), kPageBytes); error != 0) {
+      return error;
+    }
+  }
+  if (whole > 0) (void)madvise(data, whole, kCollapse);
+  return 0;
 }
 
 }  // namespace
@@ -70,9 +74,9 @@ absl::StatusOr<SharedMemory> SharedMemory::Make(size_t bytes) {
   int error = fd < 0 || ftruncate(fd, file_bytes) != 0 ? errno : 0;
   if (error == 0) {
     RETURN_IF_ERROR(memory.Map(fd, bytes));
-    MakeHuge(memory.data_, bytes);
+    error = MakeHuge(fd, memory.data_, bytes);
     // Allocated here and now: a full machine is an error here, not a bus error later.
-    error = posix_fallocate(fd, 0, file_bytes);
+    if (error == 0) error = posix_fallocate(fd, 0, file_bytes);
   }
   if (error != 0) {
     return absl::ResourceExhaustedError(

@@ -1,6 +1,7 @@
 // Attention over the threads: a task is some queries of a head (forward) or some keys of a
 // key/value group (backward). Where a backward cuts keys, each task leaves its share of dq and the
-// shares are added in order. Cuts depend on shapes alone, so threads do not change the bits.
+// shares are added in order. Cuts depend on shapes alone, so threads do not change the bits, as
+// long as the scratch holds the shares and one workspace, which a plan's does (plan::ScratchBytes).
 #include <omp.h>
 
 #include <algorithm>
@@ -24,6 +25,9 @@ constexpr size_t kAlignment = 64;
 
 // Heads, or groups, below which tokens are cut too: a share of dq costs its way through memory.
 constexpr int64_t kEnoughTasks = 8;
+// Of all shares together, 16 MiB, for which a plan keeps room: longer ones would take the threads'
+// workspaces, and their way through memory what the cut gains.
+constexpr int64_t kMostShareFloats = int64_t{4} << 20;
 // Shorter parts would be lost in what each of them prepares.
 constexpr int64_t kLeastPart = 2 * kAttentionCut;
 
@@ -44,9 +48,22 @@ std::vector<int64_t> CutTokens(int64_t tokens, int64_t parts, bool of_queries) {
 }
 
 template <typename T>
-AttentionLoops<T> FastestLoops() {
+int64_t WorkspaceFloats(const AttentionLoops<T>& loops, const OpSpec& spec) {
+  return (spec.phase == Phase::kForward ? loops.forward_floats : loops.backward_floats)(
+      spec.tokens, spec.head_dim);
+}
+
+int64_t RoomFloats(const PrepareOptions& options) {
+  const size_t limit = options.scratch_limit_bytes;
+  return limit < kAlignment ? 0 : static_cast<int64_t>((limit - kAlignment) / sizeof(float));
+}
+
+// That one thread finds room for.
+template <typename T>
+AttentionLoops<T> FastestLoops(const OpSpec& spec, int64_t room_floats) {
   if constexpr (std::is_same_v<T, tensor::BFloat16>) {
-    if (const auto tiles = AttentionTileLoops()) return *tiles;
+    const auto tiles = AttentionTileLoops();
+    if (tiles && WorkspaceFloats(*tiles, spec) <= room_floats) return *tiles;
   }
   return AttentionLoopsOf<T>();
 }
@@ -57,18 +74,15 @@ class Attention : public Kernel {
   // As many threads as have a task and whose workspaces fit the scratch.
   Attention(const OpSpec& spec, const PrepareOptions& options)
       : spec_(spec),
-        loops_(FastestLoops<T>()),
+        loops_(FastestLoops<T>(spec, RoomFloats(options))),
         samples_(spec.rows / spec.tokens),
-        workspace_floats_((Forward() ? loops_.forward_floats : loops_.backward_floats)(
-            spec.tokens, spec.head_dim)) {
-    const size_t limit = options.scratch_limit_bytes;
-    const int64_t room =
-        limit < kAlignment ? 0 : static_cast<int64_t>((limit - kAlignment) / sizeof(float));
+        workspace_floats_(WorkspaceFloats(loops_, spec)) {
+    const int64_t room = RoomFloats(options);
     const int64_t heads = samples_ * HeadsOfSample();
     const int64_t wanted = std::min((kEnoughTasks + heads - 1) / std::max<int64_t>(1, heads),
                                     (spec.tokens + kLeastPart - 1) / kLeastPart);
     CutInto(wanted);
-    if (share_floats_ + workspace_floats_ > room) CutInto(1);
+    if (share_floats_ > kMostShareFloats || share_floats_ + workspace_floats_ > room) CutInto(1);
     const int64_t fitting = (room - std::min(room, share_floats_)) / workspace_floats_;
     threads_ = static_cast<int>(
         std::max<int64_t>(1, std::min<int64_t>({options.threads, heads * Parts(), fitting})));

@@ -1,56 +1,91 @@
 // The scratch that a plan sets aside is what the cpu kernels' attention asks for, though the
 // planner links none of them.
 #include <catch2/catch.hpp>
-#include <tuple>
+#include <initializer_list>
+#include <string>
 
 #include "runtime/kernels/kernel.h"
 #include "runtime/plan/memory_plan.h"
+#include "runtime/tensor/dtype.h"
 #include "trireme/v1/job_spec.pb.h"
 
 namespace trireme::engine {
 
 namespace {
 
-uint64_t Planned(int64_t tokens, int64_t head_dim, int threads) {
+struct ScratchCase {
+  int64_t tokens, head_dim;
+  int threads;
+  int64_t samples = 16, heads = 64, kv_heads = 64;
+};
+
+uint64_t Planned(const ScratchCase& of, int threads, tensor::DType dtype) {
   v1::JobSpec job;
-  job.mutable_model()->mutable_config()->set_head_dim(head_dim);
-  job.mutable_data()->set_sequence_length(tokens);
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_head_dim(of.head_dim);
+  config.set_num_attention_heads(of.heads);
+  config.set_num_key_value_heads(of.kv_heads);
+  job.mutable_data()->set_sequence_length(of.tokens);
+  job.mutable_training()->set_micro_batch_size(of.samples);
+  job.mutable_training()->set_dtype(std::string(tensor::NameOf(dtype)));
+  job.mutable_parallelism()->set_tensor_parallel_size(1);
   job.mutable_runtime()->set_kernels("cpu");
   job.mutable_runtime()->set_threads(threads);
   return plan::ScratchBytes(job);
 }
 
+graph::OpSpec SpecOf(const ScratchCase& of, graph::Phase phase, tensor::DType dtype) {
+  graph::OpSpec spec;
+  spec.kind = graph::OpKind::kAttention;
+  spec.phase = phase;
+  spec.dtype = dtype;
+  spec.tokens = of.tokens;
+  spec.rows = of.samples * of.tokens;
+  spec.heads = spec.global_heads = of.heads;
+  spec.kv_heads = of.kv_heads;
+  spec.head_dim = of.head_dim;
+  spec.cols = spec.y_ld = spec.heads * spec.head_dim;
+  spec.inner = spec.x_ld = (of.heads + 2 * of.kv_heads) * of.head_dim;
+  return spec;
+}
+
 }  // namespace
 
+// Asked of a machine without end, it is what all its threads and shares take: so the plan's room
+// changes neither the threads nor, by the parts of its sums, a bit.
 TEST_CASE("scratch: attention runs on the threads that the job gives") {
   kernels::KernelRegistry registry;
   kernels::RegisterCpuKernels(registry);
-  for (const auto& [tokens, head_dim, threads] :
-       {std::tuple(1, 1, 1), std::tuple(8192, 64, 8), std::tuple(8192, 64, 48),
-        std::tuple(1000, 97, 200), std::tuple(130, 16, 900), std::tuple(200000, 128, 1),
-        std::tuple(4000000, 128, 1)}) {
-    for (const graph::Phase phase : {graph::Phase::kForward, graph::Phase::kInputGrad}) {
-      graph::OpSpec spec;
-      spec.kind = graph::OpKind::kAttention;
-      spec.phase = phase;
-      spec.dtype = tensor::DType::kF32;
-      spec.tokens = tokens;
-      spec.rows = 16 * spec.tokens;
-      spec.heads = spec.kv_heads = spec.global_heads = 64;
-      spec.head_dim = head_dim;
-      spec.cols = spec.y_ld = spec.heads * spec.head_dim;
-      spec.inner = spec.x_ld = 3 * spec.cols;
-      const uint64_t planned = Planned(tokens, head_dim, threads);
-      const auto asked =
-          registry.Prepare(spec, {.scratch_limit_bytes = size_t{1} << 36, .threads = threads});
-      REQUIRE(asked.ok());
-      INFO(tokens << " tokens, " << head_dim << " wide, " << threads << " threads: planned "
-                  << planned << ", asked " << (*asked)->ScratchBytes());
-      CHECK((*asked)->ScratchBytes() <= planned);
-      // And where the job leaves the threads open, one at least finds room.
-      const auto open = registry.Prepare(
-          spec, {.scratch_limit_bytes = Planned(tokens, head_dim, 0), .threads = 64});
-      CHECK(open.ok());
+  for (const ScratchCase& of : std::initializer_list<ScratchCase>{{1, 1, 1},
+                                                                  {8192, 64, 8},
+                                                                  {8192, 64, 48},
+                                                                  {1000, 97, 200},
+                                                                  {130, 16, 900},
+                                                                  {200000, 128, 1},
+                                                                  {4000000, 128, 1},
+                                                                  {4096, 128, 8},
+                                                                  {32768, 128, 1},
+                                                                  {8192, 80, 8},
+                                                                  {16384, 128, 3, 1, 4, 4},
+                                                                  {8192, 128, 16, 1, 16, 2},
+                                                                  {1024, 64, 2, 1, 1, 1},
+                                                                  {1024, 64, 8, 1, 12, 3}}) {
+    for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBf16}) {
+      for (const graph::Phase phase : {graph::Phase::kForward, graph::Phase::kInputGrad}) {
+        const graph::OpSpec spec = SpecOf(of, phase, dtype);
+        const uint64_t planned = Planned(of, of.threads, dtype);
+        const auto asked =
+            registry.Prepare(spec, {.scratch_limit_bytes = size_t{1} << 36, .threads = of.threads});
+        REQUIRE(asked.ok());
+        INFO(of.tokens << " tokens, " << of.head_dim << " wide, " << of.kv_heads << " groups, "
+                       << of.threads << " threads, " << tensor::NameOf(dtype) << ": planned "
+                       << planned << ", asked " << (*asked)->ScratchBytes());
+        CHECK((*asked)->ScratchBytes() <= planned);
+        // And where the job leaves the threads open, one at least finds room.
+        const auto open =
+            registry.Prepare(spec, {.scratch_limit_bytes = Planned(of, 0, dtype), .threads = 64});
+        CHECK(open.ok());
+      }
     }
   }
 }

@@ -112,9 +112,6 @@ absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
                                 .tensor_index = groups_.at.tensor}));
     stages_.push_back(std::move(executor));
   }
-  for (const graph::LoweredOp& op : stages_.back()->ops().forward) {
-    if (op.spec.kind == graph::OpKind::kLossCombine) row_losses_ = op.operand[graph::kY].id;
-  }
   return absl::OkStatus();
 }
 

@@ -85,7 +85,7 @@ class Engine::Impl {
   absl::Status FinishStep();
   absl::Status JudgeNonFinite();
   absl::Status NameDifferingReplicas(const std::string& when);
-  void LookForBadLoss(const v1::Instruction& forward, int64_t first_sample);
+  void LookForBadLoss(const v1::Instruction& head, int64_t first_sample);
   void Update(uint32_t bucket);
   Traced Gather(const v1::Instruction& instruction);
 
@@ -101,7 +101,7 @@ class Engine::Impl {
   absl::Status ShareTimesOfCollectives(GroupName name);
   absl::Status ShareTimesOfMessages();
 
-  absl::StatusOr<int32_t> SampleToken(int64_t position, const Sampling& sampling, uint64_t index);
+  absl::StatusOr<int32_t> SampleToken(const Sampling& sampling, uint64_t index);
   const v1::Instruction* LastForward(const v1::Program& program) const;
   const v1::StagePlan& stage() const { return plan_.stages(static_cast<int>(groups_.at.pipeline)); }
   // Virtual stage on this rank that holds the embedding or the loss; -1: not here.
@@ -144,8 +144,7 @@ class Engine::Impl {
     int64_t samples = 0;
   };
   BadLoss bad_loss_;
-  int32_t row_losses_ = graph::kNone;  // buffer of the last stage: log of the softmax' sum, by row
-  std::vector<double> held_parts_;     // ReplicaCheck::Parts, where replicas differ
+  std::vector<double> held_parts_;  // ReplicaCheck::Parts, where replicas differ
   std::atomic<bool> request_stop_{false};
   optim::AdamWOptions update_options_;  // of the step's STEPs; set and read on the stream
   uint64_t step_ = 0;

@@ -61,12 +61,14 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
   }
   const std::span<const int32_t> window =
       context.subspan(context.size() > length ? context.size() - length : 0);
-  context_ = {.seed = plan_.job().seed(), .step = step_, .training = false};
+  context_ = {.seed = plan_.job().seed(),
+              .step = step_,
+              .training = false,
+              .position = static_cast<int64_t>(window.size()) - 1};
   RETURN_IF_ERROR(Run(stage().generate(), {.split = data::Split::kValidation, .context = window}));
   int32_t token = kNone;
   if (holds_last_stage()) {
-    ASSIGN_OR_RETURN(token, SampleToken(static_cast<int64_t>(window.size()) - 1, sampling,
-                                        static_cast<uint64_t>(context.size())));
+    ASSIGN_OR_RETURN(token, SampleToken(sampling, static_cast<uint64_t>(context.size())));
   }
   const int root = plan::RankOf(plan_.mesh(), {.pipeline = plan_.mesh().pipeline() - 1});
   RETURN_IF_ERROR(agreement_->Broadcast(std::as_writable_bytes(std::span(&token, 1)), root));
@@ -77,10 +79,9 @@ absl::StatusOr<int32_t> Engine::Impl::NextToken(std::span<const int32_t> context
       "sound training; take an older checkpoint");
 }
 
-// Softmax over all tensor ranks' logits of one row, cut to the top k, drawn by the counter-based
-// generator. kNone where the logits are not numbers.
-absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampling& sampling,
-                                                  uint64_t index) {
+// Softmax over all tensor ranks' logits of the row at the position, cut to the top k, drawn by the
+// counter-based generator. kNone where the logits are not numbers.
+absl::StatusOr<int32_t> Engine::Impl::SampleToken(const Sampling& sampling, uint64_t index) {
   const v1::Instruction* forward = LastForward(stage().generate());
   const StageExecutor& executor = *stages_[forward->virtual_stage()];
   const int64_t vocabulary = graph_.vocab_size;
@@ -96,9 +97,8 @@ absl::StatusOr<int32_t> Engine::Impl::SampleToken(int64_t position, const Sampli
     const tensor::DevicePointer logits =
         executor.BufferAddress(executor.ops().logits_buffer, *forward);
     for (int64_t column = 0; column < local.size(); ++column) {
-      const int64_t at = position * local.size() + column;
       row[static_cast<size_t>(local.begin + column)] =
-          tensor::ElementAt(state_->dtype(v1::PARAMETER), logits.get(), at);
+          tensor::ElementAt(state_->dtype(v1::PARAMETER), logits.get(), column);
     }
   });
   if (groups_.tensor != nullptr) {

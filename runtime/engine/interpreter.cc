@@ -63,8 +63,9 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
     case v1::W:
     case v1::B:
       stages_[instruction.virtual_stage()]->Run(instruction, *stream_);
-      if (instruction.kind() == v1::F && context_.training)
+      if (instruction.kind() == v1::I || instruction.kind() == v1::B) {
         LookForBadLoss(instruction, batch.first);
+      }
       return groups_.status();
     case v1::SEND_ACT:
     case v1::RECV_ACT:

@@ -268,16 +268,17 @@ absl::Status Engine::Impl::FinishStep() {
   return IsFinite(block_) ? absl::OkStatus() : JudgeNonFinite();
 }
 
-// After the forward part that adds to the loss: once the sum is not finite, the rows of this
-// micro-batch say which sample began it. They are looked at then only.
-void Engine::Impl::LookForBadLoss(const v1::Instruction& forward, int64_t first_sample) {
-  const bool has_loss = holds_last_stage() && forward.virtual_stage() + 1 == stages_.size();
-  if (!has_loss || row_losses_ == graph::kNone) return;
-  stream_->Issue(tensor::Task([this, at = &forward, first_sample] {
+// After the part of backward that adds to the loss, the first: once the sum is not finite, the rows
+// of this micro-batch say which sample began it. They are looked at then only.
+void Engine::Impl::LookForBadLoss(const v1::Instruction& head, int64_t first_sample) {
+  const bool has_loss = holds_last_stage() && head.virtual_stage() + 1 == stages_.size();
+  if (!has_loss || head.op_begin() > 0) return;
+  stream_->Issue(tensor::Task([this, at = &head, first_sample] {
     if (bad_loss_.first >= 0 || std::isfinite(block()->loss_sum)) return;
     const int64_t samples = plan_.job().training().micro_batch_size();
     const int64_t length = plan_.job().data().sequence_length();
-    const tensor::DevicePointer rows = stages_.back()->BufferAddress(row_losses_, *at);
+    const StageExecutor& stage = *stages_.back();
+    const tensor::DevicePointer rows = stage.BufferAddress(stage.ops().row_losses_buffer, *at);
     const auto* targets =
         (arena_.Slot(v1::TOKENS, 0, at->micro_batch()) + arena_.SlotBytes(v1::TOKENS, 0) / 2)
             .as<const int32_t>();

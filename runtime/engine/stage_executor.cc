@@ -146,6 +146,11 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
   for (int name = 0; name < graph::kOperandCount; ++name) {
     call.operand[name] = Resolve(op.operand[name], instruction).get();
   }
+  if (op.at_position) {
+    const int64_t elements = context.position * op.spec.x_ld;
+    call.operand[graph::kX] = static_cast<std::byte*>(call.operand[graph::kX]) +
+                              static_cast<size_t>(elements) * tensor::SizeOf(op.spec.dtype);
+  }
   if (op.spec.phase == Phase::kWeightGrad) {
     const bool first =
         op.first_writer && instruction.micro_batch() == first_micro_batch_[instruction.kind()];
@@ -229,7 +234,7 @@ tensor::DevicePointer StageExecutor::Resolve(const graph::OperandRef& operand,
       return arena.Slot(v1::TOKENS, 0, instruction.micro_batch());
     case Space::kTargets:
       return arena.Slot(v1::TOKENS, 0, instruction.micro_batch()) +
-             arena.SlotBytes(v1::TOKENS, 0) / 2;
+             arena.SlotBytes(v1::TOKENS, 0) / 2 + extra;
     case Space::kLossSum:
       return arena.Slot(v1::SCALARS, 0, 0);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <type_traits>
 
 #include "runtime/graph/stage_lowering.h"
@@ -13,6 +14,13 @@ namespace {
 // Buffers begin on cache lines, so that vector kernels see aligned rows and ranks of one process
 // share no line.
 constexpr int64_t kLineBytes = 64;
+
+// Each tile of logits reads and writes the whole gradient of the head's weight once, 8 bytes for 2
+// flops a row: with so many rows that is behind the products (docs/performance.md). Small
+// vocabularies need no tiles.
+constexpr int64_t kLossTileRows = 256, kLossTileBytes = 16 << 20;
+// Of a tile but the last: products work on so many rows at a time.
+constexpr int64_t kLossTileUnit = 32;
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
@@ -127,12 +135,13 @@ void AddSpec(const OpSpec& spec, Hash& hash) {
 
 void AddOp(const LoweredOp& op, Hash& hash) {
   // Names and flops are for people: they change nothing that is run.
-  const auto& [spec, operands, name, offsets, first_writer, recomputes, block, flops] = op;
+  const auto& [spec, operands, name, offsets, first_writer, recomputes, at_position, block, flops] =
+      op;
   AddSpec(spec, hash);
   for (const auto& [space, id, offset] : operands) AddAll(hash, space, id, offset);
   hash.Add(offsets.size());
   for (const int64_t offset : offsets) hash.Add(offset);
-  AddAll(hash, first_writer, recomputes, block);
+  AddAll(hash, first_writer, recomputes, at_position, block);
 }
 
 }  // namespace
@@ -143,6 +152,9 @@ void AssignPools(StageOps& stage, bool split_backward) {
   MarkUses(stage.backward, &Use::input_grad, uses);
   MarkUses(stage.input_grad, &Use::input_grad, uses);
   MarkUses(stage.weight_grad, &Use::weight_grad, uses);
+  for (const int32_t id : {stage.logits_buffer, stage.row_losses_buffer}) {
+    if (id != kNone) uses[static_cast<size_t>(id)].last = std::numeric_limits<int>::max();
+  }
   std::vector<int32_t> temporary_of_forward, temporary_of_backward, temporary_of_weight;
   for (size_t id = 0; id < stage.buffers.size(); ++id) {
     Buffer& buffer = stage.buffers[id];
@@ -165,9 +177,9 @@ void AssignPools(StageOps& stage, bool split_backward) {
 
 uint64_t StageOps::Fingerprint() const {
   Hash hash;
-  const auto& [own_buffers, own_forward, own_backward, own_input_grad, own_weight_grad,
+  const auto& [own_buffers, own_forward, ends, own_backward, own_input_grad, own_weight_grad,
                boundary_size, activation_size, stash_size, gradient_stash_size, temporary_size,
-               own_parameters, partial_parameters, logits] = *this;
+               own_parameters, partial_parameters, logits, row_losses] = *this;
   for (const auto* list : {&own_forward, &own_backward, &own_input_grad, &own_weight_grad}) {
     hash.Add(list->size());
     for (const LoweredOp& op : *list) AddOp(op, hash);
@@ -176,8 +188,9 @@ uint64_t StageOps::Fingerprint() const {
   for (const auto& [name, dtype, bytes, pool, offset] : own_buffers) {
     AddAll(hash, dtype, bytes, pool, offset);
   }
+  for (const uint32_t end : ends) hash.Add(end);
   AddAll(hash, boundary_size, activation_size, stash_size, gradient_stash_size, temporary_size,
-         logits);
+         logits, row_losses);
   hash.Add(own_parameters.size());
   for (const ParameterId id : own_parameters) hash.Add(id);
   hash.Add(partial_parameters.size());
@@ -191,6 +204,16 @@ int64_t StageOps::Reach(BufferPool pool) const {
     if (buffer.pool == pool) end = std::max(end, buffer.offset + buffer.bytes);
   }
   return end;
+}
+
+// Of nearly the same size, so that the last is no tail.
+int64_t LossTileRows(int64_t rows, int64_t row_bytes) {
+  if (rows == 0) return 0;
+  const int64_t most =
+      std::max(kLossTileRows, kLossTileBytes / row_bytes / kLossTileUnit * kLossTileUnit);
+  const int64_t tiles = (rows + most - 1) / most;
+  const int64_t even = (rows + tiles - 1) / tiles;
+  return std::min(rows, (even + kLossTileUnit - 1) / kLossTileUnit * kLossTileUnit);
 }
 
 StageOps LowerStage(const ModelGraph& graph, int first_block, int end_block,

@@ -41,6 +41,7 @@ struct LoweredOp {
   std::vector<int64_t> offsets;
   bool first_writer = false;  // weight-grad: first of the stage that writes this gradient
   bool recomputes = false;    // in backward: makes again what forward has not kept
+  bool at_position = false;   // its x is the one row of the operand that StepContext names
   int32_t block = kNone;      // of the model
   double flops = 0;
 
@@ -75,6 +76,11 @@ enum class RecomputeMode : uint8_t {
   kFull,       // all but the block's input
 };
 
+// What a forward is run for. A training step runs its head in backward, right before the gradients
+// that its logits become (docs/adr/0013); generation wants the logits of one row and no loss.
+enum class ForwardUse : uint8_t { kStep, kGenerate, kEvaluate };
+constexpr size_t kForwardUses = 3;
+
 struct LoweringOptions {
   int64_t tensor_size = 1;
   int64_t tensor_index = 0;
@@ -83,6 +89,8 @@ struct LoweringOptions {
   int64_t tokens = 1;                         // T
   tensor::DType dtype = tensor::DType::kF32;  // statistics are of its AccumulatorOf
   bool split_backward = false;  // separate I and W lists; otherwise one list, W right after its I
+  // Rows of the micro-batch whose logits exist at the same time; 0: as many as LossTileRows gives.
+  int64_t loss_tile_rows = 0;
   // By block of the model; empty: none is recomputed.
   std::vector<RecomputeMode> recompute;
 };
@@ -90,6 +98,8 @@ struct LoweringOptions {
 struct StageOps {
   std::vector<Buffer> buffers;
   std::vector<LoweredOp> forward;
+  // By use, how many of `forward` run.
+  std::array<uint32_t, kForwardUses> forward_end{};
   std::vector<LoweredOp> backward;     // !split_backward
   std::vector<LoweredOp> input_grad;   // split_backward
   std::vector<LoweredOp> weight_grad;  // split_backward
@@ -102,8 +112,12 @@ struct StageOps {
   // Parameters of this stage, ascending; those whose gradient is Partial over the tensor axis.
   std::vector<ParameterId> parameters;
   std::set<ParameterId> partial_over_tensor;
-  int32_t logits_buffer = kNone;  // last stage: [B*T, local vocabulary]
+  // Of the last stage, there until their list is over: after a forward that generates, the logits
+  // of the row at the position, [1, local vocabulary]; after the list of input-grads, the log of
+  // the softmax' sum, [B*T].
+  int32_t logits_buffer = kNone, row_losses_buffer = kNone;
 
+  uint32_t ForwardEnd(ForwardUse use) const { return forward_end[static_cast<size_t>(use)]; }
   uint64_t Fingerprint() const;
   // How far into a slot of `pool` the buffers reach, in bytes.
   int64_t Reach(BufferPool pool) const;
@@ -113,6 +127,9 @@ struct StageOps {
 // where end_block < graph.blocks.
 StageOps LowerStage(const ModelGraph& graph, int first_block, int end_block,
                     const LoweringOptions& options);
+
+// Rows of a micro-batch of `rows` whose logits, of this many bytes a row, exist at the same time.
+int64_t LossTileRows(int64_t rows, int64_t row_bytes);
 
 // Gives every buffer of `stage` its pool and offset and sets the slot sizes. Called by LowerStage.
 void AssignPools(StageOps& stage, bool split_backward);

@@ -62,6 +62,10 @@ StageOps StageLowering::Run() {
     SchemaOf(node->op).forward(*this, *node);
     NameBlock(node->block);
   }
+  // The head says so itself.
+  if (scope_.stage_output != kNone) {
+    stage_.forward_end.fill(static_cast<uint32_t>(stage_.forward.size()));
+  }
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     SchemaOf((*node)->op).backward(*this, **node);
     NameBlock((*node)->block);
@@ -151,6 +155,24 @@ void StageLowering::Add(const Node& node, Phase phase, Views views) {
   LoweredOp op = Lower(node, phase, views);
   if (phase == Phase::kForward) return stage_.forward.push_back(std::move(op));
   if (phase == Phase::kInputGrad) return InputGradList().push_back(std::move(op));
+  NoteGradients(op, views);
+  const bool apart = scope_.options.split_backward && SchemaOf(node.op).weight_grad_waits;
+  (apart ? stage_.weight_grad : InputGradList()).push_back(std::move(op));
+}
+
+LoweredOp& StageLowering::AddRows(OpList& list, const Node& node, Phase phase,
+                                  const layout::Interval& rows, Views views) {
+  LoweredOp op = Lower(node, phase, views, &rows);
+  if (phase == Phase::kWeightGrad) NoteGradients(op, views);
+  OperandRef& tokens = op.operand[kTokens];
+  if (tokens.space != Space::kNone) {
+    tokens.offset = rows.begin * static_cast<int64_t>(tensor::SizeOf(tensor::DType::kI32));
+  }
+  list.push_back(std::move(op));
+  return list.back();
+}
+
+void StageLowering::NoteGradients(LoweredOp& op, Views views) {
   const bool of_own_rows = std::any_of(views.begin(), views.end(), [](const auto& operand) {
     return operand.first == kDY && operand.second.placement == Placement::kRows;
   });
@@ -159,14 +181,17 @@ void StageLowering::Add(const Node& node, Phase phase, Views views) {
     op.first_writer = written_.insert(op.operand[name].id).second;
     if (of_own_rows) stage_.partial_over_tensor.insert(op.operand[name].id);
   }
-  const bool apart = scope_.options.split_backward && SchemaOf(node.op).weight_grad_waits;
-  (apart ? stage_.weight_grad : InputGradList()).push_back(std::move(op));
 }
 
-LoweredOp StageLowering::Lower(const Node& node, Phase phase, Views views) {
+LoweredOp StageLowering::Lower(const Node& node, Phase phase, Views views,
+                               const layout::Interval* rows) {
   const OpSchema& schema = SchemaOf(node.op);
   LoweredOp op{.spec = schema.spec(scope_, node), .name = node.name};
   op.spec.phase = phase;
+  if (rows != nullptr) {
+    op.spec.rows = rows->size();
+    op.spec.row_begin = rows->begin;
+  }
   op.flops = schema.flops == nullptr ? 0 : schema.flops(op.spec);
   for (const auto& [name, view] : views) {
     TRIREME_CHECK(schema.Find(phase, name) != nullptr);

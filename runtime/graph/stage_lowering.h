@@ -74,13 +74,26 @@ class StageLowering {
   // [own rows, C] in the residual stream; `gathered`: at this rank's own in a buffer of all rows.
   View NewOnStream(const std::string& name, BufferPool pool = BufferPool::kTemporary,
                    bool gathered = false);
+  // [rows, width].
+  View NewRows(const std::string& name, int64_t rows, int64_t width, Placement placement,
+               Stored stored = Stored::kCompute) {
+    return NewBuffer(name, rows * width, placement, stored);
+  }
   // Adds one phase of `node` to its list. Operands that the schema names and `views` does not come
   // from the node: its input, output, residual, parameters, tokens, and the statistics of its
   // forward. A gradient that sums over own rows of the stream leaves its parameter Partial.
   void Add(const Node& node, Phase phase, Views views);
+  // The same on some rows of the micro-batch, at which the views begin, and in `list`.
+  LoweredOp& AddRows(std::vector<LoweredOp>& list, const Node& node, Phase phase,
+                     const layout::Interval& rows, Views views);
   // In place on all of `buffer`: `rows` rows of `width` elements, cut evenly.
   void AddCollective(std::vector<LoweredOp>& list, OpKind kind, int32_t buffer,
                      const std::string& name, std::pair<int64_t, int64_t> rows_and_width);
+
+  // Of input-grads, or of all of backward where it is one list.
+  std::vector<LoweredOp>& InputGradList() {
+    return scope_.options.split_backward ? stage_.input_grad : stage_.backward;
+  }
 
  private:
   using OpList = std::vector<LoweredOp>;
@@ -90,12 +103,13 @@ class StageLowering {
   View Redistribute(OpList& list, const View& view, Placement needed, const std::string& name);
   View NewBuffer(const std::string& name, int64_t elements, Placement placement, Stored stored,
                  BufferPool pool = BufferPool::kTemporary);
-  LoweredOp Lower(const Node& node, Phase phase, Views views);
+  // `rows`: null for those that the node's schema says.
+  LoweredOp Lower(const Node& node, Phase phase, Views views,
+                  const layout::Interval* rows = nullptr);
+  // Of an operator that writes gradients: whether it is the first that does.
+  void NoteGradients(LoweredOp& op, Views views);
   OperandRef FromNode(const Node& node, const OpSpec& spec, const OperandSchema& operand);
   OperandRef Ref(const View& view) const;
-  OpList& InputGradList() {
-    return scope_.options.split_backward ? stage_.input_grad : stage_.backward;
-  }
 
   std::vector<const Node*> nodes_;
   const LoweringScope scope_;

@@ -69,19 +69,25 @@ BucketWalk::BucketWalk(const std::vector<const graph::StageOps*>& stages, const 
     const auto of = [&](Compute kind) -> std::vector<BlockOps>& {
       return blocks_[stage * kLists + static_cast<size_t>(kind)];
     };
-    of(Compute::kForward) = Cut(stages[stage]->forward);
-    of(Compute::kInputGrad) = Cut(stages[stage]->input_grad);
-    of(Compute::kWeightGrad) = Cut(stages[stage]->weight_grad);
-    of(Compute::kBackward) = Cut(stages[stage]->backward);
+    for (const uint32_t end : stages[stage]->forward_end) {
+      forward_.push_back(Cut(stages[stage]->forward, end));
+    }
+    const auto whole = [this](const std::vector<graph::LoweredOp>& list) {
+      return Cut(list, list.size());
+    };
+    of(Compute::kInputGrad) = whole(stages[stage]->input_grad);
+    of(Compute::kWeightGrad) = whole(stages[stage]->weight_grad);
+    of(Compute::kBackward) = whole(stages[stage]->backward);
   }
 }
 
-std::vector<BlockOps> BucketWalk::Cut(const std::vector<graph::LoweredOp>& list) const {
+std::vector<BlockOps> BucketWalk::Cut(const std::vector<graph::LoweredOp>& list,
+                                      size_t length) const {
   std::vector<BlockOps> blocks;
-  for (size_t begin = 0; begin < list.size();) {
+  for (size_t begin = 0; begin < length;) {
     size_t end = begin;
     std::set<uint32_t> reads, writes;
-    for (; end < list.size() && list[end].block == list[begin].block; ++end) {
+    for (; end < length && list[end].block == list[begin].block; ++end) {
       for (const graph::OperandRef& operand : list[end].operand) {
         if (operand.space == graph::Space::kParameter) reads.insert(bucket_of_[operand.id]);
         if (operand.space == graph::Space::kGradient) writes.insert(bucket_of_[operand.id]);
@@ -104,10 +110,14 @@ std::vector<BlockOps> BucketWalk::Cut(const std::vector<graph::LoweredOp>& list)
 }
 
 const std::vector<BlockOps>& BucketWalk::BlocksOf(const ComputeStep& step) const {
+  if (step.kind == Compute::kForward) {
+    return forward_[step.virtual_stage * graph::kForwardUses + static_cast<size_t>(use_)];
+  }
   return blocks_[step.virtual_stage * kLists + static_cast<size_t>(step.kind)];
 }
 
-void BucketWalk::Begin(const std::vector<ComputeStep>& order) {
+void BucketWalk::Begin(const std::vector<ComputeStep>& order, graph::ForwardUse use) {
+  use_ = use;
   order_.clear();
   at_ = 0;
   gathered_.clear();

@@ -50,8 +50,8 @@ class BucketWalk {
   bool gathers() const { return zero_stage_ >= 3; }
   bool reduces() const { return zero_stage_ >= 2; }
 
-  // Begins a program of these steps.
-  void Begin(const std::vector<ComputeStep>& order);
+  // Begins a program of these steps, whose forward is for `use`.
+  void Begin(const std::vector<ComputeStep>& order, graph::ForwardUse use);
   // The blocks of a step, in order; Before and After stand around the instruction of each.
   const std::vector<BlockOps>& BlocksOf(const ComputeStep& step) const;
   void Before(const BlockOps& block);
@@ -70,14 +70,17 @@ class BucketWalk {
   };
   static constexpr uint32_t kThere = 0;  // a ticket waited for
 
-  std::vector<BlockOps> Cut(const std::vector<graph::LoweredOp>& list) const;
+  // Of the first `length` operators.
+  std::vector<BlockOps> Cut(const std::vector<graph::LoweredOp>& list, size_t length) const;
   void Gather(const BlockOps& block);
   void NoteLives(const BlockOps& block);
 
   const StateLayout& state_;
   const int zero_stage_;
   const Emitter emitter_;
-  std::vector<std::vector<BlockOps>> blocks_;            // [virtual stage * 4 + Compute]
+  std::vector<std::vector<BlockOps>> blocks_;            // [virtual stage * 4 + Compute], no F
+  std::vector<std::vector<BlockOps>> forward_;           // [virtual stage * uses + use]
+  graph::ForwardUse use_ = graph::ForwardUse::kStep;     // of the program
   std::vector<uint32_t> bucket_of_;                      // by parameter
   std::vector<const BlockOps*> order_;                   // of the program, all blocks
   size_t at_ = 0;                                        // in order_

@@ -31,6 +31,7 @@ std::vector<graph::StageOps> Lower(const v1::Plan& plan, const graph::ModelGraph
       .tokens = job.data().sequence_length(),
       .dtype = ComputeDType(job),
       .split_backward = SplitsBackward(job),
+      .loss_tile_rows = job.training().loss_tile_rows(),
       .recompute = RecomputeOf(job)};
   const v1::StagePlan& stage = plan.stages(static_cast<int>(pipeline));
   std::vector<graph::StageOps> result;

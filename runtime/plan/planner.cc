@@ -87,8 +87,9 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
                           .code_messages = CodesMessages(plan, build.ops[0])},
                          ops, build.state);
   *stage.mutable_step() = builder.BuildStep(order);
-  *stage.mutable_evaluate() = builder.BuildForward(order, plan.evaluation_micro_batches());
-  *stage.mutable_generate() = builder.BuildForward(order, 1);
+  *stage.mutable_evaluate() =
+      builder.BuildForward(order, plan.evaluation_micro_batches(), graph::ForwardUse::kEvaluate);
+  *stage.mutable_generate() = builder.BuildForward(order, 1, graph::ForwardUse::kGenerate);
   const Places gathered = PlaceBuckets(build.state.buckets, builder.walk().gathered_lives());
   const Places partial = PlaceBuckets(build.state.buckets, builder.walk().partial_lives());
   for (int bucket = 0; bucket < stage.buckets_size(); ++bucket) {

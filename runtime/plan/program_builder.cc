@@ -107,6 +107,7 @@ v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
     if (kind == Compute::kBackward || kind == Compute::kWeightGrad) last.final_grad = position;
   }
   Add(v1::LOAD, {});
+  use_ = graph::ForwardUse::kStep;
   training_ = true;
   Walk(order);
   Finish();
@@ -115,13 +116,14 @@ v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
 }
 
 v1::Program ProgramBuilder::BuildForward(const std::vector<ComputeStep>& order,
-                                         uint32_t micro_batches) {
+                                         uint32_t micro_batches, graph::ForwardUse use) {
   Begin();
   std::vector<ComputeStep> forward;
   for (const ComputeStep& step : order) {
     if (step.kind == Compute::kForward && step.micro_batch < micro_batches) forward.push_back(step);
   }
   Add(v1::LOAD, {});
+  use_ = use;
   training_ = false;
   Walk(forward);
   CountSlots();
@@ -129,7 +131,7 @@ v1::Program ProgramBuilder::BuildForward(const std::vector<ComputeStep>& order,
 }
 
 void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
-  walk_.Begin(order);
+  walk_.Begin(order, use_);
   if (!order.empty()) IssueReceive(order[0]);
   for (position_ = 0; position_ < order.size(); ++position_) {
     const ComputeStep& step = order[position_];
@@ -225,17 +227,17 @@ void ProgramBuilder::WaitReceive(const ComputeStep& step) {
   }
 }
 
-const std::vector<graph::LoweredOp>& ProgramBuilder::List(const ComputeStep& step) const {
+uint32_t ProgramBuilder::Length(const ComputeStep& step) const {
   const graph::StageOps& ops = *stages_[step.virtual_stage];
   switch (step.kind) {
     case Compute::kForward:
-      return ops.forward;
+      return ops.ForwardEnd(use_);
     case Compute::kInputGrad:
-      return ops.input_grad;
+      return static_cast<uint32_t>(ops.input_grad.size());
     case Compute::kWeightGrad:
-      return ops.weight_grad;
+      return static_cast<uint32_t>(ops.weight_grad.size());
     case Compute::kBackward:
-      return ops.backward;
+      return static_cast<uint32_t>(ops.backward.size());
   }
   TRIREME_CHECK(false);
 }
@@ -287,7 +289,7 @@ void ProgramBuilder::AddPart(v1::InstructionKind kind, const ComputeStep& step, 
 }
 
 void ProgramBuilder::AddCompute(v1::InstructionKind kind, const ComputeStep& step, bool by_block) {
-  if (!by_block) return AddPart(kind, step, 0, static_cast<uint32_t>(List(step).size()));
+  if (!by_block) return AddPart(kind, step, 0, Length(step));
   for (const BlockOps& block : walk_.BlocksOf(step)) {
     walk_.Before(block);
     AddPart(kind, step, block.begin, block.end);
@@ -297,7 +299,7 @@ void ProgramBuilder::AddCompute(v1::InstructionKind kind, const ComputeStep& ste
 
 void ProgramBuilder::LastBackward(v1::InstructionKind kind, const ComputeStep& step) {
   const StageTriggers& triggers = triggers_[step.virtual_stage];
-  const auto end = static_cast<uint32_t>(List(step).size());
+  const uint32_t end = Length(step);
   uint32_t begin = 0;
   for (const auto& [done, bucket] :
        step.kind == Compute::kInputGrad ? triggers.input_grad : triggers.final_grad) {

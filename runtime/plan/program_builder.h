@@ -56,7 +56,8 @@ class ProgramBuilder {
 
   v1::Program BuildStep(const std::vector<ComputeStep>& order);
   // Forward instructions of `order` alone, of micro-batches below `micro_batches`.
-  v1::Program BuildForward(const std::vector<ComputeStep>& order, uint32_t micro_batches);
+  v1::Program BuildForward(const std::vector<ComputeStep>& order, uint32_t micro_batches,
+                           graph::ForwardUse use);
   // Per virtual stage, over everything built.
   const std::vector<SlotCounts>& slots() const { return slots_; }
   const BucketWalk& walk() const { return walk_; }
@@ -113,7 +114,8 @@ class ProgramBuilder {
     if (step.kind == Compute::kForward) return !LastStage(step.virtual_stage);
     return step.kind != Compute::kWeightGrad && !FirstStage(step.virtual_stage);
   }
-  const std::vector<graph::LoweredOp>& List(const ComputeStep& step) const;
+  // Operators of a step in the program being built.
+  uint32_t Length(const ComputeStep& step) const;
 
   const ProgramOptions options_;
   const std::vector<const graph::StageOps*> stages_;
@@ -137,7 +139,8 @@ class ProgramBuilder {
   std::vector<uint32_t> reduces_;  // tickets
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;
-  bool training_ = false;  // the program being built
+  graph::ForwardUse use_ = graph::ForwardUse::kStep;  // of the program being built
+  bool training_ = false;
   std::vector<SlotCounts> slots_;
   BucketWalk walk_;
 };

@@ -92,7 +92,7 @@ VirtualStageFacts::Writes PartlyWritten(const OpList& list,
 
 void AddLists(const StageOps& ops, const std::map<graph::ParameterId, uint32_t>& bucket_of,
               VirtualStageFacts& facts) {
-  facts.forward = static_cast<uint32_t>(ops.forward.size());
+  facts.forward = ops.forward_end;
   facts.input_grad = static_cast<uint32_t>(ops.input_grad.size());
   facts.weight_grad = static_cast<uint32_t>(ops.weight_grad.size());
   facts.backward = static_cast<uint32_t>(ops.backward.size());

@@ -26,8 +26,10 @@ struct VirtualStageFacts {
   // By PoolKind: the lists whose operators read or write its buffers, as bits of ListBit. The life
   // of a slot follows from it: no list before the first of them, none after the last.
   std::array<uint8_t, v1::PoolKind_ARRAYSIZE> touched_by{};
-  // Lengths of the lists, F I W B; an empty one where the backward is not of that kind.
-  uint32_t forward = 0, input_grad = 0, weight_grad = 0, backward = 0;
+  // Lengths of the lists, F I W B; an empty one where the backward is not of that kind. Of F by
+  // graph::ForwardUse, what that use runs of it.
+  std::array<uint32_t, graph::kForwardUses> forward{};
+  uint32_t input_grad = 0, weight_grad = 0, backward = 0;
   // (operator, bucket) of each gradient written, ascending; operators count in the list of W, or of
   // B where the backward is not split, and in that of I.
   using Writes = std::vector<std::pair<uint32_t, uint32_t>>;

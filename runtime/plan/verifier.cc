@@ -193,11 +193,12 @@ struct ProgramKind {
   const char* name;
   const v1::Program& (v1::StagePlan::*get)() const;
   uint32_t micro_batches;
-  bool training;
+  graph::ForwardUse use;
 };
 
 absl::Status CheckProgram(const v1::Plan& plan, const std::vector<StageFacts>& facts,
                           const ProgramKind& kind) {
+  const bool training = kind.use == graph::ForwardUse::kStep;
   std::vector<ProgramScope> scopes;
   bool empty = true;
   for (int p = 0; p < plan.stages_size(); ++p) {
@@ -209,9 +210,10 @@ absl::Status CheckProgram(const v1::Plan& plan, const std::vector<StageFacts>& f
                       .name = kind.name,
                       .pipeline = static_cast<uint32_t>(p),
                       .micro_batches = kind.micro_batches,
-                      .training = kind.training});
+                      .use = kind.use,
+                      .training = training});
   }
-  if (empty && !kind.training) return absl::OkStatus();
+  if (empty && !training) return absl::OkStatus();
   std::vector<ProgramIndex> indexes;
   for (const ProgramScope& scope : scopes) {
     if (scope.micro_batches > scope.size()) {
@@ -247,9 +249,10 @@ absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& fac
     RETURN_IF_ERROR(CheckBucketShapes(plan, p));
   }
   const ProgramKind kinds[] = {
-      {"step", &v1::StagePlan::step, plan.micro_batches(), true},
-      {"evaluate", &v1::StagePlan::evaluate, plan.evaluation_micro_batches(), false},
-      {"generate", &v1::StagePlan::generate, 1, false}};
+      {"step", &v1::StagePlan::step, plan.micro_batches(), graph::ForwardUse::kStep},
+      {"evaluate", &v1::StagePlan::evaluate, plan.evaluation_micro_batches(),
+       graph::ForwardUse::kEvaluate},
+      {"generate", &v1::StagePlan::generate, 1, graph::ForwardUse::kGenerate}};
   for (const ProgramKind& kind : kinds) RETURN_IF_ERROR(CheckProgram(plan, facts, kind));
   for (int p = 0; p < plan.stages_size(); ++p) {
     RETURN_IF_ERROR(CheckBucketsMeant(plan.stages(p), p, facts[static_cast<size_t>(p)]));

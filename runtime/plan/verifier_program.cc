@@ -243,7 +243,7 @@ class Indexer {
   absl::Status CheckCell(uint32_t v, uint32_t m) {
     const Cell& cell = index_.cells[size_t{v} * scope_.micro_batches + m];
     if (!cell.forward.present()) return Missing(v, m, "F");
-    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::forward, v, cell.forward));
+    RETURN_IF_ERROR(CheckLength(Facts(v).forward[static_cast<size_t>(scope_.use)], cell.forward));
     if (!scope_.IsFirst(v)) {
       RETURN_IF_ERROR(CheckReceive(v, m, "RECV_ACT", cell.recv_act, cell.forward));
     }
@@ -261,9 +261,9 @@ class Indexer {
     }
     if (split && !cell.input_grad.present()) return Missing(v, m, "I");
     if (split && !cell.weight_grad.present()) return Missing(v, m, "W");
-    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::input_grad, v, cell.input_grad));
-    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::weight_grad, v, cell.weight_grad));
-    RETURN_IF_ERROR(CheckLength(&VirtualStageFacts::backward, v, cell.backward));
+    RETURN_IF_ERROR(CheckLength(Facts(v).input_grad, cell.input_grad));
+    RETURN_IF_ERROR(CheckLength(Facts(v).weight_grad, cell.weight_grad));
+    RETURN_IF_ERROR(CheckLength(Facts(v).backward, cell.backward));
     const ComputeSpan& gradient = cell.gradient();
     if (gradient.first < cell.forward.last) {
       return Fault(scope_, gradient.first, "stands before the end of its F");
@@ -280,11 +280,11 @@ class Indexer {
     return absl::OkStatus();
   }
 
-  // Every micro-batch runs all operators.
-  absl::Status CheckLength(uint32_t VirtualStageFacts::*list, uint32_t v, const ComputeSpan& span) {
-    if (!span.present()) return absl::OkStatus();
-    const uint32_t expected = scope_.facts->virtual_stages[v].*list;
-    if (expected == span.op_end) return absl::OkStatus();
+  const VirtualStageFacts& Facts(uint32_t v) const { return scope_.facts->virtual_stages[v]; }
+
+  // Every micro-batch runs all operators of the program.
+  absl::Status CheckLength(uint32_t expected, const ComputeSpan& span) {
+    if (!span.present() || expected == span.op_end) return absl::OkStatus();
     return Fault(scope_, span.last,
                  absl::StrCat("ends the list at operator ", span.op_end, ", but the stage has ",
                               expected, " operators"));

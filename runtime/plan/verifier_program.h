@@ -25,6 +25,7 @@ struct ProgramScope {
   std::string name;       // step, evaluate, generate
   uint32_t pipeline = 0;  // the coordinate
   uint32_t micro_batches = 0;
+  graph::ForwardUse use = graph::ForwardUse::kStep;
   bool training = false;  // backward, reductions and the optimizer are in it
 
   const v1::StagePlan& stage() const { return plan->stages(static_cast<int>(pipeline)); }

@@ -46,6 +46,7 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"training.steps", 1, kBillion},
     {"training.global_batch_size", 1, 1 << 24},
     {"training.micro_batch_size", 1, 1 << 24},
+    {"training.loss_tile_rows", 0, 1 << 24},
     {"optimizer.warmup_steps", 0, kBillion},
     {"optimizer.decay_steps", 1, kBillion},
     {"parallelism.data_parallel_size", 0, 1 << 20},

@@ -27,7 +27,7 @@ struct Options {
   std::string config = "gpt2";
   int64_t micro_batch = 4, tokens = 256, accumulation = 1;
   int threads = 2, steps = 8, warmup = 2;
-  int64_t tensor = 1, pipeline = 1, zero = 0;
+  int64_t tensor = 1, pipeline = 1, zero = 0, loss_tile = 0;
   std::string dtype = "f32", kernels = "cpu", schedule = "1f1b";
   bool breakdown = false;
 };
@@ -63,6 +63,7 @@ absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
                                                 replicas);
   job.mutable_training()->set_micro_batch_size(options.micro_batch);
   job.mutable_training()->set_dtype(options.dtype);
+  job.mutable_training()->set_loss_tile_rows(options.loss_tile);
   job.mutable_data()->set_sequence_length(options.tokens);
   job.mutable_optimizer()->set_learning_rate(3e-4);
   job.mutable_optimizer()->set_gradient_clip_norm(0);
@@ -205,6 +206,9 @@ int Main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
   app.add_option("--schedule", options.schedule, "gpipe, 1f1b or zb-h1")->capture_default_str();
+  app.add_option("--loss-tile", options.loss_tile, "rows of a tile of logits; 0: chosen")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
   app.add_option("--zero", options.zero, "ZeRO stage, 0 to 3")->capture_default_str();
   app.add_flag("--breakdown", options.breakdown, "time of each instruction of the last step");
   CLI11_PARSE(app, argc, argv);

@@ -354,7 +354,7 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
 std::string Layout::Name() const {
   return absl::StrCat("dp", data, " tp", tensor, sequence_parallel ? " sp" : "", " pp", pipeline,
                       " ", schedule, " zero", zero, " recompute ", recompute, " micro-batch ",
-                      micro_batch);
+                      micro_batch, " loss tile ", loss_tile);
 }
 
 v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
@@ -369,6 +369,7 @@ v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
   parallelism.set_zero_stage(layout.zero);
   parallelism.add_recompute(layout.recompute);
   job.mutable_training()->set_micro_batch_size(layout.micro_batch);
+  job.mutable_training()->set_loss_tile_rows(layout.loss_tile);
   return job;
 }
 

@@ -128,6 +128,7 @@ struct Layout {
   int64_t zero = 0;
   std::string recompute = "none";
   int64_t micro_batch = 2;  // of a global batch of 8: accumulation, with a remainder for 3
+  int64_t loss_tile = 0;    // rows, of five a sample; 0: all
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }
   std::string Name() const;
 };

@@ -104,6 +104,7 @@ TEST_CASE("fingerprint: every member of every operator is in it") {
           CHECK(Unseen(stage, [&](StageOps& other) { Change(operand(other).offset); }) == 0);
         }
         CHECK(Unseen(stage, [&](StageOps& other) { Change((other.*list)[op].first_writer); }) == 0);
+        CHECK(Unseen(stage, [&](StageOps& other) { Change((other.*list)[op].at_position); }) == 0);
         for (size_t rank = 0; rank < whole.offsets.size(); ++rank) {
           CHECK(Unseen(stage, [&](StageOps& other) { Change((other.*list)[op].offsets[rank]); }) ==
                 0);
@@ -127,7 +128,11 @@ TEST_CASE("fingerprint: buffers, sizes and what is Partial are in it") {
           &StageOps::gradient_stash_bytes, &StageOps::temporary_bytes}) {
       CHECK(Unseen(stage, [&](StageOps& other) { Change(other.*size); }) == 0);
     }
+    for (size_t use = 0; use < kForwardUses; ++use) {
+      CHECK(Unseen(stage, [&](StageOps& other) { Change(other.forward_end[use]); }) == 0);
+    }
     CHECK(Unseen(stage, [](StageOps& other) { Change(other.logits_buffer); }) == 0);
+    CHECK(Unseen(stage, [](StageOps& other) { Change(other.row_losses_buffer); }) == 0);
     CHECK(Unseen(stage, [](StageOps& other) { Change(other.parameters.front()); }) == 0);
     CHECK(Unseen(stage, [](StageOps& other) {
             if (other.partial_over_tensor.erase(other.parameters.front()) == 0) {

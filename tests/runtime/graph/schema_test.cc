@@ -74,7 +74,8 @@ void ForAllSamples(const std::function<void(const Sample&)>& check) {
                                             .micro_batch = 2,
                                             .tokens = 2,
                                             .dtype = dtype,
-                                            .split_backward = variant / 2 == 1};
+                                            .split_backward = variant / 2 == 1,
+                                            .loss_tile_rows = (variant + 3) % 4};
               std::ostringstream name;
               name << family << (full ? " full" : "") << ", blocks " << first << " to " << end
                    << ", rank " << index << " of " << size << ", variant " << variant << ", "
@@ -128,6 +129,9 @@ class Memory {
     }
   }
 
+  // Of operators that an evaluation alone runs: what they give beside the loss is for nobody.
+  void set_for_loss_alone(bool for_loss_alone) { for_loss_alone_ = for_loss_alone; }
+
   // A list finds nothing that another left in temporaries.
   void BeginList() {
     std::vector<Byte>& temporary = bytes_[BufferPool::kTemporary];
@@ -148,7 +152,7 @@ class Memory {
     });
     ForBuffers(op, [&](const OperandSchema& operand, const OperandRef& ref, int64_t width) {
       if (operand.access == Access::kRead) return;
-      const Byte value{.buffer = ref.id, .writer = &op};
+      const Byte value{.buffer = ref.id, .writer = &op, .read = for_loss_alone_};
       const bool gathers = op.spec.kind == OpKind::kAllGather;
       const bool scatters = op.spec.kind == OpKind::kReduceScatter;
       if (!gathers && !Give(ref, ShapeIn(op, operand), width, scatters ? Byte{} : value)) {
@@ -221,6 +225,7 @@ class Memory {
 
   const StageOps& stage_;
   const int64_t rank_;
+  bool for_loss_alone_ = false;
   std::map<BufferPool, std::vector<Byte>> bytes_;
 };
 
@@ -232,7 +237,7 @@ std::map<std::string, std::set<std::string>> WhatWeightGradsRead(const Sample& s
     memory.BeginList();
     for (const LoweredOp& op : *list) {
       if (op.spec.phase == Phase::kWeightGrad) {
-        read[op.name + " " + std::to_string(op.operand[kDW].id)] = memory.WritersFor(op);
+        read[op.name + " " + std::to_string(op.operand[kDW].id)].merge(memory.WritersFor(op));
       }
       memory.Run(op);
     }
@@ -295,7 +300,8 @@ TEST_CASE("schema: every operand is of the dtype and inside of the memory that i
             width *
             parameter.LocalBox(sample.options.tensor_size, sample.options.tensor_index).elements();
       } else if (ref.space == Space::kTokens || ref.space == Space::kTargets) {
-        least = most = rows * width;
+        most = rows * width;
+        least = ref.space == Space::kTokens ? most : 0;  // the loss takes its rows in tiles
       }
       INFO(sample.name << op.name << ", operand " << operand.name << " ends at " << end << " of "
                        << least << " to " << most << " bytes");
@@ -311,7 +317,11 @@ TEST_CASE("schema: what is read was written, what is written is read before it i
     std::set<int32_t> gradients;
     for (const OpList* list : sample.lists()) {
       memory.BeginList();
-      for (const LoweredOp& op : *list) {
+      const bool forward = list == &sample.stage.forward;
+      const size_t end =
+          forward ? sample.stage.ForwardEnd(ForwardUse::kStep) : list->size();  // of a step
+      for (size_t at = 0; at < end; ++at) {
+        const LoweredOp& op = (*list)[at];
         INFO(sample.name << op.name << ", " << SchemaOf(op.spec.kind).name);
         const std::string fault = memory.Run(op);
         if (!fault.empty()) FAIL(fault);
@@ -322,6 +332,16 @@ TEST_CASE("schema: what is read was written, what is written is read before it i
         }
         if (op.first_writer != first) FAIL("first_writer is wrong");
       }
+      // What the engine reads once the list of input-grads is over.
+      const int32_t losses = sample.stage.row_losses_buffer;
+      const bool has_loss = list == (sample.options.split_backward ? &sample.stage.input_grad
+                                                                   : &sample.stage.backward) &&
+                            sample.end == sample.graph.blocks;
+      if (!has_loss) continue;
+      INFO(sample.name);
+      REQUIRE(losses != kNone);
+      const int64_t bytes = sample.stage.buffers[losses].bytes;
+      if (!memory.Holds({Space::kBuffer, losses, 0}, {1, bytes, 0}, 1)) FAIL("losses overwritten");
     }
     for (int32_t id = 0; id < static_cast<int32_t>(sample.stage.buffers.size()); ++id) {
       const Buffer& buffer = sample.stage.buffers[id];
@@ -329,6 +349,28 @@ TEST_CASE("schema: what is read was written, what is written is read before it i
       INFO(sample.name << buffer.name << " leaves the stage");
       if (!memory.Holds({Space::kBuffer, id, 0}, {1, buffer.bytes, 0}, 1)) FAIL("not written");
     }
+  });
+}
+
+TEST_CASE("schema: a forward without backward reads what it has written") {
+  ForAllSamples([](const Sample& sample) {
+    const OpList& list = sample.stage.forward;
+    const size_t body = sample.stage.ForwardEnd(ForwardUse::kStep);
+    REQUIRE(sample.stage.ForwardEnd(ForwardUse::kEvaluate) == list.size());
+    Memory memory(sample);
+    for (size_t at = 0; at < list.size(); ++at) {
+      const LoweredOp& op = list[at];
+      INFO(sample.name << op.name << ", " << SchemaOf(op.spec.kind).name);
+      memory.set_for_loss_alone(at >= body && !op.at_position);
+      const std::string fault = memory.Run(op);
+      if (!fault.empty()) FAIL(fault);
+    }
+    const int32_t logits = sample.stage.logits_buffer;
+    CHECK((logits != kNone) == (sample.end == sample.graph.blocks));
+    if (logits == kNone) return;
+    // What the engine reads once generation's list is over.
+    const Buffer& buffer = sample.stage.buffers[logits];
+    if (!memory.Holds({Space::kBuffer, logits, 0}, {1, buffer.bytes, 0}, 1)) FAIL("overwritten");
   });
 }
 

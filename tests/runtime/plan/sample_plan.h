@@ -188,8 +188,8 @@ inline std::vector<StageFacts> SampleFacts(const v1::Plan& plan) {
       virtual_stage.touched_by =
           SampleTouches(first && &virtual_stage == &one.virtual_stages.front(),
                         last && &virtual_stage == &one.virtual_stages.back());
-      virtual_stage.forward = virtual_stage.input_grad = virtual_stage.weight_grad =
-          virtual_stage.backward = 2;
+      virtual_stage.forward.fill(2);
+      virtual_stage.input_grad = virtual_stage.weight_grad = virtual_stage.backward = 2;
       virtual_stage.writes = {{0, 0}, {1, 0}};
     }
   }

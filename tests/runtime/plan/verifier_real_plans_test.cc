@@ -107,7 +107,7 @@ TEST_CASE("verifier: an operator that no micro-batch runs is missed") {
   for (const v1::InstructionKind kind : {v1::F, v1::I, v1::W}) {
     v1::Plan plan = PlanOfShape({.schedule = "zb-h1", .pipeline = 2});
     const VirtualStageFacts facts = Facts(plan)[1].virtual_stages[0];
-    const uint32_t length = kind == v1::F   ? facts.forward
+    const uint32_t length = kind == v1::F   ? facts.forward[0]
                             : kind == v1::I ? facts.input_grad
                                             : facts.weight_grad;
     for (v1::Instruction& each : *plan.mutable_stages(1)->mutable_step()->mutable_instructions()) {

@@ -80,6 +80,7 @@ TEST_CASE("defaults of a gpt2 job are GPT2Config's and the documented ones") {
            "  micro_batch_size: 4",
            "  nonfinite_policy: \"stop\"",
            "  dtype: \"f32\"",
+           "  loss_tile_rows: 0",
            "  learning_rate: 0.001",
            "  min_learning_rate: 1e-04",
            "  warmup_steps: 100",

@@ -10,9 +10,9 @@ namespace trireme::plan {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-// What oneDNN's products ask for at most on GPT-2 124M with 2 threads stays below this; products
-// that ask for more take another way.
-constexpr uint64_t kLibraryScratchBytes = 64ull << 20;
+// Room for products: what oneDNN's ask for at most on GPT-2 124M with 2 threads is not above the
+// least, with whatever instructions; those that ask for more than the most take another way.
+constexpr uint64_t kLeastProductBytes = 24ull << 20, kMostProductBytes = 64ull << 20;
 // Threads of attention that have room where the job leaves their number to the run, and the most
 // that a larger number may cost. Attention runs on as many threads as fit, at least one.
 constexpr int64_t kUsualThreads = 8;
@@ -68,6 +68,33 @@ uint64_t AttentionShareBytes(const v1::JobSpec& job) {
   return job.training().micro_batch_size() * groups < kEnoughGroups ? 16ull << 20 : 0;
 }
 
+// A product of [m, k] by [k, n] in panels of 32 (runtime/kernels/cpu/tile_product.cc): one operand
+// whole, of the other eight panels a thread, and their sums.
+uint64_t PanelBytes(int64_t m, int64_t n, int64_t k, int64_t threads) {
+  const int64_t shared = Padded(m > 2 * n ? n : m, 32), depth = Padded(k, 32);
+  return static_cast<uint64_t>(2 * shared * depth + 8 * threads * (64 * depth + 4096) + 64);
+}
+
+// The most that the fastest way of any product takes: in bf16 panels, for the head's input-grad
+// beside its sums in f32; in f32 oneDNN's copy of an operand.
+uint64_t ProductBytes(const v1::JobSpec& job, int64_t threads) {
+  const v1::ModelConfig& config = job.model().config();
+  const int64_t rows = job.training().micro_batch_size() * job.data().sequence_length();
+  const int64_t width = config.hidden_size();
+  const int64_t packed =
+      (config.num_attention_heads() + 2 * config.num_key_value_heads()) * config.head_dim();
+  const int64_t tensor = std::max<int64_t>(1, job.parallelism().tensor_parallel_size());
+  const int64_t inner = (std::max(packed, config.intermediate_size()) + tensor - 1) / tensor;
+  if (ComputeDType(job) != tensor::DType::kBf16) {
+    return static_cast<uint64_t>(rows * std::max(width, inner)) * sizeof(float);
+  }
+  constexpr int64_t kHeadColumns = 2048;
+  return std::max({PanelBytes(rows, inner, width, threads), PanelBytes(rows, width, inner, threads),
+                   PanelBytes(width, inner, rows, threads), PanelBytes(inner, width, rows, threads),
+                   PanelBytes(rows, width, kHeadColumns, threads) +
+                       static_cast<uint64_t>(rows * width) * sizeof(float)});
+}
+
 }  // namespace
 
 uint64_t ScratchBytes(const v1::JobSpec& job) {
@@ -75,8 +102,9 @@ uint64_t ScratchBytes(const v1::JobSpec& job) {
   const int64_t threads = job.runtime().threads() > 0 ? job.runtime().threads() : kUsualThreads;
   const uint64_t thread = AttentionThreadBytes(job);
   const uint64_t threaded = std::min(static_cast<uint64_t>(threads) * thread, kMostThreadedBytes);
-  return LineUp(
-      std::max(kLibraryScratchBytes, std::max(thread, threaded) + AttentionShareBytes(job)));
+  const uint64_t products =
+      std::clamp(ProductBytes(job, threads), kLeastProductBytes, kMostProductBytes);
+  return LineUp(std::max(products, std::max(thread, threaded) + AttentionShareBytes(job)));
 }
 
 void SlotBytes::Raise(const graph::StageOps& ops) {

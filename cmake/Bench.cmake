@@ -21,10 +21,10 @@ if(zfp_library)
 else()
   target_sources(bench_codec PRIVATE "${PROJECT_SOURCE_DIR}/tests/bench/zfp_absent.cc")
 endif()
-trireme_bench(bench_kernels ROOMS runtime/base runtime/tensor runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim
-              LIBS nlohmann_json::nlohmann_json)
+trireme_bench(bench_kernels ROOMS runtime/base runtime/tensor runtime/benchmark
+              LIBS CLI11::CLI11 nlohmann_json::nlohmann_json)
 trireme_bench(bench_step ROOMS runtime/base runtime/spec runtime/model runtime/plan runtime/kernels runtime/kernels/ref
-                               runtime/kernels/cpu runtime/data runtime/comm runtime/comm/mpi runtime/engine
+                               runtime/kernels/cpu runtime/benchmark runtime/data runtime/comm runtime/comm/mpi runtime/engine
                                runtime/engine/no_mutation
               LIBS OpenMP::OpenMP_CXX CLI11::CLI11)
 trireme_bench(bench_job_store ROOMS proto runtime/base coordinator/job_store)

@@ -42,6 +42,10 @@ trireme_room(checkpoint/hugging_face
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/spec runtime/layout runtime/graph runtime/model)
 trireme_room(runtime/report ROOMS proto runtime/json runtime/checksum runtime/plan runtime/recorder)
 
+trireme_room(runtime/benchmark
+             ROOMS runtime/base runtime/json runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim runtime/tensor
+             LIBS DNNL::dnnl OpenMP::OpenMP_CXX hwy::hwy)
+
 # Floor 4
 trireme_room(runtime/engine
              ROOMS proto runtime/base runtime/checksum compress runtime/tensor runtime/layout runtime/graph

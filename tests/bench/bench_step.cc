@@ -1,23 +1,24 @@
-// Training steps of a named model on random tokens: tokens per second beside the speed of the
-// matrix product measured in the same run. One process, or a rank under mpirun (data parallel
-// unless told otherwise). Last line JSON.
+// Training steps of a named model on random tokens: tokens per second beside the roofline
+// (runtime/benchmark/roofline.h) at the speeds of product and triad measured in the same run. One
+// process, or a rank under mpirun (data parallel unless told otherwise). Last line JSON.
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/benchmark/limits.h"
+#include "runtime/benchmark/roofline.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "runtime/engine/engine.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/lowered_stage.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
+#include "tests/bench/step_breakdown.h"
 #include "tests/runtime/data/random_dataset.h"
 
 namespace trireme {
@@ -77,49 +78,44 @@ absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
   return job;
 }
 
-// Flops per second of the product C = A B of a layer's size, best of a few runs.
-absl::StatusOr<double> ProductSpeed(const kernels::KernelRegistry& registry, tensor::DType dtype,
-                                    const Options& options) {
-  constexpr int64_t kRows = 1024, kInner = 768, kCols = 3072;
-  graph::OpSpec spec;
-  spec.dtype = dtype;
-  spec.weight_layout = graph::WeightLayout::kInOut;
-  spec.rows = kRows;
-  spec.inner = spec.x_ld = kInner;
-  spec.cols = spec.y_ld = kCols;
-  std::vector<std::byte> scratch(64 << 20);
-  ASSIGN_OR_RETURN(const auto kernel, registry.Prepare(spec, {.scratch_limit_bytes = scratch.size(),
-                                                              .threads = options.threads}));
-  std::vector<double> x(kRows * kInner, 0.5), w(kInner * kCols, 0.25), y(kRows * kCols);
-  graph::OpCall call;
-  call.operand[graph::kX] = x.data();
-  call.operand[graph::kW] = w.data();
-  call.operand[graph::kY] = y.data();
-  call.scratch = scratch;
-  double best = 1e30;
-  for (int run = 0; run < 12; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    kernel->Run(call);
-    best = std::min(
-        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+// Of one step on this rank: forward, backward, optimizer. What overlaps, waits or checks is not in
+// it.
+benchmark::StepWork WorkOfRank(const v1::Plan& plan, const plan::LoweredStage& stage,
+                               const Options& options) {
+  const std::vector<graph::StageOps>& ops = stage.ops.front();
+  benchmark::StepWork work;
+  for (const graph::StageOps& each : ops) {
+    const benchmark::StepWork once = benchmark::WorkOf(each);
+    work.flops += once.flops * static_cast<double>(options.accumulation);
+    work.bytes += once.bytes * static_cast<double>(options.accumulation);
   }
-  return 2.0 * kRows * kInner * kCols / best;
+  const bool sharded = plan::IsSharded(plan, v1::MOMENT1);
+  const double share = sharded ? 1.0 / static_cast<double>(plan.mesh().data()) : 1.0;
+  work.bytes += benchmark::AdamWBytes(plan::ComputeDType(plan.job())) * share *
+                static_cast<double>(stage.state.elements);
+  return work;
 }
 
-void PrintBreakdown(const engine::Engine& engine) {
-  for (const engine::InstructionSpan& span : engine.last_trace().instructions()) {
-    const double ms = static_cast<double>(span.end_ns - span.start_ns) * 1e-6;
-    if (ms < 0.5) continue;
-    std::printf("  %-10s micro-batch %u  %8.2f ms\n",
-                v1::InstructionKind_Name(static_cast<v1::InstructionKind>(span.kind)).c_str(),
-                span.micro_batch, ms);
+struct Results {
+  std::vector<double> seconds;  // of the steps, ascending
+  double exposed_s = 0;         // of all of them
+  engine::StepReport last;
+  double arena_bytes = 0;
+  MachineSpeed speed;
+  benchmark::StepWork work;
+};
+
+// Best of before and after the steps: the machine may have been faster meanwhile.
+void MeasureSpeed(benchmark::Limits& limits, tensor::DType dtype, MachineSpeed& speed) {
+  for (int i = 0; i < 3; ++i) {
+    speed.product_rate = std::max(speed.product_rate, limits.ProductRate(dtype));
+    speed.memory_rate = std::max(speed.memory_rate, limits.MemoryRate());
   }
 }
 
-absl::Status Run(const Options& options, comm::Fabric& fabric) {
-  omp_set_num_threads(options.threads);
-  ASSIGN_OR_RETURN(const v1::JobSpec job, JobFor(options, fabric.size()));
-  ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, fabric.size()));
+absl::StatusOr<Results> Measure(const Options& options, const v1::Plan& plan,
+                                comm::Fabric& fabric) {
+  const v1::JobSpec& job = plan.job();
   kernels::KernelRegistry registry;
   if (job.runtime().kernels() == "cpu") kernels::RegisterCpuKernels(registry);
   kernels::RegisterReferenceKernels(registry);
@@ -132,40 +128,68 @@ absl::Status Run(const Options& options, comm::Fabric& fabric) {
       engine::Engine::Create(plan, fabric, dataset,
                              {.kernels = &registry, .threads = options.threads, .prefault = true}));
   engine->InitializeState();
-  ASSIGN_OR_RETURN(const double product, ProductSpeed(registry, plan::ComputeDType(job), options));
-  std::vector<double> seconds;
-  double exposed = 0;
-  engine::StepReport report;
-  for (int step = 0; step < options.warmup + options.steps; ++step) {
-    ASSIGN_OR_RETURN(report, engine->RunStep(static_cast<uint64_t>(step)));
-    if (step < options.warmup) continue;
-    seconds.push_back(report.duration_s);
-    ASSIGN_OR_RETURN(const engine::ExposureReport exposure, engine->MeasureExposure());
-    exposed += exposure.exposed.mean_s;
-  }
-  if (options.breakdown && engine->rank() == 0) PrintBreakdown(*engine);
-  std::sort(seconds.begin(), seconds.end());
-  const double tokens = static_cast<double>(report.tokens);
-  const double median = seconds[seconds.size() / 2];
-  const double p99 = seconds[std::min(seconds.size() - 1, seconds.size() * 99 / 100)];
   ASSIGN_OR_RETURN(const auto graph, model::BuildModel(job.model().config()));
-  const double flops =
-      model::TrainingFlopsPerToken(graph, job.model().config(), options.tokens) * tokens;
-  const double peak = product * fabric.size();
-  if (fabric.rank() != 0) return absl::OkStatus();
+  const plan::LoweredStage stage =
+      plan::LowerForRank(plan, graph, plan::CoordinatesOf(plan.mesh(), fabric.rank()));
+  ASSIGN_OR_RETURN(const auto limits,
+                   benchmark::Limits::Create(options.threads, benchmark::Stopwatch()));
+  // There is no f64 product to compare with.
+  const tensor::DType dtype = options.dtype == "bf16" ? tensor::DType::kBf16 : tensor::DType::kF32;
+  Results results;
+  results.work = WorkOfRank(plan, stage, options);
+  results.arena_bytes = static_cast<double>(engine->arena().size_bytes());
+  MeasureSpeed(*limits, dtype, results.speed);
+  for (int step = 0; step < options.warmup + options.steps; ++step) {
+    ASSIGN_OR_RETURN(results.last, engine->RunStep(static_cast<uint64_t>(step)));
+    if (step < options.warmup) continue;
+    results.seconds.push_back(results.last.duration_s);
+    ASSIGN_OR_RETURN(const engine::ExposureReport exposure, engine->MeasureExposure());
+    results.exposed_s += exposure.exposed.mean_s;
+  }
+  std::sort(results.seconds.begin(), results.seconds.end());
+  MeasureSpeed(*limits, dtype, results.speed);
+  if (options.breakdown && fabric.rank() == 0) {
+    StepBreakdown(engine->last_trace(), stage.ops.front()).Print(results.speed);
+  }
+  return results;
+}
+
+void Print(const Options& options, int ranks, const Results& results, double flops) {
+  const std::vector<double>& seconds = results.seconds;
+  const double tokens = static_cast<double>(results.last.tokens);
+  const double best = seconds.front(), median = seconds[seconds.size() / 2];
+  const double p99 = seconds[std::min(seconds.size() - 1, seconds.size() * 99 / 100)];
+  const double exposed = results.exposed_s / static_cast<double>(seconds.size()) / median;
+  const double least = results.speed.Seconds(results.work);
   std::printf("%s %s, %d ranks x %d threads, %.0f tokens a step, loss %.4f, arena %.0f MiB\n",
-              options.config.c_str(), options.dtype.c_str(), fabric.size(), options.threads, tokens,
-              report.loss, static_cast<double>(engine->arena().size_bytes()) / (1 << 20));
+              options.config.c_str(), options.dtype.c_str(), ranks, options.threads, tokens,
+              results.last.loss, results.arena_bytes / (1 << 20));
   std::printf("step min %.1f ms, median %.1f ms, p99 %.1f ms; exposed communication %.1f %%\n",
-              seconds.front() * 1e3, median * 1e3, p99 * 1e3,
-              100 * exposed / static_cast<double>(seconds.size()) / median);
-  std::printf("%.1f GFLOP/s of the model; the product alone reaches %.1f: utilisation %.1f %%\n",
-              flops / seconds.front() * 1e-9, peak * 1e-9, 100 * flops / seconds.front() / peak);
+              best * 1e3, median * 1e3, p99 * 1e3, 100 * exposed);
+  std::printf("%.1f GFLOP/s of the model on all ranks\n", flops / best * 1e-9);
+  std::printf(
+      "roofline of rank 0: %.0f GFLOP at %.0f GFLOP/s (square product), %.2f GB at %.1f GB/s "
+      "(triad): %.1f ms; reached %.3f of it\n",
+      results.work.flops * 1e-9, results.speed.product_rate * 1e-9, results.work.bytes * 1e-9,
+      results.speed.memory_rate * 1e-9, least * 1e3, least / best);
   std::printf(
       "{\"tok_s\": %.1f, \"tok_s_med\": %.1f, \"step_ms_min\": %.2f, \"step_ms_median\": %.2f, "
-      "\"step_ms_p99\": %.2f, \"utilisation\": %.4f, \"exposed\": %.4f}\n",
-      tokens / seconds.front(), tokens / median, seconds.front() * 1e3, median * 1e3, p99 * 1e3,
-      flops / seconds.front() / peak, exposed / static_cast<double>(seconds.size()) / median);
+      "\"step_ms_p99\": %.2f, \"roofline_ms\": %.2f, \"roofline_ratio\": %.4f, "
+      "\"exposed\": %.4f}\n",
+      tokens / best, tokens / median, best * 1e3, median * 1e3, p99 * 1e3, least * 1e3,
+      least / best, exposed);
+}
+
+absl::Status Run(const Options& options, comm::Fabric& fabric) {
+  omp_set_num_threads(options.threads);
+  ASSIGN_OR_RETURN(const v1::JobSpec job, JobFor(options, fabric.size()));
+  ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, fabric.size()));
+  ASSIGN_OR_RETURN(const Results results, Measure(options, plan, fabric));
+  if (fabric.rank() != 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto graph, model::BuildModel(job.model().config()));
+  Print(options, fabric.size(), results,
+        model::TrainingFlopsPerToken(graph, job.model().config(), options.tokens) *
+            static_cast<double>(results.last.tokens));
   return absl::OkStatus();
 }
 
@@ -210,7 +234,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 1 << 24))
       ->capture_default_str();
   app.add_option("--zero", options.zero, "ZeRO stage, 0 to 3")->capture_default_str();
-  app.add_flag("--breakdown", options.breakdown, "time of each instruction of the last step");
+  app.add_flag("--breakdown", options.breakdown, "the last step by instructions and operators");
   CLI11_PARSE(app, argc, argv);
   auto fabric = comm::ConnectMpi(&argc, &argv);
   if (!fabric.ok()) {

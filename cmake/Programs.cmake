@@ -28,7 +28,7 @@ trireme_program(trireme coordinator/cli
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
-        runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/format checkpoint/client worker/link
+        runtime/benchmark runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/format checkpoint/client worker/link
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 trireme_program(triremed coordinator/daemon

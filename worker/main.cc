@@ -17,6 +17,7 @@
 #include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
+#include "worker/benchmark.h"
 #include "worker/generation.h"
 #include "worker/hello.h"
 #include "worker/stop_signal.h"
@@ -74,10 +75,13 @@ int Main(int argc, char** argv) {
   AddTrainingOptions(app, training);
   CLI::App* generate = app.add_subcommand("generate", "continue a text from a checkpoint");
   AddGenerationOptions(*generate, generation);
+  BenchmarkOptions benchmark;
+  CLI::App* bench = app.add_subcommand("bench", "the operators beside the limits of this machine");
+  AddBenchmarkOptions(*bench, benchmark);
   CLI::App* hello = app.add_subcommand("hello", "see whether the ranks find each other");
   try {
     app.parse(argc, argv);
-    if (!generate->parsed() && !hello->parsed() &&
+    if (app.get_subcommands().empty() &&
         (training.job.empty() || training.run.run_directory.empty())) {
       throw CLI::ValidationError("training needs --job and --run-dir");
     }
@@ -87,6 +91,7 @@ int Main(int argc, char** argv) {
   training.link.who.set_version(TRIREME_VERSION);
   spdlog::set_default_logger(spdlog::stderr_logger_mt("worker"));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S %l %v");
+  if (bench->parsed()) return RunBenchmark(benchmark);
   ListenForStop();
   // MPI's write to a lost peer must fail, so that the wait for it names the peer, not end this rank
   // unheard.

@@ -61,6 +61,16 @@ struct GenerateOptions {
 // Checks everything a user may have wrong, then becomes the worker; returns only on an error.
 int RunGenerate(const GenerateOptions& options);
 
+struct BenchOptions {
+  std::string dtype = "both";  // f32, bf16 or both
+  int threads = 0;             // 0: one per core
+  int seconds = 50;
+  std::string only;   // a part of the names of operators
+  bool json = false;  // one object: limits, operators of each dtype, sums of a step
+};
+// Becomes the worker; returns only on an error.
+int RunBench(const BenchOptions& options);
+
 struct ValidateOptions {
   std::string job;
   std::vector<std::string> overrides;

@@ -30,6 +30,7 @@ struct Everything {
   SlurmScriptOptions slurm_script;
   ControlOptions plan_control;
   GenerateOptions generate;
+  BenchOptions bench;
   ValidateOptions validate;
   CheckpointOptions checkpoint;
   bool version_json = false;
@@ -186,6 +187,34 @@ void AddGenerate(CLI::App& app, Everything& all) {
   generate->callback([&all] { all.code = RunGenerate(all.generate); });
 }
 
+void AddBench(CLI::App& app, Everything& all) {
+  BenchOptions& options = all.bench;
+  CLI::App* bench =
+      app.add_subcommand("bench", "each operator beside what this machine does at best");
+  bench->add_option("--dtype", options.dtype, "what the operators compute in; default: both")
+      ->check(CLI::IsMember({"f32", "bf16", "both"}))
+      ->type_name("TYPE");
+  bench->add_option("--threads", options.threads, "default: one per core")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  bench->add_option("--seconds", options.seconds, "of all of it; default: 50")
+      ->check(CLI::Range(1, 3600))
+      ->type_name("SECONDS");
+  bench->add_option("--only", options.only, "those that have TEXT in their name")
+      ->type_name("TEXT");
+  bench->add_flag("--json", options.json, kJsonHelp);
+  bench->footer(
+      "The operators of GPT-2 124M, forward (F), input-grad (I) and weight-grad (W), at 1,024 "
+      "rows;\n"
+      "attention at 256 and 1,024 tokens a sample. Each with its share of the speed of a square\n"
+      "product of its type or, where memory bounds it, of a triad, both measured in between. No\n"
+      "other work should be on the machine. Progress goes to the terminal's stderr.\n\n"
+      "Examples:\n"
+      "  trireme bench\n"
+      "  trireme bench --dtype bf16 --only attention --seconds 10");
+  bench->callback([&all] { all.code = RunBench(all.bench); });
+}
+
 void AddCheckpoint(CLI::App& app, Everything& all) {
   CLI::App* checkpoint = app.add_subcommand("checkpoint", "look at checkpoints");
   checkpoint->require_subcommand(1);
@@ -300,6 +329,7 @@ int Main(int argc, char** argv) {
   AddPlan(app, all);
   AddSlurmScript(app, all);
   AddGenerate(app, all);
+  AddBench(app, all);
   CLI::App* validate = app.add_subcommand("validate", "check a job file and its data");
   AddJob(*validate, all.validate.job, all.validate.overrides);
   validate->add_flag("--json", all.validate.json, kJsonHelp);

@@ -95,7 +95,8 @@ class Case {
   std::vector<float> before_f32_;
 };
 
-// Blocks of columns and of rows, edges of both sides and of k, several blocks and steps of k.
+// Blocks of columns and of rows, edges of both sides and of k, several blocks and steps of k, and a
+// k so long that a block has fewer panels.
 TEST_CASE("tile products are f64's within their roundings, the same from any number of threads") {
   if (AmxTiles() == nullptr) {
     WARN("this processor has no AMX");
@@ -104,7 +105,8 @@ TEST_CASE("tile products are f64's within their roundings, the same from any num
   struct Size {
     int64_t m, n, k;
   };
-  for (const Size& size : {Size{32, 32, 32}, {33, 65, 47}, {70, 600, 300}, {610, 40, 520}}) {
+  for (const Size& size :
+       {Size{32, 32, 32}, {33, 65, 47}, {70, 600, 300}, {610, 40, 520}, {33, 200, 4000}}) {
     for (int variant = 0; variant < 8; ++variant) {
       ProductShape shape;
       shape.m = size.m;

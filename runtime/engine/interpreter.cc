@@ -137,15 +137,18 @@ void Engine::Impl::Load(const Batch& batch) {
   trace_.Add(ComputeSpan{start_ns, NowNs()});
   device_->CopyFromHost(std::as_bytes(std::span(&block_, 1)), arena_.Slot(v1::SCALARS, 0, 0),
                         *stream_);
-  if (holds_last_stage() && groups_.data != nullptr && context_.training &&
-      !Mutated(Mutation::kLocalTokenCount)) {
+  if (holds_last_stage() && groups_.data != nullptr && context_.training) {
     RunTraced(GroupName::kData, v1::LOAD, [&](auto& group, const auto& options) {
       return group.AllReduce(&block()->counted, 1, tensor::DType::kF64, comm::ReduceOp::kSum,
                              options);
     });
   }
-  stream_->Issue(tensor::Task(
-      [this] { block()->loss_scale = block()->counted > 0 ? 1.0 / block()->counted : 0; }));
+  stream_->Issue(tensor::Task([this, counted] {
+    block()->loss_scale = block()->counted > 0 ? 1.0 / block()->counted : 0;
+    if (Mutated(Mutation::kSequenceRanksInMean)) block()->loss_scale /= plan_.mesh().tensor();
+    if (Mutated(Mutation::kLocalTokenCount))
+      block()->loss_scale = 1.0 / (counted * plan_.mesh().data());
+  }));
 }
 
 // Returns the counted tokens of one micro-batch of this replica.

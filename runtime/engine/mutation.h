@@ -10,7 +10,7 @@ enum class Mutation : uint8_t {
   kMissingSequenceParallelReduce,  // gradients Partial over the tensor axis are not summed over it
   kTiedCountedTwice,               // the tied embedding's gradient is summed twice
   kTiedNotSummed,                  // each copy of the tied embedding keeps its own gradient
-  kLocalTokenCount,                // the loss is divided by this replica's tokens
+  kLocalTokenCount,                // the mean of the replicas' own means is taken for the loss
   kClipByShardNorm,                // clipping by this rank's own norm
   kDataMeanTwice,                  // gradients divided by the number of replicas once more
   kStaleGather,                    // ZeRO: updated parameters are not gathered
@@ -28,6 +28,13 @@ enum class Mutation : uint8_t {
   kWrongGatheredPlace,             // ZeRO-3: a bucket is gathered to the place of another
   kShareOfAnother,                 // ZeRO-2: a replica keeps the share of its neighbour
   kLastMicroBatchOnly,             // ZeRO-2: each micro-batch's share replaces those before
+  kGatherBackwardSlices,           // the backward of a gather over the tensor group adds nothing up
+  kLargeBucketForgotten,  // a bucket as large as bucket_bytes is not summed over the replicas
+  kSequenceRanksInMean,   // ranks that cut the sequence are counted as replicas in the mean
+  kTiedCopyCounted,       // both stages' copies of a tied parameter count in the norm
+  kLeftInGradientBuffer,  // gradients are added to what their buffer was left with
+  kClearedTooEarly,       // ZeRO-2: the first bucket is cleared before it is summed
+  kMasksRestart,          // dropout draws the masks of the first step again
   kCount,
 };
 

@@ -32,6 +32,11 @@ bool IsForgotten(int axis) {
          (axis == v1::AXIS_TIED && Mutated(Mutation::kTiedNotSummed));
 }
 
+// For a planted bug: by the default width of a gradient.
+bool IsLarge(const v1::Bucket& bucket, const v1::JobSpec& job) {
+  return static_cast<int64_t>(bucket.count()) * 4 >= job.parallelism().bucket_bytes();
+}
+
 template <typename T>
 void AddOrCopy(const T* from, int64_t count, bool adds, T* to) {
   if (!adds) {
@@ -102,6 +107,7 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   const uint32_t index = instruction.bucket();
   const v1::Bucket& bucket = state_->buckets()[index];
   if (groups_.data == nullptr || !plan::IsPartialOver(bucket, v1::AXIS_DATA)) return {};
+  if (Mutated(Mutation::kLargeBucketForgotten) && IsLarge(bucket, plan_.job())) return {};
   const int zero = plan::ZeroStage(plan_);
   const v1::PoolKind pool = zero >= 2 ? v1::PARTIAL : v1::GRADIENT;
   std::byte* data = state_->Flat(pool, TrainingState::WorkingBegin(pool, bucket)).get();

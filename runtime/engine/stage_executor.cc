@@ -156,6 +156,7 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
         op.first_writer && instruction.micro_batch() == first_micro_batch_[instruction.kind()];
     call.accumulate = places_.gradient_pool == v1::PARTIAL ? !prepared.overwrites : !first;
     if (Mutated(Mutation::kOverwrittenGradient) && op.first_writer) call.accumulate = false;
+    if (Mutated(Mutation::kLeftInGradientBuffer)) call.accumulate = true;
     if (Mutated(Mutation::kSkippedMicroBatch) && call.accumulate &&
         instruction.micro_batch() == last_micro_batch_[instruction.kind()]) {
       return;
@@ -168,7 +169,7 @@ void StageExecutor::RunKernel(const Prepared& prepared, const v1::Instruction& i
     call.seed += static_cast<uint64_t>(options_.tensor_index);
   }
   if (Mutated(Mutation::kRecomputedDropout) && op.recomputes) ++call.seed;
-  call.step = context.step;
+  call.step = Mutated(Mutation::kMasksRestart) ? 0 : context.step;
   call.training = context.training;
   call.loss_scale = *options_.loss_scale;
   call.scratch = {options_.arena->Slot(v1::SCRATCH, 0, 0).get(),
@@ -184,6 +185,10 @@ void StageExecutor::RunCollective(const Prepared& prepared, const v1::Instructio
   void* data = Resolve(op.operand[graph::kY], instruction).get();
   if (Mutated(Mutation::kMissingBackwardReduce) && instruction.kind() != v1::F &&
       op.spec.kind == OpKind::kAllReduce) {
+    return;
+  }
+  if (Mutated(Mutation::kGatherBackwardSlices) && instruction.kind() != v1::F &&
+      op.spec.kind == OpKind::kReduceScatter) {
     return;
   }
   const comm::Sharded sharded{data, op.offsets, op.spec.dtype};

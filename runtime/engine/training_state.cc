@@ -92,7 +92,8 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
     piece.updated = sharded_ ? share : layout::Interval{0, piece.length};
     const bool replicated = parameter.shard_dim == graph::kNone && at.tensor > 0 &&
                             !Mutated(Mutation::kReplicatedNormCounted);
-    piece.owned = replicated || place.tied_copy ? layout::Interval{0, 0} : share;
+    const bool copied = place.tied_copy && !Mutated(Mutation::kTiedCopyCounted);
+    piece.owned = replicated || copied ? layout::Interval{0, 0} : share;
     piece.share_offset = place.offset + piece.updated.begin;
     if (sharded_) {
       const int64_t count = static_cast<int64_t>(bucket.count()) / data_size;
@@ -208,6 +209,7 @@ void TrainingState::ClearGaps(uint32_t bucket) const {
   int64_t end = begin;
   for (const Piece& piece : pieces_) {
     if (piece.place.bucket != bucket) continue;
+    if (Mutated(Mutation::kClearedTooEarly) && bucket == 0) continue;
     clear(end, piece.place.offset);
     end = piece.place.offset + piece.length;
   }

@@ -54,6 +54,10 @@ class HostDevice final : public Device {
   std::unique_ptr<Stream> MakeStream(size_t queue_capacity,
                                      std::function<void()> while_waiting) override {
     if (!asynchronous_) return MakeInlineStream(gate_);
+    return MakeTransferStream(queue_capacity, std::move(while_waiting));
+  }
+  std::unique_ptr<Stream> MakeTransferStream(size_t queue_capacity,
+                                             std::function<void()> while_waiting) override {
     return MakeThreadStream({.queue_capacity = queue_capacity,
                              .while_waiting = std::move(while_waiting),
                              .gate = gate_});

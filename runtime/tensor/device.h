@@ -62,6 +62,9 @@ class Device {
   // `while_waiting`: ThreadStreamOptions.
   virtual std::unique_ptr<Stream> MakeStream(size_t queue_capacity,
                                              std::function<void()> while_waiting) = 0;
+  // A stream for copies beside the work of the others: on every device one that runs on its own.
+  virtual std::unique_ptr<Stream> MakeTransferStream(size_t queue_capacity,
+                                                     std::function<void()> while_waiting) = 0;
   // Work on `stream`, which is one of this device's; the host's memory must live until it has run.
   virtual void CopyToHost(DevicePointer from, std::span<std::byte> to, Stream& stream) = 0;
   virtual void CopyFromHost(std::span<const std::byte> from, DevicePointer to, Stream& stream) = 0;

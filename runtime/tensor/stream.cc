@@ -29,6 +29,7 @@ class InlineStream final : public Stream {
   Event Record() override { return Event{this, Finished()}; }
   uint64_t Finished() const override { return finished_.load(std::memory_order_acquire); }
   void Await(uint64_t) override {}
+  bool AwaitFor(uint64_t, std::chrono::milliseconds) override { return true; }
   bool inline_execution() const override { return true; }
 
  private:
@@ -70,6 +71,15 @@ class ThreadStream final : public Stream {
   void Await(uint64_t sequence) override {
     std::unique_lock<std::mutex> lock(mutex_);
     WaitUntil(lock, [&] { return finished_.load() >= sequence; });
+  }
+
+  bool AwaitFor(uint64_t sequence, std::chrono::milliseconds limit) override {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto done = [&] { return finished_.load() >= sequence; };
+    if (!while_waiting_) return done_.wait_until(lock, end, done);
+    WaitUntil(lock, [&] { return done() || std::chrono::steady_clock::now() >= end; });
+    return done();
   }
 
   bool inline_execution() const override { return false; }

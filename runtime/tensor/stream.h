@@ -4,6 +4,7 @@
 // proves stream discipline long before an accelerator is there.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -60,6 +61,8 @@ class Stream {
   virtual uint64_t Finished() const = 0;
   // Blocks the caller until so many tasks have run.
   virtual void Await(uint64_t sequence) = 0;
+  // The same for at most `limit`; false: they have not.
+  virtual bool AwaitFor(uint64_t sequence, std::chrono::milliseconds limit) = 0;
   // True if Issue runs the task before it returns.
   virtual bool inline_execution() const = 0;
 

@@ -1,0 +1,143 @@
+#include "runtime/tensor/swap_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::tensor {
+
+namespace {
+
+constexpr size_t kMapAlignment = size_t{2} << 20;
+// Given to the system at once; the end of one is a place to look at errors.
+constexpr size_t kCallBytes = size_t{64} << 20;
+
+size_t SystemPageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+// O_TMPFILE, or where the file system has none, a name that is taken away at once.
+int OpenUnnamed(const std::string& directory) {
+  const int fd = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
+  std::string name = directory + "/.trireme-offload-XXXXXX";
+  const int named = mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) unlink(name.c_str());
+  return named;
+}
+
+}  // namespace
+
+absl::Status SwapFile::Failed(const char* what, int error) const {
+  const std::string text =
+      absl::StrCat("offload.directory: ", what, " in ", directory_, ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    struct statvfs disk = {};
+    const bool known = statvfs(directory_.c_str(), &disk) == 0;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        text, "; ", bytes_, " bytes (", bytes_ >> 20, " MiB) are wanted",
+        known ? absl::StrCat(", ", (uint64_t{disk.f_bavail} * disk.f_frsize) >> 20, " MiB are free")
+              : "",
+        "; give a folder on a larger local disk"));
+  }
+  if (error == ENOENT || error == ENOTDIR) {
+    return absl::NotFoundError(absl::StrCat(text, "; make the folder, or give another"));
+  }
+  if (error == EACCES || error == EROFS || error == EPERM) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(text, "; give a folder that may be written to"));
+  }
+  return absl::UnavailableError(text);
+}
+
+absl::StatusOr<std::shared_ptr<SwapFile>> SwapFile::Make(const std::string& directory,
+                                                         size_t bytes) {
+  std::shared_ptr<SwapFile> file(new SwapFile);
+  file->directory_ = directory;
+  file->bytes_ = bytes;
+  file->fd_ = OpenUnnamed(directory);
+  if (file->fd_ < 0) return file->Failed("cannot make a file", errno);
+  RETURN_IF_ERROR(file->Map());
+  return file;
+}
+
+// Inside of a reservation, for the alignment.
+absl::Status SwapFile::Map() {
+  const size_t page = SystemPageBytes();
+  mapped_bytes_ = (bytes_ + page - 1) / page * page;
+  if (mapped_bytes_ == 0) return absl::OkStatus();
+  // Looked at first, lest others find the disk full meanwhile.
+  struct statvfs disk = {};
+  const bool known = fstatvfs(fd_, &disk) == 0;
+  if (known && mapped_bytes_ / disk.f_frsize > disk.f_bavail) {
+    return Failed("cannot take the room", ENOSPC);
+  }
+  const int error = posix_fallocate(fd_, 0, static_cast<off_t>(mapped_bytes_));
+  if (error != 0) return Failed("cannot take the room", error);
+  void* reserved = mmap(nullptr, mapped_bytes_ + kMapAlignment, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return Failed("cannot map a file", errno);
+  const auto begin = reinterpret_cast<uintptr_t>(reserved);
+  const uintptr_t aligned = (begin + kMapAlignment - 1) / kMapAlignment * kMapAlignment;
+  auto* at = reinterpret_cast<std::byte*>(aligned);
+  if (aligned > begin) munmap(reserved, aligned - begin);
+  munmap(at + mapped_bytes_, begin + kMapAlignment - aligned);
+  data_ = at;
+  if (mmap(at, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, 0) ==
+      MAP_FAILED) {
+    return Failed("cannot map a file", errno);
+  }
+  return absl::OkStatus();
+}
+
+SwapFile::~SwapFile() {
+  if (data_ != nullptr) munmap(data_, mapped_bytes_);
+  if (fd_ >= 0) close(fd_);
+}
+
+// What goes out is on its way to the disk when it is called for again, and not in the way of what
+// comes.
+absl::Status SwapFile::Write(size_t offset, std::span<const std::byte> from) {
+  for (size_t done = 0; done < from.size();) {
+    const size_t next = std::min(kCallBytes, from.size() - done);
+    const ssize_t wrote = pwrite(fd_, from.data() + done, next, static_cast<off_t>(offset + done));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return Failed("cannot write", wrote < 0 ? errno : EIO);
+    done += static_cast<size_t>(wrote);
+  }
+  (void)sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(from.size()),
+                        SYNC_FILE_RANGE_WRITE);
+  return absl::OkStatus();
+}
+
+absl::Status SwapFile::Read(size_t offset, std::span<std::byte> to) {
+  for (size_t done = 0; done < to.size();) {
+    const size_t next = std::min(kCallBytes, to.size() - done);
+    const ssize_t got = pread(fd_, to.data() + done, next, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Failed("cannot read", got < 0 ? errno : EIO);
+    done += static_cast<size_t>(got);
+  }
+  ForgetCached(offset, to.size());
+  return absl::OkStatus();
+}
+
+// The system would keep a second copy of it as long as nobody else asks for the memory.
+void SwapFile::ForgetCached(size_t offset, size_t bytes) {
+  const size_t page = SystemPageBytes();
+  const size_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
+  if (begin >= end) return;
+  (void)madvise(data_ + begin, end - begin, MADV_DONTNEED);
+  (void)posix_fadvise(fd_, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
+                      POSIX_FADV_DONTNEED);
+}
+
+}  // namespace trireme::tensor

@@ -1,0 +1,44 @@
+// SwapFile: room on a disk for what is not used, of one process and as long as it lives. It is read
+// and written in pieces, and is mapped for those who look at single elements.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace trireme::tensor {
+
+// Threads: any, also at the same time on bytes that do not meet.
+class SwapFile {
+ public:
+  // A file without a name in `directory`, so that nothing of it is left however the process ends.
+  // All of its room is taken now: ResourceExhausted with the sizes where the disk has not so much,
+  // NotFound or PermissionDenied where no file can be made there. Zero-filled.
+  static absl::StatusOr<std::shared_ptr<SwapFile>> Make(const std::string& directory, size_t bytes);
+  SwapFile(const SwapFile&) = delete;
+  ~SwapFile();
+
+  // All of it as memory, in whole pages, aligned to 2 MiB. Reading it waits for the disk.
+  std::span<std::byte> pages() const { return {data_, mapped_bytes_}; }
+  // Block until the system has taken or given the bytes. Unavailable where the disk fails.
+  absl::Status Write(size_t offset, std::span<const std::byte> from);
+  absl::Status Read(size_t offset, std::span<std::byte> to);
+
+ private:
+  SwapFile() = default;
+  absl::Status Map();
+  absl::Status Failed(const char* what, int error) const;
+  void ForgetCached(size_t offset, size_t bytes);
+
+  std::string directory_;
+  int fd_ = -1;
+  size_t bytes_ = 0;
+  size_t mapped_bytes_ = 0;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace trireme::tensor

@@ -122,7 +122,8 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options, vocabulary.tokenizer()));
-  ASSIGN_OR_RETURN(const auto session, Session::Open(job, fabric, *agreement, vocabulary, nullptr));
+  ASSIGN_OR_RETURN(const auto session,
+                   Session::Open(job, fabric, *agreement, vocabulary, nullptr, ""));
   comm::Agreement& ranks = *agreement;
   RETURN_IF_ERROR(AgreeOn(checkpoint, ranks));
   RETURN_IF_ERROR(

@@ -17,6 +17,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/comm/choice.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::worker {
@@ -122,7 +123,7 @@ std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place
   std::map<uint64_t, Load> machines;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), static_cast<int>(rank));
-    arena_bytes.push_back(plan.stages(static_cast<int>(at.pipeline)).arena_bytes());
+    arena_bytes.push_back(plan::MemoryBytes(plan.stages(static_cast<int>(at.pipeline))));
     Add(machines[places[rank].machine], rank, arena_bytes.back());
   }
   const auto shortage = [&](const Load& load, uint64_t available_bytes, const GroupLimit& group) {

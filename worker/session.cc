@@ -86,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                                                        comm::Agreement& agreement,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
+                                                       const std::string& run_directory,
                                                        const PlanSource& source) {
   std::unique_ptr<Session> session(new Session(agreement));
   agreement.set_patience(
@@ -97,14 +98,17 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   RETURN_IF_ERROR(session->TakePlan(job, fabric, source));
   ASSIGN_OR_RETURN(
       session->engine_,
-      engine::Engine::Create(session->plan_, fabric, dataset,
-                             {.agreement = &agreement,
-                              .kernels = &session->kernels_,
-                              .recorder = recorder,
-                              .threads = session->threads_,
-                              .device = {.asynchronous = job.runtime().asynchronous_streams()},
-                              .deadline = DeadlineOf(job),
-                              .prefault = true}));
+      engine::Engine::Create(
+          session->plan_, fabric, dataset,
+          {.agreement = &agreement,
+           .kernels = &session->kernels_,
+           .recorder = recorder,
+           .threads = session->threads_,
+           .device = {.asynchronous = job.runtime().asynchronous_streams()},
+           .deadline = DeadlineOf(job),
+           .prefault = true,
+           .offload_directory =
+               job.offload().has_directory() ? job.offload().directory() : run_directory}));
   return session;
 }
 

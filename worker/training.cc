@@ -36,6 +36,9 @@ absl::StatusOr<v1::JobSpec> LoadAbsoluteJob(const TrainingOptions& options) {
   if (job.checkpoint().has_directory()) {
     job.mutable_checkpoint()->set_directory(Absolute(job.checkpoint().directory()));
   }
+  if (job.offload().has_directory()) {
+    job.mutable_offload()->set_directory(Absolute(job.offload().directory()));
+  }
   return job;
 }
 
@@ -101,7 +104,7 @@ absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabri
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
   ASSIGN_OR_RETURN(session, Session::Open(job, fabric, agreement, *dataset, &recorder,
-                                          {link, options.plan_file}));
+                                          options.run.run_directory, {link, options.plan_file}));
   run.emplace(job, options.run, *session, *dataset, recorder);
   return run->Run();
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/base/text.h"
 #include "runtime/plan/fit.h"
+#include "runtime/plan/offload.h"
 
 namespace trireme::cli {
 namespace {
@@ -31,7 +32,7 @@ absl::Status CheckFitsHere(const v1::Plan& plan, int ranks, const base::MemoryHe
   const uint64_t available = memory.least_available_bytes();
   const uint64_t per_stage = static_cast<uint64_t>(ranks) / plan.stages_size();
   uint64_t wanted = 0;
-  for (const auto& stage : plan.stages()) wanted += stage.arena_bytes() * per_stage;
+  for (const auto& stage : plan.stages()) wanted += plan::MemoryBytes(stage) * per_stage;
   // 0 without a limit: the machine does not say.
   const bool says = available > 0 || !memory.limits.empty();
   if (!says || wanted <= available) return absl::OkStatus();

@@ -30,6 +30,9 @@ absl::StatusOr<v1::JobSpec> LoadResolvedJob(const std::string& path,
   if (job.checkpoint().has_directory()) {
     job.mutable_checkpoint()->set_directory(Absolute(job.checkpoint().directory()));
   }
+  if (job.offload().has_directory()) {
+    job.mutable_offload()->set_directory(Absolute(job.offload().directory()));
+  }
   return job;
 }
 

@@ -39,6 +39,9 @@ std::vector<std::string> PathsOf(const v1::JobSpec& job) {
   if (job.checkpoint().has_directory()) {
     paths.push_back("checkpoint.directory=" + nlohmann::json(job.checkpoint().directory()).dump());
   }
+  if (job.offload().has_directory()) {
+    paths.push_back("offload.directory=" + nlohmann::json(job.offload().directory()).dump());
+  }
   return paths;
 }
 

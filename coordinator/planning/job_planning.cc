@@ -7,6 +7,7 @@
 
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/offload.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/spec/job_spec.h"
 
@@ -65,7 +66,8 @@ int RanksOf(const v1::JobSpec& job, int ranks) {
 
 std::string OneLine(const v1::Plan& plan) {
   uint64_t most_bytes = 0;
-  for (const auto& stage : plan.stages()) most_bytes = std::max(most_bytes, stage.arena_bytes());
+  for (const auto& stage : plan.stages())
+    most_bytes = std::max(most_bytes, plan::MemoryBytes(stage));
   const auto& mesh = plan.mesh();
   const uint32_t ranks = mesh.pipeline() * mesh.data() * mesh.tensor();
   return fmt::format("{} = {} pipeline x {} data x {} tensor, {}, bubble {:.0f} %, {} a rank",

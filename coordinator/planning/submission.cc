@@ -10,6 +10,7 @@
 #include "coordinator/planning/job_planning.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::coordinator {
@@ -76,6 +77,9 @@ std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRule
   if (job.checkpoint().has_directory()) {
     CheckPath("checkpoint.directory", job.checkpoint().directory(), rules, faults);
   }
+  if (job.offload().has_directory()) {
+    CheckPath("offload.directory", job.offload().directory(), rules, faults);
+  }
   return faults;
 }
 
@@ -88,6 +92,7 @@ void TakeRealPaths(v1::JobSpec& job) {
   };
   for (std::string& file : *job.mutable_data()->mutable_text_files()) real(file);
   if (job.checkpoint().has_directory()) real(*job.mutable_checkpoint()->mutable_directory());
+  if (job.offload().has_directory()) real(*job.mutable_offload()->mutable_directory());
 }
 
 absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
@@ -109,7 +114,8 @@ v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
   request.set_cpus_per_rank(static_cast<uint32_t>(std::max<int64_t>(1, cpus)));
   uint64_t bytes = static_cast<uint64_t>(asked.memory_mib_per_rank()) * kMiB;
   if (bytes == 0) {
-    for (const v1::StagePlan& stage : plan.stages()) bytes = std::max(bytes, stage.arena_bytes());
+    for (const v1::StagePlan& stage : plan.stages())
+      bytes = std::max(bytes, plan::MemoryBytes(stage));
     bytes += kProcessBytes;
   }
   request.set_memory_bytes_per_rank(bytes);

@@ -51,6 +51,7 @@ absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& dev
   Arena arena;
   arena.size_bytes_ = stage.arena_bytes();
   arena.gradients_ = std::move(options.gradients);
+  arena.elsewhere_ = std::move(options.places);
   const bool apart = arena.gradients_ != nullptr;
   const Range gradients = apart ? GradientsOf(stage) : Range{};
   TRIREME_CHECK(!apart || arena.gradients_->size_bytes() == GradientBytes(stage));
@@ -67,6 +68,10 @@ absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& dev
     Place& place = arena.places_[pool.kind()][pool.virtual_stage()];
     if (pool.slots() == 0 || pool.slot_bytes() == 0) continue;
     place.slot_bytes = pool.slot_bytes();
+    if (pool.place() != v1::ARENA) {
+      place.base = arena.elsewhere_[pool.place()]->base() + pool.offset_bytes();
+      continue;
+    }
     place.base = apart && pool.kind() == SummedPool(stage)
                      ? arena.gradients_->base()
                      : arena.memory_->base() + without_gradients(pool.offset_bytes());

@@ -1,6 +1,7 @@
 // Arena: the memory of a rank on its device, cut into the pools of the plan. What the plan says is
 // what is mapped, to the byte. It is one allocation, or two: the gradients that replicas sum may
-// lie apart, where the other replicas reach them.
+// lie apart, where the other replicas reach them. Pools of other places (plan.proto) are found here
+// too, in the memory that those give.
 #pragma once
 
 #include <array>
@@ -19,6 +20,8 @@ class Arena {
   struct Options {
     int prefault_threads = 0;
     std::unique_ptr<tensor::DeviceMemory> gradients;  // of GradientBytes; null: with all else
+    // By PoolPlace, of the bytes that the plan says; null where it has none there.
+    std::array<std::unique_ptr<tensor::DeviceMemory>, v1::PoolPlace_ARRAYSIZE> places;
   };
   // ResourceExhausted with the bytes when the device has not so much.
   static absl::StatusOr<Arena> Map(const v1::StagePlan& stage, tensor::Device& device,
@@ -42,6 +45,7 @@ class Arena {
     size_t slot_bytes = 0;
   };
   std::unique_ptr<tensor::DeviceMemory> memory_, gradients_;
+  std::array<std::unique_ptr<tensor::DeviceMemory>, v1::PoolPlace_ARRAYSIZE> elsewhere_;
   size_t size_bytes_ = 0;
   std::array<std::vector<Place>, v1::PoolKind_ARRAYSIZE> places_;
 };

@@ -27,6 +27,7 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
     : plan_(plan), dataset_(dataset), options_(options) {}
 
 Engine::Impl::~Impl() {
+  if (swapping_ != nullptr && swapping_->stuck()) (void)swapping_.release();
   if (options_.agreement == nullptr) return;
   options_.agreement->set_patience(
       [patience = options_.deadline](std::chrono::nanoseconds) { return patience; });
@@ -54,9 +55,16 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                           .deadline = options_.deadline}));
   device_ = tensor::MakeHostDevice(options_.device);
   ASSIGN_OR_RETURN(auto gradients, SharedGradients(fabric));
-  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_,
-                                      {.prefault_threads = options_.prefault ? options_.threads : 0,
-                                       .gradients = std::move(gradients)}));
+  Arena::Options arena{.prefault_threads = options_.prefault ? options_.threads : 0,
+                       .gradients = std::move(gradients)};
+  if (stage().host_bytes() > 0 || stage().file_bytes() > 0) {
+    ASSIGN_OR_RETURN(swapping_, Swapping::Make(stage(), *device_,
+                                               {.directory = options_.offload_directory,
+                                                .deadline = options_.deadline,
+                                                .while_waiting = [this] { groups_.Progress(); }}));
+    arena.places = swapping_->TakePlaces();
+  }
+  ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, std::move(arena)));
   plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
   state_ =
       std::make_unique<TrainingState>(plan_, graph_, groups_.at, std::move(lowered.state), arena_);
@@ -67,6 +75,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     groups_.Progress();
     PollStop();
   });
+  if (swapping_ != nullptr) swapping_->Follow(*stream_);
   SetUpMirrors();
   RETURN_IF_ERROR(SetUpStages(std::move(lowered.ops[0])));
   SetUpPrograms();

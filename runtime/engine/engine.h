@@ -40,6 +40,8 @@ struct EngineOptions {
   // Silence of peers beyond what the pipeline needs to fill and to drain (patience.h).
   std::chrono::milliseconds deadline{60000};
   bool prefault = false;  // touch the arena before the first step
+  // Folder of the files of offloaded state; empty: the system's for temporary files.
+  std::string offload_directory;
 };
 
 struct StepReport {

@@ -15,6 +15,7 @@
 #include "runtime/engine/replicas.h"
 #include "runtime/engine/step_block.h"
 #include "runtime/engine/step_trace.h"
+#include "runtime/engine/swapping.h"
 #include "runtime/engine/transfer_coding.h"
 #include "runtime/engine/wait_notes.h"
 #include "runtime/optim/adamw.h"
@@ -49,6 +50,7 @@ class Engine::Impl {
   comm::Agreement* agreement_ = nullptr;
   Groups groups_;
   std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<Swapping> swapping_;  // null: all is in the arena
   Arena arena_;
   std::unique_ptr<TrainingState> state_;
   std::unique_ptr<ReplicaCheck> replicas_;
@@ -86,7 +88,8 @@ class Engine::Impl {
   absl::Status JudgeNonFinite();
   absl::Status NameDifferingReplicas(const std::string& when);
   void LookForBadLoss(const v1::Instruction& head, int64_t first_sample);
-  void Update(uint32_t bucket);
+  void Update(const v1::Instruction& step);
+  void Swap(const v1::Instruction& instruction);
   Traced Gather(const v1::Instruction& instruction);
 
   void PollStop();
@@ -131,6 +134,7 @@ class Engine::Impl {
     comm::Communicator* group = nullptr;
     int32_t reduce_bucket = -1;
     const v1::Instruction* issued = nullptr;  // who made it, for the flight recorder
+    tensor::Event swap;                       // its end
   };
   std::vector<Pending> pending_;
   std::optional<Patience> patience_;

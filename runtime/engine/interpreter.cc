@@ -1,6 +1,7 @@
 // The instruction loop: load, compute, send, receive, wait.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
@@ -20,9 +21,11 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
   stream_->Synchronize();
+  const absl::Status swapped = swapping_ == nullptr ? absl::OkStatus() : swapping_->Finish();
   for (const InstructionSpan& span : trace_.instructions()) NoteDuration(span);
   patience_->ProgramEnds(std::chrono::nanoseconds(NowNs() - start_ns));
-  return walked.ok() ? groups_.status() : walked;
+  if (!walked.ok()) return walked;
+  return swapped.ok() ? groups_.status() : swapped;
 }
 
 absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) {
@@ -83,6 +86,10 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       pending_[instruction.ticket()] = {
           .traced = Gather(instruction), .group = groups_.data.get(), .issued = &instruction};
       return absl::OkStatus();
+    case v1::SWAP_OUT:
+    case v1::SWAP_IN:
+      Swap(instruction);
+      return swapping_->status();
     case v1::WAIT:
       Wait(instruction);
       return groups_.status();
@@ -93,7 +100,7 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       Norm();
       return groups_.status();
     case v1::STEP:
-      Update(instruction.bucket());
+      Update(instruction);
       return absl::OkStatus();
     default:
       return absl::InternalError(
@@ -228,6 +235,7 @@ CommunicationSpan Engine::Impl::SpanOf(const v1::Instruction& instruction, Group
 
 void Engine::Impl::Wait(const v1::Instruction& instruction) {
   const Pending& pending = pending_[instruction.ticket()];
+  if (pending.swap.stream != nullptr) return swapping_->WaitOn(pending.swap, *stream_);
   // One replica sums and gathers nothing.
   if (pending.traced.span != nullptr) {
     WaitTraced(*pending.group, pending.traced,
@@ -249,6 +257,33 @@ void Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced,
   StepTrace::Stamp(*stream_, &traced.span->wait_start_ns);
   group.WaitOn(traced.ticket, *stream_, deadline);
   StepTrace::Stamp(*stream_, &traced.span->wait_end_ns);
+}
+
+void Engine::Impl::Swap(const v1::Instruction& instruction) {
+  const bool out = instruction.kind() == v1::SWAP_OUT;
+  const uint32_t stage = instruction.virtual_stage();
+  if (instruction.pool() == v1::UPDATE) {
+    SwapCopies copies = state_->SwapsOf(instruction);
+    if (!out && Mutated(Mutation::kPieceOfAnother)) {
+      v1::Instruction first = instruction;
+      first.set_piece(0);
+      const SwapCopies others = state_->SwapsOf(first);
+      for (size_t i = 0; i < copies.size(); ++i) copies[i].home = others[i].home;
+    }
+    if (out && Mutated(Mutation::kPieceNotWrittenBack)) copies = {};
+    for (const SwapCopy& copy : copies) swapping_->Copy(out, copy);
+  } else {
+    const uint32_t other = !out && Mutated(Mutation::kSwappedFromAnother) ? 1 : 0;
+    tensor::DevicePointer home = arena_.Slot(v1::STORED, stage, instruction.stored() ^ other);
+    for (const auto& [pool, slot] : {std::pair(v1::ACTIVATION, instruction.activation()),
+                                     std::pair(v1::STASH, instruction.stash())}) {
+      const size_t bytes = arena_.SlotBytes(pool, stage);
+      if (bytes == 0) continue;
+      swapping_->Copy(out, {arena_.Slot(pool, stage, slot), home, bytes});
+      home = home + bytes;
+    }
+  }
+  pending_[instruction.ticket()] = {.issued = &instruction, .swap = swapping_->Record()};
 }
 
 void Engine::Impl::OnDevice(const std::function<void()>& work) {

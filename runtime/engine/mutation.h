@@ -35,6 +35,9 @@ enum class Mutation : uint8_t {
   kLeftInGradientBuffer,  // gradients are added to what their buffer was left with
   kClearedTooEarly,       // ZeRO-2: the first bucket is cleared before it is summed
   kMasksRestart,          // dropout draws the masks of the first step again
+  kSwappedFromAnother,    // offload: activations of another micro-batch come back
+  kPieceNotWrittenBack,   // offload: updated moments stay behind when their piece goes
+  kPieceOfAnother,        // offload: the moments of a bucket's first piece come for all
   kCount,
 };
 

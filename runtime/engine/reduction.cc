@@ -344,11 +344,11 @@ absl::Status Engine::Impl::JudgeNonFinite() {
 }
 
 // The GATHERs of the buckets before this one are under way; nobody else moves them while it runs.
-void Engine::Impl::Update(uint32_t bucket) {
-  stream_->Issue(tensor::Task([this, bucket] {
+void Engine::Impl::Update(const v1::Instruction& step) {
+  stream_->Issue(tensor::Task([this, room = state_->RoomOf(step)] {
     if (block()->updates == 0) return;
     const int64_t start_ns = NowNs();
-    state_->Update(bucket, update_options_, [this] { groups_.Progress(); });
+    state_->Update(room, update_options_, [this] { groups_.Progress(); });
     trace_.Add(ComputeSpan{start_ns, NowNs()});
   }));
 }

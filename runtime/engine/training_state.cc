@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/plan/offload.h"
 #include "runtime/tensor/bf16.h"
 #include "runtime/tensor/element.h"
 
@@ -133,6 +134,12 @@ absl::Status TrainingState::CheckPlanned(const v1::Plan& plan, uint32_t pipeline
       return differ(absl::StrCat("the bytes of the pool ", v1::PoolKind_Name(pool)));
     }
   }
+  if (plan::OffloadsState(plan.job())) {
+    const auto most = static_cast<uint64_t>(plan::PieceElements(plan, layout_.buckets));
+    if (arena_.SlotBytes(v1::UPDATE, 0) != most * plan::UpdateBytes(plan.job())) {
+      return differ("the pieces of offloaded optimizer state");
+    }
+  }
   const bool gathers = plan::IsSharded(plan, v1::PARAMETER);
   const bool reduces = plan::IsSharded(plan, v1::GRADIENT);
   for (const v1::Bucket& bucket : layout_.buckets) {
@@ -169,8 +176,45 @@ tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) con
 
 tensor::DevicePointer TrainingState::At(v1::PoolKind pool, const Piece& piece,
                                         int64_t index) const {
-  return Flat(pool, plan::IsSharded(plan_, pool) ? piece.share_offset + index - piece.updated.begin
-                                                 : piece.place.offset + index);
+  return Flat(pool, FlatIndex(pool, piece, index));
+}
+
+int64_t TrainingState::FlatIndex(v1::PoolKind pool, const Piece& piece, int64_t index) const {
+  return plan::IsSharded(plan_, pool) ? piece.share_offset + index - piece.updated.begin
+                                      : piece.place.offset + index;
+}
+
+UpdateRoom TrainingState::RoomOf(const v1::Instruction& step) const {
+  const v1::Bucket& bucket = layout_.buckets[step.bucket()];
+  const bool in_pieces = plan::OffloadsState(plan_.job());
+  const int64_t most = in_pieces ? plan::PieceElements(plan_, layout_.buckets)
+                                 : static_cast<int64_t>(bucket.count());
+  const plan::StatePiece piece = plan::PieceOf(plan_, bucket, step.bucket(), step.piece(), most);
+  UpdateRoom room{.bucket = step.bucket(),
+                  .elements = {piece.begin, piece.begin + piece.count},
+                  .moment1 = Flat(v1::MOMENT1, piece.begin),
+                  .moment2 = Flat(v1::MOMENT2, piece.begin)};
+  if (HasMasters()) room.master = Flat(v1::MASTER, piece.begin);
+  if (!in_pieces) return room;
+  // As plan::UpdatedPools has them.
+  const auto bytes = static_cast<size_t>(most) * tensor::SizeOf(dtype(v1::MOMENT1));
+  room.moment1 = arena_.Slot(v1::UPDATE, 0, step.update());
+  room.moment2 = room.moment1 + bytes;
+  if (HasMasters()) room.master = room.moment2 + bytes;
+  return room;
+}
+
+SwapCopies TrainingState::SwapsOf(const v1::Instruction& swap) const {
+  const UpdateRoom room = RoomOf(swap);
+  const auto copy = [&](v1::PoolKind pool, tensor::DevicePointer at) {
+    return SwapCopy{
+        .arena = at,
+        .home = Flat(pool, room.elements.begin),
+        .bytes = static_cast<size_t>(room.elements.size()) * tensor::SizeOf(dtype(pool))};
+  };
+  SwapCopies copies = {copy(v1::MOMENT1, room.moment1), copy(v1::MOMENT2, room.moment2)};
+  if (HasMasters()) copies[2] = copy(v1::MASTER, room.master);
+  return copies;
 }
 
 WorkingPlaces TrainingState::working_places() const {
@@ -283,40 +327,46 @@ double TrainingState::OwnedSumOfSquares(int threads) const {
   return sum;
 }
 
-void TrainingState::UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
+void TrainingState::UpdatePiece(const Piece& piece, const UpdateRoom& room,
+                                const optim::AdamWOptions& options,
                                 const std::function<void()>& between) const {
   optim::AdamWOptions own = options;
   if (!piece.parameter->decay && !Mutated(Mutation::kDecayEverything)) own.weight_decay = 0;
-  for (int64_t at = piece.updated.begin; at < piece.updated.end; at += kUpdateElements) {
-    const auto count = static_cast<size_t>(std::min(kUpdateElements, piece.updated.end - at));
+  // Of the room, in elements of the piece.
+  const int64_t first = room.elements.begin - FlatIndex(v1::MOMENT1, piece, 0);
+  const int64_t begin = std::max(piece.updated.begin, first);
+  const int64_t end = std::min(piece.updated.end, first + room.elements.size());
+  for (int64_t at = begin; at < end; at += kUpdateElements) {
+    const auto count = static_cast<size_t>(std::min(kUpdateElements, end - at));
     const tensor::DevicePointer weights = At(v1::PARAMETER, piece, at);
     WithReals(dtype(v1::GRADIENT), At(v1::GRADIENT, piece, at), count, [&](auto gradient) {
       using T = std::remove_reference_t<decltype(gradient[0])>;
-      const auto span = [&](v1::PoolKind pool) {
-        return std::span<T>(At(pool, piece, at).as<T>(), count);
+      const auto state = [&](tensor::DevicePointer base) {
+        return std::span<T>(base.as<T>() + (at - first), count);
       };
       if constexpr (std::is_same_v<T, float>) {
         if (HasMasters()) {
-          UpdateMasters({span(v1::MASTER),
+          UpdateMasters({state(room.master),
                          gradient,
-                         span(v1::MOMENT1),
-                         span(v1::MOMENT2),
+                         state(room.moment1),
+                         state(room.moment2),
                          {weights.as<tensor::BFloat16>(), count}},
                         own);
           return;
         }
       }
-      optim::AdamW<T>(span(v1::PARAMETER), gradient, span(v1::MOMENT1), span(v1::MOMENT2), own);
+      optim::AdamW<T>({weights.as<T>(), count}, gradient, state(room.moment1), state(room.moment2),
+                      own);
     });
     between();
   }
 }
 
-void TrainingState::Update(uint32_t bucket, const optim::AdamWOptions& options,
+void TrainingState::Update(const UpdateRoom& room, const optim::AdamWOptions& options,
                            const std::function<void()>& between) const {
   for (const Piece& piece : pieces_) {
-    if (piece.place.bucket != bucket || piece.updated.size() == 0) continue;
-    UpdatePiece(piece, options, between);
+    if (piece.place.bucket != room.bucket || piece.updated.size() == 0) continue;
+    UpdatePiece(piece, room, options, between);
   }
 }
 

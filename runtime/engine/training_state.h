@@ -3,6 +3,7 @@
 // rank's device: what reads or writes it runs inside a task of a stream of that (Engine::OnDevice).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -41,6 +42,22 @@ struct WorkingPlaces {
   std::vector<int64_t> weights, gradients;
 };
 
+// Elements of a bucket that one STEP updates, counted in the flat pools of optimizer state, and
+// where that state of the first of them is: its pools, or a slot of UPDATE.
+struct UpdateRoom {
+  uint32_t bucket = 0;
+  layout::Interval elements;
+  tensor::DevicePointer moment1, moment2, master;
+};
+
+// Bytes that lie in the arena while they are used, and elsewhere at other times.
+struct SwapCopy {
+  tensor::DevicePointer arena, home;
+  size_t bytes = 0;
+};
+// Of one piece of optimizer state; those of no bytes are none.
+using SwapCopies = std::array<SwapCopy, 3>;
+
 class TrainingState {
  public:
   TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
@@ -55,10 +72,14 @@ class TrainingState {
   void Initialize(uint64_t seed, int threads) const;
   // Sum of squares of the owned parts of the gradients, in f64.
   double OwnedSumOfSquares(int threads) const;
-  // AdamW on the parts of `bucket` this rank updates; `between` is called after each of them and,
-  // in large ones, about every millisecond.
-  void Update(uint32_t bucket, const optim::AdamWOptions& options,
+  // AdamW on the elements of `room` that this rank updates; `between` is called after each of them
+  // and, in large ones, about every millisecond.
+  void Update(const UpdateRoom& room, const optim::AdamWOptions& options,
               const std::function<void()>& between) const;
+  // Of a STEP.
+  UpdateRoom RoomOf(const v1::Instruction& step) const;
+  // What a SWAP_OUT or SWAP_IN of UPDATE moves.
+  SwapCopies SwapsOf(const v1::Instruction& swap) const;
   // Name of the first parameter with a NaN or Inf in its owned gradient; empty: none.
   std::string FirstNonFinite() const;
 
@@ -127,8 +148,10 @@ class TrainingState {
   layout::Interval HeldOf(v1::PoolKind pool, const Piece& piece) const;
   StateView View(const Piece& piece, v1::PoolKind pool, const layout::Interval& interval) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
-  void UpdatePiece(const Piece& piece, const optim::AdamWOptions& options,
+  void UpdatePiece(const Piece& piece, const UpdateRoom& room, const optim::AdamWOptions& options,
                    const std::function<void()>& between) const;
+  // Element `index` of a piece, counted in a flat pool.
+  int64_t FlatIndex(v1::PoolKind pool, const Piece& piece, int64_t index) const;
 
   const Arena& arena_;
   const tensor::DType compute_;

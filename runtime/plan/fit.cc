@@ -106,6 +106,31 @@ void SetRecompute(const std::string& value, v1::JobSpec& job) {
   job.mutable_parallelism()->add_recompute(value);
 }
 
+std::vector<std::string> AllPlaces(const v1::Plan&) { return {"none", "host", "file"}; }
+
+// Memory beside the arena is memory too.
+std::vector<std::string> StateToFile(const v1::Plan& plan) {
+  return plan.job().offload().optimizer_state() == "file" ? std::vector<std::string>()
+                                                          : std::vector<std::string>{"file"};
+}
+
+std::string StatePlaceNow(const v1::JobSpec& job) { return job.offload().optimizer_state(); }
+
+void SetStatePlace(const std::string& value, v1::JobSpec& job) {
+  job.mutable_offload()->set_optimizer_state(value);
+}
+
+std::vector<std::string> ActivationsToFile(const v1::Plan& plan) {
+  return plan.job().offload().activations() == "file" ? std::vector<std::string>()
+                                                      : std::vector<std::string>{"file"};
+}
+
+std::string ActivationPlaceNow(const v1::JobSpec& job) { return job.offload().activations(); }
+
+void SetActivationPlace(const std::string& value, v1::JobSpec& job) {
+  job.mutable_offload()->set_activations(value);
+}
+
 std::vector<std::string> SmallerMicroBatches(const v1::Plan& plan) {
   std::vector<std::string> values;
   int64_t size = plan.job().training().micro_batch_size() / 2;
@@ -137,6 +162,8 @@ void SetDType(const std::string& value, v1::JobSpec& job) {
 constexpr Dimension kDimensions[] = {
     {"parallelism.zero_stage", HigherZeroStages, AllZeroStages, ZeroStageNow, SetZeroStage},
     {"parallelism.recompute", MoreRecompute, AllRecomputes, RecomputeNow, SetRecompute},
+    {"offload.optimizer_state", StateToFile, AllPlaces, StatePlaceNow, SetStatePlace},
+    {"offload.activations", ActivationsToFile, AllPlaces, ActivationPlaceNow, SetActivationPlace},
     {"training.micro_batch_size", SmallerMicroBatches, nullptr, MicroBatchNow, SetMicroBatch},
     {"training.dtype", NarrowerDTypes, nullptr, DTypeNow, SetDType, /*other_numerics=*/true},
 };
@@ -159,6 +186,24 @@ double RecomputeShare(const v1::JobSpec& job) {
   return sum / static_cast<double>(levels.size());
 }
 
+// Of a byte that is moved, in flops: to a file as over the network, to memory as to memory (fit.h).
+double FlopsOfByte(v1::PoolPlace place) {
+  return place == v1::FILE ? 80 : place == v1::HOST ? 20 : 0;
+}
+
+double OffloadTime(const v1::JobSpec& job, const v1::Mesh& mesh, double tokens_of_step) {
+  const double state = FlopsOfByte(PlaceOf(job, v1::MOMENT1)) * 2 *
+                       static_cast<double>(UpdateBytes(job)) / (6 * tokens_of_step);
+  const bool shared = job.parallelism().zero_stage() > 0;
+  const double moved[] = {136, 100, 8};  // bytes a token, of one hidden unit of a layer
+  double bytes = 0;
+  const std::vector<size_t> levels = RecomputeLevels(job);
+  for (const size_t level : levels) bytes += moved[level] / static_cast<double>(levels.size());
+  const double activations = FlopsOfByte(PlaceOf(job, v1::STORED)) * bytes /
+                             (72 * static_cast<double>(job.model().config().hidden_size()));
+  return state / (shared ? mesh.data() : 1) + activations;
+}
+
 // The model of fit.h.
 double StepTime(const v1::JobSpec& job, const v1::Mesh& mesh) {
   const auto tokens =
@@ -169,7 +214,7 @@ double StepTime(const v1::JobSpec& job, const v1::Mesh& mesh) {
   double zero = 0.01 * static_cast<double>(stage);
   if (stage >= 2) zero += (n - 1) / n * pass;
   if (stage >= 3) zero += (2 * n - 1) / n * pass;
-  return (1 + RecomputeShare(job)) * (1 + pass) + zero;
+  return (1 + RecomputeShare(job)) * (1 + pass) + zero + OffloadTime(job, mesh, n * tokens);
 }
 
 struct Candidate {
@@ -224,13 +269,15 @@ FitChoice ChoiceOf(const v1::Plan& plan, const Candidate& candidate, double toda
                    .other_numerics = candidate.other_numerics};
   const v1::StagePlan* largest = &plan.stages(0);
   for (const v1::StagePlan& stage : plan.stages()) {
-    choice.all_ranks_bytes += stage.arena_bytes() * plan.mesh().data() * plan.mesh().tensor();
-    if (stage.arena_bytes() > largest->arena_bytes()) largest = &stage;
+    choice.all_ranks_bytes += MemoryBytes(stage) * plan.mesh().data() * plan.mesh().tensor();
+    if (MemoryBytes(stage) > MemoryBytes(*largest)) largest = &stage;
   }
   *choice.largest.mutable_first_block() = largest->first_block();
   *choice.largest.mutable_end_block() = largest->end_block();
   *choice.largest.mutable_pools() = largest->pools();
   choice.largest.set_arena_bytes(largest->arena_bytes());
+  choice.largest.set_host_bytes(largest->host_bytes());
+  choice.largest.set_file_bytes(largest->file_bytes());
   return choice;
 }
 

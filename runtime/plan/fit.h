@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/plan/offload.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -27,7 +28,7 @@ std::string AsOptions(const std::vector<FieldChange>& changes);
 // The order of choices is that of a model of time, made to compare them and not to forecast. With t
 // tokens in a micro-batch and n micro-batches per replica and step, a step takes, in units of its
 // products,
-//   (1 + recompute) (1 + 54 / t) + zero_stage
+//   (1 + recompute) (1 + 54 / t) + zero_stage + offload
 // - recompute: full 1/3, forward again (arXiv 2205.05198); selective 0.01 for the norms, and a
 // third
 //   of the share T / (T + 12 C) that causal attention has of the flops; the mean of the layers.
@@ -38,6 +39,11 @@ std::string AsOptions(const std::vector<FieldChange>& changes);
 //   2 0.02 + (n - 1) / n 54 / t, gradients being scattered in each micro-batch; of 3 0.03 and
 //   (2 n - 1) / n 54 / t more, parameters being gathered for each forward and backward. 54 / t: 4
 //   bytes over the network beside 6 t flops, of which 80 take as long (100 Gflop/s, 10 Gbit/s).
+// - offload: of optimizer state 16 bytes a weight and step (24 in bf16) in and out beside 6 t n
+// flops,
+//   shared by the replicas from ZeRO-1 on; of activations up to 136 bytes a token and hidden unit
+//   of a layer beside 72 C flops. A byte takes as long as 80 flops to a file, 20 to memory; nothing
+//   of it is taken as hidden behind the operators.
 // bf16 counts as no slower but computes other numbers: it comes after everything that does not.
 // The bubble is left out; smaller micro-batches only shrink it.
 struct FitChoice {
@@ -45,13 +51,13 @@ struct FitChoice {
   bool is_job = false;               // nothing is changed: each value is the job's own
   double slowdown = 0;               // of that model: 0.33 is a third longer a step
   bool other_numerics = false;
-  // The stage whose ranks hold most: blocks, pools and arena_bytes, without programs.
+  // The stage whose ranks hold most: blocks, pools and sizes, without programs.
   v1::StagePlan largest;
-  uint64_t all_ranks_bytes = 0;  // the arenas of all ranks
-  uint64_t rank_bytes() const { return largest.arena_bytes(); }
+  uint64_t all_ranks_bytes = 0;  // rank_bytes of all ranks
+  uint64_t rank_bytes() const { return MemoryBytes(largest); }
 };
 
-// What may be taken, in bytes of arenas.
+// What may be taken of memory; what is offloaded to a file is none.
 struct FitLimit {
   uint64_t rank_bytes = std::numeric_limits<uint64_t>::max();
   uint64_t all_ranks_bytes = std::numeric_limits<uint64_t>::max();

@@ -1,8 +1,10 @@
 #include "runtime/plan/memory_plan.h"
 
 #include <algorithm>
+#include <array>
 
 #include "runtime/base/check.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/planner.h"
 
 namespace trireme::plan {
@@ -20,24 +22,34 @@ constexpr uint64_t kMostThreadedBytes = 1ull << 30;
 
 class PoolList {
  public:
-  explicit PoolList(v1::StagePlan& stage) : stage_(stage) { stage_.clear_pools(); }
+  explicit PoolList(v1::StagePlan& stage) : stage_(stage) {
+    stage_.clear_pools();
+    stage_.set_arena_bytes(0);
+    stage_.set_host_bytes(0);
+    stage_.set_file_bytes(0);
+  }
 
-  void Add(v1::PoolKind kind, uint32_t virtual_stage, uint64_t slot_bytes, uint32_t slots) {
+  void Add(v1::PoolKind kind, uint32_t virtual_stage, uint64_t slot_bytes, uint32_t slots,
+           v1::PoolPlace place = v1::ARENA) {
     v1::Pool& pool = *stage_.add_pools();
+    uint64_t& end = ends_[place];
     pool.set_kind(kind);
     pool.set_virtual_stage(virtual_stage);
     pool.set_slot_bytes(slot_bytes);
     pool.set_slots(slots);
-    pool.set_offset_bytes(end_);
+    pool.set_offset_bytes(end);
+    pool.set_place(place);
     // Slots follow one another on cache lines; pools on pages.
     const uint64_t bytes = slot_bytes * slots;
-    stage_.set_arena_bytes(end_ + bytes);
-    end_ += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    if (place == v1::ARENA) stage_.set_arena_bytes(end + bytes);
+    if (place == v1::HOST) stage_.set_host_bytes(end + bytes);
+    if (place == v1::FILE) stage_.set_file_bytes(end + bytes);
+    end += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   }
 
  private:
   v1::StagePlan& stage_;
-  uint64_t end_ = 0;
+  std::array<uint64_t, v1::PoolPlace_ARRAYSIZE> ends_{};
 };
 
 uint64_t LineUp(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -148,7 +160,13 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
   PoolList pools(stage);
   for (const v1::PoolKind kind :
        {v1::PARAMETER, v1::MASTER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
-    pools.Add(kind, 0, StateBytes(plan, state, kind), 1);
+    pools.Add(kind, 0, StateBytes(plan, state, kind), 1, PlaceOf(plan.job(), kind));
+  }
+  if (OffloadsState(plan.job())) {
+    const size_t pieces = PiecesOf(plan, state.buckets).size();
+    const auto elements = static_cast<uint64_t>(PieceElements(plan, state.buckets));
+    pools.Add(v1::UPDATE, 0, elements * UpdateBytes(plan.job()),
+              static_cast<uint32_t>(std::min<size_t>(kUpdateSlots, pieces)));
   }
   for (const auto& [kind, elements] :
        {std::pair(v1::GATHERED, at_hand.gathered), std::pair(v1::PARTIAL, at_hand.partial)}) {
@@ -164,6 +182,10 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
     const uint64_t boundary = LineUp(slot.boundary);
     pools.Add(v1::ACTIVATION, index, slot.activation, count.activation);
     pools.Add(v1::STASH, index, slot.stash, count.stash);
+    if (OffloadsActivations(plan.job())) {
+      pools.Add(v1::STORED, index, slot.activation + slot.stash, count.stored,
+                PlaceOf(plan.job(), v1::STORED));
+    }
     pools.Add(v1::GRADIENT_STASH, index, slot.gradient_stash, count.gradient_stash);
     pools.Add(v1::INPUT, index, boundary, count.input);
     pools.Add(v1::OUTPUT, index, boundary, count.output);

@@ -13,6 +13,7 @@
 #include "runtime/plan/job_checks.h"
 #include "runtime/plan/lowered_stage.h"
 #include "runtime/plan/memory_plan.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/program_builder.h"
 #include "runtime/plan/schedule.h"
 #include "runtime/plan/stage_facts.h"
@@ -84,7 +85,9 @@ void BuildPrograms(v1::Plan& plan, uint32_t pipeline, const StageBuild& build,
                           .zero_stage = ZeroStage(plan),
                           .send_lag = send_lag,
                           .coded_buckets = build.coded_buckets,
-                          .code_messages = CodesMessages(plan, build.ops[0])},
+                          .code_messages = CodesMessages(plan, build.ops[0]),
+                          .pieces = PiecesOf(plan, build.state.buckets),
+                          .swaps_activations = OffloadsActivations(plan.job())},
                          ops, build.state);
   *stage.mutable_step() = builder.BuildStep(order);
   *stage.mutable_evaluate() =

@@ -34,6 +34,7 @@ void SlotCounts::Raise(const SlotCounts& other) {
   output = std::max(output, other.output);
   gradient_in = std::max(gradient_in, other.gradient_in);
   gradient_out = std::max(gradient_out, other.gradient_out);
+  stored = std::max(stored, other.stored);
 }
 
 ProgramBuilder::ProgramBuilder(const ProgramOptions& options,
@@ -93,19 +94,30 @@ void ProgramBuilder::Begin() {
   pools_.assign(options_.virtual_stages, {});
   held_.clear();
   sends_.clear();
+  swaps_.clear();
+  backward_at_.clear();
   reduces_.clear();
+  gathers_.clear();
   next_ticket_ = 1;
+}
+
+void ProgramBuilder::NoteOrder(const std::vector<ComputeStep>& order) {
+  last_runs_.assign(options_.virtual_stages, {});
+  for (size_t position = 0; position < order.size(); ++position) {
+    const ComputeStep& step = order[position];
+    LastRuns& last = last_runs_[step.virtual_stage];
+    const bool is_final = step.kind == Compute::kBackward || step.kind == Compute::kWeightGrad;
+    if (step.kind == Compute::kInputGrad) last.input_grad = position;
+    if (is_final) last.final_grad = position;
+    if (step.kind == Compute::kInputGrad || step.kind == Compute::kBackward) {
+      backward_at_[{step.virtual_stage, step.micro_batch}] = position;
+    }
+  }
 }
 
 v1::Program ProgramBuilder::BuildStep(const std::vector<ComputeStep>& order) {
   Begin();
-  last_runs_.assign(options_.virtual_stages, {});
-  for (size_t position = 0; position < order.size(); ++position) {
-    const Compute kind = order[position].kind;
-    LastRuns& last = last_runs_[order[position].virtual_stage];
-    if (kind == Compute::kInputGrad) last.input_grad = position;
-    if (kind == Compute::kBackward || kind == Compute::kWeightGrad) last.final_grad = position;
-  }
+  NoteOrder(order);
   Add(v1::LOAD, {});
   use_ = graph::ForwardUse::kStep;
   training_ = true;
@@ -145,8 +157,10 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
     }
     SendAfter(step, position_);
     WaitSends(position_, /*all=*/false);
+    WaitSwaps(position_, /*all=*/false);
   }
   WaitSends(position_, /*all=*/true);
+  WaitSwaps(position_, /*all=*/true);
 }
 
 // Only the slots that the instruction touches: a plan for thousands of ranks is mostly
@@ -154,8 +168,10 @@ void ProgramBuilder::Walk(const std::vector<ComputeStep>& order) {
 void ProgramBuilder::SetSlots(v1::InstructionKind kind, const Held& held,
                               Instruction& instruction) {
   const bool compute = kind == v1::F || kind == v1::I || kind == v1::W || kind == v1::B;
-  if (kind == v1::F || kind == v1::I || kind == v1::B) instruction.set_activation(held.activation);
-  if (compute) instruction.set_stash(held.stash);
+  const bool swap = kind == v1::SWAP_OUT || kind == v1::SWAP_IN;
+  if (swap || (compute && kind != v1::W)) instruction.set_activation(held.activation);
+  if (swap || compute) instruction.set_stash(held.stash);
+  if (swap) instruction.set_stored(held.stored);
   if (kind == v1::I || kind == v1::W) instruction.set_gradient_stash(held.gradient_stash);
   if (compute || kind == v1::RECV_ACT) instruction.set_input(held.input);
   if (kind == v1::F || kind == v1::SEND_ACT) instruction.set_output(held.output);
@@ -195,6 +211,7 @@ static int32_t PeerOffset(const ProgramOptions& options, bool next) {
 static uint32_t Channel(bool gradient, uint32_t cut) { return 2 * cut + (gradient ? 1 : 0); }
 
 void ProgramBuilder::IssueReceive(const ComputeStep& step) {
+  SwapIn(step);
   if (!Receives(step)) return;
   Held& held = held_[{step.virtual_stage, step.micro_batch}];
   StagePools& pools = pools_[step.virtual_stage];
@@ -219,7 +236,11 @@ void ProgramBuilder::IssueReceive(const ComputeStep& step) {
 }
 
 void ProgramBuilder::WaitReceive(const ComputeStep& step) {
-  const Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  Held& held = held_[{step.virtual_stage, step.micro_batch}];
+  if (held.swap_in != 0) {
+    AddWait(std::exchange(held.swap_in, 0), step);
+    pools_[step.virtual_stage].stored.Release(held.stored);
+  }
   if (step.kind == Compute::kForward && held.receive_act != 0) AddWait(held.receive_act, step);
   if ((step.kind == Compute::kBackward || step.kind == Compute::kInputGrad) &&
       held.receive_grad != 0) {
@@ -249,7 +270,10 @@ void ProgramBuilder::Forward(const ComputeStep& step) {
   held.stash = pools.stash.Acquire();
   if (!LastStage(step.virtual_stage)) held.output = pools.output.Acquire();
   AddCompute(v1::F, step, walk_.gathers());
-  if (training_) return;
+  if (training_) {
+    if (GoesOut(step)) SwapOut(step);
+    return;
+  }
   pools.activation.Release(held.activation);
   pools.stash.Release(held.stash);
   if (!FirstStage(step.virtual_stage)) pools.input.Release(held.input);
@@ -362,14 +386,21 @@ void ProgramBuilder::Finish() {
       Add(v1::SUM, {}).set_bucket(bucket);
     }
   }
-  Add(v1::NORM, {});
-  std::vector<uint32_t> gathers;
-  for (uint32_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
-    // A GATHER comes right after its STEP, so that it travels while the next bucket's STEP runs.
-    Add(v1::STEP, {}).set_bucket(bucket);
-    if (options_.zero_stage == 1 || options_.zero_stage == 2) gathers.push_back(Gather(bucket));
+  if (options_.pieces.empty()) {
+    Update();
+  } else {
+    UpdateInPieces();
   }
-  for (uint32_t ticket : gathers) AddWait(ticket, {});
+  for (uint32_t ticket : gathers_) AddWait(ticket, {});
+}
+
+// A GATHER comes right after its STEP, so that it travels while the next bucket's STEP runs.
+void ProgramBuilder::Update() {
+  Add(v1::NORM, {});
+  for (uint32_t bucket = 0; bucket < state_.buckets.size(); ++bucket) {
+    Add(v1::STEP, {}).set_bucket(bucket);
+    GatherUpdated(bucket);
+  }
 }
 
 void ProgramBuilder::CountSlots() {
@@ -381,7 +412,8 @@ void ProgramBuilder::CountSlots() {
                          .input = pools.input.peak(),
                          .output = pools.output.peak(),
                          .gradient_in = pools.gradient_in.peak(),
-                         .gradient_out = pools.gradient_out.peak()});
+                         .gradient_out = pools.gradient_out.peak(),
+                         .stored = pools.stored.peak()});
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/graph/lowering.h"
 #include "runtime/plan/bucket_walk.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/schedule.h"
 #include "runtime/plan/state_layout.h"
 #include "trireme/v1/plan.pb.h"
@@ -33,6 +34,7 @@ class SlotPool {
 struct SlotCounts {
   uint32_t activation = 0, stash = 0, gradient_stash = 0;
   uint32_t input = 0, output = 0, gradient_in = 0, gradient_out = 0;
+  uint32_t stored = 0;
   void Raise(const SlotCounts& other);
 };
 
@@ -46,6 +48,8 @@ struct ProgramOptions {
   uint32_t send_lag = 1;
   std::vector<bool> coded_buckets;  // empty: none
   bool code_messages = false;       // of the step
+  std::vector<StatePiece> pieces;   // of offloaded optimizer state
+  bool swaps_activations = false;
 };
 
 class ProgramBuilder {
@@ -64,13 +68,16 @@ class ProgramBuilder {
 
  private:
   struct StagePools {
-    SlotPool activation, stash, gradient_stash, input, output, gradient_in, gradient_out;
+    SlotPool activation, stash, gradient_stash, input, output, gradient_in, gradient_out, stored;
   };
   // Slots held by one (virtual stage, micro-batch).
   struct Held {
     uint32_t activation = 0, stash = 0, gradient_stash = 0;
     uint32_t input = 0, output = 0, gradient_in = 0, gradient_out = 0;
     uint32_t receive_act = 0, receive_grad = 0;  // tickets
+    bool is_out = false;  // what forward kept of it is in slot `stored`, or on its way
+    uint32_t stored = 0;
+    uint32_t swap_in = 0;  // ticket
   };
   struct PendingSend {
     size_t position = 0;
@@ -79,7 +86,14 @@ class ProgramBuilder {
     uint32_t slot = 0;
   };
 
+  struct PendingSwap {
+    size_t position = 0;
+    uint32_t ticket = 0, virtual_stage = 0;
+    uint32_t activation = 0, stash = 0;
+  };
+
   void Begin();
+  void NoteOrder(const std::vector<ComputeStep>& order);
   void Walk(const std::vector<ComputeStep>& order);
   void IssueReceive(const ComputeStep& step);
   void WaitReceive(const ComputeStep& step);
@@ -95,7 +109,18 @@ class ProgramBuilder {
   uint32_t Gather(uint32_t bucket);
   void SendAfter(const ComputeStep& step, size_t position);
   void WaitSends(size_t position, bool all);
+  // Activations of a micro-batch whose backward is still far leave behind its forward, and come
+  // back one compute instruction before they are read.
+  bool GoesOut(const ComputeStep& step) const;
+  void SwapOut(const ComputeStep& step);
+  void SwapIn(const ComputeStep& step);
+  void WaitSwaps(size_t position, bool all);
   void Finish();
+  // NORM, and the STEP of every bucket or piece with what moves around it.
+  void Update();
+  void UpdateInPieces();
+  void GatherUpdated(uint32_t bucket);
+  uint32_t SwapPiece(v1::InstructionKind kind, size_t piece);
   void CountSlots();
   void ReduceTriggers();
 
@@ -131,12 +156,16 @@ class ProgramBuilder {
   std::vector<StagePools> pools_;
   std::map<std::pair<uint32_t, uint32_t>, Held> held_;
   std::deque<PendingSend> sends_;
+  std::deque<PendingSwap> swaps_;
+  // Position in the order of the I or B of a (virtual stage, micro-batch).
+  std::map<std::pair<uint32_t, uint32_t>, size_t> backward_at_;
   // Per virtual stage: position in the order of its last I, and of its last W or B.
   struct LastRuns {
     size_t input_grad = 0, final_grad = 0;
   };
   std::vector<LastRuns> last_runs_;
   std::vector<uint32_t> reduces_;  // tickets
+  std::vector<uint32_t> gathers_;  // behind STEPs
   uint32_t next_ticket_ = 1;
   size_t position_ = 0;
   graph::ForwardUse use_ = graph::ForwardUse::kStep;  // of the program being built

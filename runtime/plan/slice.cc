@@ -28,6 +28,8 @@ v1::StagePlan FactsOf(const v1::StagePlan& stage) {
   *facts.mutable_end_block() = stage.end_block();
   *facts.mutable_fingerprint() = stage.fingerprint();
   facts.set_arena_bytes(stage.arena_bytes());
+  facts.set_host_bytes(stage.host_bytes());
+  facts.set_file_bytes(stage.file_bytes());
   return facts;
 }
 

@@ -3,8 +3,10 @@
 #include "runtime/plan/verifier.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/verifier_program.h"
 
 namespace trireme::plan {
@@ -68,17 +71,19 @@ absl::Status CheckBlocks(const v1::Plan& plan) {
 }
 
 bool PerVirtualStage(v1::PoolKind kind) {
-  return (kind >= v1::ACTIVATION && kind <= v1::GRADIENT_OUT) || kind == v1::GRADIENT_STASH;
+  return (kind >= v1::ACTIVATION && kind <= v1::GRADIENT_OUT) || kind == v1::GRADIENT_STASH ||
+         kind == v1::STORED;
 }
 
-absl::Status CheckPools(const v1::StagePlan& stage, int p) {
+absl::Status CheckPools(const v1::JobSpec& job, const v1::StagePlan& stage, int p) {
   struct Extent {
+    v1::PoolPlace place;
     uint64_t begin, end;
     std::string name;
   };
   std::vector<Extent> extents;
   std::set<std::pair<int, uint32_t>> seen;
-  uint64_t end_of_all = 0;
+  std::array<uint64_t, v1::PoolPlace_ARRAYSIZE> ends{};
   for (const v1::Pool& pool : stage.pools()) {
     const std::string name = absl::StrCat(
         "stage ", p, ": pool ", v1::PoolKind_Name(pool.kind()),
@@ -93,24 +98,35 @@ absl::Status CheckPools(const v1::StagePlan& stage, int p) {
     }
     if (!seen.emplace(pool.kind(), pool.virtual_stage()).second)
       return Refuse(name, " stands twice");
+    if (pool.place() != PlaceOf(job, pool.kind())) {
+      return Refuse(name, " lies in the place ", v1::PoolPlace_Name(pool.place()),
+                    ", the job wants it in ", v1::PoolPlace_Name(PlaceOf(job, pool.kind())));
+    }
     constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
     const bool wide = pool.slots() != 0 && pool.slot_bytes() > kMost / pool.slots();
     const uint64_t bytes = wide ? 0 : pool.slot_bytes() * pool.slots();
     if (wide || pool.offset_bytes() > kMost - bytes) return Refuse(name, " does not fit 64 bits");
     const uint64_t end = pool.offset_bytes() + bytes;
-    end_of_all = std::max(end_of_all, end);
-    if (bytes > 0) extents.push_back({pool.offset_bytes(), end, name});
+    ends[pool.place()] = std::max(ends[pool.place()], end);
+    if (bytes > 0) extents.push_back({pool.place(), pool.offset_bytes(), end, name});
   }
-  std::sort(extents.begin(), extents.end(),
-            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::tie(a.place, a.begin) < std::tie(b.place, b.begin);
+  });
   for (size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].place != extents[i - 1].place) continue;
     if (extents[i].begin >= extents[i - 1].end) continue;
     return Refuse(extents[i].name, " begins at byte ", extents[i].begin, ", inside ",
                   extents[i - 1].name, ", which ends at ", extents[i - 1].end);
   }
-  if (stage.arena_bytes() != end_of_all) {
-    return Refuse("stage ", p, ": arena_bytes is ", stage.arena_bytes(),
-                  ", but the last pool ends at ", end_of_all);
+  const std::tuple<const char*, uint64_t, v1::PoolPlace> sizes[] = {
+      {"arena_bytes", stage.arena_bytes(), v1::ARENA},
+      {"host_bytes", stage.host_bytes(), v1::HOST},
+      {"file_bytes", stage.file_bytes(), v1::FILE}};
+  for (const auto& [name, bytes, place] : sizes) {
+    if (bytes == ends[place]) continue;
+    return Refuse("stage ", p, ": ", name, " is ", bytes, ", but the last pool ends at ",
+                  ends[place]);
   }
   return absl::OkStatus();
 }
@@ -223,6 +239,7 @@ absl::Status CheckProgram(const v1::Plan& plan, const std::vector<StageFacts>& f
     ASSIGN_OR_RETURN(ProgramIndex index, IndexProgram(scope));
     RETURN_IF_ERROR(CheckBuckets(scope, index));
     RETURN_IF_ERROR(CheckLives(scope, index));
+    RETURN_IF_ERROR(CheckSwaps(scope, index));
     RETURN_IF_ERROR(CheckSlots(scope, index));
     indexes.push_back(std::move(index));
   }
@@ -244,7 +261,7 @@ absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& fac
   RETURN_IF_ERROR(CheckBlocks(plan));
   TRIREME_CHECK(facts.size() == plan.mesh().pipeline());
   for (int p = 0; p < plan.stages_size(); ++p) {
-    RETURN_IF_ERROR(CheckPools(plan.stages(p), p));
+    RETURN_IF_ERROR(CheckPools(plan.job(), plan.stages(p), p));
     RETURN_IF_ERROR(CheckNeeds(plan, p, facts[static_cast<size_t>(p)]));
     RETURN_IF_ERROR(CheckBucketShapes(plan, p));
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/verifier_program.h"
 
 namespace trireme::plan {
@@ -13,7 +14,8 @@ namespace {
 struct BucketUse {
   uint32_t reduce = kNowhere;
   uint32_t sum = kNowhere;
-  uint32_t step = kNowhere;
+  uint32_t step = kNowhere;       // the first; one alone where optimizer state is in the arena
+  uint32_t last_step = kNowhere;  // of its pieces
   uint32_t gather = kNowhere;
 };
 
@@ -57,7 +59,7 @@ class BucketCheck {
         return Once(at, uses_[instruction.bucket()].sum);
       case v1::STEP:
         RETURN_IF_ERROR(InRange(at));
-        return Once(at, uses_[instruction.bucket()].step);
+        return AddStep(at, uses_[instruction.bucket()]);
       case v1::GATHER:
         RETURN_IF_ERROR(InRange(at));
         return zero_ >= 3 ? absl::OkStatus() : Once(at, uses_[instruction.bucket()].gather);
@@ -110,6 +112,13 @@ class BucketCheck {
     return absl::OkStatus();
   }
 
+  absl::Status AddStep(uint32_t at, BucketUse& use) const {
+    use.last_step = at;
+    const bool in_pieces = OffloadsState(scope_.plan->job());  // CheckSwaps counts them
+    if (in_pieces && use.step != kNowhere) return absl::OkStatus();
+    return Once(at, use.step);
+  }
+
   absl::Status Once(uint32_t at, uint32_t& place) const {
     if (place != kNowhere) {
       return Fault(scope_, at, absl::StrCat("stands twice, first at instruction ", place));
@@ -150,7 +159,7 @@ class BucketCheck {
     if (use.step < norm_) return Fault(scope_, use.step, "stands before NORM, whose norm it needs");
     if (use.gather == kNowhere) {
       if (zero_ == 1 || zero_ == 2) return MissingOf(scope_, bucket, "GATHER");
-    } else if (use.gather < use.step) {
+    } else if (use.gather < use.last_step) {
       return Fault(scope_, use.gather, "stands before the STEP that makes what it gathers");
     }
     return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/offload.h"
 #include "runtime/plan/verifier.h"
 
 namespace trireme::plan {
@@ -27,6 +28,14 @@ std::string NameInstruction(const ProgramScope& scope, uint32_t at, const Progra
                             NameInstruction(scope, index->issued_at[instruction.ticket()], index));
       }
       return absl::StrCat("WAIT of ticket ", instruction.ticket());
+    case v1::SWAP_OUT:
+    case v1::SWAP_IN:
+      if (instruction.pool() == v1::UPDATE) {
+        return absl::StrCat(kind, " of piece ", instruction.piece(), " of bucket ",
+                            instruction.bucket());
+      }
+      return absl::StrCat(kind, ", virtual stage ", instruction.virtual_stage(), ", micro-batch ",
+                          instruction.micro_batch());
     default:
       return absl::StrCat(kind, ", virtual stage ", instruction.virtual_stage(), ", micro-batch ",
                           instruction.micro_batch());
@@ -46,8 +55,9 @@ namespace {
 
 bool IsTransfer(v1::InstructionKind kind) { return kind >= v1::SEND_ACT && kind <= v1::RECV_GRAD; }
 bool IsCompute(v1::InstructionKind kind) { return kind >= v1::F && kind <= v1::B; }
+bool IsSwap(v1::InstructionKind kind) { return kind == v1::SWAP_OUT || kind == v1::SWAP_IN; }
 bool IsIssue(v1::InstructionKind kind) {
-  return IsTransfer(kind) || kind == v1::REDUCE || kind == v1::GATHER;
+  return IsTransfer(kind) || IsSwap(kind) || kind == v1::REDUCE || kind == v1::GATHER;
 }
 
 class Indexer {
@@ -77,7 +87,7 @@ class Indexer {
   absl::Status Add(uint32_t at) {
     const v1::Instruction& instruction = scope_.at(at);
     const v1::InstructionKind kind = instruction.kind();
-    if (kind < v1::LOAD || kind > v1::SUM) return Fault(scope_, at, "unknown kind");
+    if (kind < v1::LOAD || kind > v1::SWAP_IN) return Fault(scope_, at, "unknown kind");
     const bool forward_only = kind == v1::LOAD || kind == v1::F || kind == v1::SEND_ACT ||
                               kind == v1::RECV_ACT || kind == v1::WAIT || kind == v1::NORM ||
                               (kind == v1::GATHER && ZeroStage(*scope_.plan) >= 3);
@@ -85,7 +95,9 @@ class Indexer {
       return Fault(scope_, at, "has no place in a program without backward");
     }
     RETURN_IF_ERROR(AddTicket(at));
-    if (!IsTransfer(kind) && !IsCompute(kind)) return absl::OkStatus();
+    // Those of pieces: CheckSwaps.
+    const bool moves_cell = IsSwap(kind) && instruction.pool() != v1::UPDATE;
+    if (!IsTransfer(kind) && !IsCompute(kind) && !moves_cell) return absl::OkStatus();
     if (instruction.virtual_stage() >= scope_.virtual_stages()) {
       return Fault(scope_, at,
                    absl::StrCat("the stage holds ", scope_.virtual_stages(),
@@ -96,7 +108,7 @@ class Indexer {
                    absl::StrCat("the program runs ", scope_.micro_batches,
                                 " micro-batches, numbered from 0"));
     }
-    RETURN_IF_ERROR(IsCompute(kind) ? AddCompute(at) : AddTransfer(at));
+    RETURN_IF_ERROR(IsCompute(kind) ? AddCompute(at) : moves_cell ? AddSwap(at) : AddTransfer(at));
     return AddSlots(at);
   }
 
@@ -133,6 +145,8 @@ class Indexer {
       const bool wait = instruction.kind() == v1::WAIT;
       if (!wait && !IsIssue(instruction.kind())) continue;
       const uint32_t issue = wait ? index_.issued_at[instruction.ticket()] : at;
+      // Swaps are this rank's own.
+      if (IsSwap(scope_.at(issue).kind())) continue;
       const bool transfer = IsTransfer(scope_.at(issue).kind());
       uint32_t& count = transfer ? transfers : buckets;
       const uint32_t most = transfer ? kMostTransfersInFlight : kMostBucketsInFlight;
@@ -168,6 +182,20 @@ class Indexer {
     if (!span->present()) span->first = at;
     span->last = at;
     span->op_end = instruction.op_end();
+    return absl::OkStatus();
+  }
+
+  absl::Status AddSwap(uint32_t at) {
+    const v1::Instruction& instruction = scope_.at(at);
+    Cell& cell = CellOf(instruction);
+    if (instruction.pool() != v1::ACTIVATION || !OffloadsActivations(scope_.plan->job())) {
+      return Fault(scope_, at, "moves what the job does not offload");
+    }
+    uint32_t& place = instruction.kind() == v1::SWAP_OUT ? cell.swap_out : cell.swap_in;
+    if (place != kNowhere) {
+      return Fault(scope_, at, absl::StrCat("stands twice, first at instruction ", place));
+    }
+    place = at;
     return absl::OkStatus();
   }
 
@@ -210,26 +238,32 @@ class Indexer {
     for (size_t field = 0; field < kSlotFields; ++field) {
       uses[field] = IsCompute(kind) && (touched_by[kPoolOfField[field]] & ListBit(kind)) != 0;
     }
+    for (const SlotField field : {kActivation, kStash, kStored}) {
+      uses[field] |= IsSwap(kind) && (field == kStored || touched_by[kPoolOfField[field]] != 0);
+    }
     uses[kInput] |= kind == v1::RECV_ACT;
     uses[kOutput] |= kind == v1::SEND_ACT;
     uses[kGradientIn] |= kind == v1::RECV_GRAD;
     uses[kGradientOut] |= kind == v1::SEND_GRAD;
     const std::array<uint32_t, kSlotFields> slots = {
-        instruction.activation(),  instruction.stash(),  instruction.gradient_stash(),
-        instruction.input(),       instruction.output(), instruction.gradient_in(),
-        instruction.gradient_out()};
+        instruction.activation(),   instruction.stash(),  instruction.gradient_stash(),
+        instruction.input(),        instruction.output(), instruction.gradient_in(),
+        instruction.gradient_out(), instruction.stored()};
     static constexpr std::array<const char*, kSlotFields> kNames = {
-        "activation", "stash", "gradient_stash", "input", "output", "gradient_in", "gradient_out"};
+        "activation", "stash",       "gradient_stash", "input",
+        "output",     "gradient_in", "gradient_out",   "stored"};
     Cell& cell = CellOf(instruction);
     for (size_t field = 0; field < kSlotFields; ++field) {
       if (!uses[field]) continue;
-      if (cell.slot[field] == kNowhere) cell.slot[field] = slots[field];
-      if (cell.slot[field] == slots[field]) continue;
+      const bool is_back = cell.swap_in != kNowhere && (field == kActivation || field == kStash);
+      uint32_t& slot = is_back ? cell.slot_back[field] : cell.slot[field];
+      if (slot == kNowhere) slot = slots[field];
+      if (slot == slots[field]) continue;
       return Fault(scope_, at,
                    absl::StrCat("uses slot ", slots[field], " of the pool ", kNames[field],
                                 ", but earlier instructions of this "
                                 "micro-batch use slot ",
-                                cell.slot[field]));
+                                slot));
     }
     return absl::OkStatus();
   }
@@ -271,6 +305,7 @@ class Indexer {
     if (split && cell.weight_grad.first < cell.input_grad.last) {
       return Fault(scope_, cell.weight_grad.first, "stands before the end of its I");
     }
+    RETURN_IF_ERROR(CheckAway(v, m, cell));
     if (!scope_.IsLast(v)) {
       RETURN_IF_ERROR(CheckReceive(v, m, "RECV_GRAD", cell.recv_grad, gradient));
     }
@@ -278,6 +313,23 @@ class Indexer {
       RETURN_IF_ERROR(CheckSend(v, m, "SEND_GRAD", cell.send_grad, gradient));
     }
     return absl::OkStatus();
+  }
+
+  // What forward keeps leaves behind it, has arrived before it comes back, and is there again
+  // before backward begins.
+  absl::Status CheckAway(uint32_t v, uint32_t m, const Cell& cell) const {
+    if (cell.swap_out == kNowhere && cell.swap_in == kNowhere) return absl::OkStatus();
+    if (cell.swap_out == kNowhere) return Missing(v, m, "SWAP_OUT");
+    if (cell.swap_in == kNowhere) return Missing(v, m, "SWAP_IN");
+    if (cell.swap_out < cell.forward.last) {
+      return Fault(scope_, cell.swap_out, "stands before the end of its F");
+    }
+    if (cell.swap_in < index_.WaitOf(scope_, cell.swap_out)) {
+      return Fault(scope_, cell.swap_in, "stands before the WAIT of its SWAP_OUT");
+    }
+    if (cell.gradient().first > index_.WaitOf(scope_, cell.swap_in)) return absl::OkStatus();
+    return Fault(scope_, cell.gradient().first,
+                 "reads what its SWAP_IN brings before the WAIT for it");
   }
 
   const VirtualStageFacts& Facts(uint32_t v) const { return scope_.facts->virtual_stages[v]; }

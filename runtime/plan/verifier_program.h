@@ -59,18 +59,28 @@ enum SlotField {
   kOutput,
   kGradientIn,
   kGradientOut,
+  kStored,
   kSlotFields
 };
 constexpr std::array<v1::PoolKind, kSlotFields> kPoolOfField = {
     v1::ACTIVATION, v1::STASH,       v1::GRADIENT_STASH, v1::INPUT,
-    v1::OUTPUT,     v1::GRADIENT_IN, v1::GRADIENT_OUT};
+    v1::OUTPUT,     v1::GRADIENT_IN, v1::GRADIENT_OUT,   v1::STORED};
+
+// No slot of any pool.
+constexpr std::array<uint32_t, kSlotFields> NoSlots() {
+  std::array<uint32_t, kSlotFields> slots{};
+  for (uint32_t& slot : slots) slot = kNowhere;
+  return slots;
+}
 
 // What a program does for one (virtual stage, micro-batch).
 struct Cell {
   ComputeSpan forward, input_grad, weight_grad, backward;
   uint32_t send_act = kNowhere, recv_act = kNowhere, send_grad = kNowhere, recv_grad = kNowhere;
-  std::array<uint32_t, kSlotFields> slot{kNowhere, kNowhere, kNowhere, kNowhere,
-                                         kNowhere, kNowhere, kNowhere};
+  uint32_t swap_out = kNowhere, swap_in = kNowhere;
+  std::array<uint32_t, kSlotFields> slot = NoSlots();
+  // Of ACTIVATION and STASH, behind the SWAP_IN.
+  std::array<uint32_t, kSlotFields> slot_back = NoSlots();
 
   // Of the gradient that is sent on, and of all that reads what forward saved.
   const ComputeSpan& gradient() const { return backward.present() ? backward : input_grad; }
@@ -100,6 +110,8 @@ absl::Status CheckBuckets(const ProgramScope& scope, const ProgramIndex& index);
 // ZeRO-2 and ZeRO-3: the weights that operators read are there, the gradients that they write are
 // reduced in every micro-batch, and no bucket that is whole lies over another.
 absl::Status CheckLives(const ProgramScope& scope, const ProgramIndex& index);
+// Where optimizer state is offloaded: each piece comes before its STEP and goes behind it.
+absl::Status CheckSwaps(const ProgramScope& scope, const ProgramIndex& index);
 // No slot of a pool holds two micro-batches at once.
 absl::Status CheckSlots(const ProgramScope& scope, const ProgramIndex& index);
 // All coordinates together: transfers match, and execution ends. Indexed by pipeline coordinate.

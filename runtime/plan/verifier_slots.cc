@@ -18,9 +18,12 @@ struct Life {
   uint32_t micro_batch = 0;
 };
 
-// From the operators alone: the lists that touch a pool, and the transfers in and out of it.
+bool MovesAway(SlotField field) { return field == kActivation || field == kStash; }
+
+// From the operators alone: the lists that touch a pool, and the transfers in and out of it. Where
+// a SWAP cuts a life in two, the part before it, or the one behind it.
 Life LifeOf(const ProgramScope& scope, const ProgramIndex& index, const Cell& cell, uint32_t v,
-            SlotField field) {
+            SlotField field, bool is_back) {
   Life life{.begin = kNowhere};
   const auto include = [&life](uint32_t first, uint32_t last) {
     life.begin = std::min(life.begin, first);
@@ -32,8 +35,18 @@ Life LifeOf(const ProgramScope& scope, const ProgramIndex& index, const Cell& ce
                                                                       {v1::W, cell.weight_grad},
                                                                       {v1::B, cell.backward}};
   for (const auto& [kind, span] : spans) {
+    const bool is_behind = kind != v1::F && cell.swap_in != kNowhere && MovesAway(field);
+    if (is_behind != is_back) continue;
     if (span.present() && (touched_by & ListBit(kind)) != 0) include(span.first, span.last);
   }
+  if (MovesAway(field) && cell.swap_in != kNowhere) {
+    if (is_back) {
+      include(cell.swap_in, index.WaitOf(scope, cell.swap_in));
+    } else {
+      include(cell.swap_out, index.WaitOf(scope, cell.swap_out));
+    }
+  }
+  if (field == kStored) include(cell.swap_out, index.WaitOf(scope, cell.swap_in));
   if (field == kInput) include(cell.recv_act, index.WaitOf(scope, cell.recv_act));
   if (field == kOutput) include(cell.send_act, index.WaitOf(scope, cell.send_act));
   if (field == kGradientIn) include(cell.recv_grad, index.WaitOf(scope, cell.recv_grad));
@@ -53,11 +66,14 @@ absl::Status CheckPool(const ProgramScope& scope, const ProgramIndex& index, Slo
   lives.clear();
   for (uint32_t m = 0; m < scope.micro_batches; ++m) {
     const Cell& cell = index.cells[size_t{v} * scope.micro_batches + m];
-    if (cell.slot[field] == kNowhere) continue;
-    Life life = LifeOf(scope, index, cell, v, field);
-    life.slot = cell.slot[field];
-    life.micro_batch = m;
-    lives.push_back(life);
+    for (const bool is_back : {false, true}) {
+      const uint32_t slot = is_back ? cell.slot_back[field] : cell.slot[field];
+      if (slot == kNowhere) continue;
+      Life life = LifeOf(scope, index, cell, v, field, is_back);
+      life.slot = slot;
+      life.micro_batch = m;
+      lives.push_back(life);
+    }
   }
   if (lives.empty()) return absl::OkStatus();
   const std::string name = v1::PoolKind_Name(kPoolOfField[field]);

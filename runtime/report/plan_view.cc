@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/plan/offload.h"
 #include "runtime/plan/state_layout.h"
 #include "runtime/report/plan_view_picture.h"
 
@@ -37,6 +38,10 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
   uint64_t sum = 0;
   for (const v1::Pool& pool : stage.pools()) {
     const uint64_t size = pool.slot_bytes() * pool.slots();
+    if (pool.place() != v1::ARENA) {
+      (pool.place() == v1::HOST ? bytes.host : bytes.file) += size;
+      continue;
+    }
     sum += size;
     switch (pool.kind()) {
       case v1::PARAMETER:
@@ -50,6 +55,7 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
       case v1::MASTER:
       case v1::MOMENT1:
       case v1::MOMENT2:
+      case v1::UPDATE:
         bytes.optimizer += size;
         break;
       case v1::ACTIVATION:
@@ -143,6 +149,10 @@ std::vector<int> RowsShown(uint32_t ranks, uint32_t most) {
   return rows;
 }
 
+static std::string Where(const std::string& place) {
+  return place == "host" ? "host memory" : "a file";
+}
+
 std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan) {
   const v1::JobSpec& job = plan.job();
   const v1::Mesh& mesh = plan.mesh();
@@ -170,6 +180,13 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   if (!recompute.empty() && !(uniform && recompute[0] == "none")) {
     schedule += ", recompute " + (uniform ? recompute[0] : std::string("by layer"));
   }
+  const auto& offload = job.offload();
+  if (plan::OffloadsState(job)) {
+    schedule += ", optimizer state offloaded to " + Where(offload.optimizer_state());
+  }
+  if (plan::OffloadsActivations(job)) {
+    schedule += ", activations offloaded to " + Where(offload.activations());
+  }
   lines.emplace_back("schedule", schedule);
   std::string batch = fmt::format("{} micro-batches", plan.micro_batches());
   if (job.training().micro_batch_size() > 0)
@@ -183,10 +200,11 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   lines.emplace_back("bubble",
                      fmt::format("{:.1f} % idle over busy, simulated", 100 * plan.bubble()));
   uint64_t largest = 0;
-  uint64_t all = 0;
+  uint64_t all = 0, most_in_file = 0;
   int where = 0;
   for (int p = 0; p < plan.stages_size(); ++p) {
-    const uint64_t bytes = plan.stages(p).arena_bytes();
+    const uint64_t bytes = plan::MemoryBytes(plan.stages(p));
+    most_in_file = std::max(most_in_file, plan.stages(p).file_bytes());
     all += bytes * mesh.data() * mesh.tensor();
     if (bytes > largest) {
       largest = bytes;
@@ -195,6 +213,10 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   }
   lines.emplace_back("memory", fmt::format("at most {} per rank (stage {}), {} in all",
                                            ReadableBytes(largest), where, ReadableBytes(all)));
+  if (most_in_file > 0) {
+    lines.emplace_back("on disk",
+                       fmt::format("at most {} per rank, offloaded", ReadableBytes(most_in_file)));
+  }
   return lines;
 }
 

@@ -40,13 +40,15 @@ std::vector<int> RowsShown(uint32_t ranks, uint32_t most);
 struct StageBytes {
   uint64_t parameters = 0;   // with those gathered for the blocks at hand (ZeRO-3)
   uint64_t gradients = 0;    // with those of the blocks at hand (ZeRO-2)
-  uint64_t optimizer = 0;    // moments and masters
+  uint64_t optimizer = 0;    // moments and masters; of offloaded ones, the pieces at hand
   uint64_t activations = 0;  // saved for backward, stashes too
   uint64_t boundaries = 0;   // received and sent activations and gradients
   uint64_t temporaries = 0;
   uint64_t scratch = 0;  // libraries'
   uint64_t other = 0;    // tokens, scalars, gaps for alignment
   uint64_t total = 0;    // the arena
+  uint64_t host = 0;     // offloaded: optimizer state, activations
+  uint64_t file = 0;
   friend bool operator==(const StageBytes&, const StageBytes&) = default;
 };
 StageBytes BytesOf(const v1::StagePlan& stage);

@@ -106,6 +106,12 @@ void ResourceDefaults(v1::ResourceSpec& resources) {
   TRIREME_DEFAULT(resources, max_failures, 5);
 }
 
+void OffloadDefaults(v1::OffloadSpec& offload) {
+  TRIREME_DEFAULT(offload, optimizer_state, "none");
+  TRIREME_DEFAULT(offload, activations, "none");
+  TRIREME_DEFAULT(offload, piece_bytes, 32 << 20);
+}
+
 template <typename Axis>
 void CompressionDefaults(Axis& axis, const char* bound) {
   TRIREME_DEFAULT(axis, mode, "off");
@@ -138,6 +144,8 @@ void ApplyDefaults(v1::JobSpec& spec) {
 
   OptimizerDefaults(*spec.mutable_optimizer(), training.steps());
   ParallelismDefaults(*spec.mutable_parallelism());
+
+  OffloadDefaults(*spec.mutable_offload());
 
   v1::CheckpointSpec& checkpoint = *spec.mutable_checkpoint();
   TRIREME_DEFAULT(checkpoint, every_steps, 0);

@@ -55,6 +55,7 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"parallelism.zero_stage", 0, 3},
     {"parallelism.virtual_stages", 1, 64},
     {"parallelism.bucket_bytes", 1024, int64_t{1} << 36},
+    {"offload.piece_bytes", 1024, int64_t{1} << 36},
     {"checkpoint.every_steps", 0, kBillion},
     {"checkpoint.keep", 0, kBillion},
     {"evaluation.every_steps", 0, kBillion},
@@ -115,6 +116,8 @@ constexpr Choice kChoices[] = {
     {"training.dtype", {"f32", "bf16", "f64"}},
     {"optimizer.schedule", {"cosine", "linear", "constant"}},
     {"parallelism.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1"}},
+    {"offload.optimizer_state", {"none", "host", "file"}},
+    {"offload.activations", {"none", "host", "file"}},
     {"runtime.kernels", {"cpu", "reference"}},
     {"compression.data_parallel.mode", {"off", "on", "auto"}},
     {"compression.pipeline.mode", {"off", "on", "auto"}},
@@ -209,6 +212,7 @@ void PathsAreUsable(const v1::JobSpec& spec, Faults& faults) {
     check(absl::StrCat("data.text_files[", i, "]"), spec.data().text_files(i));
   }
   check("runtime.runs_directory", spec.runtime().runs_directory());
+  if (spec.offload().has_directory()) check("offload.directory", spec.offload().directory());
   if (!spec.checkpoint().has_directory()) return;
   check("checkpoint.directory", spec.checkpoint().directory());
   const auto folder = [](std::string path) {
@@ -540,9 +544,10 @@ constexpr Rule kRules[] = {
 
 bool PlanFollowsFrom(absl::string_view path) {
   return absl::StartsWith(path, "model.config.") || absl::StartsWith(path, "parallelism.") ||
-         absl::StartsWith(path, "compression.") || path == "model" ||
-         path == "data.sequence_length" || path == "training.global_batch_size" ||
-         path == "training.micro_batch_size" || path == "training.dtype";
+         absl::StartsWith(path, "compression.") || absl::StartsWith(path, "offload.") ||
+         path == "model" || path == "data.sequence_length" ||
+         path == "training.global_batch_size" || path == "training.micro_batch_size" ||
+         path == "training.dtype";
 }
 
 }  // namespace

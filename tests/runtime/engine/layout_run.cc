@@ -102,6 +102,7 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
   EngineOptions of_engine = OptionsOf(plan.job());
   if (options.kernels != nullptr) of_engine.kernels = options.kernels;
   of_engine.threads = options.threads;
+  of_engine.offload_directory = options.offload_directory;
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, of_engine));
   engine->InitializeState();
   if (options.initial != nullptr) {
@@ -353,8 +354,9 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
 
 std::string Layout::Name() const {
   return absl::StrCat("dp", data, " tp", tensor, sequence_parallel ? " sp" : "", " pp", pipeline,
-                      " ", schedule, " zero", zero, " recompute ", recompute, " micro-batch ",
-                      micro_batch, " loss tile ", loss_tile);
+                      " ", schedule, " zero", zero, " recompute ", recompute, " offload ",
+                      offload_state, " ", offload_activations, " micro-batch ", micro_batch,
+                      " loss tile ", loss_tile);
 }
 
 v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
@@ -370,6 +372,10 @@ v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
   parallelism.add_recompute(layout.recompute);
   job.mutable_training()->set_micro_batch_size(layout.micro_batch);
   job.mutable_training()->set_loss_tile_rows(layout.loss_tile);
+  v1::OffloadSpec& offload = *job.mutable_offload();
+  offload.set_optimizer_state(layout.offload_state);
+  offload.set_activations(layout.offload_activations);
+  offload.set_piece_bytes(1024);  // several of each bucket
   return job;
 }
 

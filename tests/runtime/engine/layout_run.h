@@ -47,7 +47,8 @@ struct LayoutRunOptions {
   // Instead of those that the job names.
   const kernels::KernelRegistry* kernels = nullptr;
   Mutation mutation = Mutation::kCount;
-  bool whole_plans = false;  // else each rank has its slice
+  std::string offload_directory = {};  // EngineOptions
+  bool whole_plans = false;            // else each rank has its slice
 };
 
 // InvalidArgument where the planner refuses the layout (the reason), any other error where it
@@ -127,6 +128,7 @@ struct Layout {
   std::string schedule = "1f1b";
   int64_t zero = 0;
   std::string recompute = "none";
+  std::string offload_state = "none", offload_activations = "none";
   int64_t micro_batch = 2;  // of a global batch of 8: accumulation, with a remainder for 3
   int64_t loss_tile = 0;    // rows, of five a sample; 0: all
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }

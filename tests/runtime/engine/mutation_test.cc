@@ -19,6 +19,8 @@ struct Case {
   int64_t zero = 0;
   double dropout = 0;
   std::string recompute = "none";
+  std::string schedule = "1f1b";
+  std::string offload = "none";
   int steps = 3;
   int64_t micro_batch = 2;
   // Parameters whose first gradient, or whose weights after three steps, must be red; the others'
@@ -49,6 +51,10 @@ v1::JobSpec JobFor(const Case& test) {
   parallelism.set_sequence_parallel(test.sequence_parallel);
   parallelism.set_zero_stage(test.zero);
   parallelism.add_recompute(test.recompute);
+  parallelism.set_schedule(test.schedule);
+  job.mutable_offload()->set_optimizer_state(test.offload);
+  job.mutable_offload()->set_activations(test.offload);
+  job.mutable_offload()->set_piece_bytes(1024);
   job.mutable_training()->set_micro_batch_size(test.micro_batch);
   // Some of these bugs make replicas differ; here it is the numbers that must show them.
   job.mutable_runtime()->set_replica_check_steps(0);
@@ -231,6 +237,32 @@ TEST_CASE("mutation: rows counted from zero on every rank under sequence paralle
          .sequence_parallel = true,
          .micro_batch = 1,
          .gradient = All,
+         .weight = All});
+}
+
+TEST_CASE("mutation: activations of another micro-batch are brought back") {
+  Check({.mutation = Mutation::kSwappedFromAnother,
+         .pipeline = 2,
+         .schedule = "gpipe",
+         .offload = "file",
+         .micro_batch = 1,
+         .gradient = All,
+         .weight = All});
+}
+
+TEST_CASE("mutation: updated moments are not written back") {
+  Check({.mutation = Mutation::kPieceNotWrittenBack,
+         .offload = "host",
+         .gradient = None,
+         .weight = All});
+}
+
+TEST_CASE("mutation: a piece of the moments comes back for another") {
+  Check({.mutation = Mutation::kPieceOfAnother,
+         .data = 2,
+         .zero = 3,
+         .offload = "file",
+         .gradient = None,
          .weight = All});
 }
 

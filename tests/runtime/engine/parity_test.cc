@@ -27,10 +27,11 @@ std::vector<Layout> Products(int min_ranks, int max_ranks) {
               for (int64_t micro_batch : {1, 3, 8}) {
                 const char* recompute[] = {"none", "selective", "full"};
                 const int64_t loss_tile[] = {4, 0, 7, 1};  // of 5, 15 or 40 rows
-                const size_t drawn = (all.size() * 40503u >> 9) % 3;
-                const size_t drawn_tile = (all.size() * 40503u >> 11) % 4;
-                all.push_back({data, tensor, pipeline, sequence, schedule, zero, recompute[drawn],
-                               micro_batch, loss_tile[drawn_tile]});
+                const char* places[] = {"none", "host", "file"};
+                const size_t drawn = all.size() * 40503u >> 9;
+                all.push_back({data, tensor, pipeline, sequence, schedule, zero,
+                               recompute[drawn % 3], places[drawn / 3 % 3], places[drawn / 9 % 3],
+                               micro_batch, loss_tile[drawn / 4 % 4]});
               }
             }
           }

@@ -189,6 +189,12 @@ std::vector<Layout> LayoutsOfFourRanks() {
   all.push_back({.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1});
   all.push_back({.data = 2, .pipeline = 2, .zero = 2, .recompute = "selective"});
   all.push_back({.tensor = 2, .pipeline = 2, .schedule = "interleaved"});
+  all.push_back({.data = 4, .zero = 3, .offload_state = "file"});
+  all.push_back({.pipeline = 4,
+                 .schedule = "gpipe",
+                 .offload_state = "host",
+                 .offload_activations = "file",
+                 .micro_batch = 1});
   return all;
 }
 

@@ -40,6 +40,10 @@ v1::JobSpec Changed(v1::JobSpec job, const std::vector<FieldChange>& changes) {
       job.mutable_parallelism()->add_recompute(value);
     } else if (path == "training.micro_batch_size") {
       job.mutable_training()->set_micro_batch_size(std::stoi(value));
+    } else if (path == "offload.optimizer_state") {
+      job.mutable_offload()->set_optimizer_state(value);
+    } else if (path == "offload.activations") {
+      job.mutable_offload()->set_activations(value);
     } else {
       REQUIRE(path == "training.dtype");
       job.mutable_training()->set_dtype(value);
@@ -57,8 +61,8 @@ Bytes BytesOf(const v1::JobSpec& job, int ranks) {
   REQUIRE(plan.ok());
   Bytes bytes;
   for (const v1::StagePlan& stage : plan->stages()) {
-    bytes.rank = std::max(bytes.rank, stage.arena_bytes());
-    bytes.all += stage.arena_bytes() * plan->mesh().data() * plan->mesh().tensor();
+    bytes.rank = std::max(bytes.rank, MemoryBytes(stage));
+    bytes.all += MemoryBytes(stage) * plan->mesh().data() * plan->mesh().tensor();
   }
   return bytes;
 }
@@ -229,10 +233,13 @@ TEST_CASE("fit: bytes per choice, also of those that take more") {
     if (choice.is_job) own.push_back(choice.changes[0].value);
     CHECK(choice.rank_bytes() == BytesOf(Changed(job, choice.changes), kRanks).rank);
   }
-  for (const char* value : {"0", "1", "none", "selective", "full"}) {
+  for (const char* value : {"0", "1", "selective", "full"}) {
     CHECK(std::count(shown.begin(), shown.end(), value) == 1);
   }
-  CHECK(own == std::vector<std::string>{"1", "selective"});
+  // Of recompute, and of two kinds of state.
+  CHECK(std::count(shown.begin(), shown.end(), "none") == 3);
+  CHECK(std::count(shown.begin(), shown.end(), "file") == 2);
+  CHECK(own == std::vector<std::string>{"1", "selective", "none", "none"});
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ TEST_CASE("a resolved job has every field set but for what only the run can tell
     CollectAbsent(Load(text), "", absent);
     CHECK(absent == std::set<std::string>{"model.config_path", "parallelism.layers_per_stage",
                                           "parallelism.recompute", "checkpoint.directory",
-                                          "runtime.trace_at", "resources.nodes"});
+                                          "runtime.trace_at", "resources.nodes",
+                                          "offload.directory"});
   }
 }
 

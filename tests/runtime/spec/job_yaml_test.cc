@@ -123,7 +123,7 @@ TEST_CASE("the hash hears every field that a bit-exact resume depends on, and no
   CHECK(deaf == std::set<std::string>{"name", "model.config_path", "training.steps",
                                       "training.micro_batch_size", "parallelism", "checkpoint",
                                       "evaluation", "runtime", "generation", "compression",
-                                      "resources"});
+                                      "offload", "resources"});
   v1::JobSpec seeded = job;
   seeded.set_seed(1);
   CHECK(SpecHash(seeded) != SpecHash(job));

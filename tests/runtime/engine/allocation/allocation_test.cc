@@ -220,6 +220,12 @@ TEST_CASE("allocation: the hook sees one planted in a step") {
 
 TEST_CASE("allocation: none in steps 3 to 10 with the reference kernels") {
   Check({{{}, {}},
+         {{.pipeline = 4,
+           .schedule = "gpipe",
+           .offload_state = "file",
+           .offload_activations = "host",
+           .micro_batch = 1},
+          {}},
          {{.micro_batch = 1}, {.family = "llama"}},
          {{.data = 2, .tensor = 2, .sequence_parallel = true, .zero = 1}, {.dropout = 0.1}},
          {{.tensor = 2, .pipeline = 2, .schedule = "interleaved"}, {}},

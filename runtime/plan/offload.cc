@@ -1,0 +1,96 @@
+#include "runtime/plan/offload.h"
+
+#include <algorithm>
+
+#include "runtime/plan/planner.h"
+#include "runtime/plan/state_layout.h"
+#include "runtime/tensor/dtype.h"
+
+namespace trireme::plan {
+
+namespace {
+
+v1::PoolPlace PlaceNamed(const std::string& name) {
+  return name == "host" ? v1::HOST : name == "file" ? v1::FILE : v1::ARENA;
+}
+
+// What a replica updates of a bucket, in the flat pools of optimizer state.
+struct Share {
+  int64_t begin = 0, count = 0;
+};
+
+Share ShareOf(const v1::Plan& plan, const v1::Bucket& bucket) {
+  const int64_t parts = IsSharded(plan, v1::MOMENT1) ? plan.mesh().data() : 1;
+  return {.begin = static_cast<int64_t>(bucket.offset()) / parts,
+          .count = static_cast<int64_t>(bucket.count()) / parts};
+}
+
+}  // namespace
+
+v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind) {
+  switch (kind) {
+    case v1::MOMENT1:
+    case v1::MOMENT2:
+    case v1::MASTER:
+      return PlaceNamed(job.offload().optimizer_state());
+    case v1::STORED:
+      return PlaceNamed(job.offload().activations());
+    default:
+      return v1::ARENA;
+  }
+}
+
+bool OffloadsState(const v1::JobSpec& job) { return PlaceOf(job, v1::MOMENT1) != v1::ARENA; }
+bool OffloadsActivations(const v1::JobSpec& job) { return PlaceOf(job, v1::STORED) != v1::ARENA; }
+
+std::vector<v1::PoolKind> UpdatedPools(const v1::JobSpec& job) {
+  std::vector<v1::PoolKind> pools = {v1::MOMENT1, v1::MOMENT2};
+  if (ComputeDType(job) == tensor::DType::kBf16) pools.push_back(v1::MASTER);
+  return pools;
+}
+
+uint64_t UpdateBytes(const v1::JobSpec& job) {
+  uint64_t bytes = 0;
+  for (const v1::PoolKind kind : UpdatedPools(job)) {
+    bytes += tensor::SizeOf(StateDType(ComputeDType(job), kind));
+  }
+  return bytes;
+}
+
+int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets) {
+  const auto asked =
+      plan.job().offload().piece_bytes() / static_cast<int64_t>(UpdateBytes(plan.job()));
+  int64_t largest = kZeroAlignment;
+  for (const v1::Bucket& bucket : buckets) largest = std::max(largest, ShareOf(plan, bucket).count);
+  return std::min(std::max(kZeroAlignment, asked / kZeroAlignment * kZeroAlignment), largest);
+}
+
+StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,
+                   int64_t elements) {
+  const Share share = ShareOf(plan, bucket);
+  const int64_t begin = std::min(share.count, int64_t{piece} * elements);
+  return {.bucket = index,
+          .piece = piece,
+          .begin = share.begin + begin,
+          .count = std::min(elements, share.count - begin)};
+}
+
+std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets) {
+  std::vector<StatePiece> pieces;
+  if (!OffloadsState(plan.job())) return pieces;
+  const int64_t elements = PieceElements(plan, buckets);
+  for (uint32_t index = 0; index < buckets.size(); ++index) {
+    for (uint32_t piece = 0;; ++piece) {
+      const StatePiece next = PieceOf(plan, buckets[index], index, piece, elements);
+      if (next.count == 0) break;
+      pieces.push_back(next);
+    }
+  }
+  return pieces;
+}
+
+uint64_t MemoryBytes(const v1::StagePlan& stage) {
+  return stage.arena_bytes() + stage.host_bytes();
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,43 @@
+// What lies outside of the arena while it is not used (job.offload), and the pieces in which
+// optimizer state comes and goes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/v1/plan.pb.h"
+
+namespace trireme::plan {
+
+// Pieces of optimizer state that are at hand: one is updated, two come, one goes.
+constexpr uint32_t kUpdateSlots = 4;
+
+// Where the job wants a pool.
+v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind);
+bool OffloadsState(const v1::JobSpec& job);
+bool OffloadsActivations(const v1::JobSpec& job);
+
+// The pools of which a slot of UPDATE holds a piece, in this order.
+std::vector<v1::PoolKind> UpdatedPools(const v1::JobSpec& job);
+// Of one element in all of them.
+uint64_t UpdateBytes(const v1::JobSpec& job);
+
+// Of one bucket, in the flat pools of optimizer state: elements [begin, begin + count).
+struct StatePiece {
+  uint32_t bucket = 0;
+  uint32_t piece = 0;  // from 0 in each bucket
+  int64_t begin = 0, count = 0;
+};
+// Elements of the largest piece: what the job asks for, or the largest share of a bucket if that is
+// less.
+int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
+// In the order of STEPs; empty where the state stays in the arena.
+std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
+// Of one of them, by number.
+StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,
+                   int64_t elements);
+
+// Memory that a rank of the stage takes of its machine: all but the file.
+uint64_t MemoryBytes(const v1::StagePlan& stage);
+
+}  // namespace trireme::plan

@@ -1,0 +1,191 @@
+// What is moved out of the arena and back: every move, wait, slot and place of the plan is needed,
+// and the verifier names what lacks.
+#include "runtime/plan/offload.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+#include "runtime/plan/planner.h"
+#include "runtime/plan/verifier.h"
+#include "tests/runtime/plan/sample_jobs.h"
+
+namespace trireme::plan {
+namespace {
+
+using Catch::Contains;
+
+std::string FaultOf(const v1::Plan& plan) { return std::string(VerifyPlan(plan).message()); }
+
+struct OffloadShape {
+  const char* schedule = "gpipe";
+  const char* place = "file";
+  int64_t zero = 0;
+  int64_t micro_batches = 8;
+};
+
+v1::Plan OffloadedPlan(const OffloadShape& shape) {
+  v1::JobSpec job = SmallJob();
+  job.mutable_training()->set_global_batch_size(2 * shape.micro_batches);
+  job.mutable_parallelism()->set_schedule(shape.schedule);
+  job.mutable_parallelism()->set_zero_stage(shape.zero);
+  job.mutable_offload()->set_optimizer_state(shape.place);
+  job.mutable_offload()->set_activations(shape.place);
+  job.mutable_offload()->set_piece_bytes(1024);
+  auto plan = MakePlan(job, 4);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *std::move(plan);
+}
+
+bool IsMove(const v1::Instruction& instruction) {
+  return instruction.kind() == v1::SWAP_OUT || instruction.kind() == v1::SWAP_IN;
+}
+
+// Positions of swaps and of their WAITs.
+std::vector<int> MovesOf(const v1::Program& program) {
+  std::set<uint32_t> tickets;
+  std::vector<int> moves;
+  for (int at = 0; at < program.instructions_size(); ++at) {
+    const v1::Instruction& each = program.instructions(at);
+    if (IsMove(each)) tickets.insert(each.ticket());
+    if (IsMove(each) || (each.kind() == v1::WAIT && tickets.contains(each.ticket()))) {
+      moves.push_back(at);
+    }
+  }
+  return moves;
+}
+
+v1::Pool& FirstPool(v1::StagePlan& stage, v1::PoolKind kind) {
+  for (v1::Pool& pool : *stage.mutable_pools()) {
+    if (pool.kind() == kind) return pool;
+  }
+  FAIL("no such pool");
+  return *stage.mutable_pools(0);
+}
+
+}  // namespace
+
+TEST_CASE("offload: no move can be left out, and no wait for one left to the end") {
+  for (const char* schedule : {"gpipe", "zb-h1"}) {
+    const v1::Plan good = OffloadedPlan({.schedule = schedule, .zero = 1});
+    REQUIRE(FaultOf(good) == "");
+    for (int stage = 0; stage < 2; ++stage) {
+      const v1::Program& step = good.stages(stage).step();
+      for (const int at : MovesOf(step)) {
+        INFO(schedule << ", stage " << stage << ", instruction " << at << ": "
+                      << step.instructions(at).ShortDebugString());
+        v1::Plan without = good;
+        without.mutable_stages(stage)->mutable_step()->mutable_instructions()->DeleteSubrange(at,
+                                                                                              1);
+        CHECK(FaultOf(without) != "");
+        // The last pieces' WAITs stand at the end already.
+        const v1::Instruction& move = step.instructions(at);
+        const bool ends = at + 20 > step.instructions_size();
+        if (move.kind() != v1::WAIT || ends) continue;
+        v1::Plan late = good;
+        auto& list = *late.mutable_stages(stage)->mutable_step()->mutable_instructions();
+        for (int i = at; i + 1 < list.size(); ++i) list.SwapElements(i, i + 1);
+        CHECK(FaultOf(late) != "");
+      }
+    }
+  }
+}
+
+TEST_CASE("offload: every slot, piece and bucket is meant") {
+  const v1::Plan good = OffloadedPlan({.zero = 1});
+  const v1::Program& step = good.stages(0).step();
+  for (int at = 0; at < step.instructions_size(); ++at) {
+    const v1::Instruction& each = step.instructions(at);
+    if (!IsMove(each) && each.kind() != v1::STEP) continue;
+    const auto spoilt = [&](const auto& spoil) {
+      v1::Plan plan = good;
+      spoil(*plan.mutable_stages(0)->mutable_step()->mutable_instructions(at));
+      return FaultOf(plan);
+    };
+    INFO(each.ShortDebugString());
+    using In = v1::Instruction;
+    if (each.kind() == v1::STEP || each.pool() == v1::UPDATE) {
+      CHECK(spoilt([](In& in) { in.set_update((in.update() + 1) % kUpdateSlots); }) != "");
+      CHECK(spoilt([](In& in) { in.set_update(kUpdateSlots); }) != "");
+      CHECK(spoilt([](In& in) { in.set_piece(in.piece() + 1); }) != "");
+      CHECK(spoilt([](In& in) { in.set_bucket(in.bucket() + 1); }) != "");
+    } else {
+      CHECK(spoilt([](In& in) { in.set_stored(in.stored() + 1); }) != "");
+      CHECK(spoilt([](In& in) { in.set_activation(in.activation() + 1); }) != "");
+      CHECK(spoilt([](In& in) { in.set_micro_batch((in.micro_batch() + 1) % 8); }) != "");
+      CHECK(spoilt([](In& in) { in.set_pool(v1::OUTPUT); }) != "");
+    }
+  }
+}
+
+TEST_CASE("offload: pools lie where the job wants them, and have the room") {
+  for (const char* place : {"host", "file"}) {
+    const v1::Plan good = OffloadedPlan({.place = place});
+    const auto spoilt = [&](const auto& spoil) {
+      v1::Plan plan = good;
+      spoil(*plan.mutable_stages(0));
+      return FaultOf(plan);
+    };
+    CHECK_THAT(spoilt([](v1::StagePlan& s) { FirstPool(s, v1::MOMENT1).set_place(v1::ARENA); }),
+               Contains("MOMENT1") && Contains("the job wants it in"));
+    CHECK_THAT(spoilt([](v1::StagePlan& s) { FirstPool(s, v1::GRADIENT).set_place(v1::FILE); }),
+               Contains("GRADIENT") && Contains("the job wants it in"));
+    CHECK_THAT(spoilt([](v1::StagePlan& s) { FirstPool(s, v1::MOMENT2).set_offset_bytes(64); }),
+               Contains("inside"));
+    CHECK_THAT(spoilt([](v1::StagePlan& s) { s.set_file_bytes(s.file_bytes() + 1); }),
+               Contains("file_bytes"));
+    CHECK_THAT(spoilt([](v1::StagePlan& s) { s.set_host_bytes(s.host_bytes() + 1); }),
+               Contains("host_bytes"));
+    const auto narrow = [](v1::PoolKind kind) {
+      return [kind](v1::StagePlan& s) {
+        FirstPool(s, kind).set_slot_bytes(FirstPool(s, kind).slot_bytes() / 2);
+      };
+    };
+    CHECK(spoilt(narrow(v1::UPDATE)) != "");
+    CHECK(spoilt(narrow(v1::STORED)) != "");
+  }
+}
+
+TEST_CASE("offload: a job that offloads nothing has no moves") {
+  const v1::Plan plan = OffloadedPlan({.place = "none"});
+  for (const v1::StagePlan& stage : plan.stages()) {
+    CHECK(MovesOf(stage.step()).empty());
+    CHECK(stage.host_bytes() + stage.file_bytes() == 0);
+  }
+  v1::Plan with = plan;
+  v1::Instruction& swap = *with.mutable_stages(0)->mutable_step()->add_instructions();
+  swap.set_kind(v1::SWAP_IN);
+  swap.set_pool(v1::UPDATE);
+  swap.set_ticket(static_cast<uint32_t>(with.stages(0).step().instructions_size()));
+  v1::Instruction& wait = *with.mutable_stages(0)->mutable_step()->add_instructions();
+  wait.set_kind(v1::WAIT);
+  wait.set_ticket(swap.ticket());
+  CHECK_THAT(FaultOf(with), Contains("moves what the job does not offload"));
+}
+
+TEST_CASE("offload: pieces cover each bucket's share once, in order") {
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    const v1::Plan plan = OffloadedPlan({.zero = zero});
+    for (const v1::StagePlan& stage : plan.stages()) {
+      const std::vector<v1::Bucket> buckets(stage.buckets().begin(), stage.buckets().end());
+      const int64_t parts = zero > 0 ? 2 : 1;
+      int64_t covered = 0;
+      uint32_t bucket = 0;
+      for (const StatePiece& piece : PiecesOf(plan, buckets)) {
+        if (piece.bucket != bucket) CHECK(piece.bucket == bucket + 1);
+        if (piece.bucket != bucket) CHECK(piece.piece == 0);
+        bucket = piece.bucket;
+        CHECK(piece.begin == covered);
+        CHECK(piece.count * static_cast<int64_t>(UpdateBytes(plan.job())) <= 1024);
+        covered += piece.count;
+      }
+      CHECK(bucket + 1 == buckets.size());
+      CHECK(covered ==
+            static_cast<int64_t>(buckets.back().offset() + buckets.back().count()) / parts);
+    }
+  }
+}
+
+}  // namespace trireme::plan

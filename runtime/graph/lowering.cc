@@ -15,10 +15,10 @@ namespace {
 // share no line.
 constexpr int64_t kLineBytes = 64;
 
-// Each tile of logits reads and writes the whole gradient of the head's weight once, 8 bytes for 2
-// flops a row: with so many rows that is behind the products (docs/performance.md). Small
-// vocabularies need no tiles.
-constexpr int64_t kLossTileRows = 256, kLossTileBytes = 16 << 20;
+// Each tile packs the head's weight twice, and reads and writes its gradient once: with so many
+// rows that is nothing beside the products, with a quarter of them up to a fifth of a step
+// (docs/performance.md). Small vocabularies need no tiles.
+constexpr int64_t kLossTileRows = 1024, kLossTileBytes = 16 << 20;
 // Of a tile but the last: products work on so many rows at a time.
 constexpr int64_t kLossTileUnit = 32;
 

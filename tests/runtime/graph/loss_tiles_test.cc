@@ -116,7 +116,7 @@ TEST_CASE("loss tiles: logits are held for one tile, and for no longer than thei
 }
 
 TEST_CASE("loss tiles: no buffer of GPT-2 124M holds the logits of a micro-batch") {
-  constexpr int64_t kRows = 4 * 256, kTile = 256, kWidest = 50257;
+  constexpr int64_t kRows = 4 * 1024, kTile = 1024, kWidest = 50257;
   const ModelGraph graph = Graph(kWidest, 768);
   for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBf16}) {
     for (const int64_t tensor : {1, 2}) {
@@ -124,7 +124,7 @@ TEST_CASE("loss tiles: no buffer of GPT-2 124M holds the logits of a micro-batch
         const StageOps ops = LowerStage(graph, 0, graph.blocks,
                                         {.tensor_size = tensor,
                                          .micro_batch = 4,
-                                         .tokens = 256,
+                                         .tokens = 1024,
                                          .dtype = dtype,
                                          .split_backward = split});
         // Of a row: the logits of the larger share.
@@ -146,15 +146,14 @@ TEST_CASE("loss tiles: rows of a tile by size") {
   CHECK(LossTileRows(0, 4) == 0);
   CHECK(LossTileRows(1, 1 << 30) == 1);
   CHECK(LossTileRows(5000, 4) == 5000);  // all of a small vocabulary
-  CHECK(LossTileRows(5000, 1 << 30) == 256);
-  CHECK(LossTileRows(1024, 100514) == 256);  // GPT-2 in bf16
-  CHECK(LossTileRows(300, 100514) == 160);   // two tiles of nearly one size
-  for (const int64_t rows : {1, 31, 33, 256, 1000, 1024, 4096}) {
+  CHECK(LossTileRows(5120, 1 << 30) == 1024);
+  CHECK(LossTileRows(1200, 100514) == 608);  // two tiles of nearly one size
+  for (const int64_t rows : {1, 31, 33, 256, 1024, 1500, 4096}) {
     for (const int64_t row_bytes : {1000, 100514, 201028, 50000000}) {
       const int64_t tile = LossTileRows(rows, row_bytes);
       INFO(rows << " rows of " << row_bytes << " bytes in tiles of " << tile);
       CHECK(tile <= rows);
-      CHECK((tile <= 256 || tile * row_bytes <= kBytes));
+      CHECK((tile <= 1024 || tile * row_bytes <= kBytes));
       CHECK((tile == rows || tile % 32 == 0));
     }
   }

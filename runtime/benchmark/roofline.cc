@@ -37,13 +37,18 @@ double LeastBytes(const graph::LoweredOp& op) {
 
 StepWork WorkOf(const graph::StageOps& stage) {
   StepWork work;
-  for (const auto* list :
-       {&stage.forward, &stage.backward, &stage.input_grad, &stage.weight_grad}) {
-    for (const graph::LoweredOp& op : *list) {
+  const auto add = [&](const std::vector<graph::LoweredOp>& list, size_t end) {
+    for (size_t index = 0; index < end; ++index) {
+      const graph::LoweredOp& op = list[index];
       if (op.is_collective()) continue;
       work.flops += op.flops;
       if (op.flops == 0) work.bytes += LeastBytes(op);
     }
+  };
+  // Behind it other programs go on; a step's head is in its backward.
+  add(stage.forward, stage.ForwardEnd(graph::ForwardUse::kStep));
+  for (const auto* list : {&stage.backward, &stage.input_grad, &stage.weight_grad}) {
+    add(*list, list->size());
   }
   return work;
 }

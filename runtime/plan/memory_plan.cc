@@ -98,7 +98,8 @@ uint64_t ProductBytes(const v1::JobSpec& job, int64_t threads) {
   const int64_t tensor = std::max<int64_t>(1, job.parallelism().tensor_parallel_size());
   const int64_t inner = (std::max(packed, config.intermediate_size()) + tensor - 1) / tensor;
   if (ComputeDType(job) != tensor::DType::kBf16) {
-    return static_cast<uint64_t>(rows * std::max(width, inner)) * sizeof(float);
+    return static_cast<uint64_t>(std::max(rows * std::max(width, inner), width * inner)) *
+           sizeof(float);
   }
   constexpr int64_t kHeadColumns = 2048;
   return std::max({PanelBytes(rows, inner, width, threads), PanelBytes(rows, width, inner, threads),

@@ -49,6 +49,7 @@ absl::StatusOr<v1::JobSpec> GenerationJob(const checkpoint::Checkpoint& checkpoi
   *defaults.mutable_model() = job.model();
   spec::ApplyDefaults(defaults);
   parallelism = defaults.parallelism();
+  *job.mutable_offload() = defaults.offload();
   parallelism.set_tensor_parallel_size(ranks);
   return job;
 }

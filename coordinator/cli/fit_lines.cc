@@ -35,7 +35,8 @@ std::vector<Part> PartsOf(const FitChoice& choice) {
           {"optimizer", "optimizer", bytes.optimizer},
           {"activations", "activations", bytes.activations},
           {"other", "other", bytes.total - named},
-          {"total", "total", bytes.total}};
+          {"host", "host", bytes.host},
+          {"total", "total", bytes.total + bytes.host}};
 }
 
 // "zero_stage=1": within a table the section says nothing new.
@@ -89,7 +90,7 @@ void AddChoice(const FitChoice& choice, bool fits, TextTable& table) {
 
 // Of combinations only the answer.
 std::string FitTable(const FitReport& fit, const FitLimit& limit) {
-  TextTable table(Headings({"slower", "fits", "choice"}), {0, 1, 2, 3, 4, 5, 6});
+  TextTable table(Headings({"slower", "fits", "choice"}), {0, 1, 2, 3, 4, 5, 6, 7});
   const size_t answer = fit.fitting.value_or(fit.closest);
   for (size_t i = 0; i < fit.choices.size(); ++i) {
     const FitChoice& choice = fit.choices[i];
@@ -139,7 +140,7 @@ ordered_json ToJson(const FitChoice& choice, const FitChoice& today, const FitLi
 std::string ChoiceLines(const v1::Plan& plan) {
   const std::vector<FitChoice> choices = plan::BytesPerChoice(plan);
   if (choices.empty()) return "";
-  TextTable table(Headings({"choice"}), {0, 1, 2, 3, 4, 5});
+  TextTable table(Headings({"choice"}), {0, 1, 2, 3, 4, 5, 6});
   for (const FitChoice& choice : choices) {
     std::vector<Cell> cells = ByteCells(choice);
     cells.push_back({Short(choice.changes[0]) + (choice.is_job ? " (the job's)" : ""), "", ""});

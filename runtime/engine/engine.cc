@@ -27,7 +27,13 @@ Engine::Impl::Impl(const v1::Plan& plan, const data::Dataset& dataset, const Eng
     : plan_(plan), dataset_(dataset), options_(options) {}
 
 Engine::Impl::~Impl() {
-  if (swapping_ != nullptr && swapping_->stuck()) (void)swapping_.release();
+  if (swapping_ != nullptr && swapping_->stuck()) {
+    // With all that its thread may still work on.
+    (void)swapping_.release();
+    (void)stream_.release();
+    (void)new Arena(std::move(arena_));
+    (void)device_.release();
+  }
   if (options_.agreement == nullptr) return;
   options_.agreement->set_patience(
       [patience = options_.deadline](std::chrono::nanoseconds) { return patience; });

@@ -132,6 +132,13 @@ absl::Status Groups::status() const {
   return absl::OkStatus();
 }
 
+void Groups::Abort(const absl::Status& cause) {
+  for (int name = 0; name < kGroupNames; ++name) {
+    comm::Communicator* group = named(static_cast<GroupName>(name));
+    if (group != nullptr) group->Abort(cause);
+  }
+}
+
 // Groups share their rank's fabric, so driving one drives what is in flight on all.
 void Groups::Progress() { world->Progress(); }
 

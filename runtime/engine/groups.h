@@ -37,6 +37,8 @@ struct Groups {
   // The first failure among the groups.
   absl::Status status() const;
   void Progress();
+  // All of them: whatever is under way ends, and the other ranks hear of it.
+  void Abort(const absl::Status& cause);
 };
 
 }  // namespace trireme::engine

@@ -16,16 +16,19 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   patience_->ProgramBegins(context_.training ? Patience::Kind::kTraining
                                              : Patience::Kind::kForward);
   const absl::Status walked = Walk(program, batch);
+  // Nothing else has told the others that the disk fails, nor ended what travels.
+  if (swapping_ != nullptr && swapping_->failed()) groups_.Abort(swapping_->status());
   device_->CopyToHost(arena_.Slot(v1::SCALARS, 0, 0), std::as_writable_bytes(std::span(&block_, 1)),
                       *stream_);
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
   stream_->Synchronize();
   const absl::Status swapped = swapping_ == nullptr ? absl::OkStatus() : swapping_->Finish();
+  if (!swapped.ok()) groups_.Abort(swapped);
   for (const InstructionSpan& span : trace_.instructions()) NoteDuration(span);
   patience_->ProgramEnds(std::chrono::nanoseconds(NowNs() - start_ns));
-  if (!walked.ok()) return walked;
-  return swapped.ok() ? groups_.status() : swapped;
+  if (!swapped.ok()) return swapped;
+  return walked.ok() ? groups_.status() : walked;
 }
 
 absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) {
@@ -88,6 +91,7 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       return absl::OkStatus();
     case v1::SWAP_OUT:
     case v1::SWAP_IN:
+      if (swapping_ == nullptr) return absl::InternalError("the plan swaps, but has no room for it");
       Swap(instruction);
       return swapping_->status();
     case v1::WAIT:

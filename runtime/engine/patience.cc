@@ -1,11 +1,14 @@
 #include "runtime/engine/patience.h"
 
+#include "runtime/plan/offload.h"
 #include "runtime/plan/state_layout.h"
 
 namespace trireme::engine {
 
 bool MeetsReplicas(const v1::Plan& plan, v1::InstructionKind kind) {
-  return plan::ZeroStage(plan) >= 2 || kind == v1::REDUCE || kind == v1::GATHER;
+  // A stage that waits for its disk is behind the others as one that waits for its replicas is.
+  const bool swaps = plan::OffloadsState(plan.job()) || plan::OffloadsActivations(plan.job());
+  return swaps || plan::ZeroStage(plan) >= 2 || kind == v1::REDUCE || kind == v1::GATHER;
 }
 
 }  // namespace trireme::engine

@@ -346,7 +346,7 @@ absl::Status Engine::Impl::JudgeNonFinite() {
 // The GATHERs of the buckets before this one are under way; nobody else moves them while it runs.
 void Engine::Impl::Update(const v1::Instruction& step) {
   stream_->Issue(tensor::Task([this, room = state_->RoomOf(step)] {
-    if (block()->updates == 0) return;
+    if (block()->updates == 0 || (swapping_ != nullptr && swapping_->failed())) return;
     const int64_t start_ns = NowNs();
     state_->Update(room, update_options_, [this] { groups_.Progress(); });
     trace_.Add(ComputeSpan{start_ns, NowNs()});

@@ -74,13 +74,18 @@ void Swapping::WaitOn(const tensor::Event& event, tensor::Stream& stream) {
 }
 
 void Swapping::Await(const tensor::Event& event) {
-  if (stuck_ || event.stream->AwaitFor(event.sequence, options_.deadline)) return;
-  stuck_ = true;
-  Fail(absl::DeadlineExceededError(
-      absl::StrCat("offload: the disk of ", options_.directory, " has not answered for ",
-                   options_.deadline.count() / 1000.0,
-                   " s (runtime.deadline_seconds); look at its mount, or "
-                   "give another folder in offload.directory")));
+  const auto answers = [this] { return file_ == nullptr ? 0 : file_->answers(); };
+  for (uint64_t before = answers(); !stuck_; before = answers()) {
+    if (event.stream->AwaitFor(event.sequence, options_.deadline)) return;
+    // Slow is not silent.
+    if (answers() == before) break;
+  }
+  if (stuck_.exchange(true)) return;
+  Fail(
+      absl::DataLossError(absl::StrCat("offload: the disk of ", options_.directory,
+                                       " has not answered for ", options_.deadline.count() / 1000.0,
+                                       " s (runtime.deadline_seconds); look at its mount, or "
+                                       "give another folder in offload.directory")));
 }
 
 absl::Status Swapping::Finish() {

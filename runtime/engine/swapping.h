@@ -37,8 +37,8 @@ class Swapping {
   // bytes where there is not so much. `device` outlives it.
   static absl::StatusOr<std::unique_ptr<Swapping>> Make(const v1::StagePlan& stage,
                                                         tensor::Device& device, Options options);
-  // A thread that the disk holds cannot be ended, so whoever owns this must then let it be: all
-  // that the thread will still look at is here.
+  // A thread that the disk holds cannot be ended, so whoever owns this must then let it be, with
+  // the memory that is copied and the stream that is followed.
   bool stuck() const { return stuck_; }
 
   // The room, once.
@@ -50,13 +50,15 @@ class Swapping {
   void Copy(bool out, const SwapCopy& copy);
   // The point behind all copies so far.
   tensor::Event Record() { return stream_->Record(); }
-  // What is issued on `stream` from now on runs after `event`. Where the disk lets it wait for
-  // longer than the deadline, status() says so and what follows runs on nothing that is of use.
+  // What is issued on `stream` from now on runs after `event`. Where the disk does not
+  // answer for the deadline meanwhile, status() says so and what follows runs on nothing that is of
+  // use.
   void WaitOn(const tensor::Event& event, tensor::Stream& stream);
   // Blocks until all copies have run; the status then. After a failure it stays so.
   absl::Status Finish();
-  // The first failure of a copy or of a wait.
+  // The first failure of a copy or of a wait. Any thread.
   absl::Status status() const;
+  bool failed() const { return failed_; }
 
  private:
   explicit Swapping(Options options) : options_(std::move(options)) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/state_layout.h"
 #include "runtime/tensor/dtype.h"
@@ -87,6 +88,24 @@ std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Buc
     }
   }
   return pieces;
+}
+
+absl::Status CheckPieces(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets) {
+  if (!OffloadsState(plan.job())) return absl::OkStatus();
+  const int64_t elements = PieceElements(plan, buckets);
+  int64_t pieces = 0, all = 0;
+  for (const v1::Bucket& bucket : buckets) {
+    const int64_t count = ShareOf(plan, bucket).count;
+    pieces += (count + elements - 1) / elements;
+    all += count;
+  }
+  const auto most = static_cast<int64_t>(kMostPieces);
+  if (pieces <= most) return absl::OkStatus();
+  // Each bucket has one that is not full.
+  const int64_t enough = all / (most / 2) * static_cast<int64_t>(UpdateBytes(plan.job()));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "offload.piece_bytes: ", plan.job().offload().piece_bytes(), " cuts the optimizer state of ",
+      "a rank into ", pieces, " pieces, expected at most ", most, "; use ", enough, " or more"));
 }
 
 uint64_t MemoryBytes(const v1::StagePlan& stage) {

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
 
 // Pieces of optimizer state that are at hand: one is updated, two come, one goes.
 constexpr uint32_t kUpdateSlots = 4;
+// Of a stage: each is five instructions, of a plan that one machine makes for all ranks.
+constexpr size_t kMostPieces = 1 << 14;
 
 // Where the job wants a pool.
 v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind);
@@ -33,6 +36,8 @@ struct StatePiece {
 int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
 // In the order of STEPs; empty where the state stays in the arena.
 std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
+// InvalidArgument where there would be more than kMostPieces, with the size that makes fewer.
+absl::Status CheckPieces(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
 // Of one of them, by number.
 StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,
                    int64_t elements);

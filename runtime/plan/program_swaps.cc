@@ -19,7 +19,10 @@ constexpr size_t kAhead = 2;
 }  // namespace
 
 bool ProgramBuilder::GoesOut(const ComputeStep& step) const {
-  if (!options_.swaps_activations) return false;
+  const graph::StageOps& ops = *stages_[step.virtual_stage];
+  // Where layers are recomputed from what was received, nothing is kept.
+  const bool keeps = ops.activation_bytes > 0 || ops.stash_bytes > 0;
+  if (!options_.swaps_activations || !keeps) return false;
   const auto backward = backward_at_.find({step.virtual_stage, step.micro_batch});
   return backward != backward_at_.end() && backward->second > position_ + kNear;
 }

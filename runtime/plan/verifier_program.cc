@@ -229,6 +229,13 @@ class Indexer {
     return absl::OkStatus();
   }
 
+  bool HasBytes(v1::PoolKind kind, uint32_t v) const {
+    for (const v1::Pool& pool : scope_.stage().pools()) {
+      if (pool.kind() == kind && pool.virtual_stage() == v) return pool.slot_bytes() > 0;
+    }
+    return false;
+  }
+
   // All instructions of a cell that use a pool name the same slot of it.
   absl::Status AddSlots(uint32_t at) {
     const v1::Instruction& instruction = scope_.at(at);
@@ -239,7 +246,8 @@ class Indexer {
       uses[field] = IsCompute(kind) && (touched_by[kPoolOfField[field]] & ListBit(kind)) != 0;
     }
     for (const SlotField field : {kActivation, kStash, kStored}) {
-      uses[field] |= IsSwap(kind) && (field == kStored || touched_by[kPoolOfField[field]] != 0);
+      uses[field] |= IsSwap(kind) && (field == kStored ||
+                                      HasBytes(kPoolOfField[field], instruction.virtual_stage()));
     }
     uses[kInput] |= kind == v1::RECV_ACT;
     uses[kOutput] |= kind == v1::SEND_ACT;

@@ -278,15 +278,13 @@ struct Column {
   uint64_t StageBytes::*bytes;
 };
 
-constexpr Column kColumns[] = {{"parameters", &StageBytes::parameters},
-                               {"gradients", &StageBytes::gradients},
-                               {"optimizer", &StageBytes::optimizer},
-                               {"activations", &StageBytes::activations},
-                               {"boundaries", &StageBytes::boundaries},
-                               {"temporaries", &StageBytes::temporaries},
-                               {"scratch", &StageBytes::scratch},
-                               {"other", &StageBytes::other},
-                               {"total", &StageBytes::total}};
+constexpr Column kColumns[] = {
+    {"parameters", &StageBytes::parameters}, {"gradients", &StageBytes::gradients},
+    {"optimizer", &StageBytes::optimizer},   {"activations", &StageBytes::activations},
+    {"boundaries", &StageBytes::boundaries}, {"temporaries", &StageBytes::temporaries},
+    {"scratch", &StageBytes::scratch},       {"other", &StageBytes::other},
+    {"total", &StageBytes::total},           {"in host", &StageBytes::host},
+    {"in a file", &StageBytes::file}};
 
 // The table turned: a line per kind of memory, a column per range of stages, as many as fit.
 std::string MemoryTable(const v1::Plan& plan, const std::vector<StageRange>& ranges,

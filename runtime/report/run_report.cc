@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "runtime/plan/offload.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/schedule_svg.h"
 
@@ -106,8 +105,7 @@ std::string Summary(const RunReport& report) {
 // A bar per stage, as long as its share of the largest stage.
 std::string Memory(const v1::Plan& plan) {
   uint64_t largest = 1;
-  for (const v1::StagePlan& stage : plan.stages())
-    largest = std::max(largest, plan::MemoryBytes(stage));
+  for (const v1::StagePlan& stage : plan.stages()) largest = std::max(largest, stage.arena_bytes());
   std::string text =
       "<section><h2>Memory per rank</h2><table>\n<tr><th>stage</th><th>holds</th>"
       "<th class=\"number\">bytes</th><th class=\"bar\"></th></tr>\n";

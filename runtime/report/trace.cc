@@ -40,6 +40,8 @@ TraceCategory CategoryOf(v1::InstructionKind kind) {
     case v1::RECV_ACT:
     case v1::SEND_GRAD:
     case v1::RECV_GRAD:
+    case v1::SWAP_OUT:
+    case v1::SWAP_IN:
       return TraceCategory::kTransfer;
     case v1::REDUCE:
     case v1::GATHER:

@@ -19,8 +19,8 @@ namespace trireme::tensor {
 namespace {
 
 constexpr size_t kMapAlignment = size_t{2} << 20;
-// Given to the system at once; the end of one is a place to look at errors.
-constexpr size_t kCallBytes = size_t{64} << 20;
+// Given to the system at once: the end of each says that the disk answers.
+constexpr size_t kCallBytes = size_t{4} << 20;
 
 size_t SystemPageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -42,7 +42,7 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     struct statvfs disk = {};
     const bool known = statvfs(directory_.c_str(), &disk) == 0;
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return absl::DataLossError(absl::StrCat(
         text, "; ", bytes_, " bytes (", bytes_ >> 20, " MiB) are wanted",
         known ? absl::StrCat(", ", (uint64_t{disk.f_bavail} * disk.f_frsize) >> 20, " MiB are free")
               : "",
@@ -55,7 +55,7 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
     return absl::PermissionDeniedError(
         absl::StrCat(text, "; give a folder that may be written to"));
   }
-  return absl::UnavailableError(text);
+  return absl::DataLossError(text);
 }
 
 absl::StatusOr<std::shared_ptr<SwapFile>> SwapFile::Make(const std::string& directory,
@@ -76,11 +76,13 @@ absl::Status SwapFile::Map() {
   if (mapped_bytes_ == 0) return absl::OkStatus();
   // Looked at first, lest others find the disk full meanwhile.
   struct statvfs disk = {};
-  const bool known = fstatvfs(fd_, &disk) == 0;
+  const bool known =
+      fstatvfs(fd_, &disk) == 0 && disk.f_frsize > 0 && disk.f_blocks > 0;  // some tell nothing
   if (known && mapped_bytes_ / disk.f_frsize > disk.f_bavail) {
     return Failed("cannot take the room", ENOSPC);
   }
-  const int error = posix_fallocate(fd_, 0, static_cast<off_t>(mapped_bytes_));
+  int error = EINTR;
+  while (error == EINTR) error = posix_fallocate(fd_, 0, static_cast<off_t>(mapped_bytes_));
   if (error != 0) return Failed("cannot take the room", error);
   void* reserved = mmap(nullptr, mapped_bytes_ + kMapAlignment, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -112,19 +114,34 @@ absl::Status SwapFile::Write(size_t offset, std::span<const std::byte> from) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return Failed("cannot write", wrote < 0 ? errno : EIO);
     done += static_cast<size_t>(wrote);
+    ++answers_;
   }
   (void)sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(from.size()),
                         SYNC_FILE_RANGE_WRITE);
   return absl::OkStatus();
 }
 
+// What was written has to be on the disk first: where that failed, the system would forget it and
+// give what lay there before.
 absl::Status SwapFile::Read(size_t offset, std::span<std::byte> to) {
+  constexpr unsigned kAll =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  for (size_t done = 0; done < to.size(); done += kCallBytes) {
+    const size_t next = std::min(kCallBytes, to.size() - done);
+    const int synced =
+        sync_file_range(fd_, static_cast<off_t>(offset + done), static_cast<off_t>(next), kAll);
+    if (synced != 0 && errno != EINTR && errno != ENOSYS && errno != ESPIPE) {
+      return Failed("cannot write", errno);
+    }
+    ++answers_;
+  }
   for (size_t done = 0; done < to.size();) {
     const size_t next = std::min(kCallBytes, to.size() - done);
     const ssize_t got = pread(fd_, to.data() + done, next, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return Failed("cannot read", got < 0 ? errno : EIO);
     done += static_cast<size_t>(got);
+    ++answers_;
   }
   ForgetCached(offset, to.size());
   return absl::OkStatus();

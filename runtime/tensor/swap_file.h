@@ -2,7 +2,9 @@
 // and written in pieces, and is mapped for those who look at single elements.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,17 +18,21 @@ namespace trireme::tensor {
 class SwapFile {
  public:
   // A file without a name in `directory`, so that nothing of it is left however the process ends.
-  // All of its room is taken now: ResourceExhausted with the sizes where the disk has not so much,
-  // NotFound or PermissionDenied where no file can be made there. Zero-filled.
+  // All of its room is taken now: DataLoss with the sizes where the disk has not so much, which is
+  // no fault of the job's size; NotFound or PermissionDenied where no file can be made there.
+  // Zero-filled.
   static absl::StatusOr<std::shared_ptr<SwapFile>> Make(const std::string& directory, size_t bytes);
   SwapFile(const SwapFile&) = delete;
   ~SwapFile();
 
   // All of it as memory, in whole pages, aligned to 2 MiB. Reading it waits for the disk.
   std::span<std::byte> pages() const { return {data_, mapped_bytes_}; }
-  // Block until the system has taken or given the bytes. Unavailable where the disk fails.
+  // Block until the system has taken or given the bytes. DataLoss where the disk fails; of what was
+  // written, at the latest when it is read again.
   absl::Status Write(size_t offset, std::span<const std::byte> from);
   absl::Status Read(size_t offset, std::span<std::byte> to);
+  // Grows while the disk answers.
+  uint64_t answers() const { return answers_.load(std::memory_order_relaxed); }
 
  private:
   SwapFile() = default;
@@ -39,6 +45,7 @@ class SwapFile {
   size_t bytes_ = 0;
   size_t mapped_bytes_ = 0;
   std::byte* data_ = nullptr;
+  std::atomic<uint64_t> answers_{0};
 };
 
 }  // namespace trireme::tensor

@@ -83,6 +83,13 @@ TEST_CASE("offload: the same numbers to the bit, in every dtype, place and sched
                 .micro_batch = 1},
                {.layers = 8}, asynchronous);
     }
+    // Recomputed from what is received, a stage keeps nothing that could move.
+    SameBits({.pipeline = 4,
+              .schedule = "gpipe",
+              .recompute = "full",
+              .offload_activations = "file",
+              .micro_batch = 1},
+             {}, asynchronous);
     for (const int64_t zero : {1, 2, 3}) {
       SameBits({.data = 2,
                 .tensor = 2,

@@ -188,4 +188,20 @@ TEST_CASE("offload: pieces cover each bucket's share once, in order") {
   }
 }
 
+TEST_CASE("offload: pieces too small for a plan are refused with the size that is enough") {
+  v1::JobSpec job = LargeJob();
+  job.mutable_parallelism()->set_pipeline_parallel_size(1);
+  job.mutable_parallelism()->set_schedule("1f1b");
+  job.mutable_model()->mutable_config()->set_num_hidden_layers(4);
+  job.mutable_training()->set_global_batch_size(4);
+  job.mutable_offload()->set_optimizer_state("file");
+  job.mutable_offload()->set_piece_bytes(1024);
+  const auto refused = MakePlan(job, 8);
+  CHECK(refused.status().code() == absl::StatusCode::kInvalidArgument);
+  const std::string text(refused.status().message());
+  CHECK_THAT(text, Contains("offload.piece_bytes: 1024"));
+  job.mutable_offload()->set_piece_bytes(std::stoll(text.substr(text.rfind("use ") + 4)));
+  CHECK(MakePlan(job, 8).ok());
+}
+
 }  // namespace trireme::plan

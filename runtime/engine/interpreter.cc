@@ -91,7 +91,9 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       return absl::OkStatus();
     case v1::SWAP_OUT:
     case v1::SWAP_IN:
-      if (swapping_ == nullptr) return absl::InternalError("the plan swaps, but has no room for it");
+      if (swapping_ == nullptr) {
+        return absl::InternalError("the plan swaps, but has no room for it");
+      }
       Swap(instruction);
       return swapping_->status();
     case v1::WAIT:

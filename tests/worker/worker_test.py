@@ -587,7 +587,7 @@ class Worker(unittest.TestCase):
         self.assertEqual(code, 0, output)
         arena = json.loads(read(job.folder + "/report.json"))["arena_bytes"]
         print(f"arena {arena >> 20} MiB, processes {[peak >> 20 for peak in peaks.values()]} MiB")
-        self.assertGreater(arena, 280 << 20)
+        self.assertGreater(arena, 240 << 20)
         self.assertEqual(len(peaks), 2)
         for peak in peaks.values():
             self.assertLess(peak, 1.05 * arena + (200 << 20))

@@ -1,5 +1,7 @@
 #include "tests/runtime/engine/layout_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -102,7 +104,12 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
   EngineOptions of_engine = OptionsOf(plan.job());
   if (options.kernels != nullptr) of_engine.kernels = options.kernels;
   of_engine.threads = options.threads;
+  // In memory, where there is such: thousands of runs would wait for a disk.
   of_engine.offload_directory = options.offload_directory;
+  constexpr const char* kMemory = "/dev/shm";
+  if (of_engine.offload_directory.empty() && access(kMemory, W_OK) == 0) {
+    of_engine.offload_directory = kMemory;
+  }
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, of_engine));
   engine->InitializeState();
   if (options.initial != nullptr) {
@@ -375,7 +382,7 @@ v1::JobSpec JobFor(const Layout& layout, const TinyJobOptions& options) {
   v1::OffloadSpec& offload = *job.mutable_offload();
   offload.set_optimizer_state(layout.offload_state);
   offload.set_activations(layout.offload_activations);
-  offload.set_piece_bytes(1024);  // several of each bucket
+  offload.set_piece_bytes(8192);  // several of the larger buckets
   return job;
 }
 

@@ -20,6 +20,9 @@ double LeastBytes(const graph::OpSpec& spec, bool with_base) {
   double bytes = 0;
   for (const graph::OperandSchema& operand : graph::SchemaOf(spec.kind).Operands(spec.phase)) {
     if (operand.shape == nullptr || (operand.name == graph::kBase && !with_base)) continue;
+    // A restored output, and the bias it takes, spare memory; no gradient needs them.
+    if (spec.phase == graph::Phase::kInputGrad && operand.optional && operand.name != graph::kBase)
+      continue;
     const graph::Shape shape = operand.shape(spec);
     int64_t rows = shape.rows;
     const bool table = operand.name == graph::kW || operand.name == graph::kDW;

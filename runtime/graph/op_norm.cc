@@ -1,7 +1,7 @@
 // LayerNorm, RmsNorm:
 //   F: LayerNorm stats[r] = (mean, 1/sqrt(var + epsilon)), y = (x - mean) * rstd * w + b (b may be
 //      null); RmsNorm stats[r] = 1/sqrt(mean(x^2) + epsilon), y = x * rstd * w + b
-//   I: dx = base + gradient, from dy, x, stats, w
+//   I: dx = base + gradient, from dy, x, stats, w; y again, with b too, where asked for
 //   W: dw, db (db may be null) from dy, x, stats
 #include "runtime/graph/op_rules.h"
 
@@ -37,7 +37,8 @@ constexpr OpSchema NormSchema(std::string_view name, ShapeRule stats) {
           .operands = {{Read(kX, XRows), Learned(kW, OneRow), Optional(Learned(kB, OneRow)),
                         Write(kY, YRows), Wide(Write(kStats, stats))},
                        {Read(kDY, YRows), Read(kX, XRows), read_stats, Learned(kW, OneRow),
-                        BaseOfDx(XRows), Write(kDX, XRows)},
+                        Optional(Learned(kB, OneRow)), BaseOfDx(XRows), Write(kDX, XRows),
+                        Restored(YRows)},
                        {Read(kDY, YRows), Read(kX, XRows), read_stats, GradientOf(kDW, OneRow),
                         Optional(GradientOf(kDB, OneRow))}},
           .recompute = Recompute::kSelective,

@@ -68,6 +68,9 @@ constexpr OperandSchema BaseOfDx(ShapeRule shape) {
   return {.name = kBase, .shape = shape, .optional = true, .may_be = kDX};
 }
 
+// The output, given once more by an input-grad that has all it is made of: see restore.h.
+constexpr OperandSchema Restored(ShapeRule shape) { return Optional(Write(kY, shape)); }
+
 // Kind, dtype and dropout.
 OpSpec SpecOf(const LoweringScope& scope, const Node& node);
 // Of an operator on this rank's rows of the residual stream.

@@ -61,7 +61,7 @@ enum class Recompute : uint8_t {
 struct OpSchema {
   std::string_view name;
   // By phase, then operand; a phase without any does not exist.
-  OperandSchema operands[3][6] = {};
+  OperandSchema operands[3][8] = {};
   double (*flops)(const OpSpec& spec) = nullptr;  // of any phase; null: none worth counting
   Recompute recompute = Recompute::kNever;
   // False: weight-grad runs right after its input-grad, even where the two lists are separate.

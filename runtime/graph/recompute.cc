@@ -12,10 +12,6 @@ namespace {
 
 using OpList = std::vector<LoweredOp>;
 
-bool IsSelected(const LoweredOp& op) {
-  return SchemaOf(op.spec.kind).recompute == Recompute::kSelective;
-}
-
 bool MayRepeat(const LoweredOp& op) {
   return op.is_collective() || SchemaOf(op.spec.kind).recompute != Recompute::kNever;
 }
@@ -33,6 +29,7 @@ class Pass {
 
   void Run() {
     FindWriters();
+    FindWanted();
     FindDropped();
     for (OpList* list : {&stage_.backward, &stage_.input_grad, &stage_.weight_grad}) Rewrite(*list);
   }
@@ -40,6 +37,7 @@ class Pass {
  private:
   struct OfBuffer {
     std::vector<size_t> writers;  // in forward, ascending
+    bool wanted = false;          // by backward
     bool dropped = false;         // made again in backward
     int32_t again = kNone;        // the buffer that backward makes
   };
@@ -50,7 +48,7 @@ class Pass {
   }
 
   template <typename Call>
-  void ForBuffers(const LoweredOp& op, const Call& call) {
+  void ForBuffers(const LoweredOp& op, const Call& call) const {
     for (size_t operand = 0; operand < op.operand.size(); ++operand) {
       const OperandRef& ref = op.operand[operand];
       if (ref.space == Space::kBuffer) call(operand, ref.id);
@@ -64,6 +62,20 @@ class Pass {
         if (Writes(op, operand)) buffers_[id].writers.push_back(index);
       });
     }
+  }
+
+  // What backward wants of a selected operator is its output: RestoreOutputs may have spared it.
+  void FindWanted() {
+    for (const OpList* list : {&stage_.backward, &stage_.input_grad, &stage_.weight_grad}) {
+      for (const LoweredOp& op : *list) {
+        ForBuffers(op, [&](size_t, int32_t id) { buffers_[id].wanted = true; });
+      }
+    }
+  }
+
+  bool IsSelected(const LoweredOp& op) const {
+    return SchemaOf(op.spec.kind).recompute == Recompute::kSelective &&
+           buffers_[op.operand[kY].id].wanted;
   }
 
   // A buffer is dropped where all that write it are repeated: selected operators with the

@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/graph/op_rules.h"
 #include "runtime/graph/recompute.h"
+#include "runtime/graph/restore.h"
 
 namespace trireme::graph {
 
@@ -70,6 +71,7 @@ StageOps StageLowering::Run() {
     SchemaOf((*node)->op).backward(*this, **node);
     NameBlock((*node)->block);
   }
+  RestoreOutputs(stage_);
   RecomputeForward(stage_, scope_.options.recompute);
   stage_.parameters.assign(parameters_.begin(), parameters_.end());
   AssignPools(stage_, scope_.options.split_backward);
@@ -216,7 +218,8 @@ OperandRef StageLowering::FromNode(const Node& node, const OpSpec& spec,
   }
   if (operand.space != Space::kBuffer) return {operand.space, 0, 0};
   if (operand.name == kX) return Ref(value_.at(node.input));
-  if (operand.name == kY) return Ref(value_.at(node.output));
+  // An optional output is one that could be restored: RestoreOutputs asks for it.
+  if (operand.name == kY) return operand.optional ? OperandRef{} : Ref(value_.at(node.output));
   if (operand.name == kResidual && node.residual != kNone) return Ref(value_.at(node.residual));
   if (operand.name != kStats) return {};
   if (operand.access == Access::kWrite) {

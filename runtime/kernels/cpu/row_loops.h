@@ -32,7 +32,7 @@ struct NormArgs {
   const T* b = nullptr;  // [cols] or null
   const T* dy = nullptr;
   const T* base = nullptr;  // null: nothing is added to dx
-  T* y = nullptr;
+  T* y = nullptr;           // of an input-grad: or null
   T* dx = nullptr;
   float* stats = nullptr;  // [rows][2]: mean, rstd (LayerNorm); [rows]: rstd (RmsNorm)
   float* dw = nullptr;
@@ -56,7 +56,7 @@ struct ActivationArgs {
   const T* x = nullptr;
   const T* dy = nullptr;
   const T* base = nullptr;  // null: nothing is added to dx (Gelu)
-  T* y = nullptr;
+  T* y = nullptr;           // of an input-grad: or null
   T* dx = nullptr;
   int64_t cols = 0, x_ld = 0, y_ld = 0;
 };

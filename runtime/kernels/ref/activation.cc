@@ -16,7 +16,16 @@ constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 constexpr double kCubic = 0.044715;
 
 double GeluTanh(double x) { return std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x)); }
+double Gelu(double x) { return 0.5 * x * (1.0 + GeluTanh(x)); }
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+double SwiGlu(double gate, double up) { return gate * Sigmoid(gate) * up; }
+
+// The row of an output that an input-grad restores, or null.
+template <typename T>
+T* RestoredRow(const OpSpec& spec, const OpCall& call, int64_t row) {
+  T* y = call.Out<T>(graph::kY);
+  return y == nullptr ? nullptr : y + row * spec.y_ld;
+}
 
 template <typename T>
 void GeluForward(const OpSpec& spec, const OpCall& call) {
@@ -24,8 +33,7 @@ void GeluForward(const OpSpec& spec, const OpCall& call) {
     const T* x = call.In<T>(graph::kX) + r * spec.x_ld;
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double value = Wide(x[c]);
-      y[c] = Narrow<T>(0.5 * value * (1.0 + GeluTanh(value)));
+      y[c] = Narrow<T>(Gelu(Wide(x[c])));
     }
   }
 }
@@ -37,8 +45,10 @@ void GeluInputGrad(const OpSpec& spec, const OpCall& call) {
     const T* x = call.In<T>(graph::kX) + r * spec.x_ld;
     const T* dy = call.In<T>(graph::kDY) + r * spec.y_ld;
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
+    T* y = RestoredRow<T>(spec, call, r);
     for (int64_t c = 0; c < spec.cols; ++c) {
       const double value = Wide(x[c]);
+      if (y != nullptr) y[c] = Narrow<T>(Gelu(value));
       const double t = GeluTanh(value);
       const double inner = kSqrtTwoOverPi * (1.0 + 3.0 * kCubic * value * value);
       const double gradient = Wide(dy[c]) * (0.5 * (1.0 + t) + 0.5 * value * (1.0 - t * t) * inner);
@@ -54,8 +64,7 @@ void SwiGluForward(const OpSpec& spec, const OpCall& call) {
     const T* up = gate + spec.cols;
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double g = Wide(gate[c]);
-      y[c] = Narrow<T>(g * Sigmoid(g) * Wide(up[c]));
+      y[c] = Narrow<T>(SwiGlu(Wide(gate[c]), Wide(up[c])));
     }
   }
 }
@@ -67,9 +76,11 @@ void SwiGluInputGrad(const OpSpec& spec, const OpCall& call) {
     const T* gate = call.In<T>(graph::kX) + r * spec.x_ld;
     const T* dy = call.In<T>(graph::kDY) + r * spec.y_ld;
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
+    T* y = RestoredRow<T>(spec, call, r);
     for (int64_t c = 0; c < spec.cols; ++c) {
       const double g = Wide(gate[c]);
       const double up = Wide(gate[spec.cols + c]);
+      if (y != nullptr) y[c] = Narrow<T>(SwiGlu(g, up));
       const double s = Sigmoid(g);
       const double d_gate = Wide(dy[c]) * up * s * (1.0 + g * (1.0 - s));
       const double d_up = Wide(dy[c]) * g * s;

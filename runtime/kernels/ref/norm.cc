@@ -44,6 +44,12 @@ RowStats MeasureRow(const OpSpec& spec, const T* x) {
   return stats;
 }
 
+template <typename T>
+T Normal(const RowStats& stats, T x, T w, const T* b) {
+  const double value = (Wide(x) - stats.mean) * stats.rstd * Wide(w);
+  return Narrow<T>(b == nullptr ? value : value + Wide(*b));
+}
+
 template <OpKind kKind, typename T>
 void NormForward(const OpSpec& spec, const OpCall& call) {
   const T* w = call.In<T>(graph::kW);
@@ -52,16 +58,16 @@ void NormForward(const OpSpec& spec, const OpCall& call) {
   for (int64_t r = 0; r < spec.rows; ++r) {
     const T* x = call.In<T>(graph::kX) + r * spec.x_ld;
     T* y = call.Out<T>(graph::kY) + r * spec.y_ld;
-    const RowStats stats = MeasureRow<kKind>(spec, x);
+    RowStats stats = MeasureRow<kKind>(spec, x);
     if constexpr (kKind == OpKind::kLayerNorm) {
       saved[2 * r] = static_cast<Accumulator<T>>(stats.mean);
       saved[2 * r + 1] = static_cast<Accumulator<T>>(stats.rstd);
     } else {
       saved[r] = static_cast<Accumulator<T>>(stats.rstd);
     }
+    stats = LoadStats<kKind>(saved, r);  // what backward has: it may have to restore y
     for (int64_t c = 0; c < spec.cols; ++c) {
-      const double value = (Wide(x[c]) - stats.mean) * stats.rstd * Wide(w[c]);
-      y[c] = Narrow<T>(b == nullptr ? value : value + Wide(b[c]));
+      y[c] = Normal(stats, x[c], w[c], b == nullptr ? nullptr : b + c);
     }
   }
 }
@@ -75,6 +81,9 @@ void NormInputGrad(const OpSpec& spec, const OpCall& call) {
     const T* base = call.In<T>(graph::kBase);
     if (base != nullptr) base += r * spec.x_ld;
     T* dx = call.Out<T>(graph::kDX) + r * spec.x_ld;
+    T* y = call.Out<T>(graph::kY);
+    if (y != nullptr) y += r * spec.y_ld;
+    const T* b = call.In<T>(graph::kB);
     const RowStats stats = LoadStats<kKind>(call.In<Accumulator<T>>(graph::kStats), r);
     double mean_g = 0;
     double mean_gh = 0;
@@ -89,6 +98,7 @@ void NormInputGrad(const OpSpec& spec, const OpCall& call) {
       const double g = Wide(dy[c]) * Wide(w[c]);
       const double h = (Wide(x[c]) - stats.mean) * stats.rstd;
       const double gradient = stats.rstd * (g - mean_g - h * mean_gh);
+      if (y != nullptr) y[c] = Normal(stats, x[c], w[c], b == nullptr ? nullptr : b + c);
       dx[c] = Narrow<T>(base == nullptr ? gradient : Wide(base[c]) + gradient);
     }
   }

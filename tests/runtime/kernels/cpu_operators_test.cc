@@ -121,6 +121,7 @@ TEST_CASE("cpu norms agree with the reference") {
             OpCase c = CaseOf(Spec(kind, phase, size.rows, size.cols), flag ? 3 : 0);
             c.base = base;
             c.bias = flag;
+            c.restored = phase == Phase::kInputGrad && flag;
             c.accumulate = flag;
             // The gradients of a row of one element cancel to 0: nothing to be relative to.
             if (size.cols == 1 && phase != Phase::kForward) continue;
@@ -144,8 +145,36 @@ TEST_CASE("cpu activations agree with the reference") {
           OpCase c = CaseOf(Spec(kind, phase, size.rows, size.cols), 5);
           c.base = base;
           Check(c, 1);
+          c.restored = phase == Phase::kInputGrad;
+          if (c.restored) Check(c, 1);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("cpu input-grads restore the forward's output to the bit") {
+  for (const OpKind kind : {OpKind::kLayerNorm, OpKind::kRmsNorm, OpKind::kGelu, OpKind::kSwiGlu}) {
+    for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBf16}) {
+      OpCase forward = CaseOf(Spec(kind, Phase::kForward, 70, 133), 5);
+      forward.spec.dtype = dtype;
+      OpMemory first(forward);
+      // Far beyond both ends of what an activation rounds to 0 or to its argument.
+      const auto last = static_cast<int64_t>(first.Get(graph::kX).size()) - 1;
+      for (const double value : {-1e4, -9.7, 15.9, 16.1, 30.0, 1e4}) {
+        first.SetAt(graph::kX, static_cast<int64_t>(std::abs(value)) % last, value);
+      }
+      REQUIRE(first.Run(*PrepareCpu(forward.spec, 1)) == "");
+      OpCase backward = forward;
+      backward.spec.phase = Phase::kInputGrad;
+      backward.restored = true;
+      OpMemory second(backward);
+      for (const Operand operand : {graph::kX, graph::kW, graph::kB, graph::kStats}) {
+        if (second.Has(operand)) second.Set(operand, first.Get(operand));
+      }
+      REQUIRE(second.Run(*PrepareCpu(backward.spec, 1)) == "");
+      INFO(Describe(backward));
+      CHECK(second.Get(graph::kY) == first.Get(graph::kY));
     }
   }
 }

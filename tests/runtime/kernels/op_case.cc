@@ -37,6 +37,7 @@ const OperandSchema* SchemaOf(const OpSpec& spec, Operand operand) {
 bool Has(const OpCase& op_case, const OperandSchema& operand) {
   if (!operand.optional) return true;
   if (operand.name == graph::kBase) return op_case.base != BaseMemory::kAbsent;
+  if (operand.name == graph::kY) return op_case.restored;
   return operand.name == graph::kResidual ? op_case.residual : op_case.bias;
 }
 
@@ -231,13 +232,16 @@ OpMemory PrepareBackward(const KernelRegistry& registry, const OpCase& op_case) 
   OpMemory memory(op_case);
   const OpSpec& spec = op_case.spec;
   if (spec.phase == Phase::kForward) return memory;
-  if (!memory.Has(graph::kStats) && !memory.Has(graph::kY)) return memory;
+  const auto of_forward = [&](Operand operand) {
+    return memory.Has(operand) && SchemaOf(spec, operand)->access != graph::Access::kWrite;
+  };
+  if (!of_forward(graph::kStats) && !of_forward(graph::kY)) return memory;
   OpCase forward = op_case;
   forward.spec.phase = Phase::kForward;
   OpMemory first(forward);
   REQUIRE(first.Run(*PrepareKernel(registry, forward.spec)) == "");
   for (Operand operand : {graph::kStats, graph::kY}) {
-    if (memory.Has(operand)) memory.Set(operand, first.Get(operand));
+    if (of_forward(operand)) memory.Set(operand, first.Get(operand));
   }
   if (spec.kind == OpKind::kLmHeadLoss && spec.phase == Phase::kInputGrad) {
     // As if another rank held as much again of the vocabulary.

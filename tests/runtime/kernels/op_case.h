@@ -24,6 +24,7 @@ struct OpCase {
   bool bias = true;                       // kB in the forward, kDB in the weight gradient
   bool residual = true;                   // ResidualAdd
   BaseMemory base = BaseMemory::kAbsent;  // norms, Linear, Gelu
+  bool restored = false;                  // kY of an input-grad that can give it once more
   bool accumulate = false;
   bool training = true;
   int64_t first_sample = 0;

@@ -74,6 +74,9 @@ bool IsRead(OpMemory& memory, const OpCase& op_case, Operand operand, int64_t in
         return spec.cols > 0 && memory.tokens()[static_cast<size_t>(row)] >= 0;
       }
       return spec.cols > 0 && spec.inner > 0;
+    case OpKind::kLayerNorm:
+    case OpKind::kRmsNorm:
+      return spec.phase != Phase::kInputGrad || operand != graph::kB || op_case.restored;
     case OpKind::kResidualAdd:
       return spec.phase != Phase::kWeightGrad || op_case.bias;
     case OpKind::kLossCombine:

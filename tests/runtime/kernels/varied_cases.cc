@@ -114,6 +114,7 @@ std::vector<OpCase> VariedCases(OpKind kind, Phase phase, tensor::DType dtype) {
       op_case.bias = variant != 1;
       op_case.residual = kind == OpKind::kLinear ? spec.fused_residual : variant != 2;
       op_case.base = static_cast<BaseMemory>(variant);
+      op_case.restored = phase == Phase::kInputGrad && variant == 2;
       op_case.accumulate = variant == 1;
       op_case.first_sample = static_cast<int64_t>(5 * variant);
       op_case.step = variant;
@@ -135,8 +136,9 @@ std::string Describe(const OpCase& op_case) {
        << spec.kv_heads << " of " << spec.head_dim << " vocabulary " << spec.vocab_begin << "+"
        << spec.vocab_rows << " ranks " << spec.tensor_ranks << " dropout " << spec.dropout_p
        << " fused_residual " << spec.fused_residual << " bias " << op_case.bias << " residual "
-       << op_case.residual << " base " << static_cast<int>(op_case.base) << " accumulate "
-       << op_case.accumulate << " first_sample " << op_case.first_sample;
+       << op_case.residual << " base " << static_cast<int>(op_case.base) << " restored "
+       << op_case.restored << " accumulate " << op_case.accumulate << " first_sample "
+       << op_case.first_sample;
   return text.str();
 }
 

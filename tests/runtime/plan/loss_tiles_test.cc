@@ -1,5 +1,5 @@
 // No micro-batch in flight stores logits: what its slots hold does not depend on the vocabulary,
-// and GPT-2 124M in bf16 fits 2.6 GB in tiles of 256 rows.
+// and GPT-2 124M in bf16 fits 2.6 GB.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <string>
@@ -88,11 +88,10 @@ TEST_CASE("loss tiles: more micro-batches in flight cost no logits") {
 }
 
 TEST_CASE("loss tiles: GPT-2 124M in bf16, four samples of 256 tokens, takes at most 2.6 GB") {
-  const v1::Plan plan = PlanOf({.dtype = "bf16", .micro_batches = 1, .tile = 256});
+  const v1::Plan plan = PlanOf({.dtype = "bf16", .micro_batches = 1});
   CHECK(plan.stages(0).arena_bytes() <= 2'600'000'000);
-  // In one tile, as fast as can be.
-  const v1::Plan fastest = PlanOf({.dtype = "bf16", .micro_batches = 1});
-  CHECK(fastest.stages(0).arena_bytes() <= 2'680'000'000);
+  const v1::Plan smaller = PlanOf({.dtype = "bf16", .micro_batches = 1, .tile = 256});
+  CHECK(smaller.stages(0).arena_bytes() <= 2'500'000'000);
 }
 
 }  // namespace trireme::plan

@@ -152,7 +152,9 @@ std::string Canonical(const v1::JobSpec& spec) {
   }
   *kept.mutable_training() = spec.training();
   kept.mutable_training()->clear_steps();
+  // How much memory a step takes: last bits change, as with another layout.
   kept.mutable_training()->clear_micro_batch_size();
+  kept.mutable_training()->clear_loss_tile_rows();
   *kept.mutable_optimizer() = spec.optimizer();
   // What is off changes nothing. Which messages are large enough is a matter of layout.
   const v1::CompressionSpec& compression = spec.compression();

@@ -169,7 +169,7 @@ class Coded final : public CodedAlgorithm {
     if (!ready) return false;
     const CodedPiece piece = own_.Next();
     std::byte* sum = sum_buffers_ + sums_made_++ % room_.depth * room_.piece_bytes;
-    const size_t bytes = piece.coded() ? SumCoded(piece, sum) : SumPlain(piece, sum);
+    const size_t bytes = piece.plain() ? SumPlain(piece, sum) : SumCoded(piece, sum);
     *budget -= static_cast<int64_t>(piece.plain_bytes());
     if (!fault_.ok()) return false;
     ForPeers([&](int, size_t p) {
@@ -196,6 +196,14 @@ class Coded final : public CodedAlgorithm {
     if (adds_) {
       ForPeers([&](int, size_t p) { terms_[p] = contributions_in_[p].bytes(); });
       terms_[static_cast<size_t>(group_->rank)] = {own_buffer_, bytes};
+      if (piece.bf16) {
+        SumBf16(terms_, {TargetOf(piece), piece.count()});
+        if (!spreads_) return bytes;
+        // Of all ranks, also the owner: what it keeps is what it sends.
+        RoundToBf16({TargetOf(piece), piece.count()}, sum);
+        WidenBf16(sum, {TargetOf(piece), piece.count()});
+        return bytes;
+      }
       const auto added =
           adder_.Add(terms_, {piece.count(), piece.quantiser}, {sum, room_.piece_bytes});
       if (!added.ok()) {
@@ -256,7 +264,7 @@ class Coded final : public CodedAlgorithm {
   }
 
   void Measure(const CodedPiece& piece, const float* values, std::span<const std::byte> bytes) {
-    if (!piece.coded()) return;
+    if (piece.plain()) return;
     if (!measures_) {
       report_.largest_error = std::max(report_.largest_error, piece.bound());
       return;

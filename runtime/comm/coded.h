@@ -1,7 +1,8 @@
-// The coded collectives: AllReduce, ReduceScatter and AllGather of f32 as coded segments. Every
-// rank codes its values once, each piece straight to its owner; the owner adds the n segments
-// without unpacking them, takes its own result from the sum, and sends the sum's bytes to all. The
-// same bytes in all as a ring's, one coding and one sum per element (docs/adr/0005).
+// The coded collectives: AllReduce, ReduceScatter and AllGather of f32 as coded segments, or as
+// bf16. Every rank codes its values once, each piece straight to its owner; the owner adds the n
+// segments without unpacking them (bf16: in f32), takes its own result from the sum, and sends the
+// sum's bytes to all. The same bytes in all as a ring's, one coding and one sum per element
+// (docs/adr/0005, 0015).
 #pragma once
 
 #include <cstddef>

@@ -58,7 +58,7 @@ absl::Status InFlow::Advance(uint64_t* moved) {
   for (; !cursor_.AtEnd() && posted_ < taken_ + slots_.size(); ++posted_) {
     Slot& slot = slots_[posted_ % slots_.size()];
     slot.piece = cursor_.Next();
-    slot.bytes = slot.piece.plain_bytes();
+    slot.bytes = slot.piece.known_bytes();
     if (!slot.piece.coded()) continue;
     slot.size.Post(*group_, Direction::kRecv, end_.peer, end_.size_channel, &slot.bytes,
                    sizeof(slot.bytes));

@@ -1,6 +1,6 @@
 // Flows: the pieces of one kind between this rank and one peer, in order, some under way at a time.
 // A coded piece is two messages, its size (8 bytes) and its bytes, on channels of their own, so
-// that sizes run ahead; a plain one, whose size both sides know, is its bytes alone.
+// that sizes run ahead; one that is not coded, whose size both sides know, is its bytes alone.
 #pragma once
 
 #include <cstddef>

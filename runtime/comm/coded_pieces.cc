@@ -7,6 +7,7 @@
 
 #include "runtime/base/text.h"
 #include "runtime/comm/scale_lines.h"
+#include "runtime/comm/sum.h"
 
 namespace trireme::comm {
 
@@ -19,13 +20,15 @@ CodedPiece PieceCursor::Next() {
   for (size_t run = run_; run < runs_.size(); ++run) {
     if (runs_[run].begin == runs_[run].end) continue;
     const compress::Quantiser quantiser = QuantiserFor(runs_[run].bound);
-    if (quantiser.step == 0) continue;
+    const bool bf16 = runs_[run].format == RunFormat::kBf16;
+    if (quantiser.step == 0 && !bf16) continue;
     if (runs_[run].begin > at_) {
       border = std::min(border, runs_[run].begin);
     } else {
       border = std::min(border, runs_[run].end);
       piece.quantiser = quantiser;
       piece.lines = runs_[run].lines;
+      piece.bf16 = bf16;
     }
     break;
   }
@@ -69,6 +72,10 @@ absl::Status CheckRuns(std::span<const CodedRun> runs, int64_t count) {
       return absl::InvalidArgumentError(
           base::Text("coded run ", i, ": bound ", run.bound, " is not a finite number from 0 up"));
     }
+    if (run.format == RunFormat::kBf16 && (run.bound != 0 || !run.lines.empty())) {
+      return absl::InvalidArgumentError(
+          base::Text("coded run ", i, " is to travel as bf16, which keeps no bound"));
+    }
     if (const absl::Status lines = CheckLines(run, i); !lines.ok()) return lines;
     before = run.end;
   }
@@ -91,6 +98,10 @@ double CodedPiece::bound() const {
 }
 
 size_t EncodePiece(const CodedPiece& piece, const float* data, float* scratch, std::byte* out) {
+  if (piece.bf16) {
+    RoundToBf16({data, piece.count()}, out);
+    return piece.known_bytes();
+  }
   if (!piece.coded()) {
     std::memcpy(out, data, piece.plain_bytes());
     return piece.plain_bytes();
@@ -104,6 +115,10 @@ size_t EncodePiece(const CodedPiece& piece, const float* data, float* scratch, s
 }
 
 absl::Status DecodePiece(const CodedPiece& piece, std::span<const std::byte> bytes, float* out) {
+  if (piece.bf16) {
+    WidenBf16(bytes.data(), {out, piece.count()});
+    return absl::OkStatus();
+  }
   if (!piece.coded()) {
     std::memcpy(out, bytes.data(), piece.plain_bytes());
     return absl::OkStatus();

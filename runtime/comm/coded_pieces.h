@@ -13,17 +13,21 @@
 
 namespace trireme::comm {
 
-// Values [begin, end) in one message; a quantiser of step 0: as plain floats.
+// Values [begin, end) in one message: coded, as bf16, or (a quantiser of step 0) as plain floats.
 struct CodedPiece {
   int64_t begin = 0;
   int64_t end = 0;
   compress::Quantiser quantiser;
   std::span<const ScaleLine> lines;  // empty: every scale is 1
+  bool bf16 = false;
 
   size_t count() const { return static_cast<size_t>(end - begin); }
   size_t plain_bytes() const { return count() * sizeof(float); }
   bool coded() const { return quantiser.step > 0; }
-  // The largest bound of any of its values.
+  bool plain() const { return !coded() && !bf16; }
+  // Of a piece that is not coded: both sides know them.
+  size_t known_bytes() const { return count() * (bf16 ? sizeof(uint16_t) : sizeof(float)); }
+  // The largest bound of any of its values; 0 where it is not coded.
   double bound() const;
 };
 
@@ -45,14 +49,15 @@ class PieceCursor {
   int64_t piece_values_ = 1;
 };
 
-// InvalidArgument where runs are not ascending inside [0, count), or a bound is no finite number.
+// InvalidArgument where runs are not ascending inside [0, count), a bound is no finite number, or
+// bf16 has one.
 absl::Status CheckRuns(std::span<const CodedRun> runs, int64_t count);
 // The quantiser of a checked bound; step 0 where it is too small.
 compress::Quantiser QuantiserFor(double bound);
 
 // Most bytes of a piece of `values` values, coded or plain, rounded up to cache lines.
 size_t PieceRoom(int64_t values);
-// Writes the values of `data` (all of the piece) to `out`, coded or plain; returns the bytes.
+// Writes the values of `data` (all of the piece) to `out` as they travel; returns the bytes.
 // `scratch` has room for the piece's values where it has lines.
 size_t EncodePiece(const CodedPiece& piece, const float* data, float* scratch, std::byte* out);
 // The values of a piece that came; DataLoss if it is damaged.

@@ -1,11 +1,15 @@
 // Coding of what a communicator moves: f32 values within an error bound, as coded segments
-// (compress/stream_sum.h) that are added without being unpacked. Off unless a call asks for it
-// (OperationOptions::coding) of a group that has room for it (CodingRoom).
+// (compress/stream_sum.h) that are added without being unpacked; or in half the bytes, as bf16. Off
+// unless a call asks for it (OperationOptions::coding) of a group that has room for it
+// (CodingRoom).
 //
 // Bits: the result of an element of a coded collective depends on the ranks' values of that element
 // and the bound alone: the same on all ranks, in all runs, for every piece size and transport.
 // Bound: each rank's value is changed by at most the bound of its run; a sum over n ranks by at
 // most n times that, besides roundings to f32 (compress/stream_sum.h). NaN and infinities arrive.
+// bf16: each rank's value x is rounded once, by at most 2^-8 |x|; the sum is made in f32, in the
+// order of ranks, by the owner of its share. AllReduce rounds it once more, for the owner too, so
+// that all have the same; ReduceScatter leaves it as it is.
 #pragma once
 
 #include <atomic>
@@ -28,6 +32,8 @@ struct ScaleLine {
   const float* columns = nullptr;  // null: 1 each
 };
 
+enum class RunFormat : uint8_t { kWithinBound, kBf16 };
+
 // Elements [begin, end) of a collective's data (counted from its `data`) and the absolute error
 // bound of each rank's contribution: finite, the same on all ranks. 0, or too small for coding:
 // they travel as plain floats, summed in the order of ranks.
@@ -39,6 +45,8 @@ struct CodedRun {
   // ascending, the first at or before `begin`. A finite element of more than 2^127 times its scale
   // arrives as infinite.
   std::span<const ScaleLine> lines;
+  // kBf16: neither bound nor lines.
+  RunFormat format = RunFormat::kWithinBound;
 };
 
 // What one call did on one rank.
@@ -93,7 +101,7 @@ struct Coding {
   int64_t piece_values = 65536;
   // Errors are exact: own values are decoded and compared, about a fifth more work. Else
   // largest_error is the largest bound of the runs used, which the encoder checks value by value,
-  // and there are no squares.
+  // and there are no squares; of bf16 there is neither.
   bool measure_error = false;
   // Read by CodedFabric alone, at issue, in its mode kAuto.
   const CodingSwitch* chooser = nullptr;

@@ -24,6 +24,8 @@ HWY_EXPORT(Begin);
 HWY_EXPORT(Continue);
 HWY_EXPORT(End);
 HWY_EXPORT(Pair);
+HWY_EXPORT(Round);
+HWY_EXPORT(Widen);
 
 // Of ApplyAll: stays in the first cache between the additions, and between the sum and its copies.
 // A copy by memcpy writes whole lines without fetching them first; the loop's own stores to lines
@@ -146,6 +148,30 @@ void ApplyAll(const CombineAll& all) {
                   static_cast<size_t>(count) * tensor::SizeOf(all.dtype));
     }
   }
+}
+
+void SumBf16(std::span<const std::span<const std::byte>> terms, std::span<float> to) {
+  TRIREME_CHECK(terms.size() > 1);
+  constexpr size_t kBlock = kBlockBytes / sizeof(float);
+  for (size_t begin = 0; begin < to.size(); begin += kBlock) {
+    const size_t count = std::min(kBlock, to.size() - begin);
+    float* const sum = to.data() + begin;
+    const auto term = [&](size_t k) {
+      return reinterpret_cast<const BFloat16*>(terms[k].data()) + begin;
+    };
+    HWY_DYNAMIC_DISPATCH(Begin)(ReduceOp::kSum, sum, term(0), term(1), count);
+    for (size_t k = 2; k < terms.size(); ++k) {
+      HWY_DYNAMIC_DISPATCH(Continue)(ReduceOp::kSum, sum, term(k), count);
+    }
+  }
+}
+
+void RoundToBf16(std::span<const float> from, std::byte* to) {
+  HWY_DYNAMIC_DISPATCH(Round)(reinterpret_cast<BFloat16*>(to), from.data(), from.size());
+}
+
+void WidenBf16(const std::byte* from, std::span<float> to) {
+  HWY_DYNAMIC_DISPATCH(Widen)(to.data(), reinterpret_cast<const BFloat16*>(from), to.size());
 }
 
 }  // namespace trireme::comm

@@ -40,4 +40,12 @@ struct CombineAll {
 // over memory; bf16 is rounded once.
 void ApplyAll(const CombineAll& all);
 
+// to[i] = ((terms[0][i] + terms[1][i]) + terms[2][i]) ... in f32, of two terms or more that have
+// to.size() bf16 values each.
+void SumBf16(std::span<const std::span<const std::byte>> terms, std::span<float> to);
+// As BFloat16 does: to the nearest, ties to even; a NaN stays one. `to` has room for two bytes a
+// value.
+void RoundToBf16(std::span<const float> from, std::byte* to);
+void WidenBf16(const std::byte* from, std::span<float> to);
+
 }  // namespace trireme::comm

@@ -44,6 +44,7 @@ struct Options {
   size_t window_kib = 512;
   bool messages = false;
   bool without_node_memory = false;
+  bool bf16 = false;
   CodedBenchOptions coded;
 };
 
@@ -188,6 +189,15 @@ class Bench {
     std::vector<Way> ways = both([&](std::byte* at) {
       return comm_.AllReduce(at, count, tensor::DType::kF32, ReduceOp::kSum, *stream_);
     });
+    const CodedRun run{.begin = 0, .end = count, .format = RunFormat::kBf16};
+    Coding half;
+    half.runs = {&run, 1};
+    if (options_.bf16) {
+      ways.push_back({"bf16", [&] {
+                        Wait(comm_.AllReduce(data, count, tensor::DType::kF32, ReduceOp::kSum,
+                                             {*stream_, &half}));
+                      }});
+    }
     const auto reduce = [&](MPI_Comm comm) {
       MPI_Allreduce(data, other, mpi_count, MPI_FLOAT, MPI_SUM, comm);
     };
@@ -267,6 +277,7 @@ int Run(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--messages", options.messages, "messages only, no shared window");
   app.add_flag("--no-node-memory", options.without_node_memory, "none is made; all is private");
+  app.add_flag("--bf16", options.bf16, "AllReduce also with its f32 values travelling as bf16");
   CLI::Option* coded =
       app.add_option("--coded", options.coded.bound,
                      "only AllReduce of --file, coded within this bound (abs:E or rms:E of each "
@@ -280,7 +291,9 @@ int Run(int argc, char** argv) {
   if (options.messages) options.window_kib = 0;
   MpiOptions mpi;
   mpi.fabric.window_bytes = options.window_kib << 10;
-  if (!options.coded.files.empty()) mpi.fabric.coding.collective_bytes = kCodingBytes;
+  if (options.bf16 || !options.coded.files.empty()) {
+    mpi.fabric.coding.collective_bytes = kCodingBytes;
+  }
   AllowTuning();
   auto fabric = ConnectMpi(&argc, &argv, mpi);
   if (!fabric.ok()) {

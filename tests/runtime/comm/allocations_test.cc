@@ -90,7 +90,10 @@ TEST_CASE("no coded call allocates") {
         constexpr int64_t kCount = 150000;
         std::vector<std::vector<float>> data(5, CodedValues(fabric.rank(), kCount, true));
         const std::vector<int64_t> offsets = {0, 100, 100, kCount};
-        const std::vector<CodedRun> runs = {{0, 90000, 0.01}, {100000, kCount, 0.1}};
+        const std::vector<CodedRun> runs = {
+            {0, 90000, 0.01},
+            {100000, 120000, 0.1},
+            {.begin = 120000, .end = kCount, .format = RunFormat::kBf16}};
         CodingReport report;
         Coding coding;
         coding.runs = runs;

@@ -3,6 +3,7 @@
 #include "runtime/comm/sum.h"
 
 #include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -69,6 +70,31 @@ TEST_CASE(
         }
       }
     }
+  }
+}
+
+// Against BFloat16's constructor: every upper half with the lower halves about the middle, where a
+// rounding is decided, ties among them; in lengths that leave a rest beside whole vectors.
+TEST_CASE("f32 to bf16 and back is BFloat16's rounding, for every upper half") {
+  std::vector<float> values;
+  for (uint32_t upper = 0; upper <= 0xFFFF; ++upper) {
+    for (const uint32_t lower : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU})
+      values.push_back(std::bit_cast<float>(upper << 16 | lower));
+  }
+  for (const size_t rest : {0, 1, 7, 13}) {
+    const std::span<const float> from = std::span(values).subspan(rest);
+    std::vector<BFloat16> rounded(from.size());
+    RoundToBf16(from, reinterpret_cast<std::byte*>(rounded.data()));
+    std::vector<float> widened(from.size());
+    WidenBf16(reinterpret_cast<const std::byte*>(rounded.data()), widened);
+    size_t wrong = 0;
+    for (size_t i = 0; i < from.size(); ++i) {
+      const BFloat16 expected(from[i]);
+      const bool same = rounded[i] == expected &&
+                        std::bit_cast<uint32_t>(widened[i]) == uint32_t{expected.bits} << 16;
+      wrong += same ? 0 : 1;
+    }
+    CHECK(wrong == 0);
   }
 }
 

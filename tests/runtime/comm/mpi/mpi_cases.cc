@@ -18,6 +18,7 @@
 #include "runtime/comm/mpi/mpi_api.h"
 #include "runtime/comm/mpi/mpi_fabric.h"
 #include "runtime/comm/mpi/shared_memory.h"
+#include "tests/runtime/comm/bf16_cases.h"
 #include "tests/runtime/comm/coded_cases.h"
 #include "tests/runtime/comm/mpi/tag_bound.h"
 
@@ -28,6 +29,8 @@ absl::Status RunCases(Communicator& comm) {
   RETURN_IF_ERROR(base::Annotate(CheckCollectives(comm), "collectives"));
   RETURN_IF_ERROR(base::Annotate(CheckBits(comm), "bits"));
   RETURN_IF_ERROR(base::Annotate(CheckCoded(comm), "coded"));
+  for (const int64_t count : {0, 1, 5001, 200003})
+    RETURN_IF_ERROR(base::Annotate(CheckBf16Transfer(comm, count), "bf16"));
   return base::Annotate(CheckMessages(comm), "messages");
 }
 

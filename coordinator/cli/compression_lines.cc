@@ -11,6 +11,7 @@
 
 #include "compress/codec.h"
 #include "compress/stream_sum.h"
+#include "runtime/plan/coded_transfers.h"
 #include "runtime/plan/compression_forecast.h"
 #include "runtime/plan/planner.h"
 #include "runtime/report/plan_view.h"
@@ -95,14 +96,14 @@ std::string TimesOn(double gbits, const plan::CompressionForecast& forecast) {
                      pays ? "pays" : "does not pay");
 }
 
+std::string Readable(double bytes) { return report::ReadableBytes(static_cast<uint64_t>(bytes)); }
+
 std::string LinesOf(const Axis& axis, double link_gbits) {
-  const auto bytes = [](double count) {
-    return report::ReadableBytes(static_cast<uint64_t>(count));
-  };
-  std::string text = fmt::format(
-      "  {:<12}{}, {}: {} of {} transfers, {} of {} that a rank sends in a step", axis.name,
-      axis.mode == "off" ? "off; if on" : axis.mode, axis.bound, axis.bytes.coded_transfers,
-      axis.bytes.transfers, bytes(axis.bytes.coded), bytes(axis.bytes.coded + axis.bytes.plain));
+  std::string text =
+      fmt::format("  {:<12}{}, {}: {} of {} transfers, {} of {} that a rank sends in a step",
+                  axis.name, axis.mode == "off" ? "off; if on" : axis.mode, axis.bound,
+                  axis.bytes.coded_transfers, axis.bytes.transfers, Readable(axis.bytes.coded),
+                  Readable(axis.bytes.coded + axis.bytes.plain));
   if (axis.bytes.coded_transfers == 0) return text + "\n";
   const auto relative = RelativeBound(axis);
   const auto codec = relative ? MeasureCodec(*relative, axis.spread) : std::nullopt;
@@ -122,6 +123,16 @@ std::string LinesOf(const Axis& axis, double link_gbits) {
 
 }  // namespace
 
+std::string GradientTransferLines(const v1::Plan& plan) {
+  if (!plan::SumsTravelAsBf16(plan.job()) || plan.mesh().data() < 2) return "";
+  const plan::TransferBytes bytes = plan::DataBytes(plan);
+  return fmt::format(
+      "\ngradients as bf16: {} of {} transfers between replicas; a rank sends {} in a step, "
+      "as f32 {}\n",
+      bytes.coded_transfers, bytes.transfers, Readable(bytes.coded / 2 + bytes.plain),
+      Readable(bytes.coded + bytes.plain));
+}
+
 std::string CompressionLines(const v1::Plan& plan, int ranks) {
   const v1::CompressionSpec& spec = plan.job().compression();
   const bool data_on = spec.data_parallel().mode() != "off";
@@ -134,6 +145,7 @@ std::string CompressionLines(const v1::Plan& plan, int ranks) {
   }
   v1::JobSpec all_on = plan.job();
   all_on.mutable_compression()->mutable_data_parallel()->set_mode("on");
+  all_on.mutable_training()->set_gradient_transfer("f32");
   if (codes_messages) all_on.mutable_compression()->mutable_pipeline()->set_mode("on");
   const auto planned = plan::MakePlan(all_on, ranks);
   if (!planned.ok()) return "";

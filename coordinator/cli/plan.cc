@@ -90,6 +90,7 @@ int RunPlan(const PlanOptions& options) {
   describe.color = style.color;
   std::fputs(report::DescribePlan(planned->plan, describe).c_str(), stdout);
   std::fputs(ChoiceLines(planned->plan).c_str(), stdout);
+  std::fputs(GradientTransferLines(planned->plan).c_str(), stdout);
   std::fputs(CompressionLines(planned->plan, plan::RankCount(planned->plan.mesh())).c_str(),
              stdout);
   return kOk;

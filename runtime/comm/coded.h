@@ -2,7 +2,7 @@
 // bf16. Every rank codes its values once, each piece straight to its owner; the owner adds the n
 // segments without unpacking them (bf16: in f32), takes its own result from the sum, and sends the
 // sum's bytes to all. The same bytes in all as a ring's, one coding and one sum per element
-// (docs/adr/0005, 0015).
+// (docs/adr/0005, 0017).
 #pragma once
 
 #include <cstddef>

@@ -38,6 +38,7 @@ enum class Mutation : uint8_t {
   kSwappedFromAnother,    // offload: activations of another micro-batch come back
   kPieceNotWrittenBack,   // offload: updated moments stay behind when their piece goes
   kPieceOfAnother,        // offload: the moments of a bucket's first piece come for all
+  kGradientsCut,          // bf16 transfer: gradients are cut to bf16 instead of rounded
   kCount,
 };
 

@@ -2,6 +2,7 @@
 // on, the update.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -35,6 +36,13 @@ bool IsForgotten(int axis) {
 // For a planted bug: by the default width of a gradient.
 bool IsLarge(const v1::Bucket& bucket, const v1::JobSpec& job) {
   return static_cast<int64_t>(bucket.count()) * 4 >= job.parallelism().bucket_bytes();
+}
+
+// A planted bug.
+void CutToBf16(std::span<float> values) {
+  for (float& value : values) {
+    value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xFFFF0000U);
+  }
 }
 
 template <typename T>
@@ -114,6 +122,11 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   const bool whole = zero == 0;
   if (pool == v1::PARTIAL) {
     stream_->Issue(tensor::Task([this, index] { state_->ClearGaps(index); }));
+  }
+  if (instruction.coded() && Mutated(Mutation::kGradientsCut)) {
+    stream_->Issue(tensor::Task([data, count = bucket.count()] {
+      CutToBf16({reinterpret_cast<float*>(data), count});
+    }));
   }
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   const comm::OperationOptions coded(*stream_, coding_->Of(instruction));

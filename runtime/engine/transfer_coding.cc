@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/coded.h"
+#include "runtime/plan/coded_transfers.h"
 
 namespace trireme::engine {
 
@@ -67,7 +68,8 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
     bucket.run.end = static_cast<int64_t>(state.buckets()[instruction.bucket()].count());
     ++bucket.sums;
   }
-  if (codes_sums_) {
+  as_bf16_ = plan::SumsTravelAsBf16(plan.job());
+  if (codes_sums_ && !as_bf16_) {
     data_.bound = BoundOf(compression.data_parallel().bound());
     data_.chooses = compression.data_parallel().mode() == "auto";
   }
@@ -83,6 +85,10 @@ TransferCoding::TransferCoding(const v1::Plan& plan, const plan::Coordinates& at
 
 // Every row is a line, whatever lies between parameters too.
 void TransferCoding::LayOutBuckets() {
+  if (as_bf16_) {
+    for (Bucket& bucket : buckets_) bucket.run.format = comm::RunFormat::kBf16;
+    return;
+  }
   if (codes_sums_ && data_.bound.mode == compress::BoundMode::kRms) {
     size_t sums = 0, columns = 0;
     std::vector<int64_t> covered(buckets_.size(), 0);
@@ -145,7 +151,8 @@ void TransferCoding::BeginStep(uint64_t step, int64_t updates) {
   measures_ = step % kStepsPerMeasurement == 1;
   data_.step = pipeline_.step = {};
   updates_ = updates;
-  bounded_ = codes_sums_ && (data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
+  ready_ = codes_sums_ &&
+           (as_bf16_ || data_.bound.mode == compress::BoundMode::kAbsolute || updates > 0);
 }
 
 void TransferCoding::SumMoments() {
@@ -156,7 +163,7 @@ void TransferCoding::SumMoments() {
 }
 
 void TransferCoding::SetBounds() {
-  if (!bounded_) return;
+  if (!ready_ || as_bf16_) return;
   const double correction =
       1 - std::pow(plan_.job().optimizer().beta2(), static_cast<double>(updates_));
   for (const Tensor& tensor : tensors_) SetScales(tensor, correction);
@@ -197,7 +204,7 @@ const comm::Coding* TransferCoding::Of(const v1::Instruction& instruction) {
     return &coding_;
   }
   const Bucket& bucket = buckets_[instruction.bucket()];
-  coding_.enabled = bounded_;
+  coding_.enabled = ready_;
   coding_.runs = {&bucket.run, 1};
   coding_.totals = &data_.totals;
   coding_.chooser = &bucket.chooser;
@@ -223,7 +230,7 @@ void TransferCoding::EndStep() {
   }
   for (Bucket& bucket : buckets_) {
     const double seconds = std::exchange(bucket.seconds, 0);
-    if (bucket.sums > 0 && data_.chooses && bounded_) bucket.chooser.Record(seconds);
+    if (bucket.sums > 0 && data_.chooses && ready_) bucket.chooser.Record(seconds);
   }
   if (!pipeline_.chooses) return;
   for (Link& link : links_) link.chooser.Record(std::exchange(link.seconds, 0));

@@ -8,7 +8,8 @@
 // Adafactor does, arXiv 1804.04235), known to all replicas at little cost also where each has a
 // share of v alone. It is state that is kept anyway: a resumed run has the same bounds to the bit.
 // Each of n replicas may be wrong by 1/n of the bound, and where tensor ranks have parts of a
-// gradient that are added up too, each part by its share of that (docs/adr/0006).
+// gradient that are added up too, each part by its share of that (docs/adr/0006). Sums that travel
+// as bf16 have no bound, from the first step on (docs/adr/0017).
 #pragma once
 
 #include <chrono>
@@ -125,7 +126,8 @@ class TransferCoding {
   std::vector<comm::CodingReport> reports_;  // by ticket
   comm::Coding coding_;
   bool codes_sums_ = false;
-  bool bounded_ = false;   // there are bounds for the sums of this step
+  bool as_bf16_ = false;   // the sums that are coded, else within bounds
+  bool ready_ = false;     // to code the sums of this step: their bounds are known
   int64_t updates_ = 0;    // done before this step
   bool measures_ = false;  // errors, in this step
 };

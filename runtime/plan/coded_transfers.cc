@@ -20,15 +20,21 @@ bool Codes(const Axis& axis, tensor::DType dtype, int64_t bytes) {
 
 }  // namespace
 
+bool SumsTravelAsBf16(const v1::JobSpec& job) {
+  return job.training().gradient_transfer() == "bf16";
+}
+
 std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state) {
   std::vector<bool> coded(state.buckets.size(), false);
   if (plan.mesh().data() < 2) return coded;
   const tensor::DType dtype = StateDType(ComputeDType(plan.job()), v1::GRADIENT);
   const v1::DataCompressionSpec& axis = plan.job().compression().data_parallel();
+  const bool as_bf16 = SumsTravelAsBf16(plan.job()) && dtype == tensor::DType::kF32;
   for (size_t bucket = 0; bucket < coded.size(); ++bucket) {
     const int64_t elements = static_cast<int64_t>(state.buckets[bucket].count());
-    coded[bucket] = Codes(axis, dtype, elements * static_cast<int64_t>(sizeof(float))) &&
-                    elements / plan.mesh().data() > kLeastCodedShare;
+    const bool asked =
+        as_bf16 || Codes(axis, dtype, elements * static_cast<int64_t>(sizeof(float)));
+    coded[bucket] = asked && elements / plan.mesh().data() > kLeastCodedShare;
   }
   return coded;
 }

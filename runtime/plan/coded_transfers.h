@@ -1,5 +1,6 @@
-// Which transfers of a plan are coded within an error bound (JobSpec.compression): by what all
-// ranks of a group, and both sides of a message, know alike.
+// Which transfers of a plan are coded, within an error bound (JobSpec.compression) or as bf16
+// (training.gradient_transfer): by what all ranks of a group, and both sides of a message, know
+// alike.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 
 namespace trireme::plan {
 
+// Whether coded sums of gradients travel as bf16, else within a bound.
+bool SumsTravelAsBf16(const v1::JobSpec& job);
 // By bucket: large enough, and summed over replicas. `plan` needs job and mesh.
 std::vector<bool> CodedBuckets(const v1::Plan& plan, const StateLayout& state);
 // Whether the activations and gradients at the borders of this virtual stage are coded, in

@@ -8,7 +8,7 @@ namespace trireme::plan {
 
 // What the rank that sends most sends over one axis in a training step, in bytes of f32.
 struct TransferBytes {
-  double coded = 0;  // of transfers that the plan marks
+  double coded = 0;  // of transfers that the plan marks; as bf16 half of it is sent
   double plain = 0;  // of the others
   int coded_transfers = 0;
   int transfers = 0;

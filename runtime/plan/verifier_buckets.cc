@@ -85,8 +85,8 @@ class BucketCheck {
     }
     if (instruction.coded() == meant) return absl::OkStatus();
     return Fault(scope_, at,
-                 meant ? "is not coded, but the job's compression asks for it"
-                       : "is coded, but the job's compression does not ask for it");
+                 meant ? "is not coded, but the job asks for it"
+                       : "is coded, but the job does not ask for it");
   }
 
   absl::Status AddCompute(uint32_t at) {

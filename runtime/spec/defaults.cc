@@ -141,6 +141,7 @@ void ApplyDefaults(v1::JobSpec& spec) {
   TRIREME_DEFAULT(training, nonfinite_policy, "stop");
   TRIREME_DEFAULT(training, dtype, "f32");
   TRIREME_DEFAULT(training, loss_tile_rows, 0);
+  TRIREME_DEFAULT(training, gradient_transfer, "f32");
 
   OptimizerDefaults(*spec.mutable_optimizer(), training.steps());
   ParallelismDefaults(*spec.mutable_parallelism());

@@ -155,6 +155,9 @@ std::string Canonical(const v1::JobSpec& spec) {
   // How much memory a step takes: last bits change, as with another layout.
   kept.mutable_training()->clear_micro_batch_size();
   kept.mutable_training()->clear_loss_tile_rows();
+  if (spec.training().gradient_transfer() == "f32") {
+    kept.mutable_training()->clear_gradient_transfer();  // as in jobs that do not know it
+  }
   *kept.mutable_optimizer() = spec.optimizer();
   // What is off changes nothing. Which messages are large enough is a matter of layout.
   const v1::CompressionSpec& compression = spec.compression();
@@ -197,9 +200,9 @@ ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& 
   for (const auto& [name, value] : fields) {
     const std::string was = value_of(old_values, name), is = value_of(new_values, name);
     if (was == is) continue;
-    const bool may_change = absl::StartsWith(name, "optimizer.") ||
-                            absl::StartsWith(name, "compression.") ||
-                            name == "training.nonfinite_policy";
+    const bool may_change =
+        absl::StartsWith(name, "optimizer.") || absl::StartsWith(name, "compression.") ||
+        name == "training.nonfinite_policy" || name == "training.gradient_transfer";
     (may_change ? differences.changed : differences.forbidden)
         .push_back(absl::StrCat(name, ": ", was, " there, ", is, " here"));
   }

@@ -114,6 +114,7 @@ constexpr Choice kChoices[] = {
     {"data.order", {"random", "shuffled", "sequential"}},
     {"training.nonfinite_policy", {"stop", "skip"}},
     {"training.dtype", {"f32", "bf16", "f64"}},
+    {"training.gradient_transfer", {"f32", "bf16"}},
     {"optimizer.schedule", {"cosine", "linear", "constant"}},
     {"parallelism.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1"}},
     {"offload.optimizer_state", {"none", "host", "file"}},
@@ -532,14 +533,34 @@ void CompressionNeedsF32(const v1::JobSpec& spec, Faults& faults) {
   check("compression.pipeline.mode", spec.compression().pipeline().mode());
 }
 
+// Each alone says how the sums of gradients travel.
+void GradientTransferFits(const v1::JobSpec& spec, Faults& faults) {
+  if (spec.training().gradient_transfer() != "bf16") return;
+  constexpr absl::string_view kPath = "training.gradient_transfer";
+  if (spec.training().dtype() == "f64") {
+    Add(faults, kPath,
+        "bf16 would round sums that training.dtype f64 makes in f64; set it to f32, which "
+        "leaves them as they are, or training.dtype: f32");
+  }
+  const std::string& mode = spec.compression().data_parallel().mode();
+  if (mode == "on" || mode == "auto") {
+    Add(faults, kPath,
+        absl::StrCat("bf16 and compression.data_parallel.mode: ", mode,
+                     " both say how gradients travel; set it to f32, or the mode to off"));
+  }
+}
+
 using Rule = void (*)(const v1::JobSpec&, Faults&);
 constexpr Rule kRules[] = {
-    IntegersInRange,  RealsInRange,    ChoicesKnown,      NameFitsAFolder,
-    ModelIsGiven,     DataIsGiven,     PathsAreUsable,    HeadsDivide,
-    Gpt2Shape,        LlamaShape,      BatchDivides,      ScheduleOfLearningRate,
-    TensorSplit,      RowsForEachRank, VirtualStages,     LayersCoverStages,
-    DtypeHasKernels,  PromptFits,      CompressionBounds, CompressionNeedsF32,
-    RanksFillTheMesh, NodesAreNames,   TracesAreInTheRun, RecomputeIsOfLayers,
+    IntegersInRange,      RealsInRange,        ChoicesKnown,
+    NameFitsAFolder,      ModelIsGiven,        DataIsGiven,
+    PathsAreUsable,       HeadsDivide,         Gpt2Shape,
+    LlamaShape,           BatchDivides,        ScheduleOfLearningRate,
+    TensorSplit,          RowsForEachRank,     VirtualStages,
+    LayersCoverStages,    DtypeHasKernels,     PromptFits,
+    CompressionBounds,    CompressionNeedsF32, RanksFillTheMesh,
+    NodesAreNames,        TracesAreInTheRun,   RecomputeIsOfLayers,
+    GradientTransferFits,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {
@@ -547,7 +568,7 @@ bool PlanFollowsFrom(absl::string_view path) {
          absl::StartsWith(path, "compression.") || absl::StartsWith(path, "offload.") ||
          path == "model" || path == "data.sequence_length" ||
          path == "training.global_batch_size" || path == "training.micro_batch_size" ||
-         path == "training.dtype";
+         path == "training.dtype" || path == "training.gradient_transfer";
 }
 
 }  // namespace

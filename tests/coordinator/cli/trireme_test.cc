@@ -162,6 +162,22 @@ TEST_CASE("plan says whether compression pays on the job's link") {
       Holds(bench.Run("plan job.yaml -n 1 --set compression.link_gbits=1").out, "\ncompression\n"));
 }
 
+TEST_CASE("plan says what gradients that travel as bf16 take") {
+  const Bench bench;
+  const std::string plan = "plan job.yaml -n 4 ",
+                    as_bf16 = "--set training.gradient_transfer=bf16 ";
+  CHECK_FALSE(Holds(bench.Run(plan).out, "gradients as bf16"));
+  const Result result = bench.Run(plan + as_bf16 + "--set compression.link_gbits=1");
+  CAPTURE(result.out);
+  CHECK(result.code == 0);
+  CHECK(Holds(result.out, "\ngradients as bf16: 1 of 1 transfers between replicas; a rank sends "));
+  CHECK(Holds(result.out, "gradients   off; if on, rms:0.55: "));  // another way, beside it
+  CHECK_FALSE(Holds(bench.Run("plan job.yaml -n 1 " + as_bf16).out, "gradients as bf16"));
+  const Result both = bench.Run(plan + as_bf16 + "--set compression.data_parallel.mode=on");
+  CHECK(both.code == 2);
+  CHECK(Holds(both.out, "training.gradient_transfer: bf16 and compression.data_parallel.mode: on"));
+}
+
 TEST_CASE("validate says on which counts of ranks the job runs, and they do") {
   const Bench bench;
   const auto counts = [&](const std::string& more) {

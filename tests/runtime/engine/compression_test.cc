@@ -7,25 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/status_macros.h"
-#include "runtime/comm/local/local_fabric.h"
-#include "runtime/engine/engine.h"
 #include "runtime/model/model.h"
-#include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/trained.h"
 
 namespace trireme::engine {
 
 namespace {
-
-struct Trained {
-  std::vector<Tensors> gradients;               // by step, before clipping
-  std::vector<StepReport> reports;              // by step, of rank 0
-  std::vector<std::vector<std::byte>> weights;  // by rank: all that it holds
-  Tensors final_weights;
-  double validation_loss = 0;
-  std::vector<RankCoding> coding;
-};
 
 v1::JobSpec JobOf(const Layout& layout, const std::string& mode) {
   v1::JobSpec job = JobFor(layout, {.dtype = "f32", .dropout = 0.1, .compression = mode});
@@ -33,44 +21,6 @@ v1::JobSpec JobOf(const Layout& layout, const std::string& mode) {
   job.mutable_optimizer()->set_gradient_clip_norm(0);
   job.mutable_compression()->mutable_pipeline()->set_bound("rms:0.01");
   return job;
-}
-
-Trained Train(const v1::JobSpec& job, int ranks, int steps) {
-  const auto dataset = MakeRandomDataset(29, 5);
-  const auto plan = plan::MakePlan(job, ranks);
-  INFO(plan.status().ToString());
-  REQUIRE(plan.ok());
-  Trained trained;
-  trained.gradients.resize(static_cast<size_t>(steps));
-  trained.weights.resize(static_cast<size_t>(ranks));
-  std::mutex mutex;
-  const auto statuses = comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
-    engine->InitializeState();
-    for (int step = 0; step < steps; ++step) {
-      ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step)));
-      GatherTensors(*engine, "gradient", trained.gradients[static_cast<size_t>(step)], mutex);
-      if (engine->rank() == 0) trained.reports.push_back(report);
-    }
-    auto& own = trained.weights[static_cast<size_t>(engine->rank())];
-    for (const StateView& view : engine->state().Held("parameter")) {
-      own.resize(own.size() + view.size_bytes());
-      engine->Read(view.data, std::span(own).last(view.size_bytes()));
-    }
-    GatherTensors(*engine, "parameter", trained.final_weights, mutex);
-    ASSIGN_OR_RETURN(const double loss, engine->Evaluate(0));
-    ASSIGN_OR_RETURN(const std::vector<RankCoding> coding, engine->GatherCoding());
-    if (engine->rank() == 0) {
-      trained.validation_loss = loss;
-      trained.coding = coding;
-    }
-    return engine->agreement().AllAgree(true).status();
-  });
-  for (const absl::Status& status : statuses) {
-    INFO(status.ToString());
-    REQUIRE(status.ok());
-  }
-  return trained;
 }
 
 double RmsOf(const std::vector<double>& values) {
@@ -172,14 +122,8 @@ TEST_CASE("compression: replicas and runs hold the same bits") {
     v1::JobSpec job = JobOf(layout, "on");
     const Trained trained = Train(job, layout.ranks(), 4);
     INFO(layout.Name());
-    const auto plan = plan::MakePlan(job, layout.ranks());
     // Under ZeRO-3 each has its own share alone.
-    for (int rank = 0; rank < layout.ranks() && layout.zero < 3; ++rank) {
-      plan::Coordinates first = plan::CoordinatesOf(plan->mesh(), rank);
-      first.data = 0;
-      const auto same = static_cast<size_t>(plan::RankOf(plan->mesh(), first));
-      CHECK(trained.weights[static_cast<size_t>(rank)] == trained.weights[same]);
-    }
+    CHECK((layout.zero == 3 || ReplicasHoldTheSame(trained, job)));
     const Trained again = Train(job, layout.ranks(), 4);
     CHECK(trained.weights == again.weights);
     job.mutable_runtime()->set_asynchronous_streams(true);

@@ -310,6 +310,43 @@ std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& referen
   return text;
 }
 
+std::string FaultsOfTransfer(const LayoutResult& result, const LayoutResult& reference,
+                             const Tensors& initial) {
+  const double of_all = RootMeanSquare(reference.gradients);
+  double squares = 0, along = 0, variance = 0;
+  std::string text;
+  for (const auto& [name, values] : reference.gradients) {
+    const double scale = std::max(of_all, RootMeanSquare({{name, values}}));
+    const std::vector<double>& got = result.gradients.at(name);
+    double worst = 0;
+    for (size_t index = 0; index < values.size(); ++index) {
+      const double value = values[index], error = got[index] - value;
+      const double deviation = kTransferDeviation * std::max(scale, std::abs(value));
+      if (!(std::abs(error) <= worst * deviation)) worst = std::abs(error) / deviation;
+      squares += value * value;
+      along += error * value;
+      variance += deviation * deviation * value * value;
+    }
+    if (!(worst <= 5)) absl::StrAppend(&text, " gradient ", name, " by deviations ", worst);
+  }
+  if (!(std::abs(along) <= 5 * std::sqrt(variance))) {
+    absl::StrAppend(&text, " gradients longer by ", along / squares, ", allowed are ",
+                    5 * std::sqrt(variance) / squares);
+  }
+  const double moved = RootMeanSquare(Minus(reference.weights, initial));
+  const double apart = RootMeanSquare(Minus(result.weights, reference.weights));
+  if (!(apart <= 2 * kTransferDeviation * moved)) {
+    absl::StrAppend(&text, " weights apart by ", apart, ", moved by ", moved);
+  }
+  for (size_t step = 0; step < result.losses.size(); ++step) {
+    const double difference = std::abs(result.losses[step] - reference.losses[step]);
+    const double gone = std::abs(reference.losses[step] - reference.losses[0]);
+    if (difference <= 1e-3 + 2 * kTransferDeviation * gone) continue;
+    absl::StrAppend(&text, " loss of step ", step, " apart by ", difference, ", moved by ", gone);
+  }
+  return text;
+}
+
 v1::JobSpec TinyJob(const TinyJobOptions& options) {
   v1::JobSpec job;
   v1::ModelConfig& config = *job.mutable_model()->mutable_config();
@@ -336,6 +373,7 @@ v1::JobSpec TinyJob(const TinyJobOptions& options) {
   job.mutable_training()->set_global_batch_size(8);
   job.mutable_training()->set_micro_batch_size(2);
   job.mutable_training()->set_dtype(options.dtype);
+  job.mutable_training()->set_gradient_transfer(options.gradient_transfer);
   job.mutable_training()->set_steps(10);
   v1::OptimizerSpec& optimizer = *job.mutable_optimizer();
   optimizer.set_learning_rate(1e-2);

@@ -105,6 +105,20 @@ struct Bf16Gates {
 };
 Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor);
 
+// Where gradients travel as bf16 each replica's part of an element is rounded once, and their sum
+// once more: by at most 2^-8 of it, so with a deviation of 2^-8/sqrt(3). Of independent parts the
+// squares add up to the sum's; here they may add up to four times that, where parts cancel. So an
+// element's error has a deviation of at most 2^-8 sqrt(8/3) of the element or, if greater, the root
+// mean square of its gradient. GatesOfBf16 is far above it.
+constexpr double kTransferDeviation = 0x1p-8 * 1.633;
+
+// As FaultsOf, of a run in f32 whose gradients travel as bf16; both began with the weights
+// `initial`. Empty if each element's error is within five deviations, and so are all errors
+// together along the gradient, as of roundings that know no direction; and weights and losses have
+// moved as the reference's, but for twice the deviation of what they have moved.
+std::string FaultsOfTransfer(const LayoutResult& result, const LayoutResult& reference,
+                             const Tensors& initial);
+
 // As FaultsOf, of a run in bf16; both began with the weights `initial`, which bf16 can hold.
 std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& reference,
                          const Tensors& initial, const Bf16Gates& gates);
@@ -118,6 +132,7 @@ struct TinyJobOptions {
   bool bias = true;
   // Not empty: all that can be coded is, whatever its size; f32 only.
   std::string compression;  // a mode
+  std::string gradient_transfer = "f32";
 };
 // A resolved job of a model small enough for thousands of runs.
 v1::JobSpec TinyJob(const TinyJobOptions& options);

@@ -267,6 +267,11 @@ TEST_CASE("resume: with compression it is bit-exact on the same layout") {
   CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1, .compression = "on"}, 0, {});
 }
 
+TEST_CASE("resume: with gradients as bf16 it is bit-exact on the same layout") {
+  CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1, .gradient_transfer = "bf16"}, 0,
+              {});
+}
+
 TEST_CASE("resume: gpt2 from every layout of four ranks on every other", "[parity]") {
   CheckResume({.family = "gpt2", .dropout = 0.1}, 1e-12, AllStrides());
 }

@@ -111,10 +111,14 @@ TEST_CASE("planner: a pipeline of more cuts than a group has channels is refused
 
 // Coded, every rank would send every other a message of fewer bytes than the message itself takes.
 TEST_CASE("planner: a sum of few bytes for each replica is not coded") {
-  const auto coded = [](int ranks) {
+  const auto coded = [](int ranks, bool as_bf16) {
     v1::JobSpec job = JobOf({.hidden = 64, .global_batch = ranks});
     job.mutable_training()->set_micro_batch_size(1);
-    job.mutable_compression()->mutable_data_parallel()->set_mode("on");
+    if (as_bf16) {
+      job.mutable_training()->set_gradient_transfer("bf16");
+    } else {
+      job.mutable_compression()->mutable_data_parallel()->set_mode("on");
+    }
     job.mutable_parallelism()->set_bucket_bytes(int64_t{1} << 20);
     const auto plan = MakePlan(job, ranks);
     REQUIRE(plan.ok());
@@ -126,8 +130,10 @@ TEST_CASE("planner: a sum of few bytes for each replica is not coded") {
     }
     return false;
   };
-  CHECK(coded(300));
-  CHECK_FALSE(coded(3072));
+  for (const bool as_bf16 : {false, true}) {
+    CHECK(coded(300, as_bf16));
+    CHECK_FALSE(coded(3072, as_bf16));
+  }
 }
 
 TEST_CASE("planner: uneven layers per stage are taken as given") {

@@ -164,6 +164,18 @@ TEST_CASE("verifier: transfers are coded where the job asks for it and nowhere e
   }
   CHECK(sums > 4);
   CHECK(messages == 2 * 2 * 4);  // both sides, both ways, four micro-batches
+  // As bf16 the same sums, and no message.
+  v1::JobSpec job = PlanWithCompression("off").job();
+  job.mutable_training()->set_gradient_transfer("bf16");
+  const auto as_bf16 = MakePlan(job, 4);
+  REQUIRE(as_bf16.ok());
+  for (int stage = 0; stage < plan.stages_size(); ++stage) {
+    const auto& list = as_bf16->stages(stage).step().instructions();
+    for (int at = 0; at < list.size(); ++at) {
+      const bool sum = list[at].kind() == v1::REDUCE;
+      CHECK(list[at].coded() == (sum && plan.stages(stage).step().instructions(at).coded()));
+    }
+  }
   const v1::Plan off = PlanWithCompression("off");
   for (const v1::StagePlan& stage : off.stages()) {
     for (const v1::Instruction& instruction : stage.step().instructions()) {

@@ -82,6 +82,7 @@ TEST_CASE("defaults of a gpt2 job are GPT2Config's and the documented ones") {
            "  nonfinite_policy: \"stop\"",
            "  dtype: \"f32\"",
            "  loss_tile_rows: 0",
+           "  gradient_transfer: \"f32\"",
            "  learning_rate: 0.001",
            "  min_learning_rate: 1e-04",
            "  warmup_steps: 100",

@@ -146,6 +146,19 @@ TEST_CASE("the hash hears compression that is on but not how large a message mus
         std::vector<std::string>{"compression.pipeline.bound: \"rms:0.05\" there, \"rms:7\" here"});
 }
 
+// Jobs that were saved before the option was there have no field of it.
+TEST_CASE("the hash hears how gradients travel where that changes numbers, and a resume may") {
+  v1::JobSpec without = Job(), as_bf16 = Job();
+  without.mutable_training()->clear_gradient_transfer();
+  CHECK(SpecHash(without) == SpecHash(Job()));
+  as_bf16.mutable_training()->set_gradient_transfer("bf16");
+  CHECK(SpecHash(as_bf16) != SpecHash(Job()));
+  const ResumeDifferences differences = CompareForResume(without, as_bf16);
+  CHECK(differences.forbidden.empty());
+  REQUIRE(differences.changed.size() == 1);
+  CHECK(absl::StartsWith(differences.changed[0], "training.gradient_transfer: "));
+}
+
 TEST_CASE("the hash takes no notice of folders, but of the files' order") {
   v1::JobSpec moved = Job();
   *moved.mutable_data()->mutable_text_files(0) = "/other/place/a.txt";

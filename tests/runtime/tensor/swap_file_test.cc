@@ -1,12 +1,22 @@
 // Room on a disk: what is written is read, nothing is left behind, and what cannot be had is told.
 #include "runtime/tensor/swap_file.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include "tests/runtime/tensor/sick_disk.h"
+#include "tests/skip.h"
 
 namespace trireme::tensor {
 
@@ -20,6 +30,34 @@ std::vector<std::byte> Pattern(size_t size, unsigned seed) {
   std::vector<std::byte> bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((i * 31 + seed) >> 3);
   return bytes;
+}
+
+// Files of this process end here, as those of a disk that is full.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit low = {.rlim_cur = bytes, .rlim_max = limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &low);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  void (*const before_)(int);
+  rlimit limit_ = {};
+};
+
+// Whole pages of `pages` that the system has cached.
+size_t CachedPages(std::span<std::byte> pages) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> cached(pages.size() / page);
+  REQUIRE(mincore(pages.data(), cached.size() * page, cached.data()) == 0);
+  size_t count = 0;
+  for (const unsigned char each : cached) count += each & 1;
+  return count;
 }
 
 }  // namespace
@@ -78,6 +116,64 @@ TEST_CASE("swap file: no folder, and no room, are told with what to do") {
   CHECK(huge.status().message().find("offload.directory") != std::string::npos);
   // Not taken for a moment either, as far as it can be seen from here.
   CHECK(fs::space(Temporary()).available + (size_t{1} << 30) > before);
+}
+
+TEST_CASE("swap file: what the disk does not take is told at once") {
+  constexpr size_t kBytes = size_t{1} << 16;
+  const auto file = SwapFile::Make(Temporary(), kBytes);
+  REQUIRE(file.ok());
+  const std::vector<std::byte> bytes = Pattern(8192, 3);
+  {
+    const FileSizeLimit limit(16384);
+    CHECK((*file)->Write(4096, bytes).ok());
+    // The first half of it is taken.
+    const absl::Status refused = (*file)->Write(12288, bytes);
+    CHECK(refused.code() == absl::StatusCode::kDataLoss);
+    CHECK(refused.message().find("offload.directory: cannot write") == 0);
+    CHECK(refused.message().find("larger local disk") != std::string::npos);
+  }
+  CHECK((*file)->Write(12288, bytes).ok());
+}
+
+// The system forgets bytes whose write-back failed, and would give what lay there before.
+TEST_CASE("swap file: a write that failed behind the scenes is told when it is read again") {
+  constexpr size_t kBytes = size_t{9} << 20;  // three calls
+  const auto file = SwapFile::Make(Temporary(), kBytes);
+  REQUIRE(file.ok());
+  std::vector<std::byte> bytes = Pattern(kBytes, 4);
+  SickDisk disk;
+  for (const int error : {EIO, ENOSPC}) {
+    REQUIRE((*file)->Write(0, bytes).ok());
+    disk.FailWriteBack(error, 1);
+    const absl::Status lost = (*file)->Read(0, bytes);
+    CHECK(lost.code() == absl::StatusCode::kDataLoss);
+    CHECK(lost.message().find("offload.directory: cannot write") == 0);
+    CHECK(lost.message().find(std::strerror(error)) != std::string::npos);
+  }
+  const uint64_t before = (*file)->answers();
+  CHECK((*file)->Read(0, bytes).ok());
+  CHECK((*file)->answers() > before + 2);
+}
+
+// Else a rank's state would be in memory a second time.
+TEST_CASE("swap file: what has been read is not cached any longer") {
+  const std::string here = fs::current_path().string();
+  struct statfs disk = {};
+  constexpr long kTmpfs = 0x01021994;
+  if (statfs(here.c_str(), &disk) != 0 || disk.f_type == kTmpfs) {
+    TRIREME_SKIP("not here: the working directory is memory, which is never dropped");
+  }
+  constexpr size_t kBytes = size_t{1} << 20;
+  const auto file = SwapFile::Make(here, kBytes);
+  REQUIRE(file.ok());
+  std::vector<std::byte> bytes = Pattern(kBytes, 5);
+  REQUIRE((*file)->Write(0, bytes).ok());
+  const size_t written = CachedPages((*file)->pages());
+  CHECK(written > 200);
+  REQUIRE((*file)->Read(0, bytes).ok());
+  // The system may have one or another in use.
+  CHECK(CachedPages((*file)->pages()) < written / 4);
+  CHECK(bytes == Pattern(kBytes, 5));
 }
 
 }  // namespace trireme::tensor

@@ -1,0 +1,52 @@
+#include "tests/runtime/tensor/sick_disk.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+namespace trireme::tensor {
+
+namespace {
+
+std::atomic<int> failure{0};
+std::atomic<int64_t> failures_left{0};
+std::atomic<bool> hangs{false};
+std::atomic<int64_t> each_ms{0};
+
+// Returns the error that the call fails with; 0: none.
+int Suffer(unsigned flags) {
+  if (each_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(each_ms));
+  while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool waits = (flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0;
+  return waits && failures_left.fetch_sub(1) > 0 ? failure.load() : 0;
+}
+
+}  // namespace
+
+SickDisk::~SickDisk() {
+  failures_left = 0;
+  hangs = false;
+  each_ms = 0;
+}
+
+void SickDisk::FailWriteBack(int error, int64_t times) {
+  failure = error;
+  failures_left = times;
+}
+
+void SickDisk::Hang(bool on) { hangs = on; }
+void SickDisk::Slow(std::chrono::milliseconds each) { each_ms = each.count(); }
+
+}  // namespace trireme::tensor
+
+// Instead of libc's, which does the same but for the sickness.
+extern "C" int sync_file_range(int fd, off_t offset, off_t count, unsigned flags) {
+  const int error = trireme::tensor::Suffer(flags);
+  if (error == 0) return static_cast<int>(syscall(SYS_sync_file_range, fd, offset, count, flags));
+  errno = error;
+  return -1;
+}

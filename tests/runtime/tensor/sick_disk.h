@@ -1,0 +1,25 @@
+// A disk that fails or falls silent beneath swap files: in a program that holds sick_disk.cc,
+// sync_file_range, by which a SwapFile hands its bytes to the disk, is the one defined there.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace trireme::tensor {
+
+// As long as it lives; one at a time. Threads: any.
+class SickDisk {
+ public:
+  SickDisk() = default;
+  SickDisk(const SickDisk&) = delete;
+  ~SickDisk();
+
+  // The next `times` calls that wait for the disk fail with `error`, as a write-back that failed.
+  void FailWriteBack(int error, int64_t times);
+  // Calls that come from now on stand still until this ends or `on` is false.
+  void Hang(bool on);
+  // Each call takes so long.
+  void Slow(std::chrono::milliseconds each);
+};
+
+}  // namespace trireme::tensor

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -98,6 +100,26 @@ TEST_CASE("a stream that is done is not waited for") {
   auto stream = MakeThreadStream({.queue_capacity = 4, .while_waiting = [&] { ++driven; }});
   stream->Synchronize();
   CHECK(driven == 0);
+}
+
+TEST_CASE("a wait with a limit tells whether the work is done") {
+  for (const bool drives : {false, true}) {
+    std::atomic<int> driven{0};
+    std::atomic<bool> gate{false};
+    auto stream = MakeThreadStream(
+        {.queue_capacity = 4,
+         .while_waiting = drives ? std::function<void()>([&] { ++driven; }) : nullptr});
+    stream->Issue(Task([open = &gate] {
+      while (!open->load()) std::this_thread::yield();
+    }));
+    const Event event = stream->Record();
+    CHECK_FALSE(stream->AwaitFor(event.sequence, std::chrono::milliseconds(20)));
+    CHECK((driven > 0) == drives);
+    gate.store(true);
+    CHECK(stream->AwaitFor(event.sequence, std::chrono::hours(1)));
+    CHECK(event.Ready());
+  }
+  CHECK(MakeInlineStream()->AwaitFor(0, std::chrono::milliseconds(0)));
 }
 
 TEST_CASE("huge memory is aligned, zero, movable") {

@@ -112,6 +112,30 @@ TEST_CASE("device: a strict one is shut but while a task runs") {
   }
 }
 
+// A stream that waits for a transfer works on nothing.
+TEST_CASE("device: a strict one stays shut while a stream waits for another's event") {
+  const auto device = MakeHostDevice({.asynchronous = true, .strict = true});
+  const auto memory = MemoryOf(*device, 5000);
+  const auto first = device->MakeTransferStream(8, {});
+  const auto second = device->MakeStream(8, {});
+  std::atomic<bool> go_on = false, waits = false;
+  first->IssueAside(Task([&] {
+    while (!go_on) usleep(100);
+  }));
+  second->IssueAside(Task([&] { waits = true; }));
+  second->WaitFor(first->Record());
+  while (!waits) usleep(100);
+  bool open = false;
+  // However short this looks, it is never wrong.
+  for (int look = 0; look < 100; ++look) {
+    open = open || Readable(memory->base());
+    usleep(100);
+  }
+  CHECK(!open);
+  go_on = true;
+  second->Synchronize();
+}
+
 TEST_CASE("device: one that is not strict leaves its memory open") {
   const auto device = MakeHostDevice({});
   CHECK(Readable(MemoryOf(*device, 100)->base()));

@@ -1,6 +1,7 @@
 // Optimizer state that is not in the arena: the program is walked with what each slot of UPDATE
 // holds. A piece comes, is updated once, goes, and has gone before its slot is used again. Of
 // activations, whose slots are CheckSlots's, that the room they go to holds them.
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ class SwapCheck {
 
   absl::Status Run() {
     RETURN_IF_ERROR(CheckStored());
+    RETURN_IF_ERROR(CheckUpdate());
     for (uint32_t at = 0; at < scope_.size(); ++at) RETURN_IF_ERROR(Add(at));
     if (!scope_.training || !OffloadsState(scope_.plan->job())) return absl::OkStatus();
     for (uint32_t bucket = 0; bucket < Buckets(); ++bucket) {
@@ -53,11 +55,34 @@ class SwapCheck {
   };
 
   uint32_t Buckets() const { return static_cast<uint32_t>(scope_.stage().buckets_size()); }
-  uint64_t Pieces(uint32_t bucket) const {
+  uint64_t Share(uint32_t bucket) const {
     const uint64_t replicas =
         scope_.plan->job().parallelism().zero_stage() >= 1 ? scope_.plan->mesh().data() : 1;
-    const uint64_t share = scope_.stage().buckets(static_cast<int>(bucket)).count() / replicas;
-    return elements_ == 0 ? 0 : (share + elements_ - 1) / elements_;
+    return scope_.stage().buckets(static_cast<int>(bucket)).count() / replicas;
+  }
+  uint64_t Pieces(uint32_t bucket) const {
+    return elements_ == 0 ? 0 : (Share(bucket) + elements_ - 1) / elements_;
+  }
+
+  // Workers cut the state anew: slots hold as much as the job lets a piece be, or the largest share
+  // of a bucket where that is less.
+  absl::Status CheckUpdate() const {
+    const v1::JobSpec& job = scope_.plan->job();
+    if (!OffloadsState(job)) return absl::OkStatus();
+    uint64_t largest = 0;
+    for (uint32_t bucket = 0; bucket < Buckets(); ++bucket) {
+      largest = std::max(largest, Share(bucket));
+    }
+    constexpr auto kUnit = uint64_t{kZeroAlignment};
+    const uint64_t asked = job.offload().piece_bytes() / UpdateBytes(job) / kUnit * kUnit;
+    const uint64_t meant = std::min(std::max(asked, kUnit), largest) * UpdateBytes(job);
+    for (const v1::Pool& pool : scope_.stage().pools()) {
+      if (pool.kind() != v1::UPDATE || pool.slot_bytes() == meant) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "stage ", scope_.pipeline, ": slots of the pool UPDATE are of ", pool.slot_bytes(),
+          " bytes, but pieces of this job's optimizer state are of ", meant));
+    }
+    return absl::OkStatus();
   }
 
   // A micro-batch's ACTIVATION and STASH, one behind the other.

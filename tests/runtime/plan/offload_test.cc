@@ -143,9 +143,27 @@ TEST_CASE("offload: pools lie where the job wants them, and have the room") {
         FirstPool(s, kind).set_slot_bytes(FirstPool(s, kind).slot_bytes() / 2);
       };
     };
-    CHECK(spoilt(narrow(v1::UPDATE)) != "");
+    CHECK_THAT(spoilt(narrow(v1::UPDATE)), Contains("UPDATE") && Contains("bytes, but pieces"));
     CHECK(spoilt(narrow(v1::STORED)) != "");
   }
+}
+
+// In as many pieces as it has, which is all that the program tells of their size.
+TEST_CASE("offload: slots of state are as large as its pieces, not larger") {
+  v1::JobSpec job = SmallJob();
+  job.mutable_offload()->set_optimizer_state("file");
+  auto plan = MakePlan(job, 4);
+  REQUIRE(plan.ok());
+  v1::StagePlan& stage = *plan->mutable_stages(0);
+  v1::Pool& update = FirstPool(stage, v1::UPDATE);
+  constexpr uint64_t kMore = 4096;
+  update.set_slot_bytes(update.slot_bytes() + kMore);
+  for (v1::Pool& pool : *stage.mutable_pools()) {
+    if (pool.place() != v1::ARENA || pool.offset_bytes() <= update.offset_bytes()) continue;
+    pool.set_offset_bytes(pool.offset_bytes() + kMore * update.slots());
+  }
+  stage.set_arena_bytes(stage.arena_bytes() + kMore * update.slots());
+  CHECK_THAT(FaultOf(*plan), Contains("stage 0: slots of the pool UPDATE are of"));
 }
 
 TEST_CASE("offload: a job that offloads nothing has no moves") {

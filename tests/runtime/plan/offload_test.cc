@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
 #include <string>
 
@@ -164,6 +165,71 @@ TEST_CASE("offload: slots of state are as large as its pieces, not larger") {
   }
   stage.set_arena_bytes(stage.arena_bytes() + kMore * update.slots());
   CHECK_THAT(FaultOf(*plan), Contains("stage 0: slots of the pool UPDATE are of"));
+}
+
+TEST_CASE("offload: memory of the machine beside the arena is memory too") {
+  for (const char* place : {"none", "host", "file"}) {
+    const v1::Plan plan = OffloadedPlan({.place = place});
+    for (const v1::StagePlan& stage : plan.stages()) {
+      uint64_t bytes = 0;
+      for (const v1::Pool& pool : stage.pools()) {
+        if (pool.place() != v1::FILE) bytes += pool.slot_bytes() * pool.slots();
+      }
+      INFO(place);
+      // Pools begin on pages.
+      CHECK(MemoryBytes(stage) >= bytes);
+      CHECK(MemoryBytes(stage) < bytes + 4096 * static_cast<uint64_t>(stage.pools_size()));
+    }
+  }
+}
+
+// Recomputed from what was received, a stage in the middle keeps nothing.
+TEST_CASE("offload: no move is of nothing") {
+  v1::JobSpec job = SmallJob();
+  job.mutable_model()->mutable_config()->set_num_hidden_layers(4);
+  job.mutable_training()->set_global_batch_size(8);
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.set_pipeline_parallel_size(4);
+  parallelism.set_schedule("gpipe");
+  parallelism.add_recompute("full");
+  job.mutable_offload()->set_activations("file");
+  const auto plan = MakePlan(job, 4);
+  REQUIRE(plan.ok());
+  std::set<bool> keeps;
+  for (v1::StagePlan stage : plan->stages()) {
+    const uint64_t kept =
+        FirstPool(stage, v1::ACTIVATION).slot_bytes() + FirstPool(stage, v1::STASH).slot_bytes();
+    CHECK((MovesOf(stage.step()).empty() || kept > 0));
+    keeps.insert(kept > 0);
+  }
+  CHECK(keeps.contains(false));
+}
+
+// Where backward is near, a move would be waited for.
+TEST_CASE("offload: activations go where their backward is far, and only there") {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    const v1::Plan plan = OffloadedPlan({.schedule = schedule});
+    for (const v1::StagePlan& stage : plan.stages()) {
+      std::map<uint32_t, int> forward, backward;
+      std::set<uint32_t> moved;
+      int computes = 0;
+      for (const v1::Instruction& each : stage.step().instructions()) {
+        if (each.kind() == v1::SWAP_OUT && each.pool() == v1::ACTIVATION) {
+          moved.insert(each.micro_batch());
+        }
+        const bool back = each.kind() == v1::I || each.kind() == v1::B;
+        if (each.kind() != v1::F && each.kind() != v1::W && !back) continue;
+        ++computes;
+        if (each.kind() == v1::F) forward[each.micro_batch()] = computes;
+        if (back) backward.emplace(each.micro_batch(), computes);
+      }
+      REQUIRE(forward.size() == 8);
+      for (const auto& [micro_batch, at] : forward) {
+        INFO(schedule << ", micro-batch " << micro_batch);
+        CHECK(moved.contains(micro_batch) == (backward.at(micro_batch) > at + 3));
+      }
+    }
+  }
 }
 
 TEST_CASE("offload: a job that offloads nothing has no moves") {

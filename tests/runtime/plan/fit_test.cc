@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,36 @@ TEST_CASE("fit: cheap changes first, other numerics last") {
     CHECK(choice.slowdown >= report.choices[i - 1].slowdown);
     CHECK(choice.slowdown > 0);
   }
+}
+
+// Of a micro-batch of 256 tokens, two in a step, of one unit of products each; 32 hidden units.
+TEST_CASE("fit: slowdowns are those of the model that fit.h writes down") {
+  v1::JobSpec job = JobOfFour();
+  const bool sharded = GENERATE(false, true);
+  if (sharded) job.mutable_parallelism()->set_zero_stage(1);
+  constexpr double kPass = 54.0 / 256;
+  const double now = 1 + kPass + (sharded ? 0.01 : 0);
+  const double selective = 0.01 + 64.0 / (64 + 12 * 32) / 3;
+  const std::map<std::string, double> longer = {
+      {"--set parallelism.zero_stage=1", 0.01},
+      {"--set parallelism.zero_stage=2", 0.02 + kPass / 2},
+      {"--set parallelism.zero_stage=3", 0.03 + 2 * kPass},
+      {"--set parallelism.recompute=selective", selective * (1 + kPass)},
+      {"--set parallelism.recompute=full", (1 + kPass) / 3},
+      {"--set offload.optimizer_state=file", 80 * 16.0 / (6 * 512) / (sharded ? 2 : 1)},
+      {"--set offload.activations=file", 80 * 136.0 / (72 * 32)},
+      {"--set training.micro_batch_size=2", 54.0 / 128 - kPass},
+      {"--set training.dtype=bf16", 0}};
+  size_t found = 0;
+  for (const FitChoice& choice : Fit(job, 1).choices) {
+    const auto expected = longer.find(AsOptions(choice.changes));
+    if (expected == longer.end()) continue;
+    ++found;
+    CAPTURE(expected->first);
+    const double replaced = sharded && Names(choice, "parallelism.zero_stage") ? 0.01 : 0;
+    CHECK(choice.slowdown == Approx((expected->second - replaced) / now).margin(1e-12));
+  }
+  CHECK(found == longer.size() - (sharded ? 1 : 0));
 }
 
 TEST_CASE("fit: where nothing fits, the closest is named") {

@@ -1,10 +1,15 @@
 // Collectives in node memory over ranks as threads: the bits of private memory, wherever a rank's
 // buffers lie, and failures while others are at work in it.
+#include "runtime/comm/node_memory.h"
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/status_macros.h"
@@ -121,6 +126,52 @@ TEST_CASE("what was issued before the first node memory was made goes the same w
         return Expect(std::count(data.begin(), data.end(), 3.0F) == 50000, "not the sum");
       },
       WithWindow()));
+}
+
+// A rank's part of ten bytes; those of ranks below `reached` are mapped here too.
+class TenBytes final : public NodeMemory {
+ public:
+  explicit TenBytes(int reached) : reached_(reached) {}
+  std::span<std::byte> own() const override { return bytes_; }
+  std::byte* Of(int rank) const override { return rank < reached_ ? bytes_.data() : nullptr; }
+
+ private:
+  mutable std::array<std::byte, 10> bytes_{};
+  const int reached_;
+};
+
+TEST_CASE("node memory is that of data which lie wholly in it") {
+  const auto first = std::make_shared<TenBytes>(3);
+  auto second = std::make_shared<TenBytes>(3);
+  NodeMemories memories;
+  memories.Add(first);
+  memories.Add(second);
+  const std::byte* const begin = second->own().data();
+  const auto find = [&](ptrdiff_t offset, size_t bytes) {
+    const NodeMemories::Place place = memories.Find({begin + offset, bytes});
+    return std::pair(place.memory, place.offset);
+  };
+  using Found = std::pair<int64_t, int64_t>;
+  CHECK(find(0, 10) == Found(1, 0));
+  CHECK(find(3, 7) == Found(1, 3));
+  CHECK(find(3, 8) == Found(-1, 0));
+  CHECK(find(9, 2) == Found(-1, 0));
+  CHECK(find(0, 11) == Found(-1, 0));
+  CHECK(find(-1, 5).first != 1);
+  second.reset();
+  CHECK(find(0, 10).first != 1);
+}
+
+TEST_CASE("node memory reaches a group where it reaches all of it") {
+  const auto all = std::make_shared<TenBytes>(4), some = std::make_shared<TenBytes>(2);
+  NodeMemories memories;
+  memories.Add(some);
+  memories.Add({});
+  memories.Add(all);
+  const std::vector<int> lower = {0, 1}, mixed = {1, 3}, upper = {2, 3};
+  CHECK(memories.Reaching(lower) == 0b101);
+  CHECK(memories.Reaching(mixed) == 0b100);
+  CHECK(memories.Reaching(upper) == 0b100);
 }
 
 TEST_CASE("a rank that does not come to a collective in node memory is named") {

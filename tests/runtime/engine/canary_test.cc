@@ -1,6 +1,8 @@
 // No byte beyond a planned slot is written: the plan is data, so the test widens every slot of it
 // by a strip that nobody knows of, fills the strips, and looks at them after training, evaluation
 // and generation.
+#include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <mutex>
@@ -130,6 +132,39 @@ TEST_CASE("memory: nothing is written behind a slot of the plan") {
       for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
       CHECK(broken == "");
     }
+  }
+}
+
+// What lies between gradients travels with them, and is coded with them where a job wants that.
+TEST_CASE("memory: gaps between gradients stay zero under ZeRO-2 and ZeRO-3") {
+  const auto dataset = MakeRandomDataset(29, 5);
+  for (const int64_t zero : {2, 3}) {
+    const v1::JobSpec job = JobFor({.data = 2, .zero = zero, .micro_batch = 1}, {});
+    const auto plan = plan::MakePlan(job, 2);
+    REQUIRE(plan.ok());
+    std::atomic<int64_t> gaps = 0, not_zero = 0;
+    const auto statuses = comm::RunRanks(2, [&](comm::Fabric& fabric) -> absl::Status {
+      ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
+      engine->InitializeState();
+      for (uint64_t step = 0; step < 2; ++step) RETURN_IF_ERROR(engine->RunStep(step).status());
+      engine->OnDevice([&] {
+        const std::byte* const pool = engine->arena().Slot(v1::GRADIENT, 0, 0).get();
+        std::vector<bool> held(engine->arena().SlotBytes(v1::GRADIENT, 0));
+        for (const StateView& view : engine->state().Held("gradient")) {
+          const auto begin = held.begin() + (view.data.get() - pool);
+          std::fill(begin, begin + static_cast<std::ptrdiff_t>(view.size_bytes()), true);
+        }
+        for (size_t i = 0; i < held.size(); ++i) {
+          gaps += held[i] ? 0 : 1;
+          not_zero += !held[i] && pool[i] != std::byte{0} ? 1 : 0;
+        }
+      });
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+    INFO("zero " << zero << ", " << gaps << " bytes of gaps");
+    CHECK(gaps > 0);
+    CHECK(not_zero == 0);
   }
 }
 

@@ -39,6 +39,7 @@ struct Flip {
   bool asynchronous = false;
   const char* moment = "parameter";  // or the kind of state that is damaged instead
   int64_t every = kComparedEvery;
+  const char* dtype = "f64";
 };
 
 struct FlipEnded {
@@ -46,17 +47,20 @@ struct FlipEnded {
   std::vector<uint64_t> steps;  // done by each rank
 };
 
-// One bit, in the middle of the mantissa of an element in the middle.
+// One bit, in the middle of the mantissa of an element in the middle; of masters one that the
+// weight does not have.
 void FlipBit(Engine& engine, const Flip& flip) {
   for (const StateView& view : engine.state().Held(flip.moment)) {
-    if (view.name != flip.parameter) continue;
-    engine.OnDevice([&] { view.data.get()[view.size_bytes() / 16 * 8 + 3] ^= std::byte{0x10}; });
+    if (view.name != flip.parameter || view.dtype == tensor::DType::kBf16) continue;
+    const size_t inside = view.dtype == tensor::DType::kF64 ? 3 : 0;
+    engine.OnDevice(
+        [&] { view.data.get()[view.size_bytes() / 16 * 8 + inside] ^= std::byte{0x10}; });
     return;
   }
 }
 
 FlipEnded RunWithFlip(const Flip& flip, Mutation mutation = Mutation::kCount) {
-  v1::JobSpec job = JobFor(flip.layout, {.layers = 2});
+  v1::JobSpec job = JobFor(flip.layout, {.dtype = flip.dtype, .layers = 2});
   job.mutable_runtime()->set_replica_check_steps(flip.every);
   const auto plan = plan::MakePlan(job, flip.layout.ranks());
   REQUIRE(plan.ok());
@@ -123,6 +127,18 @@ TEST_CASE("replicas: a flipped bit of a norm is found within k steps and its ran
                       "rank 0 differs from ranks 1, 2");
     CheckNamedReplica({{.tensor = 3, .sequence_parallel = true}, norm, {2}, asynchronous}, {2},
                       "rank 2 differs from ranks 0, 1");
+  }
+}
+
+// The weights that products read show it only once the masters have gone apart by a unit of bf16.
+TEST_CASE("replicas: in bf16 the masters are compared") {
+  for (const bool asynchronous : {false, true}) {
+    CheckNamedReplica({.layout = {.data = 3},
+                       .parameter = "h.1.mlp.c_fc.weight",
+                       .ranks = {1},
+                       .asynchronous = asynchronous,
+                       .dtype = "bf16"},
+                      {1}, "rank 1 differs from ranks 0, 2");
   }
 }
 

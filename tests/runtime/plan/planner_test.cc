@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "runtime/model/model.h"
 #include "runtime/plan/verifier.h"
@@ -62,6 +63,32 @@ std::string RefusalOf(const v1::JobSpec& job, int ranks) {
 uint64_t Bytes(const v1::Plan& plan, v1::PoolKind kind, int stage = 0) {
   const v1::Pool& pool = FindPool(plan.stages(stage), kind, 0);
   return pool.slot_bytes() * pool.slots();
+}
+
+// Of pipeline stages of one layer each.
+TEST_CASE("a list of recompute modes is by layer, from the first") {
+  const auto kept = [](const std::vector<const char*>& modes) {
+    v1::JobSpec job = JobOf({.pipeline = 4});
+    for (const char* mode : modes) job.mutable_parallelism()->add_recompute(mode);
+    const auto plan = MakePlan(job, 4);
+    REQUIRE(plan.ok());
+    std::vector<uint64_t> bytes;
+    for (const v1::StagePlan& stage : plan->stages()) {
+      uint64_t of_stage = 0;
+      for (const v1::Pool& pool : stage.pools()) {
+        if (pool.kind() == v1::ACTIVATION || pool.kind() == v1::STASH)
+          of_stage += pool.slot_bytes();
+      }
+      bytes.push_back(of_stage);
+    }
+    return bytes;
+  };
+  const std::vector<uint64_t> none = kept({"none"}), selective = kept({"selective"}),
+                              full = kept({"full"});
+  const std::vector<uint64_t> listed = kept({"full", "none", "selective", "none"});
+  CHECK(full[0] < selective[0]);
+  CHECK(selective[2] < none[2]);
+  CHECK(listed == std::vector<uint64_t>{full[0], none[1], selective[2], none[3]});
 }
 
 TEST_CASE("planner: a plan for 3072 ranks stays under 4 MiB") {

@@ -74,6 +74,11 @@ TEST_CASE("least bytes: each operand once, in its own dtype") {
         4 * 2 * matrix + 4 * 5);
   CHECK(LeastBytes(Rows(OpKind::kEmbedding, Phase::kWeightGrad, DType::kBf16), false) ==
         2 * matrix + 4 * matrix + 4 * 5);
+  // What is changed in place is read and written: logits become their gradient.
+  OpSpec head = Rows(OpKind::kLmHeadLoss, Phase::kInputGrad, DType::kF32);
+  head.cols = head.y_ld = head.vocab_rows = 40;
+  // Logits, W, log-sum-exps and targets, dx.
+  CHECK(LeastBytes(head, true) == 4 * (2 * 5 * 40 + 16 * 40 + 5 + 5 + 5 * 16));
 }
 
 // The table's lines are the operators of the model's graph, as often as a step runs them.

@@ -177,6 +177,7 @@ trireme_tests(runtime/report ROOMS proto runtime/base runtime/plan runtime/recor
 trireme_tests(runtime/engine THREADS ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
               runtime/spec runtime/layout runtime/safetensors checkpoint/format checkpoint/client)
+target_sources(test_runtime_engine PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/tensor/sick_disk.cc")
 # Its malloc counts, so sanitizers, which bring their own, do without it.
 if(NOT TRIREME_SANITIZE)
   trireme_tests(runtime/engine/allocation ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels

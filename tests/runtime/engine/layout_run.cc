@@ -208,9 +208,9 @@ constexpr double kSinglePrecision = 1e-7;
 // Of f32. A gradient's error is rounding, 2^-24, of terms as large as the gradients are at large;
 // some hundred roundings lie on its way (four layers of a dozen operators, sums of 40 rows), and
 // the worst of some thousand elements lies four deviations out: 4 sqrt(100) 2^-24 = 2.4e-6 of the
-// scale of all. Against the smallest own scale, a thousandth of that, it is 2.4e-3. A gradient that
-// is wrong is wrong by about 1.
-constexpr double kOwnScaleLimit = 2.5e-3;
+// scale of all. Against the smallest own scale, a tenth of that, it is 2.4e-5, and four times that
+// where terms are larger than what they add up to. A gradient that is wrong is wrong by about 1.
+constexpr double kLeastOwnScale = 0.1, kOwnScaleLimit = 1e-4;
 
 double RootMeanSquare(const Tensors& tensors) {
   double elements = 0;
@@ -250,12 +250,12 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
     absl::StrAppend(&text, " weight ", name, " ", worst);
   }
   for (size_t step = 0; step < result.losses.size(); ++step) {
-    if (!(std::abs(result.losses[step] - reference.losses[step]) < 100 * limit)) {
+    if (!(std::abs(result.losses[step] - reference.losses[step]) < 10 * limit)) {
       absl::StrAppend(&text, " loss of step ", step, ": ", result.losses[step], " not ",
                       reference.losses[step]);
     }
   }
-  if (!(std::abs(result.validation_loss - reference.validation_loss) < 100 * limit)) {
+  if (!(std::abs(result.validation_loss - reference.validation_loss) < 10 * limit)) {
     absl::StrAppend(&text, " validation loss ", result.validation_loss);
   }
   if (result.drawn != reference.drawn) {
@@ -263,7 +263,7 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
                     absl::StrJoin(reference.drawn, ","));
   }
   if (limit >= kSinglePrecision) {
-    text += OwnScaleFaultsOf(result, reference, 1e-3, kOwnScaleLimit);
+    text += OwnScaleFaultsOf(result, reference, kLeastOwnScale, kOwnScaleLimit);
   }
   return text;
 }
@@ -274,6 +274,7 @@ Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor) {
   const auto forward = static_cast<double>((10 + 2 * tensor) * layers + 4);
   const double deviation = kUnit * std::sqrt(2 * forward + static_cast<double>(layers));
   return {.gradient = kDeviations * deviation,
+          .gradient_rms = 2 * deviation,
           .update = 2 * deviation,
           .loss = kUnit * std::sqrt(forward)};
 }
@@ -288,15 +289,27 @@ Tensors Minus(Tensors from, const Tensors& what) {
   return from;
 }
 
+std::map<std::string, double> RootMeanSquares(const Tensors& tensors) {
+  std::map<std::string, double> of;
+  for (const auto& each : tensors) of[each.first] = RootMeanSquare({each});
+  return of;
+}
+
 }  // namespace
 
 std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& reference,
                          const Tensors& initial, const Bf16Gates& gates) {
   std::string text = OwnScaleFaultsOf(result, reference, 1, gates.gradient);
-  const double moved = RootMeanSquare(Minus(reference.weights, initial));
-  const double apart = RootMeanSquare(Minus(result.weights, reference.weights));
-  if (!(apart <= gates.update * moved)) {
-    absl::StrAppend(&text, " weights apart by ", apart, ", moved by ", moved);
+  for (const auto& [name, apart] : RootMeanSquares(Minus(result.gradients, reference.gradients))) {
+    const double own = RootMeanSquare({{name, reference.gradients.at(name)}});
+    if (apart <= gates.gradient_rms * own) continue;
+    absl::StrAppend(&text, " gradient ", name, " apart by ", apart, ", its own scale is ", own);
+  }
+  for (const auto& [name, apart] : RootMeanSquares(Minus(result.weights, reference.weights))) {
+    const double moved =
+        RootMeanSquare(Minus({{name, reference.weights.at(name)}}, {{name, initial.at(name)}}));
+    if (apart <= gates.update * moved) continue;
+    absl::StrAppend(&text, " weight ", name, " apart by ", apart, ", moved by ", moved);
   }
   for (size_t step = 0; step < result.losses.size(); ++step) {
     if (std::abs(result.losses[step] - reference.losses[step]) <= gates.loss) continue;

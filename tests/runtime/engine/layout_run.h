@@ -99,9 +99,10 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
 struct Bf16Gates {
   double gradient = 0;  // worst element: five deviations, one in 10^6, against the own scale or, if
                         // greater, that of all
-  double update = 0;    // RMS difference of weights over their RMS movement: AdamW's first steps
-                        // follow the gradients, two deviations
-  double loss = 0;      // nats: one way alone
+  double gradient_rms = 0;  // RMS difference of a tensor's gradient over its RMS: two deviations
+  double update = 0;        // RMS difference of a tensor's weights over their RMS movement: AdamW's
+                            // first steps follow the gradients, two deviations
+  double loss = 0;          // nats: one way alone
 };
 Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor);
 

@@ -81,7 +81,7 @@ void RunVariant(const Variant& variant, const std::vector<Layout>& layouts, size
   INFO(variant.name << ": " << reference.status().ToString());
   REQUIRE(reference.ok());
   REQUIRE(reference->drawn.size() == 9);
-  const double limit = variant.model.dtype == "f64" ? 1e-12 : 1e-5;
+  const double limit = variant.model.dtype == "f64" ? 1e-12 : 1e-6;
   for (const Layout& layout : layouts) {
     const Way& by = kWays[way++ % kWayCount];
     v1::JobSpec job = JobFor(layout, variant.model);

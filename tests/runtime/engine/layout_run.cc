@@ -218,17 +218,23 @@ double RootMeanSquare(const Tensors& tensors) {
   return NormOf(tensors) / std::sqrt(elements);
 }
 
-// Each gradient against its own root mean square, or `least` of that of all.
+// Each gradient against its own root mean square, or `least` of that of all; `of_element` times
+// the element itself is let pass beside it.
 std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& reference,
-                             double least, double limit) {
+                             double least, double limit, double of_element = 0) {
   const double of_all = RootMeanSquare(reference.gradients);
   std::string text;
   for (const auto& [name, values] : reference.gradients) {
     const Tensors expected{{name, values}};
     const double own = RootMeanSquare(expected);
     const auto found = result.gradients.find(name);
-    const Tensors given =
-        found == result.gradients.end() ? Tensors{} : Tensors{{name, found->second}};
+    Tensors given = found == result.gradients.end() ? Tensors{} : Tensors{{name, found->second}};
+    for (auto& [which, elements] : given) {
+      for (size_t index = 0; index < std::min(elements.size(), values.size()); ++index) {
+        const double let_pass = of_element * std::abs(values[index]);
+        elements[index] += std::clamp(values[index] - elements[index], -let_pass, let_pass);
+      }
+    }
     for (const auto& [which, worst] :
          Differences(given, expected, std::max(own, least * of_all), limit)) {
       absl::StrAppend(&text, " gradient ", which, " by its own scale ", worst);
@@ -299,7 +305,7 @@ std::map<std::string, double> RootMeanSquares(const Tensors& tensors) {
 
 std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& reference,
                          const Tensors& initial, const Bf16Gates& gates) {
-  std::string text = OwnScaleFaultsOf(result, reference, 1, gates.gradient);
+  std::string text = OwnScaleFaultsOf(result, reference, 1, gates.gradient, gates.of_element);
   for (const auto& [name, apart] : RootMeanSquares(Minus(result.gradients, reference.gradients))) {
     const double own = RootMeanSquare({{name, reference.gradients.at(name)}});
     if (apart <= gates.gradient_rms * own) continue;

@@ -103,6 +103,7 @@ struct Bf16Gates {
   double update = 0;        // RMS difference of a tensor's weights over their RMS movement: AdamW's
                             // first steps follow the gradients, two deviations
   double loss = 0;          // nats: one way alone
+  double of_element = 0;    // of a gradient's element itself, beside `gradient`
 };
 Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor);
 
@@ -110,7 +111,8 @@ Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor);
 // once more: by at most 2^-8 of it, so with a deviation of 2^-8/sqrt(3). Of independent parts the
 // squares add up to the sum's; here they may add up to four times that, where parts cancel. So an
 // element's error has a deviation of at most 2^-8 sqrt(8/3) of the element or, if greater, the root
-// mean square of its gradient. GatesOfBf16 is far above it.
+// mean square of its gradient. In bf16 five of them stand beside the gate of a gradient
+// (Bf16Gates::of_element), which knows no element that is many times the root mean square.
 constexpr double kTransferDeviation = 0x1p-8 * 1.633;
 
 // As FaultsOf, of a run in f32 whose gradients travel as bf16; both began with the weights

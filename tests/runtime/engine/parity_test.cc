@@ -104,8 +104,9 @@ std::string Compare(const Layout& layout, const TinyJobOptions& options, const R
                                 {.evaluate = true, .initial = bf16 ? &reference.initial : nullptr});
   if (!result.ok()) return result.status().ToString();
   if (bf16) {
-    return FaultsOfBf16(*result, reference.result, reference.initial,
-                        GatesOfBf16(options.layers, layout.tensor));
+    Bf16Gates gates = GatesOfBf16(options.layers, layout.tensor);
+    if (options.gradient_transfer == "bf16") gates.of_element = 5 * kTransferDeviation;
+    return FaultsOfBf16(*result, reference.result, reference.initial, gates);
   }
   if (options.gradient_transfer == "bf16") {
     return FaultsOfTransfer(*result, reference.result, reference.initial);

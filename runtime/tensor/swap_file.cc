@@ -106,18 +106,19 @@ SwapFile::~SwapFile() {
 }
 
 // What goes out is on its way to the disk when it is called for again, and not in the way of what
-// comes.
+// comes. Each piece is sent off on its own: of a disk whose queue is full one call for all of them
+// would be seen to answer nothing until the last has its place.
 absl::Status SwapFile::Write(size_t offset, std::span<const std::byte> from) {
   for (size_t done = 0; done < from.size();) {
     const size_t next = std::min(kCallBytes, from.size() - done);
     const ssize_t wrote = pwrite(fd_, from.data() + done, next, static_cast<off_t>(offset + done));
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return Failed("cannot write", wrote < 0 ? errno : EIO);
-    done += static_cast<size_t>(wrote);
     ++answers_;
+    (void)sync_file_range(fd_, static_cast<off_t>(offset + done), wrote, SYNC_FILE_RANGE_WRITE);
+    ++answers_;
+    done += static_cast<size_t>(wrote);
   }
-  (void)sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(from.size()),
-                        SYNC_FILE_RANGE_WRITE);
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@ namespace trireme::tensor {
 // As long as it lives; one at a time. Threads: any.
 class SickDisk {
  public:
-  SickDisk() = default;
+  SickDisk();
   SickDisk(const SickDisk&) = delete;
   ~SickDisk();
 
@@ -20,6 +20,8 @@ class SickDisk {
   void Hang(bool on);
   // Each call takes so long.
   void Slow(std::chrono::milliseconds each);
+  // Of the calls in its life: the most bytes that one asked for.
+  int64_t most_bytes() const;
 };
 
 }  // namespace trireme::tensor

@@ -17,6 +17,14 @@ trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi
   METHODS goes_on_after_damage refused_it_changes_nothing waits_for_a_folder_that_is_held stops_while_a_folder_is_held
   KILLS gets_on_from_behind_damage)
 
+# Its ranks' disk loses what was written by a preloaded library, with which a sanitizer does not agree.
+if(NOT TRIREME_SANITIZE)
+  add_library(lose_when_told MODULE "${PROJECT_SOURCE_DIR}/tests/worker/disk/lose_when_told.cc")
+  set_target_properties(lose_when_told PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  trireme_python_tests(worker. worker/offload_test.py Offload SECONDS 300 LABELS mpi CORES 2 ARGS "${trireme_bin}"
+    METHODS saves_nothing_that_a_disk_lost)
+endif()
+
 # triremed, its agent and its command line.
 trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   METHODS runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels readers_outlive_it fails_for_good refuses_strangers

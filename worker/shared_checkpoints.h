@@ -50,8 +50,8 @@ struct SaveOrder {
   uint64_t step = 0;
   int keep = 0;  // 0: all
   checkpoint::Epoch epoch = checkpoint::Epoch::kNone;
-  // Collective, before anything is written: whether what the ranks hold alike is alike. Its error
-  // is the save's.
+  // Collective, before anything is written: whether all of the state is there, and alike where
+  // ranks hold it alike. Its error is the save's.
   std::function<absl::Status()> check_state;
   // Of this rank, before it writes: whether it may.
   std::function<absl::Status()> check_root = nullptr;

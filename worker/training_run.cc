@@ -400,6 +400,12 @@ absl::Status TrainingRun::NoteUnnoted() {
   return absl::OkStatus();
 }
 
+absl::Status TrainingRun::CheckState() {
+  // First: what a disk has lost must not be taken for a replica that differs.
+  RETURN_IF_ERROR(session_.engine().SyncState());
+  return session_.engine().CheckReplicas();
+}
+
 absl::StatusOr<bool> TrainingRun::Save() {
   ASSIGN_OR_RETURN(
       const bool saved,
@@ -407,7 +413,7 @@ absl::StatusOr<bool> TrainingRun::Save() {
                      {.step = step_,
                       .keep = static_cast<int>(job_.checkpoint().keep()),
                       .epoch = epoch_,
-                      .check_state = [this] { return session_.engine().CheckReplicas(); },
+                      .check_state = [this] { return CheckState(); },
                       .check_root = [this] { return CheckRoot(); },
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
                       .describe = [this] { return Describe(); },

@@ -72,8 +72,10 @@ class TrainingRun {
   absl::StatusOr<bool> Step();  // true: stop was agreed
   absl::Status Report(const engine::StepReport& report);
   absl::StatusOr<bool> Evaluate();  // false: left for a stop
+  // Whether the state may be saved; the same on all ranks.
+  absl::Status CheckState();
   // A failure to save is a warning, never the end of training; false: not saved. Replicas that
-  // differ are not saved: they end it.
+  // differ, and state that a disk has lost, are not saved: they end it.
   absl::StatusOr<bool> Save();
   // Where the log does not take the name, it is tried again at each logged step.
   void NoteSave(const std::string& name);

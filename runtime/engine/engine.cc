@@ -12,6 +12,7 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/lowered_stage.h"
+#include "runtime/plan/offload.h"
 
 namespace trireme::engine {
 
@@ -211,6 +212,14 @@ absl::StatusOr<std::vector<RankCoding>> Engine::Impl::GatherCoding() {
   return agreement_->Gather(RankCoding{coding_->data(), coding_->pipeline()});
 }
 
+// Between a step's last SWAP_OUT and the next one's first SWAP_IN nobody else would be told of what
+// the disk has lost, and the mapping gives the state of the step before in its place.
+absl::Status Engine::Impl::SyncState() {
+  if (!plan::OffloadsState(plan_.job())) return absl::OkStatus();
+  return agreement_->AllOk(swapping_ == nullptr ? absl::OkStatus() : swapping_->Sync(),
+                           comm::kDiskDeadline);
+}
+
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
@@ -256,6 +265,7 @@ void Engine::set_stop_poll(std::function<bool()> poll) { impl_->stop_poll_ = std
 
 comm::Agreement& Engine::agreement() { return *impl_->agreement_; }
 absl::Status Engine::CheckReplicas() { return impl_->CheckReplicas(); }
+absl::Status Engine::SyncState() { return impl_->SyncState(); }
 TrainingState& Engine::state() { return *impl_->state_; }
 int Engine::rank() const { return impl_->groups_.world->rank(); }
 const Arena& Engine::arena() const { return impl_->arena_; }

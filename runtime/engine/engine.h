@@ -112,6 +112,10 @@ class Engine {
   // at all). Differing copies are a failure on every rank, with one message that names parameter
   // and ranks: DataLoss on those that are named, Unavailable on the others. Collective.
   absl::Status CheckReplicas();
+  // Before the state is read for others: that the disk beneath what is offloaded has kept all of
+  // it. A loss on some rank is DataLoss on all, led by that rank's number. Collective where the job
+  // offloads state; waits for ranks that are at a disk.
+  absl::Status SyncState();
 
   TrainingState& state();
   // Runs `work` as a task of the device, and waits: there it may follow the state's pointers.

@@ -34,6 +34,7 @@ class Engine::Impl {
   absl::StatusOr<double> Evaluate(int64_t samples);
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
   absl::Status CheckReplicas();
+  absl::Status SyncState();
   void OnDevice(const std::function<void()>& work);
   void Read(tensor::DevicePointer from, std::span<std::byte> to);
   void Write(std::span<const std::byte> from, tensor::DevicePointer to);

@@ -93,6 +93,17 @@ absl::Status Swapping::Finish() {
   return status();
 }
 
+absl::Status Swapping::Sync() {
+  if (file_ != nullptr) {
+    stream_->Issue(tensor::Task([this] {
+      if (failed_) return;
+      absl::Status synced = file_->Sync();
+      if (!synced.ok()) Fail(std::move(synced));
+    }));
+  }
+  return Finish();
+}
+
 absl::Status Swapping::status() const {
   const std::lock_guard lock(mutex_);
   return status_;

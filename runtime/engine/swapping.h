@@ -56,6 +56,8 @@ class Swapping {
   void WaitOn(const tensor::Event& event, tensor::Stream& stream);
   // Blocks until all copies have run; the status then. After a failure it stays so.
   absl::Status Finish();
+  // Finish, and then until the disk has all that was copied out or written through the mapping.
+  absl::Status Sync();
   // The first failure of a copy or of a wait. Any thread.
   absl::Status status() const;
   bool failed() const { return failed_; }

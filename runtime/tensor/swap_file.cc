@@ -122,20 +122,27 @@ absl::Status SwapFile::Write(size_t offset, std::span<const std::byte> from) {
   return absl::OkStatus();
 }
 
-// What was written has to be on the disk first: where that failed, the system would forget it and
-// give what lay there before.
-absl::Status SwapFile::Read(size_t offset, std::span<std::byte> to) {
+// Where writing failed, the system forgets what was written and gives what lay there before. It
+// tells of that once, and of any place in the file.
+absl::Status SwapFile::WaitForDisk(size_t offset, size_t bytes) {
   constexpr unsigned kAll =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-  for (size_t done = 0; done < to.size(); done += kCallBytes) {
-    const size_t next = std::min(kCallBytes, to.size() - done);
+  for (size_t done = 0; done < bytes;) {
+    const size_t next = std::min(kCallBytes, bytes - done);
     const int synced =
         sync_file_range(fd_, static_cast<off_t>(offset + done), static_cast<off_t>(next), kAll);
-    if (synced != 0 && errno != EINTR && errno != ENOSYS && errno != ESPIPE) {
-      return Failed("cannot write", errno);
-    }
+    if (synced != 0 && errno == EINTR) continue;
+    if (synced != 0 && errno != ENOSYS && errno != ESPIPE) return Failed("cannot write", errno);
     ++answers_;
+    done += next;
   }
+  return absl::OkStatus();
+}
+
+absl::Status SwapFile::Sync() { return WaitForDisk(0, mapped_bytes_); }
+
+absl::Status SwapFile::Read(size_t offset, std::span<std::byte> to) {
+  RETURN_IF_ERROR(WaitForDisk(offset, to.size()));
   for (size_t done = 0; done < to.size();) {
     const size_t next = std::min(kCallBytes, to.size() - done);
     const ssize_t got = pread(fd_, to.data() + done, next, static_cast<off_t>(offset + done));

@@ -28,15 +28,20 @@ class SwapFile {
   // All of it as memory, in whole pages, aligned to 2 MiB. Reading it waits for the disk.
   std::span<std::byte> pages() const { return {data_, mapped_bytes_}; }
   // Block until the system has taken or given the bytes. DataLoss where the disk fails; of what was
-  // written, at the latest when it is read again.
+  // written, at the latest when it is read again or synced.
   absl::Status Write(size_t offset, std::span<const std::byte> from);
   absl::Status Read(size_t offset, std::span<std::byte> to);
+  // Blocks until the disk has all that was written, through the mapping too; DataLoss where it lost
+  // some of it, which only one call of Read or Sync is told. Whoever reads the mapping calls it
+  // first: there a page that was lost looks like any other.
+  absl::Status Sync();
   // Grows while the disk answers.
   uint64_t answers() const { return answers_.load(std::memory_order_relaxed); }
 
  private:
   SwapFile() = default;
   absl::Status Map();
+  absl::Status WaitForDisk(size_t offset, size_t bytes);
   absl::Status Failed(const char* what, int error) const;
   void ForgetCached(size_t offset, size_t bytes);
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/check.h"
+#include "runtime/base/silence.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/comm/channels.h"
@@ -32,8 +33,6 @@ constexpr std::chrono::microseconds kStreamPoll{100};
 constexpr std::chrono::microseconds kLongestSleep{50000};
 // At what is in flight, of a wait before it reads the clock.
 constexpr int kLooks = 16;
-// Between two of them; more is time in which this thread did not run.
-constexpr std::chrono::milliseconds kLongestGap{200};
 // When a wait is told of at the earliest, and how often. One that may last for minutes, as for a
 // disk, is given a fiftieth of its deadline.
 constexpr std::chrono::milliseconds kVain{1000};
@@ -391,7 +390,8 @@ absl::Status GroupCommunicator::Await(Ticket ticket, std::chrono::milliseconds d
   using Clock = std::chrono::steady_clock;
   deadline = std::min<std::chrono::milliseconds>(
       deadline, std::chrono::hours(24 * 365));  // sums must not overflow
-  Clock::time_point since, looked, tell;
+  base::Silence silence(Clock::time_point{});
+  Clock::time_point tell;
   uint64_t seen = 0;
   int idle_rounds = 0;
   for (bool first = true;; first = false) {
@@ -410,27 +410,22 @@ absl::Status GroupCommunicator::Await(Ticket ticket, std::chrono::milliseconds d
       if (!state_->failure.ok()) return state_->failure;
       now = Clock::now();
       if (first) {
-        since = looked = now;
+        silence = base::Silence(now);
         tell = now + std::max(kVain, deadline / kVainShare);
       }
-      // A process that was stopped or starved did not listen: that is no silence of its peers.
-      const auto deaf =
-          std::max<Clock::duration>(now - looked - kLongestGap, Clock::duration::zero());
-      since += deaf;
-      tell += deaf;
-      looked = now;
+      tell += silence.Look(now);
       if (operation->moved != seen) {
         seen = operation->moved;
-        since = now;
+        silence.Break();
         tell = now + std::max(kVain, deadline / kVainShare);
         idle_rounds = 0;
         if (*told && state_->waits != nullptr) state_->waits->WaitIsOver();
         *told = false;
-      } else if (now - since >= deadline) {
+      } else if (silence.length() >= deadline) {
         state_->Poison(Overdue(*operation, deadline));
         return state_->failure;
       } else if (now >= tell && state_->waits != nullptr && operation->ready.Ready()) {
-        TellVainWait(*operation, since);
+        TellVainWait(*operation, silence.since());
         *told = true;
         tell = now + kVain;
       }
@@ -438,7 +433,8 @@ absl::Status GroupCommunicator::Await(Ticket ticket, std::chrono::milliseconds d
         on_stream = on_stream || group->HasUnstarted();
     }
     if (moved) continue;
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(since + deadline - now);
+    const auto left =
+        std::chrono::duration_cast<std::chrono::microseconds>(deadline - silence.length());
     const auto at_most =
         std::min(left + std::chrono::microseconds(1), on_stream ? kStreamPoll : kLongestSleep);
     state_->transport->Sleep(epoch, idle_rounds++, at_most);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/silence.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::engine {
@@ -14,6 +15,10 @@ namespace {
 
 // Tasks of one swap, at most: a wait and a copy for each pool that moves.
 constexpr size_t kTasksOfSwap = 6;
+
+// Between two looks at whether the disk has answered.
+constexpr std::chrono::milliseconds kLook{50};
+static_assert(2 * kLook < base::Silence::kLongestGap);
 
 // Room for all that a program issues, so that whoever issues never waits for the disk.
 size_t QueueOf(const v1::StagePlan& stage) {
@@ -75,10 +80,14 @@ void Swapping::WaitOn(const tensor::Event& event, tensor::Stream& stream) {
 
 void Swapping::Await(const tensor::Event& event) {
   const auto answers = [this] { return file_ == nullptr ? 0 : file_->answers(); };
-  for (uint64_t before = answers(); !stuck_; before = answers()) {
-    if (event.stream->AwaitFor(event.sequence, options_.deadline)) return;
+  base::Silence silence(base::Silence::Clock::now());
+  for (uint64_t before = answers(); !stuck_ && silence.length() < options_.deadline;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(options_.deadline - silence.length());
+    if (event.stream->AwaitFor(event.sequence, std::min(left, kLook))) return;
+    silence.Look(base::Silence::Clock::now());
     // Slow is not silent.
-    if (answers() == before) break;
+    if (std::exchange(before, answers()) != before) silence.Break();
   }
   if (stuck_.exchange(true)) return;
   Fail(

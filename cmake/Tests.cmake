@@ -174,7 +174,7 @@ trireme_tests(runtime/benchmark ROOMS proto runtime/graph runtime/model runtime/
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)
 trireme_tests(runtime/report ROOMS proto runtime/base runtime/plan runtime/recorder runtime/report)
-trireme_tests(runtime/engine THREADS ROOMS runtime/base runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
+trireme_tests(runtime/engine THREADS ROOMS runtime/base runtime/checksum runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
               runtime/spec runtime/layout runtime/safetensors checkpoint/format checkpoint/client)
 target_sources(test_runtime_engine PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/tensor/sick_disk.cc")

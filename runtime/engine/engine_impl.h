@@ -75,6 +75,7 @@ class Engine::Impl {
   int64_t FillMicroBatch(const Batch& batch, uint32_t micro_batch);
   void Transfer(const v1::Instruction& instruction);
   void Wait(const v1::Instruction& instruction);
+  absl::Status WaitForSwap(const tensor::Event& swap);
   void RecordPosition(uint32_t index, const v1::Instruction& instruction);
 
   void BeginCoding();

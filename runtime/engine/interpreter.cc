@@ -97,6 +97,9 @@ absl::Status Engine::Impl::Execute(const v1::Instruction& instruction, const Bat
       Swap(instruction);
       return swapping_->status();
     case v1::WAIT:
+      if (pending_[instruction.ticket()].swap.stream != nullptr) {
+        return WaitForSwap(pending_[instruction.ticket()].swap);
+      }
       Wait(instruction);
       return groups_.status();
     case v1::SUM:
@@ -241,7 +244,6 @@ CommunicationSpan Engine::Impl::SpanOf(const v1::Instruction& instruction, Group
 
 void Engine::Impl::Wait(const v1::Instruction& instruction) {
   const Pending& pending = pending_[instruction.ticket()];
-  if (pending.swap.stream != nullptr) return swapping_->WaitOn(pending.swap, *stream_);
   // One replica sums and gathers nothing.
   if (pending.traced.span != nullptr) {
     WaitTraced(*pending.group, pending.traced,
@@ -256,6 +258,16 @@ void Engine::Impl::Wait(const v1::Instruction& instruction) {
   } else {
     SumOtherAxes(bucket);
   }
+}
+
+// What did not come must not travel: where it fails nothing that this rank issues afterwards is
+// sent or summed, also what is already queued on an asynchronous stream.
+absl::Status Engine::Impl::WaitForSwap(const tensor::Event& swap) {
+  swapping_->WaitOn(swap, *stream_);
+  stream_->IssueAside(tensor::Task([this] {
+    if (swapping_->failed()) groups_.Abort(swapping_->status());
+  }));
+  return swapping_->status();
 }
 
 void Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced,

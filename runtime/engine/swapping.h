@@ -50,9 +50,9 @@ class Swapping {
   void Copy(bool out, const SwapCopy& copy);
   // The point behind all copies so far.
   tensor::Event Record() { return stream_->Record(); }
-  // What is issued on `stream` from now on runs after `event`. Where the disk does not
-  // answer for the deadline meanwhile, status() says so and what follows runs on nothing that is of
-  // use.
+  // What is issued on `stream` from now on runs after `event`. Where a copy has failed, or the disk
+  // does not answer for the deadline meanwhile, status() says so by then, and what follows runs on
+  // nothing that is of use.
   void WaitOn(const tensor::Event& event, tensor::Stream& stream);
   // Blocks until all copies have run; the status then. After a failure it stays so.
   absl::Status Finish();

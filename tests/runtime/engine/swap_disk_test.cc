@@ -1,20 +1,29 @@
 // What an engine does where the disk beneath its offloaded state fails, or one of the ranks waits
 // for it: nothing of what was lost is saved, sent or summed, and nobody is given up for it.
+#include <unistd.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/status_macros.h"
+#include "runtime/checksum/crc32c.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/swapping.h"
 #include "runtime/plan/planner.h"
+#include "tests/runtime/engine/forwarding_fabric.h"
 #include "tests/runtime/engine/layout_run.h"
 #include "tests/runtime/tensor/sick_disk.h"
 
@@ -24,6 +33,14 @@ namespace {
 
 using Catch::Contains;
 
+// In memory, where there is such: dozens of runs would wait for a disk.
+EngineOptions InMemory(const v1::JobSpec& job) {
+  constexpr const char* kMemory = "/dev/shm";
+  EngineOptions options = OptionsOf(job);
+  if (access(kMemory, W_OK) == 0) options.offload_directory = kMemory;
+  return options;
+}
+
 // What SyncState says on each rank after a step; `sicken` comes between the two, on rank 0.
 std::vector<absl::Status> SyncAfterStep(const Layout& layout, const std::function<void()>& sicken) {
   const v1::JobSpec job = JobFor(layout, {});
@@ -31,7 +48,7 @@ std::vector<absl::Status> SyncAfterStep(const Layout& layout, const std::functio
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);
   return comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, OptionsOf(job)));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, InMemory(job)));
     engine->InitializeState();
     RETURN_IF_ERROR(engine->RunStep(0).status());
     RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
@@ -92,6 +109,110 @@ TEST_CASE("swap disk: state that the disk has lost is told on all ranks before i
                Contains("rank ") && Contains("offload.directory: cannot write"));
   }
   for (const absl::Status& status : SyncAfterStep(layout, [] {})) CHECK(status.ToString() == "OK");
+}
+
+namespace {
+
+// Keeps what came from others, in order, once it was waited for.
+class ReceiptCommunicator final : public ForwardingCommunicator {
+ public:
+  using Receipts = std::vector<uint32_t>;
+  ReceiptCommunicator(std::unique_ptr<comm::Communicator> inner, Receipts* receipts)
+      : ForwardingCommunicator(std::move(inner)), receipts_(receipts) {}
+
+  comm::Ticket Recv(std::span<std::byte> data, int peer, uint32_t channel,
+                    const comm::OperationOptions& options) override {
+    const comm::Ticket ticket = ForwardingCommunicator::Recv(data, peer, channel, options);
+    coming_[ticket.id] = data;
+    return ticket;
+  }
+  comm::Ticket AllReduce(void* data, int64_t count, tensor::DType dtype, comm::ReduceOp op,
+                         const comm::OperationOptions& options) override {
+    const comm::Ticket ticket = ForwardingCommunicator::AllReduce(data, count, dtype, op, options);
+    const size_t bytes = static_cast<size_t>(count) * tensor::SizeOf(dtype);
+    coming_[ticket.id] = {static_cast<std::byte*>(data), bytes};
+    return ticket;
+  }
+  void WaitOn(comm::Ticket ticket, tensor::Stream& stream,
+              std::chrono::milliseconds deadline) override {
+    ForwardingCommunicator::WaitOn(ticket, stream, deadline);
+    const auto come = coming_.find(ticket.id);
+    if (come == coming_.end()) return;
+    stream.Issue(tensor::Task([this, data = come->second] {
+      if (status().ok()) receipts_->push_back(checksum::Crc32c(data));
+    }));
+    coming_.erase(come);
+  }
+
+ private:
+  Receipts* receipts_;
+  std::map<uint64_t, std::span<std::byte>> coming_;
+};
+
+struct Received {
+  std::vector<absl::Status> of_rank;
+  std::vector<ReceiptCommunicator::Receipts> receipts;  // by rank
+};
+
+// Two steps; at the beginning of the second `sicken` is called.
+Received TrainTwoSteps(const v1::JobSpec& job, int ranks, const std::function<void()>& sicken) {
+  const auto plan = plan::MakePlan(job, ranks);
+  REQUIRE(plan.ok());
+  const auto dataset = MakeRandomDataset(29, 5);
+  Received received;
+  received.receipts.resize(static_cast<size_t>(ranks));
+  received.of_rank = comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
+    auto* receipts = &received.receipts[static_cast<size_t>(fabric.rank())];
+    // All but those of all ranks, which hold a clock.
+    ForwardingFabric keeping(
+        fabric, [&](auto group, std::string_view name) -> std::unique_ptr<comm::Communicator> {
+          if (name == "world") return group;
+          return std::make_unique<ReceiptCommunicator>(std::move(group), receipts);
+        });
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, keeping, *dataset, InMemory(job)));
+    engine->InitializeState();
+    RETURN_IF_ERROR(engine->RunStep(0).status());
+    RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
+    if (fabric.rank() == 0) sicken();
+    RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
+    return engine->RunStep(1).status();
+  });
+  return received;
+}
+
+}  // namespace
+
+// Whichever of a step's copies fails.
+TEST_CASE("swap disk: nothing reaches the other ranks that was computed from what did not come") {
+  for (const bool asynchronous : {false, true}) {
+    for (const bool replicas : {false, true}) {
+      const Layout layout{.data = replicas ? 2 : 1,
+                          .pipeline = replicas ? 1 : 2,
+                          .schedule = "gpipe",
+                          .offload_activations = "file",
+                          .micro_batch = 1};
+      v1::JobSpec job = JobFor(layout, {.layers = 2});
+      job.mutable_runtime()->set_asynchronous_streams(asynchronous);
+      const Received sound = TrainTwoSteps(job, 2, [] {});
+      for (const absl::Status& status : sound.of_rank) REQUIRE(status.ToString() == "OK");
+      int64_t failing = 0;
+      for (bool failed = true; failed; ++failing) {
+        tensor::SickDisk disk;
+        const Received sick = TrainTwoSteps(job, 2, [&] { disk.FailWriteBack(EIO, 1, failing); });
+        failed = !sick.of_rank[0].ok();
+        for (size_t rank = 0; rank < 2; ++rank) {
+          INFO(layout.Name() << ", wait " << failing << ", rank " << rank << ": "
+                             << sick.of_rank[rank].ToString());
+          CHECK(sick.of_rank[rank].ok() != failed);
+          const auto& expected = sound.receipts[rank];
+          const auto& got = sick.receipts[rank];
+          REQUIRE(got.size() <= expected.size());
+          CHECK(std::equal(got.begin(), got.end(), expected.begin()));
+        }
+      }
+      CHECK(failing > 8);
+    }
+  }
 }
 
 }  // namespace trireme::engine

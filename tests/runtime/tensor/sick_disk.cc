@@ -13,7 +13,7 @@ namespace trireme::tensor {
 namespace {
 
 std::atomic<int> failure{0};
-std::atomic<int64_t> failures_left{0};
+std::atomic<int64_t> failures_left{0}, passes_left{0};
 std::atomic<bool> hangs{false};
 std::atomic<int64_t> each_ms{0};
 std::atomic<int64_t> most{0};
@@ -25,7 +25,8 @@ int Suffer(int64_t bytes, unsigned flags) {
   if (each_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(each_ms));
   while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const bool waits = (flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0;
-  return waits && failures_left.fetch_sub(1) > 0 ? failure.load() : 0;
+  if (!waits || passes_left.fetch_sub(1) > 0) return 0;
+  return failures_left.fetch_sub(1) > 0 ? failure.load() : 0;
 }
 
 }  // namespace
@@ -38,8 +39,9 @@ SickDisk::~SickDisk() {
   each_ms = 0;
 }
 
-void SickDisk::FailWriteBack(int error, int64_t times) {
+void SickDisk::FailWriteBack(int error, int64_t times, int64_t after) {
   failure = error;
+  passes_left = after;
   failures_left = times;
 }
 

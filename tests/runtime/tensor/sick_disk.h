@@ -14,8 +14,9 @@ class SickDisk {
   SickDisk(const SickDisk&) = delete;
   ~SickDisk();
 
-  // The next `times` calls that wait for the disk fail with `error`, as a write-back that failed.
-  void FailWriteBack(int error, int64_t times);
+  // Of the next calls that wait for the disk `after` pass, then `times` fail with `error`, as a
+  // write-back that failed.
+  void FailWriteBack(int error, int64_t times, int64_t after = 0);
   // Calls that come from now on stand still until this ends or `on` is false.
   void Hang(bool on);
   // Each call takes so long.

@@ -117,7 +117,7 @@ absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
                                             .threads = options_.threads},
                                 .tensor_group = groups_.tensor.get(),
                                 .world = groups_.world,
-                                .deadline = options_.deadline,
+                                .limit = [this] { return TensorLimit(); },
                                 .context = &context_,
                                 .loss_scale = &block()->loss_scale,
                                 .trace = &trace_,
@@ -129,6 +129,11 @@ absl::Status Engine::Impl::SetUpStages(std::vector<graph::StageOps> ops) {
     stages_.push_back(std::move(executor));
   }
   return absl::OkStatus();
+}
+
+// Ranks of a tensor group are level but for what each waits for its own disk.
+std::chrono::milliseconds Engine::Impl::TensorLimit() const {
+  return WaitsForSwaps(plan_) ? patience_->MeetingLimit(agreement_->SinceMet()) : options_.deadline;
 }
 
 void Engine::Impl::SetUpPrograms() {

@@ -122,6 +122,7 @@ class Engine::Impl {
   std::chrono::milliseconds ProgramEnd(std::chrono::nanoseconds alone) const {
     return patience_->Knows() ? patience_->MeetingLimit(alone) : options_.deadline;
   }
+  std::chrono::milliseconds TensorLimit() const;
   void WaitTraced(comm::Communicator& group, const Traced& traced,
                   std::chrono::milliseconds deadline);
   CommunicationSpan SpanOf(const v1::Instruction& instruction, GroupName group) const;

@@ -5,10 +5,14 @@
 
 namespace trireme::engine {
 
+bool WaitsForSwaps(const v1::Plan& plan) {
+  return plan::OffloadsState(plan.job()) || plan::OffloadsActivations(plan.job());
+}
+
 bool MeetsReplicas(const v1::Plan& plan, v1::InstructionKind kind) {
   // A stage that waits for its disk is behind the others as one that waits for its replicas is.
-  const bool swaps = plan::OffloadsState(plan.job()) || plan::OffloadsActivations(plan.job());
-  return swaps || plan::ZeroStage(plan) >= 2 || kind == v1::REDUCE || kind == v1::GATHER;
+  return WaitsForSwaps(plan) || plan::ZeroStage(plan) >= 2 || kind == v1::REDUCE ||
+         kind == v1::GATHER;
 }
 
 }  // namespace trireme::engine

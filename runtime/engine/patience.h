@@ -82,9 +82,14 @@ class Patience {
   Times last_[2];                // by kind
 };
 
+// Whether a rank may be behind others by the time that its own disk takes: all that ranks wait for
+// of each other in a program then has the patience of MeetingLimit, the collectives of a tensor
+// group too.
+bool WaitsForSwaps(const v1::Plan& plan);
 // Whether what this kind of instruction issues is waited for with MeetingLimit: sums and gathers of
 // replicas; and under ZeRO-2 and ZeRO-3, where these stand between the computations of a stage,
-// messages of neighbours too, which are as late as the slower replica.
+// messages of neighbours too, which are as late as the slower replica; where ranks wait for swaps,
+// all.
 bool MeetsReplicas(const v1::Plan& plan, v1::InstructionKind kind);
 
 }  // namespace trireme::engine

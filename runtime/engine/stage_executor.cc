@@ -205,7 +205,7 @@ void StageExecutor::RunCollective(const Prepared& prepared, const v1::Instructio
                                .group = GroupName::kTensor};
   const Traced traced = options_.trace->Issue(span, group, stream, call);
   StepTrace::Stamp(stream, &traced.span->wait_start_ns);
-  group.WaitOn(traced.ticket, stream, options_.deadline);
+  group.WaitOn(traced.ticket, stream, options_.limit());
   StepTrace::Stamp(stream, &traced.span->wait_end_ns);
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct StageExecutorOptions {
   kernels::PrepareOptions prepare;
   comm::Communicator* tensor_group = nullptr;  // null: tensor size 1
   comm::Communicator* world = nullptr;         // driven between operators
-  std::chrono::milliseconds deadline{60000};
+  // Of a wait for the tensor group that is issued now.
+  std::function<std::chrono::milliseconds()> limit;
   const StepContext* context = nullptr;
   double* loss_scale = nullptr;  // on the device
   StepTrace* trace = nullptr;

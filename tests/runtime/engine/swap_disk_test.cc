@@ -113,6 +113,69 @@ TEST_CASE("swap disk: state that the disk has lost is told on all ranks before i
 
 namespace {
 
+// Keeps how long others are waited for.
+class LimitCommunicator final : public ForwardingCommunicator {
+ public:
+  LimitCommunicator(std::unique_ptr<comm::Communicator> inner,
+                    std::vector<std::chrono::milliseconds>* limits)
+      : ForwardingCommunicator(std::move(inner)), limits_(limits) {}
+  void WaitOn(comm::Ticket ticket, tensor::Stream& stream,
+              std::chrono::milliseconds deadline) override {
+    limits_->push_back(deadline);
+    ForwardingCommunicator::WaitOn(ticket, stream, deadline);
+  }
+
+ private:
+  std::vector<std::chrono::milliseconds>* limits_;
+};
+
+// Of rank 0's waits in a tensor group, in a step that begins so long after ranks have met.
+std::vector<std::chrono::milliseconds> TensorLimits(const Layout& layout,
+                                                    std::chrono::milliseconds deadline,
+                                                    std::chrono::milliseconds pause) {
+  const v1::JobSpec job = JobFor(layout, {});
+  const auto plan = plan::MakePlan(job, layout.ranks());
+  REQUIRE(plan.ok());
+  const auto dataset = MakeRandomDataset(29, 5);
+  std::vector<std::chrono::milliseconds> limits[2];
+  const auto statuses = comm::RunRanks(2, [&](comm::Fabric& fabric) -> absl::Status {
+    auto* own = &limits[fabric.rank()];
+    ForwardingFabric keeping(
+        fabric, [&](auto group, std::string_view name) -> std::unique_ptr<comm::Communicator> {
+          if (name != "tensor") return group;
+          return std::make_unique<LimitCommunicator>(std::move(group), own);
+        });
+    EngineOptions options = InMemory(job);
+    options.deadline = deadline;
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, keeping, *dataset, options));
+    engine->InitializeState();
+    RETURN_IF_ERROR(engine->RunStep(0).status());
+    own->clear();
+    std::this_thread::sleep_for(pause);
+    return engine->RunStep(1).status();
+  });
+  for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+  return limits[0];
+}
+
+}  // namespace
+
+// A rank's own disk makes it late, and the others of its tensor group are not told.
+TEST_CASE("swap disk: a tensor group waits for the disk of each of its ranks") {
+  constexpr std::chrono::milliseconds kDeadline{30000}, kPause{200};
+  const Layout plain{.tensor = 2, .schedule = "gpipe", .micro_batch = 1};
+  Layout offloaded = plain;
+  offloaded.offload_activations = "file";
+  const auto bare = TensorLimits(plain, kDeadline, kPause);
+  const auto wide = TensorLimits(offloaded, kDeadline, kPause);
+  CHECK(std::count(bare.begin(), bare.end(), kDeadline) > 16);
+  REQUIRE(wide.size() == bare.size());
+  // Four times as slow as this rank is the other one's right.
+  for (const auto limit : wide) CHECK(limit >= kDeadline + 3 * kPause);
+}
+
+namespace {
+
 // Keeps what came from others, in order, once it was waited for.
 class ReceiptCommunicator final : public ForwardingCommunicator {
  public:

@@ -253,7 +253,7 @@ trireme_tests(worker THREADS ROOMS proto runtime/base runtime/json runtime/spec 
               runtime/plan runtime/report runtime/engine checkpoint/format checkpoint/client
               LIBS trireme_runtime_engine_no_mutation DNNL::dnnl spdlog::spdlog)
 if(TARGET test_worker)
-  foreach(file coding_report event_log places run_files shared_checkpoints step_timeline stop_signal trace_files)
+  foreach(file coding_report compared_job event_log places run_files shared_checkpoints step_timeline stop_signal trace_files)
     target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()

@@ -17,6 +17,8 @@ std::string ComparedJob(v1::JobSpec job) {
   }
   job.mutable_checkpoint()->clear_directory();
   job.mutable_runtime()->clear_runs_directory();
+  // A disk of each node's own.
+  job.mutable_offload()->clear_directory();
   // Of the place that a rank has: a plan is right for any number.
   job.mutable_runtime()->clear_threads();
   return spec::ToYaml(job);

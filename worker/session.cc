@@ -1,6 +1,7 @@
 #include "worker/session.h"
 
 #include <omp.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,8 +18,20 @@ namespace trireme::worker {
 
 namespace {
 
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
 std::chrono::milliseconds DeadlineOf(const v1::JobSpec& job) {
   return std::chrono::milliseconds(static_cast<int64_t>(job.runtime().deadline_seconds() * 1000));
+}
+
+// Before it is made: on a mount that hangs the system does not come back, and this is the last that
+// the rank says.
+void TellOfFile(const v1::Plan& plan, int rank, const std::string& directory) {
+  const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), rank);
+  const uint64_t bytes = plan.stages(static_cast<int>(at.pipeline)).file_bytes();
+  if (bytes == 0) return;
+  spdlog::info("makes a file of {} MiB in {} for what is offloaded", (bytes + kMiB - 1) / kMiB,
+               directory);
 }
 
 }  // namespace
@@ -96,19 +109,20 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);
   RETURN_IF_ERROR(session->TakePlan(job, fabric, source));
+  const std::string offload_directory =
+      job.offload().has_directory() ? job.offload().directory() : run_directory;
+  TellOfFile(session->plan_, fabric.rank(), offload_directory);
   ASSIGN_OR_RETURN(
       session->engine_,
-      engine::Engine::Create(
-          session->plan_, fabric, dataset,
-          {.agreement = &agreement,
-           .kernels = &session->kernels_,
-           .recorder = recorder,
-           .threads = session->threads_,
-           .device = {.asynchronous = job.runtime().asynchronous_streams()},
-           .deadline = DeadlineOf(job),
-           .prefault = true,
-           .offload_directory =
-               job.offload().has_directory() ? job.offload().directory() : run_directory}));
+      engine::Engine::Create(session->plan_, fabric, dataset,
+                             {.agreement = &agreement,
+                              .kernels = &session->kernels_,
+                              .recorder = recorder,
+                              .threads = session->threads_,
+                              .device = {.asynchronous = job.runtime().asynchronous_streams()},
+                              .deadline = DeadlineOf(job),
+                              .prefault = true,
+                              .offload_directory = offload_directory}));
   return session;
 }
 

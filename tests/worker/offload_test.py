@@ -18,6 +18,9 @@ class Offload(worker_test.Worker):
                      "--set", "offload.optimizer_state=file", "--set", "resources.max_failures=1")
         sound, _ = self.run_job("sound", *arguments)
         self.assertIn("step-00000001", os.listdir(sound.folder + "/checkpoints"))
+        for rank in range(4):  # before it is made, lest a mount that hangs be silent
+            log = worker_test.read(f"{sound.folder}/logs/rank-{rank}.log")
+            self.assertIn("makes a file of 1 MiB in " + sound.folder, log)
         os.environ.update(LD_PRELOAD=preload, LOSING_RANK="2")
         self.addCleanup(lambda: [os.environ.pop(name) for name in ("LD_PRELOAD", "LOSING_RANK")])
         job = self.start("run", *arguments)

@@ -52,6 +52,7 @@ absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& dev
   arena.size_bytes_ = stage.arena_bytes();
   arena.gradients_ = std::move(options.gradients);
   arena.elsewhere_ = std::move(options.places);
+  arena.let_go_ = std::move(options.let_go);
   const bool apart = arena.gradients_ != nullptr;
   const Range gradients = apart ? GradientsOf(stage) : Range{};
   TRIREME_CHECK(!apart || arena.gradients_->size_bytes() == GradientBytes(stage));

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,8 @@ class Arena {
     std::unique_ptr<tensor::DeviceMemory> gradients;  // of GradientBytes; null: with all else
     // By PoolPlace, of the bytes that the plan says; null where it has none there.
     std::array<std::unique_ptr<tensor::DeviceMemory>, v1::PoolPlace_ARRAYSIZE> places;
+    // What LetGo does; empty: nothing.
+    std::function<void(tensor::DevicePointer at, size_t bytes)> let_go;
   };
   // ResourceExhausted with the bytes when the device has not so much.
   static absl::StatusOr<Arena> Map(const v1::StagePlan& stage, tensor::Device& device,
@@ -38,6 +41,12 @@ class Arena {
     return places_[kind][virtual_stage].slot_bytes;
   }
   size_t size_bytes() const { return size_bytes_; }
+  // Of memory of any place, after a look at it there: whoever passes over much of it says so every
+  // kPassBytes, lest all that lies in a file be in the machine's memory at once. Any thread.
+  void LetGo(tensor::DevicePointer at, size_t bytes) const {
+    if (let_go_) let_go_(at, bytes);
+  }
+  static constexpr size_t kPassBytes = size_t{4} << 20;
 
  private:
   struct Place {
@@ -47,6 +56,7 @@ class Arena {
   std::unique_ptr<tensor::DeviceMemory> memory_, gradients_;
   std::array<std::unique_ptr<tensor::DeviceMemory>, v1::PoolPlace_ARRAYSIZE> elsewhere_;
   size_t size_bytes_ = 0;
+  std::function<void(tensor::DevicePointer, size_t)> let_go_;
   std::array<std::vector<Place>, v1::PoolKind_ARRAYSIZE> places_;
 };
 

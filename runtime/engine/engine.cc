@@ -70,13 +70,16 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                                 .deadline = options_.deadline,
                                                 .while_waiting = [this] { groups_.Progress(); }}));
     arena.places = swapping_->TakePlaces();
+    arena.let_go = [swapping = swapping_.get()](tensor::DevicePointer at, size_t bytes) {
+      swapping->LetGo(at, bytes);
+    };
   }
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, std::move(arena)));
   plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
   state_ =
       std::make_unique<TrainingState>(plan_, graph_, groups_.at, std::move(lowered.state), arena_);
   RETURN_IF_ERROR(state_->CheckPlanned(plan_, groups_.at.pipeline));
-  replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at);
+  replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at, arena_);
   // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.
   stream_ = device_->MakeStream(kStreamTasks, [this] {
     groups_.Progress();

@@ -312,11 +312,13 @@ void Engine::Impl::OnDevice(const std::function<void()>& work) {
 void Engine::Impl::Read(tensor::DevicePointer from, std::span<std::byte> to) {
   device_->CopyToHost(from, to, *stream_);
   stream_->Synchronize();
+  arena_.LetGo(from, to.size());
 }
 
 void Engine::Impl::Write(std::span<const std::byte> from, tensor::DevicePointer to) {
   device_->CopyFromHost(from, to, *stream_);
   stream_->Synchronize();
+  arena_.LetGo(to, from.size());
 }
 
 }  // namespace trireme::engine

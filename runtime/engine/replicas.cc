@@ -42,9 +42,11 @@ std::string RanksText(const std::vector<int>& ranks) {
 }  // namespace
 
 ReplicaCheck::ReplicaCheck(const v1::Plan& plan, const graph::ModelGraph& graph,
-                           const TrainingState& state, const plan::Coordinates& at)
+                           const TrainingState& state, const plan::Coordinates& at,
+                           const Arena& arena)
     : graph_(graph),
       state_(state),
+      arena_(arena),
       mesh_(plan.mesh()),
       at_(at),
       shares_(plan::IsSharded(plan, v1::PARAMETER) ? plan.mesh().data() : 1),
@@ -52,12 +54,22 @@ ReplicaCheck::ReplicaCheck(const v1::Plan& plan, const graph::ModelGraph& graph,
 
 bool ReplicaCheck::Due(uint64_t step) const { return every_ > 0 && (step + 1) % every_ == 0; }
 
+uint32_t ReplicaCheck::ChecksumOf(const TrainingState::HeldParameter& held, uint32_t before) const {
+  uint32_t checksum = before;
+  for (size_t at = 0; at < held.bytes.size(); at += Arena::kPassBytes) {
+    const auto part = held.bytes.subspan(at, std::min(Arena::kPassBytes, held.bytes.size() - at));
+    checksum = checksum::Crc32c(part, checksum);
+    arena_.LetGo(held.data + at, part.size());
+  }
+  return checksum;
+}
+
 uint32_t ReplicaCheck::SumOver(bool whole_only, bool tied_only) const {
   uint32_t checksum = 0;
   for (size_t index = 0; index < state_.held_parameters(); ++index) {
     const TrainingState::HeldParameter held = state_.held_parameter(index);
     if ((whole_only && !held.whole) || (tied_only && !held.tied)) continue;
-    checksum = checksum::Crc32c(held.bytes, checksum);
+    checksum = ChecksumOf(held, checksum);
   }
   return checksum;
 }
@@ -87,7 +99,7 @@ std::vector<double> ReplicaCheck::Parts() const {
   std::vector<double> parts(2 * graph_.parameters.size() * mesh_.tensor() * shares_, kHoldsNone);
   for (size_t index = 0; index < state_.held_parameters(); ++index) {
     const TrainingState::HeldParameter held = state_.held_parameter(index);
-    const double checksum = checksum::Crc32c(held.bytes);
+    const double checksum = ChecksumOf(held, 0);
     parts[2 * PartOf(held)] = checksum;
     parts[2 * PartOf(held) + 1] = -checksum;
   }

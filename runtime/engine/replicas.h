@@ -29,9 +29,9 @@ class ReplicaCheck {
   static constexpr size_t kSums = 3;
   using Sums = std::array<double, kSums>;
 
-  // `plan`, `graph` and `state` must outlive it.
+  // `plan`, `graph`, `state` and its `arena` must outlive it.
   ReplicaCheck(const v1::Plan& plan, const graph::ModelGraph& graph, const TrainingState& state,
-               const plan::Coordinates& at);
+               const plan::Coordinates& at, const Arena& arena);
 
   // Whether step number `step` (from 0) compares.
   bool Due(uint64_t step) const;
@@ -53,10 +53,12 @@ class ReplicaCheck {
 
  private:
   uint32_t SumOver(bool whole_only, bool tied_only) const;
+  uint32_t ChecksumOf(const TrainingState::HeldParameter& held, uint32_t before) const;
   size_t PartOf(const TrainingState::HeldParameter& held) const;
 
   const graph::ModelGraph& graph_;
   const TrainingState& state_;
+  const Arena& arena_;
   const v1::Mesh mesh_;
   const plan::Coordinates at_;
   const size_t shares_;  // of the weights over the replicas: 1, or under ZeRO-3 as many as these

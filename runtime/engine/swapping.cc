@@ -52,6 +52,18 @@ absl::StatusOr<std::unique_ptr<Swapping>> Swapping::Make(const v1::StagePlan& st
   return swapping;
 }
 
+int64_t Swapping::InFile(tensor::DevicePointer at) const {
+  if (file_ == nullptr) return -1;
+  const std::span<std::byte> pages = file_->pages();
+  if (at.get() < pages.data() || at.get() >= pages.data() + pages.size()) return -1;
+  return at.get() - pages.data();
+}
+
+void Swapping::LetGo(tensor::DevicePointer at, size_t bytes) const {
+  const int64_t offset = InFile(at);
+  if (offset >= 0) file_->LetGo(static_cast<size_t>(offset), bytes);
+}
+
 void Swapping::Copy(bool out, const SwapCopy& copy) {
   if (copy.bytes == 0) return;
   if (work_ != nullptr) stream_->WaitFor(work_->Record());
@@ -61,14 +73,11 @@ void Swapping::Copy(bool out, const SwapCopy& copy) {
 void Swapping::Move(bool out, const SwapCopy& copy) {
   if (failed_) return;
   const std::span<std::byte> here(copy.arena.get(), copy.bytes);
-  if (file_ != nullptr) {
-    const std::span<std::byte> pages = file_->pages();
-    if (copy.home.get() >= pages.data() && copy.home.get() < pages.data() + pages.size()) {
-      const auto offset = static_cast<size_t>(copy.home.get() - pages.data());
-      absl::Status moved = out ? file_->Write(offset, here) : file_->Read(offset, here);
-      if (!moved.ok()) Fail(std::move(moved));
-      return;
-    }
+  if (const int64_t at = InFile(copy.home); at >= 0) {
+    const auto offset = static_cast<size_t>(at);
+    absl::Status moved = out ? file_->Write(offset, here) : file_->Read(offset, here);
+    if (!moved.ok()) Fail(std::move(moved));
+    return;
   }
   std::memcpy(out ? copy.home.get() : here.data(), out ? here.data() : copy.home.get(), copy.bytes);
 }

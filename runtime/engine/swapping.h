@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,9 @@ class Swapping {
 
   // The room, once.
   Places TakePlaces() { return std::move(places_); }
+  // Of what was read or written where it lies and not by a copy: it need not stay in the machine's
+  // memory. Nothing happens to what has no file. Any thread.
+  void LetGo(tensor::DevicePointer at, size_t bytes) const;
   // Copies begin after what has been issued on `work` before them. It outlives what is copied.
   void Follow(tensor::Stream& work) { work_ = &work; }
 
@@ -64,6 +68,8 @@ class Swapping {
 
  private:
   explicit Swapping(Options options) : options_(std::move(options)) {}
+  // Where it lies in the file; -1: elsewhere.
+  int64_t InFile(tensor::DevicePointer at) const;
   // On the stream.
   void Move(bool out, const SwapCopy& copy);
   // On the stream that waits.

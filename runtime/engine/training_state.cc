@@ -25,6 +25,9 @@ namespace {
 // never change a bit.
 constexpr int64_t kUpdateElements = int64_t{1} << 18;
 
+// Of what may lie in a file, all of it f32, looked at before it is let go of.
+constexpr int64_t kPassElements = Arena::kPassBytes / sizeof(float);
+
 constexpr v1::PoolKind kPools[] = {v1::PARAMETER, v1::MASTER, v1::GRADIENT, v1::MOMENT1,
                                    v1::MOMENT2};
 
@@ -159,6 +162,7 @@ void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
   TRIREME_CHECK(dtype(v1::MOMENT2) == DType::kF32);
   const Piece& piece = pieces_[piece_of_gradient_[gradient]];
   const int64_t width = std::ssize(columns);
+  int64_t passed = piece.updated.begin;
   for (int64_t at = piece.updated.begin; at < piece.updated.end;) {
     const int64_t row = at / width, column = at % width;
     const int64_t count = std::min(width - column, piece.updated.end - at);
@@ -167,7 +171,17 @@ void TrainingState::AddMoment2(size_t gradient, std::span<double> rows,
     rows[static_cast<size_t>(row)] += optim::AddRow(
         values, columns.subspan(static_cast<size_t>(column), static_cast<size_t>(count)));
     at += count;
+    if (at - passed < kPassElements && at < piece.updated.end) continue;
+    LetGo(v1::MOMENT2, piece, {passed, at});
+    passed = at;
   }
+}
+
+void TrainingState::LetGo(v1::PoolKind pool, const Piece& piece,
+                          const layout::Interval& elements) const {
+  if (elements.size() <= 0) return;
+  arena_.LetGo(At(pool, piece, elements.begin),
+               static_cast<size_t>(elements.size()) * tensor::SizeOf(dtype(pool)));
 }
 
 tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {
@@ -281,6 +295,7 @@ void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
   const graph::Parameter& parameter = *piece.parameter;
   const base::RandomSite site{seed, base::SiteOf(parameter.name), 0};
   const bool weights_sharded = plan::IsSharded(plan_, v1::PARAMETER);
+  int64_t passed = piece.updated.begin;  // masters before it are let go of
   ForEachRun(piece.box, parameter.shape, [&](int64_t local, int64_t global, int64_t length) {
     for (int64_t index = local; index < local + length; ++index) {
       double value = parameter.initial == graph::Initial::kOnes ? 1.0 : 0.0;
@@ -295,13 +310,22 @@ void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
       if (!HasMasters() || !updated) continue;
       tensor::SetElement(dtype(v1::MASTER), At(v1::MASTER, piece, index).get(), 0, value);
     }
+    const int64_t end = std::min(local + length, piece.updated.end);
+    if (!HasMasters() || end - passed < kPassElements) return;
+    LetGo(v1::MASTER, piece, {passed, end});
+    passed = end;
   });
+  if (HasMasters()) LetGo(v1::MASTER, piece, {passed, piece.updated.end});
 }
 
 void TrainingState::Initialize(uint64_t seed, int threads) const {
   for (const v1::PoolKind pool : kPools) {
-    if (arena_.SlotBytes(pool, 0) > 0)
-      std::memset(arena_.Slot(pool, 0, 0).get(), 0, arena_.SlotBytes(pool, 0));
+    const size_t bytes = arena_.SlotBytes(pool, 0);
+    for (size_t at = 0; at < bytes; at += Arena::kPassBytes) {
+      const size_t count = std::min(Arena::kPassBytes, bytes - at);
+      std::memset((arena_.Slot(pool, 0, 0) + at).get(), 0, count);
+      arena_.LetGo(arena_.Slot(pool, 0, 0) + at, count);
+    }
   }
   std::atomic<size_t> next{0};
   const auto work = [&] {
@@ -389,10 +413,12 @@ TrainingState::HeldParameter TrainingState::held_parameter(size_t index) const {
   const v1::PoolKind pool = HasMasters() && !sharded_ ? v1::MASTER : v1::PARAMETER;
   const layout::Interval held = HeldOf(pool, piece);
   const auto bytes = static_cast<size_t>(held.size()) * tensor::SizeOf(dtype(pool));
+  const tensor::DevicePointer data = At(pool, piece, held.begin);
   return {.id = piece.place.parameter,
           .whole = piece.parameter->shard_dim == graph::kNone,
           .tied = piece.place.parameter == tied_,
-          .bytes = {At(pool, piece, held.begin).get(), bytes}};
+          .data = data,
+          .bytes = {data.get(), bytes}};
 }
 
 layout::Interval TrainingState::HeldOf(v1::PoolKind pool, const Piece& piece) const {

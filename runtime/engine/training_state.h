@@ -106,9 +106,10 @@ class TrainingState {
   // part.
   struct HeldParameter {
     graph::ParameterId id = graph::kNone;
-    bool whole = false;                // not cut over the tensor axis: each tensor rank holds it
-    bool tied = false;                 // held by the first and by the last stage
-    std::span<const std::byte> bytes;  // to be read inside a task
+    bool whole = false;  // not cut over the tensor axis: each tensor rank holds it
+    bool tied = false;   // held by the first and by the last stage
+    tensor::DevicePointer data;
+    std::span<const std::byte> bytes;  // of it, to be read inside a task
   };
   size_t held_parameters() const { return pieces_.size(); }
   // In the order of the flat pools, which is that of all ranks of the pipeline coordinate.
@@ -147,6 +148,8 @@ class TrainingState {
   tensor::DevicePointer At(v1::PoolKind pool, const Piece& piece, int64_t index) const;
   layout::Interval HeldOf(v1::PoolKind pool, const Piece& piece) const;
   StateView View(const Piece& piece, v1::PoolKind pool, const layout::Interval& interval) const;
+  // After a look at elements of a piece where they lie (Arena::LetGo).
+  void LetGo(v1::PoolKind pool, const Piece& piece, const layout::Interval& elements) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
   void UpdatePiece(const Piece& piece, const UpdateRoom& room, const optim::AdamWOptions& options,
                    const std::function<void()>& between) const;

@@ -155,6 +155,19 @@ absl::Status SwapFile::Read(size_t offset, std::span<std::byte> to) {
   return absl::OkStatus();
 }
 
+// In whole pages, since their neighbours lose nothing. Whether the disk took it is told by whoever
+// reads it next.
+void SwapFile::LetGo(size_t offset, size_t bytes) {
+  const size_t page = SystemPageBytes();
+  const size_t begin = offset / page * page;
+  const size_t end = std::min((offset + bytes + page - 1) / page * page, mapped_bytes_);
+  if (begin >= end) return;
+  const auto at = static_cast<off_t>(begin), size = static_cast<off_t>(end - begin);
+  (void)madvise(data_ + begin, end - begin, MADV_DONTNEED);
+  (void)sync_file_range(fd_, at, size, SYNC_FILE_RANGE_WRITE);
+  (void)posix_fadvise(fd_, at, size, POSIX_FADV_DONTNEED);
+}
+
 // The system would keep a second copy of it as long as nobody else asks for the memory.
 void SwapFile::ForgetCached(size_t offset, size_t bytes) {
   const size_t page = SystemPageBytes();

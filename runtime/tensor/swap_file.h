@@ -35,6 +35,9 @@ class SwapFile {
   // some of it, which only one call of Read or Sync is told. Whoever reads the mapping calls it
   // first: there a page that was lost looks like any other.
   absl::Status Sync();
+  // What was looked at through pages() need not stay in memory: it is on its way to the disk, and
+  // comes back when it is looked at again.
+  void LetGo(size_t offset, size_t bytes);
   // Grows while the disk answers.
   uint64_t answers() const { return answers_.load(std::memory_order_relaxed); }
 

@@ -509,7 +509,9 @@ std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
       {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
       {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
       {"skipped_steps", static_cast<int64_t>(SkippedSteps())},
-      {"arena_bytes", session_.engine().arena().size_bytes()},
+      {"arena_bytes", session_.engine().arena().AllocatedBytes(v1::ARENA)},
+      {"host_bytes", session_.engine().arena().AllocatedBytes(v1::HOST)},
+      {"file_bytes", session_.engine().arena().AllocatedBytes(v1::FILE)},
       {"checkpoint", checkpoint}};
   if (!coding_.empty()) json["compression"] = CodingJson(coding_);
   if (!loose_bound_.empty()) json["warning"] = loose_bound_;

@@ -49,7 +49,6 @@ size_t Arena::GradientBytes(const v1::StagePlan& stage) {
 absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& device,
                                  Options options) {
   Arena arena;
-  arena.size_bytes_ = stage.arena_bytes();
   arena.gradients_ = std::move(options.gradients);
   arena.elsewhere_ = std::move(options.places);
   arena.let_go_ = std::move(options.let_go);
@@ -78,6 +77,13 @@ absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& dev
                      : arena.memory_->base() + without_gradients(pool.offset_bytes());
   }
   return arena;
+}
+
+uint64_t Arena::AllocatedBytes(v1::PoolPlace place) const {
+  const auto bytes = [](const std::unique_ptr<tensor::DeviceMemory>& memory) {
+    return memory == nullptr ? 0 : uint64_t{memory->size_bytes()};
+  };
+  return place == v1::ARENA ? bytes(memory_) + bytes(gradients_) : bytes(elsewhere_[place]);
 }
 
 }  // namespace trireme::engine

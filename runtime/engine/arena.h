@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -40,7 +41,8 @@ class Arena {
   size_t SlotBytes(v1::PoolKind kind, uint32_t virtual_stage) const {
     return places_[kind][virtual_stage].slot_bytes;
   }
-  size_t size_bytes() const { return size_bytes_; }
+  // What the device has given for the pools of a place, whatever the plan says.
+  uint64_t AllocatedBytes(v1::PoolPlace place) const;
   // Of memory of any place, after a look at it there: whoever passes over much of it says so every
   // kPassBytes, lest all that lies in a file be in the machine's memory at once. Any thread.
   void LetGo(tensor::DevicePointer at, size_t bytes) const {
@@ -55,7 +57,6 @@ class Arena {
   };
   std::unique_ptr<tensor::DeviceMemory> memory_, gradients_;
   std::array<std::unique_ptr<tensor::DeviceMemory>, v1::PoolPlace_ARRAYSIZE> elsewhere_;
-  size_t size_bytes_ = 0;
   std::function<void(tensor::DevicePointer, size_t)> let_go_;
   std::array<std::vector<Place>, v1::PoolKind_ARRAYSIZE> places_;
 };

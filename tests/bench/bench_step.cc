@@ -137,7 +137,7 @@ absl::StatusOr<Results> Measure(const Options& options, const v1::Plan& plan,
   const tensor::DType dtype = options.dtype == "bf16" ? tensor::DType::kBf16 : tensor::DType::kF32;
   Results results;
   results.work = WorkOfRank(plan, stage, options);
-  results.arena_bytes = static_cast<double>(engine->arena().size_bytes());
+  results.arena_bytes = static_cast<double>(engine->arena().AllocatedBytes(v1::ARENA));
   MeasureSpeed(*limits, dtype, results.speed);
   for (int step = 0; step < options.warmup + options.steps; ++step) {
     ASSIGN_OR_RETURN(results.last, engine->RunStep(static_cast<uint64_t>(step)));

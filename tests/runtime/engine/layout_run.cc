@@ -98,6 +98,24 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
   return job.runtime().kernels() == "reference" ? reference : fast;
 }
 
+absl::Status CheckMemory(const Engine& engine, const v1::StagePlan& stage) {
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const struct {
+    v1::PoolPlace place;
+    uint64_t planned, unit;
+  } places[] = {{v1::ARENA, stage.arena_bytes(), 1},
+                {v1::HOST, stage.host_bytes(), 1},
+                {v1::FILE, stage.file_bytes(), page}};
+  for (const auto& [place, planned, unit] : places) {
+    const uint64_t given = engine.arena().AllocatedBytes(place);
+    if (given == (planned + unit - 1) / unit * unit) continue;
+    return absl::InternalError(absl::StrCat("rank ", engine.rank(), " has taken ", given,
+                                            " bytes of the place ", v1::PoolPlace_Name(place),
+                                            ", the plan says ", planned));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
   const v1::Plan plan = options.whole_plans ? whole : plan::SliceOf(whole, fabric.rank());
@@ -111,6 +129,8 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
     of_engine.offload_directory = kMemory;
   }
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, of_engine));
+  const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), fabric.rank());
+  RETURN_IF_ERROR(CheckMemory(*engine, plan.stages(static_cast<int>(at.pipeline))));
   engine->InitializeState();
   if (options.initial != nullptr) {
     engine->OnDevice([&] { Scatter(*options.initial, engine->state().Held("parameter")); });
@@ -137,8 +157,6 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
     }
     result.drawn = drawn;
     result.validation_loss = validation_loss;
-    result.arena_bytes =
-        std::max(result.arena_bytes, static_cast<uint64_t>(engine->arena().size_bytes()));
   }
   return engine->agreement().AllAgree(true).status();
 }
@@ -153,9 +171,6 @@ absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
                                        const LayoutRunOptions& options) {
   ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, ranks));
   LayoutResult result;
-  for (const v1::StagePlan& stage : plan.stages()) {
-    result.planned_bytes = std::max(result.planned_bytes, stage.arena_bytes());
-  }
   std::mutex mutex;
   PlantMutation(options.mutation);
   const std::vector<absl::Status> statuses = comm::RunRanks(

@@ -32,8 +32,6 @@ struct LayoutResult {
   std::vector<double> learning_rates;
   double validation_loss = 0;
   std::vector<int32_t> drawn;  // tokens, by all ranks the same
-  uint64_t arena_bytes = 0;    // largest over the ranks
-  uint64_t planned_bytes = 0;
 };
 
 struct LayoutRunOptions {
@@ -57,8 +55,12 @@ absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
                                        const data::Dataset& dataset,
                                        const LayoutRunOptions& options = {});
 
-// What one rank of `plan` does: all steps, its own pieces into `result` under `mutex`. Elements of
-// other processes' ranks stay NaN, tensors it holds nothing of are absent.
+// Ok where the rank has what its stage's plan says of every place, to the byte; of a file, to the
+// page. Internal with both numbers where not.
+absl::Status CheckMemory(const Engine& engine, const v1::StagePlan& stage);
+
+// What one rank of `plan` does, CheckMemory first: all steps, its own pieces into `result` under
+// `mutex`. Elements of other processes' ranks stay NaN, tensors it holds nothing of are absent.
 absl::Status RunRank(const v1::Plan& plan, comm::Fabric& fabric, const data::Dataset& dataset,
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex);
 

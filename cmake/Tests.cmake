@@ -16,34 +16,42 @@ if(TRIREME_SANITIZE STREQUAL "thread")
   target_link_libraries(trireme_test_main PUBLIC absl::synchronization)
 endif()
 
-# The tests of test_${name} that `spec` selects, labelled also by `kinds`. Catch2 warns of a program without such tests, so the
-# sources are asked first, whenever one of them changes.
-macro(trireme_discover label spec seconds)
+# The tests of test_${name} that `spec` selects, labelled also by `kinds`; with ARGS, by `suffix`, those of the program that gets
+# these arguments. Catch2 warns of a program without such tests, so the sources are asked for `tag` first, whenever one of them
+# changes.
+macro(trireme_discover label tag spec seconds)
+  cmake_parse_arguments(discover "" "SUFFIX" "ARGS" ${ARGN})
   set(found "")
   foreach(source IN LISTS sources)
-    file(STRINGS "${source}" found_here REGEX "\\[${label}\\]")
+    file(STRINGS "${source}" found_here REGEX "\\[${tag}\\]")
     list(APPEND found ${found_here})
   endforeach()
-  if(found OR "${label}" STREQUAL fast)
+  if(found OR "${tag}" STREQUAL fast)
     set(cores 2)
     if("${label}" STREQUAL fast)
       set(cores 1)
     endif()
-    catch_discover_tests(test_${name} TEST_SPEC "${spec}" PROPERTIES LABELS ${label} TIMEOUT ${seconds}
+    set(suffixed)
+    if(discover_SUFFIX)
+      set(suffixed TEST_SUFFIX "${discover_SUFFIX}" EXTRA_ARGS ${discover_ARGS})
+    endif()
+    catch_discover_tests(test_${name} TEST_SPEC "${spec}" ${suffixed} PROPERTIES LABELS ${label} TIMEOUT ${seconds}
                          SKIP_RETURN_CODE ${TRIREME_SKIPPED} PROCESSORS ${cores})
     # Catch takes one label only; the others are given when ctest reads the names that Catch has found.
     set(labels "${label};${kinds}")
     if(name MATCHES "^coordinator")
       string(APPEND labels ";coordinator")
     endif()
-    set(labelled "${PROJECT_BINARY_DIR}/test_${name}_labels_${label}.cmake")
+    string(MAKE_C_IDENTIFIER "test_${name}_labels_${label}_${tag}${discover_SUFFIX}" labelled)
+    set(labelled "${PROJECT_BINARY_DIR}/${labelled}.cmake")
     file(WRITE "${labelled}" "foreach(test IN LISTS test_${name}_TESTS)\n"
       "  set_tests_properties(\"\${test}\" PROPERTIES LABELS \"${labels}\")\nendforeach()\n")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labelled}")
   endif()
 endmacro()
 
-# trireme_tests(<path> [THREADS] [GRPC] ROOMS <path>... [LIBS <target>...])
+# trireme_tests(<path> [THREADS] [GRPC] [STREAMS] ROOMS <path>... [LIBS <target>...])
+# STREAMS: all of it once more with the work of devices on threads (tests/streams.h), of the tests labelled parity as slow ones.
 # THREADS: its rooms share memory between threads, and the program runs under TSan too. GRPC: it speaks gRPC, whose headers take
 # a sanitized compiler as long as all the rest. The targets `tests_plain`, `tests_grpc` (one has each program) and `tests_threads`
 # build them, and the labels `plain`, `grpc` and `threads` are on their tests: a sanitized part runs what it has built, no more.
@@ -51,7 +59,7 @@ foreach(kind IN ITEMS plain grpc threads)
   add_custom_target(tests_${kind})
 endforeach()
 function(trireme_tests path)
-  cmake_parse_arguments(tests "THREADS;GRPC" "" "ROOMS;LIBS" ${ARGN})
+  cmake_parse_arguments(tests "THREADS;GRPC;STREAMS" "" "ROOMS;LIBS" ${ARGN})
   string(REPLACE "/" "_" name "${path}")
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${path}/*.cc")
   if(NOT sources)
@@ -97,10 +105,15 @@ function(trireme_tests path)
   if(TRIREME_SANITIZE)
     set(fast_seconds 300)
   endif()
-  trireme_discover(fast "~[slow]~[mpi]~[parity]~[.]" ${fast_seconds})
-  trireme_discover(slow "[slow]~[.]" 3000)
-  trireme_discover(parity "[parity]~[.]" 900)
-  trireme_discover(mpi "[mpi]~[.]" 120)
+  trireme_discover(fast fast "~[slow]~[mpi]~[parity]~[.]" ${fast_seconds})
+  trireme_discover(slow slow "[slow]~[.]" 3000)
+  trireme_discover(parity parity "[parity]~[.]" 900)
+  trireme_discover(mpi mpi "[mpi]~[.]" 120)
+  if(tests_STREAMS AND NOT TRIREME_SANITIZE)
+    set(asynchronous SUFFIX ", on asynchronous streams" ARGS --streams asynchronous)
+    trireme_discover(fast fast "~[slow]~[mpi]~[parity]~[.]" ${fast_seconds} ${asynchronous})
+    trireme_discover(slow parity "[parity]~[.]" 3000 ${asynchronous})
+  endif()
 endfunction()
 
 # trireme_mpi_test(<name> <path> [ROOMS <path>...] [LIBS <target>...]): the program <name> of tests/<path>/*.cc, with a
@@ -174,7 +187,7 @@ trireme_tests(runtime/benchmark ROOMS proto runtime/graph runtime/model runtime/
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)
 trireme_tests(runtime/report ROOMS proto runtime/base runtime/plan runtime/recorder runtime/report)
-trireme_tests(runtime/engine THREADS ROOMS runtime/base runtime/checksum runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
+trireme_tests(runtime/engine THREADS STREAMS ROOMS runtime/base runtime/checksum runtime/engine runtime/comm/local runtime/kernels runtime/kernels/cpu
               runtime/kernels/ref runtime/data runtime/plan
               runtime/spec runtime/layout runtime/safetensors checkpoint/format checkpoint/client)
 target_sources(test_runtime_engine PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/tensor/sick_disk.cc")

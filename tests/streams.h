@@ -1,5 +1,6 @@
-// On which streams the devices of this program's tests work: `--streams asynchronous` on its command
-// line puts all of them on threads, also those of cases that ask for none (tests/test_main.cc).
+// On which streams the devices of this program's tests work: `--streams asynchronous` on its
+// command line puts all of them on threads, also those of cases that ask for none
+// (tests/test_main.cc).
 #pragma once
 
 namespace trireme::tests {

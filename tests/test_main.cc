@@ -4,8 +4,10 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 #include <iostream>
+#include <string>
 
 #include "tests/skip.h"
+#include "tests/streams.h"
 
 namespace {
 
@@ -21,7 +23,15 @@ void trireme::tests::NoteSkip(std::string_view reason) {
 
 int main(int argc, char** argv) {
   Catch::Session session;
+  std::string streams;
+  session.cli(session.cli() |
+              Catch::clara::Opt(streams, "asynchronous")["--streams"]("streams of all devices"));
   if (session.applyCommandLine(argc, argv) != 0) return 1;
+  if (!streams.empty() && streams != "asynchronous") {
+    std::cerr << "--streams " << streams << ": expected asynchronous" << std::endl;
+    return 1;
+  }
+  trireme::tests::asynchronous_streams = !streams.empty();
   session.configData().warnings = static_cast<Catch::WarnAbout::What>(
       session.configData().warnings | Catch::WarnAbout::NoTests);
   // Catch2 returns how many have failed, and 77 of them are no skip.

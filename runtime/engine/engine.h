@@ -103,8 +103,9 @@ class Engine {
   // One more token after `context` (the last sequence_length of it count); the same on every rank,
   // and so is DataLoss where the weights give no finite logit.
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
-  // Asked just before a step's NORM and between the passes of Evaluate, on the engine's thread: a
-  // true is this rank's vote to stop. All ranks set one, or none does.
+  // Asked just before a step's NORM and between the passes of Evaluate, on asynchronous streams
+  // also whenever the engine waits for its work, on the engine's thread: a true is this rank's vote
+  // to stop. All ranks set one, or none does.
   void set_stop_poll(std::function<bool()> poll);
   // What the ranks agree on beside programs; its patience knows how far behind others may be.
   comm::Agreement& agreement();

@@ -124,10 +124,9 @@ Measured RunOneStep(const Layout& layout, const StepRun& run) {
     const bool loads_late = fabric.rank() == run.late_loader;
     ASSIGN_OR_RETURN(
         auto engine,
-        Engine::Create(*plan, fabric,
-                       loads_late ? static_cast<const data::Dataset&>(late) : *dataset,
-                       {.kernels = &KernelsOf(plan->job()),
-                        .device = {.asynchronous = run.asynchronous, .strict = true}}));
+        Engine::Create(
+            *plan, fabric, loads_late ? static_cast<const data::Dataset&>(late) : *dataset,
+            {.kernels = &KernelsOf(plan->job()), .device = StrictDevice(run.asynchronous)}));
     engine->InitializeState();
     RETURN_IF_ERROR(engine->RunStep(0).status());
     ASSIGN_OR_RETURN(const ExposureReport report, engine->MeasureExposure());

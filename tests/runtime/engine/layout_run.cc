@@ -15,8 +15,10 @@
 #include "runtime/plan/planner.h"
 #include "runtime/plan/slice.h"
 #include "runtime/spec/job_spec.h"
+#include "runtime/tensor/bf16.h"
 #include "runtime/tensor/element.h"
 #include "tests/runtime/data/random_dataset.h"
+#include "tests/streams.h"
 
 namespace trireme::engine {
 
@@ -79,8 +81,11 @@ void GatherTensors(Engine& engine, const std::string& kind, Tensors& into, std::
 }
 
 EngineOptions OptionsOf(const v1::JobSpec& job) {
-  return {.kernels = &KernelsOf(job),
-          .device = {.asynchronous = job.runtime().asynchronous_streams(), .strict = true}};
+  return {.kernels = &KernelsOf(job), .device = StrictDevice(job.runtime().asynchronous_streams())};
+}
+
+tensor::HostDeviceOptions StrictDevice(bool asynchronous) {
+  return {.asynchronous = asynchronous || tests::asynchronous_streams, .strict = true};
 }
 
 const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
@@ -205,6 +210,15 @@ std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, do
     if (!a.contains(name)) over[name] = INFINITY;
   }
   return over;
+}
+
+Tensors RoundedToBf16(Tensors tensors) {
+  for (auto& [name, values] : tensors) {
+    for (double& value : values) {
+      value = static_cast<float>(tensor::BFloat16(static_cast<float>(value)));
+    }
+  }
+  return tensors;
 }
 
 double NormOf(const Tensors& tensors) {

@@ -69,6 +69,8 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job);
 
 // Kernels and streams as the job says, and memory that the host cannot look into.
 EngineOptions OptionsOf(const v1::JobSpec& job);
+// The latter; on asynchronous streams also where the whole program is to be (tests/streams.h).
+tensor::HostDeviceOptions StrictDevice(bool asynchronous);
 
 // Copies what the rank owns of a kind of state into the logical tensors; elements that nobody
 // brings stay NaN.
@@ -85,6 +87,9 @@ std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t seq
 std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, double scale,
                                           double limit);
 double NormOf(const Tensors& tensors);
+
+// To the nearest that bf16 holds.
+Tensors RoundedToBf16(Tensors tensors);
 
 // Empty if gradients, weights and losses agree within `limit` of the reference's norms, and, where
 // the limit is one of f32, each gradient by its own scale too: against the norm of all a parameter

@@ -185,6 +185,7 @@ TEST_CASE("overlap: a large parameter is updated in parts, between which GATHERs
   CHECK(*std::max_element(progress.begin(), progress.end()) >= 3);
 }
 
+// Of streams that are no threads: there nobody else moves them.
 TEST_CASE("overlap: transfers move between the operators of one instruction") {
   v1::JobSpec job = JobFor({.data = 2}, {.layers = 2});
   const auto plan = plan::MakePlan(job, 2);
@@ -258,10 +259,9 @@ TEST_CASE("overlap: who waits for an asynchronous stream moves the sums in fligh
     const kernels::KernelRegistry registry =
         HookedKernels(job, {{graph::OpKind::kEmbedding, graph::Phase::kForward, first},
                             {graph::OpKind::kEmbedding, graph::Phase::kWeightGrad, last}});
-    ASSIGN_OR_RETURN(
-        auto engine,
-        Engine::Create(*plan, fabric, *dataset,
-                       {.kernels = &registry, .device = {.asynchronous = true, .strict = true}}));
+    ASSIGN_OR_RETURN(auto engine,
+                     Engine::Create(*plan, fabric, *dataset,
+                                    {.kernels = &registry, .device = StrictDevice(true)}));
     engine->InitializeState();
     // The first program runs in step with its issuing.
     RETURN_IF_ERROR(engine->RunStep(0).status());

@@ -69,11 +69,9 @@ FlipEnded RunWithFlip(const Flip& flip, Mutation mutation = Mutation::kCount) {
   ended.steps.resize(static_cast<size_t>(flip.layout.ranks()));
   PlantMutation(mutation);
   ended.of_rank = comm::RunRanks(flip.layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(
-        auto engine,
-        Engine::Create(*plan, fabric, *dataset,
-                       {.kernels = &KernelsOf(job),
-                        .device = {.asynchronous = flip.asynchronous, .strict = true}}));
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
+                                                 {.kernels = &KernelsOf(job),
+                                                  .device = StrictDevice(flip.asynchronous)}));
     engine->InitializeState();
     const bool mine = std::count(flip.ranks.begin(), flip.ranks.end(), fabric.rank()) > 0;
     for (uint64_t step = 0; step < kReplicaSteps; ++step) {
@@ -279,7 +277,7 @@ TEST_CASE("replicas: the named rank's flight recorder says so before any rank le
     ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset,
                                                  {.kernels = &KernelsOf(job),
                                                   .recorder = recorder.get(),
-                                                  .device = {.strict = true}}));
+                                                  .device = StrictDevice(false)}));
     engine->InitializeState();
     RETURN_IF_ERROR(engine->RunStep(0).status());
     if (rank == 2) FlipBit(*engine, flip);

@@ -14,7 +14,10 @@ namespace trireme::silent_bugs {
 struct Row {
   int number = 0;
   bool planted = false;
+  bool seen = false;        // by somebody, and as it should be
   bool by_product = false;  // seen by the product itself
+  // Its healthy twin raised an alarm; empty: nobody has looked at it.
+  std::optional<bool> false_alarm;
   // Without the loss: what any measurement gives again, to the letter.
   std::string text;
   std::optional<Curve> curve;
@@ -23,7 +26,7 @@ struct Row {
 };
 
 Row RowOf(const Kind& kind, const Looked& looked);
-// Of the kinds and of the losses.
+// Of the kinds, their twins and the losses, as far as they were looked at.
 std::string Summary(const std::vector<Row>& rows);
 
 // What the page at `path` says otherwise; of losses whether they show it, not how far apart they

@@ -39,6 +39,10 @@ enum class Mutation : uint8_t {
   kPieceNotWrittenBack,   // offload: updated moments stay behind when their piece goes
   kPieceOfAnother,        // offload: the moments of a bucket's first piece come for all
   kGradientsCut,          // bf16 transfer: gradients are cut to bf16 instead of rounded
+  kTileRowsOfFirst,       // the head's weight gradient takes each tile's rows from the first tile
+  kTileLossOfFirst,       // softmax of each tile of logits by the first tile's log-sum-exp
+  kReplicaLeftOut,        // node memory: a replica's part of the largest bucket is not summed
+  kReplicasSummedTwice,   // node memory: the largest bucket is summed over the replicas twice
   kCount,
 };
 

@@ -45,6 +45,12 @@ void CutToBf16(std::span<float> values) {
   }
 }
 
+// For a planted bug.
+bool IsLargest(const v1::Bucket& bucket, const std::vector<v1::Bucket>& buckets) {
+  return std::all_of(buckets.begin(), buckets.end(),
+                     [&](const v1::Bucket& other) { return other.count() <= bucket.count(); });
+}
+
 template <typename T>
 void AddOrCopy(const T* from, int64_t count, bool adds, T* to) {
   if (!adds) {
@@ -130,13 +136,24 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   }
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   const comm::OperationOptions coded(*stream_, coding_->Of(instruction));
-  return trace_.Issue(span, *groups_.data, coded, [&](const auto& options) {
+  const auto sum = [&](const auto& options) {
     return whole
                ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
                                          state_->dtype(v1::GRADIENT), comm::ReduceOp::kSum, options)
                : groups_.data->ReduceScatter(
                      {data, share_offsets_[index], state_->dtype(v1::GRADIENT)}, options);
-  });
+  };
+  if (groups_.data->SumsInWindow() && IsLargest(bucket, state_->buckets())) {
+    if (Mutated(Mutation::kReplicaLeftOut) && groups_.at.data == 1) {
+      const size_t bytes = bucket.count() * tensor::SizeOf(state_->dtype(v1::GRADIENT));
+      stream_->Issue(tensor::Task([data, bytes] { std::memset(data, 0, bytes); }));
+    }
+    if (Mutated(Mutation::kReplicasSummedTwice)) {
+      RunTraced(GroupName::kData, v1::REDUCE,
+                [&](comm::Communicator&, const auto& options) { return sum(options); });
+    }
+  }
+  return trace_.Issue(span, *groups_.data, coded, sum);
 }
 
 // The share of the sum over the replicas that this rank owns, to those of earlier micro-batches.

@@ -1,5 +1,6 @@
 #include "runtime/engine/stage_executor.h"
 
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,7 @@ absl::Status StageExecutor::CheckSlots() const {
 // Layers repeat, so equal specs share one kernel.
 absl::Status StageExecutor::PrepareList(const std::vector<LoweredOp>& ops, List& list) {
   std::set<graph::ParameterId> written;
+  std::map<Phase, const LoweredOp*> tiles;  // the first of the loss, for planted bugs
   for (const LoweredOp& op : ops) {
     Prepared prepared{.op = op};
     const graph::OperandRef& weight = op.operand[graph::kDW];
@@ -86,6 +88,14 @@ absl::Status StageExecutor::PrepareList(const std::vector<LoweredOp>& ops, List&
     prepared.overwrites = places_.gradient_pool == v1::PARTIAL &&
                           target.space == Space::kGradient && written.insert(target.id).second;
     if (Mutated(Mutation::kRowOffsetIgnored)) prepared.op.spec.row_begin = 0;
+    if (op.spec.kind == OpKind::kLmHeadLoss) {
+      const LoweredOp& first = *tiles.emplace(op.spec.phase, &op).first->second;
+      const bool rows = op.spec.phase == Phase::kWeightGrad && Mutated(Mutation::kTileRowsOfFirst);
+      const bool loss = op.spec.phase == Phase::kInputGrad && Mutated(Mutation::kTileLossOfFirst);
+      for (const auto& [planted, name] :
+           {std::pair(rows, graph::kX), std::pair(loss, graph::kBase)})
+        if (planted) prepared.op.operand[name] = first.operand[name];
+    }
     if (!op.is_collective()) {
       for (const auto& [spec, kernel] : kernels_) {
         if (spec == prepared.op.spec) prepared.kernel = kernel.get();

@@ -6,7 +6,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <mutex>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/model/model.h"
 #include "runtime/optim/adamw.h"
@@ -25,14 +29,6 @@ constexpr double kLimit = 16 * 0x1p-24;
 struct State {
   Tensors masters, moment1, moment2;
 };
-
-State Gathered(Engine& engine, std::mutex& mutex) {
-  State state;
-  GatherTensors(engine, "parameter", state.masters, mutex);
-  GatherTensors(engine, "moment1", state.moment1, mutex);
-  GatherTensors(engine, "moment2", state.moment2, mutex);
-  return state;
-}
 
 // AdamW's step `step` (from 1) in f64, as the job has it.
 void UpdateInF64(const v1::JobSpec& job, const graph::ModelGraph& graph, int64_t step,
@@ -53,9 +49,9 @@ void UpdateInF64(const v1::JobSpec& job, const graph::ModelGraph& graph, int64_t
   }
 }
 
-// Elements of weights that are not their masters rounded.
-int64_t NotRounded(Engine& engine, const Tensors& masters) {
-  int64_t count = 0;
+// Parameters of which some weight that the rank holds is not its master rounded.
+std::set<std::string> NotRounded(Engine& engine, const Tensors& masters) {
+  std::set<std::string> names;
   engine.OnDevice([&] {
     for (const StateView& view : engine.state().Held("parameter")) {
       if (view.dtype != tensor::DType::kBf16) continue;
@@ -67,72 +63,144 @@ int64_t NotRounded(Engine& engine, const Tensors& masters) {
           const double master = masters.at(view.name)[static_cast<size_t>(
               copy.source_offset + run * copy.source_stride + index)];
           const auto rounded = tensor::BFloat16(static_cast<float>(master));
-          count += tensor::ElementAt(view.dtype, view.data.get(),
-                                     copy.target_offset + run * copy.target_stride + index) !=
-                   static_cast<double>(static_cast<float>(rounded));
+          if (tensor::ElementAt(view.dtype, view.data.get(),
+                                copy.target_offset + run * copy.target_stride + index) !=
+              static_cast<double>(static_cast<float>(rounded))) {
+            names.insert(view.name);
+          }
         }
       }
     }
   });
-  return count;
+  return names;
 }
 
-// What differs after each of three steps on one rank; empty: nothing.
-std::string FaultsOfOptimizer(Mutation mutation) {
-  const v1::JobSpec job = JobFor({}, {.family = "gpt2", .dtype = "bf16", .layers = 2});
-  const auto dataset = MakeRandomDataset(29, 5);
-  const auto plan = plan::MakePlan(job, 1);
-  REQUIRE(plan.ok());
-  const auto graph = model::BuildModel(plan->job().model().config());
-  std::string text;
-  PlantMutation(mutation);
-  const auto statuses = comm::RunRanks(1, [&](comm::Fabric& fabric) -> absl::Status {
-    auto engine = Engine::Create(*plan, fabric, *dataset, OptionsOf(job));
-    if (!engine.ok()) return engine.status();
-    (*engine)->InitializeState();
-    std::mutex mutex;
-    State expected = Gathered(**engine, mutex);
+std::set<std::string> NamesApart(const Tensors& found, const Tensors& expected) {
+  std::set<std::string> names;
+  for (const auto& [name, values] : expected) {
+    const Tensors own{{name, values}};
+    if (!Differences({{name, found.at(name)}}, own, NormOf(own), kLimit).empty()) {
+      names.insert(name);
+    }
+  }
+  return names;
+}
+
+// Parameters of which something differs, over three steps.
+struct FaultsOfState {
+  std::set<std::string> masters, moment1, moment2, weights;
+};
+
+class ThreeSteps {
+ public:
+  ThreeSteps(const v1::Plan& plan, const graph::ModelGraph& graph) : plan_(plan), graph_(graph) {}
+
+  // What each rank does.
+  absl::Status Run(comm::Fabric& fabric, const data::Dataset& dataset) {
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(plan_, fabric, dataset, OptionsOf(plan_.job())));
+    engine->InitializeState();
+    RETURN_IF_ERROR(Gather(*engine, expected_));
     for (int64_t step = 1; step <= 3; ++step) {
-      const auto report = (*engine)->RunStep(static_cast<uint64_t>(step) - 1);
-      if (!report.ok()) return report.status();
-      Tensors gradients;
-      GatherTensors(**engine, "gradient", gradients, mutex);
-      UpdateInF64(plan->job(), *graph, step, *report, gradients, expected);
-      const State found = Gathered(**engine, mutex);
-      const auto compare = [&](const char* what, const Tensors& a, const Tensors& b) {
-        for (const auto& [name, values] : b) {
-          const Tensors own{{name, values}};
-          if (!Differences({{name, a.at(name)}}, own, NormOf(own), kLimit).empty()) {
-            text += std::string(" ") + what + " of " + name;
-          }
-        }
-      };
-      compare("master", found.masters, expected.masters);
-      compare("moment1", found.moment1, expected.moment1);
-      compare("moment2", found.moment2, expected.moment2);
-      if (NotRounded(**engine, found.masters) > 0) text += " weights";
+      ASSIGN_OR_RETURN(const StepReport report, engine->RunStep(static_cast<uint64_t>(step) - 1));
+      GatherTensors(*engine, "gradient", gradients_, mutex_);
+      RETURN_IF_ERROR(Gather(*engine, found_));
+      const auto unrounded = NotRounded(*engine, found_.masters);
+      {
+        const std::lock_guard lock(mutex_);
+        faults_.weights.insert(unrounded.begin(), unrounded.end());
+        if (engine->rank() == 0) Compare(step, report);
+      }
+      // What is compared is not gathered anew.
+      RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
     }
     return absl::OkStatus();
-  });
+  }
+  const FaultsOfState& faults() const { return faults_; }
+
+ private:
+  // Until all have brought what they own.
+  absl::Status Gather(Engine& engine, State& state) {
+    GatherTensors(engine, "parameter", state.masters, mutex_);
+    GatherTensors(engine, "moment1", state.moment1, mutex_);
+    GatherTensors(engine, "moment2", state.moment2, mutex_);
+    return engine.agreement().AllAgree(true).status();
+  }
+
+  void Compare(int64_t step, const StepReport& report) {
+    UpdateInF64(plan_.job(), graph_, step, report, gradients_, expected_);
+    faults_.masters.merge(NamesApart(found_.masters, expected_.masters));
+    faults_.moment1.merge(NamesApart(found_.moment1, expected_.moment1));
+    faults_.moment2.merge(NamesApart(found_.moment2, expected_.moment2));
+  }
+
+  const v1::Plan& plan_;
+  const graph::ModelGraph& graph_;
+  std::mutex mutex_;
+  State expected_, found_;
+  Tensors gradients_;
+  FaultsOfState faults_;
+};
+
+const std::vector<Layout>& ShardedLayouts() {
+  static const std::vector<Layout> layouts = {{}, {.data = 2, .zero = 1}, {.data = 2, .zero = 3}};
+  return layouts;
+}
+
+// `all`: the names of all parameters.
+FaultsOfState FaultsOfOptimizer(const Layout& layout, Mutation mutation,
+                                std::set<std::string>& all) {
+  const v1::JobSpec job = JobFor(layout, {.family = "gpt2", .dtype = "bf16", .layers = 2});
+  const auto dataset = MakeRandomDataset(29, 5);
+  const auto plan = plan::MakePlan(job, layout.ranks());
+  REQUIRE(plan.ok());
+  const auto graph = model::BuildModel(plan->job().model().config());
+  for (const graph::Parameter& parameter : graph->parameters) all.insert(parameter.name);
+  ThreeSteps steps(*plan, *graph);
+  PlantMutation(mutation);
+  const auto statuses = comm::RunRanks(
+      layout.ranks(), [&](comm::Fabric& fabric) { return steps.Run(fabric, *dataset); });
   PlantMutation(Mutation::kCount);
-  REQUIRE(statuses[0].ok());
-  return text;
+  for (const absl::Status& status : statuses) REQUIRE(status.ToString() == "OK");
+  return steps.faults();
 }
 
 }  // namespace
 
 TEST_CASE("bf16: masters and moments are those of AdamW in f64, weights the masters rounded") {
-  CHECK(FaultsOfOptimizer(Mutation::kCount) == "");
+  using Names = std::set<std::string>;
+  for (const Layout& layout : ShardedLayouts()) {
+    Names all;
+    const FaultsOfState faults = FaultsOfOptimizer(layout, Mutation::kCount, all);
+    INFO(layout.Name());
+    CHECK(faults.masters == Names{});
+    CHECK(faults.moment1 == Names{});
+    CHECK(faults.moment2 == Names{});
+    CHECK(faults.weights == Names{});
+  }
 }
 
 TEST_CASE("mutation: bf16 states that begin again, are rounded or are not written") {
-  const std::string master = FaultsOfOptimizer(Mutation::kMasterNotUpdated);
-  CHECK_THAT(master, Catch::Contains("master of wte.weight"));
-  CHECK_THAT(master, !Catch::Contains("moment"));
-  const std::string moment = FaultsOfOptimizer(Mutation::kBf16Moment);
-  CHECK_THAT(moment, Catch::Contains("moment1 of wte.weight"));
-  CHECK_THAT(moment, !Catch::Contains("moment2"));
-  CHECK(FaultsOfOptimizer(Mutation::kWeightNotWritten) == " weights weights weights");
+  using Names = std::set<std::string>;
+  for (const Layout& layout : ShardedLayouts()) {
+    INFO(layout.Name());
+    Names all;
+    const FaultsOfState master = FaultsOfOptimizer(layout, Mutation::kMasterNotUpdated, all);
+    CHECK(master.masters == all);
+    CHECK(master.moment1 == Names{});
+    CHECK(master.moment2 == Names{});
+    CHECK(master.weights == Names{});
+    // The next step's masters follow the moment.
+    const FaultsOfState moment = FaultsOfOptimizer(layout, Mutation::kBf16Moment, all);
+    CHECK(moment.masters == all);
+    CHECK(moment.moment1 == all);
+    CHECK(moment.moment2 == Names{});
+    CHECK(moment.weights == Names{});
+    const FaultsOfState weight = FaultsOfOptimizer(layout, Mutation::kWeightNotWritten, all);
+    CHECK(weight.masters == Names{});
+    CHECK(weight.moment1 == Names{});
+    CHECK(weight.moment2 == Names{});
+    CHECK(weight.weights == all);
+  }
 }
 
 }  // namespace trireme::engine

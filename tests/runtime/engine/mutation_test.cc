@@ -23,6 +23,9 @@ struct Case {
   std::string offload = "none";
   int steps = 3;
   int64_t micro_batch = 2;
+  int64_t loss_tile = 0;
+  int64_t vocabulary = 29;
+  size_t window_bytes = 0;  // of the replicas' node memory
   // Parameters whose first gradient, or whose weights after three steps, must be red; the others'
   // must be green.
   std::function<bool(const std::string&)> gradient;
@@ -31,6 +34,7 @@ struct Case {
 
 bool None(const std::string&) { return false; }
 bool All(const std::string&) { return true; }
+bool IsEmbedding(const std::string& name) { return name == "wte.weight"; }
 bool IsTied(const std::string& name) { return name == "wte.weight"; }
 // What each rank of a tensor group sums over its own rows only.
 bool IsRowSummed(const std::string& name) {
@@ -44,6 +48,8 @@ bool IsNormWeight(const std::string& name) {
 
 v1::JobSpec JobFor(const Case& test) {
   v1::JobSpec job = TinyJob({.family = "gpt2", .layers = 2, .dropout = test.dropout});
+  job.mutable_model()->mutable_config()->set_vocab_size(test.vocabulary);
+  job.mutable_training()->set_loss_tile_rows(test.loss_tile);
   v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
   parallelism.set_data_parallel_size(test.data);
   parallelism.set_tensor_parallel_size(test.tensor);
@@ -77,12 +83,16 @@ std::set<std::string> Expected(const Tensors& tensors,
 }
 
 void Check(const Case& test) {
-  const auto dataset = MakeRandomDataset(29, 5);
+  const auto dataset = MakeRandomDataset(test.vocabulary, 5);
   v1::JobSpec single = TinyJob({.family = "gpt2", .layers = 2, .dropout = test.dropout});
+  single.mutable_model()->mutable_config()->set_vocab_size(test.vocabulary);
+  comm::LocalOptions transport;
+  transport.fabric.window_bytes = test.window_bytes;
   const auto reference = RunLayout(single, 1, *dataset, {.steps = test.steps});
   REQUIRE(reference.ok());
   const int ranks = static_cast<int>(test.data * test.tensor * test.pipeline);
-  const auto healthy = RunLayout(JobFor(test), ranks, *dataset, {.steps = test.steps});
+  const auto healthy =
+      RunLayout(JobFor(test), ranks, *dataset, {.steps = test.steps, .transport = transport});
   INFO(healthy.status().ToString());
   REQUIRE(healthy.ok());
   const double gradient_norm = NormOf(reference->gradients);
@@ -90,7 +100,8 @@ void Check(const Case& test) {
   CHECK(Names(Differences(healthy->gradients, reference->gradients, gradient_norm, 1e-12)).empty());
   CHECK(Names(Differences(healthy->weights, reference->weights, weight_norm, 1e-12)).empty());
   const auto sick =
-      RunLayout(JobFor(test), ranks, *dataset, {.steps = test.steps, .mutation = test.mutation});
+      RunLayout(JobFor(test), ranks, *dataset,
+                {.steps = test.steps, .transport = transport, .mutation = test.mutation});
   REQUIRE(sick.ok());
   CHECK(Names(Differences(sick->gradients, reference->gradients, gradient_norm, 1e-12)) ==
         Expected(reference->gradients, test.gradient));
@@ -263,6 +274,45 @@ TEST_CASE("mutation: a piece of the moments comes back for another") {
          .zero = 3,
          .offload = "file",
          .gradient = None,
+         .weight = All});
+}
+
+// The products of a tile spoil the head's weight alone, its softmax all that the loss depends on.
+TEST_CASE("mutation: the head's gradient takes a tile of logits with the rows of another") {
+  Check({.mutation = Mutation::kTileRowsOfFirst,
+         .data = 2,
+         .loss_tile = 4,
+         .gradient = IsEmbedding,
+         .weight = All});
+}
+
+TEST_CASE("mutation: a tile of logits has the log-sum-exp of another") {
+  Check({.mutation = Mutation::kTileLossOfFirst,
+         .tensor = 2,
+         .loss_tile = 4,
+         .gradient = All,
+         .weight = All});
+}
+
+// The embedding is a bucket of its own, and large enough to be summed there.
+TEST_CASE("mutation: a replica's part is left out of a sum in node memory") {
+  for (const int64_t zero : {0, 1}) {
+    Check({.mutation = Mutation::kReplicaLeftOut,
+           .data = 2,
+           .zero = zero,
+           .vocabulary = 997,
+           .window_bytes = size_t{256} << 10,
+           .gradient = IsEmbedding,
+           .weight = All});
+  }
+}
+
+TEST_CASE("mutation: replicas are summed twice in node memory") {
+  Check({.mutation = Mutation::kReplicasSummedTwice,
+         .data = 3,
+         .vocabulary = 997,
+         .window_bytes = size_t{256} << 10,
+         .gradient = IsEmbedding,
          .weight = All});
 }
 

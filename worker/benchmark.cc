@@ -1,10 +1,10 @@
 #include "worker/benchmark.h"
 
 #include <omp.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
 
 #include "runtime/base/status_macros.h"
 #include "runtime/benchmark/limits.h"
@@ -19,6 +19,9 @@ void ShowProgress(size_t index, size_t count, const std::string& what) {
   std::fprintf(stderr, "\r\033[K%zu of %zu: %s", index + 1, count, what.c_str());
   std::fflush(stderr);
 }
+
+// As `trireme` tells its errors: whoever has typed `trireme bench` knows of no worker and its log.
+void PrintError(const std::string& text) { std::fprintf(stderr, "trireme: %s\n", text.c_str()); }
 
 absl::StatusOr<benchmark::OperatorTable> MeasureAll(const BenchmarkOptions& options) {
   benchmark::TableOptions table;
@@ -52,14 +55,14 @@ void AddBenchmarkOptions(CLI::App& app, BenchmarkOptions& options) {
 base::ExitCode RunBenchmark(const BenchmarkOptions& options) {
   const auto table = MeasureAll(options);
   if (!table.ok()) {
-    spdlog::error("{}", base::MessageOf(table.status()));
+    PrintError(base::MessageOf(table.status()));
     return base::ExitCodeOf(table.status());
   }
   const std::string text =
       options.json ? benchmark::JsonOf(*table) + "\n" : benchmark::TextOf(*table);
   std::fputs(text.c_str(), stdout);
   const bool written = std::fflush(stdout) == 0;
-  if (!written) spdlog::error("the output could not be written");
+  if (!written) PrintError("the output could not be written");
   return written ? base::kOk : base::kBadInput;
 }
 

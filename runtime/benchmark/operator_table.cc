@@ -68,10 +68,17 @@ std::string HeadOf(const OperatorTable& table) {
   std::string text =
       fmt::format("GPT-2 124M, {} rows: 4 samples of 256 tokens, or one of 1,024; {} thread{}\n",
                   Number(kRows), table.threads, table.threads == 1 ? "" : "s");
-  text += fmt::format("limits: memory {} GB/s (triad)\n", Number(table.memory_rate * 1e-9));
+  // What no operator of the table was compared with was not measured.
+  const char* before = "limits: ";
+  if (table.memory_rate > 0) {
+    text += fmt::format("{}memory {} GB/s (triad)\n", before, Number(table.memory_rate * 1e-9));
+    before = "        ";
+  }
   for (const OperatorTable::Group& group : table.groups) {
-    text += fmt::format("        {} product {} GFLOP/s (square", tensor::NameOf(group.dtype),
+    if (group.product_rate == 0) continue;
+    text += fmt::format("{}{} product {} GFLOP/s (square", before, tensor::NameOf(group.dtype),
                         Number(group.product_rate * 1e-9));
+    before = "        ";
     if (group.packed_product_rate > 0) {
       text += fmt::format("; {} with factors in oneDNN's own layout",
                           Number(group.packed_product_rate * 1e-9));
@@ -82,9 +89,11 @@ std::string HeadOf(const OperatorTable& table) {
 }
 
 nlohmann::json GroupJson(const OperatorTable::Group& group, bool whole) {
-  nlohmann::json json = {{"dtype", tensor::NameOf(group.dtype)},
-                         {"product_gflops", group.product_rate * 1e-9},
-                         {"packed_product_gflops", group.packed_product_rate * 1e-9}};
+  nlohmann::json json = {{"dtype", tensor::NameOf(group.dtype)}};
+  if (group.product_rate > 0) json["product_gflops"] = group.product_rate * 1e-9;
+  if (group.packed_product_rate > 0) {
+    json["packed_product_gflops"] = group.packed_product_rate * 1e-9;
+  }
   for (const Measured& row : group.rows) {
     json["operators"].push_back({{"name", row.line.name},
                                  {"ms", row.seconds * 1e3},
@@ -205,9 +214,8 @@ std::string TextOf(const OperatorTable& table) {
 }
 
 std::string JsonOf(const OperatorTable& table) {
-  nlohmann::json json = {{"bench", "operators"},
-                         {"threads", table.threads},
-                         {"memory_gbytes_per_second", table.memory_rate * 1e-9}};
+  nlohmann::json json = {{"bench", "operators"}, {"threads", table.threads}};
+  if (table.memory_rate > 0) json["memory_gbytes_per_second"] = table.memory_rate * 1e-9;
   for (const OperatorTable::Group& group : table.groups) {
     json["groups"].push_back(GroupJson(group, table.whole));
   }

@@ -44,7 +44,7 @@ struct OperatorTable {
   };
   int threads = 0;
   bool whole = true;       // all operators of a step
-  double memory_rate = 0;  // bytes a second, best of the run
+  double memory_rate = 0;  // bytes a second, best of the run; 0: not measured
   std::vector<Group> groups;
 };
 

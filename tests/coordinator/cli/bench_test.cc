@@ -58,7 +58,7 @@ TEST_CASE("bench: a part of the real table") {
   CHECK(table["groups"][0]["operators"][1]["name"] == "layer norm I");
   const Result none = bench.Run("bench --only moon");
   CHECK(none.code == 2);
-  CHECK(Holds(none.out, "no operator has \"moon\" in its name"));
+  CHECK(none.out.find("trireme: no operator has \"moon\" in its name") == 0);
 }
 
 }  // namespace trireme::cli

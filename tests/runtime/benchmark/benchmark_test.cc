@@ -190,6 +190,16 @@ TEST_CASE("operator table: sums of a step, as text and as JSON") {
   table.whole = false;
   CHECK(TextOf(table).find("a step, T") == std::string::npos);
   CHECK_FALSE(nlohmann::json::parse(JsonOf(table))["groups"][0].contains("steps"));
+  CHECK(TextOf(table).find("limits: memory 40.0 GB/s (triad)\n        f32 product") !=
+        std::string::npos);
+  // Of what was not measured nothing is said.
+  table.memory_rate = 0;
+  CHECK(TextOf(table).find("triad)") == std::string::npos);
+  CHECK(TextOf(table).find("limits: f32 product") != std::string::npos);
+  CHECK_FALSE(nlohmann::json::parse(JsonOf(table)).contains("memory_gbytes_per_second"));
+  for (OperatorTable::Group& group : table.groups) group.product_rate = 0;
+  CHECK(TextOf(table).find("limits") == std::string::npos);
+  CHECK_FALSE(nlohmann::json::parse(JsonOf(table))["groups"][0].contains("product_gflops"));
 }
 
 }  // namespace trireme::benchmark

@@ -1,6 +1,8 @@
 #include "runtime/plan/offload.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/planner.h"
@@ -43,6 +45,31 @@ v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind) {
 
 bool OffloadsState(const v1::JobSpec& job) { return PlaceOf(job, v1::MOMENT1) != v1::ARENA; }
 bool OffloadsActivations(const v1::JobSpec& job) { return PlaceOf(job, v1::STORED) != v1::ARENA; }
+
+bool HasFarBackwards(std::string_view schedule, const ScheduleOptions& options) {
+  const absl::StatusOr<ComputeOrder> order = GenerateSchedule(schedule, options);
+  if (!order.ok()) return false;
+  for (const std::vector<ComputeStep>& steps : *order) {
+    std::map<std::pair<uint32_t, uint32_t>, size_t> forward_at;
+    for (size_t position = 0; position < steps.size(); ++position) {
+      const ComputeStep& step = steps[position];
+      const std::pair cell(step.virtual_stage, step.micro_batch);
+      if (step.kind == Compute::kForward) forward_at[cell] = position;
+      const bool is_backward = step.kind == Compute::kInputGrad || step.kind == Compute::kBackward;
+      if (is_backward && position > forward_at[cell] + kNearBackward) return true;
+    }
+  }
+  return false;
+}
+
+bool MovesActivations(const v1::Plan& plan) {
+  for (const v1::StagePlan& stage : plan.stages()) {
+    for (const v1::Pool& pool : stage.pools()) {
+      if (pool.kind() == v1::STORED && pool.slots() > 0) return true;
+    }
+  }
+  return false;
+}
 
 std::vector<v1::PoolKind> UpdatedPools(const v1::JobSpec& job) {
   std::vector<v1::PoolKind> pools = {v1::MOMENT1, v1::MOMENT2};

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/plan/schedule.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::plan {
@@ -15,10 +17,19 @@ constexpr uint32_t kUpdateSlots = 4;
 // Of a stage: each is five instructions, of a plan that one machine makes for all ranks.
 constexpr size_t kMostPieces = 1 << 14;
 
+// Compute instructions from a forward to its backward, up to which activations stay: one of them
+// goes beside the first, and comes beside the last.
+constexpr size_t kNearBackward = 3;
+
 // Where the job wants a pool.
 v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind);
 bool OffloadsState(const v1::JobSpec& job);
 bool OffloadsActivations(const v1::JobSpec& job);
+// Whether any backward is farther behind its forward than kNearBackward: where none is, activations
+// stay whatever the job wants.
+bool HasFarBackwards(std::string_view schedule, const ScheduleOptions& options);
+// Whether activations go out in a plan's step.
+bool MovesActivations(const v1::Plan& plan);
 
 // The pools of which a slot of UPDATE holds a piece, in this order.
 std::vector<v1::PoolKind> UpdatedPools(const v1::JobSpec& job);

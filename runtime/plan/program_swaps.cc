@@ -10,9 +10,6 @@ namespace trireme::plan {
 
 namespace {
 
-// Compute instructions from a forward to its backward, up to which activations stay: one of them
-// goes beside the first, and comes beside the last.
-constexpr size_t kNear = 3;
 // Pieces that are under way to the arena while another is updated.
 constexpr size_t kAhead = 2;
 
@@ -24,7 +21,7 @@ bool ProgramBuilder::GoesOut(const ComputeStep& step) const {
   const bool keeps = ops.activation_bytes > 0 || ops.stash_bytes > 0;
   if (!options_.swaps_activations || !keeps) return false;
   const auto backward = backward_at_.find({step.virtual_stage, step.micro_batch});
-  return backward != backward_at_.end() && backward->second > position_ + kNear;
+  return backward != backward_at_.end() && backward->second > position_ + kNearBackward;
 }
 
 void ProgramBuilder::SwapOut(const ComputeStep& step) {

@@ -185,7 +185,9 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
     schedule += ", optimizer state offloaded to " + Where(offload.optimizer_state());
   }
   if (plan::OffloadsActivations(job)) {
-    schedule += ", activations offloaded to " + Where(offload.activations());
+    schedule += plan::MovesActivations(plan)
+                    ? ", activations offloaded to " + Where(offload.activations())
+                    : ", activations: nothing to move in this schedule";
   }
   lines.emplace_back("schedule", schedule);
   std::string batch = fmt::format("{} micro-batches", plan.micro_batches());

@@ -168,7 +168,7 @@ TEST_CASE("fit: cheap changes first, other numerics last") {
 }
 
 // Of a micro-batch of 256 tokens, two in a step, of one unit of products each; 32 hidden units.
-TEST_CASE("fit: slowdowns are those of the model that fit.h writes down") {
+TEST_CASE("fit: slowdowns are those of the model that fit_time.h writes down") {
   v1::JobSpec job = JobOfFour();
   const bool sharded = GENERATE(false, true);
   if (sharded) job.mutable_parallelism()->set_zero_stage(1);
@@ -182,7 +182,6 @@ TEST_CASE("fit: slowdowns are those of the model that fit.h writes down") {
       {"--set parallelism.recompute=selective", selective * (1 + kPass)},
       {"--set parallelism.recompute=full", (1 + kPass) / 3},
       {"--set offload.optimizer_state=file", 80 * 16.0 / (6 * 512) / (sharded ? 2 : 1)},
-      {"--set offload.activations=file", 80 * 136.0 / (72 * 32)},
       {"--set training.micro_batch_size=2", 54.0 / 128 - kPass},
       {"--set training.dtype=bf16", 0}};
   size_t found = 0;
@@ -195,6 +194,62 @@ TEST_CASE("fit: slowdowns are those of the model that fit.h writes down") {
     CHECK(choice.slowdown == Approx((expected->second - replaced) / now).margin(1e-12));
   }
   CHECK(found == longer.size() - (sharded ? 1 : 0));
+}
+
+// Two stages of two replicas and 32 hidden units, eight micro-batches that all go forward first.
+v1::JobSpec JobOfFarBackwards() {
+  v1::JobSpec job = JobOfFour();
+  job.mutable_training()->set_micro_batch_size(1);
+  job.mutable_parallelism()->set_schedule("gpipe");
+  return job;
+}
+
+TEST_CASE("fit: offloaded activations cost what moves of them, and that is nothing if none do") {
+  v1::JobSpec far = JobOfFarBackwards(), near = JobOfFour();
+  const auto names = [](const FitReport& report) {
+    return std::any_of(report.choices.begin(), report.choices.end(), [](const FitChoice& choice) {
+      return Names(choice, "offload.activations");
+    });
+  };
+  CHECK_FALSE(names(Fit(near, 1)));
+  const FitReport report = Fit(far, 1);
+  REQUIRE(names(report));
+  constexpr double kProducts = 1 + 54.0 / 64;
+  for (const FitChoice& choice : report.choices) {
+    if (AsOptions(choice.changes) != "--set offload.activations=file") continue;
+    CHECK(choice.slowdown == Approx(80 * 136.0 / (72 * 32) / kProducts));
+  }
+  // A job that asks for what does not happen has the choices of one that does not ask.
+  const FitReport plain = Fit(near, 1);
+  near.mutable_offload()->set_activations("file");
+  const FitReport asks = Fit(near, 1);
+  REQUIRE(asks.choices.size() == plain.choices.size());
+  for (size_t i = 0; i < plain.choices.size(); ++i) {
+    CAPTURE(i, AsOptions(plain.choices[i].changes));
+    CHECK(asks.choices[i].changes == plain.choices[i].changes);
+    CHECK(asks.choices[i].slowdown == plain.choices[i].slowdown);
+  }
+  // However slow the model finds a job, it comes first.
+  far.mutable_offload()->set_activations("file");
+  CHECK(Fit(far, 1).choices[0].changes.empty());
+}
+
+TEST_CASE("fit: what changes nothing is no choice") {
+  v1::JobSpec job = JobOfFour();
+  job.mutable_offload()->set_activations(GENERATE("none", "file"));
+  const auto plan = MakePlan(job, kRanks);
+  REQUIRE(plan.ok());
+  const FitReport report = Fit(job, 1);
+  std::vector<FitChoice> choices = BytesPerChoice(*plan);
+  choices.insert(choices.end(), report.choices.begin(), report.choices.end());
+  for (const FitChoice& choice : choices) {
+    if (choice.is_job) continue;
+    CAPTURE(AsOptions(choice.changes));
+    CHECK((choice.rank_bytes() != report.choices[0].rank_bytes() ||
+           choice.all_ranks_bytes != report.choices[0].all_ranks_bytes ||
+           choice.largest.file_bytes() > 0));
+    CHECK_FALSE(Names(choice, "offload.activations"));
+  }
 }
 
 TEST_CASE("fit: where nothing fits, the closest is named") {
@@ -267,9 +322,9 @@ TEST_CASE("fit: bytes per choice, also of those that take more") {
   for (const char* value : {"0", "1", "selective", "full"}) {
     CHECK(std::count(shown.begin(), shown.end(), value) == 1);
   }
-  // Of recompute, and of two kinds of state.
+  // Of recompute, and of two kinds of state, of which the second moves nothing here.
   CHECK(std::count(shown.begin(), shown.end(), "none") == 3);
-  CHECK(std::count(shown.begin(), shown.end(), "file") == 2);
+  CHECK(std::count(shown.begin(), shown.end(), "file") == 1);
   CHECK(own == std::vector<std::string>{"1", "selective", "none", "none"});
 }
 

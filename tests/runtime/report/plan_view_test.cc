@@ -6,7 +6,9 @@
 #include <sstream>
 #include <string>
 
+#include "runtime/plan/planner.h"
 #include "runtime/report/schedule_svg.h"
+#include "tests/runtime/plan/sample_jobs.h"
 #include "tests/runtime/plan/sample_plan.h"
 
 namespace trireme::report {
@@ -85,6 +87,24 @@ TEST_CASE("equal stages of a large job share a line") {
              Contains("stages 1-94") && Contains("ranks 32-3039") && Contains("2 layers each"));
   CHECK_THAT(text, Contains("80 stages between"));
   CHECK(std::count(text.begin(), text.end(), '\n') < 50);
+}
+
+TEST_CASE("offloaded activations are told of where some move, and that none do where none do") {
+  v1::JobSpec job = plan::SmallJob();
+  job.mutable_training()->set_global_batch_size(16);
+  job.mutable_offload()->set_activations("file");
+  const auto described = [&](const char* schedule) {
+    job.mutable_parallelism()->set_schedule(schedule);
+    const auto plan = plan::MakePlan(job, 4);
+    REQUIRE(plan.ok());
+    return DescribePlan(*plan, {});
+  };
+  constexpr const char* kMoves = ", activations offloaded to a file\n";
+  constexpr const char* kStays = ", activations: nothing to move in this schedule\n";
+  CHECK_THAT(described("gpipe"), Contains(kMoves) && !Contains(kStays));
+  CHECK_THAT(described("1f1b"), Contains(kStays) && !Contains(kMoves));
+  job.mutable_offload()->set_activations("none");
+  CHECK_THAT(described("1f1b"), !Contains("activations: nothing to move"));
 }
 
 TEST_CASE("bytes by kind add up to the arena") {

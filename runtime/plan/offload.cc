@@ -17,6 +17,10 @@ v1::PoolPlace PlaceNamed(const std::string& name) {
   return name == "host" ? v1::HOST : name == "file" ? v1::FILE : v1::ARENA;
 }
 
+// Of a piece, in bytes, where the job says nothing: large enough for a disk to read at its speed,
+// and small beside the state.
+constexpr int64_t kPiecesOfState = 64, kLeastPieceBytes = 64 << 10, kMostPieceBytes = 32 << 20;
+
 // What a replica updates of a bucket, in the flat pools of optimizer state.
 struct Share {
   int64_t begin = 0, count = 0;
@@ -86,11 +90,21 @@ uint64_t UpdateBytes(const v1::JobSpec& job) {
 }
 
 int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets) {
-  const auto asked =
-      plan.job().offload().piece_bytes() / static_cast<int64_t>(UpdateBytes(plan.job()));
-  int64_t largest = kZeroAlignment;
-  for (const v1::Bucket& bucket : buckets) largest = std::max(largest, ShareOf(plan, bucket).count);
-  return std::min(std::max(kZeroAlignment, asked / kZeroAlignment * kZeroAlignment), largest);
+  const auto width = static_cast<int64_t>(UpdateBytes(plan.job()));
+  int64_t largest = 0, all = 0;
+  for (const v1::Bucket& bucket : buckets) {
+    const int64_t count = ShareOf(plan, bucket).count;
+    largest = std::max(largest, count);
+    all += count;
+  }
+  int64_t bytes = plan.job().offload().piece_bytes();
+  if (bytes == 0) {
+    bytes = std::clamp(all * width / kPiecesOfState, kLeastPieceBytes, kMostPieceBytes);
+    // Each bucket has one that is not full.
+    bytes = std::max(bytes, all * width / (kMostPieces / 2));
+  }
+  const int64_t elements = std::min({bytes / width, largest, all / kUpdateSlots});
+  return std::max(kZeroAlignment, elements / kZeroAlignment * kZeroAlignment);
 }
 
 StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,
@@ -117,22 +131,34 @@ std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Buc
   return pieces;
 }
 
-absl::Status CheckPieces(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets) {
+absl::Status CheckPieces(const v1::Plan& plan) {
   if (!OffloadsState(plan.job())) return absl::OkStatus();
-  const int64_t elements = PieceElements(plan, buckets);
-  int64_t pieces = 0, all = 0;
-  for (const v1::Bucket& bucket : buckets) {
-    const int64_t count = ShareOf(plan, bucket).count;
-    pieces += (count + elements - 1) / elements;
-    all += count;
+  int64_t most_of_stage = 0, largest = 0, further = 0, all = 0;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    const std::vector<v1::Bucket> buckets(stage.buckets().begin(), stage.buckets().end());
+    const int64_t elements = PieceElements(plan, buckets);
+    int64_t pieces = 0, own = 0;
+    for (const v1::Bucket& bucket : buckets) {
+      const int64_t count = ShareOf(plan, bucket).count;
+      pieces += (count + elements - 1) / elements;
+      own += count;
+    }
+    most_of_stage = std::max(most_of_stage, pieces);
+    largest = std::max(largest, own);
+    further += pieces - stage.buckets_size();
+    all += own;
   }
-  const auto most = static_cast<int64_t>(kMostPieces);
-  if (pieces <= most) return absl::OkStatus();
-  // Each bucket has one that is not full.
-  const int64_t enough = all / (most / 2) * static_cast<int64_t>(UpdateBytes(plan.job()));
+  const bool is_long = most_of_stage > kMostPieces;
+  if (!is_long && further <= kMostFurtherPieces) return absl::OkStatus();
+  // Each bucket has one that is not full; pieces are cut at cache lines.
+  const int64_t enough =
+      std::max(largest / (kMostPieces / 2), all / kMostFurtherPieces) + 2 * kZeroAlignment;
   return absl::InvalidArgumentError(absl::StrCat(
       "offload.piece_bytes: ", plan.job().offload().piece_bytes(), " cuts the optimizer state of ",
-      "a rank into ", pieces, " pieces, expected at most ", most, "; use ", enough, " or more"));
+      is_long ? "a rank into " : "all stages into ", is_long ? most_of_stage : further, " pieces",
+      is_long ? "" : " beside each bucket's first", ", expected at most ",
+      is_long ? kMostPieces : kMostFurtherPieces, "; use ",
+      enough * static_cast<int64_t>(UpdateBytes(plan.job())), " or more"));
 }
 
 uint64_t MemoryBytes(const v1::StagePlan& stage) {

@@ -14,8 +14,9 @@ namespace trireme::plan {
 
 // Pieces of optimizer state that are at hand: one is updated, two come, one goes.
 constexpr uint32_t kUpdateSlots = 4;
-// Of a stage: each is five instructions, of a plan that one machine makes for all ranks.
-constexpr size_t kMostPieces = 1 << 14;
+// Of a stage, and of all of them beside a bucket's first: each is five instructions, of a plan that
+// one machine makes for all ranks.
+constexpr int64_t kMostPieces = 1 << 14, kMostFurtherPieces = 1 << 18;
 
 // Compute instructions from a forward to its backward, up to which activations stay: one of them
 // goes beside the first, and comes beside the last.
@@ -42,13 +43,15 @@ struct StatePiece {
   uint32_t piece = 0;  // from 0 in each bucket
   int64_t begin = 0, count = 0;
 };
-// Elements of the largest piece: what the job asks for, or the largest share of a bucket if that is
-// less.
+// Elements of the largest piece: what the job asks for, or else a 64th of what the rank has (64 KiB
+// to 32 MiB); less where a bucket's largest share is less, or a quarter of all, so that slots of
+// UPDATE never take more than what they spare.
 int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
 // In the order of STEPs; empty where the state stays in the arena.
 std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
-// InvalidArgument where there would be more than kMostPieces, with the size that makes fewer.
-absl::Status CheckPieces(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
+// For a plan whose stages have their buckets: InvalidArgument where there would be too many pieces,
+// with the size that makes fewer.
+absl::Status CheckPieces(const v1::Plan& plan);
 // Of one of them, by number.
 StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,
                    int64_t elements);

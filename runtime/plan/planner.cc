@@ -168,10 +168,10 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
     }
     build.ops = std::move(lowered.ops[0]);
     build.state = std::move(lowered.state);
-    RETURN_IF_ERROR(CheckPieces(plan, build.state.buckets));
     build.coded_buckets = CodedBuckets(plan, build.state);
     for (const v1::Bucket& bucket : build.state.buckets) *stage.add_buckets() = bucket;
   }
+  RETURN_IF_ERROR(CheckPieces(plan));
   const ScheduleOptions options{
       .ranks = ranks, .micro_batches = plan.micro_batches(), .virtual_stages = virtual_stages};
   ASSIGN_OR_RETURN(const ComputeOrder order, GenerateSchedule(plan.schedule(), options));

@@ -10,7 +10,6 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/offload.h"
 #include "runtime/plan/planner.h"
-#include "runtime/plan/state_layout.h"
 #include "runtime/plan/verifier_program.h"
 
 namespace trireme::plan {
@@ -64,18 +63,12 @@ class SwapCheck {
     return elements_ == 0 ? 0 : (Share(bucket) + elements_ - 1) / elements_;
   }
 
-  // Workers cut the state anew: slots hold as much as the job lets a piece be, or the largest share
-  // of a bucket where that is less.
+  // Workers cut the state anew, by what the operators ask for.
   absl::Status CheckUpdate() const {
     const v1::JobSpec& job = scope_.plan->job();
     if (!OffloadsState(job)) return absl::OkStatus();
-    uint64_t largest = 0;
-    for (uint32_t bucket = 0; bucket < Buckets(); ++bucket) {
-      largest = std::max(largest, Share(bucket));
-    }
-    constexpr auto kUnit = uint64_t{kZeroAlignment};
-    const uint64_t asked = job.offload().piece_bytes() / UpdateBytes(job) / kUnit * kUnit;
-    const uint64_t meant = std::min(std::max(asked, kUnit), largest) * UpdateBytes(job);
+    const auto elements = PieceElements(*scope_.plan, scope_.facts->buckets);
+    const uint64_t meant = static_cast<uint64_t>(elements) * UpdateBytes(job);
     for (const v1::Pool& pool : scope_.stage().pools()) {
       if (pool.kind() != v1::UPDATE || pool.slot_bytes() == meant) continue;
       return absl::FailedPreconditionError(absl::StrCat(

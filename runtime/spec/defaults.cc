@@ -109,7 +109,7 @@ void ResourceDefaults(v1::ResourceSpec& resources) {
 void OffloadDefaults(v1::OffloadSpec& offload) {
   TRIREME_DEFAULT(offload, optimizer_state, "none");
   TRIREME_DEFAULT(offload, activations, "none");
-  TRIREME_DEFAULT(offload, piece_bytes, 32 << 20);
+  TRIREME_DEFAULT(offload, piece_bytes, 0);
 }
 
 template <typename Axis>

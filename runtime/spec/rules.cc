@@ -55,7 +55,7 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"parallelism.zero_stage", 0, 3},
     {"parallelism.virtual_stages", 1, 64},
     {"parallelism.bucket_bytes", 1024, int64_t{1} << 36},
-    {"offload.piece_bytes", 1024, int64_t{1} << 36},
+    {"offload.piece_bytes", 0, int64_t{1} << 36},
     {"checkpoint.every_steps", 0, kBillion},
     {"checkpoint.keep", 0, kBillion},
     {"evaluation.every_steps", 0, kBillion},
@@ -352,6 +352,14 @@ void TensorSplit(const v1::JobSpec& spec, Faults& faults) {
   }
 }
 
+void PiecesOfState(const v1::JobSpec& spec, Faults& faults) {
+  const int64_t bytes = spec.offload().piece_bytes();
+  if (bytes < 1 || bytes >= 1024) return;
+  Add(faults, "offload.piece_bytes",
+      absl::StrCat(bytes,
+                   " is too small, expected 1024 or more, or 0: from the size of the state"));
+}
+
 // Under sequence parallelism each rank of the tensor group holds some rows of a micro-batch.
 void RowsForEachRank(const v1::JobSpec& spec, Faults& faults) {
   if (!spec.parallelism().sequence_parallel()) return;
@@ -560,7 +568,7 @@ constexpr Rule kRules[] = {
     LayersCoverStages,    DtypeHasKernels,     PromptFits,
     CompressionBounds,    CompressionNeedsF32, RanksFillTheMesh,
     NodesAreNames,        TracesAreInTheRun,   RecomputeIsOfLayers,
-    GradientTransferFits,
+    GradientTransferFits, PiecesOfState,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {

@@ -288,4 +288,75 @@ TEST_CASE("offload: pieces too small for a plan are refused with the size that i
   CHECK(MakePlan(job, 8).ok());
 }
 
+// Its pieces are as large as `piece_bytes` says, or as the planner finds good if that is 0.
+v1::Plan PlanOfPieces(v1::JobSpec job, const char* place, int64_t piece_bytes, int ranks) {
+  job.mutable_offload()->set_optimizer_state(place);
+  job.mutable_offload()->set_piece_bytes(piece_bytes);
+  auto plan = MakePlan(job, ranks);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *std::move(plan);
+}
+
+TEST_CASE("offload: the arena is never larger with it than without") {
+  v1::JobSpec job = SmallJob();
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  const int64_t hidden = GENERATE(2, 4, 16, 60, 192);
+  config.set_hidden_size(hidden);
+  config.set_intermediate_size(4 * hidden);
+  config.set_head_dim(hidden / 2);
+  config.set_num_hidden_layers(5);
+  job.mutable_training()->set_dtype(GENERATE("f32", "bf16"));
+  job.mutable_parallelism()->set_pipeline_parallel_size(GENERATE(1, 4));
+  job.mutable_parallelism()->set_bucket_bytes(GENERATE(1024, 4 << 20));
+  job.mutable_parallelism()->set_zero_stage(1);
+  const v1::Plan without = PlanOfPieces(job, "none", 0, 4);
+  for (const int64_t piece_bytes : {int64_t{0}, int64_t{1024}, int64_t{32} << 20}) {
+    CAPTURE(hidden, piece_bytes, job.parallelism().ShortDebugString());
+    const v1::Plan with = PlanOfPieces(job, "file", piece_bytes, 4);
+    for (int stage = 0; stage < with.stages_size(); ++stage) {
+      CHECK(with.stages(stage).arena_bytes() <= without.stages(stage).arena_bytes());
+    }
+  }
+}
+
+TEST_CASE("offload: pieces are a 64th of the state, of sizes that disks read well") {
+  const auto slot_bytes = [](v1::JobSpec job, int64_t piece_bytes, int ranks) {
+    v1::Plan plan = PlanOfPieces(std::move(job), "file", piece_bytes, ranks);
+    return FirstPool(*plan.mutable_stages(0), v1::UPDATE).slot_bytes();
+  };
+  // 12 C^2 weights of a layer, with 8 bytes of moments each.
+  v1::JobSpec job = SmallJob();
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_hidden_size(768);
+  config.set_intermediate_size(3072);
+  config.set_head_dim(384);
+  config.set_num_hidden_layers(8);
+  const double weights = 4 * 12 * 768.0 * 768;
+  CHECK(static_cast<double>(slot_bytes(job, 0, 4)) == Approx(8 * weights / 64).epsilon(0.01));
+  CHECK(slot_bytes(job, 1 << 20, 4) == 1 << 20);
+  // A quarter of little state, 32 MiB of much.
+  CHECK(slot_bytes(SmallJob(), 0, 4) < 32 << 10);
+  v1::JobSpec large = LargeJob();
+  large.mutable_parallelism()->set_zero_stage(0);
+  large.mutable_parallelism()->set_pipeline_parallel_size(12);
+  CHECK(slot_bytes(large, 0, 96) == 32 << 20);
+}
+
+TEST_CASE("offload: pieces of all stages together are bounded") {
+  v1::JobSpec job = LargeJob();
+  job.mutable_parallelism()->set_zero_stage(0);
+  job.mutable_training()->set_global_batch_size(4);
+  job.mutable_offload()->set_optimizer_state("file");
+  job.mutable_offload()->set_piece_bytes(256 << 10);  // 7,000 a stage, of 96
+  const auto refused = MakePlan(job, 768);
+  CHECK(refused.status().code() == absl::StatusCode::kInvalidArgument);
+  const std::string text(refused.status().message());
+  CHECK_THAT(text, Contains("offload.piece_bytes: 262144") && Contains("all stages"));
+  job.mutable_offload()->set_piece_bytes(std::stoll(text.substr(text.rfind("use ") + 4)));
+  const auto plan = MakePlan(job, 768);
+  INFO(plan.status().ToString());
+  CHECK(plan.ok());
+}
+
 }  // namespace trireme::plan

@@ -576,7 +576,8 @@ bool PlanFollowsFrom(absl::string_view path) {
          absl::StartsWith(path, "compression.") || absl::StartsWith(path, "offload.") ||
          path == "model" || path == "data.sequence_length" ||
          path == "training.global_batch_size" || path == "training.micro_batch_size" ||
-         path == "training.dtype" || path == "training.gradient_transfer";
+         path == "training.dtype" || path == "training.gradient_transfer" ||
+         path == "training.loss_tile_rows";
 }
 
 }  // namespace

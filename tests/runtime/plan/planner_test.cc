@@ -9,6 +9,7 @@
 #include "runtime/plan/verifier.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/plan/forget_axis.h"
+#include "tests/runtime/plan/sample_jobs.h"
 
 namespace trireme::plan {
 namespace {
@@ -249,6 +250,15 @@ TEST_CASE("planner: memory follows batch, layout and schedule") {
     }
     CHECK(plan->stages(0).arena_bytes() == end);
   }
+}
+
+TEST_CASE("planner: tiles of the loss are checked like all that a plan follows from") {
+  v1::JobSpec job = SmallJob();
+  job.mutable_training()->set_loss_tile_rows(-1);
+  const auto plan = MakePlan(job, 4);
+  CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(plan.status().message()),
+             Catch::Contains("training.loss_tile_rows: -1 is out of range"));
 }
 
 TEST_CASE("planner: ranks and coordinates are each other's inverse") {

@@ -9,6 +9,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/fit_fields.h"
 #include "runtime/plan/fit_time.h"
+#include "runtime/plan/job_checks.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
 
@@ -59,12 +60,33 @@ std::vector<Candidate> CandidatesOf(const v1::Plan& plan) {
   return candidates;
 }
 
+// Of optimizer state, on all stages; by the weights that matrices have.
+int64_t PieceEstimate(const v1::JobSpec& job, const v1::Mesh& mesh) {
+  if (!OffloadsState(job)) return 0;
+  const v1::ModelConfig& model = job.model().config();
+  const auto heads =
+      static_cast<double>(2 * (model.num_attention_heads() + model.num_key_value_heads()));
+  const double weights = static_cast<double>(model.hidden_size()) *
+                         (static_cast<double>(model.num_hidden_layers()) *
+                              (heads * static_cast<double>(model.head_dim()) +
+                               3 * static_cast<double>(model.intermediate_size())) +
+                          2 * static_cast<double>(model.vocab_size()));
+  const uint32_t shares = mesh.tensor() * (job.parallelism().zero_stage() > 0 ? mesh.data() : 1);
+  const double bytes = weights * static_cast<double>(UpdateBytes(job)) / shares;
+  const int64_t given = job.offload().piece_bytes();
+  constexpr int64_t kUsual = 64;  // of a stage
+  if (given == 0) return kUsual * mesh.pipeline();
+  return static_cast<int64_t>(
+      std::min(bytes / static_cast<double>(given), double{kMostFurtherPieces}));
+}
+
 // What planning takes, in units of about 4 us.
 int64_t EffortOf(const v1::JobSpec& job, const v1::Mesh& mesh) {
   const int64_t stages = int64_t{mesh.pipeline()} * job.parallelism().virtual_stages();
   const int64_t layers = job.model().config().num_hidden_layers() + 2;
   const bool by_block = mesh.data() > 1 && job.parallelism().zero_stage() >= 2;
-  return (by_block ? layers : stages) * MicroBatches(job, mesh) + 4 * layers * mesh.tensor();
+  return (by_block ? layers : stages) * MicroBatches(job, mesh) + 4 * layers * mesh.tensor() +
+         LossTilesOf(job) + PieceEstimate(job, mesh);
 }
 
 FitChoice ChoiceOf(const v1::Plan& plan, const Candidate& candidate, double today) {

@@ -1,11 +1,14 @@
 #include "runtime/plan/job_checks.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/graph/lowering.h"
+#include "runtime/plan/planner.h"
 #include "runtime/plan/state_layout.h"
 #include "runtime/spec/job_spec.h"
 
@@ -20,6 +23,35 @@ absl::Status CheckJob(const v1::JobSpec& job) {
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
+int64_t LossTileRowsOf(const v1::JobSpec& job) {
+  const int64_t given = job.training().loss_tile_rows();
+  if (given > 0) return given;
+  const int64_t rows = job.training().micro_batch_size() * job.data().sequence_length();
+  const int64_t ranks = job.parallelism().tensor_parallel_size();
+  const int64_t widest = (job.model().config().vocab_size() + ranks - 1) / ranks;
+  const auto width = static_cast<int64_t>(tensor::SizeOf(ComputeDType(job)));
+  return graph::LossTileRows(rows, std::max<int64_t>(1, widest * width));
+}
+
+int64_t LossTilesOf(const v1::JobSpec& job) {
+  const int64_t rows = job.training().micro_batch_size() * job.data().sequence_length();
+  const int64_t tile = LossTileRowsOf(job);
+  return (rows + tile - 1) / tile * job.parallelism().tensor_parallel_size();
+}
+
+static absl::Status CheckLossTiles(const v1::JobSpec& job) {
+  const int64_t tiles = LossTilesOf(job);
+  if (tiles <= kMostLossTiles) return absl::OkStatus();
+  const int64_t rows = job.training().micro_batch_size() * job.data().sequence_length();
+  const int64_t ranks = job.parallelism().tensor_parallel_size();
+  const int64_t most = std::max<int64_t>(1, kMostLossTiles / ranks);
+  return absl::InvalidArgumentError(absl::StrCat("training.loss_tile_rows: ", LossTileRowsOf(job),
+                                                 " of the ", rows, " rows of a micro-batch make ",
+                                                 tiles, " tiles over ", ranks,
+                                                 " tensor ranks, expected at most ", kMostLossTiles,
+                                                 "; use ", (rows + most - 1) / most, " or more"));
+}
+
 absl::Status CheckExtent(const v1::Plan& plan) {
   const v1::ModelConfig& model = plan.job().model().config();
   const int64_t samples = plan.job().training().micro_batch_size();
@@ -30,6 +62,7 @@ absl::Status CheckExtent(const v1::Plan& plan) {
         absl::StrCat("training.micro_batch_size: ", samples, " x data.sequence_length ", tokens,
                      " = ", samples * tokens, " rows, expected at most ", kMostRows));
   }
+  if (absl::Status tiles = CheckLossTiles(plan.job()); !tiles.ok()) return tiles;
   const int64_t heads = model.num_attention_heads() + 2 * model.num_key_value_heads();
   const double widths = static_cast<double>(model.hidden_size() + 2 * model.intermediate_size() +
                                             model.vocab_size()) +

@@ -261,6 +261,27 @@ TEST_CASE("planner: tiles of the loss are checked like all that a plan follows f
              Catch::Contains("training.loss_tile_rows: -1 is out of range"));
 }
 
+TEST_CASE(
+    "planner: tiles of the loss are bounded over the tensor ranks, with a number that works") {
+  v1::JobSpec job = SmallJob();
+  job.mutable_model()->mutable_config()->set_max_position_embeddings(1024);
+  job.mutable_data()->set_sequence_length(1024);
+  job.mutable_training()->set_global_batch_size(256);
+  job.mutable_training()->set_micro_batch_size(64);
+  job.mutable_training()->set_loss_tile_rows(1);
+  job.mutable_parallelism()->set_tensor_parallel_size(2);
+  const auto refused = MakePlan(job, 4);
+  CHECK(refused.status().code() == absl::StatusCode::kInvalidArgument);
+  const std::string text(refused.status().message());
+  CHECK_THAT(text, Catch::Contains("training.loss_tile_rows: 1 of the 65536 rows") &&
+                       Catch::Contains("make 131072 tiles over 2 tensor ranks"));
+  job.mutable_training()->set_loss_tile_rows(std::stoll(text.substr(text.rfind("use ") + 4)));
+  CHECK(job.training().loss_tile_rows() == 2);
+  const auto plan = MakePlan(job, 4);
+  INFO(plan.status().ToString());
+  CHECK(plan.ok());
+}
+
 TEST_CASE("planner: ranks and coordinates are each other's inverse") {
   v1::Mesh mesh;
   mesh.set_pipeline(3);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -70,7 +71,8 @@ std::string Indented(const std::string& lines) {
 }
 
 std::string Slower(const FitChoice& choice) {
-  return choice.changes.empty() ? "-" : fmt::format("~{:.0f} %", 100 * choice.slowdown);
+  // Rounded to a whole number of no sign: what is a little faster is not "~-0 %".
+  return choice.changes.empty() ? "-" : fmt::format("~{} %", std::lround(100 * choice.slowdown));
 }
 
 // A combination has a line for each of its changes.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "runtime/plan/job_checks.h"
 #include "runtime/plan/offload.h"
 #include "runtime/plan/schedule.h"
 
@@ -79,6 +80,19 @@ double StepTimes::OffloadTime(const v1::JobSpec& job, double tokens_of_step) {
                      (72 * static_cast<double>(job.model().config().hidden_size()));
 }
 
+double StepTimes::TileTime(const v1::JobSpec& job) {
+  constexpr int64_t kEnoughRows = 1024;
+  const v1::ModelConfig& model = job.model().config();
+  const int64_t rows = job.training().micro_batch_size() * job.data().sequence_length();
+  const int64_t tile = LossTileRowsOf(job);
+  if (tile >= std::min(rows, kEnoughRows)) return 0;
+  const auto head = static_cast<double>(model.vocab_size());
+  const double layers = 12 * static_cast<double>(model.hidden_size()) *
+                        static_cast<double>(model.num_hidden_layers());
+  const double at_256 = job.training().dtype() == "bf16" ? 0.7 : 0.065;
+  return at_256 * head / (head + layers) * 256 / static_cast<double>(tile);
+}
+
 double StepTimes::Of(const v1::JobSpec& job) {
   const auto tokens =
       static_cast<double>(job.training().micro_batch_size() * job.data().sequence_length());
@@ -88,7 +102,8 @@ double StepTimes::Of(const v1::JobSpec& job) {
   double zero = 0.01 * static_cast<double>(stage);
   if (stage >= 2) zero += (n - 1) / n * pass;
   if (stage >= 3) zero += (2 * n - 1) / n * pass;
-  return (1 + RecomputeShare(job)) * (1 + pass) + zero + OffloadTime(job, n * tokens);
+  return (1 + RecomputeShare(job)) * (1 + pass) + zero + OffloadTime(job, n * tokens) +
+         TileTime(job);
 }
 
 }  // namespace trireme::plan

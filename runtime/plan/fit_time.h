@@ -23,7 +23,7 @@ int64_t MicroBatches(const v1::JobSpec& job, const v1::Mesh& mesh);
 // With t tokens in a micro-batch and n micro-batches per replica and step, a step takes, in units
 // of its products,
 //
-//   (1 + recompute) (1 + 54 / t) + zero_stage + offload
+//   (1 + recompute) (1 + 54 / t) + zero_stage + offload + tiles
 //
 // recompute: full 1/3, forward again (arXiv 2205.05198). Selective 0.01 for the norms, and a third
 // of the share T / (T + 12 C) that causal attention has of the flops. The mean of the layers.
@@ -41,6 +41,10 @@ int64_t MicroBatches(const v1::JobSpec& job, const v1::Mesh& mesh);
 // to 136 bytes a token and hidden unit of a layer beside 72 C flops. A byte takes as long as 80
 // flops to a file, 20 to memory; nothing of it is taken as hidden behind the operators.
 //
+// tiles of r rows of the loss, fewer than 1,024 and than the micro-batch has: 256 / r of 0.7 of the
+// head's share in bf16, of 0.065 in other dtypes. At 256 rows a step of GPT-2 124M with AMX takes
+// 18-24 % and 2 % longer (docs/performance.md), and a third of its products are the head's.
+//
 // bf16 counts as no slower, and the bubble is left out: smaller micro-batches only shrink it.
 class StepTimes {
  public:
@@ -52,6 +56,7 @@ class StepTimes {
   bool MovesActivations(const v1::JobSpec& job);
 
  private:
+  static double TileTime(const v1::JobSpec& job);
   double OffloadTime(const v1::JobSpec& job, double tokens_of_step);
 
   const v1::Mesh& mesh_;

@@ -42,6 +42,10 @@ v1::JobSpec Changed(v1::JobSpec job, const std::vector<FieldChange>& changes) {
       job.mutable_parallelism()->add_recompute(value);
     } else if (path == "training.micro_batch_size") {
       job.mutable_training()->set_micro_batch_size(std::stoi(value));
+    } else if (path == "parallelism.schedule") {
+      job.mutable_parallelism()->set_schedule(value);
+    } else if (path == "training.loss_tile_rows") {
+      job.mutable_training()->set_loss_tile_rows(std::stoi(value));
     } else if (path == "offload.optimizer_state") {
       job.mutable_offload()->set_optimizer_state(value);
     } else if (path == "offload.activations") {
@@ -243,6 +247,81 @@ TEST_CASE("fit: offloaded activations cost what moves of them, and that is nothi
   // However slow the model finds a job, it comes first.
   far.mutable_offload()->set_activations("file");
   CHECK(Fit(far, 1).choices[0].changes.empty());
+}
+
+TEST_CASE("fit: a schedule of fewer micro-batches in flight costs nothing, and is found") {
+  const v1::JobSpec job = JobOfFarBackwards();
+  const FitReport all = Fit(job, 1);
+  const auto choice = ChoiceNamed(all, "--set parallelism.schedule=1f1b");
+  REQUIRE(choice.has_value());
+  CHECK(choice->slowdown == 0);
+  CHECK(choice->rank_bytes() < all.choices[0].rank_bytes());
+  const FitReport report = Fit(job, all.choices[0].rank_bytes() - 1);
+  REQUIRE(report.fitting.has_value());
+  CHECK(report.choices[*report.fitting].changes == choice->changes);
+  CHECK_FALSE(ChoiceNamed(Fit(JobOfFour(), 1), "--set parallelism.schedule=1f1b").has_value());
+}
+
+TEST_CASE("fit: what lies in the host's memory may stay in the arena for less") {
+  v1::JobSpec job = JobOfFarBackwards();
+  job.mutable_offload()->set_optimizer_state("host");
+  job.mutable_offload()->set_activations("host");
+  const FitReport report = Fit(job, 1);
+  for (const char* path : {"offload.optimizer_state", "offload.activations"}) {
+    const auto choice = ChoiceNamed(report, std::string("--set ") + path + "=none");
+    REQUIRE(choice.has_value());
+    CHECK(choice->rank_bytes() < report.choices[0].rank_bytes());
+    CHECK(choice->slowdown < 0);
+  }
+}
+
+TEST_CASE("fit: micro-batches may be of any size that the samples are a multiple of") {
+  v1::JobSpec job = JobOfFour();
+  const auto sizes = [&](int64_t samples, int64_t now) {
+    job.mutable_training()->set_global_batch_size(2 * samples);
+    job.mutable_training()->set_micro_batch_size(now);
+    std::vector<int64_t> found;
+    for (const FitChoice& choice : Fit(job, 1).choices) {
+      if (choice.changes.size() == 1 && Names(choice, "training.micro_batch_size")) {
+        found.push_back(std::stoll(choice.changes[0].value));
+      }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  };
+  CHECK(sizes(6, 3) == std::vector<int64_t>{1, 2});
+  CHECK(sizes(12, 5) == std::vector<int64_t>{1, 2, 3, 4});
+  CHECK(sizes(7, 4) == std::vector<int64_t>{1, 2});
+  const std::vector<int64_t> many = sizes(360, 360);
+  CHECK(many.size() == 8);
+  CHECK(many.front() == 1);
+  CHECK(many.back() == 180);
+}
+
+TEST_CASE("fit: tiles of the loss of fewer rows take less, and the time that was measured") {
+  v1::JobSpec job = SmallJob();
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_num_hidden_layers(12);
+  config.set_hidden_size(768);
+  config.set_intermediate_size(3072);
+  config.set_num_attention_heads(12);
+  config.set_num_key_value_heads(12);
+  config.set_head_dim(64);
+  config.set_vocab_size(50257);
+  config.set_max_position_embeddings(256);
+  job.mutable_data()->set_sequence_length(256);
+  job.mutable_training()->set_micro_batch_size(4);
+  job.mutable_parallelism()->set_pipeline_parallel_size(1);
+  const bool narrow = GENERATE(false, true);
+  if (narrow) job.mutable_training()->set_dtype("bf16");
+  const FitReport report = Fit(job, 1, 1);
+  const auto choice = ChoiceNamed(report, "--set training.loss_tile_rows=256");
+  REQUIRE(choice.has_value());
+  CHECK(choice->rank_bytes() < report.choices[0].rank_bytes());
+  CHECK(choice->slowdown >= (narrow ? 0.18 : 0.015));
+  CHECK(choice->slowdown <= (narrow ? 0.24 : 0.025));
+  // As few already.
+  CHECK_FALSE(ChoiceNamed(Fit(JobOfFour(), 1), "--set training.loss_tile_rows=256").has_value());
 }
 
 TEST_CASE("fit: what changes nothing is no choice") {

@@ -11,7 +11,6 @@ namespace trireme::plan {
 
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
 // Room for products: what oneDNN's ask for at most on GPT-2 124M with 2 threads is not above the
 // least, with whatever instructions; those that ask for more than the most take another way.
 constexpr uint64_t kLeastProductBytes = 24ull << 20, kMostProductBytes = 64ull << 20;
@@ -52,7 +51,7 @@ class PoolList {
   std::array<uint64_t, v1::PoolPlace_ARRAYSIZE> ends_{};
 };
 
-uint64_t LineUp(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+uint64_t LineUp(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
 int64_t Padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 

@@ -10,6 +10,10 @@
 
 namespace trireme::plan {
 
+// Pools begin on multiples of these: what is mapped or shared apart from the rest is a range of
+// pages. Slots of a pool follow one another on cache lines, as kernels and copies want them.
+constexpr uint64_t kPageBytes = 4096, kLineBytes = 64;
+
 // Loss, norm and flags of a rank.
 constexpr uint64_t kScalarBytes = 4096;
 

@@ -14,6 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/memory_plan.h"
 #include "runtime/plan/offload.h"
 #include "runtime/plan/verifier_program.h"
 
@@ -75,6 +76,25 @@ bool PerVirtualStage(v1::PoolKind kind) {
          kind == v1::STORED;
 }
 
+// Workers cut the arena at the edges of pools, and kernels take slots as they lie.
+absl::Status CheckAlignment(const v1::StagePlan& stage, int p) {
+  for (const v1::Pool& pool : stage.pools()) {
+    const auto refuse = [&](const auto&... parts) {
+      return Refuse("stage ", p, ": pool ", v1::PoolKind_Name(pool.kind()), " of virtual stage ",
+                    pool.virtual_stage(), parts...);
+    };
+    if (pool.offset_bytes() % kPageBytes != 0) {
+      return refuse(" begins at byte ", pool.offset_bytes(), ", expected a multiple of ",
+                    kPageBytes);
+    }
+    if (pool.slots() > 1 && pool.slot_bytes() % kLineBytes != 0) {
+      return refuse(" has slots of ", pool.slot_bytes(), " bytes, expected a multiple of ",
+                    kLineBytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPools(const v1::JobSpec& job, const v1::StagePlan& stage, int p) {
   struct Extent {
     v1::PoolPlace place;
@@ -95,6 +115,10 @@ absl::Status CheckPools(const v1::JobSpec& job, const v1::StagePlan& stage, int 
     if (PerVirtualStage(pool.kind()) &&
         pool.virtual_stage() >= static_cast<uint32_t>(stage.first_block_size())) {
       return Refuse(name, ": the stage holds ", stage.first_block_size(), " virtual stages");
+    }
+    if (!PerVirtualStage(pool.kind()) && pool.virtual_stage() != 0) {
+      return Refuse(name, " is of virtual stage ", pool.virtual_stage(),
+                    ", but all virtual stages share it: expected 0");
     }
     if (!seen.emplace(pool.kind(), pool.virtual_stage()).second)
       return Refuse(name, " stands twice");
@@ -229,7 +253,7 @@ absl::Status CheckProgram(const v1::Plan& plan, const std::vector<StageFacts>& f
                       .use = kind.use,
                       .training = training});
   }
-  if (empty && !training) return absl::OkStatus();
+  if (empty) return Refuse("the plan has no program ", kind.name);
   std::vector<ProgramIndex> indexes;
   for (const ProgramScope& scope : scopes) {
     if (scope.micro_batches > scope.size()) {
@@ -262,6 +286,7 @@ absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& fac
   TRIREME_CHECK(facts.size() == plan.mesh().pipeline());
   for (int p = 0; p < plan.stages_size(); ++p) {
     RETURN_IF_ERROR(CheckPools(plan.job(), plan.stages(p), p));
+    RETURN_IF_ERROR(CheckAlignment(plan.stages(p), p));
     RETURN_IF_ERROR(CheckNeeds(plan, p, facts[static_cast<size_t>(p)]));
     RETURN_IF_ERROR(CheckBucketShapes(plan, p));
   }

@@ -3,7 +3,9 @@
 // first and last coordinate.
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -127,6 +129,7 @@ inline v1::Plan SamplePlan(const std::string& schedule, const ScheduleOptions& o
       pool.set_virtual_stage(v);
       pool.set_slots(slots);
       pool.set_slot_bytes(bytes);
+      offset = (offset + 4095) / 4096 * 4096;
       pool.set_offset_bytes(offset);
       offset += slots * bytes;
     };
@@ -150,6 +153,10 @@ inline v1::Plan SamplePlan(const std::string& schedule, const ScheduleOptions& o
     }
     *stage.mutable_step() = SampleProgram(options, rank, true).Build(order[rank]);
     *stage.mutable_evaluate() = SampleProgram(options, rank, false).Build(order[rank]);
+    std::vector<ComputeStep> first;
+    std::copy_if(order[rank].begin(), order[rank].end(), std::back_inserter(first),
+                 [](const ComputeStep& each) { return each.micro_batch == 0; });
+    *stage.mutable_generate() = SampleProgram(options, rank, false).Build(first);
   }
   return plan;
 }

@@ -281,6 +281,55 @@ TEST_CASE("pools lie apart and fill the arena exactly") {
              Contains("does not fit 64 bits"));
 }
 
+TEST_CASE("pools begin on pages, and their slots on cache lines") {
+  const auto last = [](v1::StagePlan& stage) {
+    return stage.mutable_pools(stage.pools_size() - 1);
+  };
+  CHECK_THAT(Broken(1,
+                    [&](v1::StagePlan& stage) {
+                      last(stage)->set_offset_bytes(last(stage)->offset_bytes() + 64);
+                      stage.set_arena_bytes(stage.arena_bytes() + 64);
+                    }),
+             Contains("pool GRADIENT_OUT of virtual stage 0 begins at byte") &&
+                 Contains("expected a multiple of 4096"));
+  CHECK_THAT(Broken(1,
+                    [&](v1::StagePlan& stage) {
+                      last(stage)->set_slot_bytes(last(stage)->slot_bytes() + 4);
+                      stage.set_arena_bytes(stage.arena_bytes() + 4 * last(stage)->slots());
+                    }),
+             Contains("has slots of 260 bytes, expected a multiple of 64"));
+}
+
+TEST_CASE("a pool that virtual stages share is of the first") {
+  for (const uint32_t virtual_stage : {1u, 7u, ~0u}) {
+    const std::string fault = Broken(1, [&](v1::StagePlan& stage) {
+      v1::Pool& pool = *stage.add_pools();
+      pool.set_kind(v1::SCRATCH);
+      pool.set_virtual_stage(virtual_stage);
+      pool.set_offset_bytes((stage.arena_bytes() + 4095) / 4096 * 4096);
+      pool.set_slot_bytes(64);
+      pool.set_slots(1);
+      stage.set_arena_bytes(pool.offset_bytes() + 64);
+    });
+    CHECK_THAT(fault,
+               Contains("pool SCRATCH is of virtual stage " + std::to_string(virtual_stage)));
+  }
+}
+
+TEST_CASE("no program may be missing on all stages") {
+  const auto without = [](auto clear) {
+    v1::Plan plan = SamplePlan("1f1b", {3, 4, 1});
+    for (v1::StagePlan& stage : *plan.mutable_stages()) clear(stage);
+    return Verdict(plan);
+  };
+  CHECK(without([](v1::StagePlan&) {}) == "");
+  CHECK_THAT(without([](v1::StagePlan& stage) { stage.clear_step(); }), Contains("program step"));
+  CHECK_THAT(without([](v1::StagePlan& stage) { stage.clear_evaluate(); }),
+             Contains("no program evaluate"));
+  CHECK_THAT(without([](v1::StagePlan& stage) { stage.clear_generate(); }),
+             Contains("no program generate"));
+}
+
 TEST_CASE("buckets are reduced, waited for, stepped and gathered in this order") {
   const auto move = [](v1::InstructionKind kind, v1::InstructionKind before) {
     return [=](v1::StagePlan& stage) {

@@ -69,7 +69,6 @@ TEST_CASE("gradient transfer: as bf16 every layout's gradients are one rank's bu
     CHECK_FALSE(
         Differences(result->gradients, one.result.gradients, NormOf(one.result.gradients), 1e-5)
             .empty());
-    CHECK(result->arena_bytes == result->planned_bytes);
   }
 }
 

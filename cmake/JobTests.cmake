@@ -10,10 +10,13 @@ trireme_python_tests(cli. coordinator/cli/manual_test.py Manual SECONDS 120 LABE
 trireme_python_tests(worker. worker/worker_test.py Worker SECONDS 300 LABELS mpi CORES 2 ARGS "${trireme_bin}"
   METHODS runs_to_the_end speaks_json runs_a_given_plan continues_after_interrupt events_for_tensorboard traces_chosen_steps
           goes_on_with_compression refuses_changed_text trains_on_with_a_full_disk refuses_bad_input
-          refuses_what_does_not_fit stays_within_planned_memory stays_within_planned_memory_in_bf16
-          stays_within_planned_memory_under_zero_3 stays_within_planned_memory_recomputing
-          stays_within_planned_memory_with_state_on_the_host stays_within_planned_memory_with_state_in_a_file
+          refuses_what_does_not_fit
   KILLS names_a_killed_rank trains_on_after_a_killed_rank stops_a_crash_loop ends_with_its_killed_parent ends_a_stopped_rank)
+
+trireme_python_tests(worker. worker/memory_test.py Memory SECONDS 300 LABELS mpi CORES 2 ARGS "${trireme_bin}"
+  METHODS stays_within_planned_memory stays_within_planned_memory_in_bf16 stays_within_planned_memory_under_zero_3
+          stays_within_planned_memory_recomputing stays_within_planned_memory_with_state_on_the_host
+          stays_within_planned_memory_with_state_in_a_file)
 
 trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi CORES 2 ARGS "${trireme_bin}"
   METHODS goes_on_after_damage refused_it_changes_nothing waits_for_a_folder_that_is_held stops_while_a_folder_is_held

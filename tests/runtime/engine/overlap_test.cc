@@ -138,7 +138,10 @@ GatherCalls GatherCallsOf(v1::JobSpec job, const data::Dataset& dataset, uint64_
   std::vector<Watch> watches(2);
   const auto statuses = comm::RunRanks(2, [&](comm::Fabric& own) -> absl::Status {
     ForwardingFabric fabric(own, WatchedBy(watches[static_cast<size_t>(own.rank())]));
-    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, dataset, OptionsOf(job)));
+    // In line, lest the engine's thread be ahead of the updates.
+    ASSIGN_OR_RETURN(auto engine,
+                     Engine::Create(*plan, fabric, dataset,
+                                    {.kernels = &KernelsOf(job), .device = {.strict = true}}));
     engine->InitializeState();
     watches[static_cast<size_t>(own.rank())].calls.clear();
     return engine->RunStep(0).status();

@@ -1,6 +1,9 @@
 #include "runtime/plan/fit.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -147,6 +150,57 @@ bool TakesAsMuch(const FitChoice& a, const FitChoice& b) {
 
 uint64_t Over(uint64_t bytes, uint64_t limit) { return bytes > limit ? bytes - limit : 0; }
 
+int64_t EffortOf(const std::vector<Candidate>& candidates, const v1::Mesh& mesh) {
+  int64_t sum = 0;
+  for (const Candidate& each : candidates) sum += each.is_job ? 0 : EffortOf(each.job, mesh);
+  return sum;
+}
+
+// The job as it is and each change alone, planned.
+class SingleChanges {
+ public:
+  SingleChanges(CandidatePlanner& planner, const std::vector<Candidate>& candidates,
+                const FitLimit& limit)
+      : limit_(limit) {
+    for (const Candidate& candidate : candidates) {
+      if (candidate.changes.size() > 1) continue;
+      const std::string name = AsOptions(candidate.changes);
+      if (planner.Affords(candidate)) {
+        choices_[name] = planner.Choose(candidate);
+      } else {
+        too_long_.insert(name);
+      }
+    }
+  }
+
+  std::optional<FitChoice> Find(const Candidate& candidate) const {
+    return choices_.at(AsOptions(candidate.changes));
+  }
+  bool IsTooLong(const Candidate& candidate) const {
+    return too_long_.contains(AsOptions(candidate.changes));
+  }
+
+  // Whether a combination would fit if it spared all that its changes do alone. Most spare the same
+  // bytes in part, so that most of those that fit are among these.
+  bool MayFit(const Candidate& candidate) const {
+    const FitChoice& today = *choices_.at("");
+    uint64_t of_rank = 0, of_all = 0;
+    for (const FieldChange& change : candidate.changes) {
+      const auto single = choices_.find(AsOptions({change}));
+      if (single == choices_.end() || !single->second.has_value()) return true;
+      of_rank += Over(today.rank_bytes(), single->second->rank_bytes());
+      of_all += Over(today.all_ranks_bytes, single->second->all_ranks_bytes);
+    }
+    return Over(today.rank_bytes(), of_rank) <= limit_.rank_bytes &&
+           Over(today.all_ranks_bytes, of_all) <= limit_.all_ranks_bytes;
+  }
+
+ private:
+  const FitLimit limit_;
+  std::map<std::string, std::optional<FitChoice>> choices_;  // by AsOptions
+  std::set<std::string> too_long_;
+};
+
 }  // namespace
 
 std::string AsOptions(const std::vector<FieldChange>& changes) {
@@ -163,16 +217,23 @@ uint64_t FitLimit::MissedBy(const FitChoice& choice) const {
 absl::StatusOr<FitReport> FindFit(const v1::JobSpec& job, int ranks, const FitLimit& limit,
                                   int64_t effort) {
   ASSIGN_OR_RETURN(const v1::Plan today, MakePlan(job, ranks));
+  const std::vector<Candidate> candidates = CandidatesOf(today);
   CandidatePlanner planner(today, effort);
+  const bool is_short = EffortOf(candidates, today.mesh()) > effort;
+  // Single changes come first: they are the table, and tell which combinations are worth planning.
+  SingleChanges singles(planner, candidates, limit);
   FitReport report;
-  for (const Candidate& candidate : CandidatesOf(today)) {
-    // Combinations that are dearer than what fits are of no use; single changes are the table.
-    if (report.fitting.has_value() && candidate.changes.size() > 1) continue;
-    if (!planner.Affords(candidate)) {
+  for (const Candidate& candidate : candidates) {
+    const bool is_single = candidate.changes.size() <= 1;
+    // Combinations that are dearer than what fits are of no use.
+    if (report.fitting.has_value() && !is_single) continue;
+    const bool is_worth = is_single || !is_short || singles.MayFit(candidate);
+    if (is_single ? singles.IsTooLong(candidate) : !is_worth || !planner.Affords(candidate)) {
       report.not_planned += report.fitting.has_value() ? 0 : 1;
       continue;
     }
-    std::optional<FitChoice> choice = planner.Choose(candidate);
+    std::optional<FitChoice> choice =
+        is_single ? singles.Find(candidate) : planner.Choose(candidate);
     if (!choice.has_value()) continue;
     if (!candidate.changes.empty() && TakesAsMuch(*choice, report.choices[0])) continue;
     const size_t index = report.choices.size();

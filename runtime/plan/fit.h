@@ -53,7 +53,9 @@ struct FitReport {
   std::vector<FitChoice> choices;
   std::optional<size_t> fitting;  // the cheapest that fits
   size_t closest = 0;             // that misses the limit by least
-  // Candidates of which it is not known whether they fit, since planning them would take too long.
+  // Candidates of which it is not known whether they fit, since planning them would take too long:
+  // where not all can be planned, combinations that would not fit if each of their changes spared
+  // as much as it does alone are left out before others.
   size_t not_planned = 0;
 };
 

@@ -395,6 +395,29 @@ TEST_CASE("fit: planning is bounded, and what was not planned is counted") {
   CHECK(report->choices.size() + report->not_planned >= all);
 }
 
+TEST_CASE("fit: with little effort, changes alone come first, and then combinations that may fit") {
+  const v1::JobSpec job = JobOfFour();
+  const FitReport all = Fit(job, 1);
+  // The least that two changes reach, of which one alone is dear.
+  const auto best =
+      ChoiceNamed(all, "--set parallelism.zero_stage=1 --set parallelism.recompute=full");
+  REQUIRE(best.has_value());
+  size_t singles = 0, before = 0;
+  for (const FitChoice& choice : all.choices) {
+    singles += choice.changes.size() <= 1 ? 1 : 0;
+    before += choice.slowdown < best->slowdown ? 1 : 0;
+  }
+  REQUIRE(before > 2 * singles);
+  const auto report =
+      FindFit(job, kRanks, {.rank_bytes = best->rank_bytes()}, /*effort=*/100 * (singles + 8));
+  REQUIRE(report.ok());
+  size_t planned = 0;
+  for (const FitChoice& choice : report->choices) planned += choice.changes.size() <= 1 ? 1 : 0;
+  CHECK(planned == singles);
+  CHECK(report->fitting.has_value());
+  CHECK(report->not_planned > 0);
+}
+
 TEST_CASE("fit: bytes per choice, also of those that take more") {
   v1::JobSpec job = JobOfFour();
   job.mutable_parallelism()->set_zero_stage(1);

@@ -24,7 +24,9 @@ Json BytesJson(const report::StageBytes& bytes) {
           {"temporaries", bytes.temporaries},
           {"scratch", bytes.scratch},
           {"other", bytes.other},
-          {"total", bytes.total}};
+          {"total", bytes.total},
+          {"host", bytes.host},
+          {"file", bytes.file}};
 }
 
 Json StageJson(const v1::StagePlan& stage, int index, int64_t layers) {

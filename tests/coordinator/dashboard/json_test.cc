@@ -113,6 +113,11 @@ TEST_CASE("a plan shows its mesh, its stages and their bytes") {
     pool.set_kind(v1::PARAMETER);
     pool.set_slots(1);
     pool.set_slot_bytes(600);
+    v1::Pool& offloaded = *stage.add_pools();
+    offloaded.set_kind(v1::MOMENT1);
+    offloaded.set_place(i % 2 == 0 ? v1::HOST : v1::FILE);
+    offloaded.set_slots(1);
+    offloaded.set_slot_bytes(70);
   }
   const Json json = PlanJson(plan);
   CHECK(json["mesh"]["pipeline"] == 100);
@@ -124,6 +129,10 @@ TEST_CASE("a plan shows its mesh, its stages and their bytes") {
   CHECK(json["stages"][1]["bytes"]["parameters"] == 600);
   CHECK(json["stages"][1]["bytes"]["other"] == 401);
   CHECK(json["stages"][1]["bytes"]["total"] == 1001);
+  CHECK(json["stages"][0]["bytes"]["host"] == 70);
+  CHECK(json["stages"][0]["bytes"]["file"] == 0);
+  CHECK(json["stages"][1]["bytes"]["host"] == 0);
+  CHECK(json["stages"][1]["bytes"]["file"] == 70);
 }
 
 TEST_CASE("few bytes that unfold to very many are no plan") {

@@ -22,8 +22,8 @@ std::string WhatToDo(const v1::Plan& plan, int ranks, uint64_t available) {
   }
   std::string text = "Use fewer ranks, a smaller model, or a machine with more memory";
   if (!fit.ok()) return text;
-  return base::Text(text, "; the smallest choice of zero_stage, recompute, micro_batch_size and ",
-                    "dtype still needs ", fit->choices[fit->closest].all_ranks_bytes >> 20, " MiB");
+  return base::Text(text, "; the smallest of the choices that `trireme plan --fit` tries still ",
+                    "needs ", fit->choices[fit->closest].all_ranks_bytes >> 20, " MiB");
 }
 
 }  // namespace

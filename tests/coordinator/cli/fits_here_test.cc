@@ -82,8 +82,8 @@ TEST_CASE("a run that does not fit is told what plan --fit would name") {
   CHECK_THAT(message(wanted - 1024),
              Catch::EndsWith(" are available. It fits with --set parallelism.zero_stage=1"));
   CHECK_THAT(message(kMiB), Catch::Contains("Use fewer ranks") &&
-                                Catch::Contains("the smallest choice of zero_stage, recompute, "
-                                                "micro_batch_size and dtype still needs "));
+                                Catch::Contains("the smallest of the choices that `trireme plan "
+                                                "--fit` tries still needs "));
 }
 
 }  // namespace

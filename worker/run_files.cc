@@ -88,7 +88,7 @@ void ExposureSums::Add(const engine::ExposureReport& step, double duration_s) {
   step_seconds += duration_s;
   for (Part engine::ExposureReport::*part :
        {&engine::ExposureReport::exposed, &engine::ExposureReport::bubble,
-        &engine::ExposureReport::transfer}) {
+        &engine::ExposureReport::transfer, &engine::ExposureReport::offload}) {
     (this->*part).mean_s += (step.*part).mean_s;
     (this->*part).max_s += (step.*part).max_s;
   }
@@ -144,6 +144,8 @@ void MetricsLog::Step(const StepMetrics& metrics) {
                               {"exposed_transfer_max_ms", ms(metrics.exposure.transfer.max_s)},
                               {"exposed_bubble_ms", ms(metrics.exposure.bubble.mean_s)},
                               {"exposed_bubble_max_ms", ms(metrics.exposure.bubble.max_s)},
+                              {"exposed_offload_ms", ms(metrics.exposure.offload.mean_s)},
+                              {"exposed_offload_max_ms", ms(metrics.exposure.offload.max_s)},
                               {"most_exposed_rank", metrics.exposure.most_exposed_rank}};
   if (metrics.coding.has_value()) {
     line["gradient_compression"] = metrics.coding->gradients;

@@ -508,6 +508,7 @@ std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
       {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},
       {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
       {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
+      {"exposed_offload_share", exposure_.Share(exposure_.offload.mean_s)},
       {"skipped_steps", static_cast<int64_t>(SkippedSteps())},
       {"arena_bytes", session_.engine().arena().AllocatedBytes(v1::ARENA)},
       {"host_bytes", session_.engine().arena().AllocatedBytes(v1::HOST)},

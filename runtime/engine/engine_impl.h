@@ -76,6 +76,7 @@ class Engine::Impl {
   void Transfer(const v1::Instruction& instruction);
   void Wait(const v1::Instruction& instruction);
   absl::Status WaitForSwap(const tensor::Event& swap);
+  absl::Status FinishSwaps();
   void RecordPosition(uint32_t index, const v1::Instruction& instruction);
 
   void BeginCoding();

@@ -46,7 +46,7 @@ int64_t LengthWithout(const Intervals& all, const Intervals& taken) {
 }  // namespace
 
 Exposure ExposureOf(const StepTrace& trace) {
-  Intervals computing, outstanding, late;
+  Intervals computing, outstanding, late, swapping;
   for (const ComputeSpan& span : trace.computes()) {
     AddInterval(computing, span.start_ns, span.end_ns);
   }
@@ -58,11 +58,19 @@ Exposure ExposureOf(const StepTrace& trace) {
     AddInterval(outstanding, wait_start_ns, span.wait_end_ns);
     AddInterval(late, wait_start_ns, std::min(span.wait_end_ns, span.all_issued_ns));
   }
+  for (const OffloadSpan& span : trace.offloads()) {
+    AddInterval(swapping, span.start_ns, span.end_ns);
+  }
   Unite(computing);
   Unite(outstanding);
   Unite(late);
-  return {.exposed_ns = LengthWithout(outstanding, computing),
-          .bubble_ns = LengthWithout(late, computing)};
+  Unite(swapping);
+  Intervals taken = computing;
+  taken.insert(taken.end(), swapping.begin(), swapping.end());
+  Unite(taken);
+  return {.exposed_ns = LengthWithout(outstanding, taken),
+          .bubble_ns = LengthWithout(late, taken),
+          .offload_ns = LengthWithout(swapping, computing)};
 }
 
 }  // namespace trireme::engine

@@ -23,7 +23,7 @@ absl::Status Engine::Impl::Run(const v1::Program& program, const Batch& batch) {
   // After a failure too: the communicators are poisoned, so what is queued ends soon, and whoever
   // hears of the failure may destroy the engine.
   stream_->Synchronize();
-  const absl::Status swapped = swapping_ == nullptr ? absl::OkStatus() : swapping_->Finish();
+  const absl::Status swapped = FinishSwaps();
   if (!swapped.ok()) groups_.Abort(swapped);
   for (const InstructionSpan& span : trace_.instructions()) NoteDuration(span);
   patience_->ProgramEnds(std::chrono::nanoseconds(NowNs() - start_ns));
@@ -263,11 +263,23 @@ void Engine::Impl::Wait(const v1::Instruction& instruction) {
 // What did not come must not travel: where it fails nothing that this rank issues afterwards is
 // sent or summed, also what is already queued on an asynchronous stream.
 absl::Status Engine::Impl::WaitForSwap(const tensor::Event& swap) {
+  OffloadSpan* span = trace_.Add(OffloadSpan{});
+  StepTrace::Stamp(*stream_, &span->start_ns);
   swapping_->WaitOn(swap, *stream_);
+  StepTrace::Stamp(*stream_, &span->end_ns);
   stream_->IssueAside(tensor::Task([this] {
     if (swapping_->failed()) groups_.Abort(swapping_->status());
   }));
   return swapping_->status();
+}
+
+// What a program moves out last is waited for at its end.
+absl::Status Engine::Impl::FinishSwaps() {
+  if (swapping_ == nullptr) return absl::OkStatus();
+  OffloadSpan* span = trace_.Add(OffloadSpan{.start_ns = NowNs()});
+  const absl::Status status = swapping_->Finish();
+  span->end_ns = NowNs();
+  return status;
 }
 
 void Engine::Impl::WaitTraced(comm::Communicator& group, const Traced& traced,

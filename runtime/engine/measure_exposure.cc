@@ -113,6 +113,7 @@ absl::StatusOr<ExposureReport> Engine::Impl::MeasureExposure() {
     add(report.exposed, all[rank].exposed_ns);
     add(report.bubble, all[rank].bubble_ns);
     add(report.transfer, all[rank].transfer_ns());
+    add(report.offload, all[rank].offload_ns);
   }
   return report;
 }

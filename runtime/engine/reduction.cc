@@ -96,7 +96,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   if (options_.recorder != nullptr) {
     const TraceSums sums = trace_.Sums();
     options_.recorder->NoteTiming(
-        {step_ + 1, report_.duration_s * 1e3, sums.compute_ms, sums.wait_ms});
+        {step_ + 1, report_.duration_s * 1e3, sums.compute_ms, sums.wait_ms, sums.offload_ms});
   }
   return report_;
 }

@@ -1,7 +1,8 @@
 // What one rank did in the last program it ran, as spans on its own steady clock: instructions,
-// operators computing, communications from issue to completion and the waits for them. The stamps
-// are tasks of the stream, so with asynchronous streams they tell when the work ran and not when it
-// was issued. All memory is reserved before the first step.
+// operators computing, communications from issue to completion and the waits for them, waits for
+// what is offloaded. The stamps are tasks of the stream, so with asynchronous streams they tell
+// when the work ran and not when it was issued. All memory is reserved before the first
+// step.
 #pragma once
 
 #include <chrono>
@@ -37,6 +38,12 @@ struct ComputeSpan {
   int64_t end_ns = 0;
 };
 
+// Time in which the rank waited for what is offloaded to come or to be gone.
+struct OffloadSpan {
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
 // The groups of engine::Groups.
 enum class GroupName : uint8_t { kWorld, kTensor, kData, kPipeline, kTied };
 inline constexpr int kGroupNames = 5;
@@ -67,10 +74,11 @@ struct Traced {
   CommunicationSpan* span = nullptr;
 };
 
-// Where the time of the last program went.
+// Where the time of the last program went. What is left of it the rank spent between instructions.
 struct TraceSums {
   double compute_ms = 0;
-  double wait_ms = 0;  // for transfers and other ranks
+  double wait_ms = 0;     // for transfers and other ranks
+  double offload_ms = 0;  // for what is offloaded
 };
 
 // Threads: spans are added by the engine's thread, compute spans by the stream's, or by the
@@ -82,18 +90,21 @@ class StepTrace {
     instructions_.reserve(instructions);
     computes_.reserve(computes);
     communications_.reserve(communications);
+    offloads_.reserve(instructions + 1);  // each may be a wait; and the end
   }
   // Nothing of the last program is on the stream any more.
   void Clear() {
     instructions_.clear();
     computes_.clear();
     communications_.clear();
+    offloads_.clear();
   }
 
   // Addresses stay until Clear.
   InstructionSpan* Add(const InstructionSpan& span) { return Keep(instructions_, span); }
   ComputeSpan* Add(const ComputeSpan& span) { return Keep(computes_, span); }
   CommunicationSpan* Add(const CommunicationSpan& span) { return Keep(communications_, span); }
+  OffloadSpan* Add(const OffloadSpan& span) { return Keep(offloads_, span); }
 
   // Adds `span` and makes `call`, which issues one operation on `group` with the options it is
   // given. It begins as the stream comes to it, also where its thread goes on computing and nobody
@@ -118,6 +129,7 @@ class StepTrace {
   std::span<const InstructionSpan> instructions() const { return instructions_; }
   std::span<const ComputeSpan> computes() const { return computes_; }
   std::span<const CommunicationSpan> communications() const { return communications_; }
+  std::span<const OffloadSpan> offloads() const { return offloads_; }
   std::span<CommunicationSpan> communications() { return communications_; }
 
  private:
@@ -131,6 +143,7 @@ class StepTrace {
   std::vector<InstructionSpan> instructions_;
   std::vector<ComputeSpan> computes_;
   std::vector<CommunicationSpan> communications_;
+  std::vector<OffloadSpan> offloads_;
 };
 
 }  // namespace trireme::engine

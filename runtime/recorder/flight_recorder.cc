@@ -49,10 +49,11 @@ class MappedRecorder final : public FlightRecorder {
   }
 
   void NoteTiming(const StepTiming& timing) override {
-    PublishRecord(page_.words(), kTimings, timings_,
-                  {timing.step, std::bit_cast<uint64_t>(timing.step_ms),
-                   std::bit_cast<uint64_t>(timing.compute_ms),
-                   std::bit_cast<uint64_t>(timing.wait_ms), 0, 0, 0, 0});
+    PublishRecord(
+        page_.words(), kTimings, timings_,
+        {timing.step, std::bit_cast<uint64_t>(timing.step_ms),
+         std::bit_cast<uint64_t>(timing.compute_ms), std::bit_cast<uint64_t>(timing.wait_ms),
+         std::bit_cast<uint64_t>(timing.offload_ms), 0, 0, 0});
   }
 
   void SetState(RankState state) override {

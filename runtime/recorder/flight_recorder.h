@@ -58,6 +58,7 @@ struct StepTiming {
   double step_ms = 0;
   double compute_ms = 0;
   double wait_ms = 0;
+  double offload_ms = 0;
 };
 
 // One writer thread; NoteWait may be another thread's, one at a time.

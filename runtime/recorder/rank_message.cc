@@ -14,6 +14,7 @@ v1::StepTiming TimingMessage(const StepTiming& timing) {
   message.set_step_ms(timing.step_ms);
   message.set_compute_ms(timing.compute_ms);
   message.set_wait_ms(timing.wait_ms);
+  message.set_offload_ms(timing.offload_ms);
   return message;
 }
 

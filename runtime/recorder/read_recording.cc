@@ -117,7 +117,7 @@ bool TakeWaitAndTiming(const Reads& reads, Recording& recording) {
   const auto* group = reinterpret_cast<const char*>(&wait[kGroupWord]);
   recording.wait.group = base::ShowableUtf8({group, strnlen(group, kGroupBytes)});
   recording.timing = {timing[0], std::bit_cast<double>(timing[1]), std::bit_cast<double>(timing[2]),
-                      std::bit_cast<double>(timing[3])};
+                      std::bit_cast<double>(timing[3]), std::bit_cast<double>(timing[4])};
   return true;
 }
 

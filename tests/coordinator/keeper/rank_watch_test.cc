@@ -165,11 +165,12 @@ TEST_CASE("whom a rank waits for and how long its newest step took are told") {
   look_after(500);
   CHECK((rank.still_ms() == 0 && rank.waiting_ms() == 0 && !rank.has_timing()));
   (*recorder)->At({3, 7, v1::RECV_ACT, 0, 2, 0});
-  (*recorder)->NoteTiming({2, 12.5, 8.0, 4.5});
+  (*recorder)->NoteTiming({2, 12.5, 8.0, 4.0, 0.5});
   const int64_t moved_ns = look_after(2000);
   CHECK((rank.still_ms() == 2000 && rank.waiting_ms() == 0 && rank.peer() == 0));
   CHECK((rank.timing().step() == 2 && rank.timing().step_ms() == 12.5));
-  CHECK((rank.timing().compute_ms() == 8.0 && rank.timing().wait_ms() == 4.5));
+  CHECK((rank.timing().compute_ms() == 8.0 && rank.timing().wait_ms() == 4.0));
+  CHECK(rank.timing().offload_ms() == 0.5);
   (*recorder)->NoteWait({moved_ns, 2, 1, false, "pipeline"});
   look_after(3000);
   CHECK((rank.still_ms() >= 3000 && rank.waiting_ms() > 3000 && rank.peer() == 2));

@@ -180,6 +180,26 @@ TEST_CASE("exposure: outstanding time beside computing counts once") {
   CHECK(exposure.bubble_ns == 0);
 }
 
+TEST_CASE("exposure: a wait for what is offloaded is its own part, and the parts add up") {
+  StepTrace trace;
+  trace.Reserve(4, 8, 8);
+  trace.Add(ComputeSpan{100, 200});
+  // Of 160 in which it waits 10 are computed by another thread.
+  trace.Add(OffloadSpan{200, 260});
+  trace.Add(ComputeSpan{250, 260});
+  trace.Add(OffloadSpan{300, 400});
+  trace.Add(OffloadSpan{500, 0});  // never came to its end
+  // In flight beside all of it, waited for alone from 260 to 300; the other rank came at 280.
+  trace.Add(Sent(150, 350, 260, 300, 280));
+  const Exposure exposure = ExposureOf(trace);
+  CHECK(exposure.offload_ns == 50 + 100);
+  CHECK(exposure.exposed_ns == 40);
+  CHECK(exposure.bubble_ns == 20);
+  // From 100 to 400, of which 110 are computed.
+  CHECK(110 + exposure.exposed_ns + exposure.offload_ns == 300);
+  CHECK(trace.Sums().offload_ms == Approx(160e-6));
+}
+
 TEST_CASE("exposure: bubble is the wait for ranks that had not come") {
   StepTrace trace;
   trace.Reserve(0, 8, 8);

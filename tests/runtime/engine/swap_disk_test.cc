@@ -47,15 +47,20 @@ std::vector<absl::Status> SyncAfterStep(const Layout& layout, const std::functio
   const auto plan = plan::MakePlan(job, layout.ranks());
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);
-  return comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
+  std::vector<absl::Status> said(static_cast<size_t>(layout.ranks()));
+  const auto ended = comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) -> absl::Status {
     ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, InMemory(job)));
     engine->InitializeState();
     RETURN_IF_ERROR(engine->RunStep(0).status());
     RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
     if (fabric.rank() == 0) sicken();
     RETURN_IF_ERROR(engine->agreement().AllAgree(true).status());
-    return engine->SyncState();
+    said[static_cast<size_t>(fabric.rank())] = engine->SyncState();
+    // Whoever leaves with a failure ends the others, and they would tell of that.
+    return engine->agreement().AllAgree(true).status();
   });
+  for (const absl::Status& status : ended) CHECK(status.ToString() == "OK");
+  return said;
 }
 
 // Of a process that is stopped during the first wait for it, for so long.
@@ -159,6 +164,35 @@ std::vector<std::chrono::milliseconds> TensorLimits(const Layout& layout,
 }
 
 }  // namespace
+
+// Each look at the disk takes 20 ms, and there are dozens.
+TEST_CASE("swap disk: waiting for a slow disk is told as such") {
+  for (const bool asynchronous : {false, true}) {
+    for (const bool state : {false, true}) {
+      Layout layout{.schedule = "gpipe", .micro_batch = 1};
+      (state ? layout.offload_state : layout.offload_activations) = "file";
+      v1::JobSpec job = JobFor(layout, {.layers = 2});
+      job.mutable_runtime()->set_asynchronous_streams(asynchronous);
+      const auto plan = plan::MakePlan(job, 1);
+      REQUIRE(plan.ok());
+      const auto dataset = MakeRandomDataset(29, 5);
+      const auto statuses = comm::RunRanks(1, [&](comm::Fabric& fabric) -> absl::Status {
+        ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, InMemory(job)));
+        engine->InitializeState();
+        RETURN_IF_ERROR(engine->RunStep(0).status());
+        tensor::SickDisk disk;
+        disk.Slow(std::chrono::milliseconds(20));
+        RETURN_IF_ERROR(engine->RunStep(1).status());
+        CHECK(engine->last_trace().Sums().offload_ms > 100);
+        const Exposure exposure = ExposureOf(engine->last_trace());
+        CHECK(exposure.offload_ns > 100 * 1000000);
+        CHECK(exposure.exposed_ns < exposure.offload_ns);
+        return absl::OkStatus();
+      });
+      CHECK(statuses[0].ToString() == "OK");
+    }
+  }
+}
 
 // A rank's own disk makes it late, and the others of its tensor group are not told.
 TEST_CASE("swap disk: a tensor group waits for the disk of each of its ranks") {

@@ -104,10 +104,10 @@ TEST_CASE("a wait is there while it lasts and the newest timing stays") {
   read = ReadRecording(path);
   CHECK((read->wait.since_ns == 0 && read->wait.peer == -1 && read->wait.group.empty()));
   for (uint64_t step = 1; step < 20; ++step) {
-    (*recorder)->NoteTiming({step, 10.5, 8.25, 1.125});
+    (*recorder)->NoteTiming({step, 10.5, 8.25, 1.125, 0.5});
     const StepTiming timing = ReadRecording(path)->timing;
     CHECK((timing.step == step && timing.step_ms == 10.5 && timing.compute_ms == 8.25));
-    CHECK(timing.wait_ms == 1.125);
+    CHECK((timing.wait_ms == 1.125 && timing.offload_ms == 0.5));
   }
 }
 

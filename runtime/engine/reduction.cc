@@ -235,8 +235,6 @@ void Engine::Impl::PollStop() {
 void Engine::Impl::FillNorm() {
   StepBlock& block = *this->block();
   const int64_t start_ns = NowNs();
-  // Nobody may take for a step what was computed on activations that did not come back.
-  if (swapping_ != nullptr && swapping_->failed()) groups_.Abort(swapping_->status());
   block.own_squares = state_->OwnedSumOfSquares(options_.threads);
   block.norm[kSumOfSquares] = block.own_squares;
   if (replicas_->Due(step_)) {

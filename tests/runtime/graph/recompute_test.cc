@@ -7,7 +7,7 @@
 
 #include "runtime/graph/lowering.h"
 #include "runtime/graph/op_schema.h"
-#include "runtime/model/model.h"
+#include "tests/runtime/graph/small_models.h"
 
 namespace trireme::graph {
 
@@ -16,19 +16,7 @@ namespace {
 constexpr int kLayers = 3;
 
 ModelGraph Deep(const std::string& family) {
-  v1::ModelConfig config;
-  config.set_model_type(family);
-  config.set_num_hidden_layers(kLayers);
-  config.set_num_attention_heads(4);
-  config.set_num_key_value_heads(family == "gpt2" ? 4 : 2);
-  config.set_head_dim(6);
-  config.set_hidden_size(24);
-  config.set_intermediate_size(40);
-  config.set_vocab_size(29);
-  config.set_max_position_embeddings(8);
-  config.set_bias(family == "gpt2");
-  config.set_resid_pdrop(family == "gpt2" ? 0.1 : 0);
-  return *model::BuildModel(config);
+  return SmallModel(family, {.layers = kLayers, .residual_dropout = family == "gpt2" ? 0.1 : 0});
 }
 
 StageOps Lower(const ModelGraph& graph, const std::vector<RecomputeMode>& modes,

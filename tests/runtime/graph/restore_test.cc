@@ -10,26 +10,13 @@
 
 #include "runtime/graph/lowering.h"
 #include "runtime/graph/op_schema.h"
-#include "runtime/model/model.h"
+#include "tests/runtime/graph/small_models.h"
 
 namespace trireme::graph {
 
 namespace {
 
-ModelGraph ModelOf(const std::string& family) {
-  v1::ModelConfig config;
-  config.set_model_type(family);
-  config.set_num_hidden_layers(2);
-  config.set_num_attention_heads(4);
-  config.set_num_key_value_heads(family == "gpt2" ? 4 : 2);
-  config.set_head_dim(6);
-  config.set_hidden_size(24);
-  config.set_intermediate_size(40);
-  config.set_vocab_size(29);
-  config.set_max_position_embeddings(8);
-  config.set_bias(family == "gpt2");
-  return *model::BuildModel(config);
-}
+ModelGraph ModelOf(const std::string& family) { return SmallModel(family, {.layers = 2}); }
 
 StageOps Lowered(const ModelGraph& graph, bool sequence, bool split) {
   return LowerStage(graph, 0, graph.blocks,

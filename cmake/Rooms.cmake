@@ -89,7 +89,8 @@ trireme_room(coordinator/control_api
              LIBS gRPC::grpc++ gRPC::grpc++_reflection)
 trireme_room(coordinator/dashboard
              ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
-                   coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls coordinator/run_files
+                   coordinator/planning coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls
+                   coordinator/run_files
              LIBS OpenSSL::Crypto absl::synchronization)
 include(Dashboard)
 trireme_room(coordinator/worker_link

@@ -20,7 +20,7 @@ namespace {
 // A plan from outside: whatever it says must not be asked for what it does not have.
 absl::Status CheckPlan(const v1::Plan& plan, const v1::JobSpec& job, const comm::Fabric& fabric) {
   if (plan.version() != plan::kPlanVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
+    return absl::AbortedError(absl::StrCat("the plan has version ", plan.version(),
                                                       ", this program reads ", plan::kPlanVersion,
                                                       "; are all programs of one version?"));
   }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "coordinator/planning/job_planning.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/base/whole_file.h"
@@ -31,9 +32,10 @@ absl::Status WritePlanFiles(const v1::Job& job) {
     return absl::UnavailableError(
         base::Text("cannot make the run folder ", folder, ": ", error.message()));
   }
+  const v1::JobSpec spec = CurrentSpec(job);
   ASSIGN_OR_RETURN(const v1::Plan plan,
-                   plan::MakePlan(job.spec(), static_cast<int>(job.resources().ranks())));
-  RETURN_IF_ERROR(Write(folder + "/job.yaml", spec::ToYaml(job.spec())));
+                   plan::MakePlan(spec, static_cast<int>(job.resources().ranks())));
+  RETURN_IF_ERROR(Write(folder + "/job.yaml", spec::ToYaml(spec)));
   RETURN_IF_ERROR(Write(folder + "/plan.pb", plan::SerializePlan(plan)));
   // A picture for people; a plan whose schedule cannot be drawn runs all the same.
   if (const auto svg = report::ScheduleSvg(plan); svg.ok()) {

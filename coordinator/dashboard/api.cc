@@ -15,6 +15,7 @@
 #include "coordinator/dashboard/job_order.h"
 #include "coordinator/dashboard/run_file.h"
 #include "coordinator/dashboard/timeline.h"
+#include "coordinator/planning/job_planning.h"
 #include "coordinator/run_files/job_log.h"
 #include "coordinator/run_files/run_files.h"
 #include "runtime/base/status_macros.h"
@@ -175,7 +176,7 @@ absl::StatusOr<v1::Plan> Api::PlanAhead(const v1::Job& job) {
   if (ranks > kMostRanksPlanned) return absl::NotFoundError("drawn when the job is launched");
   const std::unique_lock lock(planning_, std::try_to_lock);
   if (!lock.owns_lock()) return absl::UnavailableError("another job is being planned");
-  return plan::MakePlan(job.spec(), static_cast<int>(ranks));
+  return plan::MakePlan(coordinator::CurrentSpec(job), static_cast<int>(ranks));
 }
 
 Api::Answer Api::Plan(const v1::Job& job) {

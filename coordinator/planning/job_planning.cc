@@ -64,6 +64,12 @@ int RanksOf(const v1::JobSpec& job, int ranks) {
                           std::max<int64_t>(1, parallel.pipeline_parallel_size()));
 }
 
+v1::JobSpec CurrentSpec(const v1::Job& job) {
+  v1::JobSpec spec = job.spec();
+  spec::ApplyDefaults(spec);
+  return spec;
+}
+
 std::string OneLine(const v1::Plan& plan) {
   uint64_t most_bytes = 0;
   for (const auto& stage : plan.stages())

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/data/dataset.h"
+#include "trireme/v1/job.pb.h"
 #include "trireme/v1/job_spec.pb.h"
 #include "trireme/v1/plan.pb.h"
 
@@ -26,6 +27,10 @@ absl::Status CheckPrompt(const std::string& prompt, const data::Tokenizer& token
 
 // `ranks`; if that is 0 resources.ranks, and if that is 0 too the product of the parallel sizes.
 int RanksOf(const v1::JobSpec& job, int ranks);
+
+// What a stored job asks for, in the words of this program: fields that were not known yet when the
+// job was taken have their defaults, as they will have for its ranks.
+v1::JobSpec CurrentSpec(const v1::Job& job);
 
 struct PlannedJob {
   v1::JobSpec job;

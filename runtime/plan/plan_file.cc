@@ -34,7 +34,7 @@ absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes) {
         absl::StrCat("these ", bytes.size(), " bytes are not a plan, or it was cut short"));
   }
   if (plan.version() != kPlanVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
+    return absl::AbortedError(absl::StrCat("the plan has version ", plan.version(),
                                                       ", this program reads ", kPlanVersion));
   }
   return plan;

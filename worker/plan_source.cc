@@ -21,8 +21,8 @@ namespace {
 absl::Status CheckPlan(const v1::Plan& plan, const v1::JobSpec& job, const comm::Fabric& fabric) {
   if (plan.version() != plan::kPlanVersion) {
     return absl::AbortedError(absl::StrCat("the plan has version ", plan.version(),
-                                                      ", this program reads ", plan::kPlanVersion,
-                                                      "; are all programs of one version?"));
+                                           ", this program reads ", plan::kPlanVersion,
+                                           "; are all programs of one version?"));
   }
   const v1::Mesh& mesh = plan.mesh();
   const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();

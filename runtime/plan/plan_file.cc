@@ -35,7 +35,7 @@ absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes) {
   }
   if (plan.version() != kPlanVersion) {
     return absl::AbortedError(absl::StrCat("the plan has version ", plan.version(),
-                                                      ", this program reads ", kPlanVersion));
+                                           ", this program reads ", kPlanVersion));
   }
   return plan;
 }

@@ -11,8 +11,8 @@
 namespace trireme::plan {
 
 std::string SerializePlan(const v1::Plan& plan);
-// DataLoss if the bytes are no plan; Aborted for one of another version, which passes: it is made or
-// read in the middle of an upgrade.
+// DataLoss if the bytes are no plan; Aborted for one of another version, which passes: it is made
+// or read in the middle of an upgrade.
 absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes);
 
 // Of a file. NotFound: "there is no plan PATH"; else the message begins with the path. Blocks on

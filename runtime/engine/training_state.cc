@@ -76,7 +76,9 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
       plan_(plan),
       sharded_(plan::ZeroStage(plan) > 0),
       tied_(plan.mesh().pipeline() > 1 ? graph.tied : graph::kNone),
-      layout_(std::move(layout)) {
+      layout_(std::move(layout)),
+      piece_elements_(plan::OffloadsState(plan.job()) ? plan::PieceElements(plan, layout_.buckets)
+                                                      : 0) {
   const int64_t data_size = plan.mesh().data();
   const auto& planned = plan.stages(static_cast<int>(at.pipeline)).buckets();
   for (int index = 0; index < std::min<int>(planned.size(), std::ssize(layout_.buckets)); ++index) {
@@ -137,11 +139,10 @@ absl::Status TrainingState::CheckPlanned(const v1::Plan& plan, uint32_t pipeline
       return differ(absl::StrCat("the bytes of the pool ", v1::PoolKind_Name(pool)));
     }
   }
-  if (plan::OffloadsState(plan.job())) {
-    const auto most = static_cast<uint64_t>(plan::PieceElements(plan, layout_.buckets));
-    if (arena_.SlotBytes(v1::UPDATE, 0) != most * plan::UpdateBytes(plan.job())) {
-      return differ("the pieces of offloaded optimizer state");
-    }
+  if (piece_elements_ > 0 &&
+      arena_.SlotBytes(v1::UPDATE, 0) !=
+          static_cast<uint64_t>(piece_elements_) * plan::UpdateBytes(plan.job())) {
+    return differ("the pieces of offloaded optimizer state");
   }
   const bool gathers = plan::IsSharded(plan, v1::PARAMETER);
   const bool reduces = plan::IsSharded(plan, v1::GRADIENT);
@@ -200,16 +201,14 @@ int64_t TrainingState::FlatIndex(v1::PoolKind pool, const Piece& piece, int64_t 
 
 UpdateRoom TrainingState::RoomOf(const v1::Instruction& step) const {
   const v1::Bucket& bucket = layout_.buckets[step.bucket()];
-  const bool in_pieces = plan::OffloadsState(plan_.job());
-  const int64_t most = in_pieces ? plan::PieceElements(plan_, layout_.buckets)
-                                 : static_cast<int64_t>(bucket.count());
+  const int64_t most = piece_elements_ > 0 ? piece_elements_ : static_cast<int64_t>(bucket.count());
   const plan::StatePiece piece = plan::PieceOf(plan_, bucket, step.bucket(), step.piece(), most);
   UpdateRoom room{.bucket = step.bucket(),
                   .elements = {piece.begin, piece.begin + piece.count},
                   .moment1 = Flat(v1::MOMENT1, piece.begin),
                   .moment2 = Flat(v1::MOMENT2, piece.begin)};
   if (HasMasters()) room.master = Flat(v1::MASTER, piece.begin);
-  if (!in_pieces) return room;
+  if (piece_elements_ == 0) return room;
   // As plan::UpdatedPools has them.
   const auto bytes = static_cast<size_t>(most) * tensor::SizeOf(dtype(v1::MOMENT1));
   room.moment1 = arena_.Slot(v1::UPDATE, 0, step.update());

@@ -162,6 +162,7 @@ class TrainingState {
   const bool sharded_;             // by ZeRO: each replica updates its share
   const graph::ParameterId tied_;  // kNone: no parameter is on two stages
   plan::StateLayout layout_;
+  const int64_t piece_elements_;  // of offloaded optimizer state; 0: none
   std::vector<Piece> pieces_;
   std::vector<GradientPlace> gradients_;
   std::vector<size_t> piece_of_gradient_;

@@ -138,7 +138,9 @@ absl::StatusOr<SharedMemory> MpiTransport::ShareWindow(const TransportGroupSpec&
     uint8_t usable = opened.ok() ? 1 : 0;
     RETURN_IF_ERROR(Control(Direction::kSend, &usable, sizeof(usable), first));
     RETURN_IF_ERROR(Control(Direction::kRecv, &usable, sizeof(usable), first));
-    return usable != 0 ? std::move(opened) : SharedMemory();
+    if (usable == 0) return SharedMemory();
+    opened->Populate();  // messages go through all of it
+    return opened;
   }
   absl::StatusOr<SharedMemory> made = SharedMemory::Make(spec.window_bytes);
   SharedMemoryAddress address = made.ok() ? made->address() : SharedMemoryAddress{};

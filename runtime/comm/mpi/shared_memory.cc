@@ -82,8 +82,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Make(size_t bytes) {
     return absl::ResourceExhaustedError(
         Text("cannot make ", bytes, " bytes of shared memory: ", std::strerror(error)));
   }
-  // The page table too, where the kernel can: no fault in the first step.
-  (void)madvise(memory.data_, bytes, MADV_POPULATE_WRITE);
+  memory.Populate();
   std::random_device random;
   for (uint64_t& word : memory.address_.token) word = (uint64_t{random()} << 32) | random();
   std::memcpy(memory.data_ + TokenAt(bytes), memory.address_.token, sizeof(memory.address_.token));
@@ -114,9 +113,10 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryAddress& addre
       0) {
     return missing;
   }
-  (void)madvise(memory.data_, address.bytes, MADV_POPULATE_WRITE);
   return memory;
 }
+
+void SharedMemory::Populate() { (void)madvise(data_, address_.bytes, MADV_POPULATE_WRITE); }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
 

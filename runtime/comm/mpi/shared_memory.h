@@ -26,7 +26,8 @@ class SharedMemory {
   // when the system refuses.
   static absl::StatusOr<SharedMemory> Make(size_t bytes);
   // NotFound unless `address` leads to the same memory: another machine, or another container on
-  // this one.
+  // this one. What is never touched takes none of this process's page table: of many ranks a few
+  // are summed with.
   static absl::StatusOr<SharedMemory> Open(const SharedMemoryAddress& address);
 
   SharedMemory() = default;
@@ -35,6 +36,8 @@ class SharedMemory {
   ~SharedMemory();
 
   const SharedMemoryAddress& address() const { return address_; }
+  // The page table of all of it, where the kernel can: no fault when it is first used.
+  void Populate();
   // Once all others have opened it. Its memory lives on with the mappings.
   void CloseFile();
   // Without the token.

@@ -115,6 +115,11 @@ void DescribeOthers(const Recordings& recordings, const Recording* failed, Diagn
 // `failed`: the recording whose failure goes with the headline, or null.
 std::string NextAction(const Diagnosis& diagnosis, const Recording* failed) {
   const std::string failure = failed == nullptr ? "" : failed->failure;
+  if (HoldsAny(failure, {"has not answered"})) {
+    return "mend the disk or its mount; where a rank cannot be ended, stop the node's agent, "
+           "switch "
+           "the node off, and: trireme drain NODE --reason R --gone";
+  }
   if (HoldsAny(failure, {"no space", "disk"})) {
     return "free disk space";
   }

@@ -249,6 +249,8 @@ TEST_CASE("advice goes by words, not by parts of names") {
   CHECK(advice("step 3: loss is nan.").find("learning_rate") != std::string::npos);
   CHECK(advice("/x/y: No space left on device").find("free disk space") != std::string::npos);
   CHECK(advice("/x: the disk is full").find("free disk space") != std::string::npos);
+  CHECK(advice("offload: the disk of /x has not answered for 60 s").find("--gone") !=
+        std::string::npos);
 }
 
 }  // namespace

@@ -20,6 +20,26 @@ TEST_CASE("plan file: 3072 ranks stay below 4 MiB and come back whole") {
   CHECK(back->SerializeAsString() == plan->SerializeAsString());
 }
 
+TEST_CASE(
+    "plan file: 3072 ranks stay below 4 MiB with all that is gathered, computed twice and moved") {
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    CAPTURE(schedule);
+    v1::JobSpec job = LargeJob();
+    job.mutable_parallelism()->set_schedule(schedule);
+    job.mutable_parallelism()->set_pipeline_parallel_size(48);
+    job.mutable_parallelism()->set_zero_stage(3);
+    job.mutable_parallelism()->clear_recompute();
+    job.mutable_parallelism()->add_recompute("full");
+    job.mutable_offload()->set_optimizer_state("file");
+    job.mutable_offload()->set_activations("file");
+    const auto plan = MakePlan(job, 3072);
+    INFO(plan.status().ToString());
+    REQUIRE(plan.ok());
+    CHECK(plan->mesh().data() == 8);
+    CHECK(SerializePlan(*plan).size() < (size_t{4} << 20));
+  }
+}
+
 TEST_CASE("plan file: bytes that are no plan are refused") {
   const auto plan = MakePlan(LargeJob(), 3072);
   REQUIRE(plan.ok());

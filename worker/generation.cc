@@ -124,7 +124,7 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
   ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptTokens(options, vocabulary.tokenizer()));
   ASSIGN_OR_RETURN(const auto session,
-                   Session::Open(job, fabric, *agreement, vocabulary, nullptr, ""));
+                   Session::Open(job, fabric, *agreement, vocabulary, nullptr, {}));
   comm::Agreement& ranks = *agreement;
   RETURN_IF_ERROR(AgreeOn(checkpoint, ranks));
   RETURN_IF_ERROR(

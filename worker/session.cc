@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                                                        comm::Agreement& agreement,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
-                                                       const std::string& run_directory,
+                                                       const tensor::SwapFolder& offload,
                                                        const PlanSource& source) {
   std::unique_ptr<Session> session(new Session(agreement));
   agreement.set_patience(
@@ -109,9 +109,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);
   RETURN_IF_ERROR(session->TakePlan(job, fabric, source));
-  const std::string offload_directory =
-      job.offload().has_directory() ? job.offload().directory() : run_directory;
-  TellOfFile(session->plan_, fabric.rank(), offload_directory);
+  TellOfFile(session->plan_, fabric.rank(), offload.path);
   ASSIGN_OR_RETURN(
       session->engine_,
       engine::Engine::Create(session->plan_, fabric, dataset,
@@ -122,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                               .device = {.asynchronous = job.runtime().asynchronous_streams()},
                               .deadline = DeadlineOf(job),
                               .prefault = true,
-                              .offload_directory = offload_directory}));
+                              .offload_folder = offload}));
   return session;
 }
 

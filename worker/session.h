@@ -33,14 +33,13 @@ absl::StatusOr<bool> AllAgreeAfterRankZero(comm::Agreement& ranks, bool yes);
 class Session {
  public:
   // Collective over the ranks of `fabric` and `agreement`, which must outlive the session.
-  // `dataset` and `recorder` (may be null) too. `run_directory` holds what is offloaded to a file,
-  // where the job names no folder; empty: the system's for temporary files. The first wait is for
-  // ranks that have read `dataset`.
+  // `dataset` and `recorder` (may be null) too. `offload` holds what is offloaded to a file; empty:
+  // the system's folder for temporary files. The first wait is for ranks that have read `dataset`.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
                                                        comm::Agreement& agreement,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
-                                                       const std::string& run_directory,
+                                                       const tensor::SwapFolder& offload,
                                                        const PlanSource& source = {});
   // Fills the engine's state from a checkpoint made on any layout.
   absl::Status Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments);

@@ -42,6 +42,10 @@ absl::StatusOr<v1::JobSpec> LoadAbsoluteJob(const TrainingOptions& options) {
   return job;
 }
 
+base::Links LinksOf(const TrainingRunOptions& run) {
+  return run.real_paths ? base::Links::kRefuse : base::Links::kFollow;
+}
+
 absl::Status ResolveVocabulary(v1::JobSpec& job, int64_t tokens) {
   const int64_t given = job.model().config().vocab_size();
   if (given == 0) job.mutable_model()->mutable_config()->set_vocab_size(tokens);
@@ -85,6 +89,12 @@ absl::StatusOr<std::unique_ptr<KeeperLink>> OpenLink(const TrainingOptions& opti
   return KeeperLink::Open(link);
 }
 
+// A folder that the job names is of others, the run folder is not.
+tensor::SwapFolder OffloadFolder(const v1::JobSpec& job, const TrainingRunOptions& run) {
+  if (!job.offload().has_directory()) return {.path = run.run_directory};
+  return {.path = job.offload().directory(), .links = LinksOf(run)};
+}
+
 // What a run is made of, each part in terms of those before it. Outlives the telling of a failure:
 // the end of a run may be held by its disk.
 struct Training {
@@ -99,12 +109,12 @@ absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabri
                                      recorder::FlightRecorder& recorder, Training& training) {
   auto& [job, dataset, session, run] = training;
   ASSIGN_OR_RETURN(job, LoadAbsoluteJob(options));
-  ASSIGN_OR_RETURN(dataset, OpenJobData(job, options.run.real_paths ? base::Links::kRefuse
-                                                                    : base::Links::kFollow));
+  ASSIGN_OR_RETURN(dataset, OpenJobData(job, LinksOf(options.run)));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
-  ASSIGN_OR_RETURN(session, Session::Open(job, fabric, agreement, *dataset, &recorder,
-                                          options.run.run_directory, {link, options.plan_file}));
+  ASSIGN_OR_RETURN(session,
+                   Session::Open(job, fabric, agreement, *dataset, &recorder,
+                                 OffloadFolder(job, options.run), {link, options.plan_file}));
   run.emplace(job, options.run, *session, *dataset, recorder);
   return run->Run();
 }

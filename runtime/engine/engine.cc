@@ -66,7 +66,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                        .gradients = std::move(gradients)};
   if (stage().host_bytes() > 0 || stage().file_bytes() > 0) {
     ASSIGN_OR_RETURN(swapping_, Swapping::Make(stage(), *device_,
-                                               {.directory = options_.offload_directory,
+                                               {.folder = options_.offload_folder,
                                                 .deadline = options_.deadline,
                                                 .while_waiting = [this] { groups_.Progress(); }}));
     arena.places = swapping_->TakePlaces();

@@ -26,6 +26,7 @@
 #include "runtime/kernels/kernel.h"
 #include "runtime/recorder/flight_recorder.h"
 #include "runtime/tensor/device.h"
+#include "runtime/tensor/swap_file.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::engine {
@@ -41,7 +42,7 @@ struct EngineOptions {
   std::chrono::milliseconds deadline{60000};
   bool prefault = false;  // touch the arena before the first step
   // Folder of the files of offloaded state; empty: the system's for temporary files.
-  std::string offload_directory;
+  tensor::SwapFolder offload_folder;
 };
 
 struct StepReport {

@@ -33,9 +33,9 @@ size_t QueueOf(const v1::StagePlan& stage) {
 
 absl::StatusOr<std::unique_ptr<Swapping>> Swapping::Make(const v1::StagePlan& stage,
                                                          tensor::Device& device, Options options) {
-  if (options.directory.empty()) {
+  if (options.folder.path.empty()) {
     std::error_code error;
-    options.directory = std::filesystem::temp_directory_path(error).string();
+    options.folder.path = std::filesystem::temp_directory_path(error).string();
   }
   std::unique_ptr<Swapping> swapping(new Swapping(std::move(options)));
   if (stage.host_bytes() > 0) {
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Swapping>> Swapping::Make(const v1::StagePlan& st
   }
   if (stage.file_bytes() > 0) {
     ASSIGN_OR_RETURN(swapping->file_,
-                     tensor::SwapFile::Make(swapping->options_.directory, stage.file_bytes()));
+                     tensor::SwapFile::Make(swapping->options_.folder, stage.file_bytes()));
     swapping->places_[v1::FILE] =
         device.Adopt({.bytes = swapping->file_->pages(), .owner = swapping->file_});
   }
@@ -100,7 +100,7 @@ void Swapping::Await(const tensor::Event& event) {
   }
   if (stuck_.exchange(true)) return;
   Fail(
-      absl::DataLossError(absl::StrCat("offload: the disk of ", options_.directory,
+      absl::DataLossError(absl::StrCat("offload: the disk of ", options_.folder.path,
                                        " has not answered for ", options_.deadline.count() / 1000.0,
                                        " s (runtime.deadline_seconds); look at its mount, or "
                                        "give another folder in offload.directory")));

@@ -26,7 +26,7 @@ namespace trireme::engine {
 class Swapping {
  public:
   struct Options {
-    std::string directory;  // of the file
+    tensor::SwapFolder folder;  // of the file
     // Silence of the disk, where something waits for it.
     std::chrono::milliseconds deadline{60000};
     // As Device::MakeStream's.

@@ -24,14 +24,32 @@ constexpr size_t kCallBytes = size_t{4} << 20;
 
 size_t SystemPageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
+// Of a disk, kept for whoever else writes there: the store of a daemon, checkpoints.
+constexpr uint64_t kMostLeftBytes = uint64_t{1} << 30;
+constexpr uint64_t kLeftShare = 32;
+
 // O_TMPFILE, or where the file system has none, a name that is taken away at once.
-int OpenUnnamed(const std::string& directory) {
-  const int fd = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+int OpenUnnamedIn(int folder) {
+  const int fd = openat(folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
-  std::string name = directory + "/.trireme-offload-XXXXXX";
+  std::string name = absl::StrCat("/proc/self/fd/", folder, "/.trireme-offload-XXXXXX");
   const int named = mkostemp(name.data(), O_CLOEXEC);
   if (named >= 0) unlink(name.c_str());
   return named;
+}
+
+// -1 and errno.
+int OpenUnnamed(const SwapFolder& folder) {
+  constexpr int kFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  const int opened = folder.links == base::Links::kFollow
+                         ? open(folder.path.c_str(), kFlags)
+                         : base::OpenWithoutLinks(folder.path, kFlags);
+  if (opened < 0) return -1;
+  const int fd = OpenUnnamedIn(opened);
+  const int error = errno;
+  close(opened);
+  errno = error;
+  return fd;
 }
 
 }  // namespace
@@ -40,30 +58,46 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
   const std::string text =
       absl::StrCat("offload.directory: ", what, " in ", directory_, ": ", std::strerror(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-    struct statvfs disk = {};
-    const bool known = statvfs(directory_.c_str(), &disk) == 0;
+    const uint64_t room = RoomBytes();
     return absl::DataLossError(absl::StrCat(
         text, "; ", bytes_, " bytes (", bytes_ >> 20, " MiB) are wanted",
-        known ? absl::StrCat(", ", (uint64_t{disk.f_bavail} * disk.f_frsize) >> 20, " MiB are free")
-              : "",
+        room < UINT64_MAX
+            ? absl::StrCat(", ", room >> 20, " MiB are free beside what is kept for others")
+            : "",
         "; give a folder on a larger local disk"));
   }
   if (error == ENOENT || error == ENOTDIR) {
     return absl::NotFoundError(absl::StrCat(text, "; make the folder, or give another"));
   }
-  if (error == EACCES || error == EROFS || error == EPERM) {
+  if (error == ELOOP) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        text,
+        "; a link is on the way, though the job was submitted with the real path; put the "
+        "folder back, or submit the job anew"));
+  }
+  // A disk that is read-only is often one that failed: elsewhere the job may fare better.
+  if (error == EACCES || error == EPERM) {
     return absl::PermissionDeniedError(
         absl::StrCat(text, "; give a folder that may be written to"));
   }
   return absl::DataLossError(text);
 }
 
-absl::StatusOr<std::shared_ptr<SwapFile>> SwapFile::Make(const std::string& directory,
-                                                         size_t bytes) {
+// Free on the disk beside what is kept; UINT64_MAX where it tells nothing.
+uint64_t SwapFile::RoomBytes() const {
+  struct statvfs disk = {};
+  if (fstatvfs(fd_, &disk) != 0 || disk.f_frsize == 0 || disk.f_blocks == 0) return UINT64_MAX;
+  const uint64_t kept =
+      std::min(kMostLeftBytes, uint64_t{disk.f_blocks} / kLeftShare * disk.f_frsize);
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  return free - std::min(free, kept);
+}
+
+absl::StatusOr<std::shared_ptr<SwapFile>> SwapFile::Make(const SwapFolder& folder, size_t bytes) {
   std::shared_ptr<SwapFile> file(new SwapFile);
-  file->directory_ = directory;
+  file->directory_ = folder.path;
   file->bytes_ = bytes;
-  file->fd_ = OpenUnnamed(directory);
+  file->fd_ = OpenUnnamed(folder);
   if (file->fd_ < 0) return file->Failed("cannot make a file", errno);
   RETURN_IF_ERROR(file->Map());
   return file;
@@ -75,12 +109,7 @@ absl::Status SwapFile::Map() {
   mapped_bytes_ = (bytes_ + page - 1) / page * page;
   if (mapped_bytes_ == 0) return absl::OkStatus();
   // Looked at first, lest others find the disk full meanwhile.
-  struct statvfs disk = {};
-  const bool known =
-      fstatvfs(fd_, &disk) == 0 && disk.f_frsize > 0 && disk.f_blocks > 0;  // some tell nothing
-  if (known && mapped_bytes_ / disk.f_frsize > disk.f_bavail) {
-    return Failed("cannot take the room", ENOSPC);
-  }
+  if (mapped_bytes_ > RoomBytes()) return Failed("cannot take the room", ENOSPC);
   int error = EINTR;
   while (error == EINTR) error = posix_fallocate(fd_, 0, static_cast<off_t>(mapped_bytes_));
   if (error != 0) return Failed("cannot take the room", error);

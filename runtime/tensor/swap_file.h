@@ -11,17 +11,25 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/base/real_path.h"
 
 namespace trireme::tensor {
+
+// Where such a file lies. kRefuse: `path` is absolute, and of others, who may put links there.
+struct SwapFolder {
+  std::string path;
+  base::Links links = base::Links::kFollow;
+};
 
 // Threads: any, also at the same time on bytes that do not meet.
 class SwapFile {
  public:
-  // A file without a name in `directory`, so that nothing of it is left however the process ends.
-  // All of its room is taken now: DataLoss with the sizes where the disk has not so much, which is
-  // no fault of the job's size; NotFound or PermissionDenied where no file can be made there.
+  // A file without a name in `folder`, so that nothing of it is left however the process ends.
+  // All of its room is taken now: DataLoss with the sizes where the disk has not so much beside
+  // what it keeps for others (a 32nd of it, at most 1 GiB), which is no fault of the job's size;
+  // NotFound, PermissionDenied or FailedPrecondition (a link) where no file can be made there.
   // Zero-filled.
-  static absl::StatusOr<std::shared_ptr<SwapFile>> Make(const std::string& directory, size_t bytes);
+  static absl::StatusOr<std::shared_ptr<SwapFile>> Make(const SwapFolder& folder, size_t bytes);
   SwapFile(const SwapFile&) = delete;
   ~SwapFile();
 
@@ -45,6 +53,7 @@ class SwapFile {
   SwapFile() = default;
   absl::Status Map();
   absl::Status WaitForDisk(size_t offset, size_t bytes);
+  uint64_t RoomBytes() const;
   absl::Status Failed(const char* what, int error) const;
   void ForgetCached(size_t offset, size_t bytes);
 

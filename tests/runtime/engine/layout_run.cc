@@ -128,10 +128,10 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
   if (options.kernels != nullptr) of_engine.kernels = options.kernels;
   of_engine.threads = options.threads;
   // In memory, where there is such: thousands of runs would wait for a disk.
-  of_engine.offload_directory = options.offload_directory;
+  of_engine.offload_folder = options.offload_folder;
   constexpr const char* kMemory = "/dev/shm";
-  if (of_engine.offload_directory.empty() && access(kMemory, W_OK) == 0) {
-    of_engine.offload_directory = kMemory;
+  if (of_engine.offload_folder.path.empty() && access(kMemory, W_OK) == 0) {
+    of_engine.offload_folder.path = kMemory;
   }
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, of_engine));
   const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), fabric.rank());

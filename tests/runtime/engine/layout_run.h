@@ -45,8 +45,8 @@ struct LayoutRunOptions {
   // Instead of those that the job names.
   const kernels::KernelRegistry* kernels = nullptr;
   Mutation mutation = Mutation::kCount;
-  std::string offload_directory = {};  // EngineOptions
-  bool whole_plans = false;            // else each rank has its slice
+  tensor::SwapFolder offload_folder = {};  // EngineOptions
+  bool whole_plans = false;                // else each rank has its slice
 };
 
 // InvalidArgument where the planner refuses the layout (the reason), any other error where it

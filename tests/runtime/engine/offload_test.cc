@@ -137,7 +137,7 @@ TEST_CASE("offload: a disk without room, or no folder, is told before the first 
   const auto dataset = MakeRandomDataset(29, 5);
   Layout layout{.offload_state = "file"};
   const auto missing =
-      RunLayout(JobFor(layout, {}), 1, *dataset, {.offload_directory = "/nowhere/at all"});
+      RunLayout(JobFor(layout, {}), 1, *dataset, {.offload_folder = {.path = "/nowhere/at all"}});
   REQUIRE(!missing.ok());
   CHECK(missing.status().message().find("offload.directory") != std::string::npos);
 }

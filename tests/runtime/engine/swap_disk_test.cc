@@ -37,7 +37,7 @@ using Catch::Contains;
 EngineOptions InMemory(const v1::JobSpec& job) {
   constexpr const char* kMemory = "/dev/shm";
   EngineOptions options = OptionsOf(job);
-  if (access(kMemory, W_OK) == 0) options.offload_directory = kMemory;
+  if (access(kMemory, W_OK) == 0) options.offload_folder.path = kMemory;
   return options;
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("swap disk: time in which the rank was stopped is no silence of its di
   v1::StagePlan stage;
   stage.set_file_bytes(4096);
   const auto swapping = Swapping::Make(stage, *device,
-                                       {.directory = std::filesystem::temp_directory_path(),
+                                       {.folder = {.path = std::filesystem::temp_directory_path()},
                                         .deadline = kDeadline,
                                         .while_waiting = nullptr});
   REQUIRE(swapping.ok());

@@ -56,7 +56,8 @@ struct Bench {
     v1::StagePlan stage;
     stage.set_file_bytes(bytes);
     auto made = Swapping::Make(
-        stage, *device, {.directory = "/tmp", .deadline = deadline, .while_waiting = nullptr});
+        stage, *device,
+        {.folder = {.path = "/tmp"}, .deadline = deadline, .while_waiting = nullptr});
     REQUIRE(made.ok());
     swapping = *std::move(made);
     places = swapping->TakePlaces();

@@ -64,7 +64,7 @@ size_t CachedPages(std::span<std::byte> pages) {
 
 TEST_CASE("swap file: what is written is read, by pieces and through the mapping") {
   constexpr size_t kBytes = (size_t{1} << 20) + 123;
-  const auto file = SwapFile::Make(Temporary(), kBytes);
+  const auto file = SwapFile::Make({Temporary()}, kBytes);
   INFO(file.status().ToString());
   REQUIRE(file.ok());
   const std::span<std::byte> pages = (*file)->pages();
@@ -93,24 +93,24 @@ TEST_CASE("swap file: what is written is read, by pieces and through the mapping
 TEST_CASE("swap file: nothing of it is seen in the folder") {
   const fs::path folder = fs::temp_directory_path() / "trireme_swap_file_test";
   fs::create_directories(folder);
-  const auto file = SwapFile::Make(folder.string(), 1 << 16);
+  const auto file = SwapFile::Make({folder.string()}, 1 << 16);
   REQUIRE(file.ok());
   CHECK(fs::is_empty(folder));
   fs::remove_all(folder);
 }
 
 TEST_CASE("swap file: an empty one is as good") {
-  const auto file = SwapFile::Make(Temporary(), 0);
+  const auto file = SwapFile::Make({Temporary()}, 0);
   REQUIRE(file.ok());
   CHECK((*file)->pages().empty());
 }
 
 TEST_CASE("swap file: no folder, and no room, are told with what to do") {
-  const auto nowhere = SwapFile::Make("/nowhere/at/all", 4096);
+  const auto nowhere = SwapFile::Make({"/nowhere/at/all"}, 4096);
   CHECK(nowhere.status().code() == absl::StatusCode::kNotFound);
   CHECK(nowhere.status().message().find("/nowhere/at/all") != std::string::npos);
   const size_t before = fs::space(Temporary()).available;
-  const auto huge = SwapFile::Make(Temporary(), size_t{1} << 52);
+  const auto huge = SwapFile::Make({Temporary()}, size_t{1} << 52);
   CHECK(huge.status().code() == absl::StatusCode::kDataLoss);
   CHECK(huge.status().message().find("are free") != std::string::npos);
   CHECK(huge.status().message().find("offload.directory") != std::string::npos);
@@ -118,9 +118,31 @@ TEST_CASE("swap file: no folder, and no room, are told with what to do") {
   CHECK(fs::space(Temporary()).available + (size_t{1} << 30) > before);
 }
 
+TEST_CASE("swap file: a link that is swapped in leads nowhere else") {
+  const fs::path folder = fs::temp_directory_path() / "trireme_swap_file_links";
+  fs::create_directories(folder / "real");
+  fs::create_directory_symlink(folder / "real", folder / "link");
+  CHECK(SwapFile::Make({folder / "link"}, 4096).ok());
+  CHECK(SwapFile::Make({folder / "real", base::Links::kRefuse}, 4096).ok());
+  const auto refused = SwapFile::Make({folder / "link", base::Links::kRefuse}, 4096);
+  CHECK(refused.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(refused.status().message().find("a link is on the way") != std::string::npos);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("swap file: room is left on the disk for others") {
+  const fs::space_info disk = fs::space(Temporary());
+  const size_t left = std::min<size_t>(disk.capacity / 32, size_t{1} << 30);
+  if (disk.available < left) TRIREME_SKIP("not here: the disk is nearly full");
+  // Looked at before it is taken: nothing of it is, even for a moment.
+  const auto refused = SwapFile::Make({Temporary()}, disk.available - left / 4);
+  CHECK(refused.status().code() == absl::StatusCode::kDataLoss);
+  CHECK(refused.status().message().find("kept for others") != std::string::npos);
+}
+
 TEST_CASE("swap file: what the disk does not take is told at once") {
   constexpr size_t kBytes = size_t{1} << 16;
-  const auto file = SwapFile::Make(Temporary(), kBytes);
+  const auto file = SwapFile::Make({Temporary()}, kBytes);
   REQUIRE(file.ok());
   const std::vector<std::byte> bytes = Pattern(8192, 3);
   {
@@ -138,7 +160,7 @@ TEST_CASE("swap file: what the disk does not take is told at once") {
 // The system forgets bytes whose write-back failed, and would give what lay there before.
 TEST_CASE("swap file: a write that failed behind the scenes is told when it is read again") {
   constexpr size_t kBytes = size_t{9} << 20;  // three calls
-  const auto file = SwapFile::Make(Temporary(), kBytes);
+  const auto file = SwapFile::Make({Temporary()}, kBytes);
   REQUIRE(file.ok());
   std::vector<std::byte> bytes = Pattern(kBytes, 4);
   SickDisk disk;
@@ -164,7 +186,7 @@ TEST_CASE("swap file: what has been read is not cached any longer") {
     TRIREME_SKIP("not here: the working directory is memory, which is never dropped");
   }
   constexpr size_t kBytes = size_t{1} << 20;
-  const auto file = SwapFile::Make(here, kBytes);
+  const auto file = SwapFile::Make({here}, kBytes);
   REQUIRE(file.ok());
   std::vector<std::byte> bytes = Pattern(kBytes, 5);
   REQUIRE((*file)->Write(0, bytes).ok());

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 
 std::shared_ptr<SwapFile> FileOf(size_t bytes) {
-  auto file = SwapFile::Make(std::filesystem::temp_directory_path().string(), bytes);
+  auto file = SwapFile::Make({std::filesystem::temp_directory_path().string()}, bytes);
   INFO(file.status().ToString());
   REQUIRE(file.ok());
   return *std::move(file);

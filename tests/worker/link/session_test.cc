@@ -43,7 +43,7 @@ TEST_CASE("session: a rank that read its text long after the deadline is waited 
           return std::make_unique<engine::TimedCommunicator>(std::move(group), name, own_waits);
         });
     ASSIGN_OR_RETURN(auto agreement, MakeAgreement(fabric));
-    return Session::Open(job, fabric, *agreement, text, nullptr, "").status();
+    return Session::Open(job, fabric, *agreement, text, nullptr, {}).status();
   });
   for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
   // The places come after each rank's text, whose plan counts after a file or the keeper was
@@ -77,7 +77,7 @@ TEST_CASE("session: a plan that no machine holds is refused on every rank, whoev
       ASSIGN_OR_RETURN(auto agreement, MakeAgreement(fabric));
       // Not returned: the others would hear of a lost rank.
       statuses[static_cast<size_t>(fabric.rank())] =
-          Session::Open(job, fabric, *agreement, text, nullptr, "", source).status();
+          Session::Open(job, fabric, *agreement, text, nullptr, {}, source).status();
       return absl::OkStatus();
     });
     for (const absl::Status& status : run) CHECK(status.ToString() == "OK");

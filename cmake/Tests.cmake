@@ -51,7 +51,7 @@ macro(trireme_discover label tag spec seconds)
 endmacro()
 
 # trireme_tests(<path> [THREADS] [GRPC] [STREAMS] ROOMS <path>... [LIBS <target>...])
-# STREAMS: all of it once more with the work of devices on threads (tests/streams.h), of the tests labelled parity as slow ones.
+# STREAMS: all of it once more with the work of devices on threads (tests/streams.h), and as slow ones the cases tagged [products].
 # THREADS: its rooms share memory between threads, and the program runs under TSan too. GRPC: it speaks gRPC, whose headers take
 # a sanitized compiler as long as all the rest. The targets `tests_plain`, `tests_grpc` (one has each program) and `tests_threads`
 # build them, and the labels `plain`, `grpc` and `threads` are on their tests: a sanitized part runs what it has built, no more.
@@ -112,7 +112,7 @@ function(trireme_tests path)
   if(tests_STREAMS AND NOT TRIREME_SANITIZE)
     set(asynchronous SUFFIX ", on asynchronous streams" ARGS --streams asynchronous)
     trireme_discover(fast fast "~[slow]~[mpi]~[parity]~[.]" ${fast_seconds} ${asynchronous})
-    trireme_discover(slow parity "[parity]~[.]" 3000 ${asynchronous})
+    trireme_discover(slow products "[products]~[.]" 3000 ${asynchronous})
   endif()
 endfunction()
 

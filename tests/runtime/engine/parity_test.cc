@@ -221,19 +221,27 @@ TEST_CASE("parity: the gates of bf16 see any tensor that is wrong") {
   }
 }
 
-TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[parity]") {
+TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[parity][products]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f64", .dropout = 0.1}, 1);
 }
 
-TEST_CASE("parity: llama in f64: all products up to 8 ranks", "[parity]") {
+TEST_CASE("parity: llama in f64: all products up to 8 ranks", "[parity][products]") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f64"}, 1);
 }
 
-TEST_CASE("parity: gpt2 in f32: all products up to 8 ranks", "[parity]") {
+TEST_CASE("parity: gpt2 in f32: a quarter of the products up to 8 ranks", "[parity]") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f32"}, 4);
+}
+
+TEST_CASE("parity: gpt2 in f32: all products up to 8 ranks", "[slow][products]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f32"}, 1);
 }
 
-TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[parity]") {
+TEST_CASE("parity: llama in f32: a quarter of the products up to 8 ranks", "[parity]") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 4);
+}
+
+TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[slow][products]") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 1);
 }
 
@@ -242,11 +250,19 @@ TEST_CASE("parity: products of 9 to 16 ranks with eight layers", "[slow]") {
   RunProducts(Products(9, 16), {.family = "llama", .dtype = "f64", .layers = 8}, 8);
 }
 
-TEST_CASE("parity: gpt2 in bf16: all products up to 8 ranks", "[parity]") {
+TEST_CASE("parity: gpt2 in bf16: a quarter of the products up to 8 ranks", "[parity]") {
+  RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "bf16"}, 4);
+}
+
+TEST_CASE("parity: gpt2 in bf16: all products up to 8 ranks", "[slow][products]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "bf16"}, 1);
 }
 
-TEST_CASE("parity: llama in bf16: all products up to 8 ranks", "[parity]") {
+TEST_CASE("parity: llama in bf16: a quarter of the products up to 8 ranks", "[parity]") {
+  RunProducts(Products(1, 8), {.family = "llama", .dtype = "bf16"}, 4);
+}
+
+TEST_CASE("parity: llama in bf16: all products up to 8 ranks", "[slow][products]") {
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "bf16"}, 1);
 }
 

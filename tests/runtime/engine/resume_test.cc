@@ -272,11 +272,11 @@ TEST_CASE("resume: with gradients as bf16 it is bit-exact on the same layout") {
               {});
 }
 
-TEST_CASE("resume: gpt2 from every layout of four ranks on every other", "[parity]") {
+TEST_CASE("resume: gpt2 from every layout of four ranks on every other", "[slow][products]") {
   CheckResume({.family = "gpt2", .dropout = 0.1}, 1e-12, AllStrides());
 }
 
-TEST_CASE("resume: llama from every layout of four ranks on every other", "[parity]") {
+TEST_CASE("resume: llama from every layout of four ranks on every other", "[slow][products]") {
   CheckResume({.family = "llama"}, 1e-12, AllStrides());
 }
 

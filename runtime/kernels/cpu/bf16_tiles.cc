@@ -140,8 +140,41 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void MultiplyVec
   }
 }
 
+// Pairs of a row of A are 4 bytes of its unit, each given to a whole vector.
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void MultiplyPanelsVectors(
+    const Bf16Panels& p) {
+  constexpr int64_t kRows = 8, kHalf = 1024, kVector = 64;
+  for (int64_t i = 0; i < kTileUnit; i += kRows) {
+    float* c = p.c + i * kTileUnit;
+    __m512 sum[kRows][2];
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t v = 0; v < 2; ++v) {
+        sum[r][v] =
+            p.accumulate ? _mm512_loadu_ps(c + r * kTileUnit + 16 * v) : _mm512_setzero_ps();
+      }
+    }
+    const std::byte *a = p.a + i * kVector, *b = p.b;
+    for (int64_t unit = 0; unit < p.units; ++unit, a += kPanelUnitBytes, b += kPanelUnitBytes) {
+      for (int64_t pair = 0; pair < kTileUnit / 2; ++pair) {
+        const auto b0 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * kVector));
+        const auto b1 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + kHalf + pair * kVector));
+        for (int64_t r = 0; r < kRows; ++r) {
+          int word;
+          __builtin_memcpy(&word, a + r * kVector + pair * 4, sizeof(word));
+          const auto element = reinterpret_cast<__m512bh>(_mm512_set1_epi32(word));
+          sum[r][0] = _mm512_dpbf16_ps(sum[r][0], element, b0);
+          sum[r][1] = _mm512_dpbf16_ps(sum[r][1], element, b1);
+        }
+      }
+    }
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t v = 0; v < 2; ++v) _mm512_storeu_ps(c + r * kTileUnit + 16 * v, sum[r][v]);
+    }
+  }
+}
+
 constexpr Bf16Tiles kAmx = {EnterAmx, MultiplyAmx, LeaveAmx, MultiplyPanelsAmx};
-constexpr Bf16Tiles kVectors = {EnterVectors, MultiplyVectors, EnterVectors, nullptr};
+constexpr Bf16Tiles kVectors = {EnterVectors, MultiplyVectors, EnterVectors, MultiplyPanelsVectors};
 
 }  // namespace
 

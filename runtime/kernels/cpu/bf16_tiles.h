@@ -40,7 +40,6 @@ struct Bf16Tiles {
   void (*enter)();
   void (*multiply)(const Bf16Product& product);
   void (*leave)();
-  // Null where oneDNN's own products are as good.
   void (*multiply_panels)(const Bf16Panels& panels);
 };
 

@@ -1,7 +1,8 @@
 // Which way is faster in f32 (measured on Zen 5, GPT-2 124M shapes, 1,024 rows, two threads):
 // oneDNN's sgemm holds 455-490 GFLOP/s everywhere but for a transposed B with a leading dimension
 // of 3,072 (380); there its matmul primitive, which copies B into blocks, gives 480. Elsewhere the
-// primitive falls to 390-430 on large leading dimensions. bf16 has AMX, else the primitive.
+// primitive falls to 390-430 on large leading dimensions. bf16 has our own tiles, else the
+// primitive.
 #include "runtime/kernels/cpu/product.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "runtime/base/check.h"
+#include "runtime/kernels/cpu/bf16_tiles.h"
 #include "runtime/kernels/cpu/row_loops.h"
 #include "runtime/kernels/cpu/threads.h"
 #include "runtime/tensor/bf16.h"
@@ -170,7 +172,9 @@ constexpr int64_t kPrimitiveRows = 64;
 std::unique_ptr<Product> MakeProduct(const ProductShape& shape, size_t scratch_limit_bytes) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return std::make_unique<EmptyProduct>(shape);
   const bool bf16 = shape.dtype == DType::kBf16;
-  if (auto tiles = MakeTileProduct(shape, scratch_limit_bytes)) return tiles;
+  if (auto tiles = MakeTileProduct(shape, scratch_limit_bytes, FastestTiles())) {
+    return tiles;
+  }
   if (bf16 || (shape.transpose_b && !shape.transpose_a && shape.m >= kPrimitiveRows)) {
     auto product = PrimitiveProduct::Make(shape);
     if (product != nullptr && product->ScratchBytes() <= scratch_limit_bytes) return product;

@@ -51,8 +51,10 @@ std::unique_ptr<Product> MakeProduct(const ProductShape& shape, size_t scratch_l
 // scratch.
 std::unique_ptr<Product> MakeWideningProduct(const ProductShape& shape, size_t scratch_limit_bytes);
 
-// Products of bf16 by the tiles of AMX. Null without them, for small sides or sums too long for the
-// cache, and where the scratch is too short.
-std::unique_ptr<Product> MakeTileProduct(const ProductShape& shape, size_t scratch_limit_bytes);
+// Products of bf16 by `tiles` (bf16_tiles.h), which may be null. Null without them, for small sides
+// or sums too long for the cache, and where the scratch is too short.
+struct Bf16Tiles;
+std::unique_ptr<Product> MakeTileProduct(const ProductShape& shape, size_t scratch_limit_bytes,
+                                         const Bf16Tiles* tiles);
 
 }  // namespace trireme::kernels::cpu

@@ -1,7 +1,8 @@
-// Products of bf16 where the processor has AMX: both operands are gathered into panels that its
-// tiles load in one piece. One side of C, as a rule the shorter, is gathered once for all threads;
-// of the other, each thread takes blocks whose panels stay in its second-level cache. Sums go over
-// k in order, so that threads do not change the bits. oneDNN 2.6 is slower (docs/performance.md).
+// Products of bf16 where the processor multiplies it: both operands are gathered into panels that
+// its instructions read in one piece. One side of C, as a rule the shorter, is gathered once for
+// all threads; of the other, each thread takes blocks whose panels stay in its second-level cache.
+// Sums go over k in order, so that threads do not change the bits. oneDNN 2.6 is slower
+// (docs/performance.md).
 #include <omp.h>
 
 #include <algorithm>
@@ -96,8 +97,9 @@ class Ahead {
 
 class TileProduct : public Product {
  public:
-  explicit TileProduct(const ProductShape& shape)
+  TileProduct(const ProductShape& shape, const Bf16Tiles& tiles)
       : shape_(shape),
+        tiles_(tiles),
         units_(Padded(shape.k, kTileUnit) / kTileUnit),
         shared_panels_(PanelsOf(BlocksOfRows() ? shape.n : shape.m)),
         panels_(PanelsOf(BlocksOfRows() ? shape.m : shape.n)),
@@ -193,11 +195,10 @@ class TileProduct : public Product {
     for (int64_t panel = begin; panel < end; ++panel) {
       Gather(o, false, panel, own + (panel - begin) * PanelBytes());
     }
-    const Bf16Tiles& tiles = *AmxTiles();
     Ahead next = SourceOf(o, block + 1);
     const int64_t calls = shared_panels_ * ((units_ + kStepUnits - 1) / kStepUnits) * (end - begin);
     const int64_t lines_a_call = (next.lines() + calls - 1) / calls;
-    tiles.enter();
+    tiles_.enter();
     for (int64_t other = 0; other < shared_panels_; ++other) {
       const std::byte* line = shared + other * PanelBytes();
       Ahead target = TargetOf(o, {begin, end}, other);
@@ -207,11 +208,11 @@ class TileProduct : public Product {
         for (int64_t panel = 0; panel < end - begin; ++panel) {
           const std::byte* mine = own + panel * PanelBytes() + unit * kPanelUnitBytes;
           const std::byte* theirs = line + unit * kPanelUnitBytes;
-          tiles.multiply_panels({.a = BlocksOfRows() ? mine : theirs,
-                                 .b = BlocksOfRows() ? theirs : mine,
-                                 .c = sums + panel * kTileUnit * kTileUnit,
-                                 .units = units,
-                                 .accumulate = unit > 0});
+          tiles_.multiply_panels({.a = BlocksOfRows() ? mine : theirs,
+                                  .b = BlocksOfRows() ? theirs : mine,
+                                  .c = sums + panel * kTileUnit * kTileUnit,
+                                  .units = units,
+                                  .accumulate = unit > 0});
           next.Ask(lines_a_call);
           target.Ask<true>(target_lines);
         }
@@ -221,7 +222,7 @@ class TileProduct : public Product {
                 sums + (panel - begin) * kTileUnit * kTileUnit);
       }
     }
-    tiles.leave();
+    tiles_.leave();
   }
 
   void Scatter(const ProductOperands& o, int64_t row_panel, int64_t column_panel,
@@ -242,6 +243,7 @@ class TileProduct : public Product {
   }
 
   ProductShape shape_;
+  const Bf16Tiles& tiles_;
   int64_t units_;          // of k
   int64_t shared_panels_;  // of the side that is gathered once
   int64_t panels_;         // of the other
@@ -251,12 +253,13 @@ class TileProduct : public Product {
 
 }  // namespace
 
-std::unique_ptr<Product> MakeTileProduct(const ProductShape& shape, size_t scratch_limit_bytes) {
+std::unique_ptr<Product> MakeTileProduct(const ProductShape& shape, size_t scratch_limit_bytes,
+                                         const Bf16Tiles* tiles) {
   const bool filled = std::min({shape.m, shape.n, shape.k}) >= kTileUnit;
-  if (AmxTiles() == nullptr || shape.dtype != DType::kBf16 || !filled || shape.k > kLongest) {
+  if (tiles == nullptr || shape.dtype != DType::kBf16 || !filled || shape.k > kLongest) {
     return nullptr;
   }
-  auto product = std::make_unique<TileProduct>(shape);
+  auto product = std::make_unique<TileProduct>(shape, *tiles);
   if (product->ScratchBytes() > scratch_limit_bytes) return nullptr;
   return product;
 }

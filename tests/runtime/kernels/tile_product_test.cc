@@ -1,4 +1,4 @@
-// Products by AMX against sums in f64: k products, bias and addend are added in f32, and what is
+// Products by tiles against sums in f64: k products, bias and addend are added in f32, and what is
 // stored in bf16 is rounded once more. Threads do not change the bits.
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -8,6 +8,7 @@
 
 #include "runtime/kernels/cpu/bf16_tiles.h"
 #include "runtime/kernels/cpu/product.h"
+#include "tests/skip.h"
 
 namespace trireme::kernels::cpu {
 namespace {
@@ -17,7 +18,7 @@ using tensor::DType;
 
 class Case {
  public:
-  explicit Case(const ProductShape& shape) : shape_(shape) {
+  Case(const ProductShape& shape, const Bf16Tiles* tiles) : shape_(shape), tiles_(tiles) {
     std::minstd_rand generator(9);
     std::uniform_real_distribution<float> uniform(-1, 1);
     const auto fill = [&](auto& values, int64_t count) {
@@ -79,7 +80,7 @@ class Case {
   std::vector<double> RunOn(std::vector<C> c, int threads) const {
     ProductShape shape = shape_;
     shape.threads = threads;
-    const auto product = MakeTileProduct(shape, size_t{1} << 30);
+    const auto product = MakeTileProduct(shape, size_t{1} << 30, tiles_);
     REQUIRE(product != nullptr);
     std::vector<std::byte> scratch(product->ScratchBytes(), std::byte{0xFF});
     product->Run(
@@ -91,53 +92,64 @@ class Case {
   }
 
   ProductShape shape_;
+  const Bf16Tiles* tiles_;
   std::vector<BFloat16> a_, b_, bias_, before_bf16_;
   std::vector<float> before_f32_;
 };
 
+void CheckSize(int64_t m, int64_t n, int64_t k, const Bf16Tiles* tiles) {
+  for (int variant = 0; variant < 8; ++variant) {
+    ProductShape shape;
+    shape.m = m;
+    shape.n = n;
+    shape.k = k;
+    shape.transpose_a = (variant & 1) != 0;
+    shape.transpose_b = (variant & 2) != 0;
+    shape.lda = (shape.transpose_a ? m : k) + 3;
+    shape.ldb = (shape.transpose_b ? k : n) + 5;
+    shape.ldc = n + 1;
+    shape.dtype = DType::kBf16;
+    shape.c_dtype = (variant & 4) != 0 ? DType::kBf16 : DType::kF32;
+    INFO(m << " x " << n << " x " << k << ", variant " << variant);
+    const Case operands(shape, tiles);
+    const std::vector<double> alone = operands.Run(1);
+    CHECK(operands.Worst(alone) <= 1);
+    for (const int threads : {2, 3}) CHECK(operands.Run(threads) == alone);
+  }
+}
+
 // Blocks of columns and of rows, edges of both sides and of k, several blocks and steps of k, and a
 // k so long that a block has fewer panels.
-TEST_CASE("tile products are f64's within their roundings, the same from any number of threads") {
-  if (AmxTiles() == nullptr) {
-    WARN("this processor has no AMX");
-    return;
-  }
-  struct Size {
-    int64_t m, n, k;
-  };
-  for (const Size& size :
-       {Size{32, 32, 32}, {33, 65, 47}, {70, 600, 300}, {610, 40, 520}, {33, 200, 4000}}) {
-    for (int variant = 0; variant < 8; ++variant) {
-      ProductShape shape;
-      shape.m = size.m;
-      shape.n = size.n;
-      shape.k = size.k;
-      shape.transpose_a = (variant & 1) != 0;
-      shape.transpose_b = (variant & 2) != 0;
-      shape.lda = (shape.transpose_a ? size.m : size.k) + 3;
-      shape.ldb = (shape.transpose_b ? size.k : size.n) + 5;
-      shape.ldc = size.n + 1;
-      shape.dtype = DType::kBf16;
-      shape.c_dtype = (variant & 4) != 0 ? DType::kBf16 : DType::kF32;
-      INFO(size.m << " x " << size.n << " x " << size.k << ", variant " << variant);
-      const Case operands(shape);
-      const std::vector<double> alone = operands.Run(1);
-      CHECK(operands.Worst(alone) <= 1);
-      for (const int threads : {2, 3}) CHECK(operands.Run(threads) == alone);
-    }
-  }
+void CheckSizes(const Bf16Tiles* tiles) {
+  if (tiles == nullptr) TRIREME_SKIP("this processor has no such instructions");
+  CheckSize(32, 32, 32, tiles);
+  CheckSize(33, 65, 47, tiles);
+  CheckSize(70, 600, 300, tiles);
+  CheckSize(610, 40, 520, tiles);
+  CheckSize(33, 200, 4000, tiles);
+}
+
+TEST_CASE("tile products by AMX are f64's within their roundings, from any number of threads") {
+  CheckSizes(AmxTiles());
+}
+
+TEST_CASE("tile products by vectors are f64's within their roundings, from any number of threads") {
+  CheckSizes(Avx512Tiles());
 }
 
 TEST_CASE("tile products leave to others what they do not take") {
   ProductShape shape;
   shape.m = shape.n = shape.lda = shape.ldb = shape.ldc = 64;
   shape.k = 64;
-  CHECK(MakeTileProduct(shape, size_t{1} << 30) == nullptr);  // f32
+  constexpr size_t kRoom = size_t{1} << 30;
+  const Bf16Tiles* tiles = FastestTiles();
+  CHECK(MakeTileProduct(shape, kRoom, tiles) == nullptr);  // f32
   shape.dtype = DType::kBf16;
-  if (AmxTiles() != nullptr) CHECK(MakeTileProduct(shape, size_t{1} << 30) != nullptr);
-  CHECK(MakeTileProduct(shape, 100) == nullptr);
+  CHECK(MakeTileProduct(shape, kRoom, nullptr) == nullptr);
+  if (tiles != nullptr) CHECK(MakeTileProduct(shape, kRoom, tiles) != nullptr);
+  CHECK(MakeTileProduct(shape, 100, tiles) == nullptr);
   shape.m = 31;
-  CHECK(MakeTileProduct(shape, size_t{1} << 30) == nullptr);
+  CHECK(MakeTileProduct(shape, kRoom, tiles) == nullptr);
 }
 
 }  // namespace

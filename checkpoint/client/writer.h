@@ -22,9 +22,9 @@
 namespace trireme::checkpoint {
 
 // Stateless and thread-safe: ranks may be threads. Every call blocks on the disk. Errors:
-// ResourceExhausted for a full disk or quota, Unavailable for other disk errors, InvalidArgument
-// for shards or infos that make no checkpoint, FailedPrecondition for an `epoch` that is over
-// (WriterClaim; kNone: nobody claims this folder).
+// Unavailable for those of the disk, also a full one or quota, InvalidArgument for shards or infos
+// that make no checkpoint, FailedPrecondition for an `epoch` that is over (WriterClaim; kNone:
+// nobody claims this folder).
 class CheckpointWriter {
  public:
   // Makes the partial folder of `step` under `root` (which is made too), empty: leftovers of

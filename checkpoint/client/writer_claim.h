@@ -40,7 +40,7 @@ class WriterClaim {
   // Makes `root` if it is missing and locks it; what is then written below it has a way that is on
   // the disk. Aborted, saying what to do, if another process holds the folder all through `wait`,
   // which passes: it may be of a node that was lost, until the file system gives its locks up.
-  // PermissionDenied, Unavailable or ResourceExhausted, at once, if it cannot be written.
+  // PermissionDenied or Unavailable, at once, if it cannot be written.
   // `links`: as in reader.h.
   static absl::StatusOr<WriterClaim> Take(const std::string& root,
                                           base::Links links = base::Links::kFollow,

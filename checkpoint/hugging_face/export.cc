@@ -56,7 +56,7 @@ class UnfinishedFolder {
       const int error = errno;
       const std::string above = path.parent_path().string();
       folder.path_.clear();
-      if (error != ENOENT) return absl::ErrnoToStatus(error, Text(final_path, ": cannot be made"));
+      if (error != ENOENT) return base::ErrnoStatus(error, Text(final_path, ": cannot be made"));
       return absl::NotFoundError(Text(above, ": there is no such folder; make it first"));
     }
     return folder;

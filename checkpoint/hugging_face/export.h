@@ -24,7 +24,7 @@ struct ExportOptions {
 // Reads the parameters, whose checksums are compared, and leaves `folder` with config.json and the
 // tensors on the disk, or nothing. Errors: AlreadyExists, NotFound: the folder, the one above it;
 // DataLoss: the checkpoint; FailedPrecondition: its tensors are not those of its model;
-// ResourceExhausted: the disk is full. Blocks.
+// Unavailable: the disk, also a full one. Blocks.
 absl::Status ExportCheckpoint(const Checkpoint& checkpoint, const ExportOptions& options);
 
 }  // namespace trireme::checkpoint

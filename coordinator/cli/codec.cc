@@ -19,6 +19,7 @@
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -65,17 +66,7 @@ absl::Status CheckOutput(const FileOptions& options) {
 }
 
 absl::Status WriteFile(const std::string& path, const std::byte* bytes, size_t size) {
-  const std::string beside = path + ".partial";
-  std::ofstream file(beside, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(bytes), static_cast<std::streamsize>(size));
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(beside, path, error);
-  if (file && !error) return absl::OkStatus();
-  std::error_code ignored;
-  fs::remove(beside, ignored);
-  return absl::PermissionDeniedError(
-      fmt::format("{}: {} bytes cannot be written there (folder, rights, room?)", path, size));
+  return base::WriteWholeFile(path, {reinterpret_cast<const char*>(bytes), size});
 }
 
 // The file's name before what is wrong in it.

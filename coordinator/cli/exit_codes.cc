@@ -13,7 +13,9 @@ const std::vector<ExitMeaning>& ExitMeanings() {
       {kInternal, "internal error; of trireme check: something must be mended"},
       {kBadInput, "bad input: the message says what was expected"},
       {kDoesNotFit, "the plan does not fit: memory or ranks"},
-      {kJobFailed, "the job failed, a checkpoint is damaged, or another process holds the folder"},
+      {kJobFailed,
+       "the job failed, a checkpoint is damaged, a disk is full, or another process holds the "
+       "folder"},
       {kCancelled, "cancelled"},
       {kUnreachable, "no coordinator answers in time, or it takes nothing more at present"},
       {kCheckpointed, "stopped or paused with a checkpoint: run or resume it to go on"},

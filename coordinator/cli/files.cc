@@ -86,16 +86,16 @@ absl::StatusOr<bool> Fetch(client::Client& client, const v1::Job& job, const v1:
   const auto stream = client.ReadFile(request);
   TransferLine line(isatty(fileno(out)) != 1);
   uint64_t done = 0;
-  ASSIGN_OR_RETURN(const bool whole, TakeAll(*stream, [&](const v1::ReadFileResponse& part) {
-                     const std::string& data = part.data();
-                     done += data.size();
-                     line.Show(file.path(), done, file.bytes());
-                     if (std::fwrite(data.data(), 1, data.size(), out) == data.size()) {
-                       return absl::OkStatus();
-                     }
-                     return absl::InvalidArgumentError(
-                         Text("what was read cannot be written: ", std::strerror(errno)));
-                   }));
+  ASSIGN_OR_RETURN(
+      const bool whole, TakeAll(*stream, [&](const v1::ReadFileResponse& part) {
+        const std::string& data = part.data();
+        done += data.size();
+        line.Show(file.path(), done, file.bytes());
+        if (std::fwrite(data.data(), 1, data.size(), out) == data.size()) {
+          return absl::OkStatus();
+        }
+        return absl::DataLossError(Text("what was read cannot be written: ", std::strerror(errno)));
+      }));
   if (whole && done < file.bytes()) {
     return absl::DataLossError(Text(file.path(), ": ", done, " of ", file.bytes(),
                                     " bytes came; it has been written anew meanwhile, try again"));
@@ -114,7 +114,7 @@ absl::StatusOr<bool> FetchTo(client::Client& client, const v1::Job& job, const v
   auto whole = Fetch(client, job, file, out.get());
   if (whole.ok() && *whole &&
       (std::fflush(out.get()) != 0 || std::rename(partial.c_str(), target.c_str()) != 0)) {
-    whole = absl::InvalidArgumentError(Text(target, ": cannot be written: ", std::strerror(errno)));
+    whole = absl::DataLossError(Text(target, ": cannot be written: ", std::strerror(errno)));
   }
   if (!whole.ok() || !*whole) std::remove(partial.c_str());
   return whole;

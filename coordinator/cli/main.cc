@@ -17,6 +17,7 @@
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
 #include "coordinator/client/grpc_log.h"
+#include "runtime/base/durable.h"
 
 namespace trireme::cli {
 namespace {
@@ -275,9 +276,10 @@ std::vector<std::string> WordsOf(int argc, char** argv) {
 int CloseOutput(int code, bool is_run) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
-  PrintError(absl::InvalidArgumentError("the output could not be written" + why));
-  return code == kOk && !is_run ? kBadInput : code;
+  // Without a cause it was an earlier write that failed.
+  const int unwritten =
+      PrintError(base::ErrnoStatus(errno == 0 ? EIO : errno, "the output could not be written"));
+  return code == kOk && !is_run ? unwritten : code;
 }
 
 // What is wrong, of the command that was being read: words that nobody knows before others that are

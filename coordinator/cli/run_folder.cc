@@ -7,11 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "checkpoint/format/manifest.h"
+#include "runtime/base/durable.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
@@ -31,8 +32,7 @@ std::string TimeStamp() {
 }
 
 absl::Status CannotMake(const std::string& path, const std::error_code& error) {
-  return absl::FailedPreconditionError(
-      fmt::format("cannot make the run folder {}: {}", path, error.message()));
+  return base::ErrnoStatus(error.value(), "cannot make the run folder " + path);
 }
 
 // NAME-YYYYMMDD-HHMMSS or the same with -N: so "demo" does not find the runs of "demo-large".
@@ -116,12 +116,12 @@ absl::Status LockRunFolder(const std::string& folder) {
 }
 
 absl::Status WriteFile(const std::string& given, const std::string& text) {
-  const auto cannot = [&](const std::string& why) {
-    return absl::FailedPreconditionError(fmt::format("cannot write {}: {}", given, why));
-  };
+  const auto cannot = [&](int why) { return base::ErrnoStatus(why, "cannot write " + given); };
   std::error_code error;
   const fs::file_status status = fs::status(given, error);
-  if (fs::is_directory(status)) return cannot("it is a folder");
+  if (fs::is_directory(status)) {
+    return absl::FailedPreconditionError("cannot write " + given + ": it is a folder");
+  }
   // A device or pipe is written to; renaming would put a file in its place, also of /dev/null.
   const bool in_place = fs::exists(status) && !fs::is_regular_file(status);
   // Behind a link the file is replaced, not the link.
@@ -133,14 +133,14 @@ absl::Status WriteFile(const std::string& given, const std::string& text) {
   out << text;
   out.close();
   if (!out) {
-    const std::string why = std::strerror(errno);
+    const int why = errno != 0 ? errno : EIO;
     if (!in_place) fs::remove(written, error);
     return cannot(why);
   }
   if (in_place) return absl::OkStatus();
   error.clear();
   fs::rename(written, path, error);
-  return error ? cannot(error.message()) : absl::OkStatus();
+  return error ? cannot(error.value()) : absl::OkStatus();
 }
 
 std::string ReadFile(const std::string& path) {

@@ -19,6 +19,7 @@
 #include "coordinator/job_machine/job_machine.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/metrics/timed_store.h"
+#include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -33,8 +34,8 @@ absl::Status MakePrivateFolder(const std::string& path) {
   std::error_code error;
   const bool made = std::filesystem::create_directories(path, error);
   if (error) {
-    return absl::FailedPreconditionError(fmt::format(
-        "cannot make the folder {}: {}; choose another by --state-dir", path, error.message()));
+    const absl::Status why = base::ErrnoStatus(error.value(), "cannot make the folder " + path);
+    return absl::Status(why.code(), base::MessageOf(why) + "; choose another by --state-dir");
   }
   if (made) chmod(path.c_str(), 0700);
   return absl::OkStatus();

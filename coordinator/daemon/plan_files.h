@@ -8,7 +8,7 @@ namespace trireme::coordinator {
 
 // Makes the run folder, plans, writes; the same job gives the same bytes, so that it may be done
 // again. A job that an older program stored has the defaults of this one. Blocks on the disk.
-// Errors: the planner's; ResourceExhausted or FailedPrecondition: the disk.
+// Errors: the planner's; Unavailable: the disk.
 absl::Status WritePlanFiles(const v1::Job& job);
 
 }  // namespace trireme::coordinator

@@ -151,7 +151,7 @@ absl::Status Connection::StatusOf(int result) const {
   const int error = LastError(database_);
   const std::string fault = base::Text(path_, ": ", sqlite3_errmsg(database_));
   if (IsFull(result, error)) {
-    return absl::ResourceExhaustedError(
+    return absl::UnavailableError(
         base::Text(path_, ": its disk is full (", strerror(result == SQLITE_FULL ? ENOSPC : error),
                    "); nothing was changed: free space there, then try again"));
   }

@@ -47,9 +47,9 @@ class JobStore {
   virtual ~JobStore() = default;
 
   // Fills `sequence` of the events. Nothing is changed unless OK, here or on disk. AlreadyExists: a
-  // request id of that owner is taken. ResourceExhausted: the disk is full (where files are limited
-  // by `ulimit -f`, only if SIGXFSZ is ignored). Unavailable: the disk failed, or its answer is not
-  // known. InvalidArgument: no such ids or names can be stored.
+  // request id of that owner is taken. Unavailable: the disk is full (where files are limited by
+  // `ulimit -f`, only if SIGXFSZ is ignored) or failed, or its answer is not known.
+  // InvalidArgument: no such ids or names can be stored.
   virtual absl::Status Commit(Change& change) = 0;
 
   // Id for a new job, from 1, ascending; another one at each call. Never that of a job that was

@@ -16,7 +16,7 @@ namespace trireme::coordinator {
 namespace {
 
 absl::Status SystemFault(const std::string& path, const char* what, int error) {
-  return absl::ErrnoToStatus(error, base::Text(path, ": ", what));
+  return base::ErrnoStatus(error, base::Text(path, ": ", what));
 }
 
 absl::Status FillNewFile(const std::string& path, std::span<const Migration> migrations) {

@@ -77,7 +77,7 @@ absl::Status MakeOwnFolder(const std::string& path) {
       about.st_uid == geteuid()) {
     return absl::OkStatus();
   }
-  return absl::ErrnoToStatus(error, "cannot make " + path);
+  return base::ErrnoStatus(error, "cannot make " + path);
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ absl::Status AttemptFolder::Seal() const {
     return base::SyncFolder(path_);
   }
   if (error == ENOENT) return absl::OkStatus();  // no folder to claim
-  if (error != EEXIST) return absl::ErrnoToStatus(error, "cannot seal " + path_);
+  if (error != EEXIST) return base::ErrnoStatus(error, "cannot seal " + path_);
   const Text there = ReadText(path);
   if (there.error == 0 && there.bytes.empty()) return base::SyncFolder(path_);
   return absl::AlreadyExistsError(path + ": a guard has claimed it");

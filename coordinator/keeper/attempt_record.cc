@@ -80,10 +80,7 @@ absl::StatusOr<std::vector<AttemptRecord>> LoadRecords(const std::string& state_
   // A record lasts only in a folder that does.
   absl::Status made = base::MakeFolders(FolderOf(state_folder));
   if (made.ok()) made = base::SyncWayTo(FolderOf(state_folder));
-  if (!made.ok()) {
-    return absl::FailedPreconditionError(
-        fmt::format("cannot use the state folder: {}", base::MessageOf(made)));
-  }
+  if (!made.ok()) return base::Annotate(made, "cannot use the state folder");
   const auto names = base::FolderNames(FolderOf(state_folder));
   if (!names.ok()) {
     return absl::FailedPreconditionError(

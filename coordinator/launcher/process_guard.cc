@@ -24,6 +24,7 @@
 #include "coordinator/launcher/guard_files.h"
 #include "coordinator/launcher/process_identity.h"
 #include "coordinator/launcher/process_title.h"
+#include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::launcher {
@@ -257,7 +258,7 @@ void LeaveStarter() {
 
 absl::StatusOr<int> OpenOutput(const std::string& path) {
   const int output = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (output < 0) return absl::ErrnoToStatus(errno, "cannot open " + path);
+  if (output < 0) return base::ErrnoStatus(errno, "cannot open " + path);
   return output;
 }
 
@@ -278,7 +279,7 @@ absl::Status AwaitClaim(int fd, const std::string& folder) {
     return absl::UnavailableError("the guard died before it had claimed " + folder);
   }
   if (error == 0 || error == EEXIST) return absl::OkStatus();
-  return absl::ErrnoToStatus(error, "the guard cannot claim " + folder);
+  return base::ErrnoStatus(error, "the guard cannot claim " + folder);
 }
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
@@ -296,7 +297,7 @@ absl::Status StartGuarded(const GuardedCommand& command, const std::string& fold
   const std::vector<char*> environment = Pointers(command.environment);
   const std::string fifo = folder + "/control";
   if (mkfifo(fifo.c_str(), 0600) != 0 && errno != EEXIST) {
-    return absl::ErrnoToStatus(errno, "cannot make " + fifo);
+    return base::ErrnoStatus(errno, "cannot make " + fifo);
   }
   ASSIGN_OR_RETURN(const int output, OpenOutput(command.output_path));
   int claimed[2] = {-1, -1};

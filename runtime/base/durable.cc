@@ -26,6 +26,14 @@ int FlushFolder(const std::string& folder) {
   return error == EINVAL || error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
 }
 
+bool IsFull(int errno_value) {
+  return errno_value == ENOSPC || errno_value == EDQUOT || errno_value == EFBIG;
+}
+
+absl::Status Full(std::string_view what) {
+  return absl::UnavailableError(Text(what, ": the disk, quota or file size limit is full"));
+}
+
 // Without a slash at its end.
 absl::Status Absolute(const std::string& folder, fs::path* absolute) {
   std::error_code error;
@@ -38,13 +46,9 @@ absl::Status Absolute(const std::string& folder, fs::path* absolute) {
 }  // namespace
 
 absl::Status DiskError(std::string_view path, std::string_view what, int errno_value) {
+  if (IsFull(errno_value)) return Full(Text(path, ": ", what));
   const std::string text = Text(path, ": ", what, ": ", std::strerror(errno_value));
   switch (errno_value) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return absl::ResourceExhaustedError(
-          Text(path, ": ", what, ": the disk, quota or file size limit is full"));
     case ENOENT:
       return absl::NotFoundError(text);
     case EACCES:
@@ -54,6 +58,11 @@ absl::Status DiskError(std::string_view path, std::string_view what, int errno_v
     default:
       return absl::UnavailableError(text);
   }
+}
+
+absl::Status ErrnoStatus(int errno_value, std::string_view what) {
+  if (IsFull(errno_value)) return Full(what);
+  return absl::ErrnoToStatus(errno_value, absl::string_view(what.data(), what.size()));
 }
 
 absl::Status WriteDurably(const std::string& path, std::string_view text) {

@@ -10,10 +10,12 @@
 
 namespace trireme::base {
 
-// The status of `errno_value`: ResourceExhausted for a full disk, quota or file size limit,
-// NotFound for what is not there, PermissionDenied, else Unavailable.
-// Names path and cause.
+// The status of `errno_value`: NotFound for what is not there, PermissionDenied, else Unavailable,
+// also for a full disk, quota or file size limit: that is no plan that does not fit, and another
+// time there may be room. Names path and cause.
 absl::Status DiskError(std::string_view path, std::string_view what, int errno_value);
+// As absl::ErrnoToStatus, but of a full disk as DiskError. `errno_value` is not 0.
+absl::Status ErrnoStatus(int errno_value, std::string_view what);
 
 // All below block on the disk.
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "runtime/base/durable.h"
 #include "runtime/base/text.h"
 
 namespace trireme::base {
@@ -21,7 +22,7 @@ struct flock WholeFile(int type) {
 
 absl::StatusOr<int> LockFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, Text("cannot open ", path));
+  if (fd < 0) return ErrnoStatus(errno, Text("cannot open ", path));
   const struct flock lock = WholeFile(F_WRLCK);
   if (fcntl(fd, F_SETLK, &lock) == 0) return fd;
   const int why = errno;

@@ -30,9 +30,7 @@ absl::Status WriteWholeFile(const std::string& path, std::string_view content, m
   const auto failed = [&] {
     const int error = errno;
     unlink(beside.c_str());
-    return error == ENOSPC || error == EDQUOT
-               ? absl::ResourceExhaustedError(Text("the disk is full: cannot write ", path))
-               : absl::ErrnoToStatus(error, Text("cannot write ", path));
+    return ErrnoStatus(error, Text("cannot write ", path));
   };
   const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return failed();

@@ -13,7 +13,7 @@ namespace trireme::base {
 
 // Writes PATH.partial, syncs, renames and syncs the folder, so that a reader, also after a power
 // cut, sees the former content or this one; one writer at a time. Blocks on the disk.
-// ResourceExhausted: the disk is full; else by errno.
+// Errors: ErrnoStatus.
 absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode = 0644);
 
 // All of it, or why not: also folders, devices without an end and disks that fail are errors, with

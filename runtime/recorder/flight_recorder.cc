@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "runtime/base/durable.h"
 #include "runtime/base/monotonic.h"
 #include "runtime/recorder/mapped_page.h"
 
@@ -90,7 +91,7 @@ class MappedRecorder final : public FlightRecorder {
 };
 
 absl::Status FileError(const std::string& path, const char* what) {
-  return absl::ErrnoToStatus(errno, fmt::format("flight recorder {}: {}", path, what));
+  return base::ErrnoStatus(errno, fmt::format("flight recorder {}: {}", path, what));
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ absl::StatusOr<Plan> PlanFile(std::vector<TensorSpec> tensors, const Metadata& m
 
 // Streams one file: tensors in any order, each in as many consecutive chunks as wanted. Writes
 // `path`.partial and renames at Finish, so a half file is never seen under its name; a writer that
-// is destroyed unfinished removes it. ResourceExhausted for a full disk. Blocks on the disk.
+// is destroyed unfinished removes it. Unavailable: a full disk. Blocks on the disk.
 class Writer {
  public:
   static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorSpec> tensors,

@@ -117,6 +117,10 @@ TEST_CASE("codec: bad input is refused with exit code 2 and leaves no file") {
   REQUIRE(folder.Run("compress in coded --bound abs:0.1").code == 0);
   CHECK(folder.Run("compress in coded --bound abs:0.1").Holds("--force"));
   CHECK(folder.Run("compress in coded --bound abs:0.1 --force").code == 0);
+  fs::create_symlink("/dev/full", folder / "out.partial");
+  const auto full = folder.Run("decompress coded out");
+  CHECK(full.code == 4);
+  CHECK(full.Holds("is full"));
   refused("decompress coded out --first 1001", "beyond its 1000 values");
   refused("decompress coded out --first 10 --count 991", "has 990 values from 10 on");
   std::string bytes = Slurp(folder / "coded");

@@ -201,7 +201,7 @@ TEST_CASE("what cannot be written is no success") {
                             "--version", "plan --help"}) {
     CAPTURE(words);
     const Result full = bench.Run(std::string(words) + " >/dev/full 2>err #");
-    CHECK(full.code == 2);
+    CHECK(full.code == 4);
     CHECK(Holds(Slurp(bench.folder() + "/err"), "could not be written"));
   }
 }

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "coordinator/keeper/launch.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/recorder/save_log.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 
@@ -109,6 +110,17 @@ TEST_CASE("ranks end with their keeper where that is asked") {
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 128 + SIGKILL);
   CHECK(Slurp(bench.Folder(1) + "/exit").find("137") != std::string::npos);
   bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("a full disk at the start of an attempt may have room for the next") {
+  KeeperBench bench("exit 0\n");
+  bench.options.ranks_end_with_us = true;
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  fs::create_symlink("/dev/full", bench.options.state_folder + "/attempts/7-1.json.partial");
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == base::kJobFailed);
+  CHECK_THAT(end.failure().headline(), Catch::Contains("is full"));
 }
 
 TEST_CASE("a checkpoint is told while the ranks run") {

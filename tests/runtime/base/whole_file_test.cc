@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "runtime/base/durable.h"
+#include "runtime/base/exit_code.h"
 #include "tests/temporary_folder.h"
 
 namespace trireme::base {
@@ -62,6 +65,21 @@ TEST_CASE("a file that cannot be written whole leaves the former one") {
   CHECK(Read(path) == "former");
   CHECK(Count(folder) == 1);
   CHECK(absl::IsNotFound(WriteWholeFile(folder / "nowhere/state", "x")));
+}
+
+TEST_CASE("a full disk is no plan that does not fit") {
+  const tests::TemporaryFolder folder;
+  const std::string path = folder / "state";
+  fs::create_symlink("/dev/full", path + ".partial");
+  const absl::Status full = WriteWholeFile(path, "text");
+  CHECK(full.message() == "cannot write " + path + ": the disk, quota or file size limit is full");
+  CHECK(ExitCodeOf(full) == kJobFailed);
+  for (const int error : {ENOSPC, EDQUOT, EFBIG}) {
+    CAPTURE(error);
+    CHECK(ExitCodeOf(DiskError(path, "cannot be made", error)) == kJobFailed);
+    CHECK(ExitCodeOf(ErrnoStatus(error, path)) == kJobFailed);
+  }
+  CHECK(absl::IsNotFound(ErrnoStatus(ENOENT, path)));
 }
 
 TEST_CASE("a file is read whole or it is said why not") {

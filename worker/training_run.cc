@@ -418,7 +418,7 @@ absl::StatusOr<bool> TrainingRun::Save() {
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
                       .describe = [this] { return Describe(); },
                       .committing = [this](const std::string& name) { NoteSave(name); }}));
-  if (saved) saved_step_ = step_;
+  saved ? void(saved_step_ = step_) : void(++failed_saves_);
   return saved;
 }
 
@@ -513,7 +513,8 @@ std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
       {"arena_bytes", session_.engine().arena().AllocatedBytes(v1::ARENA)},
       {"host_bytes", session_.engine().arena().AllocatedBytes(v1::HOST)},
       {"file_bytes", session_.engine().arena().AllocatedBytes(v1::FILE)},
-      {"checkpoint", checkpoint}};
+      {"checkpoint", checkpoint},
+      {"failed_saves", failed_saves_}};
   if (!coding_.empty()) json["compression"] = CodingJson(coding_);
   if (!loose_bound_.empty()) json["warning"] = loose_bound_;
   return JsonLine(json);

@@ -112,7 +112,8 @@ class TrainingRun {
   uint64_t data_digest_ = 0;
   uint64_t step_ = 0;  // updates done
   uint64_t saved_step_ = 0;
-  std::string unnoted_;  // the newest save, where the log has yet to take its name
+  uint64_t failed_saves_ = 0;  // of this attempt
+  std::string unnoted_;        // the newest save, where the log has yet to take its name
   double peak_flops_ = 0;
   double flops_per_token_ = 0;
   Throughput throughput_;  // of this attempt

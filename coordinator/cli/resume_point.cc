@@ -66,6 +66,7 @@ absl::StatusOr<ResumePoint> FindResumePoint(const std::string& resume,
     }
   }
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint, checkpoint::Open(point.checkpoint));
+  point.step = checkpoint.info().step;
   // A job that a newer program wrote may not be readable; the worker compares its hash.
   const auto made_by = spec::ParseEcho(checkpoint.info().job_yaml, point.checkpoint);
   if (made_by.ok()) {

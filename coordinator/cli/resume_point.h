@@ -1,6 +1,7 @@
 // Where a run goes on, decided before anything of its folder is changed.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace trireme::cli {
 
 struct ResumePoint {
   std::string checkpoint;          // folder; empty: from the start
+  uint64_t step = 0;               // its
   std::vector<std::string> notes;  // what a person should know of the choice
 };
 

@@ -39,7 +39,12 @@ namespace {
 // Of Slurm (salloc, sbatch): the ranks are then a step of it, on whichever of its nodes.
 bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
-absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
+struct Begin {
+  std::string folder;
+  uint64_t step = 0;  // from which it goes on
+};
+
+absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
   ASSIGN_OR_RETURN(const std::string folder,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
                                     options.run_dir, options.resume == "auto"}));
@@ -59,7 +64,7 @@ absl::StatusOr<std::string> PrepareFolder(RunOptions& options, const PlannedJob&
   if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {
     RETURN_IF_ERROR(WriteFile(folder + "/schedule.svg", *svg));
   }
-  return folder;
+  return Begin{folder, point.step};
 }
 
 // The folder's own job holds the overrides of this call.
@@ -128,9 +133,10 @@ struct Conclusion {
 Conclusion ConcludeCompleted(const PlannedJob& planned, const std::string& folder,
                              const RunOutcome& outcome) {
   Conclusion end;
-  end.told =
-      "\n" + SummariseRun(planned, {folder, ToProgress(outcome.job.progress()), outcome.seconds},
-                          report::StyleOf(stdout));
+  end.told = "\n" + SummariseRun(planned,
+                                 {folder, ToProgress(outcome.job.progress()), outcome.seconds,
+                                  outcome.first_step},
+                                 report::StyleOf(stdout));
   if (const absl::Status written = CheckOutcome(folder); !written.ok()) {
     end.code = kJobFailed;
     end.error = base::MessageOf(written);
@@ -250,19 +256,21 @@ int RunRun(const RunOptions& given) {
                         ? absl::OkStatus()
                         : CheckFitsHere(planned->plan, planned->ranks, base::LookAtMemory());
   if (!fits.ok()) return PrintError(fits);
-  const auto folder = PrepareFolder(options, *planned);
-  if (!folder.ok()) return PrintError(folder.status());
-  if (!options.json) Announce(*planned, *folder);
-  TellIfHeld(*planned, *folder, options.json);
+  const auto begin = PrepareFolder(options, *planned);
+  if (!begin.ok()) return PrintError(begin.status());
+  const std::string& folder = begin->folder;
+  if (!options.json) Announce(*planned, folder);
+  TellIfHeld(*planned, folder, options.json);
   // A reader who leaves (| head, or a tee that Ctrl-C ended first) must not end the training.
   std::signal(SIGPIPE, SIG_IGN);
-  const auto run = coordinator::LocalRun::Start(LocalRunOptionsOf(options, *planned, *folder));
+  const auto run = coordinator::LocalRun::Start(LocalRunOptionsOf(options, *planned, folder));
   if (!run.ok()) return PrintError(run.status());
-  const auto outcome = WatchRun(**run, planned->job, {options.grace_seconds, options.json});
+  const auto outcome =
+      WatchRun(**run, planned->job, {options.grace_seconds, options.json, begin->step});
   (*run)->Close();
   if (!outcome.ok()) return PrintError(outcome.status());
-  const Conclusion end = Conclude(*planned, *folder, given.resume, *outcome);
-  options.json ? PrintAsJson(end, *folder, *outcome) : Print(end);
+  const Conclusion end = Conclude(*planned, folder, given.resume, *outcome);
+  options.json ? PrintAsJson(end, folder, *outcome) : Print(end);
   return end.code;
 }
 

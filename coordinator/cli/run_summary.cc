@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "checkpoint/client/reader.h"
+#include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
+#include "runtime/base/text.h"
 #include "runtime/base/utf8.h"
 #include "runtime/data/bigram.h"
 #include "runtime/json/json_text.h"
@@ -41,7 +44,8 @@ struct RunMeans {
   double tokens_per_second = 0;          // in steps
   double overall_tokens_per_second = 0;  // since the first step; 0: not known
   double utilisation = 0;
-  std::string checkpoint;  // the last, or empty
+  std::string checkpoint;   // of the end, or empty
+  size_t failed_saves = 0;  // of the last attempt
   // Shares of the step's time, means over the ranks; negative: not known.
   double exposed = -1;
   double bubble = -1;       // its part of waiting for ranks that were still computing
@@ -78,9 +82,33 @@ RunMeans MeansOf(const RunEnd& end) {
   means.exposed = read("exposed_communication_share", means.exposed);
   means.bubble = read("exposed_bubble_share", means.bubble);
   means.checkpoint = json.value("checkpoint", "");
+  means.failed_saves = static_cast<size_t>(read("failed_saves", 0));
   means.compression = CompressionOf(json);
   means.warning = json.value("warning", "");
   return means;
+}
+
+// Of a run that went on, what this call did itself stands beside the whole.
+std::string StepsOf(const RunEnd& end) {
+  const uint64_t all = end.progress.steps_done;
+  if (end.first_step == 0) return fmt::format("{} steps", all);
+  return fmt::format("step {} of {}, {}", all, end.progress.steps_total,
+                     base::Counted(all - std::min(all, end.first_step), "step"));
+}
+
+std::string LogOf(const RunEnd& end) { return end.run_folder + "/logs/rank-0.log"; }
+
+std::string FailedSaves(const RunEnd& end, const RunMeans& means) {
+  return fmt::format("{} could not be written: see {}",
+                     base::Counted(means.failed_saves, "checkpoint"), LogOf(end));
+}
+
+// What a run goes on from, which is an older one where that of the end could not be written.
+std::string CheckpointOf(const PlannedJob& planned, const RunEnd& end, const RunMeans& means) {
+  if (!means.checkpoint.empty()) return means.checkpoint;
+  const auto newest = checkpoint::FindNewest(CheckpointRoot(end.run_folder, planned.job));
+  if (!newest.ok()) return "none was written: see " + LogOf(end);
+  return fmt::format("{}; that of the end was not written: see {}", *newest, LogOf(end));
 }
 
 // Steps that training.nonfinite_policy left out.
@@ -107,8 +135,8 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
                          const report::LossHistory& losses, const std::string& sample) {
   report::RunReport html;
   html.title = planned.job.name();
-  html.subtitle = fmt::format("finished {} steps in {}", end.progress.steps_done,
-                              report::FormatDuration(end.seconds));
+  html.subtitle =
+      fmt::format("finished {} in {}", StepsOf(end), report::FormatDuration(end.seconds));
   if (!losses.validation.empty()) {
     html.headlines.push_back(
         {"validation loss", fmt::format("{:.4f}", losses.validation.back().value),
@@ -135,7 +163,8 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
                      std::max(0.0, means.bubble) * 100)});
   }
   html.summary = {{"run folder", end.run_folder},
-                  {"checkpoint", means.checkpoint.empty() ? "none was written" : means.checkpoint}};
+                  {"checkpoint", CheckpointOf(planned, end, means)}};
+  if (means.failed_saves > 0) html.summary.emplace_back("not saved", FailedSaves(end, means));
   if (!means.compression.empty()) html.summary.emplace_back("compression", means.compression);
   if (!means.warning.empty()) html.summary.emplace_back("warning", means.warning);
   html.losses = losses;
@@ -169,7 +198,7 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
                          const report::ProgressStyle& style) {
   const RunMeans means = MeansOf(end);
   std::string text =
-      fmt::format("done: {} steps in {}, {} tokens/s in steps", end.progress.steps_done,
+      fmt::format("done: {} in {}, {} tokens/s in steps", StepsOf(end),
                   report::FormatDuration(end.seconds), report::FormatRate(means.tokens_per_second));
   if (means.overall_tokens_per_second > 0) {
     text += fmt::format(", {} overall", report::FormatRate(means.overall_tokens_per_second));
@@ -195,6 +224,9 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
   if (!means.compression.empty()) {
     text += fmt::format("  compression      {}\n", means.compression);
   }
+  if (means.failed_saves > 0) {
+    text += fmt::format("  not saved        {}\n", FailedSaves(end, means));
+  }
   if (!means.warning.empty()) text += fmt::format("  warning          {}\n", means.warning);
   if (const size_t skipped = SkippedSteps(end); skipped > 0) {
     text += fmt::format("  skipped          {} steps with NaN or Inf\n", skipped);
@@ -217,9 +249,7 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
   const std::string sample = base::ShowableUtf8(ReadFile(end.run_folder + "/sample.txt"));
   if (!sample.empty()) text.append("\nsample:\n").append(Indented(sample, kSampleLines));
   text += fmt::format("\nrun folder  {}\n", end.run_folder);
-  text += means.checkpoint.empty()
-              ? fmt::format("checkpoint  none was written: see {}/logs\n", end.run_folder)
-              : fmt::format("checkpoint  {}\n", means.checkpoint);
+  text += fmt::format("checkpoint  {}\n", CheckpointOf(planned, end, means));
   const absl::Status written = WriteReport(planned, end, yardstick, *losses, sample);
   text += written.ok() ? fmt::format("report      {}/report.html\n", end.run_folder)
                        : fmt::format("no report: {}\n", std::string(written.message()));

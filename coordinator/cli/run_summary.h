@@ -14,6 +14,7 @@ struct RunEnd {
   std::string run_folder;
   recorder::Progress progress;  // of rank 0, the last
   double seconds = 0;           // from the launch on
+  uint64_t first_step = 0;      // that of the checkpoint from which it went on; 0: from the start
 };
 
 // FailedPrecondition if the run left no checkpoint of its end, or no report at all.

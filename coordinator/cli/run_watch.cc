@@ -33,7 +33,9 @@ double SecondsSince(Clock::time_point start) {
 class RunWatcher {
  public:
   RunWatcher(coordinator::LocalRun& run, const v1::JobSpec& job, const RunWatchOptions& options)
-      : run_(run), spec_(job), options_(options), writer_(stdout, terminal_) {}
+      : run_(run), spec_(job), options_(options), writer_(stdout, terminal_) {
+    outcome_.first_step = options.first_step;
+  }
 
   absl::StatusOr<RunOutcome> Run() {
     while (true) {

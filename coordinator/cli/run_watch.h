@@ -10,13 +10,15 @@ namespace trireme::cli {
 struct RunOutcome {
   v1::Job job;              // its last state, with the last progress
   double seconds = 0;       // from the start on
+  uint64_t first_step = 0;  // as in the options
   bool stop_asked = false;  // while ranks ran
   bool kill_asked = false;
 };
 
 struct RunWatchOptions {
   double grace_seconds = 0;
-  bool json = false;  // each event and progress as a WatchResponse, nothing for the eye
+  bool json = false;        // each event and progress as a WatchResponse, nothing for the eye
+  uint64_t first_step = 0;  // from which the run goes on
 };
 
 // `grace_seconds`: from the first Ctrl-C until ranks that have not saved are killed; 0: by the time

@@ -534,7 +534,9 @@ class Worker(unittest.TestCase):
         warned = [read(path).count("no timeline of step") for path in glob.glob(job.folder + "/logs/rank-*.log")]
         self.assertEqual(max(warned), 1, warned)
         self.assertEqual(os.listdir(small), [".lock"], "a half-written checkpoint is left")
-        self.assertEqual(json.loads(read(job.folder + "/report.json"))["checkpoint"], "")
+        report = json.loads(read(job.folder + "/report.json"))
+        self.assertEqual((report["checkpoint"], report["failed_saves"]), ("", 3))
+        self.assertRegex(output, r"not saved +3 checkpoints could not be written: see .*/logs/rank-0.log")
 
     def test_refuses_bad_input(self):
         for change, expected in (("data.text_files=[absent.txt]", "absent.txt"),
@@ -559,7 +561,9 @@ class Worker(unittest.TestCase):
         self.assertRegex(output, r"trained on another text than is now in \S*text.txt; put the old text back")
         with open(text, "w", encoding="utf-8") as file:
             file.write(words)
-        self.run_job("run", "--set", "training.steps=12", "--resume", "auto")
+        job, output = self.run_job("run", "--set", "training.steps=12", "--resume", "auto")
+        self.assertIn("done: step 12 of 12, 2 steps in ", output)
+        self.assertIn("finished step 12 of 12, 2 steps in ", read(job.folder + "/report.html"))
 
     def test_refuses_what_does_not_fit(self):
         job, output = self.run_job("large", "--set", "model.config.hidden_size=65536", "--set",

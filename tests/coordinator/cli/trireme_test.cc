@@ -272,6 +272,21 @@ TEST_CASE("a run without a checkpoint of its end has failed", "[mpi]") {
   const Result lost = bench.Run("run job.yaml -n 1 --run-dir a");
   CHECK(lost.code == 4);
   CHECK(Holds(lost.out, "the last checkpoint could not be written"));
+  const std::string log = bench.folder() + "/a/logs/rank-0.log";
+  CHECK(Holds(lost.out, "checkpoint  none was written: see " + log));
+  // The newest that there is, and what failed before the end too.
+  const std::string older = bench.folder() + "/c/checkpoints/step-00000002";
+  bench.Worker("mkdir -p $run/checkpoints && cp -r " TRIREME_SOURCE_DIR
+               "/tests/checkpoint/fixtures/version_1/step-00000007 " +
+               older +
+               "\necho '{\"step\":3,\"loss\":2.5}' >$run/metrics.jsonl\n"
+               "echo '{\"checkpoint\":\"\",\"failed_saves\":2}' >$run/report.json\n");
+  const Result kept = bench.Run("run job.yaml -n 1 --run-dir c");
+  CAPTURE(kept.out);
+  CHECK(kept.code == 4);
+  CHECK(Holds(kept.out, "checkpoint  " + older + "; that of the end was not written: see "));
+  CHECK(Holds(kept.out, "not saved        2 checkpoints could not be written: see "));
+  CHECK(Holds(Slurp(bench.folder() + "/c/report.html"), older));
   bench.Worker("true\n");
   const Result emptied = bench.Run("run job.yaml -n 1 --run-dir b");
   CHECK(emptied.code == 4);

@@ -183,6 +183,23 @@ std::map<std::string, std::string> Values(const v1::JobSpec& spec) {
   return values;
 }
 
+// That of `spec` where `values` leave it out: a default, or of a section that is off.
+std::string ValueOf(const v1::JobSpec& spec, const std::map<std::string, std::string>& values,
+                    const std::string& name) {
+  const auto found = values.find(name);
+  if (found != values.end()) return found->second;
+  const Message* owner = &spec;
+  for (const absl::string_view part : absl::StrSplit(name, '.')) {
+    const FieldDescriptor* field = owner->GetDescriptor()->FindFieldByName(std::string(part));
+    if (!IsPresent(*owner, *field)) break;
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      return field->is_repeated() ? List(*owner, *field) : Value(*owner, *field, -1);
+    }
+    owner = &owner->GetReflection()->GetMessage(*owner, field);
+  }
+  return "absent";
+}
+
 }  // namespace
 
 uint64_t SpecHash(const v1::JobSpec& spec) { return Fnv1a(Canonical(spec)); }
@@ -191,14 +208,9 @@ ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& 
   const std::map<std::string, std::string> old_values = Values(there), new_values = Values(here);
   std::map<std::string, std::string> fields = old_values;
   fields.insert(new_values.begin(), new_values.end());
-  const auto value_of = [](const std::map<std::string, std::string>& values,
-                           const std::string& name) {
-    const auto found = values.find(name);
-    return found == values.end() ? std::string("0 or empty") : found->second;
-  };
   ResumeDifferences differences;
   for (const auto& [name, value] : fields) {
-    const std::string was = value_of(old_values, name), is = value_of(new_values, name);
+    const std::string was = ValueOf(there, old_values, name), is = ValueOf(here, new_values, name);
     if (was == is) continue;
     const bool may_change =
         absl::StartsWith(name, "optimizer.") || absl::StartsWith(name, "compression.") ||

@@ -182,9 +182,27 @@ TEST_CASE("differences name the fields that the hash hears") {
         absl::StrCat("optimizer.decay_steps: ", Job().optimizer().decay_steps(),
                      " there, 7777 here"));
   REQUIRE(differences.forbidden.size() == 2);
-  CHECK(differences.forbidden[0] ==
-        absl::StrCat("seed: ", Job().seed(), " there, 0 or empty here"));
+  CHECK(differences.forbidden[0] == absl::StrCat("seed: ", Job().seed(), " there, absent here"));
   CHECK(absl::StartsWith(differences.forbidden[1], "training.global_batch_size: "));
+}
+
+TEST_CASE("a difference shows the values that the jobs have") {
+  // What the hash does not hear of one of them is no "0 or empty" for that.
+  v1::JobSpec off = Job(), on = Job();
+  off.mutable_training()->set_gradient_transfer("f32");
+  on.mutable_training()->set_gradient_transfer("bf16");
+  off.mutable_compression()->mutable_data_parallel()->set_mode("off");
+  off.mutable_compression()->mutable_data_parallel()->set_bound("rms:0.1");
+  on.mutable_compression()->mutable_data_parallel()->set_mode("on");
+  on.mutable_compression()->mutable_data_parallel()->set_bound("rms:0.1");
+  off.mutable_optimizer()->set_weight_decay(0);
+  on.mutable_optimizer()->set_weight_decay(0.5);
+  const ResumeDifferences differences = CompareForResume(off, on);
+  CHECK(differences.forbidden.empty());
+  CHECK(differences.changed ==
+        std::vector<std::string>{"compression.data_parallel.mode: \"off\" there, \"on\" here",
+                                 "optimizer.weight_decay: 0 there, 0.5 here",
+                                 "training.gradient_transfer: \"f32\" there, \"bf16\" here"});
 }
 
 TEST_CASE("what a job takes of a cluster makes no other run of it") {

@@ -14,8 +14,11 @@
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/cli/resume_point.h"
+#include "coordinator/cli/run_folder.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
+#include "runtime/spec/job_spec.h"
 
 namespace trireme::cli {
 namespace {
@@ -33,9 +36,15 @@ bool IsCheckpoint(const fs::path& folder) {
   return checkpoint::ParseStepFolderName(name, &step);
 }
 
-// A run folder keeps its checkpoints one level down.
+// A run folder keeps its checkpoints one level down, or where its job says.
 std::string RootOf(const std::string& folder) {
   std::error_code error;
+  const std::string job_file = folder + "/job.yaml";
+  if (fs::is_regular_file(job_file, error)) {
+    // One that a newer program wrote may not be readable.
+    const auto job = spec::ParseEcho(ReadFile(job_file), job_file);
+    if (job.ok() && job->checkpoint().has_directory()) return CheckpointRoot(folder, *job);
+  }
   return fs::is_directory(folder + "/checkpoints", error) ? folder + "/checkpoints" : folder;
 }
 
@@ -152,7 +161,8 @@ int RunCheckpointList(const CheckpointOptions& options) {
   }
   if (!looked.ok()) return PrintError(looked);
   if (listed.empty() && code == kOk) {
-    return PrintError(absl::NotFoundError(fmt::format("{}: no checkpoints there", options.folder)));
+    return PrintError(
+        absl::NotFoundError(fmt::format("{}: no checkpoints there", RootOf(options.folder))));
   }
   std::reverse(listed.begin(), listed.end());
   options.json ? PrintList(listed) : PrintTable(listed);

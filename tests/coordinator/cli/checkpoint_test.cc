@@ -71,6 +71,35 @@ TEST_CASE("a newest checkpoint that does not open is a finding, and never passed
   }
 }
 
+TEST_CASE("a run folder whose job keeps its checkpoints elsewhere leads there") {
+  const Bench bench;
+  PutDamagedRun(bench.folder() + "/elsewhere");
+  const std::string root = bench.folder() + "/elsewhere/checkpoints";
+  fs::create_directories(bench.folder() + "/r");
+  std::ofstream(bench.folder() + "/r/job.yaml")
+      << kJob << "checkpoint: {directory: " << root << "}\n";
+  const std::string older = root + "/step-00000010", newest = root + "/step-00000020";
+  const Result verified = bench.Run("checkpoint verify r");
+  CAPTURE(verified.out);
+  CHECK(verified.code == 4);
+  CHECK(Holds(verified.out, newest + " is damaged: "));
+  CHECK(Holds(verified.out, older + ": every byte matches"));
+  for (const char* words : {"checkpoint list r", "generate --checkpoint r",
+                            "run job.yaml -n 1 --run-dir new --resume r"}) {
+    CAPTURE(words);
+    CHECK(Holds(bench.Run(words).out, older));
+  }
+  // The message says where it looked.
+  fs::remove_all(root);
+  fs::create_directories(root);
+  for (const char* words : {"checkpoint verify r", "checkpoint list r"}) {
+    const Result none = bench.Run(words);
+    CAPTURE(none.out);
+    CHECK(none.code == 2);
+    CHECK(Holds(none.out, root));
+  }
+}
+
 TEST_CASE("a checkpoint without its manifest is damaged, however it is named") {
   const Bench bench;
   PutDamagedRun(bench.folder() + "/r");

@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
@@ -25,9 +27,14 @@ struct Descriptor {
 };
 
 absl::Status FileError(const std::string& path, int error) {
-  const std::string message = fmt::format("text file {}: {}", path, std::strerror(error));
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::absolute(path, ignored);
+  const std::string message = fmt::format(
+      "text file {}: {}", ignored ? path : whole.lexically_normal().string(), std::strerror(error));
   if (error == ENOENT) {
-    return absl::NotFoundError(message + "; data.text_files are taken relative to the job file");
+    return absl::NotFoundError(message +
+                               "; paths in a job file are taken from its folder, those of --set "
+                               "from the current one");
   }
   return absl::FailedPreconditionError(
       error == ELOOP ? message +

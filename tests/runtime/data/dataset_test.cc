@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <set>
 
 #include "runtime/data/sample_order.h"
@@ -193,6 +194,10 @@ TEST_CASE("bad input says what, where and what to do") {
   DatasetOptions missing = good.Options(4);
   missing.text_files.push_back("/nonexistent/file.txt");
   CHECK(Holds(ErrorOf(missing), "/nonexistent/file.txt: No such file"));
+  missing.text_files.back() = "nowhere/file.txt";
+  CHECK(Holds(ErrorOf(missing),
+              std::filesystem::current_path().string() + "/nowhere/file.txt: No such file"));
+  CHECK(Holds(ErrorOf(missing), "those of --set from the current one"));
   CHECK(Holds(ErrorOf(empty.Options(4)), empty.path() + " is empty"));
   CHECK(Holds(ErrorOf(small.Options(9, 0.1)),
               "10 tokens, of which 9 are for training, but one sample needs 10"));

@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,7 @@ namespace {
 // Seconds' worth of calls that may come at once.
 constexpr double kSubmitBurst = 10;
 constexpr double kCallBurst = 4;
+constexpr std::string_view kUnix = "unix:";
 
 struct Arguments {
   DaemonOptions daemon;
@@ -110,7 +112,8 @@ void Describe(CLI::App& app, Arguments& arguments) {
   ListenOptions& listen = daemon.listen;
   app.add_option("--state-dir", daemon.state_folder, "store, run folders and logs of all jobs")
       ->capture_default_str();
-  app.add_option("--socket", listen.socket_path, "unix socket; whoever may open it is an admin")
+  app.add_option("--socket", listen.socket_path,
+                 "path of the unix socket, or unix:PATH; whoever may open it is an admin")
       ->capture_default_str();
   app.add_flag("--no-socket", arguments.no_socket, "no unix socket (needs --listen)");
   app.add_option("--listen", listen.address,
@@ -159,6 +162,9 @@ absl::Status Complete(Arguments& arguments) {
   Limits& limits = daemon.limits;
   limits.submits.burst = kSubmitBurst * limits.submits.per_second;
   limits.calls.burst = kCallBurst * limits.calls.per_second;
+  // As clients name it, by --coordinator.
+  std::string& socket = daemon.listen.socket_path;
+  if (socket.starts_with(kUnix)) socket.erase(0, kUnix.size());
   if (arguments.no_socket) daemon.listen.socket_path.clear();
   if (daemon.listen.socket_path.empty() && daemon.listen.address.empty()) {
     return absl::InvalidArgumentError("nothing to listen at: --no-socket needs --listen");

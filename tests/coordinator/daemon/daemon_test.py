@@ -436,6 +436,7 @@ class Daemon(DaemonCase):
         for arguments, word in (
                 ([f"--state-dir={self.folder}/state", other[1]], "another"),
                 ([other[0], f"--socket={self.folder}/s.sock"], "listens at"),
+                ([other[0], f"--socket=unix:{self.folder}/s.sock"], "listens at"),
                 ([*other, "--colour"], "--colour"),
                 ([*other, "--max-streams", "0"], "--max-streams"),
                 ([*other, "--no-socket"], "--no-socket"),

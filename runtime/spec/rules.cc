@@ -134,8 +134,11 @@ void IntegersInRange(const v1::JobSpec& spec, Faults& faults) {
     if (!field.present) continue;
     const int64_t value = field.owner->GetReflection()->GetInt64(*field.owner, field.field);
     if (value >= range.least && value <= range.most) continue;
+    // ApplyDefaults has put a number in its place.
+    const bool automatic = range.path == "training.micro_batch_size";
     Add(faults, range.path,
-        absl::StrCat(value, " is out of range, expected ", range.least, " to ", range.most));
+        absl::StrCat(value, " is out of range, expected ", range.least, " to ", range.most,
+                     automatic ? " (or 0: min(global_batch_size, 4))" : ""));
   }
 }
 
@@ -308,7 +311,11 @@ void ScheduleOfLearningRate(const v1::JobSpec& spec, Faults& faults) {
   if (optimizer.decay_steps() >= 1 && optimizer.warmup_steps() > optimizer.decay_steps()) {
     Add(faults, "optimizer.warmup_steps",
         absl::StrCat(optimizer.warmup_steps(), " is more than decay_steps ",
-                     optimizer.decay_steps(), ", expected 0 to ", optimizer.decay_steps()));
+                     optimizer.decay_steps(), ", expected 0 to ", optimizer.decay_steps(),
+                     optimizer.decay_steps() == spec.training().steps()
+                         ? "; decay_steps is training.steps where it is not set: lower "
+                           "warmup_steps as well, or set decay_steps"
+                         : ""));
   }
   if (optimizer.learning_rate() >= 0 && optimizer.min_learning_rate() > optimizer.learning_rate()) {
     Add(faults, "optimizer.min_learning_rate",

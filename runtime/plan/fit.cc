@@ -111,6 +111,15 @@ FitChoice ChoiceOf(const v1::Plan& plan, const Candidate& candidate, double toda
   return choice;
 }
 
+// Whether the ranks of two plans hold and do the same: equal sums may hide that they do not.
+bool SameStages(const v1::Plan& a, const v1::Plan& b) {
+  return std::equal(a.stages().begin(), a.stages().end(), b.stages().begin(), b.stages().end(),
+                    [](const v1::StagePlan& left, const v1::StagePlan& right) {
+                      return left.ByteSizeLong() == right.ByteSizeLong() &&
+                             left.SerializeAsString() == right.SerializeAsString();
+                    });
+}
+
 // Plans candidates of a job that has a plan.
 class CandidatePlanner {
  public:
@@ -125,13 +134,14 @@ class CandidatePlanner {
     return candidate.is_job || EffortOf(candidate.job, today_.mesh()) <= effort_;
   }
 
+  // None where it has no plan, or the job's own though it names another value.
   std::optional<FitChoice> Choose(const Candidate& candidate) {
     if (candidate.is_job) return ChoiceOf(today_, candidate, time_);
     // What the job lacks for a run (its data) is no fault of the change.
     if (spec::Validate(candidate.job).size() > faults_) return std::nullopt;
     effort_ -= EffortOf(candidate.job, today_.mesh());
     const auto plan = MakePlan(candidate.job, RankCount(today_.mesh()));
-    if (!plan.ok()) return std::nullopt;
+    if (!plan.ok() || SameStages(*plan, today_)) return std::nullopt;
     return ChoiceOf(*plan, candidate, time_);
   }
 
@@ -141,12 +151,6 @@ class CandidatePlanner {
   const double time_;
   int64_t effort_;
 };
-
-// Whether a choice takes what another one does, on disk too.
-bool TakesAsMuch(const FitChoice& a, const FitChoice& b) {
-  return a.rank_bytes() == b.rank_bytes() && a.all_ranks_bytes == b.all_ranks_bytes &&
-         a.largest.file_bytes() == b.largest.file_bytes();
-}
 
 uint64_t Over(uint64_t bytes, uint64_t limit) { return bytes > limit ? bytes - limit : 0; }
 
@@ -235,7 +239,6 @@ absl::StatusOr<FitReport> FindFit(const v1::JobSpec& job, int ranks, const FitLi
     std::optional<FitChoice> choice =
         is_single ? singles.Find(candidate) : planner.Choose(candidate);
     if (!choice.has_value()) continue;
-    if (!candidate.changes.empty() && TakesAsMuch(*choice, report.choices[0])) continue;
     const size_t index = report.choices.size();
     const uint64_t missed = limit.MissedBy(*choice);
     report.choices.push_back(*std::move(choice));
@@ -248,7 +251,6 @@ absl::StatusOr<FitReport> FindFit(const v1::JobSpec& job, int ranks, const FitLi
 std::vector<FitChoice> BytesPerChoice(const v1::Plan& plan, int64_t effort) {
   CandidatePlanner planner(plan, effort);
   StepTimes times(plan.mesh());
-  const FitChoice today = *planner.Choose({});
   std::vector<FitChoice> choices;
   for (const FitField& field : FitFields()) {
     if (field.all == nullptr) continue;
@@ -259,8 +261,7 @@ std::vector<FitChoice> BytesPerChoice(const v1::Plan& plan, int64_t effort) {
       candidate.time = times.Of(candidate.job);
       if (!planner.Affords(candidate)) continue;
       std::optional<FitChoice> choice = planner.Choose(candidate);
-      if (!choice.has_value()) continue;
-      if (candidate.is_job || !TakesAsMuch(*choice, today)) choices.push_back(*std::move(choice));
+      if (choice.has_value()) choices.push_back(*std::move(choice));
     }
   }
   return choices;

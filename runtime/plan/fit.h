@@ -49,7 +49,7 @@ struct FitLimit {
 struct FitReport {
   // Planned: the job as it is, each change alone, and of the combinations those that the model
   // finds cheaper than `fitting`. The job as it is comes first, the others in the model's order;
-  // changes that change nothing are left out.
+  // changes that leave the plan as it is are left out, whatever their bytes.
   std::vector<FitChoice> choices;
   std::optional<size_t> fitting;  // the cheapest that fits
   size_t closest = 0;             // that misses the limit by least
@@ -69,9 +69,9 @@ constexpr int64_t kFitEffort = 1 << 20;
 absl::StatusOr<FitReport> FindFit(const v1::JobSpec& job, int ranks, const FitLimit& limit,
                                   int64_t effort = kFitEffort);
 
-// For the value that the job has and every other one, cheaper or dearer, of recompute and
-// zero_stage: what the job takes with it. Those that change nothing, that have no plan, or none
-// within `effort`, are left out.
+// For the value that the job has and every other one, cheaper or dearer, of recompute, zero_stage
+// and offload: what the job takes with it. Those that leave the plan as it is, that have no plan,
+// or none within `effort`, are left out.
 std::vector<FitChoice> BytesPerChoice(const v1::Plan& plan, int64_t effort = kFitEffort / 4);
 
 }  // namespace trireme::plan

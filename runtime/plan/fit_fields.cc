@@ -51,8 +51,20 @@ void SetZeroStage(const std::string& value, v1::JobSpec& job) {
   job.mutable_parallelism()->set_zero_stage(Number(value));
 }
 
-std::vector<std::string> AllRecomputes(const v1::Plan&) {
-  return {std::begin(kRecomputeModes), std::end(kRecomputeModes)};
+// Of a job whose layers are not alike: a value that only such a job has.
+constexpr char kByLayer[] = "by layer";
+
+std::string RecomputeNow(const v1::JobSpec& job) {
+  const std::vector<size_t> levels = RecomputeLevels(job);
+  const bool alike = std::count(levels.begin(), levels.end(), levels[0]) ==
+                     static_cast<std::ptrdiff_t>(levels.size());
+  return alike ? kRecomputeModes[levels[0]] : kByLayer;
+}
+
+std::vector<std::string> AllRecomputes(const v1::Plan& plan) {
+  std::vector<std::string> values(std::begin(kRecomputeModes), std::end(kRecomputeModes));
+  if (RecomputeNow(plan.job()) == kByLayer) values.emplace_back(kByLayer);
+  return values;
 }
 
 // Those by which no layer keeps more than today.
@@ -66,14 +78,8 @@ std::vector<std::string> MoreRecompute(const v1::Plan& plan) {
   return values;
 }
 
-std::string RecomputeNow(const v1::JobSpec& job) {
-  const std::vector<size_t> levels = RecomputeLevels(job);
-  const bool alike = std::count(levels.begin(), levels.end(), levels[0]) ==
-                     static_cast<std::ptrdiff_t>(levels.size());
-  return alike ? kRecomputeModes[levels[0]] : "";
-}
-
 void SetRecompute(const std::string& value, v1::JobSpec& job) {
+  if (value == kByLayer) return;
   job.mutable_parallelism()->clear_recompute();
   job.mutable_parallelism()->add_recompute(value);
 }

@@ -14,9 +14,9 @@ struct FitField {
   const char* path;
   // Those that may take less memory than the job's own, cheapest first.
   std::vector<std::string> (*saving)(const v1::Plan& plan);
-  // Every one, for the table of choices; null: not in it.
+  // Every one, the job's own among them, for the table of choices; null: not in it.
   std::vector<std::string> (*all)(const v1::Plan& plan);
-  std::string (*now)(const v1::JobSpec& job);  // the job's own value; empty: more than one
+  std::string (*now)(const v1::JobSpec& job);  // the job's own value
   void (*set)(const std::string& value, v1::JobSpec& job);
   bool other_numerics = false;
 };

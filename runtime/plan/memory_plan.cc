@@ -182,7 +182,7 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
     const uint64_t boundary = LineUp(slot.boundary);
     pools.Add(v1::ACTIVATION, index, slot.activation, count.activation);
     pools.Add(v1::STASH, index, slot.stash, count.stash);
-    if (OffloadsActivations(plan.job())) {
+    if (OffloadsActivations(plan.job()) && count.stored > 0) {
       pools.Add(v1::STORED, index, slot.activation + slot.stash, count.stored,
                 PlaceOf(plan.job(), v1::STORED));
     }

@@ -73,6 +73,15 @@ Bytes BytesOf(const v1::JobSpec& job, int ranks) {
   return bytes;
 }
 
+// What the ranks of its plan hold and do.
+std::string StagesOf(const v1::JobSpec& job, int ranks) {
+  const auto plan = MakePlan(job, ranks);
+  REQUIRE(plan.ok());
+  std::string text;
+  for (const v1::StagePlan& stage : plan->stages()) text += stage.SerializeAsString();
+  return text;
+}
+
 FitReport Fit(const v1::JobSpec& job, uint64_t rank_bytes, int ranks = kRanks) {
   auto report = FindFit(job, ranks, {.rank_bytes = rank_bytes});
   INFO(report.status().ToString());
@@ -335,11 +344,58 @@ TEST_CASE("fit: what changes nothing is no choice") {
   for (const FitChoice& choice : choices) {
     if (choice.is_job) continue;
     CAPTURE(AsOptions(choice.changes));
-    CHECK((choice.rank_bytes() != report.choices[0].rank_bytes() ||
-           choice.all_ranks_bytes != report.choices[0].all_ranks_bytes ||
-           choice.largest.file_bytes() > 0));
+    CHECK(StagesOf(Changed(job, choice.changes), kRanks) != StagesOf(job, kRanks));
     CHECK_FALSE(Names(choice, "offload.activations"));
   }
+}
+
+// Sums may be equal, as of one piece that is all of the state, and layouts may differ.
+TEST_CASE("fit: a value has a row where the plan is another with it, and only there") {
+  v1::JobSpec job = JobOfFour();
+  job.mutable_parallelism()->set_pipeline_parallel_size(1);
+  job.mutable_parallelism()->set_zero_stage(GENERATE(1, 2));
+  job.mutable_training()->set_dtype(GENERATE("f32", "bf16"));
+  job.mutable_offload()->set_optimizer_state(GENERATE("none", "host", "file"));
+  job.mutable_offload()->set_piece_bytes(10'000'000);
+  const auto plan = MakePlan(job, 2);
+  REQUIRE(plan.ok());
+  std::vector<std::string> shown, expected;
+  for (const FitChoice& choice : BytesPerChoice(*plan)) {
+    shown.push_back(AsOptions(choice.changes) + (choice.is_job ? " (the job's)" : ""));
+  }
+  const std::pair<const char*, std::vector<std::string>> fields[] = {
+      {"parallelism.zero_stage", {"0", "1", "2", "3"}},
+      {"parallelism.recompute", {"none", "selective", "full"}},
+      {"offload.optimizer_state", {"none", "host", "file"}},
+      {"offload.activations", {"none", "host", "file"}}};
+  for (const auto& [path, values] : fields) {
+    for (const std::string& value : values) {
+      const v1::JobSpec other = Changed(job, {{path, value}});
+      const bool own = other.parallelism().zero_stage() == job.parallelism().zero_stage() &&
+                       value != "selective" && value != "full" &&
+                       other.offload().SerializeAsString() == job.offload().SerializeAsString();
+      if (!own && StagesOf(other, 2) == StagesOf(job, 2)) continue;
+      expected.push_back(AsOptions({{path, value}}) + (own ? " (the job's)" : ""));
+    }
+  }
+  CHECK(shown == expected);
+}
+
+TEST_CASE("fit: layers that keep different amounts are a row too, the job's") {
+  v1::JobSpec job = JobOfFour();
+  for (const char* mode : {"full", "none", "full", "full", "none", "none"}) {
+    job.mutable_parallelism()->add_recompute(mode);
+  }
+  const auto plan = MakePlan(job, kRanks);
+  REQUIRE(plan.ok());
+  std::vector<std::string> values;
+  for (const FitChoice& choice : BytesPerChoice(*plan)) {
+    if (!Names(choice, "parallelism.recompute")) continue;
+    values.push_back(choice.changes[0].value);
+    CHECK(choice.is_job == (values.back() == "by layer"));
+    if (choice.is_job) CHECK(choice.rank_bytes() == BytesOf(job, kRanks).rank);
+  }
+  CHECK(values == std::vector<std::string>{"none", "selective", "full", "by layer"});
 }
 
 TEST_CASE("fit: where nothing fits, the closest is named") {

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,13 +34,10 @@ struct Part {
 std::vector<Part> PartsOf(const FitChoice& choice) {
   const report::StageBytes bytes = report::BytesOf(choice.largest);
   const uint64_t named = bytes.parameters + bytes.gradients + bytes.optimizer + bytes.activations;
-  return {{"params", "parameters", bytes.parameters},
-          {"grads", "gradients", bytes.gradients},
-          {"optimizer", "optimizer", bytes.optimizer},
-          {"activations", "activations", bytes.activations},
-          {"other", "other", bytes.total - named},
-          {"host", "host", bytes.host},
-          {"total", "total", bytes.total + bytes.host}};
+  return {{"params", "parameters", bytes.parameters},   {"grads", "gradients", bytes.gradients},
+          {"optim", "optimizer", bytes.optimizer},      {"activ", "activations", bytes.activations},
+          {"other", "other", bytes.total - named},      {"host", "host", bytes.host},
+          {"total", "total", bytes.total + bytes.host}, {"file", "file", bytes.file}};
 }
 
 // "zero_stage=1": within a table the section says nothing new.
@@ -45,19 +45,34 @@ std::string Short(const FieldChange& change) {
   return change.path.substr(change.path.rfind('.') + 1) + "=" + change.value;
 }
 
-std::vector<Cell> ByteCells(const FitChoice& choice) {
-  std::vector<Cell> cells;
-  for (const Part& part : PartsOf(choice)) {
-    cells.push_back({part.bytes == 0 ? "-" : ReadableBytes(part.bytes), "", ""});
+// The kinds that any of some choices has, by their index in PartsOf.
+std::vector<size_t> PartsIn(const std::vector<FitChoice>& choices) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < PartsOf({}).size(); ++i) {
+    if (std::any_of(choices.begin(), choices.end(),
+                    [&](const FitChoice& choice) { return PartsOf(choice)[i].bytes > 0; })) {
+      found.push_back(i);
+    }
   }
-  return cells;
+  return found;
 }
 
-std::vector<std::string> Headings(const std::vector<std::string>& more) {
-  std::vector<std::string> headings;
-  for (const Part& part : PartsOf({})) headings.emplace_back(part.heading);
-  headings.insert(headings.end(), more.begin(), more.end());
-  return headings;
+// Of the sizes in a table, so that the largest has five digits at most.
+struct Unit {
+  const char* name;
+  double bytes;
+};
+
+Unit UnitFor(const std::vector<FitChoice>& choices) {
+  uint64_t most = 0;
+  for (const FitChoice& choice : choices) {
+    for (const Part& part : PartsOf(choice)) most = std::max(most, part.bytes);
+  }
+  constexpr Unit kUnits[] = {{"bytes", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}};
+  constexpr double kMost = 99'999;
+  return *std::find_if(std::begin(kUnits), std::end(kUnits) - 1, [&](const Unit& unit) {
+    return static_cast<double>(most) <= kMost * unit.bytes;
+  });
 }
 
 std::string Indented(const std::string& lines) {
@@ -70,36 +85,76 @@ std::string Indented(const std::string& lines) {
   return text;
 }
 
+// A column for each kind of memory that any of some choices has, then `more`, of which the first
+// ones are numbers too. With rows of 80 columns.
+class ByteTable {
+ public:
+  ByteTable(const std::vector<FitChoice>& choices, const std::vector<std::string>& more,
+            size_t more_numbers)
+      : parts_(PartsIn(choices)), unit_(UnitFor(choices)), table_(Make(more, more_numbers)) {
+    table_.Gap(1);
+  }
+
+  void Add(const FitChoice& choice, const std::vector<std::string>& more) {
+    std::vector<Cell> cells;
+    for (const size_t part : parts_) cells.push_back({Size(PartsOf(choice)[part].bytes), "", ""});
+    for (const std::string& text : more) cells.push_back({text, "", ""});
+    table_.Add(std::move(cells));
+  }
+
+  // Of the row before; in the last column.
+  void Continue(const std::string& last, size_t more) {
+    std::vector<Cell> cells(parts_.size() + more);
+    cells.back().text = last;
+    table_.Add(std::move(cells));
+  }
+
+  std::string Text() const {
+    return base::Text("bytes per choice, largest rank, in ", unit_.name, "\n",
+                      Indented(table_.Text(0)));
+  }
+
+ private:
+  TextTable Make(const std::vector<std::string>& more, size_t more_numbers) const {
+    std::vector<std::string> headings;
+    for (const size_t part : parts_) headings.emplace_back(PartsOf({})[part].heading);
+    std::vector<size_t> numbers(parts_.size() + more_numbers);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    headings.insert(headings.end(), more.begin(), more.end());
+    return TextTable(std::move(headings), std::move(numbers));
+  }
+
+  std::string Size(uint64_t bytes) const {
+    if (bytes == 0) return "-";
+    const double size = static_cast<double>(bytes) / unit_.bytes;
+    return fmt::format("{:.{}f}", size, size >= 100 || unit_.bytes == 1 ? 0 : size >= 10 ? 1 : 2);
+  }
+
+  const std::vector<size_t> parts_;
+  const Unit unit_;
+  TextTable table_;
+};
+
 std::string Slower(const FitChoice& choice) {
   // Rounded to a whole number of no sign: what is a little faster is not "~-0 %".
   return choice.changes.empty() ? "-" : fmt::format("~{} %", std::lround(100 * choice.slowdown));
 }
 
-// A combination has a line for each of its changes.
-void AddChoice(const FitChoice& choice, bool fits, TextTable& table) {
-  std::vector<Cell> cells = ByteCells(choice);
-  const size_t width = cells.size() + 3;
-  cells.push_back({Slower(choice), "", ""});
-  cells.push_back({fits ? "yes" : "no", "", ""});
-  cells.push_back({choice.changes.empty() ? "as it is" : Short(choice.changes[0]), "", ""});
-  table.Add(std::move(cells));
-  for (size_t i = 1; i < choice.changes.size(); ++i) {
-    std::vector<Cell> more(width);
-    more.back().text = "+ " + Short(choice.changes[i]);
-    table.Add(std::move(more));
-  }
-}
-
-// Of combinations only the answer.
+// Of combinations only the answer, with a line for each of its changes.
 std::string FitTable(const FitReport& fit, const FitLimit& limit) {
-  TextTable table(Headings({"slower", "fits", "choice"}), {0, 1, 2, 3, 4, 5, 6, 7});
+  const std::vector<std::string> more = {"slower", "fits", "choice"};
+  ByteTable table(fit.choices, more, /*more_numbers=*/1);
   const size_t answer = fit.fitting.value_or(fit.closest);
   for (size_t i = 0; i < fit.choices.size(); ++i) {
     const FitChoice& choice = fit.choices[i];
     if (choice.changes.size() > 1 && i != answer) continue;
-    AddChoice(choice, limit.MissedBy(choice) == 0, table);
+    table.Add(choice, {Slower(choice), limit.MissedBy(choice) == 0 ? "yes" : "no",
+                       choice.changes.empty() ? "as it is" : Short(choice.changes[0])});
+    for (size_t change = 1; change < choice.changes.size(); ++change) {
+      table.Continue("+ " + Short(choice.changes[change]), more.size());
+    }
   }
-  return Indented(table.Text(0));
+  return table.Text();
 }
 
 std::string Answer(const FitReport& fit, const FitLimit& limit) {
@@ -142,18 +197,16 @@ ordered_json ToJson(const FitChoice& choice, const FitChoice& today, const FitLi
 std::string ChoiceLines(const v1::Plan& plan) {
   const std::vector<FitChoice> choices = plan::BytesPerChoice(plan);
   if (choices.empty()) return "";
-  TextTable table(Headings({"choice"}), {0, 1, 2, 3, 4, 5, 6});
+  ByteTable table(choices, {"choice"}, /*more_numbers=*/0);
   for (const FitChoice& choice : choices) {
-    std::vector<Cell> cells = ByteCells(choice);
-    cells.push_back({Short(choice.changes[0]) + (choice.is_job ? " (the job's)" : ""), "", ""});
-    table.Add(std::move(cells));
+    table.Add(choice, {Short(choice.changes[0]) + (choice.is_job ? " (job's)" : "")});
   }
-  return "\nbytes per choice, largest rank\n" + Indented(table.Text(0));
+  return "\n" + table.Text();
 }
 
 std::string FitLines(const FitReport& fit, const FitLimit& limit) {
-  std::string text = "bytes per choice, largest rank\n" + FitTable(fit, limit);
-  text += "slower: about how much, to compare the choices";
+  std::string text = FitTable(fit, limit);
+  text += "slower: roughly, to compare choices";
   const bool numerics = std::any_of(fit.choices.begin(), fit.choices.end(),
                                     [](const FitChoice& each) { return each.other_numerics; });
   text += numerics ? "; bf16 gives other numbers, and comes last\n\n" : "\n\n";

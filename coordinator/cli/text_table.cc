@@ -12,7 +12,6 @@
 namespace trireme::cli {
 namespace {
 
-constexpr size_t kGap = 2;
 constexpr size_t kLeastLast = 8;
 constexpr size_t kLastShould = 24;  // before others are left as wide as they are
 constexpr size_t kLeastShrunk = 16;
@@ -58,7 +57,7 @@ std::vector<size_t> TextTable::Widths(size_t width, size_t lines) const {
   if (width == 0) return widths;
   size_t& last = widths.back();
   size_t before = 0;
-  for (size_t i = 0; i + 1 < widths.size(); ++i) before += widths[i] + kGap;
+  for (size_t i = 0; i + 1 < widths.size(); ++i) before += widths[i] + gap_;
   // The widest gives first: a long name hides less of itself than of all that stands behind it.
   while (before + std::min(last, kLastShould) > width && !shrink_.empty()) {
     size_t& widest = widths[*std::max_element(
@@ -83,7 +82,7 @@ std::string TextTable::Text(size_t width, size_t rows) const {
       const bool last = i + 1 == widths.size();
       const std::string blanks(last ? 0 : widths[i] - Columns(shown), ' ');
       const bool right = std::find(right_.begin(), right_.end(), i) != right_.end();
-      if (i > 0) line.append(kGap, ' ');
+      if (i > 0) line.append(gap_, ' ');
       line += right ? blanks : "";
       line += cell.before + shown + cell.after;
       line += right ? "" : blanks;

@@ -20,6 +20,8 @@ class TextTable {
   TextTable(std::vector<std::string> header, std::vector<size_t> right);
   // Columns whose cells may be cut to 16 letters where the last one would have too little room.
   void Shrink(std::vector<size_t> columns) { shrink_ = std::move(columns); }
+  // Blanks between columns; 2 where nothing else is said.
+  void Gap(size_t blanks) { gap_ = blanks; }
   // As many cells as the header has.
   void Add(std::vector<Cell> row);
   // The header and the first `rows` as lines of at most `width` columns (0: any), what is too long
@@ -31,6 +33,7 @@ class TextTable {
 
   std::vector<std::vector<Cell>> rows_;
   std::vector<size_t> right_, shrink_;
+  size_t gap_ = 2;
 };
 
 // `line` without what lies beyond `columns`; ANSI colours take none, and end with it.

@@ -1,6 +1,8 @@
 // `trireme plan --fit` from outside, and the sizes that it takes.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "coordinator/cli/byte_size.h"
@@ -105,15 +107,45 @@ TEST_CASE("sizes as people write them") {
   CHECK(Holds(refusal("2m"), "2MiB (powers of 1024) or 2MB (powers of 1000)"));
 }
 
+// Of the table of bytes in an output.
+size_t WidestRow(const std::string& out) {
+  const size_t begin = out.find("bytes per choice, largest rank, in ");
+  REQUIRE(begin != std::string::npos);
+  std::istringstream lines(out.substr(begin));
+  size_t widest = 0;
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    widest = std::max(widest, line.size());
+  }
+  return widest;
+}
+
+TEST_CASE("tables of bytes fit into 80 columns") {
+  const Bench bench;
+  // Of a size at which each number has its most digits.
+  const std::string plan =
+      "plan job.yaml -n 2 --set training.micro_batch_size=1024 "
+      "--set training.global_batch_size=4096 --set model.config.vocab_size="
+      "50000 --set parallelism.schedule=gpipe ";
+  CHECK(WidestRow(bench.Run(plan).out) <= 80);
+  for (const char* limit : {"--fit 1", "--fit 200MiB", "--fit 99GiB"}) {
+    const Result fit = bench.Run(plan + limit);
+    CAPTURE(fit.out);
+    CHECK(WidestRow(fit.out) <= 80);
+  }
+}
+
 TEST_CASE("plan shows the bytes of each choice") {
   const Bench bench;
   const std::string plan = bench.Run(kPlan).out;
   CAPTURE(plan);
-  REQUIRE(Holds(plan, "\nbytes per choice, largest rank\n"));
-  for (const char* row : {"zero_stage=0 (the job's)\n", "zero_stage=1\n",
-                          "recompute=none (the job's)\n", "recompute=full\n"}) {
+  REQUIRE(Holds(plan, "\nbytes per choice, largest rank, in KiB\n"));
+  for (const char* row : {"zero_stage=0 (job's)\n", "zero_stage=1\n", "recompute=none (job's)\n",
+                          "recompute=full\n"}) {
     CHECK(Holds(plan, row));
   }
+  // Those that offload to a file say how much, beside what counts as memory.
+  CHECK(Holds(plan, " total "));
+  CHECK(Holds(plan, " file choice\n"));
   // One replica has nothing to shard over.
   CHECK_FALSE(Holds(bench.Run("plan job.yaml -n 1").out, "zero_stage="));
 }

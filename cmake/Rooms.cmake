@@ -40,7 +40,7 @@ trireme_room(checkpoint/hugging_face
 
 # Floor 3
 trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/spec runtime/layout runtime/graph runtime/model)
-trireme_room(runtime/report ROOMS proto runtime/json runtime/checksum runtime/plan runtime/recorder)
+trireme_room(runtime/report ROOMS proto runtime/base runtime/json runtime/checksum runtime/plan runtime/recorder)
 
 trireme_room(runtime/benchmark
              ROOMS runtime/base runtime/json runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim runtime/tensor

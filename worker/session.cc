@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
@@ -17,8 +18,6 @@
 namespace trireme::worker {
 
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 std::chrono::milliseconds DeadlineOf(const v1::JobSpec& job) {
   return std::chrono::milliseconds(static_cast<int64_t>(job.runtime().deadline_seconds() * 1000));
@@ -30,7 +29,7 @@ void TellOfFile(const v1::Plan& plan, int rank, const std::string& directory) {
   const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), rank);
   const uint64_t bytes = plan.stages(static_cast<int>(at.pipeline)).file_bytes();
   if (bytes == 0) return;
-  spdlog::info("makes a file of {} MiB in {} for what is offloaded", (bytes + kMiB - 1) / kMiB,
+  spdlog::info("makes a file of {} in {} for what is offloaded", base::ReadableBytes(bytes),
                directory);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/base/readable_bytes.h"
 #include "runtime/plan/schedule.h"
 #include "trireme/v1/plan.pb.h"
 
@@ -53,8 +54,8 @@ struct StageBytes {
 };
 StageBytes BytesOf(const v1::StagePlan& stage);
 
-// "1.50 GiB", "3,072".
-std::string ReadableBytes(uint64_t bytes);
+using base::ReadableBytes;
+// "3,072".
 std::string ReadableCount(uint64_t count);
 
 // Names and values of the plan's summary lines, for terminal and HTML alike.

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::tensor {
@@ -60,11 +61,12 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     const uint64_t room = RoomBytes();
     return absl::DataLossError(absl::StrCat(
-        text, "; ", bytes_, " bytes (", bytes_ >> 20, " MiB) are wanted",
-        room < UINT64_MAX
-            ? absl::StrCat(", ", room >> 20, " MiB are free beside what is kept for others")
-            : "",
-        "; give a folder on a larger local disk"));
+        text, "; ", bytes_, " bytes (", base::ReadableBytes(bytes_), ") are wanted",
+        room < UINT64_MAX ? absl::StrCat(", ", room, " bytes (", base::ReadableBytes(room),
+                                         ") are free beside what is kept for others")
+                          : "",
+        "; other ranks of the node take room there too; give a folder on a larger "
+        "local disk"));
   }
   if (error == ENOENT || error == ENOTDIR) {
     return absl::NotFoundError(absl::StrCat(text, "; make the folder, or give another"));

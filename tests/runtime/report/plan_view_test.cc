@@ -126,9 +126,6 @@ TEST_CASE("blocks are named by what they hold") {
   CHECK(NameBlocks(2, 3, 4) == "layer 2");
   CHECK(NameBlocks(0, 1, 4) == "embedding");
   CHECK(NameBlocks(5, 6, 4) == "head");
-  CHECK(ReadableBytes(0) == "0 B");
-  CHECK(ReadableBytes(1536) == "1.50 KiB");
-  CHECK(ReadableBytes(uint64_t{80} << 30) == "80.0 GiB");
   CHECK(ReadableCount(3072) == "3,072");
   CHECK(ReadableCount(999) == "999");
 }

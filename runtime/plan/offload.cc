@@ -20,6 +20,7 @@ v1::PoolPlace PlaceNamed(const std::string& name) {
 // Of a piece, in bytes, where the job says nothing: large enough for a disk to read at its speed,
 // and small beside the state.
 constexpr int64_t kPiecesOfState = 64, kLeastPieceBytes = 64 << 10, kMostPieceBytes = 32 << 20;
+constexpr int64_t kLeastGivenPieceBytes = 1024;  // that the rules take
 
 // What a replica updates of a bucket, in the flat pools of optimizer state.
 struct Share {
@@ -105,6 +106,33 @@ int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& bucke
   }
   const int64_t elements = std::min({bytes / width, largest, all / kUpdateSlots});
   return std::max(kZeroAlignment, elements / kZeroAlignment * kZeroAlignment);
+}
+
+StateCut StateCutOf(const v1::Plan& plan) {
+  StateCut cut;
+  // Pieces of a quarter each are cut at cache lines, so that a few elements may make a fifth.
+  const uint64_t rounding = kUpdateSlots * kZeroAlignment * UpdateBytes(plan.job());
+  uint64_t most = 0;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    uint64_t state = 0, at_hand = 0;
+    for (const v1::Pool& pool : stage.pools()) {
+      const uint64_t bytes = pool.slot_bytes() * pool.slots();
+      if (pool.kind() == v1::UPDATE) {
+        at_hand = bytes;
+        cut.piece_bytes = std::max(cut.piece_bytes, pool.slot_bytes());
+      } else if (pool.kind() == v1::MOMENT1 || pool.kind() == v1::MOMENT2 ||
+                 pool.kind() == v1::MASTER) {
+        state += bytes;
+      }
+    }
+    cut.saves = cut.saves || at_hand + rounding < state;
+    most = std::max(most, state);
+  }
+  const auto better = std::max(static_cast<int64_t>(most) / kPiecesOfState, kLeastGivenPieceBytes);
+  if (!cut.saves && kUpdateSlots * static_cast<uint64_t>(better) + rounding < most) {
+    cut.better_piece_bytes = better;
+  }
+  return cut;
 }
 
 StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,

@@ -47,6 +47,13 @@ struct StatePiece {
 // to 32 MiB); less where a bucket's largest share is less, or a quarter of all, so that slots of
 // UPDATE never take more than what they spare.
 int64_t PieceElements(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
+// How a plan that offloads optimizer state cuts it.
+struct StateCut {
+  uint64_t piece_bytes = 0;  // of the largest piece
+  bool saves = false;  // whether of any stage the pieces at hand are not (nearly) all of the state
+  int64_t better_piece_bytes = 0;  // where none saves: what would; 0: nothing, so small is it
+};
+StateCut StateCutOf(const v1::Plan& plan);
 // In the order of STEPs; empty where the state stays in the arena.
 std::vector<StatePiece> PiecesOf(const v1::Plan& plan, const std::vector<v1::Bucket>& buckets);
 // For a plan whose stages have their buckets: InvalidArgument where there would be too many pieces,

@@ -141,6 +141,42 @@ static std::string Where(const std::string& place) {
   return place == "host" ? "host memory" : "a file";
 }
 
+// Of optimizer state that is offloaded and in memory all the same; else empty.
+static std::string OffloadNote(const v1::Plan& plan) {
+  if (!plan::OffloadsState(plan.job())) return "";
+  const plan::StateCut cut = plan::StateCutOf(plan);
+  if (cut.saves) return "";
+  if (cut.better_piece_bytes == 0) return "offload saves nothing, the state is too small";
+  return fmt::format("offload saves nothing, all is at hand; use offload.piece_bytes={}",
+                     cut.better_piece_bytes);
+}
+
+static std::string ScheduleText(const v1::Plan& plan) {
+  const v1::JobSpec& job = plan.job();
+  const uint32_t virtual_stages =
+      plan.stages_size() == 0 ? 1 : static_cast<uint32_t>(plan.stages(0).first_block_size());
+  std::string schedule = plan.schedule();
+  if (virtual_stages > 1) schedule += fmt::format(", {} virtual stages per rank", virtual_stages);
+  if (plan::ZeroStage(plan) > 0) schedule += fmt::format(", ZeRO-{}", plan::ZeroStage(plan));
+  if (job.parallelism().sequence_parallel()) schedule += ", sequence parallel";
+  const auto& recompute = job.parallelism().recompute();
+  const bool uniform = recompute.size() == 1;
+  if (!recompute.empty() && !(uniform && recompute[0] == "none")) {
+    schedule += ", recompute " + (uniform ? recompute[0] : std::string("by layer"));
+  }
+  const auto& offload = job.offload();
+  if (plan::OffloadsState(job)) {
+    schedule += ", optimizer state offloaded to " + Where(offload.optimizer_state()) +
+                " in pieces of " + ReadableBytes(plan::StateCutOf(plan).piece_bytes);
+  }
+  if (plan::OffloadsActivations(job)) {
+    schedule += plan::MovesActivations(plan)
+                    ? ", activations offloaded to " + Where(offload.activations())
+                    : ", activations: nothing to move in this schedule";
+  }
+  return schedule;
+}
+
 std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan) {
   const v1::JobSpec& job = plan.job();
   const v1::Mesh& mesh = plan.mesh();
@@ -157,27 +193,10 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   lines.emplace_back("mesh", fmt::format("{} {}: pipeline {}, data {}, tensor {}",
                                          ReadableCount(ranks), ranks == 1 ? "rank" : "ranks",
                                          mesh.pipeline(), mesh.data(), mesh.tensor()));
-  const uint32_t virtual_stages =
-      plan.stages_size() == 0 ? 1 : static_cast<uint32_t>(plan.stages(0).first_block_size());
-  std::string schedule = plan.schedule();
-  if (virtual_stages > 1) schedule += fmt::format(", {} virtual stages per rank", virtual_stages);
-  if (plan::ZeroStage(plan) > 0) schedule += fmt::format(", ZeRO-{}", plan::ZeroStage(plan));
-  if (job.parallelism().sequence_parallel()) schedule += ", sequence parallel";
-  const auto& recompute = job.parallelism().recompute();
-  const bool uniform = recompute.size() == 1;
-  if (!recompute.empty() && !(uniform && recompute[0] == "none")) {
-    schedule += ", recompute " + (uniform ? recompute[0] : std::string("by layer"));
+  lines.emplace_back("schedule", ScheduleText(plan));
+  if (const std::string note = OffloadNote(plan); !note.empty()) {
+    lines.emplace_back("optimizer", note);
   }
-  const auto& offload = job.offload();
-  if (plan::OffloadsState(job)) {
-    schedule += ", optimizer state offloaded to " + Where(offload.optimizer_state());
-  }
-  if (plan::OffloadsActivations(job)) {
-    schedule += plan::MovesActivations(plan)
-                    ? ", activations offloaded to " + Where(offload.activations())
-                    : ", activations: nothing to move in this schedule";
-  }
-  lines.emplace_back("schedule", schedule);
   std::string batch = fmt::format("{} micro-batches", plan.micro_batches());
   if (job.training().micro_batch_size() > 0)
     batch += fmt::format(" of {}", job.training().micro_batch_size());

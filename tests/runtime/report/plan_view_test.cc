@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "runtime/plan/memory_plan.h"
 #include "runtime/plan/planner.h"
 #include "runtime/report/schedule_svg.h"
 #include "tests/runtime/plan/sample_jobs.h"
@@ -105,6 +106,45 @@ TEST_CASE("offloaded activations are told of where some move, and that none do w
   CHECK_THAT(described("1f1b"), Contains(kStays) && !Contains(kMoves));
   job.mutable_offload()->set_activations("none");
   CHECK_THAT(described("1f1b"), !Contains("activations: nothing to move"));
+}
+
+TEST_CASE(
+    "pieces of offloaded state are as large as told, and where they save nothing it is said") {
+  v1::JobSpec job = plan::SmallJob();
+  v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+  config.set_hidden_size(32);
+  config.set_head_dim(16);
+  const auto planned = [&] {
+    auto plan = plan::MakePlan(job, 4);
+    INFO(plan.status().ToString());
+    REQUIRE(plan.ok());
+    return *std::move(plan);
+  };
+  const auto largest_arena = [](const v1::Plan& plan) {
+    return std::max(plan.stages(0).arena_bytes(), plan.stages(1).arena_bytes());
+  };
+  const uint64_t plain = largest_arena(planned());
+  job.mutable_offload()->set_optimizer_state("file");
+  job.mutable_offload()->set_piece_bytes(10'000'000);
+  const v1::Plan wide = planned();
+  CHECK(largest_arena(wide) + plan::kPageBytes >= plain);  // but for rounding
+  uint64_t piece = 0;
+  for (const v1::StagePlan& stage : wide.stages()) {
+    for (const v1::Pool& pool : stage.pools()) {
+      if (pool.kind() == v1::UPDATE) piece = std::max(piece, pool.slot_bytes());
+    }
+  }
+  CHECK(piece < 10'000'000);
+  const std::string text = DescribePlan(wide, {});
+  CHECK_THAT(text, Contains("offloaded to a file in pieces of " + ReadableBytes(piece)));
+  // With the value that is named it does save.
+  const std::string before =
+      "\noptimizer offload saves nothing, all is at hand; use offload.piece_bytes=";
+  const size_t at = text.find(before);
+  REQUIRE(at != std::string::npos);
+  job.mutable_offload()->set_piece_bytes(std::stoll(text.substr(at + before.size())));
+  CHECK(largest_arena(planned()) < plain);
+  CHECK_THAT(DescribePlan(planned(), {}), !Contains("saves nothing"));
 }
 
 TEST_CASE("bytes by kind add up to the arena") {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/plan/job_checks.h"
 #include "runtime/plan/offload.h"
 #include "runtime/plan/state_layout.h"
 #include "runtime/report/plan_view_picture.h"
@@ -185,9 +186,10 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   if (job.has_name()) lines.emplace_back("job", job.name());
   if (model.hidden_size() > 0) {
     lines.emplace_back(
-        "model", fmt::format("{}, {} layers, {} wide, {} heads, {} tokens", model.model_type(),
-                             model.num_hidden_layers(), model.hidden_size(),
-                             model.num_attention_heads(), ReadableCount(model.vocab_size())));
+        "model",
+        fmt::format("{}, {} layers, {} wide, {} heads, {} tokens, {}", model.model_type(),
+                    model.num_hidden_layers(), model.hidden_size(), model.num_attention_heads(),
+                    ReadableCount(model.vocab_size()), job.training().dtype()));
   }
   const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();
   lines.emplace_back("mesh", fmt::format("{} {}: pipeline {}, data {}, tensor {}",
@@ -206,6 +208,13 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
                          ReadableCount(static_cast<uint64_t>(job.training().global_batch_size())));
   }
   lines.emplace_back("batch", batch);
+  const int64_t rows = job.training().micro_batch_size() * job.data().sequence_length();
+  if (const int64_t tile = model.hidden_size() > 0 ? plan::LossTileRowsOf(job) : rows;
+      tile < rows) {
+    lines.emplace_back("loss", fmt::format("in tiles of {} of a micro-batch's {} rows",
+                                           ReadableCount(static_cast<uint64_t>(tile)),
+                                           ReadableCount(static_cast<uint64_t>(rows))));
+  }
   lines.emplace_back("bubble",
                      fmt::format("{:.1f} % idle over busy, simulated", 100 * plan.bubble()));
   uint64_t largest = 0;

@@ -147,6 +147,23 @@ TEST_CASE(
   CHECK_THAT(DescribePlan(planned(), {}), !Contains("saves nothing"));
 }
 
+TEST_CASE("what numbers are of, and the tiles of the loss, are told") {
+  v1::JobSpec job = plan::SmallJob();
+  const auto described = [&] {
+    const auto plan = plan::MakePlan(job, 4);
+    REQUIRE(plan.ok());
+    const std::string text = DescribePlan(*plan, {});
+    const size_t header = text.find("\n\n");
+    CHECK(Widest(text.substr(0, header)) <= 80);
+    return text;
+  };
+  CHECK_THAT(described(), Contains(", 29 tokens, f32\n") && !Contains("\nloss "));
+  job.mutable_training()->set_dtype("bf16");
+  job.mutable_training()->set_loss_tile_rows(3);
+  CHECK_THAT(described(), Contains(", 29 tokens, bf16\n") &&
+                              Contains("\nloss      in tiles of 3 of a micro-batch's 8 rows\n"));
+}
+
 TEST_CASE("bytes by kind add up to the arena") {
   const v1::Plan plan = Sample("1f1b", 2, 4);
   const StageBytes bytes = BytesOf(plan.stages(0));

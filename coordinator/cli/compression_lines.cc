@@ -14,6 +14,7 @@
 #include "runtime/plan/coded_transfers.h"
 #include "runtime/plan/compression_forecast.h"
 #include "runtime/plan/planner.h"
+#include "runtime/plan/state_layout.h"
 #include "runtime/report/plan_view.h"
 
 namespace trireme::cli {
@@ -126,11 +127,17 @@ std::string LinesOf(const Axis& axis, double link_gbits) {
 std::string GradientTransferLines(const v1::Plan& plan) {
   if (!plan::SumsTravelAsBf16(plan.job()) || plan.mesh().data() < 2) return "";
   const plan::TransferBytes bytes = plan::DataBytes(plan);
-  return fmt::format(
-      "\ngradients as bf16: {} of {} transfers between replicas; a rank sends {} in a step, "
-      "as f32 {}\n",
-      bytes.coded_transfers, bytes.transfers, Readable(bytes.coded / 2 + bytes.plain),
-      Readable(bytes.coded + bytes.plain));
+  std::string text = fmt::format(
+      "\ngradients as bf16: {} of {} transfers between replicas, which are sums\n"
+      "  of these a rank sends {} in a step, as f32 {}\n",
+      bytes.coded_transfers, bytes.transfers, Readable(bytes.coded / 2), Readable(bytes.coded));
+  if (bytes.plain > 0) {
+    text += fmt::format(
+        "  with {} {}, as f32 {}\n",
+        plan::ZeroStage(plan) > 0 ? "the gathers of weights and small sums" : "the small sums",
+        Readable(bytes.coded / 2 + bytes.plain), Readable(bytes.coded + bytes.plain));
+  }
+  return text;
 }
 
 std::string CompressionLines(const v1::Plan& plan, int ranks) {

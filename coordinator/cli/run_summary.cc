@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/resume_point.h"
@@ -48,8 +49,9 @@ struct RunMeans {
   size_t failed_saves = 0;  // of the last attempt
   // Shares of the step's time, means over the ranks; negative: not known.
   double exposed = -1;
-  double bubble = -1;       // its part of waiting for ranks that were still computing
-  std::string compression;  // "gradients 8.1 times, messages 5.4 times fewer bytes", or empty
+  double bubble = -1;  // its part of waiting for ranks that were still computing
+  // "sums of gradients 8.1 times, messages 5.4 times fewer bytes", or empty.
+  std::string compression;
   std::string warning;
 };
 
@@ -57,11 +59,12 @@ std::string CompressionOf(const nlohmann::json& report) {
   std::string text;
   const auto found = report.find("compression");
   if (found == report.end()) return text;
-  for (const char* axis : {"gradients", "messages"}) {
+  for (const auto& [axis, name] :
+       {std::pair("gradients", "sums of gradients"), std::pair("messages", "messages")}) {
     const auto part = found->find(axis);
     if (part == found->end() || part->value("plain_bytes", 0.0) == 0) continue;
     text +=
-        fmt::format("{}{} {:.1f} times", text.empty() ? "" : ", ", axis, part->value("ratio", 1.0));
+        fmt::format("{}{} {:.1f} times", text.empty() ? "" : ", ", name, part->value("ratio", 1.0));
   }
   return text.empty() ? text : text + " fewer bytes";
 }

@@ -349,7 +349,7 @@ class Worker(unittest.TestCase):
         for axis in ("data_parallel", "pipeline"):
             more += ["--set", f"compression.{axis}.mode=on", "--set", f"compression.{axis}.min_bytes=0"]
         twin, output = self.run_job("twin", *more)
-        self.assertRegex(output, r"compression +gradients [2-9]\.\d times, messages [2-9]\.\d times fewer bytes")
+        self.assertRegex(output, r"compression +sums of gradients [2-9]\.\d times, messages [2-9]\.\d times fewer bytes")
         self.assertNotIn("too loose", output)
         report = json.loads(read(twin.folder + "/report.json"))["compression"]
         for axis in ("gradients", "messages"):

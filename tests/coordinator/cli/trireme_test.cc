@@ -170,7 +170,12 @@ TEST_CASE("plan says what gradients that travel as bf16 take") {
   const Result result = bench.Run(plan + as_bf16 + "--set compression.link_gbits=1");
   CAPTURE(result.out);
   CHECK(result.code == 0);
-  CHECK(Holds(result.out, "\ngradients as bf16: 1 of 1 transfers between replicas; a rank sends "));
+  CHECK(Holds(result.out,
+              "\ngradients as bf16: 1 of 1 transfers between replicas, which are sums\n"
+              "  of these a rank sends "));
+  CHECK_FALSE(Holds(result.out, "gathers of weights"));
+  const Result sharded = bench.Run(plan + as_bf16 + "--set parallelism.zero_stage=1");
+  CHECK(Holds(sharded.out, "\n  with the gathers of weights and small sums "));
   CHECK(Holds(result.out, "gradients   off; if on, rms:0.55: "));  // another way, beside it
   CHECK_FALSE(Holds(bench.Run("plan job.yaml -n 1 " + as_bf16).out, "gradients as bf16"));
   const Result both = bench.Run(plan + as_bf16 + "--set compression.data_parallel.mode=on");

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr uintmax_t kMostYardstickBytes = uintmax_t{256} << 20;
 constexpr int kSampleLines = 12;
+constexpr double kLeastShown = 0.0005;  // a share that is not "0.0 %"
 
 // NaN where there is no validation split or the text is too long to read again for a comparison.
 double Yardstick(const v1::JobSpec& job) {
@@ -49,7 +50,8 @@ struct RunMeans {
   size_t failed_saves = 0;  // of the last attempt
   // Shares of the step's time, means over the ranks; negative: not known.
   double exposed = -1;
-  double bubble = -1;  // its part of waiting for ranks that were still computing
+  double bubble = -1;   // its part of waiting for ranks that were still computing
+  double offload = -1;  // beside it: waiting for what is offloaded
   // "sums of gradients 8.1 times, messages 5.4 times fewer bytes", or empty.
   std::string compression;
   std::string warning;
@@ -84,6 +86,7 @@ RunMeans MeansOf(const RunEnd& end) {
   means.utilisation = read("utilisation", means.utilisation);
   means.exposed = read("exposed_communication_share", means.exposed);
   means.bubble = read("exposed_bubble_share", means.bubble);
+  means.offload = read("exposed_offload_share", means.offload);
   means.checkpoint = json.value("checkpoint", "");
   means.failed_saves = static_cast<size_t>(read("failed_saves", 0));
   means.compression = CompressionOf(json);
@@ -165,6 +168,10 @@ absl::Status WriteReport(const PlannedJob& planned, const RunEnd& end, double ya
          fmt::format("of the steps, mean over the ranks; {:.1f} % is waiting for late ranks",
                      std::max(0.0, means.bubble) * 100)});
   }
+  if (means.offload >= kLeastShown) {
+    html.headlines.push_back({"waiting for offload", fmt::format("{:.1f} %", means.offload * 100),
+                              "of the steps, mean over the ranks"});
+  }
   html.summary = {{"run folder", end.run_folder},
                   {"checkpoint", CheckpointOf(planned, end, means)}};
   if (means.failed_saves > 0) html.summary.emplace_back("not saved", FailedSaves(end, means));
@@ -212,6 +219,9 @@ std::string SummariseRun(const PlannedJob& planned, const RunEnd& end,
   if (means.exposed >= 0) {
     text += fmt::format(", exposed communication {:.1f} % (late ranks {:.1f} %)",
                         means.exposed * 100, std::max(0.0, means.bubble) * 100);
+  }
+  if (means.offload >= kLeastShown) {
+    text += fmt::format(", waiting for offload {:.1f} %", means.offload * 100);
   }
   text += "\n";
   const auto losses = report::ParseMetrics(ReadFile(end.run_folder + "/metrics.jsonl"));

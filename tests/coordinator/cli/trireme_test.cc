@@ -243,6 +243,31 @@ echo '{"checkpoint":"/there/step-00000003"}' >$run/report.json
   CHECK(Holds(page, "the \xEF\xBF\xBD\xEF\xBF\xBD[31m oars"));
 }
 
+TEST_CASE("a run's summary says how long it waited for offload, and of what bytes were spared",
+          "[mpi]") {
+  Bench bench;
+  bench.Worker(R"([ $rank = 0 ] || exit 0
+echo '{"step":1,"loss":2.5}' >$run/metrics.jsonl
+offload=0.0004
+[ -f "${0%/*}/waits" ] && offload=0.123
+echo '{"checkpoint":"/there/step-00000003","exposed_communication_share":0.25,
+  "exposed_bubble_share":0.125,"exposed_offload_share":'$offload',
+  "compression":{"gradients":{"plain_bytes":8,"ratio":2.0},"messages":{"plain_bytes":0}}}' \
+  >$run/report.json
+)");
+  const Result none = bench.Run("run job.yaml -n 1 --run-dir none");
+  CHECK(Holds(none.out, ", exposed communication 25.0 % (late ranks 12.5 %)\n"));
+  CHECK(Holds(none.out, "compression      sums of gradients 2.0 times fewer bytes\n"));
+  CHECK_FALSE(Holds(Slurp(bench.folder() + "/none/report.html"), "waiting for offload"));
+  std::ofstream(bench.folder() + "/waits") << "";
+  const Result some = bench.Run("run job.yaml -n 1 --run-dir some");
+  CAPTURE(some.out);
+  CHECK(Holds(some.out, " (late ranks 12.5 %), waiting for offload 12.3 %\n"));
+  const std::string page = Slurp(bench.folder() + "/some/report.html");
+  CHECK(Holds(page, "waiting for offload"));
+  CHECK(Holds(page, "12.3 %"));
+}
+
 TEST_CASE("a run from file to summary", "[mpi]") {
   Bench bench;
   bench.Worker(R"([ $rank = 0 ] || exit 0

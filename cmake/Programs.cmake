@@ -21,7 +21,7 @@ function(trireme_program name path)
 endfunction()
 
 trireme_program(trireme coordinator/cli
-  ROOMS proto runtime/base runtime/json runtime/spec runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
+  ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
         checkpoint/client coordinator/checkup coordinator/client coordinator/command coordinator/job_machine
         coordinator/keeper coordinator/launcher coordinator/local_run coordinator/manual coordinator/planning
         coordinator/slurm compress

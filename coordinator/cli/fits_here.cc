@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "runtime/base/text.h"
 #include "runtime/plan/fit.h"
 #include "runtime/plan/offload.h"
+#include "runtime/tensor/swap_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -45,6 +47,13 @@ absl::Status CheckFitsHere(const v1::Plan& plan, int ranks, const base::MemoryHe
                             memory.limits.front().limit_bytes >> 20, memory.limits.front().file)
               : "",
       WhatToDo(plan, ranks, available)));
+}
+
+absl::Status CheckOffloadsHere(const v1::Plan& plan) {
+  const bool any = std::any_of(plan.stages().begin(), plan.stages().end(),
+                               [](const v1::StagePlan& stage) { return stage.file_bytes() > 0; });
+  if (!any || !plan.job().offload().has_directory()) return absl::OkStatus();
+  return tensor::SwapFile::Make({plan.job().offload().directory()}, /*bytes=*/0).status();
 }
 
 }  // namespace trireme::cli

@@ -44,6 +44,12 @@ struct Begin {
   uint64_t step = 0;  // from which it goes on
 };
 
+absl::Status CheckThisMachine(const PlannedJob& planned) {
+  if (InAllocation()) return absl::OkStatus();  // the ranks may be on others
+  RETURN_IF_ERROR(CheckFitsHere(planned.plan, planned.ranks, base::LookAtMemory()));
+  return CheckOffloadsHere(planned.plan);
+}
+
 absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
   ASSIGN_OR_RETURN(const std::string folder,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
@@ -252,10 +258,7 @@ int RunRun(const RunOptions& given) {
   RunOptions options = given;
   const auto planned = LoadAndPlan(options.job, options.overrides, options.ranks);
   if (!planned.ok()) return PrintError(planned.status());
-  const auto fits = InAllocation()
-                        ? absl::OkStatus()
-                        : CheckFitsHere(planned->plan, planned->ranks, base::LookAtMemory());
-  if (!fits.ok()) return PrintError(fits);
+  if (const auto fits = CheckThisMachine(*planned); !fits.ok()) return PrintError(fits);
   const auto begin = PrepareFolder(options, *planned);
   if (!begin.ok()) return PrintError(begin.status());
   const std::string& folder = begin->folder;

@@ -268,6 +268,25 @@ echo '{"checkpoint":"/there/step-00000003","exposed_communication_share":0.25,
   CHECK(Holds(page, "12.3 %"));
 }
 
+TEST_CASE("a run whose offload folder is no folder ends before it makes anything") {
+  const Bench bench;
+  const std::string job = " job.yaml --set offload.optimizer_state=file --set offload.directory=";
+  const auto error = [&](const std::string& folder) {
+    const Result result = bench.Run("run" + job + folder);
+    CHECK(result.code == 2);
+    CHECK_FALSE(fs::exists(bench.folder() + "/runs"));
+    return result.out;
+  };
+  CHECK(error("nowhere") == "trireme: offload.directory: cannot make a file in " + bench.folder() +
+                                "/nowhere: No such file or directory; make the folder, or give "
+                                "another\n");
+  CHECK(Holds(error("text.txt"), "/text.txt: Not a directory; make the folder, or give another"));
+  // It may be there where the job runs.
+  for (const char* elsewhere : {"plan", "validate"}) {
+    CHECK(bench.Run(elsewhere + job + "nowhere").code == 0);
+  }
+}
+
 TEST_CASE("a run from file to summary", "[mpi]") {
   Bench bench;
   bench.Worker(R"([ $rank = 0 ] || exit 0

@@ -47,7 +47,9 @@ void AddBenchmarkOptions(CLI::App& app, BenchmarkOptions& options) {
   app.add_option("--dtype", options.dtype, "f32, bf16 or both")
       ->check(CLI::IsMember({"f32", "bf16", "both"}));
   app.add_option("--threads", options.threads, "default: one per core")->check(CLI::Range(0, 4096));
-  app.add_option("--seconds", options.seconds, "of all of it")->check(CLI::Range(1, 3600));
+  app.add_option("--seconds", options.seconds,
+                 "of all of it, at least a run or two of each operator")
+      ->check(CLI::Range(1, 3600));
   app.add_option("--only", options.only, "a part of the operators' names");
   app.add_flag("--json", options.json, "the table as one line of JSON");
 }

@@ -198,7 +198,9 @@ void AddBench(CLI::App& app, Everything& all) {
   bench->add_option("--threads", options.threads, "default: one per core")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
-  bench->add_option("--seconds", options.seconds, "of all of it; default: 50")
+  bench
+      ->add_option("--seconds", options.seconds,
+                   "of all of it, at least a run or two of each operator; default: 50")
       ->check(CLI::Range(1, 3600))
       ->type_name("SECONDS");
   bench->add_option("--only", options.only, "those that have TEXT in their name")
@@ -209,7 +211,9 @@ void AddBench(CLI::App& app, Everything& all) {
       "rows;\n"
       "attention at 256 and 1,024 tokens a sample. Each with its share of the speed of a square\n"
       "product of its type or, where memory bounds it, of a triad, both measured in between. No\n"
-      "other work should be on the machine. Progress goes to the terminal's stderr.\n\n"
+      "other work should be on the machine. Progress goes to the terminal's stderr. A run or two "
+      "of\n"
+      "each, with what they are run on, is the least: some 8 seconds on two cores.\n\n"
       "Examples:\n"
       "  trireme bench\n"
       "  trireme bench --dtype bf16 --only attention --seconds 10");

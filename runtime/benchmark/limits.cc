@@ -3,9 +3,11 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -89,6 +91,23 @@ double Limits::MemoryRate() {
     }
   }
   return 3.0 * sizeof(float) * kTriad / Fastest(triads_);
+}
+
+template <class Look>
+double Limits::Recent(std::optional<Seen>& seen, std::chrono::nanoseconds age, const Look& look) {
+  if (!seen.has_value() || std::chrono::steady_clock::now() - seen->at > age) {
+    const double rate = look();
+    seen = Seen{rate, std::chrono::steady_clock::now()};
+  }
+  return seen->rate;
+}
+
+double Limits::RecentProductRate(DType dtype, std::chrono::nanoseconds age) {
+  return Recent(seen_products_[dtype], age, [&] { return ProductRate(dtype); });
+}
+
+double Limits::RecentMemoryRate(std::chrono::nanoseconds age) {
+  return Recent(seen_memory_, age, [&] { return MemoryRate(); });
 }
 
 std::vector<Limits::Way> Limits::WaysToMultiply(DType dtype) {

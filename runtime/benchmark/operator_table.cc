@@ -17,6 +17,8 @@ namespace {
 using tensor::DType;
 
 constexpr int64_t kShortTokens = 256, kLongTokens = 1024, kRows = 1024;
+constexpr std::chrono::milliseconds kLimitAge(500);
+constexpr double kLongSeconds = 0.1;
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -123,19 +125,24 @@ absl::StatusOr<Measured> Measure(const OperatorLine& line, Limits& limits, const
   result.line = line;
   result.seconds = std::numeric_limits<double>::infinity();
   const bool product = line.flops > 0;
+  int runs = 0;
   const auto run = [&] {
     result.seconds = std::min(result.seconds, limits.stopwatch().Seconds([&] { subject->Run(); }));
+    ++runs;
   };
   const auto late = [&] { return effort.seconds > 0 && SecondsSince(start) >= effort.seconds; };
   const auto look_at_limit = [&] {
     result.limit =
-        std::max(result.limit, product ? limits.ProductRate(line.spec.dtype) : limits.MemoryRate());
+        std::max(result.limit, product ? limits.RecentProductRate(line.spec.dtype, effort.limit_age)
+                                       : limits.RecentMemoryRate(effort.limit_age));
   };
-  subject->Run();
+  // Of what takes long the first run is as good as another.
+  const auto enough = [&] { return runs > 1 || (runs == 1 && result.seconds >= kLongSeconds); };
+  run();
   for (int round = 0; effort.repeats == 0 || round < effort.repeats; ++round) {
     // Limits hold for a while.
     if (round % 3 == 0) look_at_limit();
-    for (int k = 0; k < 3 && (k == 0 || !late()); ++k) run();
+    for (int k = 0; k < 3 && !(enough() && late()); ++k) run();
     if (late()) break;
   }
   look_at_limit();
@@ -170,7 +177,9 @@ absl::StatusOr<OperatorTable> MeasureGpt2(const TableOptions& options, Limits& l
       // What one line takes longer, the others take less.
       const double left = options.seconds - SecondsSince(start);
       const double share = std::max(1e-3, left / static_cast<double>(count - index++));
-      ASSIGN_OR_RETURN(const Measured row, Measure(line, limits, {.repeats = 0, .seconds = share}));
+      ASSIGN_OR_RETURN(
+          const Measured row,
+          Measure(line, limits, {.repeats = 0, .seconds = share, .limit_age = kLimitAge}));
       double& best = line.flops > 0 ? group.product_rate : table.memory_rate;
       best = std::max(best, row.limit);
       group.rows.push_back(row);

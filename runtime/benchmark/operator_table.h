@@ -1,6 +1,7 @@
 // Lines measured beside their limits, and the table of all of them.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,16 +23,18 @@ struct Measured {
 };
 
 // When a line has been measured enough: after `repeats` rounds of a limit and three runs, or after
-// the round in which `seconds` have passed, preparation among them. 0: no such end.
+// the run in which `seconds` have passed, preparation among them: at least two, or one that took
+// long. 0: no such end.
 struct Effort {
   int repeats = 0;
   double seconds = 0;
+  std::chrono::nanoseconds limit_age{0};  // up to which one that was measured before will do
 };
 absl::StatusOr<Measured> Measure(const OperatorLine& line, Limits& limits, const Effort& effort);
 
 struct TableOptions {
   std::vector<tensor::DType> dtypes;
-  double seconds = 50;  // of all lines; a line takes two runs at least, however long
+  double seconds = 50;  // of all lines; each takes a run or two at least, however long
   std::string only;     // a part of the names of lines; empty: all
 };
 

@@ -1,6 +1,7 @@
 // What is compared with the machine: least bytes and flops of operators and of a step, and the
 // table that shows them. No time is asserted.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -137,6 +138,26 @@ TEST_CASE("a line is measured beside a limit of its kind") {
     CHECK(result->LeastSeconds() == Approx(work / result->limit));
   }
   CHECK(measured == 2);
+}
+
+// Of rates that are measured twice the last bits differ.
+TEST_CASE("lines that have no time take the limit that another was measured beside") {
+  const auto limits = Limits::Create(1, Stopwatch());
+  REQUIRE(limits.ok());
+  std::vector<double> seen;
+  for (const OperatorLine& line : LinesOfGpt2({.dtype = DType::kBf16, .batch = 1, .tokens = 32})) {
+    if (line.name != "layer norm F" && line.name != "layer norm I") continue;
+    const auto result = Measure(
+        line, **limits, {.repeats = 0, .seconds = 1e-9, .limit_age = std::chrono::hours(1)});
+    REQUIRE(result.ok());
+    CHECK(std::isfinite(result->seconds));
+    CHECK(result->rate > 0);
+    seen.push_back(result->limit);
+  }
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0] == seen[1]);
+  CHECK((*limits)->RecentMemoryRate(std::chrono::hours(1)) == seen[0]);
+  CHECK((*limits)->RecentMemoryRate(std::chrono::nanoseconds(0)) != seen[0]);
 }
 
 TEST_CASE("operator table: no such operator") {

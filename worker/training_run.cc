@@ -418,7 +418,11 @@ absl::StatusOr<bool> TrainingRun::Save() {
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
                       .describe = [this] { return Describe(); },
                       .committing = [this](const std::string& name) { NoteSave(name); }}));
-  saved ? void(saved_step_ = step_) : void(++failed_saves_);
+  if (saved) {
+    saved_step_ = step_;
+  } else {
+    ++failed_saves_;
+  }
   return saved;
 }
 

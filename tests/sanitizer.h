@@ -3,8 +3,10 @@
 
 namespace trireme::tests {
 
-// Whether this program runs under ThreadSanitizer. Work that repeats the same paths of threads on
-// more data or more layouts is cut there: it shows no more races, and takes minutes.
+// Whether this program runs under ThreadSanitizer, or under any. Work that repeats the same paths
+// on more data or more layouts is cut there: it shows no more races, nor other accesses, and takes
+// minutes.
 inline constexpr bool kThreadSanitizer = TRIREME_THREAD_SANITIZER;
+inline constexpr bool kSanitizer = TRIREME_SANITIZER;
 
 }  // namespace trireme::tests

@@ -204,7 +204,7 @@ void CheckResume(const TinyJobOptions& options, double limit, const std::vector<
   const auto dataset = MakeRandomDataset(29, 5);
   const Folder folder;
   std::vector<Layout> layouts = LayoutsOfFourRanks();
-  if (tests::kThreadSanitizer) layouts.erase(layouts.begin() + 4, layouts.end() - 2);
+  if (tests::kSanitizer) layouts.erase(layouts.begin() + 4, layouts.end() - 2);
   std::vector<PartResult> wholes, firsts;
   for (size_t index = 0; index < layouts.size(); ++index) {
     const v1::JobSpec job = JobFor(layouts[index], options);

@@ -31,6 +31,8 @@ struct IntegerRange {
   absl::string_view path;
   int64_t least;
   int64_t most;
+  // What else may be written: ApplyDefaults has put a number in its place.
+  absl::string_view also = "";
 };
 constexpr int64_t kBillion = 1000000000;
 constexpr IntegerRange kIntegerRanges[] = {
@@ -45,7 +47,7 @@ constexpr IntegerRange kIntegerRanges[] = {
     {"data.sequence_length", 1, 1 << 24},
     {"training.steps", 1, kBillion},
     {"training.global_batch_size", 1, 1 << 24},
-    {"training.micro_batch_size", 1, 1 << 24},
+    {"training.micro_batch_size", 1, 1 << 24, " (or 0: min(global_batch_size, 4))"},
     {"training.loss_tile_rows", 0, 1 << 24},
     {"optimizer.warmup_steps", 0, kBillion},
     {"optimizer.decay_steps", 1, kBillion},
@@ -134,11 +136,9 @@ void IntegersInRange(const v1::JobSpec& spec, Faults& faults) {
     if (!field.present) continue;
     const int64_t value = field.owner->GetReflection()->GetInt64(*field.owner, field.field);
     if (value >= range.least && value <= range.most) continue;
-    // ApplyDefaults has put a number in its place.
-    const bool automatic = range.path == "training.micro_batch_size";
     Add(faults, range.path,
         absl::StrCat(value, " is out of range, expected ", range.least, " to ", range.most,
-                     automatic ? " (or 0: min(global_batch_size, 4))" : ""));
+                     range.also));
   }
 }
 

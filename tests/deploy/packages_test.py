@@ -22,6 +22,7 @@ NAMES = ("trireme", "trireme-coordinator", "libtrireme-codec-dev")
 FILES = {"trireme": ("bin/trireme", "bin/trireme-worker", "share/trireme/examples/demo.yaml",
                      "share/trireme/kubernetes/mpijob.yaml",
                      "share/trireme/modules/trireme.lua", "share/doc/trireme/operations.md",
+                     "share/doc/trireme/operations/reference.md",
                      "share/doc/trireme/copyright"),
          "trireme-coordinator": ("bin/triremed", "bin/trireme-agent", "lib/systemd/system/triremed.service",
                                  "lib/systemd/system/trireme-agent.service", "lib/sysusers.d/trireme.conf",

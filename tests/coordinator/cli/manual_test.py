@@ -54,7 +54,7 @@ class Manual(unittest.TestCase):
 
     def test_exit_codes(self):
         told = re.findall(r'^ +(\d+)  ', run([TRIREME, '--help']).stdout.split('Exit codes:')[1], re.MULTILINE)
-        with open(os.path.join(os.path.dirname(PAGE), 'operations.md'), encoding='utf-8') as file:
+        with open(os.path.join(os.path.dirname(PAGE), 'operations', 'reference.md'), encoding='utf-8') as file:
             table = file.read().split('\n## Exit codes\n')[1].split('\n## ')[0]
         self.assertEqual(told, re.findall(r'^\| (\d+) \|', table, re.MULTILINE))
 

@@ -98,7 +98,7 @@ class Observed(DaemonCase):
         self.assertGreaterEqual(page["trireme_events_total"], 6)
 
     def test_alerts_and_board(self):
-        """Alert rules, Grafana's board and the list in docs/operations.md know the daemon's metrics, and no others."""
+        """Alert rules, Grafana's board and the list in docs/operations/reference.md know the daemon's metrics, and no others."""
         self.start_daemon("--http", "127.0.0.1:0")
         types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", self.http("/metrics")[2], re.M))
         known = {f"{name}{suffix}" for name, kind in types.items()
@@ -119,7 +119,7 @@ class Observed(DaemonCase):
             used = set(re.findall(r"(\w+)=~?\"", expression)) | {
                 one.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for one in group.split(",")}
             self.assertLessEqual(used, labels, expression)
-        listed = set(re.findall(r"`(trireme_\w+)`", read(f"{SOURCE}/docs/operations.md")))
+        listed = set(re.findall(r"`(trireme_\w+)`", read(f"{SOURCE}/docs/operations/reference.md")))
         self.assertEqual(listed, set(types))
 
     def test_promtool(self):

@@ -98,7 +98,8 @@ class Observed(DaemonCase):
         self.assertGreaterEqual(page["trireme_events_total"], 6)
 
     def test_alerts_and_board(self):
-        """Alert rules, Grafana's board and the list in docs/operations/reference.md know the daemon's metrics, and no others."""
+        """Alert rules, Grafana's board and the list in docs/operations/reference.md know the daemon's metrics, and no others;
+        docs/operations/when_something_breaks.md has a row for each alert."""
         self.start_daemon("--http", "127.0.0.1:0")
         types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", self.http("/metrics")[2], re.M))
         known = {f"{name}{suffix}" for name, kind in types.items()
@@ -121,6 +122,8 @@ class Observed(DaemonCase):
             self.assertLessEqual(used, labels, expression)
         listed = set(re.findall(r"`(trireme_\w+)`", read(f"{SOURCE}/docs/operations/reference.md")))
         self.assertEqual(listed, set(types))
+        page = read(f"{SOURCE}/docs/operations/when_something_breaks.md")
+        self.assertEqual(re.findall(r"^\| (Trireme\w+) \|", page, re.M), re.findall(r"^      - alert: (\w+)$", rules, re.M))
 
     def test_promtool(self):
         """What Prometheus itself says of the rules and of a page, where it is: it is too large to install for that alone."""

@@ -16,6 +16,8 @@ class ForwardingStore : public JobStore {
   explicit ForwardingStore(std::unique_ptr<JobStore> store) : store_(std::move(store)) {}
 
   absl::Status Commit(Change& change) override { return store_->Commit(change); }
+  absl::Status BeginEpoch(uint64_t used_job_id) override { return store_->BeginEpoch(used_job_id); }
+  StoreIdentity identity() override { return store_->identity(); }
   absl::StatusOr<uint64_t> NextJobId() override { return store_->NextJobId(); }
   absl::StatusOr<std::vector<v1::Job>> Jobs() override { return store_->Jobs(); }
   absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/job_store/store_identity.h"
 #include "trireme/v1/control.pb.h"
 #include "trireme/v1/event.pb.h"
 #include "trireme/v1/job.pb.h"
@@ -51,6 +52,12 @@ class JobStore {
   // `ulimit -f`, only if SIGXFSZ is ignored) or failed, or its answer is not known.
   // InvalidArgument: no such ids or names can be stored.
   virtual absl::Status Commit(Change& change) = 0;
+
+  // A daemon begins to use it. NextJobId gives numbers above `used_job_id` from now on, whoever's
+  // they are. Without it identity() has no epoch. Errors: those of Commit.
+  virtual absl::Status BeginEpoch(uint64_t used_job_id) = 0;
+  // As of the last BeginEpoch.
+  virtual StoreIdentity identity() = 0;
 
   // Id for a new job, from 1, ascending; another one at each call. Never that of a job that was
   // once stored; one that is not stored in the end may come again after a restart.

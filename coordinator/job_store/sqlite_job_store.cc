@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <random>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +15,8 @@
 namespace trireme::coordinator {
 namespace {
 
+// Starts of a daemon that agents may have slept through.
+constexpr int64_t kEpochsKept = 10000;
 constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 
 struct Statements {
@@ -21,6 +24,7 @@ struct Statements {
   Statement put_request, find_request;
   Statement first_sequence, last_sequence, put_event, drop_events, events, events_of_job;
   Statement put_node, nodes;
+  Statement store, epochs, put_epoch, drop_epochs;
 };
 
 struct Query {
@@ -55,6 +59,12 @@ constexpr Query kQueries[] = {
      "INSERT INTO nodes (name, node, sum) VALUES (?1, ?2, row_sum(?1, ?2))"
      " ON CONFLICT (name) DO UPDATE SET node = excluded.node, sum = excluded.sum"},
     {&Statements::nodes, "SELECT node, sum = row_sum(name, node), name FROM nodes ORDER BY name"},
+    {&Statements::store, "SELECT store FROM identity"},
+    {&Statements::epochs, "SELECT epoch, opening, after_sequence FROM epochs ORDER BY epoch"},
+    {&Statements::put_epoch,
+     "INSERT INTO epochs (epoch, opening, after_sequence, sum)"
+     " VALUES (?1, ?2, ?3, row_sum(?1, ?2, ?3))"},
+    {&Statements::drop_epochs, "DELETE FROM epochs WHERE epoch <= ?1"},
 };
 
 int64_t Signed(uint64_t number) { return static_cast<int64_t>(std::min(number, kLargest)); }
@@ -122,7 +132,14 @@ class SqliteJobStore final : public JobStore {
       ASSIGN_OR_RETURN(statements_.*query.statement, connection_->Prepare(query.sql));
     }
     ASSIGN_OR_RETURN(last_job_id_, NumberOf(statements_.last_job_id));
+    ASSIGN_OR_RETURN(identity_, ReadIdentity());
     return absl::OkStatus();
+  }
+
+  absl::Status BeginEpoch(uint64_t used_job_id) override;
+  StoreIdentity identity() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return identity_;
   }
 
   absl::Status Commit(Change& change) override;
@@ -203,6 +220,7 @@ class SqliteJobStore final : public JobStore {
     }
   }
 
+  absl::StatusOr<StoreIdentity> ReadIdentity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::optional<uint64_t>> Find(const std::string& owner,
                                                const std::string& request_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -218,7 +236,46 @@ class SqliteJobStore final : public JobStore {
   Statements statements_ ABSL_GUARDED_BY(mutex_);
   // Stored or given out since the store was opened.
   uint64_t last_job_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  StoreIdentity identity_ ABSL_GUARDED_BY(mutex_);
 };
+
+absl::StatusOr<StoreIdentity> SqliteJobStore::ReadIdentity() {
+  std::string store;
+  {
+    Execution query(statements_.store);
+    ASSIGN_OR_RETURN(const bool found, query.Step());
+    if (found) store = query.Bytes(0);
+  }
+  std::vector<Epoch> epochs;
+  Execution query(statements_.epochs);
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, query.Step());
+    if (!found) return StoreIdentity(std::move(store), std::move(epochs));
+    epochs.push_back({static_cast<uint64_t>(query.Integer(0)),
+                      static_cast<uint64_t>(query.Integer(1)),
+                      static_cast<uint64_t>(query.Integer(2))});
+  }
+}
+
+absl::Status SqliteJobStore::BeginEpoch(uint64_t used_job_id) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(*connection_);
+  RETURN_IF_ERROR(transaction.Begin());
+  std::random_device device;
+  const uint64_t opening = uint64_t{device()} << 32 | device();
+  const int64_t number = Signed(identity_.At(0).epoch()) + 1;
+  ASSIGN_OR_RETURN(const uint64_t sequence, NumberOf(statements_.last_sequence));
+  RETURN_IF_ERROR(Execution(statements_.put_epoch, number, static_cast<int64_t>(opening),
+                            Signed(sequence))
+                      .Finish());
+  RETURN_IF_ERROR(Execution(statements_.drop_epochs, number - kEpochsKept).Finish());
+  RETURN_IF_ERROR(Execution(statements_.raise_last_job_id, Signed(used_job_id)).Finish());
+  ASSIGN_OR_RETURN(StoreIdentity identity, ReadIdentity());
+  RETURN_IF_ERROR(transaction.Commit());
+  identity_ = std::move(identity);
+  last_job_id_ = std::max(last_job_id_, std::min(used_job_id, kLargest));
+  return absl::OkStatus();
+}
 
 absl::Status SqliteJobStore::Commit(Change& change) {
   RETURN_IF_ERROR(CheckShape(change));

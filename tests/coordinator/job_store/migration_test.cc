@@ -18,7 +18,7 @@ void MakeFile(const std::string& path, const std::string& name) {
   sqlite3_close(database);
 }
 
-// What is in version_1.sql.
+// What is in version_1.sql and version_2.sql.
 Contents Version1() {
   Contents contents;
   for (uint64_t id : {1, 2}) contents.jobs.push_back(SampleJob(id).SerializeAsString());
@@ -37,10 +37,10 @@ std::vector<Migration> WithStep(const char* sql) {
   return steps;
 }
 
-TEST_CASE("a file of version 1 is read") {
+TEST_CASE("files of versions 1 and 2 are read") {
   const Folder folder;
   const std::string path = folder / "jobs.db";
-  MakeFile(path, "version_1.sql");
+  MakeFile(path, GENERATE("version_1.sql", "version_2.sql"));
   auto store = MustOpen(path);
   CHECK(*ContentsOf(*store) == Version1());
   CHECK(*store->FindRequest("ann", "request-2") == std::optional<uint64_t>(2));
@@ -49,6 +49,16 @@ TEST_CASE("a file of version 1 is read") {
   change.events = {SampleEvent(2, "more")};
   REQUIRE(store->Commit(change).ok());
   CHECK(change.events[0].sequence() == 4);
+}
+
+TEST_CASE("a store of before gets an identity once, of its own") {
+  const Folder folder;
+  MakeFile(folder / "a.db", "version_2.sql");
+  MakeFile(folder / "b.db", "version_2.sql");
+  const std::string first = MustOpen(folder / "a.db")->identity().store();
+  CHECK(first.size() == 36);
+  CHECK(MustOpen(folder / "a.db")->identity().store() == first);
+  CHECK(MustOpen(folder / "b.db")->identity().store() != first);
 }
 
 TEST_CASE("a step is taken once and the older program is then refused by name") {
@@ -64,7 +74,7 @@ TEST_CASE("a step is taken once and the older program is then refused by name") 
   const absl::Status status = JobStore::Open(path).status();
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(base::MessageOf(status).find(
-            ": is a job store of version 3, this program knows up to 2; install the newer") !=
+            ": is a job store of version 4, this program knows up to 3; install the newer") !=
         std::string::npos);
   // A new store takes all steps at once.
   CHECK(OpenSqliteStore(folder / "new.db", steps).ok());
@@ -81,7 +91,7 @@ TEST_CASE("a step that fails leaves the file at its version with all its rows") 
       "INSERT INTO jobs SELECT * FROM jobs");
   const absl::Status status = OpenSqliteStore(path, steps).status();
   CHECK(!status.ok());
-  CHECK(base::MessageOf(status).find("migration of the job store from version 2 to 3: " + path) ==
+  CHECK(base::MessageOf(status).find("migration of the job store from version 3 to 4: " + path) ==
         0);
   CHECK(MustRead(path) == Version1());
 }

@@ -259,7 +259,8 @@ trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runti
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/agent ROOMS proto runtime/base coordinator/slurm)
 if(TARGET test_coordinator_agent)
-  target_sources(test_coordinator_agent PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/agent/inventory.cc")
+  target_sources(test_coordinator_agent PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/agent/inventory.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/agent/served_store.cc")
 endif()
 trireme_tests(coordinator/worker_link GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan
               coordinator/keeper coordinator/worker_link worker/link)

@@ -51,9 +51,17 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     if (!done_) return std::nullopt;
     return status_;
   }
+  v1::AgentWelcome welcome() const {
+    const absl::MutexLock lock(&mutex_);
+    return welcome_.value_or(v1::AgentWelcome());
+  }
   std::optional<v1::DesiredAttempts> TakeDesired() {
     const absl::MutexLock lock(&mutex_);
     return std::exchange(desired_, std::nullopt);
+  }
+  std::optional<v1::Adopt> TakeAdopt() {
+    const absl::MutexLock lock(&mutex_);
+    return std::exchange(adopt_, std::nullopt);
   }
   std::chrono::milliseconds report_interval() const {
     const absl::MutexLock lock(&mutex_);
@@ -67,6 +75,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
       const absl::MutexLock lock(&mutex_);
       if (incoming_.has_welcome()) welcome_ = incoming_.welcome();
       if (incoming_.has_desired()) desired_ = std::move(*incoming_.mutable_desired());
+      if (incoming_.has_adopt()) adopt_ = incoming_.adopt();
     }
     StartRead(&incoming_);
   }
@@ -99,6 +108,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
   std::optional<v1::NodeReport> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::AgentWelcome> welcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::DesiredAttempts> desired_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::Adopt> adopt_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
@@ -132,9 +142,16 @@ class GrpcLink : public CoordinatorLink {
     }
     return false;
   }
-  std::optional<v1::DesiredAttempts> TakeDesired() override {
-    return session_ ? session_->TakeDesired() : std::nullopt;
+  v1::AgentWelcome welcome() const override {
+    return session_ ? session_->welcome() : v1::AgentWelcome();
   }
+  std::optional<v1::DesiredAttempts> TakeDesired() override {
+    return greeted_ ? session_->TakeDesired() : std::nullopt;
+  }
+  std::optional<v1::Adopt> TakeAdopt() override {
+    return greeted_ ? session_->TakeAdopt() : std::nullopt;
+  }
+  void SetServed(const v1::StorePosition& served) override { *hello_.mutable_served() = served; }
   void Send(v1::NodeReport report) override {
     if (greeted_) session_->Send(std::move(report));
   }
@@ -147,7 +164,7 @@ class GrpcLink : public CoordinatorLink {
  private:
   const client::Connection connection_;
   const std::unique_ptr<v1::AgentLink::Stub> stub_;
-  const v1::AgentHello hello_;
+  v1::AgentHello hello_;
   std::unique_ptr<Session> session_;
   bool greeted_ = false;
   Clock::time_point next_try_{};

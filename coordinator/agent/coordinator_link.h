@@ -24,8 +24,14 @@ class CoordinatorLink {
   // Dials if it is time to. True: a line has been made anew since the last call, so that the
   // coordinator knows nothing of us yet.
   virtual bool Poll(std::chrono::steady_clock::time_point now) = 0;
-  // The newest, if one came since the last call.
+  // Of the line that Poll has told of.
+  virtual v1::AgentWelcome welcome() const = 0;
+  // The newest, if one came since the last call on the line that Poll has told of.
   virtual std::optional<v1::DesiredAttempts> TakeDesired() = 0;
+  // Likewise.
+  virtual std::optional<v1::Adopt> TakeAdopt() = 0;
+  // Of the hello of lines from now on.
+  virtual void SetServed(const v1::StorePosition& served) = 0;
   // Takes the place of one that is not under way yet; lost while there is no line.
   virtual void Send(v1::NodeReport report) = 0;
   virtual std::chrono::milliseconds report_interval() const = 0;

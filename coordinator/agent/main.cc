@@ -11,12 +11,15 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
+#include "coordinator/agent/served_store.h"
 #include "coordinator/client/grpc_log.h"
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/log_format/log_format.h"
@@ -49,7 +52,7 @@ void OnSignal(int number) { stop_signal = number; }
 
 // Phases and failures; what only tells of progress may wait for its turn.
 std::string Urgent(const v1::NodeReport& report) {
-  std::string text;
+  std::string text = report.refuses_for().store();
   for (const v1::AttemptReport& attempt : report.attempts()) {
     text += base::Text(attempt.job_id(), '.', attempt.attempt(), ':',
                        static_cast<int>(attempt.phase()), ',', attempt.saved_step());
@@ -61,8 +64,53 @@ std::string Urgent(const v1::NodeReport& report) {
   return text;
 }
 
-void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
+// What the daemon wishes reaches the keeper here, or not.
+class Obedience {
+ public:
+  Obedience(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store)
+      : link_(link), keeper_(keeper), store_(store) {}
+
+  // `anew`: a line has been made.
+  void Act(bool anew) {
+    if (anew) {
+      store_.Meet(link_.welcome());
+      waiting_.reset();  // of another line
+      refusal_told_ = false;
+    }
+    if (const auto adopt = link_.TakeAdopt()) store_.Adopt(adopt->revision());
+    if (auto desired = link_.TakeDesired()) waiting_ = std::move(desired);
+    if (!waiting_) return;
+    if (!store_.Serves(keeper_.HoldsLive(), waiting_->revision())) return TellRefusal();
+    keeper_.SetDesired(*waiting_);
+    const absl::Status noted = store_.Note(waiting_->store());
+    if (!noted.ok()) spdlog::warn("{}", base::MessageOf(noted));  // with the next one
+    link_.SetServed(store_.served());
+    waiting_.reset();
+  }
+  // A desired state waits that is not acted on.
+  bool refuses() const { return waiting_.has_value(); }
+
+ private:
+  void TellRefusal() {
+    if (std::exchange(refusal_told_, true)) return;
+    spdlog::warn(
+        "the daemon's store is {}, not the one whose attempts run here ({}), or one of before: "
+        "they run on, and nothing it says is acted on until: trireme nodes adopt",
+        link_.welcome().store().store().empty() ? "without a name"
+                                                : link_.welcome().store().store(),
+        store_.served().store());
+  }
+
+  CoordinatorLink& link_;
+  keeper::Keeper& keeper_;
+  ServedStore& store_;
+  std::optional<v1::DesiredAttempts> waiting_;
+  bool refusal_told_ = false;
+};
+
+void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store) {
   worker_link::WorkerLinks links;
+  Obedience obedience(link, keeper, store);
   Clock::time_point sent{};
   Complaints complaints(Clock::now());
   std::string urgent;
@@ -73,8 +121,12 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper) {
     if (complaints.Due(link.state(), link.failures(), now)) {
       spdlog::warn("no line to the coordinator: {}", base::MessageOf(link.state()));
     }
-    if (const auto desired = link.TakeDesired()) keeper.SetDesired(*desired);
+    obedience.Act(anew);
     v1::NodeReport report = keeper.Poll();
+    if (obedience.refuses()) {
+      *report.mutable_refuses_for() = store.served();
+      keeper.AddPlaces(report);
+    }
     if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
       spdlog::warn("ranks do without us: {}", base::MessageOf(served));
     }
@@ -117,10 +169,12 @@ absl::Status Run(const Arguments& arguments) {
     return absl::UnavailableError(
         base::Text("cannot find ", arguments.state_folder, ": ", error.message()));
   }
+  ASSIGN_OR_RETURN(ServedStore store, ServedStore::Load(arguments.state_folder));
+  if (!store.served().store().empty()) *hello.mutable_served() = store.served();
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");
-  Loop(*link, **keeper);
+  Loop(*link, **keeper, store);
   coordinator::TellSystemd("STOPPING=1");
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
   return absl::OkStatus();

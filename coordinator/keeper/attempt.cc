@@ -73,12 +73,21 @@ void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
   Save().IgnoreError();
 }
 
+void Attempt::NameStore(const v1::StorePosition& store) {
+  const AttemptRecord unnamed = record_;
+  *record_.desired.mutable_launch()->mutable_store() = store;
+  // Its folder has no name in it, as it is of before.
+  record_.desired.mutable_launch()->mutable_store()->clear_epoch();
+  // If the disk refuses it, the next keeper names it again.
+  if (Save().ok()) RemoveRecord(options_.state_folder, unnamed);
+}
+
 void Attempt::Advance(const Turn& turn) {
   if (ended_) return;
   // The guard first: if it has ended, so have its ranks.
   Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
   seen.words = base::ShowableUtf8(seen.words);  // in part those of other programs
-  ranks_.Look(turn.now_ns);
+  if (folder_.IsOurs()) ranks_.Look(turn.now_ns);
   launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
 }
 
@@ -179,6 +188,7 @@ void Attempt::LookForCheckpoint(int64_t now_ns) {
 
 // What has been saved once stays so, also where a disk does not show it later.
 void Attempt::FindCheckpoint() {
+  if (launcher_ && !folder_.IsOurs()) return;
   const uint64_t saved = NewestSavedStep(record_.desired.launch(), folder_.path() + "/recorder");
   saved_step_ = std::max(saved_step_, saved);
 }
@@ -229,7 +239,9 @@ void Attempt::EndUnstarted(const std::string& why, int exit_code) {
 }
 
 void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
-  launch_->CleanUp();
+  // What another attempt uses has the names that ours would have.
+  const bool taken = launcher_ && folder_.Exists() && !folder_.IsOurs();
+  if (!taken) launch_->CleanUp();
   waits_for_.clear();
   ended_ = true;
   if (!launcher_) return;
@@ -262,6 +274,7 @@ v1::AttemptReport Attempt::Report() const {
   report.set_saved_step(saved_step_);
   if (ended_) report = end_;
   report.set_job_id(record_.desired.job_id());
+  report.set_store(record_.desired.launch().store().store());
   report.set_attempt(record_.desired.attempt());
   report.set_phase(ended_                 ? v1::ATTEMPT_ENDED
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING

@@ -17,6 +17,7 @@
 #include "runtime/base/durable.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/json/json_text.h"
 
 namespace trireme::keeper {
@@ -69,6 +70,36 @@ uint64_t Hash(const std::string& text) {
   return hash;
 }
 
+AttemptOwner OwnerOf(const v1::DesiredAttempt& attempt) {
+  AttemptOwner owner;
+  owner.job_id = attempt.job_id();
+  owner.attempt = attempt.attempt();
+  owner.store = attempt.launch().store();
+  for (const v1::Place& place : attempt.launch().places()) owner.nodes.push_back(place.node());
+  return owner;
+}
+
+// By a link, which takes no name that is taken.
+absl::Status WriteOwner(const std::string& folder, const AttemptOwner& owner) {
+  const std::string path = folder + "/attempt.json";
+  const std::string fresh = fmt::format("{}.{}", path, getpid());
+  const json text = {{"version", 1},
+                     {"job", owner.job_id},
+                     {"attempt", owner.attempt},
+                     {"store", owner.store.store()},
+                     {"epoch", owner.store.epoch()},
+                     {"opening", owner.store.opening()},
+                     {"nodes", owner.nodes}};
+  RETURN_IF_ERROR(base::WriteWholeFile(fresh, json_text::Write(text, 1) + "\n"));
+  const int error = link(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
+  unlink(fresh.c_str());
+  if (error == 0) return base::SyncFolder(folder);
+  if (error != EEXIST) return base::ErrnoStatus(error, "cannot make " + path);
+  if (ReadOwner(folder).IsSameAttempt(owner)) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      fmt::format("{} is of another attempt, as {} says", folder, path));
+}
+
 absl::Status MakeOwnFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
   const int error = errno;
@@ -94,10 +125,40 @@ uint32_t NewestAttemptFolder(const std::string& run_folder) {
   return newest;
 }
 
+bool AttemptOwner::IsSameAttempt(const AttemptOwner& other) const {
+  return job_id == other.job_id && attempt == other.attempt &&
+         store.store() == other.store.store() && store.epoch() == other.store.epoch() &&
+         store.opening() == other.store.opening();
+}
+
+AttemptOwner ReadOwner(const std::string& attempt_folder) {
+  const auto text = base::ReadWholeFile(attempt_folder + "/attempt.json");
+  const json said = json_text::Parse(text.value_or(""));
+  AttemptOwner owner;
+  try {
+    owner.job_id = said.at("job").get<uint64_t>();
+    owner.attempt = said.at("attempt").get<uint32_t>();
+    owner.store.set_store(said.at("store").get<std::string>());
+    owner.store.set_opening(said.at("opening").get<uint64_t>());
+    owner.nodes = said.at("nodes").get<std::vector<std::string>>();
+    owner.store.set_epoch(said.at("epoch").get<uint64_t>());
+  } catch (const json::exception&) {
+    return {};
+  }
+  return owner;
+}
+
+bool IsOver(const std::string& attempt_folder) {
+  const Text claimed = ReadText(attempt_folder + "/guard.json");
+  if (claimed.error == 0 && claimed.bytes.empty()) return true;
+  return ExitCodeIn(ReadText(attempt_folder + "/exit").bytes).has_value();
+}
+
 AttemptFolder::AttemptFolder(const v1::DesiredAttempt& attempt)
     : path_(fmt::format("{}/attempts/{}", attempt.launch().run_folder(), attempt.attempt())),
       unique_name_(fmt::format("trireme-{}-{}-{:08x}", attempt.job_id(), attempt.attempt(),
-                               static_cast<uint32_t>(Hash(path_)))) {}
+                               static_cast<uint32_t>(Hash(path_)))),
+      owner_(OwnerOf(attempt)) {}
 
 bool AttemptFolder::Exists() const {
   std::error_code error;
@@ -108,11 +169,18 @@ absl::Status AttemptFolder::Make() const {
   for (const char* below : {"/logs", "/recorder"}) {
     RETURN_IF_ERROR(base::MakeFolders(path_ + below));
   }
+  if (owner_.IsNamed()) RETURN_IF_ERROR(WriteOwner(path_, owner_));
   // A verdict in a folder that a power cut takes away is none.
   return base::SyncWayTo(path_);
 }
 
+bool AttemptFolder::IsOurs() const {
+  if (!ours_) ours_ = !owner_.IsNamed() || ReadOwner(path_).IsSameAttempt(owner_);
+  return ours_;
+}
+
 Seen AttemptFolder::Look() const {
+  if (!IsOurs()) return {};
   const Text claimed = ReadText(path_ + "/guard.json");
   if (claimed.error == ENOENT) return {};
   if (claimed.error != 0) return {Sight::kUnreadable, {}, 0, "", ""};
@@ -126,13 +194,10 @@ Seen AttemptFolder::Look() const {
   return {Sight::kVanished, {}, 0, "", ""};
 }
 
-bool AttemptFolder::IsOver() const {
-  const Text claimed = ReadText(path_ + "/guard.json");
-  if (claimed.error == 0 && claimed.bytes.empty()) return true;
-  return ExitCodeIn(ReadText(path_ + "/exit").bytes).has_value();
-}
+bool AttemptFolder::IsOver() const { return IsOurs() && keeper::IsOver(path_); }
 
 absl::Status AttemptFolder::Seal() const {
+  if (!IsOurs() && Exists()) return absl::OkStatus();
   const std::string path = path_ + "/guard.json";
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   const int error = errno;

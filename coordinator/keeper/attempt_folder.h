@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,21 @@ struct Seen {
 // The highest number of a folder in RUN/attempts; 0: none.
 uint32_t NewestAttemptFolder(const std::string& run_folder);
 
+// What RUN/attempts/N/attempt.json says.
+struct AttemptOwner {
+  uint64_t job_id = 0;
+  uint32_t attempt = 0;
+  v1::StorePosition store;         // without `sequence`; an epoch of 0: of before stores had names
+  std::vector<std::string> nodes;  // of its ranks
+
+  bool IsNamed() const { return store.epoch() != 0; }
+  bool IsSameAttempt(const AttemptOwner& other) const;
+};
+// Not named: the folder has no such file, or none that can be read.
+AttemptOwner ReadOwner(const std::string& attempt_folder);
+// Its guard has left its verdict, or it is sealed: nothing of it is left, or ever will be.
+bool IsOver(const std::string& attempt_folder);
+
 class AttemptFolder {
  public:
   explicit AttemptFolder(const v1::DesiredAttempt& attempt);
@@ -43,12 +59,18 @@ class AttemptFolder {
   // Of all attempts of all jobs of all run folders: "trireme-7-1-89abcdef".
   const std::string& unique_name() const { return unique_name_; }
   bool Exists() const;
-  // With logs/ and recorder/, on the disk when this returns; what is there already is let be.
+  // With logs/, recorder/ and attempt.json, which says whose it is, on the disk when this returns;
+  // what is there already is let be. AlreadyExists: it is another attempt's, of another store or of
+  // another history of this one (docs/adr/0018).
   absl::Status Make() const;
+  // False: it is another attempt's, or not made yet. One without a store, of before, has all.
+  bool IsOurs() const;
+  // What stands in another attempt's folder is nothing.
   Seen Look() const;
   // For guards of other machines, whose processes cannot be looked for.
   bool IsOver() const;
   // From now on, also after a power cut, no guard starts anything here. AlreadyExists: one has.
+  // Another attempt's folder is let be: nothing of ours starts there.
   absl::Status Seal() const;
   // To the guard's FIFO; false if there is none. Never blocks.
   bool Ask(char request) const;
@@ -65,6 +87,8 @@ class AttemptFolder {
  private:
   std::string path_;
   std::string unique_name_;
+  AttemptOwner owner_;
+  mutable bool ours_ = false;  // as seen once
 };
 
 }  // namespace trireme::keeper

@@ -5,6 +5,8 @@
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,12 +24,18 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kVersion = 1;
+constexpr size_t kStoreShown = 8;
 
 std::string FolderOf(const std::string& state_folder) { return state_folder + "/attempts"; }
 
+// Jobs of two stores may have one number: the beginning of its UUID tells them apart.
 std::string PathOf(const std::string& state_folder, const AttemptRecord& record) {
-  return fmt::format("{}/{}.json", FolderOf(state_folder),
-                     AttemptName(record.desired.job_id(), record.desired.attempt()));
+  std::string store = record.desired.launch().store().store().substr(0, kStoreShown);
+  std::replace_if(
+      store.begin(), store.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return fmt::format("{}/{}{}{}.json", FolderOf(state_folder),
+                     AttemptName(record.desired.job_id(), record.desired.attempt()),
+                     store.empty() ? "" : "-", store);
 }
 
 std::optional<AttemptRecord> Parse(const std::string& text) {

@@ -1,6 +1,6 @@
 // What this node knows of an attempt, in a file that is there before anything of the attempt is:
-// STATE/attempts/JOB-ATTEMPT.json, whole or absent. The order in which record, folder, guard and
-// ranks come to be is in the room's README.
+// STATE/attempts/JOB-ATTEMPT-STORE.json, whole or absent. The order in which record, folder, guard
+// and ranks come to be is in the room's README.
 #pragma once
 
 #include <cstdint>

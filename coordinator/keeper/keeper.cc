@@ -49,10 +49,25 @@ Keeper::Keeper(const KeeperOptions& options, int lock_fd)
 
 Keeper::~Keeper() { close(lock_fd_); }
 
+Keeper::Key Keeper::KeyOf(const v1::DesiredAttempt& attempt) {
+  return {attempt.launch().store().store(), attempt.job_id(), attempt.attempt()};
+}
+
 absl::Status Keeper::Adopt() {
   ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
   for (AttemptRecord& record : records) {
-    const Key key{record.desired.job_id(), record.desired.attempt()};
+    const Key key = KeyOf(record.desired);
+    // Named (NameStore), but the nameless file was not removed any more.
+    const bool named =
+        key.store.empty() && std::any_of(records.begin(), records.end(), [&](auto& one) {
+          const Key other = KeyOf(one.desired);
+          return !other.store.empty() && other.job == key.job && other.attempt == key.attempt &&
+                 one.desired.launch().run_folder() == record.desired.launch().run_folder();
+        });
+    if (named) {
+      RemoveRecord(options_.state_folder, record);
+      continue;
+    }
     attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
   }
   return absl::OkStatus();
@@ -60,8 +75,9 @@ absl::Status Keeper::Adopt() {
 
 uint32_t Keeper::NewestKnown(const v1::DesiredAttempt& attempt) const {
   uint32_t newest = NewestAttemptFolder(attempt.launch().run_folder());
+  const Key wanted = KeyOf(attempt);
   for (const auto& [key, known] : attempts_) {
-    if (key.first == attempt.job_id()) newest = std::max(newest, key.second);
+    if (key.IsOfJobOf(wanted)) newest = std::max(newest, key.attempt);
   }
   return newest;
 }
@@ -91,8 +107,20 @@ void Keeper::Learn(const v1::DesiredAttempt& attempt) {
   // Without a record nothing is started; to watch, none is needed.
   const absl::Status saved = SaveRecord(options_.state_folder, record);
   if (launches && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
-  const Key key{attempt.job_id(), attempt.attempt()};
-  attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
+  attempts_[KeyOf(attempt)] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
+}
+
+// One that was begun before stores had names is that of the first that names it.
+void Keeper::NameStore(const v1::DesiredAttempt& attempt) {
+  const Key key = KeyOf(attempt);
+  Key unnamed = key;
+  unnamed.store.clear();
+  const auto known = attempts_.find(unnamed);
+  if (key == unnamed || known == attempts_.end() || attempts_.contains(key)) return;
+  known->second->NameStore(attempt.launch().store());
+  auto moved = attempts_.extract(known);
+  moved.key() = key;
+  attempts_.insert(std::move(moved));
 }
 
 void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
@@ -100,12 +128,13 @@ void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   revision_ = desired.revision();
   wanted_.clear();
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
-    const Key key{attempt.job_id(), attempt.attempt()};
+    NameStore(attempt);
+    const Key key = KeyOf(attempt);
     wanted_.insert(key);
     if (attempts_.count(key) == 0) Learn(attempt);
   }
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
-    const Key key{attempt.job_id(), attempt.attempt()};
+    const Key key = KeyOf(attempt);
     if (!IsOutdated(key)) attempts_[key]->SetWish(attempt.wish(), attempt.grace_seconds());
   }
   for (auto& [key, attempt] : attempts_) {
@@ -115,12 +144,12 @@ void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
 
 bool Keeper::IsOutdated(const Key& key) const {
   const auto newer = attempts_.upper_bound(key);
-  return newer != attempts_.end() && newer->first.first == key.first;
+  return newer != attempts_.end() && newer->first.IsOfJobOf(key);
 }
 
 bool Keeper::OlderLives(const Key& key) const {
   return std::any_of(attempts_.begin(), attempts_.end(), [&](const auto& known) {
-    return known.first.first == key.first && known.first.second < key.second &&
+    return known.first.IsOfJobOf(key) && known.first.attempt < key.attempt &&
            !known.second->ended();
   });
 }
@@ -138,6 +167,19 @@ v1::NodeReport Keeper::Poll() {
     known = forget ? attempts_.erase(known) : std::next(known);
   }
   return report;
+}
+
+bool Keeper::HoldsLive() const {
+  return std::any_of(attempts_.begin(), attempts_.end(),
+                     [](const auto& known) { return !known.second->ended(); });
+}
+
+void Keeper::AddPlaces(v1::NodeReport& report) const {
+  for (v1::AttemptReport& attempt : *report.mutable_attempts()) {
+    const auto known = attempts_.find({attempt.store(), attempt.job_id(), attempt.attempt()});
+    if (known == attempts_.end()) continue;
+    *attempt.mutable_places() = known->second->record().desired.launch().places();
+  }
 }
 
 std::vector<Seat> Keeper::seats() const {

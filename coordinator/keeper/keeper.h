@@ -3,11 +3,12 @@
 // whoever holds one brings what the coordinator wishes and takes away what is.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,14 +40,26 @@ class Keeper {
   // Starts, stops, kills, looks: under a millisecond for a few ranks, some tens for a start (the
   // disk), 10 s at most if that hangs. Call it every 100 ms to 1 s: it keeps the deadlines.
   v1::NodeReport Poll();
+  // Attempts are held of which something may be left.
+  bool HoldsLive() const;
+  // To each attempt of `report`, which Poll has given, where its ranks are.
+  void AddPlaces(v1::NodeReport& report) const;
   // Of the attempts that may have ranks here.
   std::vector<Seat> seats() const;
 
  private:
-  using Key = std::pair<uint64_t, uint32_t>;  // job, attempt
+  struct Key {
+    std::string store;  // whose job it is; empty: nobody has said
+    uint64_t job = 0;
+    uint32_t attempt = 0;
+    auto operator<=>(const Key&) const = default;
+    bool IsOfJobOf(const Key& other) const { return store == other.store && job == other.job; }
+  };
+  static Key KeyOf(const v1::DesiredAttempt& attempt);
   Keeper(const KeeperOptions& options, int lock_fd);
   absl::Status Adopt();
   void Learn(const v1::DesiredAttempt& attempt);
+  void NameStore(const v1::DesiredAttempt& attempt);
   uint32_t NewestKnown(const v1::DesiredAttempt& attempt) const;
   // A newer attempt of its job is known.
   bool IsOutdated(const Key& key) const;

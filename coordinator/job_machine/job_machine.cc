@@ -189,6 +189,33 @@ class Machine {
     return absl::OkStatus();
   }
 
+  absl::Status operator()(const UnknownAttemptSeen& event) {
+    if (state() != v1::JOB_PLANNING || !IsCurrent(event.attempt)) return absl::OkStatus();
+    if (event.over) {
+      change_.status().set_attempt(std::max(event.newest, event.attempt));
+      change_.NextAttempt(fmt::format("attempt {} is planned: its run folder has others up to {}",
+                                      change_.status().attempt() + 1, event.newest));
+    } else if (const std::string why = OneLine(event.why); why != before_.reason()) {
+      change_.To(v1::JOB_PLANNING, why);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const AttemptFound& event) {
+    const bool known = event.attempt < before_.attempt() ||
+                       (IsCurrent(event.attempt) && before_.attempt_live());
+    if (HasEnded(state()) || known) return absl::OkStatus();
+    v1::JobStatus& now = change_.status();
+    now.set_attempt(event.attempt);
+    now.set_attempt_live(true);
+    now.clear_failure();
+    now.clear_exit_code();
+    now.clear_failures();
+    change_.To(wish() == v1::JOB_WISH_PAUSE ? v1::JOB_PAUSING : v1::JOB_LAUNCHING,
+               fmt::format("{} was found at work on node {} and goes on", Attempt(now), OneLine(event.node)));
+    return absl::OkStatus();
+  }
+
   absl::Status operator()(const RetryDue& event) {
     if (state() != v1::JOB_RECOVERING || before_.attempt_live() || wish() != v1::JOB_WISH_RUN ||
         !RetryIsDue(before_, policy_, now_)) {

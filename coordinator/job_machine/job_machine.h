@@ -45,6 +45,19 @@ struct AttemptLost {
   uint32_t attempt = 0;
   std::string why;
 };
+// The newest in the run folder is one that this store has never started: its number, or more, is
+// used up (docs/adr/0018).
+struct UnknownAttemptSeen {
+  uint32_t attempt = 0;  // that is being planned
+  uint32_t newest = 0;
+  bool over = false;  // nothing is left of that one
+  std::string why;    // people are told it, while it is not over
+};
+// A node that was adopted has ranks of an attempt of this job that this store has never started.
+struct AttemptFound {
+  uint32_t attempt = 0;
+  std::string node;
+};
 struct RetryDue {
   // False: a node of its places is drained or lost. The job then gives them back and waits for
   // others instead of starting where it cannot run.
@@ -61,7 +74,7 @@ struct CancelAsked {
 };
 using JobEvent =
     std::variant<PlacesGiven, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen, AttemptEnded,
-                 AttemptLost, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
+                 AttemptLost, UnknownAttemptSeen, AttemptFound, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
 
 struct RetryPolicy {
   uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed

@@ -78,6 +78,19 @@ const std::vector<NamedEvent>& NamedEvents() {
        [](uint32_t attempt) {
          return Events{AttemptLost{attempt, "n2 is lost"}};
        }},
+      {"unknown attempt",
+       [](uint32_t attempt) {
+         return Events{UnknownAttemptSeen{attempt, attempt + 2, false, "it may run"}};
+       }},
+      {"unknown attempt (over)",
+       [](uint32_t attempt) {
+         return Events{UnknownAttemptSeen{attempt, attempt + 2, true, ""},
+                       UnknownAttemptSeen{attempt, attempt, true, ""}};
+       }},
+      {"attempt found",
+       [](uint32_t attempt) {
+         return Events{AttemptFound{attempt + 2, "n1"}};
+       }},
       {"retry due", [](uint32_t) { return Events{RetryDue{}}; }},
       {"retry due elsewhere", [](uint32_t) { return Events{RetryDue{false}}; }},
       {"pause", [](uint32_t) { return Events{PauseAsked{"ann"}}; }},

@@ -202,8 +202,8 @@ class Machine {
   }
 
   absl::Status operator()(const AttemptFound& event) {
-    const bool known = event.attempt < before_.attempt() ||
-                       (IsCurrent(event.attempt) && before_.attempt_live());
+    const bool known =
+        event.attempt < before_.attempt() || (IsCurrent(event.attempt) && before_.attempt_live());
     if (HasEnded(state()) || known) return absl::OkStatus();
     v1::JobStatus& now = change_.status();
     now.set_attempt(event.attempt);
@@ -212,7 +212,8 @@ class Machine {
     now.clear_exit_code();
     now.clear_failures();
     change_.To(wish() == v1::JOB_WISH_PAUSE ? v1::JOB_PAUSING : v1::JOB_LAUNCHING,
-               fmt::format("{} was found at work on node {} and goes on", Attempt(now), OneLine(event.node)));
+               fmt::format("{} was found at work on node {} and goes on", Attempt(now),
+                           OneLine(event.node)));
     return absl::OkStatus();
   }
 

@@ -32,12 +32,15 @@ void Nodes::Load(const std::vector<v1::Node>& stored) {
   }
 }
 
-std::vector<v1::Event> Nodes::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
+std::vector<v1::Event> Nodes::Hello(const v1::AgentHello& hello, bool continues,
+                                    int64_t now_unix_ns) {
   v1::Node& node = nodes_[hello.node()];
   node.set_name(hello.node());
   node.set_cpus(hello.cpus());
   node.set_memory_bytes(hello.memory_bytes());
   node.set_gpus(hello.gpus());
+  node.set_refuses_for(continues ? "" : hello.served().store());
+  node.clear_held();
   return Heard(hello.node(), now_unix_ns);
 }
 
@@ -50,6 +53,22 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   node.set_state(v1::NODE_READY);
   node.set_gone(false);
   return {ChangeOf(node)};
+}
+
+void Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end()) return;
+  v1::Node& node = found->second;
+  node.clear_held();
+  node.set_refuses_for(report.refuses_for().store());
+  if (!report.has_refuses_for()) return;
+  for (const v1::AttemptReport& attempt : report.attempts()) {
+    if (attempt.phase() == v1::ATTEMPT_ENDED) continue;
+    v1::HeldAttempt& held = *node.add_held();
+    held.set_job_id(attempt.job_id());
+    held.set_attempt(attempt.attempt());
+    held.set_store(attempt.store());
+  }
 }
 
 std::vector<v1::Event> Nodes::Absent() const {
@@ -122,10 +141,12 @@ std::vector<NodeCapacity> Nodes::Capacities() const {
     one.cpus = node.cpus();
     one.memory_bytes = node.memory_bytes();
     one.gpus = node.gpus();
-    one.usable = node.state() == v1::NODE_READY && !node.drained();
+    one.usable = node.state() == v1::NODE_READY && !node.drained() && node.refuses_for().empty();
     if (node.state() != v1::NODE_READY) {
       one.unusable_why = node.gone() ? "gone" : "lost";
       one.gone = node.gone();
+    } else if (!node.refuses_for().empty()) {
+      one.unusable_why = "kept by its agent for another store: trireme nodes adopt " + name;
     } else if (node.drained()) {
       one.unusable_why = node.reason().empty() ? "drained" : "drained: " + node.reason();
     }

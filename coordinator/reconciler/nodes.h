@@ -32,7 +32,11 @@ class Nodes {
   // speak.
   void Load(const std::vector<v1::Node>& stored);
   // Each returns the events to tell; none if nothing has changed. Whoever speaks is not gone.
-  std::vector<v1::Event> Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
+  // `continues`: the store holds all that hello.served held; else its agent refuses, until it is
+  // heard that it does not.
+  std::vector<v1::Event> Hello(const v1::AgentHello& hello, bool continues, int64_t now_unix_ns);
+  // What its agent says of itself; nothing to tell.
+  void SetRefusal(const std::string& node, const v1::NodeReport& report);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
   // Those that have not spoken at all; to be told when they are late.
   std::vector<v1::Event> Absent() const;
@@ -46,6 +50,8 @@ class Nodes {
 
   bool IsLost(const std::string& node) const;
   bool IsGone(const std::string& node) const { return Get(node).gone(); }
+  // Its agent acts on nothing that is said to it.
+  bool Refuses(const std::string& node) const { return !Get(node).refuses_for().empty(); }
   v1::Node Get(const std::string& node) const;
   std::vector<NodeCapacity> Capacities() const;
   // In the order of their names, with what `holding` takes of them.

@@ -1,5 +1,5 @@
 // What others say, in the order: machine, store, table, others. reconciler_turn.cc: what passes by
-// itself.
+// itself; reconciler_adoption.cc: what another store, or another history of this one, has begun.
 #include "coordinator/reconciler/reconciler.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include "coordinator/job_machine/stop_grace.h"
 #include "runtime/base/check.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -29,12 +30,12 @@ std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
   return nodes;
 }
 
-bool HasPlaceOn(const v1::Job& job, const std::string& node) {
+}  // namespace
+
+bool Reconciler::HasPlaceOn(const v1::Job& job, const std::string& node) {
   return std::any_of(job.places().begin(), job.places().end(),
                      [&](const v1::Place& place) { return place.node() == node; });
 }
-
-}  // namespace
 
 Reconciler::Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
                        JobTable& table)
@@ -42,6 +43,7 @@ Reconciler::Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, 
       ports_(std::move(ports)),
       store_(store),
       table_(table),
+      identity_(store.identity()),
       nodes_(options.lease) {}
 
 absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOptions& options,
@@ -128,6 +130,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
   RETURN_IF_ERROR(Commit(change));
   entry.job = std::move(job);
   if (entry.job.status().attempt() != attempt_before) {
+    entry.plan_not_before_unix_ns = 0;
     entry.reports.clear();
     entry.stalls = StallWatch();
   }
@@ -137,7 +140,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
   }
   // Also one that has left the queue: it may have kept others off nodes.
   if (waited || ConsequencesOf(entry.job.status()).wants_places) places_may_have_changed_ = true;
-  Follow(entry);
+  Follow(entry, now_unix_ns);
   return absl::OkStatus();
 }
 
@@ -151,10 +154,11 @@ absl::Status Reconciler::Feed(Entry& entry, const JobEvent& event, int64_t now_u
 }
 
 // What follows from the status just committed, or loaded.
-void Reconciler::Follow(Entry& entry) {
+void Reconciler::Follow(Entry& entry, int64_t now_unix_ns) {
   const Consequences consequences = ConsequencesOf(entry.job.status());
   const uint32_t attempt = entry.job.status().attempt();
-  if (consequences.wants_plan && entry.plan_asked_for != attempt) {
+  const bool may_ask = now_unix_ns >= entry.plan_not_before_unix_ns;
+  if (consequences.wants_plan && entry.plan_asked_for != attempt && may_ask) {
     entry.plan_asked_for = attempt;
     ports_.make_plan(entry.job);
   }
@@ -284,7 +288,10 @@ absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events,
 
 absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
   Nodes after = nodes_;
-  std::vector<v1::Event> events = after.Hello(hello, now_unix_ns);
+  const bool continues =
+      !hello.has_served() || identity_.Continues(hello.served(), table_.last_sequence());
+  std::vector<v1::Event> events = after.Hello(hello, continues, now_unix_ns);
+  refusals_.erase(hello.node());
   const absl::Status stored = TellNodes(std::move(after), std::move(events), now_unix_ns);
   if (!stored.ok()) {
     hellos_not_stored_[hello.node()] = hello;  // it is said once a connection
@@ -305,10 +312,11 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
   } else {
     nodes_.Heard(node, now_unix_ns);  // nothing new
   }
+  HearRefusal(node, report);
   bool progress = false;
   for (const v1::AttemptReport& one : report.attempts()) {
     const auto found = jobs_.find(one.job_id());
-    if (found == jobs_.end()) continue;
+    if (found == jobs_.end() || !IsOurs(one)) continue;
     Entry& entry = found->second;
     const v1::JobStatus& status = entry.job.status();
     if (one.attempt() != status.attempt() || !status.attempt_live()) continue;
@@ -424,12 +432,14 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   *launch.mutable_places() = job.places();
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
   launch.set_real_paths(job.real_paths());
+  *launch.mutable_store() = identity_.At(0);
   return desired;
 }
 
 v1::DesiredAttempts Reconciler::DesiredOf(const std::string& node) const {
   v1::DesiredAttempts desired;
   desired.set_revision(revision_);
+  *desired.mutable_store() = identity_.At(table_.last_sequence());
   for (const uint64_t id : active_) {
     const Entry& entry = jobs_.at(id);
     if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_WISH_UNSPECIFIED) continue;

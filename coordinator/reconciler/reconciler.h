@@ -48,12 +48,22 @@ struct Submission {
   uint32_t attempts_before = 0;  // their folders are in run_folder already; ours count on
 };
 
+// The newest attempt in the run folder of a job, where this store has never started it.
+struct UnknownAttempt {
+  uint32_t number = 0;
+  bool over = false;               // nothing is left of it
+  std::vector<std::string> nodes;  // of its ranks; none: not known
+};
+
 // What the reconciler asks of others. Called from its thread after the commit; must not block.
 struct ReconcilerPorts {
   // To be answered by PlanReady with the same job and attempt, once.
+  // Or by UnknownAttemptSeen.
   std::function<void(const v1::Job&)> make_plan;
   // DesiredOf(node) is another than before.
   std::function<void(const std::string& node)> desired_changed;
+  // Its agent is to serve this store, from DesiredOf(node) of this revision on.
+  std::function<void(const std::string& node, uint64_t revision)> adopt = {};
 };
 
 class Reconciler {
@@ -76,12 +86,19 @@ class Reconciler {
                            int64_t now_unix_ns) const;
   // Errors: those of Nodes::SetUse and the store.
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
+  // What its agent holds of our jobs goes on, in our books too; the rest it ends. NotFound: no such
+  // node; FailedPrecondition: it does not refuse, or is not heard of. Errors of the store: some
+  // jobs may be taken already; ask again.
+  absl::StatusOr<v1::AdoptNodeResponse> AdoptNode(const std::string& node, int64_t now_unix_ns);
 
   // What agents and the planner say.
   absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
   absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
+  // No plan yet: the run folder has an attempt as new as the one that is planned.
+  absl::Status UnknownAttemptSeen(uint64_t job_id, uint32_t attempt, const UnknownAttempt& unknown,
+                                  int64_t now_unix_ns);
 
   // Somebody has set the clock that callers read, forward if positive, to what is now
   // `now_unix_ns`: leases go on as before.
@@ -95,7 +112,8 @@ class Reconciler {
  private:
   struct Entry {
     v1::Job job;
-    uint32_t plan_asked_for = 0;                       // attempt; 0: none under way
+    uint32_t plan_asked_for = 0;  // attempt; 0: none under way
+    int64_t plan_not_before_unix_ns = 0;
     std::map<std::string, v1::AttemptReport> reports;  // of the current attempt, by node
     StallWatch stalls;                                 // of the current attempt
   };
@@ -111,11 +129,15 @@ class Reconciler {
   // Commits the events, then has `after` as the nodes; if the disk refuses, nothing has changed.
   absl::Status TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns);
   absl::Status HearHellosAgain(int64_t now_unix_ns);
+  absl::StatusOr<bool> TakeHeld(const std::string& node, const v1::AttemptReport& held,
+                                int64_t now_unix_ns);
   absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);
   std::string WaitOf(const Entry& entry) const;
   std::vector<Waiting> WaitingJobs() const;
-  void Follow(Entry& entry);
+  void Follow(Entry& entry, int64_t now_unix_ns);
+  bool IsOurs(const v1::AttemptReport& report) const;
+  void HearRefusal(const std::string& node, const v1::NodeReport& report);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
   absl::Status LeaveGoneNodes(Entry& entry, int64_t now_unix_ns);
@@ -127,6 +149,7 @@ class Reconciler {
   bool PlacesMayCome(const v1::Job& job, int64_t now_unix_ns) const;
   int64_t AgentsDueNs() const;  // Unix; who has not dialled in by then is lost
   absl::StatusOr<Entry*> Find(uint64_t job_id);
+  static bool HasPlaceOn(const v1::Job& job, const std::string& node);
   static double GraceOf(const Entry& entry, int64_t now_unix_ns);
   void PublishCluster();
   // Some of the events, or ended jobs, that are too many. True: there are more.
@@ -139,7 +162,9 @@ class Reconciler {
   const ReconcilerPorts ports_;
   JobStore& store_;
   JobTable& table_;
+  const StoreIdentity identity_;
   Nodes nodes_;
+  std::map<std::string, v1::NodeReport> refusals_;           // the newest, by node
   std::map<std::string, v1::AgentHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended

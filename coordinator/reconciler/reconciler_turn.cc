@@ -55,6 +55,13 @@ std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int p
 // What one that has its places waits for, as its agents say, or because they say nothing.
 std::string Reconciler::WaitOf(const Entry& entry) const {
   for (const v1::Place& place : entry.job.places()) {
+    if (nodes_.Refuses(place.node())) {
+      return fmt::format(
+          "waits for node {}, whose agent keeps it for another store, or a later state of this "
+          "one: "
+          "trireme nodes adopt {}",
+          place.node(), place.node());
+    }
     if (!nodes_.IsLost(place.node())) continue;
     return fmt::format(
         "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
@@ -103,7 +110,7 @@ absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
 bool Reconciler::PlacesUsable(const v1::Job& job) const {
   return std::all_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
     const v1::Node node = nodes_.Get(place.node());
-    return node.state() == v1::NODE_READY && !node.drained();
+    return node.state() == v1::NODE_READY && !node.drained() && node.refuses_for().empty();
   });
 }
 
@@ -194,7 +201,7 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
       }
     }
     // A plan whose answer could not be stored is asked for again.
-    if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry);
+    if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry, now_unix_ns);
   }
   if (places_may_have_changed_) {
     places_may_have_changed_ = !GivePlaces(now_unix_ns).ok();

@@ -29,8 +29,8 @@ class Chance {
     const uint32_t attempt = AttemptNear(status);
     switch (Below(26)) {
       case 24:
-        return UnknownAttemptSeen{attempt, attempt + static_cast<uint32_t>(Below(3)),
-                                  Below(2) == 0, "it\nmay run"};
+        return UnknownAttemptSeen{attempt, attempt + static_cast<uint32_t>(Below(3)), Below(2) == 0,
+                                  "it\nmay run"};
       case 25:
         return AttemptFound{attempt, "n\n1"};
       case 0:

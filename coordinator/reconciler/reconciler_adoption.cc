@@ -1,0 +1,130 @@
+// What another store, or another history of this one, has begun: docs/adr/0018.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "coordinator/reconciler/reconciler.h"
+#include "runtime/base/monotonic.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::coordinator {
+namespace {
+
+// Between looks at an attempt that this store has never started.
+constexpr int64_t kLookAgainNs = 5 * base::kNsPerSecond;
+
+std::string UnknownText(const UnknownAttempt& unknown) {
+  std::string where = unknown.nodes.empty() ? "" : " on " + absl::StrJoin(unknown.nodes, ", ");
+  return fmt::format(
+      "attempt {} may run{}: its run folder has it, but this store, put back from a backup, has "
+      "never started it; waits until it is over or taken: trireme nodes adopt (where a node is off "
+      "for good: trireme drain NODE --gone --reason R)",
+      unknown.number, where);
+}
+
+}  // namespace
+
+// Agents of before do not say whose it is.
+bool Reconciler::IsOurs(const v1::AttemptReport& report) const {
+  return report.store().empty() || report.store() == identity_.store();
+}
+
+void Reconciler::HearRefusal(const std::string& node, const v1::NodeReport& report) {
+  if (!report.has_refuses_for() && !nodes_.Refuses(node)) return;
+  const bool refused = nodes_.Refuses(node);
+  nodes_.SetRefusal(node, report);
+  if (report.has_refuses_for()) {
+    refusals_[node] = report;
+  } else {
+    refusals_.erase(node);
+  }
+  if (refused != nodes_.Refuses(node)) places_may_have_changed_ = true;
+  PublishCluster();
+}
+
+// Whether it goes on, as the job's attempt.
+absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::AttemptReport& held,
+                                          int64_t now_unix_ns) {
+  const auto found = jobs_.find(held.job_id());
+  if (found == jobs_.end() || !IsOurs(held)) return false;
+  Entry& entry = found->second;
+  const auto is_current = [&] {
+    const v1::JobStatus& status = entry.job.status();
+    return held.attempt() == status.attempt() && status.attempt_live() &&
+           HasPlaceOn(entry.job, node);
+  };
+  if (is_current()) return true;
+  const bool here = std::any_of(held.places().begin(), held.places().end(),
+                                [&](const v1::Place& place) { return place.node() == node; });
+  if (!here) return false;
+  ASSIGN_OR_RETURN(
+      Transition transition,
+      Apply(entry.job.status(), AttemptFound{held.attempt(), node}, options_.retry, now_unix_ns));
+  if (!transition.changed) return false;
+  entry.plan_asked_for = 0;
+  // Those that it held until now give them up.
+  for (const v1::Place& place : entry.job.places()) ports_.desired_changed(place.node());
+  RETURN_IF_ERROR(Take(entry, std::move(transition), {held.places().begin(), held.places().end()},
+                       now_unix_ns));
+  places_may_have_changed_ = true;
+  return is_current();
+}
+
+absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& node,
+                                                            int64_t now_unix_ns) {
+  const v1::Node known = nodes_.Get(node);
+  if (known.name().empty()) {
+    return absl::NotFoundError(fmt::format("there is no node {}; trireme nodes shows them", node));
+  }
+  if (nodes_.IsLost(node)) {
+    return absl::FailedPreconditionError(
+        fmt::format("node {} cannot be adopted: its agent is not heard of; start it first", node));
+  }
+  const auto refusal = refusals_.find(node);
+  if (refusal == refusals_.end()) {
+    return absl::FailedPreconditionError(
+        known.refuses_for().empty()
+            ? fmt::format("node {} serves this store already", node)
+            : fmt::format("node {} has not said yet what it holds; ask again in a second", node));
+  }
+  v1::AdoptNodeResponse response;
+  for (const v1::AttemptReport& attempt : refusal->second.attempts()) {
+    if (attempt.phase() == v1::ATTEMPT_ENDED) continue;
+    ASSIGN_OR_RETURN(const bool kept, TakeHeld(node, attempt, now_unix_ns));
+    v1::HeldAttempt& held = kept ? *response.add_kept() : *response.add_ended();
+    held.set_job_id(attempt.job_id());
+    held.set_attempt(attempt.attempt());
+    held.set_store(attempt.store());
+  }
+  ++revision_;
+  ports_.adopt(node, revision_);
+  ports_.desired_changed(node);
+  *response.mutable_node() = nodes_.Get(node);
+  return response;
+}
+
+absl::Status Reconciler::UnknownAttemptSeen(uint64_t job_id, uint32_t attempt,
+                                            const UnknownAttempt& unknown, int64_t now_unix_ns) {
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return absl::OkStatus();
+  Entry& entry = found->second;
+  if (entry.plan_asked_for == attempt) entry.plan_asked_for = 0;
+  entry.plan_not_before_unix_ns = now_unix_ns + kLookAgainNs;
+  // So that they can be called gone, should they be.
+  std::vector<v1::Node> nodes;
+  for (const std::string& name : unknown.nodes) {
+    if (nodes_.Get(name).name().empty()) nodes.emplace_back().set_name(name);
+  }
+  nodes_.Load(nodes);
+  const bool gone = !unknown.nodes.empty() &&
+                    std::all_of(unknown.nodes.begin(), unknown.nodes.end(),
+                                [this](const std::string& name) { return nodes_.IsGone(name); });
+  return Feed(entry,
+              coordinator::UnknownAttemptSeen{attempt, unknown.number, unknown.over || gone,
+                                              UnknownText(unknown)},
+              now_unix_ns);
+}
+
+}  // namespace trireme::coordinator

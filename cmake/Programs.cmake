@@ -32,10 +32,10 @@ trireme_program(trireme-worker worker
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 trireme_program(triremed coordinator/daemon
-  ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
+  ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
         coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
         coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics coordinator/dashboard
-        coordinator/systemd
+        coordinator/systemd coordinator/keeper
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper coordinator/log_format

@@ -105,5 +105,6 @@ int RunCheck(const ControlOptions& control, const CheckOptions& options);
 int RunNodes(const ControlOptions& control);
 int RunDrain(const ControlOptions& control, const v1::DrainRequest& request);
 int RunUndrain(const ControlOptions& control, const std::string& node);
+int RunAdopt(const ControlOptions& control, const std::string& node);
 
 }  // namespace trireme::cli

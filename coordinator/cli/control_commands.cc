@@ -261,9 +261,20 @@ void AddCheck(CLI::App& app, const Shared& given, int* code) {
 }
 
 void AddNodes(CLI::App& app, const Shared& given, int* code) {
-  Add(app, given, "nodes", "the nodes, and what is free on them")->callback([=] {
-    *code = RunNodes(given->control);
+  CLI::App* nodes = Add(app, given, "nodes", "the nodes, and what is free on them");
+  nodes->callback([=] {
+    if (nodes->get_subcommands().empty()) *code = RunNodes(given->control);
   });
+  CLI::App* adopt = AddOnNode(*nodes, given, "adopt",
+                              "have a node serve this daemon that runs ranks of another store");
+  adopt->footer(
+      "An agent whose ranks run for one job store does not obey a daemon with another one, or "
+      "with\n"
+      "an older state of it, as after a backup was put back: the ranks run on, and `trireme "
+      "nodes`\n"
+      "shows what the agent holds. This says that it is to serve the daemon that answers here.\n"
+      "Attempts of jobs that this store knows go on; all others on the node are ended.");
+  adopt->callback([=] { *code = RunAdopt(given->control, given->node); });
   CLI::App* drain = AddOnNode(app, given, "drain", "start nothing new on a node");
   drain->add_option("--reason", given->reason, "for those who ask why")
       ->required()

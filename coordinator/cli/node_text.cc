@@ -8,11 +8,14 @@ namespace trireme::cli {
 std::string NodeStateText(const v1::Node& node) {
   std::string text = node.gone() ? "gone" : node.state() == v1::NODE_LOST ? "lost" : "ready";
   if (node.drained()) text += ", drained";
+  if (!node.refuses_for().empty()) text += ", refuses";
   return text;
 }
 
 Cell NodeStateCell(const v1::Node& node, bool color) {
-  const char* paint = node.state() == v1::NODE_LOST ? "\x1b[31m" : node.drained() ? "\x1b[33m" : "";
+  const char* paint = node.state() == v1::NODE_LOST                   ? "\x1b[31m"
+                      : node.drained() || !node.refuses_for().empty() ? "\x1b[33m"
+                                                                      : "";
   const bool painted = color && *paint != '\0';
   return {NodeStateText(node), painted ? paint : "", painted ? "\x1b[0m" : ""};
 }

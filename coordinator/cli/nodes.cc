@@ -1,4 +1,4 @@
-// `trireme nodes`, `drain`, `undrain`.
+// `trireme nodes`, `nodes adopt`, `drain`, `undrain`.
 #include <cstdio>
 
 #include "coordinator/cli/control.h"
@@ -15,6 +15,19 @@ namespace {
 
 using base::Text;
 
+constexpr size_t kStoreShown = 8;  // of its UUID
+
+// What it holds for the other store, and the way out.
+std::string RefusalText(const v1::Node& node) {
+  std::string jobs;
+  for (const v1::HeldAttempt& held : node.held()) {
+    jobs += Text(jobs.empty() ? "" : ", ", held.job_id(), ".", held.attempt());
+  }
+  return Text("runs ", jobs.empty() ? "ranks" : jobs, " of another store (",
+              node.refuses_for().substr(0, kStoreShown),
+              "), or of a later state: trireme nodes adopt ", node.name());
+}
+
 void PrintTable(const v1::Cluster& cluster) {
   const bool color = report::StyleOf(stdout).color;
   const int64_t now = NowUnixNs();
@@ -27,7 +40,7 @@ void PrintTable(const v1::Cluster& cluster) {
                {NodeMemoryText(node)},
                {NodeGpusText(node)},
                {Ago(node.last_heard_unix_ns(), now)},
-               {Shown(node.reason())}});
+               {Shown(node.refuses_for().empty() ? node.reason() : RefusalText(node))}});
   }
   std::fputs(table.Text(TerminalWidth()).c_str(), stdout);
 }
@@ -62,7 +75,33 @@ int Ask(const ControlOptions& control, const Request& request) {
   return kOk;
 }
 
+// "attempt 2 of job 7".
+std::string HeldText(const v1::HeldAttempt& held) {
+  return Text("attempt ", held.attempt(), " of job ", held.job_id());
+}
+
 }  // namespace
+
+int RunAdopt(const ControlOptions& control, const std::string& node) {
+  const auto client = Connect(control);
+  if (!client.ok()) return PrintCallError(client.status());
+  v1::AdoptNodeRequest request;
+  request.set_node(node);
+  const auto adopted = (*client)->Call(request);
+  if (!adopted.ok()) return PrintCallError(adopted.status());
+  if (control.json) {
+    PrintJsonLine(*adopted);
+    return kOk;
+  }
+  for (const v1::HeldAttempt& held : adopted->kept()) {
+    std::printf("%s goes on\n", HeldText(held).c_str());
+  }
+  for (const v1::HeldAttempt& held : adopted->ended()) {
+    std::printf("%s is ended: this store knows no such attempt\n", HeldText(held).c_str());
+  }
+  std::printf("node %s serves this daemon\n", Shown(adopted->node().name()).c_str());
+  return kOk;
+}
 
 int RunNodes(const ControlOptions& control) {
   const auto client = Connect(control);

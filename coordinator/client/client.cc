@@ -78,6 +78,9 @@ class GrpcClient final : public Client {
   absl::StatusOr<v1::Node> Call(const v1::UndrainRequest& request) override {
     return Unary(&Stub::Undrain, request);
   }
+  absl::StatusOr<v1::AdoptNodeResponse> Call(const v1::AdoptNodeRequest& request) override {
+    return Unary(&Stub::AdoptNode, request);
+  }
   absl::StatusOr<v1::Cluster> Call(const v1::GetClusterRequest& request) override {
     return Unary(&Stub::GetCluster, request);
   }

@@ -73,6 +73,7 @@ class Client {
       const v1::ListCheckpointsRequest& request) = 0;
   virtual absl::StatusOr<v1::ListFilesResponse> Call(const v1::ListFilesRequest& request) = 0;
   virtual absl::StatusOr<v1::Node> Call(const v1::DrainRequest& request) = 0;
+  virtual absl::StatusOr<v1::AdoptNodeResponse> Call(const v1::AdoptNodeRequest& request) = 0;
   virtual absl::StatusOr<v1::Node> Call(const v1::UndrainRequest& request) = 0;
   virtual absl::StatusOr<v1::Cluster> Call(const v1::GetClusterRequest& request) = 0;
   virtual absl::StatusOr<v1::OpenDashboardResponse> Call(

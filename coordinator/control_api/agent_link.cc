@@ -1,5 +1,5 @@
 // A session reads one message at a time and writes one; what waits to be written is the newest
-// wish.
+// of its kind.
 #include "coordinator/control_api/agent_link.h"
 
 #include <atomic>
@@ -34,8 +34,15 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
 
   void Send(const v1::DesiredAttempts& desired) {
     const absl::MutexLock lock(&mutex_);
-    next_.emplace();
-    *next_->mutable_desired() = desired;
+    desired_.emplace();
+    *desired_->mutable_desired() = desired;
+    Write();
+  }
+
+  void Adopt(uint64_t revision) {
+    const absl::MutexLock lock(&mutex_);
+    first_.emplace();
+    first_->mutable_adopt()->set_revision(revision);
     Write();
   }
 
@@ -89,8 +96,13 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     }
     {
       const absl::MutexLock lock(&mutex_);
-      next_.emplace();
-      v1::AgentWelcome& welcome = *next_->mutable_welcome();
+      const v1::AgentHello& hello = incoming_.hello();
+      const uint64_t sequence = rooms_.table.last_sequence();
+      first_.emplace();
+      v1::AgentWelcome& welcome = *first_->mutable_welcome();
+      *welcome.mutable_store() = rooms_.identity.At(sequence);
+      welcome.set_continues(!hello.has_served() ||
+                            rooms_.identity.Continues(hello.served(), sequence));
       welcome.set_lease_seconds(static_cast<double>(rooms_.lease.count()) / 1000);
       welcome.set_report_seconds(kReportSeconds);
       Write();
@@ -122,9 +134,10 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   }
 
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || closed_ || !next_) return;
-    outgoing_ = std::move(*next_);
-    next_.reset();
+    std::optional<v1::ToAgent>& next = first_ ? first_ : desired_;
+    if (writing_ || closed_ || !next) return;
+    outgoing_ = std::move(*next);
+    next.reset();
     writing_ = true;
     StartWrite(&outgoing_);
   }
@@ -137,7 +150,8 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   std::string keeper_;
   std::atomic<std::chrono::steady_clock::time_point> heard_{};
   absl::Mutex mutex_;
-  std::optional<v1::ToAgent> next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ToAgent> first_ ABSL_GUARDED_BY(mutex_);  // the welcome, later an adoption
+  std::optional<v1::ToAgent> desired_ ABSL_GUARDED_BY(mutex_);
   v1::ToAgent outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -188,6 +202,12 @@ void AgentLinkService::SendDesired(const std::string& node, const v1::DesiredAtt
   const absl::MutexLock lock(&mutex_);
   const auto found = sessions_.find(node);
   if (found != sessions_.end()) found->second->Send(desired);
+}
+
+void AgentLinkService::SendAdopt(const std::string& node, uint64_t revision) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end()) found->second->Adopt(revision);
 }
 
 void AgentLinkService::EndStreams() {

@@ -24,6 +24,7 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(Context* context) override;
 
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired);
+  void SendAdopt(const std::string& node, uint64_t revision);
   void EndStreams();
 
  private:

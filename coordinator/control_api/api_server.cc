@@ -200,6 +200,9 @@ class GrpcApiServer : public ApiServer {
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) override {
     agents_.SendDesired(node, desired);
   }
+  void SendAdopt(const std::string& node, uint64_t revision) override {
+    agents_.SendAdopt(node, revision);
+  }
 
  private:
   const CallObserver calls_;

@@ -52,6 +52,7 @@ struct ApiRooms {
   CallObserver calls;               // empty: nobody is told
   // A link into the dashboard for this caller; absent: there is none.
   std::function<std::string(const Caller&)> dashboard_link = {};
+  StoreIdentity identity = {};  // of `store`, for agents
 };
 
 class ApiServer {
@@ -65,6 +66,8 @@ class ApiServer {
   virtual int port() const = 0;
   // On the reconciler's thread: gives the agent of `node`, if it is connected, what it is to have.
   virtual void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) = 0;
+  // Likewise, that it is to serve this store, from that revision of its desired state on.
+  virtual void SendAdopt(const std::string& node, uint64_t revision) = 0;
 };
 
 }  // namespace trireme::coordinator

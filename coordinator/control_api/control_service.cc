@@ -305,6 +305,21 @@ Unary* ControlService::Undrain(Context* context, const v1::UndrainRequest* reque
   return SetUse(context, {request->node()}, response);
 }
 
+Unary* ControlService::AdoptNode(Context* context, const v1::AdoptNodeRequest* request,
+                                 v1::AdoptNodeResponse* response) {
+  const auto caller = Admit(*context, Role::kAdmin);
+  if (!caller.ok()) return Done(context, caller.status());
+  Unary* reactor = context->DefaultReactor();
+  const absl::Status posted =
+      rooms_.reconciler_thread.Post([this, reactor, node = request->node(), response] {
+        auto result = rooms_.reconciler.AdoptNode(node, NowUnixNs());
+        if (result.ok()) *response = std::move(*result);
+        reactor->Finish(ToGrpc(result.status()));
+      });
+  if (!posted.ok()) reactor->Finish(QueueFull(posted));
+  return reactor;
+}
+
 Unary* ControlService::SetUse(Context* context, const NodeUse& use, v1::Node* response) {
   const auto caller = Admit(*context, Role::kAdmin);
   if (!caller.ok()) return Done(context, caller.status());

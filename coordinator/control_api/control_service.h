@@ -35,6 +35,7 @@ class ControlService : public v1::Control::CallbackService {
                          v1::ListCheckpointsResponse*) override;
   Unary* Drain(Context*, const v1::DrainRequest*, v1::Node*) override;
   Unary* Undrain(Context*, const v1::UndrainRequest*, v1::Node*) override;
+  Unary* AdoptNode(Context*, const v1::AdoptNodeRequest*, v1::AdoptNodeResponse*) override;
   Unary* GetCluster(Context*, const v1::GetClusterRequest*, v1::Cluster*) override;
   Unary* OpenDashboard(Context*, const v1::OpenDashboardRequest*,
                        v1::OpenDashboardResponse*) override;

@@ -16,6 +16,7 @@
 
 #include "coordinator/daemon/health.h"
 #include "coordinator/daemon/plan_files.h"
+#include "coordinator/daemon/run_claim.h"
 #include "coordinator/job_machine/job_machine.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/metrics/timed_store.h"
@@ -79,6 +80,7 @@ absl::Status Daemon::Open() {
         "--allow-folder limits them");
   }
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
+  RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.state_folder + "/jobs")));
   store_ = TimedStore(std::move(store_), metrics_);
   RETURN_IF_ERROR(OpenReconciler());
   reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
@@ -109,6 +111,7 @@ absl::Status Daemon::Open() {
   }
   ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *lister_, access_, rules,        options_.lease,      calls};
+  rooms.identity = identity_;
   if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
@@ -129,6 +132,8 @@ absl::Status Daemon::OpenReconciler() {
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };
   ports.desired_changed = [this](const std::string& node) { changed_nodes_.insert(node); };
+  ports.adopt = [this](const std::string& node, uint64_t revision) { adopted_[node] = revision; };
+  identity_ = store_->identity();
   ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
   logged_sequence_ = table_.last_sequence();
   return absl::OkStatus();
@@ -198,13 +203,25 @@ void Daemon::MakePlan(const v1::Job& job) {
   if (stopping_) return;
   planner_->PostAnswer([this, job] {
     if (stopping_) return;
-    const absl::Status outcome = WritePlanFiles(job);
+    const auto outcome = PreparePlan(job);
     reconciler_thread_->PostAnswer(
         [this, id = job.id(), attempt = job.status().attempt(), outcome] {
-          const absl::Status stored = reconciler_->PlanReady(id, attempt, outcome, NowUnixNs());
+          const absl::Status stored =
+              outcome.ok() && *outcome
+                  ? reconciler_->UnknownAttemptSeen(id, attempt, **outcome, NowUnixNs())
+                  : reconciler_->PlanReady(id, attempt, outcome.status(), NowUnixNs());
           if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
         });
   });
+}
+
+// On the planner's thread. An attempt: it may run, so there is no plan yet.
+absl::StatusOr<std::optional<UnknownAttempt>> Daemon::PreparePlan(const v1::Job& job) const {
+  RETURN_IF_ERROR(ClaimRunFolder(job, identity_.At(0)));
+  ASSIGN_OR_RETURN(std::optional<UnknownAttempt> unknown, FindUnknownAttempt(job));
+  if (unknown) return unknown;
+  RETURN_IF_ERROR(WritePlanFiles(job));
+  return std::nullopt;
 }
 
 absl::Status Daemon::ReloadTokens() {
@@ -256,6 +273,8 @@ int64_t Daemon::Between(int64_t now_unix_ns) {
   const int64_t next = reconciler_->Tick(now_unix_ns);
   LogEvents();
   if (ApiServer* sender = sender_) {
+    for (const auto& [node, revision] : adopted_) sender->SendAdopt(node, revision);
+    adopted_.clear();
     for (const std::string& node : changed_nodes_) {
       sender->SendDesired(node, reconciler_->DesiredOf(node));
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -57,6 +58,7 @@ class Daemon {
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
+  absl::StatusOr<std::optional<UnknownAttempt>> PreparePlan(const v1::Job& job) const;
   void TakeSenderBack();
   void LogEvents();
   void FollowClock(int64_t now_unix_ns);
@@ -71,9 +73,11 @@ class Daemon {
   std::unique_ptr<JobStore> store_;
   JobTable table_;
   Access access_;
-  std::set<std::string> changed_nodes_;   // the reconciler's thread
-  uint64_t logged_sequence_ = 0;          // likewise
-  std::optional<int64_t> unix_ahead_ns_;  // likewise: of CLOCK_REALTIME, of the steady one
+  StoreIdentity identity_;
+  std::set<std::string> changed_nodes_;      // the reconciler's thread
+  std::map<std::string, uint64_t> adopted_;  // likewise: from which revision on
+  uint64_t logged_sequence_ = 0;             // likewise
+  std::optional<int64_t> unix_ahead_ns_;     // likewise: of CLOCK_REALTIME, of the steady one
   std::atomic<ApiServer*> sender_{nullptr};
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;

@@ -1,0 +1,109 @@
+// By a link, which takes no name that is taken: of two daemons that claim a folder, one has it.
+#include "coordinator/daemon/run_claim.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "coordinator/keeper/attempt_folder.h"
+#include "runtime/base/durable.h"
+#include "runtime/base/folder_names.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
+#include "runtime/base/whole_file.h"
+#include "runtime/json/json_text.h"
+
+namespace trireme::coordinator {
+namespace {
+
+using base::Text;
+using nlohmann::json;
+
+// Far from where numbers end, farther from where jobs get.
+constexpr uint32_t kMostAttempts = 1u << 30;
+
+struct Owner {
+  uint64_t job = 0;
+  std::string store;
+};
+
+absl::Status OnDisk(const absl::Status& status) {
+  return status.ok() ? status : absl::UnavailableError(base::MessageOf(status));
+}
+
+// NotFound: nobody's.
+absl::StatusOr<Owner> OwnerOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path));
+  const json said = json_text::Parse(text);
+  try {
+    return Owner{said.at("job").get<uint64_t>(), said.at("store").get<std::string>()};
+  } catch (const json::exception&) {
+    return absl::InvalidArgumentError(Text(path, " does not say whose run folder this is"));
+  }
+}
+
+absl::Status WriteOwner(const std::string& path, const v1::Job& job,
+                        const v1::StorePosition& store) {
+  const json text = {{"version", 1},
+                     {"job", job.id()},
+                     {"store", store.store()},
+                     {"epoch", store.epoch()},
+                     {"opening", store.opening()}};
+  const std::string fresh = Text(path, ".", getpid());
+  RETURN_IF_ERROR(base::WriteWholeFile(fresh, json_text::Write(text, 1) + "\n"));
+  const int error = link(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
+  unlink(fresh.c_str());
+  if (error != 0 && error != EEXIST) return base::ErrnoStatus(error, "cannot make " + path);
+  return base::SyncFolderOf(path);
+}
+
+}  // namespace
+
+uint64_t NewestJobFolder(const std::string& jobs_folder) {
+  uint64_t newest = 0;
+  base::VisitNames(jobs_folder, [&](const std::string& name) {
+    uint64_t number = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
+      newest = std::max(newest, number);
+    }
+  }).IgnoreError();
+  return newest;
+}
+
+absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) {
+  const std::string& folder = job.run_folder();
+  RETURN_IF_ERROR(OnDisk(base::MakeFolders(folder)));
+  const std::string path = folder + "/run.json";
+  absl::StatusOr<Owner> owner = OwnerOf(path);
+  if (absl::IsNotFound(owner.status())) {
+    if (job.status().attempt() == 1 && keeper::NewestAttemptFolder(folder) > 0) {
+      return absl::InvalidArgumentError(
+          Text("the run folder ", folder, " has attempts of another job; move it away, or submit ",
+               "the job again: it gets another number"));
+    }
+    RETURN_IF_ERROR(OnDisk(WriteOwner(path, job, store)));
+    owner = OwnerOf(path);
+  }
+  if (absl::IsInvalidArgument(owner.status())) return owner.status();
+  if (!owner.ok()) return OnDisk(owner.status());
+  if (owner->job == job.id() && owner->store == store.store()) return absl::OkStatus();
+  return absl::InvalidArgumentError(Text(
+      "the run folder ", folder, " is that of job ", owner->job, " of the store ", owner->store,
+      ", as ", path, " says; move it away, or submit the job again: it gets ", "another number"));
+}
+
+absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job) {
+  const uint32_t newest = keeper::NewestAttemptFolder(job.run_folder());
+  if (newest < job.status().attempt()) return std::nullopt;
+  const std::string path = Text(job.run_folder(), "/attempts/", newest);
+  if (newest > kMostAttempts) {
+    return absl::InvalidArgumentError(Text(path, ": no attempt has such a number; move it away"));
+  }
+  return UnknownAttempt{newest, keeper::IsOver(path), keeper::ReadOwner(path).nodes};
+}
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,28 @@
+// Whose a run folder is: RUN/run.json, docs/adr/0018. What another store has left in a folder is
+// not taken for a job's own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "coordinator/reconciler/reconciler.h"
+#include "trireme/v1/agent.pb.h"
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::coordinator {
+
+// The highest number of a folder in the jobs folder; 0: none. Blocks on the disk.
+uint64_t NewestJobFolder(const std::string& jobs_folder);
+
+// Makes the job's run folder, and makes it the job's: of one that was made before folders were
+// claimed, by an attempt that is not the first. InvalidArgument: it is another job's. Unavailable:
+// the disk. Blocks on it.
+absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store);
+
+// The newest attempt in the job's run folder, if it is as new as the one that is planned, which
+// nobody has been told of yet. InvalidArgument: no number is left. Blocks on the disk.
+absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job);
+
+}  // namespace trireme::coordinator

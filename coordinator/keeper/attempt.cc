@@ -73,15 +73,6 @@ void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
   Save().IgnoreError();
 }
 
-void Attempt::NameStore(const v1::StorePosition& store) {
-  const AttemptRecord unnamed = record_;
-  *record_.desired.mutable_launch()->mutable_store() = store;
-  // Its folder has no name in it, as it is of before.
-  record_.desired.mutable_launch()->mutable_store()->clear_epoch();
-  // If the disk refuses it, the next keeper names it again.
-  if (Save().ok()) RemoveRecord(options_.state_folder, unnamed);
-}
-
 void Attempt::Advance(const Turn& turn) {
   if (ended_) return;
   // The guard first: if it has ended, so have its ranks.
@@ -274,7 +265,7 @@ v1::AttemptReport Attempt::Report() const {
   report.set_saved_step(saved_step_);
   if (ended_) report = end_;
   report.set_job_id(record_.desired.job_id());
-  report.set_store(record_.desired.launch().store().store());
+  *report.mutable_store() = record_.desired.launch().store();
   report.set_attempt(record_.desired.attempt());
   report.set_phase(ended_                 ? v1::ATTEMPT_ENDED
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING

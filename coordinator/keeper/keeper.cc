@@ -57,17 +57,6 @@ absl::Status Keeper::Adopt() {
   ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
   for (AttemptRecord& record : records) {
     const Key key = KeyOf(record.desired);
-    // Named (NameStore), but the nameless file was not removed any more.
-    const bool named =
-        key.store.empty() && std::any_of(records.begin(), records.end(), [&](auto& one) {
-          const Key other = KeyOf(one.desired);
-          return !other.store.empty() && other.job == key.job && other.attempt == key.attempt &&
-                 one.desired.launch().run_folder() == record.desired.launch().run_folder();
-        });
-    if (named) {
-      RemoveRecord(options_.state_folder, record);
-      continue;
-    }
     attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
   }
   return absl::OkStatus();
@@ -110,25 +99,11 @@ void Keeper::Learn(const v1::DesiredAttempt& attempt) {
   attempts_[KeyOf(attempt)] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
 }
 
-// One that was begun before stores had names is that of the first that names it.
-void Keeper::NameStore(const v1::DesiredAttempt& attempt) {
-  const Key key = KeyOf(attempt);
-  Key unnamed = key;
-  unnamed.store.clear();
-  const auto known = attempts_.find(unnamed);
-  if (key == unnamed || known == attempts_.end() || attempts_.contains(key)) return;
-  known->second->NameStore(attempt.launch().store());
-  auto moved = attempts_.extract(known);
-  moved.key() = key;
-  attempts_.insert(std::move(moved));
-}
-
 void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   told_ = true;
   revision_ = desired.revision();
   wanted_.clear();
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
-    NameStore(attempt);
     const Key key = KeyOf(attempt);
     wanted_.insert(key);
     if (attempts_.count(key) == 0) Learn(attempt);
@@ -176,7 +151,8 @@ bool Keeper::HoldsLive() const {
 
 void Keeper::AddPlaces(v1::NodeReport& report) const {
   for (v1::AttemptReport& attempt : *report.mutable_attempts()) {
-    const auto known = attempts_.find({attempt.store(), attempt.job_id(), attempt.attempt()});
+    const auto known =
+        attempts_.find({attempt.store().store(), attempt.job_id(), attempt.attempt()});
     if (known == attempts_.end()) continue;
     *attempt.mutable_places() = known->second->record().desired.launch().places();
   }

@@ -49,7 +49,7 @@ class Keeper {
 
  private:
   struct Key {
-    std::string store;  // whose job it is; empty: nobody has said
+    std::string store;  // whose job it is; empty: of before stores had names
     uint64_t job = 0;
     uint32_t attempt = 0;
     auto operator<=>(const Key&) const = default;
@@ -59,7 +59,6 @@ class Keeper {
   Keeper(const KeeperOptions& options, int lock_fd);
   absl::Status Adopt();
   void Learn(const v1::DesiredAttempt& attempt);
-  void NameStore(const v1::DesiredAttempt& attempt);
   uint32_t NewestKnown(const v1::DesiredAttempt& attempt) const;
   // A newer attempt of its job is known.
   bool IsOutdated(const Key& key) const;

@@ -67,7 +67,7 @@ void Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
     v1::HeldAttempt& held = *node.add_held();
     held.set_job_id(attempt.job_id());
     held.set_attempt(attempt.attempt());
-    held.set_store(attempt.store());
+    held.set_store(attempt.store().store());
   }
 }
 

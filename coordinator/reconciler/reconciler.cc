@@ -106,7 +106,7 @@ absl::Status Reconciler::Commit(Change& change) {
 }
 
 absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
-                              int64_t now_unix_ns) {
+                              int64_t now_unix_ns, const v1::StorePosition* launched) {
   const uint32_t attempt_before = entry.job.status().attempt();
   const std::vector<v1::Place> places_before(entry.job.places().begin(), entry.job.places().end());
   const bool waited = ConsequencesOf(entry.job.status()).wants_places;
@@ -118,6 +118,11 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
     if (auto progress = table_.ProgressOf(job.id())) *job.mutable_progress() = *std::move(progress);
   }
   if (!holds) job.clear_places();
+  if (launched != nullptr) {
+    *job.mutable_launch_store() = *launched;
+  } else if (job.status().attempt_live() && !entry.job.status().attempt_live()) {
+    *job.mutable_launch_store() = identity_.At(0);
+  }
   if (!places.empty()) job.mutable_places()->Assign(places.begin(), places.end());
   Change change;
   for (v1::Event& event : transition.events) {
@@ -432,7 +437,7 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   *launch.mutable_places() = job.places();
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
   launch.set_real_paths(job.real_paths());
-  *launch.mutable_store() = identity_.At(0);
+  *launch.mutable_store() = job.launch_store();
   return desired;
 }
 

@@ -121,9 +121,10 @@ class Reconciler {
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
              JobTable& table);
   absl::Status RecallStalls(Entry& entry);
-  // Commits a transition of one job and acts on it.
+  // Commits a transition of one job and acts on it. `launched`: of an attempt that was found; else
+  // one that begins is of this epoch.
   absl::Status Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
-                    int64_t now_unix_ns);
+                    int64_t now_unix_ns, const v1::StorePosition* launched = nullptr);
   absl::Status Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns);
   absl::Status Commit(Change& change);
   // Commits the events, then has `after` as the nodes; if the disk refuses, nothing has changed.

@@ -28,7 +28,8 @@ std::string UnknownText(const UnknownAttempt& unknown) {
 
 // Agents of before do not say whose it is.
 bool Reconciler::IsOurs(const v1::AttemptReport& report) const {
-  return report.store().empty() || report.store() == identity_.store();
+  const std::string& store = report.store().store();
+  return store.empty() || store == identity_.store();
 }
 
 void Reconciler::HearRefusal(const std::string& node, const v1::NodeReport& report) {
@@ -67,7 +68,7 @@ absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::Att
   // Those that it held until now give them up.
   for (const v1::Place& place : entry.job.places()) ports_.desired_changed(place.node());
   RETURN_IF_ERROR(Take(entry, std::move(transition), {held.places().begin(), held.places().end()},
-                       now_unix_ns));
+                       now_unix_ns, &held.store()));
   places_may_have_changed_ = true;
   return is_current();
 }
@@ -96,7 +97,7 @@ absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& n
     v1::HeldAttempt& held = kept ? *response.add_kept() : *response.add_ended();
     held.set_job_id(attempt.job_id());
     held.set_attempt(attempt.attempt());
-    held.set_store(attempt.store());
+    held.set_store(attempt.store().store());
   }
   ++revision_;
   ports_.adopt(node, revision_);

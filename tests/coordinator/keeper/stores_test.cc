@@ -33,7 +33,7 @@ v1::AttemptReport AwaitEndOf(Keeper& keeper, const std::string& store) {
   for (int step = 0; step < 600; ++step) {
     const v1::NodeReport report = keeper.Poll();
     for (const v1::AttemptReport& one : report.attempts()) {
-      if (one.store() == store && one.phase() == v1::ATTEMPT_ENDED) return one;
+      if (one.store().store() == store && one.phase() == v1::ATTEMPT_ENDED) return one;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -107,34 +107,6 @@ TEST_CASE("stores: jobs of one number of two stores are two, also after a restar
   CHECK(ended.exit_code() != 0);
   bench.Touch("go");
   CHECK(AwaitEndOf(*keeper, kOther).exit_code() == 0);
-}
-
-TEST_CASE("stores: an attempt begun before stores had names is that of the first that names it") {
-  KeeperBench bench(kWaits);
-  {
-    const auto keeper = bench.Open();
-    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
-    keeper->Poll();
-    bench.AwaitFile("starts", "1\n");
-  }
-  const std::string nameless = bench.options.state_folder + "/attempts/7-1.json";
-  const std::string text = Slurp(nameless);
-  for (int start = 0; start < 2; ++start) {
-    const auto keeper = bench.Open();
-    keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne)}));
-    const v1::NodeReport report = keeper->Poll();
-    REQUIRE(report.attempts_size() == 1);
-    CHECK(report.attempts(0).store() == kOne);
-    CHECK(report.attempts(0).phase() != v1::ATTEMPT_ENDED);
-    CHECK(!fs::exists(nameless));
-    // As if the power had gone before the old name was removed.
-    if (start == 0) std::ofstream(nameless) << text;
-  }
-  const auto keeper = bench.Open();
-  keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne)}));
-  bench.Touch("go");
-  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
-  CHECK(bench.Lines("starts") == 1);
 }
 
 TEST_CASE("stores: a report says where the ranks of what is held are, if asked") {

@@ -249,9 +249,11 @@ trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/pla
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/manual ROOMS coordinator/manual)
 trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup)
-trireme_tests(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/plan runtime/report coordinator/planning)
+trireme_tests(coordinator/planning ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report
+              coordinator/planning coordinator/reconciler coordinator/keeper)
 if(TARGET test_coordinator_planning)
-  target_sources(test_coordinator_planning PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/daemon/plan_files.cc")
+  target_sources(test_coordinator_planning PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/daemon/plan_files.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc")
 endif()
 trireme_tests(coordinator/task_thread THREADS ROOMS coordinator/task_thread)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)

@@ -64,10 +64,10 @@ std::string Urgent(const v1::NodeReport& report) {
   return text;
 }
 
-// What the daemon wishes reaches the keeper here, or not.
-class Obedience {
+// The daemon's desired state reaches the keeper here, or not.
+class DesiredIntake {
  public:
-  Obedience(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store)
+  DesiredIntake(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store)
       : link_(link), keeper_(keeper), store_(store) {}
 
   // `anew`: a line has been made.
@@ -75,24 +75,34 @@ class Obedience {
     if (anew) {
       store_.Meet(link_.welcome());
       waiting_.reset();  // of another line
+      met_ = true;
       refusal_told_ = false;
     }
     if (const auto adopt = link_.TakeAdopt()) store_.Adopt(adopt->revision());
     if (auto desired = link_.TakeDesired()) waiting_ = std::move(desired);
-    if (!waiting_) return;
-    if (!store_.Serves(keeper_.HoldsLive(), waiting_->revision())) return TellRefusal();
+    refuses_ = met_ && !store_.Serves(keeper_.HoldsLive(), waiting_ ? waiting_->revision() : 0);
+    if (refuses_) TellRefusal();
+    if (refuses_ || !waiting_) return;
     keeper_.SetDesired(*waiting_);
     const absl::Status noted = store_.Note(waiting_->store());
     if (!noted.ok()) spdlog::warn("{}", base::MessageOf(noted));  // with the next one
     link_.SetServed(store_.served());
     waiting_.reset();
   }
-  // A desired state waits that is not acted on.
-  bool refuses() const { return waiting_.has_value(); }
+  // No desired state of the daemon at the other end is acted on.
+  bool refuses() const { return refuses_; }
 
  private:
   void TellRefusal() {
     if (std::exchange(refusal_told_, true)) return;
+    const std::string& theirs = link_.welcome().store().store();
+    if (theirs == store_.served().store()) {
+      spdlog::warn(
+          "the daemon's store is an older state of the one whose attempts run here, or another "
+          "copy "
+          "of it: they run on, and nothing it says is acted on until: trireme nodes adopt");
+      return;
+    }
     spdlog::warn(
         "the daemon's store is {}, not the one whose attempts run here ({}), or one of before: "
         "they run on, and nothing it says is acted on until: trireme nodes adopt",
@@ -105,12 +115,14 @@ class Obedience {
   keeper::Keeper& keeper_;
   ServedStore& store_;
   std::optional<v1::DesiredAttempts> waiting_;
+  bool met_ = false;  // there has been a line
+  bool refuses_ = false;
   bool refusal_told_ = false;
 };
 
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store) {
   worker_link::WorkerLinks links;
-  Obedience obedience(link, keeper, store);
+  DesiredIntake intake(link, keeper, store);
   Clock::time_point sent{};
   Complaints complaints(Clock::now());
   std::string urgent;
@@ -121,9 +133,9 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store) {
     if (complaints.Due(link.state(), link.failures(), now)) {
       spdlog::warn("no line to the coordinator: {}", base::MessageOf(link.state()));
     }
-    obedience.Act(anew);
+    intake.Act(anew);
     v1::NodeReport report = keeper.Poll();
-    if (obedience.refuses()) {
+    if (intake.refuses()) {
       *report.mutable_refuses_for() = store.served();
       keeper.AddPlaces(report);
     }

@@ -72,9 +72,9 @@ struct ResumeAsked {
 struct CancelAsked {
   std::string by;
 };
-using JobEvent =
-    std::variant<PlacesGiven, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen, AttemptEnded,
-                 AttemptLost, UnknownAttemptSeen, AttemptFound, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
+using JobEvent = std::variant<PlacesGiven, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen,
+                              AttemptEnded, AttemptLost, UnknownAttemptSeen, AttemptFound, RetryDue,
+                              PauseAsked, ResumeAsked, CancelAsked>;
 
 struct RetryPolicy {
   uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed

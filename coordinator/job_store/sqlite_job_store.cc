@@ -265,9 +265,9 @@ absl::Status SqliteJobStore::BeginEpoch(uint64_t used_job_id) {
   const uint64_t opening = uint64_t{device()} << 32 | device();
   const int64_t number = Signed(identity_.At(0).epoch()) + 1;
   ASSIGN_OR_RETURN(const uint64_t sequence, NumberOf(statements_.last_sequence));
-  RETURN_IF_ERROR(Execution(statements_.put_epoch, number, static_cast<int64_t>(opening),
-                            Signed(sequence))
-                      .Finish());
+  RETURN_IF_ERROR(
+      Execution(statements_.put_epoch, number, static_cast<int64_t>(opening), Signed(sequence))
+          .Finish());
   RETURN_IF_ERROR(Execution(statements_.drop_epochs, number - kEpochsKept).Finish());
   RETURN_IF_ERROR(Execution(statements_.raise_last_job_id, Signed(used_job_id)).Finish());
   ASSIGN_OR_RETURN(StoreIdentity identity, ReadIdentity());

@@ -138,6 +138,7 @@ class Reconciler {
   std::vector<Waiting> WaitingJobs() const;
   void Follow(Entry& entry, int64_t now_unix_ns);
   bool IsOurs(const v1::AttemptReport& report) const;
+  absl::Status AdoptAgain(const std::string& node, int64_t now_unix_ns);
   void HearRefusal(const std::string& node, const v1::NodeReport& report);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
@@ -165,7 +166,8 @@ class Reconciler {
   JobTable& table_;
   const StoreIdentity identity_;
   Nodes nodes_;
-  std::map<std::string, v1::NodeReport> refusals_;           // the newest, by node
+  std::map<std::string, v1::NodeReport> refusals_;  // the newest, by node
+  std::set<std::string> adoptions_;                 // of nodes whose agents refuse all the same
   std::map<std::string, v1::AgentHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended

@@ -45,6 +45,15 @@ void Reconciler::HearRefusal(const std::string& node, const v1::NodeReport& repo
   PublishCluster();
 }
 
+// An adoption that its agent has not heard of, as one that was started anew meanwhile, is said
+// again.
+absl::Status Reconciler::AdoptAgain(const std::string& node, int64_t now_unix_ns) {
+  if (!adoptions_.contains(node)) return absl::OkStatus();
+  if (nodes_.Refuses(node)) return AdoptNode(node, now_unix_ns).status();
+  adoptions_.erase(node);
+  return absl::OkStatus();
+}
+
 // Whether it goes on, as the job's attempt.
 absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::AttemptReport& held,
                                           int64_t now_unix_ns) {
@@ -100,6 +109,7 @@ absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& n
     held.set_store(attempt.store().store());
   }
   ++revision_;
+  adoptions_.insert(node);
   ports_.adopt(node, revision_);
   ports_.desired_changed(node);
   *response.mutable_node() = nodes_.Get(node);

@@ -62,9 +62,10 @@ TEST_CASE("control: nobody there is 69, no answer is 69, refused is 77") {
   WriteJob(room.daemon.folder());
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
   const std::vector<std::string> commands = {
-      "submit job.yaml", "list",    "show 1",   "explain demo",  "watch 1", "logs 1",
-      "cancel 1",        "pause 1", "resume 1", "checkpoints 1", "nodes",   "drain n1 --reason x",
-      "undrain n1"};
+      "submit job.yaml", "list",          "show 1",   "explain demo",
+      "watch 1",         "logs 1",        "cancel 1", "pause 1",
+      "resume 1",        "checkpoints 1", "nodes",    "drain n1 --reason x",
+      "undrain n1",      "nodes adopt n1"};
   FailWith(room, absl::PermissionDeniedError("this job belongs to bob"));
   for (const std::string& command : commands) {
     CAPTURE(command);
@@ -473,6 +474,28 @@ TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
   CHECK(Holds(empty.err, "--reason: it is empty"));
   CHECK_FALSE(FromJson<v1::Node>(room.Run("undrain n1 --json").out).drained());
   CHECK(room.Run("undrain n9").code == 2);
+
+  node.set_name("n2");
+  node.set_refuses_for("0123456789abcdef");
+  for (const char* store : {"ours", "theirs"}) {
+    v1::HeldAttempt& held = *node.add_held();
+    held.set_job_id(7);
+    held.set_attempt(static_cast<uint32_t>(node.held_size()));
+    held.set_store(store);
+  }
+  room.daemon.Put(node);
+  const std::string shown = room.Run("nodes").out;
+  CHECK(Holds(shown, "ready, refuses"));
+  CHECK(Holds(shown, "trireme nodes adopt n2"));
+  CHECK(Holds(shown, "runs 7.1, 7.2 of another store (01234567)"));
+  CHECK(room.Run("nodes adopt").code == 2);
+  CHECK(room.Run("nodes adopt n9").code == 2);
+  CHECK(room.Run("nodes adopt n2").out ==
+        "attempt 1 of job 7 goes on\n"
+        "attempt 2 of job 7 is ended: this store knows no such attempt\n"
+        "node n2 serves this daemon\n");
+  CHECK(FromJson<v1::AdoptNodeResponse>(room.Run("nodes adopt n2 --json").out).node().name() ==
+        "n2");
 
   CHECK(Holds(room.Run("checkpoints 1").out, "no checkpoints"));
   v1::CheckpointInfo checkpoint;

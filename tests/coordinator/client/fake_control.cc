@@ -246,6 +246,18 @@ class FakeControl::Service final : public v1::Control::Service {
       node.clear_reason();
     });
   }
+  // Keeps what is held of the store "ours".
+  grpc::Status AdoptNode(Context* context, const v1::AdoptNodeRequest* request,
+                         v1::AdoptNodeResponse* response) override {
+    return OnNode(
+        *context, "AdoptNode", request->node(), response->mutable_node(), [&](v1::Node& node) {
+          for (const v1::HeldAttempt& held : node.held()) {
+            *(held.store() == "ours" ? response->add_kept() : response->add_ended()) = held;
+          }
+          node.clear_held();
+          node.clear_refuses_for();
+        });
+  }
   grpc::Status GetCluster(Context* context, const v1::GetClusterRequest*,
                           v1::Cluster* response) override {
     if (auto refused = Begin(*context, "GetCluster"); !refused.ok()) return refused;

@@ -50,6 +50,7 @@ struct Requests {
   v1::ReadFileRequest file = OfJob<v1::ReadFileRequest>();
   v1::DrainRequest drain;
   v1::UndrainRequest undrain;
+  v1::AdoptNodeRequest adopt;
   v1::GetClusterRequest cluster;
   v1::OpenDashboardRequest dashboard;
   v1::FromAgent hello;
@@ -79,6 +80,7 @@ std::vector<Call> Table(Requests& of) {
       {"Control/ReadFile", &of.file, "UUDDLL"},
       {"Control/Drain", &of.drain, "UUDDDL"},
       {"Control/Undrain", &of.undrain, "UUDDDL"},
+      {"Control/AdoptNode", &of.adopt, "UUDDDL"},
       {"Control/GetCluster", &of.cluster, "UUDLLL"},
       {"Control/OpenDashboard", &of.dashboard, "UUDLLL"},
       {"AgentLink/Connect", &of.hello, "UULDDL"},

@@ -65,6 +65,8 @@ class PythonClient(ApiCase):
         node = stub.Drain(api.DrainRequest(node="n1", reason="new disk"), timeout=TIMEOUT_S)
         self.assertTrue(node.drained)
         self.assertFalse(stub.Undrain(api.UndrainRequest(node="n1"), timeout=TIMEOUT_S).drained)
+        self.assertEqual(self.code_of(lambda: [stub.AdoptNode(api.AdoptNodeRequest(node="n1"), timeout=TIMEOUT_S)]),
+                         "FAILED_PRECONDITION")
         self.assertEqual([one.name for one in stub.GetCluster(api.GetClusterRequest(), timeout=TIMEOUT_S).nodes], ["n1"])
 
     def names_faulty_fields(self):

@@ -14,9 +14,7 @@ void Tell(JobStore& store, uint64_t events) {
   REQUIRE(store.Commit(change).ok());
 }
 
-v1::StorePosition PositionOf(JobStore& store) {
-  return store.identity().At(*store.LastSequence());
-}
+v1::StorePosition PositionOf(JobStore& store) { return store.identity().At(*store.LastSequence()); }
 
 bool Continues(JobStore& store, const v1::StorePosition& served) {
   return store.identity().Continues(served, *store.LastSequence());

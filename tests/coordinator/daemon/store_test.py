@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Daemons with another store than the one whose ranks run, or with an older state of it: nothing that runs is ended
+before somebody says so, nothing runs twice, and no job gets into the folder of another.
+
+Usage: store_test.py BIN_FOLDER [Stores.test_NAME ...]
+"""
+import glob
+import os
+import shutil
+import sys
+
+from daemon_fixture import DaemonCase, read, until
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
+
+LONG = ("--set", "training.steps=10000000", "--set", "checkpoint.every_steps=50")
+
+
+class Stores(DaemonCase):
+    def node(self):
+        return self.ask("nodes")["nodes"][0]
+
+    def ranks(self, job):
+        return [self.rank(job, number) for number in (0, 1)]
+
+    def move_store_away(self, to):
+        self.kill_daemon()
+        os.makedirs(to)
+        for path in glob.glob(f"{self.folder}/state/jobs.db*"):
+            shutil.move(path, to)
+
+    def kill_daemon(self):
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def refused(self):
+        return until(lambda: self.node().get("refuses_for"), "the agent refuses", self.told)
+
+    def gets_on(self, job):
+        """Its ranks make steps."""
+        at = max(self.losses(job))
+        until(lambda: max(self.losses(job)) > at + 20, "steps are made", self.told)
+
+    def test_empty_store_ends_nothing(self):
+        """The store is moved away under a job: its ranks run on until the node is adopted, and the new store's first
+        job is not in its folder."""
+        self.start_daemon()
+        old = self.submit(*LONG)
+        self.reach(old, 20)
+        ranks = self.ranks(old)
+        self.move_store_away(f"{self.folder}/before")
+        self.start_daemon()
+        self.refused()
+        held = until(lambda: self.node()["held"], "what it holds is shown", self.told)
+        self.assertEqual([(one["job_id"], one["attempt"]) for one in held], [(old, 1)])
+        self.assertIn("trireme nodes adopt n1", " ".join(self.text("nodes").split()))
+        new = self.submit("--set", "training.steps=20")
+        self.assertEqual(new, str(int(old) + 1), "the number of the old one's folder is not used again")
+        self.gets_on(old)
+        self.assertEqual(self.ranks(old), ranks)
+        self.assertEqual(self.show(new)["status"]["state"], "JOB_PENDING")
+        self.assertIn("adopt n1", self.show(new)["waits_for"])
+        # An agent that is started anew still knows; one that is away for a moment is adopted when it comes.
+        for pid in self.agents():
+            os.kill(pid, 9)
+        self.assertEqual(self.ranks(old), ranks)
+        adopted = self.ask("nodes", "adopt", "n1")
+        self.assertEqual([one["job_id"] for one in adopted["ended"]], [old])
+        self.assertEqual(adopted["kept"], [])
+        self.assertEqual(self.watch(new).end()[0], 0, self.told())
+        self.assertEqual(sorted(self.losses(new)), list(range(1, 21)))
+        self.assertEqual(self.show(new)["status"]["attempt"], 1)
+        self.ask("nodes", "adopt", "n1", code=2)
+
+    def test_nothing_runs_so_nothing_is_asked(self):
+        self.start_daemon()
+        old = self.submit()
+        self.assertEqual(self.watch(old).end()[0], 0, self.told())
+        before = {path: read(path) for path in glob.glob(self.run_folder(old) + "/**/*.json*", recursive=True)}
+        self.move_store_away(f"{self.folder}/before")
+        self.start_daemon()
+        new = self.submit("--set", "training.steps=20")
+        self.assertEqual(self.watch(new).end()[0], 0, self.told())
+        self.assertNotEqual(new, old)
+        self.assertEqual(sorted(self.losses(new)), list(range(1, 21)))
+        self.assertEqual({path: read(path) for path in before}, before)
+
+    def test_run_folder_of_another_job(self):
+        """One that somebody puts where the next job's is to be: refused by name, and nothing of it is shown or touched."""
+        self.start_daemon()
+        first = self.submit()
+        self.assertEqual(self.watch(first).end()[0], 0, self.told())
+        foreign = self.run_folder(int(first) + 1)
+        shutil.copytree(self.run_folder(first), foreign, ignore=shutil.ignore_patterns("control"))
+        second = self.submit()
+        self.assertEqual(self.watch(second).end()[0], 4, self.told())
+        self.assertEqual(self.show(second)["status"]["exit_code"], 2)
+        self.assertIn(f"is that of job {first}", self.show(second)["status"]["reason"])
+        # Of a program of before, which left no name.
+        third = str(int(second) + 1)
+        shutil.copytree(foreign, self.run_folder(third))
+        os.remove(self.run_folder(third) + "/run.json")
+        self.assertEqual(self.submit(), third)
+        self.assertEqual(self.watch(third).end()[0], 4, self.told())
+        self.assertIn("has attempts of another job", self.show(third)["status"]["reason"])
+        self.assertEqual(os.listdir(self.run_folder(third) + "/attempts"), ["1"])
+
+    def test_backup_put_back_under_a_job(self):
+        """The store is put back to a state before the attempt that runs: it is neither ended nor started again, and goes
+        on as the job's own when the node is adopted."""
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=30000", "--set", "checkpoint.every_steps=1000")
+        self.reach(job, 20)
+        self.stop_daemon()
+        shutil.copy(f"{self.folder}/state/jobs.db", f"{self.folder}/backup.db")
+        self.start_daemon()
+        self.ask("pause", job)
+        self.reach_state(job, "JOB_PAUSED")
+        self.ask("resume", job)
+        self.reach_state(job, "JOB_RUNNING")
+        self.assertEqual(self.show(job)["status"]["attempt"], 2)
+        self.gets_on(job)
+        ranks = self.ranks(job)
+        self.kill_daemon()
+        for path in glob.glob(f"{self.folder}/state/jobs.db-*"):
+            os.remove(path)
+        shutil.copy(f"{self.folder}/backup.db", f"{self.folder}/state/jobs.db")
+        self.start_daemon()
+        self.refused()
+        self.assertEqual(self.show(job)["status"]["attempt"], 1)
+        self.gets_on(job)
+        self.assertEqual(self.ranks(job), ranks)
+        adopted = self.ask("nodes", "adopt", "n1")
+        self.assertEqual([(one["job_id"], one["attempt"]) for one in adopted["kept"]], [(job, 2)])
+        self.assertEqual(adopted["ended"], [])
+        self.assertEqual(self.ranks(job), ranks)
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        self.assertEqual(self.show(job)["status"]["attempt"], 2)
+        self.assertEqual(sorted(os.listdir(self.run_folder(job) + "/attempts")), ["1", "2"])
+        self.assertEqual(sorted(self.losses(job)), list(range(1, 30001)))
+
+    def test_backup_put_back_after_the_end(self):
+        """Attempts that the store has never heard of are over: the job goes on behind them, from the newest checkpoint."""
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=12000", "--set", "checkpoint.every_steps=1000")
+        self.reach(job, 20)
+        self.stop_daemon()
+        shutil.copy(f"{self.folder}/state/jobs.db", f"{self.folder}/backup.db")
+        self.start_daemon()
+        self.ask("pause", job)
+        self.reach_state(job, "JOB_PAUSED")
+        self.ask("resume", job)
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        losses = self.losses(job)
+        self.kill_daemon()
+        for path in glob.glob(f"{self.folder}/state/jobs.db-*"):
+            os.remove(path)
+        shutil.copy(f"{self.folder}/backup.db", f"{self.folder}/state/jobs.db")
+        self.start_daemon()
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        self.assertEqual(self.losses(job), losses)
+        self.assertEqual(self.show(job)["status"]["attempt"], 3)
+
+
+if __name__ == "__main__":
+    DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
+    skips.main()

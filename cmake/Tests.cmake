@@ -262,7 +262,8 @@ trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runti
 trireme_tests(coordinator/agent ROOMS proto runtime/base coordinator/slurm)
 if(TARGET test_coordinator_agent)
   target_sources(test_coordinator_agent PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/agent/inventory.cc"
-                 "${PROJECT_SOURCE_DIR}/coordinator/agent/served_store.cc")
+                 "${PROJECT_SOURCE_DIR}/coordinator/agent/served_store.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/agent/agent_identity.cc")
 endif()
 trireme_tests(coordinator/worker_link GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan
               coordinator/keeper coordinator/worker_link worker/link)

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "coordinator/agent/agent_identity.h"
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
@@ -181,6 +182,7 @@ absl::Status Run(const Arguments& arguments) {
     return absl::UnavailableError(
         base::Text("cannot find ", arguments.state_folder, ": ", error.message()));
   }
+  ASSIGN_OR_RETURN(*hello.mutable_agent_id(), AgentIdOf(arguments.state_folder));
   ASSIGN_OR_RETURN(ServedStore store, ServedStore::Load(arguments.state_folder));
   if (!store.served().store().empty()) *hello.mutable_served() = store.served();
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));

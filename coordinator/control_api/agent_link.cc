@@ -2,10 +2,11 @@
 // of its kind.
 #include "coordinator/control_api/agent_link.h"
 
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <utility>
+
+#include "absl/strings/escaping.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -19,8 +20,10 @@ bool IsNodeName(const std::string& name) {
          name.find_first_not_of(kLegal) == std::string::npos;
 }
 
-std::string KeeperOf(const v1::AgentHello& hello) {
-  return hello.boot_id() + " " + hello.state_folder();
+// Of agents of before, which have no id, the folder says as much as they can.
+std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
+  return absl::CHexEscape(user + " " + hello.boot_id() + " " +
+                          (hello.agent_id().empty() ? hello.state_folder() : hello.agent_id()));
 }
 
 }  // namespace
@@ -28,7 +31,9 @@ std::string KeeperOf(const v1::AgentHello& hello) {
 // Deletes itself when gRPC is done with it.
 class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
-  AgentSession(AgentLinkService& link, const ApiRooms& rooms) : link_(link), rooms_(rooms) {
+  // `user`: whose token it has.
+  AgentSession(AgentLinkService& link, const ApiRooms& rooms, std::string user)
+      : link_(link), rooms_(rooms), user_(std::move(user)) {
     StartRead(&incoming_);
   }
 
@@ -55,7 +60,6 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
 
   void OnReadDone(bool ok) override {
     if (!ok) return Close(grpc::Status::OK);
-    heard_ = std::chrono::steady_clock::now();
     const grpc::Status status = node_.empty() ? Greet() : Hear();
     if (!status.ok()) return Close(status);
     StartRead(&incoming_);
@@ -67,10 +71,6 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     writing_ = false;
     Write();
   }
-
-  // The agent started anew is the same keeper.
-  const std::string& keeper() const { return keeper_; }
-  std::chrono::steady_clock::time_point heard() const { return heard_; }
 
   void OnCancel() override { Close(grpc::Status::CANCELLED); }
 
@@ -86,13 +86,14 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
           "hello.node: the first message must be hello with a node name of letters, digits, '-', "
           "'_', '.'"));
     }
-    keeper_ = KeeperOf(incoming_.hello());
-    if (link_.IsKeptElsewhere(incoming_.hello())) {
+    const std::string holder = HolderOf(incoming_.hello(), user_);
+    const auto now = std::chrono::steady_clock::now();
+    if (!link_.leases_.Take(incoming_.hello().node(), holder, now)) {
       return ToGrpc(absl::AlreadyExistsError(
           "node " + incoming_.hello().node() +
           " is kept by another agent, of another machine or with another --state-dir; give this "
-          "one a name of its own by --node (after a restart of the machine it is let in when the "
-          "lease is over)"));
+          "one a name of its own by --node (after a restart of the machine, or where it takes the "
+          "place of one that has ended, it is let in when the lease is over)"));
     }
     {
       const absl::MutexLock lock(&mutex_);
@@ -109,8 +110,8 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     }
     node_ = incoming_.hello().node();
     link_.Enter(node_, this);
-    return Tell([hello = incoming_.hello()](Reconciler& reconciler) {
-      return reconciler.Hello(hello, NowUnixNs());
+    return Tell([hello = incoming_.hello(), holder](Reconciler& reconciler) {
+      return reconciler.Hello(hello, NowUnixNs(), holder);
     });
   }
 
@@ -118,6 +119,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     if (!incoming_.has_report()) {
       return ToGrpc(absl::InvalidArgumentError("report: expected one after hello"));
     }
+    link_.leases_.Renew(node_, std::chrono::steady_clock::now());
     // One that finds the mailbox full, or the disk, is left out: the next one says it all again.
     Tell([node = node_, report = std::move(*incoming_.mutable_report())](Reconciler& reconciler) {
       return reconciler.Report(node, report, NowUnixNs());
@@ -147,8 +149,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   v1::FromAgent incoming_;  // of the read under way
   // Set by the first message, before others can know of us.
   std::string node_;
-  std::string keeper_;
-  std::atomic<std::chrono::steady_clock::time_point> heard_{};
+  const std::string user_;
   absl::Mutex mutex_;
   std::optional<v1::ToAgent> first_ ABSL_GUARDED_BY(mutex_);  // the welcome, later an adoption
   std::optional<v1::ToAgent> desired_ ABSL_GUARDED_BY(mutex_);
@@ -172,7 +173,12 @@ grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* AgentLinkService::Connect(C
   if (!caller.ok()) return new RefusedAgent(ToGrpc(caller.status()));
   const absl::Status role = MustBe(*caller, Role::kAgent);
   if (!role.ok()) return new RefusedAgent(ToGrpc(role));
-  return new AgentSession(*this, rooms_);
+  return new AgentSession(*this, rooms_, caller->user);
+}
+
+AgentLinkService::AgentLinkService(const ApiRooms& rooms) : rooms_(rooms), leases_(rooms.lease) {
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& [node, holder] : rooms.holders) leases_.Recall(node, holder, now);
 }
 
 void AgentLinkService::Enter(const std::string& node, AgentSession* session) {
@@ -183,13 +189,6 @@ void AgentLinkService::Enter(const std::string& node, AgentSession* session) {
         grpc::Status(grpc::StatusCode::ABORTED, "another agent of this node dialled in"));
   }
   current = session;
-}
-
-bool AgentLinkService::IsKeptElsewhere(const v1::AgentHello& hello) {
-  const absl::MutexLock lock(&mutex_);
-  const auto found = sessions_.find(hello.node());
-  if (found == sessions_.end() || found->second->keeper() == KeeperOf(hello)) return false;
-  return std::chrono::steady_clock::now() - found->second->heard() < rooms_.lease;
 }
 
 void AgentLinkService::Leave(const std::string& node, AgentSession* session) {

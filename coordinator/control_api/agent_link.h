@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/control_api/call.h"
+#include "coordinator/control_api/node_leases.h"
 #include "trireme/v1/agent.grpc.pb.h"
 
 namespace trireme::coordinator {
@@ -18,7 +19,7 @@ class AgentSession;
 // Threads: gRPC's, and the reconciler's for SendDesired.
 class AgentLinkService : public v1::AgentLink::CallbackService {
  public:
-  explicit AgentLinkService(const ApiRooms& rooms) : rooms_(rooms) {}
+  explicit AgentLinkService(const ApiRooms& rooms);
 
   using Context = grpc::CallbackServerContext;
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(Context* context) override;
@@ -31,11 +32,10 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
   friend class AgentSession;
   // The session of the node from now on; the former one is ended.
   void Enter(const std::string& node, AgentSession* session);
-  // Whether an agent of another machine, or of before its last start, was heard within the lease.
-  bool IsKeptElsewhere(const v1::AgentHello& hello);
   void Leave(const std::string& node, AgentSession* session);
 
   const ApiRooms rooms_;
+  NodeLeases leases_;
   absl::Mutex mutex_;
   std::map<std::string, AgentSession*> sessions_ ABSL_GUARDED_BY(mutex_);
 };

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -52,7 +53,8 @@ struct ApiRooms {
   CallObserver calls;               // empty: nobody is told
   // A link into the dashboard for this caller; absent: there is none.
   std::function<std::string(const Caller&)> dashboard_link = {};
-  StoreIdentity identity = {};  // of `store`, for agents
+  StoreIdentity identity = {};                      // of `store`, for agents
+  std::map<std::string, std::string> holders = {};  // of the names of nodes, as stored
 };
 
 class ApiServer {

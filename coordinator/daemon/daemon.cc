@@ -112,6 +112,8 @@ absl::Status Daemon::Open() {
   ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *lister_, access_, rules,        options_.lease,      calls};
   rooms.identity = identity_;
+  ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store_->Nodes());
+  for (const v1::Node& node : nodes) rooms.holders[node.name()] = node.holder();
   if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();

@@ -82,6 +82,7 @@ v1::Node StoredPart(const v1::Node& node) {
   stored.set_drained(node.drained());
   stored.set_reason(node.reason());
   stored.set_gone(node.gone());
+  stored.set_holder(node.holder());
   return stored;
 }
 

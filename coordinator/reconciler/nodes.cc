@@ -23,11 +23,13 @@ v1::Event ChangeOf(const v1::Node& node) {
 
 void Nodes::Load(const std::vector<v1::Node>& stored) {
   for (const v1::Node& node : stored) {
+    if (!node.drained() && !node.holder().empty()) continue;  // only who holds its name
     v1::Node& known = nodes_[node.name()];
     known.set_name(node.name());
     known.set_drained(node.drained());
     known.set_reason(node.reason());
     known.set_gone(node.gone());
+    if (!node.holder().empty()) known.set_holder(node.holder());
     known.set_state(v1::NODE_LOST);  // until its agent speaks
   }
 }
@@ -53,6 +55,14 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   node.set_state(v1::NODE_READY);
   node.set_gone(false);
   return {ChangeOf(node)};
+}
+
+bool Nodes::SetHolder(const std::string& name, const std::string& holder) {
+  v1::Node& node = nodes_[name];
+  if (holder.empty() || node.holder() == holder) return false;
+  node.set_name(name);
+  node.set_holder(holder);
+  return true;
 }
 
 void Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
@@ -128,6 +138,12 @@ bool Nodes::IsLost(const std::string& node) const {
   return found == nodes_.end() || found->second.state() == v1::NODE_LOST;
 }
 
+v1::Node Nodes::Shown(const std::string& node) const {
+  v1::Node shown = Get(node);
+  shown.clear_holder();
+  return shown;
+}
+
 v1::Node Nodes::Get(const std::string& node) const {
   const auto found = nodes_.find(node);
   return found == nodes_.end() ? v1::Node() : found->second;
@@ -168,7 +184,10 @@ std::vector<v1::Node> Nodes::List(const std::vector<Holding>& holding) const {
     }
   }
   std::vector<v1::Node> list;
-  for (auto& [name, node] : nodes) list.push_back(std::move(node));
+  for (auto& [name, node] : nodes) {
+    node.clear_holder();
+    list.push_back(std::move(node));
+  }
   return list;
 }
 

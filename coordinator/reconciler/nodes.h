@@ -35,6 +35,8 @@ class Nodes {
   // `continues`: the store holds all that hello.served held; else its agent refuses, until it is
   // heard that it does not.
   std::vector<v1::Event> Hello(const v1::AgentHello& hello, bool continues, int64_t now_unix_ns);
+  // Who holds its name; true if that is another than before.
+  bool SetHolder(const std::string& node, const std::string& holder);
   // What its agent says of itself; nothing to tell.
   void SetRefusal(const std::string& node, const v1::NodeReport& report);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
@@ -53,6 +55,8 @@ class Nodes {
   // Its agent acts on nothing that is said to it.
   bool Refuses(const std::string& node) const { return !Get(node).refuses_for().empty(); }
   v1::Node Get(const std::string& node) const;
+  // For people.
+  v1::Node Shown(const std::string& node) const;
   std::vector<NodeCapacity> Capacities() const;
   // In the order of their names, with what `holding` takes of them.
   std::vector<v1::Node> List(const std::vector<Holding>& holding) const;

@@ -272,12 +272,13 @@ absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix
   nodes_ = std::move(after);
   places_may_have_changed_ = true;
   PublishCluster();
-  return nodes_.Get(use.node);
+  return nodes_.Shown(use.node);
 }
 
-absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events,
-                                   int64_t now_unix_ns) {
+absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns,
+                                   const std::string& changed) {
   Change change;
+  if (!changed.empty()) change.nodes.push_back(after.Get(changed));
   change.events = std::move(events);
   for (v1::Event& event : change.events) {
     event.set_time_unix_ns(now_unix_ns);
@@ -285,21 +286,24 @@ absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events,
     const v1::Node node = after.Get(event.node_changed().node());
     if (node.drained()) change.nodes.push_back(node);
   }
-  if (!change.events.empty()) RETURN_IF_ERROR(Commit(change));
+  if (!change.events.empty() || !changed.empty()) RETURN_IF_ERROR(Commit(change));
   nodes_ = std::move(after);
   places_may_have_changed_ = true;
   return absl::OkStatus();
 }
 
-absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns) {
+absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
+                               const std::string& holder) {
   Nodes after = nodes_;
+  const bool other_holder = after.SetHolder(hello.node(), holder);
   const bool continues =
       !hello.has_served() || identity_.Continues(hello.served(), table_.last_sequence());
   std::vector<v1::Event> events = after.Hello(hello, continues, now_unix_ns);
   refusals_.erase(hello.node());
-  const absl::Status stored = TellNodes(std::move(after), std::move(events), now_unix_ns);
+  const absl::Status stored =
+      TellNodes(std::move(after), std::move(events), now_unix_ns, other_holder ? hello.node() : "");
   if (!stored.ok()) {
-    hellos_not_stored_[hello.node()] = hello;  // it is said once a connection
+    hellos_not_stored_[hello.node()] = {hello, holder};  // it is said once a connection
     return stored;
   }
   hellos_not_stored_.erase(hello.node());

@@ -92,7 +92,9 @@ class Reconciler {
   absl::StatusOr<v1::AdoptNodeResponse> AdoptNode(const std::string& node, int64_t now_unix_ns);
 
   // What agents and the planner say.
-  absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns);
+  // `holder`: who it is, to be told after a restart from others of its name.
+  absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
+                     const std::string& holder = "");
   absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
@@ -127,8 +129,10 @@ class Reconciler {
                     int64_t now_unix_ns, const v1::StorePosition* launched = nullptr);
   absl::Status Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns);
   absl::Status Commit(Change& change);
-  // Commits the events, then has `after` as the nodes; if the disk refuses, nothing has changed.
-  absl::Status TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns);
+  // Commits the events and the node `changed`, then has `after` as the nodes; if the disk refuses,
+  // nothing has changed.
+  absl::Status TellNodes(Nodes after, std::vector<v1::Event> events, int64_t now_unix_ns,
+                         const std::string& changed = "");
   absl::Status HearHellosAgain(int64_t now_unix_ns);
   absl::StatusOr<bool> TakeHeld(const std::string& node, const v1::AttemptReport& held,
                                 int64_t now_unix_ns);
@@ -168,7 +172,11 @@ class Reconciler {
   Nodes nodes_;
   std::map<std::string, v1::NodeReport> refusals_;  // the newest, by node
   std::set<std::string> adoptions_;                 // of nodes whose agents refuse all the same
-  std::map<std::string, v1::AgentHello> hellos_not_stored_;  // by node
+  struct KnownHello {
+    v1::AgentHello hello;
+    std::string holder;
+  };
+  std::map<std::string, KnownHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended
   int64_t started_unix_ns_ = 0;

@@ -112,7 +112,7 @@ absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& n
   adoptions_.insert(node);
   ports_.adopt(node, revision_);
   ports_.desired_changed(node);
-  *response.mutable_node() = nodes_.Get(node);
+  *response.mutable_node() = nodes_.Shown(node);
   return response;
 }
 

@@ -25,8 +25,8 @@ constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 // The disk has refused them.
 absl::Status Reconciler::HearHellosAgain(int64_t now_unix_ns) {
   while (!hellos_not_stored_.empty()) {
-    const v1::AgentHello hello = hellos_not_stored_.begin()->second;
-    RETURN_IF_ERROR(Hello(hello, now_unix_ns));
+    const KnownHello known = hellos_not_stored_.begin()->second;
+    RETURN_IF_ERROR(Hello(known.hello, now_unix_ns, known.holder));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "coordinator/agent/agent_identity.h"
 #include "runtime/base/check.h"
 
 namespace trireme::agent {
@@ -108,6 +109,19 @@ TEST_CASE("served store: where the disk refuses, what was served stays what it w
   std::filesystem::remove_all(folder.path());
   CHECK(!store.Note(Position(2)).ok());
   CHECK(store.served().sequence() == 1);
+}
+
+TEST_CASE("agent id: one for a state folder, and another one for another") {
+  const StateFolder folder;
+  const StateFolder other;
+  const auto id = AgentIdOf(folder.path());
+  REQUIRE(id.ok());
+  CHECK(id->size() == 32);
+  CHECK(*AgentIdOf(folder.path()) == *id);
+  CHECK(*AgentIdOf(other.path()) != *id);
+  const std::string text = GENERATE("", "x", "0123456789abcdef0123456789abcdeg");
+  std::ofstream(folder.path() + "/agent-id") << text;
+  CHECK(AgentIdOf(folder.path()).status().code() == absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

@@ -7,9 +7,11 @@ Usage: store_test.py BIN_FOLDER [Stores.test_NAME ...]
 import glob
 import os
 import shutil
+import subprocess
 import sys
+import time
 
-from daemon_fixture import DaemonCase, read, until
+from daemon_fixture import LIMIT_S, DaemonCase, read, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
 import skips  # noqa: E402
@@ -161,6 +163,58 @@ class Stores(DaemonCase):
         self.assertEqual(self.watch(job).end()[0], 0, self.told())
         self.assertEqual(self.losses(job), losses)
         self.assertEqual(self.show(job)["status"]["attempt"], 3)
+
+
+class Names(DaemonCase):
+    """A second agent by the name of a node, on a machine that looks the same: only its state folder is another."""
+
+    def begin_agent(self, name):
+        log = open(f"{self.folder}/{name}.log", "a", encoding="utf-8")
+        self.addCleanup(log.close)
+        agent = subprocess.Popen(
+            [f"{self.bin}/trireme-agent", "--coordinator", f"unix:{self.folder}/s.sock", "--node", "n1", "--state-dir",
+             f"{self.folder}/{name}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        return agent
+
+    def said(self, name, what):
+        return until(lambda: what in read(f"{self.folder}/{name}.log"), f"{name}: {what}",
+                     lambda: read(f"{self.folder}/{name}.log") + self.told())
+
+    def test_name_is_held_by_a_lease(self):
+        agent = self.begin_agent("a")
+        self.start_daemon("--no-agent")
+        self.said("a", "the coordinator has us")
+        other = self.begin_agent("b")
+        self.said("b", "n1 is kept by another agent")
+        # Also when its line is cut, and its agent is started anew; and while the daemon is.
+        agent.kill()
+        agent.wait()
+        time.sleep(2)
+        self.daemon.kill()
+        self.daemon.wait()
+        self.start_daemon_without_nodes()
+        time.sleep(3)
+        self.assertNotIn("the coordinator has us", read(f"{self.folder}/b.log"))
+        agent = self.begin_agent("a")
+        until(lambda: read(f"{self.folder}/a.log").count("the coordinator has us") == 2, "it is known again", self.told)
+        # Silent for a lease: the name is free.
+        agent.kill()
+        agent.wait()
+        self.said("b", "the coordinator has us")
+        agent = self.begin_agent("a")
+        until(lambda: "n1 is kept by another agent" in read(f"{self.folder}/a.log"), "now it is the second one", self.told)
+        for one in (agent, other):
+            one.terminate()
+            self.assertEqual(one.wait(LIMIT_S), 0)
+
+    def start_daemon_without_nodes(self):
+        with open(f"{self.folder}/daemon.log", "a", encoding="utf-8") as log:
+            self.daemon = subprocess.Popen(
+                [f"{self.bin}/triremed", "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock",
+                 "--node", "n1", "--no-agent"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        until(lambda: self.run_command("nodes", "--json").returncode == 0, "the daemon answers", self.told)
 
 
 if __name__ == "__main__":

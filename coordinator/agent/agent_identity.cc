@@ -1,0 +1,44 @@
+#include "coordinator/agent/agent_identity.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <random>
+
+#include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
+
+namespace trireme::agent {
+namespace {
+
+constexpr size_t kDigits = 32;
+
+bool IsId(const std::string& text) {
+  if (text.size() != kDigits) return false;
+  for (const char c : text) {
+    if (std::isxdigit(static_cast<unsigned char>(c)) == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AgentIdOf(const std::string& state_folder) {
+  const std::string path = state_folder + "/agent-id";
+  absl::StatusOr<std::string> text = base::ReadWholeFile(path);
+  if (absl::IsNotFound(text.status())) {
+    std::random_device device;
+    std::string drawn;
+    for (size_t i = 0; i < kDigits / 8; ++i) drawn += fmt::format("{:08x}", device());
+    RETURN_IF_ERROR(base::WriteWholeFile(path, drawn + "\n", 0600));
+    return drawn;
+  }
+  RETURN_IF_ERROR(text.status());
+  while (!text->empty() && text->back() == '\n') text->pop_back();
+  if (IsId(*text)) return text;
+  return absl::DataLossError(fmt::format(
+      "{}: names no agent; remove the file (the node's name is free when its lease is over)",
+      path));
+}
+
+}  // namespace trireme::agent

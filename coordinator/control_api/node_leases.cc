@@ -1,0 +1,27 @@
+#include "coordinator/control_api/node_leases.h"
+
+namespace trireme::coordinator {
+
+void NodeLeases::Recall(const std::string& node, const std::string& holder, Clock::time_point now) {
+  const absl::MutexLock lock(&mutex_);
+  if (!holder.empty()) leases_[node] = {holder, now};
+}
+
+bool NodeLeases::Take(const std::string& node, const std::string& holder, Clock::time_point now) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = leases_.find(node);
+  if (found != leases_.end() && found->second.holder != holder &&
+      now - found->second.renewed < lease_) {
+    return false;
+  }
+  leases_[node] = {holder, now};
+  return true;
+}
+
+void NodeLeases::Renew(const std::string& node, Clock::time_point now) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = leases_.find(node);
+  if (found != leases_.end()) found->second.renewed = now;
+}
+
+}  // namespace trireme::coordinator

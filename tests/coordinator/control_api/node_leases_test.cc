@@ -1,0 +1,44 @@
+// One name, one agent, by a clock of the test.
+#include "coordinator/control_api/node_leases.h"
+
+#include <catch2/catch.hpp>
+
+namespace trireme::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const NodeLeases::Clock::time_point kStart{};
+
+TEST_CASE("leases: a name is its holder's until it has been silent for a lease") {
+  NodeLeases leases(seconds(10));
+  CHECK(leases.Take("n1", "a", kStart));
+  CHECK(leases.Take("n1", "a", kStart + seconds(1)));  // started anew
+  CHECK(!leases.Take("n1", "b", kStart + seconds(10)));
+  CHECK(leases.Take("n2", "b", kStart));
+  leases.Renew("n1", kStart + seconds(5));
+  CHECK(!leases.Take("n1", "b", kStart + seconds(15) - milliseconds(1)));
+  CHECK(leases.Take("n1", "b", kStart + seconds(15)));
+  // Now it is the other one that is somebody else.
+  CHECK(!leases.Take("n1", "a", kStart + seconds(16)));
+}
+
+TEST_CASE("leases: who is refused renews nothing") {
+  NodeLeases leases(seconds(10));
+  CHECK(leases.Take("n1", "a", kStart));
+  for (int i = 1; i < 10; ++i) CHECK(!leases.Take("n1", "b", kStart + seconds(i)));
+  CHECK(leases.Take("n1", "b", kStart + seconds(10)));
+}
+
+TEST_CASE("leases: a daemon that begins anew keeps the name for a lease for whom it was stored") {
+  NodeLeases leases(seconds(10));
+  leases.Recall("n1", "a", kStart);
+  leases.Recall("n2", "", kStart);  // drained before names had holders
+  CHECK(!leases.Take("n1", "b", kStart + seconds(9)));
+  CHECK(leases.Take("n1", "a", kStart + seconds(9)));
+  CHECK(leases.Take("n2", "b", kStart));
+}
+
+}  // namespace
+}  // namespace trireme::coordinator

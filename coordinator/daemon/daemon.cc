@@ -220,7 +220,8 @@ void Daemon::MakePlan(const v1::Job& job) {
 // On the planner's thread. An attempt: it may run, so there is no plan yet.
 absl::StatusOr<std::optional<UnknownAttempt>> Daemon::PreparePlan(const v1::Job& job) const {
   RETURN_IF_ERROR(ClaimRunFolder(job, identity_.At(0)));
-  ASSIGN_OR_RETURN(std::optional<UnknownAttempt> unknown, FindUnknownAttempt(job));
+  ASSIGN_OR_RETURN(std::optional<UnknownAttempt> unknown,
+                   FindUnknownAttempt(job, identity_.store()));
   if (unknown) return unknown;
   RETURN_IF_ERROR(WritePlanFiles(job));
   return std::nullopt;

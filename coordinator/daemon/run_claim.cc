@@ -10,6 +10,7 @@
 
 #include "coordinator/keeper/attempt_folder.h"
 #include "runtime/base/durable.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -96,14 +97,22 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) 
       ", as ", path, " says; move it away, or submit the job again: it gets ", "another number"));
 }
 
-absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job) {
+absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,
+                                                                 const std::string& store) {
   const uint32_t newest = keeper::NewestAttemptFolder(job.run_folder());
   if (newest < job.status().attempt()) return std::nullopt;
   const std::string path = Text(job.run_folder(), "/attempts/", newest);
   if (newest > kMostAttempts) {
     return absl::InvalidArgumentError(Text(path, ": no attempt has such a number; move it away"));
   }
-  return UnknownAttempt{newest, keeper::IsOver(path), keeper::ReadOwner(path).nodes};
+  UnknownAttempt unknown;
+  unknown.number = newest;
+  unknown.over = keeper::IsOver(path);
+  keeper::AttemptOwner owner = keeper::ReadOwner(path);
+  const bool of_this_job = owner.job_id == job.id() && owner.store.store() == store;
+  unknown.done = of_this_job && keeper::ExitCodeOf(path) == base::kOk;
+  unknown.nodes = std::move(owner.nodes);
+  return unknown;
 }
 
 }  // namespace trireme::coordinator

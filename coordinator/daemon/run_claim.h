@@ -23,6 +23,7 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store);
 
 // The newest attempt in the job's run folder, if it is as new as the one that is planned, which
 // nobody has been told of yet. InvalidArgument: no number is left. Blocks on the disk.
-absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job);
+absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,
+                                                                 const std::string& store);
 
 }  // namespace trireme::coordinator

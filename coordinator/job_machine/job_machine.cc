@@ -191,7 +191,13 @@ class Machine {
 
   absl::Status operator()(const UnknownAttemptSeen& event) {
     if (state() != v1::JOB_PLANNING || !IsCurrent(event.attempt)) return absl::OkStatus();
-    if (event.over) {
+    if (event.done) {
+      change_.status().set_attempt(std::max(event.newest, event.attempt));
+      change_.status().set_exit_code(base::kOk);
+      change_.To(v1::JOB_COMPLETED,
+                 fmt::format("all steps were done by {}, which is in its run folder",
+                             Attempt(change_.status())));
+    } else if (event.over) {
       change_.status().set_attempt(std::max(event.newest, event.attempt));
       change_.NextAttempt(fmt::format("attempt {} is planned: its run folder has others up to {}",
                                       change_.status().attempt() + 1, event.newest));

@@ -51,6 +51,7 @@ struct UnknownAttemptSeen {
   uint32_t attempt = 0;  // that is being planned
   uint32_t newest = 0;
   bool over = false;  // nothing is left of that one
+  bool done = false;  // over, and it has done what the job was to do
   std::string why;    // people are told it, while it is not over
 };
 // A node that was adopted has ranks of an attempt of this job that this store has never started.

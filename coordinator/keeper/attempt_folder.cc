@@ -148,10 +148,14 @@ AttemptOwner ReadOwner(const std::string& attempt_folder) {
   return owner;
 }
 
+std::optional<int> ExitCodeOf(const std::string& attempt_folder) {
+  return ExitCodeIn(ReadText(attempt_folder + "/exit").bytes);
+}
+
 bool IsOver(const std::string& attempt_folder) {
   const Text claimed = ReadText(attempt_folder + "/guard.json");
   if (claimed.error == 0 && claimed.bytes.empty()) return true;
-  return ExitCodeIn(ReadText(attempt_folder + "/exit").bytes).has_value();
+  return ExitCodeOf(attempt_folder).has_value();
 }
 
 AttemptFolder::AttemptFolder(const v1::DesiredAttempt& attempt)

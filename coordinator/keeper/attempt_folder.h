@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ struct AttemptOwner {
 };
 // Not named: the folder has no such file, or none that can be read.
 AttemptOwner ReadOwner(const std::string& attempt_folder);
+// What its guard has left; nullopt: nothing yet.
+std::optional<int> ExitCodeOf(const std::string& attempt_folder);
 // Its guard has left its verdict, or it is sealed: nothing of it is left, or ever will be.
 bool IsOver(const std::string& attempt_folder);
 

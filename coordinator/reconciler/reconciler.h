@@ -52,6 +52,7 @@ struct Submission {
 struct UnknownAttempt {
   uint32_t number = 0;
   bool over = false;               // nothing is left of it
+  bool done = false;               // over, with exit code 0
   std::vector<std::string> nodes;  // of its ranks; none: not known
 };
 

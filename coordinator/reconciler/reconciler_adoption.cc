@@ -134,7 +134,7 @@ absl::Status Reconciler::UnknownAttemptSeen(uint64_t job_id, uint32_t attempt,
                                 [this](const std::string& name) { return nodes_.IsGone(name); });
   return Feed(entry,
               coordinator::UnknownAttemptSeen{attempt, unknown.number, unknown.over || gone,
-                                              UnknownText(unknown)},
+                                              unknown.done, UnknownText(unknown)},
               now_unix_ns);
 }
 

@@ -230,6 +230,76 @@ class Soak(ApiCase):
         self.assertEqual(self.sequences, list(range(1, len(self.sequences) + 1)))
         self.assertEqual([sequence for sequence, _ in self.stored_events()], self.sequences)
 
+    def take_backup(self):
+        self.stop_daemon()
+        shutil.copy(f"{self.folder}/state/jobs.db", f"{self.folder}/backup.db")
+        self.start_again()
+        return dict(self.requests)
+
+    def put_back(self):
+        """The store is that of the backup again; its node serves it by an admin's word."""
+        self.daemon.kill()
+        self.daemon.wait()
+        for suffix in ("-wal", "-journal"):
+            if os.path.exists(f"{self.folder}/state/jobs.db{suffix}"):
+                os.remove(f"{self.folder}/state/jobs.db{suffix}")
+        shutil.copy(f"{self.folder}/backup.db", f"{self.folder}/state/jobs.db")
+        self.start_again()
+
+        def node():
+            return (self.ask("nodes")["nodes"] or [{}])[0]
+        until(lambda: node().get("state") == "NODE_READY", "the node dials in", self.told)
+        if not node()["refuses_for"]:
+            return False  # its agent has seen nothing of what is lost
+        # The one that trains is always held.
+        until(lambda: node()["held"], "what it holds is shown", self.told)
+        time.sleep(self.moments.random())
+        self.ask("nodes", "adopt", "n1")
+        until(lambda: not node()["refuses_for"], "the node serves", self.told)
+        return True
+
+    def soak_with_backups(self, rounds):
+        before, type(self).bin = self.bin, f"{self.folder}/bin"
+        os.symlink(f"{before}/trireme", f"{self.folder}/bin/trireme")
+        self.addCleanup(setattr, type(self), "bin", before)
+        self.start_daemon()
+        endless = self.submit_one("real", ENDLESS)
+        until(self.steps_of_reals, "it trains", self.told)
+        ranks = [self.rank(endless, number) for number in (0,)]
+        refusals = 0
+        for number in range(rounds):
+            for _ in range(2):
+                self.submit_one("fake", 10)
+            time.sleep(self.moments.uniform(0, 1.5))
+            if number % 2 == 0:
+                acknowledged = self.take_backup()
+            for _ in range(2):
+                self.submit_one("fake", 10)
+            time.sleep(self.moments.uniform(0, 1.5) if number % 3 == 0 else 6)  # an agent dials every 5 s at least
+            refusals += self.put_back()
+            self.requests = dict(acknowledged)
+            self.assertEqual([self.rank(endless, number) for number in (0,)], ranks, self.told())
+        self.assertGreater(refusals, 0)
+        self.cancel(endless)
+        jobs = until(self.all_ended, "all jobs have ended", self.told, 10 * LIMIT_S)
+        self.assertEqual(read(f"{self.marks}/twice"), "")
+        self.assertLessEqual(set(self.requests.values()), {int(job["id"]) for job in jobs})
+        for job in jobs:
+            states = ("JOB_CANCELLED",) if int(job["id"]) == endless else ("JOB_COMPLETED",)
+            self.assertIn(job["status"]["state"], states, f"{job}\n{self.told()}")
+            if job["name"].startswith("fake"):
+                # Done once, by whichever attempt.
+                done = [folder for folder in os.listdir(f"{self.run_folder(job['id'])}/attempts")
+                        if '"exit_code": 0' in read(f"{self.run_folder(job['id'])}/attempts/{folder}/exit")]
+                self.assertEqual(len(done), 1, f"{job}\n{self.told()}")
+        self.assertEqual(self.faults, [])
+
+    def test_backups_put_back_twice(self):
+        self.soak_with_backups(2)
+
+    def test_backups_put_back_40_times(self):
+        self.soak_with_backups(40)
+
     def test_kill_9_at_10_moments(self):
         self.soak(moments=10, fakes=6, reals=1)
 

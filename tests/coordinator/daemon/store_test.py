@@ -143,7 +143,7 @@ class Stores(DaemonCase):
         self.assertEqual(sorted(self.losses(job)), list(range(1, 30001)))
 
     def test_backup_put_back_after_the_end(self):
-        """Attempts that the store has never heard of are over: the job goes on behind them, from the newest checkpoint."""
+        """An attempt that the store has never heard of has done the job: it is not run again."""
         self.start_daemon()
         job = self.submit("--set", "training.steps=12000", "--set", "checkpoint.every_steps=1000")
         self.reach(job, 20)
@@ -162,7 +162,10 @@ class Stores(DaemonCase):
         self.start_daemon()
         self.assertEqual(self.watch(job).end()[0], 0, self.told())
         self.assertEqual(self.losses(job), losses)
-        self.assertEqual(self.show(job)["status"]["attempt"], 3)
+        # By the verdict of attempt 2, which is the job's though this store has never heard of it.
+        self.assertEqual(self.show(job)["status"]["attempt"], 2)
+        self.assertIn("done by attempt 2", self.show(job)["status"]["reason"])
+        self.assertEqual(sorted(os.listdir(self.run_folder(job) + "/attempts")), ["1", "2"])
 
 
 class Names(DaemonCase):

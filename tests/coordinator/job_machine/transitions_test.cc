@@ -80,12 +80,16 @@ const std::vector<NamedEvent>& NamedEvents() {
        }},
       {"unknown attempt",
        [](uint32_t attempt) {
-         return Events{UnknownAttemptSeen{attempt, attempt + 2, false, "it may run"}};
+         return Events{UnknownAttemptSeen{attempt, attempt + 2, false, false, "it may run"}};
        }},
       {"unknown attempt (over)",
        [](uint32_t attempt) {
-         return Events{UnknownAttemptSeen{attempt, attempt + 2, true, ""},
-                       UnknownAttemptSeen{attempt, attempt, true, ""}};
+         return Events{UnknownAttemptSeen{attempt, attempt + 2, true, false, ""},
+                       UnknownAttemptSeen{attempt, attempt, true, false, ""}};
+       }},
+      {"unknown attempt (done)",
+       [](uint32_t attempt) {
+         return Events{UnknownAttemptSeen{attempt, attempt + 2, true, true, ""}};
        }},
       {"attempt found",
        [](uint32_t attempt) {

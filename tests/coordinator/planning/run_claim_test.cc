@@ -86,13 +86,13 @@ TEST_CASE("run claim: what a disk refuses is tried again") {
 
 TEST_CASE("run claim: an attempt as new as the one that is planned is unknown") {
   const JobsFolder jobs;
-  CHECK(!FindUnknownAttempt(jobs.Job(7))->has_value());
+  CHECK(!FindUnknownAttempt(jobs.Job(7), "a")->has_value());
   jobs.Write("7/attempts/2/attempt.json",
              R"({"version": 1, "job": 7, "attempt": 2, "store": "a", "epoch": 3, "opening": 4,
                  "nodes": ["n1", "n2"]})");
-  CHECK(!FindUnknownAttempt(jobs.Job(7, 3))->has_value());
+  CHECK(!FindUnknownAttempt(jobs.Job(7, 3), "a")->has_value());
   for (const uint32_t planned : {1, 2}) {
-    const auto found = FindUnknownAttempt(jobs.Job(7, planned));
+    const auto found = FindUnknownAttempt(jobs.Job(7, planned), "a");
     REQUIRE(found.ok());
     REQUIRE(found->has_value());
     CHECK((*found)->number == 2);
@@ -102,13 +102,22 @@ TEST_CASE("run claim: an attempt as new as the one that is planned is unknown") 
   const char* verdict = GENERATE("exit", "guard.json");
   jobs.Write(std::string("7/attempts/2/") + verdict,
              verdict == std::string("exit") ? "{\"exit_code\": 137}" : "");
-  CHECK((*FindUnknownAttempt(jobs.Job(7, 2)))->over);
+  const auto over = FindUnknownAttempt(jobs.Job(7, 2), "a");
+  CHECK((*over)->over);
+  CHECK(!(*over)->done);
+  // Done it is only by an attempt of this very job.
+  jobs.Write("7/attempts/2/exit", "{\"exit_code\": 0}");
+  CHECK((*FindUnknownAttempt(jobs.Job(7, 2), "a"))->done);
+  CHECK(!(*FindUnknownAttempt(jobs.Job(7, 2), "b"))->done);
+  v1::Job other = jobs.Job(8, 2);
+  other.set_run_folder(jobs.Job(7).run_folder());
+  CHECK(!(*FindUnknownAttempt(other, "a"))->done);
 }
 
 TEST_CASE("run claim: numbers that no attempt has are refused") {
   const JobsFolder jobs;
   fs::create_directories(jobs.path() + "/7/attempts/4294967295");
-  CheckRefused(FindUnknownAttempt(jobs.Job(7)).status(), "no attempt has such a number");
+  CheckRefused(FindUnknownAttempt(jobs.Job(7), "a").status(), "no attempt has such a number");
 }
 
 TEST_CASE("run claim: the newest of the job folders counts, whatever lies beside them") {

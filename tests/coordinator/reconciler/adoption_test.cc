@@ -219,7 +219,7 @@ TEST_CASE("unknown attempts: a plan waits while one may run, and is looked for a
   const uint64_t job = desk.Submit(1, kNow);
   desk.reconciler->Tick(kNow);
   CHECK(desk.plans == 1);
-  const UnknownAttempt live{3, false, {"n1", "n7"}};
+  const UnknownAttempt live{3, false, false, {"n1", "n7"}};
   REQUIRE(desk.reconciler->UnknownAttemptSeen(job, 1, live, kNow).ok());
   CHECK(desk.StateOf(job) == v1::JOB_PLANNING);
   const std::string reason = desk.table.Get(job)->status().reason();
@@ -243,7 +243,8 @@ TEST_CASE("unknown attempts: a plan waits while one may run, and is looked for a
   CHECK(told == 1);
   CHECK(desk.Events().size() <= events + 6);
   // It is over: the number after it.
-  REQUIRE(desk.reconciler->UnknownAttemptSeen(job, 1, {3, true, {"n1"}}, kNow + kDeskHour).ok());
+  REQUIRE(
+      desk.reconciler->UnknownAttemptSeen(job, 1, {3, true, false, {"n1"}}, kNow + kDeskHour).ok());
   CHECK(desk.table.Get(job)->status().attempt() == 4);
   CHECK(desk.StateOf(job) == v1::JOB_PLANNING);
 }
@@ -253,7 +254,7 @@ TEST_CASE("unknown attempts: one whose nodes are off for good is over") {
   desk.Dial("n1");
   const uint64_t job = desk.Submit(1, kNow);
   desk.reconciler->Tick(kNow);
-  const UnknownAttempt live{1, false, {"n8", "n9"}};
+  const UnknownAttempt live{1, false, false, {"n8", "n9"}};
   REQUIRE(desk.reconciler->UnknownAttemptSeen(job, 1, live, kNow).ok());
   // Nodes of which this store has never heard can be called gone.
   for (const char* node : {"n8", "n9"}) {

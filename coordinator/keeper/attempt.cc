@@ -86,6 +86,7 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
   if (seen.sight != Sight::kUnreadable) waits_for_.clear();
   switch (seen.sight) {
     case Sight::kUnreadable:
+      if (record_.desired.wish() == v1::ATTEMPT_KILL) KillUnseen(turn.now_ns);
       return;
     case Sight::kQueued:
       waits_for_ = seen.words;
@@ -107,6 +108,13 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
       if (record_.begun && !folder_.Exists()) return EndVanished(seen);
       return Begin(turn);
   }
+}
+
+// It ends when its folder can be read: a guard may be about to begin.
+void Attempt::KillUnseen(int64_t now_ns) {
+  kill_asked_ = true;
+  launch_->Kill(now_ns);
+  launch_->SweptClean();
 }
 
 // mpirun and its guard are another node's; here are only their ranks.

@@ -52,6 +52,7 @@ class Attempt {
  private:
   void AdvanceLauncher(const Seen& seen, const Turn& turn);
   void AdvanceWatcher();
+  void KillUnseen(int64_t now_ns);
   void Begin(const Turn& turn);
   absl::Status Start();
   bool EndedByWish();

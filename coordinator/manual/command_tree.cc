@@ -57,6 +57,7 @@ Command CommandOf(const CLI::App& app, std::vector<std::string> words) {
     auto& list = option->nonpositional() ? command.options : command.positionals;
     list.push_back(ArgumentOf(*option));
   }
+  command.needs_command = app.get_require_subcommand_min() > 0;
   for (const CLI::App* below : app.get_subcommands({})) {
     if (below->get_group().empty()) continue;
     command.commands.push_back(CommandOf(*below, command.words));
@@ -94,7 +95,7 @@ std::string UsageOf(const Command& command) {
   for (const Argument& one : command.positionals) {
     usage += one.required ? " " + one.value : " [" + one.value + "]";
   }
-  if (!command.commands.empty()) usage += " COMMAND";
+  if (!command.commands.empty()) usage += command.needs_command ? " COMMAND" : " [COMMAND]";
   return usage;
 }
 

@@ -27,6 +27,7 @@ struct Command {
   std::vector<Argument> options;
   std::vector<Argument> positionals;
   std::vector<Command> commands;
+  bool needs_command = false;  // one of `commands`
 };
 
 Command TreeOf(const CLI::App& app);

@@ -2,6 +2,7 @@
 // has no children.
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "runtime/base/own_program.h"
@@ -18,6 +19,34 @@ TEST_CASE("one rank without mpirun and without children hears a stop") {
   bench.Await(*keeper, 1, [](const auto& report) { return report.phase() == v1::ATTEMPT_RUNNING; });
   keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP, 600)}));
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 75);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("a kill reaches ranks of which the disk does not say how they are") {
+  KeeperBench bench("echo $attempt >> $run/starts; exec sleep 1000");
+  auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  keeper->Poll();
+  bench.AwaitFile("starts", "1\n");
+  // Also by a keeper that has never seen the guard.
+  if (GENERATE(false, true)) {
+    keeper.reset();
+    keeper = bench.Open();
+  } else {
+    keeper->Poll();
+  }
+  const std::string claim = bench.Folder(1) + "/guard.json";
+  std::filesystem::rename(claim, claim + ".away");
+  std::filesystem::create_directory(claim);  // cannot be read
+  REQUIRE(!bench.Living().empty());
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_KILL)}));
+  bench.Await(*keeper, 1, [&](const auto& report) {
+    CHECK(report.phase() != v1::ATTEMPT_ENDED);  // a guard may be about to begin
+    return bench.Living().empty();
+  });
+  std::filesystem::remove(claim);
+  std::filesystem::rename(claim + ".away", claim);
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() != 0);
   bench.CheckNothingLeft(1);
 }
 

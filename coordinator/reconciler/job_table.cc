@@ -24,6 +24,11 @@ bool Wanted(const v1::Job& job, const v1::ListRequest& request) {
 
 }  // namespace
 
+std::string QueueText(size_t before) {
+  return absl::StrCat("waits in the queue: ", before, before == 1 ? " job is" : " jobs are",
+                      " before it");
+}
+
 void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {
   std::vector<std::shared_ptr<const v1::Job>> copies;
   for (const v1::Job& job : jobs) copies.push_back(std::make_shared<const v1::Job>(job));
@@ -78,9 +83,11 @@ void JobTable::ForEach(
   }
 }
 
-void JobTable::PutWaits(std::map<uint64_t, Wait> waits) {
+void JobTable::PutWaits(std::map<uint64_t, Wait> waits, std::vector<QueueKey> queue) {
+  // What is swapped out goes when the lock is free again.
   const absl::MutexLock lock(&mutex_);
   waits_.swap(waits);
+  queue_.swap(queue);
 }
 
 void JobTable::PutCluster(v1::Cluster cluster) {
@@ -99,6 +106,14 @@ v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
   if (const auto wait = waits_.find(id); wait != waits_.end()) {
     job.set_queue_position(wait->second.position);
     job.set_waits_for(wait->second.reason);
+  } else if (job.status().state() == v1::JOB_PENDING) {
+    const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), id};
+    const auto place = std::lower_bound(queue_.begin(), queue_.end(), key);
+    // One that was submitted since is told of with the next turn.
+    if (place == queue_.end() || *place != key) return job;
+    const auto before = static_cast<size_t>(place - queue_.begin());
+    job.set_queue_position(static_cast<uint32_t>(before + 1));
+    job.set_waits_for(QueueText(before));
   }
   return job;
 }

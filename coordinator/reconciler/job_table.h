@@ -19,6 +19,9 @@
 
 namespace trireme::coordinator {
 
+// Why one waits before which so many others wait, where nothing more is said.
+std::string QueueText(size_t before);
+
 // Threads: any; one writer.
 class JobTable {
  public:
@@ -29,7 +32,9 @@ class JobTable {
   // They are no more.
   void Drop(const std::vector<uint64_t>& job_ids);
   void PutProgress(uint64_t job_id, const v1::Progress& progress);
-  void PutWaits(std::map<uint64_t, Wait> waits);
+  // `queue`: all that wait for places, in order; those without an entry in `waits` wait for those
+  // before them.
+  void PutWaits(std::map<uint64_t, Wait> waits, std::vector<QueueKey> queue);
   void PutCluster(v1::Cluster cluster);
   // Calls subscribers: progress has moved.
   void Announce();
@@ -72,6 +77,7 @@ class JobTable {
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Row> rows_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
+  std::vector<QueueKey> queue_ ABSL_GUARDED_BY(mutex_);
   v1::Cluster cluster_ ABSL_GUARDED_BY(mutex_);
   std::deque<v1::Event> events_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

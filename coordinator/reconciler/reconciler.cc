@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
   for (v1::Job& job : jobs) {
     const uint64_t id = job.id();
     if (!HasEnded(job.status().state()) || job.status().attempt_live()) self->active_.insert(id);
+    self->File(nullptr, job);
     self->jobs_[id].job = std::move(job);
   }
   ASSIGN_OR_RETURN(const uint64_t last, store.LastSequence());
@@ -133,6 +134,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
   change.jobs.push_back(job);
   change.events = std::move(transition.events);
   RETURN_IF_ERROR(Commit(change));
+  File(&entry.job, job);
   entry.job = std::move(job);
   if (entry.job.status().attempt() != attempt_before) {
     entry.plan_not_before_unix_ns = 0;
@@ -224,6 +226,7 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   RETURN_IF_ERROR(Commit(change));
   jobs_[id].job = job;
   active_.insert(id);
+  File(nullptr, job);
   places_may_have_changed_ = true;
   *response.mutable_job() = std::move(job);
   return response;
@@ -450,7 +453,7 @@ v1::DesiredAttempts Reconciler::DesiredOf(const std::string& node) const {
   v1::DesiredAttempts desired;
   desired.set_revision(revision_);
   *desired.mutable_store() = identity_.At(table_.last_sequence());
-  for (const uint64_t id : active_) {
+  for (const uint64_t id : holding_) {
     const Entry& entry = jobs_.at(id);
     if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_WISH_UNSPECIFIED) continue;
     if (HasPlaceOn(entry.job, node)) *desired.add_attempts() = DesiredOn(node, entry);

@@ -140,7 +140,9 @@ class Reconciler {
   absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);
   std::string WaitOf(const Entry& entry) const;
-  std::vector<Waiting> WaitingJobs() const;
+  // Files the job as what its status says, and no longer as what it was `before`.
+  void File(const v1::Job* before, const v1::Job& job);
+  std::vector<const Waiting*> Queue() const;
   void Follow(Entry& entry, int64_t now_unix_ns);
   bool IsOurs(const v1::AttemptReport& report) const;
   absl::Status AdoptAgain(const std::string& node, int64_t now_unix_ns);
@@ -180,6 +182,12 @@ class Reconciler {
   std::map<std::string, KnownHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended
+  // Of these, kept in step with each commit: those that hold places, which are few, and those that
+  // wait for some, in the order of the queue.
+  std::set<uint64_t> holding_;
+  std::map<QueueKey, Waiting> waiting_;
+  std::map<std::string, uint32_t> kinds_;  // of requests, as bytes
+  uint32_t next_kind_ = 1;
   int64_t started_unix_ns_ = 0;
   bool absent_told_ = false;     // the nodes that have not dialled in since
   uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known

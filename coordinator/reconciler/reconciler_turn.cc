@@ -19,6 +19,7 @@ constexpr uint64_t kEventsDropped = 1000;
 constexpr size_t kJobsDropped = 1000;
 // Without anything to wait for: leases and the places of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
+constexpr size_t kMostKinds = 10000;  // of requests that are known to be equal
 
 }  // namespace
 
@@ -33,7 +34,7 @@ absl::Status Reconciler::HearHellosAgain(int64_t now_unix_ns) {
 
 std::vector<Holding> Reconciler::HoldingJobs() const {
   std::vector<Holding> holding;
-  for (const uint64_t id : active_) {
+  for (const uint64_t id : holding_) {
     const v1::Job& job = jobs_.at(id).job;
     if (job.places().empty()) continue;
     holding.push_back({id, job.resources(), {job.places().begin(), job.places().end()}});
@@ -41,15 +42,51 @@ std::vector<Holding> Reconciler::HoldingJobs() const {
   return holding;
 }
 
+void Reconciler::File(const v1::Job* before, const v1::Job& job) {
+  const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), job.id()};
+  if (before != nullptr) {
+    holding_.erase(job.id());
+    waiting_.erase(key);
+  }
+  const Consequences consequences = ConsequencesOf(job.status());
+  if (consequences.holds_places) holding_.insert(job.id());
+  if (!consequences.wants_places) return;
+  // Numbers are never taken twice; two of one kind of before and after cost a look more.
+  if (kinds_.size() >= kMostKinds) kinds_.clear();
+  const uint32_t kind =
+      kinds_.try_emplace(job.resources().SerializeAsString(), next_kind_).first->second;
+  if (kind == next_kind_) ++next_kind_;
+  waiting_[key] = {job.id(),
+                   job.priority(),
+                   job.submitted_unix_ns(),
+                   job.status().changed_unix_ns(),
+                   job.resources(),
+                   kind};
+}
+
+std::vector<const Waiting*> Reconciler::Queue() const {
+  std::vector<const Waiting*> queue;
+  queue.reserve(waiting_.size() + 1);
+  for (const auto& [key, job] : waiting_) queue.push_back(&job);
+  return queue;
+}
+
 std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int priority,
                                      int64_t now_unix_ns) const {
   const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
-  std::vector<Waiting> waiting = WaitingJobs();
-  waiting.push_back({newest, priority, now_unix_ns, now_unix_ns, resources});
+  const Waiting job{newest, priority, now_unix_ns, now_unix_ns, resources};
+  std::vector<const Waiting*> queue = Queue();
+  const auto behind =
+      std::upper_bound(queue.begin(), queue.end(), &job,
+                       [](const Waiting* a, const Waiting* b) { return KeyOf(*a) < KeyOf(*b); });
+  const auto before = behind - queue.begin();
+  queue.insert(behind, &job);
   const Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), waiting, options_.scheduling, now_unix_ns);
+      Schedule(nodes_.Capacities(), HoldingJobs(), queue, options_.scheduling, now_unix_ns);
+  if (decision.places.contains(newest)) return "";
   const auto wait = decision.waits.find(newest);
-  return wait == decision.waits.end() ? "" : wait->second.reason;
+  return wait == decision.waits.end() ? QueueText(static_cast<size_t>(before))
+                                      : wait->second.reason;
 }
 
 // What one that has its places waits for, as its agents say, or because they say nothing.
@@ -74,20 +111,9 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
-std::vector<Waiting> Reconciler::WaitingJobs() const {
-  std::vector<Waiting> waiting;
-  for (const uint64_t id : active_) {
-    const v1::Job& job = jobs_.at(id).job;
-    if (!ConsequencesOf(job.status()).wants_places) continue;
-    waiting.push_back({id, job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
-                       job.resources()});
-  }
-  return waiting;
-}
-
 absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
   Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), WaitingJobs(), options_.scheduling, now_unix_ns);
+      Schedule(nodes_.Capacities(), HoldingJobs(), Queue(), options_.scheduling, now_unix_ns);
   for (const auto& [id, places] : decision.places) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,
@@ -97,11 +123,14 @@ absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
     event.mutable_placed()->mutable_places()->Assign(places.begin(), places.end());
     RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
   }
-  for (const uint64_t id : active_) {
+  for (const uint64_t id : holding_) {
     const std::string wait = WaitOf(jobs_.at(id));
     if (!wait.empty()) decision.waits[id] = {0, wait};
   }
-  table_.PutWaits(std::move(decision.waits));
+  std::vector<QueueKey> queue;
+  queue.reserve(waiting_.size());
+  for (const auto& [key, job] : waiting_) queue.push_back(key);
+  table_.PutWaits(std::move(decision.waits), std::move(queue));
   PublishCluster();
   return absl::OkStatus();
 }
@@ -186,8 +215,9 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
   // The disk; tried again.
   if (!HearHellosAgain(now_unix_ns).ok() || !ExpireLeases(now_unix_ns).ok()) return next;
   if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);
-  const std::vector<uint64_t> active(active_.begin(), active_.end());
-  for (const uint64_t id : active) {
+  // Whoever waits, or is paused, has nothing to happen to it here.
+  const std::vector<uint64_t> holding(holding_.begin(), holding_.end());
+  for (const uint64_t id : holding) {
     Entry& entry = jobs_.at(id);
     if (!LeaveGoneNodes(entry, now_unix_ns).ok()) return next;
     const Consequences consequences = ConsequencesOf(entry.job.status());
@@ -217,11 +247,10 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
 void Reconciler::PublishCluster() {
   v1::Cluster cluster;
   for (v1::Node& node : nodes_.List(HoldingJobs())) *cluster.add_nodes() = std::move(node);
-  uint32_t pending = 0;
+  const auto pending = static_cast<uint32_t>(waiting_.size());
   uint32_t running = 0;
-  for (const uint64_t id : active_) {
+  for (const uint64_t id : holding_) {
     const v1::JobState state = jobs_.at(id).job.status().state();
-    if (state == v1::JOB_PENDING) ++pending;
     if (state == v1::JOB_RUNNING || state == v1::JOB_PAUSING) ++running;
   }
   cluster.set_jobs_pending(pending);

@@ -3,24 +3,13 @@
 #include "coordinator/scheduler/scheduler.h"
 
 #include <algorithm>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "coordinator/scheduler/cluster_view.h"
 
 namespace trireme::coordinator {
 namespace {
-
-std::vector<const Waiting*> InOrder(const std::vector<Waiting>& waiting) {
-  std::vector<const Waiting*> order;
-  order.reserve(waiting.size());
-  for (const Waiting& job : waiting) order.push_back(&job);
-  std::sort(order.begin(), order.end(), [](const Waiting* a, const Waiting* b) {
-    return std::tuple(-int64_t{a->priority}, a->submitted_unix_ns, a->job_id) <
-           std::tuple(-int64_t{b->priority}, b->submitted_unix_ns, b->job_id);
-  });
-  return order;
-}
 
 std::vector<bool> NotHeld(std::vector<bool> allowed, const ClusterView& cluster) {
   for (size_t i = 0; i < allowed.size(); ++i) {
@@ -52,28 +41,77 @@ void HoldNodes(const Waiting& job, uint64_t ranks, const std::vector<bool>& usab
   }
 }
 
+// What is known of the jobs of one kind, of which one did not fit. It stays so: in one pass there
+// is ever less room.
+struct Refused {
+  uint64_t held_back_by = 0;
+  bool holds = false;  // HoldNodes was called of one of them
+};
+
+class Pass {
+ public:
+  Pass(ClusterView& cluster, const SchedulingPolicy& policy, int64_t now_unix_ns)
+      : cluster_(cluster),
+        patience_ns_(std::chrono::nanoseconds(policy.patience).count()),
+        now_unix_ns_(now_unix_ns) {}
+
+  // Empty: it waits.
+  std::vector<Share> Look(const Waiting& job) {
+    if (const auto known = kinds_.find(job.kind); known != kinds_.end() && job.kind != 0) {
+      Wait(job, known->second);
+      return {};
+    }
+    const Amount rank = AmountOfRank(job.resources);
+    const uint64_t ranks = std::max<uint64_t>(1, job.resources.ranks());
+    const std::vector<bool> usable = cluster_.OfThoseUsable(cluster_.MayUse(job.resources));
+    std::vector<Share> shares = Fit(rank, ranks, cluster_.free, NotHeld(usable, cluster_));
+    if (!shares.empty()) return shares;
+    const bool would_fit = RoomInAll(rank, ranks, cluster_.free, usable) >= ranks;
+    Wait(job, kinds_[job.kind] = {would_fit ? HeldBackBy(rank, usable, cluster_) : 0, false});
+    return {};
+  }
+  const std::vector<Waiter>& waiters() const { return waiters_; }
+
+ private:
+  void Wait(const Waiting& job, Refused& kind) {
+    waiters_.push_back({&job, kind.held_back_by});
+    if (now_unix_ns_ - job.waits_since_unix_ns < patience_ns_ || std::exchange(kind.holds, true)) {
+      return;
+    }
+    const std::vector<bool> usable = cluster_.OfThoseUsable(cluster_.MayUse(job.resources));
+    HoldNodes(job, std::max<uint64_t>(1, job.resources.ranks()), usable, cluster_);
+  }
+
+  ClusterView& cluster_;
+  const int64_t patience_ns_;
+  const int64_t now_unix_ns_;
+  std::unordered_map<uint32_t, Refused> kinds_;
+  std::vector<Waiter> waiters_;
+};
+
 }  // namespace
 
 Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
                   const std::vector<Waiting>& waiting, const SchedulingPolicy& policy,
                   int64_t now_unix_ns) {
+  std::vector<const Waiting*> queue;
+  queue.reserve(waiting.size());
+  for (const Waiting& job : waiting) queue.push_back(&job);
+  std::sort(queue.begin(), queue.end(),
+            [](const Waiting* a, const Waiting* b) { return KeyOf(*a) < KeyOf(*b); });
+  return Schedule(nodes, holding, queue, policy, now_unix_ns);
+}
+
+Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
+                  const std::vector<const Waiting*>& queue, const SchedulingPolicy& policy,
+                  int64_t now_unix_ns) {
   ClusterView cluster = ViewOf(nodes, holding);
-  const int64_t patience_ns = std::chrono::nanoseconds(policy.patience).count();
   Decision decision;
-  std::vector<Waiter> waiters;
-  for (const Waiting* job : InOrder(waiting)) {
+  Pass pass(cluster, policy, now_unix_ns);
+  for (const Waiting* job : queue) {
+    const std::vector<Share> shares = pass.Look(*job);
+    if (shares.empty()) continue;
     const Amount rank = AmountOfRank(job->resources);
-    const uint64_t ranks = std::max<uint64_t>(1, job->resources.ranks());
-    const std::vector<bool> usable = cluster.OfThoseUsable(cluster.MayUse(job->resources));
-    const std::vector<Share> shares = Fit(rank, ranks, cluster.free, NotHeld(usable, cluster));
-    if (shares.empty()) {
-      const bool would_fit = RoomInAll(rank, ranks, cluster.free, usable) >= ranks;
-      waiters.push_back({job, would_fit ? HeldBackBy(rank, usable, cluster) : 0});
-      if (now_unix_ns - job->waits_since_unix_ns >= patience_ns) {
-        HoldNodes(*job, ranks, usable, cluster);
-      }
-      continue;
-    }
     std::vector<v1::Place>& places = decision.places[job->job_id];
     for (const Share& share : shares) {
       v1::Place& place = places.emplace_back();
@@ -83,7 +121,8 @@ Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Hold
     }
   }
   QueuePlace place;
-  for (const Waiter& waiter : waiters) {
+  for (const Waiter& waiter : pass.waiters()) {
+    if (place.before == policy.most_reasons) break;
     decision.waits[waiter.job->job_id] = {static_cast<uint32_t>(place.before + 1),
                                           ReasonOf(waiter, cluster, place, policy)};
     ++place.before;

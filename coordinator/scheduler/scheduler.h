@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -34,7 +36,21 @@ struct Waiting {
   int64_t submitted_unix_ns = 0;
   int64_t waits_since_unix_ns = 0;
   v1::ResourceRequest resources;
+  // Jobs with equal `resources` may have one number: where one does not fit, no other of its kind
+  // is looked at. 0: not said.
+  uint32_t kind = 0;
 };
+
+// The smaller goes first.
+struct QueueKey {
+  int64_t order = 0;  // minus the priority
+  int64_t submitted_unix_ns = 0;
+  uint64_t job_id = 0;
+  auto operator<=>(const QueueKey&) const = default;
+};
+inline QueueKey KeyOf(const Waiting& job) {
+  return {-int64_t{job.priority}, job.submitted_unix_ns, job.job_id};
+}
 
 struct Wait {
   uint32_t position = 0;  // 1 is next
@@ -43,11 +59,13 @@ struct Wait {
 
 struct Decision {
   std::map<uint64_t, std::vector<v1::Place>> places;  // jobs to start now
-  std::map<uint64_t, Wait> waits;                     // all others
+  std::map<uint64_t, Wait> waits;                     // of all others the first `most_reasons`
 };
 
 struct SchedulingPolicy {
   std::chrono::seconds patience{600};  // after which nothing passes a job that waits
+  // Jobs at the head of the queue that are told why they wait; behind them it is the queue.
+  size_t most_reasons = 1000;
 };
 
 // Ranks fill as few nodes as they can, in rank order over the places; nodes in the order given
@@ -55,6 +73,10 @@ struct SchedulingPolicy {
 // reason.
 Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
                   const std::vector<Waiting>& waiting, const SchedulingPolicy& policy,
+                  int64_t now_unix_ns);
+// The same of a queue that is in the order of KeyOf already, as a long one is kept.
+Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
+                  const std::vector<const Waiting*>& queue, const SchedulingPolicy& policy,
                   int64_t now_unix_ns);
 
 }  // namespace trireme::coordinator

@@ -263,7 +263,7 @@ class Soak(ApiCase):
         os.symlink(f"{before}/trireme", f"{self.folder}/bin/trireme")
         self.addCleanup(setattr, type(self), "bin", before)
         self.start_daemon()
-        endless = self.submit_one("real", ENDLESS)
+        endless = self.submit_one("real", 100 * ENDLESS)
         until(self.steps_of_reals, "it trains", self.told)
         ranks = [self.rank(endless, number) for number in (0,)]
         refusals = 0

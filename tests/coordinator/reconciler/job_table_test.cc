@@ -1,6 +1,7 @@
 // The table that readers look at: pages, progress, events, and readers beside the writer.
 #include "coordinator/reconciler/job_table.h"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -121,7 +122,7 @@ TEST_CASE("table: readers beside the writer see whole jobs") {
     table.Publish({job}, {EventOf(round)});
     // Often, so that readers come in between: a round's other calls wait for readers.
     for (int again = 0; again < 20; ++again) table.PutProgress(1, Steps(round));
-    table.PutWaits({{1, {1, "room"}}});
+    table.PutWaits({{1, {1, "room"}}}, {});
     table.PutCluster({});
   }
   over = true;
@@ -129,6 +130,34 @@ TEST_CASE("table: readers beside the writer see whole jobs") {
   CHECK(looks >= kLooks);
   CHECK(news >= 0);
   CHECK(table.Get(1)->status().attempt() == round);
+}
+
+TEST_CASE("a long queue: behind those that are told why they wait, it is the queue") {
+  JobTable table;
+  std::vector<v1::Job> jobs;
+  std::vector<QueueKey> queue;
+  for (uint64_t id = 1; id <= 5; ++id) {
+    v1::Job& job = jobs.emplace_back();
+    job.set_id(id);
+    job.set_priority(id == 5 ? 10 : 0);
+    job.set_submitted_unix_ns(static_cast<int64_t>(id));
+    job.mutable_status()->set_state(v1::JOB_PENDING);
+    queue.push_back({-job.priority(), job.submitted_unix_ns(), id});
+  }
+  std::sort(queue.begin(), queue.end());
+  queue.pop_back();  // 4 was submitted since
+  table.Publish(jobs, {});
+  table.PutWaits({{5, {1, "asks for room"}}}, queue);
+  CHECK(table.Get(5)->queue_position() == 1);
+  CHECK(table.Get(5)->waits_for() == "asks for room");
+  CHECK(table.Get(1)->queue_position() == 2);
+  CHECK(table.Get(1)->waits_for() == "waits in the queue: 1 job is before it");
+  CHECK(table.Get(3)->queue_position() == 4);
+  CHECK(table.Get(3)->waits_for() == "waits in the queue: 3 jobs are before it");
+  CHECK(table.Get(4)->queue_position() == 0);
+  jobs[2].mutable_status()->set_state(v1::JOB_CANCELLED);
+  table.Publish({jobs[2]}, {});
+  CHECK(table.Get(3)->queue_position() == 0);
 }
 
 }  // namespace trireme::coordinator

@@ -223,7 +223,7 @@ TEST_CASE("places are given when something has changed and not at every tick") {
   desk.Submit(100, kDeskBegin);
   desk.reconciler->Tick(kDeskBegin);
   REQUIRE(desk.table.Get(1)->queue_position() == 1);
-  desk.table.PutWaits({});
+  desk.table.PutWaits({}, {});
   desk.reconciler->Tick(kDeskBegin + 1);
   desk.Report("n1", {}, kDeskBegin + 2);
   desk.reconciler->Tick(kDeskBegin + 3);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,12 @@ inline v1::ResourceRequest Request(const Asks& asks) {
   return request;
 }
 
+// As the reconciler numbers them.
+inline uint32_t KindOf(const v1::ResourceRequest& request) {
+  static std::map<std::string, uint32_t> kinds;
+  return kinds.try_emplace(request.SerializeAsString(), kinds.size() + 1).first->second;
+}
+
 inline Waiting Job(uint64_t id, const Asks& asks, int32_t priority = 0) {
   Waiting job;
   job.job_id = id;
@@ -37,6 +44,7 @@ inline Waiting Job(uint64_t id, const Asks& asks, int32_t priority = 0) {
   job.submitted_unix_ns = static_cast<int64_t>(id) * kSecondNs;
   job.waits_since_unix_ns = job.submitted_unix_ns;
   job.resources = Request(asks);
+  job.kind = KindOf(job.resources);
   return job;
 }
 

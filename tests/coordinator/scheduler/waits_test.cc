@@ -48,6 +48,7 @@ TEST_CASE("patience is counted from when a job began to wait and the order from 
   CHECK(WaitOf(nodes, holding, queue, 1, patient) == "waits for 8 CPUs; 6 of 8 are free");
   // Of two that would fit alone the one submitted first goes first, whoever waits longer.
   again.resources.set_ranks(4);
+  again.kind = KindOf(again.resources);
   Waiting longer = Job(2, {4});
   longer.waits_since_unix_ns = 3 * kSecondNs;
   CHECK(WaitOf(Machines({4}), {}, {longer, again}, 1, patient - 1) == "starts");
@@ -115,6 +116,28 @@ TEST_CASE("of many nodes some are named and the others counted") {
         "may use only nodes a, b, c, d and 2 more, which are not known");
   CHECK(WaitOf(nodes, {}, {Job(1, {1, 1, 0, 0, {"a", "b", "c", "d"}})}, 1) ==
         "may use only nodes a, b, c, d, which are not known");
+}
+
+TEST_CASE("waits: of a long queue the head is told why") {
+  std::vector<Waiting> queue;
+  for (uint64_t id = 1; id <= 5; ++id) queue.push_back(Job(id, {1, 8}));
+  SchedulingPolicy policy;
+  policy.most_reasons = 2;
+  const Decision decision = Schedule(Machines({4}), {}, queue, policy, kSecondNs);
+  CHECK(decision.waits.size() == 2);
+  CHECK(decision.waits.at(2).position == 2);
+}
+
+TEST_CASE("waits: one kind that does not fit says nothing of another, nor of itself later") {
+  const std::vector<Waiting> queue = {Job(1, {1, 9}), Job(2, {1, 6}), Job(3, {1, 6}),
+                                      Job(4, {1, 2})};
+  const Decision decision = Schedule(Machines({8}), {}, queue, {}, kSecondNs);
+  CHECK(decision.places.contains(2));
+  CHECK(!decision.places.contains(3));
+  CHECK(decision.places.contains(4));
+  // With job 2 gone, job 3 fits.
+  const std::vector<Waiting> rest = {queue[0], queue[2], queue[3]};
+  CHECK(Schedule(Machines({8}), {}, rest, {}, kSecondNs).places.contains(3));
 }
 
 }  // namespace trireme::coordinator

@@ -1,0 +1,159 @@
+// A coordinator with a long queue: what a turn of its one thread takes, and what people wait for.
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "coordinator/reconciler/reconciler.h"
+#include "runtime/base/check.h"
+
+namespace trireme::coordinator {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MsOf(const std::function<void()>& work) {
+  const auto begin = Clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+struct Sizes {
+  uint32_t jobs = 100000;
+  uint32_t nodes = 100;
+  uint32_t kinds = 20;  // of requests
+};
+
+class Queue {
+ public:
+  explicit Queue(const Sizes& sizes) : sizes_(sizes) {
+    store_ = *JobStore::Open(":memory:");
+    Open();
+    for (uint32_t i = 0; i < sizes.nodes; ++i) Dial(i);
+  }
+
+  void Open() {
+    table_ = std::make_unique<JobTable>();
+    const ReconcilerPorts ports{.make_plan = [](const v1::Job&) {},
+                                .desired_changed = [](const std::string&) {}};
+    auto opened = Reconciler::Open({}, ports, *store_, *table_, now_);
+    TRIREME_CHECK(opened.ok());
+    reconciler_ = *std::move(opened);
+  }
+  void Submit(uint32_t number) {
+    Submission submission;
+    submission.owner = "ann";
+    submission.request_id = std::to_string(number);
+    submission.job.set_name("job");
+    submission.job.mutable_data()->add_text_files("/data/text.txt");
+    submission.resources.set_ranks(1 + number % sizes_.kinds);
+    submission.resources.set_cpus_per_rank(4);
+    TRIREME_CHECK(reconciler_->Submit(submission, ++now_).ok());
+  }
+  double Tick() {
+    return MsOf([&] { reconciler_->Tick(now_ += 1000000); });
+  }
+  // Of a node whose job has made progress.
+  double Report() {
+    v1::NodeReport report;
+    return MsOf([&] {
+      TRIREME_CHECK(reconciler_->Report("n0", report, now_ += 1000000).ok());
+      reconciler_->Tick(now_);
+    });
+  }
+  // One of those that run ends: places are given anew.
+  double End(uint64_t job) {
+    const v1::Job known = *table_->Get(job);
+    TRIREME_CHECK(reconciler_->PlanReady(job, 1, absl::OkStatus(), now_).ok());
+    v1::NodeReport report;
+    v1::AttemptReport& one = *report.add_attempts();
+    one.set_job_id(job);
+    one.set_attempt(1);
+    one.set_phase(v1::ATTEMPT_ENDED);
+    return MsOf([&] {
+      for (const v1::Place& place : known.places()) {
+        TRIREME_CHECK(reconciler_->Report(place.node(), report, now_ += 1000000).ok());
+      }
+      reconciler_->Tick(now_);
+    });
+  }
+  double List() {
+    v1::ListRequest request;
+    request.set_page_size(50);
+    return MsOf([&] { TRIREME_CHECK(table_->List(request).ok()); });
+  }
+  double Get(uint64_t job) {
+    return MsOf([&] { TRIREME_CHECK(table_->Get(job).has_value()); });
+  }
+  double Desired() {
+    return MsOf([&] { reconciler_->DesiredOf("n0"); });
+  }
+  std::vector<uint64_t> Placed() const {
+    std::vector<uint64_t> placed;
+    table_->ForEach([&](const v1::Job& job, const v1::Progress*) {
+      if (!job.places().empty()) placed.push_back(job.id());
+    });
+    return placed;
+  }
+
+ private:
+  void Dial(uint32_t number) {
+    v1::AgentHello hello;
+    hello.set_node(fmt::format("n{}", number));
+    hello.set_cpus(16);
+    hello.set_memory_bytes(uint64_t{1} << 40);
+    TRIREME_CHECK(reconciler_->Hello(hello, now_).ok());
+  }
+
+  const Sizes sizes_;
+  int64_t now_ = 1'000'000'000'000;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<JobTable> table_;
+  std::unique_ptr<Reconciler> reconciler_;
+};
+
+void Line(const char* what, const std::function<double()>& work) {
+  std::vector<double> ms;
+  for (int i = 0; i < 20; ++i) ms.push_back(work());
+  std::sort(ms.begin(), ms.end());
+  fmt::print("{:44} median {:9.3f} ms, most {:9.3f} ms\n", what, ms[ms.size() / 2], ms.back());
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Turns of a coordinator whose queue is long; the store is in memory.");
+  Sizes sizes;
+  app.add_option("--jobs", sizes.jobs, "that wait")->capture_default_str();
+  app.add_option("--nodes", sizes.nodes, "of 16 CPUs each")->capture_default_str();
+  app.add_option("--kinds", sizes.kinds, "of requests")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const size_t before = mallinfo2().uordblks;
+  Queue queue(sizes);
+  fmt::print("{:44} {:16.3f} ms\n", "submit all", MsOf([&] {
+               for (uint32_t i = 0; i < sizes.jobs; ++i) queue.Submit(i);
+             }));
+  queue.Tick();
+  fmt::print("{:44} {:16.1f} MiB\n", "memory, with the store's",
+             static_cast<double>(mallinfo2().uordblks - before) / (1 << 20));
+  Line("a report without news, and the turn", [&] { return queue.Report(); });
+  std::vector<uint64_t> placed = queue.Placed();
+  Line("a job ends, and others get its places", [&] {
+    const uint64_t job = placed.back();
+    placed.pop_back();
+    return queue.End(job);
+  });
+  Line("the desired state of a node", [&] { return queue.Desired(); });
+  Line("Get of the last in the queue", [&] { return queue.Get(sizes.jobs); });
+  Line("List, a page of 50", [&] { return queue.List(); });
+  fmt::print("{:44} {:16.3f} ms\n", "start-up", MsOf([&] { queue.Open(); }));
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme::coordinator
+
+int main(int argc, char** argv) { return trireme::coordinator::Main(argc, argv); }

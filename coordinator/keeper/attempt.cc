@@ -73,6 +73,13 @@ void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
   Save().IgnoreError();
 }
 
+void Attempt::NameStore(const std::string& store) {
+  const AttemptRecord nameless = record_;
+  record_.desired.mutable_launch()->mutable_store()->set_store(store);
+  // If the disk refuses it, the next keeper names it again.
+  if (Save().ok()) RemoveRecord(options_.state_folder, nameless);
+}
+
 void Attempt::Advance(const Turn& turn) {
   if (ended_) return;
   // The guard first: if it has ended, so have its ranks.

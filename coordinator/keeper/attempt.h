@@ -41,6 +41,8 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
 
   void SetWish(v1::AttemptWish wish, double grace_seconds);
+  // Of one whose record has none. Its folder has none either.
+  void NameStore(const std::string& store);
   // Looks, starts, asks, kills; a few ms, a start up to 10 s on a disk that hangs.
   void Advance(const Turn& turn);
   v1::AttemptReport Report() const;

@@ -33,6 +33,16 @@ absl::StatusOr<int> Lock(const std::string& folder) {
       fmt::format("{}: another agent keeps this folder; end it, or give each its own", folder));
 }
 
+// Of the same attempt there is a record that says whose it is.
+bool IsNamedIn(const std::vector<AttemptRecord>& records, const v1::DesiredAttempt& nameless) {
+  return std::any_of(records.begin(), records.end(), [&](const AttemptRecord& record) {
+    const v1::DesiredAttempt& one = record.desired;
+    return !one.launch().store().store().empty() && one.job_id() == nameless.job_id() &&
+           one.attempt() == nameless.attempt() &&
+           one.launch().run_folder() == nameless.launch().run_folder();
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Keeper>> Keeper::Open(const KeeperOptions& options) {
@@ -57,6 +67,12 @@ absl::Status Keeper::Adopt() {
   ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
   for (AttemptRecord& record : records) {
     const Key key = KeyOf(record.desired);
+    // Named (NameStore), but the nameless file was not removed any more.
+    const bool named = key.store.empty() && IsNamedIn(records, record.desired);
+    if (named) {
+      RemoveRecord(options_.state_folder, record);
+      continue;
+    }
     attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
   }
   return absl::OkStatus();
@@ -99,11 +115,27 @@ void Keeper::Learn(const v1::DesiredAttempt& attempt) {
   attempts_[KeyOf(attempt)] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
 }
 
+// One that an agent of before has begun, for a coordinator that had a name already.
+void Keeper::NameStore(const v1::DesiredAttempt& attempt) {
+  const Key key = KeyOf(attempt);
+  Key nameless = key;
+  nameless.store.clear();
+  const auto known = attempts_.find(nameless);
+  if (key == nameless || known == attempts_.end() || attempts_.contains(key)) return;
+  const std::string& run_folder = known->second->record().desired.launch().run_folder();
+  if (run_folder != attempt.launch().run_folder()) return;
+  known->second->NameStore(key.store);
+  auto moved = attempts_.extract(known);
+  moved.key() = key;
+  attempts_.insert(std::move(moved));
+}
+
 void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   told_ = true;
   revision_ = desired.revision();
   wanted_.clear();
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
+    NameStore(attempt);
     const Key key = KeyOf(attempt);
     wanted_.insert(key);
     if (attempts_.count(key) == 0) Learn(attempt);

@@ -59,6 +59,7 @@ class Keeper {
   Keeper(const KeeperOptions& options, int lock_fd);
   absl::Status Adopt();
   void Learn(const v1::DesiredAttempt& attempt);
+  void NameStore(const v1::DesiredAttempt& attempt);
   uint32_t NewestKnown(const v1::DesiredAttempt& attempt) const;
   // A newer attempt of its job is known.
   bool IsOutdated(const Key& key) const;

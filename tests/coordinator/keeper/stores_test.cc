@@ -109,6 +109,35 @@ TEST_CASE("stores: jobs of one number of two stores are two, also after a restar
   CHECK(AwaitEndOf(*keeper, kOther).exit_code() == 0);
 }
 
+TEST_CASE(
+    "stores: an attempt that an agent of before has begun is that of the store that names it") {
+  KeeperBench bench(kWaits);
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    keeper->Poll();
+    bench.AwaitFile("starts", "1\n");
+  }
+  const std::string nameless = bench.options.state_folder + "/attempts/7-1.json";
+  const std::string text = Slurp(nameless);
+  for (int start = 0; start < 2; ++start) {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne)}));
+    const v1::NodeReport report = keeper->Poll();
+    REQUIRE(report.attempts_size() == 1);
+    CHECK(report.attempts(0).store().store() == kOne);
+    CHECK(report.attempts(0).phase() != v1::ATTEMPT_ENDED);
+    CHECK(!fs::exists(nameless));
+    // As if the power had gone before the old name was removed.
+    if (start == 0) std::ofstream(nameless) << text;
+  }
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne)}));
+  bench.Touch("go");
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  CHECK(bench.Lines("starts") == 1);
+}
+
 TEST_CASE("stores: a report says where the ranks of what is held are, if asked") {
   KeeperBench bench(kWaits);
   const auto keeper = bench.Open();

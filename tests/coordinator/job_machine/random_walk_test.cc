@@ -30,7 +30,7 @@ class Chance {
     switch (Below(26)) {
       case 24:
         return UnknownAttemptSeen{attempt, attempt + static_cast<uint32_t>(Below(3)), Below(2) == 0,
-                                  "it\nmay run"};
+                                  Below(8) == 0, "it\nmay run"};
       case 25:
         return AttemptFound{attempt, "n\n1"};
       case 0:

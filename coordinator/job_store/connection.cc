@@ -46,7 +46,8 @@ int LastError(sqlite3* database) {
   int of_log = 0, of_file = 0;
   sqlite3_file* log = nullptr;
   sqlite3_file_control(database, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-  if (log != nullptr && log->pMethods != nullptr) {
+  // One in memory has no such call.
+  if (log != nullptr && log->pMethods != nullptr && log->pMethods->xFileControl != nullptr) {
     log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &of_log);
   }
   sqlite3_file_control(database, "main", SQLITE_FCNTL_LAST_ERRNO, &of_file);
@@ -149,7 +150,10 @@ absl::StatusOr<std::string> Connection::Text(const char* sql) const {
 absl::Status Connection::StatusOf(int result) const {
   const int open_error = sqlite3_system_errno(database_);
   const int error = LastError(database_);
-  const std::string fault = base::Text(path_, ": ", sqlite3_errmsg(database_));
+  // A backup leaves no message behind while it is under way.
+  const bool told = sqlite3_extended_errcode(database_) == result;
+  const std::string fault =
+      base::Text(path_, ": ", told ? sqlite3_errmsg(database_) : sqlite3_errstr(result));
   if (IsFull(result, error)) {
     return absl::UnavailableError(
         base::Text(path_, ": its disk is full (", strerror(result == SQLITE_FULL ? ENOSPC : error),

@@ -38,6 +38,8 @@ class Connection {
   absl::Status StatusOf(int result) const;
   bool InTransaction() const;
   const std::string& path() const { return path_; }
+  // For what SQLite does between two connections.
+  sqlite3* database() const { return database_; }
 
  private:
   Connection(std::string path, sqlite3* owned);

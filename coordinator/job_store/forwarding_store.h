@@ -34,6 +34,10 @@ class ForwardingStore : public JobStore {
   }
   absl::Status DropJobs(const std::vector<uint64_t>& ids) override { return store_->DropJobs(ids); }
   absl::StatusOr<std::vector<v1::Node>> Nodes() override { return store_->Nodes(); }
+  absl::StatusOr<BackupReport> Backup(const std::string& path,
+                                      const BackupProgress& progress) override {
+    return store_->Backup(path, progress);
+  }
 
  private:
   std::unique_ptr<JobStore> store_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,16 @@ struct EventQuery {
   uint64_t after_sequence = 0;
   uint64_t job_id = 0;  // 0: all
   size_t limit = 1000;  // at least 1
+};
+
+// How many of its bytes are copied, a last time before it gets its name; any other answer than OK
+// ends the backup.
+using BackupProgress = std::function<absl::Status(uint64_t bytes_done, uint64_t bytes_total)>;
+
+struct BackupReport {
+  uint64_t bytes = 0;
+  uint64_t jobs = 0;
+  uint64_t events = 0;
 };
 
 // Threads: any; calls are serialised inside, and one at a time blocks on the disk.
@@ -80,6 +91,14 @@ class JobStore {
   virtual absl::Status DropJobs(const std::vector<uint64_t>& ids) = 0;
   // By name.
   virtual absl::StatusOr<std::vector<v1::Node>> Nodes() = 0;
+
+  // A store with all that was committed before the call, as the new file `path` with mode 0600:
+  // whole, flushed and opened once when this returns OK, else absent. Other calls go on meanwhile;
+  // a slow disk behind `path` holds up none of them. AlreadyExists: something is there, and stays.
+  // FailedPrecondition: another backup is being made, or the store is in memory. NotFound,
+  // PermissionDenied: of the folder. Unavailable: a disk is full or failed. Others: `progress`'.
+  virtual absl::StatusOr<BackupReport> Backup(const std::string& path,
+                                              const BackupProgress& progress) = 0;
 };
 
 }  // namespace trireme::coordinator

@@ -1,12 +1,16 @@
 #include "coordinator/job_store/sqlite_job_store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "coordinator/job_store/backup_file.h"
+#include "coordinator/job_store/page_copy.h"
 #include "coordinator/job_store/statement.h"
 #include "coordinator/job_store/store_file.h"
 #include "runtime/base/status_macros.h"
@@ -17,6 +21,9 @@ namespace {
 
 // Starts of a daemon that agents may have slept through.
 constexpr int64_t kEpochsKept = 10000;
+constexpr const char* kScratchSuffix = "-backup";
+// Between two steps of a backup.
+constexpr std::chrono::milliseconds kLeastPause{1};
 constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 
 struct Statements {
@@ -124,8 +131,8 @@ absl::StatusOr<std::string> Serialised(const Message& message) {
 // Threads: any; every public function holds the mutex to its end, so also while the disk works.
 class SqliteJobStore final : public JobStore {
  public:
-  explicit SqliteJobStore(std::unique_ptr<Connection> connection)
-      : connection_(std::move(connection)) {}
+  SqliteJobStore(std::unique_ptr<Connection> connection, std::span<const Migration> migrations)
+      : path_(connection->path()), migrations_(migrations), connection_(std::move(connection)) {}
 
   absl::Status Prepare() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -195,6 +202,9 @@ class SqliteJobStore final : public JobStore {
     return Messages<v1::Node>(query, "node");
   }
 
+  absl::StatusOr<BackupReport> Backup(const std::string& path,
+                                      const BackupProgress& progress) override;
+
  private:
   absl::StatusOr<uint64_t> NumberOf(Statement& statement) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Execution query(statement);
@@ -231,7 +241,12 @@ class SqliteJobStore final : public JobStore {
   absl::Status PutEvents(const Change& change, uint64_t sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PutNodes(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<uint64_t> Bytes();
+  absl::Status CopyPages(const std::string& scratch, const BackupProgress& progress);
 
+  const std::string path_;
+  const std::span<const Migration> migrations_;
+  std::mutex backup_mutex_;  // whose the scratch file is; taken before mutex_
   std::mutex mutex_;
   std::unique_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   Statements statements_ ABSL_GUARDED_BY(mutex_);
@@ -370,13 +385,77 @@ absl::Status SqliteJobStore::PutNodes(const Change& change) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<uint64_t> SqliteJobStore::Bytes() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ASSIGN_OR_RETURN(const int64_t bytes,
+                   connection_->Integer("SELECT page_count * page_size"
+                                        " FROM pragma_page_count, pragma_page_size"));
+  return static_cast<uint64_t>(bytes);
+}
+
+absl::Status SqliteJobStore::CopyPages(const std::string& scratch, const BackupProgress& progress) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock<std::mutex> lock(mutex_);
+  ASSIGN_OR_RETURN(std::unique_ptr<PageCopy> copy, PageCopy::Begin(*connection_, scratch));
+  absl::Status told;
+  while (told.ok()) {
+    const Clock::time_point begin = Clock::now();
+    ASSIGN_OR_RETURN(const bool done, copy->Step());
+    if (done) return absl::OkStatus();
+    const uint64_t bytes_done = copy->done(), bytes_total = copy->total();
+    lock.unlock();
+    told = progress(bytes_done, bytes_total);
+    // A mutex takes nobody in turn: who waits for it gets it now, and as much time as we have had.
+    std::this_thread::sleep_for(std::max(Clock::now() - begin, Clock::duration(kLeastPause)));
+    lock.lock();
+  }
+  return told;
+}
+
+// By way of a file beside the store: SQLite copies with the store's mutex held, and a disk of
+// backups that does not answer, as one over a network, would hold up all that is committed.
+absl::StatusOr<BackupReport> SqliteJobStore::Backup(const std::string& path,
+                                                    const BackupProgress& progress) {
+  if (path_ == ":memory:") {
+    return absl::FailedPreconditionError("a job store in memory has no backup");
+  }
+  const std::unique_lock<std::mutex> one_at_a_time(backup_mutex_, std::try_to_lock);
+  if (!one_at_a_time.owns_lock()) {
+    return absl::FailedPreconditionError(
+        base::Text(path_, ": another backup of it is being made; try again when it has ended"));
+  }
+  RETURN_IF_ERROR(CheckFree(path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ScratchFile> target, ScratchFile::MakeBeside(path));
+  {
+    ASSIGN_OR_RETURN(const uint64_t bytes, Bytes());
+    RETURN_IF_ERROR(CheckRoom(path_, bytes));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ScratchFile> scratch,
+                     ScratchFile::MakeAnew(path_ + kScratchSuffix));
+    // Both halves of the way.
+    const BackupProgress first = [&](uint64_t done, uint64_t total) {
+      return progress(done / 2, total);
+    };
+    const BackupProgress second = [&](uint64_t done, uint64_t total) {
+      return progress(total / 2 + done / 2, total);
+    };
+    RETURN_IF_ERROR(CopyPages(scratch->path(), first));
+    RETURN_IF_ERROR(CopyFlushed(scratch->path(), target->path(), second));
+  }
+  ASSIGN_OR_RETURN(const BackupReport report, InspectBackup(target->path(), migrations_));
+  RETURN_IF_ERROR(progress(report.bytes, report.bytes));
+  RETURN_IF_ERROR(Publish(*target, path));
+  return report;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> OpenSqliteStore(const std::string& path,
                                                           std::span<const Migration> migrations) {
   ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, OpenStoreFile(path, migrations));
-  auto store = std::make_unique<SqliteJobStore>(std::move(connection));
+  auto store = std::make_unique<SqliteJobStore>(std::move(connection), migrations);
   RETURN_IF_ERROR(store->Prepare());
+  // The file is ours: no other backup is being made. Of one that was killed:
+  if (path != ":memory:") RemoveScratch(path + kScratchSuffix);
   return store;
 }
 

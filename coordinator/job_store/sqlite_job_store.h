@@ -11,7 +11,8 @@
 
 namespace trireme::coordinator {
 
-// JobStore::Open, with the newest version being the number of `migrations`.
+// JobStore::Open, with the newest version being the number of `migrations`, which outlive the
+// store.
 absl::StatusOr<std::unique_ptr<JobStore>> OpenSqliteStore(const std::string& path,
                                                           std::span<const Migration> migrations);
 

@@ -118,5 +118,63 @@ TEST_CASE("power loss: a store keeps its changes while its log is written back")
   CHECK(FirstFault(part, {.random_disks = 2, .from = begin}) == "");
 }
 
+// A backup of six changes, while the store goes on.
+std::vector<Call> RecordBackup() {
+  const power_loss::EmptyFolder folder;
+  return power_loss::Record(folder.path(), [&] {
+    std::filesystem::create_directory(folder.path() + "/state");
+    std::filesystem::create_directory(folder.path() + "/backups");
+    const auto store = JobStore::Open(folder.path() + "/state/jobs.db");
+    if (!store.ok()) FAIL(store.status().ToString());
+    for (uint64_t n = 1; n <= 6; ++n) {
+      Change change = NumberedChange(n);
+      REQUIRE((*store)->Commit(change).ok());
+    }
+    Mark("begun");
+    const auto report = (*store)->Backup(folder.path() + "/backups/copy.db",
+                                         [](uint64_t, uint64_t) { return absl::OkStatus(); });
+    if (!report.ok()) FAIL(report.status().ToString());
+    Mark("backed up");
+    Change change = NumberedChange(7);
+    REQUIRE((*store)->Commit(change).ok());
+  });
+}
+
+std::string BackupFault(const Loss& loss) {
+  const std::string path = loss.folder + "/backups/copy.db";
+  if (!std::filesystem::exists(path)) return loss.marks.count("backed up") != 0 ? "it is gone" : "";
+  const auto backup = JobStore::Open(path);
+  if (!backup.ok()) return backup.status().ToString();
+  const auto jobs = (*backup)->Jobs();
+  return jobs.ok() && jobs->size() == 6 ? "" : "it is not what was backed up";
+}
+
+// Only from the backup on: what is before it is the store's own affair.
+std::string FirstBackupFault(const std::vector<Call>& log, LossOptions options) {
+  const auto begun = std::find_if(log.begin(), log.end(), [](const Call& call) {
+    return call.kind == Call::Kind::kMark && call.path == "begun";
+  });
+  options.from = static_cast<size_t>(begun - log.begin());
+  std::string fault;
+  AfterEachLoss(log, options, [&](const Loss& loss) {
+    fault = BackupFault(loss);
+    if (!fault.empty()) fault += ", after " + std::to_string(loss.calls) + " calls, " + loss.how;
+    return fault.empty();
+  });
+  return fault;
+}
+
+TEST_CASE("power loss: a backup is whole or absent, and there once it was told") {
+  const auto log = RecordBackup();
+  CHECK(FirstBackupFault(log, {.random_disks = 3}) == "");
+  const auto without = [&](Call::Kind kind) {
+    LossOptions options{.random_disks = 2};
+    options.left_out = [kind](const Call& call) { return call.kind == kind; };
+    return FirstBackupFault(log, options);
+  };
+  CHECK(without(Call::Kind::kSyncFile) != "");
+  CHECK(without(Call::Kind::kSyncFolder) != "");
+}
+
 }  // namespace
 }  // namespace trireme::coordinator

@@ -1,6 +1,5 @@
 // Killed at any moment, or out of disk: every commit is there or not, whole.
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/coordinator/job_store/file_limit.h"
 #include "tests/coordinator/job_store/samples.h"
 
 namespace trireme::coordinator {
@@ -125,21 +125,6 @@ TEST_CASE("of a damaged log a beginning is kept, whole") {
   }
   CHECK(std::count_if(found.begin(), found.end(), [](int times) { return times > 0; }) > 3);
 }
-
-// Files cannot grow beyond `bytes` while this lives.
-class FileLimit {
- public:
-  explicit FileLimit(size_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    TRIREME_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  FileLimit(const FileLimit&) = delete;
-  ~FileLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 TEST_CASE("a full disk leaves the store as it was and usable") {
   signal(SIGXFSZ, SIG_IGN);

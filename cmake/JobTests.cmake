@@ -43,6 +43,10 @@ trireme_python_tests(daemon. coordinator/daemon/store_test.py Stores SECONDS 300
 trireme_python_tests(daemon. coordinator/daemon/store_test.py Names SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   KILLS name_is_held_by_a_lease)
 
+# Its store kept while it runs, and put back.
+trireme_python_tests(daemon. coordinator/daemon/backup_test.py Backups SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
+  KILLS backup_while_it_runs)
+
 # The API by the stubs for Python, which need the system's python3: it has Debian's gRPC.
 find_program(TRIREME_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 if(NOT TRIREME_SYSTEM_PYTHON)

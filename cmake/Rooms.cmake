@@ -79,7 +79,7 @@ trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization)
 trireme_room(coordinator/calls
-             ROOMS proto runtime/base coordinator/task_thread LIBS absl::synchronization OpenSSL::Crypto)
+             ROOMS runtime/base coordinator/task_thread LIBS absl::synchronization OpenSSL::Crypto)
 trireme_room(coordinator/run_files ROOMS proto LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client

@@ -92,6 +92,9 @@ struct FilesOptions {
 };
 int RunFiles(const ControlOptions& control, const FilesOptions& options);
 
+// Of the daemon's store, into a folder of its machine. Ctrl-C ends it: 5.
+int RunBackup(const ControlOptions& control, const std::string& folder);
+
 int RunDashboard(const ControlOptions& control);
 
 struct CheckOptions {

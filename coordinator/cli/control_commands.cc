@@ -24,6 +24,7 @@ struct Given {
   FilesOptions files;
   std::string job;
   std::string node;
+  std::string folder;
   std::string reason;
   bool gone = false;
   double grace_seconds = 0;
@@ -222,6 +223,29 @@ void AddFetching(CLI::App& app, const Shared& given, int* code) {
   files->callback([=] { *code = RunFiles(given->control, given->files); });
 }
 
+void AddBackup(CLI::App& app, const Shared& given, int* code) {
+  CLI::App* backup = Add(app, given, "backup",
+                         "the coordinator's jobs, events and nodes as a file, while it runs");
+  backup
+      ->add_option("folder", given->folder,
+                   "where to, on the coordinator's machine; made if only it is missing")
+      ->required()
+      ->check([](const std::string& folder) {
+        return folder.empty() ? std::string("it is empty; name a folder") : std::string();
+      })
+      ->type_name("FOLDER");
+  backup->footer(
+      "Writes FOLDER/jobs-2026-11-26T101530Z.db (UTC), flushed and checked, or nothing. Jobs run "
+      "on.\n"
+      "Prints that name, and nothing else, to stdout. Ctrl-C gives it up (exit code 5). Only for\n"
+      "admins. To restore: stop the daemon, put the file in the place of jobs.db in its state\n"
+      "folder, move jobs.db-wal away, start it.\n\n"
+      "Examples:\n"
+      "  trireme backup /var/lib/trireme/backups\n"
+      "  trireme backup /backup --json | tail -n 1 | jq -r .file");
+  backup->callback([=] { *code = RunBackup(given->control, given->folder); });
+}
+
 void AddDashboard(CLI::App& app, const Shared& given, int* code) {
   CLI::App* dashboard =
       Add(app, given, "dashboard", "a link into the dashboard of the coordinator");
@@ -331,6 +355,7 @@ void AddControlCommands(CLI::App& app, int* code) {
   AddChanging(app, given, code);
   AddFetching(app, given, code);
   AddNodes(app, given, code);
+  AddBackup(app, given, code);
   AddDashboard(app, given, code);
   AddCheck(app, given, code);
 }

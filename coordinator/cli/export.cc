@@ -1,7 +1,6 @@
 // `trireme export`: a checkpoint of a job as a Hugging Face folder, written by the daemon. The
 // folder's name alone on stdout.
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 #include "coordinator/cli/control.h"
@@ -15,17 +14,6 @@
 
 namespace trireme::cli {
 namespace {
-
-// The daemon has another current folder than we.
-absl::StatusOr<std::string> AbsoluteFolder(const std::string& given) {
-  if (given.empty()) return given;
-  std::error_code error;
-  const auto absolute = std::filesystem::absolute(given, error);
-  if (error) return absl::InvalidArgumentError(base::Text("--to ", given, ": ", error.message()));
-  std::string folder = absolute.lexically_normal().string();
-  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-  return folder;
-}
 
 // What became of it; nothing: Ctrl-C.
 absl::StatusOr<std::optional<v1::ExportResponse>> Export(client::Client& client,
@@ -57,7 +45,7 @@ absl::StatusOr<std::optional<v1::ExportResponse>> Export(client::Client& client,
 }  // namespace
 
 int RunExport(const ControlOptions& control, const ExportOptions& options) {
-  const auto folder = AbsoluteFolder(options.to);
+  const auto folder = AbsoluteFolder("--to", options.to);
   if (!folder.ok()) return PrintError(folder.status());
   const auto client = Connect(control);
   if (!client.ok()) return PrintCallError(client.status());

@@ -3,12 +3,26 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "coordinator/cli/job_text.h"
 #include "runtime/base/text.h"
 #include "runtime/report/plan_view.h"
 
 namespace trireme::cli {
+
+absl::StatusOr<std::string> AbsoluteFolder(const std::string& option, const std::string& given) {
+  if (given.empty()) return given;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(given, error);
+  if (error) {
+    return absl::InvalidArgumentError(base::Text(option, " ", given, ": ", error.message()));
+  }
+  std::string folder = absolute.lexically_normal().string();
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
 
 TransferLine::TransferLine(bool wanted) : shown_(wanted && isatty(STDERR_FILENO) == 1) {}
 

@@ -11,6 +11,10 @@
 
 namespace trireme::cli {
 
+// Of a folder that the daemon is to write, which has another current folder than we; empty stays
+// empty. `option` begins the message of an error.
+absl::StatusOr<std::string> AbsoluteFolder(const std::string& option, const std::string& given);
+
 // A line of stderr that is redrawn, if stderr is a terminal; nothing otherwise.
 class TransferLine {
  public:

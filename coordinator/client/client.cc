@@ -93,6 +93,7 @@ class GrpcClient final : public Client {
   std::unique_ptr<Stream<v1::ReadFileResponse>> ReadFile(
       const v1::ReadFileRequest& request) override;
   std::unique_ptr<Stream<v1::ExportResponse>> Export(const v1::ExportRequest& request) override;
+  std::unique_ptr<Stream<v1::BackupResponse>> Backup(const v1::BackupRequest& request) override;
 
  private:
   template <typename Request, typename Response>
@@ -193,6 +194,15 @@ std::unique_ptr<Stream<v1::ExportResponse>> GrpcClient::Export(const v1::ExportR
   rules.once = true;
   rules.reconnect_for = place_.timeout;
   return std::make_unique<ReconnectingStream<v1::ExportRequest, v1::ExportResponse>>(
+      request, std::move(rules));
+}
+
+std::unique_ptr<Stream<v1::BackupResponse>> GrpcClient::Backup(const v1::BackupRequest& request) {
+  auto rules = Rules(&Stub::PrepareAsyncBackup);
+  rules.accept = [](v1::BackupRequest&, v1::BackupResponse&) { return absl::StatusOr<bool>(true); };
+  rules.once = true;
+  rules.reconnect_for = place_.timeout;
+  return std::make_unique<ReconnectingStream<v1::BackupRequest, v1::BackupResponse>>(
       request, std::move(rules));
 }
 

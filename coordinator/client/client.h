@@ -86,6 +86,8 @@ class Client {
       const v1::ReadFileRequest& request) = 0;
   // Does not come back after an interruption, which ends the export: Unavailable.
   virtual std::unique_ptr<Stream<v1::ExportResponse>> Export(const v1::ExportRequest& request) = 0;
+  // Likewise.
+  virtual std::unique_ptr<Stream<v1::BackupResponse>> Backup(const v1::BackupRequest& request) = 0;
 };
 
 }  // namespace trireme::client

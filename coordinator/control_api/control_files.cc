@@ -1,8 +1,9 @@
-// The part of the service Control that is about files of a job's run folder.
+// The part of the service Control that is about files: of a job's run folder, and backups.
 #include <utility>
 
 #include "coordinator/control_api/control_service.h"
 #include "coordinator/control_api/file_stream.h"
+#include "coordinator/control_api/progress_stream.h"
 #include "coordinator/run_files/run_files.h"
 
 namespace trireme::coordinator {
@@ -38,13 +39,27 @@ grpc::ServerWriteReactor<v1::ExportResponse>* ControlService::Export(
   if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
   const auto folder = ExportFolder(touched->job, *request, request->step(), rooms_.rules);
   if (!folder.ok()) return new Refused(ToGrpc(folder.status()));
-  const auto state = std::make_shared<ExportState>();
-  auto* stream = new ExportStream(state, exporters_);
+  const auto call = std::make_shared<ExportCall>();
+  auto* stream = new ProgressStream<v1::ExportResponse>(call, exporters_);
   const auto news = [this, stream] { exporters_.LookAgain(stream); };
-  if (const auto begun = exports_.Begin(touched->job, *request, state, news); !begun.ok()) {
-    state->End(begun);
+  if (const auto begun = exports_.Begin(touched->job, *request, call, news); !begun.ok()) {
+    call->End(begun);
   }
   return Open(stream, exporters_, touched->caller);
+}
+
+grpc::ServerWriteReactor<v1::BackupResponse>* ControlService::Backup(
+    Context* context, const v1::BackupRequest* request) {
+  using Refused = RefusedStream<v1::BackupResponse>;
+  const auto caller = Admit(*context, Role::kAdmin);
+  if (!caller.ok()) return new Refused(ToGrpc(caller.status()));
+  const auto folder = CheckBackupFolder(request->folder());
+  if (!folder.ok()) return new Refused(ToGrpc(folder));
+  const auto call = std::make_shared<BackupCall>();
+  auto* stream = new ProgressStream<v1::BackupResponse>(call, exporters_);
+  const auto news = [this, stream] { exporters_.LookAgain(stream); };
+  if (const auto begun = backups_.Begin(*request, call, news); !begun.ok()) call->End(begun);
+  return Open(stream, exporters_, *caller);
 }
 
 }  // namespace trireme::coordinator

@@ -84,7 +84,8 @@ ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
                               followers_.LookAll();
                               return now_unix_ns + kFollowNs;
                             }}),
-      exports_(rooms.rules) {
+      exports_(rooms.rules),
+      backups_(rooms.store) {
   subscription_ = rooms_.table.Subscribe([this] { watcher_thread_.Tell(); });
 }
 

@@ -7,6 +7,7 @@
 #include "coordinator/calls/rates.h"
 #include "coordinator/calls/stream_set.h"
 #include "coordinator/control_api/api_server.h"
+#include "coordinator/control_api/backups.h"
 #include "coordinator/control_api/call.h"
 #include "coordinator/control_api/exports.h"
 #include "coordinator/control_api/message_stream.h"
@@ -44,6 +45,7 @@ class ControlService : public v1::Control::CallbackService {
   grpc::ServerWriteReactor<v1::ReadFileResponse>* ReadFile(Context*,
                                                            const v1::ReadFileRequest*) override;
   grpc::ServerWriteReactor<v1::ExportResponse>* Export(Context*, const v1::ExportRequest*) override;
+  grpc::ServerWriteReactor<v1::BackupResponse>* Backup(Context*, const v1::BackupRequest*) override;
 
   // Streams end; new ones are refused.
   void EndStreams();
@@ -86,11 +88,12 @@ class ControlService : public v1::Control::CallbackService {
   StreamSet watchers_;   // look when there is news
   StreamSet followers_;  // of logs: look some times a second
   StreamSet readers_;    // of files: go on by themselves
-  StreamSet exporters_;  // look when there is news
+  StreamSet exporters_;  // and who backs up: look when there is news
   int subscription_ = 0;
   NewsThread watcher_thread_;
   TaskThread follower_thread_;
   Exports exports_;
+  Backups backups_;
 };
 
 }  // namespace trireme::coordinator

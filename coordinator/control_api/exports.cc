@@ -38,17 +38,6 @@ absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
 
 }  // namespace
 
-void ExportStream::SendNext() {
-  // Asked before the news are, of which the last comes before the end.
-  const auto ended = state_->ended();
-  if (auto news = state_->Take()) {
-    response_ = *std::move(news);
-    Write();
-  } else if (ended) {
-    Close(*ended);
-  }
-}
-
 absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportRequest& request,
                                          uint64_t step, const SubmissionRules& rules) {
   if (request.folder().empty()) return fmt::format("{}/exports/step-{}", job.run_folder(), step);
@@ -69,10 +58,10 @@ absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportReq
 }
 
 absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,
-                            const std::shared_ptr<ExportState>& state, std::function<void()> news) {
+                            const std::shared_ptr<ExportCall>& call, std::function<void()> news) {
   absl::Status posted = thread_.Post(
-      [this, job, request, state, news = std::move(news)] {
-        state->End(Run(job, request, *state, news));
+      [this, job, request, call, news = std::move(news)] {
+        call->End(Run(job, request, *call, news));
         news();
       },
       job.owner());
@@ -82,12 +71,9 @@ absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request
       kFullForMs);
 }
 
-absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, ExportState& state,
+absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, ExportCall& call,
                           const std::function<void()>& news) const {
-  const auto gone = [&state] {
-    return state.caller_left ? absl::CancelledError("the caller has left") : absl::OkStatus();
-  };
-  RETURN_IF_ERROR(gone());
+  RETURN_IF_ERROR(call.StillWanted());
   std::vector<checkpoint::Skipped> passed_over;
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
                    OpenCheckpoint(job, request.step(), rules_, &passed_over));
@@ -98,7 +84,7 @@ absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, 
   response.set_step(checkpoint.info().step);
   // At once: whatever follows is of an older one.
   if (!passed_over.empty()) {
-    state.Tell(response);
+    call.Tell(response);
     news();
   }
   // Looked at again: links may have changed since it was asked for.
@@ -114,13 +100,13 @@ absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, 
   options.progress = [&](uint64_t done, uint64_t total) {
     response.set_bytes_done(done);
     response.set_bytes_total(total);
-    state.Tell(response);
+    call.Tell(response);
     news();
-    return gone();
+    return call.StillWanted();
   };
   RETURN_IF_ERROR(checkpoint::ExportCheckpoint(checkpoint, options));
   response.set_done(true);
-  state.Tell(response);
+  call.Tell(response);
   return absl::OkStatus();
 }
 

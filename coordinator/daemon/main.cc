@@ -9,6 +9,7 @@
 //   watchers       sends events to those who watch
 //   log followers  wakes readers of logs
 //   exports        writes checkpoints as Hugging Face folders
+//   backups        copies the store while it goes on
 //   local agent    keeps an agent alive on this machine
 //   http listener  takes in connections of browsers and scrapers; `http` serve one each
 //   gRPC's own     take calls in, never block

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "coordinator/calls/export_state.h"
+#include "coordinator/calls/call_progress.h"
 #include "coordinator/calls/news_thread.h"
 #include "coordinator/calls/paced_stream.h"
 #include "coordinator/calls/rates.h"
+#include "trireme/v1/control.pb.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -305,7 +306,7 @@ TEST_CASE("streams: what is told while they look is looked at once more") {
 }
 
 TEST_CASE("streams: an export's newest news is taken once and its end after the last") {
-  ExportState state;
+  CallProgress<v1::ExportResponse> state;
   std::atomic<int> taken{0};
   uint64_t told = 0;
   // It goes on until enough has been taken beside it.

@@ -1,4 +1,4 @@
-// `trireme export` and `trireme files` from outside, and errors for programs.
+// `trireme export`, `backup` and `files` from outside, and errors for programs.
 #include <nlohmann/json.hpp>
 
 #include "tests/coordinator/cli/control_room.h"
@@ -62,6 +62,31 @@ TEST_CASE("export: an interruption is its end and Ctrl-C gives it up") {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   CHECK(room.daemon.exports_left() == 1);
+}
+
+TEST_CASE("backup: the file alone on stdout, what is in it on stderr") {
+  Room room;
+  // The daemon has another current folder.
+  const std::string file = room.daemon.folder() + "/kept/jobs-2026-11-26T101530Z.db";
+  const Said made = room.Run("backup kept/");
+  CHECK(made.code == 0);
+  CHECK(made.out == file + "\n");
+  CHECK(Holds(made.err, "3 jobs and 1 event in 2.00 KiB, checked"));
+  const Said json = room.Run("backup kept --json");
+  CHECK(Count(json.out, "\n") == 2);
+  CHECK(json.err.empty());
+  const auto last = FromJson<v1::BackupResponse>(json.out.substr(json.out.find("\n{") + 1));
+  CHECK((last.done() && last.file() == file && last.jobs() == 3 && last.events() == 1));
+  CHECK(room.Run("backup").code == 2);
+  CHECK(room.Run("backup ''").code == 2);
+  FakeFaults faults;
+  faults.cut_after = 1;
+  room.daemon.set_faults(faults);
+  const Said cut = room.Run("backup kept");
+  CHECK(cut.code == 69);
+  CHECK(cut.out.empty());
+  CHECK(Holds(cut.err, "there is no backup, and nothing is left of it: "));
+  CHECK(Holds(cut.err, "its disk is full"));
 }
 
 TEST_CASE("files: listed and fetched whole though the daemon cuts and repeats") {

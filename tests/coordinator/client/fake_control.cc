@@ -208,6 +208,23 @@ class FakeControl::Service final : public v1::Control::Service {
     }
     return grpc::Status::OK;
   }
+  // In two parts.
+  grpc::Status Backup(Context* context, const v1::BackupRequest* request,
+                      grpc::ServerWriter<v1::BackupResponse>* writer) override {
+    if (auto refused = Begin(*context, "Backup"); !refused.ok()) return refused;
+    v1::BackupResponse response;
+    response.set_file(request->folder() + "/jobs-2026-11-26T101530Z.db");
+    response.set_bytes_total(2048);
+    response.set_bytes_done(1024);
+    writer->Write(response);
+    if (Faults().cut_after == 1) return {grpc::StatusCode::UNAVAILABLE, "its disk is full"};
+    response.set_bytes_done(2048);
+    response.set_jobs(3);
+    response.set_events(1);
+    response.set_done(true);
+    writer->Write(response);
+    return grpc::Status::OK;
+  }
   // In three parts; what is asked for is what is answered.
   grpc::Status Export(Context* context, const v1::ExportRequest* request,
                       grpc::ServerWriter<v1::ExportResponse>* writer) override {

@@ -53,6 +53,7 @@ struct Requests {
   v1::AdoptNodeRequest adopt;
   v1::GetClusterRequest cluster;
   v1::OpenDashboardRequest dashboard;
+  v1::BackupRequest backup;
   v1::FromAgent hello;
 
   Requests() {
@@ -83,6 +84,7 @@ std::vector<Call> Table(Requests& of) {
       {"Control/AdoptNode", &of.adopt, "UUDDDL"},
       {"Control/GetCluster", &of.cluster, "UUDLLL"},
       {"Control/OpenDashboard", &of.dashboard, "UUDLLL"},
+      {"Control/Backup", &of.backup, "UUDDDL"},
       {"AgentLink/Connect", &of.hello, "UULDDL"},
   };
 }

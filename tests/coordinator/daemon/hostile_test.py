@@ -57,7 +57,7 @@ class Hostile(ApiCase):
     def methods(self):
         """(path, whether its answer is a stream, class of its request) of every call of the service Control."""
         service = self.api.DESCRIPTOR.services_by_name["Control"]
-        streams = {"Watch", "Logs", "Export", "ReadFile"}
+        streams = {"Watch", "Logs", "Export", "ReadFile", "Backup"}
         return [(f"/trireme.v1.Control/{method.name}", method.name in streams,
                  getattr(self.api, method.input_type.name)) for method in service.methods]
 

@@ -53,6 +53,7 @@ class PythonClient(ApiCase):
         [checkpoint] = stub.ListCheckpoints(api.ListCheckpointsRequest(job_id=job.id), timeout=TIMEOUT_S).checkpoints[:1]
         self.reads_files(job)
         self.exports(job, checkpoint)
+        self.backs_up()
         stub.Resume(api.ResumeRequest(job_id=job.id), timeout=TIMEOUT_S)
         self.reach_state(str(job.id), "JOB_RUNNING")
         stub.Cancel(api.CancelRequest(job_id=job.id), timeout=TIMEOUT_S)
@@ -81,6 +82,7 @@ class PythonClient(ApiCase):
             "job.data.text_files": lambda: stub.Submit(api.SubmitRequest(request_id="x", job=nowhere), timeout=TIMEOUT_S),
             "grace_seconds": lambda: stub.Cancel(api.CancelRequest(job_id=1, grace_seconds=-1), timeout=TIMEOUT_S),
             "rank": lambda: list(stub.Logs(api.LogsRequest(job_id=1, rank=9, follow=True), timeout=TIMEOUT_S)),
+            "folder": lambda: list(stub.Backup(api.BackupRequest(folder="kept"), timeout=TIMEOUT_S)),
             "page_token": lambda: stub.List(api.ListRequest(page_token="?"), timeout=TIMEOUT_S),
             "path": lambda: list(stub.ReadFile(api.ReadFileRequest(job_id=1, path="?"), timeout=TIMEOUT_S)),
         }
@@ -123,6 +125,18 @@ class PythonClient(ApiCase):
             data = b"".join(piece.data for piece in pieces)
             with open(f"{job.run_folder}/{name}", "rb") as file:
                 self.assertEqual((data, len(data)), (file.read(), size))
+
+    def backs_up(self):
+        """Who comes second waits for the first one."""
+        calls = [self.stub.Backup(self.api.BackupRequest(folder=f"{self.folder}/kept-{number}"), timeout=LIMIT_S)
+                 for number in (1, 2)]
+        for call in calls:
+            told = list(call)
+            last = told[-1]
+            self.assertEqual([one.done for one in told], [False] * (len(told) - 1) + [True])
+            self.assertEqual((last.jobs, last.bytes_done), (1, os.stat(last.file).st_size))
+            self.assertGreater(last.events, 3)
+            self.assertEqual(os.listdir(os.path.dirname(last.file)), [os.path.basename(last.file)])
 
     def exports(self, job, checkpoint):
         api, stub = self.api, self.stub

@@ -23,5 +23,5 @@ install(FILES compress/c/trireme-codec.pc DESTINATION lib/pkgconfig COMPONENT co
 install(FILES deploy/systemd/triremed.service deploy/systemd/trireme-agent.service DESTINATION lib/systemd/system
         COMPONENT coordinator)
 install(FILES deploy/debian/trireme.sysusers DESTINATION lib/sysusers.d RENAME trireme.conf COMPONENT coordinator)
-install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION "${CMAKE_INSTALL_DATADIR}/trireme" COMPONENT coordinator)
+install(DIRECTORY deploy/config deploy/prometheus deploy/grafana DESTINATION "${CMAKE_INSTALL_DATADIR}/trireme" COMPONENT coordinator)
 include(Package)

@@ -93,7 +93,7 @@ set_tests_properties(dashboard.clicks_through PROPERTIES COST 30)
 # The ready-made files, and the Debian packages (label cluster: it installs them in a namespace).
 if(NOT TRIREME_SANITIZE)
   trireme_python_tests(deploy. deploy/deploy_test.py Deploy SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
-    METHODS container kubernetes module units)
+    METHODS container kubernetes module config units)
   trireme_add_test(deploy.packages SECONDS 600 LABELS cluster coordinator
     COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
 endif()

@@ -72,6 +72,7 @@ trireme_room(coordinator/http ROOMS runtime/base
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
 trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt)
 trireme_room(coordinator/systemd)
+trireme_room(coordinator/config_file LIBS CLI11::CLI11)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
              LIBS absl::synchronization)

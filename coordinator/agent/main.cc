@@ -22,6 +22,7 @@
 #include "coordinator/agent/inventory.h"
 #include "coordinator/agent/served_store.h"
 #include "coordinator/client/grpc_log.h"
+#include "coordinator/config_file/config_file.h"
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/slurm/batch_script.h"
@@ -229,8 +230,9 @@ int Main(int argc, char** argv) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.set_version_flag("--version", "trireme-agent " TRIREME_VERSION, "print the version");
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return "trireme-agent: " + CLI::FailureMessage::simple(failed, error);
+  const coordinator::ConfigFile config(app);
+  app.failure_message([&config](const CLI::App*, const CLI::Error& error) {
+    return "trireme-agent: " + config.Explain(error) + "\nRun with --help for more information.\n";
   });
   try {
     app.parse(argc, argv);

@@ -29,6 +29,7 @@
 #include "absl/strings/numbers.h"
 #include "coordinator/client/default_socket.h"
 #include "coordinator/client/grpc_log.h"
+#include "coordinator/config_file/config_file.h"
 #include "coordinator/daemon/daemon.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/systemd/systemd_notice.h"
@@ -252,8 +253,9 @@ int Main(int argc, char** argv) {
   arguments.node = base::HostName();
   Describe(app, arguments);
   app.set_version_flag("--version", "triremed " TRIREME_VERSION, "print the version");
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return "triremed: " + CLI::FailureMessage::simple(failed, error);
+  const ConfigFile config(app);
+  app.failure_message([&config](const CLI::App*, const CLI::Error& error) {
+    return "triremed: " + config.Explain(error) + "\nRun with --help for more information.\n";
   });
   try {
     app.parse(argc, argv);

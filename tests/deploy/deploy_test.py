@@ -166,6 +166,26 @@ class Deploy(unittest.TestCase):
         checked = run("luac5.4", "-p", os.path.join(SOURCE, "deploy/modules/trireme.lua"))
         self.assertEqual(checked.returncode, 0, checked.stderr)
 
+    def test_config(self):
+        """The files of options have every option of their program, all together a file that it takes."""
+        for program, name in (("triremed", "triremed.toml"), ("trireme-agent", "agent.toml")):
+            text = read(f"deploy/config/{name}")
+            options = set(re.findall(r"^  (?:-\w,)?--([\w-]+)", run(f"{BIN}/{program}", "--help").stdout, re.M))
+            keys = re.findall(r"^(?:# )?([\w-]+) = ", text, re.M)
+            self.assertEqual(sorted(keys), sorted(options - {"help", "version", "config"}))
+            whole = re.sub(r"^# (?=[\w-]+ = )", "", text, flags=re.M)
+            for content, said in ((text + "bogus = 1\n", r"\A[^\n]*:\d+: bogus: no such option"),
+                                  (whole + "bogus = 1\n", r"\A[^\n]*:\d+: bogus: no such option"),
+                                  (re.sub(r"^log-format.*\n", "", whole, flags=re.M) + 'log-format = "x"\n',
+                                   r"\A[^\n]*:\d+: --log-format: x not in")):
+                with tempfile.TemporaryDirectory(prefix="trireme_config_") as folder:
+                    with open(f"{folder}/a.toml", "w", encoding="utf-8") as file:
+                        file.write(content)
+                    ended = run(f"{BIN}/{program}", "--state-dir", f"{folder}/state", "--config", f"{folder}/a.toml")
+                    self.assertEqual(ended.returncode, 2, ended.stderr)
+                    self.assertRegex(ended.stderr, said)
+                    self.assertFalse(os.path.exists(f"{folder}/state"))
+
     def test_units(self):
         units = sorted(glob.glob(SOURCE + "/deploy/systemd/*.service"))
         self.assertEqual(len(units), 2)
@@ -178,7 +198,10 @@ class Deploy(unittest.TestCase):
                 self.assertIn(program, PROGRAMS)
                 said = run(f"{BIN}/{program}", "--help").stdout
                 for option in (word for word in words if word.startswith("--")):
-                    self.assertIn(option, said)
+                    self.assertIn(option.partition("=")[0], said)
+                # A file that need not be there.
+                [config] = [word.partition("=-")[2] for word in words if word.startswith("--config=-/etc/trireme/")]
+                self.assertIn(f": {config}. ", read(f"deploy/config/{os.path.basename(config)}"))
                 self.assertRegex(text, r"(?m)^User=trireme$")
                 self.assertRegex(text, r"(?m)^NoNewPrivileges=yes$")
                 self.assertRegex(text, r"(?m)^Type=notify$")

@@ -26,6 +26,7 @@ FILES = {"trireme": ("bin/trireme", "bin/trireme-worker", "share/trireme/example
                      "share/doc/trireme/copyright"),
          "trireme-coordinator": ("bin/triremed", "bin/trireme-agent", "lib/systemd/system/triremed.service",
                                  "lib/systemd/system/trireme-agent.service", "lib/sysusers.d/trireme.conf",
+                                 "share/trireme/config/triremed.toml", "share/trireme/config/agent.toml",
                                  "share/trireme/prometheus/alerts.yaml", "share/trireme/grafana/trireme.json",
                                  "share/doc/trireme-coordinator/copyright"),
          "libtrireme-codec-dev": ("lib/libtrireme_codec.so", "lib/libtrireme_codec.so.1", "include/trireme_codec.h",
@@ -52,13 +53,21 @@ test "$(dpkg-query --show --showformat='${db:Status-Status}' trireme-coordinator
 /usr/bin/triremed --help >/dev/null
 /usr/bin/trireme-agent --help >/dev/null
 getent passwd trireme
+cmp /usr/share/trireme/config/triremed.toml /etc/trireme/triremed.toml
+echo 'max-events = 5000' >> /etc/trireme/agent.toml
+rm /etc/trireme/triremed.toml
 systemd-analyze verify --man=no /usr/lib/systemd/system/triremed.service /usr/lib/systemd/system/trireme-agent.service
 cd /usr/share/trireme/examples
 /usr/bin/trireme plan gpt2_124m.yaml --ranks 4 >/dev/null
 dpkg --install /mnt/trireme-coordinator_*.deb
+grep -q max-events /etc/trireme/agent.toml
+test ! -e /etc/trireme/triremed.toml
 dpkg --remove trireme-coordinator trireme libtrireme-codec-dev
 test ! -e /usr/bin/triremed
 test ! -e /usr/share/trireme
+test -e /etc/trireme/agent.toml
+dpkg --purge trireme-coordinator
+test ! -e /etc/trireme
 echo all done
 END
 chroot "$1/root" /bin/sh /tmp/inside

@@ -39,6 +39,13 @@ struct Limits {
   Rate calls{500, 2000};
 };
 
+// Numbers for new jobs, each with a run folder that nobody else has; called on the checker's
+// thread.
+struct RunFolders {
+  std::function<absl::StatusOr<uint64_t>()> reserve;  // absent: the reconciler gives numbers
+  std::function<void(uint64_t id)> release;           // of a job that has not come to be
+};
+
 // All outlive the server.
 struct ApiRooms {
   JobStore& store;
@@ -53,6 +60,7 @@ struct ApiRooms {
   CallObserver calls;               // empty: nobody is told
   // A link into the dashboard for this caller; absent: there is none.
   std::function<std::string(const Caller&)> dashboard_link = {};
+  RunFolders run_folders = {};
   StoreIdentity identity = {};                      // of `store`, for agents
   std::map<std::string, std::string> holders = {};  // of the names of nodes, as stored
 };

@@ -5,6 +5,7 @@
 #include "coordinator/control_api/file_stream.h"
 #include "coordinator/control_api/progress_stream.h"
 #include "coordinator/run_files/run_files.h"
+#include "coordinator/run_files/run_owner.h"
 
 namespace trireme::coordinator {
 
@@ -14,8 +15,10 @@ ControlService::Unary* ControlService::ListFiles(Context* context,
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
   return OnThread(rooms_.lister, touched->caller.user, context,
-                  [folder = touched->job.run_folder(), response](Unary* reactor) {
-                    for (v1::FileInfo& file : ListRunFiles(folder)) {
+                  [this, job = touched->job, response](Unary* reactor) {
+                    const absl::Status owned = CheckRunOwner(job, rooms_.identity.store());
+                    if (!owned.ok()) return reactor->Finish(ToGrpc(owned));
+                    for (v1::FileInfo& file : ListRunFiles(job.run_folder())) {
                       *response->add_files() = std::move(file);
                     }
                     reactor->Finish(grpc::Status::OK);
@@ -27,6 +30,8 @@ grpc::ServerWriteReactor<v1::ReadFileResponse>* ControlService::ReadFile(
   using Refused = RefusedStream<v1::ReadFileResponse>;
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
+  const absl::Status owned = CheckRunOwner(touched->job, rooms_.identity.store());
+  if (!owned.ok()) return new Refused(ToGrpc(owned));
   const auto fd = OpenRunFile(touched->job.run_folder(), request->path());
   if (!fd.ok()) return new Refused(ToGrpc(fd.status()));
   return Open(new FileStream(*request, *fd, readers_), readers_, touched->caller);
@@ -37,6 +42,8 @@ grpc::ServerWriteReactor<v1::ExportResponse>* ControlService::Export(
   using Refused = RefusedStream<v1::ExportResponse>;
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
+  const absl::Status owned = CheckRunOwner(touched->job, rooms_.identity.store());
+  if (!owned.ok()) return new Refused(ToGrpc(owned));
   const auto folder = ExportFolder(touched->job, *request, request->step(), rooms_.rules);
   if (!folder.ok()) return new Refused(ToGrpc(folder.status()));
   const auto call = std::make_shared<ExportCall>();

@@ -12,6 +12,7 @@
 #include "coordinator/control_api/log_stream.h"
 #include "coordinator/control_api/watch_stream.h"
 #include "coordinator/run_files/job_log.h"
+#include "coordinator/run_files/run_owner.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
 
@@ -156,14 +157,28 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
     }
     submission.job = std::move(check.checked.job);
     submission.resources = std::move(check.checked.resources);
+    if (rooms_.run_folders.reserve) {
+      const auto reserved = rooms_.run_folders.reserve();
+      if (!reserved.ok()) return reactor->Finish(ToGrpc(reserved.status()));
+      submission.id = *reserved;
+    }
   }
+  const uint64_t id = submission.id;
   const absl::Status posted =
       rooms_.reconciler_thread.Post([this, reactor, submission = std::move(submission), response] {
         auto result = rooms_.reconciler.Submit(submission, NowUnixNs());
+        // Of what the disk says it may be there all the same.
+        const bool unused =
+            result.ok() ? result->repeated() : !absl::IsUnavailable(result.status());
+        if (submission.id != 0 && unused) {
+          rooms_.checker.PostAnswer([this, id = submission.id] { rooms_.run_folders.release(id); });
+        }
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
-  if (!posted.ok()) reactor->Finish(QueueFull(posted));
+  if (posted.ok()) return;
+  if (id != 0) rooms_.run_folders.release(id);
+  reactor->Finish(QueueFull(posted));
 }
 
 Unary* ControlService::Get(Context* context, const v1::GetRequest* request, v1::Job* response) {
@@ -217,7 +232,7 @@ grpc::ServerWriteReactor<v1::LogsResponse>* ControlService::Logs(Context* contex
   if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
   const absl::Status there = CheckLog(touched->job, *request);
   if (!there.ok()) return new Refused(ToGrpc(there));
-  return Open(new LogStream(rooms_.table, *request, touched->job, followers_), followers_,
+  return Open(new LogStream(rooms_, *request, touched->job, followers_), followers_,
               touched->caller);
 }
 
@@ -289,8 +304,10 @@ Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpoin
   const auto touched = Touch(*context, request->job_id());
   if (!touched.ok()) return Done(context, touched.status());
   return OnThread(rooms_.lister, touched->caller.user, context,
-                  [job = touched->job, &rules = rooms_.rules, response](Unary* reactor) {
-                    const auto root = CheckpointRootOf(job, rules);
+                  [this, job = touched->job, response](Unary* reactor) {
+                    const absl::Status owned = CheckRunOwner(job, rooms_.identity.store());
+                    if (!owned.ok()) return reactor->Finish(ToGrpc(owned));
+                    const auto root = CheckpointRootOf(job, rooms_.rules);
                     if (root.ok()) *response = CheckpointsIn(*root);
                     reactor->Finish(ToGrpc(root.status()));
                   });

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "coordinator/run_files/job_log.h"
+#include "coordinator/run_files/run_owner.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -18,12 +19,13 @@ constexpr size_t kMostLogPieceBytes = 64 << 10;
 
 }  // namespace
 
-LogStream::LogStream(const JobTable& table, const v1::LogsRequest& request, const v1::Job& job,
+LogStream::LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, const v1::Job& job,
                      StreamSet& streams)
     : PacedStream(streams),
-      table_(table),
+      table_(rooms.table),
       request_(request),
-      run_folder_(job.run_folder()),
+      store_(rooms.identity.store()),
+      job_(job),
       attempt_(request.attempt() == 0 ? job.status().attempt() : request.attempt()),
       offset_(request.offset()) {}
 
@@ -47,10 +49,14 @@ bool LogStream::Begun() {
 
 bool LogStream::Opened() {
   if (fd_ >= 0) return true;
-  const std::string path = LogPath(run_folder_, attempt_, request_.rank());
+  const std::string path = LogPath(job_.run_folder(), attempt_, request_.rank());
   fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd_ < 0) {
     if (errno != ENOENT) Close(absl::ErrnoToStatus(errno, "cannot open " + path));
+    return false;
+  }
+  if (const absl::Status owned = CheckRunOwner(job_, store_); !owned.ok()) {
+    Close(owned);
     return false;
   }
   struct stat about {};

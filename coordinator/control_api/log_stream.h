@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "coordinator/control_api/api_server.h"
 #include "coordinator/control_api/message_stream.h"
 
 namespace trireme::coordinator {
@@ -14,7 +15,7 @@ namespace trireme::coordinator {
 class LogStream : public MessageStream<v1::LogsResponse> {
  public:
   // CheckLog has let it through.
-  LogStream(const JobTable& table, const v1::LogsRequest& request, const v1::Job& job,
+  LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, const v1::Job& job,
             StreamSet& streams);
   ~LogStream() override;
 
@@ -29,7 +30,8 @@ class LogStream : public MessageStream<v1::LogsResponse> {
 
   const JobTable& table_;
   const v1::LogsRequest request_;
-  const std::string run_folder_;
+  const std::string store_;
+  const v1::Job job_;
   uint32_t attempt_ ABSL_GUARDED_BY(mutex_);  // 0: the first, when there is one
   int fd_ ABSL_GUARDED_BY(mutex_) = -1;
   int64_t offset_ ABSL_GUARDED_BY(mutex_);

@@ -31,12 +31,12 @@ constexpr size_t kMostQueued = 10000;
 constexpr int64_t kClockStepNs = 1000000000;  // what is less is drift
 constexpr size_t kMostChecks = 2000;          // each holds a job of up to 256 KiB
 
-absl::Status MakePrivateFolder(const std::string& path) {
+absl::Status MakePrivateFolder(const std::string& path, const std::string& option) {
   std::error_code error;
   const bool made = std::filesystem::create_directories(path, error);
   if (error) {
     const absl::Status why = base::ErrnoStatus(error.value(), "cannot make the folder " + path);
-    return absl::Status(why.code(), base::MessageOf(why) + "; choose another by --state-dir");
+    return absl::Status(why.code(), base::MessageOf(why) + "; choose another by " + option);
   }
   if (made) chmod(path.c_str(), 0700);
   return absl::OkStatus();
@@ -68,8 +68,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
 }
 
 absl::Status Daemon::Open() {
-  RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder));
-  RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder + "/jobs"));
+  RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder, "--state-dir"));
+  RETURN_IF_ERROR(MakePrivateFolder(options_.jobs_folder, "--jobs-dir"));
   ASSIGN_OR_RETURN(state_lock_, LockStateFolder(options_.state_folder));
   if (!options_.token_file.empty()) {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
@@ -80,7 +80,7 @@ absl::Status Daemon::Open() {
         "--allow-folder limits them");
   }
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
-  RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.state_folder + "/jobs")));
+  RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
   store_ = TimedStore(std::move(store_), metrics_);
   RETURN_IF_ERROR(OpenReconciler());
   reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
@@ -104,13 +104,11 @@ absl::Status Daemon::Open() {
       [this](const std::string& method, const std::string& code, bool stream, double seconds) {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
-  SubmissionRules rules = options_.rules;
-  for (const std::string& own :
-       {options_.state_folder, options_.token_file, options_.listen.key_file}) {
-    if (!own.empty()) rules.own_paths.push_back(own);
-  }
+  ASSIGN_OR_RETURN(const SubmissionRules rules, RulesWithOwnPaths());
   ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *lister_, access_, rules,        options_.lease,      calls};
+  rooms.run_folders = {[this] { return ReserveRunFolder(*store_, options_.jobs_folder); },
+                       [this](uint64_t id) { ReleaseRunFolder(options_.jobs_folder, id); }};
   rooms.identity = identity_;
   ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store_->Nodes());
   for (const v1::Node& node : nodes) rooms.holders[node.name()] = node.holder();
@@ -121,11 +119,25 @@ absl::Status Daemon::Open() {
   return absl::OkStatus();
 }
 
+// Jobs of before keep their run folders where --jobs-dir was then.
+absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() {
+  std::set<std::string> own = {options_.state_folder, options_.jobs_folder, options_.token_file,
+                               options_.listen.key_file};
+  ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, store_->Jobs());
+  for (const v1::Job& job : jobs) {
+    own.insert(std::filesystem::path(job.run_folder()).parent_path().string());
+  }
+  own.erase("");
+  SubmissionRules rules = options_.rules;
+  rules.own_paths.insert(rules.own_paths.end(), own.begin(), own.end());
+  return rules;
+}
+
 absl::Status Daemon::OpenReconciler() {
   planner_ = std::make_unique<TaskThread>(
       TaskThreadOptions{.name = "planner", .most_tasks = kMostQueued, .between = {}});
   ReconcilerOptions options;
-  options.jobs_folder = options_.state_folder + "/jobs";
+  options.jobs_folder = options_.jobs_folder;
   options.version = options_.version;
   options.retry = options_.retry;
   options.most_events = options_.most_events;

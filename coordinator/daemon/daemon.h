@@ -23,7 +23,8 @@
 namespace trireme::coordinator {
 
 struct DaemonOptions {
-  std::string state_folder;  // made with mode 0700: store, run folders, logs
+  std::string state_folder;  // made with mode 0700: store, logs
+  std::string jobs_folder;   // likewise: run folders of new jobs
   std::string version;
   ListenOptions listen;
   Limits limits;
@@ -55,6 +56,7 @@ class Daemon {
   absl::Status Open();
   absl::Status OpenReconciler();
   absl::Status OpenHttp();
+  absl::StatusOr<SubmissionRules> RulesWithOwnPaths();
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);

@@ -112,8 +112,12 @@ void DescribeLauncher(CLI::App& app, Arguments& arguments) {
 void Describe(CLI::App& app, Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   ListenOptions& listen = daemon.listen;
-  app.add_option("--state-dir", daemon.state_folder, "store, run folders and logs of all jobs")
+  app.add_option("--state-dir", daemon.state_folder,
+                 "the store, and the run folders of jobs without --jobs-dir")
       ->capture_default_str();
+  app.add_option("--jobs-dir", daemon.jobs_folder,
+                 "run folders of new jobs, the same folder on all nodes (default: jobs in "
+                 "--state-dir, which then may be on a disk of this machine)");
   app.add_option("--socket", listen.socket_path,
                  "path of the unix socket, or unix:PATH; whoever may open it is an admin")
       ->capture_default_str();
@@ -153,6 +157,8 @@ absl::Status Complete(Arguments& arguments) {
   DaemonOptions& daemon = arguments.daemon;
   std::error_code error;
   daemon.state_folder = std::filesystem::absolute(daemon.state_folder, error).lexically_normal();
+  if (daemon.jobs_folder.empty()) daemon.jobs_folder = daemon.state_folder + "/jobs";
+  daemon.jobs_folder = std::filesystem::absolute(daemon.jobs_folder, error).lexically_normal();
   for (std::string& folder : daemon.rules.allowed_folders) {
     const std::string given = folder;
     folder = std::filesystem::absolute(folder, error).lexically_normal();

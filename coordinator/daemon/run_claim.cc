@@ -1,6 +1,7 @@
 // By a link, which takes no name that is taken: of two daemons that claim a folder, one has it.
 #include "coordinator/daemon/run_claim.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/run_files/run_owner.h"
 #include "runtime/base/durable.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/folder_names.h"
@@ -23,27 +25,15 @@ namespace {
 using base::Text;
 using nlohmann::json;
 
+// Looked at one by one before the folder is listed, of what others have taken meanwhile.
+constexpr int kTriesPerListing = 100;
+constexpr int kMostTries = 1000000;
+
 // Far from where numbers end, farther from where jobs get.
 constexpr uint32_t kMostAttempts = 1u << 30;
 
-struct Owner {
-  uint64_t job = 0;
-  std::string store;
-};
-
 absl::Status OnDisk(const absl::Status& status) {
   return status.ok() ? status : absl::UnavailableError(base::MessageOf(status));
-}
-
-// NotFound: nobody's.
-absl::StatusOr<Owner> OwnerOf(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path));
-  const json said = json_text::Parse(text);
-  try {
-    return Owner{said.at("job").get<uint64_t>(), said.at("store").get<std::string>()};
-  } catch (const json::exception&) {
-    return absl::InvalidArgumentError(Text(path, " does not say whose run folder this is"));
-  }
 }
 
 absl::Status WriteOwner(const std::string& path, const v1::Job& job,
@@ -75,11 +65,34 @@ uint64_t NewestJobFolder(const std::string& jobs_folder) {
   return newest;
 }
 
+absl::StatusOr<uint64_t> ReserveRunFolder(JobStore& store, const std::string& jobs_folder) {
+  uint64_t newest = 0;
+  int collisions = 0;
+  for (int i = 0; i < kMostTries; ++i) {
+    ASSIGN_OR_RETURN(const uint64_t id, store.NextJobId());
+    if (id <= newest && newest - id < kMostTries) continue;
+    const std::string folder = Text(jobs_folder, '/', id);
+    if (mkdir(folder.c_str(), 0777) == 0) return id;
+    if (errno != EEXIST) {
+      return absl::UnavailableError(
+          base::MessageOf(base::ErrnoStatus(errno, Text("cannot make the run folder ", folder))));
+    }
+    if (++collisions % kTriesPerListing == 0) newest = NewestJobFolder(jobs_folder);
+  }
+  return absl::UnavailableError(Text("the numbers of new jobs are all taken in ", jobs_folder,
+                                     ", by folders of others; move "
+                                     "those away, or choose another by --jobs-dir"));
+}
+
+void ReleaseRunFolder(const std::string& jobs_folder, uint64_t id) {
+  rmdir(Text(jobs_folder, '/', id).c_str());
+}
+
 absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) {
   const std::string& folder = job.run_folder();
   RETURN_IF_ERROR(OnDisk(base::MakeFolders(folder)));
   const std::string path = folder + "/run.json";
-  absl::StatusOr<Owner> owner = OwnerOf(path);
+  absl::StatusOr<RunOwner> owner = ReadRunOwner(folder);
   if (absl::IsNotFound(owner.status())) {
     if (job.status().attempt() == 1 && keeper::NewestAttemptFolder(folder) > 0) {
       return absl::InvalidArgumentError(
@@ -87,7 +100,7 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) 
                "the job again: it gets another number"));
     }
     RETURN_IF_ERROR(OnDisk(WriteOwner(path, job, store)));
-    owner = OwnerOf(path);
+    owner = ReadRunOwner(folder);
   }
   if (absl::IsInvalidArgument(owner.status())) return owner.status();
   if (!owner.ok()) return OnDisk(owner.status());

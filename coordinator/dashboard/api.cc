@@ -18,6 +18,7 @@
 #include "coordinator/planning/job_planning.h"
 #include "coordinator/run_files/job_log.h"
 #include "coordinator/run_files/run_files.h"
+#include "coordinator/run_files/run_owner.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/planner.h"
 
@@ -152,6 +153,9 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   const auto found = call.path_values.find("part");
   const std::string part = found == call.path_values.end() ? "" : found->second;
   if (part.empty()) return JsonText(JobDetails(job, stalls_.Of(job)));
+  if (part != "events") {
+    RETURN_IF_ERROR(coordinator::CheckRunOwner(job, rooms_.store.identity().store()));
+  }
   if (part == "curve") return Curve(job, call);
   if (part == "plan") return Plan(job);
   if (part == "timeline") return Timeline(job);

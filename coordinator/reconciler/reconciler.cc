@@ -202,7 +202,10 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
         fmt::format("{} jobs wait or run already; try again when some have ended", active_.size()));
   }
   v1::Job job;
-  ASSIGN_OR_RETURN(const uint64_t id, store_.NextJobId());
+  uint64_t id = submission.id;
+  if (id == 0) {
+    ASSIGN_OR_RETURN(id, store_.NextJobId());
+  }
   job.set_id(id);
   job.set_name(submission.job.name());
   job.set_owner(submission.owner);

@@ -44,6 +44,7 @@ struct Submission {
   v1::JobSpec job;  // resolved
   v1::ResourceRequest resources;
   bool real_paths = false;       // of Job
+  uint64_t id = 0;               // one that NextJobId has given; 0: the next
   std::string run_folder;        // empty: one of its own in jobs_folder
   uint32_t attempts_before = 0;  // their folders are in run_folder already; ours count on
 };

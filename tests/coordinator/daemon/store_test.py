@@ -5,13 +5,14 @@ before somebody says so, nothing runs twice, and no job gets into the folder of 
 Usage: store_test.py BIN_FOLDER [Stores.test_NAME ...]
 """
 import glob
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 
-from daemon_fixture import LIMIT_S, DaemonCase, read, until
+from daemon_fixture import LIMIT_S, DaemonCase, processes_of, read, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
 import skips  # noqa: E402
@@ -89,24 +90,34 @@ class Stores(DaemonCase):
         self.assertEqual({path: read(path) for path in before}, before)
 
     def test_run_folder_of_another_job(self):
-        """One that somebody puts where the next job's is to be: refused by name, and nothing of it is shown or touched."""
+        """One that somebody puts where the next job's is to be: the number is passed over. Where it takes the place of a
+        job's own, the job is refused by name, and nothing of it is shown or touched."""
         self.start_daemon()
         first = self.submit()
         self.assertEqual(self.watch(first).end()[0], 0, self.told())
         foreign = self.run_folder(int(first) + 1)
         shutil.copytree(self.run_folder(first), foreign, ignore=shutil.ignore_patterns("control"))
+        # Of a program of before, which left no name.
+        shutil.copytree(foreign, self.run_folder(int(first) + 2))
+        os.remove(self.run_folder(int(first) + 2) + "/run.json")
+        self.ask("drain", "n1", "--reason", "nothing is planned yet")
         second = self.submit()
+        self.assertEqual(int(second), int(first) + 3)
+        self.assertEqual(os.listdir(self.run_folder(second)), [])
+        os.rmdir(self.run_folder(second))
+        shutil.copytree(foreign, self.run_folder(second))
+        before = sorted(glob.glob(self.run_folder(second) + "/**", recursive=True))
+        self.ask("undrain", "n1")
         self.assertEqual(self.watch(second).end()[0], 4, self.told())
         self.assertEqual(self.show(second)["status"]["exit_code"], 2)
         self.assertIn(f"is that of job {first}", self.show(second)["status"]["reason"])
-        # Of a program of before, which left no name.
-        third = str(int(second) + 1)
-        shutil.copytree(foreign, self.run_folder(third))
-        os.remove(self.run_folder(third) + "/run.json")
-        self.assertEqual(self.submit(), third)
-        self.assertEqual(self.watch(third).end()[0], 4, self.told())
-        self.assertIn("has attempts of another job", self.show(third)["status"]["reason"])
-        self.assertEqual(os.listdir(self.run_folder(third) + "/attempts"), ["1"])
+        for words in (("files", second), ("files", second, "metrics.jsonl", "-o", "-"), ("logs", second),
+                      ("checkpoints", second), ("export", second)):
+            asked = self.run_command(*words)
+            self.assertNotEqual(asked.returncode, 0, f"{words}\n{asked.stdout}")
+            self.assertEqual(asked.stdout, "", words)
+            self.assertIn("is another job's", asked.stderr, words)
+        self.assertEqual(sorted(glob.glob(self.run_folder(second) + "/**", recursive=True)), before)
 
     def test_backup_put_back_under_a_job(self):
         """The store is put back to a state before the attempt that runs: it is neither ended nor started again, and goes
@@ -166,6 +177,68 @@ class Stores(DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 2)
         self.assertIn("done by attempt 2", self.show(job)["status"]["reason"])
         self.assertEqual(sorted(os.listdir(self.run_folder(job) + "/attempts")), ["1", "2"])
+
+
+class SharedJobs(DaemonCase):
+    """Two daemons, each with a store of its own, that give jobs run folders in one folder."""
+
+    def run_folder(self, job):
+        return f"{self.folder}/shared/{job}"
+
+    def begin_other(self):
+        self.write("other.toml", f'state-dir = "{self.folder}/other"\nsocket = "{self.folder}/o.sock"\nnode = "n2"\n'
+                                 f'jobs-dir = "{self.folder}/shared"\n')
+        log = open(f"{self.folder}/other.log", "a", encoding="utf-8")
+        self.addCleanup(log.close)
+        self.other = subprocess.Popen([f"{self.bin}/triremed", "--config", f"{self.folder}/other.toml"], stdout=log,
+                                      stderr=log, stdin=subprocess.DEVNULL)
+        until(lambda: '"n2"' in self.run_command("nodes", "--json", "--coordinator", self.there).stdout,
+              "the other daemon and its node answer", lambda: read(f"{self.folder}/other.log"))
+
+    def end_other(self):
+        self.other.terminate()
+        self.assertEqual(self.other.wait(LIMIT_S), 0)
+        for pid, line in processes_of(f"{self.folder}/other").items():
+            if "trireme-agent" in line:
+                os.kill(pid, 15)
+
+    def test_two_daemons_share_a_folder(self):
+        self.there = f"unix:{self.folder}/o.sock"
+        self.start_daemon("--jobs-dir", f"{self.folder}/shared")
+        self.begin_other()
+        self.addCleanup(self.other.kill)
+        few = ("--set", "training.steps=5", "--set", "generation.max_new_tokens=1")
+        begun = [(where, self.begin("submit", self.job_file, *few, "--json", "--coordinator", where))
+                 for _ in range(4) for where in (f"unix:{self.folder}/s.sock", self.there)]
+        jobs = []
+        for where, command in begun:
+            code, text = command.end()
+            self.assertEqual(code, 0, text)
+            jobs.append((where, json.loads(text)["job"]["id"], json.loads(text)["job"]["run_folder"]))
+        self.assertEqual(sorted(int(job) for _, job, _ in jobs), list(range(1, 9)))
+        stores = {}
+        for where, job, folder in jobs:
+            self.assertEqual(folder, self.run_folder(job))
+            watched = self.begin("watch", job, "--coordinator", where)
+            self.assertEqual(watched.end()[0], 0, self.told() + read(f"{self.folder}/other.log"))
+            self.assertEqual(sorted(self.losses(job)), [1, 2, 3, 4, 5])
+            said = json.loads(read(folder + "/run.json"))
+            self.assertEqual(str(said["job"]), job)
+            stores.setdefault(where, set()).add(said["store"])
+        self.assertEqual([len(names) for names in stores.values()], [1, 1])
+        self.assertNotEqual(*stores.values())
+        self.assertFalse(os.path.exists(f"{self.folder}/state/jobs"))
+        # Its jobs may name nothing there, nor where jobs were before.
+        self.assertIn("the daemon's own", self.ask("submit", self.job_file, "--set",
+                                                   f"data.text_files=[{self.folder}/shared/1/job.yaml]", code=2))
+        self.stop_daemon()
+        self.start_daemon("--jobs-dir", f"{self.folder}/moved")
+        self.assertIn("the daemon's own", self.ask("submit", self.job_file, "--set",
+                                                   f"data.text_files=[{self.folder}/shared/1/job.yaml]", code=2))
+        ours = next(job for where, job, _ in jobs if where != self.there)
+        self.assertEqual(self.show(ours)["run_folder"], self.run_folder(ours))
+        self.assertIn("metrics.jsonl", self.text("files", ours))
+        self.end_other()
 
 
 class Names(DaemonCase):

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "coordinator/run_files/run_owner.h"
 #include "tests/coordinator/run_files/scratch.h"
 
 namespace trireme::coordinator {
@@ -27,6 +28,35 @@ bool Opens(const std::string& folder, const std::string& path) {
 }
 
 }  // namespace
+
+TEST_CASE("run files: nothing is shown of another job's folder") {
+  const Scratch scratch;
+  const std::string file = scratch.path() + "/run/run.json";
+  v1::Job job;
+  job.set_id(3);
+  job.set_run_folder(scratch.path() + "/run");
+  // Nobody's, as before folders were claimed.
+  CHECK(CheckRunOwner(job, "ours").ok());
+  Write(file, R"({"version": 1, "job": 3, "store": "ours", "epoch": 1})");
+  CHECK(CheckRunOwner(job, "ours").ok());
+  CHECK(absl::IsNotFound(CheckRunOwner(job, "theirs")));
+  job.set_id(4);
+  CHECK(absl::IsNotFound(CheckRunOwner(job, "ours")));
+  job.set_id(3);
+  for (const char* text : {"", "{}", "[", R"({"job": "3", "store": "ours"})", R"({"job": 3})"}) {
+    INFO(text);
+    Write(file, text);
+    CHECK(absl::IsNotFound(CheckRunOwner(job, "ours")));
+  }
+  // Ranks write there: what blocks its reader, or leads out, does not.
+  Write(scratch.path() + "/elsewhere", R"({"job": 3, "store": "ours"})");
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(scratch.path() + "/elsewhere", file);
+  CHECK(absl::IsNotFound(CheckRunOwner(job, "ours")));
+  std::filesystem::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK(absl::IsNotFound(CheckRunOwner(job, "ours")));
+}
 
 TEST_CASE("run files: what is for people is listed and opens") {
   const Scratch scratch;

@@ -128,7 +128,9 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store) {
   Clock::time_point sent{};
   Complaints complaints(Clock::now());
   std::string urgent;
+  coordinator::Watchdog watchdog;
   while (stop_signal == 0) {
+    watchdog.Turn();
     const auto now = Clock::now();
     const bool anew = link.Poll(now);
     if (anew) spdlog::info("the coordinator has us");

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -285,7 +286,8 @@ void Daemon::FollowClock(int64_t now_unix_ns) {
 
 int64_t Daemon::Between(int64_t now_unix_ns) {
   FollowClock(now_unix_ns);
-  const int64_t next = reconciler_->Tick(now_unix_ns);
+  int64_t next = reconciler_->Tick(now_unix_ns);
+  if (const auto notice = watchdog_.Turn()) next = std::min(next, now_unix_ns + notice->count());
   LogEvents();
   if (ApiServer* sender = sender_) {
     for (const auto& [node, revision] : adopted_) sender->SendAdopt(node, revision);

@@ -18,6 +18,7 @@
 #include "coordinator/metrics/daemon_metrics.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
+#include "coordinator/systemd/systemd_notice.h"
 #include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::coordinator {
@@ -79,6 +80,7 @@ class Daemon {
   std::set<std::string> changed_nodes_;      // the reconciler's thread
   std::map<std::string, uint64_t> adopted_;  // likewise: from which revision on
   uint64_t logged_sequence_ = 0;             // likewise
+  Watchdog watchdog_;                        // likewise
   std::optional<int64_t> unix_ahead_ns_;     // likewise: of CLOCK_REALTIME, of the steady one
   std::atomic<ApiServer*> sender_{nullptr};
   // In the order of their making.

@@ -205,6 +205,7 @@ class Deploy(unittest.TestCase):
                 self.assertRegex(text, r"(?m)^User=trireme$")
                 self.assertRegex(text, r"(?m)^NoNewPrivileges=yes$")
                 self.assertRegex(text, r"(?m)^Type=notify$")
+                self.assertRegex(text, r"(?m)^WatchdogSec=\d+$")
                 # What it writes there, systemd makes, and for this unit alone.
                 [folder_of_state] = re.findall(r"--state-dir /var/lib/(\S+)", start)
                 self.assertRegex(text, rf"(?m)^StateDirectory={folder_of_state}$")

@@ -3,14 +3,19 @@
 
 Usage: observed_test.py BIN_FOLDER [Observed.test_NAME ...]
 """
+import ctypes
+import glob
 import http.client
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
+import unittest
 
 from daemon_fixture import LIMIT_S, DaemonCase, read, until
 
@@ -18,6 +23,30 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../
 import skips  # noqa: E402
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+
+class StoppedThread:
+    """One thread of a process stands still, as a debugger has it."""
+
+    SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
+
+    def __init__(self, pid, name):
+        [self.thread] = [int(path.split("/")[4]) for path in glob.glob(f"/proc/{pid}/task/*/comm")
+                         if read(path) == name + "\n"][:1]
+
+    def call(self, request):
+        libc = ctypes.CDLL(None, use_errno=True)
+        zero = ctypes.c_void_p(0)
+        return libc.ptrace(ctypes.c_long(request), ctypes.c_long(self.thread), zero, zero)
+
+    def __enter__(self):
+        if self.call(self.SEIZE) != 0:
+            raise unittest.SkipTest(f"not here: ptrace: {os.strerror(ctypes.get_errno())}")
+        self.call(self.INTERRUPT)
+        os.waitpid(self.thread, 0x40000000)  # __WALL
+
+    def __exit__(self, *_):
+        self.call(self.DETACH)
 
 
 class Observed(DaemonCase):
@@ -32,6 +61,61 @@ class Observed(DaemonCase):
             return answer.status, answer.headers, answer.read().decode()
         finally:
             caller.close()
+
+    def test_watchdog(self):
+        """systemd hears of daemon and agent while the thread that decides goes round, and no longer."""
+        notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(notices.close)
+        notices.bind(f"{self.folder}/notices")
+        told = []
+
+        def hear(seconds):
+            """What comes in that time."""
+            end = time.monotonic() + seconds
+            while (left := end - time.monotonic()) > 0:
+                notices.settimeout(left)
+                try:
+                    told.append(notices.recv(100).decode())
+                except TimeoutError:
+                    return
+
+        def begin(program, *arguments):
+            """As systemd does: it says whom it means."""
+            with open(f"{self.folder}/watched.log", "a", encoding="utf-8") as log:
+                # exec: the shell's pid is the program's.
+                process = subprocess.Popen(
+                    ["sh", "-c", 'WATCHDOG_PID=$$ exec "$@"', "sh", f"{self.bin}/{program}", "--node", "n1", *arguments],
+                    stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                    env={**os.environ, "NOTIFY_SOCKET": f"{self.folder}/notices", "WATCHDOG_USEC": "800000"})
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            return process
+
+        daemon = ("triremed", "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock", "--no-agent")
+        agent = ("trireme-agent", "--state-dir", f"{self.folder}/agent", "--coordinator", f"unix:{self.folder}/s.sock")
+        for command, thread in ((daemon, "reconciler"), (agent, "trireme-agent")):
+            told.clear()
+            process = begin(*command)
+            until(lambda: hear(0.2) or ("READY=1" in told and told.count("WATCHDOG=1") > 3), f"notices of {thread}",
+                  lambda: f"{told}" + read(f"{self.folder}/watched.log"))
+            with StoppedThread(process.pid, thread):
+                hear(1)
+                told.clear()
+                hear(2)
+                self.assertEqual(told, [])
+            until(lambda: hear(0.2) or told.count("WATCHDOG=1") > 1, "it goes on", lambda: f"{told}")
+            process.terminate()
+            self.assertEqual(process.wait(LIMIT_S), 0)
+            hear(0.5)
+            self.assertIn("STOPPING=1", told)
+        told.clear()
+        other = subprocess.run([f"{self.bin}/trireme-agent", "--state-dir", f"{self.folder}/agent", "--coordinator", "unix:/none"],
+                               env={**os.environ, "NOTIFY_SOCKET": f"{self.folder}/notices", "WATCHDOG_USEC": "soon"},
+                               capture_output=True, check=False, timeout=LIMIT_S, preexec_fn=lambda: signal.alarm(2))
+        self.assertEqual(other.returncode, -signal.SIGALRM, other.stderr)
+        hear(0.2)
+        self.assertEqual(told, ["READY=1"])
+        os.remove(f"{self.folder}/notices")
 
     def test_health(self):
         self.start_daemon("--http", "127.0.0.1:0")

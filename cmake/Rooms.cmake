@@ -70,7 +70,7 @@ trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
 trireme_room(coordinator/http ROOMS runtime/base
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
-trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt)
+trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt absl::statusor)
 trireme_room(coordinator/systemd)
 trireme_room(coordinator/config_file LIBS CLI11::CLI11)
 trireme_room(coordinator/reconciler

@@ -24,6 +24,7 @@
 #include "coordinator/client/grpc_log.h"
 #include "coordinator/config_file/config_file.h"
 #include "coordinator/keeper/keeper.h"
+#include "coordinator/log_format/log_file.h"
 #include "coordinator/log_format/log_format.h"
 #include "coordinator/slurm/batch_script.h"
 #include "coordinator/systemd/systemd_notice.h"
@@ -46,6 +47,8 @@ struct Arguments {
   std::string worker;
   std::string launcher = "mpirun";
   slurm::BatchOptions slurm;
+  std::string log_format = "text";
+  coordinator::LogFileOptions log;  // path empty: stderr as it is
 };
 
 // Set by the handler; read by the loop.
@@ -122,7 +125,27 @@ class DesiredIntake {
   bool refusal_told_ = false;
 };
 
-void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store) {
+// Of the agent that keeps the folder alone, so that one moves the files.
+class AgentLog {
+ public:
+  absl::Status Open(const coordinator::LogFileOptions& options) {
+    if (options.path.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(file_, coordinator::LogFile::Open(options));
+    return absl::OkStatus();
+  }
+  void Turn(Clock::time_point now) {
+    if (!file_ || now < due_) return;
+    const absl::Status turned = file_->Turn();
+    due_ = now + (turned.ok() ? std::chrono::seconds(1) : std::chrono::seconds(60));
+    if (!turned.ok()) spdlog::warn("the log grows on: {}", base::MessageOf(turned));
+  }
+
+ private:
+  std::optional<coordinator::LogFile> file_;
+  Clock::time_point due_{};
+};
+
+void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log) {
   worker_link::WorkerLinks links;
   DesiredIntake intake(link, keeper, store);
   Clock::time_point sent{};
@@ -132,6 +155,7 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store) {
   while (stop_signal == 0) {
     watchdog.Turn();
     const auto now = Clock::now();
+    log.Turn(now);
     const bool anew = link.Poll(now);
     if (anew) spdlog::info("the coordinator has us");
     if (complaints.Due(link.state(), link.failures(), now)) {
@@ -177,6 +201,8 @@ absl::Status Run(const Arguments& arguments) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(keeper.status());
+  AgentLog log;
+  RETURN_IF_ERROR(log.Open(arguments.log));
   // Slurm is asked only by the one that is needed.
   ASSIGN_OR_RETURN(v1::AgentHello hello, Hello(arguments));
   std::error_code error;
@@ -191,7 +217,7 @@ absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");
-  Loop(*link, **keeper, store);
+  Loop(*link, **keeper, store, log);
   coordinator::TellSystemd("STOPPING=1");
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
   return absl::OkStatus();
@@ -213,9 +239,14 @@ int Main(int argc, char** argv) {
   app.add_option("--node", arguments.node, "name of this node")->capture_default_str();
   app.add_option("--state-dir", arguments.state_folder, "what is remembered of attempts")
       ->required();
-  std::string log_format = "text";
-  app.add_option("--log-format", log_format, "of the log on stderr: text or json")
+  app.add_option("--log-format", arguments.log_format, "of the log on stderr: text or json")
       ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--log-file", arguments.log.path,
+                 "the log, and all else that it says, goes to the end of this file instead");
+  app.add_option("--max-log-bytes", arguments.log.most_bytes,
+                 "of --log-file: one that has as many becomes FILE.1, that FILE.2, and that goes")
+      ->check(CLI::Range(int64_t{4096}, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
   app.add_option(
@@ -242,8 +273,8 @@ int Main(int argc, char** argv) {
     return app.exit(problem) == 0 ? base::kOk : base::kBadInput;
   }
   coordinator::StartLog({.program = "trireme-agent",
-                         .format = log_format == "json" ? coordinator::LogFormat::kJson
-                                                        : coordinator::LogFormat::kText,
+                         .format = arguments.log_format == "json" ? coordinator::LogFormat::kJson
+                                                                  : coordinator::LogFormat::kText,
                          .node = arguments.node});
   client::HearGrpc([](const std::string& line) { spdlog::warn("{}", line); });
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, OnSignal);

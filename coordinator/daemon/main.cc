@@ -194,7 +194,8 @@ absl::Status Complete(Arguments& arguments) {
                             "--node",        arguments.node,
                             "--state-dir",   daemon.state_folder + "/agent",
                             "--log-format",  arguments.log_format,
-                            "--launcher",    arguments.launcher};
+                            "--launcher",    arguments.launcher,
+                            "--log-file",    daemon.state_folder + "/agent.log"};
   for (const auto& [name, value] : arguments.slurm) {
     daemon.agent.arguments.push_back(name + "=" + value);
   }

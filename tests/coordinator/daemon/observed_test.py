@@ -117,6 +117,23 @@ class Observed(DaemonCase):
         self.assertEqual(told, ["READY=1"])
         os.remove(f"{self.folder}/notices")
 
+    def test_agent_log_is_bounded(self):
+        """What is full is moved by the agent that runs, which goes on in a new file; so does the next one."""
+        os.mkdir(f"{self.folder}/state")
+        self.write("state/agent.log", "x" * 99 + "\n")
+        with open(f"{self.folder}/state/agent.log", "a", encoding="utf-8") as file:
+            file.truncate(64 << 20)  # without a byte on the disk
+        self.start_daemon()
+        until(lambda: os.path.exists(f"{self.folder}/state/agent.log.1"), "it is moved", self.told)
+        size = os.path.getsize(f"{self.folder}/state/agent.log.1")
+        for pid in self.agents():
+            os.kill(pid, signal.SIGTERM)
+        until(lambda: "signal 15: ending" in read(f"{self.folder}/state/agent.log"), "it says so in the new one", self.told)
+        self.assertEqual(os.path.getsize(f"{self.folder}/state/agent.log.1"), size)
+        until(self.agents, "another is started", self.told)
+        until(lambda: "agent of node n1" in read(f"{self.folder}/state/agent.log"), "it goes on there", self.told)
+        self.assertFalse(os.path.exists(f"{self.folder}/state/agent.log.2"))
+
     def test_health(self):
         self.start_daemon("--http", "127.0.0.1:0")
         status, headers, text = self.http("/healthz")

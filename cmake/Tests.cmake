@@ -251,7 +251,7 @@ trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/pla
 trireme_tests(coordinator/manual ROOMS coordinator/manual)
 trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup)
 trireme_tests(coordinator/planning ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report
-              coordinator/planning coordinator/reconciler coordinator/keeper)
+              coordinator/planning coordinator/run_files coordinator/reconciler coordinator/keeper)
 if(TARGET test_coordinator_planning)
   target_sources(test_coordinator_planning PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/daemon/plan_files.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc")

@@ -72,7 +72,7 @@ TEST_CASE("manual: the tree has what CLI11 was told and without what is hidden")
   REQUIRE(row != nullptr);
   CHECK(NameOf(*row) == "boat row");
   CHECK(UsageOf(*row) == "[OPTIONS] JOB [FILE]");
-  CHECK(UsageOf(*Find(boat.tree(), {"dock"})) == "[OPTIONS] COMMAND");
+  CHECK(UsageOf(*Find(boat.tree(), {"dock"})) == "[OPTIONS] [COMMAND]");
   CHECK(Find(boat.tree(), {"dock", "tie"}) != nullptr);
   CHECK(Find(boat.tree(), {"sail"}) == nullptr);
   Words synopses;

@@ -35,7 +35,7 @@ trireme_program(triremed coordinator/daemon
   ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
         coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
         coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics coordinator/dashboard
-        coordinator/config_file coordinator/run_files coordinator/systemd coordinator/keeper
+        coordinator/config_file coordinator/retention coordinator/run_files coordinator/systemd coordinator/keeper
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper coordinator/log_format

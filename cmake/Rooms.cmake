@@ -82,6 +82,9 @@ trireme_room(coordinator/metrics
 trireme_room(coordinator/calls
              ROOMS runtime/base coordinator/task_thread LIBS absl::synchronization OpenSSL::Crypto)
 trireme_room(coordinator/run_files ROOMS proto runtime/json LIBS absl::statusor fmt::fmt)
+trireme_room(coordinator/retention
+             ROOMS proto runtime/base coordinator/job_machine coordinator/keeper coordinator/run_files
+             LIBS spdlog::spdlog fmt::fmt)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
                    checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread

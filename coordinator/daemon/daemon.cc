@@ -116,6 +116,7 @@ absl::Status Daemon::Open() {
   if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
+  OpenRetention();
   if (!options_.agent.program.empty()) agent_ = std::make_unique<LocalAgent>(options_.agent);
   return absl::OkStatus();
 }
@@ -154,6 +155,17 @@ absl::Status Daemon::OpenReconciler() {
   return absl::OkStatus();
 }
 
+void Daemon::OpenRetention() {
+  RetentionOptions options = options_.retention;
+  if (options.run_days <= 0 && options.log_days <= 0) return;
+  options.jobs_folder = options_.jobs_folder;
+  options.store = identity_.store();
+  retention_ = std::make_unique<Retention>(options, [this](uint64_t id) { return table_.Get(id); });
+  retention_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
+      .name = "retention",
+      .between = [this](int64_t now_unix_ns) { return retention_->Turn(now_unix_ns); }});
+}
+
 absl::Status Daemon::OpenHttp() {
   if (options_.http.address.empty()) return absl::OkStatus();
   dashboard_ = std::make_unique<dashboard::Dashboard>(dashboard::DashboardRooms{
@@ -187,10 +199,12 @@ std::string Daemon::LinkFor(const Caller& caller) {
 
 Daemon::~Daemon() {
   stopping_ = true;
+  if (retention_) retention_->Stop();
   agent_.reset();
   if (reconciler_thread_) TakeSenderBack();
   server_.reset();
   http_.reset();
+  retention_thread_.reset();
   checker_.reset();
   lister_.reset();
   planner_.reset();

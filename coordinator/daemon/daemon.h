@@ -18,6 +18,7 @@
 #include "coordinator/metrics/daemon_metrics.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
+#include "coordinator/retention/retention.h"
 #include "coordinator/systemd/systemd_notice.h"
 #include "coordinator/task_thread/task_thread.h"
 
@@ -35,8 +36,9 @@ struct DaemonOptions {
   uint64_t most_events = 1000000;   // kept in the store
   size_t most_ended_jobs = 100000;  // likewise
   std::chrono::milliseconds lease{10000};
-  LocalAgentOptions agent;  // program empty: none
-  HttpOptions http;         // address empty: none
+  LocalAgentOptions agent;     // program empty: none
+  RetentionOptions retention;  // its days alone; both 0: none
+  HttpOptions http;            // address empty: none
 };
 
 class Daemon {
@@ -57,6 +59,7 @@ class Daemon {
   absl::Status Open();
   absl::Status OpenReconciler();
   absl::Status OpenHttp();
+  void OpenRetention();
   absl::StatusOr<SubmissionRules> RulesWithOwnPaths();
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
@@ -89,6 +92,8 @@ class Daemon {
   std::unique_ptr<TaskThread> checker_;  // of requests: checks and plans jobs
   std::unique_ptr<TaskThread> lister_;   // likewise: looks into folders
   std::unique_ptr<TaskThread> reconciler_thread_;
+  std::unique_ptr<Retention> retention_;
+  std::unique_ptr<TaskThread> retention_thread_;  // absent: none is asked for
   std::unique_ptr<dashboard::Dashboard> dashboard_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<ApiServer> server_;

@@ -10,6 +10,7 @@
 //   log followers  wakes readers of logs
 //   exports        writes checkpoints as Hugging Face folders
 //   backups        copies the store while it goes on
+//   retention      removes run folders by age, if that is asked for
 //   local agent    keeps an agent alive on this machine
 //   http listener  takes in connections of browsers and scrapers; `http` serve one each
 //   gRPC's own     take calls in, never block
@@ -82,6 +83,27 @@ void DescribeLimits(CLI::App& app, Limits& limits) {
       ->capture_default_str();
 }
 
+void DescribeRetention(CLI::App& app, RetentionOptions& retention) {
+  // Not CLI::Range, which takes nan.
+  const auto days = [](const std::string& text) {
+    double number = -1;
+    const bool whole = absl::SimpleAtod(text, &number) && number >= 0 && number <= 36500;
+    return whole ? std::string() : "expected days, 0 to 36500, got " + text;
+  };
+  app.add_option("--keep-run-folders", retention.run_days,
+                 "DAYS: run folders of jobs that ended longer ago are removed, but for their "
+                 "checkpoints; 0: kept for ever")
+      ->check(days)
+      ->capture_default_str();
+  app.add_flag("--remove-checkpoints", retention.checkpoints,
+               "with --keep-run-folders: checkpoints in run folders as well");
+  app.add_option("--keep-attempt-logs", retention.log_days,
+                 "DAYS: logs and recorders of attempts that later ones have followed are removed "
+                 "when nothing was written there for longer; 0: kept for ever")
+      ->check(days)
+      ->capture_default_str();
+}
+
 void DescribeHttp(CLI::App& app, HttpOptions& http) {
   app.add_option("--http", http.address,
                  "serve metrics, health and the dashboard at HOST:PORT, as 127.0.0.1:8470; port 0: "
@@ -145,6 +167,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "forgotten, their run folders stay")
       ->check(CLI::Range(uint64_t{100}, uint64_t{100000000}))
       ->capture_default_str();
+  DescribeRetention(app, daemon.retention);
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
   app.add_option("--log-format", arguments.log_format, "of the log on stderr: text or json")
       ->check(CLI::IsMember({"text", "json"}))
@@ -180,6 +203,9 @@ absl::Status Complete(Arguments& arguments) {
   if (!daemon.listen.address.empty() && daemon.token_file.empty()) {
     return absl::InvalidArgumentError(
         "--listen needs --token-file: without tokens nobody could be let in there");
+  }
+  if (daemon.retention.checkpoints && daemon.retention.run_days <= 0) {
+    return absl::InvalidArgumentError("--remove-checkpoints needs --keep-run-folders");
   }
   if (!arguments.slurm.empty() && arguments.launcher != "slurm") {
     return absl::InvalidArgumentError(arguments.slurm[0].first + " needs --launcher slurm");

@@ -134,6 +134,35 @@ class Observed(DaemonCase):
         until(lambda: "agent of node n1" in read(f"{self.folder}/state/agent.log"), "it goes on there", self.told)
         self.assertFalse(os.path.exists(f"{self.folder}/state/agent.log.2"))
 
+    def test_run_folders_go_by_age(self):
+        """Of an ended job all but what can be gone on from; named in the log before, and nothing of another store's."""
+        self.assertIn("needs --keep-run-folders", self.fails_to_start("--remove-checkpoints"))
+        self.assertIn("--keep-run-folders", self.fails_to_start("--keep-run-folders", "nan"))
+        self.start_daemon()
+        job = self.submit()
+        self.assertEqual(self.watch(job).end()[0], 0, self.told())
+        theirs = self.run_folder(77)
+        os.makedirs(theirs)
+        self.write("state/jobs/77/run.json", json.dumps({"version": 1, "job": 77, "store": "another"}))
+        self.write("state/jobs/77/metrics.jsonl", "")
+        self.stop_daemon()
+        # Two seconds; it looks five times a second.
+        self.start_daemon("--keep-run-folders", "0.00002")
+        until(lambda: sorted(os.listdir(self.run_folder(job))) == ["checkpoints", "job.yaml", "run.json"],
+              "all else is removed", self.told)
+        log = read(f"{self.folder}/daemon.log")
+        self.assertRegex(log, rf"(?s)at the next look [^\n]*will be removed: {self.run_folder(job)}\n.*removed by its age: "
+                              rf"{self.run_folder(job)}\n")
+        self.assertTrue(self.ask("checkpoints", job)["checkpoints"])
+        self.assertEqual(self.text("logs", job), "")
+        waiting = self.submit("--set", "resources.nodes=[elsewhere]")
+        self.stop_daemon()
+        self.start_daemon("--keep-run-folders", "0.00002", "--remove-checkpoints")
+        until(lambda: not os.path.exists(self.run_folder(job)), "now all of it", self.told)
+        self.assertEqual(self.show(job)["status"]["state"], "JOB_COMPLETED")
+        self.assertEqual(sorted(os.listdir(theirs)), ["metrics.jsonl", "run.json"])
+        self.assertTrue(os.path.exists(self.run_folder(waiting)))
+
     def test_health(self):
         self.start_daemon("--http", "127.0.0.1:0")
         status, headers, text = self.http("/healthz")

@@ -1,0 +1,244 @@
+// By openat and unlinkat from the folder down, so that no link that a rank has left there leads
+// out.
+#include "coordinator/retention/retention.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include "coordinator/job_machine/job_machine.h"
+#include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/run_files/run_owner.h"
+#include "runtime/base/folder_names.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kHourNs = int64_t{3600} * 1000000000;
+constexpr int64_t kShortestNs = 200000000;  // of a test
+constexpr int kDeepest = 64;                // each holds a descriptor; ranks make no such folders
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+// What says whose the folder is goes last, so that a removal that is cut short is taken up again.
+const std::set<std::string>& Last() {
+  static const std::set<std::string> names{"run.json"};
+  return names;
+}
+const std::set<std::string>& WithCheckpoints() {
+  static const std::set<std::string> names{"run.json", "job.yaml", "checkpoints"};
+  return names;
+}
+
+int64_t DaysNs(double days) {
+  return static_cast<int64_t>(days * 24 * static_cast<double>(kHourNs));
+}
+
+std::optional<uint64_t> NumberOf(const std::string& name) {
+  uint64_t number = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == name.data() + name.size();
+  return whole && number > 0 ? std::optional<uint64_t>(number) : std::nullopt;
+}
+
+int64_t ChangedNs(const struct stat& about) {
+  return about.st_mtim.tv_sec * int64_t{1000000000} + about.st_mtim.tv_nsec;
+}
+
+bool Exists(const std::string& path) {
+  struct stat about {};
+  return lstat(path.c_str(), &about) == 0;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  base::VisitNames(folder, [&](const std::string& name) { names.push_back(name); }).IgnoreError();
+  return names;
+}
+
+// Of what lies in it; not of folders, which a removal that was cut short has changed.
+int64_t NewestIn(const std::string& folder) {
+  int64_t newest = 0;
+  for (const std::string& name : NamesIn(folder)) {
+    struct stat about {};
+    if (lstat((folder + "/" + name).c_str(), &about) != 0 || S_ISDIR(about.st_mode)) continue;
+    newest = std::max(newest, ChangedNs(about));
+  }
+  return newest;
+}
+
+// Of a job that nothing is known of any more: its logs, as long as its ranks said anything.
+int64_t NewestInRun(const std::string& run) {
+  int64_t newest = std::max(NewestIn(run), NewestIn(run + "/timeline"));
+  for (const std::string& attempt : NamesIn(run + "/attempts")) {
+    const std::string path = run + "/attempts/" + attempt;
+    newest = std::max({newest, NewestIn(path), NewestIn(path + "/logs")});
+  }
+  return newest;
+}
+
+}  // namespace
+
+Retention::Retention(RetentionOptions options,
+                     std::function<std::optional<v1::Job>(uint64_t id)> find)
+    : options_(std::move(options)), find_(std::move(find)) {}
+
+int64_t Retention::Look(int64_t now_unix_ns) {
+  files_left_ = options_.most_files;
+  Victims victims = Find(now_unix_ns);
+  for (const auto& [path, part] : announced_) {
+    const auto still = victims.find(path);
+    if (stopping_ || files_left_ == 0) break;
+    if (still == victims.end() || still->second != part) continue;
+    if (Remove(path, part)) victims.erase(still);
+  }
+  Announce(victims);
+  announced_ = std::move(victims);
+  int64_t every = kHourNs;
+  for (const double days : {options_.run_days, options_.log_days}) {
+    if (days > 0) every = std::min(every, std::max(kShortestNs, DaysNs(days / 24)));
+  }
+  return now_unix_ns + every;
+}
+
+int64_t Retention::Turn(int64_t now_unix_ns) {
+  using std::chrono::nanoseconds;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < due_) return now_unix_ns + nanoseconds(due_ - now).count();
+  const int64_t next = Look(now_unix_ns);
+  due_ = now + nanoseconds(next - now_unix_ns);
+  return next;
+}
+
+Retention::Victims Retention::Find(int64_t now_unix_ns) {
+  std::vector<uint64_t> ids;
+  for (const std::string& name : NamesIn(options_.jobs_folder)) {
+    if (const auto id = NumberOf(name)) ids.push_back(*id);
+  }
+  std::sort(ids.begin(), ids.end());
+  Victims victims;
+  for (const uint64_t id : ids) {
+    if (stopping_ || victims.size() >= options_.most_folders) break;
+    FindIn(id, now_unix_ns, victims);
+  }
+  return victims;
+}
+
+void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
+  const std::string run = fmt::format("{}/{}", options_.jobs_folder, id);
+  const int64_t runs_before = now_unix_ns - DaysNs(options_.run_days);
+  const std::optional<v1::Job> job = find_(id);
+  // That of a job has another place, and this one is somebody's.
+  if ((job && job->run_folder() != run) || done_.contains(id)) return;
+  const bool ended = !job || (HasEnded(job->status().state()) && !job->status().attempt_live());
+  const bool old =
+      options_.run_days > 0 && ended && (!job || job->status().changed_unix_ns() < runs_before);
+  if (!old && (!job || options_.log_days <= 0 || job->status().attempt() < 2)) return;
+  const auto owner = ReadRunOwner(run);
+  if (!owner.ok() || owner->job != id || owner->store != options_.store) return;
+  if (!old) return FindLogs(*job, now_unix_ns - DaysNs(options_.log_days), victims);
+  if (!job) {
+    // A store put back from a backup knows nothing of what its later state has begun.
+    const uint32_t newest = keeper::NewestAttemptFolder(run);
+    if (newest > 0 && !keeper::IsOver(fmt::format("{}/attempts/{}", run, newest))) return;
+    if (NewestInRun(run) >= runs_before) return;
+  }
+  const bool kept = !options_.checkpoints && Exists(run + "/checkpoints");
+  if (kept) {
+    const std::vector<std::string> names = NamesIn(run);
+    const bool only = std::all_of(names.begin(), names.end(), [](const std::string& name) {
+      return WithCheckpoints().contains(name);
+    });
+    if (only) {
+      done_.insert(id);
+      return;
+    }
+  }
+  victims[run] = kept ? Part::kRunButCheckpoints : Part::kRun;
+}
+
+void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const {
+  for (const std::string& name : NamesIn(job.run_folder() + "/attempts")) {
+    const auto number = NumberOf(name);
+    if (!number || *number >= job.status().attempt()) continue;
+    const std::string attempt = job.run_folder() + "/attempts/" + name;
+    const int64_t newest = std::max(NewestIn(attempt + "/logs"), NewestIn(attempt + "/recorder"));
+    if (newest != 0 && newest < before_unix_ns) victims[attempt] = Part::kLogs;
+  }
+}
+
+void Retention::Announce(const Victims& victims) const {
+  std::map<Part, std::vector<std::string>> by_part;
+  for (const auto& [path, part] : victims) by_part[part].push_back(path);
+  const std::map<Part, std::string> words{
+      {Part::kRun, "run folders with all that is in them (--keep-run-folders)"},
+      {Part::kRunButCheckpoints, "run folders but for their checkpoints (--keep-run-folders)"},
+      {Part::kLogs, "logs and recorders of attempts (--keep-attempt-logs)"}};
+  for (const auto& [part, paths] : by_part) {
+    spdlog::info("at the next look these {} {} will be removed: {}", paths.size(), words.at(part),
+                 fmt::join(paths, " "));
+  }
+}
+
+bool Retention::Remove(const std::string& path, Part part) {
+  const int folder = open(path.c_str(), kFolderFlags);
+  if (folder < 0) return false;
+  bool gone = false;
+  if (part == Part::kLogs) {
+    gone = RemoveTree(folder, "logs");
+    gone = RemoveTree(folder, "recorder") && gone;
+  } else {
+    gone = RemoveEntries(folder, part == Part::kRun ? Last() : WithCheckpoints());
+    if (gone && part == Part::kRun) {
+      gone = unlinkat(folder, "run.json", 0) == 0 && rmdir(path.c_str()) == 0;
+    }
+  }
+  close(folder);
+  if (gone) {
+    spdlog::info("removed by its age: {}{}", path, part == Part::kLogs ? "/logs, recorder" : "");
+  } else if (files_left_ > 0 && !stopping_) {
+    spdlog::warn("not all of {} could be removed; it is tried again", path);
+  }
+  return gone;
+}
+
+bool Retention::RemoveEntries(int folder, const std::set<std::string>& kept, int depth) {
+  // closedir closes its own.
+  const int own = openat(folder, ".", kFolderFlags);
+  DIR* entries = own < 0 ? nullptr : fdopendir(own);
+  if (entries == nullptr) {
+    if (own >= 0) close(own);
+    return false;
+  }
+  std::vector<std::string> names;
+  for (const dirent* one = readdir(entries); one != nullptr && names.size() < files_left_ + 1;
+       one = readdir(entries)) {
+    const std::string name = one->d_name;
+    if (name != "." && name != ".." && !kept.contains(name)) names.push_back(name);
+  }
+  closedir(entries);
+  bool all = true;
+  for (const std::string& name : names) all = RemoveTree(folder, name, depth + 1) && all;
+  return all;
+}
+
+bool Retention::RemoveTree(int folder, const std::string& name, int depth) {
+  if (stopping_ || files_left_ == 0 || depth > kDeepest) return false;
+  --files_left_;
+  if (unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return true;
+  if (errno != EISDIR && errno != EPERM) return false;
+  const int inner = openat(folder, name.c_str(), kFolderFlags);
+  if (inner < 0) return false;
+  const bool empty = RemoveEntries(inner, {}, depth);
+  close(inner);
+  return empty && unlinkat(folder, name.c_str(), AT_REMOVEDIR) == 0;
+}
+
+}  // namespace trireme::coordinator

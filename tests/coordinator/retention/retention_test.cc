@@ -1,0 +1,246 @@
+// What is removed by age, and above all what is not.
+#include "coordinator/retention/retention.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "tests/temporary_folder.h"
+
+namespace trireme::coordinator {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int64_t kDayNs = int64_t{86400} * 1000000000;
+constexpr const char* kVerdict = R"({"exit_code": 0})";
+constexpr int64_t kNowNs = int64_t{20000} * kDayNs;
+
+// Everything written is as old as kNowNs - `days` says.
+class House {
+ public:
+  void Write(const std::string& path, double days, const std::string& text = "text") const {
+    const fs::path whole = folder_ / path;
+    fs::create_directories(whole.parent_path());
+    std::ofstream(whole) << text;
+    Age(whole, days);
+  }
+  // That which lies at `path` and all above it, since a write there has changed them.
+  void Age(fs::path path, double days) const {
+    const int64_t ns = kNowNs - static_cast<int64_t>(days * static_cast<double>(kDayNs));
+    const timespec time{ns / 1000000000, ns % 1000000000};
+    const timespec times[2] = {time, time};
+    for (; path != folder_.path(); path = path.parent_path()) {
+      REQUIRE(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0);
+    }
+  }
+  // A run folder of this store, of that age, with one attempt that is over.
+  std::string Run(uint64_t id, double days, const std::string& store = "ours") const {
+    const std::string run = std::to_string(id);
+    Write(run + "/metrics.jsonl", days);
+    Write(run + "/job.yaml", days);
+    Write(run + "/checkpoints/step-1/weights", days);
+    Write(run + "/attempts/1/exit", days, kVerdict);
+    Write(run + "/attempts/1/logs/rank-0.log", days);
+    Write(run + "/attempts/1/recorder/rank-0.rec", days);
+    Write(run + "/timeline/rank-0.steps", days);
+    Write(run + "/run.json", days, "{\"job\": " + run + ", \"store\": \"" + store + "\"}");
+    return folder_ / run;
+  }
+  // What is known of it.
+  v1::Job& Know(uint64_t id, v1::JobState state, double days) {
+    v1::Job& job = jobs_[id];
+    job.set_id(id);
+    job.set_run_folder(folder_ / std::to_string(id));
+    job.mutable_status()->set_state(state);
+    job.mutable_status()->set_attempt(1);
+    job.mutable_status()->set_changed_unix_ns(
+        kNowNs - static_cast<int64_t>(days * static_cast<double>(kDayNs)));
+    return job;
+  }
+  void Forget(uint64_t id) { jobs_.erase(id); }
+  RetentionOptions Options() const {
+    RetentionOptions options;
+    options.jobs_folder = folder_.path();
+    options.store = "ours";
+    options.run_days = 30;
+    return options;
+  }
+  Retention Of(const RetentionOptions& options) {
+    return Retention(options, [this](uint64_t id) {
+      const auto found = jobs_.find(id);
+      return found == jobs_.end() ? std::nullopt : std::optional<v1::Job>(found->second);
+    });
+  }
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+ private:
+  tests::TemporaryFolder folder_;
+  std::map<uint64_t, v1::Job> jobs_;
+};
+
+std::set<std::string> In(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& one : fs::directory_iterator(folder)) names.insert(one.path().filename());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("retention: what is old goes at the second look, checkpoints stay") {
+  House house;
+  const std::string old = house.Run(1, 40);
+  const std::string young = house.Run(2, 20);
+  const std::string forgotten = house.Run(3, 40);
+  house.Know(1, v1::JOB_FAILED, 31);
+  house.Know(2, v1::JOB_COMPLETED, 20);
+  Retention retention = house.Of(house.Options());
+  CHECK(retention.Look(kNowNs) == kNowNs + kDayNs / 24);
+  CHECK(fs::exists(old + "/metrics.jsonl"));
+  retention.Look(kNowNs);
+  const std::set<std::string> left{"run.json", "job.yaml", "checkpoints"};
+  CHECK(In(old) == left);
+  CHECK(In(forgotten) == left);
+  CHECK(fs::exists(old + "/checkpoints/step-1/weights"));
+  CHECK(fs::exists(young + "/attempts/1/logs/rank-0.log"));
+
+  RetentionOptions all = house.Options();
+  all.checkpoints = true;
+  Retention thorough = house.Of(all);
+  thorough.Look(kNowNs);
+  CHECK(In(old) == left);
+  thorough.Look(kNowNs);
+  CHECK_FALSE(fs::exists(old));
+  CHECK_FALSE(fs::exists(forgotten));
+  CHECK(fs::exists(young));
+}
+
+TEST_CASE("retention: nothing of others, nothing that may run, nothing without being asked") {
+  House house;
+  RetentionOptions options = house.Options();
+  options.checkpoints = true;
+  options.log_days = 30;
+  const auto kept = [&](const std::string& run) {
+    Retention retention = house.Of(options);
+    for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+    return fs::exists(run + "/metrics.jsonl") && fs::exists(run + "/attempts/1/logs/rank-0.log");
+  };
+  CHECK(kept(house.Run(1, 40, "theirs")));
+  // Nobody's, or another number's.
+  fs::remove(house.Run(2, 40) + "/run.json");
+  CHECK(kept(house.path("2")));
+  house.Write("3/run.json", 40, R"({"job": 4, "store": "ours"})");
+  house.Write("3/metrics.jsonl", 40);
+  house.Write("3/attempts/1/logs/rank-0.log", 40);
+  CHECK(kept(house.path("3")));
+  // Paused, running, or with an attempt that may run.
+  const std::string job = house.Run(5, 400);
+  for (const v1::JobState state :
+       {v1::JOB_PENDING, v1::JOB_RUNNING, v1::JOB_PAUSED, v1::JOB_RECOVERING}) {
+    house.Know(5, state, 400);
+    CHECK(kept(job));
+  }
+  house.Know(5, v1::JOB_CANCELLED, 400).mutable_status()->set_attempt_live(true);
+  CHECK(kept(job));
+  // Of a job that lies elsewhere.
+  house.Know(5, v1::JOB_CANCELLED, 400).set_run_folder("/elsewhere/5");
+  CHECK(kept(job));
+  // Not known, as after a backup was put back: without a verdict, or not silent for long enough.
+  house.Forget(5);
+  house.Write("5/attempts/2/logs/rank-0.log", 400);
+  CHECK(kept(job));
+  house.Write("5/attempts/2/exit", 400, kVerdict);
+  house.Write("5/attempts/2/logs/rank-0.log", 2);
+  house.Age(house.path("5"), 400);
+  CHECK(kept(job));
+  house.Write("5/attempts/2/logs/rank-0.log", 400);
+  CHECK_FALSE(kept(job));
+  // What has no number.
+  house.Write("mine/run.json", 400, R"({"job": 5, "store": "ours"})");
+  house.Write("mine/metrics.jsonl", 400);
+  house.Write("mine/attempts/1/logs/rank-0.log", 400);
+  CHECK(kept(house.path("mine")));
+  options.run_days = 0;
+  CHECK(kept(house.Run(6, 4000)));
+}
+
+TEST_CASE("retention: logs of attempts that others have followed") {
+  House house;
+  const std::string run = house.Run(1, 40);
+  for (const char* attempt : {"2", "3"}) {
+    const double days = *attempt == '2' ? 5 : 40;
+    house.Write(std::string("1/attempts/") + attempt + "/logs/rank-0.log", days);
+    house.Write(std::string("1/attempts/") + attempt + "/exit", days);
+  }
+  house.Know(1, v1::JOB_RUNNING, 40).mutable_status()->set_attempt(3);
+  RetentionOptions options = house.Options();
+  options.log_days = 30;
+  Retention retention = house.Of(options);
+  retention.Look(kNowNs);
+  CHECK(fs::exists(run + "/attempts/1/logs"));
+  retention.Look(kNowNs);
+  // Its verdict stays, which agents and daemon look for.
+  CHECK(In(run + "/attempts/1") == std::set<std::string>{"exit"});
+  CHECK(fs::exists(run + "/attempts/2/logs/rank-0.log"));
+  CHECK(fs::exists(run + "/attempts/3/logs/rank-0.log"));
+  CHECK(fs::exists(run + "/metrics.jsonl"));
+}
+
+TEST_CASE("retention: links lead nowhere, what is named goes only if it is still to go") {
+  House house;
+  const std::string run = house.Run(1, 40);
+  house.Write("outside/file", 40);
+  house.Know(1, v1::JOB_COMPLETED, 40);
+  fs::create_directory_symlink(house.path("outside"), run + "/attempts/link");
+  fs::create_directory_symlink(house.path("outside"), run + "/logs");
+  RetentionOptions options = house.Options();
+  options.checkpoints = true;
+  Retention retention = house.Of(options);
+  retention.Look(kNowNs);
+  // Taken by somebody else meanwhile.
+  house.Write("1/run.json", 40, R"({"job": 1, "store": "theirs"})");
+  retention.Look(kNowNs);
+  CHECK(fs::exists(run + "/metrics.jsonl"));
+  house.Write("1/run.json", 40, R"({"job": 1, "store": "ours"})");
+  retention.Look(kNowNs);
+  CHECK(fs::exists(run + "/metrics.jsonl"));
+  retention.Look(kNowNs);
+  CHECK_FALSE(fs::exists(run));
+  CHECK(fs::exists(house.path("outside/file")));
+}
+
+TEST_CASE("retention: a look is bounded, and a removal that was cut short goes on") {
+  House house;
+  for (uint64_t id = 1; id <= 5; ++id) {
+    house.Run(id, 40);
+    house.Know(id, v1::JOB_COMPLETED, 40);
+  }
+  RetentionOptions options = house.Options();
+  options.checkpoints = true;
+  options.most_folders = 2;
+  options.most_files = 7;
+  Retention retention = house.Of(options);
+  retention.Look(kNowNs);
+  retention.Look(kNowNs);
+  CHECK(fs::exists(house.path("1/run.json")));
+  CHECK(fs::exists(house.path("2/metrics.jsonl")));
+  int looks = 2;
+  for (; looks < 100 && !In(house.path("")).empty(); ++looks) retention.Look(kNowNs);
+  CHECK(looks > 10);
+  CHECK(In(house.path("")).empty());
+
+  house.Run(9, 40);
+  Retention stopped = house.Of(options);
+  stopped.Look(kNowNs);
+  stopped.Stop();
+  stopped.Look(kNowNs);
+  CHECK(fs::exists(house.path("9/metrics.jsonl")));
+}
+
+}  // namespace trireme::coordinator

@@ -3,6 +3,7 @@
 // Threads:
 //   main        the loop: wishes in, ranks looked after, reports out
 //   gRPC's own  the stream to the coordinator, and what the ranks ask and say
+//   rank logs   bounds the logs of ranks that run
 //   slurm       with --launcher slurm: sbatch, squeue, scancel
 #include <spdlog/spdlog.h>
 
@@ -12,6 +13,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,6 +23,7 @@
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/inventory.h"
+#include "coordinator/agent/rank_logs.h"
 #include "coordinator/agent/served_store.h"
 #include "coordinator/client/grpc_log.h"
 #include "coordinator/config_file/config_file.h"
@@ -49,6 +53,7 @@ struct Arguments {
   slurm::BatchOptions slurm;
   std::string log_format = "text";
   coordinator::LogFileOptions log;  // path empty: stderr as it is
+  int64_t rank_log_bytes = int64_t{256} << 20;
 };
 
 // Set by the handler; read by the loop.
@@ -145,7 +150,18 @@ class AgentLog {
   Clock::time_point due_{};
 };
 
-void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log) {
+// Of the attempts that have ranks here.
+std::set<std::string> LogFolders(const std::vector<keeper::Seat>& seats) {
+  std::set<std::string> folders;
+  for (const keeper::Seat& seat : seats) {
+    const std::filesystem::path run = std::filesystem::path(seat.plan_file).parent_path();
+    folders.insert(base::Text(run.string(), "/attempts/", seat.attempt, "/logs"));
+  }
+  return folders;
+}
+
+void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log,
+          RankLogs& rank_logs) {
   worker_link::WorkerLinks links;
   DesiredIntake intake(link, keeper, store);
   Clock::time_point sent{};
@@ -167,6 +183,7 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
       *report.mutable_refuses_for() = store.served();
       keeper.AddPlaces(report);
     }
+    rank_logs.Watch(LogFolders(keeper.seats()));
     if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
       spdlog::warn("ranks do without us: {}", base::MessageOf(served));
     }
@@ -217,7 +234,8 @@ absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const auto link, CoordinatorLink::Open(arguments.coordinator, hello));
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");
-  Loop(*link, **keeper, store, log);
+  RankLogs rank_logs(arguments.rank_log_bytes);
+  Loop(*link, **keeper, store, log, rank_logs);
   coordinator::TellSystemd("STOPPING=1");
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
   return absl::OkStatus();
@@ -247,6 +265,10 @@ int Main(int argc, char** argv) {
   app.add_option("--max-log-bytes", arguments.log.most_bytes,
                  "of --log-file: one that has as many becomes FILE.1, that FILE.2, and that goes")
       ->check(CLI::Range(int64_t{4096}, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--max-rank-log-bytes", arguments.rank_log_bytes,
+                 "kept of the end of each log of a rank that runs, beside its first MiB; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
       ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
   app.add_option(

@@ -120,6 +120,12 @@ class LogReader {
       if (json_) {
         PrintJsonLine(response);
       } else {
+        const auto at = static_cast<int64_t>(response.offset());
+        if (offset >= 0 && at > offset) {
+          std::fprintf(stderr, "--- %lld bytes of the log are no longer kept ---\n",
+                       static_cast<long long>(at - offset));
+        }
+        offset = at + static_cast<int64_t>(response.data().size());
         std::fwrite(response.data().data(), 1, response.data().size(), stdout);
         std::fflush(stdout);
       }

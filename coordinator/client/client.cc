@@ -21,14 +21,10 @@ constexpr int kMostWaits = 3;
 // Bytes behind those that were there before: what is repeated is cut off `response`, and `next`
 // asks for what follows it. `known`: the offset asked for counts from the beginning.
 template <typename Request, typename Response>
-absl::StatusOr<bool> TakeBytes(Request& next, Response& response, bool known, const char* what) {
+absl::StatusOr<bool> TakeBytes(Request& next, Response& response, bool known) {
   const auto at = static_cast<int64_t>(response.offset());
   const auto size = static_cast<int64_t>(response.data().size());
-  if (known && at > next.offset()) {
-    return absl::DataLossError(
-        base::Text("bytes ", next.offset(), " to ", at, " of the ", what, " are gone"));
-  }
-  const int64_t seen = known ? std::min(size, next.offset() - at) : 0;
+  const int64_t seen = known ? std::clamp<int64_t>(next.offset() - at, 0, size) : 0;
   response.mutable_data()->erase(0, static_cast<size_t>(seen));
   response.set_offset(static_cast<uint64_t>(at + seen));
   next.set_offset(at + size > next.offset() || !known ? at + size : next.offset());
@@ -161,7 +157,8 @@ std::unique_ptr<Stream<v1::LogsResponse>> GrpcClient::Logs(const v1::LogsRequest
                      v1::LogsResponse& response) mutable -> absl::StatusOr<bool> {
     // Of the newest attempt or from the end on is meant once; from then on it is this place.
     if (next.attempt() == 0) next.set_attempt(response.attempt());
-    return TakeBytes(next, response, std::exchange(known, true), "log");
+    // The middle of a long log is gone (LogsResponse.offset): callers tell.
+    return TakeBytes(next, response, std::exchange(known, true));
   };
   return std::make_unique<ReconnectingStream<v1::LogsRequest, v1::LogsResponse>>(request,
                                                                                  std::move(rules));
@@ -174,8 +171,11 @@ std::unique_ptr<Stream<v1::ReadFileResponse>> GrpcClient::ReadFile(
                   left = request.most_bytes()](
                      v1::ReadFileRequest& next,
                      v1::ReadFileResponse& response) mutable -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(const bool fresh,
-                     TakeBytes(next, response, std::exchange(known, true), "file"));
+    if (known && static_cast<int64_t>(response.offset()) > next.offset()) {
+      return absl::DataLossError(
+          base::Text("bytes ", next.offset(), " to ", response.offset(), " of the file are gone"));
+    }
+    ASSIGN_OR_RETURN(const bool fresh, TakeBytes(next, response, std::exchange(known, true)));
     if (!bounded) return fresh;
     const uint64_t size = std::min<uint64_t>(response.data().size(), left);
     response.mutable_data()->resize(size);

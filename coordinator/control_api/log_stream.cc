@@ -68,15 +68,13 @@ bool LogStream::Opened() {
 
 bool LogStream::Read() {
   if (!Opened()) return false;
-  std::string& data = *response_.mutable_data();
-  data.resize(kMostLogPieceBytes);
-  const ssize_t got = pread(fd_, data.data(), data.size(), offset_);
-  if (got < 0) Close(absl::ErrnoToStatus(errno, "cannot read the log"));
-  if (got <= 0) return false;
-  data.resize(static_cast<size_t>(got));
+  absl::StatusOr<std::string> data = ReadLog(fd_, offset_, kMostLogPieceBytes);
+  if (!data.ok()) Close(data.status());
+  if (!data.ok() || data->empty()) return false;
   response_.set_offset(static_cast<uint64_t>(offset_));
   response_.set_attempt(attempt_);
-  offset_ += got;
+  offset_ += static_cast<int64_t>(data->size());
+  *response_.mutable_data() = *std::move(data);
   return true;
 }
 

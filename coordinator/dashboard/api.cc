@@ -232,11 +232,17 @@ Api::Answer Api::Log(const v1::Job& job, const Call& call) const {
   if (fd < 0) return JsonText(json);
   const RunFile file(fd);
   if (offset < 0) offset = std::max<int64_t>(0, file.size() + offset);
-  std::string text = file.Read(offset, kMostLogBytes);
+  const int64_t wanted_offset = offset;
+  // What is no file has no bytes.
+  std::string text = coordinator::ReadLog(fd, offset, kMostLogBytes).value_or("");
   EndWholeCharacter(text);
   json["offset"] = offset;
   json["next"] = offset + static_cast<int64_t>(text.size());
   json["size"] = file.size();
+  if (offset > wanted_offset) {
+    text = fmt::format("\n--- {} bytes of the log are no longer kept ---\n{}",
+                       offset - wanted_offset, text);
+  }
   json["text"] = std::move(text);
   return JsonText(json);
 }

@@ -1,10 +1,17 @@
 #include "coordinator/run_files/job_log.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace trireme::coordinator {
+namespace {
+
+constexpr int kMostLooks = 10;
+
+}  // namespace
 
 absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
   if (job.status().attempt() == 0 && !request.follow()) {
@@ -23,6 +30,27 @@ absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
         "rank: {} is out of range, expected 0 to {}, or -1 for the launcher", rank, ranks - 1));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadLog(int fd, int64_t& offset, size_t most_bytes) {
+  const auto failed = [] { return absl::ErrnoToStatus(errno, "cannot read the log"); };
+  std::string data;
+  // Again where a hole has been made while it was read.
+  for (int look = 0; look < kMostLooks; ++look) {
+    const off_t start = lseek(fd, offset, SEEK_DATA);
+    if (start < 0 && errno == ENXIO) return "";
+    if (start < 0) return failed();
+    data.resize(most_bytes);
+    const ssize_t got = pread(fd, data.data(), data.size(), start);
+    if (got < 0) return failed();
+    const off_t hole = lseek(fd, start, SEEK_HOLE);
+    if (hole < 0 && errno != ENXIO) return failed();
+    if (hole <= start) continue;
+    offset = start;
+    data.resize(std::min(static_cast<size_t>(got), static_cast<size_t>(hole - start)));
+    return data;
+  }
+  return "";
 }
 
 std::string LogPath(const std::string& run_folder, uint32_t attempt, int rank) {

@@ -163,6 +163,42 @@ class Observed(DaemonCase):
         self.assertEqual(sorted(os.listdir(theirs)), ["metrics.jsonl", "run.json"])
         self.assertTrue(os.path.exists(self.run_folder(waiting)))
 
+    def test_rank_logs_are_bounded(self):
+        """The middle of a log that grows is given back while its rank runs, and who reads it is told how much is gone."""
+        with open(f"{self.folder}/agent.log", "a", encoding="utf-8") as log:
+            agent = subprocess.Popen(
+                [f"{self.bin}/trireme-agent", "--coordinator", f"unix:{self.folder}/s.sock", "--node", "n1", "--state-dir",
+                 f"{self.folder}/state/agent", "--max-rank-log-bytes", str(2 << 20)], stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        self.start_daemon("--no-agent")
+        job = self.submit("--set", "training.steps=10000000", "--set", "checkpoint.every_steps=1000000")
+        self.reach(job, 3)
+        path = f"{self.run_folder(job)}/attempts/1/logs/rank-0.log"
+        lines = "".join(f"line {number}\n" for number in range(1000000))
+        with open(path, "a", encoding="utf-8") as log:
+            log.write(lines)
+        size = os.path.getsize(path)
+        self.assertGreater(size, 11 << 20)
+        until(lambda: os.stat(path).st_blocks * 512 < 5 << 20, "its middle is given back",
+              lambda: read(f"{self.folder}/agent.log"))
+        self.assertGreaterEqual(os.path.getsize(path), size)
+        asked = self.run_command("logs", job)
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        [gone] = re.findall(r"--- (\d+) bytes of the log are no longer kept ---", asked.stderr)
+        self.assertGreater(int(gone), 7 << 20)
+        self.assertNotIn("\0", asked.stdout)
+        self.assertIn("line 10\n", asked.stdout)
+        self.assertIn("line 999999\n", asked.stdout)
+        self.assertGreaterEqual(len(asked.stdout) + int(gone), size)
+        at = self.losses(job)
+        until(lambda: max(self.losses(job)) > max(at), "the rank goes on", self.told)
+        self.ask("cancel", job)
+        self.watch(job).end()
+        agent.terminate()
+        agent.wait()
+
     def test_health(self):
         self.start_daemon("--http", "127.0.0.1:0")
         status, headers, text = self.http("/healthz")

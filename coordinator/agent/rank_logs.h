@@ -1,0 +1,40 @@
+// Bounds the logs of ranks, which grow for as long as an attempt runs: what is neither at a log's
+// beginning nor near its end is given back to the disk. The file keeps its length and its offsets:
+// ranks, whose descriptors these are, go on appending, and readers see what is gone (ReadLog).
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/task_thread/task_thread.h"
+
+namespace trireme::agent {
+
+// Of which this is a multiple: disks give back whole blocks, and what is not whole they zero.
+inline constexpr int64_t kRankLogPieceBytes = 1 << 20;
+
+// Leaves the first piece of the file and its last `keep_bytes`, which are rounded up to pieces.
+// True: bytes are gone. Unimplemented: this file system gives none back.
+absl::StatusOr<bool> TrimRankLog(const std::string& path, int64_t keep_bytes);
+
+// A thread of its own, since disks that nodes share may stand still.
+class RankLogs {
+ public:
+  explicit RankLogs(int64_t keep_bytes);  // 0: all
+  // Those of attempts that run now: RUN/attempts/N/logs.
+  void Watch(std::set<std::string> folders);
+
+ private:
+  int64_t Look(int64_t now_unix_ns);
+
+  const int64_t keep_bytes_;
+  std::mutex mutex_;
+  std::set<std::string> folders_;  // by mutex_
+  bool told_ = false;              // that this file system cannot
+  coordinator::TaskThread thread_;
+};
+
+}  // namespace trireme::agent

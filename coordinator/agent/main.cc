@@ -18,6 +18,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "coordinator/agent/agent_identity.h"
 #include "coordinator/agent/complaints.h"
@@ -150,14 +151,18 @@ class AgentLog {
   Clock::time_point due_{};
 };
 
-// Of the attempts that have ranks here.
-std::set<std::string> LogFolders(const std::vector<keeper::Seat>& seats) {
-  std::set<std::string> folders;
+// Of the ranks of this node; that of a launcher is on the node of the first one.
+std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
+  std::set<std::string> logs;
   for (const keeper::Seat& seat : seats) {
     const std::filesystem::path run = std::filesystem::path(seat.plan_file).parent_path();
-    folders.insert(base::Text(run.string(), "/attempts/", seat.attempt, "/logs"));
+    const std::string folder = base::Text(run.string(), "/attempts/", seat.attempt, "/logs");
+    if (seat.first_rank == 0) logs.insert(folder + "/mpirun.log");
+    for (uint32_t rank = 0; rank < seat.ranks_here; ++rank) {
+      logs.insert(base::Text(folder, "/rank-", seat.first_rank + rank, ".log"));
+    }
   }
-  return folders;
+  return logs;
 }
 
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log,
@@ -183,7 +188,7 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
       *report.mutable_refuses_for() = store.served();
       keeper.AddPlaces(report);
     }
-    rank_logs.Watch(LogFolders(keeper.seats()));
+    rank_logs.Watch(LogsOf(keeper.seats()));
     if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
       spdlog::warn("ranks do without us: {}", base::MessageOf(served));
     }

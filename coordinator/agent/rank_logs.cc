@@ -8,18 +8,23 @@
 #include <cerrno>
 #include <utility>
 
-#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
 namespace trireme::agent {
 namespace {
 
-constexpr int64_t kLookNs = 2'000'000'000;
+constexpr int64_t kLookNs = 5'000'000'000;
 
 }  // namespace
 
 absl::StatusOr<bool> TrimRankLog(const std::string& path, int64_t keep_bytes) {
+  struct stat before {};
+  // The disk is asked for no more where there is nothing to do.
+  if (lstat(path.c_str(), &before) == 0 && S_ISREG(before.st_mode) &&
+      before.st_size <= keep_bytes) {
+    return false;
+  }
   const int fd = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, "cannot open " + path);
   struct stat about {};
@@ -50,25 +55,22 @@ RankLogs::RankLogs(int64_t keep_bytes)
       thread_({.name = "rank logs",
                .between = [this](int64_t now_unix_ns) { return Look(now_unix_ns); }}) {}
 
-void RankLogs::Watch(std::set<std::string> folders) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  folders_ = std::move(folders);
+void RankLogs::Watch(std::set<std::string> logs) {
+  const absl::MutexLock lock(&mutex_);
+  logs_ = std::move(logs);
 }
 
 int64_t RankLogs::Look(int64_t now_unix_ns) {
-  std::set<std::string> folders;
+  std::set<std::string> logs;
   if (keep_bytes_ > 0) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    folders = folders_;
+    const absl::MutexLock lock(&mutex_);
+    logs = logs_;
   }
-  for (const std::string& folder : folders) {
-    base::VisitNames(folder, [&](const std::string& name) {
-      if (!name.ends_with(".log")) return;
-      const absl::StatusOr<bool> trimmed = TrimRankLog(folder + "/" + name, keep_bytes_);
-      if (absl::IsUnimplemented(trimmed.status()) && !std::exchange(told_, true)) {
-        spdlog::warn("logs of ranks have no bound: {}", base::MessageOf(trimmed.status()));
-      }
-    }).IgnoreError();
+  for (const std::string& path : logs) {
+    const absl::StatusOr<bool> trimmed = TrimRankLog(path, keep_bytes_);
+    if (absl::IsUnimplemented(trimmed.status()) && !std::exchange(told_, true)) {
+      spdlog::warn("logs of ranks have no bound: {}", base::MessageOf(trimmed.status()));
+    }
   }
   return now_unix_ns + kLookNs;
 }

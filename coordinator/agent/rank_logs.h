@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::agent {
@@ -24,16 +25,16 @@ absl::StatusOr<bool> TrimRankLog(const std::string& path, int64_t keep_bytes);
 class RankLogs {
  public:
   explicit RankLogs(int64_t keep_bytes);  // 0: all
-  // Those of attempts that run now: RUN/attempts/N/logs.
-  void Watch(std::set<std::string> folders);
+  // Paths of those that are written now by ranks of this node: others have agents of their own.
+  void Watch(std::set<std::string> logs);
 
  private:
   int64_t Look(int64_t now_unix_ns);
 
   const int64_t keep_bytes_;
-  std::mutex mutex_;
-  std::set<std::string> folders_;  // by mutex_
-  bool told_ = false;              // that this file system cannot
+  absl::Mutex mutex_;
+  std::set<std::string> logs_ ABSL_GUARDED_BY(mutex_);
+  bool told_ = false;  // that this file system cannot
   coordinator::TaskThread thread_;
 };
 

@@ -37,6 +37,21 @@ class Stores(DaemonCase):
         self.daemon.kill()
         self.daemon.wait()
 
+    def begin_second_attempt_after_backup(self, job):
+        self.stop_daemon()
+        shutil.copy(f"{self.folder}/state/jobs.db", f"{self.folder}/backup.db")
+        self.start_daemon()
+        self.ask("pause", job)
+        self.reach_state(job, "JOB_PAUSED")
+        self.ask("resume", job)
+
+    def put_back(self):
+        self.kill_daemon()
+        for path in glob.glob(f"{self.folder}/state/jobs.db-*"):
+            os.remove(path)
+        shutil.copy(f"{self.folder}/backup.db", f"{self.folder}/state/jobs.db")
+        self.start_daemon()
+
     def refused(self):
         return until(lambda: self.node().get("refuses_for"), "the agent refuses", self.told)
 
@@ -125,21 +140,12 @@ class Stores(DaemonCase):
         self.start_daemon()
         job = self.submit("--set", "training.steps=30000", "--set", "checkpoint.every_steps=1000")
         self.reach(job, 20)
-        self.stop_daemon()
-        shutil.copy(f"{self.folder}/state/jobs.db", f"{self.folder}/backup.db")
-        self.start_daemon()
-        self.ask("pause", job)
-        self.reach_state(job, "JOB_PAUSED")
-        self.ask("resume", job)
+        self.begin_second_attempt_after_backup(job)
         self.reach_state(job, "JOB_RUNNING")
         self.assertEqual(self.show(job)["status"]["attempt"], 2)
         self.gets_on(job)
         ranks = self.ranks(job)
-        self.kill_daemon()
-        for path in glob.glob(f"{self.folder}/state/jobs.db-*"):
-            os.remove(path)
-        shutil.copy(f"{self.folder}/backup.db", f"{self.folder}/state/jobs.db")
-        self.start_daemon()
+        self.put_back()
         self.refused()
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
         self.gets_on(job)
@@ -158,19 +164,10 @@ class Stores(DaemonCase):
         self.start_daemon()
         job = self.submit("--set", "training.steps=12000", "--set", "checkpoint.every_steps=1000")
         self.reach(job, 20)
-        self.stop_daemon()
-        shutil.copy(f"{self.folder}/state/jobs.db", f"{self.folder}/backup.db")
-        self.start_daemon()
-        self.ask("pause", job)
-        self.reach_state(job, "JOB_PAUSED")
-        self.ask("resume", job)
+        self.begin_second_attempt_after_backup(job)
         self.assertEqual(self.watch(job).end()[0], 0, self.told())
         losses = self.losses(job)
-        self.kill_daemon()
-        for path in glob.glob(f"{self.folder}/state/jobs.db-*"):
-            os.remove(path)
-        shutil.copy(f"{self.folder}/backup.db", f"{self.folder}/state/jobs.db")
-        self.start_daemon()
+        self.put_back()
         self.assertEqual(self.watch(job).end()[0], 0, self.told())
         self.assertEqual(self.losses(job), losses)
         # By the verdict of attempt 2, which is the job's though this store has never heard of it.

@@ -1,12 +1,10 @@
-// By a link, which takes no name that is taken: of two daemons that claim a folder, one has it.
+// Of two daemons that claim a folder, one has it.
 #include "coordinator/daemon/run_claim.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/keeper/attempt_folder.h"
@@ -43,26 +41,15 @@ absl::Status WriteOwner(const std::string& path, const v1::Job& job,
                      {"store", store.store()},
                      {"epoch", store.epoch()},
                      {"opening", store.opening()}};
-  const std::string fresh = Text(path, ".", getpid());
-  RETURN_IF_ERROR(base::WriteWholeFile(fresh, json_text::Write(text, 1) + "\n"));
-  const int error = link(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
-  unlink(fresh.c_str());
-  if (error != 0 && error != EEXIST) return base::ErrnoStatus(error, "cannot make " + path);
-  return base::SyncFolderOf(path);
+  const absl::Status written = base::WriteNewFile(path, json_text::Write(text, 1) + "\n");
+  return absl::IsAlreadyExists(written) ? absl::OkStatus() : written;  // who has it is read next
 }
 
 }  // namespace
 
+// Where the disk does not say, mkdir finds out number by number.
 uint64_t NewestJobFolder(const std::string& jobs_folder) {
-  uint64_t newest = 0;
-  base::VisitNames(jobs_folder, [&](const std::string& name) {
-    uint64_t number = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
-      newest = std::max(newest, number);
-    }
-  }).IgnoreError();
-  return newest;
+  return base::LargestNumber(jobs_folder).value_or(0);
 }
 
 absl::StatusOr<uint64_t> ReserveRunFolder(JobStore& store, const std::string& jobs_folder) {
@@ -94,7 +81,8 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) 
   const std::string path = folder + "/run.json";
   absl::StatusOr<RunOwner> owner = ReadRunOwner(folder);
   if (absl::IsNotFound(owner.status())) {
-    if (job.status().attempt() == 1 && keeper::NewestAttemptFolder(folder) > 0) {
+    ASSIGN_OR_RETURN(const uint32_t newest, keeper::NewestAttemptFolder(folder));
+    if (job.status().attempt() == 1 && newest > 0) {
       return absl::InvalidArgumentError(
           Text("the run folder ", folder, " has attempts of another job; move it away, or submit ",
                "the job again: it gets another number"));
@@ -112,7 +100,7 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) 
 
 absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,
                                                                  const std::string& store) {
-  const uint32_t newest = keeper::NewestAttemptFolder(job.run_folder());
+  ASSIGN_OR_RETURN(const uint32_t newest, keeper::NewestAttemptFolder(job.run_folder()));
   if (newest < job.status().attempt()) return std::nullopt;
   const std::string path = Text(job.run_folder(), "/attempts/", newest);
   if (newest > kMostAttempts) {
@@ -121,7 +109,8 @@ absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& 
   UnknownAttempt unknown;
   unknown.number = newest;
   unknown.over = keeper::IsOver(path);
-  keeper::AttemptOwner owner = keeper::ReadOwner(path);
+  // One that does not say whose it is may be anybody's.
+  auto owner = keeper::ReadOwner(path).value_or(keeper::AttemptOwner());
   const bool of_this_job = owner.job_id == job.id() && owner.store.store() == store;
   unknown.done = of_this_job && keeper::ExitCodeOf(path) == base::kOk;
   unknown.nodes = std::move(owner.nodes);

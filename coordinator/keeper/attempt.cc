@@ -85,7 +85,7 @@ void Attempt::Advance(const Turn& turn) {
   // The guard first: if it has ended, so have its ranks.
   Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
   seen.words = base::ShowableUtf8(seen.words);  // in part those of other programs
-  if (folder_.IsOurs()) ranks_.Look(turn.now_ns);
+  if (folder_.whose() == Whose::kOurs) ranks_.Look(turn.now_ns);
   launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
 }
 
@@ -194,7 +194,7 @@ void Attempt::LookForCheckpoint(int64_t now_ns) {
 
 // What has been saved once stays so, also where a disk does not show it later.
 void Attempt::FindCheckpoint() {
-  if (launcher_ && !folder_.IsOurs()) return;
+  if (launcher_ && folder_.whose() != Whose::kOurs) return;
   const uint64_t saved = NewestSavedStep(record_.desired.launch(), folder_.path() + "/recorder");
   saved_step_ = std::max(saved_step_, saved);
 }
@@ -246,7 +246,7 @@ void Attempt::EndUnstarted(const std::string& why, int exit_code) {
 
 void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
   // What another attempt uses has the names that ours would have.
-  const bool taken = launcher_ && folder_.Exists() && !folder_.IsOurs();
+  const bool taken = launcher_ && folder_.Exists() && folder_.whose() != Whose::kOurs;
   if (!taken) launch_->CleanUp();
   waits_for_.clear();
   ended_ = true;

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -79,10 +78,8 @@ AttemptOwner OwnerOf(const v1::DesiredAttempt& attempt) {
   return owner;
 }
 
-// By a link, which takes no name that is taken.
 absl::Status WriteOwner(const std::string& folder, const AttemptOwner& owner) {
   const std::string path = folder + "/attempt.json";
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
   const json text = {{"version", 1},
                      {"job", owner.job_id},
                      {"attempt", owner.attempt},
@@ -90,12 +87,10 @@ absl::Status WriteOwner(const std::string& folder, const AttemptOwner& owner) {
                      {"epoch", owner.store.epoch()},
                      {"opening", owner.store.opening()},
                      {"nodes", owner.nodes}};
-  RETURN_IF_ERROR(base::WriteWholeFile(fresh, json_text::Write(text, 1) + "\n"));
-  const int error = link(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
-  unlink(fresh.c_str());
-  if (error == 0) return base::SyncFolder(folder);
-  if (error != EEXIST) return base::ErrnoStatus(error, "cannot make " + path);
-  if (ReadOwner(folder).IsSameAttempt(owner)) return absl::OkStatus();
+  const absl::Status written = base::WriteNewFile(path, json_text::Write(text, 1) + "\n");
+  if (!absl::IsAlreadyExists(written)) return written;
+  ASSIGN_OR_RETURN(const AttemptOwner there, ReadOwner(folder));
+  if (there.IsSameAttempt(owner)) return absl::OkStatus();
   return absl::AlreadyExistsError(
       fmt::format("{} is of another attempt, as {} says", folder, path));
 }
@@ -113,16 +108,10 @@ absl::Status MakeOwnFolder(const std::string& path) {
 
 }  // namespace
 
-uint32_t NewestAttemptFolder(const std::string& run_folder) {
-  uint32_t newest = 0;
-  base::VisitNames(run_folder + "/attempts", [&](const std::string& name) {
-    uint32_t number = 0;
-    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) {
-      newest = std::max(newest, number);
-    }
-  }).IgnoreError();
-  return newest;
+absl::StatusOr<uint32_t> NewestAttemptFolder(const std::string& run_folder) {
+  ASSIGN_OR_RETURN(const uint64_t newest,
+                   base::LargestNumber(run_folder + "/attempts", UINT32_MAX));
+  return static_cast<uint32_t>(newest);
 }
 
 bool AttemptOwner::IsSameAttempt(const AttemptOwner& other) const {
@@ -131,9 +120,10 @@ bool AttemptOwner::IsSameAttempt(const AttemptOwner& other) const {
          store.opening() == other.store.opening();
 }
 
-AttemptOwner ReadOwner(const std::string& attempt_folder) {
-  const auto text = base::ReadWholeFile(attempt_folder + "/attempt.json");
-  const json said = json_text::Parse(text.value_or(""));
+absl::StatusOr<AttemptOwner> ReadOwner(const std::string& attempt_folder) {
+  const std::string path = attempt_folder + "/attempt.json";
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path));
+  const json said = json_text::Parse(text);
   AttemptOwner owner;
   try {
     owner.job_id = said.at("job").get<uint64_t>();
@@ -143,7 +133,7 @@ AttemptOwner ReadOwner(const std::string& attempt_folder) {
     owner.nodes = said.at("nodes").get<std::vector<std::string>>();
     owner.store.set_epoch(said.at("epoch").get<uint64_t>());
   } catch (const json::exception&) {
-    return {};
+    return absl::DataLossError(path + " does not say whose attempt this is");
   }
   return owner;
 }
@@ -178,13 +168,18 @@ absl::Status AttemptFolder::Make() const {
   return base::SyncWayTo(path_);
 }
 
-bool AttemptFolder::IsOurs() const {
-  if (!ours_) ours_ = !owner_.IsNamed() || ReadOwner(path_).IsSameAttempt(owner_);
-  return ours_;
+Whose AttemptFolder::whose() const {
+  if (ours_ || !owner_.IsNamed()) return Whose::kOurs;
+  const auto owner = ReadOwner(path_);
+  if (!owner.ok()) return absl::IsNotFound(owner.status()) ? Whose::kNotOurs : Whose::kUnknown;
+  ours_ = owner->IsSameAttempt(owner_);
+  return ours_ ? Whose::kOurs : Whose::kNotOurs;
 }
 
 Seen AttemptFolder::Look() const {
-  if (!IsOurs()) return {};
+  const Whose whose = this->whose();
+  if (whose == Whose::kNotOurs) return {};
+  if (whose == Whose::kUnknown) return {Sight::kUnreadable, {}, 0, "", ""};
   const Text claimed = ReadText(path_ + "/guard.json");
   if (claimed.error == ENOENT) return {};
   if (claimed.error != 0) return {Sight::kUnreadable, {}, 0, "", ""};
@@ -198,10 +193,14 @@ Seen AttemptFolder::Look() const {
   return {Sight::kVanished, {}, 0, "", ""};
 }
 
-bool AttemptFolder::IsOver() const { return IsOurs() && keeper::IsOver(path_); }
+bool AttemptFolder::IsOver() const { return whose() == Whose::kOurs && keeper::IsOver(path_); }
 
 absl::Status AttemptFolder::Seal() const {
-  if (!IsOurs() && Exists()) return absl::OkStatus();
+  const Whose whose = this->whose();
+  if (whose == Whose::kUnknown) {
+    return absl::UnavailableError(path_ + ": the disk does not say whose it is");
+  }
+  if (whose == Whose::kNotOurs && Exists()) return absl::OkStatus();
   const std::string path = path_ + "/guard.json";
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   const int error = errno;

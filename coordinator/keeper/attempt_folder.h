@@ -35,8 +35,8 @@ struct Seen {
   std::string next_action;  // with the words of kVanished
 };
 
-// The highest number of a folder in RUN/attempts; 0: none.
-uint32_t NewestAttemptFolder(const std::string& run_folder);
+// The highest number of a folder in RUN/attempts; 0: none. Unavailable: the disk does not say.
+absl::StatusOr<uint32_t> NewestAttemptFolder(const std::string& run_folder);
 
 // What RUN/attempts/N/attempt.json says.
 struct AttemptOwner {
@@ -48,12 +48,18 @@ struct AttemptOwner {
   bool IsNamed() const { return store.epoch() != 0; }
   bool IsSameAttempt(const AttemptOwner& other) const;
 };
-// Not named: the folder has no such file, or none that can be read.
-AttemptOwner ReadOwner(const std::string& attempt_folder);
+// NotFound: the folder has no such file; else why it cannot be read.
+absl::StatusOr<AttemptOwner> ReadOwner(const std::string& attempt_folder);
 // What its guard has left; nullopt: nothing yet.
 std::optional<int> ExitCodeOf(const std::string& attempt_folder);
 // Its guard has left its verdict, or it is sealed: nothing of it is left, or ever will be.
 bool IsOver(const std::string& attempt_folder);
+
+enum class Whose {
+  kOurs,
+  kNotOurs,  // another attempt's, or not made yet
+  kUnknown,  // the disk does not say; look again
+};
 
 class AttemptFolder {
  public:
@@ -66,9 +72,9 @@ class AttemptFolder {
   // what is there already is let be. AlreadyExists: it is another attempt's, of another store or of
   // another history of this one (docs/adr/0018).
   absl::Status Make() const;
-  // False: it is another attempt's, or not made yet. One without a store, of before, has all.
-  bool IsOurs() const;
-  // What stands in another attempt's folder is nothing.
+  // Of an attempt without a store, of before, every folder is its own.
+  Whose whose() const;
+  // What stands in another attempt's folder is nothing; of one that does not say it is unreadable.
   Seen Look() const;
   // For guards of other machines, whose processes cannot be looked for.
   bool IsOver() const;

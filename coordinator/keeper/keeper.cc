@@ -79,7 +79,8 @@ absl::Status Keeper::Adopt() {
 }
 
 uint32_t Keeper::NewestKnown(const v1::DesiredAttempt& attempt) const {
-  uint32_t newest = NewestAttemptFolder(attempt.launch().run_folder());
+  // Where the disk does not say, by what is known here: its folder is made by mkdir all the same.
+  uint32_t newest = NewestAttemptFolder(attempt.launch().run_folder()).value_or(0);
   const Key wanted = KeyOf(attempt);
   for (const auto& [key, known] : attempts_) {
     if (key.IsOfJobOf(wanted)) newest = std::max(newest, key.attempt);

@@ -55,13 +55,13 @@ absl::Status LocalRun::OpenKeeper() {
     return absl::AbortedError(base::MessageOf(opened.status()));
   }
   ASSIGN_OR_RETURN(keeper_, std::move(opened));
-  attempts_before_ = AttemptsBefore();
+  ASSIGN_OR_RETURN(attempts_before_, AttemptsBefore());
   return absl::OkStatus();
 }
 
 // By their folders, and by the records of those that were cut off before they had one.
-uint32_t LocalRun::AttemptsBefore() {
-  uint32_t newest = keeper::NewestAttemptFolder(options_.run_folder);
+absl::StatusOr<uint32_t> LocalRun::AttemptsBefore() {
+  ASSIGN_OR_RETURN(uint32_t newest, keeper::NewestAttemptFolder(options_.run_folder));
   const v1::NodeReport report = keeper_->Poll();
   for (const v1::AttemptReport& known : report.attempts()) {
     newest = std::max(newest, known.attempt());

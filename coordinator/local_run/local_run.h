@@ -61,7 +61,7 @@ class LocalRun {
   absl::Status OpenKeeper();
   absl::Status OpenReconciler();
   absl::Status Submit();
-  uint32_t AttemptsBefore();
+  absl::StatusOr<uint32_t> AttemptsBefore();
   std::string ResumePoint() const;
   void TellKeeper();
   absl::Status StayStopped(int64_t now_unix_ns);

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <utility>
 
 #include "coordinator/job_machine/job_machine.h"
@@ -41,11 +40,10 @@ int64_t DaysNs(double days) {
   return static_cast<int64_t>(days * 24 * static_cast<double>(kHourNs));
 }
 
+// Of a job or an attempt.
 std::optional<uint64_t> NumberOf(const std::string& name) {
-  uint64_t number = 0;
-  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool whole = parsed.ec == std::errc() && parsed.ptr == name.data() + name.size();
-  return whole && number > 0 ? std::optional<uint64_t>(number) : std::nullopt;
+  const auto number = base::NumberIn(name);
+  return number == uint64_t{0} ? std::nullopt : number;
 }
 
 int64_t ChangedNs(const struct stat& about) {
@@ -146,8 +144,9 @@ void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
   if (!old) return FindLogs(*job, now_unix_ns - DaysNs(options_.log_days), victims);
   if (!job) {
     // A store put back from a backup knows nothing of what its later state has begun.
-    const uint32_t newest = keeper::NewestAttemptFolder(run);
-    if (newest > 0 && !keeper::IsOver(fmt::format("{}/attempts/{}", run, newest))) return;
+    const auto newest = keeper::NewestAttemptFolder(run);
+    if (!newest.ok()) return;
+    if (*newest > 0 && !keeper::IsOver(fmt::format("{}/attempts/{}", run, *newest))) return;
     if (NewestInRun(run) >= runs_before) return;
   }
   const bool kept = !options_.checkpoints && Exists(run + "/checkpoints");

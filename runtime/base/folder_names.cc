@@ -1,5 +1,7 @@
 #include "runtime/base/folder_names.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <system_error>
 
@@ -26,6 +28,23 @@ absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder) 
   std::vector<std::string> names;
   RETURN_IF_ERROR(VisitNames(folder, [&](const std::string& name) { names.push_back(name); }));
   return names;
+}
+
+std::optional<uint64_t> NumberIn(std::string_view name, uint64_t most) {
+  uint64_t number = 0;
+  const char* const end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end || number > most) return std::nullopt;
+  return number;
+}
+
+absl::StatusOr<uint64_t> LargestNumber(const std::string& folder, uint64_t most) {
+  uint64_t largest = 0;
+  const absl::Status visited = VisitNames(folder, [&](const std::string& name) {
+    largest = std::max(largest, NumberIn(name, most).value_or(0));
+  });
+  if (!visited.ok() && !absl::IsNotFound(visited)) return visited;
+  return largest;
 }
 
 }  // namespace trireme::base

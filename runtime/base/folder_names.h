@@ -2,8 +2,11 @@
 // library's iterator, and so a loop over it, throws.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,5 +21,11 @@ absl::Status VisitNames(const std::string& folder,
 
 // All of them, for folders that nobody fills at will.
 absl::StatusOr<std::vector<std::string>> FolderNames(const std::string& folder);
+
+// "12"; nothing for names that are no number, or a larger one than `most`.
+std::optional<uint64_t> NumberIn(std::string_view name, uint64_t most = UINT64_MAX);
+// The largest number among the names in a folder; 0: none, or there is no folder. Errors: those of
+// VisitNames.
+absl::StatusOr<uint64_t> LargestNumber(const std::string& folder, uint64_t most = UINT64_MAX);
 
 }  // namespace trireme::base

@@ -1,6 +1,8 @@
 #include "runtime/base/whole_file.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -37,6 +39,20 @@ absl::Status WriteWholeFile(const std::string& path, std::string_view content, m
   const bool written = WriteAll(fd, content) && fsync(fd) == 0;
   if (close(fd) != 0 || !written || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
   return SyncFolderOf(path);
+}
+
+absl::Status WriteNewFile(const std::string& path, std::string_view content, mode_t mode) {
+  // By a link, which takes no name that is taken. Writers of other machines have other names too.
+  std::string beside = path + ".XXXXXX";
+  const int fd = mkostemp(beside.data(), O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, Text("cannot write ", path));
+  bool made = fchmod(fd, mode) == 0 && WriteAll(fd, content) && fsync(fd) == 0;
+  made = close(fd) == 0 && made && link(beside.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  unlink(beside.c_str());
+  if (made) return SyncFolderOf(path);
+  if (error == EEXIST) return absl::AlreadyExistsError(Text(path, " exists already"));
+  return ErrnoStatus(error, Text("cannot write ", path));
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_bytes) {

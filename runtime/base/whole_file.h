@@ -16,6 +16,10 @@ namespace trireme::base {
 // Errors: ErrnoStatus.
 absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode = 0644);
 
+// The same of a name that must be free: of all who call at once one has it. AlreadyExists: it is
+// taken, and as it was. Needs a file system with hard links.
+absl::Status WriteNewFile(const std::string& path, std::string_view content, mode_t mode = 0644);
+
 // All of it, or why not: also folders, devices without an end and disks that fail are errors, with
 // the path in the message. NotFound: there is none; ResourceExhausted: it has more than
 // `most_bytes`; else by errno. Blocks on the disk.

@@ -72,7 +72,7 @@ TEST_CASE("stores: another history's attempt of the same number runs on") {
   keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne, 2)}));
   keeper->Poll();
   bench.AwaitFile("starts", "1\n");
-  CHECK(ReadOwner(bench.Folder(1)).store.epoch() == 2);
+  CHECK(ReadOwner(bench.Folder(1))->store.epoch() == 2);
   // A second keeper, which knows nothing of it, as of a store that was put back.
   KeeperOptions other = bench.options;
   other.state_folder += "-other";
@@ -133,6 +133,30 @@ TEST_CASE(
   }
   const auto keeper = bench.Open();
   keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne)}));
+  bench.Touch("go");
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  CHECK(bench.Lines("starts") == 1);
+}
+
+TEST_CASE("stores: where the disk does not say whose an attempt is, it is not given up") {
+  KeeperBench bench(kWaits);
+  const auto wanted = bench.Desired({Of(bench.Attempt(1), kOne)});
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(wanted);
+    keeper->Poll();
+    bench.AwaitFile("starts", "1\n");
+  }
+  const std::string owner = bench.Folder(1) + "/attempt.json";
+  fs::rename(owner, owner + ".away");
+  fs::create_directory(owner);  // cannot be read
+  const auto keeper = bench.Open();
+  keeper->SetDesired(wanted);
+  for (int turn = 0; turn < 5; ++turn) {
+    CHECK(keeper->Poll().attempts(0).phase() != v1::ATTEMPT_ENDED);
+  }
+  fs::remove(owner);
+  fs::rename(owner + ".away", owner);
   bench.Touch("go");
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
   CHECK(bench.Lines("starts") == 1);

@@ -114,6 +114,15 @@ TEST_CASE("run claim: an attempt as new as the one that is planned is unknown") 
   CHECK(!(*FindUnknownAttempt(other, "a"))->done);
 }
 
+TEST_CASE("run claim: a folder of attempts that cannot be read hides none") {
+  const JobsFolder jobs;
+  jobs.Write("7/attempts", "no folder");
+  const absl::Status status = FindUnknownAttempt(jobs.Job(7), "a").status();
+  INFO(status);
+  CHECK(!status.ok());
+  CHECK(base::ExitCodeOf(status) != base::kBadInput);  // tried again
+}
+
 TEST_CASE("run claim: numbers that no attempt has are refused") {
   const JobsFolder jobs;
   fs::create_directories(jobs.path() + "/7/attempts/4294967295");

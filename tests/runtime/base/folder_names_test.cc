@@ -67,5 +67,19 @@ TEST_CASE("a disk that fails while a folder is read is a status") {
   }
 }
 
+TEST_CASE("the largest number of a folder, where it can be read") {
+  const Folder folder;
+  CHECK(*LargestNumber(folder.path() + "/none") == 0);
+  CHECK(*LargestNumber(folder.path()) == 0);
+  for (const char* name : {"3", "20", "x99", "100x", "-5", "007", "300"}) {
+    std::ofstream(folder / name) << name;
+  }
+  CHECK(*LargestNumber(folder.path()) == 300);
+  CHECK(*LargestNumber(folder.path(), 299) == 20);
+  CHECK(absl::IsUnavailable(LargestNumber(folder.path() + "/a").status()));
+  CHECK(!NumberIn("").has_value());
+  CHECK(!NumberIn("18446744073709551616").has_value());
+}
+
 }  // namespace
 }  // namespace trireme::base

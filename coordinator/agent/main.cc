@@ -23,6 +23,7 @@
 #include "coordinator/agent/agent_identity.h"
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/coordinator_link.h"
+#include "coordinator/agent/desired_intake.h"
 #include "coordinator/agent/inventory.h"
 #include "coordinator/agent/rank_logs.h"
 #include "coordinator/agent/served_store.h"
@@ -74,62 +75,6 @@ std::string Urgent(const v1::NodeReport& report) {
   }
   return text;
 }
-
-// The daemon's desired state reaches the keeper here, or not.
-class DesiredIntake {
- public:
-  DesiredIntake(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store)
-      : link_(link), keeper_(keeper), store_(store) {}
-
-  // `anew`: a line has been made.
-  void Act(bool anew) {
-    if (anew) {
-      store_.Meet(link_.welcome());
-      waiting_.reset();  // of another line
-      met_ = true;
-      refusal_told_ = false;
-    }
-    if (const auto adopt = link_.TakeAdopt()) store_.Adopt(adopt->revision());
-    if (auto desired = link_.TakeDesired()) waiting_ = std::move(desired);
-    refuses_ = met_ && !store_.Serves(keeper_.HoldsLive(), waiting_ ? waiting_->revision() : 0);
-    if (refuses_) TellRefusal();
-    if (refuses_ || !waiting_) return;
-    keeper_.SetDesired(*waiting_);
-    const absl::Status noted = store_.Note(waiting_->store());
-    if (!noted.ok()) spdlog::warn("{}", base::MessageOf(noted));  // with the next one
-    link_.SetServed(store_.served());
-    waiting_.reset();
-  }
-  // No desired state of the daemon at the other end is acted on.
-  bool refuses() const { return refuses_; }
-
- private:
-  void TellRefusal() {
-    if (std::exchange(refusal_told_, true)) return;
-    const std::string& theirs = link_.welcome().store().store();
-    if (theirs == store_.served().store()) {
-      spdlog::warn(
-          "the daemon's store is an older state of the one whose attempts run here, or another "
-          "copy "
-          "of it: they run on, and nothing it says is acted on until: trireme nodes adopt");
-      return;
-    }
-    spdlog::warn(
-        "the daemon's store is {}, not the one whose attempts run here ({}), or one of before: "
-        "they run on, and nothing it says is acted on until: trireme nodes adopt",
-        link_.welcome().store().store().empty() ? "without a name"
-                                                : link_.welcome().store().store(),
-        store_.served().store());
-  }
-
-  CoordinatorLink& link_;
-  keeper::Keeper& keeper_;
-  ServedStore& store_;
-  std::optional<v1::DesiredAttempts> waiting_;
-  bool met_ = false;  // there has been a line
-  bool refuses_ = false;
-  bool refusal_told_ = false;
-};
 
 // Of the agent that keeps the folder alone, so that one moves the files.
 class AgentLog {

@@ -105,7 +105,7 @@ absl::Status Daemon::Open() {
       [this](const std::string& method, const std::string& code, bool stream, double seconds) {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
-  ASSIGN_OR_RETURN(const SubmissionRules rules, RulesWithOwnPaths());
+  const SubmissionRules rules = RulesWithOwnPaths();
   ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *lister_, access_, rules,        options_.lease,      calls};
   rooms.run_folders = {[this] { return ReserveRunFolder(*store_, options_.jobs_folder); },
@@ -122,13 +122,12 @@ absl::Status Daemon::Open() {
 }
 
 // Jobs of before keep their run folders where --jobs-dir was then.
-absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() {
+SubmissionRules Daemon::RulesWithOwnPaths() const {
   std::set<std::string> own = {options_.state_folder, options_.jobs_folder, options_.token_file,
                                options_.listen.key_file};
-  ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, store_->Jobs());
-  for (const v1::Job& job : jobs) {
+  table_.ForEach([&own](const v1::Job& job, const v1::Progress*) {
     own.insert(std::filesystem::path(job.run_folder()).parent_path().string());
-  }
+  });
   own.erase("");
   SubmissionRules rules = options_.rules;
   rules.own_paths.insert(rules.own_paths.end(), own.begin(), own.end());

@@ -60,7 +60,7 @@ class Daemon {
   absl::Status OpenReconciler();
   absl::Status OpenHttp();
   void OpenRetention();
-  absl::StatusOr<SubmissionRules> RulesWithOwnPaths();
+  SubmissionRules RulesWithOwnPaths() const;
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);

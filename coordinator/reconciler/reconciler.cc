@@ -141,7 +141,8 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
     entry.reports.clear();
     entry.stalls = StallWatch();
   }
-  if (!holds && !places_before.empty()) {
+  // Given up, or found elsewhere: the nodes that it held hear of it.
+  if ((!holds || launched != nullptr) && !places_before.empty()) {
     places_may_have_changed_ = true;
     for (const v1::Place& place : places_before) ports_.desired_changed(place.node());
   }

@@ -74,11 +74,9 @@ absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::Att
       Apply(entry.job.status(), AttemptFound{held.attempt(), node}, options_.retry, now_unix_ns));
   if (!transition.changed) return false;
   entry.plan_asked_for = 0;
-  // Those that it held until now give them up.
-  for (const v1::Place& place : entry.job.places()) ports_.desired_changed(place.node());
   RETURN_IF_ERROR(Take(entry, std::move(transition), {held.places().begin(), held.places().end()},
                        now_unix_ns, &held.store()));
-  places_may_have_changed_ = true;
+  places_may_have_changed_ = true;  // also where it waited
   return is_current();
 }
 

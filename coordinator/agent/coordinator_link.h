@@ -1,5 +1,5 @@
-// The line to the coordinator: dials, says hello, sends reports, hears wishes; dials again for ever
-// when it is cut.
+// The line to the coordinator: dials, says hello, sends reports, hears the desired state; dials
+// again for ever when it is cut.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // trireme-agent: the keeper of one node.
 //
 // Threads:
-//   main        the loop: wishes in, ranks looked after, reports out
+//   main        the loop: desired state in, ranks looked after, reports out
 //   gRPC's own  the stream to the coordinator, and what the ranks ask and say
 //   rank logs   bounds the logs of ranks that run
 //   slurm       with --launcher slurm: sbatch, squeue, scancel
@@ -131,7 +131,7 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
     v1::NodeReport report = keeper.Poll();
     if (intake.refuses()) {
       *report.mutable_refuses_for() = store.served();
-      keeper.AddPlaces(report);
+      keeper.AddAllocations(report);
     }
     rank_logs.Watch(LogsOf(keeper.seats()));
     if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
@@ -194,7 +194,7 @@ absl::Status Run(const Arguments& arguments) {
 int Main(int argc, char** argv) {
   CLI::App app(
       "The keeper of one node: starts and watches the ranks of Trireme's jobs here as the "
-      "coordinator wishes. Ranks run on when it ends; the next one takes them up.");
+      "coordinator desires. Ranks run on when it ends; the next one takes them up.");
   Arguments arguments;
   arguments.node = base::HostName();
   arguments.worker = base::ProgramBesideUs("trireme-worker");

@@ -17,10 +17,10 @@ namespace {
 void PrintState(const v1::Job& job) {
   const v1::JobStatus& status = job.status();
   std::string text = NameOf(job) + " is " + StateWord(status.state());
-  if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
+  if (status.desired_state() == v1::JOB_DESIRED_CANCEL && !HasEnded(status.state())) {
     text += ", to be cancelled";
   }
-  if (status.wish() == v1::JOB_WISH_PAUSE && status.state() != v1::JOB_PAUSED &&
+  if (status.desired_state() == v1::JOB_DESIRED_PAUSE && status.state() != v1::JOB_PAUSED &&
       status.state() != v1::JOB_PAUSING) {
     text += ", to be paused";
   }

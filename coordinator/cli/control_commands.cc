@@ -120,7 +120,7 @@ void AddList(CLI::App& app, const Shared& given, int* code) {
 }
 
 void AddLooking(CLI::App& app, const Shared& given, int* code) {
-  AddOnJob(app, given, "show", "a job: state, places, progress, checkpoint, failure")
+  AddOnJob(app, given, "show", "a job: state, allocation, progress, checkpoint, failure")
       ->callback([=] { *code = RunShow(given->control, given->job); });
   AddOnJob(app, given, "explain", "why a job waits, runs slowly or failed, and what to do next")
       ->callback([=] { *code = RunExplain(given->control, given->job); });
@@ -179,7 +179,7 @@ void AddChanging(CLI::App& app, const Shared& given, int* code) {
   cancel->callback([=] { *code = RunCancel(given->control, given->job, given->grace_seconds); });
   AddOnJob(app, given, "pause",
            "stop a job at the next step, with a checkpoint; it gives its "
-           "places back")
+           "allocation back")
       ->callback([=] { *code = RunPause(given->control, given->job); });
   AddOnJob(app, given, "resume", "queue a paused job again; it goes on from its checkpoint")
       ->callback([=] { *code = RunResume(given->control, given->job); });

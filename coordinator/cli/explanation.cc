@@ -69,7 +69,7 @@ std::string GoesOnFrom(const v1::Job& job) {
 
 void ExplainPending(const v1::Job& job, Explanation& why) {
   why.sentences.push_back(Text("It asks for ", RequestText(job.resources()), "."));
-  why.sentences.push_back(job.waits_for().empty() ? std::string("It waits for places.")
+  why.sentences.push_back(job.waits_for().empty() ? std::string("It waits for resources.")
                                                   : Sentence(job.waits_for()));
   if (job.queue_position() > 0) {
     why.sentences.push_back(job.queue_position() == 1
@@ -168,7 +168,7 @@ Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, in
   const std::string reason = Uncut(status.reason(), status.failure().headline());
   why.sentences.push_back(
       Ended(Text(NameOf(job), " ", StateSince(status, now), reason.empty() ? "" : ": " + reason)));
-  if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
+  if (status.desired_state() == v1::JOB_DESIRED_CANCEL && !HasEnded(status.state())) {
     why.sentences.push_back("It is to be cancelled, and ends as soon as its ranks are gone.");
   }
   switch (status.state()) {
@@ -178,9 +178,9 @@ Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, in
     case v1::JOB_LAUNCHING:
     case v1::JOB_RUNNING:
     case v1::JOB_PAUSING:
-      if (job.places_size() > 0) {
+      if (job.allocation_size() > 0) {
         why.sentences.push_back(
-            Text("Attempt ", status.attempt(), " is on ", PlacesText(job.places()), "."));
+            Text("Attempt ", status.attempt(), " is on ", AllocationText(job.allocation()), "."));
       }
       ExplainRunning(job, events, why);
       break;

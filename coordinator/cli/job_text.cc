@@ -24,12 +24,12 @@ std::string Word(const std::string& name, size_t prefix) {
   return word;
 }
 
-std::string WishText(const v1::JobWishChanged& change) {
+std::string DesiredStateText(const v1::JobDesiredStateChanged& change) {
   const std::string by = change.by().empty() ? "" : " by " + change.by();
-  switch (change.wish()) {
-    case v1::JOB_WISH_PAUSE:
+  switch (change.desired_state()) {
+    case v1::JOB_DESIRED_PAUSE:
       return "pause asked" + by;
-    case v1::JOB_WISH_CANCEL:
+    case v1::JOB_DESIRED_CANCEL:
       return "cancel asked" + by;
     default:
       return "resume asked" + by;
@@ -162,10 +162,11 @@ std::string NameOf(const v1::Job& job) {
                             : base::Text("job ", job.id(), " (", job.name(), ")");
 }
 
-std::string PlacesText(const google::protobuf::RepeatedPtrField<v1::Place>& places) {
+std::string AllocationText(
+    const google::protobuf::RepeatedPtrField<v1::NodeAllocation>& allocation) {
   std::string text;
-  for (const v1::Place& place : places) {
-    text += base::Text(text.empty() ? "" : ", ", place.node(), " x", place.ranks());
+  for (const v1::NodeAllocation& part : allocation) {
+    text += base::Text(text.empty() ? "" : ", ", part.node(), " x", part.ranks());
   }
   return text;
 }
@@ -202,8 +203,8 @@ std::string NoteOf(const v1::Job& job) {
   const bool placed =
       job.status().state() == v1::JOB_LAUNCHING || job.status().state() == v1::JOB_RUNNING;
   if (placed && !job.waits_for().empty()) return job.waits_for();
-  if (job.status().state() == v1::JOB_RUNNING && job.places_size() > 0) {
-    return "on " + PlacesText(job.places());
+  if (job.status().state() == v1::JOB_RUNNING && job.allocation_size() > 0) {
+    return "on " + AllocationText(job.allocation());
   }
   if (job.status().state() == v1::JOB_FAILED && !job.status().failure().headline().empty()) {
     return job.status().failure().headline();
@@ -266,11 +267,12 @@ std::string EventText(const v1::Event& event) {
              (event.submitted().owner().empty() ? "" : " by " + event.submitted().owner());
     case v1::Event::kStateChanged:
       return StateText(event.state_changed());
-    case v1::Event::kWishChanged:
-      return WishText(event.wish_changed());
+    case v1::Event::kDesiredStateChanged:
+      return DesiredStateText(event.desired_state_changed());
     case v1::Event::kPlaced:
-      return event.placed().places().empty() ? std::string("gave its places back")
-                                             : "placed on " + PlacesText(event.placed().places());
+      return event.placed().allocation().empty()
+                 ? std::string("gave its allocation back")
+                 : "placed on " + AllocationText(event.placed().allocation());
     case v1::Event::kCheckpointed:
       return base::Text("checkpoint of step ", event.checkpointed().step());
     case v1::Event::kStalled:

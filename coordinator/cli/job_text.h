@@ -36,7 +36,8 @@ Cell StateCell(v1::JobState state, bool color);
 // "job 12 (demo)".
 std::string NameOf(const v1::Job& job);
 // "n1 x4, n2 x4"; empty: none.
-std::string PlacesText(const google::protobuf::RepeatedPtrField<v1::Place>& places);
+std::string AllocationText(
+    const google::protobuf::RepeatedPtrField<v1::NodeAllocation>& allocation);
 // "step 120/600, loss 2.1031, 51.2k tokens/s in steps, 48k overall".
 std::string ProgressText(const v1::Progress& progress);
 // "120/600"; of one that does not run the step of its checkpoint; "-".

@@ -33,10 +33,10 @@ std::string StateLine(const v1::Job& job, int64_t now) {
   std::string text = Text(word, " for ", Ago(status.changed_unix_ns(), now), " (since ",
                           LocalTime(status.changed_unix_ns()), ")");
   if (status.changed_unix_ns() == 0) text = word;
-  if (status.wish() == v1::JOB_WISH_CANCEL && !HasEnded(status.state())) {
+  if (status.desired_state() == v1::JOB_DESIRED_CANCEL && !HasEnded(status.state())) {
     text += ", to be cancelled";
   }
-  if (status.wish() == v1::JOB_WISH_PAUSE && status.state() != v1::JOB_PAUSED) {
+  if (status.desired_state() == v1::JOB_DESIRED_PAUSE && status.state() != v1::JOB_PAUSED) {
     text += ", to be paused";
   }
   return text;
@@ -70,7 +70,7 @@ void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   Line("submitted", LocalTime(job.submitted_unix_ns()));
   if (job.priority() != 0) Line("priority", std::to_string(job.priority()));
   Line("asks for", RequestText(job.resources()));
-  Line("places", PlacesText(job.places()));
+  Line("allocation", AllocationText(job.allocation()));
   Line("attempt", AttemptLine(status));
   if (job.has_progress()) Line("progress", ProgressText(job.progress()));
   for (const std::string& rank : stalled) Line("stands still", rank);

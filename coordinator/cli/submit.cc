@@ -24,8 +24,8 @@ std::string NewRequestId() {
   return id;
 }
 
-// Faults of the data are better heard here than from a job that has waited for its places. A text
-// that is not on this machine may well be on the coordinator's.
+// Faults of the data are better heard here than from a job that has waited for its allocation. A
+// text that is not on this machine may well be on the coordinator's.
 absl::Status CheckData(v1::JobSpec job) {
   const absl::Status data = coordinator::ResolveVocabulary(job);
   if (!absl::IsNotFound(data)) return data;

@@ -277,7 +277,7 @@ int Run(const Arguments& arguments) {
 
 int Main(int argc, char** argv) {
   CLI::App app(
-      "The coordinator daemon of Trireme: takes jobs over gRPC, gives them places, has them "
+      "The coordinator daemon of Trireme: takes jobs over gRPC, allocates nodes to them, has them "
       "started, and starts them again when something breaks. Jobs run on while it is away.");
   Arguments arguments;
   arguments.daemon.version = TRIREME_VERSION;

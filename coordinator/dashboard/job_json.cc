@@ -11,29 +11,30 @@ namespace {
 
 using coordinator::StateWord;
 
-const char* WishWord(v1::JobWish wish) {
-  switch (wish) {
-    case v1::JOB_WISH_PAUSE:
+const char* DesiredStateWord(v1::JobDesiredState desired_state) {
+  switch (desired_state) {
+    case v1::JOB_DESIRED_PAUSE:
       return "pause";
-    case v1::JOB_WISH_CANCEL:
+    case v1::JOB_DESIRED_CANCEL:
       return "cancel";
     default:
       return "run";
   }
 }
 
-Json PlacesJson(const google::protobuf::RepeatedPtrField<v1::Place>& places) {
+Json AllocationJson(const google::protobuf::RepeatedPtrField<v1::NodeAllocation>& allocation) {
   Json list = Json::array();
-  for (const v1::Place& place : places) {
-    list.push_back({{"node", place.node()}, {"ranks", place.ranks()}});
+  for (const v1::NodeAllocation& part : allocation) {
+    list.push_back({{"node", part.node()}, {"ranks", part.ranks()}});
   }
   return list;
 }
 
-std::string PlacesText(const google::protobuf::RepeatedPtrField<v1::Place>& places) {
+std::string AllocationText(
+    const google::protobuf::RepeatedPtrField<v1::NodeAllocation>& allocation) {
   std::string text;
-  for (const v1::Place& place : places) {
-    text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", place.node(), place.ranks());
+  for (const v1::NodeAllocation& part : allocation) {
+    text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", part.node(), part.ranks());
   }
   return text;
 }
@@ -91,8 +92,10 @@ Told TellState(const v1::JobStateChanged& change) {
   return told;
 }
 
-Told TellWish(const v1::JobWishChanged& change) {
-  const std::string what = change.wish() == v1::JOB_WISH_RUN ? "resume" : WishWord(change.wish());
+Told TextOfDesiredState(const v1::JobDesiredStateChanged& change) {
+  const std::string what = change.desired_state() == v1::JOB_DESIRED_RUN
+                               ? "resume"
+                               : DesiredStateWord(change.desired_state());
   return {"asked", "info", what + (change.by().empty() ? "" : ", by " + change.by())};
 }
 
@@ -111,12 +114,13 @@ Told Tell(const v1::Event& event) {
       return {"submitted", "info", "by " + event.submitted().owner()};
     case v1::Event::kStateChanged:
       return TellState(event.state_changed());
-    case v1::Event::kWishChanged:
-      return TellWish(event.wish_changed());
+    case v1::Event::kDesiredStateChanged:
+      return TextOfDesiredState(event.desired_state_changed());
     case v1::Event::kPlaced:
       return {"placed", "info",
-              event.placed().places().empty() ? "gave its places back"
-                                              : "on " + PlacesText(event.placed().places())};
+              event.placed().allocation().empty()
+                  ? "gave its allocation back"
+                  : "on " + AllocationText(event.placed().allocation())};
     case v1::Event::kCheckpointed:
       return {"checkpoint", "info", fmt::format("of step {}", event.checkpointed().step())};
     case v1::Event::kStalled:
@@ -154,7 +158,7 @@ Json JobRow(const v1::Job& job, const std::vector<std::string>& stalled) {
               {"name", job.name()},
               {"owner", job.owner()},
               {"state", StateWord(status.state())},
-              {"wish", WishWord(status.wish())},
+              {"desired_state", DesiredStateWord(status.desired_state())},
               {"reason", status.reason()},
               {"headline", status.failure().headline()},
               {"attempt", status.attempt()},
@@ -177,7 +181,7 @@ Json JobDetails(const v1::Job& job, const std::vector<std::string>& stalled) {
   const v1::ResourceRequest& resources = job.resources();
   details["exit_code"] = job.status().exit_code();
   details["run_folder"] = job.run_folder();
-  details["places"] = PlacesJson(job.places());
+  details["allocation"] = AllocationJson(job.allocation());
   details["cpus_per_rank"] = resources.cpus_per_rank();
   details["gpus_per_rank"] = resources.gpus_per_rank();
   details["memory_bytes_per_rank"] = resources.memory_bytes_per_rank();
@@ -196,7 +200,7 @@ Json EventJson(const v1::Event& event) {
                {"level", told.level},
                {"text", told.text}};
   if (event.has_submitted()) json["name"] = event.submitted().name();
-  if (event.has_placed()) json["places"] = PlacesJson(event.placed().places());
+  if (event.has_placed()) json["allocation"] = AllocationJson(event.placed().allocation());
   return json;
 }
 
@@ -205,13 +209,13 @@ Json ClusterJson(const v1::Cluster& cluster, const std::vector<v1::Job>& live) {
   for (const v1::Node& node : cluster.nodes()) {
     Json one = NodeJson(node);
     for (const v1::Job& job : live) {
-      for (const v1::Place& place : job.places()) {
-        if (place.node() != node.name()) continue;
+      for (const v1::NodeAllocation& part : job.allocation()) {
+        if (part.node() != node.name()) continue;
         one["jobs"].push_back({{"id", job.id()},
                                {"name", job.name()},
                                {"state", StateWord(job.status().state())},
-                               {"ranks", place.ranks()},
-                               {"cpus", place.ranks() * job.resources().cpus_per_rank()}});
+                               {"ranks", part.ranks()},
+                               {"cpus", part.ranks() * job.resources().cpus_per_rank()}});
       }
     }
     nodes.push_back(std::move(one));

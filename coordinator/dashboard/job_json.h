@@ -18,10 +18,10 @@ Json JobRow(const v1::Job& job, const std::vector<std::string>& stalled = {});
 Json JobDetails(const v1::Job& job, const std::vector<std::string>& stalled = {});
 
 // With a sentence (`text`) and how much it matters (`level`: good, info, warn, bad); of a
-// submitted job its name, of a placed one its places.
+// submitted job its name, of a placed one its allocation.
 Json EventJson(const v1::Event& event);
 
-// `live`: jobs with places, for the map of nodes.
+// `live`: jobs with an allocation, for the map of nodes.
 Json ClusterJson(const v1::Cluster& cluster, const std::vector<v1::Job>& live);
 
 }  // namespace trireme::dashboard

@@ -4,12 +4,12 @@
 namespace trireme::coordinator {
 namespace {
 
-v1::AttemptWish AttemptWishOf(const v1::JobStatus& status) {
-  if (!status.attempt_live()) return v1::ATTEMPT_WISH_UNSPECIFIED;
+v1::AttemptDesiredState AttemptDesiredStateOf(const v1::JobStatus& status) {
+  if (!status.attempt_live()) return v1::ATTEMPT_DESIRED_UNSPECIFIED;
   switch (status.state()) {
     case v1::JOB_LAUNCHING:
     case v1::JOB_RUNNING:
-      return status.wish() == v1::JOB_WISH_RUN ? v1::ATTEMPT_RUN : v1::ATTEMPT_STOP;
+      return status.desired_state() == v1::JOB_DESIRED_RUN ? v1::ATTEMPT_RUN : v1::ATTEMPT_STOP;
     case v1::JOB_PAUSING:
       return v1::ATTEMPT_STOP;
     default:
@@ -17,7 +17,7 @@ v1::AttemptWish AttemptWishOf(const v1::JobStatus& status) {
   }
 }
 
-bool HoldsPlaces(v1::JobState state) {
+bool HoldsAllocation(v1::JobState state) {
   switch (state) {
     case v1::JOB_PLANNING:
     case v1::JOB_LAUNCHING:
@@ -34,10 +34,11 @@ bool HoldsPlaces(v1::JobState state) {
 
 Consequences ConsequencesOf(const v1::JobStatus& status) {
   Consequences follows;
-  follows.wants_places = status.state() == v1::JOB_PENDING && status.wish() == v1::JOB_WISH_RUN;
+  follows.wants_allocation =
+      status.state() == v1::JOB_PENDING && status.desired_state() == v1::JOB_DESIRED_RUN;
   follows.wants_plan = status.state() == v1::JOB_PLANNING;
-  follows.holds_places = status.attempt_live() || HoldsPlaces(status.state());
-  follows.attempt = AttemptWishOf(status);
+  follows.holds_allocation = status.attempt_live() || HoldsAllocation(status.state());
+  follows.attempt = AttemptDesiredStateOf(status);
   if (status.state() == v1::JOB_RECOVERING && !status.attempt_live()) {
     follows.timer_unix_ns = status.retry_at_unix_ns();
   }
@@ -52,7 +53,7 @@ bool RetryIsDue(const v1::JobStatus& status, const RetryPolicy& policy, int64_t 
 v1::JobStatus InitialStatus(int64_t now_unix_ns) {
   v1::JobStatus status;
   status.set_state(v1::JOB_PENDING);
-  status.set_reason("submitted; waits for places");
+  status.set_reason("submitted; waits for resources");
   status.set_changed_unix_ns(now_unix_ns);
   return status;
 }

@@ -38,13 +38,13 @@ class Change {
     Stamp(std::move(reason));
   }
 
-  void Wish(v1::JobWish wish, const std::string& by, std::string reason) {
+  void Desire(v1::JobDesiredState desired_state, const std::string& by, std::string reason) {
     v1::JobStatus& now = status();
-    now.set_wish(wish);
-    now.set_wish_by(NameOf(by));
-    v1::JobWishChanged& told = *AddEvent().mutable_wish_changed();
-    told.set_wish(wish);
-    told.set_by(now.wish_by());
+    now.set_desired_state(desired_state);
+    now.set_desired_by(NameOf(by));
+    v1::JobDesiredStateChanged& told = *AddEvent().mutable_desired_state_changed();
+    told.set_desired_state(desired_state);
+    told.set_by(now.desired_by());
     Stamp(std::move(reason));
   }
 
@@ -114,9 +114,11 @@ class Machine {
   Machine(const v1::JobStatus& before, const RetryPolicy& policy, int64_t now_unix_ns)
       : before_(before), policy_(policy), now_(now_unix_ns), change_(before, now_unix_ns) {}
 
-  absl::Status operator()(const PlacesGiven&) {
-    if (state() != v1::JOB_PENDING || wish() != v1::JOB_WISH_RUN) return absl::OkStatus();
-    change_.NextAttempt(fmt::format("has places; attempt {} is planned", before_.attempt() + 1));
+  absl::Status operator()(const NodesAllocated&) {
+    if (state() != v1::JOB_PENDING || desired_state() != v1::JOB_DESIRED_RUN)
+      return absl::OkStatus();
+    change_.NextAttempt(
+        fmt::format("has its allocation; attempt {} is planned", before_.attempt() + 1));
     return absl::OkStatus();
   }
 
@@ -147,8 +149,9 @@ class Machine {
   absl::Status operator()(const AllRanksRun& event) {
     if (state() != v1::JOB_LAUNCHING || !IsCurrent(event.attempt)) return absl::OkStatus();
     // Where a cancel is on its way, the reason stays that.
-    change_.To(v1::JOB_RUNNING,
-               wish() == v1::JOB_WISH_RUN ? Attempt(before_) + " is at work" : before_.reason());
+    change_.To(v1::JOB_RUNNING, desired_state() == v1::JOB_DESIRED_RUN
+                                    ? Attempt(before_) + " is at work"
+                                    : before_.reason());
     return absl::OkStatus();
   }
 
@@ -217,15 +220,15 @@ class Machine {
     now.clear_failure();
     now.clear_exit_code();
     now.clear_failures();
-    change_.To(wish() == v1::JOB_WISH_PAUSE ? v1::JOB_PAUSING : v1::JOB_LAUNCHING,
+    change_.To(desired_state() == v1::JOB_DESIRED_PAUSE ? v1::JOB_PAUSING : v1::JOB_LAUNCHING,
                fmt::format("{} was found at work on node {} and goes on", Attempt(now),
                            OneLine(event.node)));
     return absl::OkStatus();
   }
 
   absl::Status operator()(const RetryDue& event) {
-    if (state() != v1::JOB_RECOVERING || before_.attempt_live() || wish() != v1::JOB_WISH_RUN ||
-        !RetryIsDue(before_, policy_, now_)) {
+    if (state() != v1::JOB_RECOVERING || before_.attempt_live() ||
+        desired_state() != v1::JOB_DESIRED_RUN || !RetryIsDue(before_, policy_, now_)) {
       return absl::OkStatus();
     }
     if (event.places_usable) {
@@ -233,24 +236,25 @@ class Machine {
                                       before_.attempt() + 1,
                                       EndingOf(before_.exit_code(), before_.failure())));
     } else {
-      change_.To(v1::JOB_PENDING, "waits for other places: a node of its own is drained or lost");
+      change_.To(v1::JOB_PENDING,
+                 "waits for another allocation: a node of its own is drained or lost");
     }
     return absl::OkStatus();
   }
 
   absl::Status operator()(const PauseAsked& event) {
     if (absl::Status refused = RefuseUnlessWanted("paused"); !refused.ok()) return refused;
-    if (wish() == v1::JOB_WISH_PAUSE) return absl::OkStatus();
+    if (desired_state() == v1::JOB_DESIRED_PAUSE) return absl::OkStatus();
     if (!before_.attempt_live()) {
-      change_.Wish(v1::JOB_WISH_PAUSE, event.by, "");
+      change_.Desire(v1::JOB_DESIRED_PAUSE, event.by, "");
       change_.To(v1::JOB_PAUSED, "paused by " + NameOf(event.by));
     } else if (state() == v1::JOB_RECOVERING) {
-      change_.Wish(v1::JOB_WISH_PAUSE, event.by,
-                   fmt::format("{} asked to pause; what is left of {} is ended first",
-                               NameOf(event.by), Attempt(before_)));
+      change_.Desire(v1::JOB_DESIRED_PAUSE, event.by,
+                     fmt::format("{} asked to pause; what is left of {} is ended first",
+                                 NameOf(event.by), Attempt(before_)));
     } else {
       const std::string reason = NameOf(event.by) + " asked to pause; stops at the next step";
-      change_.Wish(v1::JOB_WISH_PAUSE, event.by, reason);
+      change_.Desire(v1::JOB_DESIRED_PAUSE, event.by, reason);
       if (state() != v1::JOB_PAUSING) change_.To(v1::JOB_PAUSING, reason);
     }
     return absl::OkStatus();
@@ -258,30 +262,30 @@ class Machine {
 
   absl::Status operator()(const ResumeAsked& event) {
     if (absl::Status refused = RefuseUnlessWanted("resumed"); !refused.ok()) return refused;
-    if (wish() != v1::JOB_WISH_PAUSE) return absl::OkStatus();
+    if (desired_state() != v1::JOB_DESIRED_PAUSE) return absl::OkStatus();
     const std::string by = NameOf(event.by);
     if (state() == v1::JOB_PAUSED) {
-      change_.Wish(v1::JOB_WISH_RUN, event.by, "");
+      change_.Desire(v1::JOB_DESIRED_RUN, event.by, "");
       // Somebody has looked at it: what failed before counts no more.
       change_.status().clear_failures();
       change_.status().clear_setbacks();
-      change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for places", by));
+      change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for resources", by));
     } else {
-      change_.Wish(v1::JOB_WISH_RUN, event.by,
-                   fmt::format("{} asked to resume; {} ends first", by, Attempt(before_)));
+      change_.Desire(v1::JOB_DESIRED_RUN, event.by,
+                     fmt::format("{} asked to resume; {} ends first", by, Attempt(before_)));
     }
     return absl::OkStatus();
   }
 
   absl::Status operator()(const CancelAsked& event) {
     if (HasEnded(state()) && state() != v1::JOB_CANCELLED) return Refuse("cancelled");
-    if (wish() == v1::JOB_WISH_CANCEL) return absl::OkStatus();
+    if (desired_state() == v1::JOB_DESIRED_CANCEL) return absl::OkStatus();
     const std::string by = NameOf(event.by);
     if (before_.attempt_live()) {
-      change_.Wish(v1::JOB_WISH_CANCEL, event.by,
-                   fmt::format("{} asked to cancel; {} ends first", by, Attempt(before_)));
+      change_.Desire(v1::JOB_DESIRED_CANCEL, event.by,
+                     fmt::format("{} asked to cancel; {} ends first", by, Attempt(before_)));
     } else {
-      change_.Wish(v1::JOB_WISH_CANCEL, event.by, "");
+      change_.Desire(v1::JOB_DESIRED_CANCEL, event.by, "");
       Cancelled("");
     }
     return absl::OkStatus();
@@ -291,7 +295,7 @@ class Machine {
 
  private:
   v1::JobState state() const { return before_.state(); }
-  v1::JobWish wish() const { return before_.wish(); }
+  v1::JobDesiredState desired_state() const { return before_.desired_state(); }
   bool IsCurrent(uint32_t attempt) const { return attempt == before_.attempt(); }
 
   // An attempt that nobody has given up before it ended.
@@ -306,15 +310,16 @@ class Machine {
     const std::string then = in_order ? "" : "; its last attempt failed: " + ending;
     if (event.exit_code == base::kOk) {
       Completed();
-    } else if (wish() == v1::JOB_WISH_CANCEL) {
+    } else if (desired_state() == v1::JOB_DESIRED_CANCEL) {
       Cancelled(then);
-    } else if (wish() == v1::JOB_WISH_PAUSE) {
-      change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.wish_by()), then));
+    } else if (desired_state() == v1::JOB_DESIRED_PAUSE) {
+      change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.desired_by()), then));
     } else if (event.exit_code == base::kCheckpointed) {
-      change_.To(v1::JOB_PENDING,
-                 state() == v1::JOB_PAUSING
-                     ? fmt::format("resumed by {}; waits for places", NameOf(before_.wish_by()))
-                     : Attempt(before_) + " was stopped and has saved its state; waits for places");
+      change_.To(
+          v1::JOB_PENDING,
+          state() == v1::JOB_PAUSING
+              ? fmt::format("resumed by {}; waits for resources", NameOf(before_.desired_by()))
+              : Attempt(before_) + " was stopped and has saved its state; waits for resources");
     } else if (IsForGood(event.exit_code)) {
       Fail(ending, event.exit_code, event.failure);
     } else {
@@ -327,10 +332,10 @@ class Machine {
   void LostAttemptGone() {
     const std::string lost =
         "; its last attempt was lost: " + EndingOf(before_.exit_code(), before_.failure());
-    if (wish() == v1::JOB_WISH_CANCEL) {
+    if (desired_state() == v1::JOB_DESIRED_CANCEL) {
       Cancelled(lost);
-    } else if (wish() == v1::JOB_WISH_PAUSE) {
-      change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.wish_by()), lost));
+    } else if (desired_state() == v1::JOB_DESIRED_PAUSE) {
+      change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.desired_by()), lost));
     } else {
       RecoverOrFail();
     }
@@ -339,15 +344,16 @@ class Machine {
   void Completed() {
     change_.status().clear_failure();
     std::string reason = "all steps are done";
-    if (wish() == v1::JOB_WISH_PAUSE) reason += "; it ended before it could pause";
-    if (wish() == v1::JOB_WISH_CANCEL) reason += "; it ended before it could be cancelled";
+    if (desired_state() == v1::JOB_DESIRED_PAUSE) reason += "; it ended before it could pause";
+    if (desired_state() == v1::JOB_DESIRED_CANCEL)
+      reason += "; it ended before it could be cancelled";
     change_.To(v1::JOB_COMPLETED, std::move(reason));
   }
 
   void Cancelled(const std::string& then) {
     change_.status().set_exit_code(base::kCancelled);
     change_.To(v1::JOB_CANCELLED,
-               fmt::format("cancelled by {}{}", NameOf(change_.status().wish_by()), then));
+               fmt::format("cancelled by {}{}", NameOf(change_.status().desired_by()), then));
   }
 
   void Fail(std::string reason, int exit_code, const v1::Failure& failure) {
@@ -406,7 +412,7 @@ class Machine {
   // Of pause and resume: no way back from an end or a cancel.
   absl::Status RefuseUnlessWanted(const char* request) const {
     if (HasEnded(state())) return Refuse(request);
-    if (wish() != v1::JOB_WISH_CANCEL) return absl::OkStatus();
+    if (desired_state() != v1::JOB_DESIRED_CANCEL) return absl::OkStatus();
     return absl::FailedPreconditionError(
         fmt::format("job is being cancelled; it cannot be {}", request));
   }

@@ -16,7 +16,7 @@
 namespace trireme::coordinator {
 
 // What may happen. Those with an attempt change nothing unless it is the current one.
-struct PlacesGiven {};  // the scheduler has found places
+struct NodesAllocated {};  // the scheduler has found an allocation
 struct PlanMade {
   uint32_t attempt = 0;
 };
@@ -60,7 +60,7 @@ struct AttemptFound {
   std::string node;
 };
 struct RetryDue {
-  // False: a node of its places is drained or lost. The job then gives them back and waits for
+  // False: a node of its allocation is drained or lost. The job then gives it back and waits for
   // others instead of starting where it cannot run.
   bool places_usable = true;
 };
@@ -73,7 +73,7 @@ struct ResumeAsked {
 struct CancelAsked {
   std::string by;
 };
-using JobEvent = std::variant<PlacesGiven, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen,
+using JobEvent = std::variant<NodesAllocated, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen,
                               AttemptEnded, AttemptLost, UnknownAttemptSeen, AttemptFound, RetryDue,
                               PauseAsked, ResumeAsked, CancelAsked>;
 
@@ -106,11 +106,12 @@ absl::StatusOr<Transition> Apply(const v1::JobStatus& status, const JobEvent& ev
 
 // What follows from a status; nothing else is remembered.
 struct Consequences {
-  bool wants_places = false;  // pending and wished to run
-  bool wants_plan = false;    // of attempt `status.attempt()`
-  bool holds_places = false;
-  v1::AttemptWish attempt = v1::ATTEMPT_WISH_UNSPECIFIED;  // of the nodes; unspecified: none
-  int64_t timer_unix_ns = 0;                               // RetryDue is due then; 0: none
+  bool wants_allocation = false;  // pending and desired to run
+  bool wants_plan = false;        // of attempt `status.attempt()`
+  bool holds_allocation = false;
+  v1::AttemptDesiredState attempt =
+      v1::ATTEMPT_DESIRED_UNSPECIFIED;  // of the nodes; unspecified: none
+  int64_t timer_unix_ns = 0;            // RetryDue is due then; 0: none
 };
 Consequences ConsequencesOf(const v1::JobStatus& status);
 

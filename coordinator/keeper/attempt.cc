@@ -27,19 +27,19 @@ constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
 WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
   WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
                        options.slurm.has_value() || options.in_allocation};
-  for (const v1::Place& place : attempt.launch().places()) {
-    if (place.node() == options.node) {
-      watched.count = place.ranks();
+  for (const v1::NodeAllocation& part : attempt.launch().allocation()) {
+    if (part.node() == options.node) {
+      watched.count = part.ranks();
       break;
     }
-    watched.first += place.ranks();
+    watched.first += part.ranks();
   }
   return watched;
 }
 
 uint32_t RankCount(const v1::LaunchSpec& launch) {
   uint32_t ranks = 0;
-  for (const v1::Place& place : launch.places()) ranks += place.ranks();
+  for (const v1::NodeAllocation& part : launch.allocation()) ranks += part.ranks();
   return ranks;
 }
 
@@ -53,7 +53,7 @@ std::unique_ptr<Launch> MakeLaunch(const KeeperOptions& options, const AttemptRe
 }  // namespace
 
 bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
-  return launch.places_size() > 0 && launch.places(0).node() == node;
+  return launch.allocation_size() > 0 && launch.allocation(0).node() == node;
 }
 
 Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue)
@@ -64,12 +64,14 @@ Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queu
       launch_(MakeLaunch(options_, record_, folder_, queue)),
       ranks_(RanksOf(record_.desired, options)) {}
 
-void Attempt::SetWish(v1::AttemptWish wish, double grace_seconds) {
+void Attempt::SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds) {
   v1::DesiredAttempt& desired = record_.desired;
-  if (ended_ || (desired.wish() == wish && desired.grace_seconds() == grace_seconds)) return;
-  desired.set_wish(wish);
+  if (ended_ ||
+      (desired.desired_state() == desired_state && desired.grace_seconds() == grace_seconds))
+    return;
+  desired.set_desired_state(desired_state);
   desired.set_grace_seconds(grace_seconds);
-  // If the disk refuses it, the wish is told again after a restart all the same.
+  // If the disk refuses it, the desired state is sent again after a restart all the same.
   Save().IgnoreError();
 }
 
@@ -93,11 +95,11 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
   if (seen.sight != Sight::kUnreadable) waits_for_.clear();
   switch (seen.sight) {
     case Sight::kUnreadable:
-      if (record_.desired.wish() == v1::ATTEMPT_KILL) KillUnseen(turn.now_ns);
+      if (record_.desired.desired_state() == v1::ATTEMPT_KILL) KillUnseen(turn.now_ns);
       return;
     case Sight::kQueued:
       waits_for_ = seen.words;
-      EndedByWish();
+      EndedAsDesired();
       return;
     case Sight::kRefused:
       return EndUnstarted(seen.words, seen.exit_code);
@@ -126,8 +128,8 @@ void Attempt::KillUnseen(int64_t now_ns) {
 
 // mpirun and its guard are another node's; here are only their ranks.
 void Attempt::AdvanceWatcher() {
-  const bool over = record_.desired.wish() == v1::ATTEMPT_KILL || !record_.never_started.empty() ||
-                    folder_.IsOver();
+  const bool over = record_.desired.desired_state() == v1::ATTEMPT_KILL ||
+                    !record_.never_started.empty() || folder_.IsOver();
   if (over && launch_->SweptClean()) End(0, std::nullopt);
   // Its ranks may come; they dial there.
   if (!over) (void)folder_.MakeTemporaryFolders();
@@ -138,7 +140,8 @@ void Attempt::Begin(const Turn& turn) {
   if (record_.boot_id != base::BootId()) {
     return EndUnstarted("the machine was started anew meanwhile", base::kKilledCode);
   }
-  if (EndedByWish() || record_.desired.wish() != v1::ATTEMPT_RUN || !turn.may_start) return;
+  if (EndedAsDesired() || record_.desired.desired_state() != v1::ATTEMPT_RUN || !turn.may_start)
+    return;
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
   if (started.ok() || absl::IsDeadlineExceeded(started)) return;
@@ -149,11 +152,12 @@ void Attempt::Begin(const Turn& turn) {
 }
 
 // Of an attempt that has not begun.
-bool Attempt::EndedByWish() {
-  const v1::AttemptWish wish = record_.desired.wish();
-  if (wish == v1::ATTEMPT_STOP) EndUnstarted("stopped before it began", base::kCheckpointed);
-  if (wish == v1::ATTEMPT_KILL) EndUnstarted("killed before it began", base::kKilledCode);
-  return wish == v1::ATTEMPT_STOP || wish == v1::ATTEMPT_KILL;
+bool Attempt::EndedAsDesired() {
+  const v1::AttemptDesiredState desired_state = record_.desired.desired_state();
+  if (desired_state == v1::ATTEMPT_STOP)
+    EndUnstarted("stopped before it began", base::kCheckpointed);
+  if (desired_state == v1::ATTEMPT_KILL) EndUnstarted("killed before it began", base::kKilledCode);
+  return desired_state == v1::ATTEMPT_STOP || desired_state == v1::ATTEMPT_KILL;
 }
 
 absl::Status Attempt::Start() {
@@ -165,13 +169,13 @@ absl::Status Attempt::Start() {
 }
 
 void Attempt::Steer(int64_t now_ns) {
-  const v1::AttemptWish wish = record_.desired.wish();
+  const v1::AttemptDesiredState desired_state = record_.desired.desired_state();
   const auto kill = [&] {
     kill_asked_ = true;
     launch_->Kill(now_ns);
   };
-  if (wish == v1::ATTEMPT_KILL) return kill();
-  if (wish != v1::ATTEMPT_STOP) return;
+  if (desired_state == v1::ATTEMPT_KILL) return kill();
+  if (desired_state != v1::ATTEMPT_STOP) return;
   // One that is yet to come is of a clock before the machine was started anew, which a Slurm job
   // on other machines outlives.
   if (record_.stop_at_ns == 0 || record_.stop_at_ns > now_ns) {
@@ -208,7 +212,7 @@ void Attempt::EndWith(int exit_code) {
   if (exit_code == base::kOk || exit_code == base::kCheckpointed) {
     return End(exit_code, std::nullopt);
   }
-  const bool killed = kill_asked_ || record_.desired.wish() == v1::ATTEMPT_KILL;
+  const bool killed = kill_asked_ || record_.desired.desired_state() == v1::ATTEMPT_KILL;
   std::optional<v1::RankReport> dead;
   for (const v1::RankReport& rank : ranks_.ranks()) {
     if (ranks_.first_dead() == rank.rank()) dead = rank;
@@ -266,7 +270,7 @@ std::optional<Seat> Attempt::seat() const {
   Seat seat;
   seat.job_id = desired.job_id();
   seat.attempt = desired.attempt();
-  seat.wanted = desired.wish() != v1::ATTEMPT_KILL;
+  seat.wanted = desired.desired_state() != v1::ATTEMPT_KILL;
   seat.first_rank = here.first;
   seat.ranks_here = here.count;
   seat.ranks = RankCount(desired.launch());

@@ -4,7 +4,7 @@
 //      │                   │               └─ vanished ─ leftovers killed ─▶ ended
 //      └───────seal────────┴──▶ never started ──▶ ended
 //
-// What is so stands in its folder; only what is wished and the reason of an attempt that never
+// What is so stands in its folder; only what is desired and the reason of an attempt that never
 // started stand in the record. So whoever opens the record goes on where the other was cut off.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Turn {
   bool may_start = false;  // of older attempts of the job nothing is left here
 };
 
-// Whether mpirun is started on `node`; the other places' nodes watch their ranks.
+// Whether mpirun is started on `node`; the other nodes watch their ranks.
 bool Launches(const v1::LaunchSpec& launch, const std::string& node);
 
 // One thread. The destructor leaves everything running.
@@ -40,7 +40,7 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  void SetWish(v1::AttemptWish wish, double grace_seconds);
+  void SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds);
   // Of one whose record has none. Its folder has none either.
   void NameStore(const std::string& store);
   // Looks, starts, asks, kills; a few ms, a start up to 10 s on a disk that hangs.
@@ -57,7 +57,7 @@ class Attempt {
   void KillUnseen(int64_t now_ns);
   void Begin(const Turn& turn);
   absl::Status Start();
-  bool EndedByWish();
+  bool EndedAsDesired();
   void Steer(int64_t now_ns);
   void LookForCheckpoint(int64_t now_ns);
   void FindCheckpoint();

@@ -74,7 +74,8 @@ AttemptOwner OwnerOf(const v1::DesiredAttempt& attempt) {
   owner.job_id = attempt.job_id();
   owner.attempt = attempt.attempt();
   owner.store = attempt.launch().store();
-  for (const v1::Place& place : attempt.launch().places()) owner.nodes.push_back(place.node());
+  for (const v1::NodeAllocation& part : attempt.launch().allocation())
+    owner.nodes.push_back(part.node());
   return owner;
 }
 

@@ -20,7 +20,7 @@ struct AttemptRecord {
   // Why it is never started (it may run all the same, begun by others); empty: it may be started.
   std::string never_started;
   int exit_code = 0;  // goes with never_started
-  // CLOCK_MONOTONIC of the first wish to stop, of the machine's start at that time; 0: none.
+  // CLOCK_MONOTONIC of the first request to stop, of the machine's start at that time; 0: none.
   int64_t stop_at_ns = 0;
 };
 

@@ -143,10 +143,11 @@ void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   }
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     const Key key = KeyOf(attempt);
-    if (!IsOutdated(key)) attempts_[key]->SetWish(attempt.wish(), attempt.grace_seconds());
+    if (!IsOutdated(key))
+      attempts_[key]->SetDesiredState(attempt.desired_state(), attempt.grace_seconds());
   }
   for (auto& [key, attempt] : attempts_) {
-    if (IsOutdated(key) || wanted_.count(key) == 0) attempt->SetWish(v1::ATTEMPT_KILL, 0);
+    if (IsOutdated(key) || wanted_.count(key) == 0) attempt->SetDesiredState(v1::ATTEMPT_KILL, 0);
   }
 }
 
@@ -182,12 +183,12 @@ bool Keeper::HoldsLive() const {
                      [](const auto& known) { return !known.second->ended(); });
 }
 
-void Keeper::AddPlaces(v1::NodeReport& report) const {
+void Keeper::AddAllocations(v1::NodeReport& report) const {
   for (v1::AttemptReport& attempt : *report.mutable_attempts()) {
     const auto known =
         attempts_.find({attempt.store().store(), attempt.job_id(), attempt.attempt()});
     if (known == attempts_.end()) continue;
-    *attempt.mutable_places() = known->second->record().desired.launch().places();
+    *attempt.mutable_allocation() = known->second->record().desired.launch().allocation();
   }
 }
 

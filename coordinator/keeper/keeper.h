@@ -1,6 +1,6 @@
 // Keeps the attempts of one node: starts their ranks so that its own end does not touch them,
 // adopts what runs when it is opened again, and lets nothing be left of what has ended. No network;
-// whoever holds one brings what the coordinator wishes and takes away what is.
+// whoever holds one brings what the coordinator desires and takes away what is.
 #pragma once
 
 #include <compare>
@@ -43,7 +43,7 @@ class Keeper {
   // Attempts are held of which something may be left.
   bool HoldsLive() const;
   // To each attempt of `report`, which Poll has given, where its ranks are.
-  void AddPlaces(v1::NodeReport& report) const;
+  void AddAllocations(v1::NodeReport& report) const;
   // Of the attempts that may have ranks here.
   std::vector<Seat> seats() const;
 

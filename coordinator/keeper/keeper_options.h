@@ -19,7 +19,7 @@ class Launch;
 struct AttemptRecord;
 
 struct KeeperOptions {
-  std::string node;                           // as in v1::Place
+  std::string node;                           // as in v1::NodeAllocation
   std::string state_folder;                   // made if it is not there; of this keeper alone
   std::string worker;                         // path of trireme-worker
   std::vector<std::string> worker_arguments;  // before the keeper's own

@@ -1,5 +1,5 @@
 // How an attempt is begun, seen, asked to stop and ended: by mpirun under a guard of this machine,
-// or as a job of Slurm. What is wished, and when to give up waiting, is the attempt's
+// or as a job of Slurm. What is desired, and when to give up waiting, is the attempt's
 // (coordinator/keeper/attempt.h).
 #pragma once
 
@@ -26,7 +26,7 @@ class Launch {
   // After kNothing, in the attempt's folder; it is recorded as begun. Also again: whatever comes
   // late, the folder is claimed once. DeadlineExceeded: it may begin yet. Other errors are final.
   virtual absl::Status Start() = 0;
-  // Both are called every turn for as long as they are wished, of an attempt that is kLive.
+  // Both are called every turn for as long as they are desired, of an attempt that is kLive.
   virtual void AskToStop(int64_t now_ns) = 0;
   virtual void Kill(int64_t now_ns) = 0;
   // From now on nothing starts. AlreadyExists: it has.

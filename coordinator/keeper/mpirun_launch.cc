@@ -47,10 +47,10 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
   add("--job-id", std::to_string(attempt.job_id()));
   add("--attempt", std::to_string(attempt.attempt()));
   options.ranks = 0;
-  for (const v1::Place& place : launch.places()) {
-    options.ranks += static_cast<int>(place.ranks());
+  for (const v1::NodeAllocation& part : launch.allocation()) {
+    options.ranks += static_cast<int>(part.ranks());
     if (keeper.in_allocation) continue;
-    options.hosts.push_back({place.node(), static_cast<int>(place.ranks())});
+    options.hosts.push_back({part.node(), static_cast<int>(part.ranks())});
   }
   options.in_allocation = keeper.in_allocation;
   options.step_name = folder.unique_name();

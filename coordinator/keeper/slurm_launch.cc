@@ -131,11 +131,12 @@ class SlurmLaunch : public Launch {
 
 absl::Status SlurmLaunch::Start() {
   const v1::LaunchSpec& launch = record_.desired.launch();
-  if (launch.places_size() != 1) {
+  if (launch.allocation_size() != 1) {
     return absl::InvalidArgumentError(
         "a Slurm partition shares no attempt with other nodes: name one node in resources.nodes");
   }
-  slurm::BatchJob job = slurm::BatchJobOf(launch.job(), static_cast<int>(launch.places(0).ranks()));
+  slurm::BatchJob job =
+      slurm::BatchJobOf(launch.job(), static_cast<int>(launch.allocation(0).ranks()));
   job.name = fmt::format("{}-{}-{}", launch.job().name(), record_.desired.job_id(),
                          record_.desired.attempt());
   job.comment = name_;

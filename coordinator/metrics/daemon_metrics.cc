@@ -62,10 +62,10 @@ void WriteJobs(const JobCensus& census, MetricsText& text) {
   for (const auto& [state, count] : census.by_state) {
     text.Sample({{"state", StateWord(state)}}, count);
   }
-  text.One("trireme_queue_jobs", "gauge", "Jobs that wait for places.",
+  text.One("trireme_queue_jobs", "gauge", "Jobs that wait for resources.",
            census.by_state.at(v1::JOB_PENDING));
   text.One("trireme_queue_oldest_wait_seconds", "gauge",
-           "How long the job that has waited longest for places has done so.",
+           "How long the job that has waited longest for resources has done so.",
            census.oldest_wait_seconds);
   struct Column {
     const char* name;
@@ -165,7 +165,7 @@ std::string CauseOf(const v1::Failure& failure) {
 DaemonMetrics::DaemonMetrics()
     : transitions_({"trireme_job_transitions_total", "Changes of jobs to a state.", {"to"}}),
       attempts_failed_({"trireme_attempts_failed_total",
-                        "Attempts that ended as nobody wished, by cause.",
+                        "Attempts that ended as nobody desired, by cause.",
                         {"cause"}}),
       stalls_({"trireme_rank_stalls_total", "Ranks that were found standing still.", {}}),
       checkpoints_({"trireme_checkpoints_total", "Checkpoints of jobs that were told of.", {}}),

@@ -46,7 +46,7 @@ class DaemonMetrics {
   std::map<uint64_t, uint32_t> failed_;  // job to its last attempt that was counted
 };
 
-// Why an attempt ended as nobody wished, in one of a few words.
+// Why an attempt ended as nobody desired, in one of a few words.
 std::string CauseOf(const v1::Failure& failure);
 
 }  // namespace trireme::coordinator

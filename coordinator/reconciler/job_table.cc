@@ -38,10 +38,10 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
       const uint64_t id = copy->id();
       std::shared_ptr<const v1::Job>& known = rows_[id].job;
       // Whoever leaves the queue has no place in it, whatever was last said of it; whoever has no
-      // places waits for nobody there.
+      // an allocation waits for nobody there.
       const bool waited = known && known->status().state() == v1::JOB_PENDING;
       const bool waits = copy->status().state() == v1::JOB_PENDING;
-      if (!waits && (waited || copy->places().empty())) waits_.erase(id);
+      if (!waits && (waited || copy->allocation().empty())) waits_.erase(id);
       known = std::move(copy);
     }
     for (const v1::Event& event : events) {

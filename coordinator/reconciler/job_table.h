@@ -32,8 +32,8 @@ class JobTable {
   // They are no more.
   void Drop(const std::vector<uint64_t>& job_ids);
   void PutProgress(uint64_t job_id, const v1::Progress& progress);
-  // `queue`: all that wait for places, in order; those without an entry in `waits` wait for those
-  // before them.
+  // `queue`: all that wait for resources, in order; those without an entry in `waits` wait for
+  // those before them.
   void PutWaits(std::map<uint64_t, Wait> waits, std::vector<QueueKey> queue);
   void PutCluster(v1::Cluster cluster);
   // Calls subscribers: progress has moved.

@@ -173,14 +173,14 @@ std::vector<NodeCapacity> Nodes::Capacities() const {
 std::vector<v1::Node> Nodes::List(const std::vector<Holding>& holding) const {
   std::map<std::string, v1::Node> nodes = nodes_;
   for (const Holding& job : holding) {
-    for (const v1::Place& place : job.places) {
-      const auto found = nodes.find(place.node());
+    for (const v1::NodeAllocation& part : job.allocation) {
+      const auto found = nodes.find(part.node());
       if (found == nodes.end()) continue;
       v1::Node& node = found->second;
-      node.set_cpus_used(node.cpus_used() + place.ranks() * job.resources.cpus_per_rank());
+      node.set_cpus_used(node.cpus_used() + part.ranks() * job.resources.cpus_per_rank());
       node.set_memory_bytes_used(node.memory_bytes_used() +
-                                 place.ranks() * job.resources.memory_bytes_per_rank());
-      node.set_gpus_used(node.gpus_used() + place.ranks() * job.resources.gpus_per_rank());
+                                 part.ranks() * job.resources.memory_bytes_per_rank());
+      node.set_gpus_used(node.gpus_used() + part.ranks() * job.resources.gpus_per_rank());
     }
   }
   std::vector<v1::Node> list;

@@ -25,7 +25,8 @@ std::string GoneText(const v1::Node& node) {
 std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
   std::vector<v1::Node> nodes;
   for (const v1::Job& job : jobs) {
-    for (const v1::Place& place : job.places()) nodes.emplace_back().set_name(place.node());
+    for (const v1::NodeAllocation& part : job.allocation())
+      nodes.emplace_back().set_name(part.node());
   }
   return nodes;
 }
@@ -33,8 +34,8 @@ std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
 }  // namespace
 
 bool Reconciler::HasPlaceOn(const v1::Job& job, const std::string& node) {
-  return std::any_of(job.places().begin(), job.places().end(),
-                     [&](const v1::Place& place) { return place.node() == node; });
+  return std::any_of(job.allocation().begin(), job.allocation().end(),
+                     [&](const v1::NodeAllocation& part) { return part.node() == node; });
 }
 
 Reconciler::Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
@@ -106,25 +107,27 @@ absl::Status Reconciler::Commit(Change& change) {
   return absl::OkStatus();
 }
 
-absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
-                              int64_t now_unix_ns, const v1::StorePosition* launched) {
+absl::Status Reconciler::Take(Entry& entry, Transition transition,
+                              std::vector<v1::NodeAllocation> allocation, int64_t now_unix_ns,
+                              const v1::StorePosition* launched) {
   const uint32_t attempt_before = entry.job.status().attempt();
-  const std::vector<v1::Place> places_before(entry.job.places().begin(), entry.job.places().end());
-  const bool waited = ConsequencesOf(entry.job.status()).wants_places;
+  const std::vector<v1::NodeAllocation> allocation_before(entry.job.allocation().begin(),
+                                                          entry.job.allocation().end());
+  const bool waited = ConsequencesOf(entry.job.status()).wants_allocation;
   v1::Job job = entry.job;
   *job.mutable_status() = transition.status;
-  const bool holds = ConsequencesOf(job.status()).holds_places;
+  const bool holds = ConsequencesOf(job.status()).holds_allocation;
   // What is then no longer told by anybody.
   if (entry.job.status().attempt_live() && !job.status().attempt_live()) {
     if (auto progress = table_.ProgressOf(job.id())) *job.mutable_progress() = *std::move(progress);
   }
-  if (!holds) job.clear_places();
+  if (!holds) job.clear_allocation();
   if (launched != nullptr) {
     *job.mutable_launch_store() = *launched;
   } else if (job.status().attempt_live() && !entry.job.status().attempt_live()) {
     *job.mutable_launch_store() = identity_.At(0);
   }
-  if (!places.empty()) job.mutable_places()->Assign(places.begin(), places.end());
+  if (!allocation.empty()) job.mutable_allocation()->Assign(allocation.begin(), allocation.end());
   Change change;
   for (v1::Event& event : transition.events) {
     event.set_job_id(job.id());
@@ -142,20 +145,21 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition, std::vector<v
     entry.stalls = StallWatch();
   }
   // Given up, or found elsewhere: the nodes that it held hear of it.
-  if ((!holds || launched != nullptr) && !places_before.empty()) {
-    places_may_have_changed_ = true;
-    for (const v1::Place& place : places_before) ports_.desired_changed(place.node());
+  if ((!holds || launched != nullptr) && !allocation_before.empty()) {
+    allocations_may_have_changed_ = true;
+    for (const v1::NodeAllocation& part : allocation_before) ports_.desired_changed(part.node());
   }
   // Also one that has left the queue: it may have kept others off nodes.
-  if (waited || ConsequencesOf(entry.job.status()).wants_places) places_may_have_changed_ = true;
+  if (waited || ConsequencesOf(entry.job.status()).wants_allocation)
+    allocations_may_have_changed_ = true;
   Follow(entry, now_unix_ns);
   return absl::OkStatus();
 }
 
 absl::Status Reconciler::Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns) {
   RetryPolicy policy = options_.retry;
-  const auto wished = entry.job.spec().resources().max_failures();
-  if (wished > 0) policy.max_failures = static_cast<uint32_t>(wished);
+  const auto asked = entry.job.spec().resources().max_failures();
+  if (asked > 0) policy.max_failures = static_cast<uint32_t>(asked);
   ASSIGN_OR_RETURN(Transition transition, Apply(entry.job.status(), event, policy, now_unix_ns));
   if (!transition.changed) return absl::OkStatus();
   return Take(entry, std::move(transition), {}, now_unix_ns);
@@ -178,7 +182,7 @@ void Reconciler::Follow(Entry& entry, int64_t now_unix_ns) {
 
 void Reconciler::TellNodesOf(const Entry& entry) {
   ++revision_;
-  for (const v1::Place& place : entry.job.places()) ports_.desired_changed(place.node());
+  for (const v1::NodeAllocation& part : entry.job.allocation()) ports_.desired_changed(part.node());
 }
 
 absl::StatusOr<std::optional<v1::Job>> Reconciler::FindSubmitted(const std::string& owner,
@@ -231,7 +235,7 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   jobs_[id].job = job;
   active_.insert(id);
   File(nullptr, job);
-  places_may_have_changed_ = true;
+  allocations_may_have_changed_ = true;
   *response.mutable_job() = std::move(job);
   return response;
 }
@@ -277,7 +281,7 @@ absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix
   change.nodes.push_back(after.Get(use.node));
   RETURN_IF_ERROR(Commit(change));
   nodes_ = std::move(after);
-  places_may_have_changed_ = true;
+  allocations_may_have_changed_ = true;
   PublishCluster();
   return nodes_.Shown(use.node);
 }
@@ -295,7 +299,7 @@ absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events, i
   }
   if (!change.events.empty() || !changed.empty()) RETURN_IF_ERROR(Commit(change));
   nodes_ = std::move(after);
-  places_may_have_changed_ = true;
+  allocations_may_have_changed_ = true;
   return absl::OkStatus();
 }
 
@@ -344,8 +348,8 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     }
     RETURN_IF_ERROR(TellStalls(entry, node, one, now_unix_ns));
     v1::AttemptReport& known = entry.reports[node];
-    // Shown beside the reasons of the jobs that wait for places.
-    if (known.waits_for() != one.waits_for()) places_may_have_changed_ = true;
+    // Shown beside the reasons of the jobs that wait for resources.
+    if (known.waits_for() != one.waits_for()) allocations_may_have_changed_ = true;
     known = one;
     RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
   }
@@ -394,8 +398,8 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   bool all_ended = true;
   v1::AttemptReport launcher;
   uint64_t checkpoint_step = 0;
-  for (int i = 0; i < entry.job.places_size(); ++i) {
-    v1::AttemptReport report = ReportOf(entry, entry.job.places(i).node());
+  for (int i = 0; i < entry.job.allocation_size(); ++i) {
+    v1::AttemptReport report = ReportOf(entry, entry.job.allocation(i).node());
     all_run = all_run && report.phase() == v1::ATTEMPT_RUNNING;
     all_ended = all_ended && report.phase() == v1::ATTEMPT_ENDED;
     checkpoint_step = std::max(checkpoint_step, report.saved_step());
@@ -405,7 +409,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
     AttemptEnded ended{attempt, launcher.exit_code(), launcher.failure(), checkpoint_step};
     return Feed(entry, ended, now_unix_ns);
   }
-  // The other nodes' wish is now to kill.
+  // The desired state of the other nodes is now to kill.
   if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
   return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
@@ -414,9 +418,9 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
 // An attempt with ranks on a node that is gone is ended on the others.
 absl::Status Reconciler::LeaveGoneNodes(Entry& entry, int64_t now_unix_ns) {
   if (!entry.job.status().attempt_live()) return absl::OkStatus();
-  for (const v1::Place& place : entry.job.places()) {
-    if (!nodes_.IsGone(place.node())) continue;
-    const AttemptLost lost{entry.job.status().attempt(), GoneText(nodes_.Get(place.node()))};
+  for (const v1::NodeAllocation& part : entry.job.allocation()) {
+    if (!nodes_.IsGone(part.node())) continue;
+    const AttemptLost lost{entry.job.status().attempt(), GoneText(nodes_.Get(part.node()))};
     RETURN_IF_ERROR(Feed(entry, lost, now_unix_ns));
     return Evaluate(entry, now_unix_ns);
   }
@@ -439,14 +443,16 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   v1::DesiredAttempt desired;
   desired.set_job_id(job.id());
   desired.set_attempt(job.status().attempt());
-  desired.set_wish(ConsequencesOf(job.status()).attempt);
+  desired.set_desired_state(ConsequencesOf(job.status()).attempt);
   desired.set_grace_seconds(job.status().stop_grace_seconds());
-  const bool launcher_ended = ReportOf(entry, job.places(0).node()).phase() == v1::ATTEMPT_ENDED;
-  if (launcher_ended && node != job.places(0).node()) desired.set_wish(v1::ATTEMPT_KILL);
+  const bool launcher_ended =
+      ReportOf(entry, job.allocation(0).node()).phase() == v1::ATTEMPT_ENDED;
+  if (launcher_ended && node != job.allocation(0).node())
+    desired.set_desired_state(v1::ATTEMPT_KILL);
   v1::LaunchSpec& launch = *desired.mutable_launch();
   *launch.mutable_job() = job.spec();
   launch.set_run_folder(job.run_folder());
-  *launch.mutable_places() = job.places();
+  *launch.mutable_allocation() = job.allocation();
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
   launch.set_real_paths(job.real_paths());
   *launch.mutable_store() = job.launch_store();
@@ -459,7 +465,7 @@ v1::DesiredAttempts Reconciler::DesiredOf(const std::string& node) const {
   *desired.mutable_store() = identity_.At(table_.last_sequence());
   for (const uint64_t id : holding_) {
     const Entry& entry = jobs_.at(id);
-    if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_WISH_UNSPECIFIED) continue;
+    if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_DESIRED_UNSPECIFIED) continue;
     if (HasPlaceOn(entry.job, node)) *desired.add_attempts() = DesiredOn(node, entry);
   }
   return desired;

@@ -107,7 +107,7 @@ class Reconciler {
   // Somebody has set the clock that callers read, forward if positive, to what is now
   // `now_unix_ns`: leases go on as before.
   void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
-  // Leases, retries, places. Returns when it wants to be called again at the latest.
+  // Leases, retries, allocations. Returns when it wants to be called again at the latest.
   int64_t Tick(int64_t now_unix_ns);
 
   // All that `node` is to have.
@@ -127,7 +127,7 @@ class Reconciler {
   absl::Status RecallStalls(Entry& entry);
   // Commits a transition of one job and acts on it. `launched`: of an attempt that was found; else
   // one that begins is of this epoch.
-  absl::Status Take(Entry& entry, Transition transition, std::vector<v1::Place> places,
+  absl::Status Take(Entry& entry, Transition transition, std::vector<v1::NodeAllocation> allocation,
                     int64_t now_unix_ns, const v1::StorePosition* launched = nullptr);
   absl::Status Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns);
   absl::Status Commit(Change& change);
@@ -153,10 +153,10 @@ class Reconciler {
   absl::Status LeaveGoneNodes(Entry& entry, int64_t now_unix_ns);
   absl::Status TellStalls(Entry& entry, const std::string& node, const v1::AttemptReport& report,
                           int64_t now_unix_ns);
-  absl::Status GivePlaces(int64_t now_unix_ns);
+  absl::Status AllocateNodes(int64_t now_unix_ns);
   void TellNodesOf(const Entry& entry);
-  bool PlacesUsable(const v1::Job& job) const;
-  bool PlacesMayCome(const v1::Job& job, int64_t now_unix_ns) const;
+  bool AllocationUsable(const v1::Job& job) const;
+  bool AllocationMayComeBack(const v1::Job& job, int64_t now_unix_ns) const;
   int64_t AgentsDueNs() const;  // Unix; who has not dialled in by then is lost
   absl::StatusOr<Entry*> Find(uint64_t job_id);
   static bool HasPlaceOn(const v1::Job& job, const std::string& node);
@@ -183,8 +183,8 @@ class Reconciler {
   std::map<std::string, KnownHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
   std::set<uint64_t> active_;  // those that have not ended
-  // Of these, kept in step with each commit: those that hold places, which are few, and those that
-  // wait for some, in the order of the queue.
+  // Of these, kept in step with each commit: those that hold an allocation, which are few, and
+  // those that wait for some, in the order of the queue.
   std::set<uint64_t> holding_;
   std::map<QueueKey, Waiting> waiting_;
   std::map<std::string, uint32_t> kinds_;  // of requests, as bytes
@@ -193,7 +193,7 @@ class Reconciler {
   bool absent_told_ = false;     // the nodes that have not dialled in since
   uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known
   int64_t cluster_published_unix_ns_ = 0;
-  bool places_may_have_changed_ = true;
+  bool allocations_may_have_changed_ = true;
   uint64_t revision_ = 1;
 };
 

@@ -41,7 +41,7 @@ void Reconciler::HearRefusal(const std::string& node, const v1::NodeReport& repo
   } else {
     refusals_.erase(node);
   }
-  if (refused != nodes_.Refuses(node)) places_may_have_changed_ = true;
+  if (refused != nodes_.Refuses(node)) allocations_may_have_changed_ = true;
   PublishCluster();
 }
 
@@ -66,17 +66,19 @@ absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::Att
            HasPlaceOn(entry.job, node);
   };
   if (is_current()) return true;
-  const bool here = std::any_of(held.places().begin(), held.places().end(),
-                                [&](const v1::Place& place) { return place.node() == node; });
+  const bool here =
+      std::any_of(held.allocation().begin(), held.allocation().end(),
+                  [&](const v1::NodeAllocation& part) { return part.node() == node; });
   if (!here) return false;
   ASSIGN_OR_RETURN(
       Transition transition,
       Apply(entry.job.status(), AttemptFound{held.attempt(), node}, options_.retry, now_unix_ns));
   if (!transition.changed) return false;
   entry.plan_asked_for = 0;
-  RETURN_IF_ERROR(Take(entry, std::move(transition), {held.places().begin(), held.places().end()},
-                       now_unix_ns, &held.store()));
-  places_may_have_changed_ = true;  // also where it waited
+  RETURN_IF_ERROR(Take(entry, std::move(transition),
+                       {held.allocation().begin(), held.allocation().end()}, now_unix_ns,
+                       &held.store()));
+  allocations_may_have_changed_ = true;  // also where it waited
   return is_current();
 }
 

@@ -1,4 +1,4 @@
-// What passes by itself: leases, retries, places for those that wait, and what is old.
+// What passes by itself: leases, retries, allocations for those that wait, and what is old.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using base::kNsPerMs;
 // Old events, and jobs, that are dropped at a time: a few milliseconds' work.
 constexpr uint64_t kEventsDropped = 1000;
 constexpr size_t kJobsDropped = 1000;
-// Without anything to wait for: leases and the places of jobs are looked at so often.
+// Without anything to wait for: leases and the allocations of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 constexpr size_t kMostKinds = 10000;  // of requests that are known to be equal
 
@@ -36,8 +36,8 @@ std::vector<Holding> Reconciler::HoldingJobs() const {
   std::vector<Holding> holding;
   for (const uint64_t id : holding_) {
     const v1::Job& job = jobs_.at(id).job;
-    if (job.places().empty()) continue;
-    holding.push_back({id, job.resources(), {job.places().begin(), job.places().end()}});
+    if (job.allocation().empty()) continue;
+    holding.push_back({id, job.resources(), {job.allocation().begin(), job.allocation().end()}});
   }
   return holding;
 }
@@ -49,8 +49,8 @@ void Reconciler::File(const v1::Job* before, const v1::Job& job) {
     waiting_.erase(key);
   }
   const Consequences consequences = ConsequencesOf(job.status());
-  if (consequences.holds_places) holding_.insert(job.id());
-  if (!consequences.wants_places) return;
+  if (consequences.holds_allocation) holding_.insert(job.id());
+  if (!consequences.wants_allocation) return;
   // Numbers are never taken twice; two of one kind of before and after cost a look more.
   if (kinds_.size() >= kMostKinds) kinds_.clear();
   const uint32_t kind =
@@ -83,27 +83,27 @@ std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int p
   queue.insert(behind, &job);
   const Decision decision =
       Schedule(nodes_.Capacities(), HoldingJobs(), queue, options_.scheduling, now_unix_ns);
-  if (decision.places.contains(newest)) return "";
+  if (decision.allocations.contains(newest)) return "";
   const auto wait = decision.waits.find(newest);
   return wait == decision.waits.end() ? QueueText(static_cast<size_t>(before))
                                       : wait->second.reason;
 }
 
-// What one that has its places waits for, as its agents say, or because they say nothing.
+// What one that has its allocation waits for, as its agents say, or because they say nothing.
 std::string Reconciler::WaitOf(const Entry& entry) const {
-  for (const v1::Place& place : entry.job.places()) {
-    if (nodes_.Refuses(place.node())) {
+  for (const v1::NodeAllocation& part : entry.job.allocation()) {
+    if (nodes_.Refuses(part.node())) {
       return fmt::format(
           "waits for node {}, whose agent keeps it for another store, or a later state of this "
           "one: "
           "trireme nodes adopt {}",
-          place.node(), place.node());
+          part.node(), part.node());
     }
-    if (!nodes_.IsLost(place.node())) continue;
+    if (!nodes_.IsLost(part.node())) continue;
     return fmt::format(
         "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
         "is of before",
-        place.node());
+        part.node());
   }
   for (const auto& [node, report] : entry.reports) {
     if (!report.waits_for().empty()) return report.waits_for();
@@ -111,17 +111,17 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
-absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
+absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
   Decision decision =
       Schedule(nodes_.Capacities(), HoldingJobs(), Queue(), options_.scheduling, now_unix_ns);
-  for (const auto& [id, places] : decision.places) {
+  for (const auto& [id, allocation] : decision.allocations) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,
-                     Apply(entry.job.status(), PlacesGiven{}, options_.retry, now_unix_ns));
+                     Apply(entry.job.status(), NodesAllocated{}, options_.retry, now_unix_ns));
     TRIREME_CHECK(transition.changed);
     v1::Event& event = transition.events.emplace_back();
-    event.mutable_placed()->mutable_places()->Assign(places.begin(), places.end());
-    RETURN_IF_ERROR(Take(entry, std::move(transition), places, now_unix_ns));
+    event.mutable_placed()->mutable_allocation()->Assign(allocation.begin(), allocation.end());
+    RETURN_IF_ERROR(Take(entry, std::move(transition), allocation, now_unix_ns));
   }
   for (const uint64_t id : holding_) {
     const std::string wait = WaitOf(jobs_.at(id));
@@ -136,19 +136,21 @@ absl::Status Reconciler::GivePlaces(int64_t now_unix_ns) {
 }
 
 // Those that it holds are neither lost nor drained.
-bool Reconciler::PlacesUsable(const v1::Job& job) const {
-  return std::all_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
-    const v1::Node node = nodes_.Get(place.node());
-    return node.state() == v1::NODE_READY && !node.drained() && node.refuses_for().empty();
-  });
+bool Reconciler::AllocationUsable(const v1::Job& job) const {
+  return std::all_of(
+      job.allocation().begin(), job.allocation().end(), [this](const v1::NodeAllocation& part) {
+        const v1::Node node = nodes_.Get(part.node());
+        return node.state() == v1::NODE_READY && !node.drained() && node.refuses_for().empty();
+      });
 }
 
 // After a start of this daemon agents dial in one after another.
-bool Reconciler::PlacesMayCome(const v1::Job& job, int64_t now_unix_ns) const {
+bool Reconciler::AllocationMayComeBack(const v1::Job& job, int64_t now_unix_ns) const {
   if (now_unix_ns >= AgentsDueNs()) return false;
-  return std::any_of(job.places().begin(), job.places().end(), [this](const v1::Place& place) {
-    return nodes_.IsLost(place.node()) && !nodes_.IsGone(place.node());
-  });
+  return std::any_of(job.allocation().begin(), job.allocation().end(),
+                     [this](const v1::NodeAllocation& part) {
+                       return nodes_.IsLost(part.node()) && !nodes_.IsGone(part.node());
+                     });
 }
 
 int64_t Reconciler::AgentsDueNs() const {
@@ -224,19 +226,20 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
     if (consequences.timer_unix_ns != 0) {
       if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) {
         next = std::min(next, consequences.timer_unix_ns);
-      } else if (PlacesMayCome(entry.job, now_unix_ns)) {
+      } else if (AllocationMayComeBack(entry.job, now_unix_ns)) {
         next = std::min(next, AgentsDueNs());
-      } else if (!Feed(entry, RetryDue{PlacesUsable(entry.job)}, now_unix_ns).ok()) {
+      } else if (!Feed(entry, RetryDue{AllocationUsable(entry.job)}, now_unix_ns).ok()) {
         return next;
       }
     }
     // A plan whose answer could not be stored is asked for again.
     if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry, now_unix_ns);
   }
-  if (places_may_have_changed_) {
-    places_may_have_changed_ = !GivePlaces(now_unix_ns).ok();
+  if (allocations_may_have_changed_) {
+    allocations_may_have_changed_ = !AllocateNodes(now_unix_ns).ok();
   }
-  // Jobs that run and nodes that were heard of change its figures between the changes of places.
+  // Jobs that run and nodes that were heard of change its figures between the changes of
+  // allocations.
   if (now_unix_ns - cluster_published_unix_ns_ >= kIdleNs) {
     PublishCluster();
     cluster_published_unix_ns_ = now_unix_ns;

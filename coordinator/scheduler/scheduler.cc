@@ -112,11 +112,11 @@ Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Hold
     const std::vector<Share> shares = pass.Look(*job);
     if (shares.empty()) continue;
     const Amount rank = AmountOfRank(job->resources);
-    std::vector<v1::Place>& places = decision.places[job->job_id];
+    std::vector<v1::NodeAllocation>& allocation = decision.allocations[job->job_id];
     for (const Share& share : shares) {
-      v1::Place& place = places.emplace_back();
-      place.set_node(nodes[share.node].name);
-      place.set_ranks(static_cast<uint32_t>(share.ranks));
+      v1::NodeAllocation& part = allocation.emplace_back();
+      part.set_node(nodes[share.node].name);
+      part.set_ranks(static_cast<uint32_t>(share.ranks));
       cluster.free[share.node] = Without(cluster.free[share.node], rank, share.ranks);
     }
   }
@@ -141,11 +141,11 @@ ClusterView ViewOf(const std::vector<NodeCapacity>& nodes, const std::vector<Hol
   view.free = view.capacity;
   view.held_by.assign(nodes.size(), 0);
   for (const Holding& held : holding) {
-    for (const v1::Place& place : held.places) {
-      const auto node = view.index.find(place.node());
+    for (const v1::NodeAllocation& part : held.allocation) {
+      const auto node = view.index.find(part.node());
       if (node == view.index.end()) continue;  // removed from the cluster meanwhile
       Amount& free = view.free[node->second];
-      free = Without(free, AmountOfRank(held.resources), place.ranks());
+      free = Without(free, AmountOfRank(held.resources), part.ranks());
     }
   }
   return view;

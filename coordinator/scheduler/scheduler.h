@@ -1,4 +1,4 @@
-// Which waiting job gets which places, and why the others wait. Pure.
+// Which waiting job gets which allocation, and why the others wait. Pure.
 #pragma once
 
 #include <chrono>
@@ -23,11 +23,11 @@ struct NodeCapacity {
   bool gone = false;         // for good
 };
 
-// A job that holds places.
+// A job that holds an allocation.
 struct Holding {
   uint64_t job_id = 0;
   v1::ResourceRequest resources;
-  std::vector<v1::Place> places;
+  std::vector<v1::NodeAllocation> allocation;
 };
 
 struct Waiting {
@@ -58,8 +58,8 @@ struct Wait {
 };
 
 struct Decision {
-  std::map<uint64_t, std::vector<v1::Place>> places;  // jobs to start now
-  std::map<uint64_t, Wait> waits;                     // of all others the first `most_reasons`
+  std::map<uint64_t, std::vector<v1::NodeAllocation>> allocations;  // jobs to start now
+  std::map<uint64_t, Wait> waits;  // of all others the first `most_reasons`
 };
 
 struct SchedulingPolicy {
@@ -68,7 +68,7 @@ struct SchedulingPolicy {
   size_t most_reasons = 1000;
 };
 
-// Ranks fill as few nodes as they can, in rank order over the places; nodes in the order given
+// Ranks fill as few nodes as they can, in rank order over the allocation; nodes in the order given
 // break ties. CPUs may be asked for beyond what any node has: such a job waits with that as its
 // reason.
 Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,

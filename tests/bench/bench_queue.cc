@@ -76,8 +76,8 @@ class Queue {
     one.set_attempt(1);
     one.set_phase(v1::ATTEMPT_ENDED);
     return MsOf([&] {
-      for (const v1::Place& place : known.places()) {
-        TRIREME_CHECK(reconciler_->Report(place.node(), report, now_ += 1000000).ok());
+      for (const v1::NodeAllocation& part : known.allocation()) {
+        TRIREME_CHECK(reconciler_->Report(part.node(), report, now_ += 1000000).ok());
       }
       reconciler_->Tick(now_);
     });
@@ -96,7 +96,7 @@ class Queue {
   std::vector<uint64_t> Placed() const {
     std::vector<uint64_t> placed;
     table_->ForEach([&](const v1::Job& job, const v1::Progress*) {
-      if (!job.places().empty()) placed.push_back(job.id());
+      if (!job.allocation().empty()) placed.push_back(job.id());
     });
     return placed;
   }

@@ -75,7 +75,7 @@ class Nodes(daemon_fixture.DaemonCase):
         return next(node for node in self.ask("nodes")["nodes"] if node["name"] == f"host{number}")
 
     def nodes_of(self, job):
-        return [place["node"] for place in self.show(job)["places"]]
+        return [place["node"] for place in self.show(job)["allocation"]]
 
     def quiet_losses(self, ranks):
         """Of the same job on this machine alone, undisturbed."""
@@ -118,7 +118,7 @@ class Nodes(daemon_fixture.DaemonCase):
         self.assertIn("gone", self.text("nodes"))
         self.goes_on_as_if_nothing_had_been(job, 2)
         placed = [event["placed"] for event in self.watch(job).end()[1] if "placed" in event]
-        self.assertEqual([place["node"] for place in placed[-1]["places"]], ["host1", "host3"], placed)
+        self.assertEqual([place["node"] for place in placed[-1]["allocation"]], ["host1", "host3"], placed)
 
     def test_goes_on_when_a_cut_cable_is_mended(self):
         self.ask("drain", "host3", "--reason", "not for this job")

@@ -32,9 +32,9 @@ v1::DesiredAttempt Desired(const std::string& root, uint32_t number) {
   v1::DesiredAttempt desired;
   desired.set_job_id(7);
   desired.set_attempt(number);
-  desired.set_wish(v1::ATTEMPT_RUN);
+  desired.set_desired_state(v1::ATTEMPT_RUN);
   desired.mutable_launch()->set_run_folder(root + "/runs/7");
-  v1::Place& place = *desired.mutable_launch()->add_places();
+  v1::NodeAllocation& place = *desired.mutable_launch()->add_allocation();
   place.set_node("here");
   place.set_ranks(1);
   return desired;

@@ -41,8 +41,8 @@ export class EventList {
   }
 
   // Where the job was last; the newest event is the first.
-  lastPlaces() {
-    return this.events.find((event) => event.places?.length)?.places ?? [];
+  lastAllocation() {
+    return this.events.find((event) => event.allocation?.length)?.allocation ?? [];
   }
 
   make(event) {

@@ -78,7 +78,7 @@ function banner(job) {
   }
   if (standsStill(job)) return stallBanner(job);
   if (job.waits_for) return h('div', { class: 'banner', data: { level: 'warn' } }, h('p', {}, job.waits_for));
-  if (job.wish === 'cancel' && !hasEnded(job)) {
+  if (job.desired_state === 'cancel' && !hasEnded(job)) {
     return h('div', { class: 'banner' }, h('p', {}, 'Cancelled: it may save a checkpoint first, and never starts again.'));
   }
   if (job.state === 'pausing') return h('div', { class: 'banner' }, h('p', {}, 'Stops at the next step boundary with a checkpoint.'));
@@ -136,7 +136,7 @@ export class JobPage {
     this.showParts(job);
     await this.refreshEvents(state);
     this.drawTitle(job);
-    draw(this.banner, [job.state, job.wish, job.reason, job.failure, job.waits_for, job.queue_position, job.stalled, job.checkpoint_step], () => banner(job) ?? []);
+    draw(this.banner, [job.state, job.desired_state, job.reason, job.failure, job.waits_for, job.queue_position, job.stalled, job.checkpoint_step], () => banner(job) ?? []);
     if (this.settled < 3 || this.log.hurry) await this.refreshFiles(job);
     draw(this.tiles, [job.progress, job.state, job.stalled, job.attempt, job.failures, job.checkpoint_step, Math.floor(state.now / 5000), this.curve.points.step.length],
       () => tiles(job, this.curve, state.now));
@@ -153,8 +153,8 @@ export class JobPage {
   }
 
   // Of an ended job those that it had.
-  placesOf(job) {
-    return job.places.length === 0 && hasEnded(job) ? this.events.lastPlaces() : job.places;
+  allocationOf(job) {
+    return job.allocation.length === 0 && hasEnded(job) ? this.events.lastAllocation() : job.allocation;
   }
 
   async refreshEvents(state) {
@@ -176,7 +176,7 @@ export class JobPage {
     }
     const planned = job.attempt !== 1 || job.state !== 'planning';
     if (planned && this.planned !== job.attempt) await this.refreshPlan(job);
-    if (this.shownPlan) this.plan.setData(this.shownPlan, this.placesOf(job));
+    if (this.shownPlan) this.plan.setData(this.shownPlan, this.allocationOf(job));
     if (this.ticks % 2 === 1) {
       const timeline = await get(`${this.path}/timeline`);
       this.timeline.setData(timeline);
@@ -216,12 +216,12 @@ export class JobPage {
 
   drawTitle(job) {
     const ended = hasEnded(job);
-    const canPause = !ended && job.wish === 'run';
-    const canResume = job.wish === 'pause' && !ended;
-    const canCancel = !ended && job.wish !== 'cancel';
-    const places = this.placesOf(job).map((place) => `${place.node} x${place.ranks}`).join(', ');
-    const about = [job.owner, plural(job.ranks, 'rank'), places, job.run_folder].filter(Boolean);
-    draw(this.title, [job.name, stateText(job), tone(job), job.wish, about], () => [
+    const canPause = !ended && job.desired_state === 'run';
+    const canResume = job.desired_state === 'pause' && !ended;
+    const canCancel = !ended && job.desired_state !== 'cancel';
+    const allocation = this.allocationOf(job).map((place) => `${place.node} x${place.ranks}`).join(', ');
+    const about = [job.owner, plural(job.ranks, 'rank'), allocation, job.run_folder].filter(Boolean);
+    draw(this.title, [job.name, stateText(job), tone(job), job.desired_state, about], () => [
       h('div', { class: 'text' },
         h('h1', {}, h('span', { class: 'id' }, `${job.id}`), h('span', { class: 'name', title: job.name }, job.name),
           h('span', { class: 'chip', data: { state: tone(job) } }, stateText(job))),

@@ -37,7 +37,7 @@ export function secondsLeft(job, history) {
   return ((job.progress.steps - job.progress.step) * history) / 1000;
 }
 
-const place = (job) => (job.queue_position ? `#${job.queue_position} in the queue` : 'waits for places');
+const place = (job) => (job.queue_position ? `#${job.queue_position} in the queue` : 'waits for allocation');
 
 // The chip says already what it is.
 const because = (job) => (job.reason.startsWith(`${job.state} `) ? job.reason.slice(job.state.length + 1) : job.reason);

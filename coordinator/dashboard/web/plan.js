@@ -29,11 +29,11 @@ function ends(items, most) {
   return [items.slice(0, half), items.slice(-half), items.length - most];
 }
 
-// Nodes by rank: places are runs of ranks.
-function nodeOfRank(places) {
+// Nodes by rank: an allocation is runs of ranks.
+function nodeOfRank(allocation) {
   const bounds = [];
   let end = 0;
-  places.forEach((place, index) => {
+  allocation.forEach((place, index) => {
     end += place.ranks;
     bounds.push({ end, node: place.node, index });
   });
@@ -105,9 +105,9 @@ export class PlanPanels {
     this.legend.replaceChildren();
   }
 
-  setData(plan, places) {
+  setData(plan, allocation) {
     this.plan = plan;
-    draw(this.picture, [plan, places], () => this.drawMesh(plan, places));
+    draw(this.picture, [plan, allocation], () => this.drawMesh(plan, allocation));
     draw(this.memory, [plan.stages, this.used], () => this.drawMemory(plan));
     this.file.hidden = false;
     this.file.querySelector('pre').textContent = plan.yaml;
@@ -127,15 +127,15 @@ export class PlanPanels {
     draw(this.memory, [this.plan.stages, used], () => this.drawMemory(this.plan));
   }
 
-  drawMesh(plan, places) {
-    const nodeOf = nodeOfRank(places);
+  drawMesh(plan, allocation) {
+    const nodeOf = nodeOfRank(allocation);
     const [first, last, hidden] = ends(plan.stages, MOST_STAGES);
     const missing = hidden + plan.stage_count - plan.stages.length;
     const columns = [...first.map((stage) => stageColumn(stage, plan, nodeOf)), missing > 0 ? gap(missing) : null,
       ...last.map((stage) => stageColumn(stage, plan, nodeOf))];
     return [
       h('div', { class: 'columns', style: { gridTemplateColumns: `repeat(auto-fit, minmax(${leastWidth(plan.mesh)}px, 1fr))` } }, columns),
-      h('div', { class: 'legend below' }, shapeText(plan.mesh), places.slice(0, 12).map((place, index) =>
+      h('div', { class: 'legend below' }, shapeText(plan.mesh), allocation.slice(0, 12).map((place, index) =>
         h('span', {}, h('i', { style: { background: colorOfJob(index) } }), place.node))),
       h('dl', { class: 'facts' }, plan.summary.filter(([name]) => !TOLD.includes(name)).map(([name, value]) =>
         [h('dt', {}, name), h('dd', {}, value)])),

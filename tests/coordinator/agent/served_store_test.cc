@@ -73,7 +73,7 @@ TEST_CASE("served store: while something runs, nobody is obeyed who does not go 
   CHECK(!store.Serves(true, 1));
 }
 
-TEST_CASE("served store: an adoption is of one line, and of what was wished after it") {
+TEST_CASE("served store: an adoption is of one line, and of what was desired after it") {
   const StateFolder folder;
   REQUIRE(folder.Load().Note(Position(9)).ok());
   ServedStore store = folder.Load();

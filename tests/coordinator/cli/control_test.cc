@@ -451,7 +451,7 @@ TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));
   CHECK(Holds(room.Run("pause demo").out, "job 1 (demo) is pausing"));
-  CHECK(room.daemon.job(1).status().wish() == v1::JOB_WISH_PAUSE);
+  CHECK(room.daemon.job(1).status().desired_state() == v1::JOB_DESIRED_PAUSE);
   CHECK(Holds(room.Run("resume 1").out, "job 1 (demo) is pending"));
   CHECK(Holds(room.Run("cancel 1 --grace 2.5").out, "to be cancelled"));
   CHECK(room.daemon.last_grace() == 2.5);

@@ -145,21 +145,22 @@ class FakeControl::Service final : public v1::Control::Service {
   grpc::Status Cancel(Context* context, const v1::CancelRequest* request,
                       v1::Job* response) override {
     grace = request->grace_seconds();
-    return OnJob(*context, "Cancel", request->job_id(), response,
-                 [](v1::Job& job) { job.mutable_status()->set_wish(v1::JOB_WISH_CANCEL); });
+    return OnJob(*context, "Cancel", request->job_id(), response, [](v1::Job& job) {
+      job.mutable_status()->set_desired_state(v1::JOB_DESIRED_CANCEL);
+    });
   }
   grpc::Status Pause(Context* context, const v1::PauseRequest* request,
                      v1::Job* response) override {
     return OnJob(*context, "Pause", request->job_id(), response, [](v1::Job& job) {
       job.mutable_status()->set_state(v1::JOB_PAUSING);
-      job.mutable_status()->set_wish(v1::JOB_WISH_PAUSE);
+      job.mutable_status()->set_desired_state(v1::JOB_DESIRED_PAUSE);
     });
   }
   grpc::Status Resume(Context* context, const v1::ResumeRequest* request,
                       v1::Job* response) override {
     return OnJob(*context, "Resume", request->job_id(), response, [](v1::Job& job) {
       job.mutable_status()->set_state(v1::JOB_PENDING);
-      job.mutable_status()->set_wish(v1::JOB_WISH_RUN);
+      job.mutable_status()->set_desired_state(v1::JOB_DESIRED_RUN);
     });
   }
   grpc::Status ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,

@@ -25,9 +25,9 @@ v1::Job FailedJob() {
   job.mutable_status()->mutable_failure()->set_evidence("a line\nanother");
   job.mutable_resources()->set_ranks(8);
   job.mutable_resources()->set_cpus_per_rank(3);
-  v1::Place& place = *job.add_places();
-  place.set_node("n1");
-  place.set_ranks(8);
+  v1::NodeAllocation& part = *job.add_allocation();
+  part.set_node("n1");
+  part.set_ranks(8);
   return job;
 }
 
@@ -47,12 +47,12 @@ TEST_CASE("a job tells its state, its failure and no bytes that are no text") {
   const Json job = Parsed(JsonText(JobDetails(FailedJob())));
   CHECK(job["id"] == 12);
   CHECK(job["state"] == "failed");
-  CHECK(job["wish"] == "run");
+  CHECK(job["desired_state"] == "run");
   CHECK(job["submitted_ms"] == 1'700'000'000'123);
   CHECK(job["progress"].is_null());
   CHECK(job["failure"]["evidence"] == "a line\nanother");
   CHECK(job["headline"] == "rank 3 died \xef\xbf\xbd");
-  CHECK(job["places"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
+  CHECK(job["allocation"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
   CHECK_FALSE(JobRow(FailedJob()).contains("failure"));
 }
 
@@ -67,15 +67,15 @@ TEST_CASE("events are sentences with a weight") {
   const std::string cut = "five failures: " + headline.substr(0, 100) + "...";
   CHECK(EventJson(Changed(v1::JOB_FAILED, cut, headline))["text"] == cut);
   v1::Event asked;
-  asked.mutable_wish_changed()->set_wish(v1::JOB_WISH_PAUSE);
-  asked.mutable_wish_changed()->set_by("ada");
+  asked.mutable_desired_state_changed()->set_desired_state(v1::JOB_DESIRED_PAUSE);
+  asked.mutable_desired_state_changed()->set_by("ada");
   CHECK(EventJson(asked)["text"] == "pause, by ada");
   const Json cancelled = EventJson(Changed(v1::JOB_CANCELLED, "cancelled by ada"));
   CHECK(cancelled["kind"] == "cancelled");
   CHECK(cancelled["text"] == "by ada");
   v1::Event placed;
-  *placed.mutable_placed()->mutable_places() = FailedJob().places();
-  CHECK(EventJson(placed)["places"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
+  *placed.mutable_placed()->mutable_allocation() = FailedJob().allocation();
+  CHECK(EventJson(placed)["allocation"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
   v1::Event submitted;
   submitted.mutable_submitted()->set_name("night");
   CHECK(EventJson(submitted)["name"] == "night");

@@ -178,12 +178,12 @@ TEST_CASE("a lost attempt is judged by its newest checkpoint") {
 
 TEST_CASE("a late plan of an attempt that was paused starts nothing") {
   Story job;
-  job.Happens(PlacesGiven{});
+  job.Happens(NodesAllocated{});
   job.Happens(PauseAsked{"ann"});
   job.Happens(PlanMade{1});
   CHECK(job.status().state() == v1::JOB_PAUSED);
   job.Happens(ResumeAsked{"ann"});
-  job.Happens(PlacesGiven{});
+  job.Happens(NodesAllocated{});
   job.Happens(PlanMade{1});
   CHECK(job.status().state() == v1::JOB_PLANNING);
   CHECK(!job.status().attempt_live());
@@ -196,7 +196,7 @@ TEST_CASE("the reason names who asked for what") {
   job.Runs();
   job.Happens(PauseAsked{"ann"});
   REQUIRE(job.told().size() == 2);
-  CHECK(job.told()[0].wish_changed().by() == "ann");
+  CHECK(job.told()[0].desired_state_changed().by() == "ann");
   CHECK(job.status().reason() == "ann asked to pause; stops at the next step");
   job.Happens(AttemptEnded{1, 75, {}, 12});
   CHECK(job.status().reason() == "paused by ann");

@@ -55,7 +55,8 @@ class Chance {
       default:
         break;
     }
-    const JobEvent forward[] = {PlacesGiven{}, PlanMade{attempt}, AllRanksRun{attempt}, RetryDue{}};
+    const JobEvent forward[] = {NodesAllocated{}, PlanMade{attempt}, AllRanksRun{attempt},
+                                RetryDue{}};
     return forward[Below(4)];
   }
 
@@ -95,17 +96,17 @@ void CheckStatus(const v1::JobStatus& before, const v1::JobStatus& after, const 
   const Consequences follows = ConsequencesOf(after);
   EXPECT(IsOneLine(after.reason()));
   EXPECT(!HasEnded(after.state()) || !after.attempt_live());
-  EXPECT(!HasEnded(after.state()) || !follows.holds_places);
-  EXPECT(after.state() != v1::JOB_PENDING || !follows.holds_places);
-  EXPECT(after.state() != v1::JOB_PAUSED || !follows.holds_places);
-  EXPECT(!after.attempt_live() || follows.holds_places);
-  EXPECT(after.attempt_live() == (follows.attempt != v1::ATTEMPT_WISH_UNSPECIFIED));
+  EXPECT(!HasEnded(after.state()) || !follows.holds_allocation);
+  EXPECT(after.state() != v1::JOB_PENDING || !follows.holds_allocation);
+  EXPECT(after.state() != v1::JOB_PAUSED || !follows.holds_allocation);
+  EXPECT(!after.attempt_live() || follows.holds_allocation);
+  EXPECT(after.attempt_live() == (follows.attempt != v1::ATTEMPT_DESIRED_UNSPECIFIED));
   EXPECT(!follows.wants_plan || !after.attempt_live());
   EXPECT(follows.timer_unix_ns == 0 || !after.attempt_live());
   EXPECT(after.state() == v1::JOB_RECOVERING || after.retry_at_unix_ns() == 0);
   EXPECT(after.failures() <= kPolicy.max_failures);
   // What nothing else may move: each job that waits is waited for by something.
-  EXPECT(after.state() != v1::JOB_PENDING || follows.wants_places);
+  EXPECT(after.state() != v1::JOB_PENDING || follows.wants_allocation);
   EXPECT(after.state() != v1::JOB_RECOVERING || after.attempt_live() || follows.timer_unix_ns > 0);
 }
 
@@ -123,16 +124,19 @@ void CheckChange(const v1::JobStatus& before, const Transition& transition, cons
          !(before.attempt_live() || after.attempt_live()));
   EXPECT(!after.attempt_live() || before.attempt_live() || found ||
          std::holds_alternative<PlanMade>(event));
-  EXPECT(before.wish() != v1::JOB_WISH_CANCEL || after.wish() == v1::JOB_WISH_CANCEL);
-  EXPECT(before.wish() != v1::JOB_WISH_CANCEL || found || after.attempt() == before.attempt());
-  EXPECT(before.wish() != v1::JOB_WISH_CANCEL || found || after.state() == before.state() ||
+  EXPECT(before.desired_state() != v1::JOB_DESIRED_CANCEL ||
+         after.desired_state() == v1::JOB_DESIRED_CANCEL);
+  EXPECT(before.desired_state() != v1::JOB_DESIRED_CANCEL || found ||
+         after.attempt() == before.attempt());
+  EXPECT(before.desired_state() != v1::JOB_DESIRED_CANCEL || found ||
+         after.state() == before.state() ||
          (after.state() != v1::JOB_PLANNING && after.state() != v1::JOB_LAUNCHING));
   EXPECT(Saved(after) >= Saved(before));
   EXPECT(after.checkpoint_attempt() <= after.attempt());
   EXPECT(after.retry_at_unix_ns() == before.retry_at_unix_ns() ||
          after.retry_at_unix_ns() <= now + kLongestNs);
   bool state_told = after.state() == before.state();
-  bool wish_told = after.wish() == before.wish();
+  bool desired_told = after.desired_state() == before.desired_state();
   bool step_told = Saved(after) == Saved(before);
   for (const v1::Event& told : transition.events) {
     EXPECT(told.attempt() == after.attempt());
@@ -143,11 +147,12 @@ void CheckChange(const v1::JobStatus& before, const Transition& transition, cons
       EXPECT(after.changed_unix_ns() == now);
       state_told = true;
     }
-    if (told.has_wish_changed()) wish_told = told.wish_changed().wish() == after.wish();
+    if (told.has_desired_state_changed())
+      desired_told = told.desired_state_changed().desired_state() == after.desired_state();
     if (told.has_checkpointed()) step_told = told.checkpointed().step() == after.checkpoint_step();
   }
   EXPECT(state_told);
-  EXPECT(wish_told);
+  EXPECT(desired_told);
   EXPECT(step_told);
 }
 
@@ -198,7 +203,7 @@ TEST_CASE("a random walk of jobs keeps every promise") {
         attempt != nullptr && *attempt != before.attempt()) {
       Expect(!next->changed, "an event of another attempt", before, status, event.index());
     }
-    if (status.wish() == v1::JOB_WISH_CANCEL) CheckCancel(status, event, now);
+    if (status.desired_state() == v1::JOB_DESIRED_CANCEL) CheckCancel(status, event, now);
     if (next->changed) seen.insert(status.state());
     // Ended jobs live on for a while, to see that nothing moves them.
     if (HasEnded(status.state()) && chance.Below(10) == 0) status = InitialStatus(now);

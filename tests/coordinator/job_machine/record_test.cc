@@ -78,10 +78,10 @@ TEST_CASE("an attempt's end stands in the status until the next one begins") {
 
 TEST_CASE("a plan that cannot be made is the failure of its attempt") {
   Story refused;
-  refused.Happens(PlacesGiven{});
+  refused.Happens(NodesAllocated{});
   refused.Happens(PlanRefused{1, 2, "no such model"});
   Story failed;
-  failed.Happens(PlacesGiven{});
+  failed.Happens(NodesAllocated{});
   failed.Happens(PlanRefused{1, 4, "the disk\nis full"});
   CHECK(refused.status().state() == v1::JOB_FAILED);
   CHECK(refused.status().reason() == "no plan can be made: no such model");
@@ -98,9 +98,9 @@ TEST_CASE("a plan that cannot be made is the failure of its attempt") {
   }
 }
 
-TEST_CASE("the reason stays that of a wish until it is fulfilled") {
+TEST_CASE("the reason stays that of a request until it is fulfilled") {
   Story job;
-  job.Happens(PlacesGiven{});
+  job.Happens(NodesAllocated{});
   job.Happens(PlanMade{1});
   job.Happens(CancelAsked{"ann"});
   job.Happens(AllRanksRun{1});

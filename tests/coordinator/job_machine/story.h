@@ -26,7 +26,7 @@ class Story {
     told_ = next->events;
   }
   void Runs() {
-    if (status_.state() == v1::JOB_PENDING) Happens(PlacesGiven{});
+    if (status_.state() == v1::JOB_PENDING) Happens(NodesAllocated{});
     if (status_.state() == v1::JOB_RECOVERING) {
       now_ = status_.retry_at_unix_ns();
       Happens(RetryDue{});

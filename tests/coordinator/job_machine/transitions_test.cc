@@ -19,8 +19,10 @@ namespace {
 
 constexpr int64_t kNow = 1000000000000000000;
 
-const char* WishWord(v1::JobWish wish) {
-  return wish == v1::JOB_WISH_RUN ? "run" : wish == v1::JOB_WISH_PAUSE ? "pause" : "cancel";
+const char* DesiredStateWord(v1::JobDesiredState desired_state) {
+  return desired_state == v1::JOB_DESIRED_RUN     ? "run"
+         : desired_state == v1::JOB_DESIRED_PAUSE ? "pause"
+                                                  : "cancel";
 }
 
 std::string SituationWord(const v1::JobStatus& status) {
@@ -28,9 +30,9 @@ std::string SituationWord(const v1::JobStatus& status) {
   return StateWord(status.state()) + (both && status.attempt_live() ? " (live)" : "");
 }
 
-using Situation = std::pair<std::string, std::string>;  // state, wish
+using Situation = std::pair<std::string, std::string>;  // state, desired state
 Situation SituationOf(const v1::JobStatus& status) {
-  return {SituationWord(status), WishWord(status.wish())};
+  return {SituationWord(status), DesiredStateWord(status.desired_state())};
 }
 
 // What the table calls an event, and every event meant by that.
@@ -56,7 +58,7 @@ std::vector<JobEvent> NoPlan(uint32_t attempt) {
 const std::vector<NamedEvent>& NamedEvents() {
   using Events = std::vector<JobEvent>;
   static const std::vector<NamedEvent> events = {
-      {"places given", [](uint32_t) { return Events{PlacesGiven{}}; }},
+      {"nodes allocated", [](uint32_t) { return Events{NodesAllocated{}}; }},
       {"plan made", [](uint32_t attempt) { return Events{PlanMade{attempt}}; }},
       {"plan refused",
        [](uint32_t attempt) {
@@ -158,7 +160,7 @@ std::vector<std::string> Words(const std::string& cell) {
   return words;
 }
 
-using Outcome = std::pair<std::string, std::string>;  // state then, wish then
+using Outcome = std::pair<std::string, std::string>;  // state then, desired state then
 using Table = std::map<std::tuple<std::string, std::string, std::string>, Outcome>;
 
 // Rows of one table, each as the events and situations that it means.
@@ -168,8 +170,8 @@ Table ReadTable(const std::map<Situation, v1::JobStatus>& situations) {
   while (std::getline(file, line) && line != "<!-- transitions -->") {
   }
   std::getline(file, line);
-  REQUIRE(Cells(line) ==
-          std::vector<std::string>{"state", "wish", "event", "state then", "wish then", "note"});
+  REQUIRE(Cells(line) == std::vector<std::string>{"state", "desired", "event", "state then",
+                                                  "desired then", "note"});
   std::getline(file, line);
   Table table;
   while (std::getline(file, line) && line != "<!-- /transitions -->") {
@@ -177,20 +179,21 @@ Table ReadTable(const std::map<Situation, v1::JobStatus>& situations) {
     const std::vector<std::string> cells = Cells(line);
     REQUIRE(cells.size() == 6);
     for (const std::string& state : Words(cells[0])) {
-      std::set<std::string> wishes;
-      for (const std::string& wish : Words(cells[1])) {
+      std::set<std::string> desired_states;
+      for (const std::string& desired_state : Words(cells[1])) {
         for (const auto& [situation, status] : situations) {
-          if (situation.first == state && (wish == "any" || wish == situation.second)) {
-            wishes.insert(situation.second);
+          if (situation.first == state &&
+              (desired_state == "any" || desired_state == situation.second)) {
+            desired_states.insert(situation.second);
           }
         }
       }
-      for (const std::string& wish : wishes) {
+      for (const std::string& desired_state : desired_states) {
         for (const std::string& word : Words(cells[2])) {
           for (const std::string& event : Expand(word)) {
             const Outcome outcome = {cells[3] == "-" ? state : cells[3],
-                                     cells[4] == "-" ? wish : cells[4]};
-            CHECK(table.emplace(std::tuple(state, wish, event), outcome).second);
+                                     cells[4] == "-" ? desired_state : cells[4]};
+            CHECK(table.emplace(std::tuple(state, desired_state, event), outcome).second);
           }
         }
       }
@@ -209,7 +212,7 @@ TEST_CASE("the machine does what its table says and nothing else") {
     for (const NamedEvent& named : NamedEvents()) {
       const auto row = table.find({situation.first, situation.second, named.name});
       for (const JobEvent& event : named.make(status.attempt())) {
-        INFO(situation.first << " wished to " << situation.second << ": " << named.name);
+        INFO(situation.first << " desired to " << situation.second << ": " << named.name);
         const auto next = Apply(status, event, {named.max_failures}, kNow + 7200000000000);
         if (row != table.end() && row->second.first == "refused") {
           CHECK(next.status().code() == absl::StatusCode::kFailedPrecondition);
@@ -231,17 +234,17 @@ TEST_CASE("the machine does what its table says and nothing else") {
 
 TEST_CASE("what nodes and timers are to do follows from the status alone") {
   for (const auto& [situation, status] : ReachableSituations()) {
-    INFO(situation.first << " wished to " << situation.second);
-    const auto& [state, wish] = situation;
+    INFO(situation.first << " desired to " << situation.second);
+    const auto& [state, desired_state] = situation;
     const Consequences follows = ConsequencesOf(status);
-    CHECK(follows.wants_places == (state == "pending"));
+    CHECK(follows.wants_allocation == (state == "pending"));
     CHECK(follows.wants_plan == (state == "planning"));
     const bool at_rest = state == "pending" || state == "paused" || HasEnded(status.state());
-    CHECK(follows.holds_places == !at_rest);
+    CHECK(follows.holds_allocation == !at_rest);
     if (at_rest) CHECK(!status.attempt_live());
-    v1::AttemptWish attempt = v1::ATTEMPT_WISH_UNSPECIFIED;
+    v1::AttemptDesiredState attempt = v1::ATTEMPT_DESIRED_UNSPECIFIED;
     if (state == "launching" || state == "running") {
-      attempt = wish == "run" ? v1::ATTEMPT_RUN : v1::ATTEMPT_STOP;
+      attempt = desired_state == "run" ? v1::ATTEMPT_RUN : v1::ATTEMPT_STOP;
     }
     if (state == "pausing") attempt = v1::ATTEMPT_STOP;
     if (state == "recovering (live)") attempt = v1::ATTEMPT_KILL;
@@ -250,14 +253,14 @@ TEST_CASE("what nodes and timers are to do follows from the status alone") {
   }
 }
 
-TEST_CASE("ranks that a stored status says may live are killed and hold their places") {
+TEST_CASE("ranks that a stored status says may live are killed and hold their allocation") {
   for (const v1::JobState state :
        {v1::JOB_PENDING, v1::JOB_PAUSED, v1::JOB_COMPLETED, v1::JOB_FAILED, v1::JOB_CANCELLED}) {
     v1::JobStatus status;
     status.set_state(state);
     status.set_attempt_live(true);
     CHECK(ConsequencesOf(status).attempt == v1::ATTEMPT_KILL);
-    CHECK(ConsequencesOf(status).holds_places);
+    CHECK(ConsequencesOf(status).holds_allocation);
   }
 }
 
@@ -272,7 +275,7 @@ TEST_CASE("refusals say why") {
   status.set_state(v1::JOB_CANCELLED);
   CHECK(message(ResumeAsked{"ann"}) == "job has been cancelled; it cannot be resumed");
   status.set_state(v1::JOB_RUNNING);
-  status.set_wish(v1::JOB_WISH_CANCEL);
+  status.set_desired_state(v1::JOB_DESIRED_CANCEL);
   CHECK(message(PauseAsked{"ann"}) == "job is being cancelled; it cannot be paused");
 }
 

@@ -70,9 +70,9 @@ inline v1::Job SampleJob(uint64_t id) {
   job.mutable_status()->set_attempt(3);
   job.mutable_status()->set_reason("rank 3 died");
   job.mutable_status()->mutable_failure()->set_rank(-1);
-  v1::Place* place = job.add_places();
-  place->set_node("n1");
-  place->set_ranks(4);
+  v1::NodeAllocation* part = job.add_allocation();
+  part->set_node("n1");
+  part->set_ranks(4);
   job.set_run_folder("/runs/" + std::to_string(id));
   return job;
 }

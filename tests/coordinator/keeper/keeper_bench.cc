@@ -71,18 +71,18 @@ std::unique_ptr<Keeper> KeeperBench::Open() const {
   return std::move(*keeper);
 }
 
-v1::DesiredAttempt KeeperBench::Attempt(uint32_t attempt, v1::AttemptWish wish,
+v1::DesiredAttempt KeeperBench::Attempt(uint32_t attempt, v1::AttemptDesiredState desired_state,
                                         double grace_seconds) const {
   v1::DesiredAttempt desired;
   desired.set_job_id(job_id);
   desired.set_attempt(attempt);
-  desired.set_wish(wish);
+  desired.set_desired_state(desired_state);
   desired.set_grace_seconds(grace_seconds);
   desired.mutable_launch()->set_run_folder(run);
   desired.mutable_launch()->set_threads_per_rank(1);
-  v1::Place* place = desired.mutable_launch()->add_places();
-  place->set_node("n1");
-  place->set_ranks(ranks);
+  v1::NodeAllocation* part = desired.mutable_launch()->add_allocation();
+  part->set_node("n1");
+  part->set_ranks(ranks);
   return desired;
 }
 

@@ -29,7 +29,8 @@ class KeeperBench {
   ~KeeperBench();
 
   std::unique_ptr<Keeper> Open() const;
-  v1::DesiredAttempt Attempt(uint32_t attempt, v1::AttemptWish wish = v1::ATTEMPT_RUN,
+  v1::DesiredAttempt Attempt(uint32_t attempt,
+                             v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN,
                              double grace_seconds = 60) const;
   v1::DesiredAttempts Desired(const std::vector<v1::DesiredAttempt>& attempts) const;
 

@@ -264,7 +264,7 @@ TEST_CASE("an attempt that was refused has failed for the next keeper too") {
   CHECK(bench.Lines("up") == 0);
 }
 
-TEST_CASE("a grace goes on while no keeper lives and nobody wishes anew") {
+TEST_CASE("a grace goes on while no keeper lives and nobody asks anew") {
   KeeperBench bench(kStubborn);
   {
     const auto keeper = bench.Open();

@@ -103,8 +103,8 @@ TEST_CASE("ranks of two nodes are started by the first and watched by both", "[m
   char host[256];
   REQUIRE(gethostname(host, sizeof host) == 0);
   v1::DesiredAttempt attempt = bench->Attempt(1);
-  attempt.mutable_launch()->mutable_places(0)->set_node(host);
-  v1::Place* second = attempt.mutable_launch()->add_places();
+  attempt.mutable_launch()->mutable_allocation(0)->set_node(host);
+  v1::NodeAllocation* second = attempt.mutable_launch()->add_allocation();
   second->set_node("n2");
   second->set_ranks(1);
   bench->options.node = "n2";
@@ -120,7 +120,7 @@ TEST_CASE("ranks of two nodes are started by the first and watched by both", "[m
   CHECK(first.ranks(0).rank() == 0);
   CHECK(watched.ranks(0).rank() == 1);
   CHECK(watched.ranks(0).life() == v1::RANK_ALIVE);
-  attempt.set_wish(v1::ATTEMPT_STOP);
+  attempt.set_desired_state(v1::ATTEMPT_STOP);
   attempt.set_grace_seconds(60);
   for (const auto& each : {other.get(), keeper.get()}) each->SetDesired(bench->Desired({attempt}));
   const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
@@ -183,7 +183,7 @@ TEST_CASE("whom a rank waits for and how long its newest step took are told") {
 TEST_CASE("a node that holds no first place watches its ranks and kills them") {
   const auto bench = KeeperBench::Recorded(1);
   v1::DesiredAttempt attempt = bench->Attempt(1);
-  v1::Place* here = attempt.mutable_launch()->add_places();
+  v1::NodeAllocation* here = attempt.mutable_launch()->add_allocation();
   here->set_node("n2");
   here->set_ranks(1);
   bench->options.node = "n2";
@@ -209,7 +209,7 @@ TEST_CASE("a node that holds no first place watches its ranks and kills them") {
   CHECK(report.ranks(0).rank() == 1);
   CHECK(report.ranks(0).life() == v1::RANK_ALIVE);
   CHECK_FALSE(report.has_progress());
-  attempt.set_wish(v1::ATTEMPT_KILL);
+  attempt.set_desired_state(v1::ATTEMPT_KILL);
   keeper->SetDesired(bench->Desired({attempt}));
   const v1::AttemptReport end = bench->AwaitEnd(*keeper, 1);
   CHECK_FALSE(end.launcher());
@@ -219,7 +219,7 @@ TEST_CASE("a node that holds no first place watches its ranks and kills them") {
   // The job has gone on without this node: what it hears of late is over.
   fs::create_directories(bench->Folder(3));
   attempt.set_attempt(2);
-  attempt.set_wish(v1::ATTEMPT_RUN);
+  attempt.set_desired_state(v1::ATTEMPT_RUN);
   keeper->SetDesired(bench->Desired({attempt}));
   bench->AwaitEnd(*keeper, 2);
 }

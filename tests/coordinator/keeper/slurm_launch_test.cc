@@ -55,8 +55,8 @@ class SlurmBench {
     CHECK(command::RunCommand(bash).ok());
     State(id, after);
   }
-  v1::DesiredAttempt Attempt(v1::AttemptWish wish = v1::ATTEMPT_RUN) const {
-    v1::DesiredAttempt attempt = keeper.Attempt(1, wish);
+  v1::DesiredAttempt Attempt(v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN) const {
+    v1::DesiredAttempt attempt = keeper.Attempt(1, desired_state);
     attempt.mutable_launch()->mutable_job()->set_name("tiny");
     return attempt;
   }

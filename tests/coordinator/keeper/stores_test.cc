@@ -167,10 +167,10 @@ TEST_CASE("stores: a report says where the ranks of what is held are, if asked")
   const auto keeper = bench.Open();
   keeper->SetDesired(bench.Desired({Of(bench.Attempt(1), kOne)}));
   v1::NodeReport report = keeper->Poll();
-  CHECK(report.attempts(0).places_size() == 0);
-  keeper->AddPlaces(report);
-  REQUIRE(report.attempts(0).places_size() == 1);
-  CHECK(report.attempts(0).places(0).ranks() == 1);
+  CHECK(report.attempts(0).allocation_size() == 0);
+  keeper->AddAllocations(report);
+  REQUIRE(report.attempts(0).allocation_size() == 1);
+  CHECK(report.attempts(0).allocation(0).ranks() == 1);
   bench.Touch("go");
   bench.AwaitEnd(*keeper, 1);
 }

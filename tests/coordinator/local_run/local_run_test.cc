@@ -133,7 +133,7 @@ TEST_CASE("a stop ends in order with 75 and a second process goes on counting") 
   CHECK(fs::read_symlink(bench.ranks.run + "/logs") == "attempts/2/logs");
 }
 
-TEST_CASE("ranks that do not stop are killed by a second wish or after the grace") {
+TEST_CASE("ranks that do not stop are killed by a second request or after the grace") {
   for (const bool twice : {true, false}) {
     Bench bench(kStubborn);
     bench.Start();

@@ -39,9 +39,9 @@ struct AdoptionDesk : Desk {
     held.mutable_store()->set_store(of_store);
     held.mutable_store()->set_epoch(9);
     for (const std::string& node : nodes) {
-      v1::Place& place = *held.add_places();
-      place.set_node(node);
-      place.set_ranks(1);
+      v1::NodeAllocation& part = *held.add_allocation();
+      part.set_node(node);
+      part.set_ranks(1);
     }
     return report;
   }
@@ -120,12 +120,12 @@ TEST_CASE("adoption: a newer attempt of a job of this store goes on as the job's
   const v1::Job taken = *desk.table.Get(job);
   CHECK(taken.status().attempt() == 3);
   CHECK(taken.status().attempt_live());
-  CHECK(taken.places_size() == 2);
+  CHECK(taken.allocation_size() == 2);
   CHECK(taken.launch_store().epoch() == 9);
   const v1::DesiredAttempts desired = desk.reconciler->DesiredOf("n1");
   REQUIRE(desired.attempts_size() == 1);
   CHECK(desired.attempts(0).attempt() == 3);
-  CHECK(desired.attempts(0).wish() == v1::ATTEMPT_RUN);
+  CHECK(desired.attempts(0).desired_state() == v1::ATTEMPT_RUN);
   CHECK(desired.attempts(0).launch().store().epoch() == 9);
   CHECK(desired.revision() >= desk.adopted.at("n1"));
   // The other node of it is known by now.

@@ -14,8 +14,8 @@ struct OnTwoNodes : Desk {
     Dial("n1");
     Dial("n2");
     Launch(Submit(8, kDeskBegin), kDeskBegin);
-    first = table.Get(1)->places(0).node();
-    second = table.Get(1)->places(1).node();
+    first = table.Get(1)->allocation(0).node();
+    second = table.Get(1)->allocation(1).node();
   }
   v1::JobStatus Status() const { return table.Get(1)->status(); }
   void Lose(const std::string& node, int64_t at) {
@@ -60,8 +60,8 @@ TEST_CASE("a job is told, timed and placed as it was submitted") {
   REQUIRE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), now + 3).ok());
   REQUIRE(desk.reconciler->DesiredOf("n1").attempts_size() == 1);
   const v1::LaunchSpec launch = desk.reconciler->DesiredOf("n1").attempts(0).launch();
-  REQUIRE(launch.places_size() == 1);
-  CHECK(launch.places(0).node() == "n1");
+  REQUIRE(launch.allocation_size() == 1);
+  CHECK(launch.allocation(0).node() == "n1");
   CHECK(desk.reconciler->DesiredOf("n2").attempts().empty());
   CHECK(desk.table.cluster().version() == "1.2.3");
   CHECK(desk.table.cluster().started_unix_ns() == kDeskBegin);
@@ -156,7 +156,7 @@ TEST_CASE("a pause leaves three steps of the slowest rank, the deadline and a mi
       REQUIRE(desk.reconciler->Ask(job, PauseAsked{"ann"}, grace, now).ok());
       const v1::DesiredAttempts desired = desk.reconciler->DesiredOf("n1");
       REQUIRE(desired.attempts_size() == 1);
-      CHECK(desired.attempts(0).wish() == v1::ATTEMPT_STOP);
+      CHECK(desired.attempts(0).desired_state() == v1::ATTEMPT_STOP);
       return desired.attempts(0).grace_seconds();
     };
   };
@@ -218,7 +218,7 @@ TEST_CASE("deaths are told of an attempt that is to run and of no other") {
   desk.Report(desk.second, Desk::RankWord(1, 1, 4, v1::RANK_ALIVE), kSilent);
   desk.Lose(desk.first, kSilent);
   desk.reconciler->Tick(kSilent);
-  REQUIRE(desk.WishOn(desk.second) == v1::ATTEMPT_KILL);
+  REQUIRE(desk.DesiredOn(desk.second) == v1::ATTEMPT_KILL);
   desk.Report(desk.second, Desk::RankWord(1, 1, 4, v1::RANK_DEAD), kSilent);
   CHECK(desk.Stalls().empty());
 }
@@ -332,7 +332,7 @@ TEST_CASE("the cluster counts those that run and not those that wait to") {
   desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_RUNNING), kDeskBegin + kDeskSecond);
   desk.reconciler->Tick(kDeskBegin + kDeskSecond + 1);
   CHECK(desk.told.empty());
-  // What changes all the time is shown once a second, and a checkpoint changes no places.
+  // What changes all the time is shown once a second, and a checkpoint changes no allocation.
   v1::NodeReport saved = Desk::Word(job, 1, v1::ATTEMPT_RUNNING);
   saved.mutable_attempts(0)->set_saved_step(1);
   desk.Report("n1", saved, kDeskBegin + kDeskSecond + 2);
@@ -340,7 +340,8 @@ TEST_CASE("the cluster counts those that run and not those that wait to") {
   CHECK(desk.table.cluster().nodes(0).last_heard_unix_ns() == kDeskBegin);
   const int64_t end = kDeskBegin + kDeskSecond * 3 / 2;
   desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_ENDED, 4), end);
-  desk.reconciler->Tick(end);  // its places may be others' now: shown at once or within a second
+  desk.reconciler->Tick(
+      end);  // its allocation may be others' now: shown at once or within a second
   desk.Report("n1", {}, end + kDeskSecond / 2);
   desk.reconciler->Tick(end + kDeskSecond / 2);
   REQUIRE(desk.StateOf(job) == v1::JOB_RECOVERING);

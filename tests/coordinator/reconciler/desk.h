@@ -98,16 +98,17 @@ struct Desk {
     one.set_life(life);
     return report;
   }
-  // The places given, the plan made: attempt 1 launches.
+  // The nodes allocated, the plan made: attempt 1 launches.
   void Launch(uint64_t job, int64_t now) {
     reconciler->Tick(now);
     REQUIRE(reconciler->PlanReady(job, 1, absl::OkStatus(), now).ok());
     REQUIRE(StateOf(job) == v1::JOB_LAUNCHING);
   }
   v1::JobState StateOf(uint64_t job) const { return table.Get(job)->status().state(); }
-  v1::AttemptWish WishOn(const std::string& node) const {
+  v1::AttemptDesiredState DesiredOn(const std::string& node) const {
     const v1::DesiredAttempts desired = reconciler->DesiredOf(node);
-    return desired.attempts().empty() ? v1::ATTEMPT_WISH_UNSPECIFIED : desired.attempts(0).wish();
+    return desired.attempts().empty() ? v1::ATTEMPT_DESIRED_UNSPECIFIED
+                                      : desired.attempts(0).desired_state();
   }
   std::vector<v1::Event> Stalls() const {
     std::vector<v1::Event> stalls;
@@ -127,7 +128,7 @@ struct Desk {
   std::unique_ptr<Reconciler> reconciler;
   int plans = 0;
   int requests = 0;
-  std::set<std::string> told;  // nodes whose wishes have changed
+  std::set<std::string> told;  // nodes whose desired state has changed
 };
 
 }  // namespace trireme::coordinator

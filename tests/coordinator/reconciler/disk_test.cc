@@ -25,7 +25,7 @@ TEST_CASE("what a full disk refuses has not happened and can be asked again") {
   desk.store->full = true;
   CHECK_FALSE(desk.reconciler->Ask(1, PauseAsked{"ann"}, 0, kDeskBegin + 1).ok());
   CHECK(desk.table.Get(1)->SerializeAsString() == job);
-  CHECK(desk.WishOn("n1") == v1::ATTEMPT_RUN);
+  CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_RUN);
   CHECK_FALSE(desk.reconciler->SetUse({"n1", true, "new disk"}, kDeskBegin + 1).ok());
   Submission submission;
   submission.owner = "ann";

@@ -101,8 +101,8 @@ TEST_CASE("what is submitted is what is told and launched") {
   CHECK(submitted.submitted().name() == "tiny");
   desk.reconciler->Tick(kDeskBegin);
   const v1::Event placed = desk.Events().back();
-  REQUIRE(placed.placed().places_size() == 1);
-  CHECK(placed.placed().places(0).node() == "n1");
+  REQUIRE(placed.placed().allocation_size() == 1);
+  CHECK(placed.placed().allocation(0).node() == "n1");
   REQUIRE(desk.reconciler->PlanReady(job, 4, absl::OkStatus(), kDeskBegin).ok());
   // Without a number of seconds a pause has the daemon's grace.
   REQUIRE(desk.reconciler->Ask(job, PauseAsked{"ann"}, 0, kDeskBegin).ok());
@@ -110,7 +110,7 @@ TEST_CASE("what is submitted is what is told and launched") {
   REQUIRE(desired.attempts_size() == 1);
   const v1::DesiredAttempt& attempt = desired.attempts(0);
   CHECK(attempt.attempt() == 4);
-  CHECK(attempt.wish() == v1::ATTEMPT_STOP);
+  CHECK(attempt.desired_state() == v1::ATTEMPT_STOP);
   CHECK(attempt.grace_seconds() == 60);
   CHECK(attempt.launch().job().name() == "tiny");
   CHECK(attempt.launch().run_folder() == "/runs/tiny");
@@ -153,8 +153,8 @@ TEST_CASE("when the launcher's node has ended the others are to kill what is lef
   desk.Dial("n2");
   const uint64_t job = desk.Submit(8, kDeskBegin);
   desk.Launch(job, kDeskBegin);
-  const std::string first = desk.table.Get(job)->places(0).node();
-  const std::string second = desk.table.Get(job)->places(1).node();
+  const std::string first = desk.table.Get(job)->allocation(0).node();
+  const std::string second = desk.table.Get(job)->allocation(1).node();
   const auto report = [&](const std::string& node, v1::AttemptPhase phase, int code,
                           uint64_t checkpoint) {
     v1::NodeReport word = Desk::Word(job, desk.table.Get(job)->status().attempt(), phase, code);
@@ -165,12 +165,12 @@ TEST_CASE("when the launcher's node has ended the others are to kill what is lef
   report(second, v1::ATTEMPT_RUNNING, 0, 5);
   // The newest that any node has seen.
   CHECK(desk.table.Get(job)->status().checkpoint_step() == 5);
-  CHECK(desk.WishOn(second) == v1::ATTEMPT_RUN);
+  CHECK(desk.DesiredOn(second) == v1::ATTEMPT_RUN);
   desk.told.clear();
   report(first, v1::ATTEMPT_ENDED, 4, 3);
   CHECK(desk.told.contains(second));
-  CHECK(desk.WishOn(first) == v1::ATTEMPT_RUN);
-  CHECK(desk.WishOn(second) == v1::ATTEMPT_KILL);
+  CHECK(desk.DesiredOn(first) == v1::ATTEMPT_RUN);
+  CHECK(desk.DesiredOn(second) == v1::ATTEMPT_KILL);
   CHECK(desk.StateOf(job) == v1::JOB_RUNNING);
   // How it ended is what the launcher's node says.
   report(second, v1::ATTEMPT_ENDED, 137, 5);
@@ -180,8 +180,8 @@ TEST_CASE("when the launcher's node has ended the others are to kill what is lef
   const int64_t retry = desk.table.Get(job)->status().retry_at_unix_ns();
   desk.reconciler->Tick(retry);
   REQUIRE(desk.reconciler->PlanReady(job, 2, absl::OkStatus(), retry).ok());
-  CHECK(desk.WishOn(first) == v1::ATTEMPT_RUN);
-  CHECK(desk.WishOn(second) == v1::ATTEMPT_RUN);
+  CHECK(desk.DesiredOn(first) == v1::ATTEMPT_RUN);
+  CHECK(desk.DesiredOn(second) == v1::ATTEMPT_RUN);
 }
 
 TEST_CASE("a stop is told of each attempt") {
@@ -272,7 +272,7 @@ TEST_CASE("a retry does not begin on a node that was drained meanwhile") {
   const uint64_t job = desk.Submit(1, kDeskBegin);
   desk.Launch(job, kDeskBegin);
   desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_ENDED, 4), kDeskBegin);
-  // Nobody else gets its places until then.
+  // Nobody else gets its allocation until then.
   const uint64_t other = desk.Submit(4, kDeskBegin);
   desk.reconciler->Tick(kDeskBegin + 1);
   CHECK(desk.StateOf(other) == v1::JOB_PENDING);

@@ -134,7 +134,7 @@ TEST_CASE("a running job whose agent is silent says so") {
   CHECK(cluster.table().Get(1)->waits_for().empty());
 }
 
-TEST_CASE("a silent agent is lost and its node gives no places until it speaks") {
+TEST_CASE("a silent agent is lost and its node is not allocated until it speaks") {
   const Folder folder;
   SimulatedCluster cluster(folder.Store(), 1);
   const int64_t later = 1'000'000'000'000 + 30'000'000'000;
@@ -146,7 +146,7 @@ TEST_CASE("a silent agent is lost and its node gives no places until it speaks")
   REQUIRE(cluster.reconciler().Report("n1", {}, later).ok());
   cluster.reconciler().Tick(later);
   CHECK(cluster.table().Get(1)->status().state() == v1::JOB_PLANNING);
-  CHECK(cluster.table().Get(1)->places(0).node() == "n1");
+  CHECK(cluster.table().Get(1)->allocation(0).node() == "n1");
 }
 
 TEST_CASE("an attempt ends on all nodes when one of them is gone for good") {
@@ -163,14 +163,14 @@ TEST_CASE("an attempt ends on all nodes when one of them is gone for good") {
     reconciler.Tick(begin + 1);
     REQUIRE(reconciler.PlanReady(1, 1, absl::OkStatus(), begin + 1).ok());
     const v1::Job job = *cluster.table().Get(1);
-    REQUIRE(job.places_size() == 2);
+    REQUIRE(job.allocation_size() == 2);
     v1::NodeReport report;
     v1::AttemptReport& attempt = *report.add_attempts();
     attempt.set_job_id(1);
     attempt.set_attempt(1);
     attempt.set_phase(v1::ATTEMPT_RUNNING);
-    const std::string gone = job.places(which).node();
-    const std::string other = job.places(1 - which).node();
+    const std::string gone = job.allocation(which).node();
+    const std::string other = job.allocation(1 - which).node();
     for (const std::string& node : {gone, other}) {
       REQUIRE(reconciler.Report(node, report, begin + 2).ok());
     }
@@ -186,7 +186,7 @@ TEST_CASE("an attempt ends on all nodes when one of them is gone for good") {
     CHECK(cluster.table().Get(1)->status().state() == v1::JOB_RECOVERING);
     CHECK(cluster.table().Get(1)->status().attempt_live());
     REQUIRE(reconciler.DesiredOf(other).attempts_size() == 1);
-    CHECK(reconciler.DesiredOf(other).attempts(0).wish() == v1::ATTEMPT_KILL);
+    CHECK(reconciler.DesiredOf(other).attempts(0).desired_state() == v1::ATTEMPT_KILL);
     cluster.SwitchOff(gone);
     cluster.Kill();
     cluster.Open();
@@ -218,7 +218,7 @@ TEST_CASE("a stopped rank is told once and again when it goes on") {
   Reconciler& reconciler = cluster.reconciler();
   reconciler.Tick(now);
   REQUIRE(reconciler.PlanReady(1, 1, absl::OkStatus(), now).ok());
-  const std::string node = cluster.table().Get(1)->places(0).node();
+  const std::string node = cluster.table().Get(1)->allocation(0).node();
   v1::NodeReport report;
   v1::AttemptReport& attempt = *report.add_attempts();
   attempt.set_job_id(1);
@@ -290,7 +290,7 @@ TEST_CASE("an agent's words about attempts that are not current change nothing")
   CHECK(cluster.table().Get(1)->SerializeAsString() == before);
   // Now attempt 1 lives, and others' ends are none of its own.
   REQUIRE(cluster.reconciler().PlanReady(1, 1, absl::OkStatus(), now).ok());
-  const std::string node = cluster.table().Get(1)->places(0).node();
+  const std::string node = cluster.table().Get(1)->allocation(0).node();
   report.mutable_attempts()->erase(report.attempts().begin() + 1);
   REQUIRE(cluster.reconciler().Report(node, report, now).ok());
   CHECK(cluster.table().Get(1)->status().state() == v1::JOB_LAUNCHING);

@@ -99,7 +99,7 @@ TEST_CASE("nodes that do not come back with the daemon can be given up") {
 }
 
 TEST_CASE(
-    "a retry that is due when the daemon starts keeps its places until the agents are there") {
+    "a retry that is due when the daemon starts keeps its allocation until the agents are there") {
   const Folder folder;
   for (const bool come_back : {true, false}) {
     std::filesystem::remove(folder.Store());

@@ -99,14 +99,14 @@ void SimulatedCluster::Hear(const std::string& name, const v1::DesiredAttempts& 
     const auto found = node.attempts.find(key);
     if (found != node.attempts.end()) {
       found->second.desired = one;
-      if (one.wish() == v1::ATTEMPT_KILL) End(key, 137);
+      if (one.desired_state() == v1::ATTEMPT_KILL) End(key, 137);
       continue;
     }
     FakeAttempt attempt{one, v1::ATTEMPT_STARTING, 0};
     const bool fenced = node.newest[one.job_id()] >= one.attempt();
     INFO("job " << one.job_id() << " attempt " << one.attempt() << " on " << name);
     CHECK_FALSE(fenced);  // it would start what had been, or is older
-    if (fenced || one.wish() != v1::ATTEMPT_RUN) {
+    if (fenced || one.desired_state() != v1::ATTEMPT_RUN) {
       attempt.phase = v1::ATTEMPT_ENDED;
       attempt.exit_code = 75;
     } else {
@@ -137,7 +137,7 @@ void SimulatedCluster::End(const Key& key, int exit_code) {
 void SimulatedCluster::Progress(const std::string& name) {
   for (auto& [key, attempt] : nodes_[name].attempts) {
     if (!IsAlive(attempt.phase)) continue;
-    if (attempt.desired.wish() == v1::ATTEMPT_STOP) {
+    if (attempt.desired.desired_state() == v1::ATTEMPT_STOP) {
       End(key, Random(10) == 0 && failures_ ? 137 : 75);
     } else if (attempt.phase == v1::ATTEMPT_STARTING) {
       attempt.phase = v1::ATTEMPT_RUNNING;
@@ -197,8 +197,8 @@ void SimulatedCluster::CheckWhatAlwaysHolds() const {
     for (const auto& [key, attempt] : node.attempts) {
       if (!IsAlive(attempt.phase)) continue;
       CHECK(alive.insert(key.first).second);  // never two attempts of a job at once
-      for (const v1::Place& place : attempt.desired.launch().places()) {
-        if (place.node() == name) cpus += place.ranks();
+      for (const v1::NodeAllocation& part : attempt.desired.launch().allocation()) {
+        if (part.node() == name) cpus += part.ranks();
       }
     }
     CHECK(cpus <= kCpus);

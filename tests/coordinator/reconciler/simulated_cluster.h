@@ -36,7 +36,8 @@ class SimulatedCluster {
   ~SimulatedCluster();
 
   void Open();
-  // As by kill -9: what was not committed is gone, so are plans under way and wishes not sent.
+  // As by kill -9: what was not committed is gone, so are plans under way and desired states not
+  // sent.
   void Kill();
   void Submit(uint32_t ranks, int priority);
   void Ask(uint64_t job_id, const JobEvent& request);

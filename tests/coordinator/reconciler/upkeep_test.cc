@@ -70,7 +70,7 @@ TEST_CASE("a retry waits for agents until they are due and for no node that is g
   CHECK(second.StateOf(1) == v1::JOB_PENDING);
 }
 
-TEST_CASE("a retry goes on in its places without waiting for others") {
+TEST_CASE("a retry goes on in its allocation without waiting for others") {
   Failed desk;
   desk.reconciler->Tick(desk.table.Get(1)->status().retry_at_unix_ns());
   CHECK(desk.StateOf(1) == v1::JOB_PLANNING);
@@ -217,7 +217,7 @@ TEST_CASE("of many ended jobs a thousand are dropped at a time") {
   CHECK(JobsOf(again) == 0);
 }
 
-TEST_CASE("places are given when something has changed and not at every tick") {
+TEST_CASE("nodes are allocated when something has changed and not at every tick") {
   Desk desk;
   desk.Dial("n1");
   desk.Submit(100, kDeskBegin);

@@ -52,17 +52,17 @@ inline Holding Held(uint64_t id, const Asks& asks, const std::string& node) {
   Holding held;
   held.job_id = id;
   held.resources = Request(asks);
-  v1::Place& place = held.places.emplace_back();
-  place.set_node(node);
-  place.set_ranks(asks.ranks);
+  v1::NodeAllocation& part = held.allocation.emplace_back();
+  part.set_node(node);
+  part.set_ranks(asks.ranks);
   return held;
 }
 
 // "n1:4 n2:2".
-inline std::string Text(const std::vector<v1::Place>& places) {
+inline std::string Text(const std::vector<v1::NodeAllocation>& allocation) {
   std::string text;
-  for (const v1::Place& place : places) {
-    text += (text.empty() ? "" : " ") + place.node() + ":" + std::to_string(place.ranks());
+  for (const v1::NodeAllocation& part : allocation) {
+    text += (text.empty() ? "" : " ") + part.node() + ":" + std::to_string(part.ranks());
   }
   return text;
 }

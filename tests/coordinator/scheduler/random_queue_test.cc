@@ -35,7 +35,7 @@ class Chance {
     return asks;
   }
 
-  // Jobs that hold places come from an earlier decision: they fit.
+  // jobs that hold an allocation come from an earlier decision: they fit.
   Scene SomeScene() {
     Scene scene;
     const uint32_t nodes = Below(7);
@@ -46,8 +46,8 @@ class Chance {
     scene.waiting = SomeJobs(1, nodes);
     const Decision first = Schedule(scene.nodes, {}, scene.waiting, {}, 0);
     for (const Waiting& job : scene.waiting) {
-      const auto found = first.places.find(job.job_id);
-      if (found != first.places.end() && Below(2) == 0) {
+      const auto found = first.allocations.find(job.job_id);
+      if (found != first.allocations.end() && Below(2) == 0) {
         scene.holding.push_back({job.job_id, job.resources, found->second});
       }
     }
@@ -80,13 +80,13 @@ struct Taken {
   uint64_t cpus = 0, memory_bytes = 0, gpus = 0;
 };
 
-void Count(const v1::ResourceRequest& each, const std::vector<v1::Place>& places,
+void Count(const v1::ResourceRequest& each, const std::vector<v1::NodeAllocation>& allocation,
            std::map<std::string, Taken>& taken) {
-  for (const v1::Place& place : places) {
-    Taken& node = taken[place.node()];
-    node.cpus += uint64_t{each.cpus_per_rank()} * place.ranks();
-    node.memory_bytes += each.memory_bytes_per_rank() * place.ranks();
-    node.gpus += uint64_t{each.gpus_per_rank()} * place.ranks();
+  for (const v1::NodeAllocation& part : allocation) {
+    Taken& node = taken[part.node()];
+    node.cpus += uint64_t{each.cpus_per_rank()} * part.ranks();
+    node.memory_bytes += each.memory_bytes_per_rank() * part.ranks();
+    node.gpus += uint64_t{each.gpus_per_rank()} * part.ranks();
   }
 }
 
@@ -124,12 +124,12 @@ size_t FewestNodes(const Scene& scene, std::map<std::string, Taken> taken,
 
 void CheckDecision(const Scene& scene, const Decision& decision) {
   std::map<std::string, Taken> taken;
-  for (const Holding& held : scene.holding) Count(held.resources, held.places, taken);
+  for (const Holding& held : scene.holding) Count(held.resources, held.allocation, taken);
   std::set<uint32_t> positions;
   for (const Waiting& job : scene.waiting) {
-    const auto places = decision.places.find(job.job_id);
+    const auto allocation = decision.allocations.find(job.job_id);
     const auto wait = decision.waits.find(job.job_id);
-    REQUIRE((places == decision.places.end()) != (wait == decision.waits.end()));
+    REQUIRE((allocation == decision.allocations.end()) != (wait == decision.waits.end()));
     if (wait != decision.waits.end()) {
       positions.insert(wait->second.position);
       CHECK(!wait->second.reason.empty());
@@ -138,19 +138,19 @@ void CheckDecision(const Scene& scene, const Decision& decision) {
     }
     uint32_t ranks = 0;
     std::set<std::string> named;
-    for (const v1::Place& place : places->second) {
-      CHECK(place.ranks() > 0);
-      ranks += place.ranks();
-      CHECK(named.insert(place.node()).second);
-      CHECK(MayUse(job.resources, place.node()));
+    for (const v1::NodeAllocation& part : allocation->second) {
+      CHECK(part.ranks() > 0);
+      ranks += part.ranks();
+      CHECK(named.insert(part.node()).second);
+      CHECK(MayUse(job.resources, part.node()));
       for (const NodeCapacity& node : scene.nodes) {
-        if (node.name == place.node()) CHECK(node.usable);
+        if (node.name == part.node()) CHECK(node.usable);
       }
     }
     CHECK(ranks == job.resources.ranks());
-    Count(job.resources, places->second, taken);
+    Count(job.resources, allocation->second, taken);
   }
-  CHECK(decision.places.size() + decision.waits.size() == scene.waiting.size());
+  CHECK(decision.allocations.size() + decision.waits.size() == scene.waiting.size());
   CHECK(positions.size() == decision.waits.size());
   if (!positions.empty()) CHECK(*positions.rbegin() == positions.size());
   for (const NodeCapacity& node : scene.nodes) {
@@ -164,7 +164,7 @@ void CheckDecision(const Scene& scene, const Decision& decision) {
 // waits.
 void CheckNothingIdle(const Scene& scene, const Decision& decision) {
   std::map<std::string, Taken> taken;
-  for (const Holding& held : scene.holding) Count(held.resources, held.places, taken);
+  for (const Holding& held : scene.holding) Count(held.resources, held.allocation, taken);
   std::vector<Waiting> order = scene.waiting;
   std::sort(order.begin(), order.end(), [](const Waiting& a, const Waiting& b) {
     if (a.priority != b.priority) return a.priority > b.priority;
@@ -175,11 +175,11 @@ void CheckNothingIdle(const Scene& scene, const Decision& decision) {
   });
   uint32_t position = 0;
   for (const Waiting& job : order) {
-    const auto places = decision.places.find(job.job_id);
+    const auto allocation = decision.allocations.find(job.job_id);
     const size_t fewest = FewestNodes(scene, taken, job.resources);
-    CHECK(fewest == (places == decision.places.end() ? 0 : places->second.size()));
-    if (places != decision.places.end()) {
-      Count(job.resources, places->second, taken);
+    CHECK(fewest == (allocation == decision.allocations.end() ? 0 : allocation->second.size()));
+    if (allocation != decision.allocations.end()) {
+      Count(job.resources, allocation->second, taken);
     } else {
       CHECK(decision.waits.at(job.job_id).position == ++position);
     }
@@ -198,7 +198,7 @@ TEST_CASE("no decision takes more than there is or leaves idle what fits") {
     CheckNothingIdle(scene, eager);
     const Decision fair = Schedule(scene.nodes, scene.holding, scene.waiting, {}, 1000 * kSecondNs);
     CheckDecision(scene, fair);
-    started += static_cast<int>(eager.places.size());
+    started += static_cast<int>(eager.allocations.size());
     waited += static_cast<int>(eager.waits.size());
     for (const auto& [job, wait] : fair.waits) {
       if (wait.reason.find("goes first") != std::string::npos) ++held_back;
@@ -235,11 +235,11 @@ int StartOfLargeJob(const SchedulingPolicy& policy) {
       ++next_id;
     }
     const Decision decision = Schedule(nodes, holding, waiting, policy, now);
-    if (decision.places.count(200) > 0) return tick;
-    for (const auto& [id, places] : decision.places) {
+    if (decision.allocations.count(200) > 0) return tick;
+    for (const auto& [id, allocation] : decision.allocations) {
       const auto job = std::find_if(waiting.begin(), waiting.end(),
                                     [id = id](const Waiting& one) { return one.job_id == id; });
-      holding.push_back({id, job->resources, places});
+      holding.push_back({id, job->resources, allocation});
       ends[id] = tick + 1 + static_cast<int>(chance.Below(5));
       waiting.erase(job);
     }

@@ -1,4 +1,4 @@
-// Who gets which places, and what those who wait are told.
+// Who gets which allocation, and what those who wait are told.
 #include "coordinator/scheduler/scheduler.h"
 
 #include <catch2/catch.hpp>
@@ -21,9 +21,9 @@ std::vector<NodeCapacity> Nodes(const std::vector<uint32_t>& cpus) {
 // Soon after the jobs were submitted: nobody has lost patience.
 constexpr int64_t kSoon = 100 * kSecondNs;
 
-std::string PlacesOf(const Decision& decision, uint64_t job) {
-  const auto found = decision.places.find(job);
-  return found == decision.places.end() ? "waits" : Text(found->second);
+std::string AllocationOf(const Decision& decision, uint64_t job) {
+  const auto found = decision.allocations.find(job);
+  return found == decision.allocations.end() ? "waits" : Text(found->second);
 }
 
 std::string ReasonOf(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
@@ -35,8 +35,8 @@ std::string ReasonOf(const std::vector<NodeCapacity>& nodes, const std::vector<H
 TEST_CASE("priority goes first and then the earlier submission") {
   const std::vector<Waiting> queue = {Job(3, {4}), Job(2, {4}), Job(9, {4}, 5), Job(1, {4}, -5)};
   const Decision decision = Schedule(Nodes({4, 4}), {}, queue, {}, kSoon);
-  CHECK(PlacesOf(decision, 9) == "n1:4");
-  CHECK(PlacesOf(decision, 2) == "n2:4");
+  CHECK(AllocationOf(decision, 9) == "n1:4");
+  CHECK(AllocationOf(decision, 2) == "n2:4");
   REQUIRE(decision.waits.size() == 2);
   CHECK(decision.waits.at(3).position == 1);
   CHECK(decision.waits.at(1).position == 2);
@@ -45,28 +45,28 @@ TEST_CASE("priority goes first and then the earlier submission") {
 }
 
 TEST_CASE("a job that fits one node takes the one with the least left over") {
-  const auto places = [](const std::vector<NodeCapacity>& nodes, const Asks& asks) {
-    return PlacesOf(Schedule(nodes, {}, {Job(1, asks)}, {}, kSoon), 1);
+  const auto allocation = [](const std::vector<NodeCapacity>& nodes, const Asks& asks) {
+    return AllocationOf(Schedule(nodes, {}, {Job(1, asks)}, {}, kSoon), 1);
   };
-  CHECK(places(Nodes({8, 3, 4, 3}), {3}) == "n2:3");
-  CHECK(places(Nodes({8, 3, 4, 3}), {2, 2}) == "n3:2");
-  CHECK(places(Nodes({8, 3, 4, 3}), {5}) == "n1:5");
+  CHECK(allocation(Nodes({8, 3, 4, 3}), {3}) == "n2:3");
+  CHECK(allocation(Nodes({8, 3, 4, 3}), {2, 2}) == "n3:2");
+  CHECK(allocation(Nodes({8, 3, 4, 3}), {5}) == "n1:5");
   // GPUs are left to those who want some.
   std::vector<NodeCapacity> nodes = Nodes({4, 8});
   nodes[0].gpus = 2;
-  CHECK(places(nodes, {4}) == "n2:4");
-  CHECK(places(nodes, {2, 1, 0, 1}) == "n1:2");
+  CHECK(allocation(nodes, {4}) == "n2:4");
+  CHECK(allocation(nodes, {2, 1, 0, 1}) == "n1:2");
 }
 
 TEST_CASE("a job that is larger than any node takes as few as it can") {
-  const auto places = [](const std::vector<uint32_t>& cpus, const Asks& asks) {
-    return PlacesOf(Schedule(Nodes(cpus), {}, {Job(1, asks)}, {}, kSoon), 1);
+  const auto allocation = [](const std::vector<uint32_t>& cpus, const Asks& asks) {
+    return AllocationOf(Schedule(Nodes(cpus), {}, {Job(1, asks)}, {}, kSoon), 1);
   };
-  CHECK(places({2, 8, 4, 8}, {16}) == "n2:8 n4:8");
-  CHECK(places({2, 8, 4, 8}, {10}) == "n2:8 n1:2");
-  CHECK(places({2, 8, 4, 8}, {11}) == "n2:8 n3:3");
-  CHECK(places({3, 3, 3}, {3, 2}) == "n1:1 n2:1 n3:1");
-  CHECK(places({3, 3, 3}, {4, 2}) == "waits");
+  CHECK(allocation({2, 8, 4, 8}, {16}) == "n2:8 n4:8");
+  CHECK(allocation({2, 8, 4, 8}, {10}) == "n2:8 n1:2");
+  CHECK(allocation({2, 8, 4, 8}, {11}) == "n2:8 n3:3");
+  CHECK(allocation({3, 3, 3}, {3, 2}) == "n1:1 n2:1 n3:1");
+  CHECK(allocation({3, 3, 3}, {4, 2}) == "waits");
 }
 
 TEST_CASE("what others hold is taken, memory and GPUs too") {
@@ -74,24 +74,24 @@ TEST_CASE("what others hold is taken, memory and GPUs too") {
   nodes[1].gpus = 4;
   const std::vector<Holding> holding = {Held(7, {2, 3, 20 * kGiB}, "n1"),
                                         Held(8, {1, 1, kGiB, 3}, "n2"), Held(9, {5}, "gone")};
-  const auto places = [&](const Asks& asks) {
-    return PlacesOf(Schedule(nodes, holding, {Job(1, asks)}, {}, kSoon), 1);
+  const auto allocation = [&](const Asks& asks) {
+    return AllocationOf(Schedule(nodes, holding, {Job(1, asks)}, {}, kSoon), 1);
   };
-  CHECK(places({2}) == "n1:2");
-  CHECK(places({3}) == "n2:3");
-  CHECK(places({1, 1, 24 * kGiB}) == "n1:1");
-  CHECK(places({1, 1, 24 * kGiB + 1}) == "n2:1");
-  CHECK(places({1, 1, 0, 1}) == "n2:1");
-  CHECK(places({2, 1, 0, 1}) == "waits");
-  CHECK(places({1, 0, 0, 0}) == "n1:1");
+  CHECK(allocation({2}) == "n1:2");
+  CHECK(allocation({3}) == "n2:3");
+  CHECK(allocation({1, 1, 24 * kGiB}) == "n1:1");
+  CHECK(allocation({1, 1, 24 * kGiB + 1}) == "n2:1");
+  CHECK(allocation({1, 1, 0, 1}) == "n2:1");
+  CHECK(allocation({2, 1, 0, 1}) == "waits");
+  CHECK(allocation({1, 0, 0, 0}) == "n1:1");
 }
 
 TEST_CASE("a job stays on the nodes that it names and off those that are not usable") {
   std::vector<NodeCapacity> nodes = Nodes({4, 4, 4});
   nodes[1].usable = false;
   nodes[1].unusable_why = "drained: new\ndisk";
-  CHECK(PlacesOf(Schedule(nodes, {}, {Job(1, {4, 1, 0, 0, {"n3"}})}, {}, kSoon), 1) == "n3:4");
-  CHECK(PlacesOf(Schedule(nodes, {}, {Job(1, {8})}, {}, kSoon), 1) == "n1:4 n3:4");
+  CHECK(AllocationOf(Schedule(nodes, {}, {Job(1, {4, 1, 0, 0, {"n3"}})}, {}, kSoon), 1) == "n3:4");
+  CHECK(AllocationOf(Schedule(nodes, {}, {Job(1, {8})}, {}, kSoon), 1) == "n1:4 n3:4");
   CHECK(ReasonOf(nodes, {}, {9}) == "too few nodes are left for it: node n2 is drained: new disk");
   CHECK(ReasonOf(nodes, {}, {1, 1, 0, 0, {"n2"}}) ==
         "too few nodes are left for it: node n2 is drained: new disk");
@@ -140,16 +140,16 @@ TEST_CASE("later jobs pass one that waits until it has lost its patience") {
   const std::vector<Holding> holding = {Held(7, {2}, "n1")};
   const std::vector<Waiting> queue = {Job(1, {8}), Job(2, {2})};
   const Decision before = Schedule(nodes, holding, queue, {}, 600 * kSecondNs);
-  CHECK(PlacesOf(before, 2) == "n1:2");
+  CHECK(AllocationOf(before, 2) == "n1:2");
   CHECK(before.waits.at(1).reason == "waits for 8 CPUs; 4 of 8 are free");
   const Decision after = Schedule(nodes, holding, queue, {}, 601 * kSecondNs);
-  CHECK(after.places.empty());
+  CHECK(after.allocations.empty());
   CHECK(after.waits.at(2).position == 2);
   CHECK(after.waits.at(2).reason == "job 1 has waited for more than 10 minutes and goes first");
   // A job of higher priority is not behind it.
   const Decision urgent =
       Schedule(nodes, holding, {Job(1, {8}), Job(2, {2}, 1)}, {}, 601 * kSecondNs);
-  CHECK(PlacesOf(urgent, 2) == "n1:2");
+  CHECK(AllocationOf(urgent, 2) == "n1:2");
 }
 
 TEST_CASE("an impatient job holds only nodes that are of use to it") {
@@ -157,20 +157,21 @@ TEST_CASE("an impatient job holds only nodes that are of use to it") {
   const std::vector<Holding> holding = {Held(7, {1}, "n1"), Held(8, {1}, "n2")};
   const int64_t late = 5000 * kSecondNs;
   // n3 has no room for a rank of two CPUs.
-  CHECK(PlacesOf(Schedule(nodes, holding, {Job(1, {4, 2}), Job(2, {1})}, {}, late), 2) == "n3:1");
+  CHECK(AllocationOf(Schedule(nodes, holding, {Job(1, {4, 2}), Job(2, {1})}, {}, late), 2) ==
+        "n3:1");
   const Waiting on_n1 = Job(1, {4, 1, 0, 0, {"n1"}});
-  CHECK(PlacesOf(Schedule(nodes, holding, {on_n1, Job(2, {3})}, {}, late), 2) == "n2:3");
+  CHECK(AllocationOf(Schedule(nodes, holding, {on_n1, Job(2, {3})}, {}, late), 2) == "n2:3");
   // What can never start keeps nobody waiting, nor what waits for a node to come back.
-  CHECK(PlacesOf(Schedule(nodes, holding, {Job(1, {20}), Job(2, {3})}, {}, late), 2) == "n1:3");
+  CHECK(AllocationOf(Schedule(nodes, holding, {Job(1, {20}), Job(2, {3})}, {}, late), 2) == "n1:3");
   nodes[1].usable = false;
-  CHECK(PlacesOf(Schedule(nodes, holding, {Job(1, {8}), Job(2, {3})}, {}, late), 2) == "n1:3");
+  CHECK(AllocationOf(Schedule(nodes, holding, {Job(1, {8}), Job(2, {3})}, {}, late), 2) == "n1:3");
 }
 
 TEST_CASE("requests beyond all bounds wait") {
   const Asks huge = {~0u, ~0u, ~uint64_t{0}, ~0u, {}};
   const Decision decision =
       Schedule(Nodes({4}), {Held(7, huge, "n1")}, {Job(1, huge), Job(2, {1})}, {}, kSoon);
-  CHECK(decision.places.empty());
+  CHECK(decision.allocations.empty());
   CHECK(decision.waits.at(2).reason == "waits for 1 CPU; 0 of 4 are free; job 1 is before it");
 }
 

@@ -81,7 +81,7 @@ TEST_CASE("what is left of a node that fills up is kept for the job that waits f
 }
 
 TEST_CASE("a job of no ranks takes the place of one") {
-  CHECK(Text(Schedule(Machines({4}), {}, {Job(1, {0, 3})}, {}, kLate).places[1]) == "n1:1");
+  CHECK(Text(Schedule(Machines({4}), {}, {Job(1, {0, 3})}, {}, kLate).allocations[1]) == "n1:1");
   CHECK(WaitOf(Machines({4}), {Held(7, {2}, "n1")}, {Job(1, {0, 3})}, 1) ==
         "waits for 3 CPUs; 2 of 4 are free");
 }
@@ -132,12 +132,12 @@ TEST_CASE("waits: one kind that does not fit says nothing of another, nor of its
   const std::vector<Waiting> queue = {Job(1, {1, 9}), Job(2, {1, 6}), Job(3, {1, 6}),
                                       Job(4, {1, 2})};
   const Decision decision = Schedule(Machines({8}), {}, queue, {}, kSecondNs);
-  CHECK(decision.places.contains(2));
-  CHECK(!decision.places.contains(3));
-  CHECK(decision.places.contains(4));
+  CHECK(decision.allocations.contains(2));
+  CHECK(!decision.allocations.contains(3));
+  CHECK(decision.allocations.contains(4));
   // With job 2 gone, job 3 fits.
   const std::vector<Waiting> rest = {queue[0], queue[2], queue[3]};
-  CHECK(Schedule(Machines({8}), {}, rest, {}, kSecondNs).places.contains(3));
+  CHECK(Schedule(Machines({8}), {}, rest, {}, kSecondNs).allocations.contains(3));
 }
 
 }  // namespace trireme::coordinator

@@ -28,11 +28,13 @@ trireme_program(trireme coordinator/cli
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi
-        runtime/benchmark runtime/data runtime/plan runtime/report runtime/recorder runtime/engine checkpoint/format checkpoint/client worker/link
+        runtime/benchmark runtime/data runtime/plan runtime/report runtime/recorder runtime/run_claim runtime/engine checkpoint/format
+        checkpoint/client worker/link
   LINKED runtime/kernels/ref runtime/kernels/cpu runtime/engine/no_mutation
   LIBS CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 trireme_program(triremed coordinator/daemon
-  ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/client coordinator/planning
+  ROOMS proto runtime/base runtime/json runtime/run_claim runtime/spec runtime/plan runtime/report coordinator/client
+        coordinator/planning
         coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
         coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics coordinator/dashboard
         coordinator/config_file coordinator/retention coordinator/run_files coordinator/systemd coordinator/keeper

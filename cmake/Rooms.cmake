@@ -17,6 +17,7 @@ trireme_room(runtime/tensor ROOMS runtime/base LIBS Threads::Threads)
 trireme_room(runtime/layout ROOMS runtime/base)
 trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
 trireme_room(runtime/recorder ROOMS proto runtime/base)
+trireme_room(runtime/run_claim ROOMS runtime/base runtime/json)
 trireme_room(runtime/safetensors ROOMS runtime/base runtime/json runtime/tensor)
 trireme_room(checkpoint/format ROOMS runtime/base runtime/json runtime/checksum runtime/tensor runtime/layout)
 
@@ -64,7 +65,8 @@ trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper
-             ROOMS proto runtime/base runtime/json runtime/recorder coordinator/launcher coordinator/slurm)
+             ROOMS proto runtime/base runtime/json runtime/recorder runtime/run_claim coordinator/launcher
+                   coordinator/slurm)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)

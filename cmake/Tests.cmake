@@ -210,6 +210,7 @@ trireme_mpi_test(test_runtime_engine_mpi runtime/engine/mpi ROOMS runtime/base r
 target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/engine/layout_run.cc"
                "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
+trireme_tests(runtime/run_claim ROOMS runtime/base runtime/run_claim)
 trireme_tests(checkpoint THREADS ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
 trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/safetensors checkpoint/client
               checkpoint/hugging_face)
@@ -225,7 +226,7 @@ trireme_tests(coordinator/slurm THREADS ROOMS proto runtime/base coordinator/slu
 trireme_tests(coordinator/client GRPC ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store THREADS ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)
-trireme_tests(coordinator/keeper THREADS ROOMS runtime/base coordinator/command coordinator/keeper coordinator/slurm
+trireme_tests(coordinator/keeper THREADS ROOMS runtime/base runtime/run_claim coordinator/command coordinator/keeper coordinator/slurm
               LIBS nlohmann_json::nlohmann_json)
 # A rank for it, with a flight recorder and without MPI.
 add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/recorded_rank.cc")
@@ -237,7 +238,7 @@ if(TARGET test_coordinator_local_run)
   target_sources(test_coordinator_local_run PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/keeper_bench.cc")
   add_dependencies(test_coordinator_local_run keeper_rank)
 endif()
-trireme_tests(coordinator/reconciler THREADS ROOMS proto runtime/base coordinator/reconciler)
+trireme_tests(coordinator/reconciler THREADS ROOMS proto runtime/base coordinator/reconciler coordinator/keeper)
 trireme_tests(coordinator/calls THREADS ROOMS proto runtime/base coordinator/calls)
 trireme_tests(coordinator/run_files ROOMS runtime/base coordinator/run_files)
 trireme_tests(coordinator/control_api GRPC ROOMS proto/services runtime/base coordinator/client coordinator/control_api)
@@ -251,7 +252,7 @@ trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/pla
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/manual ROOMS coordinator/manual)
 trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup)
-trireme_tests(coordinator/planning ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report
+trireme_tests(coordinator/planning ROOMS proto runtime/base runtime/json runtime/run_claim runtime/spec runtime/plan runtime/report
               coordinator/planning coordinator/run_files coordinator/reconciler coordinator/keeper)
 if(TARGET test_coordinator_planning)
   target_sources(test_coordinator_planning PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/daemon/plan_files.cc"
@@ -286,8 +287,8 @@ if(TARGET test_worker)
   endforeach()
 endif()
 trireme_tests(worker/link GRPC ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/comm runtime/comm/local
-              runtime/model runtime/plan runtime/data runtime/report runtime/recorder runtime/engine runtime/kernels
-              runtime/kernels/ref runtime/kernels/cpu checkpoint/format checkpoint/client worker/link
+              runtime/model runtime/plan runtime/data runtime/report runtime/recorder runtime/run_claim runtime/engine
+              runtime/kernels runtime/kernels/ref runtime/kernels/cpu checkpoint/format checkpoint/client worker/link
               LIBS trireme_runtime_engine_no_mutation CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 if(TARGET test_worker_link)
   foreach(file coding_report compared_job event_log generation places plan_source run_files session shared_checkpoints

@@ -16,4 +16,11 @@ inline int64_t MonotonicNs() {
   return now.tv_sec * kNsPerSecond + now.tv_nsec;
 }
 
+// The same, and goes on while the machine sleeps: how long others have had to do without it.
+inline int64_t BoottimeNs() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * kNsPerSecond + now.tv_nsec;
+}
+
 }  // namespace trireme::base

@@ -104,6 +104,7 @@ void ResourceDefaults(v1::ResourceSpec& resources) {
   TRIREME_DEFAULT(resources, gpus_per_rank, 0);
   TRIREME_DEFAULT(resources, priority, 0);
   TRIREME_DEFAULT(resources, max_failures, 5);
+  TRIREME_DEFAULT(resources, on_lost_node, "restart");
 }
 
 void OffloadDefaults(v1::OffloadSpec& offload) {

@@ -122,6 +122,7 @@ constexpr Choice kChoices[] = {
     {"offload.optimizer_state", {"none", "host", "file"}},
     {"offload.activations", {"none", "host", "file"}},
     {"runtime.kernels", {"cpu", "reference"}},
+    {"resources.on_lost_node", {"restart", "wait"}},
     {"compression.data_parallel.mode", {"off", "on", "auto"}},
     {"compression.pipeline.mode", {"off", "on", "auto"}},
 };

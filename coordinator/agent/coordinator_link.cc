@@ -4,11 +4,13 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "coordinator/client/channel.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "trireme/v1/agent.grpc.pb.h"
 
@@ -19,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstDelay(200);
 constexpr std::chrono::milliseconds kLongestDelay(5000);
 constexpr std::chrono::milliseconds kReportInterval(1000);
+constexpr size_t kMostSent = 1000;  // reports whose times are remembered
 
 class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
@@ -39,8 +42,15 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
 
   void Send(v1::NodeReport report) {
     const absl::MutexLock lock(&mutex_);
+    report.set_number(++number_);
+    sent_.push_back({number_, base::BoottimeNs()});
+    if (sent_.size() > kMostSent) sent_.pop_front();
     next_ = std::move(report);
     Write();
+  }
+  int64_t TakenNs() const {
+    const absl::MutexLock lock(&mutex_);
+    return taken_ns_;
   }
   bool welcomed() const {
     const absl::MutexLock lock(&mutex_);
@@ -76,6 +86,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
       if (incoming_.has_welcome()) welcome_ = incoming_.welcome();
       if (incoming_.has_desired()) desired_ = std::move(*incoming_.mutable_desired());
       if (incoming_.has_adopt()) adopt_ = incoming_.adopt();
+      if (incoming_.has_taken()) Taken(incoming_.taken().number());
     }
     StartRead(&incoming_);
   }
@@ -93,6 +104,11 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
   }
 
  private:
+  void Taken(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (; !sent_.empty() && sent_.front().number <= number; sent_.pop_front()) {
+      taken_ns_ = sent_.front().at_ns;
+    }
+  }
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || done_ || !next_) return;
     *outgoing_.mutable_report() = std::move(*next_);
@@ -106,6 +122,13 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
   mutable absl::Mutex mutex_;
   v1::FromAgent outgoing_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::NodeReport> next_ ABSL_GUARDED_BY(mutex_);
+  struct Sent {
+    uint64_t number;
+    int64_t at_ns;
+  };
+  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Sent> sent_ ABSL_GUARDED_BY(mutex_);  // and not yet taken
+  int64_t taken_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<v1::AgentWelcome> welcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::DesiredAttempts> desired_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Adopt> adopt_ ABSL_GUARDED_BY(mutex_);
@@ -151,6 +174,7 @@ class GrpcLink : public CoordinatorLink {
   std::optional<v1::Adopt> TakeAdopt() override {
     return greeted_ ? session_->TakeAdopt() : std::nullopt;
   }
+  int64_t TakenNs() const override { return greeted_ ? session_->TakenNs() : 0; }
   void SetServed(const v1::StorePosition& served) override { *hello_.mutable_served() = served; }
   void Send(v1::NodeReport report) override {
     if (greeted_) session_->Send(std::move(report));

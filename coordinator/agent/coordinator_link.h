@@ -30,6 +30,9 @@ class CoordinatorLink {
   virtual std::optional<v1::DesiredAttempts> TakeDesired() = 0;
   // Likewise.
   virtual std::optional<v1::Adopt> TakeAdopt() = 0;
+  // When the newest report was sent that the coordinator has since taken (base::BoottimeNs); 0:
+  // none on the line that Poll has told of.
+  virtual int64_t TakenNs() const = 0;
   // Of the hello of lines from now on.
   virtual void SetServed(const v1::StorePosition& served) = 0;
   // Takes the place of one that is not under way yet; lost while there is no line.

@@ -51,6 +51,13 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     Write();
   }
 
+  void Taken(uint64_t number) {
+    const absl::MutexLock lock(&mutex_);
+    taken_.emplace();
+    taken_->mutable_taken()->set_number(number);
+    Write();
+  }
+
   void Close(const grpc::Status& status) {
     const absl::MutexLock lock(&mutex_);
     if (closed_) return;
@@ -136,7 +143,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   }
 
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::optional<v1::ToAgent>& next = first_ ? first_ : desired_;
+    std::optional<v1::ToAgent>& next = first_ ? first_ : desired_ ? desired_ : taken_;
     if (writing_ || closed_ || !next) return;
     outgoing_ = std::move(*next);
     next.reset();
@@ -153,6 +160,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   absl::Mutex mutex_;
   std::optional<v1::ToAgent> first_ ABSL_GUARDED_BY(mutex_);  // the welcome, later an adoption
   std::optional<v1::ToAgent> desired_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ToAgent> taken_ ABSL_GUARDED_BY(mutex_);
   v1::ToAgent outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -207,6 +215,12 @@ void AgentLinkService::SendAdopt(const std::string& node, uint64_t revision) {
   const absl::MutexLock lock(&mutex_);
   const auto found = sessions_.find(node);
   if (found != sessions_.end()) found->second->Adopt(revision);
+}
+
+void AgentLinkService::SendTaken(const std::string& node, uint64_t number) {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end()) found->second->Taken(number);
 }
 
 void AgentLinkService::EndStreams() {

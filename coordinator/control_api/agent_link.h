@@ -26,6 +26,7 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
 
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired);
   void SendAdopt(const std::string& node, uint64_t revision);
+  void SendTaken(const std::string& node, uint64_t number);
   void EndStreams();
 
  private:

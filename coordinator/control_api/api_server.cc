@@ -203,6 +203,9 @@ class GrpcApiServer : public ApiServer {
   void SendAdopt(const std::string& node, uint64_t revision) override {
     agents_.SendAdopt(node, revision);
   }
+  void SendTaken(const std::string& node, uint64_t number) override {
+    agents_.SendTaken(node, number);
+  }
 
  private:
   const CallObserver calls_;

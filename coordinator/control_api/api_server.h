@@ -78,6 +78,8 @@ class ApiServer {
   virtual void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) = 0;
   // Likewise, that it is to serve this store, from that revision of its desired state on.
   virtual void SendAdopt(const std::string& node, uint64_t revision) = 0;
+  // Likewise, that its report of this number has been taken.
+  virtual void SendTaken(const std::string& node, uint64_t number) = 0;
 };
 
 }  // namespace trireme::coordinator

@@ -15,6 +15,7 @@
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
+#include "runtime/run_claim/run_claim.h"
 
 namespace trireme::keeper {
 namespace {
@@ -62,10 +63,13 @@ Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queu
       folder_(record_.desired),
       launcher_(Launches(record_.desired.launch(), options.node)),
       launch_(MakeLaunch(options_, record_, folder_, queue)),
-      ranks_(RanksOf(record_.desired, options)) {}
+      ranks_(RanksOf(record_.desired, options)),
+      lifeline_(base::BoottimeNs()) {}
 
 void Attempt::SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds) {
   v1::DesiredAttempt& desired = record_.desired;
+  // Others may run in its place by now.
+  if (!record_.cut_off.empty()) desired_state = v1::ATTEMPT_KILL;
   if (ended_ ||
       (desired.desired_state() == desired_state && desired.grace_seconds() == grace_seconds))
     return;
@@ -88,7 +92,26 @@ void Attempt::Advance(const Turn& turn) {
   Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
   seen.words = base::ShowableUtf8(seen.words);  // in part those of other programs
   if (folder_.whose() == Whose::kOurs) ranks_.Look(turn.now_ns);
+  CutOff(turn.boottime_ns);
   launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
+}
+
+// Where ranks have no agent beside them, as those of Slurm's jobs, silence ends nothing.
+int64_t Attempt::EndAfterNs() const {
+  if (BySrun()) return 0;
+  const double seconds = record_.desired.end_after_seconds();
+  return std::isfinite(seconds) ? static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) * 1e9) : 0;
+}
+
+void Attempt::CutOff(int64_t boottime_ns) {
+  if (!record_.cut_off.empty()) return;
+  uint64_t step = 0;
+  for (const v1::RankReport& rank : ranks_.ranks()) step = std::max(step, rank.step());
+  lifeline_.Stepped(step, record_.desired.launch().allocation_size() > 1, boottime_ns);
+  const std::string why = lifeline_.Cut(EndAfterNs(), boottime_ns);
+  if (why.empty()) return;
+  record_.cut_off = why;
+  SetDesiredState(v1::ATTEMPT_KILL, 0);
 }
 
 void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
@@ -162,6 +185,9 @@ bool Attempt::EndedAsDesired() {
 
 absl::Status Attempt::Start() {
   if (!launch_->Ready()) return absl::OkStatus();  // again in the next turn
+  const absl::Status counts =
+      run_claim::CheckRunClaim(record_.desired.launch().run_folder(), record_.desired.attempt());
+  if (absl::IsFailedPrecondition(counts)) return counts;
   RETURN_IF_ERROR(folder_.Make());
   record_.begun = true;
   RETURN_IF_ERROR(Save());
@@ -252,6 +278,7 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
   // What another attempt uses has the names that ours would have.
   const bool taken = launcher_ && folder_.Exists() && folder_.whose() != Whose::kOurs;
   if (!taken) launch_->CleanUp();
+  if (failure && !record_.cut_off.empty()) failure->set_headline(record_.cut_off);
   waits_for_.clear();
   ended_ = true;
   if (!launcher_) return;
@@ -290,6 +317,9 @@ v1::AttemptReport Attempt::Report() const {
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING
                                           : v1::ATTEMPT_STARTING);
   report.set_waits_for(waits_for_);
+  if (lifeline_.claim_read(EndAfterNs(), base::BoottimeNs())) {
+    report.set_ends_after_seconds(static_cast<double>(EndAfterNs()) / kNsPerSecond);
+  }
   if (ranks_.progress()) *report.mutable_progress() = *ranks_.progress();
   for (const v1::RankReport& rank : ranks_.ranks()) *report.add_ranks() = rank;
   return report;

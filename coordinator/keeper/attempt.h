@@ -18,6 +18,7 @@
 #include "coordinator/keeper/attempt_record.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/launch.h"
+#include "coordinator/keeper/lifeline.h"
 #include "coordinator/keeper/rank_watch.h"
 #include "coordinator/keeper/seat.h"
 #include "trireme/v1/agent.pb.h"
@@ -25,8 +26,9 @@
 namespace trireme::keeper {
 
 struct Turn {
-  int64_t now_ns = 0;      // CLOCK_MONOTONIC
-  bool may_start = false;  // of older attempts of the job nothing is left here
+  int64_t now_ns = 0;       // CLOCK_MONOTONIC
+  bool may_start = false;   // of older attempts of the job nothing is left here
+  int64_t boottime_ns = 0;  // base::BoottimeNs
 };
 
 // Whether mpirun is started on `node`; the other nodes watch their ranks.
@@ -43,6 +45,8 @@ class Attempt {
   void SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds);
   // Of one whose record has none. Its folder has none either.
   void NameStore(const std::string& store);
+  // What others say of whether it counts (lifeline.h).
+  Lifeline& lifeline() { return lifeline_; }
   // Looks, starts, asks, kills; a few ms, a start up to 10 s on a disk that hangs.
   void Advance(const Turn& turn);
   v1::AttemptReport Report() const;
@@ -59,6 +63,8 @@ class Attempt {
   absl::Status Start();
   bool EndedAsDesired();
   void Steer(int64_t now_ns);
+  void CutOff(int64_t boottime_ns);
+  int64_t EndAfterNs() const;
   void LookForCheckpoint(int64_t now_ns);
   void FindCheckpoint();
   void EndWith(int exit_code);
@@ -74,6 +80,7 @@ class Attempt {
   bool launcher_;
   std::unique_ptr<Launch> launch_;
   RankWatch ranks_;
+  Lifeline lifeline_;
   bool kill_asked_ = false;
   std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder

@@ -22,6 +22,7 @@ struct AttemptRecord {
   int exit_code = 0;  // goes with never_started
   // CLOCK_MONOTONIC of the first request to stop, of the machine's start at that time; 0: none.
   int64_t stop_at_ns = 0;
+  std::string cut_off;  // why it is ended, whatever is desired (Lifeline::Cut); empty: it is not
 };
 
 // "7-3".

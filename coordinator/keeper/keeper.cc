@@ -143,8 +143,8 @@ void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   }
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     const Key key = KeyOf(attempt);
-    if (!IsOutdated(key))
-      attempts_[key]->SetDesiredState(attempt.desired_state(), attempt.grace_seconds());
+    if (IsOutdated(key)) continue;
+    attempts_[key]->SetDesiredState(attempt.desired_state(), attempt.grace_seconds());
   }
   for (auto& [key, attempt] : attempts_) {
     if (IsOutdated(key) || wanted_.count(key) == 0) attempt->SetDesiredState(v1::ATTEMPT_KILL, 0);
@@ -163,13 +163,31 @@ bool Keeper::OlderLives(const Key& key) const {
   });
 }
 
+void Keeper::ReportTaken(int64_t sent_ns) {
+  for (auto& [key, attempt] : attempts_) attempt->lifeline().Taken(sent_ns);
+}
+
+// Ranks that end with us run for nobody else.
+void Keeper::LookAtClaims() {
+  if (options_.ranks_end_with_us) return;
+  for (auto& [key, attempt] : attempts_) {
+    if (attempt->ended()) continue;
+    const std::string& run_folder = attempt->record().desired.launch().run_folder();
+    const ClaimNews news = claims_.Of(run_folder, key.attempt);
+    attempt->lifeline().Seen(news.sight, news.asked_ns);
+  }
+  claims_.DropOthers();
+}
+
 v1::NodeReport Keeper::Poll() {
   v1::NodeReport report;
   report.set_revision(revision_);
+  LookAtClaims();
   const int64_t now_ns = base::MonotonicNs();
+  const int64_t boottime_ns = base::BoottimeNs();
   for (auto known = attempts_.begin(); known != attempts_.end();) {
     auto& [key, attempt] = *known;
-    attempt->Advance({now_ns, told_ && !OlderLives(key)});
+    attempt->Advance({now_ns, told_ && !OlderLives(key), boottime_ns});
     *report.add_attempts() = attempt->Report();
     const bool forget = told_ && attempt->ended() && wanted_.count(key) == 0;
     if (forget) RemoveRecord(options_.state_folder, attempt->record());

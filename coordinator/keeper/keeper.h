@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/keeper/claim_watch.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/seat.h"
 #include "coordinator/slurm/queue.h"
@@ -37,8 +38,12 @@ class Keeper {
   // once it has ended. An attempt older than another of its job that was heard of (here or in the
   // job's run folder) is refused: reported ENDED without a start.
   void SetDesired(const v1::DesiredAttempts& desired);
-  // Starts, stops, kills, looks: under a millisecond for a few ranks, some tens for a start (the
-  // disk), 10 s at most if that hangs. Call it every 100 ms to 1 s: it keeps the deadlines.
+  // The coordinator has taken a report that was made then (base::BoottimeNs): what runs here counts
+  // for that long at least.
+  void ReportTaken(int64_t sent_ns);
+  // Starts, stops, kills, looks, and ends what nobody answers for (lifeline.h): under a millisecond
+  // for a few ranks, some tens for a start (the disk), 10 s at most if that hangs. Call it every
+  // 100 ms to 1 s: it keeps the deadlines.
   v1::NodeReport Poll();
   // Attempts are held of which something may be left.
   bool HoldsLive() const;
@@ -64,12 +69,14 @@ class Keeper {
   // A newer attempt of its job is known.
   bool IsOutdated(const Key& key) const;
   bool OlderLives(const Key& key) const;
+  void LookAtClaims();
 
   const KeeperOptions options_;
   std::unique_ptr<slurm::Queue> queue_;  // where options_.slurm is given
   int lock_fd_;
   std::map<Key, std::unique_ptr<Attempt>> attempts_;
   std::set<Key> wanted_;  // of the newest SetDesired
+  ClaimWatch claims_;
   uint64_t revision_ = 0;
   bool told_ = false;
 };

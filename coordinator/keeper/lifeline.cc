@@ -1,0 +1,38 @@
+#include "coordinator/keeper/lifeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trireme::keeper {
+
+void Lifeline::Taken(int64_t sent_ns) { news_ns_ = std::max(news_ns_, sent_ns); }
+
+void Lifeline::Seen(ClaimSight sight, int64_t asked_ns) {
+  replaced_ = replaced_ || sight == ClaimSight::kReplaced;
+  if (sight != ClaimSight::kOurs) return;
+  news_ns_ = std::max(news_ns_, asked_ns);
+  claim_ns_ = std::max(claim_ns_, asked_ns);
+}
+
+void Lifeline::Stepped(uint64_t step, bool several_nodes, int64_t now_ns) {
+  if (step <= step_) return;
+  // The first that is seen may be old.
+  if (step_ > 0 && several_nodes) news_ns_ = std::max(news_ns_, now_ns);
+  step_ = step;
+}
+
+std::string Lifeline::Cut(int64_t end_after_ns, int64_t now_ns) const {
+  if (replaced_) return "a newer attempt of the job has replaced it";
+  if (end_after_ns <= 0 || now_ns - news_ns_ < end_after_ns) return "";
+  return fmt::format(
+      "this node was cut off: for {:.0f} s neither the coordinator nor the run folder nor other "
+      "nodes of the job were heard, so it ended before another attempt takes its place",
+      static_cast<double>(now_ns - news_ns_) / 1e9);
+}
+
+bool Lifeline::claim_read(int64_t end_after_ns, int64_t now_ns) const {
+  return claim_ns_ > 0 && end_after_ns > 0 && now_ns - claim_ns_ < end_after_ns;
+}
+
+}  // namespace trireme::keeper

@@ -138,7 +138,8 @@ absl::StatusOr<bool> SaveCheckpoint(comm::Agreement& ranks, const CheckpointRoot
     status = CheckpointWriter::ReadBack(partial, other);
     ASSIGN_OR_RETURN(good, ranks.AllAgree(status.ok(), comm::kDiskDeadline));
   }
-  if (good && leader) {
+  if (good && leader) status = allowed();
+  if (good && leader && status.ok()) {
     if (order.committing) order.committing(checkpoint::StepFolderName(order.step));
     status =
         CheckpointWriter::Commit(root.folder, order.step, order.describe(), order.epoch).status();

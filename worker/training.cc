@@ -141,6 +141,7 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric,
   if (options.recorder_directory.empty()) {
     options.recorder_directory = OwnRecorderFolder(options.run.run_directory);
   }
+  options.run.attempt = options.link.who.attempt();
   if (options.run.save_log.empty()) {
     options.run.save_log = recorder::SaveLogPath(options.recorder_directory);
   }

@@ -13,11 +13,13 @@
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
 #include "runtime/base/check.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/data/digest.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/recorder/save_log.h"
+#include "runtime/run_claim/run_claim.h"
 #include "runtime/spec/job_spec.h"
 #include "worker/compared_job.h"
 #include "worker/engine_state.h"
@@ -141,9 +143,24 @@ absl::Status TrainingRun::WriteJob() const {
 }
 
 absl::Status TrainingRun::CheckAttempt() const {
+  if (options_.attempt > 0) {
+    RETURN_IF_ERROR(OfDisk(run_claim::CheckRunClaim(options_.run_directory, options_.attempt)));
+  }
   const absl::Status current = checkpoint::CheckEpoch(checkpoint_root_, epoch_);
   // A newer attempt would have made the folder again.
   return absl::IsNotFound(current) ? absl::OkStatus() : OfDisk(current);
+}
+
+// What the disk does not say is no reason to end.
+bool TrainingRun::IsReplaced() {
+  constexpr int64_t kEveryNs = base::kNsPerSecond;
+  const int64_t now_ns = base::MonotonicNs();
+  if (options_.attempt == 0 || now_ns - claim_read_ns_ < kEveryNs) return false;
+  claim_read_ns_ = now_ns;
+  const absl::Status counts = run_claim::CheckRunClaim(options_.run_directory, options_.attempt);
+  if (!absl::IsFailedPrecondition(counts)) return false;
+  spdlog::error("{}", base::MessageOf(counts));
+  return true;
 }
 
 base::Links TrainingRun::LinksInRoot() const {
@@ -332,7 +349,8 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   if (!logged) return absl::OkStatus();
   exposure_.Add(exposure, report.duration_s);
   ASSIGN_OR_RETURN(coding_, session_.engine().GatherCoding());
-  if (metrics_) {
+  const bool replaced = leader() && IsReplaced();
+  if (metrics_ && !replaced) {
     metrics_->Step({.step = step_,
                     .loss = report.loss,
                     .learning_rate = report.learning_rate,
@@ -346,7 +364,9 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
                     .coding = coding_.empty() ? std::nullopt : std::optional(RatiosOf(coding_))});
   }
   (void)NoteUnnoted();  // told of when it was to be noted
-  return AllAgreeAfterRankZero(ranks_, true).status();
+  ASSIGN_OR_RETURN(const bool counts, AllAgreeAfterRankZero(ranks_, !replaced));
+  if (counts) return absl::OkStatus();
+  return absl::FailedPreconditionError("a newer attempt of the job has replaced this one");
 }
 
 absl::StatusOr<bool> TrainingRun::Evaluate() {
@@ -414,7 +434,11 @@ absl::StatusOr<bool> TrainingRun::Save() {
                       .keep = static_cast<int>(job_.checkpoint().keep()),
                       .epoch = epoch_,
                       .check_state = [this] { return CheckState(); },
-                      .check_root = [this] { return CheckRoot(); },
+                      .check_root =
+                          [this] {
+                            RETURN_IF_ERROR(CheckRoot());
+                            return leader() ? CheckAttempt() : absl::OkStatus();
+                          },
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
                       .describe = [this] { return Describe(); },
                       .committing = [this](const std::string& name) { NoteSave(name); }}));

@@ -31,6 +31,7 @@ struct TrainingRunOptions {
   // For a process that holds the folder of the checkpoints. NFSv4 keeps the locks of a lost node
   // for a lease, by default 90 s, Lustre until it is evicted.
   std::chrono::milliseconds claim_wait = std::chrono::minutes{2};
+  uint32_t attempt = 0;  // which the claim of the run folder may name a newer one than; 0: none
   std::string save_log;  // file that rank 0 names its checkpoints in (runtime/recorder/save_log.h)
 };
 
@@ -52,6 +53,8 @@ class TrainingRun {
   // FailedPrecondition in what is left of an attempt whose time is over: what it would write lies
   // in the place of a newer one's.
   absl::Status CheckAttempt() const;
+  // At most once a second: whether this attempt still counts, as the run folder says.
+  bool IsReplaced();
   // Where others may put what they like: that the folder of the checkpoints is still where the job
   // was allowed to have it.
   absl::Status CheckRoot() const;
@@ -120,6 +123,7 @@ class TrainingRun {
   ExposureSums exposure_;
   std::vector<engine::RankCoding> coding_;  // by rank, as last logged
   std::string loose_bound_;                 // the last warning of one
+  int64_t claim_read_ns_ = 0;               // of the last look by IsReplaced
 };
 
 }  // namespace trireme::worker

@@ -144,10 +144,13 @@ absl::Status Daemon::OpenReconciler() {
   options.most_events = options_.most_events;
   options.most_ended_jobs = options_.most_ended_jobs;
   options.lease = options_.lease;
+  options.lost_node_after = options_.lost_node_after;
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };
   ports.desired_changed = [this](const std::string& node) { changed_nodes_.insert(node); };
   ports.adopt = [this](const std::string& node, uint64_t revision) { adopted_[node] = revision; };
+  ports.revoke = [this](const v1::Job& job) { Revoke(job); };
+  ports.report_taken = [this](const std::string& node, uint64_t number) { taken_[node] = number; };
   identity_ = store_->identity();
   ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
   logged_sequence_ = table_.last_sequence();
@@ -243,12 +246,29 @@ void Daemon::MakePlan(const v1::Job& job) {
   });
 }
 
+// On the reconciler's thread.
+void Daemon::Revoke(const v1::Job& job) {
+  if (stopping_) return;
+  planner_->PostAnswer([this, job] {
+    if (stopping_) return;
+    const uint32_t attempt = job.status().attempt();
+    const absl::Status taken = ClaimForAttempt(job, attempt + 1, identity_.store());
+    if (!taken.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(taken));
+    reconciler_thread_->PostAnswer([this, id = job.id(), attempt, taken] {
+      const absl::Status stored = reconciler_->Revoked(id, attempt, taken, NowUnixNs());
+      if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
+    });
+  });
+}
+
 // On the planner's thread. An attempt: it may run, so there is no plan yet.
 absl::StatusOr<std::optional<UnknownAttempt>> Daemon::PreparePlan(const v1::Job& job) const {
   RETURN_IF_ERROR(ClaimRunFolder(job, identity_.At(0)));
   ASSIGN_OR_RETURN(std::optional<UnknownAttempt> unknown,
                    FindUnknownAttempt(job, identity_.store()));
   if (unknown) return unknown;
+  // Before anybody hears of the attempt: from now on none before it publishes anything.
+  RETURN_IF_ERROR(ClaimForAttempt(job, job.status().attempt(), identity_.store()));
   RETURN_IF_ERROR(WritePlanFiles(job));
   return std::nullopt;
 }
@@ -309,6 +329,8 @@ int64_t Daemon::Between(int64_t now_unix_ns) {
       sender->SendDesired(node, reconciler_->DesiredOf(node));
     }
     changed_nodes_.clear();
+    for (const auto& [node, number] : taken_) sender->SendTaken(node, number);
+    taken_.clear();
   }
   return next;
 }

@@ -36,9 +36,10 @@ struct DaemonOptions {
   uint64_t most_events = 1000000;   // kept in the store
   size_t most_ended_jobs = 100000;  // likewise
   std::chrono::milliseconds lease{10000};
-  LocalAgentOptions agent;     // program empty: none
-  RetentionOptions retention;  // its days alone; both 0: none
-  HttpOptions http;            // address empty: none
+  std::chrono::milliseconds lost_node_after{45000};  // of ReconcilerOptions
+  LocalAgentOptions agent;                           // program empty: none
+  RetentionOptions retention;                        // its days alone; both 0: none
+  HttpOptions http;                                  // address empty: none
 };
 
 class Daemon {
@@ -64,6 +65,7 @@ class Daemon {
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
+  void Revoke(const v1::Job& job);
   absl::StatusOr<std::optional<UnknownAttempt>> PreparePlan(const v1::Job& job) const;
   void TakeSenderBack();
   void LogEvents();
@@ -82,6 +84,7 @@ class Daemon {
   StoreIdentity identity_;
   std::set<std::string> changed_nodes_;      // the reconciler's thread
   std::map<std::string, uint64_t> adopted_;  // likewise: from which revision on
+  std::map<std::string, uint64_t> taken_;    // likewise: which report
   uint64_t logged_sequence_ = 0;             // likewise
   Watchdog watchdog_;                        // likewise
   std::optional<int64_t> unix_ahead_ns_;     // likewise: of CLOCK_REALTIME, of the steady one

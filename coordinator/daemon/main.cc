@@ -104,6 +104,25 @@ void DescribeRetention(CLI::App& app, RetentionOptions& retention) {
       ->capture_default_str();
 }
 
+void DescribeLostNodes(CLI::App& app, std::chrono::milliseconds& after) {
+  app.add_option_function<std::string>(
+         "--lost-node-after",
+         [&after](const std::string& text) {
+           int64_t seconds = 0;
+           (void)absl::SimpleAtoi(text, &seconds);
+           after = std::chrono::seconds(seconds);
+         },
+         "SECONDS from the last word of a node until its jobs go on elsewhere, after their ranks "
+         "there have ended themselves; 0: not before somebody says trireme drain NODE --gone")
+      ->check([](const std::string& text) {
+        int64_t seconds = -1;
+        const bool whole = absl::SimpleAtoi(text, &seconds) &&
+                           (seconds == 0 || (seconds >= 40 && seconds <= 86400));
+        return whole ? std::string() : "expected seconds, 0 or 40 to 86400, got " + text;
+      })
+      ->default_str("45");
+}
+
 void DescribeHttp(CLI::App& app, HttpOptions& http) {
   app.add_option("--http", http.address,
                  "serve metrics, health and the dashboard at HOST:PORT, as 127.0.0.1:8470; port 0: "
@@ -167,6 +186,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "forgotten, their run folders stay")
       ->check(CLI::Range(uint64_t{100}, uint64_t{100000000}))
       ->capture_default_str();
+  DescribeLostNodes(app, daemon.lost_node_after);
   DescribeRetention(app, daemon.retention);
   app.add_flag("--no-agent", arguments.no_agent, "start no agent on this machine");
   app.add_option("--log-format", arguments.log_format, "of the log on stderr: text or json")

@@ -16,6 +16,7 @@
 #include "runtime/base/text.h"
 #include "runtime/base/whole_file.h"
 #include "runtime/json/json_text.h"
+#include "runtime/run_claim/run_claim.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -96,6 +97,12 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) 
   return absl::InvalidArgumentError(Text(
       "the run folder ", folder, " is that of job ", owner->job, " of the store ", owner->store,
       ", as ", path, " says; move it away, or submit the job again: it gets ", "another number"));
+}
+
+absl::Status ClaimForAttempt(const v1::Job& job, uint32_t attempt, const std::string& store) {
+  const absl::Status claimed = run_claim::WriteRunClaim(
+      job.run_folder(), {.job = job.id(), .attempt = attempt, .store = store});
+  return claimed.ok() ? claimed : absl::UnavailableError(base::MessageOf(claimed));
 }
 
 absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,

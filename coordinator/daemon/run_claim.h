@@ -28,6 +28,10 @@ void ReleaseRunFolder(const std::string& jobs_folder, uint64_t id);
 // the disk. Blocks on it.
 absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store);
 
+// This attempt of the job counts from now on, and none before it (docs/adr/0019). Unavailable: the
+// disk. Blocks on it.
+absl::Status ClaimForAttempt(const v1::Job& job, uint32_t attempt, const std::string& store);
+
 // The newest attempt in the job's run folder, if it is as new as the one that is planned, which
 // nobody has been told of yet. InvalidArgument: no number is left. Blocks on the disk.
 absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,

@@ -51,6 +51,7 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   if (found == nodes_.end()) return {};
   v1::Node& node = found->second;
   node.set_last_heard_unix_ns(now_unix_ns);
+  spoke_ns_[name] = now_unix_ns;
   if (node.state() == v1::NODE_READY) return {};
   node.set_state(v1::NODE_READY);
   node.set_gone(false);
@@ -106,12 +107,19 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
 }
 
 void Nodes::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
+  // Who spoke after it was set, before this was seen, is taken to have spoken now: later than true.
+  for (auto& [name, spoke] : spoke_ns_) spoke = std::min(spoke + by_ns, now_unix_ns);
   for (auto& [name, node] : nodes_) {
     const int64_t heard = node.last_heard_unix_ns();
     // One that was set back: who was heard before now may have been heard since.
     if (node.state() != v1::NODE_READY || (by_ns < 0 && heard <= now_unix_ns)) continue;
     node.set_last_heard_unix_ns(std::min(heard + by_ns, now_unix_ns));
   }
+}
+
+int64_t Nodes::SilentSince(const std::string& node) const {
+  const auto found = spoke_ns_.find(node);
+  return found == spoke_ns_.end() ? 0 : found->second;
 }
 
 absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use) {

@@ -52,6 +52,9 @@ class Nodes {
 
   bool IsLost(const std::string& node) const;
   bool IsGone(const std::string& node) const { return Get(node).gone(); }
+  // Since when its agent has said nothing, by the clock that callers read as it is set now; 0: it
+  // has not spoken to this daemon.
+  int64_t SilentSince(const std::string& node) const;
   // Its agent acts on nothing that is said to it.
   bool Refuses(const std::string& node) const { return !Get(node).refuses_for().empty(); }
   v1::Node Get(const std::string& node) const;
@@ -65,6 +68,7 @@ class Nodes {
 
  private:
   std::map<std::string, v1::Node> nodes_;
+  std::map<std::string, int64_t> spoke_ns_;  // last
   std::chrono::nanoseconds lease_;
 };
 

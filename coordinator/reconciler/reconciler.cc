@@ -1,5 +1,6 @@
 // What others say, in the order: machine, store, table, others. reconciler_turn.cc: what passes by
-// itself; reconciler_adoption.cc: what another store, or another history of this one, has begun.
+// itself; reconciler_adoption.cc: what another store, or another history of this one, has begun;
+// reconciler_lost.cc: attempts whose nodes are lost.
 #include "coordinator/reconciler/reconciler.h"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "coordinator/job_machine/stop_grace.h"
+#include "coordinator/reconciler/lost_nodes.h"
 #include "runtime/base/check.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/monotonic.h"
@@ -16,10 +18,6 @@
 
 namespace trireme::coordinator {
 namespace {
-
-std::string GoneText(const v1::Node& node) {
-  return fmt::format("node {} is gone: {}", node.name(), node.reason());
-}
 
 // Those that attempts may have ranks on, whether their agents come back or not.
 std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
@@ -143,6 +141,9 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
     entry.plan_not_before_unix_ns = 0;
     entry.reports.clear();
     entry.stalls = StallWatch();
+    entry.revoke_asked = false;
+    entry.revoked_unix_ns = 0;
+    entry.left.clear();
   }
   // Given up, or found elsewhere: the nodes that it held hear of it.
   if ((!holds || launched != nullptr) && !allocation_before.empty()) {
@@ -351,9 +352,12 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     // Shown beside the reasons of the jobs that wait for resources.
     if (known.waits_for() != one.waits_for()) allocations_may_have_changed_ = true;
     known = one;
+    entry.left.erase(node);  // it says itself how it fares
+    RETURN_IF_ERROR(NoteFence(entry));
     RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
   }
   if (progress) table_.Announce();
+  if (ports_.report_taken) ports_.report_taken(node, report.number());
   return absl::OkStatus();
 }
 
@@ -382,12 +386,14 @@ v1::AttemptReport Reconciler::ReportOf(const Entry& entry, const std::string& no
   const auto found = entry.reports.find(node);
   if (found != entry.reports.end()) report = found->second;
   if (report.phase() == v1::ATTEMPT_PHASE_UNSPECIFIED) report.set_phase(v1::ATTEMPT_STARTING);
-  if (!nodes_.IsGone(node) || report.phase() == v1::ATTEMPT_ENDED) return report;
+  if (report.phase() == v1::ATTEMPT_ENDED) return report;
+  const bool gone = nodes_.IsGone(node);
+  if (!gone && !entry.left.contains(node)) return report;
   report.set_phase(v1::ATTEMPT_ENDED);
   report.set_exit_code(base::kKilledCode);
   report.mutable_failure()->set_rank(-1);
   report.mutable_failure()->set_exit_code(base::kKilledCode);
-  report.mutable_failure()->set_headline(GoneText(nodes_.Get(node)));
+  report.mutable_failure()->set_headline(gone ? GoneText(nodes_.Get(node)) : LostText(node));
   return report;
 }
 
@@ -413,18 +419,6 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
   return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
-}
-
-// An attempt with ranks on a node that is gone is ended on the others.
-absl::Status Reconciler::LeaveGoneNodes(Entry& entry, int64_t now_unix_ns) {
-  if (!entry.job.status().attempt_live()) return absl::OkStatus();
-  for (const v1::NodeAllocation& part : entry.job.allocation()) {
-    if (!nodes_.IsGone(part.node())) continue;
-    const AttemptLost lost{entry.job.status().attempt(), GoneText(nodes_.Get(part.node()))};
-    RETURN_IF_ERROR(Feed(entry, lost, now_unix_ns));
-    return Evaluate(entry, now_unix_ns);
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
@@ -456,6 +450,10 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
   launch.set_real_paths(job.real_paths());
   *launch.mutable_store() = job.launch_store();
+  if (MayBeReplaced(job)) {
+    const auto end_after = LostNodeTimesOf(options_.lost_node_after).end_after;
+    desired.set_end_after_seconds(static_cast<double>(end_after.count()) / 1000);
+  }
   return desired;
 }
 

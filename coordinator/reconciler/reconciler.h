@@ -32,6 +32,9 @@ struct ReconcilerOptions {
   RetryPolicy retry;
   SchedulingPolicy scheduling;
   std::chrono::milliseconds lease{10000};
+  // From the last word of a node to the next attempt elsewhere, of jobs that may be replaced
+  // (docs/adr/0019); 0: only people say so.
+  std::chrono::milliseconds lost_node_after{45000};
   size_t most_waiting_jobs = 100000;
   uint64_t most_events = 1000000;   // kept; older ones are dropped
   size_t most_ended_jobs = 100000;  // likewise; their run folders stay
@@ -66,7 +69,22 @@ struct ReconcilerPorts {
   std::function<void(const std::string& node)> desired_changed;
   // Its agent is to serve this store, from DesiredOf(node) of this revision on.
   std::function<void(const std::string& node, uint64_t revision)> adopt = {};
+  // Takes the claim of the job's current attempt away, as for the next one. To be answered by
+  // Revoked with the same job and attempt, once.
+  std::function<void(const v1::Job&)> revoke = {};
+  // The agent's report of this number has been acted on.
+  std::function<void(const std::string& node, uint64_t number)> report_taken = {};
 };
+
+// How an attempt with a lost node is replaced. All 0: it is not.
+struct LostNodeTimes {
+  std::chrono::milliseconds revoke{0};     // after the node's last word its claim is taken
+  std::chrono::milliseconds end_after{0};  // without any word an agent ends what it has
+  // From the taken claim on: then no agent can have had a word of it for `end_after`, and its kill,
+  // with the drift of two clocks, is over. revoke + fence is lost_node_after.
+  std::chrono::milliseconds fence{0};
+};
+LostNodeTimes LostNodeTimesOf(std::chrono::milliseconds lost_node_after);
 
 class Reconciler {
  public:
@@ -104,6 +122,9 @@ class Reconciler {
   absl::Status UnknownAttemptSeen(uint64_t job_id, uint32_t attempt, const UnknownAttempt& unknown,
                                   int64_t now_unix_ns);
 
+  absl::Status Revoked(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
+                       int64_t now_unix_ns);
+
   // Somebody has set the clock that callers read, forward if positive, to what is now
   // `now_unix_ns`: leases go on as before.
   void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
@@ -120,6 +141,10 @@ class Reconciler {
     int64_t plan_not_before_unix_ns = 0;
     std::map<std::string, v1::AttemptReport> reports;  // of the current attempt, by node
     StallWatch stalls;                                 // of the current attempt
+    // Of the current attempt, whose node is lost.
+    bool revoke_asked = false;
+    int64_t revoked_unix_ns = 0;  // its claim is taken; 0: not so far as we know
+    std::set<std::string> left;   // nodes without which it is taken to have ended
   };
 
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
@@ -150,7 +175,13 @@ class Reconciler {
   void HearRefusal(const std::string& node, const v1::NodeReport& report);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
-  absl::Status LeaveGoneNodes(Entry& entry, int64_t now_unix_ns);
+  absl::Status LeaveLostNodes(Entry& entry, int64_t now_unix_ns);
+  std::string LongLostNode(const Entry& entry, int64_t now_unix_ns) const;
+  absl::Status ReplaceLost(Entry& entry, int64_t now_unix_ns);
+  std::string WhyNotFenced(const Entry& entry) const;
+  std::string WhenLeft(const Entry& entry) const;
+  bool FitsElsewhere(const Entry& entry, int64_t now_unix_ns) const;
+  absl::Status NoteFence(Entry& entry);
   absl::Status TellStalls(Entry& entry, const std::string& node, const v1::AttemptReport& report,
                           int64_t now_unix_ns);
   absl::Status AllocateNodes(int64_t now_unix_ns);

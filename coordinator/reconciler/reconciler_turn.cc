@@ -102,8 +102,8 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
     if (!nodes_.IsLost(part.node())) continue;
     return fmt::format(
         "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
-        "is of before",
-        part.node());
+        "is of before{}",
+        part.node(), WhenLeft(entry));
   }
   for (const auto& [node, report] : entry.reports) {
     if (!report.waits_for().empty()) return report.waits_for();
@@ -159,6 +159,10 @@ int64_t Reconciler::AgentsDueNs() const {
 
 void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   nodes_.ClockWasSet(by_ns, now_unix_ns);
+  for (const uint64_t id : holding_) {
+    int64_t& revoked = jobs_.at(id).revoked_unix_ns;
+    if (revoked != 0) revoked = std::min(revoked + by_ns, now_unix_ns);
+  }
   started_unix_ns_ += by_ns;
   cluster_published_unix_ns_ = 0;
 }
@@ -221,7 +225,7 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
   const std::vector<uint64_t> holding(holding_.begin(), holding_.end());
   for (const uint64_t id : holding) {
     Entry& entry = jobs_.at(id);
-    if (!LeaveGoneNodes(entry, now_unix_ns).ok()) return next;
+    if (!LeaveLostNodes(entry, now_unix_ns).ok()) return next;
     const Consequences consequences = ConsequencesOf(entry.job.status());
     if (consequences.timer_unix_ns != 0) {
       if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) {

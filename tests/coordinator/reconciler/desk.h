@@ -51,7 +51,8 @@ struct Desk {
     }
     const ReconcilerPorts ports{
         .make_plan = [this](const v1::Job&) { ++plans; },
-        .desired_changed = [this](const std::string& node) { told.insert(node); }};
+        .desired_changed = [this](const std::string& node) { told.insert(node); },
+        .revoke = [this](const v1::Job& job) { revocations.push_back(job); }};
     auto opened = Reconciler::Open(options, ports, *store, table, kDeskBegin);
     REQUIRE(opened.ok());
     reconciler = *std::move(opened);
@@ -126,6 +127,7 @@ struct Desk {
   std::shared_ptr<DeskStore> store;
   JobTable table;
   std::unique_ptr<Reconciler> reconciler;
+  std::vector<v1::Job> revocations;  // asked for
   int plans = 0;
   int requests = 0;
   std::set<std::string> told;  // nodes whose desired state has changed

@@ -1,0 +1,247 @@
+// Jobs whose nodes are lost: when they go on elsewhere, and when they wait.
+#include <catch2/catch.hpp>
+
+#include "tests/coordinator/reconciler/desk.h"
+
+namespace trireme::coordinator {
+namespace {
+
+// From the last word to the next attempt.
+constexpr int64_t kAfter = 45 * kDeskSecond;
+
+// A job of eight ranks on n1 and n2; n3 and n4 are free.
+struct LostDesk : Desk {
+  explicit LostDesk(const char* policy = "restart", const ReconcilerOptions& options = {})
+      : Desk(options) {
+    for (const char* node : {"n1", "n2", "n3", "n4"}) Dial(node);
+    Submission submission;
+    submission.job.mutable_resources()->set_on_lost_node(policy);
+    job = Submit(8, kDeskBegin, submission);
+    Launch(job, kDeskBegin);
+  }
+  v1::NodeReport Fenced(double seconds) const {
+    v1::NodeReport report = Word(job, 1, v1::ATTEMPT_RUNNING);
+    report.mutable_attempts(0)->set_ends_after_seconds(seconds);
+    return report;
+  }
+  // As its agents were told.
+  double EndAfterOf(const std::string& node) const {
+    return reconciler->DesiredOf(node).attempts(0).end_after_seconds();
+  }
+  void FenceAll(int64_t now) {
+    const double seconds = EndAfterOf("n1");
+    Report("n1", Fenced(seconds), now);
+    Report("n2", Fenced(seconds), now);
+  }
+  // The run folder's disk.
+  void Answer(int64_t now) {
+    for (const v1::Job& one : std::exchange(revocations, {})) {
+      ++revoked;
+      REQUIRE(reconciler->Revoked(one.id(), one.status().attempt(), disk, now).ok());
+    }
+  }
+  // All but n2 speak once a second, of all that is there.
+  void Pass(int64_t from, int64_t to) {
+    for (int64_t now = from; now < to; now += kDeskSecond) {
+      for (const char* node : {"n3", "n4"}) Report(node, {}, now);
+      Report("n1",
+             DesiredOn("n1") == v1::ATTEMPT_RUN ? Fenced(EndAfterOf("n1"))
+                                                : Word(job, 1, v1::ATTEMPT_ENDED, 137),
+             now);
+      reconciler->Tick(now);
+      Answer(now);
+    }
+  }
+  uint64_t job = 0;
+  absl::Status disk;
+  int revoked = 0;
+};
+
+}  // namespace
+
+TEST_CASE("lost node: agents are told to end what is cut off well before others may begin") {
+  const LostDesk desk;
+  const LostNodeTimes times = LostNodeTimesOf(std::chrono::seconds(45));
+  CHECK(times.revoke + times.fence == std::chrono::seconds(45));
+  CHECK(times.revoke > std::chrono::seconds(10));  // the lease
+  CHECK(times.fence >= (times.end_after + std::chrono::seconds(12)) * 1.02);
+  CHECK(LostNodeTimesOf(std::chrono::seconds(40)).revoke > std::chrono::seconds(10));
+  CHECK(desk.EndAfterOf("n1") == 15);
+  CHECK(LostDesk("wait").EndAfterOf("n2") == 0);
+  ReconcilerOptions never;
+  never.lost_node_after = std::chrono::milliseconds(0);
+  CHECK(LostDesk("restart", never).EndAfterOf("n2") == 0);
+}
+
+TEST_CASE("lost node: a fenced job goes on elsewhere when its time has passed, not before") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  desk.Pass(last + kDeskSecond, last + 17 * kDeskSecond);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  CHECK(desk.table.Get(desk.job)->waits_for().find("45 s after") != std::string::npos);
+  CHECK(desk.revoked == 0);
+  // From here on it does not count, and is ended where it can be.
+  desk.Pass(last + 17 * kDeskSecond, last + kAfter);
+  CHECK(desk.revoked == 1);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
+  CHECK(desk.table.Get(desk.job)->status().attempt_live());
+  desk.Pass(last + kAfter, last + kAfter + 60 * kDeskSecond);
+  const v1::Job after = *desk.table.Get(desk.job);
+  CHECK(after.status().state() == v1::JOB_PLANNING);
+  CHECK(after.status().attempt() == 2);
+  REQUIRE(after.allocation_size() == 2);
+  for (const v1::NodeAllocation& part : after.allocation()) CHECK(part.node() != "n2");
+  // Whoever comes back is to end what it has.
+  desk.Dial("n2", last + kAfter + 61 * kDeskSecond);
+  CHECK(desk.reconciler->DesiredOf("n2").attempts().empty());
+}
+
+TEST_CASE("lost node: without the word of each of its agents a job waits") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  SECTION("one has read no claim") {
+    desk.Report("n1", desk.Fenced(desk.EndAfterOf("n1")), last);
+    desk.Report("n2", desk.Fenced(0), last);
+  }
+  SECTION("one waits for longer than this daemon does") {
+    desk.Report("n1", desk.Fenced(desk.EndAfterOf("n1")), last);
+    desk.Report("n2", desk.Fenced(desk.EndAfterOf("n2") + 1), last);
+  }
+  desk.Pass(last + kDeskSecond, last + 10 * kAfter);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  CHECK(desk.table.Get(desk.job)->waits_for().find("not started elsewhere") != std::string::npos);
+}
+
+TEST_CASE("lost node: a job that is to wait does, for ever") {
+  LostDesk desk("wait");
+  desk.Report("n1", desk.Fenced(1), kDeskBegin);
+  desk.Report("n2", desk.Fenced(1), kDeskBegin);
+  desk.Pass(kDeskBegin + kDeskSecond, kDeskBegin + 10 * kAfter);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+}
+
+TEST_CASE("lost node: where no other nodes can hold it nothing is won by its end") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  for (const char* node : {"n3", "n4"}) {
+    REQUIRE(desk.reconciler->SetUse({node, true, "test"}, last).ok());
+  }
+  desk.Pass(last + kDeskSecond, last + 10 * kAfter);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  // It is back, and nothing was lost.
+  desk.Report("n2", desk.Fenced(1), last + 10 * kAfter);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  CHECK(desk.table.Get(desk.job)->status().attempt() == 1);
+}
+
+TEST_CASE("lost node: nothing is replaced while the disk does not take its claim away") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  desk.disk = absl::UnavailableError("no room");
+  desk.Pass(last + kDeskSecond, last + 3 * kAfter);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  CHECK(desk.revoked > 1);
+  desk.disk = absl::OkStatus();
+  desk.Pass(last + 3 * kAfter, last + 3 * kAfter + 2 * kDeskSecond);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
+  // Not before whoever cannot read it must have ended.
+  desk.Pass(last + 3 * kAfter + 2 * kDeskSecond, last + 3 * kAfter + 26 * kDeskSecond);
+  CHECK(desk.table.Get(desk.job)->status().attempt_live());
+  desk.Pass(last + 3 * kAfter + 26 * kDeskSecond, last + 3 * kAfter + 31 * kDeskSecond);
+  CHECK(!desk.table.Get(desk.job)->status().attempt_live());
+}
+
+TEST_CASE("lost node: one that comes back after its job was given up ends it, at once") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  desk.Pass(last + kDeskSecond, last + 20 * kDeskSecond);
+  REQUIRE(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
+  desk.Report("n2", desk.Fenced(15), last + 20 * kDeskSecond);
+  CHECK(desk.DesiredOn("n2") == v1::ATTEMPT_KILL);
+  desk.Report("n2", Desk::Word(desk.job, 1, v1::ATTEMPT_ENDED, 137), last + 21 * kDeskSecond);
+  CHECK(!desk.table.Get(desk.job)->status().attempt_live());
+}
+
+TEST_CASE("lost node: a node that speaks in time keeps its job") {
+  LostDesk desk;
+  int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  for (int round = 0; round < 3; ++round) {
+    desk.Pass(last + kDeskSecond, last + 17 * kDeskSecond);
+    last += 17 * kDeskSecond;
+    desk.Report("n2", desk.Fenced(desk.EndAfterOf("n2")), last);
+  }
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  CHECK(desk.table.Get(desk.job)->status().attempt() == 1);
+}
+
+TEST_CASE("lost node: a daemon that is started anew counts from its own start") {
+  auto first = std::make_unique<LostDesk>();
+  first->FenceAll(kDeskBegin);
+  const uint64_t job = first->job;
+  const auto kept = first->store;
+  first.reset();
+  Desk desk({}, kept);  // it opens at kDeskBegin, too
+  for (const char* node : {"n1", "n3", "n4"}) desk.Dial(node);
+  const auto pass = [&](int64_t from, int64_t to) {
+    for (int64_t now = from; now < to; now += kDeskSecond) {
+      for (const char* node : {"n3", "n4"}) desk.Report(node, {}, now);
+      desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_RUNNING), now);
+      desk.reconciler->Tick(now);
+      for (const v1::Job& one : std::exchange(desk.revocations, {})) {
+        REQUIRE(desk.reconciler->Revoked(one.id(), 1, absl::OkStatus(), now).ok());
+      }
+    }
+  };
+  pass(kDeskBegin, kDeskBegin + 17 * kDeskSecond);
+  CHECK(desk.StateOf(job) == v1::JOB_RUNNING);
+  pass(kDeskBegin + 17 * kDeskSecond, kDeskBegin + 20 * kDeskSecond);
+  CHECK(desk.StateOf(job) == v1::JOB_RECOVERING);
+  CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_KILL);
+}
+
+TEST_CASE("lost node: a clock that jumps makes nobody late") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  desk.Pass(last + kDeskSecond, last + 12 * kDeskSecond);  // it is lost
+  const int64_t jump = kDeskHour;
+  desk.reconciler->ClockWasSet(jump, last + 12 * kDeskSecond + jump);
+  desk.Pass(last + 12 * kDeskSecond + jump, last + 17 * kDeskSecond + jump);
+  CHECK(desk.revoked == 0);
+  desk.Pass(last + 17 * kDeskSecond + jump, last + 19 * kDeskSecond + jump);
+  CHECK(desk.revoked == 1);
+  // Nor is anybody sooner gone.
+  desk.reconciler->ClockWasSet(jump, last + 19 * kDeskSecond + 2 * jump);
+  desk.Pass(last + 19 * kDeskSecond + 2 * jump, last + kAfter + 2 * jump - kDeskSecond);
+  CHECK(desk.table.Get(desk.job)->status().attempt_live());
+  desk.Pass(last + kAfter + 2 * jump - kDeskSecond, last + kAfter + 2 * jump + 3 * kDeskSecond);
+  CHECK(!desk.table.Get(desk.job)->status().attempt_live());
+}
+
+TEST_CASE("lost node: a report is taken when it has been acted on, and named") {
+  std::vector<std::pair<std::string, uint64_t>> taken;
+  auto store = JobStore::Open(":memory:");
+  REQUIRE(store.ok());
+  JobTable table;
+  ReconcilerPorts ports{.make_plan = [](const v1::Job&) {},
+                        .desired_changed = [](const std::string&) {}};
+  ports.report_taken = [&](const std::string& node, uint64_t number) {
+    taken.emplace_back(node, number);
+  };
+  const auto reconciler = Reconciler::Open({}, ports, **store, table, kDeskBegin);
+  REQUIRE(reconciler.ok());
+  v1::AgentHello hello;
+  hello.set_node("n1");
+  REQUIRE((*reconciler)->Hello(hello, kDeskBegin).ok());
+  v1::NodeReport report;
+  report.set_number(17);
+  REQUIRE((*reconciler)->Report("n1", report, kDeskBegin).ok());
+  CHECK(taken == std::vector<std::pair<std::string, uint64_t>>{{"n1", 17}});
+}
+
+}  // namespace trireme::coordinator

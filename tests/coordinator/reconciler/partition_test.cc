@@ -1,0 +1,129 @@
+// The promises of docs/adr/0019, by seeded partitions in simulated time.
+#include <catch2/catch.hpp>
+
+#include "tests/coordinator/reconciler/partitioned_cluster.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kMinute = 60;
+// From the cut to the new start: 45 s from the last word, and turns of everybody.
+constexpr int64_t kElsewhere = 60;
+
+void CutOff(PartitionedCluster& cluster, const std::string& node) {
+  cluster.LinesOf(node) = {.daemon = false, .folder = false, .nodes = false};
+}
+
+// Something happens to somebody.
+void Disturb(PartitionedCluster& cluster) {
+  const std::vector<std::string> names = cluster.names();
+  const std::string node = names[cluster.Random(static_cast<uint32_t>(names.size()))];
+  PartitionedCluster::Lines& lines = cluster.LinesOf(node);
+  switch (cluster.Random(8)) {
+    case 0:
+      return CutOff(cluster, node);
+    case 1:
+      lines.daemon = !lines.daemon;
+      return;
+    case 2:
+      lines.folder = !lines.folder;
+      return;
+    case 3:
+      lines.nodes = !lines.nodes;
+      return;
+    case 4:
+      cluster.daemon_reaches_folder = !cluster.daemon_reaches_folder;
+      return;
+    case 5:
+      return cluster.KillDaemon();
+    case 6:
+      return cluster.StartDaemon();
+    default:
+      return cluster.Heal();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("partition: a job of a node that is cut off goes on elsewhere, and its ranks are gone") {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    INFO("seed " << seed);
+    PartitionedCluster cluster(seed, 4);
+    const uint64_t job = cluster.Submit(seed % 2 == 0 ? 4 : 8);  // on one node, on two
+    cluster.Run(5 + cluster.Random(20));
+    REQUIRE(cluster.AttemptOf(job) == 1);
+    const std::vector<std::string> nodes = cluster.NodesOf(job);
+    const std::string lost = nodes[cluster.Random(static_cast<uint32_t>(nodes.size()))];
+    CutOff(cluster, lost);
+    cluster.Run(kElsewhere);
+    CHECK(cluster.AttemptOf(job) == 2);
+    CHECK(cluster.Living(job) == std::set<uint32_t>{2});
+    CHECK(cluster.overlaps() == 0);
+    const uint64_t steps = cluster.Steps(job);
+    cluster.Run(10);
+    CHECK(cluster.Steps(job) > steps);
+    cluster.Heal();
+    cluster.Run(kMinute);
+    CHECK(cluster.AttemptOf(job) == 2);
+    CHECK(cluster.Living(job) == std::set<uint32_t>{2});
+  }
+}
+
+TEST_CASE("partition: a daemon that is away for ten minutes costs no rank and no step") {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    INFO("seed " << seed);
+    PartitionedCluster cluster(seed, 3);
+    const uint64_t alone = cluster.Submit(4);
+    const uint64_t wide = cluster.Submit(8);
+    cluster.Run(10);
+    const uint64_t steps = cluster.Steps(alone) + cluster.Steps(wide);
+    cluster.KillDaemon();
+    // Its machine has the folder, too, for half of them: then jobs on several nodes go on.
+    const bool with_folder = seed % 2 == 1;
+    for (const std::string& node : cluster.names()) cluster.LinesOf(node).folder = !with_folder;
+    cluster.Run(10 * kMinute);
+    CHECK(cluster.Living(wide) == std::set<uint32_t>{1});
+    if (!with_folder) {
+      CHECK(cluster.Living(alone) == std::set<uint32_t>{1});
+      CHECK(cluster.Steps(alone) + cluster.Steps(wide) - steps >= 2 * 10 * kMinute * 10);
+    }
+    cluster.Heal();
+    cluster.Run(kMinute);
+    CHECK(cluster.AttemptOf(wide) == 1);
+  }
+}
+
+TEST_CASE("partition: a node that reaches the folder alone publishes nothing once it is replaced") {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    INFO("seed " << seed);
+    PartitionedCluster cluster(seed, 2);
+    const uint64_t job = cluster.Submit(4);
+    cluster.Run(10);
+    cluster.LinesOf(cluster.NodesOf(job)[0]).daemon = false;
+    cluster.Run(kElsewhere);
+    CHECK(cluster.AttemptOf(job) == 2);
+    CHECK(cluster.Living(job) == std::set<uint32_t>{2});  // the old one has read so
+  }
+}
+
+TEST_CASE("partition: under any schedule one attempt publishes, and all goes on when it is over") {
+  for (uint32_t seed = 0; seed < 1000; ++seed) {
+    INFO("seed " << seed);
+    PartitionedCluster cluster(seed, 3);
+    const uint64_t job = cluster.Submit(cluster.Random(2) == 0 ? 4 : 8);
+    cluster.Run(5);
+    for (int round = 0; round < 8; ++round) {
+      Disturb(cluster);
+      cluster.Run(1 + cluster.Random(40));
+    }
+    cluster.Heal();
+    cluster.Run(2 * kMinute);
+    CHECK(cluster.Living(job) == std::set<uint32_t>{cluster.AttemptOf(job)});
+    const uint64_t steps = cluster.Steps(job);
+    cluster.Run(10);
+    INFO(cluster.StatusText(job));
+    CHECK(cluster.Steps(job) > steps);
+  }
+}
+
+}  // namespace trireme::coordinator

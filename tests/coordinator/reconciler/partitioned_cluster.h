@@ -1,0 +1,107 @@
+// Nodes, a daemon and a shared folder between which any line may be cut, in simulated time: the
+// reconciler and the lifelines of agents are the real ones, ranks and files exist only here. Checks
+// at every tenth of a second what docs/adr/0019 promises.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/keeper/lifeline.h"
+#include "coordinator/reconciler/reconciler.h"
+
+namespace trireme::coordinator {
+
+class PartitionedCluster {
+ public:
+  // Nodes n1, n2, ... of four CPUs each, whose clocks run up to one percent wrong.
+  PartitionedCluster(uint32_t seed, int nodes);
+
+  uint64_t Submit(uint32_t ranks);
+  // What a node reaches.
+  struct Lines {
+    bool daemon = true;
+    bool folder = true;
+    bool nodes = true;  // the others
+  };
+  Lines& LinesOf(const std::string& node) { return nodes_.at(node).lines; }
+  bool daemon_reaches_folder = true;
+  void KillDaemon();
+  void StartDaemon();
+  // An agent's end and its restart; ranks run on.
+  void StopAgent(const std::string& node) { nodes_.at(node).agent = false; }
+  void StartAgent(const std::string& node);
+
+  void Run(int64_t seconds);
+  void Heal();
+
+  std::vector<std::string> NodesOf(uint64_t job) const;
+  std::vector<std::string> names() const;
+  uint32_t AttemptOf(uint64_t job) const;
+  // Of attempts that ranks of still live, anywhere.
+  std::set<uint32_t> Living(uint64_t job) const;
+  uint64_t Steps(uint64_t job) const { return files_.at(job).steps; }
+  std::string StatusText(uint64_t job) const;
+  uint32_t Random(uint32_t below) { return random_() % below; }
+  // Of starts while ranks of an older attempt lived: nodes that reached each other, or one without
+  // an agent.
+  int overlaps() const { return overlaps_; }
+
+ private:
+  using Key = std::pair<uint64_t, uint32_t>;  // job, attempt
+  struct Ranks {
+    v1::DesiredAttempt desired;
+    keeper::Lifeline lifeline{0};
+    bool ended = false;
+    bool cut = false;          // the agent has decided to end it
+    int64_t killed_at_ns = 0;  // when that is done; 0: nobody kills it
+    uint64_t steps = 0;
+    int64_t cut_off_since_ns = -1;  // neither daemon nor folder nor other nodes; -1: one of them
+    int64_t with_others_ns = -1;    // its newest step together with other nodes
+  };
+  struct Node {
+    Lines lines;
+    double drift = 1;
+    bool agent = true;
+    bool greeted = false;
+    std::map<Key, Ranks> ranks;
+    std::optional<v1::DesiredAttempts> heard;
+  };
+  struct Files {
+    uint32_t claim = 0;
+    uint64_t steps = 0;    // of the newest checkpoint that counts
+    uint32_t attempt = 0;  // whose it is
+  };
+
+  static int64_t Local(const Node& node, int64_t ns) {
+    return static_cast<int64_t>(node.drift * static_cast<double>(ns));
+  }
+  absl::Status Claim(uint64_t job, uint32_t attempt);
+  void TurnAgent(const std::string& name, Node& node);
+  void Obey(Node& node);
+  void Report(const std::string& name, Node& node);
+  void TurnRanks();
+  bool Connected(const Key& key) const;
+  void Kill(Ranks& ranks);
+  void CheckStart(const Key& key) const;
+  void CheckCutOff() const;
+
+  std::mt19937 random_;
+  int64_t now_ = 1'000'000'000'000;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<JobTable> table_;
+  std::unique_ptr<Reconciler> reconciler_;
+  std::vector<v1::Job> plans_;
+  std::vector<v1::Job> revocations_;
+  std::map<std::string, Node> nodes_;
+  std::map<uint64_t, Files> files_;
+  mutable int overlaps_ = 0;
+};
+
+}  // namespace trireme::coordinator

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import hosts
 
@@ -25,6 +26,7 @@ ADDRESS = "10.78.0.254"
 PORT = 7443
 TOKEN = "0123456789abcdef0123456789abcdef"
 STEPS = 1500
+AWAY = float(os.environ.get("TRIREME_TEST_AWAY_SECONDS", "60"))  # longer than what ends ranks that hear of nobody
 JOB = (daemon_fixture.JOB.replace("steps: 30", f"steps: {STEPS}").replace("global_batch_size: 4", "global_batch_size: 12")
        .replace("learning_rate: 0.01", "learning_rate: 0.001").replace("every_steps: 10", "every_steps: 100"))
 
@@ -129,6 +131,71 @@ class Nodes(daemon_fixture.DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
         self.hosts.mend(2)
         self.goes_on_as_if_nothing_had_been(job, 2)
+
+    def isolate(self, number, folder):
+        """From the network, and from the run folders: new looks find nothing there."""
+        self.hosts.cut(number)
+        if folder:
+            hosts.administer(*self.hosts.enter_command(number), "mount", "-t", "tmpfs", "away", f"{self.folder}/state/jobs")
+
+    def ranks_on(self, number):
+        """Processes of ranks on a host, which sees its own alone (but host 1)."""
+        command = [*self.hosts.enter_command(number), "pgrep", "-c", "-r", "R,S,D,T", "-f", "^[^ ]*trireme-worker"]
+        found = subprocess.run(command, check=False, capture_output=True, text=True)
+        return int(found.stdout or 0)
+
+    def test_goes_on_elsewhere_without_a_human(self):
+        job = self.submit("--set", "resources.ranks=4")
+        self.reach(job, 250)
+        self.assertEqual(self.nodes_of(job), ["host1", "host2"])
+        self.isolate(2, folder=True)
+        until(lambda: self.node(2)["state"] == "NODE_LOST", "the node is lost", self.told)
+        self.assertIn("goes on elsewhere", self.text("explain", job))
+        until(lambda: self.ranks_on(2) == 0, "the ranks that are cut off are gone", self.told, 60)
+        until(lambda: self.show(job)["status"]["attempt"] == 2, "the job goes on elsewhere", self.told, 90)
+        self.assertEqual(self.nodes_of(job), ["host1", "host3"])
+        self.goes_on_as_if_nothing_had_been(job, 2)
+
+    def test_a_daemon_away_ends_nothing(self):
+        job = self.submit("--set", "resources.ranks=4", "--set", "training.steps=1000000")
+        self.reach(job, 50)
+        self.stop_daemon()
+        before = os.path.getsize(f"{self.folder}/state/jobs/{job}/metrics.jsonl")
+        time.sleep(AWAY)
+        self.assertEqual(glob.glob(f"{self.folder}/state/jobs/{job}/attempts/*/exit"), [])
+        self.assertGreater(os.path.getsize(f"{self.folder}/state/jobs/{job}/metrics.jsonl"), before)
+        self.start_daemon()
+        self.reach(job, 60)
+        self.assertEqual(self.show(job)["status"]["attempt"], 1)
+
+    def test_ten_partitions(self):
+        """From cut to the first new step, each time on another node, with the folder or without it."""
+        job = self.submit("--set", "resources.ranks=4", "--set", "training.steps=100000000", "--set", "resources.max_failures=100")
+        for attempt in range(1, 11):
+            self.reach_attempt(job, attempt)
+            lost = 3 if "host3" in self.nodes_of(job) else 2
+            cut = time.monotonic()
+            self.isolate(lost, folder=attempt % 2 == 0)
+            until(lambda lost=lost: self.ranks_on(lost) == 0, "the ranks that are cut off are gone", self.told, 90)
+            gone = time.monotonic() - cut
+            self.reach_attempt(job, attempt + 1)
+            print(f"partition {attempt}: ranks gone after {gone:.1f} s, first new step after {time.monotonic() - cut:.1f} s",
+                  flush=True)
+            self.assertNotIn(f"host{lost}", self.nodes_of(job))
+            if attempt % 2 == 0:
+                hosts.administer(*self.hosts.enter_command(lost), "umount", "-l", f"{self.folder}/state/jobs")
+            self.hosts.mend(lost)
+            until(lambda lost=lost: self.node(lost)["state"] == "NODE_READY", "the node is back", self.told, 60)
+            self.assertEqual(self.ranks_on(lost), 0)
+
+    def reach_attempt(self, job, attempt):
+        def runs():
+            status = self.show(job)["status"]
+            self.assertNotIn(status["state"], daemon_fixture.ENDED, self.told())
+            return (status["attempt"], status["state"]) == (attempt, "JOB_RUNNING")
+        until(runs, f"attempt {attempt} runs", self.told, 180)
+        first = max(self.losses(job), default=0)
+        until(lambda: max(self.losses(job), default=0) > first, f"a step of attempt {attempt}", self.told, 60)
 
 
 def main():

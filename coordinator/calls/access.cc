@@ -27,6 +27,7 @@ constexpr std::string_view kBearer = "Bearer ";  // in any case, as HTTP has it
 constexpr std::string_view kHashed = "sha256:";
 constexpr size_t kShortestToken = 16;
 constexpr size_t kLongestUser = 200;
+constexpr size_t kMostEntryBytes = size_t{1} << 20;
 
 std::string HashOf(std::string_view token) {
   std::string hash(SHA256_DIGEST_LENGTH, '\0');
@@ -55,15 +56,19 @@ std::optional<std::string> StoredHash(const std::string& token) {
   return absl::HexStringToBytes(hex);
 }
 
-// Its answer lies in memory that all threads share.
-std::string LocalUser() {
-  const passwd* entry = getpwuid(geteuid());
-  return entry == nullptr ? fmt::format("{}", geteuid()) : entry->pw_name;
+// Empty: it has none.
+std::string NameOf(uid_t uid) {
+  std::vector<char> buffer(4096);
+  passwd entry{};
+  passwd* found = nullptr;
+  while (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == ERANGE &&
+         buffer.size() < kMostEntryBytes) {
+    buffer.resize(2 * buffer.size());
+  }
+  return found == nullptr ? "" : found->pw_name;
 }
 
 }  // namespace
-
-Access::Access() : local_user_(LocalUser()) {}
 
 absl::StatusOr<Access> Access::Load(const std::string& token_file) {
   Access access;
@@ -121,7 +126,14 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
   return tokens;
 }
 
-absl::StatusOr<Caller> Access::Identify(bool by_unix_socket, std::string_view authorization) const {
+Caller Access::LocalCaller(uid_t uid) const {
+  std::string name = NameOf(uid);
+  const bool plain = !name.empty() && base::ShowableLine(name, kLongestUser) == name;
+  if (!plain) name = fmt::format("uid:{}", uid);
+  return {std::move(name), uid == 0 || uid == geteuid() ? Role::kAdmin : Role::kSubmit};
+}
+
+absl::StatusOr<Caller> Access::Identify(const Caller* local, std::string_view authorization) const {
   if (absl::StartsWithIgnoreCase({authorization.data(), authorization.size()},
                                  {kBearer.data(), kBearer.size()})) {
     const std::string hash = HashOf(authorization.substr(kBearer.size()));
@@ -133,7 +145,7 @@ absl::StatusOr<Caller> Access::Identify(bool by_unix_socket, std::string_view au
     if (found != nullptr) return found->caller;
     return absl::UnauthenticatedError("this daemon does not know your token");
   }
-  if (by_unix_socket) return Caller{local_user_, Role::kAdmin};
+  if (local != nullptr) return *local;
   return absl::UnauthenticatedError(
       "this daemon wants a token: give --token-file (one that the daemon's token file names)");
 }

@@ -1,6 +1,8 @@
-// Who calls, and what he may do. Bearer tokens come from a file; whoever may open the daemon's unix
-// socket is an admin, by the permissions of that file.
+// Who calls, and what he may do. Bearer tokens come from a file; who comes by the daemon's unix
+// socket is named by the kernel.
 #pragma once
+
+#include <sys/types.h>
 
 #include <memory>
 #include <string>
@@ -23,8 +25,8 @@ struct Caller {
 
 class Access {
  public:
-  // No tokens: only the unix socket is let in. Before threads are made that look up users.
-  Access();
+  // No tokens: only the unix socket is let in.
+  Access() = default;
   // Lines "ROLE USER TOKEN" with ROLE submit, admin or agent, or "ROLE USER sha256:HEX" with the
   // hash of one; '#' begins a comment. InvalidArgument names the line; FailedPrecondition if others
   // than the owner may read the file.
@@ -34,9 +36,14 @@ class Access {
   // is open goes on, calls from now on are let in by the new tokens.
   absl::Status Reload();
 
-  // `authorization`: that header of the call, or empty. Unauthenticated: no token, or one that is
-  // not known.
-  absl::StatusOr<Caller> Identify(bool by_unix_socket, std::string_view authorization) const;
+  // Of who has opened the unix socket: root and the daemon's own user are admins, others may
+  // submit, under the name that the machine knows them by; "uid:N", if it has none that can be
+  // shown, which is nobody's name. Asks the machine's user database, which may block.
+  Caller LocalCaller(uid_t uid) const;
+  // `local`: that, for a call by the unix socket; else null. `authorization`: that header of the
+  // call, or empty; a token names its caller wherever he comes from. Unauthenticated: neither, or a
+  // token that is not known.
+  absl::StatusOr<Caller> Identify(const Caller* local, std::string_view authorization) const;
   // Whether a token gives it.
   bool HasRole(Role role) const;
 
@@ -53,7 +60,6 @@ class Access {
 
   std::string token_file_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  std::string local_user_;  // whose daemon this is
 };
 
 // PermissionDenied unless the caller is an admin, or `owner` himself with the role submit.

@@ -7,20 +7,14 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/support/server_interceptor.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "coordinator/control_api/agent_link.h"
 #include "coordinator/control_api/control_service.h"
+#include "coordinator/control_api/local_servers.h"
 #include "coordinator/control_api/unreadable_requests.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
@@ -76,49 +70,6 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsOf(
   return grpc::SslServerCredentials(options);
 }
 
-// A socket that nobody listens to is removed; one that somebody does is an error.
-absl::Status PrepareSocket(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return absl::InvalidArgumentError(
-        fmt::format("the socket path {} has {} characters, at most {} are possible", path,
-                    path.size(), sizeof address.sun_path - 1));
-  }
-  std::error_code error;
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  const std::string folder = parent.empty() ? "." : parent;
-  const bool made = std::filesystem::create_directories(folder, error);
-  if (made) chmod(folder.c_str(), 0700);
-  struct stat about {};
-  if (stat(folder.c_str(), &about) != 0) {
-    return absl::ErrnoToStatus(errno, "cannot make the socket's folder " + folder);
-  }
-  // In /tmp anybody could have made it first.
-  const bool shared = (about.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (about.st_mode & S_ISVTX) == 0;
-  if ((about.st_uid != geteuid() && about.st_uid != 0) || shared) {
-    return absl::FailedPreconditionError(
-        fmt::format("the socket's folder {} belongs to somebody else, or others may write to it; "
-                    "choose another by --socket",
-                    folder));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool listening =
-      probe >= 0 && connect(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  if (probe >= 0) close(probe);
-  if (listening) {
-    return absl::AlreadyExistsError(fmt::format("a daemon listens at {} already", path));
-  }
-  struct stat before {};
-  if (lstat(path.c_str(), &before) == 0 && !S_ISSOCK(before.st_mode)) {
-    return absl::AlreadyExistsError(
-        fmt::format("{} is there already and no socket; choose another path by --socket", path));
-  }
-  unlink(path.c_str());
-  return absl::OkStatus();
-}
-
 // gRPC would take its last 16 bits.
 absl::Status CheckPort(const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -142,57 +93,32 @@ void Intercept(const CallObserver& calls, grpc::ServerBuilder& builder) {
 class GrpcApiServer : public ApiServer {
  public:
   GrpcApiServer(const ApiRooms& rooms, const Limits& limits)
-      : calls_(rooms.calls), control_(rooms, limits), agents_(rooms) {}
-
-  ~GrpcApiServer() override {
-    if (!server_) return;
-    if (auto* health = server_->GetHealthCheckService()) health->SetServingStatus(false);
-    control_.EndStreams();
-    agents_.EndStreams();
-    server_->Shutdown(std::chrono::system_clock::now() + kDrainTime);
+      : calls_(rooms.calls),
+        most_message_bytes_(limits.most_message_bytes),
+        control_(rooms, limits),
+        agents_(rooms),
+        local_(rooms.access, [this](grpc::ServerBuilder& builder) { Prepare(builder); }) {
+    quota_.Resize(kMostBuffered);
   }
 
-  absl::Status Start(const ListenOptions& listen, const Limits& limits) {
+  ~GrpcApiServer() override {
+    door_.reset();
+    if (remote_) remote_->GetHealthCheckService()->SetServingStatus(false);
+    local_.EndHealth();
+    control_.EndStreams();
+    agents_.EndStreams();
+    const auto deadline = std::chrono::system_clock::now() + kDrainTime;
+    if (remote_) remote_->Shutdown(deadline);
+    local_.Shutdown(deadline);
+  }
+
+  absl::Status Start(const ListenOptions& listen) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    grpc::ServerBuilder builder;
-    if (!listen.socket_path.empty()) {
-      RETURN_IF_ERROR(PrepareSocket(listen.socket_path));
-      builder.AddListeningPort("unix:" + listen.socket_path, grpc::InsecureServerCredentials());
-    }
-    if (!listen.address.empty()) {
-      RETURN_IF_ERROR(CheckPort(listen.address));
-      ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(listen));
-      builder.AddListeningPort(listen.address, credentials, &port_);
-    }
-    builder.SetMaxReceiveMessageSize(limits.most_message_bytes);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // Who connects and says nothing, or sends what nobody has asked for, is no burden for long.
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
-    grpc::ResourceQuota quota("control API");
-    quota.Resize(kMostBuffered);
-    builder.SetResourceQuota(quota);
-    Intercept(calls_, builder);
-    builder.RegisterService(&control_);
-    builder.RegisterService(&agents_);
-    // The socket is nobody else's from its first moment on.
-    const mode_t before = umask(0177);
-    server_ = builder.BuildAndStart();
-    umask(before);
-    // By name too, as probes ask for it; all end with the server.
-    for (const char* service : {"trireme.v1.Control", "trireme.v1.AgentLink"}) {
-      if (server_) server_->GetHealthCheckService()->SetServingStatus(service, true);
-    }
-    if (!server_ || (!listen.address.empty() && port_ == 0)) {
-      return absl::UnavailableError(fmt::format(
-          "cannot listen at {}{}{}: the address is in use, or not of this machine",
-          listen.socket_path, listen.address.empty() || listen.socket_path.empty() ? "" : " and ",
-          listen.address));
-    }
+    if (!listen.address.empty()) RETURN_IF_ERROR(ListenTo(listen));
+    if (listen.socket.path.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(door_, SocketDoor::Open(listen.socket,
+                                             [this](int fd, uid_t uid) { local_.Take(fd, uid); }));
     return absl::OkStatus();
   }
 
@@ -208,11 +134,46 @@ class GrpcApiServer : public ApiServer {
   }
 
  private:
+  absl::Status ListenTo(const ListenOptions& listen) {
+    RETURN_IF_ERROR(CheckPort(listen.address));
+    ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(listen));
+    grpc::ServerBuilder builder;
+    Prepare(builder);
+    builder.AddListeningPort(listen.address, credentials, &port_);
+    remote_ = builder.BuildAndStart();
+    if (remote_ && port_ != 0) {
+      SayHealthy(*remote_);
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError(fmt::format(
+        "cannot listen at {}: the address is in use, or not of this machine", listen.address));
+  }
+
+  // What all servers have in common; the services are the same objects.
+  void Prepare(grpc::ServerBuilder& builder) {
+    builder.SetMaxReceiveMessageSize(most_message_bytes_);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Who connects and says nothing, or sends what nobody has asked for, is no burden for long.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
+    builder.SetResourceQuota(quota_);
+    Intercept(calls_, builder);
+    builder.RegisterService(&control_);
+    builder.RegisterService(&agents_);
+  }
+
   const CallObserver calls_;
+  const int most_message_bytes_;
+  grpc::ResourceQuota quota_{"control API"};
   ControlService control_;
   AgentLinkService agents_;
   int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> remote_;  // of the TCP address; null: there is none
+  LocalServers local_;
+  std::unique_ptr<SocketDoor> door_;  // null: there is no socket
 };
 
 }  // namespace
@@ -221,7 +182,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(const ListenOptions&
                                                             const Limits& limits,
                                                             const ApiRooms& rooms) {
   auto server = std::make_unique<GrpcApiServer>(rooms, limits);
-  RETURN_IF_ERROR(server->Start(listen, limits));
+  RETURN_IF_ERROR(server->Start(listen));
   return std::unique_ptr<ApiServer>(std::move(server));
 }
 

@@ -13,6 +13,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/rates.h"
 #include "coordinator/control_api/call_observer.h"
+#include "coordinator/control_api/socket_door.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
@@ -21,8 +22,8 @@
 namespace trireme::coordinator {
 
 struct ListenOptions {
-  std::string socket_path;  // made with mode 0600; empty: none
-  std::string address;      // "host:port", port 0: any; empty: none
+  SocketOptions socket;  // its path empty: none
+  std::string address;   // "host:port", port 0: any; empty: none
   // PEM files; all empty: plain text, which `address` allows on loopback alone.
   std::string certificate_file;
   std::string key_file;

@@ -13,6 +13,7 @@
 #include "coordinator/calls/rates.h"
 #include "coordinator/client/error_details.h"
 #include "coordinator/control_api/api_server.h"
+#include "coordinator/control_api/local_servers.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -28,7 +29,7 @@ inline absl::StatusOr<Caller> CallerOf(const grpc::CallbackServerContext& contex
   const std::string_view authorization =
       found == metadata.end() ? std::string_view()
                               : std::string_view(found->second.data(), found->second.size());
-  return access.Identify(std::string_view(context.peer()).starts_with("unix:"), authorization);
+  return access.Identify(LocalCallerOf(context), authorization);
 }
 
 // Of a thread that takes no more at present.

@@ -13,6 +13,7 @@
 //   retention      removes run folders by age, if that is asked for
 //   local agent    keeps an agent alive on this machine
 //   http listener  takes in connections of browsers and scrapers; `http` serve one each
+//   socket door    takes in connections at the unix socket, asks who has opened them
 //   gRPC's own     take calls in, never block
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -159,9 +160,12 @@ void Describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--jobs-dir", daemon.jobs_folder,
                  "run folders of new jobs, the same folder on all nodes (default: jobs in "
                  "--state-dir, which then may be on a disk of this machine)");
-  app.add_option("--socket", listen.socket_path,
-                 "path of the unix socket, or unix:PATH; whoever may open it is an admin")
+  app.add_option("--socket", listen.socket.path,
+                 "path of the unix socket, or unix:PATH; root and the daemon's own user are admins")
       ->capture_default_str();
+  app.add_option("--socket-group", listen.socket.group,
+                 "members of this group may open the socket too, each as a user of his own name "
+                 "with the role submit (without it nobody else may)");
   app.add_flag("--no-socket", arguments.no_socket, "no unix socket (needs --listen)");
   app.add_option("--listen", listen.address,
                  "also at HOST:PORT, with tokens; port 0: any. TLS is needed unless HOST is "
@@ -214,11 +218,15 @@ absl::Status Complete(Arguments& arguments) {
   limits.submits.burst = kSubmitBurst * limits.submits.per_second;
   limits.calls.burst = kCallBurst * limits.calls.per_second;
   // As clients name it, by --coordinator.
-  std::string& socket = daemon.listen.socket_path;
+  std::string& socket = daemon.listen.socket.path;
   if (socket.starts_with(kUnix)) socket.erase(0, kUnix.size());
-  if (arguments.no_socket) daemon.listen.socket_path.clear();
-  if (daemon.listen.socket_path.empty() && daemon.listen.address.empty()) {
+  if (arguments.no_socket) socket.clear();
+  if (socket.empty() && daemon.listen.address.empty()) {
     return absl::InvalidArgumentError("nothing to listen at: --no-socket needs --listen");
+  }
+  if (socket.empty() && !daemon.listen.socket.group.empty()) {
+    return absl::InvalidArgumentError(
+        "--socket-group opens the unix socket: leave --no-socket out");
   }
   if (!daemon.listen.address.empty() && daemon.token_file.empty()) {
     return absl::InvalidArgumentError(
@@ -231,12 +239,12 @@ absl::Status Complete(Arguments& arguments) {
     return absl::InvalidArgumentError(arguments.slurm[0].first + " needs --launcher slurm");
   }
   if (arguments.no_agent) return absl::OkStatus();
-  if (daemon.listen.socket_path.empty()) {
+  if (daemon.listen.socket.path.empty()) {
     return absl::InvalidArgumentError(
         "the agent of this machine speaks over the unix socket: --no-socket needs --no-agent");
   }
   daemon.agent.program = base::ProgramBesideUs("trireme-agent");
-  daemon.agent.arguments = {"--coordinator", "unix:" + daemon.listen.socket_path,
+  daemon.agent.arguments = {"--coordinator", "unix:" + daemon.listen.socket.path,
                             "--node",        arguments.node,
                             "--state-dir",   daemon.state_folder + "/agent",
                             "--log-format",  arguments.log_format,
@@ -274,8 +282,8 @@ int Run(const Arguments& arguments) {
   const ListenOptions& listen = arguments.daemon.listen;
   const std::string http = (*daemon)->http_address();
   spdlog::info("ready: {}{}{}{}, state in {}",
-               listen.socket_path.empty() ? "" : "unix:" + listen.socket_path,
-               listen.socket_path.empty() || listen.address.empty() ? "" : " and ",
+               listen.socket.path.empty() ? "" : "unix:" + listen.socket.path,
+               listen.socket.path.empty() || listen.address.empty() ? "" : " and ",
                listen.address.empty() ? "" : base::Text("port ", (*daemon)->port()),
                http.empty() ? "" : ", http://" + http, arguments.daemon.state_folder);
   TellSystemd("READY=1");
@@ -302,7 +310,7 @@ int Main(int argc, char** argv) {
   Arguments arguments;
   arguments.daemon.version = TRIREME_VERSION;
   arguments.daemon.state_folder = client::DefaultStateFolder();
-  arguments.daemon.listen.socket_path = client::DefaultSocketPath();
+  arguments.daemon.listen.socket.path = client::DefaultSocketPath();
   arguments.node = base::HostName();
   Describe(app, arguments);
   app.set_version_flag("--version", "triremed " TRIREME_VERSION, "print the version");

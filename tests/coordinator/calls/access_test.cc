@@ -41,16 +41,16 @@ TEST_CASE("tokens name their users and roles") {
   const TokenFile file(kTokens);
   const auto access = Access::Load(file.path());
   REQUIRE(access.ok());
-  const auto ann = access->Identify(false, "Bearer 0123456789abcdef");
+  const auto ann = access->Identify(nullptr, "Bearer 0123456789abcdef");
   REQUIRE(ann.ok());
   CHECK(ann->user == "ann");
   CHECK(ann->role == Role::kSubmit);
   // The hash is that of "test".
-  const auto bob = access->Identify(false, "Bearer test");
+  const auto bob = access->Identify(nullptr, "Bearer test");
   REQUIRE(bob.ok());
   CHECK(bob->role == Role::kAdmin);
-  CHECK(access->Identify(false, "Bearer fedcba9876543210")->role == Role::kAgent);
-  CHECK(access->Identify(false, "bearer fedcba9876543210")->role == Role::kAgent);
+  CHECK(access->Identify(nullptr, "Bearer fedcba9876543210")->role == Role::kAgent);
+  CHECK(access->Identify(nullptr, "bearer fedcba9876543210")->role == Role::kAgent);
 }
 
 TEST_CASE("tokens are read again, and a broken file changes nothing") {
@@ -60,13 +60,13 @@ TEST_CASE("tokens are read again, and a broken file changes nothing") {
   const Access copy = *access;
   std::ofstream(file.path()) << "submit eve 0000000000000000\n";
   REQUIRE(access->Reload().ok());
-  CHECK(copy.Identify(false, "Bearer 0000000000000000")->user == "eve");
-  CHECK(absl::IsUnauthenticated(copy.Identify(false, "Bearer 0123456789abcdef").status()));
+  CHECK(copy.Identify(nullptr, "Bearer 0000000000000000")->user == "eve");
+  CHECK(absl::IsUnauthenticated(copy.Identify(nullptr, "Bearer 0123456789abcdef").status()));
   std::ofstream(file.path()) << "submit eve short\n";
   CHECK(absl::IsInvalidArgument(access->Reload()));
   unlink(file.path().c_str());
   CHECK_FALSE(access->Reload().ok());
-  CHECK(copy.Identify(false, "Bearer 0000000000000000").ok());
+  CHECK(copy.Identify(nullptr, "Bearer 0000000000000000").ok());
 }
 
 TEST_CASE("strangers are refused") {
@@ -78,12 +78,28 @@ TEST_CASE("strangers are refused") {
                             "Bearer sha256:9f86d081884c7d659a2feaa0c55ad015"
                             "a3bf4f1b2b0b822cd15d6c15b0f00a08"}) {
     CAPTURE(words);
-    CHECK(absl::IsUnauthenticated(access->Identify(false, words).status()));
+    CHECK(absl::IsUnauthenticated(access->Identify(nullptr, words).status()));
   }
   // A wrong token is no key to the socket either.
-  CHECK_FALSE(access->Identify(true, "Bearer nobody-knows-this").ok());
-  CHECK(access->Identify(true, "")->role == Role::kAdmin);
-  CHECK_FALSE(Access().Identify(false, "Bearer 0123456789abcdef").ok());
+  const Caller local = access->LocalCaller(geteuid());
+  CHECK_FALSE(access->Identify(&local, "Bearer nobody-knows-this").ok());
+  CHECK(access->Identify(&local, "")->role == Role::kAdmin);
+  CHECK(access->Identify(&local, "Bearer 0123456789abcdef")->user == "ann");
+  CHECK_FALSE(Access().Identify(nullptr, "Bearer 0123456789abcdef").ok());
+}
+
+TEST_CASE("of the users of this machine root and the daemon's own are admins, others submit") {
+  const Access access;
+  CHECK(access.LocalCaller(0).role == Role::kAdmin);
+  CHECK(access.LocalCaller(0).user == "root");
+  CHECK(access.LocalCaller(geteuid()).role == Role::kAdmin);
+  constexpr uid_t kNobody = 65534, kWithoutName = 3999999999;
+  if (geteuid() != kNobody) {
+    CHECK(access.LocalCaller(kNobody).role == Role::kSubmit);
+    CHECK(access.LocalCaller(kNobody).user == "nobody");
+  }
+  CHECK(access.LocalCaller(kWithoutName).role == Role::kSubmit);
+  CHECK(access.LocalCaller(kWithoutName).user == "uid:3999999999");
 }
 
 TEST_CASE("a job is its owner's and the admins'") {

@@ -142,7 +142,7 @@ TEST_CASE("roles: each call lets in whom its entry in the table says and nobody 
       rights += RightOf(CodeOf(served.ChannelOf(caller), caller, call));
     }
     CHECK(rights == call.rights);
-    // Whoever may open the socket is an admin; with a token he is whom that names.
+    // The daemon's own user is an admin; with a token he is whom that names.
     const auto socket =
         grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials());
     CHECK(RightOf(CodeOf(socket, "", call)) == 'L');

@@ -106,7 +106,7 @@ void ServedStore::Serve() {
       .name = "reconciler",
       .between = [this](int64_t now_unix_ns) { return reconciler_->Tick(now_unix_ns); }});
   ListenOptions listen;
-  listen.socket_path = socket();
+  listen.socket.path = socket();
   listen.address = "127.0.0.1:0";
   const ApiRooms rooms{*store_,   table_,  *reconciler_, *reconciler_thread_,     *planner_,
                        *planner_, access_, {},           std::chrono::seconds(10)};

@@ -1,0 +1,47 @@
+// The daemon's unix socket: whom its mode lets in, and whom the kernel names as the one who has
+// opened each connection.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+
+namespace trireme::coordinator {
+
+struct SocketOptions {
+  std::string path;
+  // Whose members may open it beside the daemon's own user and root: mode 0660; empty: 0600.
+  std::string group;
+};
+
+class SocketDoor {
+ public:
+  // `take` gets each connection, whose descriptor is then its own and does not block, and the user
+  // that connected, by SO_PEERCRED; on the door's thread.
+  using Take = std::function<void(int fd, uid_t uid)>;
+
+  // AlreadyExists: somebody listens there, or it is another kind of file; FailedPrecondition: the
+  // folder is somebody else's, or the group cannot be let in. Each says what to change.
+  static absl::StatusOr<std::unique_ptr<SocketDoor>> Open(const SocketOptions& options, Take take);
+  // Takes in nobody any more and removes the socket.
+  ~SocketDoor();
+  SocketDoor(const SocketDoor&) = delete;
+  SocketDoor& operator=(const SocketDoor&) = delete;
+
+ private:
+  SocketDoor(std::string path, int fd, int wake_fd, Take take);
+  void Run();
+
+  const std::string path_;
+  const int fd_;
+  const int wake_fd_;
+  const Take take_;
+  std::thread thread_;
+};
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,152 @@
+// The unix socket: whom it lets in, and as whom.
+#include <grp.h>
+#include <grpcpp/create_channel_posix.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "runtime/base/status_macros.h"
+#include "tests/coordinator/control_api/served_store.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr uid_t kNobody = 65534;
+
+// A connection that a thread of that user has opened; -1, with errno in `error`. The system call
+// changes the thread alone.
+int ConnectAs(uid_t uid, const std::string& path, int& error) {
+  int fd = -1;
+  std::thread([&] {
+    if (uid != geteuid() && syscall(SYS_setresuid, uid, uid, uid) != 0) {
+      error = errno;
+      return;
+    }
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      error = errno;
+      close(fd);
+      fd = -1;
+    }
+  }).join();
+  return fd;
+}
+
+std::unique_ptr<v1::Control::Stub> StubOver(int fd) {
+  return v1::Control::NewStub(grpc::CreateInsecureChannelFromFd("daemon", fd));
+}
+
+// The name that the daemon has for this caller, from what it says about a job of somebody else.
+std::string AskForJob(v1::Control::Stub& stub, uint64_t id, grpc::StatusCode& code) {
+  grpc::ClientContext context;
+  ServedStore::Prepare(context, "");
+  // What a caller says of himself without a token.
+  for (const char* header : {"user", "uid", "trireme-user", "trireme-local-caller"}) {
+    context.AddMetadata(header, "root");
+  }
+  v1::GetRequest request;
+  request.set_job_id(id);
+  v1::Job job;
+  const grpc::Status status = stub.Get(&context, request, &job);
+  code = status.error_code();
+  return status.error_message();
+}
+
+}  // namespace
+
+TEST_CASE("socket: without a group it is its owner's, who is an admin") {
+  ServedStore served;
+  served.AddJob(1, "ann");
+  served.Serve();
+  struct stat about {};
+  REQUIRE(stat(served.socket().c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0600);
+  int error = 0;
+  const int fd = ConnectAs(geteuid(), served.socket(), error);
+  REQUIRE(fd >= 0);
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  AskForJob(*StubOver(fd), 1, code);
+  CHECK(code == grpc::StatusCode::OK);
+  if (geteuid() != 0) return;
+  chmod(served.folder().c_str(), 0711);
+  CHECK(ConnectAs(kNobody, served.socket(), error) == -1);
+  CHECK(error == EACCES);
+}
+
+TEST_CASE("socket: each connection's calls are those of the user who has opened it") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can call as somebody else");
+    return;
+  }
+  ServedStore served;
+  served.AddJob(1, "ann");
+  served.AddJob(2, "nobody");
+  served.Serve();
+  chmod(served.folder().c_str(), 0711);
+  chmod(served.socket().c_str(), 0666);
+  int error = 0;
+  // In turns: a descriptor that one has closed is the next one's.
+  for (int turn = 0; turn < 20; ++turn) {
+    CAPTURE(turn);
+    grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+    const auto of_nobody = StubOver(ConnectAs(kNobody, served.socket(), error));
+    const auto of_root = StubOver(ConnectAs(0, served.socket(), error));
+    const std::string told = AskForJob(*of_nobody, 1, code);
+    CHECK(code == grpc::StatusCode::PERMISSION_DENIED);
+    CHECK(told == "this job belongs to ann; you are nobody, and no admin");
+    AskForJob(*of_root, 1, code);
+    CHECK(code == grpc::StatusCode::OK);
+    AskForJob(*of_nobody, 2, code);
+    CHECK(code == grpc::StatusCode::OK);
+    AskForJob(*StubOver(ConnectAs(3999999999, served.socket(), error)), 2, code);
+    CHECK(code == grpc::StatusCode::PERMISSION_DENIED);
+  }
+}
+
+TEST_CASE("socket: a group is let in by mode and folder, and refused where that cannot be") {
+  const Scratch scratch;
+  const auto ignore = [](int fd, uid_t) { close(fd); };
+  const group* own = getgrgid(getegid());
+  REQUIRE(own != nullptr);
+  const std::string name = own->gr_name;
+  const std::string made = scratch.path() + "/made/s.sock";
+  chmod(scratch.path().c_str(), 0711);
+  {
+    const auto door = SocketDoor::Open({made, name}, ignore);
+    INFO(door.status().ToString());
+    REQUIRE(door.ok());
+    struct stat about {};
+    REQUIRE(stat(made.c_str(), &about) == 0);
+    CHECK((about.st_mode & 0777) == 0660);
+    CHECK(about.st_gid == getegid());
+    REQUIRE(stat((scratch.path() + "/made").c_str(), &about) == 0);
+    CHECK((about.st_mode & 0777) == 0710);
+    CHECK(absl::IsAlreadyExists(SocketDoor::Open({made, name}, ignore).status()));
+  }
+  CHECK_FALSE(std::filesystem::exists(made));
+  const auto unknown = SocketDoor::Open({made, "no-such-group"}, ignore);
+  CHECK(base::MessageOf(unknown.status()).find("knows no such group") != std::string::npos);
+  // Of a folder that was there the mode stays, and is not enough.
+  chmod((scratch.path() + "/made").c_str(), 0700);
+  const auto closed = SocketDoor::Open({made, name}, ignore);
+  REQUIRE(absl::IsFailedPrecondition(closed.status()));
+  CHECK(base::MessageOf(closed.status()).find("chmod g+x") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(made));
+  std::ofstream(scratch.path() + "/file") << "kept";
+  CHECK(absl::IsAlreadyExists(SocketDoor::Open({scratch.path() + "/file", ""}, ignore).status()));
+  CHECK(std::filesystem::exists(scratch.path() + "/file"));
+}
+
+}  // namespace trireme::coordinator

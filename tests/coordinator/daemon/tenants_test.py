@@ -1,0 +1,69 @@
+"""Several people share a daemon: who they are, and what each may do and take."""
+import grp
+import json
+import os
+import pwd
+import stat
+import subprocess
+import sys
+import unittest
+
+from daemon_fixture import LIMIT_S, DaemonCase
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
+import skips  # noqa: E402
+
+NOBODY = 65534
+
+
+class Tenants(DaemonCase):
+    def as_user(self, uid, groups, *arguments):
+        return subprocess.run(self.command_of(*arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              stdin=subprocess.DEVNULL, user=uid, group=uid, extra_groups=groups, cwd="/")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_socket_group(self):
+        own = grp.getgrgid(os.getegid()).gr_name
+        os.chmod(self.folder, 0o700)
+        refused = self.fails_to_start("--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock",
+                                      "--socket-group", own)
+        self.assertIn("cannot pass the folder", refused)
+        self.assertIn("knows no such group", self.fails_to_start(
+            "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock", "--socket-group", "no-such-group"))
+        os.chmod(self.folder, 0o711)
+        self.write("triremed.toml", f'socket-group = "{own}"\n')
+        self.start_daemon("--config", f"{self.folder}/triremed.toml")
+        about = os.stat(f"{self.folder}/s.sock")
+        self.assertEqual((stat.S_IMODE(about.st_mode), about.st_gid), (0o660, os.getegid()))
+
+        name = pwd.getpwuid(NOBODY).pw_name
+        member = [os.getegid()]
+        # Who is root takes it for what it is not: the job is his own who was named by the kernel.
+        job = self.submit()
+        self.assertEqual(self.show(job)["owner"], pwd.getpwuid(0).pw_name)
+        denied = self.as_user(NOBODY, member, "cancel", job)
+        self.assertEqual(denied.returncode, 77, denied.stdout + denied.stderr)
+        self.assertIn(f"this job belongs to root; you are {name}, and no admin", denied.stderr)
+        denied = self.as_user(NOBODY, member, "drain", "n1", "--reason", "mine")
+        self.assertEqual(denied.returncode, 77, denied.stdout + denied.stderr)
+        listed = self.as_user(NOBODY, member, "list", "--json")
+        self.assertEqual((listed.returncode, json.loads(listed.stdout).get("jobs", [])), (0, []), listed.stderr)
+        # No member: the socket itself keeps him out.
+        outside = self.as_user(NOBODY, [], "list")
+        self.assertEqual(outside.returncode, 77, outside.stdout + outside.stderr)
+        self.assertIn("you may not use this socket", outside.stderr)
+
+        sent = self.as_user(NOBODY, member, "submit", self.job_file, "--json")
+        self.assertEqual(sent.returncode, 0, sent.stderr)
+        of_nobody = json.loads(sent.stdout)["job"]["id"]
+        self.assertEqual(self.show(of_nobody)["owner"], name)
+        ended = self.as_user(NOBODY, member, "cancel", of_nobody)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.ask("cancel", job)
+        for one in (job, of_nobody):
+            self.reach_state(one, "JOB_CANCELLED")
+
+
+if __name__ == "__main__":
+    DaemonCase.bin = os.path.abspath(sys.argv.pop(1))
+    skips.main()

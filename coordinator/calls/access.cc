@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::string_view kBearer = "Bearer ";  // in any case, as HTTP has it
 constexpr std::string_view kHashed = "sha256:";
+constexpr std::string_view kRoles = "ROLE submit, operator, admin or agent";
 constexpr size_t kShortestToken = 16;
 constexpr size_t kLongestUser = 200;
 constexpr size_t kMostEntryBytes = size_t{1} << 20;
@@ -37,9 +38,9 @@ std::string HashOf(std::string_view token) {
 }
 
 std::optional<Role> RoleOf(const std::string& word) {
-  if (word == "submit") return Role::kSubmit;
-  if (word == "admin") return Role::kAdmin;
-  if (word == "agent") return Role::kAgent;
+  for (const Role role : {Role::kSubmit, Role::kOperator, Role::kAdmin, Role::kAgent}) {
+    if (word == WordOf(role)) return role;
+  }
   return std::nullopt;
 }
 
@@ -107,9 +108,9 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
     const std::optional<std::string> hash = whole ? StoredHash(token) : std::nullopt;
     if (!role || !hash) {
       return absl::InvalidArgumentError(fmt::format(
-          "{}:{}: expected 'ROLE USER TOKEN' with ROLE submit, admin or agent and a TOKEN of at "
-          "least {} characters or sha256:HEX",
-          token_file, number, kShortestToken));
+          "{}:{}: expected 'ROLE USER TOKEN' with {} and a TOKEN of at least {} characters or "
+          "sha256:HEX",
+          token_file, number, kRoles, kShortestToken));
     }
     if (base::ShowableLine(user, kLongestUser) != user) {
       return absl::InvalidArgumentError(
@@ -120,8 +121,7 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
   }
   if (tokens.empty()) {
     return absl::InvalidArgumentError(
-        token_file +
-        ": holds no token; a line is 'ROLE USER TOKEN' with ROLE submit, admin or agent");
+        fmt::format("{}: holds no token; a line is 'ROLE USER TOKEN' with {}", token_file, kRoles));
   }
   return tokens;
 }
@@ -156,20 +156,41 @@ bool Access::HasRole(Role role) const {
                      [role](const Token& token) { return token.caller.role == role; });
 }
 
+std::string_view WordOf(Role role) {
+  switch (role) {
+    case Role::kSubmit:
+      return "submit";
+    case Role::kOperator:
+      return "operator";
+    case Role::kAdmin:
+      return "admin";
+    case Role::kAgent:
+      return "agent";
+  }
+  return "";
+}
+
 absl::Status MayTouch(const Caller& caller, const std::string& owner) {
   if (caller.role == Role::kAdmin) return absl::OkStatus();
-  if (caller.role == Role::kSubmit && caller.user == owner) return absl::OkStatus();
+  if (caller.role != Role::kAgent && caller.user == owner) return absl::OkStatus();
   return absl::PermissionDeniedError(
       fmt::format("this job belongs to {}; you are {}, and no admin", owner, caller.user));
 }
 
+absl::Status MayAskPriority(const Caller& caller, int64_t priority) {
+  if (priority <= 0 || MustBe(caller, Role::kOperator).ok()) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("job.resources.priority: {0} is above 0, for which {1} needs the role operator; "
+                  "ask for 0 or less, or have an admin give {1} that role in the daemon's token "
+                  "file",
+                  priority, caller.user));
+}
+
 absl::Status MustBe(const Caller& caller, Role role) {
-  if (caller.role == role || caller.role == Role::kAdmin) return absl::OkStatus();
-  return absl::PermissionDeniedError(fmt::format("{} has not the role that this needs: {}",
-                                                 caller.user,
-                                                 role == Role::kAgent   ? "agent"
-                                                 : role == Role::kAdmin ? "admin"
-                                                                        : "submit"));
+  const bool operates = caller.role == Role::kOperator && role == Role::kSubmit;
+  if (caller.role == role || caller.role == Role::kAdmin || operates) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("{} has not the role that this needs: {}", caller.user, WordOf(role)));
 }
 
 }  // namespace trireme::coordinator

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,7 +17,10 @@
 
 namespace trireme::coordinator {
 
-enum class Role { kSubmit, kAdmin, kAgent };
+enum class Role { kSubmit, kOperator, kAdmin, kAgent };
+
+// As in the token file: "submit", "operator", "admin", "agent".
+std::string_view WordOf(Role role);
 
 struct Caller {
   std::string user;
@@ -27,7 +31,7 @@ class Access {
  public:
   // No tokens: only the unix socket is let in.
   Access() = default;
-  // Lines "ROLE USER TOKEN" with ROLE submit, admin or agent, or "ROLE USER sha256:HEX" with the
+  // Lines "ROLE USER TOKEN" with ROLE a word as of WordOf, or "ROLE USER sha256:HEX" with the
   // hash of one; '#' begins a comment. InvalidArgument names the line; FailedPrecondition if others
   // than the owner may read the file.
   static absl::StatusOr<Access> Load(const std::string& token_file);
@@ -62,8 +66,11 @@ class Access {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-// PermissionDenied unless the caller is an admin, or `owner` himself with the role submit.
+// PermissionDenied unless the caller is an admin, or `owner` himself and no agent.
 absl::Status MayTouch(const Caller& caller, const std::string& owner);
+// PermissionDenied of a user who asks to be before the others.
+absl::Status MayAskPriority(const Caller& caller, int64_t priority);
+// An admin has every role, an operator that of submit as well.
 absl::Status MustBe(const Caller& caller, Role role);
 
 }  // namespace trireme::coordinator

@@ -45,6 +45,11 @@ absl::Status CheckReason(const std::string& reason) {
       fmt::format("reason: expected one line of at most {} bytes", kLongestReason));
 }
 
+absl::Status MayAsk(const Caller& caller, const v1::JobSpec& job) {
+  RETURN_IF_ERROR(CheckJobSize(job));
+  return MayAskPriority(caller, job.resources().priority());
+}
+
 std::vector<v1::ErrorDetail> DetailsOf(const std::vector<spec::Fault>& faults) {
   std::vector<v1::ErrorDetail> details;
   for (const spec::Fault& fault : faults) {
@@ -136,7 +141,7 @@ Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request
   const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
-  if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
+  if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
   return OnThread(rooms_.checker, caller->user, context,
                   [this, caller = *caller, request, response](Unary* reactor) {
                     CheckAndSubmit(reactor, caller, *request, response);
@@ -280,7 +285,7 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
                                    v1::PreviewPlanResponse* response) {
   const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
-  if (const auto size = CheckJobSize(request->job()); !size.ok()) return Done(context, size);
+  if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
   return OnThread(rooms_.checker, caller->user, context, [this, request, response](Unary* reactor) {
     const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
     if (!check.status.ok()) {

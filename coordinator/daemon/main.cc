@@ -171,7 +171,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "also at HOST:PORT, with tokens; port 0: any. TLS is needed unless HOST is "
                  "loopback");
   app.add_option("--token-file", daemon.token_file,
-                 "lines 'ROLE USER TOKEN', ROLE submit, admin or agent; mode 600");
+                 "lines 'ROLE USER TOKEN', ROLE submit, operator, admin or agent; mode 600");
   app.add_option("--certificate", listen.certificate_file, "PEM file of the server's certificate");
   app.add_option("--key", listen.key_file, "PEM file of its key");
   app.add_option("--client-ca", listen.client_ca_file,

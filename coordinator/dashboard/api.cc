@@ -97,7 +97,7 @@ Api::Answer Api::Cluster(const Call&, const Who& who) const {
   ASSIGN_OR_RETURN(const v1::ListResponse live, rooms_.table.List(request));
   Json json = ClusterJson(rooms_.table.cluster(), {live.jobs().begin(), live.jobs().end()});
   json["user"] = who.user;
-  json["role"] = who.role == Role::kAdmin ? "admin" : "submit";
+  json["role"] = WordOf(who.role);
   json["now_ms"] = Milliseconds(coordinator::NowUnixNs());
   return JsonText(json);
 }

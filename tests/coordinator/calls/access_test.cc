@@ -33,6 +33,7 @@ constexpr const char* kTokens =
     "submit ann 0123456789abcdef   # hers\n"
     "\n"
     "admin bob sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n"
+    "operator ola 0123456789abcdeF\n"
     "agent n1 fedcba9876543210\n";
 
 }  // namespace
@@ -49,6 +50,7 @@ TEST_CASE("tokens name their users and roles") {
   const auto bob = access->Identify(nullptr, "Bearer test");
   REQUIRE(bob.ok());
   CHECK(bob->role == Role::kAdmin);
+  CHECK(access->Identify(nullptr, "Bearer 0123456789abcdeF")->role == Role::kOperator);
   CHECK(access->Identify(nullptr, "Bearer fedcba9876543210")->role == Role::kAgent);
   CHECK(access->Identify(nullptr, "bearer fedcba9876543210")->role == Role::kAgent);
 }
@@ -73,7 +75,7 @@ TEST_CASE("strangers are refused") {
   const TokenFile file(kTokens);
   const auto access = Access::Load(file.path());
   REQUIRE(access.ok());
-  for (const char* words : {"", "Bearer ", "Bearer 0123456789abcdeF", "Bearer 0123456789abcde",
+  for (const char* words : {"", "Bearer ", "Bearer 0123456789abcdEF", "Bearer 0123456789abcde",
                             "Bearer0123456789abcdef", "Basic 0123456789abcdef",
                             "Bearer sha256:9f86d081884c7d659a2feaa0c55ad015"
                             "a3bf4f1b2b0b822cd15d6c15b0f00a08"}) {
@@ -111,6 +113,25 @@ TEST_CASE("a job is its owner's and the admins'") {
   CHECK(absl::IsPermissionDenied(MustBe({"ann", Role::kSubmit}, Role::kAgent)));
   CHECK(absl::IsPermissionDenied(MustBe({"n1", Role::kAgent}, Role::kSubmit)));
   CHECK(MustBe({"bob", Role::kAdmin}, Role::kAgent).ok());
+  CHECK(MustBe({"ola", Role::kOperator}, Role::kSubmit).ok());
+  CHECK(MustBe({"bob", Role::kAdmin}, Role::kOperator).ok());
+  CHECK(absl::IsPermissionDenied(MustBe({"ann", Role::kSubmit}, Role::kOperator)));
+  CHECK(absl::IsPermissionDenied(MustBe({"ola", Role::kOperator}, Role::kAdmin)));
+  CHECK(absl::IsPermissionDenied(MustBe({"n1", Role::kAgent}, Role::kOperator)));
+  CHECK(MayTouch({"ola", Role::kOperator}, "ola").ok());
+  CHECK(absl::IsPermissionDenied(MayTouch({"ola", Role::kOperator}, "ann")));
+}
+
+TEST_CASE("a priority above 0 is for operators and admins") {
+  CHECK(MayAskPriority({"ann", Role::kSubmit}, 0).ok());
+  CHECK(MayAskPriority({"ann", Role::kSubmit}, -5).ok());
+  const absl::Status denied = MayAskPriority({"ann", Role::kSubmit}, 1);
+  CHECK(absl::IsPermissionDenied(denied));
+  CHECK(base::MessageOf(denied) ==
+        "job.resources.priority: 1 is above 0, for which ann needs the role operator; ask for 0 or "
+        "less, or have an admin give ann that role in the daemon's token file");
+  CHECK(MayAskPriority({"ola", Role::kOperator}, 1000).ok());
+  CHECK(MayAskPriority({"bob", Role::kAdmin}, 1000).ok());
 }
 
 TEST_CASE("a token file with a fault is refused by line") {

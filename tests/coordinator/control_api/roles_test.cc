@@ -14,8 +14,9 @@ namespace trireme::coordinator {
 namespace {
 
 // Who calls for each column of the table: nobody, a token that is not known, one of the role agent
-// whose user is called as the job's owner is, a submitter of other jobs, the job's owner, an admin.
-constexpr const char* kCallers[] = {"", "eve", "agent", "ben", "ann", "root"};
+// whose user is called as the job's owner is, a submitter of other jobs, the job's owner, an
+// operator, an admin.
+constexpr const char* kCallers[] = {"", "eve", "agent", "ben", "ann", "ola", "root"};
 
 struct Call {
   std::string method;
@@ -65,27 +66,27 @@ struct Requests {
 
 std::vector<Call> Table(Requests& of) {
   return {
-      {"Control/Submit", &of.submit, "UUDLLL"},
-      {"Control/Get", &of.get, "UUDDLL"},
-      {"Control/List", &of.list, "UUDLLL"},
-      {"Control/Watch", &of.watch_all, "UUDLLL"},
-      {"Control/Watch", &of.watch, "UUDDLL"},
-      {"Control/Logs", &of.logs, "UUDDLL"},
-      {"Control/Cancel", &of.cancel, "UUDDLL"},
-      {"Control/Pause", &of.pause, "UUDDLL"},
-      {"Control/Resume", &of.resume, "UUDDLL"},
-      {"Control/PreviewPlan", &of.preview, "UUDLLL"},
-      {"Control/ListCheckpoints", &of.checkpoints, "UUDDLL"},
-      {"Control/Export", &of.exported, "UUDDLL"},
-      {"Control/ListFiles", &of.files, "UUDDLL"},
-      {"Control/ReadFile", &of.file, "UUDDLL"},
-      {"Control/Drain", &of.drain, "UUDDDL"},
-      {"Control/Undrain", &of.undrain, "UUDDDL"},
-      {"Control/AdoptNode", &of.adopt, "UUDDDL"},
-      {"Control/GetCluster", &of.cluster, "UUDLLL"},
-      {"Control/OpenDashboard", &of.dashboard, "UUDLLL"},
-      {"Control/Backup", &of.backup, "UUDDDL"},
-      {"AgentLink/Connect", &of.hello, "UULDDL"},
+      {"Control/Submit", &of.submit, "UUDLLLL"},
+      {"Control/Get", &of.get, "UUDDLDL"},
+      {"Control/List", &of.list, "UUDLLLL"},
+      {"Control/Watch", &of.watch_all, "UUDLLLL"},
+      {"Control/Watch", &of.watch, "UUDDLDL"},
+      {"Control/Logs", &of.logs, "UUDDLDL"},
+      {"Control/Cancel", &of.cancel, "UUDDLDL"},
+      {"Control/Pause", &of.pause, "UUDDLDL"},
+      {"Control/Resume", &of.resume, "UUDDLDL"},
+      {"Control/PreviewPlan", &of.preview, "UUDLLLL"},
+      {"Control/ListCheckpoints", &of.checkpoints, "UUDDLDL"},
+      {"Control/Export", &of.exported, "UUDDLDL"},
+      {"Control/ListFiles", &of.files, "UUDDLDL"},
+      {"Control/ReadFile", &of.file, "UUDDLDL"},
+      {"Control/Drain", &of.drain, "UUDDDDL"},
+      {"Control/Undrain", &of.undrain, "UUDDDDL"},
+      {"Control/AdoptNode", &of.adopt, "UUDDDDL"},
+      {"Control/GetCluster", &of.cluster, "UUDLLLL"},
+      {"Control/OpenDashboard", &of.dashboard, "UUDLLLL"},
+      {"Control/Backup", &of.backup, "UUDDDDL"},
+      {"AgentLink/Connect", &of.hello, "UULDDDL"},
   };
 }
 

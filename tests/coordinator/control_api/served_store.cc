@@ -14,6 +14,7 @@ namespace {
 // jobs.
 constexpr const char* kPeople[][3] = {{"submit", "ann", "ann"},
                                       {"submit", "ben", "ben"},
+                                      {"operator", "ola", "ola"},
                                       {"admin", "root", "root"},
                                       {"agent", "ann", "agent"}};
 

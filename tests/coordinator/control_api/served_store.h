@@ -34,9 +34,9 @@ class ServedStore {
   JobStore& store() { return *store_; }
   ApiServer& server() { return *server_; }
   std::string socket() const { return folder() + "/s.sock"; }
-  // Of one who comes with the token of `user` (ann and ben may submit, root is an admin, agent has
-  // the role agent and the user name ann); others' tokens are not known, and "" has none. Each a
-  // connection of its own.
+  // Of one who comes with the token of `user` (ann and ben may submit, ola is an operator, root an
+  // admin, agent has the role agent and the user name ann); others' tokens are not known, and ""
+  // has none. Each a connection of its own.
   std::shared_ptr<grpc::Channel> ChannelOf(const std::string& user);
   std::unique_ptr<v1::Control::Stub> StubOf(const std::string& user);
   // To be called for the context of each call: token and a generous deadline.

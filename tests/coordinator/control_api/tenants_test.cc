@@ -1,0 +1,54 @@
+// What users may ask for, each for himself.
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/coordinator/control_api/served_store.h"
+
+namespace trireme::coordinator {
+namespace {
+
+using grpc::StatusCode;
+
+grpc::Status Submit(ServedStore& served, const std::string& user, const std::string& id,
+                    int64_t priority = 0) {
+  const std::string text = served.folder() + "/text.txt";
+  std::ofstream(text) << "the oars dip and rise in time, three banks of them, and again";
+  const auto stub = served.StubOf(user);
+  grpc::ClientContext context;
+  served.Prepare(context, user);
+  v1::SubmitRequest request;
+  request.set_request_id(id);
+  *request.mutable_job() = TinyJob(text);
+  if (priority != 0) request.mutable_job()->mutable_resources()->set_priority(priority);
+  v1::SubmitResponse response;
+  return stub->Submit(&context, request, &response);
+}
+
+}  // namespace
+
+TEST_CASE("control: a priority above 0 is refused to users, before anything is looked at") {
+  ServedStore served;
+  served.Serve();
+  const grpc::Status denied = Submit(served, "ann", "one", 1);
+  CHECK(denied.error_code() == StatusCode::PERMISSION_DENIED);
+  CHECK(denied.error_message().find("role operator") != std::string::npos);
+  for (const auto& [user, priority] :
+       {std::pair{"ann", 0}, {"ann", -1}, {"ola", 100}, {"root", 100}}) {
+    CAPTURE(user, priority);
+    const grpc::Status taken =
+        Submit(served, user, std::string(user) + std::to_string(100 + priority), priority);
+    INFO(taken.error_message());
+    CHECK(taken.ok());
+  }
+  const auto stub = served.StubOf("ann");
+  grpc::ClientContext context;
+  served.Prepare(context, "ann");
+  v1::PreviewPlanRequest request;
+  *request.mutable_job() = TinyJob(served.folder() + "/text.txt");
+  request.mutable_job()->mutable_resources()->set_priority(1);
+  v1::PreviewPlanResponse response;
+  CHECK(stub->PreviewPlan(&context, request, &response).error_code() ==
+        StatusCode::PERMISSION_DENIED);
+}
+
+}  // namespace trireme::coordinator

@@ -70,6 +70,10 @@ class Access {
 absl::Status MayTouch(const Caller& caller, const std::string& owner);
 // PermissionDenied of a user who asks to be before the others.
 absl::Status MayAskPriority(const Caller& caller, int64_t priority);
+// The caps of users do not hold him.
+inline bool IsUncapped(const Caller& caller) {
+  return caller.role == Role::kOperator || caller.role == Role::kAdmin;
+}
 // An admin has every role, an operator that of submit as well.
 absl::Status MustBe(const Caller& caller, Role role);
 

@@ -51,6 +51,12 @@ std::string NextOfPending(const v1::Job& job) {
     return Text("add that node, or trireme cancel ", job.id(),
                 " and name others in resources.nodes (trireme nodes lists them)");
   }
+  if (reason.find("--user-running-ranks") != std::string::npos) {
+    return BeginsWith(reason, "asks for")
+               ? Text("trireme cancel ", job.id(),
+                      " and ask for fewer ranks, or have an admin raise the cap")
+               : std::string("wait, or end one of your jobs that run (trireme list shows them)");
+  }
   if (BeginsWith(reason, "asks for")) {
     return Text("add a node, or trireme cancel ", job.id(),
                 " and ask for less in resources (trireme nodes shows what there is)");

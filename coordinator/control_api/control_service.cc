@@ -155,6 +155,7 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
   const auto before = rooms_.store.FindRequest(caller.user, request.request_id());
   if (!before.ok()) return reactor->Finish(ToGrpc(before.status()));
   Submission submission{caller.user, request.request_id(), {}, {}, rooms_.rules.real_paths()};
+  submission.uncapped = IsUncapped(caller);
   if (!*before) {
     SubmissionCheck check = CheckSubmission(request.job(), rooms_.rules);
     if (!check.status.ok()) {
@@ -286,22 +287,25 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
   const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
-  return OnThread(rooms_.checker, caller->user, context, [this, request, response](Unary* reactor) {
-    const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
-    if (!check.status.ok()) {
-      return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
-    }
-    Describe(check.checked, *response);
-    const int priority = static_cast<int>(check.checked.job.resources().priority());
-    const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, priority, response] {
-      const std::string wait =
-          rooms_.reconciler.WouldWaitFor(response->resources(), priority, NowUnixNs());
-      *response->mutable_text() +=
-          fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
-      reactor->Finish(grpc::Status::OK);
-    });
-    if (!posted.ok()) reactor->Finish(QueueFull(posted));
-  });
+  const std::string capped = IsUncapped(*caller) ? "" : caller->user;
+  return OnThread(
+      rooms_.checker, caller->user, context, [this, capped, request, response](Unary* reactor) {
+        const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
+        if (!check.status.ok()) {
+          return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
+        }
+        Describe(check.checked, *response);
+        const int priority = static_cast<int>(check.checked.job.resources().priority());
+        const absl::Status posted =
+            rooms_.reconciler_thread.Post([this, reactor, capped, priority, response] {
+              const std::string wait = rooms_.reconciler.WouldWaitFor(
+                  response->resources(), priority, NowUnixNs(), capped);
+              *response->mutable_text() += fmt::format(
+                  "now              {}\n", wait.empty() ? "there is room for it" : wait);
+              reactor->Finish(grpc::Status::OK);
+            });
+        if (!posted.ok()) reactor->Finish(QueueFull(posted));
+      });
 }
 
 Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,

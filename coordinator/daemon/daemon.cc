@@ -145,6 +145,8 @@ absl::Status Daemon::OpenReconciler() {
   options.most_ended_jobs = options_.most_ended_jobs;
   options.lease = options_.lease;
   options.lost_node_after = options_.lost_node_after;
+  options.user_caps = options_.user_caps;
+  options.scheduling.user_running_ranks = options_.user_running_ranks;
   ReconcilerPorts ports;
   ports.make_plan = [this](const v1::Job& job) { MakePlan(job); };
   ports.desired_changed = [this](const std::string& node) { changed_nodes_.insert(node); };

@@ -35,6 +35,8 @@ struct DaemonOptions {
   RetryPolicy retry;
   uint64_t most_events = 1000000;   // kept in the store
   size_t most_ended_jobs = 100000;  // likewise
+  UserCaps user_caps;               // of users with the role submit
+  uint64_t user_running_ranks = 0;  // likewise; 0: any number
   std::chrono::milliseconds lease{10000};
   std::chrono::milliseconds lost_node_after{45000};  // of ReconcilerOptions
   LocalAgentOptions agent;                           // program empty: none

@@ -46,6 +46,8 @@ namespace {
 // Seconds' worth of calls that may come at once.
 constexpr double kSubmitBurst = 10;
 constexpr double kCallBurst = 4;
+constexpr uint64_t kUserQueuedJobs = 1000;
+constexpr uint64_t kUserSpecBytes = uint64_t{64} << 20;
 constexpr std::string_view kUnix = "unix:";
 
 struct Arguments {
@@ -81,6 +83,23 @@ void DescribeLimits(CLI::App& app, Limits& limits) {
   app.add_option("--calls-per-second", limits.calls.per_second,
                  "other calls of each user, after the first four seconds' worth; 0: any number")
       ->check(rates)
+      ->capture_default_str();
+}
+
+void DescribeCaps(CLI::App& app, DaemonOptions& daemon) {
+  daemon.user_caps = {kUserQueuedJobs, kUserSpecBytes};
+  const CLI::Range any(uint64_t{0}, uint64_t{1} << 40);
+  app.add_option("--user-queued-jobs", daemon.user_caps.queued_jobs,
+                 "jobs of one user with the role submit that wait or are paused; 0: any number")
+      ->check(any)
+      ->capture_default_str();
+  app.add_option("--user-spec-bytes", daemon.user_caps.spec_bytes,
+                 "likewise, bytes of the specs of all his jobs that have not ended; 0: any number")
+      ->check(any)
+      ->capture_default_str();
+  app.add_option("--user-running-ranks", daemon.user_running_ranks,
+                 "likewise, ranks that run at a time; further jobs wait; 0: any number")
+      ->check(any)
       ->capture_default_str();
 }
 
@@ -180,6 +199,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
                  "jobs may name files and folders only below this one (again for more); without "
                  "it, anywhere");
   DescribeLimits(app, daemon.limits);
+  DescribeCaps(app, daemon);
   DescribeHttp(app, daemon.http);
   app.add_option("--max-events", daemon.most_events,
                  "events kept for watchers, about 100 bytes each; older ones are dropped")

@@ -222,8 +222,10 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   job.set_submitted_unix_ns(now_unix_ns);
   job.set_run_folder(submission.run_folder.empty() ? fmt::format("{}/{}", options_.jobs_folder, id)
                                                    : submission.run_folder);
+  job.set_uncapped(submission.uncapped);
   *job.mutable_status() = InitialStatus(now_unix_ns);
   job.mutable_status()->set_attempt(submission.attempts_before);
+  RETURN_IF_ERROR(usage_.MayAdd(job, options_.user_caps));
   Change change;
   change.jobs.push_back(job);
   change.request_ids.push_back(submission.request_id);

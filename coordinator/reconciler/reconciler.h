@@ -20,6 +20,7 @@
 #include "coordinator/reconciler/job_table.h"
 #include "coordinator/reconciler/nodes.h"
 #include "coordinator/reconciler/stall_watch.h"
+#include "coordinator/reconciler/user_caps.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "trireme/v1/agent.pb.h"
 #include "trireme/v1/control.pb.h"
@@ -36,6 +37,7 @@ struct ReconcilerOptions {
   // (docs/adr/0019); 0: only people say so.
   std::chrono::milliseconds lost_node_after{45000};
   size_t most_waiting_jobs = 100000;
+  UserCaps user_caps;
   uint64_t most_events = 1000000;   // kept; older ones are dropped
   size_t most_ended_jobs = 100000;  // likewise; their run folders stay
 };
@@ -47,6 +49,7 @@ struct Submission {
   v1::JobSpec job;  // resolved
   v1::ResourceRequest resources;
   bool real_paths = false;       // of Job
+  bool uncapped = false;         // likewise
   uint64_t id = 0;               // one that NextJobId has given; 0: the next
   std::string run_folder;        // empty: one of its own in jobs_folder
   uint32_t attempts_before = 0;  // their folders are in run_folder already; ours count on
@@ -101,9 +104,10 @@ class Reconciler {
   // `grace_seconds` 0: by the job's step and deadline (StopGraceSeconds).
   absl::StatusOr<v1::Job> Ask(uint64_t job_id, const JobEvent& request, double grace_seconds,
                               int64_t now_unix_ns);
-  // What a job of these resources would wait for if it were submitted now; empty: nothing.
-  std::string WouldWaitFor(const v1::ResourceRequest& resources, int priority,
-                           int64_t now_unix_ns) const;
+  // What a job of these resources would wait for if it were submitted now; empty: nothing. `user`:
+  // who would submit it; empty: somebody whom no cap holds.
+  std::string WouldWaitFor(const v1::ResourceRequest& resources, int priority, int64_t now_unix_ns,
+                           const std::string& user = "") const;
   // Errors: those of Nodes::SetUse and the store.
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
   // What its agent holds of our jobs goes on, in our books too; the rest it ends. NotFound: no such
@@ -218,6 +222,7 @@ class Reconciler {
   // those that wait for some, in the order of the queue.
   std::set<uint64_t> holding_;
   std::map<QueueKey, Waiting> waiting_;
+  UserUsage usage_;                        // likewise
   std::map<std::string, uint32_t> kinds_;  // of requests, as bytes
   uint32_t next_kind_ = 1;
   int64_t started_unix_ns_ = 0;

@@ -21,6 +21,8 @@ constexpr size_t kJobsDropped = 1000;
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 constexpr size_t kMostKinds = 10000;  // of requests that are known to be equal
 
+std::string CappedUserOf(const v1::Job& job) { return job.uncapped() ? "" : job.owner(); }
+
 }  // namespace
 
 // The disk has refused them.
@@ -37,13 +39,17 @@ std::vector<Holding> Reconciler::HoldingJobs() const {
   for (const uint64_t id : holding_) {
     const v1::Job& job = jobs_.at(id).job;
     if (job.allocation().empty()) continue;
-    holding.push_back({id, job.resources(), {job.allocation().begin(), job.allocation().end()}});
+    holding.push_back({id,
+                       job.resources(),
+                       {job.allocation().begin(), job.allocation().end()},
+                       CappedUserOf(job)});
   }
   return holding;
 }
 
 void Reconciler::File(const v1::Job* before, const v1::Job& job) {
   const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), job.id()};
+  usage_.File(before, job);
   if (before != nullptr) {
     holding_.erase(job.id());
     waiting_.erase(key);
@@ -56,12 +62,9 @@ void Reconciler::File(const v1::Job* before, const v1::Job& job) {
   const uint32_t kind =
       kinds_.try_emplace(job.resources().SerializeAsString(), next_kind_).first->second;
   if (kind == next_kind_) ++next_kind_;
-  waiting_[key] = {job.id(),
-                   job.priority(),
-                   job.submitted_unix_ns(),
-                   job.status().changed_unix_ns(),
-                   job.resources(),
-                   kind};
+  waiting_[key] = {
+      job.id(),        job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
+      job.resources(), kind,           CappedUserOf(job)};
 }
 
 std::vector<const Waiting*> Reconciler::Queue() const {
@@ -72,9 +75,9 @@ std::vector<const Waiting*> Reconciler::Queue() const {
 }
 
 std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int priority,
-                                     int64_t now_unix_ns) const {
+                                     int64_t now_unix_ns, const std::string& user) const {
   const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
-  const Waiting job{newest, priority, now_unix_ns, now_unix_ns, resources};
+  const Waiting job{newest, priority, now_unix_ns, now_unix_ns, resources, 0, user};
   std::vector<const Waiting*> queue = Queue();
   const auto behind =
       std::upper_bound(queue.begin(), queue.end(), &job,

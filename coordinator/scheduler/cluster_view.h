@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ ClusterView ViewOf(const std::vector<NodeCapacity>& nodes, const std::vector<Hol
 struct Waiter {
   const Waiting* job = nullptr;
   uint64_t held_back_by = 0;  // it would fit, but for this job; 0: it would not
+  // Not asked whether it fits: with so many ranks of its user it would be more than he may run.
+  std::optional<uint64_t> ranks_of_user = std::nullopt;
 };
 
 // Why it does not start; one line. `before`: the waiting jobs ahead of it, `last_before` the one

@@ -3,6 +3,8 @@
 #include "coordinator/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -50,19 +52,38 @@ struct Refused {
 
 class Pass {
  public:
-  Pass(ClusterView& cluster, const SchedulingPolicy& policy, int64_t now_unix_ns)
+  Pass(ClusterView& cluster, const std::vector<Holding>& holding, const SchedulingPolicy& policy,
+       int64_t now_unix_ns)
       : cluster_(cluster),
         patience_ns_(std::chrono::nanoseconds(policy.patience).count()),
-        now_unix_ns_(now_unix_ns) {}
+        user_ranks_(policy.user_running_ranks),
+        now_unix_ns_(now_unix_ns) {
+    for (const Holding& held : holding) {
+      for (const v1::NodeAllocation& part : held.allocation) Count(held.user, part.ranks());
+    }
+  }
 
   // Empty: it waits.
   std::vector<Share> Look(const Waiting& job) {
+    const uint64_t ranks = std::max<uint64_t>(1, job.resources.ranks());
+    // It waits for its own user alone, so it keeps nobody off anything.
+    if (OverCap(job.user, ranks)) {
+      waiters_.push_back({&job, 0, running_[job.user]});
+      return {};
+    }
+    std::vector<Share> shares = Fitting(job, ranks);
+    if (!shares.empty()) Count(job.user, ranks);
+    return shares;
+  }
+  const std::vector<Waiter>& waiters() const { return waiters_; }
+
+ private:
+  std::vector<Share> Fitting(const Waiting& job, uint64_t ranks) {
     if (const auto known = kinds_.find(job.kind); known != kinds_.end() && job.kind != 0) {
       Wait(job, known->second);
       return {};
     }
     const Amount rank = AmountOfRank(job.resources);
-    const uint64_t ranks = std::max<uint64_t>(1, job.resources.ranks());
     const std::vector<bool> usable = cluster_.OfThoseUsable(cluster_.MayUse(job.resources));
     std::vector<Share> shares = Fit(rank, ranks, cluster_.free, NotHeld(usable, cluster_));
     if (!shares.empty()) return shares;
@@ -70,11 +91,18 @@ class Pass {
     Wait(job, kinds_[job.kind] = {would_fit ? HeldBackBy(rank, usable, cluster_) : 0, false});
     return {};
   }
-  const std::vector<Waiter>& waiters() const { return waiters_; }
 
- private:
+  void Count(const std::string& user, uint64_t ranks) {
+    if (user_ranks_ > 0 && !user.empty()) running_[user] += ranks;
+  }
+  bool OverCap(const std::string& user, uint64_t ranks) const {
+    if (user_ranks_ == 0 || user.empty()) return false;
+    const auto found = running_.find(user);
+    return ranks + (found == running_.end() ? 0 : found->second) > user_ranks_;
+  }
+
   void Wait(const Waiting& job, Refused& kind) {
-    waiters_.push_back({&job, kind.held_back_by});
+    waiters_.push_back({&job, kind.held_back_by, std::nullopt});
     if (now_unix_ns_ - job.waits_since_unix_ns < patience_ns_ || std::exchange(kind.holds, true)) {
       return;
     }
@@ -84,7 +112,9 @@ class Pass {
 
   ClusterView& cluster_;
   const int64_t patience_ns_;
+  const uint64_t user_ranks_;
   const int64_t now_unix_ns_;
+  std::unordered_map<std::string, uint64_t> running_;  // ranks, of users whom the cap holds
   std::unordered_map<uint32_t, Refused> kinds_;
   std::vector<Waiter> waiters_;
 };
@@ -107,7 +137,7 @@ Decision Schedule(const std::vector<NodeCapacity>& nodes, const std::vector<Hold
                   int64_t now_unix_ns) {
   ClusterView cluster = ViewOf(nodes, holding);
   Decision decision;
-  Pass pass(cluster, policy, now_unix_ns);
+  Pass pass(cluster, holding, policy, now_unix_ns);
   for (const Waiting* job : queue) {
     const std::vector<Share> shares = pass.Look(*job);
     if (shares.empty()) continue;

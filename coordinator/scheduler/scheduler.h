@@ -28,6 +28,7 @@ struct Holding {
   uint64_t job_id = 0;
   v1::ResourceRequest resources;
   std::vector<v1::NodeAllocation> allocation;
+  std::string user = {};  // to whose running ranks it counts; empty: to nobody's
 };
 
 struct Waiting {
@@ -39,6 +40,7 @@ struct Waiting {
   // Jobs with equal `resources` may have one number: where one does not fit, no other of its kind
   // is looked at. 0: not said.
   uint32_t kind = 0;
+  std::string user = {};  // as of Holding
 };
 
 // The smaller goes first.
@@ -66,6 +68,7 @@ struct SchedulingPolicy {
   std::chrono::seconds patience{600};  // after which nothing passes a job that waits
   // Jobs at the head of the queue that are told why they wait; behind them it is the queue.
   size_t most_reasons = 1000;
+  uint64_t user_running_ranks = 0;  // at a time, of each user; 0: any number
 };
 
 // Ranks fill as few nodes as they can, in rank order over the allocation; nodes in the order given

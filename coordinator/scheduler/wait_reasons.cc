@@ -169,6 +169,20 @@ std::string DurationText(std::chrono::seconds duration) {
                                           : base::Counted(seconds, "second");
 }
 
+// `trireme explain` knows what to do by how these begin.
+std::string OverCapText(const Waiting& job, uint64_t running, uint64_t most) {
+  const uint64_t ranks = std::max<uint64_t>(1, job.resources.ranks());
+  if (ranks > most) {
+    return fmt::format(
+        "asks for {}, but {} may run {} at a time (--user-running-ranks of the daemon)",
+        base::Counted(static_cast<int64_t>(ranks), "rank"), job.user, most);
+  }
+  return fmt::format(
+      "waits for other jobs of {}: {} of the {} that one user may run at a time are in use, and it "
+      "asks for {} (--user-running-ranks of the daemon)",
+      job.user, running, base::Counted(static_cast<int64_t>(most), "rank"), ranks);
+}
+
 // What people wrote when they drained a node may hold anything.
 std::string OneLine(std::string text) {
   std::replace_if(
@@ -182,6 +196,9 @@ std::string ReasonOf(const Waiter& waiter, const ClusterView& cluster, const Que
                      const SchedulingPolicy& policy) {
   const Reason reason(waiter, cluster);
   if (std::string text = reason.Impossible(); !text.empty()) return OneLine(std::move(text));
+  if (waiter.ranks_of_user) {
+    return OneLine(OverCapText(*waiter.job, *waiter.ranks_of_user, policy.user_running_ranks));
+  }
   if (std::string text = reason.Unusable(); !text.empty()) return OneLine(std::move(text));
   if (waiter.held_back_by != 0) {
     return fmt::format("job {} has waited for more than {} and goes first", waiter.held_back_by,

@@ -59,8 +59,9 @@ v1::JobSpec TinyJob(const std::string& text_file) {
   return job;
 }
 
-ServedStore::ServedStore(const Limits& limits)
+ServedStore::ServedStore(const Limits& limits, const UserCaps& caps)
     : limits_(limits),
+      caps_(caps),
       access_(LoadAccess(scratch_.path() + "/tokens")),
       store_(Taken(JobStore::Open(":memory:"))) {}
 
@@ -98,6 +99,7 @@ void ServedStore::AddEvents(uint64_t job_id, size_t count) {
 void ServedStore::Serve() {
   ReconcilerOptions options;
   options.jobs_folder = folder() + "/jobs";
+  options.user_caps = caps_;
   ReconcilerPorts ports;
   ports.make_plan = [](const v1::Job&) {};
   ports.desired_changed = [](const std::string&) {};

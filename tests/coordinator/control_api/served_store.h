@@ -19,7 +19,7 @@ v1::JobSpec TinyJob(const std::string& text_file);
 
 class ServedStore {
  public:
-  explicit ServedStore(const Limits& limits = {});
+  explicit ServedStore(const Limits& limits = {}, const UserCaps& caps = {});
   ~ServedStore();
 
   // A completed job, with a run folder. To be called before Serve.
@@ -45,6 +45,7 @@ class ServedStore {
  private:
   const Scratch scratch_;
   const Limits limits_;
+  const UserCaps caps_;
   Access access_;
   std::unique_ptr<JobStore> store_;
   JobTable table_;

@@ -51,4 +51,24 @@ TEST_CASE("control: a priority above 0 is refused to users, before anything is l
         StatusCode::PERMISSION_DENIED);
 }
 
+TEST_CASE("control: caps hold users, but neither operators nor admins") {
+  ServedStore served({}, {.queued_jobs = 2, .spec_bytes = 0});
+  served.Serve();
+  for (const std::string user : {"ann", "ola", "root"}) {
+    CAPTURE(user);
+    CHECK(Submit(served, user, "one").ok());
+    CHECK(Submit(served, user, "two").ok());
+    const grpc::Status third = Submit(served, user, "three");
+    CHECK(third.ok() == (user != "ann"));
+    if (third.ok()) continue;
+    CHECK(third.error_code() == StatusCode::RESOURCE_EXHAUSTED);
+    CHECK(third.error_message() ==
+          "ann has 2 jobs that wait or are paused, as many as the daemon lets one user have "
+          "(--user-queued-jobs 2); submit again when some have started, or cancel some");
+    // A repeat of what was taken is answered as before.
+    CHECK(Submit(served, user, "two").ok());
+  }
+  CHECK(Submit(served, "ben", "one").ok());
+}
+
 }  // namespace trireme::coordinator

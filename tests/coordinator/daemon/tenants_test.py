@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from daemon_fixture import LIMIT_S, DaemonCase
+from daemon_fixture import LIMIT_S, DaemonCase, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
 import skips  # noqa: E402
@@ -31,7 +31,7 @@ class Tenants(DaemonCase):
         self.assertIn("knows no such group", self.fails_to_start(
             "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock", "--socket-group", "no-such-group"))
         os.chmod(self.folder, 0o711)
-        self.write("triremed.toml", f'socket-group = "{own}"\n')
+        self.write("triremed.toml", f'socket-group = "{own}"\nuser-running-ranks = 1\n')
         self.start_daemon("--config", f"{self.folder}/triremed.toml")
         about = os.stat(f"{self.folder}/s.sock")
         self.assertEqual((stat.S_IMODE(about.st_mode), about.st_gid), (0o660, os.getegid()))
@@ -57,6 +57,12 @@ class Tenants(DaemonCase):
         self.assertEqual(sent.returncode, 0, sent.stderr)
         of_nobody = json.loads(sent.stdout)["job"]["id"]
         self.assertEqual(self.show(of_nobody)["owner"], name)
+        # His caps hold him, and not root, whose job runs.
+        why = until(lambda: [text for text in [self.as_user(NOBODY, member, "explain", of_nobody).stdout]
+                             if "--user-running-ranks" in text], "the cap is the reason", self.told)[0]
+        self.assertIn(f"asks for 2 ranks, but {name} may run 1 at a time", why)
+        self.assertIn("ask for fewer ranks", why)
+        self.assertNotIn("--user-running-ranks", self.text("explain", job))
         ended = self.as_user(NOBODY, member, "cancel", of_nobody)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.ask("cancel", job)

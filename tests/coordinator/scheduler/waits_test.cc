@@ -140,4 +140,38 @@ TEST_CASE("waits: one kind that does not fit says nothing of another, nor of its
   CHECK(Schedule(Machines({8}), {}, rest, {}, kSecondNs).allocations.contains(3));
 }
 
+TEST_CASE("ranks of a user beyond his cap wait for his own, and hold up nobody else") {
+  std::vector<NodeCapacity> nodes(1);
+  nodes[0] = {"n1", 16, 64 * kGiB, 0};
+  SchedulingPolicy policy;
+  policy.user_running_ranks = 8;
+  const auto of = [](auto job, const std::string& user) {
+    job.user = user;
+    return job;
+  };
+  const std::vector<Holding> holding = {of(Held(1, {6}, "n1"), "ann")};
+  const std::vector<Waiting> queue = {of(Job(2, {4}), "ann"), of(Job(3, {2}), "ann"),
+                                      of(Job(4, {1}), "ann"), of(Job(5, {4}), "ben"),
+                                      of(Job(6, {9}), "ben")};
+  // Even those who have lost their patience keep nobody off the node.
+  const Decision decision = Schedule(nodes, holding, queue, policy, 1000 * kSecondNs);
+  REQUIRE(decision.allocations.size() == 2);
+  CHECK(decision.allocations.contains(3));
+  CHECK(decision.allocations.contains(5));
+  CHECK(decision.waits.at(2).reason ==
+        "waits for other jobs of ann: 6 of the 8 ranks that one user may run at a time are in use, "
+        "and it asks for 4 (--user-running-ranks of the daemon)");
+  CHECK(decision.waits.at(4).reason ==
+        "waits for other jobs of ann: 8 of the 8 ranks that one user may run at a time are in use, "
+        "and it asks for 1 (--user-running-ranks of the daemon)");
+  CHECK(decision.waits.at(6).reason ==
+        "asks for 9 ranks, but ben may run 8 at a time (--user-running-ranks of the daemon)");
+  // Whom no cap holds, runs as many as fit, beside a capped one of his kind.
+  const Decision free =
+      Schedule(nodes, holding, {of(Job(2, {10}), "ann"), Job(3, {10})}, policy, 1000 * kSecondNs);
+  CHECK(free.allocations.contains(3));
+  CHECK(free.waits.contains(2));
+  CHECK(Schedule(nodes, holding, queue, {}, kSecondNs).allocations.contains(2));
+}
+
 }  // namespace trireme::coordinator

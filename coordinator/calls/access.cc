@@ -150,12 +150,6 @@ absl::StatusOr<Caller> Access::Identify(const Caller* local, std::string_view au
       "this daemon wants a token: give --token-file (one that the daemon's token file names)");
 }
 
-bool Access::HasRole(Role role) const {
-  const absl::MutexLock lock(&shared_->mutex);
-  return std::any_of(shared_->tokens.begin(), shared_->tokens.end(),
-                     [role](const Token& token) { return token.caller.role == role; });
-}
-
 std::string_view WordOf(Role role) {
   switch (role) {
     case Role::kSubmit:

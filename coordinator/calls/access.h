@@ -48,8 +48,6 @@ class Access {
   // call, or empty; a token names its caller wherever he comes from. Unauthenticated: neither, or a
   // token that is not known.
   absl::StatusOr<Caller> Identify(const Caller* local, std::string_view authorization) const;
-  // Whether a token gives it.
-  bool HasRole(Role role) const;
 
  private:
   struct Token {

@@ -75,11 +75,6 @@ absl::Status Daemon::Open() {
   if (!options_.token_file.empty()) {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
   }
-  if (access_.HasRole(Role::kSubmit) && options_.rules.allowed_folders.empty()) {
-    spdlog::warn(
-        "jobs of users with the role submit may name any file that this daemon may read; "
-        "--allow-folder limits them");
-  }
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
   RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
   store_ = TimedStore(std::move(store_), metrics_);

@@ -195,9 +195,10 @@ void Describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--key", listen.key_file, "PEM file of its key");
   app.add_option("--client-ca", listen.client_ca_file,
                  "clients need a certificate signed by this one (mutual TLS)");
-  app.add_option("--allow-folder", daemon.rules.allowed_folders,
-                 "jobs may name files and folders only below this one (again for more); without "
-                 "it, anywhere");
+  app.add_option(
+      "--allow-folder", daemon.rules.allowed_folders,
+      "jobs may name files and folders only below this one (again for more); needed with "
+      "--listen and --socket-group, without them the default is anywhere");
   DescribeLimits(app, daemon.limits);
   DescribeCaps(app, daemon);
   DescribeHttp(app, daemon.http);
@@ -218,6 +219,20 @@ void Describe(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--node", arguments.node, "name of this machine as a node")->capture_default_str();
   DescribeLauncher(app, arguments);
+}
+
+// Ranks run as the daemon's user: where others submit, somebody has to say which files are for
+// them.
+absl::Status CheckFoldersForUsers(const DaemonOptions& daemon) {
+  const bool listens = !daemon.listen.address.empty();
+  if (!daemon.rules.allowed_folders.empty() || (!listens && daemon.listen.socket.group.empty())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(base::Text(
+      listens ? "--listen" : "--socket-group",
+      " lets others submit, whose jobs may read and write what the daemon's user may: name the "
+      "folders that are for jobs by --allow-folder FOLDER (again for more); --allow-folder / is "
+      "all of them, but for the daemon's own"));
 }
 
 absl::Status Complete(Arguments& arguments) {
@@ -252,6 +267,7 @@ absl::Status Complete(Arguments& arguments) {
     return absl::InvalidArgumentError(
         "--listen needs --token-file: without tokens nobody could be let in there");
   }
+  RETURN_IF_ERROR(CheckFoldersForUsers(daemon));
   if (daemon.retention.checkpoints && daemon.retention.run_days <= 0) {
     return absl::InvalidArgumentError("--remove-checkpoints needs --keep-run-folders");
   }

@@ -53,7 +53,8 @@ class Nodes(daemon_fixture.DaemonCase):
         for number in range(1, HOSTS + 1):
             self.start_agent(number)
         self.start_daemon("--no-agent", "--listen", f"{ADDRESS}:{PORT}", "--token-file", f"{self.folder}/tokens",
-                          "--certificate", f"{self.folder}/cert.pem", "--key", f"{self.folder}/key.pem")
+                          "--certificate", f"{self.folder}/cert.pem", "--key", f"{self.folder}/key.pem",
+                          "--allow-folder", self.folder)
         until(lambda: len(self.ask("nodes")["nodes"]) == HOSTS, "all nodes are there", self.told)
 
     def start_agent(self, number):

@@ -51,7 +51,8 @@ class ApiCase(DaemonCase):
         """Listens at a port as well, where PEOPLE have tokens; returns its address."""
         self.write("tokens", "".join(f"{role} {person} token-of-{person}-0123456789\n"
                                      for person, role in PEOPLE.items()), 0o600)
-        self.start_daemon("--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens", *arguments)
+        folders = () if "--allow-folder" in arguments else ("--allow-folder", self.folder)
+        self.start_daemon("--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens", *folders, *arguments)
         return f"127.0.0.1:{until(self.ready_port, 'the port in the log', self.told)}"
 
     def job(self, steps=30, **fields):

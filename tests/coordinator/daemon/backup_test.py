@@ -42,7 +42,8 @@ class Backups(DaemonCase):
         self.write("tokens", "".join(f"{role} {name} token-of-{name}-0123456789\n" for name, role in PEOPLE.items()), 0o600)
         for name in PEOPLE:
             self.write(f"{name}.token", f"token-of-{name}-0123456789\n", 0o600)
-        self.start_daemon("--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens")
+        self.start_daemon("--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens", "--allow-folder",
+                          self.folder)
         port = until(self.ready_port, "the port in the log", self.told)
         by = ("--coordinator", f"127.0.0.1:{port}", "--token-file")
         job = self.submit(*LONG)

@@ -441,17 +441,19 @@ class Daemon(DaemonCase):
                 ([*other, "--max-streams", "0"], "--max-streams"),
                 ([*other, "--no-socket"], "--no-socket"),
                 ([other[0], "--socket", f"{self.folder}/{'s' * 107}"], "107"),
-                ([*other, "--listen", "127.0.0.1:0"], "--token-file")):
+                ([*other, "--listen", "127.0.0.1:0"], "--token-file"),
+                ([*other, "--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/none"], "--allow-folder"),
+                ([*other, "--socket-group", "root"], "--allow-folder")):
             self.assertIn(word, self.fails_to_start(*arguments))
         for mode, listen, word in ((0o644, "127.0.0.1:0", "chmod 600"), (0o640, "127.0.0.1:0", "chmod 600"),
                                    (0o600, "0.0.0.0:0", "certificate")):
             self.write("tokens", "admin root 0123456789abcdef\n", mode)
-            self.assertIn(word, self.fails_to_start(*other, "--listen", listen, "--token-file",
+            self.assertIn(word, self.fails_to_start(*other, "--allow-folder", "/", "--listen", listen, "--token-file",
                                                     f"{self.folder}/tokens"))
         for line in ("king root 0123456789abcdef", "admin root short", "admin root"):
             self.write("tokens", f"# who may come\n{line}\n", 0o600)
             self.assertIn("tokens:2: expected 'ROLE USER TOKEN'",
-                          self.fails_to_start(*other, "--listen", "127.0.0.1:0", "--token-file",
+                          self.fails_to_start(*other, "--allow-folder", "/", "--listen", "127.0.0.1:0", "--token-file",
                                               f"{self.folder}/tokens"))
         after = self.ask("nodes")
         self.assertEqual(after["started_unix_ns"], cluster["started_unix_ns"])

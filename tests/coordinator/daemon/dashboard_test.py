@@ -215,7 +215,8 @@ class Dashboard(DaemonCase):
     def test_lets_in_whom_it_knows(self):
         self.write("tokens", "submit ada ada-has-a-long-token\nsubmit bob bob-has-a-long-token\n", 0o600)
         self.write("ada", "ada-has-a-long-token\n", 0o600)
-        self.start_daemon("--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens")
+        self.start_daemon("--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens",
+                          "--allow-folder", self.folder)
         port = until(self.ready_port, "the port", self.told)
         link = self.link("--coordinator", f"127.0.0.1:{port}", "--token-file", f"{self.folder}/ada")
         home = link[:link.index("/login")]

@@ -26,12 +26,14 @@ class Tenants(DaemonCase):
         own = grp.getgrgid(os.getegid()).gr_name
         os.chmod(self.folder, 0o700)
         refused = self.fails_to_start("--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock",
-                                      "--socket-group", own)
+                                      "--socket-group", own, "--allow-folder", "/")
         self.assertIn("cannot pass the folder", refused)
         self.assertIn("knows no such group", self.fails_to_start(
-            "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock", "--socket-group", "no-such-group"))
+            "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock", "--socket-group", "no-such-group",
+            "--allow-folder", "/"))
         os.chmod(self.folder, 0o711)
-        self.write("triremed.toml", f'socket-group = "{own}"\nuser-running-ranks = 1\n')
+        self.write("triremed.toml", f'socket-group = "{own}"\nuser-running-ranks = 1\n'
+                                     f'allow-folder = "{self.folder}/data"\n')
         self.start_daemon("--config", f"{self.folder}/triremed.toml")
         about = os.stat(f"{self.folder}/s.sock")
         self.assertEqual((stat.S_IMODE(about.st_mode), about.st_gid), (0o660, os.getegid()))

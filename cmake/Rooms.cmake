@@ -57,6 +57,8 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 # Floor 5
 trireme_room(coordinator/command ROOMS runtime/base)
 trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
+trireme_room(coordinator/disk_calls
+             ROOMS runtime/base coordinator/task_thread LIBS absl::strings absl::synchronization Threads::Threads)
 trireme_room(coordinator/slurm
              ROOMS proto runtime/base coordinator/command coordinator/task_thread LIBS absl::synchronization)
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command)

@@ -259,6 +259,7 @@ if(TARGET test_coordinator_planning)
                  "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc")
 endif()
 trireme_tests(coordinator/task_thread THREADS ROOMS coordinator/task_thread)
+trireme_tests(coordinator/disk_calls THREADS ROOMS coordinator/disk_calls)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan coordinator/client
               LIBS nlohmann_json::nlohmann_json)

@@ -1,4 +1,4 @@
-// A deque for each owner under one mutex; the wait is for a task, the end, or the time.
+// One mutex; the wait is for a task, the end, or the time.
 #include "coordinator/task_thread/task_thread.h"
 
 #include <fmt/format.h>
@@ -35,42 +35,25 @@ TaskThread::~TaskThread() {
 
 absl::Status TaskThread::Post(Task task, const std::string& owner) {
   const absl::MutexLock lock(&mutex_);
-  const auto own = tasks_.find(owner);
-  const size_t of_owner = own == tasks_.end() ? 0 : own->second.size();
+  const size_t of_owner = tasks_.SizeOf(owner);
   const bool too_many = options_.most_of_owner > 0 && of_owner >= options_.most_of_owner;
-  if (waiting_ >= options_.most_tasks || too_many) {
-    return absl::ResourceExhaustedError(
-        fmt::format("{} requests{} wait for the {} already; try again later",
-                    too_many ? of_owner : waiting_, too_many ? " of yours" : "", options_.name));
+  if (tasks_.size() >= options_.most_tasks || too_many) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "{} requests{} wait for the {} already; try again later",
+        too_many ? of_owner : tasks_.size(), too_many ? " of yours" : "", options_.name));
   }
-  Add(std::move(task), owner);
+  tasks_.Add(std::move(task), owner);
   return absl::OkStatus();
 }
 
 void TaskThread::PostAnswer(Task task) {
   const absl::MutexLock lock(&mutex_);
-  Add(std::move(task), "");
-}
-
-void TaskThread::Add(Task task, const std::string& owner) {
-  tasks_[owner].push_back(std::move(task));
-  ++waiting_;
-}
-
-TaskThread::Task TaskThread::Take() {
-  auto turn = tasks_.upper_bound(last_owner_);
-  if (turn == tasks_.end()) turn = tasks_.begin();
-  Task task = std::move(turn->second.front());
-  turn->second.pop_front();
-  last_owner_ = turn->first;
-  if (turn->second.empty()) tasks_.erase(turn);
-  --waiting_;
-  return task;
+  tasks_.Add(std::move(task), "");
 }
 
 size_t TaskThread::waiting() const {
   const absl::MutexLock lock(&mutex_);
-  return waiting_;
+  return tasks_.size();
 }
 
 void TaskThread::Run() {
@@ -85,8 +68,8 @@ void TaskThread::Run() {
               ? kLongestWait
               : std::min(kLongestWait, absl::Nanoseconds(std::max<int64_t>(0, due - NowUnixNs())));
       waited = !mutex_.AwaitWithTimeout(absl::Condition(this, &TaskThread::Pending), wait);
-      if (waiting_ > 0) {
-        task = Take();
+      if (tasks_.size() > 0) {
+        task = tasks_.Take();
       } else if (ending_) {
         return;
       }

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/task_thread/fair_queue.h"
 
 namespace trireme::coordinator {
 
@@ -48,15 +47,13 @@ class TaskThread {
 
  private:
   void Run();
-  void Add(Task task, const std::string& owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Task Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the next one; there must be one
-  bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ > 0 || ending_; }
+  bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return tasks_.size() > 0 || ending_;
+  }
 
   const TaskThreadOptions options_;
   mutable absl::Mutex mutex_;
-  std::map<std::string, std::deque<Task>> tasks_ ABSL_GUARDED_BY(mutex_);  // by owner, none empty
-  std::string last_owner_ ABSL_GUARDED_BY(mutex_);                         // whose turn it was
-  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  FairQueue<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -1,0 +1,95 @@
+// Calls that may hang on a disk, on threads that may: some for each file system, so that one that
+// does not answer slows only those who ask for it. docs/adr/0021.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+
+namespace trireme::coordinator {
+
+struct DiskCallsOptions {
+  std::string name;                          // of the threads; at most 15 characters, shown by ps
+  size_t threads = 4;                        // of each file system
+  size_t most_waiting = 10000;               // likewise
+  size_t most_of_owner = 5000;               // of these, of one owner
+  std::chrono::milliseconds deadline{5000};  // less than callers of the API wait
+  // What is called uses what the maker of this owns: the end waits for what runs, however long.
+  bool wait_at_end = false;
+};
+
+struct DiskPath {
+  std::string path;                       // absolute; names the file system
+  std::string owner = "";                 // who asks: owners take turns
+  std::chrono::milliseconds deadline{0};  // 0: that of the options
+};
+
+// Threads: any.
+class DiskCalls {
+ public:
+  explicit DiskCalls(DiskCallsOptions options);
+  // As Stop. A thread that hangs is left to itself, with what its call owns.
+  ~DiskCalls();
+  DiskCalls(const DiskCalls&) = delete;
+  DiskCalls& operator=(const DiskCalls&) = delete;
+
+  // Never blocks. `call` runs on a thread of the file system of `where` and returns a Status or a
+  // StatusOr, which `answer` gets, once, from any thread; `answer` does not block. When the
+  // deadline passes it gets DeadlineExceeded, which names path and mount; `call` may come to its
+  // end later, or never, so it owns all that it touches (but under wait_at_end).
+  // Not OK: neither is called. Unavailable: all threads of that file system hang, or the end has
+  // come; ResourceExhausted: too many wait for it.
+  template <typename Call, typename Answer>
+  absl::Status Begin(const DiskPath& where, Call call, Answer answer) {
+    using Result = std::invoke_result_t<Call>;
+    auto result = std::make_shared<std::optional<Result>>();
+    return Post(
+        where, [result, call = std::move(call)]() mutable { result->emplace(call()); },
+        [result, answer = std::move(answer)](const absl::Status& status) mutable {
+          answer(status.ok() ? **std::move(result) : Result(status));
+        });
+  }
+  // The result of `call`, or one of the errors of Begin; blocks until the deadline at most.
+  template <typename Call>
+  std::invoke_result_t<Call> Wait(const DiskPath& where, Call call) {
+    using Result = std::invoke_result_t<Call>;
+    struct Got {
+      std::optional<Result> result;
+      absl::Notification there;
+    };
+    const auto got = std::make_shared<Got>();
+    absl::Status begun = Begin(where, std::move(call), [got](Result result) {
+      got->result.emplace(std::move(result));
+      got->there.Notify();
+    });
+    if (!begun.ok()) return begun;
+    got->there.WaitForNotification();
+    return *std::move(got->result);
+  }
+
+  // Answers whatever is not answered yet with Unavailable, at once what waits or hangs, after a
+  // moment what runs; no answer is under way when it returns, and none comes later.
+  void Stop();
+  // Calls that wait for a thread, and threads that hang beyond the deadline of their call.
+  size_t waiting() const;
+  size_t hanging() const;
+
+ private:
+  class Pool;
+  absl::Status Post(const DiskPath& where, std::function<void()> work,
+                    std::function<void(const absl::Status&)> answer);
+
+  const std::shared_ptr<Pool> pool_;  // the threads have it too
+  std::thread clock_;                 // of the deadlines
+};
+
+}  // namespace trireme::coordinator

@@ -1,0 +1,262 @@
+// File systems that hang: who waits for them, who does not, and for how long.
+#include "coordinator/disk_calls/disk_calls.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace trireme::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Two file systems that every Linux has.
+const std::string kDisk = "/tmp/x";
+const std::string kOther = "/dev/shm/x";
+
+DiskCallsOptions Options(size_t threads = 2, milliseconds deadline = milliseconds(60000)) {
+  DiskCallsOptions options;
+  options.name = "test";
+  options.threads = threads;
+  options.deadline = deadline;
+  return options;
+}
+
+// An open of it blocks, as on a disk that does not answer, until Answer.
+class HungFile {
+ public:
+  HungFile() {
+    char name[] = "/tmp/trireme-hung-XXXXXX";
+    folder_ = mkdtemp(name);
+    REQUIRE(mkfifo(path().c_str(), 0600) == 0);
+  }
+  ~HungFile() {
+    Answer();
+    unlink(path().c_str());
+    rmdir(folder_.c_str());
+  }
+  std::string path() const { return folder_ + "/log"; }
+  void Answer() {
+    if (writer_ < 0) writer_ = open(path().c_str(), O_RDWR | O_CLOEXEC);
+  }
+
+ private:
+  std::string folder_;
+  int writer_ = -1;
+};
+
+absl::StatusOr<int> OpenBlocking(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, path);
+  close(fd);
+  return 7;
+}
+
+// What a call came to.
+struct Outcome {
+  absl::Notification there;
+  absl::Status status;
+  std::atomic<int> answers{0};
+  const absl::Status& Wait() {
+    REQUIRE(there.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    return status;
+  }
+};
+
+template <typename Call>
+std::shared_ptr<Outcome> Ask(DiskCalls& calls, const DiskPath& where, Call call) {
+  auto outcome = std::make_shared<Outcome>();
+  const absl::Status begun = calls.Begin(where, std::move(call), [outcome](const auto& result) {
+    ++outcome->answers;
+    if constexpr (std::is_same_v<std::decay_t<decltype(result)>, absl::Status>) {
+      outcome->status = result;
+    } else {
+      outcome->status = result.status();
+    }
+    outcome->there.Notify();
+  });
+  INFO(begun);
+  REQUIRE(begun.ok());
+  return outcome;
+}
+
+std::shared_ptr<Outcome> AskHung(DiskCalls& calls, const HungFile& file, milliseconds deadline) {
+  return Ask(calls, {file.path(), "", deadline},
+             [path = file.path()] { return OpenBlocking(path); });
+}
+
+bool Says(const absl::Status& status, const std::string& words) {
+  return status.message().find(words) != absl::string_view::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a call has the result of its disk") {
+  DiskCalls calls(Options());
+  const auto seven = calls.Wait({kDisk}, []() -> absl::StatusOr<int> { return 7; });
+  REQUIRE(seven.ok());
+  CHECK(*seven == 7);
+  CHECK(absl::IsNotFound(calls.Wait({kDisk}, [] { return absl::NotFoundError("none"); })));
+  CHECK(calls.waiting() == 0);
+}
+
+TEST_CASE("a call that hangs is answered at its deadline, by path and mount") {
+  HungFile file;
+  DiskCalls calls(Options());
+  const auto outcome = AskHung(calls, file, milliseconds(20));
+  CHECK(absl::IsDeadlineExceeded(outcome->Wait()));
+  CHECK(Says(outcome->status, file.path()));
+  CHECK(Says(outcome->status, "the file system at /"));
+  CHECK(calls.hanging() == 1);
+  // There is a thread left.
+  CHECK(calls.Wait({kDisk}, [] { return absl::OkStatus(); }).ok());
+}
+
+TEST_CASE("when all threads of a file system hang its calls fail at once, and others' do not") {
+  HungFile file;
+  DiskCalls calls(Options(2));
+  const auto first = AskHung(calls, file, milliseconds(20));
+  // Behind both, and by itself it would wait for an hour.
+  const auto second = AskHung(calls, file, milliseconds(200));
+  const auto behind =
+      Ask(calls, {file.path(), "", milliseconds(3600000)}, [] { return absl::OkStatus(); });
+  CHECK(absl::IsDeadlineExceeded(first->Wait()));
+  CHECK(absl::IsDeadlineExceeded(second->Wait()));
+  const absl::Status waited = behind->Wait();
+  // It ran where the second thread was late to begin, and else is not kept waiting.
+  CHECK((waited.ok() || absl::IsUnavailable(waited)));
+  REQUIRE(calls.hanging() == 2);
+  const absl::Status refused = calls.Wait({kDisk}, [] { return absl::OkStatus(); });
+  CHECK(absl::IsUnavailable(refused));
+  CHECK(Says(refused, kDisk));
+  CHECK(Says(refused, "2 calls on the file system at /"));
+  CHECK(calls.Wait({kOther}, [] { return absl::OkStatus(); }).ok());
+
+  SECTION("and the file system is asked again when it answers") {
+    file.Answer();
+    absl::Status after = absl::UnavailableError("");
+    for (int i = 0; i < 6000 && !after.ok(); ++i) {
+      after = calls.Wait({kDisk}, [] { return absl::OkStatus(); });
+      if (!after.ok()) absl::SleepFor(absl::Milliseconds(10));
+    }
+    CHECK(after.ok());
+  }
+  // Who was answered once is not again.
+  calls.Stop();
+  CHECK(first->answers == 1);
+  CHECK(second->answers == 1);
+}
+
+TEST_CASE("owners take turns and none fills the queue of a file system") {
+  DiskCallsOptions options = Options(1);
+  options.most_waiting = 3;
+  options.most_of_owner = 2;
+  DiskCalls calls(options);
+  absl::Notification go, begun;
+  const auto held = Ask(calls, {kDisk}, [&] {
+    begun.Notify();
+    go.WaitForNotification();
+    return absl::OkStatus();
+  });
+  begun.WaitForNotification();
+  std::vector<std::string> order;  // of one thread
+  std::vector<std::shared_ptr<Outcome>> all;
+  const auto ask = [&](const std::string& owner) {
+    all.push_back(Ask(calls, {kDisk, owner}, [&order, owner] {
+      order.push_back(owner);
+      return absl::OkStatus();
+    }));
+  };
+  const auto refused = [&](const std::string& owner) {
+    return calls.Begin(
+        {kDisk, owner}, [] { return absl::OkStatus(); }, [](absl::Status) {});
+  };
+  ask("ann");
+  ask("ann");
+  CHECK(absl::IsResourceExhausted(refused("ann")));
+  ask("bob");
+  CHECK(absl::IsResourceExhausted(refused("cid")));
+  CHECK(calls.waiting() == 3);
+  go.Notify();
+  for (const auto& outcome : all) CHECK(outcome->Wait().ok());
+  CHECK(order == std::vector<std::string>{"ann", "bob", "ann"});
+}
+
+TEST_CASE("the end does not wait for a call that hangs, and answers it") {
+  HungFile file;
+  const auto owned = std::make_shared<std::string>("still there");
+  std::shared_ptr<Outcome> hung;
+  std::atomic<bool> came_back{false};
+  absl::Notification begun;
+  {
+    DiskCalls calls(Options(1));
+    hung = Ask(calls, {file.path()}, [path = file.path(), mine = owned, &came_back, &begun] {
+      begun.Notify();
+      const auto got = OpenBlocking(path);
+      came_back = *mine == "still there";
+      return got;
+    });
+    begun.WaitForNotification();
+  }
+  CHECK(absl::IsUnavailable(hung->Wait()));
+  CHECK(Says(hung->status, "stopping"));
+  // Its thread is held still, with what it owns; it comes to its end after all.
+  CHECK_FALSE(came_back);
+  file.Answer();
+  for (int i = 0; i < 6000 && !came_back; ++i) absl::SleepFor(absl::Milliseconds(10));
+  CHECK(came_back);
+  CHECK(hung->answers == 1);
+}
+
+TEST_CASE("an end that waits for what runs has it run whole") {
+  DiskCallsOptions options = Options(1, milliseconds(10));
+  options.wait_at_end = true;
+  bool whole = false;
+  std::shared_ptr<Outcome> outcome;
+  {
+    DiskCalls calls(options);
+    outcome = Ask(calls, {kDisk}, [&whole] {
+      absl::SleepFor(absl::Milliseconds(100));
+      whole = true;
+      return absl::OkStatus();
+    });
+    CHECK(absl::IsDeadlineExceeded(outcome->Wait()));
+  }
+  CHECK(whole);
+}
+
+TEST_CASE("nothing is begun after the end") {
+  DiskCalls calls(Options());
+  calls.Stop();
+  CHECK(absl::IsUnavailable(calls.Wait({kDisk}, [] { return absl::OkStatus(); })));
+}
+
+TEST_CASE("calls from many threads are each answered once") {
+  DiskCalls calls(Options(4));
+  std::atomic<int> answers{0}, right{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int i = 0; i < 200; ++i) {
+        const int number = caller * 1000 + i;
+        const auto got = calls.Wait({i % 2 == 0 ? kDisk : kOther},
+                                    [number]() -> absl::StatusOr<int> { return number; });
+        ++answers;
+        if (got.ok() && *got == number) ++right;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  CHECK(answers == 800);
+  CHECK(right == 800);
+}
+
+}  // namespace trireme::coordinator

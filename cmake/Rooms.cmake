@@ -84,7 +84,7 @@ trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization)
 trireme_room(coordinator/calls
-             ROOMS runtime/base coordinator/task_thread LIBS absl::synchronization OpenSSL::Crypto)
+             ROOMS runtime/base coordinator/task_thread coordinator/disk_calls LIBS absl::synchronization OpenSSL::Crypto)
 trireme_room(coordinator/run_files ROOMS proto runtime/json LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/retention
              ROOMS proto runtime/base coordinator/job_machine coordinator/keeper coordinator/run_files
@@ -93,7 +93,7 @@ trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
                    checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread
                    coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls
-                   coordinator/run_files
+                   coordinator/run_files coordinator/disk_calls
              LIBS gRPC::grpc++ gRPC::grpc++_reflection)
 trireme_room(coordinator/dashboard
              ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -37,12 +38,28 @@ class CallProgress {
 
   // Cancelled: nobody waits for it any more.
   absl::Status StillWanted() const {
-    return caller_left ? absl::CancelledError("the caller has left") : absl::OkStatus();
+    return caller_left_ ? absl::CancelledError("the caller has left") : absl::OkStatus();
   }
 
-  std::atomic<bool> caller_left{false};
+  // `look` is called by whoever calls News, from any thread, until CallerLeft returns.
+  void OnNews(std::function<void()> look) {
+    const absl::MutexLock lock(&news_mutex_);
+    look_ = std::move(look);
+  }
+  void News() {
+    const absl::MutexLock lock(&news_mutex_);
+    if (look_) look_();
+  }
+  void CallerLeft() {
+    caller_left_ = true;
+    const absl::MutexLock lock(&news_mutex_);
+    look_ = nullptr;
+  }
 
  private:
+  std::atomic<bool> caller_left_{false};
+  absl::Mutex news_mutex_;  // before any other
+  std::function<void()> look_ ABSL_GUARDED_BY(news_mutex_);
   mutable absl::Mutex mutex_;
   std::optional<Response> news_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);

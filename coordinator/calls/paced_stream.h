@@ -31,7 +31,7 @@ class PacedStream : public Wire, public LiveStream {
   }
   void Look() override {
     const absl::MutexLock lock(&mutex_);
-    if (!writing_ && !closed_) SendNext();
+    if (!writing_ && !waiting_ && !closed_) SendNext();
   }
   void End() override { Refuse(absl::UnavailableError("the daemon is stopping; ask again")); }
   void OnWriteDone(bool ok) override {
@@ -48,17 +48,29 @@ class PacedStream : public Wire, public LiveStream {
   }
 
  protected:
-  // Puts the next message into response_ and calls Write, calls Close, or does neither: then there
-  // is nothing yet.
+  // Puts the next message into response_ and calls Write, calls Close or Wait, or does none of it:
+  // then there is nothing yet.
   virtual void SendNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     writing_ = true;
     this->SendMessage(&response_);
   }
+  // From SendNext: what is next is found out elsewhere. Until Resume nothing is looked for, and
+  // whoever ends the stream meanwhile ends it then: so it is there for whoever calls that.
+  void Wait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { waiting_ = true; }
+  void Resume() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!waiting_) return;
+    waiting_ = false;
+    closed_ ? this->EndCall(end_) : SendNext();
+  }
   void Close(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (closed_) return;
     closed_ = true;
-    this->EndCall(status);
+    if (waiting_) {
+      end_ = status;
+    } else {
+      this->EndCall(status);
+    }
   }
   bool closed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_; }
 
@@ -68,7 +80,9 @@ class PacedStream : public Wire, public LiveStream {
  private:
   StreamSet& streams_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // of one that was closed while it waits
 };
 
 }  // namespace trireme::coordinator

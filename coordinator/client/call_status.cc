@@ -61,6 +61,8 @@ absl::Status StatusOfCall(const CallError& error, const CallPlace& place) {
       if (details.empty()) message = ReachedNobody(error, place);
       break;
     case absl::StatusCode::kDeadlineExceeded:
+      // Likewise: a disk may not have answered the daemon.
+      if (!details.empty()) break;
       message = base::Text("the coordinator at ", place.address, " did not answer within ",
                            static_cast<double>(place.timeout.count()) / 1000,
                            " s; try again, or give it longer by --timeout SECONDS");

@@ -14,6 +14,7 @@
 #include "coordinator/calls/rates.h"
 #include "coordinator/control_api/call_observer.h"
 #include "coordinator/control_api/socket_door.h"
+#include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
@@ -54,7 +55,7 @@ struct ApiRooms {
   Reconciler& reconciler;  // touched on its thread alone
   TaskThread& reconciler_thread;
   TaskThread& checker;  // of what is submitted
-  TaskThread& lister;   // of folders
+  DiskCalls& disks;     // of run folders; to be stopped before the server ends
   const Access& access;
   SubmissionRules rules;
   std::chrono::milliseconds lease;  // of agents

@@ -54,10 +54,10 @@ absl::Status CheckBackupFolder(const std::string& folder) {
 }
 
 absl::Status Backups::Begin(const v1::BackupRequest& request,
-                            const std::shared_ptr<BackupCall>& call, std::function<void()> news) {
-  absl::Status posted = thread_.Post([this, request, call, news = std::move(news)] {
-    call->End(Run(request, *call, news));
-    news();
+                            const std::shared_ptr<BackupCall>& call) {
+  absl::Status posted = thread_.Post([this, request, call] {
+    call->End(Run(request, *call));
+    call->News();
   });
   if (posted.ok()) return posted;
   return WithRetryAfter(
@@ -65,8 +65,7 @@ absl::Status Backups::Begin(const v1::BackupRequest& request,
       kFullForMs);
 }
 
-absl::Status Backups::Run(const v1::BackupRequest& request, BackupCall& call,
-                          const std::function<void()>& news) const {
+absl::Status Backups::Run(const v1::BackupRequest& request, BackupCall& call) const {
   RETURN_IF_ERROR(call.StillWanted());
   const std::filesystem::path folder =
       std::filesystem::path(request.folder() + "/").lexically_normal().parent_path();
@@ -77,7 +76,7 @@ absl::Status Backups::Run(const v1::BackupRequest& request, BackupCall& call,
     response.set_bytes_done(done);
     response.set_bytes_total(total);
     call.Tell(response);
-    news();
+    call.News();
     return call.StillWanted();
   };
   const auto report = store_.Backup(response.file(), progress);

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,14 +32,12 @@ class Backups {
   explicit Backups(JobStore& store)
       : store_(store), thread_({.name = "backups", .most_tasks = kMostWaiting, .between = {}}) {}
 
-  // `news` is called from the thread when `call` has any. ResourceExhausted: too many wait.
-  absl::Status Begin(const v1::BackupRequest& request, const std::shared_ptr<BackupCall>& call,
-                     std::function<void()> news);
+  // ResourceExhausted: too many wait.
+  absl::Status Begin(const v1::BackupRequest& request, const std::shared_ptr<BackupCall>& call);
 
  private:
   static constexpr size_t kMostWaiting = 4;
-  absl::Status Run(const v1::BackupRequest& request, BackupCall& call,
-                   const std::function<void()>& news) const;
+  absl::Status Run(const v1::BackupRequest& request, BackupCall& call) const;
 
   JobStore& store_;
   TaskThread thread_;

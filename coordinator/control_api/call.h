@@ -37,6 +37,11 @@ inline grpc::Status QueueFull(const absl::Status& status) {
   return ToGrpc(WithRetryAfter(status, kFullForMs));
 }
 
+// Of a disk that is not asked: too much waits for it, or it hangs.
+inline grpc::Status NotBegun(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? QueueFull(status) : ToGrpc(status);
+}
+
 // An answer that is there at once.
 inline grpc::ServerUnaryReactor* Done(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {

@@ -8,11 +8,9 @@
 #include <chrono>
 #include <utility>
 
-#include "coordinator/control_api/job_checkpoints.h"
 #include "coordinator/control_api/log_stream.h"
 #include "coordinator/control_api/watch_stream.h"
 #include "coordinator/run_files/job_log.h"
-#include "coordinator/run_files/run_owner.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
 
@@ -90,7 +88,7 @@ ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
                               followers_.LookAll();
                               return now_unix_ns + kFollowNs;
                             }}),
-      exports_(rooms.rules),
+      exports_(rooms.rules, rooms.identity.store()),
       backups_(rooms.store) {
   subscription_ = rooms_.table.Subscribe([this] { watcher_thread_.Tell(); });
 }
@@ -306,20 +304,6 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
             });
         if (!posted.ok()) reactor->Finish(QueueFull(posted));
       });
-}
-
-Unary* ControlService::ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,
-                                       v1::ListCheckpointsResponse* response) {
-  const auto touched = Touch(*context, request->job_id());
-  if (!touched.ok()) return Done(context, touched.status());
-  return OnThread(rooms_.lister, touched->caller.user, context,
-                  [this, job = touched->job, response](Unary* reactor) {
-                    const absl::Status owned = CheckRunOwner(job, rooms_.identity.store());
-                    if (!owned.ok()) return reactor->Finish(ToGrpc(owned));
-                    const auto root = CheckpointRootOf(job, rooms_.rules);
-                    if (root.ok()) *response = CheckpointsIn(*root);
-                    reactor->Finish(ToGrpc(root.status()));
-                  });
 }
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,

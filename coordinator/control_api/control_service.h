@@ -78,6 +78,17 @@ class ControlService : public v1::Control::CallbackService {
              v1::Job* response);
   Unary* OnThread(TaskThread& thread, const std::string& user, Context* context,
                   std::function<void(Unary*)> answer);
+  // The call ends with what `look` gives, on the disk of `where`: a StatusOr<Response>. It owns all
+  // that it touches, as of DiskCalls::Begin.
+  template <typename Response, typename Look>
+  void AnswerFromDisk(Unary* reactor, const DiskPath& where, Response* response, Look look) {
+    const absl::Status begun = rooms_.disks.Begin(
+        where, std::move(look), [reactor, response](absl::StatusOr<Response> found) {
+          if (found.ok()) *response = *std::move(found);
+          reactor->Finish(ToGrpc(found.status()));
+        });
+    if (!begun.ok()) reactor->Finish(NotBegun(begun));
+  }
   Unary* SetUse(Context* context, const NodeUse& use, v1::Node* response);
   void CheckAndSubmit(Unary* reactor, const Caller& caller, const v1::SubmitRequest& request,
                       v1::SubmitResponse* response);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <vector>
 
@@ -10,12 +11,16 @@
 #include "checkpoint/hugging_face/export.h"
 #include "coordinator/calls/rates.h"
 #include "coordinator/control_api/job_checkpoints.h"
+#include "coordinator/run_files/run_owner.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kMostWaiting = 16;  // for each file system
+constexpr std::chrono::hours kLongestExport(24 * 30);
 
 absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
     const v1::Job& job, uint64_t step, const SubmissionRules& rules,
@@ -34,6 +39,48 @@ absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
   if (newest.ok()) return checkpoint::Open(*newest, root.links);
   if (!absl::IsNotFound(newest.status())) return newest.status();
   return absl::NotFoundError(fmt::format("job {} has no checkpoint yet", job.id()));
+}
+
+absl::Status Export(const v1::Job& job, const v1::ExportRequest& request, ExportCall& call,
+                    const SubmissionRules& rules, const std::string& store) {
+  RETURN_IF_ERROR(call.StillWanted());
+  RETURN_IF_ERROR(CheckRunOwner(job, store));
+  // Before it is asked for anything else: a path that may not be is refused as such.
+  RETURN_IF_ERROR(ExportFolder(job, request, request.step(), rules).status());
+  std::vector<checkpoint::Skipped> passed_over;
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
+                   OpenCheckpoint(job, request.step(), rules, &passed_over));
+  v1::ExportResponse response;
+  for (const checkpoint::Skipped& each : passed_over) {
+    response.add_passed_over(fmt::format("{}: {}", each.folder, base::MessageOf(each.reason)));
+  }
+  response.set_step(checkpoint.info().step);
+  // At once: whatever follows is of an older one.
+  if (!passed_over.empty()) {
+    call.Tell(response);
+    call.News();
+  }
+  // Looked at again: links may have changed since it was asked for.
+  ASSIGN_OR_RETURN(const std::string folder,
+                   ExportFolder(job, request, checkpoint.info().step, rules));
+  if (request.folder().empty()) {
+    std::error_code error;
+    fs::create_directories(fs::path(folder).parent_path(), error);
+  }
+  response.set_folder(folder);
+  checkpoint::ExportOptions options;
+  options.folder = folder;
+  options.progress = [&](uint64_t done, uint64_t total) {
+    response.set_bytes_done(done);
+    response.set_bytes_total(total);
+    call.Tell(response);
+    call.News();
+    return call.StillWanted();
+  };
+  RETURN_IF_ERROR(checkpoint::ExportCheckpoint(checkpoint, options));
+  response.set_done(true);
+  call.Tell(response);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -57,57 +104,30 @@ absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportReq
   return real;
 }
 
+Exports::Exports(SubmissionRules rules, std::string store)
+    : rules_(std::move(rules)),
+      store_(std::move(store)),
+      calls_({.name = "exports",
+              .threads = 1,
+              .most_waiting = kMostWaiting,
+              .most_of_owner = kMostWaiting / 2,
+              .deadline = kLongestExport}) {}
+
 absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,
-                            const std::shared_ptr<ExportCall>& call, std::function<void()> news) {
-  absl::Status posted = thread_.Post(
-      [this, job, request, call, news = std::move(news)] {
-        call->End(Run(job, request, *call, news));
-        news();
+                            const std::shared_ptr<ExportCall>& call) {
+  absl::Status begun = calls_.Begin(
+      {CheckpointFolderOf(job), job.owner()},
+      [job, request, call, rules = rules_, store = store_] {
+        return Export(job, request, *call, rules, store);
       },
-      job.owner());
-  if (posted.ok()) return posted;
+      [call](const absl::Status& status) {
+        call->End(status);
+        call->News();
+      });
+  if (!absl::IsResourceExhausted(begun)) return begun;
   return WithRetryAfter(
       absl::ResourceExhaustedError("too many exports wait already; try again when some have ended"),
       kFullForMs);
-}
-
-absl::Status Exports::Run(const v1::Job& job, const v1::ExportRequest& request, ExportCall& call,
-                          const std::function<void()>& news) const {
-  RETURN_IF_ERROR(call.StillWanted());
-  std::vector<checkpoint::Skipped> passed_over;
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
-                   OpenCheckpoint(job, request.step(), rules_, &passed_over));
-  v1::ExportResponse response;
-  for (const checkpoint::Skipped& each : passed_over) {
-    response.add_passed_over(fmt::format("{}: {}", each.folder, base::MessageOf(each.reason)));
-  }
-  response.set_step(checkpoint.info().step);
-  // At once: whatever follows is of an older one.
-  if (!passed_over.empty()) {
-    call.Tell(response);
-    news();
-  }
-  // Looked at again: links may have changed since it was asked for.
-  ASSIGN_OR_RETURN(const std::string folder,
-                   ExportFolder(job, request, checkpoint.info().step, rules_));
-  if (request.folder().empty()) {
-    std::error_code error;
-    fs::create_directories(fs::path(folder).parent_path(), error);
-  }
-  response.set_folder(folder);
-  checkpoint::ExportOptions options;
-  options.folder = folder;
-  options.progress = [&](uint64_t done, uint64_t total) {
-    response.set_bytes_done(done);
-    response.set_bytes_total(total);
-    call.Tell(response);
-    news();
-    return call.StillWanted();
-  };
-  RETURN_IF_ERROR(checkpoint::ExportCheckpoint(checkpoint, options));
-  response.set_done(true);
-  call.Tell(response);
-  return absl::OkStatus();
 }
 
 }  // namespace trireme::coordinator

@@ -1,14 +1,13 @@
-// Exports of checkpoints: one at a time on a thread of its own, some waiting; a caller who leaves
-// ends his.
+// Exports of checkpoints: one at a time of those on one file system, some waiting; a caller who
+// leaves ends his.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "coordinator/calls/call_progress.h"
+#include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/planning/submission.h"
-#include "coordinator/task_thread/task_thread.h"
 #include "trireme/v1/control.pb.h"
 
 namespace trireme::coordinator {
@@ -22,25 +21,17 @@ absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportReq
 
 class Exports {
  public:
-  explicit Exports(SubmissionRules rules)
-      : rules_(std::move(rules)),
-        thread_({.name = "exports",
-                 .most_tasks = kMostWaiting,
-                 .most_of_owner = kMostWaiting / 2,
-                 .between = {}}) {}
+  // `store`: whose jobs they are.
+  Exports(SubmissionRules rules, std::string store);
 
-  // For the job's owner. `news` is called from the thread when `call` has any. ResourceExhausted:
-  // too many wait.
+  // For the job's owner. ResourceExhausted: too many wait; Unavailable: the end has come.
   absl::Status Begin(const v1::Job& job, const v1::ExportRequest& request,
-                     const std::shared_ptr<ExportCall>& call, std::function<void()> news);
+                     const std::shared_ptr<ExportCall>& call);
 
  private:
-  static constexpr size_t kMostWaiting = 16;
-  absl::Status Run(const v1::Job& job, const v1::ExportRequest& request, ExportCall& call,
-                   const std::function<void()>& news) const;
-
   const SubmissionRules rules_;
-  TaskThread thread_;
+  const std::string store_;
+  DiskCalls calls_;
 };
 
 }  // namespace trireme::coordinator

@@ -3,24 +3,34 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "coordinator/control_api/message_stream.h"
 
 namespace trireme::coordinator {
 
-class FileStream : public MessageStream<v1::ReadFileResponse> {
+// What is read of a file in one go; no data: the end.
+struct FilePiece {
+  int64_t offset = 0;
+  std::string data;
+};
+
+class RunFileReader;
+
+class FileStream : public FromDiskStream<v1::ReadFileResponse, FilePiece> {
  public:
-  // Takes `fd`, of a plain file.
-  FileStream(const v1::ReadFileRequest& request, int fd, StreamSet& streams);
-  ~FileStream() override;
+  // `store`: whose job it is; of another's folder nothing is read.
+  FileStream(const v1::ReadFileRequest& request, const v1::Job& job, const std::string& store,
+             DiskCalls& disks, StreamSet& streams);
 
  private:
-  void SendNext() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Ask() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Use(FilePiece piece) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const int fd_;
-  int64_t offset_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t end_ ABSL_GUARDED_BY(mutex_) = 0;
+  const DiskPath where_;
+  const std::shared_ptr<RunFileReader> reader_;  // of the look under way
 };
 
 }  // namespace trireme::coordinator

@@ -16,10 +16,14 @@ constexpr size_t kMostListed = 1000;
 
 }  // namespace
 
-absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules) {
+std::string CheckpointFolderOf(const v1::Job& job) {
   const v1::CheckpointSpec& spec = job.spec().checkpoint();
-  if (!spec.has_directory()) return CheckpointRoot{job.run_folder() + "/checkpoints"};
-  CheckpointRoot root{spec.directory()};
+  return spec.has_directory() ? spec.directory() : job.run_folder() + "/checkpoints";
+}
+
+absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules) {
+  CheckpointRoot root{CheckpointFolderOf(job)};
+  if (!job.spec().checkpoint().has_directory()) return root;
   if (rules.real_paths()) {
     // Of a job that is older than the rules it may yet lead through links.
     std::error_code error;

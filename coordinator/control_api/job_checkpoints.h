@@ -16,6 +16,9 @@ struct CheckpointRoot {
   base::Links links = base::Links::kFollow;
 };
 
+// As the job names it; nothing is looked at.
+std::string CheckpointFolderOf(const v1::Job& job);
+
 // Where the job names a folder itself, it is looked at again whether it may: InvalidArgument if
 // not, and under rules.real_paths() it is to be read without links. Blocks on the disk.
 absl::StatusOr<CheckpointRoot> CheckpointRootOf(const v1::Job& job, const SubmissionRules& rules);

@@ -19,19 +19,59 @@ constexpr size_t kMostLogPieceBytes = 64 << 10;
 
 }  // namespace
 
+// Threads: those of its disk, one at a time.
+class LogReader {
+ public:
+  LogReader(const v1::LogsRequest& request, const v1::Job& job, const std::string& store)
+      : rank_(request.rank()), offset_(request.offset()), job_(job), store_(store) {}
+  ~LogReader() {
+    if (fd_ >= 0) close(fd_);
+  }
+  LogReader(const LogReader&) = delete;
+  LogReader& operator=(const LogReader&) = delete;
+
+  // `attempt` is the same in all calls.
+  absl::StatusOr<LogPiece> Next(uint32_t attempt) {
+    if (fd_ < 0) RETURN_IF_ERROR(Open(attempt));
+    if (fd_ < 0) return LogPiece{};
+    LogPiece piece;
+    ASSIGN_OR_RETURN(piece.data, ReadLog(fd_, offset_, kMostLogPieceBytes));
+    piece.offset = offset_;
+    offset_ += static_cast<int64_t>(piece.data.size());
+    return piece;
+  }
+
+ private:
+  // OK without a descriptor: it is not there yet.
+  absl::Status Open(uint32_t attempt) {
+    const std::string path = LogPath(job_.run_folder(), attempt, rank_);
+    fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd_ < 0) {
+      return errno == ENOENT ? absl::OkStatus() : absl::ErrnoToStatus(errno, "cannot open " + path);
+    }
+    RETURN_IF_ERROR(CheckRunOwner(job_, store_));
+    struct stat about {};
+    if (offset_ < 0 && fstat(fd_, &about) == 0) {
+      offset_ = std::max<int64_t>(0, about.st_size + offset_);
+    }
+    return absl::OkStatus();
+  }
+
+  const int rank_;
+  int64_t offset_;
+  const v1::Job job_;
+  const std::string store_;
+  int fd_ = -1;
+};
+
 LogStream::LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, const v1::Job& job,
                      StreamSet& streams)
-    : PacedStream(streams),
+    : DiskStream(rooms.disks, streams),
       table_(rooms.table),
       request_(request),
-      store_(rooms.identity.store()),
-      job_(job),
-      attempt_(request.attempt() == 0 ? job.status().attempt() : request.attempt()),
-      offset_(request.offset()) {}
-
-LogStream::~LogStream() {
-  if (fd_ >= 0) close(fd_);
-}
+      where_{job.run_folder(), job.owner()},
+      reader_(std::make_shared<LogReader>(request, job, rooms.identity.store())),
+      attempt_(request.attempt() == 0 ? job.status().attempt() : request.attempt()) {}
 
 bool LogStream::AttemptIsOver() const {
   const auto status = table_.StatusOf(request_.job_id());
@@ -47,44 +87,20 @@ bool LogStream::Begun() {
   return attempt_ > 0;
 }
 
-bool LogStream::Opened() {
-  if (fd_ >= 0) return true;
-  const std::string path = LogPath(job_.run_folder(), attempt_, request_.rank());
-  fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd_ < 0) {
-    if (errno != ENOENT) Close(absl::ErrnoToStatus(errno, "cannot open " + path));
-    return false;
-  }
-  if (const absl::Status owned = CheckRunOwner(job_, store_); !owned.ok()) {
-    Close(owned);
-    return false;
-  }
-  struct stat about {};
-  if (offset_ < 0 && fstat(fd_, &about) == 0) {
-    offset_ = std::max<int64_t>(0, about.st_size + offset_);
-  }
-  return true;
-}
-
-bool LogStream::Read() {
-  if (!Opened()) return false;
-  absl::StatusOr<std::string> data = ReadLog(fd_, offset_, kMostLogPieceBytes);
-  if (!data.ok()) Close(data.status());
-  if (!data.ok() || data->empty()) return false;
-  response_.set_offset(static_cast<uint64_t>(offset_));
-  response_.set_attempt(attempt_);
-  offset_ += static_cast<int64_t>(data->size());
-  *response_.mutable_data() = *std::move(data);
-  return true;
-}
-
-void LogStream::SendNext() {
-  if (!Begun()) return;
+void LogStream::Ask() {
+  if (!Begun() || closed()) return;
   // Asked before the file is: what is written after the end is not waited for.
-  const bool over = !request_.follow() || AttemptIsOver();
-  if (Read()) {
+  over_ = !request_.follow() || AttemptIsOver();
+  AskDisk(where_, [reader = reader_, attempt = attempt_] { return reader->Next(attempt); });
+}
+
+void LogStream::Use(LogPiece piece) {
+  if (!piece.data.empty()) {
+    response_.set_offset(static_cast<uint64_t>(piece.offset));
+    response_.set_attempt(attempt_);
+    *response_.mutable_data() = std::move(piece.data);
     Write();
-  } else if (over) {
+  } else if (over_) {
     Close(absl::OkStatus());
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -11,30 +12,34 @@
 
 namespace trireme::coordinator {
 
+// What is read of a log in one go; no data: there is none yet.
+struct LogPiece {
+  int64_t offset = 0;
+  std::string data;
+};
+
+class LogReader;
+
 // Its Look is to be called some times a second.
-class LogStream : public MessageStream<v1::LogsResponse> {
+class LogStream : public FromDiskStream<v1::LogsResponse, LogPiece> {
  public:
   // CheckLog has let it through.
   LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, const v1::Job& job,
             StreamSet& streams);
-  ~LogStream() override;
 
  private:
-  void SendNext() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Ask() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Use(LogPiece piece) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: the job is not started yet; closed, if it never will be.
   bool Begun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False: no byte is there.
-  bool Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Opened() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AttemptIsOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const JobTable& table_;
   const v1::LogsRequest request_;
-  const std::string store_;
-  const v1::Job job_;
+  const DiskPath where_;
+  const std::shared_ptr<LogReader> reader_;   // of the look under way
   uint32_t attempt_ ABSL_GUARDED_BY(mutex_);  // 0: the first, when there is one
-  int fd_ ABSL_GUARDED_BY(mutex_) = -1;
-  int64_t offset_ ABSL_GUARDED_BY(mutex_);
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace trireme::coordinator

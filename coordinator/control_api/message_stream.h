@@ -1,6 +1,7 @@
 // The streams of coordinator/calls over gRPC.
 #pragma once
 
+#include "coordinator/calls/disk_stream.h"
 #include "coordinator/calls/paced_stream.h"
 #include "coordinator/control_api/call.h"
 
@@ -15,5 +16,8 @@ class GrpcWire : public grpc::ServerWriteReactor<Response> {
 
 template <typename Response>
 using MessageStream = PacedStream<Response, GrpcWire<Response>>;
+
+template <typename Response, typename Piece>
+using FromDiskStream = DiskStream<Response, Piece, GrpcWire<Response>>;
 
 }  // namespace trireme::coordinator

@@ -15,8 +15,10 @@ template <typename Response>
 class ProgressStream : public MessageStream<Response> {
  public:
   ProgressStream(std::shared_ptr<CallProgress<Response>> progress, StreamSet& streams)
-      : MessageStream<Response>(streams), progress_(std::move(progress)) {}
-  ~ProgressStream() override { progress_->caller_left = true; }
+      : MessageStream<Response>(streams), progress_(std::move(progress)) {
+    progress_->OnNews([this, &streams] { streams.LookAgain(this); });
+  }
+  ~ProgressStream() override { progress_->CallerLeft(); }
 
  private:
   void SendNext() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(this->mutex_) {

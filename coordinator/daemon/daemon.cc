@@ -1,5 +1,5 @@
-// Order of the end: no more callers, then the planner, whose answers the reconciler still takes,
-// then the reconciler, which asks for no more plans.
+// Order of the end: nobody waits for a disk, no more callers, then the planner, whose answers the
+// reconciler still takes, then the reconciler, which asks for no more plans.
 #include "coordinator/daemon/daemon.h"
 
 #include <fcntl.h>
@@ -89,10 +89,7 @@ absl::Status Daemon::Open() {
                                                             .most_tasks = kMostChecks,
                                                             .most_of_owner = kMostChecks / 2,
                                                             .between = {}});
-  lister_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "lister",
-                                                           .most_tasks = kMostQueued,
-                                                           .most_of_owner = kMostQueued / 2,
-                                                           .between = {}});
+  disks_ = std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk"});
   // Before the API, which gives links to it.
   RETURN_IF_ERROR(OpenHttp());
   const CallObserver calls{
@@ -101,8 +98,8 @@ absl::Status Daemon::Open() {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
   const SubmissionRules rules = RulesWithOwnPaths();
-  ApiRooms rooms{*store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
-                 *lister_, access_, rules,        options_.lease,      calls};
+  ApiRooms rooms{*store_, table_,  *reconciler_, *reconciler_thread_, *checker_,
+                 *disks_, access_, rules,        options_.lease,      calls};
   rooms.run_folders = {[this] { return ReserveRunFolder(*store_, options_.jobs_folder); },
                        [this](uint64_t id) { ReleaseRunFolder(options_.jobs_folder, id); }};
   rooms.identity = identity_;
@@ -183,7 +180,8 @@ HttpResponse Daemon::ShowMetrics() const {
                                  .reconciler_tasks = reconciler_thread_->waiting(),
                                  .planner_tasks = planner_->waiting(),
                                  .checker_tasks = checker_->waiting(),
-                                 .lister_tasks = lister_->waiting(),
+                                 .disk_tasks = disks_->waiting(),
+                                 .disks_hanging = disks_->hanging(),
                                  .now_unix_ns = NowUnixNs()});
   return response;
 }
@@ -201,11 +199,12 @@ Daemon::~Daemon() {
   if (retention_) retention_->Stop();
   agent_.reset();
   if (reconciler_thread_) TakeSenderBack();
+  // Whose callers the next two wait for.
+  if (disks_) disks_->Stop();
   server_.reset();
   http_.reset();
   retention_thread_.reset();
   checker_.reset();
-  lister_.reset();
   planner_.reset();
   reconciler_thread_.reset();
   reconciler_.reset();

@@ -13,6 +13,7 @@
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/daemon/local_agent.h"
 #include "coordinator/dashboard/dashboard.h"
+#include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/metrics/daemon_metrics.h"
@@ -95,7 +96,7 @@ class Daemon {
   std::unique_ptr<Reconciler> reconciler_;
   std::unique_ptr<TaskThread> planner_;  // of attempts, which wait for nobody's request
   std::unique_ptr<TaskThread> checker_;  // of requests: checks and plans jobs
-  std::unique_ptr<TaskThread> lister_;   // likewise: looks into folders
+  std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<Retention> retention_;
   std::unique_ptr<TaskThread> retention_thread_;  // absent: none is asked for

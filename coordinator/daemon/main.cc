@@ -5,10 +5,10 @@
 //   reconciler     owns the truth: every decision, the store
 //   planner        plans attempts
 //   checker        checks and plans what is submitted
-//   lister         looks into folders of jobs
+//   disk           looks into folders of jobs: four for each file system
 //   watchers       sends events to those who watch
 //   log followers  wakes readers of logs
-//   exports        writes checkpoints as Hugging Face folders
+//   exports        writes checkpoints as Hugging Face folders: one for each file system
 //   backups        copies the store while it goes on
 //   retention      removes run folders by age, if that is asked for
 //   local agent    keeps an agent alive on this machine

@@ -244,7 +244,10 @@ std::string DaemonMetrics::Text(const MetricSources& sources) const {
   text.Sample({{"thread", "reconciler"}}, static_cast<double>(sources.reconciler_tasks));
   text.Sample({{"thread", "planner"}}, static_cast<double>(sources.planner_tasks));
   text.Sample({{"thread", "checker"}}, static_cast<double>(sources.checker_tasks));
-  text.Sample({{"thread", "lister"}}, static_cast<double>(sources.lister_tasks));
+  text.Sample({{"thread", "disk"}}, static_cast<double>(sources.disk_tasks));
+  text.One("trireme_disk_threads_hanging", "gauge",
+           "Threads that wait for a file system beyond their deadline.",
+           static_cast<double>(sources.disks_hanging));
   return text.text();
 }
 

@@ -18,7 +18,8 @@ struct MetricSources {
   size_t reconciler_tasks = 0;  // in its mailbox
   size_t planner_tasks = 0;
   size_t checker_tasks = 0;
-  size_t lister_tasks = 0;
+  size_t disk_tasks = 0;
+  size_t disks_hanging = 0;  // threads
   int64_t now_unix_ns = 0;
 };
 

@@ -12,6 +12,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "coordinator/calls/call_progress.h"
+#include "coordinator/calls/disk_stream.h"
 #include "coordinator/calls/news_thread.h"
 #include "coordinator/calls/paced_stream.h"
 #include "coordinator/calls/rates.h"
@@ -157,6 +158,34 @@ class Counting : public PacedStream<int, ThreadWire> {
   int next_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// Sends the numbers up to `last`, each from a disk, then ends; a look lasts until `go`.
+class FromDisk : public DiskStream<int, int, ThreadWire> {
+ public:
+  struct Disk {
+    int last = 0;
+    std::atomic<int> next{0};
+    absl::Notification begun, go;
+  };
+  FromDisk(DiskCalls& disks, StreamSet& streams, Carriers& carriers, Recipient& recipient,
+           std::shared_ptr<Disk> disk)
+      : DiskStream(disks, streams, carriers, recipient), disk_(std::move(disk)) {}
+
+ private:
+  void Ask() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    AskDisk({"/tmp"}, [disk = disk_]() -> absl::StatusOr<int> {
+      if (disk->next == 0) disk->begun.Notify();
+      disk->go.WaitForNotification();
+      return disk->next++;
+    });
+  }
+  void Use(int number) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (number == disk_->last) return Close(absl::OkStatus());
+    response_ = number;
+    Write();
+  }
+  const std::shared_ptr<Disk> disk_;
+};
+
 // A stream of a set, for what the set does with it.
 struct Looker : LiveStream {
   std::function<void()> on_look = [] {};
@@ -283,6 +312,55 @@ TEST_CASE("streams: bounds are of each user and of all") {
   CHECK(absl::IsUnavailable(streams.Add(&all[4], "dan", bounds)));
 }
 
+TEST_CASE("streams: what a disk holds comes in order, one look at a time") {
+  Recipient recipient;
+  const auto disk = std::make_shared<FromDisk::Disk>();
+  disk->last = 100;
+  Carriers carriers(2);
+  StreamSet streams;
+  DiskCalls disks({.name = "disk"});
+  auto* stream = new FromDisk(disks, streams, carriers, recipient, disk);
+  REQUIRE(streams.Add(stream, "ann", kMany).ok());
+  stream->Look();
+  disk->begun.WaitForNotification();
+  // Looks that come meanwhile ask for no second one.
+  for (int i = 0; i < 3; ++i) streams.LookAll();
+  disk->go.Notify();
+  recipient.done.WaitForNotification();
+  CHECK(recipient.end.ok());
+  CHECK(recipient.most_under_way == 1);
+  REQUIRE(recipient.got.size() == 100);
+  for (int i = 0; i < 100; ++i) CHECK(recipient.got[static_cast<size_t>(i)] == i);
+}
+
+TEST_CASE("streams: whose caller leaves during a look is there until the look is answered") {
+  Recipient left, stopped;
+  const auto disk = std::make_shared<FromDisk::Disk>();
+  const auto other = std::make_shared<FromDisk::Disk>();
+  Carriers carriers(2);
+  StreamSet streams;
+  DiskCalls disks({.name = "disk"});
+  auto* stream = new FromDisk(disks, streams, carriers, left, disk);
+  REQUIRE(streams.Add(stream, "ann", kMany).ok());
+  stream->Look();
+  disk->begun.WaitForNotification();
+  stream->Cancel();
+  CHECK_FALSE(left.done.WaitForNotificationWithTimeout(absl::Milliseconds(20)));
+  disk->go.Notify();
+  left.done.WaitForNotification();
+  CHECK(absl::IsCancelled(left.end));
+  CHECK(left.got.empty());
+
+  auto* second = new FromDisk(disks, streams, carriers, stopped, other);
+  REQUIRE(streams.Add(second, "ann", kMany).ok());
+  second->Look();
+  other->begun.WaitForNotification();
+  disks.Stop();
+  stopped.done.WaitForNotification();
+  CHECK(absl::IsUnavailable(stopped.end));
+  other->go.Notify();
+}
+
 TEST_CASE("streams: what is told while they look is looked at once more") {
   StreamSet streams;
   Looker looker;
@@ -312,7 +390,7 @@ TEST_CASE("streams: an export's newest news is taken once and its end after the 
   // It goes on until enough has been taken beside it.
   std::thread exporter([&] {
     v1::ExportResponse response;
-    while (taken < 50 && !state.caller_left) {
+    while (taken < 50 && state.StillWanted().ok()) {
       response.set_bytes_done(++told);
       state.Tell(response);
     }
@@ -335,7 +413,7 @@ TEST_CASE("streams: an export's newest news is taken once and its end after the 
       break;
     }
   }
-  state.caller_left = true;
+  state.CallerLeft();
   exporter.join();
   CHECK(done);
   CHECK(last == told);

@@ -65,7 +65,10 @@ ServedStore::ServedStore(const Limits& limits, const UserCaps& caps)
       access_(LoadAccess(scratch_.path() + "/tokens")),
       store_(Taken(JobStore::Open(":memory:"))) {}
 
-ServedStore::~ServedStore() {
+ServedStore::~ServedStore() { End(); }
+
+void ServedStore::End() {
+  disks_.Stop();
   server_.reset();
   planner_.reset();
   reconciler_thread_.reset();
@@ -111,8 +114,8 @@ void ServedStore::Serve() {
   ListenOptions listen;
   listen.socket.path = socket();
   listen.address = "127.0.0.1:0";
-  const ApiRooms rooms{*store_,   table_,  *reconciler_, *reconciler_thread_,     *planner_,
-                       *planner_, access_, {},           std::chrono::seconds(10)};
+  const ApiRooms rooms{*store_, table_,  *reconciler_, *reconciler_thread_,     *planner_,
+                       disks_,  access_, {},           std::chrono::seconds(10)};
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }
 

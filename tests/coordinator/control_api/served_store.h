@@ -27,6 +27,8 @@ class ServedStore {
   // So many events of a job, to the store alone. Likewise.
   void AddEvents(uint64_t job_id, size_t count);
   void Serve();
+  // Of the service; what lies in folder() is there still.
+  void End();
   // What its ranks told last. To be called after Serve.
   void PutProgress(uint64_t job_id, uint64_t steps_done);
 
@@ -52,6 +54,7 @@ class ServedStore {
   std::unique_ptr<Reconciler> reconciler_;
   std::unique_ptr<TaskThread> planner_;
   std::unique_ptr<TaskThread> reconciler_thread_;
+  DiskCalls disks_{{.name = "disk"}};
   std::unique_ptr<ApiServer> server_;
 };
 

@@ -1,0 +1,133 @@
+// A run folder whose file system does not answer: its own files do not, all else does.
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/coordinator/control_api/served_store.h"
+#include "tests/coordinator/run_files/hung_mount.h"
+
+namespace trireme::coordinator {
+namespace {
+
+void PutText(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path) << text;
+}
+
+// All that a stream brings, and its end.
+struct Whole {
+  std::string text;
+  grpc::Status status;
+};
+
+Whole ReadFileOf(v1::Control::Stub& stub, uint64_t job_id) {
+  grpc::ClientContext context;
+  ServedStore::Prepare(context, "ann");
+  v1::ReadFileRequest request;
+  request.set_job_id(job_id);
+  request.set_path("metrics.jsonl");
+  const auto reader = stub.ReadFile(&context, request);
+  Whole whole;
+  v1::ReadFileResponse piece;
+  while (reader->Read(&piece)) whole.text += piece.data();
+  whole.status = reader->Finish();
+  return whole;
+}
+
+Whole LogOf(v1::Control::Stub& stub, uint64_t job_id) {
+  grpc::ClientContext context;
+  ServedStore::Prepare(context, "ann");
+  v1::LogsRequest request;
+  request.set_job_id(job_id);
+  request.set_rank(-1);
+  const auto reader = stub.Logs(&context, request);
+  Whole whole;
+  v1::LogsResponse piece;
+  while (reader->Read(&piece)) whole.text += piece.data();
+  whole.status = reader->Finish();
+  return whole;
+}
+
+template <typename Request, typename Response>
+grpc::Status AskAbout(v1::Control::Stub& stub,
+                      grpc::Status (v1::Control::Stub::*method)(grpc::ClientContext*,
+                                                                const Request&, Response*),
+                      uint64_t job_id) {
+  grpc::ClientContext context;
+  ServedStore::Prepare(context, "ann");
+  Request request;
+  request.set_job_id(job_id);
+  Response response;
+  return (stub.*method)(&context, request, &response);
+}
+
+bool HangsAt(const grpc::Status& status, const std::string& folder) {
+  const bool code = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                    status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  UNSCOPED_INFO(status.error_code() << " " << status.error_message());
+  return code && status.error_message().find("the file system at " + folder) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a run folder that hangs takes no other's files along, nor the end of the daemon") {
+  if (!MayHang()) {
+    WARN("skipped: only root with /dev/fuse may mount a file system that hangs");
+    return;
+  }
+  ServedStore served;
+  std::vector<v1::Job> jobs;
+  for (uint64_t id = 1; id <= 2; ++id) {
+    jobs.push_back(served.AddJob(id, "ann"));
+    PutText(jobs.back().run_folder() + "/metrics.jsonl", "a step\n");
+    PutText(jobs.back().run_folder() + "/attempts/1/logs/mpirun.log", "a line\n");
+  }
+  served.Serve();
+  const std::string gone = jobs[1].run_folder();
+  const HungMount hung(gone);
+  REQUIRE(hung.hangs());
+  const auto stub = served.StubOf("ann");
+
+  // More than there are threads for it.
+  std::vector<std::thread> callers;
+  std::vector<grpc::Status> ends(8);
+  for (size_t i = 0; i < ends.size(); ++i) {
+    callers.emplace_back([&, i] {
+      switch (i % 4) {
+        case 0:
+          ends[i] = ReadFileOf(*stub, 2).status;
+          break;
+        case 1:
+          ends[i] = LogOf(*stub, 2).status;
+          break;
+        case 2:
+          ends[i] = AskAbout(*stub, &v1::Control::Stub::ListFiles, 2);
+          break;
+        default:
+          ends[i] = AskAbout(*stub, &v1::Control::Stub::ListCheckpoints, 2);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    CHECK(ReadFileOf(*stub, 1).text == "a step\n");
+    CHECK(LogOf(*stub, 1).text == "a line\n");
+    CHECK(AskAbout(*stub, &v1::Control::Stub::ListFiles, 1).ok());
+    CHECK(AskAbout(*stub, &v1::Control::Stub::ListCheckpoints, 1).ok());
+    CHECK(AskAbout(*stub, &v1::Control::Stub::Get, 2).ok());
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (const grpc::Status& end : ends) CHECK(HangsAt(end, gone));
+  // All of its threads hang, and are not replaced: nobody waits for them any more.
+  const grpc::Status at_once = AskAbout(*stub, &v1::Control::Stub::ListFiles, 2);
+  CHECK(at_once.error_code() == grpc::StatusCode::UNAVAILABLE);
+  CHECK(HangsAt(at_once, gone));
+  CHECK(ReadFileOf(*stub, 1).text == "a step\n");
+  served.End();
+}
+
+}  // namespace trireme::coordinator

@@ -38,6 +38,7 @@ trireme_program(triremed coordinator/daemon
         coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
         coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics coordinator/dashboard
         coordinator/config_file coordinator/retention coordinator/run_files coordinator/systemd coordinator/keeper
+        coordinator/disk_calls
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper coordinator/log_format

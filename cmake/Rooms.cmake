@@ -98,7 +98,7 @@ trireme_room(coordinator/control_api
 trireme_room(coordinator/dashboard
              ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
                    coordinator/planning coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls
-                   coordinator/run_files
+                   coordinator/run_files coordinator/disk_calls
              LIBS OpenSSL::Crypto absl::synchronization)
 include(Dashboard)
 trireme_room(coordinator/worker_link

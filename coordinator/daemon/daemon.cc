@@ -165,7 +165,7 @@ void Daemon::OpenRetention() {
 absl::Status Daemon::OpenHttp() {
   if (options_.http.address.empty()) return absl::OkStatus();
   dashboard_ = std::make_unique<dashboard::Dashboard>(dashboard::DashboardRooms{
-      table_, *store_, dashboard::AskThrough(*reconciler_, *reconciler_thread_)});
+      table_, *store_, dashboard::AskThrough(*reconciler_, *reconciler_thread_), *disks_});
   std::vector<HttpRoute> routes = dashboard_->Routes();
   routes.push_back(HealthRoute(*reconciler_thread_));
   routes.push_back({"GET", "/metrics", [this](const HttpRequest&) { return ShowMetrics(); }});

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -36,6 +37,8 @@ constexpr size_t kMostLogBytes = 64 << 10;
 constexpr int64_t kMostPlanBytes = 16 << 20;
 constexpr uint32_t kMostRanksPlanned = 4096;  // for a job that has not been launched
 constexpr double kCancelGraceSeconds = 30;
+// A page asks once a second, and there are a few threads for all of them.
+constexpr std::chrono::milliseconds kDiskTime(2000);
 
 // `name` of the query; `otherwise` where it is absent.
 template <typename T>
@@ -83,6 +86,28 @@ void EndWholeCharacter(std::string& text) {
     if (begin + length > text.size() && begin > 0) text.resize(begin);
     return;
   }
+}
+
+// `json` with what is there of a log; `offset` below 0: so many bytes before its end.
+Json LogJson(const std::string& path, Json json, int64_t offset) {
+  json.update({{"offset", 0}, {"next", 0}, {"size", 0}, {"text", ""}});
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return json;
+  const RunFile file(fd);
+  if (offset < 0) offset = std::max<int64_t>(0, file.size() + offset);
+  const int64_t wanted_offset = offset;
+  // What is no file has no bytes.
+  std::string text = coordinator::ReadLog(fd, offset, kMostLogBytes).value_or("");
+  EndWholeCharacter(text);
+  json["offset"] = offset;
+  json["next"] = offset + static_cast<int64_t>(text.size());
+  json["size"] = file.size();
+  if (offset > wanted_offset) {
+    text = fmt::format("\n--- {} bytes of the log are no longer kept ---\n{}",
+                       offset - wanted_offset, text);
+  }
+  json["text"] = std::move(text);
+  return json;
 }
 
 }  // namespace
@@ -153,9 +178,6 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   const auto found = call.path_values.find("part");
   const std::string part = found == call.path_values.end() ? "" : found->second;
   if (part.empty()) return JsonText(JobDetails(job, stalls_.Of(job)));
-  if (part != "events") {
-    RETURN_IF_ERROR(coordinator::CheckRunOwner(job, rooms_.store.identity().store()));
-  }
   if (part == "curve") return Curve(job, call);
   if (part == "plan") return Plan(job);
   if (part == "timeline") return Timeline(job);
@@ -164,14 +186,25 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   return absl::NotFoundError("a job has no such part");
 }
 
+Api::Answer Api::FromDisk(const v1::Job& job, std::function<Answer()> read) const {
+  return rooms_.disks.Wait(
+      {job.run_folder(), job.owner(), kDiskTime},
+      [job, store = rooms_.store.identity().store(), read = std::move(read)]() -> Answer {
+        RETURN_IF_ERROR(coordinator::CheckRunOwner(job, store));
+        return read();
+      });
+}
+
 Api::Answer Api::Curve(const v1::Job& job, const Call& call) const {
   CurveRequest request;
   request.file = call.Query("file");
   ASSIGN_OR_RETURN(request.offset, NumberOf<int64_t>(call, "offset", 0));
-  const auto fd = coordinator::OpenRunFile(job.run_folder(), "metrics.jsonl");
-  if (absl::IsNotFound(fd.status())) return JsonText(EmptyCurveJson());
-  RETURN_IF_ERROR(fd.status());
-  return JsonText(CurveJson(RunFile(*fd), fmt::format("{}", job.status().attempt()), request));
+  return FromDisk(job, [job, request]() -> Answer {
+    const auto fd = coordinator::OpenRunFile(job.run_folder(), "metrics.jsonl");
+    if (absl::IsNotFound(fd.status())) return JsonText(EmptyCurveJson());
+    RETURN_IF_ERROR(fd.status());
+    return JsonText(CurveJson(RunFile(*fd), fmt::format("{}", job.status().attempt()), request));
+  });
 }
 
 // In the call's own thread, and one job at a time: the other threads stay free.
@@ -190,20 +223,26 @@ Api::Answer Api::Plan(const v1::Job& job) {
     ASSIGN_OR_RETURN(const v1::Plan plan, PlanAhead(job));
     return *plans_.Put(job.id(), attempt, JsonText(PlanJson(plan)));
   }
-  ASSIGN_OR_RETURN(const int fd, coordinator::OpenRunFile(job.run_folder(), "plan.pb"));
-  const RunFile file(fd);
-  const auto size = static_cast<size_t>(std::min(file.size(), kMostPlanBytes));
-  ASSIGN_OR_RETURN(const v1::Plan plan, ReadPlan(file.Read(0, size)));
-  return *plans_.Put(job.id(), attempt, JsonText(PlanJson(plan)));
+  ASSIGN_OR_RETURN(std::string text, FromDisk(job, [job]() -> Answer {
+                     ASSIGN_OR_RETURN(const int fd,
+                                      coordinator::OpenRunFile(job.run_folder(), "plan.pb"));
+                     const RunFile file(fd);
+                     const auto size = static_cast<size_t>(std::min(file.size(), kMostPlanBytes));
+                     ASSIGN_OR_RETURN(const v1::Plan plan, ReadPlan(file.Read(0, size)));
+                     return JsonText(PlanJson(plan));
+                   }));
+  return *plans_.Put(job.id(), attempt, std::move(text));
 }
 
 Api::Answer Api::Timeline(const v1::Job& job) const {
-  const auto read = [&](const std::string& name, size_t most_bytes) -> std::string {
-    const auto fd = coordinator::OpenRunFile(job.run_folder(), name);
-    return fd.ok() ? RunFile(*fd).Read(0, most_bytes) : "";
-  };
-  const auto ranks = static_cast<int>(job.resources().ranks());
-  return JsonText(TimelineJson(ReadTimelines(ranks, read), ranks));
+  return FromDisk(job, [job]() -> Answer {
+    const auto read = [&](const std::string& name, size_t most_bytes) -> std::string {
+      const auto fd = coordinator::OpenRunFile(job.run_folder(), name);
+      return fd.ok() ? RunFile(*fd).Read(0, most_bytes) : "";
+    };
+    const auto ranks = static_cast<int>(job.resources().ranks());
+    return JsonText(TimelineJson(ReadTimelines(ranks, read), ranks));
+  });
 }
 
 Api::Answer Api::JobEvents(const v1::Job& job, const Call& call) const {
@@ -219,32 +258,16 @@ Api::Answer Api::JobEvents(const v1::Job& job, const Call& call) const {
 Api::Answer Api::Log(const v1::Job& job, const Call& call) const {
   ASSIGN_OR_RETURN(const int rank, NumberOf<int>(call, "rank", 0));
   ASSIGN_OR_RETURN(const uint32_t asked, NumberOf<uint32_t>(call, "attempt", 0));
-  ASSIGN_OR_RETURN(int64_t offset, NumberOf<int64_t>(call, "offset", 0));
+  ASSIGN_OR_RETURN(const int64_t offset, NumberOf<int64_t>(call, "offset", 0));
   const uint32_t attempt = asked == 0 ? job.status().attempt() : asked;
   v1::LogsRequest wanted;
   wanted.set_attempt(attempt);
   wanted.set_rank(rank);
   RETURN_IF_ERROR(coordinator::CheckLog(job, wanted));
-  const std::string path = coordinator::LogPath(job.run_folder(), attempt, rank);
-  Json json = {{"attempt", attempt}, {"rank", rank}, {"offset", 0},
-               {"next", 0},          {"size", 0},    {"text", ""}};
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return JsonText(json);
-  const RunFile file(fd);
-  if (offset < 0) offset = std::max<int64_t>(0, file.size() + offset);
-  const int64_t wanted_offset = offset;
-  // What is no file has no bytes.
-  std::string text = coordinator::ReadLog(fd, offset, kMostLogBytes).value_or("");
-  EndWholeCharacter(text);
-  json["offset"] = offset;
-  json["next"] = offset + static_cast<int64_t>(text.size());
-  json["size"] = file.size();
-  if (offset > wanted_offset) {
-    text = fmt::format("\n--- {} bytes of the log are no longer kept ---\n{}",
-                       offset - wanted_offset, text);
-  }
-  json["text"] = std::move(text);
-  return JsonText(json);
+  return FromDisk(job, [job, attempt, rank, offset] {
+    return JsonText(LogJson(coordinator::LogPath(job.run_folder(), attempt, rank),
+                            {{"attempt", attempt}, {"rank", rank}}, offset));
+  });
 }
 
 Api::Answer Api::Ask(const Call& call, const Who& who) const {

@@ -1,8 +1,10 @@
 // The dashboard's JSON: each answer is what a caller may see, read from the JobTable, the store and
-// run folders. Threads: any. Reads of files are bounded and hold no lock.
+// run folders. Threads: any. Reads of files are bounded, hold no lock, and are waited for a moment.
 #pragma once
 
+#include <functional>
 #include <mutex>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "coordinator/calls/access.h"
@@ -10,6 +12,7 @@
 #include "coordinator/dashboard/json_text.h"
 #include "coordinator/dashboard/plan_json.h"
 #include "coordinator/dashboard/stall_board.h"
+#include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/reconciler/job_table.h"
@@ -21,6 +24,7 @@ struct DashboardRooms {
   coordinator::JobTable& table;
   coordinator::JobStore& store;
   AskJob ask;
+  coordinator::DiskCalls& disks;  // of run folders
 };
 
 class Api {
@@ -44,6 +48,8 @@ class Api {
 
  private:
   absl::StatusOr<v1::Job> Find(const Call& call, const Who& who) const;
+  // What `read` gives of the job's run folder. It owns all that it touches, as of DiskCalls::Begin.
+  Answer FromDisk(const v1::Job& job, std::function<Answer()> read) const;
   Answer Curve(const v1::Job& job, const Call& call) const;
   Answer Plan(const v1::Job& job);
   // Of a job that has not been launched: it has no plan.pb yet.

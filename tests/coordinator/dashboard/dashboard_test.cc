@@ -5,10 +5,13 @@
 #include <sys/stat.h>
 
 #include <map>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "coordinator/http/route_table.h"
 #include "tests/coordinator/dashboard/run_folder.h"
+#include "tests/coordinator/run_files/hung_mount.h"
 #include "tests/runtime/plan/sample_jobs.h"
 
 namespace trireme::dashboard {
@@ -50,7 +53,8 @@ class House {
                     [this](uint64_t job, const coordinator::JobEvent& request, double grace) {
                       asked_.push_back({job, request.index(), grace});
                       return absl::StatusOr<v1::Job>(*table_.Get(job));
-                    }}),
+                    },
+                    disks_}),
         routes_(dashboard_.Routes()) {
     table_.Publish({JobOf(1, "ada", folder_.path()), JobOf(2, "bob", folder_.path() + "/none")},
                    {EventOf(1, 1), EventOf(2, 2), EventOf(3, 0)});
@@ -99,6 +103,15 @@ class House {
                  .headers = {{"cookie", cookie}}});
   }
 
+  // As Get, from any thread.
+  HttpResponse GetBeside(const std::string& path, const std::string& cookie) const {
+    HttpRequest request{
+        .method = "GET", .path = path, .headers = {{"host", kHost}, {"cookie", cookie}}};
+    const coordinator::RouteMatch match = routes_.Find("GET", path);
+    request.path_values = match.values;
+    return match.route->handler(request);
+  }
+
   HttpResponse Post(const std::string& path, const std::string& cookie,
                     std::multimap<std::string, std::string> headers = {{"x-trireme", "1"}}) {
     headers.emplace("cookie", cookie);
@@ -119,6 +132,7 @@ class House {
   coordinator::JobTable table_;
   std::unique_ptr<coordinator::JobStore> store_;
   std::vector<Asked> asked_;
+  coordinator::DiskCalls disks_{{.name = "disk"}};
   Dashboard dashboard_;
   coordinator::RouteTable routes_;
 };
@@ -388,6 +402,37 @@ TEST_CASE("links and pipes in a run folder are no files") {
   for (const char* rank : {"0", "1"}) {
     CHECK(Parsed(house.Get(fmt::format("/api/jobs/1/log?rank={}", rank), ada).body)["text"] == "");
   }
+}
+
+TEST_CASE("a run folder that hangs leaves the rest of the dashboard as it is") {
+  if (!coordinator::MayHang()) {
+    WARN("skipped: only root with /dev/fuse may mount a file system that hangs");
+    return;
+  }
+  House house;
+  const std::string cookie = house.Enter({"root", Role::kAdmin});
+  v1::Job gone = JobOf(2, "bob", house.folder().path() + "/gone");
+  mkdir(gone.run_folder().c_str(), 0700);
+  house.Put(gone);
+  const coordinator::HungMount hung(gone.run_folder());
+  REQUIRE(hung.hangs());
+  const std::string where = "the file system at " + gone.run_folder();
+  const std::vector<std::string> parts = {"curve", "plan", "timeline", "log"};
+  std::vector<HttpResponse> responses(parts.size());
+  std::vector<std::thread> browsers;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    browsers.emplace_back(
+        [&, i] { responses[i] = house.GetBeside("/api/jobs/2/" + parts[i], cookie); });
+  }
+  CHECK(house.Get("/api/jobs/1/curve", cookie).status == 200);
+  for (std::thread& browser : browsers) browser.join();
+  for (const HttpResponse& response : responses) {
+    CHECK((response.status == 503 || response.status == 504));
+    CHECK(response.body.find(where) != std::string::npos);
+  }
+  CHECK(house.Get("/api/jobs/2/log", cookie).status == 503);
+  CHECK(house.Get("/api/jobs/2", cookie).status == 200);
+  CHECK(house.Get("/api/jobs/2/events", cookie).status == 200);
 }
 
 }  // namespace trireme::dashboard

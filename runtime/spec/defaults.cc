@@ -105,6 +105,7 @@ void ResourceDefaults(v1::ResourceSpec& resources) {
   TRIREME_DEFAULT(resources, priority, 0);
   TRIREME_DEFAULT(resources, max_failures, 5);
   TRIREME_DEFAULT(resources, on_lost_node, "restart");
+  TRIREME_DEFAULT(resources, time_limit_seconds, 0.0);
 }
 
 void OffloadDefaults(v1::OffloadSpec& offload) {

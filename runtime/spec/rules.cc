@@ -104,6 +104,7 @@ constexpr RealRange kRealRanges[] = {
     {"runtime.deadline_seconds", 0, 86400, true},
     {"generation.temperature", 0, 1000},
     {"compression.link_gbits", 0, 100000},
+    {"resources.time_limit_seconds", 0, 1e9},
 };
 
 struct Choice {

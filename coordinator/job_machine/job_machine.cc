@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "coordinator/job_machine/reasons.h"
+#include "coordinator/job_machine/time_limit.h"
+#include "runtime/base/duration_text.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/text.h"
 
@@ -65,6 +67,17 @@ class Change {
       now.clear_setbacks();
     }
     AddEvent().mutable_checkpointed()->set_step(step);
+  }
+
+  // Its time counts from now on, if it does not already.
+  void Count() {
+    if (status().counts_since_unix_ns() == 0) {
+      status().set_counts_since_unix_ns(std::max<int64_t>(1, now_));
+    }
+  }
+  void CountNoMore() {
+    status().set_used_ns(UsedNs(status(), now_));
+    status().clear_counts_since_unix_ns();
   }
 
   // Its number is used from here on; nothing of it exists before PlanMade.
@@ -125,6 +138,7 @@ class Machine {
   absl::Status operator()(const PlanMade& event) {
     if (state() != v1::JOB_PLANNING || !IsCurrent(event.attempt)) return absl::OkStatus();
     change_.status().set_attempt_live(true);
+    if (HasTimeLimit()) change_.Count();
     change_.To(v1::JOB_LAUNCHING, Attempt(before_) + " starts");
     return absl::OkStatus();
   }
@@ -148,10 +162,40 @@ class Machine {
 
   absl::Status operator()(const AllRanksRun& event) {
     if (state() != v1::JOB_LAUNCHING || !IsCurrent(event.attempt)) return absl::OkStatus();
+    if (HasTimeLimit()) change_.Count();
     // Where a cancel is on its way, the reason stays that.
     change_.To(v1::JOB_RUNNING, desired_state() == v1::JOB_DESIRED_RUN
                                     ? Attempt(before_) + " is at work"
                                     : before_.reason());
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const LaunchQueued& event) {
+    const bool counts = before_.counts_since_unix_ns() != 0;
+    if (state() != v1::JOB_LAUNCHING || !IsCurrent(event.attempt) || !counts) {
+      return absl::OkStatus();
+    }
+    change_.status().clear_counts_since_unix_ns();
+    change_.To(v1::JOB_LAUNCHING,
+               desired_state() == v1::JOB_DESIRED_RUN
+                   ? Attempt(before_) +
+                         " waits in another queue, which does not count towards its time limit"
+                   : before_.reason());
+    return absl::OkStatus();
+  }
+
+  absl::Status operator()(const TimeIsUp&) {
+    const int64_t due = TimeIsUpUnixNs(before_, policy_.time_limit);
+    const bool at_work =
+        state() == v1::JOB_LAUNCHING || state() == v1::JOB_RUNNING || state() == v1::JOB_PAUSING;
+    if (!at_work || desired_state() != v1::JOB_DESIRED_RUN || due == 0 || now_ < due) {
+      return absl::OkStatus();
+    }
+    // What the stop takes is not the job's.
+    change_.CountNoMore();
+    change_.To(v1::JOB_PAUSING, fmt::format("has reached its time limit of {}; stops at the next "
+                                            "step",
+                                            base::DurationText(policy_.time_limit)));
     return absl::OkStatus();
   }
 
@@ -163,6 +207,7 @@ class Machine {
   absl::Status operator()(const AttemptEnded& event) {
     if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
     change_.Checkpoint(event.checkpoint_step);
+    change_.CountNoMore();
     change_.status().set_attempt_live(false);
     if (state() == v1::JOB_RECOVERING) {
       LostAttemptGone();
@@ -220,6 +265,7 @@ class Machine {
     now.clear_failure();
     now.clear_exit_code();
     now.clear_failures();
+    if (HasTimeLimit()) change_.Count();
     change_.To(desired_state() == v1::JOB_DESIRED_PAUSE ? v1::JOB_PAUSING : v1::JOB_LAUNCHING,
                fmt::format("{} was found at work on node {} and goes on", Attempt(now),
                            OneLine(event.node)));
@@ -264,6 +310,12 @@ class Machine {
     if (absl::Status refused = RefuseUnlessWanted("resumed"); !refused.ok()) return refused;
     if (desired_state() != v1::JOB_DESIRED_PAUSE) return absl::OkStatus();
     const std::string by = NameOf(event.by);
+    if (state() == v1::JOB_PAUSED && TimeIsUsedUp()) {
+      return absl::FailedPreconditionError(fmt::format(
+          "job has used up its time limit of {}; go on from its checkpoint as another job, with a "
+          "larger resources.time_limit_seconds",
+          base::DurationText(policy_.time_limit)));
+    }
     if (state() == v1::JOB_PAUSED) {
       change_.Desire(v1::JOB_DESIRED_RUN, event.by, "");
       // Somebody has looked at it: what failed before counts no more.
@@ -297,6 +349,11 @@ class Machine {
   v1::JobState state() const { return before_.state(); }
   v1::JobDesiredState desired_state() const { return before_.desired_state(); }
   bool IsCurrent(uint32_t attempt) const { return attempt == before_.attempt(); }
+  bool HasTimeLimit() const { return policy_.time_limit.count() > 0; }
+  // Of an attempt that has ended.
+  bool TimeIsUsedUp() {
+    return HasTimeLimit() && change_.status().used_ns() >= policy_.time_limit.count();
+  }
 
   // An attempt that nobody has given up before it ended.
   void Ended(const AttemptEnded& event) {
@@ -314,7 +371,7 @@ class Machine {
       Cancelled(then);
     } else if (desired_state() == v1::JOB_DESIRED_PAUSE) {
       change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.desired_by()), then));
-    } else if (event.exit_code == base::kCheckpointed) {
+    } else if (event.exit_code == base::kCheckpointed && !TimeIsUsedUp()) {
       change_.To(
           v1::JOB_PENDING,
           state() == v1::JOB_PAUSING
@@ -322,6 +379,8 @@ class Machine {
               : Attempt(before_) + " was stopped and has saved its state; waits for resources");
     } else if (IsForGood(event.exit_code)) {
       Fail(ending, event.exit_code, event.failure);
+    } else if (TimeIsUsedUp()) {
+      OutOfTime(then);
     } else {
       CountFailure();
       RecoverOrFail();
@@ -336,9 +395,27 @@ class Machine {
       Cancelled(lost);
     } else if (desired_state() == v1::JOB_DESIRED_PAUSE) {
       change_.To(v1::JOB_PAUSED, fmt::format("paused by {}{}", NameOf(before_.desired_by()), lost));
+    } else if (TimeIsUsedUp()) {
+      OutOfTime(lost);
     } else {
       RecoverOrFail();
     }
+  }
+
+  void OutOfTime(const std::string& then) {
+    const uint64_t step = change_.status().checkpoint_step();
+    v1::Failure failure;
+    failure.set_rank(-1);
+    failure.set_headline(
+        fmt::format("reached its time limit of {}", base::DurationText(policy_.time_limit)));
+    failure.set_next_action(
+        step > 0 ? "raise resources.time_limit_seconds and go on from the checkpoint as another job"
+                 : "raise resources.time_limit_seconds, or set checkpoint.every_steps");
+    Fail(fmt::format("{}; {}{}", failure.headline(),
+                     step > 0 ? fmt::format("its newest checkpoint is step {}", step)
+                              : "it has saved no checkpoint",
+                     then),
+         base::kJobFailed, failure);
   }
 
   void Completed() {

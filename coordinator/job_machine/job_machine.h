@@ -29,6 +29,12 @@ struct PlanRefused {
 struct AllRanksRun {
   uint32_t attempt = 0;
 };
+// The launcher's own queue, as Slurm's, holds it: it has no ranks yet.
+struct LaunchQueued {
+  uint32_t attempt = 0;
+};
+// The job has used up RetryPolicy::time_limit.
+struct TimeIsUp {};
 struct CheckpointSeen {
   uint32_t attempt = 0;  // that has saved it
   uint64_t step = 0;
@@ -73,9 +79,10 @@ struct ResumeAsked {
 struct CancelAsked {
   std::string by;
 };
-using JobEvent = std::variant<NodesAllocated, PlanMade, PlanRefused, AllRanksRun, CheckpointSeen,
-                              AttemptEnded, AttemptLost, UnknownAttemptSeen, AttemptFound, RetryDue,
-                              PauseAsked, ResumeAsked, CancelAsked>;
+using JobEvent =
+    std::variant<NodesAllocated, PlanMade, PlanRefused, AllRanksRun, LaunchQueued, TimeIsUp,
+                 CheckpointSeen, AttemptEnded, AttemptLost, UnknownAttemptSeen, AttemptFound,
+                 RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
 
 struct RetryPolicy {
   uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed
@@ -85,6 +92,8 @@ struct RetryPolicy {
   // has come beyond all. Where a disk spoils each newest checkpoint, a job goes back again and
   // again, and each attempt saves something.
   uint32_t setbacks = 4;
+  // Of the job, for all its attempts together (time_limit.h); 0: none.
+  std::chrono::nanoseconds time_limit{0};
 };
 
 struct Transition {

@@ -9,8 +9,8 @@
 namespace trireme::coordinator {
 namespace {
 
-constexpr RetryPolicy kPolicy = {3, std::chrono::milliseconds(500),
-                                 std::chrono::milliseconds(4000)};
+constexpr RetryPolicy kPolicy = {3, std::chrono::milliseconds(500), std::chrono::milliseconds(4000),
+                                 4, std::chrono::seconds(40)};
 constexpr int64_t kLongestNs = 4000000000;
 
 class Chance {
@@ -27,12 +27,16 @@ class Chance {
 
   JobEvent Event(const v1::JobStatus& status) {
     const uint32_t attempt = AttemptNear(status);
-    switch (Below(26)) {
+    switch (Below(28)) {
       case 24:
         return UnknownAttemptSeen{attempt, attempt + static_cast<uint32_t>(Below(3)), Below(2) == 0,
                                   Below(8) == 0, "it\nmay run"};
       case 25:
         return AttemptFound{attempt, "n\n1"};
+      case 26:
+        return TimeIsUp{};
+      case 27:
+        return LaunchQueued{attempt};
       case 0:
         return PauseAsked{"ann"};
       case 1:
@@ -102,6 +106,7 @@ void CheckStatus(const v1::JobStatus& before, const v1::JobStatus& after, const 
   EXPECT(!after.attempt_live() || follows.holds_allocation);
   EXPECT(after.attempt_live() == (follows.attempt != v1::ATTEMPT_DESIRED_UNSPECIFIED));
   EXPECT(!follows.wants_plan || !after.attempt_live());
+  EXPECT(after.counts_since_unix_ns() == 0 || after.attempt_live());
   EXPECT(follows.timer_unix_ns == 0 || !after.attempt_live());
   EXPECT(after.state() == v1::JOB_RECOVERING || after.retry_at_unix_ns() == 0);
   EXPECT(after.failures() <= kPolicy.max_failures);
@@ -132,6 +137,10 @@ void CheckChange(const v1::JobStatus& before, const Transition& transition, cons
          after.state() == before.state() ||
          (after.state() != v1::JOB_PLANNING && after.state() != v1::JOB_LAUNCHING));
   EXPECT(Saved(after) >= Saved(before));
+  EXPECT(after.used_ns() >= before.used_ns());
+  // No further attempt without time for it.
+  EXPECT(after.attempt() == before.attempt() || skips ||
+         after.used_ns() < std::chrono::nanoseconds(kPolicy.time_limit).count());
   EXPECT(after.checkpoint_attempt() <= after.attempt());
   EXPECT(after.retry_at_unix_ns() == before.retry_at_unix_ns() ||
          after.retry_at_unix_ns() <= now + kLongestNs);
@@ -161,6 +170,7 @@ struct AttemptOf {
   const uint32_t* operator()(const PlanMade& event) const { return &event.attempt; }
   const uint32_t* operator()(const PlanRefused& event) const { return &event.attempt; }
   const uint32_t* operator()(const AllRanksRun& event) const { return &event.attempt; }
+  const uint32_t* operator()(const LaunchQueued& event) const { return &event.attempt; }
   const uint32_t* operator()(const CheckpointSeen& event) const { return &event.attempt; }
   const uint32_t* operator()(const AttemptEnded& event) const { return &event.attempt; }
   const uint32_t* operator()(const AttemptLost& event) const { return &event.attempt; }
@@ -187,6 +197,7 @@ TEST_CASE("a random walk of jobs keeps every promise") {
   int64_t now = 1000;
   v1::JobStatus status = InitialStatus(now);
   std::multiset<v1::JobState> seen;
+  int out_of_time = 0;
   for (int i = 0; i < 100000; ++i) {
     now += 1 + static_cast<int64_t>(chance.Below(1500000000));
     const v1::JobStatus before = status;
@@ -205,9 +216,11 @@ TEST_CASE("a random walk of jobs keeps every promise") {
     }
     if (status.desired_state() == v1::JOB_DESIRED_CANCEL) CheckCancel(status, event, now);
     if (next->changed) seen.insert(status.state());
+    if (next->changed && status.reason().starts_with("reached its time limit")) ++out_of_time;
     // Ended jobs live on for a while, to see that nothing moves them.
     if (HasEnded(status.state()) && chance.Below(10) == 0) status = InitialStatus(now);
   }
+  CHECK(out_of_time > 100);
   for (int state = v1::JOB_PENDING; state <= v1::JOB_CANCELLED; ++state) {
     INFO(StateWord(static_cast<v1::JobState>(state)));
     CHECK(seen.count(static_cast<v1::JobState>(state)) > 100);

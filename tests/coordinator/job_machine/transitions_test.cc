@@ -40,15 +40,23 @@ struct NamedEvent {
   std::string name;
   std::function<std::vector<JobEvent>(uint32_t attempt)> make;
   uint32_t max_failures = 5;
+  bool time_is_up = false;
+
+  RetryPolicy Policy() const {
+    RetryPolicy policy{max_failures};
+    if (time_is_up) policy.time_limit = std::chrono::nanoseconds(1);
+    return policy;
+  }
 };
 
-NamedEvent Ended(const std::string& name, std::vector<int> codes, uint32_t max_failures) {
+NamedEvent Ended(const std::string& name, std::vector<int> codes, uint32_t max_failures,
+                 bool time_is_up = false) {
   const auto make = [codes](uint32_t attempt) {
     std::vector<JobEvent> events;
     for (const int code : codes) events.push_back(AttemptEnded{attempt, code, {}, 0});
     return events;
   };
-  return {name, make, max_failures};
+  return {name, make, max_failures, time_is_up};
 }
 
 std::vector<JobEvent> NoPlan(uint32_t attempt) {
@@ -76,6 +84,11 @@ const std::vector<NamedEvent>& NamedEvents() {
       Ended("ended 2 or 3", {2, 3}, 5),
       Ended("failed", {1, 4, 5, 134, 137, -1}, 5),
       Ended("failed (last)", {1, 4, 5, 134, 137, -1}, 1),
+      Ended("failed (time up)", {1, 4, 75, 137}, 5, true),
+      Ended("ended 0 (time up)", {0}, 5, true),
+      Ended("ended 2 or 3 (time up)", {2, 3}, 5, true),
+      {"launch queued", [](uint32_t attempt) { return Events{LaunchQueued{attempt}}; }, 5, true},
+      {"time is up", [](uint32_t) { return Events{TimeIsUp{}}; }, 5, true},
       {"lost",
        [](uint32_t attempt) {
          return Events{AttemptLost{attempt, "n2 is lost"}};
@@ -101,18 +114,27 @@ const std::vector<NamedEvent>& NamedEvents() {
       {"retry due elsewhere", [](uint32_t) { return Events{RetryDue{false}}; }},
       {"pause", [](uint32_t) { return Events{PauseAsked{"ann"}}; }},
       {"resume", [](uint32_t) { return Events{ResumeAsked{"ann"}}; }},
+      {"resume (time up)", [](uint32_t) { return Events{ResumeAsked{"ann"}}; }, 5, true},
       {"cancel", [](uint32_t) { return Events{CancelAsked{"ann"}}; }},
   };
   return events;
 }
 
 std::set<std::string> Expand(const std::string& event) {
-  const std::set<std::string> ends = {"ended 0", "ended 75", "ended 2 or 3", "failed",
-                                      "failed (last)"};
-  std::set<std::string> meant = ends;
+  using Names = std::set<std::string>;
+  const Names ends = {"ended 75", "ended 2 or 3", "failed", "ended 2 or 3 (time up)"};
+  const Names times_up = {"ended 0 (time up)", "ended 2 or 3 (time up)", "failed (time up)"};
+  Names meant = ends;
+  if (event == "ended 0") return {"ended 0", "ended 0 (time up)"};
+  if (event == "ended 2 or 3") return {"ended 2 or 3", "ended 2 or 3 (time up)"};
+  if (event == "resume") return {"resume", "resume (time up)"};
+  if (event == "resume in time") return {"resume"};
+  if (event == "ended (time up)") return times_up;
+  meant.insert({"failed (last)", "failed (time up)"});
+  if (event == "ended but 0") return meant;
+  meant.insert({"ended 0", "ended 0 (time up)"});
   if (event == "ended") return meant;
-  if (event == "ended but 0") return meant.erase("ended 0"), meant;
-  if (event == "ended but last") return meant.erase("failed (last)"), meant;
+  if (event == "ended in time but last") return {"ended 0", "ended 75", "ended 2 or 3", "failed"};
   return {event};
 }
 
@@ -129,10 +151,13 @@ std::map<Situation, v1::JobStatus> ReachableSituations() {
     status.clear_setbacks();
     status.set_checkpoint_step(0);
     status.set_checkpoint_attempt(0);
+    status.set_used_ns(10);
+    status.clear_counts_since_unix_ns();
+    if (status.attempt_live()) status.set_counts_since_unix_ns(kNow);
     if (!found.emplace(SituationOf(status), status).second) continue;
     for (const NamedEvent& named : NamedEvents()) {
       for (const JobEvent& event : named.make(status.attempt())) {
-        const auto next = Apply(status, event, {named.max_failures}, kNow + 3600000000000);
+        const auto next = Apply(status, event, named.Policy(), kNow + 3600000000000);
         if (next.ok()) open.push_back(next->status);
       }
     }
@@ -213,7 +238,7 @@ TEST_CASE("the machine does what its table says and nothing else") {
       const auto row = table.find({situation.first, situation.second, named.name});
       for (const JobEvent& event : named.make(status.attempt())) {
         INFO(situation.first << " desired to " << situation.second << ": " << named.name);
-        const auto next = Apply(status, event, {named.max_failures}, kNow + 7200000000000);
+        const auto next = Apply(status, event, named.Policy(), kNow + 7200000000000);
         if (row != table.end() && row->second.first == "refused") {
           CHECK(next.status().code() == absl::StatusCode::kFailedPrecondition);
           continue;

@@ -8,6 +8,8 @@
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/job_machine/time_limit.h"
+#include "runtime/base/duration_text.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/report/progress.h"
@@ -52,6 +54,14 @@ std::string AttemptLine(const v1::JobStatus& status) {
   return text;
 }
 
+std::string TimeLimitLine(const v1::Job& job, int64_t now) {
+  using coordinator::TimeLimitOf, coordinator::UsedNs;
+  const std::chrono::nanoseconds limit = TimeLimitOf(job.spec());
+  if (limit.count() == 0) return "";
+  return Text(base::DurationText(limit), ", of which ",
+              base::DurationText(std::chrono::nanoseconds(UsedNs(job.status(), now))), " are used");
+}
+
 void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   const v1::JobStatus& status = job.status();
   const int64_t now = NowUnixNs();
@@ -72,6 +82,7 @@ void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   Line("asks for", RequestText(job.resources()));
   Line("allocation", AllocationText(job.allocation()));
   Line("attempt", AttemptLine(status));
+  Line("time limit", TimeLimitLine(job, now));
   if (job.has_progress()) Line("progress", ProgressText(job.progress()));
   for (const std::string& rank : stalled) Line("stands still", rank);
   Line("checkpoint",

@@ -29,8 +29,7 @@ namespace trireme::coordinator {
 namespace {
 
 constexpr size_t kMostQueued = 10000;
-constexpr int64_t kClockStepNs = 1000000000;  // what is less is drift
-constexpr size_t kMostChecks = 2000;          // each holds a job of up to 256 KiB
+constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
 
 absl::Status MakePrivateFolder(const std::string& path, const std::string& option) {
   std::error_code error;
@@ -301,13 +300,12 @@ void Daemon::LogEvents() {
   }
 }
 
-// A clock that somebody sets makes no agent silent: what the other clock has not seen pass has not.
+// A clock that somebody sets makes no agent silent and uses up nobody's time.
 void Daemon::FollowClock(int64_t now_unix_ns) {
-  const int64_t steady_ns =
-      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  const int64_t ahead_ns = now_unix_ns - steady_ns;
-  const int64_t step_ns = ahead_ns - std::exchange(unix_ahead_ns_, ahead_ns).value_or(ahead_ns);
-  if (std::abs(step_ns) < kClockStepNs) return;
+  const int64_t step_ns = clock_watch_.Step(
+      now_unix_ns,
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  if (step_ns == 0) return;
   spdlog::warn("the clock of this machine was set {} by {:.1f} s", step_ns > 0 ? "forward" : "back",
                static_cast<double>(std::abs(step_ns)) / 1e9);
   reconciler_->ClockWasSet(step_ns, now_unix_ns);

@@ -21,6 +21,7 @@
 #include "coordinator/reconciler/reconciler.h"
 #include "coordinator/retention/retention.h"
 #include "coordinator/systemd/systemd_notice.h"
+#include "coordinator/task_thread/clock_watch.h"
 #include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::coordinator {
@@ -90,7 +91,7 @@ class Daemon {
   std::map<std::string, uint64_t> taken_;    // likewise: which report
   uint64_t logged_sequence_ = 0;             // likewise
   Watchdog watchdog_;                        // likewise
-  std::optional<int64_t> unix_ahead_ns_;     // likewise: of CLOCK_REALTIME, of the steady one
+  ClockWatch clock_watch_;                   // likewise
   std::atomic<ApiServer*> sender_{nullptr};
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;

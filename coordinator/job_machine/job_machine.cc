@@ -404,6 +404,9 @@ class Machine {
 
   void OutOfTime(const std::string& then) {
     const uint64_t step = change_.status().checkpoint_step();
+    // It was not failures that ended it.
+    change_.status().clear_failures();
+    change_.status().clear_setbacks();
     v1::Failure failure;
     failure.set_rank(-1);
     failure.set_headline(

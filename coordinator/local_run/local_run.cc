@@ -105,6 +105,10 @@ absl::Status LocalRun::Submit() {
 
 absl::Status LocalRun::Turn() {
   const int64_t now_unix_ns = NowUnixNs();
+  const std::chrono::nanoseconds steady = steady_clock::now().time_since_epoch();
+  if (const int64_t step_ns = clock_watch_.Step(now_unix_ns, steady.count()); step_ns != 0) {
+    reconciler_->ClockWasSet(step_ns, now_unix_ns);
+  }
   reconciler_->Tick(now_unix_ns);
   if (const auto attempt = std::exchange(plan_wanted_, std::nullopt)) {
     RETURN_IF_ERROR(reconciler_->PlanReady(job_id_, *attempt, absl::OkStatus(), now_unix_ns));

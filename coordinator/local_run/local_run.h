@@ -15,6 +15,7 @@
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/reconciler/job_table.h"
 #include "coordinator/reconciler/reconciler.h"
+#include "coordinator/task_thread/clock_watch.h"
 #include "coordinator/worker_link/worker_links.h"
 #include "trireme/v1/event.pb.h"
 #include "trireme/v1/job.pb.h"
@@ -73,6 +74,7 @@ class LocalRun {
   std::unique_ptr<keeper::Keeper> keeper_;
   worker_link::WorkerLinks links_;
   std::unique_ptr<Reconciler> reconciler_;
+  ClockWatch clock_watch_;
   uint64_t job_id_ = 0;
   uint32_t attempts_before_ = 0;  // by earlier processes, in the same run folder
   uint32_t linked_ = 0;           // the attempt that RUN/logs shows

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "coordinator/job_machine/stop_grace.h"
+#include "coordinator/job_machine/time_limit.h"
 #include "coordinator/reconciler/lost_nodes.h"
 #include "runtime/base/check.h"
 #include "runtime/base/exit_code.h"
@@ -137,6 +138,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
   RETURN_IF_ERROR(Commit(change));
   File(&entry.job, job);
   entry.job = std::move(job);
+  entry.store_again = false;
   if (entry.job.status().attempt() != attempt_before) {
     entry.plan_not_before_unix_ns = 0;
     entry.reports.clear();
@@ -157,11 +159,17 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
   return absl::OkStatus();
 }
 
-absl::Status Reconciler::Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns) {
+RetryPolicy Reconciler::PolicyOf(const Entry& entry) const {
   RetryPolicy policy = options_.retry;
   const auto asked = entry.job.spec().resources().max_failures();
   if (asked > 0) policy.max_failures = static_cast<uint32_t>(asked);
-  ASSIGN_OR_RETURN(Transition transition, Apply(entry.job.status(), event, policy, now_unix_ns));
+  policy.time_limit = TimeLimitOf(entry.job.spec());
+  return policy;
+}
+
+absl::Status Reconciler::Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns) {
+  ASSIGN_OR_RETURN(Transition transition,
+                   Apply(entry.job.status(), event, PolicyOf(entry), now_unix_ns));
   if (!transition.changed) return absl::OkStatus();
   return Take(entry, std::move(transition), {}, now_unix_ns);
 }
@@ -262,7 +270,7 @@ absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request
                                         double grace_seconds, int64_t now_unix_ns) {
   ASSIGN_OR_RETURN(Entry * entry, Find(job_id));
   ASSIGN_OR_RETURN(Transition transition,
-                   Apply(entry->job.status(), request, options_.retry, now_unix_ns));
+                   Apply(entry->job.status(), request, PolicyOf(*entry), now_unix_ns));
   const double grace = grace_seconds > 0 ? grace_seconds : GraceOf(*entry, now_unix_ns);
   // Who cancels again in less time means it.
   const bool sooner = std::holds_alternative<CancelAsked>(request) &&
@@ -404,12 +412,14 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   const uint32_t attempt = entry.job.status().attempt();
   bool all_run = true;
   bool all_ended = true;
+  bool queued = false;
   v1::AttemptReport launcher;
   uint64_t checkpoint_step = 0;
   for (int i = 0; i < entry.job.allocation_size(); ++i) {
     v1::AttemptReport report = ReportOf(entry, entry.job.allocation(i).node());
     all_run = all_run && report.phase() == v1::ATTEMPT_RUNNING;
     all_ended = all_ended && report.phase() == v1::ATTEMPT_ENDED;
+    queued = queued || !report.waits_for().empty();
     checkpoint_step = std::max(checkpoint_step, report.saved_step());
     if (i == 0) launcher = std::move(report);
   }
@@ -420,6 +430,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   // The desired state of the other nodes is now to kill.
   if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
+  if (queued) RETURN_IF_ERROR(Feed(entry, LaunchQueued{attempt}, now_unix_ns));
   return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
 }
 

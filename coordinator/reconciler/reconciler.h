@@ -130,7 +130,7 @@ class Reconciler {
                        int64_t now_unix_ns);
 
   // Somebody has set the clock that callers read, forward if positive, to what is now
-  // `now_unix_ns`: leases go on as before.
+  // `now_unix_ns`: leases and time limits go on as before.
   void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
   // Leases, retries, allocations. Returns when it wants to be called again at the latest.
   int64_t Tick(int64_t now_unix_ns);
@@ -143,6 +143,7 @@ class Reconciler {
     v1::Job job;
     uint32_t plan_asked_for = 0;  // attempt; 0: none under way
     int64_t plan_not_before_unix_ns = 0;
+    bool store_again = false;  // the clock was set, and with it what the status counts by it
     std::map<std::string, v1::AttemptReport> reports;  // of the current attempt, by node
     StallWatch stalls;                                 // of the current attempt
     // Of the current attempt, whose node is lost.
@@ -159,6 +160,10 @@ class Reconciler {
   absl::Status Take(Entry& entry, Transition transition, std::vector<v1::NodeAllocation> allocation,
                     int64_t now_unix_ns, const v1::StorePosition* launched = nullptr);
   absl::Status Feed(Entry& entry, const JobEvent& event, int64_t now_unix_ns);
+  RetryPolicy PolicyOf(const Entry& entry) const;
+  // These two return when they want to be called again; 0: not by themselves.
+  absl::StatusOr<int64_t> FollowRetry(Entry& entry, int64_t now_unix_ns);
+  absl::StatusOr<int64_t> FollowTimeLimit(Entry& entry, int64_t now_unix_ns);
   absl::Status Commit(Change& change);
   // Commits the events and the node `changed`, then has `after` as the nodes; if the disk refuses,
   // nothing has changed.

@@ -72,7 +72,7 @@ absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::Att
   if (!here) return false;
   ASSIGN_OR_RETURN(
       Transition transition,
-      Apply(entry.job.status(), AttemptFound{held.attempt(), node}, options_.retry, now_unix_ns));
+      Apply(entry.job.status(), AttemptFound{held.attempt(), node}, PolicyOf(entry), now_unix_ns));
   if (!transition.changed) return false;
   entry.plan_asked_for = 0;
   RETURN_IF_ERROR(Take(entry, std::move(transition),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/job_machine/time_limit.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "runtime/base/check.h"
 #include "runtime/base/monotonic.h"
@@ -120,7 +121,7 @@ absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
   for (const auto& [id, allocation] : decision.allocations) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,
-                     Apply(entry.job.status(), NodesAllocated{}, options_.retry, now_unix_ns));
+                     Apply(entry.job.status(), NodesAllocated{}, PolicyOf(entry), now_unix_ns));
     TRIREME_CHECK(transition.changed);
     v1::Event& event = transition.events.emplace_back();
     event.mutable_placed()->mutable_allocation()->Assign(allocation.begin(), allocation.end());
@@ -162,12 +163,16 @@ int64_t Reconciler::AgentsDueNs() const {
 
 void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   nodes_.ClockWasSet(by_ns, now_unix_ns);
-  for (const uint64_t id : holding_) {
-    int64_t& revoked = jobs_.at(id).revoked_unix_ns;
-    if (revoked != 0) revoked = std::min(revoked + by_ns, now_unix_ns);
-  }
   started_unix_ns_ += by_ns;
   cluster_published_unix_ns_ = 0;
+  for (const uint64_t id : holding_) {
+    Entry& entry = jobs_.at(id);
+    int64_t& revoked = entry.revoked_unix_ns;
+    if (revoked != 0) revoked = std::min(revoked + by_ns, now_unix_ns);
+    if (entry.job.status().counts_since_unix_ns() == 0) continue;
+    FollowClock(by_ns, *entry.job.mutable_status());
+    entry.store_again = true;
+  }
 }
 
 bool Reconciler::DropEvents() {
@@ -218,6 +223,33 @@ absl::Status Reconciler::ExpireLeases(int64_t now_unix_ns) {
   return TellNodes(std::move(after), std::move(events), now_unix_ns);
 }
 
+absl::StatusOr<int64_t> Reconciler::FollowRetry(Entry& entry, int64_t now_unix_ns) {
+  const int64_t due = ConsequencesOf(entry.job.status()).timer_unix_ns;
+  if (due == 0) return 0;
+  if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) return due;
+  if (AllocationMayComeBack(entry.job, now_unix_ns)) return AgentsDueNs();
+  RETURN_IF_ERROR(Feed(entry, RetryDue{AllocationUsable(entry.job)}, now_unix_ns));
+  return 0;
+}
+
+absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_unix_ns) {
+  if (entry.store_again) {
+    Change change;
+    change.jobs.push_back(entry.job);
+    RETURN_IF_ERROR(Commit(change));
+    entry.store_again = false;
+  }
+  const RetryPolicy policy = PolicyOf(entry);
+  const int64_t due = TimeIsUpUnixNs(entry.job.status(), policy.time_limit);
+  if (due == 0 || now_unix_ns < due) return due;
+  ASSIGN_OR_RETURN(Transition transition,
+                   Apply(entry.job.status(), TimeIsUp{}, policy, now_unix_ns));
+  if (!transition.changed) return 0;  // it stops for something else
+  transition.status.set_stop_grace_seconds(GraceOf(entry, now_unix_ns));
+  RETURN_IF_ERROR(Take(entry, std::move(transition), {}, now_unix_ns));
+  return 0;
+}
+
 int64_t Reconciler::Tick(int64_t now_unix_ns) {
   int64_t next = now_unix_ns + kIdleNs;
   if (DropEvents() || DropEndedJobs()) next = now_unix_ns + kNsPerMs;
@@ -229,18 +261,14 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
   for (const uint64_t id : holding) {
     Entry& entry = jobs_.at(id);
     if (!LeaveLostNodes(entry, now_unix_ns).ok()) return next;
-    const Consequences consequences = ConsequencesOf(entry.job.status());
-    if (consequences.timer_unix_ns != 0) {
-      if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) {
-        next = std::min(next, consequences.timer_unix_ns);
-      } else if (AllocationMayComeBack(entry.job, now_unix_ns)) {
-        next = std::min(next, AgentsDueNs());
-      } else if (!Feed(entry, RetryDue{AllocationUsable(entry.job)}, now_unix_ns).ok()) {
-        return next;
-      }
+    for (const auto follow : {&Reconciler::FollowRetry, &Reconciler::FollowTimeLimit}) {
+      const absl::StatusOr<int64_t> due = (this->*follow)(entry, now_unix_ns);
+      if (!due.ok()) return next;
+      if (*due != 0) next = std::min(next, *due);
     }
     // A plan whose answer could not be stored is asked for again.
-    if (consequences.wants_plan && entry.plan_asked_for == 0) Follow(entry, now_unix_ns);
+    const bool wants_plan = ConsequencesOf(entry.job.status()).wants_plan;
+    if (wants_plan && entry.plan_asked_for == 0) Follow(entry, now_unix_ns);
   }
   if (allocations_may_have_changed_) {
     allocations_may_have_changed_ = !AllocateNodes(now_unix_ns).ok();

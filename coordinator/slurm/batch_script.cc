@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "coordinator/command/shell_quote.h"
 #include "coordinator/slurm/time_limit.h"
@@ -52,7 +53,10 @@ absl::Status CheckLayout(const BatchJob& job) {
 }
 
 // The third of the time limit, or what a site's own limit surely leaves.
-absl::StatusOr<std::chrono::seconds> Warning(const BatchOptions& options) {
+absl::StatusOr<std::chrono::seconds> Warning(const BatchJob& job, const BatchOptions& options) {
+  if (options.time_limit.empty() && job.time_limit.count() > 0) {
+    return WarningBefore(job.time_limit);
+  }
   if (options.time_limit.empty()) return kLongestWarning;
   ASSIGN_OR_RETURN(const std::chrono::seconds limit, ParseTimeLimit(options.time_limit));
   return WarningBefore(limit);
@@ -61,12 +65,15 @@ absl::StatusOr<std::chrono::seconds> Warning(const BatchOptions& options) {
 absl::Status AddHead(const BatchJob& job, const BatchOptions& options, Script& script) {
   RETURN_IF_ERROR(CheckLayout(job));
   RETURN_IF_ERROR(CheckBatchOptions(options));
-  ASSIGN_OR_RETURN(const std::chrono::seconds warning, Warning(options));
+  ASSIGN_OR_RETURN(const std::chrono::seconds warning, Warning(job, options));
   script.Directive("job-name", job.name);
   script.Directive("comment", job.comment);
   script.Directive("partition", options.partition);
   script.Directive("account", options.account);
-  script.Directive("time", options.time_limit);
+  script.Directive("time",
+                   options.time_limit.empty() && job.time_limit.count() > 0
+                       ? base::Text(std::chrono::ceil<std::chrono::minutes>(job.time_limit).count())
+                       : options.time_limit);
   if (job.nodes > 0) {
     script.Directive("nodes", base::Text(job.nodes));
     script.Directive("ntasks-per-node", base::Text((job.ranks + job.nodes - 1) / job.nodes));
@@ -210,6 +217,16 @@ absl::Status CheckBatchOptions(const BatchOptions& options) {
     }
   }
   return absl::OkStatus();
+}
+
+std::chrono::seconds AttemptTimeLimit(const v1::JobSpec& job) {
+  const double limit = job.resources().time_limit_seconds();
+  if (!(limit > 0)) return std::chrono::seconds(0);
+  // Slurm's own warning, which comes so long before its end, is to find nothing to do.
+  constexpr std::chrono::seconds kSlack = std::chrono::minutes(15) + kLongestWarning;
+  const double stop = std::max(0.0, job.runtime().deadline_seconds());
+  return kSlack +
+         std::chrono::seconds(static_cast<int64_t>(std::ceil(std::min(limit, 1e9) + stop)));
 }
 
 BatchJob BatchJobOf(const v1::JobSpec& job, int ranks) {

@@ -2,6 +2,7 @@
 // it quoted for the shell, or for sbatch, which reads the #SBATCH lines.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,10 +31,17 @@ struct BatchJob {
   int64_t cpus_per_rank = 1;
   int64_t gpus_per_rank = 0;
   int64_t memory_mib_per_rank = 0;  // 0: nothing is asked for
+  // Of this Slurm job, where BatchOptions has none; 0: the partition's.
+  std::chrono::seconds time_limit{0};
   std::vector<std::string> worker;  // program of a rank and its arguments
   std::string run_folder;
   std::string checkpoint_folder;  // empty: checkpoints/ of the run folder
 };
+
+// Of an attempt of a resolved job with a time limit of its own: that, with slack for the start,
+// which does not count, and for the stop. So Slurm ends only what the coordinator could not. 0: the
+// job has none.
+std::chrono::seconds AttemptTimeLimit(const v1::JobSpec& job);
 
 // Name, ranks and resources of a resolved job.
 BatchJob BatchJobOf(const v1::JobSpec& job, int ranks);

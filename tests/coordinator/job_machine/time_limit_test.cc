@@ -109,9 +109,12 @@ TEST_CASE("time limit: it ends a job also where its last attempt could not save"
   // Found at the end of an attempt, before the timer came.
   Story late(TwoHours());
   late.Runs();
+  late.Dies();
+  late.Runs();
   late.Wait(3 * kHour);
   late.Dies(9);
   CHECK(late.status().state() == v1::JOB_FAILED);
+  CHECK(late.status().failures() == 0);
   // Lost on the way.
   Story lost(TwoHours());
   lost.Runs();

@@ -180,6 +180,17 @@ TEST_CASE("the job's own limit of failures counts") {
   CHECK(bench.ranks.Lines("up") == 1);
 }
 
+TEST_CASE("a run that reaches its time limit is asked to stop and has then failed") {
+  Bench bench(kObedient);
+  bench.options.job.mutable_resources()->set_time_limit_seconds(1);
+  bench.Start();
+  const v1::JobStatus status = bench.AwaitOver();
+  CHECK(status.state() == v1::JOB_FAILED);
+  CHECK(status.exit_code() == base::kJobFailed);
+  CHECK(status.attempt() == 1);
+  CHECK(status.failure().headline() == "reached its time limit of 1 s");
+}
+
 TEST_CASE("bad input and a job that does not fit end at once") {
   for (const int code : {base::kBadInput, base::kDoesNotFit}) {
     Bench bench(fmt::format("echo up >> $run/up; exit {}\n", code));

@@ -64,6 +64,27 @@ std::string Saves(const std::string& root, const std::string& name) {
 // srun that shows its words, one a line.
 constexpr const char* kShowWords = "for word; do printf '<%s>\\n' \"$word\"; done";
 
+TEST_CASE("an attempt of a job with a time limit of its own asks Slurm for that and slack") {
+  v1::JobSpec spec;
+  CHECK(AttemptTimeLimit(spec).count() == 0);
+  spec.mutable_runtime()->set_deadline_seconds(60);
+  spec.mutable_resources()->set_time_limit_seconds(7200.5);
+  BatchJob job = SmallJob();
+  job.time_limit = AttemptTimeLimit(spec);
+  CHECK(job.time_limit.count() == 7261 + 20 * 60);
+  const auto script = AttemptScript(job, {}, "/data/runs/tiny/attempts/1");
+  REQUIRE(script.ok());
+  CHECK(HasLine(*script, "#SBATCH --time=142"));
+  CHECK(HasLine(*script, "#SBATCH --signal=USR1@300"));
+  // The site's own wins.
+  const auto site = AttemptScript(job, {"", "", "10", {}}, "/data/runs/tiny/attempts/1");
+  REQUIRE(site.ok());
+  CHECK(HasLine(*site, "#SBATCH --time=10"));
+  CHECK(HasLine(*site, "#SBATCH --signal=USR1@200"));
+  // A batch file that goes on through time limits is the user's to bound.
+  CHECK(BatchJobOf(spec, 4).time_limit.count() == 0);
+}
+
 TEST_CASE("the head of a batch file") {
   BatchJob job = SmallJob();
   job.cpus_per_rank = 3;

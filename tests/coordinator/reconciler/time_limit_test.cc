@@ -1,0 +1,117 @@
+// The timer of a job's time limit, over restarts of the daemon, clocks that are set and full disks.
+#include "coordinator/job_machine/time_limit.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/coordinator/reconciler/desk.h"
+
+namespace trireme::coordinator {
+namespace {
+
+constexpr int64_t kLimit = 2 * kDeskHour;
+
+Submission Limited() {
+  Submission submission;
+  submission.job.mutable_resources()->set_time_limit_seconds(7200);
+  submission.job.mutable_runtime()->set_deadline_seconds(60);
+  return submission;
+}
+
+// Runs from kDeskBegin on.
+struct LimitedDesk : Desk {
+  LimitedDesk() {
+    Dial("n1");
+    Submit(2, kDeskBegin, Limited());
+    Launch(1, kDeskBegin);
+    Report("n1", Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin);
+    REQUIRE(StateOf(1) == v1::JOB_RUNNING);
+  }
+};
+
+TEST_CASE("time limit: the reconciler asks an attempt to stop in time and ends the job") {
+  LimitedDesk desk;
+  const int64_t due = kDeskBegin + kLimit;
+  // Its next turn is asked for by then.
+  CHECK(desk.reconciler->Tick(due - 1000000) == due);
+  CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_RUN);
+  desk.told.clear();
+  desk.reconciler->Tick(due);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+  CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_STOP);
+  CHECK(desk.told.contains("n1"));
+  // The grace of a pause: the deadline, a minute for the disk, and no step was told of.
+  CHECK(desk.table.Get(1)->status().stop_grace_seconds() >= 120);
+  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 75), due + kDeskSecond);
+  CHECK(desk.StateOf(1) == v1::JOB_FAILED);
+  CHECK(desk.table.Get(1)->status().reason().starts_with("reached its time limit of 2 h"));
+  CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_DESIRED_UNSPECIFIED);
+}
+
+TEST_CASE("time limit: a restart of the daemon does not begin anew") {
+  LimitedDesk desk;
+  Desk again({}, desk.store);
+  again.Dial("n1", kDeskBegin + kDeskHour);
+  again.reconciler->Tick(kDeskBegin + kLimit - 1000000);
+  CHECK(again.StateOf(1) == v1::JOB_RUNNING);
+  again.reconciler->Tick(kDeskBegin + kLimit);
+  CHECK(again.StateOf(1) == v1::JOB_PAUSING);
+}
+
+TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing") {
+  LimitedDesk desk;
+  const int64_t step = 50 * kDeskHour;
+  desk.store->full = true;
+  desk.reconciler->ClockWasSet(step, kDeskBegin + step);
+  desk.reconciler->Tick(kDeskBegin + step + kLimit - 1000000);
+  CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  // Also for a daemon that comes after this one, once the disk has room.
+  desk.store->full = false;
+  desk.reconciler->Tick(kDeskBegin + step + kLimit - 900000);
+  Desk again({}, desk.store);
+  again.reconciler->Tick(kDeskBegin + step + kLimit - 800000);
+  CHECK(again.StateOf(1) == v1::JOB_RUNNING);
+  again.reconciler->Tick(kDeskBegin + step + kLimit);
+  CHECK(again.StateOf(1) == v1::JOB_PAUSING);
+}
+
+TEST_CASE("time limit: a full disk puts the stop off until it can be stored") {
+  LimitedDesk desk;
+  desk.store->full = true;
+  desk.reconciler->Tick(kDeskBegin + kLimit);
+  CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  desk.store->full = false;
+  desk.reconciler->Tick(kDeskBegin + kLimit + 1000000);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+}
+
+TEST_CASE("time limit: an attempt that another queue holds does not use it up") {
+  Desk desk;
+  desk.Dial("n1");
+  desk.Submit(2, kDeskBegin, Limited());
+  desk.Launch(1, kDeskBegin);
+  v1::NodeReport queued = Desk::Word(1, 1, v1::ATTEMPT_STARTING);
+  queued.mutable_attempts(0)->set_waits_for("waits in Slurm's queue as job 7: Resources");
+  desk.Report("n1", queued, kDeskBegin + kDeskSecond);
+  desk.reconciler->Tick(kDeskBegin + 9 * kDeskHour);
+  CHECK(desk.StateOf(1) == v1::JOB_LAUNCHING);
+  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin + 9 * kDeskHour);
+  desk.reconciler->Tick(kDeskBegin + 11 * kDeskHour - 1000000);
+  CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  desk.reconciler->Tick(kDeskBegin + 11 * kDeskHour);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+}
+
+TEST_CASE("time limit: who resumes a job without time left is refused") {
+  LimitedDesk desk;
+  REQUIRE(desk.reconciler->Ask(1, PauseAsked{"ann"}, 0, kDeskBegin + kLimit - 1).ok());
+  desk.reconciler->Tick(kDeskBegin + kLimit);
+  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 75), kDeskBegin + kLimit + kDeskSecond);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSED);
+  const auto resumed =
+      desk.reconciler->Ask(1, ResumeAsked{"ann"}, 0, kDeskBegin + kLimit + kDeskSecond);
+  CHECK(resumed.status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace trireme::coordinator

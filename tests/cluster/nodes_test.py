@@ -168,6 +168,7 @@ class Nodes(daemon_fixture.DaemonCase):
         self.start_daemon()
         self.reach(job, 60)
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
+        self.cancel(job)
 
     def test_ten_partitions(self):
         """From cut to the first new step, each time on another node, with the folder or without it."""
@@ -188,6 +189,11 @@ class Nodes(daemon_fixture.DaemonCase):
             self.hosts.mend(lost)
             until(lambda lost=lost: self.node(lost)["state"] == "NODE_READY", "the node is back", self.told, 60)
             self.assertEqual(self.ranks_on(lost), 0)
+        self.cancel(job)
+
+    def cancel(self, job):
+        self.ask("cancel", str(job))
+        until(lambda: self.show(job)["status"]["state"] == "JOB_CANCELLED", "it is cancelled", self.told, 60)
 
     def reach_attempt(self, job, attempt):
         def runs():

@@ -1,3 +1,4 @@
+// A clock that is set is told from time that passes.
 #include "coordinator/task_thread/clock_watch.h"
 
 #include <catch2/catch.hpp>

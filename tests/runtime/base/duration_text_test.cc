@@ -1,3 +1,4 @@
+// Lengths of time as people read them.
 #include "runtime/base/duration_text.h"
 
 #include <catch2/catch.hpp>

@@ -16,6 +16,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/utf8.h"
 #include "runtime/base/whole_file.h"
@@ -28,6 +30,7 @@ constexpr std::string_view kHashed = "sha256:";
 constexpr std::string_view kRoles = "ROLE submit, operator, admin or agent";
 constexpr size_t kShortestToken = 16;
 constexpr size_t kLongestUser = 200;
+constexpr std::string_view kNodes = "nodes=";
 constexpr size_t kMostEntryBytes = size_t{1} << 20;
 
 std::string HashOf(std::string_view token) {
@@ -101,15 +104,17 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     std::istringstream words(line.substr(0, line.find('#')));
-    std::string role_word, user, token, more;
+    std::string role_word, user, token, nodes, more;
     if (!(words >> role_word)) continue;
     const std::optional<Role> role = RoleOf(role_word);
-    const bool whole = static_cast<bool>(words >> user >> token) && !(words >> more);
+    bool whole = static_cast<bool>(words >> user >> token);
+    const bool bound = whole && static_cast<bool>(words >> nodes);
+    if (bound) whole = role == Role::kAgent && nodes.starts_with(kNodes) && !(words >> more);
     const std::optional<std::string> hash = whole ? StoredHash(token) : std::nullopt;
     if (!role || !hash) {
       return absl::InvalidArgumentError(fmt::format(
           "{}:{}: expected 'ROLE USER TOKEN' with {} and a TOKEN of at least {} characters or "
-          "sha256:HEX",
+          "sha256:HEX; of an agent nodes=NAME,NAME may follow",
           token_file, number, kRoles, kShortestToken));
     }
     if (base::ShowableLine(user, kLongestUser) != user) {
@@ -117,7 +122,9 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
           fmt::format("{}:{}: the user's name is not UTF-8, or longer than {} bytes", token_file,
                       number, kLongestUser));
     }
-    tokens.push_back({*hash, {user, *role}});
+    Caller caller{user, *role};
+    if (bound) caller.nodes = absl::StrSplit(nodes.substr(kNodes.size()), ',');
+    tokens.push_back({*hash, std::move(caller)});
   }
   if (tokens.empty()) {
     return absl::InvalidArgumentError(
@@ -178,6 +185,20 @@ absl::Status MayAskPriority(const Caller& caller, int64_t priority) {
                   "ask for 0 or less, or have an admin give {1} that role in the daemon's token "
                   "file",
                   priority, caller.user));
+}
+
+absl::Status MayBeNode(const Caller& caller, const std::string& node) {
+  const auto is = [&](const std::string& name) {
+    if (!name.ends_with('*')) return name == node;
+    return node.starts_with(std::string_view(name).substr(0, name.size() - 1));
+  };
+  if (caller.nodes.empty() || std::any_of(caller.nodes.begin(), caller.nodes.end(), is)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      fmt::format("the token of {} is for other nodes than {}: its line in the daemon's token file "
+                  "says nodes={}",
+                  caller.user, node, absl::StrJoin(caller.nodes, ",")));
 }
 
 absl::Status MustBe(const Caller& caller, Role role) {

@@ -25,6 +25,9 @@ std::string_view WordOf(Role role);
 struct Caller {
   std::string user;
   Role role = Role::kSubmit;
+  // Of an agent: the names that its node may have, each as it is or, with '*' at its end, by its
+  // beginning. Empty: any.
+  std::vector<std::string> nodes = {};
 };
 
 class Access {
@@ -32,7 +35,8 @@ class Access {
   // No tokens: only the unix socket is let in.
   Access() = default;
   // Lines "ROLE USER TOKEN" with ROLE a word as of WordOf, or "ROLE USER sha256:HEX" with the
-  // hash of one; '#' begins a comment. InvalidArgument names the line; FailedPrecondition if others
+  // hash of one; '#' begins a comment. An agent's may end with "nodes=NAME,NAME": see Caller.
+  // InvalidArgument names the line; FailedPrecondition if others
   // than the owner may read the file.
   static absl::StatusOr<Access> Load(const std::string& token_file);
 
@@ -72,6 +76,8 @@ absl::Status MayAskPriority(const Caller& caller, int64_t priority);
 inline bool IsUncapped(const Caller& caller) {
   return caller.role == Role::kOperator || caller.role == Role::kAdmin;
 }
+// PermissionDenied of a token that is for other nodes.
+absl::Status MayBeNode(const Caller& caller, const std::string& node);
 // An admin has every role, an operator that of submit as well.
 absl::Status MustBe(const Caller& caller, Role role);
 

@@ -31,9 +31,9 @@ std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
 // Deletes itself when gRPC is done with it.
 class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
-  // `user`: whose token it has.
-  AgentSession(AgentLinkService& link, const ApiRooms& rooms, std::string user)
-      : link_(link), rooms_(rooms), user_(std::move(user)) {
+  // `caller`: whose token it has.
+  AgentSession(AgentLinkService& link, const ApiRooms& rooms, Caller caller)
+      : link_(link), rooms_(rooms), caller_(std::move(caller)) {
     StartRead(&incoming_);
   }
 
@@ -93,7 +93,9 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
           "hello.node: the first message must be hello with a node name of letters, digits, '-', "
           "'_', '.'"));
     }
-    const std::string holder = HolderOf(incoming_.hello(), user_);
+    const absl::Status named = MayBeNode(caller_, incoming_.hello().node());
+    if (!named.ok()) return ToGrpc(named);
+    const std::string holder = HolderOf(incoming_.hello(), caller_.user);
     const auto now = std::chrono::steady_clock::now();
     if (!link_.leases_.Take(incoming_.hello().node(), holder, now)) {
       return ToGrpc(absl::AlreadyExistsError(
@@ -156,7 +158,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   v1::FromAgent incoming_;  // of the read under way
   // Set by the first message, before others can know of us.
   std::string node_;
-  const std::string user_;
+  const Caller caller_;
   absl::Mutex mutex_;
   std::optional<v1::ToAgent> first_ ABSL_GUARDED_BY(mutex_);  // the welcome, later an adoption
   std::optional<v1::ToAgent> desired_ ABSL_GUARDED_BY(mutex_);
@@ -181,7 +183,7 @@ grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* AgentLinkService::Connect(C
   if (!caller.ok()) return new RefusedAgent(ToGrpc(caller.status()));
   const absl::Status role = MustBe(*caller, Role::kAgent);
   if (!role.ok()) return new RefusedAgent(ToGrpc(role));
-  return new AgentSession(*this, rooms_, caller->user);
+  return new AgentSession(*this, rooms_, *caller);
 }
 
 AgentLinkService::AgentLinkService(const ApiRooms& rooms) : rooms_(rooms), leases_(rooms.lease) {

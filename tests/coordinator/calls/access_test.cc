@@ -134,11 +134,32 @@ TEST_CASE("a priority above 0 is for operators and admins") {
   CHECK(MayAskPriority({"bob", Role::kAdmin}, 1000).ok());
 }
 
+TEST_CASE("a token of an agent may be for some nodes alone") {
+  const TokenFile file(
+      "agent rack1 0123456789abcdef nodes=n1,gpu-*\n"
+      "agent any fedcba9876543210\n");
+  const auto access = Access::Load(file.path());
+  REQUIRE(access.ok());
+  const auto rack = access->Identify(nullptr, "Bearer 0123456789abcdef");
+  REQUIRE(rack.ok());
+  for (const char* node : {"n1", "gpu-", "gpu-17"}) CHECK(MayBeNode(*rack, node).ok());
+  for (const char* node : {"n11", "n", "gpu", "cpu-1", ""}) {
+    const absl::Status refused = MayBeNode(*rack, node);
+    INFO(node);
+    CHECK(absl::IsPermissionDenied(refused));
+    CHECK(base::MessageOf(refused).find("nodes=n1,gpu-*") != std::string::npos);
+  }
+  CHECK(MayBeNode(*access->Identify(nullptr, "Bearer fedcba9876543210"), "cpu-1").ok());
+}
+
 TEST_CASE("a token file with a fault is refused by line") {
-  for (const char* text : {"root ann 0123456789abcdef\n", "submit ann\n", "submit ann short\n",
-                           "submit ann 0123456789abcdef more\n", "submit ann sha256:12\n",
-                           "submit ann sha256:"
-                           "zz86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n"}) {
+  for (const char* text :
+       {"root ann 0123456789abcdef\n", "submit ann\n", "submit ann short\n",
+        "submit ann 0123456789abcdef more\n", "agent ann 0123456789abcdef more\n",
+        "submit ann 0123456789abcdef nodes=n1\n", "agent ann 0123456789abcdef nodes=n1 more\n",
+        "submit ann sha256:12\n",
+        "submit ann sha256:"
+        "zz86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n"}) {
     CAPTURE(text);
     const TokenFile file(std::string("# first\n") + text);
     const auto access = Access::Load(file.path());

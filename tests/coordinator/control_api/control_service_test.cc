@@ -351,6 +351,27 @@ TEST_CASE("control: a node is one agent's until its lease is over") {
   next->line->Finish();
 }
 
+TEST_CASE("control: a token that is bound to a node keeps no other") {
+  ServedStore served;
+  served.Serve();
+  const auto stub = v1::AgentLink::NewStub(
+      grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials()));
+  for (const std::string node : {"n1", "n2"}) {
+    grpc::ClientContext context;
+    served.Prepare(context, "rack");
+    const auto line = stub->Connect(&context);
+    v1::FromAgent hello;
+    hello.mutable_hello()->set_node(node);
+    line->Write(hello);
+    v1::ToAgent heard;
+    CHECK(line->Read(&heard) == (node == "n1"));
+    if (node == "n1") context.TryCancel();
+    const grpc::Status end = line->Finish();
+    CHECK(end.error_code() ==
+          (node == "n1" ? StatusCode::CANCELLED : StatusCode::PERMISSION_DENIED));
+  }
+}
+
 TEST_CASE("control: readers that never read hold up neither others nor the end") {
   ServedStore served;
   const v1::Job job = served.AddJob(1, "ann");

@@ -12,18 +12,17 @@ namespace {
 
 // Role, user, and whose token it is in the tests. An agent may have the name of somebody who has
 // jobs.
-constexpr const char* kPeople[][3] = {{"submit", "ann", "ann"},
-                                      {"submit", "ben", "ben"},
-                                      {"operator", "ola", "ola"},
-                                      {"admin", "root", "root"},
-                                      {"agent", "ann", "agent"}};
+constexpr const char* kPeople[][3] = {{"submit", "ann", "ann"},   {"submit", "ben", "ben"},
+                                      {"operator", "ola", "ola"}, {"admin", "root", "root"},
+                                      {"agent", "ann", "agent"},  {"agent", "rack", "rack"}};
 
 std::string TokenOf(const std::string& user) { return "token-of-" + user + "-0123456789"; }
 
 Access LoadAccess(const std::string& path) {
   std::ofstream file(path);
   for (const auto& [role, user, holder] : kPeople) {
-    file << role << ' ' << user << ' ' << TokenOf(holder) << '\n';
+    file << role << ' ' << user << ' ' << TokenOf(holder);
+    file << (std::string_view(holder) == "rack" ? " nodes=n1" : "") << '\n';
   }
   file.close();
   chmod(path.c_str(), 0600);

@@ -159,6 +159,7 @@ absl::Status Run(const Arguments& arguments) {
   options.node = arguments.node;
   options.state_folder = arguments.state_folder;
   options.worker = arguments.worker;
+  options.warn = [](const std::string& words) { spdlog::warn("{}", words); };
   if (arguments.launcher == "slurm") {
     RETURN_IF_ERROR(slurm::CheckBatchOptions(arguments.slurm));
     options.slurm = arguments.slurm;

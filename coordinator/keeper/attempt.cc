@@ -111,6 +111,10 @@ void Attempt::CutOff(int64_t boottime_ns) {
   const std::string why = lifeline_.Cut(EndAfterNs(), boottime_ns);
   if (why.empty()) return;
   record_.cut_off = why;
+  if (options_.warn) {
+    options_.warn(fmt::format("job {} attempt {} is ended here: {}", record_.desired.job_id(),
+                              record_.desired.attempt(), why));
+  }
   SetDesiredState(v1::ATTEMPT_KILL, 0);
 }
 

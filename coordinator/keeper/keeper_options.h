@@ -30,6 +30,8 @@ struct KeeperOptions {
   bool ranks_end_with_us = false;
   // Attempts are jobs of Slurm: this node stands for a partition of it.
   std::optional<slurm::BatchOptions> slurm = std::nullopt;
+  // For the log of whoever holds the keeper: what it ends of itself, and why.
+  std::function<void(const std::string& words)> warn = nullptr;
   // How attempts are begun instead, for tests; what it is given outlives the launch.
   std::function<std::unique_ptr<Launch>(const AttemptRecord&, const AttemptFolder&)> make_launch =
       nullptr;

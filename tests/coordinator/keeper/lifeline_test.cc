@@ -72,7 +72,9 @@ TEST_CASE("lifeline: only a claim that was read of late may be relied on") {
 }
 
 TEST_CASE("lifeline: a keeper ends what is cut off, and lets nobody bring it back") {
-  const KeeperBench bench(kRuns);
+  KeeperBench bench(kRuns);
+  std::vector<std::string> warnings;
+  bench.options.warn = [&](const std::string& words) { warnings.push_back(words); };
   const auto wanted = bench.Desired({EndingAfter(bench.Attempt(1), 0.5)});
   auto keeper = bench.Open();
   keeper->SetDesired(wanted);
@@ -84,6 +86,8 @@ TEST_CASE("lifeline: a keeper ends what is cut off, and lets nobody bring it bac
   keeper->SetDesired(wanted);
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() != 0);
   CHECK(bench.Lines("starts") <= 1);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("job 7 attempt 1 is ended here: this node was cut off") == 0);
 }
 
 TEST_CASE("lifeline: a claim keeps an attempt, and a newer one ends it") {

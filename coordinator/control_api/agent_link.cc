@@ -2,6 +2,7 @@
 // of its kind.
 #include "coordinator/control_api/agent_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -24,6 +25,19 @@ bool IsNodeName(const std::string& name) {
 std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
   return absl::CHexEscape(user + " " + hello.boot_id() + " " +
                           (hello.agent_id().empty() ? hello.state_folder() : hello.agent_id()));
+}
+
+// Where ranks may live it is as long as they may, once their agent is silent: of another holder's
+// attempts the new one knows nothing, and what it says of them would be taken for the truth.
+std::chrono::milliseconds NameLease(const ApiRooms& rooms, const std::string& node) {
+  bool may_have_ranks = false;
+  rooms.table.ForEach([&](const v1::Job& job, const v1::Progress*) {
+    if (!job.status().attempt_live()) return;
+    for (const v1::NodeAllocation& part : job.allocation()) {
+      may_have_ranks = may_have_ranks || part.node() == node;
+    }
+  });
+  return may_have_ranks ? std::max(rooms.lease, rooms.lost_node_after) : rooms.lease;
 }
 
 }  // namespace
@@ -97,7 +111,8 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     if (!named.ok()) return ToGrpc(named);
     const std::string holder = HolderOf(incoming_.hello(), caller_.user);
     const auto now = std::chrono::steady_clock::now();
-    if (!link_.leases_.Take(incoming_.hello().node(), holder, now)) {
+    const std::chrono::milliseconds lease = NameLease(rooms_, incoming_.hello().node());
+    if (!link_.leases_.Take(incoming_.hello().node(), holder, now, lease)) {
       return ToGrpc(absl::AlreadyExistsError(
           "node " + incoming_.hello().node() +
           " is kept by another agent, of another machine or with another --state-dir; give this "
@@ -186,7 +201,7 @@ grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* AgentLinkService::Connect(C
   return new AgentSession(*this, rooms_, *caller);
 }
 
-AgentLinkService::AgentLinkService(const ApiRooms& rooms) : rooms_(rooms), leases_(rooms.lease) {
+AgentLinkService::AgentLinkService(const ApiRooms& rooms) : rooms_(rooms) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [node, holder] : rooms.holders) leases_.Recall(node, holder, now);
 }

@@ -63,6 +63,7 @@ struct ApiRooms {
   // A link into the dashboard for this caller; absent: there is none.
   std::function<std::string(const Caller&)> dashboard_link = {};
   RunFolders run_folders = {};
+  std::chrono::milliseconds lost_node_after{0};     // of ReconcilerOptions
   StoreIdentity identity = {};                      // of `store`, for agents
   std::map<std::string, std::string> holders = {};  // of the names of nodes, as stored
 };

@@ -7,11 +7,12 @@ void NodeLeases::Recall(const std::string& node, const std::string& holder, Cloc
   if (!holder.empty()) leases_[node] = {holder, now};
 }
 
-bool NodeLeases::Take(const std::string& node, const std::string& holder, Clock::time_point now) {
+bool NodeLeases::Take(const std::string& node, const std::string& holder, Clock::time_point now,
+                      std::chrono::milliseconds lease) {
   const absl::MutexLock lock(&mutex_);
   const auto found = leases_.find(node);
   if (found != leases_.end() && found->second.holder != holder &&
-      now - found->second.renewed < lease_) {
+      now - found->second.renewed < lease) {
     return false;
   }
   leases_[node] = {holder, now};

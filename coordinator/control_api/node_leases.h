@@ -15,12 +15,12 @@ namespace trireme::coordinator {
 class NodeLeases {
  public:
   using Clock = std::chrono::steady_clock;
-  explicit NodeLeases(std::chrono::milliseconds lease) : lease_(lease) {}
 
   // As if it had spoken now: a daemon that has just begun does not know since when it is silent.
   void Recall(const std::string& node, const std::string& holder, Clock::time_point now);
-  // True: `holder` has the name from now on. False: another one's lease holds.
-  bool Take(const std::string& node, const std::string& holder, Clock::time_point now);
+  // True: `holder` has the name from now on. False: another one has it, who spoke within `lease`.
+  bool Take(const std::string& node, const std::string& holder, Clock::time_point now,
+            std::chrono::milliseconds lease);
   // A word of the holder.
   void Renew(const std::string& node, Clock::time_point now);
 
@@ -29,7 +29,6 @@ class NodeLeases {
     std::string holder;
     Clock::time_point renewed;
   };
-  const std::chrono::milliseconds lease_;
   absl::Mutex mutex_;
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
 };

@@ -101,6 +101,7 @@ absl::Status Daemon::Open() {
                  *disks_, access_, rules,        options_.lease,      calls};
   rooms.run_folders = {[this] { return ReserveRunFolder(*store_, options_.jobs_folder); },
                        [this](uint64_t id) { ReleaseRunFolder(options_.jobs_folder, id); }};
+  rooms.lost_node_after = options_.lost_node_after;
   rooms.identity = identity_;
   ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store_->Nodes());
   for (const v1::Node& node : nodes) rooms.holders[node.name()] = node.holder();

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "coordinator/client/error_details.h"
@@ -349,6 +350,35 @@ TEST_CASE("control: a node is one agent's until its lease is over") {
   while (next->line->Read(&next->heard)) {
   }
   next->line->Finish();
+}
+
+TEST_CASE("control: a name is kept for longer where ranks of a silent agent may live") {
+  for (const bool live : {false, true}) {
+    ServedStore served;
+    v1::Job job = served.AddJob(1, "ann");
+    job.mutable_status()->set_attempt_live(live);
+    job.add_allocation()->set_node("n1");
+    served.PutJob(job);
+    served.Serve(std::chrono::milliseconds(100), std::chrono::minutes(10));
+    const auto stub = v1::AgentLink::NewStub(
+        grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials()));
+    bool in = false;
+    for (const std::string agent : {"a", "b"}) {
+      grpc::ClientContext context;
+      served.Prepare(context, "");
+      const auto line = stub->Connect(&context);
+      v1::FromAgent hello;
+      hello.mutable_hello()->set_node("n1");
+      hello.mutable_hello()->set_agent_id(agent);
+      line->Write(hello);
+      v1::ToAgent heard;
+      in = line->Read(&heard);
+      context.TryCancel();
+      line->Finish();
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    CHECK(in == !live);
+  }
 }
 
 TEST_CASE("control: a token that is bound to a node keeps no other") {

@@ -10,34 +10,35 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 const NodeLeases::Clock::time_point kStart{};
+constexpr seconds kLease(10);
 
 TEST_CASE("leases: a name is its holder's until it has been silent for a lease") {
-  NodeLeases leases(seconds(10));
-  CHECK(leases.Take("n1", "a", kStart));
-  CHECK(leases.Take("n1", "a", kStart + seconds(1)));  // started anew
-  CHECK(!leases.Take("n1", "b", kStart + seconds(10)));
-  CHECK(leases.Take("n2", "b", kStart));
+  NodeLeases leases;
+  CHECK(leases.Take("n1", "a", kStart, kLease));
+  CHECK(leases.Take("n1", "a", kStart + seconds(1), kLease));  // started anew
+  CHECK(!leases.Take("n1", "b", kStart + seconds(10), kLease));
+  CHECK(leases.Take("n2", "b", kStart, kLease));
   leases.Renew("n1", kStart + seconds(5));
-  CHECK(!leases.Take("n1", "b", kStart + seconds(15) - milliseconds(1)));
-  CHECK(leases.Take("n1", "b", kStart + seconds(15)));
+  CHECK(!leases.Take("n1", "b", kStart + seconds(15) - milliseconds(1), kLease));
+  CHECK(leases.Take("n1", "b", kStart + seconds(15), kLease));
   // Now it is the other one that is somebody else.
-  CHECK(!leases.Take("n1", "a", kStart + seconds(16)));
+  CHECK(!leases.Take("n1", "a", kStart + seconds(16), kLease));
 }
 
 TEST_CASE("leases: who is refused renews nothing") {
-  NodeLeases leases(seconds(10));
-  CHECK(leases.Take("n1", "a", kStart));
-  for (int i = 1; i < 10; ++i) CHECK(!leases.Take("n1", "b", kStart + seconds(i)));
-  CHECK(leases.Take("n1", "b", kStart + seconds(10)));
+  NodeLeases leases;
+  CHECK(leases.Take("n1", "a", kStart, kLease));
+  for (int i = 1; i < 10; ++i) CHECK(!leases.Take("n1", "b", kStart + seconds(i), kLease));
+  CHECK(leases.Take("n1", "b", kStart + seconds(10), kLease));
 }
 
 TEST_CASE("leases: a daemon that begins anew keeps the name for a lease for whom it was stored") {
-  NodeLeases leases(seconds(10));
+  NodeLeases leases;
   leases.Recall("n1", "a", kStart);
   leases.Recall("n2", "", kStart);  // drained before names had holders
-  CHECK(!leases.Take("n1", "b", kStart + seconds(9)));
-  CHECK(leases.Take("n1", "a", kStart + seconds(9)));
-  CHECK(leases.Take("n2", "b", kStart));
+  CHECK(!leases.Take("n1", "b", kStart + seconds(9), kLease));
+  CHECK(leases.Take("n1", "a", kStart + seconds(9), kLease));
+  CHECK(leases.Take("n2", "b", kStart, kLease));
 }
 
 }  // namespace

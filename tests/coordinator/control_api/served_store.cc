@@ -82,10 +82,14 @@ v1::Job ServedStore::AddJob(uint64_t id, const std::string& owner) {
   std::filesystem::create_directories(job.run_folder());
   job.mutable_status()->set_state(v1::JOB_COMPLETED);
   job.mutable_status()->set_attempt(1);
+  PutJob(job);
+  return job;
+}
+
+void ServedStore::PutJob(const v1::Job& job) {
   Change change;
   change.jobs.push_back(job);
   REQUIRE(store_->Commit(change).ok());
-  return job;
 }
 
 void ServedStore::AddEvents(uint64_t job_id, size_t count) {
@@ -98,7 +102,8 @@ void ServedStore::AddEvents(uint64_t job_id, size_t count) {
   REQUIRE(store_->Commit(change).ok());
 }
 
-void ServedStore::Serve() {
+void ServedStore::Serve(std::chrono::milliseconds lease,
+                        std::chrono::milliseconds lost_node_after) {
   ReconcilerOptions options;
   options.jobs_folder = folder() + "/jobs";
   options.user_caps = caps_;
@@ -113,8 +118,9 @@ void ServedStore::Serve() {
   ListenOptions listen;
   listen.socket.path = socket();
   listen.address = "127.0.0.1:0";
-  const ApiRooms rooms{*store_, table_,  *reconciler_, *reconciler_thread_,     *planner_,
-                       disks_,  access_, {},           std::chrono::seconds(10)};
+  ApiRooms rooms{*store_, table_, *reconciler_, *reconciler_thread_, *planner_, disks_,
+                 access_, {},     lease};
+  rooms.lost_node_after = lost_node_after;
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }
 

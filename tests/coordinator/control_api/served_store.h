@@ -24,9 +24,13 @@ class ServedStore {
 
   // A completed job, with a run folder. To be called before Serve.
   v1::Job AddJob(uint64_t id, const std::string& owner);
+  // As it is now. To be called before Serve.
+  void PutJob(const v1::Job& job);
   // So many events of a job, to the store alone. Likewise.
   void AddEvents(uint64_t job_id, size_t count);
-  void Serve();
+  // `lease` and `lost_node_after`: of ApiRooms.
+  void Serve(std::chrono::milliseconds lease = std::chrono::seconds(10),
+             std::chrono::milliseconds lost_node_after = std::chrono::milliseconds(0));
   // Of the service; what lies in folder() is there still.
   void End();
   // What its ranks told last. To be called after Serve.

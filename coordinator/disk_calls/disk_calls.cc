@@ -295,12 +295,8 @@ void DiskCalls::Pool::Stop() {
   {
     const absl::MutexLock lock(&mutex_);
     const absl::Time until = absl::Now() + kGraceAtEnd;
-    while (options_.wait_at_end ? running_ > 0 : running_ > hanging_) {
-      if (options_.wait_at_end) {
-        quieter_.Wait(&mutex_);
-      } else if (quieter_.WaitWithDeadline(&mutex_, until)) {
-        break;
-      }
+    while (running_ > hanging_) {
+      if (quieter_.WaitWithDeadline(&mutex_, until)) break;
     }
     while (!deadlines_.empty()) {
       const std::shared_ptr<Call> call = deadlines_.begin()->second;

@@ -23,8 +23,6 @@ struct DiskCallsOptions {
   size_t most_waiting = 10000;               // likewise
   size_t most_of_owner = 5000;               // of these, of one owner
   std::chrono::milliseconds deadline{5000};  // less than callers of the API wait
-  // What is called uses what the maker of this owns: the end waits for what runs, however long.
-  bool wait_at_end = false;
 };
 
 struct DiskPath {
@@ -45,7 +43,7 @@ class DiskCalls {
   // Never blocks. `call` runs on a thread of the file system of `where` and returns a Status or a
   // StatusOr, which `answer` gets, once, from any thread; `answer` does not block. When the
   // deadline passes it gets DeadlineExceeded, which names path and mount; `call` may come to its
-  // end later, or never, so it owns all that it touches (but under wait_at_end).
+  // end later, or never, so it owns all that it touches.
   // Not OK: neither is called. Unavailable: all threads of that file system hang, or the end has
   // come; ResourceExhausted: too many wait for it.
   template <typename Call, typename Answer>

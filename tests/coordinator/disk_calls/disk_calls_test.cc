@@ -216,23 +216,6 @@ TEST_CASE("the end does not wait for a call that hangs, and answers it") {
   CHECK(hung->answers == 1);
 }
 
-TEST_CASE("an end that waits for what runs has it run whole") {
-  DiskCallsOptions options = Options(1, milliseconds(10));
-  options.wait_at_end = true;
-  bool whole = false;
-  std::shared_ptr<Outcome> outcome;
-  {
-    DiskCalls calls(options);
-    outcome = Ask(calls, {kDisk}, [&whole] {
-      absl::SleepFor(absl::Milliseconds(100));
-      whole = true;
-      return absl::OkStatus();
-    });
-    CHECK(absl::IsDeadlineExceeded(outcome->Wait()));
-  }
-  CHECK(whole);
-}
-
 TEST_CASE("nothing is begun after the end") {
   DiskCalls calls(Options());
   calls.Stop();

@@ -293,11 +293,10 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
           return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
         }
         Describe(check.checked, *response);
-        const int priority = static_cast<int>(check.checked.job.resources().priority());
-        const absl::Status posted =
-            rooms_.reconciler_thread.Post([this, reactor, capped, priority, response] {
-              const std::string wait = rooms_.reconciler.WouldWaitFor(
-                  response->resources(), priority, NowUnixNs(), capped);
+        const absl::Status posted = rooms_.reconciler_thread.Post(
+            [this, reactor, capped, job = check.checked.job, response] {
+              const std::string wait =
+                  rooms_.reconciler.WouldWaitFor(response->resources(), job, NowUnixNs(), capped);
               *response->mutable_text() += fmt::format(
                   "now              {}\n", wait.empty() ? "there is room for it" : wait);
               reactor->Finish(grpc::Status::OK);

@@ -106,8 +106,8 @@ class Reconciler {
                               int64_t now_unix_ns);
   // What a job of these resources would wait for if it were submitted now; empty: nothing. `user`:
   // who would submit it; empty: somebody whom no cap holds.
-  std::string WouldWaitFor(const v1::ResourceRequest& resources, int priority, int64_t now_unix_ns,
-                           const std::string& user = "") const;
+  std::string WouldWaitFor(const v1::ResourceRequest& resources, const v1::JobSpec& spec,
+                           int64_t now_unix_ns, const std::string& user = "") const;
   // Errors: those of Nodes::SetUse and the store.
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
   // What its agent holds of our jobs goes on, in our books too; the rest it ends. NotFound: no such
@@ -205,7 +205,8 @@ class Reconciler {
   // Some of the events, or ended jobs, that are too many. True: there are more.
   bool DropEvents();
   bool DropEndedJobs();
-  std::vector<Holding> HoldingJobs() const;
+  std::vector<Holding> HoldingJobs(int64_t now_unix_ns) const;
+  void KeepReservations(std::map<uint64_t, Reservation> reservations);
   v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
 
   const ReconcilerOptions options_;
@@ -228,13 +229,15 @@ class Reconciler {
   std::set<uint64_t> holding_;
   std::map<QueueKey, Waiting> waiting_;
   UserUsage usage_;                        // likewise
-  std::map<std::string, uint32_t> kinds_;  // of requests, as bytes
+  std::vector<QueueKey> reserved_;         // of these, those that have a reservation
+  std::map<std::string, uint32_t> kinds_;  // of requests and their time, as bytes
   uint32_t next_kind_ = 1;
   int64_t started_unix_ns_ = 0;
   bool absent_told_ = false;     // the nodes that have not dialled in since
   uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known
   int64_t cluster_published_unix_ns_ = 0;
   bool allocations_may_have_changed_ = true;
+  int64_t scheduled_unix_ns_ = 0;
   uint64_t revision_ = 1;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/job_machine/time_limit.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "runtime/base/check.h"
@@ -20,9 +21,21 @@ constexpr uint64_t kEventsDropped = 1000;
 constexpr size_t kJobsDropped = 1000;
 // Without anything to wait for: leases and the allocations of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
+// What people are told of reservations is no older; and jobs that run on beyond their end move
+// them.
+constexpr int64_t kReservedNs = 60000 * kNsPerMs;
 constexpr size_t kMostKinds = 10000;  // of requests that are known to be equal
 
 std::string CappedUserOf(const v1::Job& job) { return job.uncapped() ? "" : job.owner(); }
+
+// From now on, at most, with the stop; 0: nobody knows.
+int64_t RunsNs(const v1::JobSpec& spec, int64_t used_ns) {
+  const int64_t limit_ns = TimeLimitOf(spec).count();
+  if (limit_ns == 0) return 0;
+  const std::chrono::duration<double> stop(StopGraceSeconds(spec, 0));
+  return std::max<int64_t>(0, limit_ns - used_ns) +
+         std::chrono::duration_cast<std::chrono::nanoseconds>(stop).count();
+}
 
 }  // namespace
 
@@ -35,15 +48,17 @@ absl::Status Reconciler::HearHellosAgain(int64_t now_unix_ns) {
   return absl::OkStatus();
 }
 
-std::vector<Holding> Reconciler::HoldingJobs() const {
+std::vector<Holding> Reconciler::HoldingJobs(int64_t now_unix_ns) const {
   std::vector<Holding> holding;
   for (const uint64_t id : holding_) {
     const v1::Job& job = jobs_.at(id).job;
     if (job.allocation().empty()) continue;
+    const int64_t runs_ns = RunsNs(job.spec(), UsedNs(job.status(), now_unix_ns));
     holding.push_back({id,
                        job.resources(),
                        {job.allocation().begin(), job.allocation().end()},
-                       CappedUserOf(job)});
+                       CappedUserOf(job),
+                       runs_ns == 0 ? 0 : now_unix_ns + runs_ns});
   }
   return holding;
 }
@@ -58,14 +73,24 @@ void Reconciler::File(const v1::Job* before, const v1::Job& job) {
   const Consequences consequences = ConsequencesOf(job.status());
   if (consequences.holds_allocation) holding_.insert(job.id());
   if (!consequences.wants_allocation) return;
+  const int64_t runs_ns = RunsNs(job.spec(), job.status().used_ns());
   // Numbers are never taken twice; two of one kind of before and after cost a look more.
   if (kinds_.size() >= kMostKinds) kinds_.clear();
   const uint32_t kind =
-      kinds_.try_emplace(job.resources().SerializeAsString(), next_kind_).first->second;
+      kinds_
+          .try_emplace(fmt::format("{} {}", runs_ns, job.resources().SerializeAsString()),
+                       next_kind_)
+          .first->second;
   if (kind == next_kind_) ++next_kind_;
-  waiting_[key] = {
-      job.id(),        job.priority(), job.submitted_unix_ns(), job.status().changed_unix_ns(),
-      job.resources(), kind,           CappedUserOf(job)};
+  waiting_[key] = {job.id(),
+                   job.priority(),
+                   job.submitted_unix_ns(),
+                   job.status().changed_unix_ns(),
+                   job.resources(),
+                   runs_ns,
+                   {},
+                   kind,
+                   CappedUserOf(job)};
 }
 
 std::vector<const Waiting*> Reconciler::Queue() const {
@@ -75,18 +100,20 @@ std::vector<const Waiting*> Reconciler::Queue() const {
   return queue;
 }
 
-std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, int priority,
+std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, const v1::JobSpec& spec,
                                      int64_t now_unix_ns, const std::string& user) const {
   const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
-  const Waiting job{newest, priority, now_unix_ns, now_unix_ns, resources, 0, user};
+  const auto priority = static_cast<int32_t>(spec.resources().priority());
+  const Waiting job{newest,          priority, now_unix_ns, now_unix_ns, resources,
+                    RunsNs(spec, 0), {},       0,           user};
   std::vector<const Waiting*> queue = Queue();
   const auto behind =
       std::upper_bound(queue.begin(), queue.end(), &job,
                        [](const Waiting* a, const Waiting* b) { return KeyOf(*a) < KeyOf(*b); });
   const auto before = behind - queue.begin();
   queue.insert(behind, &job);
-  const Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), queue, options_.scheduling, now_unix_ns);
+  const Decision decision = Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), queue,
+                                     options_.scheduling, now_unix_ns);
   if (decision.allocations.contains(newest)) return "";
   const auto wait = decision.waits.find(newest);
   return wait == decision.waits.end() ? QueueText(static_cast<size_t>(before))
@@ -115,9 +142,22 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
+void Reconciler::KeepReservations(std::map<uint64_t, Reservation> reservations) {
+  for (const QueueKey& key : reserved_) {
+    if (const auto job = waiting_.find(key); job != waiting_.end()) job->second.reservation = {};
+  }
+  reserved_.clear();
+  for (auto& [id, reservation] : reservations) {
+    const v1::Job& job = jobs_.at(id).job;
+    const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), id};
+    waiting_.at(key).reservation = std::move(reservation);
+    reserved_.push_back(key);
+  }
+}
+
 absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
-  Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(), Queue(), options_.scheduling, now_unix_ns);
+  Decision decision = Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), Queue(),
+                               options_.scheduling, now_unix_ns);
   for (const auto& [id, allocation] : decision.allocations) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,
@@ -131,6 +171,7 @@ absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
     const std::string wait = WaitOf(jobs_.at(id));
     if (!wait.empty()) decision.waits[id] = {0, wait};
   }
+  KeepReservations(std::move(decision.reservations));
   std::vector<QueueKey> queue;
   queue.reserve(waiting_.size());
   for (const auto& [key, job] : waiting_) queue.push_back(key);
@@ -165,6 +206,11 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   nodes_.ClockWasSet(by_ns, now_unix_ns);
   started_unix_ns_ += by_ns;
   cluster_published_unix_ns_ = 0;
+  for (const QueueKey& key : reserved_) {
+    const auto job = waiting_.find(key);
+    if (job != waiting_.end()) job->second.reservation.start_unix_ns += by_ns;
+  }
+  scheduled_unix_ns_ += by_ns;
   for (const uint64_t id : holding_) {
     Entry& entry = jobs_.at(id);
     int64_t& revoked = entry.revoked_unix_ns;
@@ -270,7 +316,9 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
     const bool wants_plan = ConsequencesOf(entry.job.status()).wants_plan;
     if (wants_plan && entry.plan_asked_for == 0) Follow(entry, now_unix_ns);
   }
-  if (allocations_may_have_changed_) {
+  if (allocations_may_have_changed_ ||
+      (!reserved_.empty() && now_unix_ns - scheduled_unix_ns_ >= kReservedNs)) {
+    scheduled_unix_ns_ = now_unix_ns;
     allocations_may_have_changed_ = !AllocateNodes(now_unix_ns).ok();
   }
   // Jobs that run and nodes that were heard of change its figures between the changes of
@@ -284,7 +332,7 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
 
 void Reconciler::PublishCluster() {
   v1::Cluster cluster;
-  for (v1::Node& node : nodes_.List(HoldingJobs())) *cluster.add_nodes() = std::move(node);
+  for (v1::Node& node : nodes_.List(HoldingJobs(0))) *cluster.add_nodes() = std::move(node);
   const auto pending = static_cast<uint32_t>(waiting_.size());
   uint32_t running = 0;
   for (const uint64_t id : holding_) {

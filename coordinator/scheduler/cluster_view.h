@@ -33,6 +33,10 @@ struct Waiter {
   uint64_t held_back_by = 0;  // it would fit, but for this job; 0: it would not
   // Not asked whether it fits: with so many ranks of its user it would be more than he may run.
   std::optional<uint64_t> ranks_of_user = std::nullopt;
+  uint64_t in_the_way_of = 0;  // likewise: it would run on when this one is to start
+  int64_t then_ns = 0;         // from now until that
+  uint64_t starts_after = 0;   // its own reservation: the job that ends then; 0: not known
+  int64_t starts_in_ns = 0;    // 0: it has none
 };
 
 // Why it does not start; one line. `before`: the waiting jobs ahead of it, `last_before` the one

@@ -28,7 +28,14 @@ struct Holding {
   uint64_t job_id = 0;
   v1::ResourceRequest resources;
   std::vector<v1::NodeAllocation> allocation;
-  std::string user = {};  // to whose running ranks it counts; empty: to nobody's
+  std::string user = {};     // to whose running ranks it counts; empty: to nobody's
+  int64_t ends_unix_ns = 0;  // at the latest, by its time limit; 0: nobody knows
+};
+
+// When and where a job that waits starts at the latest, as far as time limits tell.
+struct Reservation {
+  int64_t start_unix_ns = 0;
+  std::vector<v1::NodeAllocation> allocation;
 };
 
 struct Waiting {
@@ -37,8 +44,11 @@ struct Waiting {
   int64_t submitted_unix_ns = 0;
   int64_t waits_since_unix_ns = 0;
   v1::ResourceRequest resources;
-  // Jobs with equal `resources` may have one number: where one does not fit, no other of its kind
-  // is looked at. 0: not said.
+  int64_t runs_ns = 0;  // at most, by its time limit, with its stop; 0: nobody knows
+  // Of the decision before this one: it is kept unless there is an earlier one. No start: none.
+  Reservation reservation;
+  // Jobs with equal `resources` and `runs_ns` may have one number: where one does not fit, no other
+  // of its kind is looked at. 0: not said.
   uint32_t kind = 0;
   std::string user = {};  // as of Holding
 };
@@ -61,16 +71,25 @@ struct Wait {
 
 struct Decision {
   std::map<uint64_t, std::vector<v1::NodeAllocation>> allocations;  // jobs to start now
+  std::map<uint64_t, Reservation> reservations;
   std::map<uint64_t, Wait> waits;  // of all others the first `most_reasons`
 };
 
 struct SchedulingPolicy {
   std::chrono::seconds patience{600};  // after which nothing passes a job that waits
+  // Jobs at the head of the queue that may have a reservation.
+  size_t most_reservations = 50;
   // Jobs at the head of the queue that are told why they wait; behind them it is the queue.
   size_t most_reasons = 1000;
   uint64_t user_running_ranks = 0;  // at a time, of each user; 0: any number
 };
 
+// Conservative backfill: a job that has to wait for others with time limits gets a reservation, and
+// none behind it starts where it would still run then. One that has to wait for others without a
+// limit, or is behind `most_reservations`, is passed until its patience is lost, and then by
+// nobody. Reservations change to earlier ones only, unless somebody goes first who was not there, a
+// job runs on beyond its end, or a node is lost.
+//
 // Ranks fill as few nodes as they can, in rank order over the allocation; nodes in the order given
 // break ties. CPUs may be asked for beyond what any node has: such a job waits with that as its
 // reason.

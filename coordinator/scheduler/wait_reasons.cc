@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "coordinator/scheduler/cluster_view.h"
+#include "runtime/base/duration_text.h"
 #include "runtime/base/text.h"
 
 namespace trireme::coordinator {
@@ -183,6 +184,14 @@ std::string OverCapText(const Waiting& job, uint64_t running, uint64_t most) {
       job.user, running, base::Counted(static_cast<int64_t>(most), "rank"), ranks);
 }
 
+std::string WithStart(const Waiter& waiter, std::string text) {
+  if (waiter.starts_in_ns == 0) return text;
+  text += "; starts ";
+  if (waiter.starts_after != 0) text += fmt::format("when job {} ends, ", waiter.starts_after);
+  return text + fmt::format("in {} at the latest",
+                            base::DurationText(std::chrono::nanoseconds(waiter.starts_in_ns)));
+}
+
 // What people wrote when they drained a node may hold anything.
 std::string OneLine(std::string text) {
   std::replace_if(
@@ -200,6 +209,15 @@ std::string ReasonOf(const Waiter& waiter, const ClusterView& cluster, const Que
     return OneLine(OverCapText(*waiter.job, *waiter.ranks_of_user, policy.user_running_ranks));
   }
   if (std::string text = reason.Unusable(); !text.empty()) return OneLine(std::move(text));
+  if (waiter.in_the_way_of != 0) {
+    return WithStart(
+        waiter,
+        fmt::format(
+            "waits, for it would not end before job {} starts there, in {} at "
+            "the latest{}",
+            waiter.in_the_way_of, base::DurationText(std::chrono::nanoseconds(waiter.then_ns)),
+            waiter.job->runs_ns == 0 ? "; with resources.time_limit_seconds it might" : ""));
+  }
   if (waiter.held_back_by != 0) {
     return fmt::format("job {} has waited for more than {} and goes first", waiter.held_back_by,
                        DurationText(policy.patience));
@@ -207,7 +225,7 @@ std::string ReasonOf(const Waiter& waiter, const ClusterView& cluster, const Que
   std::string text = reason.Busy();
   if (place.before == 1) text += fmt::format("; job {} is before it", place.last_before);
   if (place.before > 1) text += fmt::format("; {} jobs are before it", place.before);
-  return OneLine(std::move(text));
+  return WithStart(waiter, OneLine(std::move(text)));
 }
 
 }  // namespace trireme::coordinator

@@ -27,6 +27,7 @@ struct Sizes {
   uint32_t jobs = 100000;
   uint32_t nodes = 100;
   uint32_t kinds = 20;  // of requests
+  bool limits = false;
 };
 
 class Queue {
@@ -51,6 +52,9 @@ class Queue {
     submission.request_id = std::to_string(number);
     submission.job.set_name("job");
     submission.job.mutable_data()->add_text_files("/data/text.txt");
+    if (sizes_.limits) {
+      submission.job.mutable_resources()->set_time_limit_seconds(3600 * (1 + number % 7));
+    }
     submission.resources.set_ranks(1 + number % sizes_.kinds);
     submission.resources.set_cpus_per_rank(4);
     TRIREME_CHECK(reconciler_->Submit(submission, ++now_).ok());
@@ -130,6 +134,7 @@ int Main(int argc, char** argv) {
   app.add_option("--jobs", sizes.jobs, "that wait")->capture_default_str();
   app.add_option("--nodes", sizes.nodes, "of 16 CPUs each")->capture_default_str();
   app.add_option("--kinds", sizes.kinds, "of requests")->capture_default_str();
+  app.add_flag("--limits", sizes.limits, "each job has one of seven time limits");
   CLI11_PARSE(app, argc, argv);
   const size_t before = mallinfo2().uordblks;
   Queue queue(sizes);

@@ -237,9 +237,12 @@ TEST_CASE("what a job would wait for is judged by its priority") {
   v1::ResourceRequest asks;
   asks.set_ranks(3);
   asks.set_cpus_per_rank(1);
-  CHECK(desk.reconciler->WouldWaitFor(asks, 0, kDeskBegin) ==
+  v1::JobSpec spec;
+  CHECK(desk.reconciler->WouldWaitFor(asks, spec, kDeskBegin) ==
         "waits for 3 CPUs; 2 of 4 are free; job 2 is before it");
-  CHECK(desk.reconciler->WouldWaitFor(asks, 1, kDeskBegin) == "waits for 3 CPUs; 2 of 4 are free");
+  spec.mutable_resources()->set_priority(1);
+  CHECK(desk.reconciler->WouldWaitFor(asks, spec, kDeskBegin) ==
+        "waits for 3 CPUs; 2 of 4 are free");
   CHECK_FALSE(desk.table.Get(3).has_value());  // nothing is stored of it
 }
 

@@ -51,7 +51,7 @@ trireme_python_tests(daemon. coordinator/daemon/backup_test.py Backups SECONDS 3
 
 # Several people, each as himself.
 trireme_python_tests(daemon. coordinator/daemon/tenants_test.py Tenants SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
-  METHODS socket_group)
+  METHODS socket_group token_taken_back)
 
 # The API by the stubs for Python, which need the system's python3: it has Debian's gRPC.
 find_program(TRIREME_SYSTEM_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)

@@ -83,13 +83,13 @@ absl::StatusOr<Access> Access::Load(const std::string& token_file) {
 
 absl::Status Access::Reload() {
   if (token_file_.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(token_file_));
+  ASSIGN_OR_RETURN(std::vector<Caller> tokens, ReadTokens(token_file_));
   const absl::MutexLock lock(&shared_->mutex);
   shared_->tokens = std::move(tokens);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string& token_file) {
+absl::StatusOr<std::vector<Caller>> Access::ReadTokens(const std::string& token_file) {
   struct stat about {};
   ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(token_file));
   if (stat(token_file.c_str(), &about) != 0) {
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
     return absl::FailedPreconditionError(
         fmt::format("{}: others than its owner may read it; chmod 600 {}", token_file, token_file));
   }
-  std::vector<Token> tokens;
+  std::vector<Caller> tokens;
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -124,7 +124,8 @@ absl::StatusOr<std::vector<Access::Token>> Access::ReadTokens(const std::string&
     }
     Caller caller{user, *role};
     if (bound) caller.nodes = absl::StrSplit(nodes.substr(kNodes.size()), ',');
-    tokens.push_back({*hash, std::move(caller)});
+    caller.token_hash = *hash;
+    tokens.push_back(std::move(caller));
   }
   if (tokens.empty()) {
     return absl::InvalidArgumentError(
@@ -140,16 +141,32 @@ Caller Access::LocalCaller(uid_t uid) const {
   return {std::move(name), uid == 0 || uid == geteuid() ? Role::kAdmin : Role::kSubmit};
 }
 
+std::optional<Caller> Access::Find(const std::string& hash) const {
+  const absl::MutexLock lock(&shared_->mutex);
+  const Caller* found = nullptr;
+  for (const Caller& one : shared_->tokens) {
+    if (CRYPTO_memcmp(one.token_hash.data(), hash.data(), hash.size()) == 0) found = &one;
+  }
+  return found == nullptr ? std::nullopt : std::optional<Caller>(*found);
+}
+
+absl::Status Access::StillKnows(const Caller& caller) const {
+  if (caller.token_hash.empty()) return absl::OkStatus();
+  const std::optional<Caller> now = Find(caller.token_hash);
+  if (now && now->user == caller.user && now->role == caller.role && now->nodes == caller.nodes) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(fmt::format(
+      "the token of {} was taken back, or stands for something else now; call again with one that "
+      "the daemon's token file names",
+      caller.user));
+}
+
 absl::StatusOr<Caller> Access::Identify(const Caller* local, std::string_view authorization) const {
   if (absl::StartsWithIgnoreCase({authorization.data(), authorization.size()},
                                  {kBearer.data(), kBearer.size()})) {
     const std::string hash = HashOf(authorization.substr(kBearer.size()));
-    const absl::MutexLock lock(&shared_->mutex);
-    const Token* found = nullptr;
-    for (const Token& token : shared_->tokens) {
-      if (CRYPTO_memcmp(token.hash.data(), hash.data(), hash.size()) == 0) found = &token;
-    }
-    if (found != nullptr) return found->caller;
+    if (std::optional<Caller> found = Find(hash)) return *std::move(found);
     return absl::UnauthenticatedError("this daemon does not know your token");
   }
   if (local != nullptr) return *local;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct Caller {
   // Of an agent: the names that its node may have, each as it is or, with '*' at its end, by its
   // beginning. Empty: any.
   std::vector<std::string> nodes = {};
+  std::string token_hash = {};  // by which he was known; empty: by no token
 };
 
 class Access {
@@ -40,8 +42,8 @@ class Access {
   // than the owner may read the file.
   static absl::StatusOr<Access> Load(const std::string& token_file);
 
-  // Reads the token file again, if there is one; on an error all stays as it was. Any thread; what
-  // is open goes on, calls from now on are let in by the new tokens.
+  // Reads the token file again, if there is one; on an error all stays as it was. Any thread. Calls
+  // from now on are let in by the new tokens; whoever keeps streams asks StillKnows.
   absl::Status Reload();
 
   // Of who has opened the unix socket: root and the daemon's own user are admins, others may
@@ -52,17 +54,16 @@ class Access {
   // call, or empty; a token names its caller wherever he comes from. Unauthenticated: neither, or a
   // token that is not known.
   absl::StatusOr<Caller> Identify(const Caller* local, std::string_view authorization) const;
+  // Unauthenticated: his token was taken back since, or stands for another user or role.
+  absl::Status StillKnows(const Caller& caller) const;
 
  private:
-  struct Token {
-    std::string hash;  // 32 bytes
-    Caller caller;
-  };
   struct Shared {  // by copies
     absl::Mutex mutex;
-    std::vector<Token> tokens ABSL_GUARDED_BY(mutex);
+    std::vector<Caller> tokens ABSL_GUARDED_BY(mutex);
   };
-  static absl::StatusOr<std::vector<Token>> ReadTokens(const std::string& token_file);
+  std::optional<Caller> Find(const std::string& hash) const;
+  static absl::StatusOr<std::vector<Caller>> ReadTokens(const std::string& token_file);
 
   std::string token_file_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();

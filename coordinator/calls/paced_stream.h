@@ -24,8 +24,7 @@ class PacedStream : public Wire, public LiveStream {
   explicit PacedStream(StreamSet& streams, ForWire&&... for_wire)
       : Wire(std::forward<ForWire>(for_wire)...), streams_(streams) {}
 
-  // Instead of any message.
-  void Refuse(const absl::Status& status) {
+  void Refuse(const absl::Status& status) override {
     const absl::MutexLock lock(&mutex_);
     Close(status);
   }
@@ -33,7 +32,6 @@ class PacedStream : public Wire, public LiveStream {
     const absl::MutexLock lock(&mutex_);
     if (!writing_ && !waiting_ && !closed_) SendNext();
   }
-  void End() override { Refuse(absl::UnavailableError("the daemon is stopping; ask again")); }
   void OnWriteDone(bool ok) override {
     const absl::MutexLock lock(&mutex_);
     writing_ = false;

@@ -5,11 +5,16 @@
 #include "coordinator/calls/rates.h"
 
 namespace trireme::coordinator {
+namespace {
 
-absl::Status StreamSet::Add(LiveStream* stream, const std::string& user,
-                            const StreamBounds& bounds) {
+absl::Status Stopping() { return absl::UnavailableError("the daemon is stopping; ask again"); }
+
+}  // namespace
+
+absl::Status StreamSet::Add(LiveStream* stream, const Caller& caller, const StreamBounds& bounds) {
+  const std::string& user = caller.user;
   const absl::MutexLock lock(&mutex_);
-  if (ended_) return absl::UnavailableError("the daemon is stopping; ask again");
+  if (ended_) return Stopping();
   const auto open = users_.find(user);
   const size_t of_user = open == users_.end() ? 0 : open->second;
   if (of_user >= bounds.of_user) {
@@ -23,7 +28,7 @@ absl::Status StreamSet::Add(LiveStream* stream, const std::string& user,
         kFullForMs);
   }
   ++users_[user];
-  streams_[stream] = user;
+  streams_[stream] = caller;
   return absl::OkStatus();
 }
 
@@ -31,7 +36,7 @@ void StreamSet::Remove(LiveStream* stream) {
   const absl::MutexLock lock(&mutex_);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
-  if (--users_[found->second] == 0) users_.erase(found->second);
+  if (--users_[found->second.user] == 0) users_.erase(found->second.user);
   streams_.erase(found);
 }
 
@@ -41,16 +46,24 @@ void StreamSet::LookAll() {
 
 void StreamSet::LookAgain(LiveStream* stream) { LookIfThere(stream, &LiveStream::LookAgain); }
 
+void StreamSet::EndUnknown(const Access& access) {
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& [stream, caller] : streams_) {
+    const absl::Status known = access.StillKnows(caller);
+    if (!known.ok()) stream->Refuse(known);
+  }
+}
+
 void StreamSet::End() {
   const absl::MutexLock lock(&mutex_);
   ended_ = true;
-  for (const auto& [stream, user] : streams_) stream->End();
+  for (const auto& [stream, caller] : streams_) stream->Refuse(Stopping());
 }
 
 std::vector<LiveStream*> StreamSet::All() {
   const absl::MutexLock lock(&mutex_);
   std::vector<LiveStream*> all;
-  for (const auto& [stream, user] : streams_) all.push_back(stream);
+  for (const auto& [stream, caller] : streams_) all.push_back(stream);
   return all;
 }
 

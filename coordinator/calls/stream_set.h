@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/calls/access.h"
 
 namespace trireme::coordinator {
 
@@ -19,8 +20,8 @@ class LiveStream {
   virtual void Look() = 0;
   // The look that it has asked for itself.
   virtual void LookAgain() { Look(); }
-  // Ends it, with "the daemon is stopping; ask again".
-  virtual void End() = 0;
+  // Ends it with an error.
+  virtual void Refuse(const absl::Status& status) = 0;
 };
 
 struct StreamBounds {
@@ -32,14 +33,17 @@ struct StreamBounds {
 class StreamSet {
  public:
   // ResourceExhausted: as many as allowed are open; Unavailable: none is allowed any more.
-  absl::Status Add(LiveStream* stream, const std::string& user, const StreamBounds& bounds);
+  absl::Status Add(LiveStream* stream, const Caller& caller, const StreamBounds& bounds);
   // Waits for a call to it that is under way.
   void Remove(LiveStream* stream);
   // One after another: in between, others come and go.
   void LookAll();
   // Nothing, if it has gone meanwhile.
   void LookAgain(LiveStream* stream);
-  // All of them; from now on none is added.
+  // Those whose callers `access` knows no more. Who adds one asks it himself afterwards, for the
+  // tokens may have changed since the call came.
+  void EndUnknown(const Access& access);
+  // All of them, with "the daemon is stopping; ask again"; from now on none is added.
   void End();
 
  private:
@@ -47,8 +51,8 @@ class StreamSet {
   void LookIfThere(LiveStream* stream, void (LiveStream::*look)());
 
   absl::Mutex mutex_;
-  std::map<LiveStream*, std::string> streams_ ABSL_GUARDED_BY(mutex_);  // and whose each is
-  std::map<std::string, size_t> users_ ABSL_GUARDED_BY(mutex_);         // how many are open
+  std::map<LiveStream*, Caller> streams_ ABSL_GUARDED_BY(mutex_);  // and whose each is
+  std::map<std::string, size_t> users_ ABSL_GUARDED_BY(mutex_);    // how many are open
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

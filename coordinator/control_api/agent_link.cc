@@ -79,6 +79,11 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     Finish(status);
   }
 
+  void CloseIfUnknown() {
+    const absl::Status known = rooms_.access.StillKnows(caller_);
+    if (!known.ok()) Close(ToGrpc(known));
+  }
+
   void OnReadDone(bool ok) override {
     if (!ok) return Close(grpc::Status::OK);
     const grpc::Status status = node_.empty() ? Greet() : Hear();
@@ -134,6 +139,10 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     }
     node_ = incoming_.hello().node();
     link_.Enter(node_, this);
+    // Taken back since the call came: who ends sessions may have looked before this one was there.
+    if (const absl::Status known = rooms_.access.StillKnows(caller_); !known.ok()) {
+      return ToGrpc(known);
+    }
     return Tell([hello = incoming_.hello(), holder](Reconciler& reconciler) {
       return reconciler.Hello(hello, NowUnixNs(), holder);
     });
@@ -194,7 +203,7 @@ class RefusedAgent : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* AgentLinkService::Connect(Context* context) {
-  const auto caller = CallerOf(*context, rooms_.access);
+  auto caller = CallerOf(*context, rooms_.access);
   if (!caller.ok()) return new RefusedAgent(ToGrpc(caller.status()));
   const absl::Status role = MustBe(*caller, Role::kAgent);
   if (!role.ok()) return new RefusedAgent(ToGrpc(role));
@@ -238,6 +247,11 @@ void AgentLinkService::SendTaken(const std::string& node, uint64_t number) {
   const absl::MutexLock lock(&mutex_);
   const auto found = sessions_.find(node);
   if (found != sessions_.end()) found->second->Taken(number);
+}
+
+void AgentLinkService::EndUnknownStreams() {
+  const absl::MutexLock lock(&mutex_);
+  for (const auto& [node, session] : sessions_) session->CloseIfUnknown();
 }
 
 void AgentLinkService::EndStreams() {

@@ -27,6 +27,8 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired);
   void SendAdopt(const std::string& node, uint64_t revision);
   void SendTaken(const std::string& node, uint64_t number);
+  // Sessions end whose agents' tokens were taken back.
+  void EndUnknownStreams();
   void EndStreams();
 
  private:

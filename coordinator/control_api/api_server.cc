@@ -123,6 +123,10 @@ class GrpcApiServer : public ApiServer {
   }
 
   int port() const override { return port_; }
+  void EndUnknown() override {
+    control_.EndUnknownStreams();
+    agents_.EndUnknownStreams();
+  }
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) override {
     agents_.SendDesired(node, desired);
   }

@@ -77,6 +77,8 @@ class ApiServer {
   virtual ~ApiServer() = default;
   // The port of `address`; 0: none.
   virtual int port() const = 0;
+  // Tokens were read again: streams and agents' links end whose tokens were taken back. Any thread.
+  virtual void EndUnknown() = 0;
   // On the reconciler's thread: gives the agent of `node`, if it is connected, what it is to have.
   virtual void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) = 0;
   // Likewise, that it is to serve this store, from that revision of its desired state on.

@@ -95,6 +95,12 @@ ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
 
 ControlService::~ControlService() { rooms_.table.Unsubscribe(subscription_); }
 
+void ControlService::EndUnknownStreams() {
+  for (StreamSet* streams : {&watchers_, &followers_, &readers_, &exporters_}) {
+    streams->EndUnknown(rooms_.access);
+  }
+}
+
 void ControlService::EndStreams() {
   for (StreamSet* streams : {&watchers_, &followers_, &readers_, &exporters_}) streams->End();
 }

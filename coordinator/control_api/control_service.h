@@ -47,6 +47,8 @@ class ControlService : public v1::Control::CallbackService {
   grpc::ServerWriteReactor<v1::ExportResponse>* Export(Context*, const v1::ExportRequest*) override;
   grpc::ServerWriteReactor<v1::BackupResponse>* Backup(Context*, const v1::BackupRequest*) override;
 
+  // Streams end whose callers' tokens were taken back.
+  void EndUnknownStreams();
   // Streams end; new ones are refused.
   void EndStreams();
 
@@ -65,7 +67,8 @@ class ControlService : public v1::Control::CallbackService {
                                            const Caller& caller) {
     const StreamBounds bounds{static_cast<size_t>(limits_.most_streams),
                               static_cast<size_t>(limits_.most_streams_of_user)};
-    const absl::Status added = streams.Add(stream, caller.user, bounds);
+    absl::Status added = streams.Add(stream, caller, bounds);
+    if (added.ok()) added = rooms_.access.StillKnows(caller);
     if (added.ok()) {
       stream->Look();
     } else {

@@ -273,6 +273,7 @@ absl::Status Daemon::ReloadTokens() {
   RETURN_IF_ERROR(access_.Reload());
   // Nobody knows which of them a token has opened that is no more.
   if (dashboard_) dashboard_->EndSessions();
+  server_->EndUnknown();
   return absl::OkStatus();
 }
 

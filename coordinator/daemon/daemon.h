@@ -52,7 +52,8 @@ class Daemon {
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options);
   // Answers what was asked, ends streams, leaves ranks and agents running.
   ~Daemon();
-  // Reads the token file again and ends the sessions of browsers; on an error all is as before.
+  // Reads the token file again and ends the sessions of browsers, and streams whose tokens were
+  // taken back; on an error all is as before.
   absl::Status ReloadTokens();
   // Of the TCP listener; 0: none.
   int port() const { return server_->port(); }

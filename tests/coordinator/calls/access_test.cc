@@ -60,12 +60,22 @@ TEST_CASE("tokens are read again, and a broken file changes nothing") {
   auto access = Access::Load(file.path());
   REQUIRE(access.ok());
   const Access copy = *access;
+  const Caller ann = *copy.Identify(nullptr, "Bearer 0123456789abcdef");
+  CHECK(copy.StillKnows(ann).ok());
   std::ofstream(file.path()) << "submit eve 0000000000000000\n";
   REQUIRE(access->Reload().ok());
   CHECK(copy.Identify(nullptr, "Bearer 0000000000000000")->user == "eve");
   CHECK(absl::IsUnauthenticated(copy.Identify(nullptr, "Bearer 0123456789abcdef").status()));
   std::ofstream(file.path()) << "submit eve short\n";
   CHECK(absl::IsInvalidArgument(access->Reload()));
+  // A role of another kind is another token; who came without one stays.
+  const Caller eve = *copy.Identify(nullptr, "Bearer 0000000000000000");
+  CHECK(copy.StillKnows(eve).ok());
+  std::ofstream(file.path()) << "admin eve 0000000000000000\n";
+  REQUIRE(access->Reload().ok());
+  CHECK(absl::IsUnauthenticated(copy.StillKnows(eve)));
+  CHECK(absl::IsUnauthenticated(copy.StillKnows(ann)));
+  CHECK(copy.StillKnows(copy.LocalCaller(1)).ok());
   unlink(file.path().c_str());
   CHECK_FALSE(access->Reload().ok());
   CHECK(copy.Identify(nullptr, "Bearer 0000000000000000").ok());

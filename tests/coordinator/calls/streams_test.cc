@@ -192,12 +192,16 @@ struct Looker : LiveStream {
   int looks = 0;
   int looks_again = 0;
   int ends = 0;
+  absl::Status end;
   void Look() override {
     ++looks;
     on_look();
   }
   void LookAgain() override { ++looks_again; }
-  void End() override { ++ends; }
+  void Refuse(const absl::Status& status) override {
+    ++ends;
+    end = status;
+  }
 };
 
 }  // namespace
@@ -213,7 +217,7 @@ TEST_CASE("streams: whoever reads gets everything once and in order, one message
     for (int i = 0; i < kStreams; ++i) {
       recipients.push_back(std::make_unique<Recipient>());
       auto* stream = new Counting(streams, carriers, *recipients.back(), told);
-      REQUIRE(streams.Add(stream, "ann", kMany).ok());
+      REQUIRE(streams.Add(stream, {"ann"}, kMany).ok());
       stream->Look();
     }
     // Meanwhile others come and go, without a word to the news thread: nothing but the set's own
@@ -222,7 +226,7 @@ TEST_CASE("streams: whoever reads gets everything once and in order, one message
     std::thread other([&] {
       while (!all_told) {
         Looker guest;
-        streams.Add(&guest, "ben", kMany).IgnoreError();
+        streams.Add(&guest, {"ben"}, kMany).IgnoreError();
         streams.Remove(&guest);
       }
     });
@@ -263,10 +267,10 @@ TEST_CASE("streams: who leaves in the midst of it is forgotten") {
     for (int i = 0; i < 6; ++i) {
       recipients.push_back(std::make_unique<Recipient>());
       open.push_back(new Counting(streams, carriers, *recipients.back(), told));
-      REQUIRE(streams.Add(open.back(), i % 2 == 0 ? "ann" : "ben", {6, 3}).ok());
+      REQUIRE(streams.Add(open.back(), {i % 2 == 0 ? "ann" : "ben"}, {6, 3}).ok());
       open.back()->Look();
     }
-    CHECK(absl::IsResourceExhausted(streams.Add(open[0], "cid", {6, 3})));
+    CHECK(absl::IsResourceExhausted(streams.Add(open[0], {"cid"}, {6, 3})));
     for (Counting* stream : open) stream->Cancel();
     for (const auto& recipient : recipients) {
       REQUIRE(recipient->done.WaitForNotificationWithTimeout(absl::Seconds(60)));
@@ -274,7 +278,7 @@ TEST_CASE("streams: who leaves in the midst of it is forgotten") {
     // There is room for as many again.
     std::vector<Looker> others(6);
     for (size_t i = 0; i < others.size(); ++i) {
-      CHECK(streams.Add(&others[i], i % 2 == 0 ? "ann" : "ben", {6, 3}).ok());
+      CHECK(streams.Add(&others[i], {i % 2 == 0 ? "ann" : "ben"}, {6, 3}).ok());
     }
     for (Looker& other : others) streams.Remove(&other);
   }
@@ -285,20 +289,20 @@ TEST_CASE("streams: bounds are of each user and of all") {
   StreamSet streams;
   std::vector<Looker> all(5);
   const StreamBounds bounds{3, 2};
-  CHECK(streams.Add(&all[0], "ann", bounds).ok());
-  CHECK(streams.Add(&all[1], "ann", bounds).ok());
-  const absl::Status own = streams.Add(&all[2], "ann", bounds);
+  CHECK(streams.Add(&all[0], {"ann"}, bounds).ok());
+  CHECK(streams.Add(&all[1], {"ann"}, bounds).ok());
+  const absl::Status own = streams.Add(&all[2], {"ann"}, bounds);
   CHECK(absl::IsResourceExhausted(own));
   // Nothing frees one's own streams but oneself: there is no time after which to ask again.
   CHECK(RetryAfterMs(own) == 0);
-  CHECK(streams.Add(&all[2], "ben", bounds).ok());
-  const absl::Status full = streams.Add(&all[3], "cid", bounds);
+  CHECK(streams.Add(&all[2], {"ben"}, bounds).ok());
+  const absl::Status full = streams.Add(&all[3], {"cid"}, bounds);
   CHECK(absl::IsResourceExhausted(full));
   CHECK(RetryAfterMs(full) == kFullForMs);
   streams.Remove(&all[0]);
   streams.Remove(&all[0]);  // it has gone already
-  CHECK(streams.Add(&all[3], "ann", bounds).ok());
-  CHECK(absl::IsResourceExhausted(streams.Add(&all[0], "ann", bounds)));
+  CHECK(streams.Add(&all[3], {"ann"}, bounds).ok());
+  CHECK(absl::IsResourceExhausted(streams.Add(&all[0], {"ann"}, bounds)));
   streams.LookAll();
   streams.LookAgain(&all[1]);
   streams.LookAgain(&all[0]);  // is not there
@@ -308,8 +312,9 @@ TEST_CASE("streams: bounds are of each user and of all") {
     CHECK(all[i].looks == (i == 0 ? 0 : 1));
     CHECK(all[i].looks_again == (i == 1 ? 1 : 0));
     CHECK(all[i].ends == (i == 0 ? 0 : 1));
+    CHECK(absl::IsUnavailable(all[i].end) == (i != 0));
   }
-  CHECK(absl::IsUnavailable(streams.Add(&all[4], "dan", bounds)));
+  CHECK(absl::IsUnavailable(streams.Add(&all[4], {"dan"}, bounds)));
 }
 
 TEST_CASE("streams: what a disk holds comes in order, one look at a time") {
@@ -320,7 +325,7 @@ TEST_CASE("streams: what a disk holds comes in order, one look at a time") {
   StreamSet streams;
   DiskCalls disks({.name = "disk"});
   auto* stream = new FromDisk(disks, streams, carriers, recipient, disk);
-  REQUIRE(streams.Add(stream, "ann", kMany).ok());
+  REQUIRE(streams.Add(stream, {"ann"}, kMany).ok());
   stream->Look();
   disk->begun.WaitForNotification();
   // Looks that come meanwhile ask for no second one.
@@ -341,7 +346,7 @@ TEST_CASE("streams: whose caller leaves during a look is there until the look is
   StreamSet streams;
   DiskCalls disks({.name = "disk"});
   auto* stream = new FromDisk(disks, streams, carriers, left, disk);
-  REQUIRE(streams.Add(stream, "ann", kMany).ok());
+  REQUIRE(streams.Add(stream, {"ann"}, kMany).ok());
   stream->Look();
   disk->begun.WaitForNotification();
   stream->Cancel();
@@ -352,7 +357,7 @@ TEST_CASE("streams: whose caller leaves during a look is there until the look is
   CHECK(left.got.empty());
 
   auto* second = new FromDisk(disks, streams, carriers, stopped, other);
-  REQUIRE(streams.Add(second, "ann", kMany).ok());
+  REQUIRE(streams.Add(second, {"ann"}, kMany).ok());
   second->Look();
   other->begun.WaitForNotification();
   disks.Stop();
@@ -370,7 +375,7 @@ TEST_CASE("streams: what is told while they look is looked at once more") {
     begun.Notify();
     go_on.WaitForNotification();
   };
-  REQUIRE(streams.Add(&looker, "ann", kMany).ok());
+  REQUIRE(streams.Add(&looker, {"ann"}, kMany).ok());
   {
     NewsThread news("test", streams);
     news.Tell();

@@ -18,13 +18,17 @@ constexpr const char* kPeople[][3] = {{"submit", "ann", "ann"},   {"submit", "be
 
 std::string TokenOf(const std::string& user) { return "token-of-" + user + "-0123456789"; }
 
-Access LoadAccess(const std::string& path) {
+void WriteTokens(const std::string& path, const std::string& left_out = "") {
   std::ofstream file(path);
   for (const auto& [role, user, holder] : kPeople) {
+    if (holder == left_out) continue;
     file << role << ' ' << user << ' ' << TokenOf(holder);
     file << (std::string_view(holder) == "rack" ? " nodes=n1" : "") << '\n';
   }
-  file.close();
+}
+
+Access LoadAccess(const std::string& path) {
+  WriteTokens(path);
   chmod(path.c_str(), 0600);
   auto access = Access::Load(path);
   REQUIRE(access.ok());
@@ -122,6 +126,12 @@ void ServedStore::Serve(std::chrono::milliseconds lease,
                  access_, {},     lease};
   rooms.lost_node_after = lost_node_after;
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
+}
+
+void ServedStore::TakeBack(const std::string& holder) {
+  WriteTokens(folder() + "/tokens", holder);
+  REQUIRE(access_.Reload().ok());
+  server_->EndUnknown();
 }
 
 void ServedStore::PutProgress(uint64_t job_id, uint64_t steps_done) {

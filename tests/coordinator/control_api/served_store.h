@@ -36,6 +36,10 @@ class ServedStore {
   // What its ranks told last. To be called after Serve.
   void PutProgress(uint64_t job_id, uint64_t steps_done);
 
+  // The token of that holder stands in the file no more, which is read again. To be called after
+  // Serve.
+  void TakeBack(const std::string& holder);
+
   const std::string& folder() const { return scratch_.path(); }
   JobStore& store() { return *store_; }
   ApiServer& server() { return *server_; }

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "tests/coordinator/control_api/served_store.h"
+#include "trireme/v1/agent.grpc.pb.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -69,6 +70,46 @@ TEST_CASE("control: caps hold users, but neither operators nor admins") {
     CHECK(Submit(served, user, "two").ok());
   }
   CHECK(Submit(served, "ben", "one").ok());
+}
+
+TEST_CASE("control: a token that is taken back ends its streams and its agent's link alone") {
+  ServedStore served;
+  served.AddJob(1, "ann");
+  served.AddEvents(1, 1);
+  served.Serve();
+  const auto watch = [&](const std::string& user, grpc::ClientContext& context) {
+    served.Prepare(context, user);
+    return served.StubOf(user)->Watch(&context, v1::WatchRequest());
+  };
+  grpc::ClientContext of_ann, of_root, of_agent;
+  const auto ann = watch("ann", of_ann), root = watch("root", of_root);
+  v1::WatchResponse told;
+  // Both are served by then, and wait for news.
+  REQUIRE(ann->Read(&told));
+  REQUIRE(root->Read(&told));
+  served.Prepare(of_agent, "agent");
+  const auto link = v1::AgentLink::NewStub(served.ChannelOf("agent"))->Connect(&of_agent);
+  v1::FromAgent hello;
+  hello.mutable_hello()->set_node("n1");
+  REQUIRE(link->Write(hello));
+  v1::ToAgent welcome;
+  REQUIRE(link->Read(&welcome));
+
+  served.TakeBack("ann");
+  while (ann->Read(&told)) continue;
+  const grpc::Status ended = ann->Finish();
+  CHECK(ended.error_code() == StatusCode::UNAUTHENTICATED);
+  CHECK(ended.error_message().find("the token of ann was taken back") != std::string::npos);
+  // The others' go on: the root's is told of a job.
+  REQUIRE(Submit(served, "ola", "one").ok());
+  do {
+    REQUIRE(root->Read(&told));
+  } while (!told.has_event() || !told.event().has_submitted());
+  of_root.TryCancel();
+
+  served.TakeBack("agent");
+  while (link->Read(&welcome)) continue;
+  CHECK(link->Finish().error_code() == StatusCode::UNAUTHENTICATED);
 }
 
 }  // namespace trireme::coordinator

@@ -3,6 +3,7 @@ import grp
 import json
 import os
 import pwd
+import signal
 import stat
 import subprocess
 import sys
@@ -70,6 +71,35 @@ class Tenants(DaemonCase):
         self.ask("cancel", job)
         for one in (job, of_nobody):
             self.reach_state(one, "JOB_CANCELLED")
+
+    def test_token_taken_back(self):
+        kept = "".join(f"submit {person} token-of-{person}-0123456789\n" for person in ("ben", "cid"))
+        self.write("tokens", f"{kept}submit ann token-of-ann-0123456789\n", 0o600)
+        for person in ("ann", "ben"):
+            self.write(f"{person}.token", f"token-of-{person}-0123456789\n", 0o600)
+        self.start_daemon("--listen", "127.0.0.1:0", "--token-file", f"{self.folder}/tokens", "--allow-folder", self.folder)
+        port = until(self.ready_port, "the port in the log", self.told)
+
+        def begin(person, *arguments):
+            return self.begin(*arguments, "--coordinator", f"127.0.0.1:{port}", "--token-file",
+                              f"{self.folder}/{person}.token")
+        jobs = {}
+        for person in ("ann", "ben"):
+            code, text = begin(person, "submit", self.job_file, "--set", "resources.gpus_per_rank=64", "--json").end()
+            self.assertEqual(code, 0, text)
+            jobs[person] = str(json.loads(text)["job"]["id"])
+        of_ann, of_ben = (begin(person, "watch", jobs[person]) for person in ("ann", "ben"))
+        for watch in (of_ann, of_ben):
+            until(lambda watch=watch: "submitted" in watch.text(), "the stream is open", watch.text)
+        self.write("tokens", kept, 0o600)
+        self.daemon.send_signal(signal.SIGHUP)
+        code, text = of_ann.end()
+        self.assertEqual(code, 77, text)
+        self.assertIn("the token of ann was taken back", text)
+        self.assertIsNone(of_ben.process.poll(), of_ben.text())
+        self.ask("cancel", jobs["ben"])
+        self.assertEqual(of_ben.end()[0], 5, of_ben.text())
+        self.ask("cancel", jobs["ann"])
 
 
 if __name__ == "__main__":

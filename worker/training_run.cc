@@ -155,12 +155,12 @@ absl::Status TrainingRun::CheckAttempt() const {
 bool TrainingRun::IsReplaced() {
   constexpr int64_t kEveryNs = base::kNsPerSecond;
   const int64_t now_ns = base::MonotonicNs();
-  if (options_.attempt == 0 || now_ns - claim_read_ns_ < kEveryNs) return false;
+  if (replaced_ || options_.attempt == 0 || now_ns - claim_read_ns_ < kEveryNs) return replaced_;
   claim_read_ns_ = now_ns;
   const absl::Status counts = run_claim::CheckRunClaim(options_.run_directory, options_.attempt);
-  if (!absl::IsFailedPrecondition(counts)) return false;
-  spdlog::error("{}", base::MessageOf(counts));
-  return true;
+  replaced_ = absl::IsFailedPrecondition(counts);
+  if (replaced_) spdlog::error("{}", base::MessageOf(counts));
+  return replaced_;
 }
 
 base::Links TrainingRun::LinksInRoot() const {
@@ -379,7 +379,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   progress_.validation_step = step_;
   progress_.overall_tokens_per_second = throughput_.overall();
   recorder_.Report(progress_);
-  if (metrics_) metrics_->Validation(step_, loss);
+  if (metrics_ && !IsReplaced()) metrics_->Validation(step_, loss);
   return AllAgreeAfterRankZero(ranks_, true);
 }
 

@@ -124,6 +124,7 @@ class TrainingRun {
   std::vector<engine::RankCoding> coding_;  // by rank, as last logged
   std::string loose_bound_;                 // the last warning of one
   int64_t claim_read_ns_ = 0;               // of the last look by IsReplaced
+  bool replaced_ = false;                   // as seen then
 };
 
 }  // namespace trireme::worker

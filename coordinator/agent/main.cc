@@ -128,7 +128,8 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
       spdlog::warn("no line to the coordinator: {}", base::MessageOf(link.state()));
     }
     intake.Act(anew);
-    keeper.ReportTaken(link.TakenNs());
+    // A daemon that is not obeyed says nothing of what counts.
+    if (!intake.refuses()) keeper.ReportTaken(link.TakenNs());
     v1::NodeReport report = keeper.Poll();
     if (intake.refuses()) {
       *report.mutable_refuses_for() = store.served();

@@ -28,6 +28,8 @@
 namespace trireme::coordinator {
 namespace {
 
+// The node may be back by then: it is asked for anew, if it is not.
+constexpr std::chrono::seconds kLateRevocation(5);
 constexpr size_t kMostQueued = 10000;
 constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
 
@@ -245,10 +247,12 @@ void Daemon::MakePlan(const v1::Job& job) {
 // On the reconciler's thread.
 void Daemon::Revoke(const v1::Job& job) {
   if (stopping_) return;
-  planner_->PostAnswer([this, job] {
+  planner_->PostAnswer([this, job, asked = std::chrono::steady_clock::now()] {
     if (stopping_) return;
     const uint32_t attempt = job.status().attempt();
-    const absl::Status taken = ClaimForAttempt(job, attempt + 1, identity_.store());
+    const bool late = std::chrono::steady_clock::now() - asked > kLateRevocation;
+    const absl::Status taken = late ? absl::UnavailableError("the planner was busy: asked again")
+                                    : RevokeClaim(job, identity_.store());
     if (!taken.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(taken));
     reconciler_thread_->PostAnswer([this, id = job.id(), attempt, taken] {
       const absl::Status stored = reconciler_->Revoked(id, attempt, taken, NowUnixNs());

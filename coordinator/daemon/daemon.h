@@ -40,7 +40,7 @@ struct DaemonOptions {
   UserCaps user_caps;               // of users with the role submit
   uint64_t user_running_ranks = 0;  // likewise; 0: any number
   std::chrono::milliseconds lease{10000};
-  std::chrono::milliseconds lost_node_after{45000};  // of ReconcilerOptions
+  std::chrono::milliseconds lost_node_after{60000};  // of ReconcilerOptions
   LocalAgentOptions agent;                           // program empty: none
   RetentionOptions retention;                        // its days alone; both 0: none
   HttpOptions http;                                  // address empty: none

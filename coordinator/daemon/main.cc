@@ -137,10 +137,10 @@ void DescribeLostNodes(CLI::App& app, std::chrono::milliseconds& after) {
       ->check([](const std::string& text) {
         int64_t seconds = -1;
         const bool whole = absl::SimpleAtoi(text, &seconds) &&
-                           (seconds == 0 || (seconds >= 40 && seconds <= 86400));
-        return whole ? std::string() : "expected seconds, 0 or 40 to 86400, got " + text;
+                           (seconds == 0 || (seconds >= 50 && seconds <= 86400));
+        return whole ? std::string() : "expected seconds, 0 or 50 to 86400, got " + text;
       })
-      ->default_str("45");
+      ->default_str("60");
 }
 
 void DescribeHttp(CLI::App& app, HttpOptions& http) {

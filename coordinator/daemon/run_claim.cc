@@ -105,6 +105,17 @@ absl::Status ClaimForAttempt(const v1::Job& job, uint32_t attempt, const std::st
   return claimed.ok() ? claimed : absl::UnavailableError(base::MessageOf(claimed));
 }
 
+absl::Status RevokeClaim(const v1::Job& job, const std::string& store) {
+  const uint32_t next = job.status().attempt() + 1;
+  const absl::StatusOr<run_claim::RunClaim> claim = run_claim::ReadRunClaim(job.run_folder());
+  if (claim.ok() && claim->attempt > next) {
+    return absl::FailedPreconditionError(
+        Text("attempt ", claim->attempt, " counts in ", job.run_folder(),
+             ", which this store does not know: trireme nodes adopt"));
+  }
+  return ClaimForAttempt(job, next, store);
+}
+
 absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,
                                                                  const std::string& store) {
   ASSIGN_OR_RETURN(const uint32_t newest, keeper::NewestAttemptFolder(job.run_folder()));

@@ -32,6 +32,10 @@ absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store);
 // disk. Blocks on it.
 absl::Status ClaimForAttempt(const v1::Job& job, uint32_t attempt, const std::string& store);
 
+// The attempt that the job has counts no longer: the next one does. FailedPrecondition: a still
+// newer one counts, which this store does not know. Unavailable: the disk. Blocks on it.
+absl::Status RevokeClaim(const v1::Job& job, const std::string& store);
+
 // The newest attempt in the job's run folder, if it is as new as the one that is planned, which
 // nobody has been told of yet. InvalidArgument: no number is left. Blocks on the disk.
 absl::StatusOr<std::optional<UnknownAttempt>> FindUnknownAttempt(const v1::Job& job,

@@ -24,6 +24,7 @@ using base::kNsPerSecond;
 
 constexpr double kLongestGraceSeconds = 1e8;
 constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
+constexpr int64_t kHeldUpNs = 2 * kNsPerSecond;  // between two turns
 
 WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
   WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
@@ -57,14 +58,16 @@ bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
   return launch.allocation_size() > 0 && launch.allocation(0).node() == node;
 }
 
-Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue)
+Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue,
+                 bool adopted)
     : options_(options),
       record_(std::move(record)),
       folder_(record_.desired),
       launcher_(Launches(record_.desired.launch(), options.node)),
       launch_(MakeLaunch(options_, record_, folder_, queue)),
       ranks_(RanksOf(record_.desired, options)),
-      lifeline_(base::BoottimeNs()) {}
+      lifeline_(adopted ? Lifeline::Adopted(base::BoottimeNs()) : Lifeline(base::BoottimeNs())),
+      turned_ns_(base::BoottimeNs()) {}
 
 void Attempt::SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds) {
   v1::DesiredAttempt& desired = record_.desired;
@@ -98,7 +101,7 @@ void Attempt::Advance(const Turn& turn) {
 
 // Where ranks have no agent beside them, as those of Slurm's jobs, silence ends nothing.
 int64_t Attempt::EndAfterNs() const {
-  if (BySrun()) return 0;
+  if (BySrun() || options_.ranks_end_with_us) return 0;
   const double seconds = record_.desired.end_after_seconds();
   return std::isfinite(seconds) ? static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) * 1e9) : 0;
 }
@@ -107,7 +110,9 @@ void Attempt::CutOff(int64_t boottime_ns) {
   if (!record_.cut_off.empty()) return;
   uint64_t step = 0;
   for (const v1::RankReport& rank : ranks_.ranks()) step = std::max(step, rank.step());
-  lifeline_.Stepped(step, record_.desired.launch().allocation_size() > 1, boottime_ns);
+  const int64_t before_ns = std::exchange(turned_ns_, boottime_ns);
+  if (boottime_ns - before_ns > kHeldUpNs) lifeline_.HeldUp(boottime_ns);
+  lifeline_.Stepped(step, record_.desired.launch().allocation_size() > 1, before_ns);
   const std::string why = lifeline_.Cut(EndAfterNs(), boottime_ns);
   if (why.empty()) return;
   record_.cut_off = why;

@@ -38,7 +38,9 @@ bool Launches(const v1::LaunchSpec& launch, const std::string& node);
 class Attempt {
  public:
   // The record is saved. `queue` is Slurm's, where options.slurm is given.
-  Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue);
+  // `adopted`: of a keeper before this one.
+  Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue,
+          bool adopted = false);
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
@@ -81,6 +83,7 @@ class Attempt {
   std::unique_ptr<Launch> launch_;
   RankWatch ranks_;
   Lifeline lifeline_;
+  int64_t turned_ns_;  // base::BoottimeNs of the turn before
   bool kill_asked_ = false;
   std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder

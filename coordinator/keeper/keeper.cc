@@ -73,7 +73,8 @@ absl::Status Keeper::Adopt() {
       RemoveRecord(options_.state_folder, record);
       continue;
     }
-    attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
+    attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get(),
+                                               /*adopted=*/true);
   }
   return absl::OkStatus();
 }

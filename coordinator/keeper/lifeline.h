@@ -20,14 +20,20 @@ class Lifeline {
  public:
   // `now_ns`: since when silence is counted.
   explicit Lifeline(int64_t now_ns) : news_ns_(now_ns) {}
+  // Of one that was begun before, so that nobody knows when there was news of it.
+  static Lifeline Adopted(int64_t now_ns);
+
+  // Whoever looks after it has not done so for a while, as on a disk that hung or a machine that
+  // slept: what there is to hear is heard first, before silence is judged.
+  void HeldUp(int64_t now_ns);
 
   // The coordinator has taken a report that was sent then.
   void Taken(int64_t sent_ns);
   // The run folder was asked then.
   void Seen(ClaimSight sight, int64_t asked_ns);
-  // Its ranks here have done so many steps. Of an attempt on several nodes each step is word of
-  // the others: no step ends without their ranks.
-  void Stepped(uint64_t step, bool several_nodes, int64_t now_ns);
+  // Its ranks here have done so many steps, the last of them not before `since_ns`. Of an attempt
+  // on several nodes each step is word of the others: no step ends without their ranks.
+  void Stepped(uint64_t step, bool several_nodes, int64_t since_ns);
 
   // Why it is to end; empty: it goes on. `end_after_ns` 0: silence ends nothing.
   std::string Cut(int64_t end_after_ns, int64_t now_ns) const;
@@ -36,6 +42,7 @@ class Lifeline {
 
  private:
   int64_t news_ns_;
+  int64_t judged_from_ns_ = 0;
   int64_t claim_ns_ = 0;  // of the newest kOurs; 0: none
   uint64_t step_ = 0;
   bool replaced_ = false;

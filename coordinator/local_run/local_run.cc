@@ -74,6 +74,8 @@ absl::Status LocalRun::OpenReconciler() {
   ReconcilerOptions options;
   options.retry = options_.retry;
   options.lease = kLease;
+  // Its one node ends with this process, and is never replaced.
+  options.lost_node_after = std::chrono::milliseconds(0);
   ReconcilerPorts ports;
   // The caller has planned, and every attempt runs by that plan.
   ports.make_plan = [this](const v1::Job& job) { plan_wanted_ = job.status().attempt(); };

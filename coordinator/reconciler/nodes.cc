@@ -107,8 +107,10 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
 }
 
 void Nodes::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
-  // Who spoke after it was set, before this was seen, is taken to have spoken now: later than true.
-  for (auto& [name, spoke] : spoke_ns_) spoke = std::min(spoke + by_ns, now_unix_ns);
+  for (auto& [name, spoke] : spoke_ns_) {
+    // As below.
+    if (spoke > now_unix_ns || by_ns > 0) spoke = std::min(spoke + by_ns, now_unix_ns);
+  }
   for (auto& [name, node] : nodes_) {
     const int64_t heard = node.last_heard_unix_ns();
     // One that was set back: who was heard before now may have been heard since.

@@ -35,7 +35,7 @@ struct ReconcilerOptions {
   std::chrono::milliseconds lease{10000};
   // From the last word of a node to the next attempt elsewhere, of jobs that may be replaced
   // (docs/adr/0019); 0: only people say so.
-  std::chrono::milliseconds lost_node_after{45000};
+  std::chrono::milliseconds lost_node_after{60000};
   size_t most_waiting_jobs = 100000;
   UserCaps user_caps;
   uint64_t most_events = 1000000;   // kept; older ones are dropped

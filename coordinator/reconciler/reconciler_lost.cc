@@ -32,10 +32,11 @@ bool MayBeReplaced(const v1::Job& job) { return job.spec().resources().on_lost_n
 
 LostNodeTimes LostNodeTimesOf(milliseconds lost_node_after) {
   if (lost_node_after.count() == 0) return {};
-  // A third: a disk and a daemon that stand still together for less end nothing.
-  const milliseconds end_after = lost_node_after / 3;
+  // A quarter: a disk and a daemon that stand still together for less end nothing.
+  const milliseconds end_after = lost_node_after / 4;
+  // Nodes that are told to end take a kill for it, and may step with others to its end.
   const milliseconds fence(
-      static_cast<int64_t>(static_cast<double>((end_after + kKill).count()) * kDrift));
+      static_cast<int64_t>(static_cast<double>((kKill + end_after + kKill).count()) * kDrift));
   return {std::max(milliseconds(0), lost_node_after - fence), end_after, fence};
 }
 
@@ -127,9 +128,9 @@ absl::Status Reconciler::ReplaceLost(Entry& entry, int64_t now_unix_ns) {
   }
   const int64_t fence =
       std::chrono::nanoseconds(LostNodeTimesOf(options_.lost_node_after).fence).count();
-  if (now_unix_ns - entry.revoked_unix_ns < fence) return absl::OkStatus();
   for (const v1::NodeAllocation& part : entry.job.allocation()) {
-    if (nodes_.IsLost(part.node())) entry.left.insert(part.node());
+    const int64_t since = std::max(entry.revoked_unix_ns, nodes_.SilentSince(part.node()));
+    if (nodes_.IsLost(part.node()) && now_unix_ns - since >= fence) entry.left.insert(part.node());
   }
   return entry.left.empty() ? absl::OkStatus() : Evaluate(entry, now_unix_ns);
 }
@@ -142,10 +143,12 @@ absl::Status Reconciler::Revoked(uint64_t job_id, uint32_t attempt, const absl::
   if (entry.job.status().attempt() != attempt) return absl::OkStatus();
   entry.revoke_asked = false;
   if (!outcome.ok() || !entry.job.status().attempt_live()) return absl::OkStatus();
-  entry.revoked_unix_ns = now_unix_ns;
   const std::string lost = LongLostNode(entry, now_unix_ns);
   const std::string why = lost.empty() ? "a node was lost" : LostText(lost);
-  return Feed(entry, AttemptLost{attempt, why}, now_unix_ns);
+  // Where the store does not take it, it is asked for again.
+  RETURN_IF_ERROR(Feed(entry, AttemptLost{attempt, why}, now_unix_ns));
+  entry.revoked_unix_ns = now_unix_ns;
+  return absl::OkStatus();
 }
 
 // An attempt with ranks on a node that is gone is ended on the others.

@@ -214,7 +214,10 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   for (const uint64_t id : holding_) {
     Entry& entry = jobs_.at(id);
     int64_t& revoked = entry.revoked_unix_ns;
-    if (revoked != 0) revoked = std::min(revoked + by_ns, now_unix_ns);
+    // One that was set back: it may have been written since.
+    if (revoked > now_unix_ns || (revoked != 0 && by_ns > 0)) {
+      revoked = std::min(revoked + by_ns, now_unix_ns);
+    }
     if (entry.job.status().counts_since_unix_ns() == 0) continue;
     FollowClock(by_ns, *entry.job.mutable_status());
     entry.store_again = true;

@@ -61,6 +61,30 @@ TEST_CASE("lifeline: one that waits for people ends by no silence, but by a newe
   CHECK(!line.Cut(0, 4 * kSecond).empty());
 }
 
+TEST_CASE("lifeline: who was held up hears first what there is") {
+  Lifeline line(0);
+  line.HeldUp(100 * kSecond);
+  CHECK(line.Cut(kEnd, 104 * kSecond).empty());
+  CHECK(!line.Cut(kEnd, 105 * kSecond).empty());
+  line.Seen(ClaimSight::kOurs, 104 * kSecond);
+  CHECK(line.Cut(kEnd, 105 * kSecond).empty());
+  line.HeldUp(110 * kSecond);
+  line.Seen(ClaimSight::kReplaced, 110 * kSecond);
+  CHECK(!line.Cut(kEnd, 110 * kSecond).empty());
+  // Of one that was adopted nobody knows more.
+  const Lifeline adopted = Lifeline::Adopted(100 * kSecond);
+  CHECK(adopted.Cut(kEnd, 104 * kSecond).empty());
+  CHECK(!adopted.Cut(kEnd, 105 * kSecond).empty());
+}
+
+TEST_CASE("lifeline: ranks that end with their keeper are cut off from nobody") {
+  KeeperBench bench("sleep 2; exit 0\n");
+  bench.options.ranks_end_with_us = true;
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({EndingAfter(bench.Attempt(1), 0.5)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+}
+
 TEST_CASE("lifeline: only a claim that was read of late may be relied on") {
   Lifeline line(0);
   line.Taken(kSecond);

@@ -7,7 +7,9 @@ namespace trireme::coordinator {
 namespace {
 
 // From the last word to the next attempt.
-constexpr int64_t kAfter = 45 * kDeskSecond;
+constexpr int64_t kAfter = 60 * kDeskSecond;
+// To the end of its claim: 20.2 s.
+constexpr int64_t kRevoke = 20 * kDeskSecond;
 
 // A job of eight ranks on n1 and n2; n3 and n4 are free.
 struct LostDesk : Desk {
@@ -61,11 +63,12 @@ struct LostDesk : Desk {
 
 TEST_CASE("lost node: agents are told to end what is cut off well before others may begin") {
   const LostDesk desk;
-  const LostNodeTimes times = LostNodeTimesOf(std::chrono::seconds(45));
-  CHECK(times.revoke + times.fence == std::chrono::seconds(45));
+  const LostNodeTimes times = LostNodeTimesOf(std::chrono::seconds(60));
+  CHECK(times.revoke + times.fence == std::chrono::seconds(60));
   CHECK(times.revoke > std::chrono::seconds(10));  // the lease
-  CHECK(times.fence >= (times.end_after + std::chrono::seconds(12)) * 1.02);
-  CHECK(LostNodeTimesOf(std::chrono::seconds(40)).revoke > std::chrono::seconds(10));
+  // Those who are told, and then those who stepped with them to their end.
+  CHECK(times.fence >= (times.end_after + std::chrono::seconds(24)) * 1.02);
+  CHECK(LostNodeTimesOf(std::chrono::seconds(50)).revoke > std::chrono::seconds(10));
   CHECK(desk.EndAfterOf("n1") == 15);
   CHECK(LostDesk("wait").EndAfterOf("n2") == 0);
   ReconcilerOptions never;
@@ -77,12 +80,12 @@ TEST_CASE("lost node: a fenced job goes on elsewhere when its time has passed, n
   LostDesk desk;
   const int64_t last = kDeskBegin + kDeskSecond;
   desk.FenceAll(last);
-  desk.Pass(last + kDeskSecond, last + 17 * kDeskSecond);
+  desk.Pass(last + kDeskSecond, last + kRevoke);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
-  CHECK(desk.table.Get(desk.job)->waits_for().find("45 s after") != std::string::npos);
+  CHECK(desk.table.Get(desk.job)->waits_for().find("60 s after") != std::string::npos);
   CHECK(desk.revoked == 0);
   // From here on it does not count, and is ended where it can be.
-  desk.Pass(last + 17 * kDeskSecond, last + kAfter);
+  desk.Pass(last + kRevoke, last + kAfter);
   CHECK(desk.revoked == 1);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
   CHECK(desk.table.Get(desk.job)->status().attempt_live());
@@ -148,9 +151,44 @@ TEST_CASE("lost node: nothing is replaced while the disk does not take its claim
   desk.Pass(last + 3 * kAfter, last + 3 * kAfter + 2 * kDeskSecond);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
   // Not before whoever cannot read it must have ended.
-  desk.Pass(last + 3 * kAfter + 2 * kDeskSecond, last + 3 * kAfter + 26 * kDeskSecond);
+  desk.Pass(last + 3 * kAfter + 2 * kDeskSecond, last + 3 * kAfter + 38 * kDeskSecond);
   CHECK(desk.table.Get(desk.job)->status().attempt_live());
-  desk.Pass(last + 3 * kAfter + 26 * kDeskSecond, last + 3 * kAfter + 31 * kDeskSecond);
+  desk.Pass(last + 3 * kAfter + 38 * kDeskSecond, last + 3 * kAfter + 43 * kDeskSecond);
+  CHECK(!desk.table.Get(desk.job)->status().attempt_live());
+}
+
+TEST_CASE("lost node: what the store does not take is asked for again") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  desk.Pass(last + kDeskSecond, last + kRevoke);
+  const int64_t late = last + kRevoke + kDeskSecond;
+  desk.reconciler->Tick(late);
+  REQUIRE(desk.revocations.size() == 1);
+  desk.store->full = true;
+  CHECK(!desk.reconciler->Revoked(desk.job, 1, absl::OkStatus(), late).ok());
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
+  desk.store->full = false;
+  desk.revocations.clear();
+  desk.reconciler->Tick(late + kDeskSecond);
+  CHECK(desk.revocations.size() == 1);
+  desk.Answer(late + kDeskSecond);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
+}
+
+TEST_CASE("lost node: a clock that is set back makes no fence short") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskHour;
+  desk.FenceAll(last);
+  desk.Pass(last + kDeskSecond, last + kRevoke);
+  desk.reconciler->Tick(last + kRevoke + kDeskSecond);
+  // It is set back, the claim is written, and only then seen.
+  const int64_t back = last + kRevoke + kDeskSecond - 600 * kDeskSecond;
+  desk.Answer(back);
+  desk.reconciler->ClockWasSet(-600 * kDeskSecond, back);
+  desk.Pass(back, back + 39 * kDeskSecond);
+  CHECK(desk.table.Get(desk.job)->status().attempt_live());
+  desk.Pass(back + 39 * kDeskSecond, back + 43 * kDeskSecond);
   CHECK(!desk.table.Get(desk.job)->status().attempt_live());
 }
 
@@ -158,11 +196,12 @@ TEST_CASE("lost node: one that comes back after its job was given up ends it, at
   LostDesk desk;
   const int64_t last = kDeskBegin + kDeskSecond;
   desk.FenceAll(last);
-  desk.Pass(last + kDeskSecond, last + 20 * kDeskSecond);
+  desk.Pass(last + kDeskSecond, last + kRevoke + 3 * kDeskSecond);
   REQUIRE(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
-  desk.Report("n2", desk.Fenced(15), last + 20 * kDeskSecond);
+  desk.Report("n2", desk.Fenced(15), last + kRevoke + 3 * kDeskSecond);
   CHECK(desk.DesiredOn("n2") == v1::ATTEMPT_KILL);
-  desk.Report("n2", Desk::Word(desk.job, 1, v1::ATTEMPT_ENDED, 137), last + 21 * kDeskSecond);
+  desk.Report("n2", Desk::Word(desk.job, 1, v1::ATTEMPT_ENDED, 137),
+              last + kRevoke + 4 * kDeskSecond);
   CHECK(!desk.table.Get(desk.job)->status().attempt_live());
 }
 
@@ -171,8 +210,8 @@ TEST_CASE("lost node: a node that speaks in time keeps its job") {
   int64_t last = kDeskBegin + kDeskSecond;
   desk.FenceAll(last);
   for (int round = 0; round < 3; ++round) {
-    desk.Pass(last + kDeskSecond, last + 17 * kDeskSecond);
-    last += 17 * kDeskSecond;
+    desk.Pass(last + kDeskSecond, last + kRevoke);
+    last += kRevoke;
     desk.Report("n2", desk.Fenced(desk.EndAfterOf("n2")), last);
   }
   CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
@@ -197,9 +236,9 @@ TEST_CASE("lost node: a daemon that is started anew counts from its own start") 
       }
     }
   };
-  pass(kDeskBegin, kDeskBegin + 17 * kDeskSecond);
+  pass(kDeskBegin, kDeskBegin + kRevoke);
   CHECK(desk.StateOf(job) == v1::JOB_RUNNING);
-  pass(kDeskBegin + 17 * kDeskSecond, kDeskBegin + 20 * kDeskSecond);
+  pass(kDeskBegin + kRevoke, kDeskBegin + kRevoke + 3 * kDeskSecond);
   CHECK(desk.StateOf(job) == v1::JOB_RECOVERING);
   CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_KILL);
 }
@@ -211,13 +250,13 @@ TEST_CASE("lost node: a clock that jumps makes nobody late") {
   desk.Pass(last + kDeskSecond, last + 12 * kDeskSecond);  // it is lost
   const int64_t jump = kDeskHour;
   desk.reconciler->ClockWasSet(jump, last + 12 * kDeskSecond + jump);
-  desk.Pass(last + 12 * kDeskSecond + jump, last + 17 * kDeskSecond + jump);
+  desk.Pass(last + 12 * kDeskSecond + jump, last + kRevoke + jump);
   CHECK(desk.revoked == 0);
-  desk.Pass(last + 17 * kDeskSecond + jump, last + 19 * kDeskSecond + jump);
+  desk.Pass(last + kRevoke + jump, last + kRevoke + 2 * kDeskSecond + jump);
   CHECK(desk.revoked == 1);
   // Nor is anybody sooner gone.
-  desk.reconciler->ClockWasSet(jump, last + 19 * kDeskSecond + 2 * jump);
-  desk.Pass(last + 19 * kDeskSecond + 2 * jump, last + kAfter + 2 * jump - kDeskSecond);
+  desk.reconciler->ClockWasSet(jump, last + kRevoke + 2 * kDeskSecond + 2 * jump);
+  desk.Pass(last + kRevoke + 2 * kDeskSecond + 2 * jump, last + kAfter + 2 * jump - kDeskSecond);
   CHECK(desk.table.Get(desk.job)->status().attempt_live());
   desk.Pass(last + kAfter + 2 * jump - kDeskSecond, last + kAfter + 2 * jump + 3 * kDeskSecond);
   CHECK(!desk.table.Get(desk.job)->status().attempt_live());

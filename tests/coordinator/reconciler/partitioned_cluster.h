@@ -38,6 +38,9 @@ class PartitionedCluster {
   void StopAgent(const std::string& node) { nodes_.at(node).agent = false; }
   void StartAgent(const std::string& node);
 
+  // Each end takes as long as one may.
+  void KillSlowly() { slowly_ = true; }
+
   void Run(int64_t seconds);
   void Heal();
 
@@ -63,7 +66,7 @@ class PartitionedCluster {
     int64_t killed_at_ns = 0;  // when that is done; 0: nobody kills it
     uint64_t steps = 0;
     int64_t cut_off_since_ns = -1;  // neither daemon nor folder nor other nodes; -1: one of them
-    int64_t with_others_ns = -1;    // its newest step together with other nodes
+    int64_t watched_since_ns = 0;   // by the agent that there is now
   };
   struct Node {
     Lines lines;
@@ -94,6 +97,7 @@ class PartitionedCluster {
 
   std::mt19937 random_;
   int64_t now_ = 1'000'000'000'000;
+  bool slowly_ = false;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobTable> table_;
   std::unique_ptr<Reconciler> reconciler_;

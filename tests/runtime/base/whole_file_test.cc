@@ -98,7 +98,7 @@ TEST_CASE("a file is read whole or it is said why not") {
 }
 
 TEST_CASE("a new file takes no name that is taken, and leaves nothing beside it") {
-  const Folder folder;
+  const tests::TemporaryFolder folder;
   const std::string path = folder / "claim";
   REQUIRE(WriteNewFile(path, "mine", 0600).ok());
   CHECK(absl::IsAlreadyExists(WriteNewFile(path, "theirs")));
@@ -106,11 +106,7 @@ TEST_CASE("a new file takes no name that is taken, and leaves nothing beside it"
   CHECK((std::filesystem::status(path).permissions() & std::filesystem::perms::mask) ==
         static_cast<std::filesystem::perms>(0600));
   CHECK(absl::IsNotFound(WriteNewFile(folder / "none/claim", "mine")));
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    files += entry.path().filename() == "claim" ? 1 : 100;
-  }
-  CHECK(files == 1);
+  CHECK(Count(folder) == 1);
 }
 
 }  // namespace trireme::base

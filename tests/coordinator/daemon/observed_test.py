@@ -150,9 +150,9 @@ class Observed(DaemonCase):
         self.start_daemon("--keep-run-folders", "0.00002")
         until(lambda: sorted(os.listdir(self.run_folder(job))) == ["checkpoints", "job.yaml", "run.json"],
               "all else is removed", self.told)
-        log = read(f"{self.folder}/daemon.log")
-        self.assertRegex(log, rf"(?s)at the next look [^\n]*will be removed: {self.run_folder(job)}\n.*removed by its age: "
-                              rf"{self.run_folder(job)}\n")
+        said = re.compile(rf"(?s)at the next look [^\n]*will be removed: {self.run_folder(job)}\n.*removed by its age: "
+                          rf"{self.run_folder(job)}\n")
+        until(lambda: said.search(read(f"{self.folder}/daemon.log")), "it says so before and then", self.told)
         self.assertTrue(self.ask("checkpoints", job)["checkpoints"])
         self.assertEqual(self.text("logs", job), "")
         waiting = self.submit("--set", "resources.nodes=[elsewhere]")

@@ -87,8 +87,9 @@ class ControlService : public v1::Control::CallbackService {
   void AnswerFromDisk(Unary* reactor, const DiskPath& where, Response* response, Look look) {
     const absl::Status begun = rooms_.disks.Begin(
         where, std::move(look), [reactor, response](absl::StatusOr<Response> found) {
-          if (found.ok()) *response = *std::move(found);
-          reactor->Finish(ToGrpc(found.status()));
+          if (!found.ok()) return reactor->Finish(ToGrpc(found.status()));
+          *response = *std::move(found);
+          reactor->Finish(grpc::Status::OK);
         });
     if (!begun.ok()) reactor->Finish(NotBegun(begun));
   }

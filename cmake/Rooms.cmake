@@ -56,7 +56,7 @@ trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
 trireme_room(coordinator/command ROOMS runtime/base)
-trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt)
+trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt Threads::Threads)
 trireme_room(coordinator/disk_calls
              ROOMS runtime/base coordinator/task_thread LIBS absl::strings absl::synchronization Threads::Threads)
 trireme_room(coordinator/slurm
@@ -72,7 +72,7 @@ trireme_room(coordinator/keeper
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
-trireme_room(coordinator/http ROOMS runtime/base
+trireme_room(coordinator/http ROOMS runtime/base coordinator/task_thread
              LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
 trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt absl::statusor)
 trireme_room(coordinator/systemd)
@@ -85,7 +85,7 @@ trireme_room(coordinator/metrics
              LIBS absl::synchronization)
 trireme_room(coordinator/calls
              ROOMS runtime/base coordinator/task_thread coordinator/disk_calls LIBS absl::synchronization OpenSSL::Crypto)
-trireme_room(coordinator/run_files ROOMS proto runtime/json LIBS absl::statusor fmt::fmt)
+trireme_room(coordinator/run_files ROOMS proto runtime/base runtime/json LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/retention
              ROOMS proto runtime/base coordinator/job_machine coordinator/keeper coordinator/run_files
              LIBS spdlog::spdlog fmt::fmt)

@@ -4,15 +4,12 @@
 
 #include <fmt/format.h>
 #include <grp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -26,7 +23,6 @@ namespace {
 
 constexpr int kSocketBacklog = 128;
 constexpr size_t kMostGroupBytes = size_t{1} << 20;
-constexpr std::chrono::milliseconds kPauseForDescriptors(50);
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -148,7 +144,7 @@ absl::Status ListenAt(int fd, const SocketOptions& options, const sockaddr_un& a
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SocketDoor>> SocketDoor::Open(const SocketOptions& options,
-                                                             Take take) {
+                                                             const Take& take) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(options.path));
   std::optional<gid_t> group;
   if (!options.group.empty()) {
@@ -157,53 +153,31 @@ absl::StatusOr<std::unique_ptr<SocketDoor>> SocketDoor::Open(const SocketOptions
   RETURN_IF_ERROR(PrepareFolder(options.path, options.group, group));
   RETURN_IF_ERROR(MakeWay(options.path, address));
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const int wake_fd = eventfd(0, EFD_CLOEXEC);
-  absl::Status listens = fd >= 0 && wake_fd >= 0
-                             ? ListenAt(fd, options, address, group)
-                             : absl::ErrnoToStatus(errno, "cannot make the daemon's socket");
+  absl::Status listens = fd >= 0 ? ListenAt(fd, options, address, group)
+                                 : absl::ErrnoToStatus(errno, "cannot make the daemon's socket");
   if (!listens.ok()) {
     if (fd >= 0) close(fd);
-    if (wake_fd >= 0) close(wake_fd);
     return listens;
   }
-  return std::unique_ptr<SocketDoor>(new SocketDoor(options.path, fd, wake_fd, std::move(take)));
+  return std::unique_ptr<SocketDoor>(new SocketDoor(options.path, fd, take));
 }
 
-SocketDoor::SocketDoor(std::string path, int fd, int wake_fd, Take take)
-    : path_(std::move(path)), fd_(fd), wake_fd_(wake_fd), take_(std::move(take)) {
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), "socket door");
+SocketDoor::SocketDoor(std::string path, int fd, const Take& take) : path_(std::move(path)) {
+  thread_.emplace("socket door", fd, [take](int connection) {
+    ucred who{};
+    socklen_t size = sizeof who;
+    if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) {
+      take(connection, who.uid);
+    } else {
+      close(connection);
+    }
+  });
 }
 
 SocketDoor::~SocketDoor() {
-  const uint64_t one = 1;
-  if (write(wake_fd_, &one, sizeof one) < 0) shutdown(fd_, SHUT_RDWR);
-  thread_.join();
+  // While nobody else can listen there.
   unlink(path_.c_str());
-  close(fd_);
-  close(wake_fd_);
-}
-
-void SocketDoor::Run() {
-  while (true) {
-    pollfd entries[] = {{fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-    if (poll(entries, 2, -1) < 0 && errno != EINTR) return;
-    if (entries[1].revents != 0) return;
-    const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      ucred who{};
-      socklen_t size = sizeof who;
-      if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0) {
-        take_(fd, who.uid);
-      } else {
-        close(fd);
-      }
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      std::this_thread::sleep_for(kPauseForDescriptors);
-    } else if (errno == EINVAL || errno == EBADF) {
-      return;
-    }
-  }
+  thread_.reset();
 }
 
 }  // namespace trireme::coordinator

@@ -6,10 +6,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
+#include "coordinator/task_thread/accept_thread.h"
 
 namespace trireme::coordinator {
 
@@ -27,21 +28,18 @@ class SocketDoor {
 
   // AlreadyExists: somebody listens there, or it is another kind of file; FailedPrecondition: the
   // folder is somebody else's, or the group cannot be let in. Each says what to change.
-  static absl::StatusOr<std::unique_ptr<SocketDoor>> Open(const SocketOptions& options, Take take);
+  static absl::StatusOr<std::unique_ptr<SocketDoor>> Open(const SocketOptions& options,
+                                                          const Take& take);
   // Takes in nobody any more and removes the socket.
   ~SocketDoor();
   SocketDoor(const SocketDoor&) = delete;
   SocketDoor& operator=(const SocketDoor&) = delete;
 
  private:
-  SocketDoor(std::string path, int fd, int wake_fd, Take take);
-  void Run();
+  SocketDoor(std::string path, int fd, const Take& take);
 
   const std::string path_;
-  const int fd_;
-  const int wake_fd_;
-  const Take take_;
-  std::thread thread_;
+  std::optional<AcceptThread> thread_;
 };
 
 }  // namespace trireme::coordinator

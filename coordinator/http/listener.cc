@@ -1,19 +1,14 @@
-// accept4 in a thread that an eventfd wakes for its end.
 #include "coordinator/http/listener.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "coordinator/http/socket_stream.h"
@@ -22,7 +17,6 @@ namespace trireme::coordinator {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr std::chrono::milliseconds kPauseWithoutDescriptors(50);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -89,54 +83,26 @@ std::string HostInUrl(const std::string& host) {
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const HostAndPort& at,
-                                                         std::function<void(int fd)> take) {
+                                                         const std::function<void(int fd)>& take) {
   const Addresses found = Resolve(at.host, at.port);
   int fd = -1;
   errno = EADDRNOTAVAIL;
   for (const addrinfo* one = found.get(); one != nullptr && fd < 0; one = one->ai_next) {
     fd = ListenAt(*one);
   }
-  const int wake_fd = fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC);
-  if (wake_fd < 0) {
-    const absl::Status error = absl::FailedPreconditionError(
+  if (fd < 0) {
+    return absl::FailedPreconditionError(
         fmt::format("cannot listen for HTTP at {}:{}: {}; choose another address by --http",
                     HostInUrl(at.host), at.port, std::strerror(errno)));
-    if (fd >= 0) close(fd);
-    return error;
   }
-  return std::unique_ptr<Listener>(new Listener(fd, wake_fd, std::move(take)));
+  return std::unique_ptr<Listener>(new Listener(fd, take));
 }
 
-Listener::Listener(int fd, int wake_fd, std::function<void(int fd)> take)
-    : fd_(fd), wake_fd_(wake_fd), take_(std::move(take)), port_(LocalOf(fd).second) {
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), "http listener");
-}
-
-Listener::~Listener() {
-  const uint64_t one = 1;
-  if (write(wake_fd_, &one, sizeof one) < 0) shutdown(fd_, SHUT_RDWR);
-  thread_.join();
-  close(fd_);
-  close(wake_fd_);
-}
-
-void Listener::Run() {
-  while (true) {
-    pollfd entries[] = {{fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-    if (poll(entries, 2, -1) < 0 && errno != EINTR) return;
-    if (entries[1].revents != 0) return;
-    const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      const int yes = 1;
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-      take_(fd);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      std::this_thread::sleep_for(kPauseWithoutDescriptors);
-    } else if (errno == EINVAL || errno == EBADF) {
-      return;
-    }
-  }
-}
+Listener::Listener(int fd, const std::function<void(int fd)>& take)
+    : port_(LocalOf(fd).second), thread_("http listener", fd, [take](int connection) {
+        const int yes = 1;
+        setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        take(connection);
+      }) {}
 
 }  // namespace trireme::coordinator

@@ -1,13 +1,12 @@
-// The listening socket, and the thread that hands its connections out.
+// The listening socket, whose connections are handed out.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
+#include "coordinator/task_thread/accept_thread.h"
 
 namespace trireme::coordinator {
 
@@ -27,21 +26,14 @@ class Listener {
  public:
   // `take` gets each connection's descriptor, which is then its own; it must not block.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(const HostAndPort& at,
-                                                        std::function<void(int fd)> take);
-  ~Listener();
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
+                                                        const std::function<void(int fd)>& take);
   int port() const { return port_; }
 
  private:
-  Listener(int fd, int wake_fd, std::function<void(int fd)> take);
-  void Run();
+  Listener(int fd, const std::function<void(int fd)>& take);
 
-  const int fd_;
-  const int wake_fd_;
-  const std::function<void(int fd)> take_;
-  int port_ = 0;
-  std::thread thread_;
+  const int port_;
+  AcceptThread thread_;
 };
 
 }  // namespace trireme::coordinator

@@ -55,10 +55,11 @@ absl::Status WriteNewFile(const std::string& path, std::string_view content, mod
   return ErrnoStatus(error, Text("cannot write ", path));
 }
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_bytes) {
+namespace {
+
+// Closes it.
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path, size_t most_bytes) {
   const auto failed = [&] { return absl::ErrnoToStatus(errno, Text("cannot read ", path)); };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed();
   std::string content;
   std::array<char, 1 << 16> piece;
   absl::Status status;
@@ -78,6 +79,25 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_b
   close(fd);
   if (!status.ok()) return status;
   return content;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_bytes) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, Text("cannot read ", path));
+  return ReadAll(fd, path, most_bytes);
+}
+
+absl::StatusOr<std::string> ReadPlainFile(const std::string& path, size_t most_bytes) {
+  const absl::Status other = absl::FailedPreconditionError(Text(path, " is no plain file"));
+  const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 && (errno == ELOOP || errno == ENXIO)) return other;
+  if (fd < 0) return absl::ErrnoToStatus(errno, Text("cannot read ", path));
+  struct stat about {};
+  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return ReadAll(fd, path, most_bytes);
+  close(fd);
+  return other;
 }
 
 }  // namespace trireme::base

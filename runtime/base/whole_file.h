@@ -26,4 +26,8 @@ absl::Status WriteNewFile(const std::string& path, std::string_view content, mod
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                                           size_t most_bytes = size_t{64} << 20);
 
+// The same of what others may have put there: follows no link, waits for no FIFO.
+// FailedPrecondition: it is no plain file.
+absl::StatusOr<std::string> ReadPlainFile(const std::string& path, size_t most_bytes);
+
 }  // namespace trireme::base

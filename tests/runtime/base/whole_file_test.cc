@@ -109,4 +109,23 @@ TEST_CASE("a new file takes no name that is taken, and leaves nothing beside it"
   CHECK(Count(folder) == 1);
 }
 
+TEST_CASE("a plain file is read, and nothing else by its name") {
+  const tests::TemporaryFolder folder;
+  const std::string path = folder / "claim";
+  CHECK(absl::IsNotFound(ReadPlainFile(path, 10).status()));
+  std::ofstream(folder / "plain") << "0123456789";
+  CHECK(*ReadPlainFile(folder / "plain", 10) == "0123456789");
+  CHECK(absl::IsResourceExhausted(ReadPlainFile(folder / "plain", 9).status()));
+  const auto refused = [&] {
+    CHECK(absl::IsFailedPrecondition(ReadPlainFile(path, 10).status()));
+    fs::remove(path);
+  };
+  fs::create_symlink("plain", path);
+  refused();
+  fs::create_directory(path);
+  refused();
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  refused();
+}
+
 }  // namespace trireme::base

@@ -111,7 +111,8 @@ Exports::Exports(SubmissionRules rules, std::string store)
               .threads = 1,
               .most_waiting = kMostWaiting,
               .most_of_owner = kMostWaiting / 2,
-              .deadline = kLongestExport}) {}
+              .deadline = kLongestExport,
+              .hangs_after = kLongestExport}) {}
 
 absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,
                             const std::shared_ptr<ExportCall>& call) {

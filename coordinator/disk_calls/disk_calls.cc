@@ -66,13 +66,19 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
     Answer answer;  // empty: it has been
     bool runs = false;
     bool hangs = false;
-    std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator deadline;
+    bool wanted = true;       // where it runs
+    Clock::time_point began;  // where it runs
+    // Of its deadline, then of when its thread is taken to hang.
+    std::optional<std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator> timer;
   };
   // Of one file system.
   struct Lane {
     std::string key;
     Mount mount;  // by which it was asked first
     FairQueue<std::shared_ptr<Call>> waiting;
+    // Answered while they waited. What they own may be on the disk, as a file that is to be closed:
+    // the threads that may hang there are rid of them.
+    std::vector<std::shared_ptr<Call>> dead;
     size_t threads = 0;
     size_t idle = 0;
     size_t hanging = 0;
@@ -91,22 +97,28 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AllHang(const Lane& lane) const { return lane.hanging >= options_.threads; }
   absl::Status AllHangError(const Lane& lane, const std::string& path) const;
-  // No deadline any more; it is to be given the status, after the lock, by Give.
+  void Arm(const std::shared_ptr<Call>& call, Clock::time_point at)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Disarm(Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // No timer any more; it is to be given the status, after the lock, by Give.
   void Take(Call& call, absl::Status status, std::vector<Due>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Expire(Call& call, std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeWaiting(Lane& lane, const std::function<absl::Status(const Call&)>& status,
+                   std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(std::vector<Due> due);
 
   const DiskCallsOptions options_;
   MountTable mounts_;
   mutable absl::Mutex mutex_;
   std::map<std::string, std::shared_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mutex_);  // with threads
-  std::multimap<Clock::time_point, std::shared_ptr<Call>> deadlines_ ABSL_GUARDED_BY(mutex_);
-  absl::CondVar deadline_changed_;
+  std::multimap<Clock::time_point, std::shared_ptr<Call>> timers_ ABSL_GUARDED_BY(mutex_);
+  absl::CondVar timer_changed_;
   absl::CondVar quieter_;
   size_t threads_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;    // of these, in a call
-  size_t hanging_ ABSL_GUARDED_BY(mutex_) = 0;    // of those, beyond its deadline
+  size_t hanging_ ABSL_GUARDED_BY(mutex_) = 0;    // of those, for hangs_after
   size_t answering_ ABSL_GUARDED_BY(mutex_) = 0;  // answers that are due or under way
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -152,8 +164,7 @@ absl::Status DiskCalls::Pool::Post(const DiskPath& where, std::function<void()> 
   call->limit = where.deadline.count() > 0 ? where.deadline : options_.deadline;
   call->work = std::move(work);
   call->answer = std::move(answer);
-  call->deadline = deadlines_.emplace(Clock::now() + call->limit, call);
-  if (call->deadline == deadlines_.begin()) deadline_changed_.Signal();
+  Arm(call, Clock::now() + call->limit);
   lane->waiting.Add(std::move(call), where.owner);
   lane->wake.Signal();
   return absl::OkStatus();
@@ -179,15 +190,25 @@ std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(const std::shared_p
   while (true) {
     ++lane->idle;
     bool late = false;
-    while (lane->waiting.size() == 0 && !ending_ && !late) {
+    while (lane->waiting.size() == 0 && lane->dead.empty() && !ending_ && !late) {
       late = lane->wake.WaitWithDeadline(&mutex_, until);
     }
     --lane->idle;
-    while (lane->waiting.size() > 0) {
-      std::shared_ptr<Call> call = lane->waiting.Take();
-      if (!call->answer) continue;  // its deadline came first
+    std::shared_ptr<Call> call;
+    if (!lane->dead.empty()) {
+      call = std::move(lane->dead.back());
+      lane->dead.pop_back();
+    } else if (lane->waiting.size() > 0) {
+      call = lane->waiting.Take();
+    }
+    if (call) {
       call->runs = true;
+      call->began = Clock::now();
       ++running_;
+      if (!call->answer) {  // its deadline came first
+        call->wanted = false;
+        Arm(call, call->began + options_.hangs_after);
+      }
       return call;
     }
     if (ending_ || late) break;
@@ -200,7 +221,7 @@ std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(const std::shared_p
 
 void DiskCalls::Pool::Serve(const std::shared_ptr<Lane>& lane) {
   while (const std::shared_ptr<Call> call = Next(lane)) {
-    call->work();
+    if (call->wanted) call->work();
     call->work = nullptr;  // with what it owns, as files that are to be closed
     std::vector<Due> due;
     {
@@ -211,6 +232,7 @@ void DiskCalls::Pool::Serve(const std::shared_ptr<Lane>& lane) {
         --hanging_;
         --lane->hanging;
       }
+      Disarm(*call);
       if (call->answer) Take(*call, absl::OkStatus(), due);
       quieter_.SignalAll();
     }
@@ -218,10 +240,30 @@ void DiskCalls::Pool::Serve(const std::shared_ptr<Lane>& lane) {
   }
 }
 
+void DiskCalls::Pool::Arm(const std::shared_ptr<Call>& call, Clock::time_point at) {
+  call->timer = timers_.emplace(at, call);
+  if (*call->timer == timers_.begin()) timer_changed_.Signal();
+}
+
+void DiskCalls::Pool::Disarm(Call& call) {
+  if (call.timer) timers_.erase(*call.timer);
+  call.timer.reset();
+}
+
 void DiskCalls::Pool::Take(Call& call, absl::Status status, std::vector<Due>& due) {
   due.push_back({std::exchange(call.answer, nullptr), std::move(status)});
   ++answering_;
-  deadlines_.erase(call.deadline);
+  Disarm(call);
+}
+
+void DiskCalls::Pool::TakeWaiting(Lane& lane,
+                                  const std::function<absl::Status(const Call&)>& status,
+                                  std::vector<Due>& due) {
+  while (lane.waiting.size() > 0) {
+    lane.dead.push_back(lane.waiting.Take());
+    Call& call = *lane.dead.back();
+    if (call.answer) Take(call, status(call), due);
+  }
 }
 
 void DiskCalls::Pool::Give(std::vector<Due> due) {
@@ -235,22 +277,27 @@ void DiskCalls::Pool::Give(std::vector<Due> due) {
   quieter_.SignalAll();
 }
 
-void DiskCalls::Pool::Expire(Call& call, std::vector<Due>& due) {
-  Lane& lane = *call.lane;
-  const double seconds = static_cast<double>(call.limit.count()) / 1000;
-  absl::Status status = absl::DeadlineExceededError(fmt::format(
-      "{}: {} has not answered within {} s; {}", call.path, Named(lane.mount), seconds, kAdvice));
-  if (call.runs) {
-    call.hangs = true;
-    ++hanging_;
-    ++lane.hanging;
+// Whoever asked has waited long enough. Its thread hangs only once it has been at it for long
+// enough itself: one that is merely late, behind many others, does not.
+void DiskCalls::Pool::Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due) {
+  Lane& lane = *call->lane;
+  Disarm(*call);
+  if (call->answer) {
+    const double seconds = static_cast<double>(call->limit.count()) / 1000;
+    Take(*call,
+         absl::DeadlineExceededError(fmt::format("{}: {} has not answered within {} s; {}",
+                                                 call->path, Named(lane.mount), seconds, kAdvice)),
+         due);
   }
-  Take(call, std::move(status), due);
+  if (!call->runs) return;
+  const Clock::time_point hangs_at = call->began + options_.hangs_after;
+  if (Clock::now() < hangs_at) return Arm(call, hangs_at);
+  call->hangs = true;
+  ++hanging_;
+  ++lane.hanging;
   if (!AllHang(lane)) return;
-  while (lane.waiting.size() > 0) {
-    const std::shared_ptr<Call> other = lane.waiting.Take();
-    if (other->answer) Take(*other, AllHangError(lane, other->path), due);
-  }
+  TakeWaiting(
+      lane, [&](const Call& other) { return AllHangError(lane, other.path); }, due);
 }
 
 void DiskCalls::Pool::KeepDeadlines() {
@@ -259,18 +306,18 @@ void DiskCalls::Pool::KeepDeadlines() {
     {
       const absl::MutexLock lock(&mutex_);
       if (ending_) return;
-      if (deadlines_.empty()) {
-        deadline_changed_.Wait(&mutex_);
+      if (timers_.empty()) {
+        timer_changed_.Wait(&mutex_);
         continue;
       }
-      const auto left = deadlines_.begin()->first - Clock::now();
+      const auto left = timers_.begin()->first - Clock::now();
       if (left.count() > 0) {
-        deadline_changed_.WaitWithTimeout(&mutex_, absl::FromChrono(left));
+        timer_changed_.WaitWithTimeout(&mutex_, absl::FromChrono(left));
         continue;
       }
       // By a copy of the pointer: its place in the list goes.
-      const std::shared_ptr<Call> late = deadlines_.begin()->second;
-      Expire(*late, due);
+      const std::shared_ptr<Call> late = timers_.begin()->second;
+      Expire(late, due);
     }
     Give(std::move(due));
   }
@@ -281,12 +328,10 @@ void DiskCalls::Pool::Stop() {
   {
     const absl::MutexLock lock(&mutex_);
     ending_ = true;
-    deadline_changed_.SignalAll();
+    timer_changed_.SignalAll();
     for (const auto& [key, lane] : lanes_) {
-      while (lane->waiting.size() > 0) {
-        const std::shared_ptr<Call> call = lane->waiting.Take();
-        if (call->answer) Take(*call, Stopping(), due);
-      }
+      TakeWaiting(
+          *lane, [](const Call&) { return Stopping(); }, due);
       lane->wake.SignalAll();
     }
   }
@@ -298,9 +343,10 @@ void DiskCalls::Pool::Stop() {
     while (running_ > hanging_) {
       if (quieter_.WaitWithDeadline(&mutex_, until)) break;
     }
-    while (!deadlines_.empty()) {
-      const std::shared_ptr<Call> call = deadlines_.begin()->second;
-      Take(*call, Stopping(), due);
+    while (!timers_.empty()) {
+      const std::shared_ptr<Call> call = timers_.begin()->second;
+      Disarm(*call);
+      if (call->answer) Take(*call, Stopping(), due);
     }
   }
   Give(std::move(due));

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,8 @@ struct DiskCallsOptions {
   size_t most_waiting = 10000;               // likewise
   size_t most_of_owner = 5000;               // of these, of one owner
   std::chrono::milliseconds deadline{5000};  // less than callers of the API wait
+  // A thread that has been at one call for so long counts as hanging, whoever waits for it still.
+  std::chrono::milliseconds hangs_after{5000};
 };
 
 struct DiskPath {
@@ -51,7 +54,14 @@ class DiskCalls {
     using Result = std::invoke_result_t<Call>;
     auto result = std::make_shared<std::optional<Result>>();
     return Post(
-        where, [result, call = std::move(call)]() mutable { result->emplace(call()); },
+        where,
+        [result, call = std::move(call)]() mutable {
+          try {
+            result->emplace(call());
+          } catch (const std::exception& thrown) {  // as for want of memory
+            result->emplace(absl::InternalError(thrown.what()));
+          }
+        },
         [result, answer = std::move(answer)](const absl::Status& status) mutable {
           answer(status.ok() ? **std::move(result) : Result(status));
         });
@@ -77,7 +87,7 @@ class DiskCalls {
   // Answers whatever is not answered yet with Unavailable, at once what waits or hangs, after a
   // moment what runs; no answer is under way when it returns, and none comes later.
   void Stop();
-  // Calls that wait for a thread, and threads that hang beyond the deadline of their call.
+  // Calls that wait for a thread, and threads that hang.
   size_t waiting() const;
   size_t hanging() const;
 

@@ -119,7 +119,10 @@ absl::Status Reconciler::ReplaceLost(Entry& entry, int64_t now_unix_ns) {
     if (entry.revoke_asked || !ports_.revoke || !WhyNotFenced(entry).empty()) {
       return absl::OkStatus();
     }
-    if (LongLostNode(entry, now_unix_ns).empty() || !FitsElsewhere(entry, now_unix_ns)) {
+    // One that is to stop or to end frees what it holds, wherever it would go on.
+    const bool to_go_on = ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_RUN;
+    if (LongLostNode(entry, now_unix_ns).empty() ||
+        (to_go_on && !FitsElsewhere(entry, now_unix_ns))) {
       return absl::OkStatus();
     }
     entry.revoke_asked = true;

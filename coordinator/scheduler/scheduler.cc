@@ -15,6 +15,8 @@
 namespace trireme::coordinator {
 namespace {
 
+constexpr size_t kLooksOfReservation = 4;
+
 std::vector<v1::NodeAllocation> AllocationOf(const std::vector<Share>& shares,
                                              const ClusterView& cluster) {
   std::vector<v1::NodeAllocation> allocation;
@@ -131,12 +133,16 @@ class Pass {
     if (due && StillHolds(job, need, open, now_unix_ns_)) {
       return Start(job, need, SharesOf(job.reservation.allocation));
     }
-    const std::vector<Amount> there =
-        reserved_.empty() ? cluster_.free : timeline_.Least(SpanOf(now_unix_ns_, need.runs_ns));
-    std::vector<Share> shares = Fit(need.rank, need.ranks, there, open);
-    if (!shares.empty()) return Start(job, need, std::move(shares));
+    // What is free now is the most that it may have: without it nothing else is looked at.
+    const bool room = RoomInAll(need.rank, need.ranks, cluster_.free, open) >= need.ranks;
+    if (room) {
+      const std::vector<Amount> there =
+          reserved_.empty() ? cluster_.free : timeline_.Least(SpanOf(now_unix_ns_, need.runs_ns));
+      std::vector<Share> shares = Fit(need.rank, need.ranks, there, open);
+      if (!shares.empty()) return Start(job, need, std::move(shares));
+    }
     Refused refused;
-    if (RoomInAll(need.rank, need.ranks, cluster_.free, open) >= need.ranks) {
+    if (room) {
       refused.in_the_way_of = InTheWayOf(need, open);
     } else if (RoomInAll(need.rank, need.ranks, cluster_.free, usable) >= need.ranks) {
       refused.held_back_by = HeldBackBy(need.rank, usable, cluster_);
@@ -177,8 +183,10 @@ class Pass {
     }
     const bool reserved = Reserve(job, kind, waiter);
     waiters_.push_back(waiter);
-    if (reserved || now_unix_ns_ - job.waits_since_unix_ns < patience_ns_ ||
-        std::exchange(kind.holds, true)) {
+    // One that is only in the way of a reservation gains nothing by nodes that run dry: they are
+    // kept for that one already.
+    if (reserved || kind.in_the_way_of != 0 ||
+        now_unix_ns_ - job.waits_since_unix_ns < patience_ns_ || std::exchange(kind.holds, true)) {
       return;
     }
     const std::vector<bool> usable = cluster_.OfThoseUsable(cluster_.MayUse(job.resources));
@@ -191,8 +199,12 @@ class Pass {
     const Need need = NeedOf(job);
     const std::vector<bool> open =
         NotHeld(cluster_.OfThoseUsable(cluster_.MayUse(job.resources)), cluster_);
-    const int64_t start =
-        timeline_.EarliestStart(need.rank, need.ranks, open, need.runs_ns, kind.starts_not_before);
+    // Those that find none are looked for as well, and each look is at all that runs.
+    if (++looks_ > kLooksOfReservation * policy_.most_reservations) return false;
+    const bool ever = RoomInAll(need.rank, need.ranks, cluster_.capacity, open) >= need.ranks;
+    const int64_t start = ever ? timeline_.EarliestStart(need.rank, need.ranks, open, need.runs_ns,
+                                                         kind.starts_not_before)
+                               : kNoEnd;
     kind.starts_not_before = start;
     if (start == kNoEnd) return false;
     Reserved reserved{job.job_id, start, {}};
@@ -258,6 +270,7 @@ class Pass {
   std::unordered_map<uint32_t, Refused> kinds_;
   std::vector<Waiter> waiters_;
   std::vector<Reserved> reserved_;  // in the order of the queue
+  size_t looks_ = 0;                // for reservations
   std::map<uint64_t, Reservation> reservations_;
 };
 

@@ -139,6 +139,19 @@ TEST_CASE("lost node: where no other nodes can hold it nothing is won by its end
   CHECK(desk.table.Get(desk.job)->status().attempt() == 1);
 }
 
+TEST_CASE("lost node: one that is to be cancelled ends also where no other nodes can hold it") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  for (const char* node : {"n3", "n4"}) {
+    REQUIRE(desk.reconciler->SetUse({node, true, "test"}, last).ok());
+  }
+  REQUIRE(desk.reconciler->Ask(desk.job, CancelAsked{"ann"}, 1, last).ok());
+  desk.Pass(last + kDeskSecond, last + kAfter + 5 * kDeskSecond);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_CANCELLED);
+  CHECK(desk.table.Get(desk.job)->allocation().empty());
+}
+
 TEST_CASE("lost node: nothing is replaced while the disk does not take its claim away") {
   LostDesk desk;
   const int64_t last = kDeskBegin + kDeskSecond;

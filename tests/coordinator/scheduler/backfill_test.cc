@@ -108,6 +108,31 @@ TEST_CASE("backfill: those behind the last reservation may pass until they lose 
         "job 2 has waited for more than 10 minutes and goes first");
 }
 
+TEST_CASE("backfill: one that is only in a reservation's way loses no patience with short jobs") {
+  const std::vector<Holding> holding = {Until(kStart + 100 * kHourNs, Held(7, {2}, "n1"))};
+  const Decision decision = Schedule(
+      Racks({4}), holding, {Job(1, {4}), Job(2, {2}), For(kHourNs, Job(3, {2}))}, {}, kStart);
+  CHECK(decision.reservations.contains(1));
+  CHECK(Outcome(decision, 2).find("would not end before job 1 starts") != std::string::npos);
+  CHECK(Outcome(decision, 3) == "starts on n1:2");
+}
+
+TEST_CASE("backfill: many that can have no reservation cost no more than some looks") {
+  std::vector<Holding> holding;
+  for (uint64_t i = 0; i < 400; ++i) {
+    const auto end = kStart + static_cast<int64_t>(i + 1) * kSecondNs;
+    holding.push_back(Until(end, Held(10000 + i, {1}, "n1")));
+  }
+  std::vector<Waiting> queue;
+  for (uint32_t i = 0; i < 3000; ++i) {
+    queue.push_back(For(kHourNs, Job(i + 1, {401 + i})));
+    queue.back().kind = i + 1;
+  }
+  const Decision decision = Schedule(Racks({400}), holding, queue, {}, kStart);
+  CHECK(decision.reservations.empty());
+  CHECK(decision.waits.size() >= 1000);
+}
+
 TEST_CASE("backfill: a job that runs on beyond its end moves reservations and breaks nothing") {
   const std::vector<Holding> holding = {Until(kStart - kHourNs, Held(7, {4}, "n1"))};
   const Decision decision = Schedule(Racks({4}), holding, {For(kHourNs, Job(1, {4}))}, {}, kStart);

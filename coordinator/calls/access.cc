@@ -134,11 +134,13 @@ absl::StatusOr<std::vector<Caller>> Access::ReadTokens(const std::string& token_
   return tokens;
 }
 
-Caller Access::LocalCaller(uid_t uid) const {
+std::optional<Caller> Access::LocalCaller(uid_t uid) const {
+  const bool admin = uid == 0 || uid == geteuid();
   std::string name = NameOf(uid);
   const bool plain = !name.empty() && base::ShowableLine(name, kLongestUser) == name;
-  if (!plain) name = fmt::format("uid:{}", uid);
-  return {std::move(name), uid == 0 || uid == geteuid() ? Role::kAdmin : Role::kSubmit};
+  if (!plain && !admin) return std::nullopt;
+  if (!plain) name = fmt::format("uid:{}", uid);  // as in a container
+  return Caller{std::move(name), admin ? Role::kAdmin : Role::kSubmit};
 }
 
 std::optional<Caller> Access::Find(const std::string& hash) const {

@@ -47,9 +47,10 @@ class Access {
   absl::Status Reload();
 
   // Of who has opened the unix socket: root and the daemon's own user are admins, others may
-  // submit, under the name that the machine knows them by; "uid:N", if it has none that can be
-  // shown, which is nobody's name. Asks the machine's user database, which may block.
-  Caller LocalCaller(uid_t uid) const;
+  // submit, under the name that the machine knows them by. Nobody: the machine does not know him,
+  // or does not say so now. Whoever has subordinate uids might be as many users as he likes
+  // otherwise. Asks the machine's user database, which may block.
+  std::optional<Caller> LocalCaller(uid_t uid) const;
   // `local`: that, for a call by the unix socket; else null. `authorization`: that header of the
   // call, or empty; a token names its caller wherever he comes from. Unauthenticated: neither, or a
   // token that is not known.

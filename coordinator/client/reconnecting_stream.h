@@ -180,7 +180,8 @@ class ReconnectingStream final : public Stream<Response> {
     const std::chrono::milliseconds pause = PauseOf(status);
     const bool passing = pause.count() > 0 || absl::IsUnavailable(error) ||
                          absl::IsCancelled(error) || absl::IsAborted(error) ||
-                         absl::IsUnknown(error);
+                         absl::IsUnknown(error) ||
+                         absl::IsDeadlineExceeded(error);  // of a disk there
     const Clock::time_point now = Clock::now();
     // One that stood for a while without a message was a connection nevertheless.
     const bool stood =

@@ -27,17 +27,25 @@ std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
                           (hello.agent_id().empty() ? hello.state_folder() : hello.agent_id()));
 }
 
-// Where ranks may live it is as long as they may, once their agent is silent: of another holder's
-// attempts the new one knows nothing, and what it says of them would be taken for the truth.
-std::chrono::milliseconds NameLease(const ApiRooms& rooms, const std::string& node) {
-  bool may_have_ranks = false;
+constexpr std::chrono::hours kForEver(24 * 36500);
+
+// How long another one has to have been silent before this one may have its node's name. Where its
+// ranks may live, as long as they may: of another holder's attempts the new one knows nothing, and
+// what it says of them would be taken for the truth. Ranks that silence does not end may live for
+// ever, but for those of the same agent, whose machine has been started anew.
+std::chrono::milliseconds NameLease(const ApiRooms& rooms, const std::string& node,
+                                    bool same_agent) {
+  bool live = false, fenced = rooms.lost_node_after.count() > 0;
   rooms.table.ForEach([&](const v1::Job& job, const v1::Progress*) {
     if (!job.status().attempt_live()) return;
     for (const v1::NodeAllocation& part : job.allocation()) {
-      may_have_ranks = may_have_ranks || part.node() == node;
+      if (part.node() != node) continue;
+      live = true;
+      fenced = fenced && job.fence().attempt() == job.status().attempt();
     }
   });
-  return may_have_ranks ? std::max(rooms.lease, rooms.lost_node_after) : rooms.lease;
+  if (!live || (same_agent && !fenced)) return rooms.lease;
+  return fenced ? std::max(rooms.lease, rooms.lost_node_after) : kForEver;
 }
 
 }  // namespace
@@ -116,13 +124,18 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     if (!named.ok()) return ToGrpc(named);
     const std::string holder = HolderOf(incoming_.hello(), caller_.user);
     const auto now = std::chrono::steady_clock::now();
-    const std::chrono::milliseconds lease = NameLease(rooms_, incoming_.hello().node());
+    const std::string known = link_.leases_.HolderOf(incoming_.hello().node());
+    const std::string& id = incoming_.hello().agent_id();
+    const bool same_agent = !id.empty() && known.ends_with(absl::CHexEscape(" " + id));
+    const std::chrono::milliseconds lease = NameLease(rooms_, incoming_.hello().node(), same_agent);
     if (!link_.leases_.Take(incoming_.hello().node(), holder, now, lease)) {
       return ToGrpc(absl::AlreadyExistsError(
           "node " + incoming_.hello().node() +
           " is kept by another agent, of another machine or with another --state-dir; give this "
           "one a name of its own by --node (after a restart of the machine, or where it takes the "
-          "place of one that has ended, it is let in when the lease is over)"));
+          "place of one that has ended, it is let in when the lease is over; where ranks of the "
+          "other "
+          "one may live that silence does not end, after: trireme drain NODE --gone)"));
     }
     {
       const absl::MutexLock lock(&mutex_);

@@ -19,6 +19,12 @@ bool NodeLeases::Take(const std::string& node, const std::string& holder, Clock:
   return true;
 }
 
+std::string NodeLeases::HolderOf(const std::string& node) const {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = leases_.find(node);
+  return found == leases_.end() ? "" : found->second.holder;
+}
+
 void NodeLeases::Renew(const std::string& node, Clock::time_point now) {
   const absl::MutexLock lock(&mutex_);
   const auto found = leases_.find(node);

@@ -21,6 +21,8 @@ class NodeLeases {
   // True: `holder` has the name from now on. False: another one has it, who spoke within `lease`.
   bool Take(const std::string& node, const std::string& holder, Clock::time_point now,
             std::chrono::milliseconds lease);
+  // Empty: nobody's.
+  std::string HolderOf(const std::string& node) const;
   // A word of the holder.
   void Renew(const std::string& node, Clock::time_point now);
 
@@ -29,7 +31,7 @@ class NodeLeases {
     std::string holder;
     Clock::time_point renewed;
   };
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
 };
 

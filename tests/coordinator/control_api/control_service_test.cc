@@ -353,23 +353,38 @@ TEST_CASE("control: a node is one agent's until its lease is over") {
 }
 
 TEST_CASE("control: a name is kept for longer where ranks of a silent agent may live") {
-  for (const bool live : {false, true}) {
+  struct Scene {
+    bool live, fenced, same_agent;
+    std::chrono::milliseconds lost_node_after;
+    bool in;
+  };
+  const std::chrono::milliseconds long_since(50), not_yet(600000), never(0);
+  for (const Scene& scene : {Scene{false, false, false, not_yet, true},
+                             {true, true, false, not_yet, false},
+                             {true, true, false, long_since, true},
+                             // Silence does not end them: nobody else may have the name.
+                             {true, false, false, long_since, false},
+                             {true, true, false, never, false},
+                             // A machine that was started anew has none.
+                             {true, false, true, long_since, true}}) {
     ServedStore served;
     v1::Job job = served.AddJob(1, "ann");
-    job.mutable_status()->set_attempt_live(live);
+    job.mutable_status()->set_attempt_live(scene.live);
+    if (scene.fenced) job.mutable_fence()->set_attempt(job.status().attempt());
     job.add_allocation()->set_node("n1");
     served.PutJob(job);
-    served.Serve(std::chrono::milliseconds(100), std::chrono::minutes(10));
+    served.Serve(std::chrono::milliseconds(100), scene.lost_node_after);
     const auto stub = v1::AgentLink::NewStub(
         grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials()));
     bool in = false;
-    for (const std::string agent : {"a", "b"}) {
+    for (const std::string boot : {"1", "2"}) {
       grpc::ClientContext context;
       served.Prepare(context, "");
       const auto line = stub->Connect(&context);
       v1::FromAgent hello;
       hello.mutable_hello()->set_node("n1");
-      hello.mutable_hello()->set_agent_id(agent);
+      hello.mutable_hello()->set_boot_id(boot);
+      hello.mutable_hello()->set_agent_id(scene.same_agent ? "a" : "a" + boot);
       line->Write(hello);
       v1::ToAgent heard;
       in = line->Read(&heard);
@@ -377,7 +392,8 @@ TEST_CASE("control: a name is kept for longer where ranks of a silent agent may 
       line->Finish();
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
-    CHECK(in == !live);
+    CAPTURE(scene.live, scene.fenced, scene.same_agent, scene.lost_node_after.count());
+    CHECK(in == scene.in);
   }
 }
 

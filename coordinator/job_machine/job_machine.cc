@@ -62,6 +62,11 @@ class Change {
     now.set_checkpoint_attempt(now.attempt());
     // An attempt that is lost has failed after it, any other one has not failed yet.
     now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
+    // So long it has lived, whatever is known of it later.
+    if (now.counts_since_unix_ns() != 0) {
+      CountNoMore(now_);
+      Count();
+    }
     if (step > now.furthest_step()) {
       now.set_furthest_step(step);
       now.clear_setbacks();
@@ -75,8 +80,8 @@ class Change {
       status().set_counts_since_unix_ns(std::max<int64_t>(1, now_));
     }
   }
-  void CountNoMore() {
-    status().set_used_ns(UsedNs(status(), now_));
+  void CountNoMore(int64_t until) {
+    status().set_used_ns(UsedNs(status(), std::min(until, now_)));
     status().clear_counts_since_unix_ns();
   }
 
@@ -192,7 +197,7 @@ class Machine {
       return absl::OkStatus();
     }
     // What the stop takes is not the job's.
-    change_.CountNoMore();
+    change_.CountNoMore(INT64_MAX);
     change_.To(v1::JOB_PAUSING, fmt::format("has reached its time limit of {}; stops at the next "
                                             "step",
                                             base::DurationText(policy_.time_limit)));
@@ -206,8 +211,8 @@ class Machine {
 
   absl::Status operator()(const AttemptEnded& event) {
     if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
+    change_.CountNoMore(event.alive_unix_ns);
     change_.Checkpoint(event.checkpoint_step);
-    change_.CountNoMore();
     change_.status().set_attempt_live(false);
     if (state() == v1::JOB_RECOVERING) {
       LostAttemptGone();

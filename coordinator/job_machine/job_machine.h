@@ -45,6 +45,9 @@ struct AttemptEnded {
   int exit_code = 0;
   v1::Failure failure;           // empty if it ended in order
   uint64_t checkpoint_step = 0;  // of the newest that it has saved; 0: none
+  // Until when it is known to have lived, which is what it has used of its time limit; 0: not known
+  // beyond its newest checkpoint.
+  int64_t alive_unix_ns = INT64_MAX;
 };
 // A node of the attempt is lost for good: it will be killed on the others.
 struct AttemptLost {

@@ -143,6 +143,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
     entry.plan_not_before_unix_ns = 0;
     entry.reports.clear();
     entry.stalls = StallWatch();
+    entry.alive_unix_ns = 0;
     entry.revoke_asked = false;
     entry.revoked_unix_ns = 0;
     entry.left.clear();
@@ -362,6 +363,7 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     // Shown beside the reasons of the jobs that wait for resources.
     if (known.waits_for() != one.waits_for()) allocations_may_have_changed_ = true;
     known = one;
+    if (one.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
     entry.left.erase(node);  // it says itself how it fares
     RETURN_IF_ERROR(NoteFence(entry));
     RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
@@ -424,7 +426,8 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
     if (i == 0) launcher = std::move(report);
   }
   if (all_ended) {
-    AttemptEnded ended{attempt, launcher.exit_code(), launcher.failure(), checkpoint_step};
+    AttemptEnded ended{attempt, launcher.exit_code(), launcher.failure(), checkpoint_step,
+                       entry.alive_unix_ns};
     return Feed(entry, ended, now_unix_ns);
   }
   // The desired state of the other nodes is now to kill.

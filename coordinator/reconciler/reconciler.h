@@ -146,6 +146,7 @@ class Reconciler {
     bool store_again = false;  // the clock was set, and with it what the status counts by it
     std::map<std::string, v1::AttemptReport> reports;  // of the current attempt, by node
     StallWatch stalls;                                 // of the current attempt
+    int64_t alive_unix_ns = 0;  // the newest word that the current attempt lives; 0: none
     // Of the current attempt, whose node is lost.
     bool revoke_asked = false;
     int64_t revoked_unix_ns = 0;  // its claim is taken; 0: not so far as we know

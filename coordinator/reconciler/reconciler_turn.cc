@@ -213,6 +213,9 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   scheduled_unix_ns_ += by_ns;
   for (const uint64_t id : holding_) {
     Entry& entry = jobs_.at(id);
+    if (entry.alive_unix_ns != 0) {
+      entry.alive_unix_ns = std::min(entry.alive_unix_ns + by_ns, now_unix_ns);
+    }
     int64_t& revoked = entry.revoked_unix_ns;
     // One that was set back: it may have been written since.
     if (revoked > now_unix_ns || (revoked != 0 && by_ns > 0)) {
@@ -291,6 +294,12 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
   const RetryPolicy policy = PolicyOf(entry);
   const int64_t due = TimeIsUpUnixNs(entry.job.status(), policy.time_limit);
   if (due == 0 || now_unix_ns < due) return due;
+  // Where nobody says that it lives it may have ended long ago, with time left.
+  const auto& allocation = entry.job.allocation();
+  const bool all_heard =
+      std::none_of(allocation.begin(), allocation.end(),
+                   [&](const v1::NodeAllocation& part) { return nodes_.IsLost(part.node()); });
+  if (!all_heard) return 0;
   ASSIGN_OR_RETURN(Transition transition,
                    Apply(entry.job.status(), TimeIsUp{}, policy, now_unix_ns));
   if (!transition.changed) return 0;  // it stops for something else

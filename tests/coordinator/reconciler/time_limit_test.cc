@@ -28,9 +28,15 @@ struct LimitedDesk : Desk {
   }
 };
 
+// Its agent says that it lives.
+void Lives(Desk& desk, int64_t now) {
+  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), now);
+}
+
 TEST_CASE("time limit: the reconciler asks an attempt to stop in time and ends the job") {
   LimitedDesk desk;
   const int64_t due = kDeskBegin + kLimit;
+  Lives(desk, due - 2000000);
   // Its next turn is asked for by then.
   CHECK(desk.reconciler->Tick(due - 1000000) == due);
   CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
@@ -51,7 +57,7 @@ TEST_CASE("time limit: the reconciler asks an attempt to stop in time and ends t
 TEST_CASE("time limit: a restart of the daemon does not begin anew") {
   LimitedDesk desk;
   Desk again({}, desk.store);
-  again.Dial("n1", kDeskBegin + kDeskHour);
+  again.Dial("n1", kDeskBegin + kLimit - 2000000);
   again.reconciler->Tick(kDeskBegin + kLimit - 1000000);
   CHECK(again.StateOf(1) == v1::JOB_RUNNING);
   again.reconciler->Tick(kDeskBegin + kLimit);
@@ -69,6 +75,7 @@ TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing
   desk.store->full = false;
   desk.reconciler->Tick(kDeskBegin + step + kLimit - 900000);
   Desk again({}, desk.store);
+  again.Dial("n1", kDeskBegin + step + kLimit - 850000);
   again.reconciler->Tick(kDeskBegin + step + kLimit - 800000);
   CHECK(again.StateOf(1) == v1::JOB_RUNNING);
   again.reconciler->Tick(kDeskBegin + step + kLimit);
@@ -77,6 +84,7 @@ TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing
 
 TEST_CASE("time limit: a full disk puts the stop off until it can be stored") {
   LimitedDesk desk;
+  Lives(desk, kDeskBegin + kLimit - 1000000);
   desk.store->full = true;
   desk.reconciler->Tick(kDeskBegin + kLimit);
   CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
@@ -96,15 +104,44 @@ TEST_CASE("time limit: an attempt that another queue holds does not use it up") 
   desk.reconciler->Tick(kDeskBegin + 9 * kDeskHour);
   CHECK(desk.StateOf(1) == v1::JOB_LAUNCHING);
   desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin + 9 * kDeskHour);
+  Lives(desk, kDeskBegin + 11 * kDeskHour - 2000000);
   desk.reconciler->Tick(kDeskBegin + 11 * kDeskHour - 1000000);
   CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
   desk.reconciler->Tick(kDeskBegin + 11 * kDeskHour);
   CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
 }
 
+TEST_CASE("time limit: hours in which nobody says that it lives are not its own") {
+  LimitedDesk desk;
+  const int64_t last = kDeskBegin + kDeskHour / 2;
+  Lives(desk, last);
+  // The power is off for a weekend.
+  const int64_t back = last + 60 * kDeskHour;
+  SECTION("its node's alone") {
+    desk.reconciler->Tick(back - kDeskSecond);
+    CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+    desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137), back);
+    CHECK(desk.StateOf(1) == v1::JOB_RECOVERING);
+    CHECK(desk.table.Get(1)->status().used_ns() == kDeskHour / 2);
+  }
+  SECTION("the daemon's, too: so long as its newest checkpoint says") {
+    v1::NodeReport saved = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
+    saved.mutable_attempts(0)->set_saved_step(7);
+    desk.Report("n1", saved, last + kDeskHour / 4);
+    Desk again({}, desk.store);
+    again.reconciler->Tick(back);
+    CHECK(again.StateOf(1) == v1::JOB_RUNNING);
+    again.Dial("n1", back);
+    again.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137), back);
+    CHECK(again.StateOf(1) == v1::JOB_RECOVERING);
+    CHECK(again.table.Get(1)->status().used_ns() == kDeskHour * 3 / 4);
+  }
+}
+
 TEST_CASE("time limit: who resumes a job without time left is refused") {
   LimitedDesk desk;
   REQUIRE(desk.reconciler->Ask(1, PauseAsked{"ann"}, 0, kDeskBegin + kLimit - 1).ok());
+  Lives(desk, kDeskBegin + kLimit);
   desk.reconciler->Tick(kDeskBegin + kLimit);
   desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 75), kDeskBegin + kLimit + kDeskSecond);
   CHECK(desk.StateOf(1) == v1::JOB_PAUSED);

@@ -16,7 +16,7 @@ pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
-pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
+find_package(Boost 1.74 REQUIRED) # headers alone: Asio and Beast
 
 # oneDNN's own dnnl-config asks for the OpenCL headers of its GPU half, which nobody here uses.
 find_path(dnnl_include_folder oneapi/dnnl/dnnl.hpp REQUIRED)

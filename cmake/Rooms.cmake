@@ -72,8 +72,7 @@ trireme_room(coordinator/keeper
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
-trireme_room(coordinator/http ROOMS runtime/base coordinator/task_thread
-             LIBS Threads::Threads absl::synchronization spdlog::spdlog PkgConfig::httplib)
+trireme_room(coordinator/http ROOMS runtime/base LIBS Threads::Threads absl::strings spdlog::spdlog Boost::headers)
 trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt absl::statusor)
 trireme_room(coordinator/systemd)
 trireme_room(coordinator/config_file LIBS CLI11::CLI11)

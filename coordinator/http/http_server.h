@@ -53,8 +53,9 @@ struct HttpOptions {
   bool anywhere = false;           // HOST need not be loopback
   std::vector<std::string> names;  // further Host names that callers may use
   size_t most_body_bytes = 64 << 10;
-  int threads = 12;
-  size_t most_waiting = 64;                        // connections for which no thread is free
+  int threads = 12;                                // of handlers
+  size_t most_waiting = 64;                        // requests for which no thread is free
+  size_t most_connections = 256;                   // beyond, the one that is idle longest ends
   std::chrono::milliseconds request_time{10000};   // from its first byte to its last
   std::chrono::milliseconds response_time{30000};  // until the caller has taken it
   std::chrono::milliseconds idle_time{15000};      // of a connection between requests

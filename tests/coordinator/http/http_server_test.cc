@@ -1,7 +1,12 @@
 // Routes, and what strangers may try: everything is answered or closed, nothing lasts for ever.
 #include "coordinator/http/http_server.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <catch2/catch.hpp>
+#include <set>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -187,7 +192,7 @@ TEST_CASE("HTTP requests must be there in time however slowly they come") {
   CHECK(body.Closed());
 }
 
-TEST_CASE("HTTP connections beyond its bounds hear 503") {
+TEST_CASE("HTTP requests for which no thread is free wait, and beyond that hear 503") {
   HttpOptions options;
   options.address = "127.0.0.1:0";
   options.threads = 1;
@@ -202,16 +207,99 @@ TEST_CASE("HTTP connections beyond its bounds hear 503") {
   HttpCaller served((*server)->port());
   served.Say(Get("/"));
   REQUIRE(begun.WaitForNotificationWithTimeout(absl::Seconds(60)));
-  HttpCaller waiting((*server)->port());
-  waiting.Say(Get("/"));
-  HttpCaller refused((*server)->port());
-  CHECK(StatusOf(refused.Answer()) == 503);
+  // One of these waits and the others are refused; which, the machine decides.
+  std::vector<std::unique_ptr<HttpCaller>> others;
+  for (int i = 0; i < 3; ++i) {
+    others.push_back(std::make_unique<HttpCaller>((*server)->port()));
+    others.back()->Say(Get("/"));
+  }
+  // Refusals need no thread of a handler.
+  HttpCaller bad((*server)->port());
+  bad.Say("GARBAGE\r\n\r\n");
+  CHECK(StatusOf(bad.Answer()) == 400);
   go.Notify();
-  // Others wait, so that this connection does not stay.
-  const std::string first = served.Answer();
-  CHECK(BodyOf(first) == "served");
-  CHECK(first.find("Connection: close\r\n") != std::string::npos);
-  CHECK(BodyOf(waiting.Answer()) == "served");
+  CHECK(BodyOf(served.Answer()) == "served");
+  std::multiset<int> statuses;
+  for (const auto& other : others) statuses.insert(StatusOf(other->Answer()));
+  CHECK(statuses == std::multiset<int>{200, 503, 503});
+}
+
+TEST_CASE("HTTP connections beyond their bound take the place of one that is idle") {
+  HttpOptions options;
+  options.address = "127.0.0.1:0";
+  options.most_connections = 2;
+  absl::Notification begun, go;
+  std::vector<HttpRoute> routes = SomeRoutes();
+  routes.push_back({"GET", "/slow", [&](const HttpRequest&) {
+                      if (!begun.HasBeenNotified()) begun.Notify();
+                      go.WaitForNotificationWithTimeout(absl::Seconds(60));
+                      return Said("slow");
+                    }});
+  auto server = HttpServer::Start(options, std::move(routes));
+  REQUIRE(server.ok());
+  HttpCaller busy((*server)->port());
+  busy.Say(Get("/slow"));
+  REQUIRE(begun.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  HttpCaller idle((*server)->port());
+  idle.Say(Get("/"));
+  CHECK(BodyOf(idle.Answer()) == "home");
+  HttpCaller next((*server)->port());
+  next.Say(Get("/slow"));
+  CHECK(idle.Closed());
+  CHECK(StatusOf(HttpCaller((*server)->port()).Answer()) == 503);
+  go.Notify();
+  CHECK(BodyOf(busy.Answer()) == "slow");
+  CHECK(BodyOf(next.Answer()) == "slow");
+}
+
+TEST_CASE("HTTP asks for a body that its caller holds back, unless its head is refused") {
+  const Server server = Started();
+  HttpCaller caller(server->port());
+  caller.Say(Post("Content-Length: 5\r\nExpect: 100-continue\r\n", ""));
+  CHECK(StatusOf(caller.Answer(/*head_only=*/true)) == 100);
+  caller.Say("hello");
+  CHECK(BodyOf(caller.Answer()) == "hello");
+  CHECK(Status(server, Post("Content-Length: 99999\r\nExpect: 100-continue\r\n", "")) == 413);
+}
+
+TEST_CASE("HTTP answers what a handler is about when it ends") {
+  HttpOptions options;
+  options.address = "127.0.0.1:0";
+  absl::Notification begun, go;
+  auto server = HttpServer::Start(options, {{"GET", "/", [&](const HttpRequest&) {
+                                               begun.Notify();
+                                               go.WaitForNotificationWithTimeout(absl::Seconds(60));
+                                               return Said("served");
+                                             }}});
+  REQUIRE(server.ok());
+  HttpCaller caller((*server)->port());
+  caller.Say(Get("/"));
+  REQUIRE(begun.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  HttpCaller idle((*server)->port());
+  std::thread ending([&] { server->reset(); });
+  CHECK(idle.Closed());  // so the end has begun
+  go.Notify();
+  const std::string answer = caller.Answer();
+  ending.join();
+  CHECK(BodyOf(answer) == "served");
+  CHECK(answer.find("Connection: close\r\n") != std::string::npos);
+}
+
+TEST_CASE("HTTP sockets are not passed on to programs that are started") {
+  const Server server = Started();
+  HttpCaller kept(server->port());
+  kept.Say(Get("/"));
+  CHECK(BodyOf(kept.Answer()) == "home");
+  int ours = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in at{};
+    socklen_t length = sizeof at;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length) != 0) continue;
+    if (at.sin_family != AF_INET || ntohs(at.sin_port) != server->port()) continue;
+    ++ours;
+    CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  CHECK(ours == 2);
 }
 
 TEST_CASE("HTTP ends with idle and half-said connections open") {

@@ -24,7 +24,7 @@ trireme_program(trireme coordinator/cli
   ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
         checkpoint/client coordinator/checkup coordinator/client coordinator/command coordinator/job_machine
         coordinator/keeper coordinator/launcher coordinator/local_run coordinator/manual coordinator/planning
-        coordinator/slurm compress
+        coordinator/slurm compress compress/commands
   LIBS CLI11::CLI11)
 trireme_program(trireme-worker worker
   ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/model runtime/kernels runtime/comm runtime/comm/mpi

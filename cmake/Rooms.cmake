@@ -10,6 +10,7 @@ target_compile_options(trireme_runtime_checksum PRIVATE -O2)
 trireme_room(compress ROOMS runtime/base runtime/checksum LIBS Threads::Threads hwy::hwy)
 # Its formats use the same names for the same things.
 set_target_properties(trireme_compress PROPERTIES UNITY_BUILD OFF)
+trireme_room(compress/commands ROOMS runtime/base runtime/json compress LIBS CLI11::CLI11)
 
 # Floor 1
 trireme_room(runtime/spec ROOMS proto runtime/base runtime/json compress LIBS yaml-cpp)

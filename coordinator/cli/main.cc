@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/cli/codec.h"
+#include "compress/commands/codec_commands.h"
 #include "coordinator/cli/commands.h"
 #include "coordinator/cli/control.h"
 #include "coordinator/cli/control_commands.h"
@@ -321,6 +321,13 @@ int Refuse(const CLI::App& app, const CLI::ParseError& error, bool json) {
   return kBadInput;
 }
 
+// A damaged stream is bad input, not a failed job.
+int CodeOfCodec(const absl::Status& end) {
+  if (end.ok()) return kOk;
+  const int code = PrintError(end);
+  return absl::IsDataLoss(end) ? static_cast<int>(kBadInput) : code;
+}
+
 int Main(int argc, char** argv) {
   // Its errors reach people by the status of a call; beside them stderr is ours, unless somebody
   // wants to see what it does.
@@ -341,7 +348,7 @@ int Main(int argc, char** argv) {
   validate->add_flag("--json", all.validate.json, kJsonHelp);
   validate->callback([&all] { all.code = RunValidate(all.validate); });
   AddCheckpoint(app, all);
-  AddCodec(app, &all.code);
+  compress::AddCodecCommands(app, [&all](const absl::Status& end) { all.code = CodeOfCodec(end); });
   AddControlCommands(app, &all.code);
   CLI::App* version = app.add_subcommand("version", "print the version");
   version->add_flag("--json", all.version_json, kJsonHelp);

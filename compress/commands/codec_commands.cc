@@ -1,6 +1,6 @@
 // `trireme codec compress|decompress|stat` (docs/formats/codec_stream.md). An output appears whole
 // or not at all: it is written beside its name and renamed.
-#include "coordinator/cli/codec.h"
+#include "compress/commands/codec_commands.h"
 
 #include <fmt/format.h>
 
@@ -16,12 +16,11 @@
 
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
-#include "coordinator/cli/json_line.h"
-#include "coordinator/cli/print_error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
+#include "runtime/json/json_text.h"
 
-namespace trireme::cli {
+namespace trireme::compress {
 namespace {
 
 namespace fs = std::filesystem;
@@ -36,7 +35,12 @@ struct FileOptions {
   int64_t count = -1;  // -1: to the end
 };
 
-compress::CodecOptions ThreadsOf(const FileOptions& options) {
+void PrintJson(const nlohmann::ordered_json& object) {
+  fmt::print("{}\n", json_text::Write(object));
+  std::fflush(stdout);
+}
+
+CodecOptions ThreadsOf(const FileOptions& options) {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return {.threads = options.threads > 0 ? options.threads : cores};
 }
@@ -74,17 +78,17 @@ absl::Status In(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), fmt::format("{}: {}", path, std::string(status.message())));
 }
 
-double RatioOf(const compress::StreamInfo& info) {
+double RatioOf(const StreamInfo& info) {
   const auto values = static_cast<double>(info.count) * static_cast<double>(SizeOf(info.type));
   return values / static_cast<double>(info.bytes);
 }
 
 absl::Status CompressFile(const FileOptions& options) {
-  ASSIGN_OR_RETURN(const compress::ElementType type, compress::ParseElementType(options.type));
-  ASSIGN_OR_RETURN(const compress::Bound bound, compress::ParseBound(options.bound));
+  ASSIGN_OR_RETURN(const ElementType type, ParseElementType(options.type));
+  ASSIGN_OR_RETURN(const Bound bound, ParseBound(options.bound));
   RETURN_IF_ERROR(CheckOutput(options));
   ASSIGN_OR_RETURN(const Bytes values, ReadFile(options.in));
-  const size_t size = compress::SizeOf(type);
+  const size_t size = SizeOf(type);
   if (values.size() % size != 0) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {} bytes are no whole number of {} values of {} bytes; is --type right?",
@@ -92,14 +96,14 @@ absl::Status CompressFile(const FileOptions& options) {
   }
   ASSIGN_OR_RETURN(const Bytes stream, Compress({type, values.data(), values.size() / size}, bound,
                                                 ThreadsOf(options)));
-  ASSIGN_OR_RETURN(const compress::StreamInfo info, compress::ReadInfo(stream));
+  ASSIGN_OR_RETURN(const StreamInfo info, ReadInfo(stream));
   RETURN_IF_ERROR(WriteFile(options.out, stream.data(), stream.size()));
   if (options.json) {
-    PrintJsonObject({{"file", options.out},
-                     {"bytes_before", values.size()},
-                     {"bytes", stream.size()},
-                     {"ratio", RatioOf(info)},
-                     {"largest_error", info.quantiser.absolute}});
+    PrintJson({{"file", options.out},
+               {"bytes_before", values.size()},
+               {"bytes", stream.size()},
+               {"ratio", RatioOf(info)},
+               {"largest_error", info.quantiser.absolute}});
     return absl::OkStatus();
   }
   fmt::print("{}: {} bytes to {}, ratio {:.2f}, every error at most {:.6g}\n", options.out,
@@ -110,7 +114,7 @@ absl::Status CompressFile(const FileOptions& options) {
 absl::Status DecompressFile(const FileOptions& options) {
   RETURN_IF_ERROR(CheckOutput(options));
   ASSIGN_OR_RETURN(const Bytes stream, ReadFile(options.in));
-  const auto info = compress::ReadInfo(stream);
+  const auto info = ReadInfo(stream);
   if (!info.ok()) return In(options.in, info.status());
   if (options.first > info->count) {
     return absl::OutOfRangeError(fmt::format("{}: --first {} lies beyond its {} values", options.in,
@@ -123,22 +127,22 @@ absl::Status DecompressFile(const FileOptions& options) {
                                              left, options.first, count));
   }
   // Not cleared first: all of it is written.
-  const size_t bytes = count * compress::SizeOf(info->type);
+  const size_t bytes = count * SizeOf(info->type);
   const std::unique_ptr<std::byte[]> values(new std::byte[bytes]);
   const absl::Status status =
       DecompressRange(stream, options.first, {info->type, values.get(), count}, ThreadsOf(options));
   if (!status.ok()) return In(options.in, status);
   RETURN_IF_ERROR(WriteFile(options.out, values.get(), bytes));
   if (options.json) {
-    PrintJsonObject({{"file", options.out}, {"values", count}, {"type", NameOf(info->type)}});
+    PrintJson({{"file", options.out}, {"values", count}, {"type", NameOf(info->type)}});
     return absl::OkStatus();
   }
   fmt::print("{}: {} values of {}\n", options.out, count, NameOf(info->type));
   return absl::OkStatus();
 }
 
-void PrintStat(const compress::StreamInfo& info, const compress::StreamStatistics& statistics) {
-  const compress::Quantiser& quantiser = info.quantiser;
+void PrintStat(const StreamInfo& info, const StreamStatistics& statistics) {
+  const Quantiser& quantiser = info.quantiser;
   fmt::print("values       {} of {}\n", info.count, NameOf(info.type));
   fmt::print("bytes        {}, ratio {:.2f}\n", info.bytes, RatioOf(info));
   fmt::print("bound        {}:{:.6g}, absolute {:.6g}, step {:.6g}\n",
@@ -155,50 +159,43 @@ void PrintStat(const compress::StreamInfo& info, const compress::StreamStatistic
   fmt::print("checksums    right\n");
 }
 
-void PrintStatJson(const compress::StreamInfo& info, const compress::StreamStatistics& statistics) {
-  const compress::Quantiser& quantiser = info.quantiser;
-  PrintJsonObject({{"values", info.count},
-                   {"type", NameOf(info.type)},
-                   {"bytes", info.bytes},
-                   {"ratio", RatioOf(info)},
-                   {"bound",
-                    {{"mode", NameOf(quantiser.requested.mode)},
-                     {"value", quantiser.requested.value},
-                     {"absolute", quantiser.absolute},
-                     {"step", quantiser.step}}},
-                   {"pieces",
-                    {{"all", info.pieces},
-                     {"quantised", statistics.quantised_pieces},
-                     {"ordered", statistics.ordered_pieces},
-                     {"verbatim", statistics.verbatim_pieces},
-                     {"by_differences", statistics.predicted_pieces}}},
-                   {"blocks",
-                    {{"all", statistics.blocks},
-                     {"empty", statistics.empty_blocks},
-                     {"constant", statistics.constant_blocks},
-                     {"verbatim", statistics.verbatim_blocks}}},
-                   {"packed_bytes", statistics.packed_bytes},
-                   {"patches", statistics.patches},
-                   {"patch_bytes", statistics.patch_bytes},
-                   {"exceptions", statistics.exceptions},
-                   {"exception_bytes", statistics.exception_bytes}});
+void PrintStatJson(const StreamInfo& info, const StreamStatistics& statistics) {
+  const Quantiser& quantiser = info.quantiser;
+  PrintJson({{"values", info.count},
+             {"type", NameOf(info.type)},
+             {"bytes", info.bytes},
+             {"ratio", RatioOf(info)},
+             {"bound",
+              {{"mode", NameOf(quantiser.requested.mode)},
+               {"value", quantiser.requested.value},
+               {"absolute", quantiser.absolute},
+               {"step", quantiser.step}}},
+             {"pieces",
+              {{"all", info.pieces},
+               {"quantised", statistics.quantised_pieces},
+               {"ordered", statistics.ordered_pieces},
+               {"verbatim", statistics.verbatim_pieces},
+               {"by_differences", statistics.predicted_pieces}}},
+             {"blocks",
+              {{"all", statistics.blocks},
+               {"empty", statistics.empty_blocks},
+               {"constant", statistics.constant_blocks},
+               {"verbatim", statistics.verbatim_blocks}}},
+             {"packed_bytes", statistics.packed_bytes},
+             {"patches", statistics.patches},
+             {"patch_bytes", statistics.patch_bytes},
+             {"exceptions", statistics.exceptions},
+             {"exception_bytes", statistics.exception_bytes}});
 }
 
 absl::Status ShowFile(const FileOptions& options) {
   ASSIGN_OR_RETURN(const Bytes stream, ReadFile(options.in));
-  const auto info = compress::ReadInfo(stream);
+  const auto info = ReadInfo(stream);
   if (!info.ok()) return In(options.in, info.status());
-  const auto statistics = compress::Inspect(stream);
+  const auto statistics = Inspect(stream);
   if (!statistics.ok()) return In(options.in, statistics.status());
   options.json ? PrintStatJson(*info, *statistics) : PrintStat(*info, *statistics);
   return absl::OkStatus();
-}
-
-// A damaged stream is bad input, not a failed job.
-int CodeOf(const absl::Status& status) {
-  if (status.ok()) return kOk;
-  const int code = PrintError(status);
-  return absl::IsDataLoss(status) ? static_cast<int>(kBadInput) : code;
 }
 
 void AddFiles(CLI::App& command, FileOptions& options) {
@@ -212,7 +209,7 @@ void AddFiles(CLI::App& command, FileOptions& options) {
 
 }  // namespace
 
-void AddCodec(CLI::App& app, int* code) {
+void AddCodecCommands(CLI::App& app, const std::function<void(const absl::Status&)>& done) {
   CLI::App* codec = app.add_subcommand("codec", "raw floating-point files within an error bound");
   codec->require_subcommand(1);
   const auto options = std::make_shared<FileOptions>();
@@ -226,20 +223,20 @@ void AddCodec(CLI::App& app, int* code) {
       ->type_name("MODE:E");
   compress->add_option("--type", options->type, "f32, bf16, f16 or f64; default: f32")
       ->type_name("TYPE");
-  compress->callback([=] { *code = CodeOf(CompressFile(*options)); });
+  compress->callback([=] { done(CompressFile(*options)); });
   CLI::App* decompress = codec->add_subcommand("decompress", "a stream to raw values");
   AddFiles(*decompress, *options);
   decompress->add_option("--first", options->first, "first value wanted")->type_name("I");
   decompress->add_option("--count", options->count, "how many; default: to the end")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
-  decompress->callback([=] { *code = CodeOf(DecompressFile(*options)); });
+  decompress->callback([=] { done(DecompressFile(*options)); });
   CLI::App* stat = codec->add_subcommand("stat", "what a stream holds; compares its checksums");
   stat->add_option("in", options->in, "stream")->required()->type_name("FILE");
   for (CLI::App* command : {compress, decompress, stat}) {
     command->add_flag("--json", options->json, "the answer as JSON");
   }
-  stat->callback([=] { *code = CodeOf(ShowFile(*options)); });
+  stat->callback([=] { done(ShowFile(*options)); });
   codec->footer(
       "Examples:\n"
       "  trireme codec compress gradients.f32 gradients.tc --bound rms:0.1\n"
@@ -247,4 +244,4 @@ void AddCodec(CLI::App& app, int* code) {
       "  trireme codec stat gradients.tc");
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme::compress

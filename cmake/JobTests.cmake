@@ -93,7 +93,8 @@ trireme_add_test(daemon.no_false_alarm SECONDS 3000 LABELS slow
 # The dashboard in a headless Chromium.
 trireme_python_tests(dashboard. coordinator/daemon/dashboard_test.py Dashboard SECONDS 600 LABELS coordinator
   ARGS "${trireme_bin}"
-  METHODS clicks_through lets_in_whom_it_knows shows_who_stands_still shows_a_node_that_does_not_come_back says_where_it_is_not)
+  METHODS clicks_through makes_sentences_of_messages lets_in_whom_it_knows shows_who_stands_still
+          shows_a_node_that_does_not_come_back says_where_it_is_not)
 set_tests_properties(dashboard.clicks_through PROPERTIES COST 30)
 
 # The ready-made files, and the Debian packages (label cluster: it installs them in a namespace).

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_split.h"
 #include "coordinator/dashboard/curve.h"
-#include "coordinator/dashboard/job_json.h"
 #include "coordinator/dashboard/job_order.h"
 #include "coordinator/dashboard/run_file.h"
 #include "coordinator/dashboard/timeline.h"
@@ -22,6 +21,7 @@
 #include "coordinator/run_files/run_owner.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/planner.h"
+#include "trireme/v1/dashboard.pb.h"
 
 namespace trireme::dashboard {
 namespace {
@@ -70,10 +70,20 @@ v1::ListRequest ListFor(const Caller& who) {
   return request;
 }
 
-Json EventsJson(const std::vector<v1::Event>& events, uint64_t last, bool more) {
-  Json list = Json::array();
-  for (const v1::Event& event : events) list.push_back(EventJson(event));
-  return {{"last", last}, {"more", more}, {"events", std::move(list)}};
+std::string EventsText(const std::vector<v1::Event>& events, uint64_t last, bool more) {
+  v1::EventsView view;
+  view.mutable_events()->Add(events.begin(), events.end());
+  view.set_last(last);
+  view.set_more(more);
+  return JsonText(view);
+}
+
+v1::JobView ViewOf(v1::Job job, std::vector<std::string> stalled) {
+  v1::JobView view;
+  job.clear_spec();
+  *view.mutable_job() = std::move(job);
+  view.mutable_stalled()->Assign(stalled.begin(), stalled.end());
+  return view;
 }
 
 // Cut where no character is.
@@ -119,12 +129,14 @@ Api::Answer Api::Cluster(const Call&, const Who& who) const {
                                    v1::JOB_RECOVERING, v1::JOB_PAUSING}) {
     request.add_states(state);
   }
-  ASSIGN_OR_RETURN(const v1::ListResponse live, rooms_.table.List(request));
-  Json json = ClusterJson(rooms_.table.cluster(), {live.jobs().begin(), live.jobs().end()});
-  json["user"] = who.user;
-  json["role"] = WordOf(who.role);
-  json["now_ms"] = Milliseconds(coordinator::NowUnixNs());
-  return JsonText(json);
+  ASSIGN_OR_RETURN(v1::ListResponse live, rooms_.table.List(request));
+  v1::ClusterView view;
+  *view.mutable_cluster() = rooms_.table.cluster();
+  view.mutable_live()->Swap(live.mutable_jobs());
+  view.set_user(who.user);
+  view.set_role(std::string(WordOf(who.role)));
+  view.set_now_unix_ns(coordinator::NowUnixNs());
+  return JsonText(view);
 }
 
 Api::Answer Api::Jobs(const Call& call, const Who& who) const {
@@ -136,9 +148,14 @@ Api::Answer Api::Jobs(const Call& call, const Who& who) const {
   }
   ASSIGN_OR_RETURN(const JobPage list, OrderedJobs(rooms_.table, request, call.Query("page"),
                                                    std::clamp<uint32_t>(size, 1, kMostRows)));
-  Json rows = Json::array();
-  for (const v1::Job& job : list.jobs) rows.push_back(JobRow(job, stalls_.Of(job)));
-  return JsonText({{"jobs", std::move(rows)}, {"next_page", list.next}});
+  v1::JobsView view;
+  for (const v1::Job& job : list.jobs) {
+    v1::JobView& row = *view.add_jobs() = ViewOf(job, stalls_.Of(job));
+    v1::JobStatus& status = *row.mutable_job()->mutable_status();
+    if (status.has_failure()) status.mutable_failure()->clear_evidence();
+  }
+  view.set_next_page(list.next);
+  return JsonText(view);
 }
 
 Api::Answer Api::Events(const Call& call, const Who& who) const {
@@ -158,7 +175,7 @@ Api::Answer Api::Events(const Call& call, const Who& who) const {
   if (seen.size() > kMostEvents) {
     seen.erase(seen.begin(), seen.end() - static_cast<std::ptrdiff_t>(kMostEvents));
   }
-  return JsonText(EventsJson(seen, newest, false));
+  return EventsText(seen, newest, false);
 }
 
 absl::StatusOr<v1::Job> Api::Find(const Call& call, const Who& who) const {
@@ -177,7 +194,7 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   ASSIGN_OR_RETURN(const v1::Job job, Find(call, who));
   const auto found = call.path_values.find("part");
   const std::string part = found == call.path_values.end() ? "" : found->second;
-  if (part.empty()) return JsonText(JobDetails(job, stalls_.Of(job)));
+  if (part.empty()) return JsonText(ViewOf(job, stalls_.Of(job)));
   if (part == "curve") return Curve(job, call);
   if (part == "plan") return Plan(job);
   if (part == "timeline") return Timeline(job);
@@ -252,7 +269,7 @@ Api::Answer Api::JobEvents(const v1::Job& job, const Call& call) const {
   ASSIGN_OR_RETURN(query.after_sequence, NumberOf<uint64_t>(call, "after", 0));
   ASSIGN_OR_RETURN(const std::vector<v1::Event> events, rooms_.store.Events(query));
   const uint64_t last = events.empty() ? query.after_sequence : events.back().sequence();
-  return JsonText(EventsJson(events, last, events.size() == query.limit));
+  return EventsText(events, last, events.size() == query.limit);
 }
 
 Api::Answer Api::Log(const v1::Job& job, const Call& call) const {
@@ -286,7 +303,7 @@ Api::Answer Api::Ask(const Call& call, const Who& who) const {
   }
   ASSIGN_OR_RETURN(const v1::Job after,
                    rooms_.ask(job.id(), request, action == "cancel" ? kCancelGraceSeconds : 0));
-  return JsonText(JobDetails(after, stalls_.Of(after)));
+  return JsonText(ViewOf(after, stalls_.Of(after)));
 }
 
 }  // namespace trireme::dashboard

@@ -7,6 +7,7 @@ import { EventList } from './events.js';
 import { ago, clock, count, dateAndClock, duration, grouped, loss, percent, plain, plural, short } from './format.js';
 import { finishes, hasEnded, secondsLeft, share, standsStill, stateText, tone } from './jobs.js';
 import { Log } from './log.js';
+import { allocationText, eventsOf, jobOf } from './messages.js';
 import { PlanPanels } from './plan.js';
 import { Timeline } from './timeline.js';
 
@@ -124,7 +125,7 @@ export class JobPage {
     if (this.gone) return;
     let job;
     try {
-      job = await get(this.path);
+      job = jobOf(await get(this.path));
     } catch (error) {
       if (!(error instanceof Refused) || ![403, 404].includes(error.status)) throw error;
       this.gone = true;
@@ -160,7 +161,7 @@ export class JobPage {
   async refreshEvents(state) {
     let more = !this.told;
     while (more) {
-      const answer = await get(withQuery(`${this.path}/events`, { after: this.events.last }));
+      const answer = eventsOf(await get(withQuery(`${this.path}/events`, { after: this.events.last })));
       this.events.add(answer.events);
       more = answer.more && answer.events.length > 0;
     }
@@ -219,7 +220,7 @@ export class JobPage {
     const canPause = !ended && job.desired_state === 'run';
     const canResume = job.desired_state === 'pause' && !ended;
     const canCancel = !ended && job.desired_state !== 'cancel';
-    const allocation = this.allocationOf(job).map((place) => `${place.node} x${place.ranks}`).join(', ');
+    const allocation = allocationText(this.allocationOf(job));
     const about = [job.owner, plural(job.ranks, 'rank'), allocation, job.run_folder].filter(Boolean);
     draw(this.title, [job.name, stateText(job), tone(job), job.desired_state, about], () => [
       h('div', { class: 'text' },

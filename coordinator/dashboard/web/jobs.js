@@ -2,6 +2,7 @@
 import { get, withQuery } from './api.js';
 import { byId, h, list } from './dom.js';
 import { ago, duration, grouped, loss, plural, short } from './format.js';
+import { jobOf } from './messages.js';
 
 const PAGE = 60;
 const ENDED = ['completed', 'failed', 'cancelled'];
@@ -122,7 +123,7 @@ export async function refresh(state) {
   let page = '';
   for (let i = 0; i < pages; ++i) {
     const answer = await get(withQuery('/api/jobs', { size: PAGE, state: states, page }));
-    rows.push(...answer.jobs);
+    rows.push(...answer.jobs.map(jobOf));
     page = answer.next_page;
     if (!page) break;
   }

@@ -5,6 +5,7 @@ import { newestCheckpoints } from './events.js';
 import { ago, count, plural } from './format.js';
 import * as jobs from './jobs.js';
 import { JobPage } from './job.js';
+import { clusterOf, eventsOf } from './messages.js';
 import { Overview } from './overview.js';
 
 const TICK_MS = 1000;
@@ -39,9 +40,9 @@ function drawTop() {
 }
 
 async function askAll() {
-  state.cluster = await get('/api/cluster');
+  state.cluster = clusterOf(await get('/api/cluster'));
   state.now = state.cluster.now_ms;
-  const told = await get(withQuery('/api/events', { after: state.sequence }));
+  const told = eventsOf(await get(withQuery('/api/events', { after: state.sequence })));
   state.sequence = told.last;
   state.events = newestCheckpoints([...state.events, ...told.events]).slice(-MOST_EVENTS);
   await jobs.refresh(state);

@@ -71,6 +71,43 @@ class Dashboard(DaemonCase):
     def keep_picture(self, name):
         self.browser.screenshot(os.path.join(os.path.dirname(self.bin), "pictures", f"{name}.png"))
 
+    def test_makes_sentences_of_messages(self):
+        self.start_daemon("--http", "127.0.0.1:0")
+        self.open_browser()
+        self.browser.open(self.link())
+
+        def event(**what):
+            message = {"sequence": "7", "time_unix_ns": "1700000000123456789", "job_id": "12", "attempt": 1, **what}
+            told = self.browser.script("return import('/assets/messages.js').then((m) => m.eventOf(arguments[0]));", message)
+            self.assertEqual((told["sequence"], told["ms"], told["job"]), (7, 1700000000123, 12))
+            return told["kind"], told["level"], told["text"]
+
+        def changed(to, reason, headline=""):
+            return event(state_changed={"from": "JOB_RUNNING", "to": to, "reason": reason, "failure": {"headline": headline}})
+
+        long = "x" * 200
+        cut = f"five failures: {long[:100]}..."
+        for told, expected in (
+                (changed("JOB_FAILED", "five failures", "rank 3 died"), ("failed", "bad", "five failures; rank 3 died")),
+                (changed("JOB_RECOVERING", "rank 3 died", "rank 3 died"), ("recovering", "warn", "rank 3 died")),
+                (changed("JOB_FAILED", cut, long), ("failed", "bad", cut)),
+                (changed("JOB_CANCELLED", "cancelled by ada"), ("cancelled", "info", "by ada")),
+                (event(state_changed={"to": "JOB_RUNNING", "reason": ""}), ("running", "good", "")),
+                (event(submitted={"name": "night", "owner": "ada"}), ("submitted", "info", "by ada")),
+                (event(desired_state_changed={"desired_state": "JOB_DESIRED_PAUSE", "by": "ada"}), ("asked", "info", "pause, by ada")),
+                (event(desired_state_changed={"desired_state": "JOB_DESIRED_RUN", "by": ""}), ("asked", "info", "resume")),
+                (event(placed={"allocation": [{"node": "n1", "ranks": 8}]}), ("placed", "info", "on n1 x8")),
+                (event(placed={"allocation": []}), ("placed", "info", "gave its allocation back")),
+                (event(checkpointed={"step": "40"}), ("checkpoint", "info", "of step 40")),
+                (event(stalled={"text": "rank 1 is stopped", "over": False}), ("stalled", "bad", "rank 1 is stopped")),
+                (event(node_changed={"node": "n2", "state": "NODE_LOST", "reason": "silent for 10 s"}),
+                 ("node", "bad", "n2 is lost: silent for 10 s")),
+                (event(node_changed={"node": "n2", "state": "NODE_READY", "drained": True, "reason": ""}),
+                 ("node", "warn", "n2 is ready, drained")),
+                (event(node_changed={"node": "n2", "state": "NODE_LOST", "gone": True}), ("node", "bad", "n2 is gone for good")),
+                (event(), ("event", "info", "of a kind that this version does not know"))):
+            self.assertEqual(told, expected)
+
     def test_clicks_through(self):
         self.start_daemon("--http", "127.0.0.1:0")
         link = self.link()

@@ -180,7 +180,9 @@ TEST_CASE("jobs are listed as they matter, page by page") {
       const Json json =
           Parsed(house.Get(fmt::format("/api/jobs?size={}", size), cookie, {{"page", page}}).body);
       CHECK(json["jobs"].size() <= size);
-      for (const Json& job : json["jobs"]) listed.push_back(job["id"]);
+      for (const Json& job : json["jobs"]) {
+        listed.push_back(std::stoull(job["job"]["id"].get<std::string>()));
+      }
       page = json["next_page"];
       REQUIRE(listed.size() <= order.size());
     } while (!page.empty());
@@ -188,8 +190,8 @@ TEST_CASE("jobs are listed as they matter, page by page") {
   }
   const Json failed = Parsed(house.Get("/api/jobs?state=failed", cookie).body);
   REQUIRE(failed["jobs"].size() == 1);
-  CHECK(failed["jobs"][0]["id"] == 5);
-  CHECK(Parsed(house.Get("/api/jobs?state=paused", cookie).body)["jobs"][0]["id"] == 6);
+  CHECK(failed["jobs"][0]["job"]["id"] == "5");
+  CHECK(Parsed(house.Get("/api/jobs?state=paused", cookie).body)["jobs"][0]["job"]["id"] == "6");
   for (const char* wrong : {"x", "-1", "1x", "ended-x"}) {
     CHECK(house.Get("/api/jobs", cookie, {{"page", wrong}}).status == 400);
   }

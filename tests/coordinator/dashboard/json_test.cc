@@ -1,101 +1,33 @@
-// Jobs, events, nodes and plans as a page reads them.
+// Messages and plans as a page reads them. What it makes of messages: dashboard_test.py.
 #include <google/protobuf/io/gzip_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <cmath>
 #include <cstring>
 
-#include "coordinator/dashboard/job_json.h"
+#include "coordinator/dashboard/json_text.h"
 #include "coordinator/dashboard/plan_json.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "tests/coordinator/dashboard/run_folder.h"
+#include "trireme/v1/dashboard.pb.h"
 
 namespace trireme::dashboard {
-namespace {
-
-v1::Job FailedJob() {
-  v1::Job job;
-  job.set_id(12);
-  job.set_name("night");
-  job.set_owner("ada");
-  job.set_submitted_unix_ns(1'700'000'000'123'456'789);
-  job.mutable_status()->set_state(v1::JOB_FAILED);
-  job.mutable_status()->set_attempt(5);
-  job.mutable_status()->mutable_failure()->set_headline("rank 3 died \xff");
-  job.mutable_status()->mutable_failure()->set_evidence("a line\nanother");
-  job.mutable_resources()->set_ranks(8);
-  job.mutable_resources()->set_cpus_per_rank(3);
-  v1::NodeAllocation& part = *job.add_allocation();
-  part.set_node("n1");
-  part.set_ranks(8);
-  return job;
-}
-
-v1::Event Changed(v1::JobState to, const std::string& reason, const std::string& headline = "") {
-  v1::Event event;
-  event.set_sequence(7);
-  event.set_job_id(12);
-  event.mutable_state_changed()->set_to(to);
-  event.mutable_state_changed()->set_reason(reason);
-  event.mutable_state_changed()->mutable_failure()->set_headline(headline);
-  return event;
-}
-
-}  // namespace
-
-TEST_CASE("a job tells its state, its failure and no bytes that are no text") {
-  const Json job = Parsed(JsonText(JobDetails(FailedJob())));
-  CHECK(job["id"] == 12);
-  CHECK(job["state"] == "failed");
-  CHECK(job["desired_state"] == "run");
-  CHECK(job["submitted_ms"] == 1'700'000'000'123);
-  CHECK(job["progress"].is_null());
-  CHECK(job["failure"]["evidence"] == "a line\nanother");
-  CHECK(job["headline"] == "rank 3 died \xef\xbf\xbd");
-  CHECK(job["allocation"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
-  CHECK_FALSE(JobRow(FailedJob()).contains("failure"));
-}
-
-TEST_CASE("events are sentences with a weight") {
-  const Json failed = EventJson(Changed(v1::JOB_FAILED, "five failures", "rank 3 died"));
-  CHECK(failed["kind"] == "failed");
-  CHECK(failed["level"] == "bad");
-  CHECK(failed["text"] == "five failures; rank 3 died");
-  CHECK(EventJson(Changed(v1::JOB_RECOVERING, "rank 3 died", "rank 3 died"))["text"] ==
-        "rank 3 died");
-  const std::string headline(200, 'x');
-  const std::string cut = "five failures: " + headline.substr(0, 100) + "...";
-  CHECK(EventJson(Changed(v1::JOB_FAILED, cut, headline))["text"] == cut);
-  v1::Event asked;
-  asked.mutable_desired_state_changed()->set_desired_state(v1::JOB_DESIRED_PAUSE);
-  asked.mutable_desired_state_changed()->set_by("ada");
-  CHECK(EventJson(asked)["text"] == "pause, by ada");
-  const Json cancelled = EventJson(Changed(v1::JOB_CANCELLED, "cancelled by ada"));
-  CHECK(cancelled["kind"] == "cancelled");
-  CHECK(cancelled["text"] == "by ada");
-  v1::Event placed;
-  *placed.mutable_placed()->mutable_allocation() = FailedJob().allocation();
-  CHECK(EventJson(placed)["allocation"] == Json({{{"node", "n1"}, {"ranks", 8}}}));
-  v1::Event submitted;
-  submitted.mutable_submitted()->set_name("night");
-  CHECK(EventJson(submitted)["name"] == "night");
-  v1::Event lost;
-  lost.mutable_node_changed()->set_node("n2");
-  lost.mutable_node_changed()->set_state(v1::NODE_LOST);
-  lost.mutable_node_changed()->set_reason("silent for 10 s");
-  CHECK(EventJson(lost)["level"] == "bad");
-  CHECK(EventJson(lost)["text"] == "n2 is lost: silent for 10 s");
-  CHECK_NOTHROW(JsonText(EventJson(v1::Event())));
-}
-
-TEST_CASE("nodes show the jobs that are on them") {
-  v1::Cluster cluster;
-  for (const char* name : {"n1", "n2"}) cluster.add_nodes()->set_name(name);
-  const Json json = ClusterJson(cluster, {FailedJob()});
-  CHECK(json["nodes"][0]["jobs"][0]["id"] == 12);
-  CHECK(json["nodes"][0]["jobs"][0]["ranks"] == 8);
-  CHECK(json["nodes"][0]["jobs"][0]["cpus"] == 24);
-  CHECK(json["nodes"][1]["jobs"].empty());
+TEST_CASE("messages are JSON whatever bytes are in them") {
+  v1::JobView view;
+  view.mutable_job()->set_id(12);
+  view.mutable_job()->set_submitted_unix_ns(1'700'000'000'123'456'789);
+  view.mutable_job()->mutable_status()->set_state(v1::JOB_FAILED);
+  view.mutable_job()->mutable_status()->mutable_failure()->set_headline("rank 3 died \xff");
+  view.mutable_job()->mutable_progress()->set_loss(std::nan(""));
+  const Json job = Parsed(JsonText(view))["job"];
+  CHECK(job["id"] == "12");
+  CHECK(job["submitted_unix_ns"] == "1700000000123456789");
+  CHECK(job["status"]["state"] == "JOB_FAILED");
+  CHECK(job["status"]["attempt"] == 0);
+  CHECK(job["status"]["failure"]["headline"].get<std::string>().starts_with("rank 3 died "));
+  CHECK(job["progress"]["loss"] == "NaN");
+  CHECK(job["allocation"] == Json::array());
 }
 
 TEST_CASE("a plan shows its mesh, its stages and their bytes") {

@@ -62,6 +62,7 @@ trireme_room(coordinator/disk_calls
              ROOMS runtime/base coordinator/task_thread LIBS absl::strings absl::synchronization Threads::Threads)
 trireme_room(coordinator/slurm
              ROOMS proto runtime/base coordinator/command coordinator/task_thread LIBS absl::synchronization)
+trireme_room(coordinator/control_group ROOMS runtime/base LIBS fmt::fmt)
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command)
 trireme_room(coordinator/manual LIBS CLI11::CLI11)
 trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command)

@@ -1,0 +1,143 @@
+#include "coordinator/control_group/attempt_groups.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "coordinator/control_group/group_files.h"
+#include "runtime/base/folder_names.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::control_group {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kRemoveLimitMs = 2000;
+constexpr char kPrefix[] = "trireme-";
+
+// FNV-1a: the same for every build.
+uint32_t HashOf(std::string_view text) {
+  uint32_t hash = 2166136261u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
+
+std::string OwnerOf(const std::string& state_folder) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(fs::absolute(state_folder, error), error);
+  return fmt::format(".{:08x}", HashOf(error ? state_folder : path.string()));
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "cannot make " + path);
+}
+
+// A limit that is there is let be: one that is set below what is taken already would kill.
+absl::Status SetIfNone(const std::string& file, const std::string& none, const std::string& text) {
+  std::ifstream in(file);
+  std::string word;
+  in >> word;
+  return in.is_open() && word != none ? absl::OkStatus() : WriteTo(file, text);
+}
+
+}  // namespace
+
+AttemptGroups::AttemptGroups(std::string root, std::string base, std::string owner)
+    : root_(std::move(root)), base_(std::move(base)), owner_(std::move(owner)) {}
+
+absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::string& state_folder,
+                                                                   const std::string& root) {
+  const Delegation delegation = FindDelegation(root);
+  if (delegation.kind == Kind::kNoVersion2) {
+    return absl::FailedPreconditionError("no cgroup v2 is mounted");
+  }
+  if (delegation.kind == Kind::kNotDelegated) {
+    return absl::FailedPreconditionError(
+        delegation.folder + " is not delegated to us; in the agent's unit Delegate=yes does so");
+  }
+  std::unique_ptr<AttemptGroups> groups(
+      new AttemptGroups(root, delegation.folder, OwnerOf(state_folder)));
+  const std::string leaf = root + delegation.folder + "/" + kAgentLeaf;
+  RETURN_IF_ERROR(MakeFolder(leaf));
+  if (access((leaf + "/cgroup.kill").c_str(), F_OK) != 0) {
+    return absl::FailedPreconditionError("the kernel has no cgroup.kill; Linux 5.14 and later do");
+  }
+  if (const int error = Join(ProcsFile(leaf).c_str()); error != 0) {
+    return absl::ErrnoToStatus(error, "cannot enter " + leaf);
+  }
+  for (const char* controller : {"memory", "pids", "cpuset"}) {
+    if (delegation.Has(controller)) groups->Enable(controller);
+  }
+  return groups;
+}
+
+void AttemptGroups::Enable(const std::string& controller) {
+  const absl::Status written = WriteTo(root_ + base_ + "/cgroup.subtree_control", "+" + controller);
+  if (written.ok()) {
+    enabled_.insert(controller);
+  } else if (complaint_.empty()) {
+    complaint_ = base::MessageOf(written);
+    if (complaint_.find("busy") != std::string::npos) {
+      complaint_ += "; others than the agent are in that group";
+    }
+  }
+}
+
+std::string AttemptGroups::limits() const {
+  std::string text;
+  for (const char* controller : {"memory", "pids"}) {
+    if (enabled_.count(controller) != 0)
+      text += (text.empty() ? "" : " and ") + std::string(controller);
+  }
+  return text;
+}
+
+std::string AttemptGroups::FolderOf(const std::string& attempt) const {
+  return root_ + base_ + "/" + attempt + owner_;
+}
+
+absl::Status AttemptGroups::Make(const std::string& attempt, const Bounds& bounds) const {
+  RETURN_IF_ERROR(MakeFolder(FolderOf(attempt)));
+  return Bound(attempt, bounds);
+}
+
+absl::Status AttemptGroups::Bound(const std::string& attempt, const Bounds& bounds) const {
+  const std::string folder = FolderOf(attempt);
+  if (access(folder.c_str(), F_OK) != 0) return absl::OkStatus();
+  const auto has = [&](const char* controller) { return enabled_.count(controller) != 0; };
+  if (has("memory") && bounds.memory_bytes > 0) {
+    // Before the limit: a kill by it is one of all.
+    RETURN_IF_ERROR(WriteTo(folder + "/memory.oom.group", "1"));
+    RETURN_IF_ERROR(SetIfNone(folder + "/memory.max", "max", std::to_string(bounds.memory_bytes)));
+  }
+  if (has("pids") && bounds.tasks > 0) {
+    RETURN_IF_ERROR(SetIfNone(folder + "/pids.max", "max", std::to_string(bounds.tasks)));
+  }
+  if (has("cpuset") && !bounds.cpus.empty()) {
+    RETURN_IF_ERROR(SetIfNone(folder + "/cpuset.cpus", "", bounds.cpus));
+  }
+  return absl::OkStatus();
+}
+
+void AttemptGroups::RemoveOthers(const std::set<std::string>& attempts) const {
+  std::vector<std::string> others;
+  base::VisitNames(root_ + base_, [&](const std::string& name) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(owner_)) return;
+    const std::string attempt = name.substr(0, name.size() - owner_.size());
+    if (attempts.count(attempt) == 0) others.push_back(attempt);
+  }).IgnoreError();
+  for (const std::string& attempt : others) KillAll(FolderOf(attempt));
+  for (const std::string& attempt : others) RemoveGroup(FolderOf(attempt), kRemoveLimitMs);
+}
+
+}  // namespace trireme::control_group

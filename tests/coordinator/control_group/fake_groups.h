@@ -1,0 +1,50 @@
+// A made-up /proc and /sys/fs/cgroup: this process is in the group /unit, whose files are there.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/temporary_folder.h"
+
+namespace trireme::control_group {
+
+inline constexpr char kUnit[] = "/sys/fs/cgroup/unit";
+
+class FakeGroups {
+ public:
+  FakeGroups() {
+    Write("/proc/self/cgroup", "0::/unit\n");
+    Write("/proc/self/mountinfo",
+          "22 1 0:21 / /proc rw - proc proc rw\n"
+          "31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n");
+    Group("");
+    Group("/trireme-agent");
+    Write(Unit("/cgroup.controllers"), "cpuset cpu io memory pids\n");
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(path() + name).parent_path());
+    std::ofstream(path() + name) << text;
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream in(path() + name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static std::string Unit(const std::string& name) { return kUnit + name; }
+  // Below the unit, with the files that the kernel makes.
+  void Group(const std::string& name) {
+    for (const char* file : {"procs", "subtree_control", "kill", "controllers"}) {
+      Write(Unit(name + "/cgroup." + file), "");
+    }
+    Write(Unit(name + "/memory.max"), "max\n");
+    Write(Unit(name + "/memory.oom.group"), "0\n");
+    Write(Unit(name + "/pids.max"), "max\n");
+    Write(Unit(name + "/cpuset.cpus"), "\n");
+  }
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  const tests::TemporaryFolder folder_;
+};
+
+}  // namespace trireme::control_group

@@ -227,7 +227,8 @@ trireme_tests(coordinator/slurm THREADS ROOMS proto runtime/base coordinator/slu
 trireme_tests(coordinator/client GRPC ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store THREADS ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)
-trireme_tests(coordinator/keeper THREADS ROOMS runtime/base runtime/run_claim coordinator/command coordinator/keeper coordinator/slurm
+trireme_tests(coordinator/keeper THREADS ROOMS runtime/base runtime/run_claim coordinator/command coordinator/control_group
+              coordinator/launcher coordinator/keeper coordinator/slurm
               LIBS nlohmann_json::nlohmann_json)
 # A rank for it, with a flight recorder and without MPI.
 add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/recorded_rank.cc")
@@ -253,7 +254,7 @@ trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/pla
               coordinator/job_store coordinator/reconciler coordinator/http coordinator/disk_calls coordinator/dashboard
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/manual ROOMS coordinator/manual)
-trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup)
+trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup coordinator/control_group)
 trireme_tests(coordinator/planning ROOMS proto runtime/base runtime/json runtime/run_claim runtime/spec runtime/plan runtime/report
               coordinator/planning coordinator/run_files coordinator/reconciler coordinator/keeper)
 if(TARGET test_coordinator_planning)

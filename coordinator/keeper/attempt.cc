@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "coordinator/keeper/attempt_end.h"
+#include "coordinator/keeper/attempt_group.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/monotonic.h"
@@ -252,7 +253,10 @@ void Attempt::EndWith(int exit_code) {
   for (const v1::RankReport& rank : ranks_.ranks()) {
     if (ranks_.first_dead() == rank.rank()) dead = rank;
   }
-  End(exit_code, DiagnosedFailure(folder_.path(), {exit_code, stopped, killed, BySrun()}, dead));
+  v1::Failure failure =
+      DiagnosedFailure(folder_.path(), {exit_code, stopped, killed, BySrun()}, dead);
+  if (!killed) NameMemoryKill(folder_.path(), record_.desired.launch(), failure);
+  End(exit_code, std::move(failure));
 }
 
 void Attempt::EndVanished(const Seen& seen) {

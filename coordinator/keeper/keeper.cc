@@ -12,6 +12,7 @@
 
 #include "coordinator/keeper/attempt.h"
 #include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/keeper/attempt_group.h"
 #include "coordinator/keeper/attempt_record.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/file_lock.h"
@@ -65,6 +66,7 @@ Keeper::Key Keeper::KeyOf(const v1::DesiredAttempt& attempt) {
 
 absl::Status Keeper::Adopt() {
   ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
+  RemoveUnknownGroups(options_, records);
   for (AttemptRecord& record : records) {
     const Key key = KeyOf(record.desired);
     // Named (NameStore), but the nameless file was not removed any more.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/control_group/attempt_groups.h"
 #include "coordinator/slurm/batch_script.h"
 
 namespace trireme::keeper {
@@ -28,6 +29,9 @@ struct KeeperOptions {
   bool in_allocation = false;
   // The ranks do not outlive this process, however it ends.
   bool ranks_end_with_us = false;
+  // In which what mpirun starts here is bounded and ended as one; null: none. Not used where ranks
+  // are a step of Slurm's, or end with us.
+  std::shared_ptr<const control_group::AttemptGroups> control_groups = nullptr;
   // Attempts are jobs of Slurm: this node stands for a partition of it.
   std::optional<slurm::BatchOptions> slurm = std::nullopt;
   // For the log of whoever holds the keeper: what it ends of itself, and why.

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "coordinator/keeper/attempt_group.h"
 #include "coordinator/keeper/launch.h"
 #include "coordinator/keeper/marked_processes.h"
 #include "coordinator/launcher/launch_command.h"
@@ -65,14 +66,17 @@ class MpirunLaunch : public Launch {
  public:
   MpirunLaunch(const KeeperOptions& options, const AttemptRecord& record,
                const AttemptFolder& folder)
-      : options_(options), record_(record), folder_(folder) {
+      : options_(options), record_(record), folder_(folder), group_(options, record.desired) {
     const char* job = std::getenv("SLURM_JOB_ID");
     if (options.in_allocation && job != nullptr) steps_ = std::make_unique<slurm::Steps>(job);
   }
 
   Seen Look(int64_t now_ns) override {
     Seen seen = folder_.Look();
-    if (seen.sight == Sight::kLive) guard_ = seen.guard;
+    if (seen.sight == Sight::kLive) {
+      guard_ = seen.guard;
+      group_.BoundAdopted(record_.desired.launch());
+    }
     // The guard has seen the end of srun, which may have been killed: its ranks then run on.
     if (seen.sight == Sight::kExited && !StepGone(now_ns)) seen.sight = Sight::kLive;
     return seen;
@@ -90,6 +94,7 @@ class MpirunLaunch : public Launch {
         launcher::GuardedCommand command,
         launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_), temporary));
     command.ends_with_starter = options_.ranks_end_with_us;
+    command.control_group = group_.Make(record_.desired.launch());
     return launcher::StartGuarded(command, folder_.path());
   }
   // Again after a restart: the guard takes it for the same.
@@ -108,11 +113,14 @@ class MpirunLaunch : public Launch {
   bool SweptClean() override {
     const Mark mark = MarkOf(record_.desired);
     const int left = KillMarked(mark, [&](uint32_t found) { return found == mark.attempt; });
-    clean_sweeps_ = left == 0 ? clean_sweeps_ + 1 : 0;
+    clean_sweeps_ = group_.Swept() && left == 0 ? clean_sweeps_ + 1 : 0;
     const bool gone = !steps_ || steps_->AreGone({folder_.unique_name()});
     return gone && clean_sweeps_ >= kCleanSweeps;
   }
-  void CleanUp() override { folder_.RemoveTemporaryFolders(); }
+  void CleanUp() override {
+    group_.Remove();
+    folder_.RemoveTemporaryFolders();
+  }
 
  private:
   bool StepGone(int64_t now_ns) {
@@ -124,6 +132,7 @@ class MpirunLaunch : public Launch {
   const KeeperOptions& options_;
   const AttemptRecord& record_;
   const AttemptFolder& folder_;
+  AttemptGroup group_;
   launcher::ProcessIdentity guard_;      // as last seen
   std::unique_ptr<slurm::Steps> steps_;  // where ranks are steps of an allocation
   int64_t exited_ns_ = 0;                // since when srun is

@@ -4,6 +4,9 @@
 
 namespace trireme::launcher {
 
+// Of the command's control group, a copy, where the kernel has killed in it for want of memory.
+inline constexpr char kMemoryEvents[] = "memory.events";
+
 // "guard.json": {"pid", "start_ticks", "boot_id"} of this process, whole or absent, and never
 // replaced: of all processes that claim a folder one wins. Returns 0, EEXIST if another one has
 // claimed or sealed it, else the errno of what went wrong.

@@ -19,8 +19,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
+#include "coordinator/control_group/group_files.h"
 #include "coordinator/launcher/guard_files.h"
 #include "coordinator/launcher/process_identity.h"
 #include "coordinator/launcher/process_title.h"
@@ -41,6 +44,7 @@ constexpr int64_t kTermToKillMs = 2000;
 constexpr int64_t kAskAgainMs = 500;
 constexpr int64_t kLookAgainMs = 20;  // for signs of ranks
 constexpr int64_t kSignsLimitMs = 10000;
+constexpr int64_t kGroupEndsMs = 5000;
 
 int64_t NowMs() {
   timespec now{};
@@ -80,7 +84,8 @@ void KillAndReapAll(int& command, int& code) {
   }
 }
 
-[[noreturn]] void ExecCommand(char* const* argv, char* const* environment, int guard) {
+[[noreturn]] void ExecCommand(char* const* argv, char* const* environment, const char* procs,
+                              int guard) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -95,6 +100,9 @@ void KillAndReapAll(int& command, int& code) {
   dup2(kOutputFd, STDOUT_FILENO);
   dup2(kOutputFd, STDERR_FILENO);
   close_range(3, ~0u, 0);
+  if (const int error = procs == nullptr ? 0 : control_group::Join(procs); error != 0) {
+    dprintf(STDERR_FILENO, "no bounds by the kernel: %s: %s\n", procs, std::strerror(error));
+  }
   execve(argv[0], argv, environment);
   const char* why = std::strerror(errno);
   dprintf(STDERR_FILENO, "cannot start %s: %s\n", argv[0], why);
@@ -180,6 +188,23 @@ void RemoveFolders(const std::vector<std::string>& folders) {
   }
 }
 
+// Others may have come in that are no descendants of ours. For the keeper stays what tells of kills
+// by the kernel; the group itself is gone by the time it looks.
+void EndGroup(const std::string& group) {
+  if (group.empty()) return;
+  control_group::KillAll(group);
+  const std::string events = group + "/" + kMemoryEvents;
+  if (control_group::ReadMemoryEvents(events).kills > 0) {
+    std::ostringstream text;
+    text << std::ifstream(events).rdbuf();
+    const int fd = openat(kFolderFd, kMemoryEvents, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const ssize_t written = write(fd, text.str().data(), text.str().size());
+    static_cast<void>(written);  // a full disk: the end is told without
+    close(fd);
+  }
+  control_group::RemoveGroup(group, kGroupEndsMs);
+}
+
 struct GuardFds {
   int control = -1;
   int output = -1;
@@ -208,7 +233,7 @@ void BecomeGuard(const std::string& title) {
 }
 
 // Starts the command and returns its exit code when nothing is left of it.
-int GuardCommand(char* const* argv, char* const* environment, bool watch_starter,
+int GuardCommand(char* const* argv, char* const* environment, const char* procs, bool watch_starter,
                  const std::vector<std::string>& signs) {
   sigset_t children;
   sigemptyset(&children);
@@ -217,7 +242,7 @@ int GuardCommand(char* const* argv, char* const* environment, bool watch_starter
   const int signals = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
   const int self = getpid();
   const int pid = fork();
-  if (pid == 0) ExecCommand(argv, environment, self);
+  if (pid == 0) ExecCommand(argv, environment, procs, self);
   return pid < 0 ? 1 : Watch(pid, signals, watch_starter, Request(signs));
 }
 
@@ -241,7 +266,11 @@ void LeaveStarter() {
   close(kClaimedFd);
   if (error != 0) _exit(1);
   const ExitFile verdict(kFolderFd);
-  const int code = GuardCommand(argv, environment, fds.starter >= 0, command.signs_of_ranks);
+  const std::string procs = control_group::ProcsFile(command.control_group);
+  const int code =
+      GuardCommand(argv, environment, command.control_group.empty() ? nullptr : procs.c_str(),
+                   fds.starter >= 0, command.signs_of_ranks);
+  EndGroup(command.control_group);
   RemoveFolders(command.temporary_folders);
   verdict.Write(code);
   _exit(code);

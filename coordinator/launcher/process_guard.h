@@ -21,6 +21,9 @@ struct GuardedCommand {
   std::vector<std::string> signs_of_ranks;
   // As by kGuardKill, when the process that starts it has ended. False: it outlives that.
   bool ends_with_starter = false;
+  // Folder of the control group that the command runs in, and the guard does not. At the end what
+  // is in it is killed and it is removed. Empty: none; where it cannot be entered, as without.
+  std::string control_group = "";
 };
 
 // What the FIFO carries.
@@ -35,6 +38,7 @@ inline constexpr char kGuardKill =
 //               starts the command. Whoever finds the file there starts nothing: of many calls for
 //               a folder, also of several processes at once, one command starts. An empty one,
 //               made by O_EXCL, seals the folder: no command starts any more.
+//   memory.events  that of the command's control group, if it counts kills for want of memory
 //   exit        {"exit_code"}, its last act: nothing is left of the command then. The command's
 //               own, 128 + n for a signal.
 // All are whole or absent. Blocks until a guard has claimed the folder, usually a few ms, 10 s at

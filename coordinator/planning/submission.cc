@@ -112,13 +112,13 @@ v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
   request.set_ranks(static_cast<uint32_t>(plan::RankCount(plan.mesh())));
   const int64_t cpus = asked.cpus_per_rank() > 0 ? asked.cpus_per_rank() : job.runtime().threads();
   request.set_cpus_per_rank(static_cast<uint32_t>(std::max<int64_t>(1, cpus)));
-  uint64_t bytes = static_cast<uint64_t>(asked.memory_mib_per_rank()) * kMiB;
-  if (bytes == 0) {
-    for (const v1::StagePlan& stage : plan.stages())
-      bytes = std::max(bytes, plan::MemoryBytes(stage));
-    bytes += kProcessBytes;
-  }
-  request.set_memory_bytes_per_rank(bytes);
+  uint64_t planned = 0;
+  for (const v1::StagePlan& stage : plan.stages())
+    planned = std::max(planned, plan::MemoryBytes(stage));
+  planned += kProcessBytes;
+  request.set_planned_bytes_per_rank(planned);
+  const uint64_t bytes = static_cast<uint64_t>(asked.memory_mib_per_rank()) * kMiB;
+  request.set_memory_bytes_per_rank(bytes == 0 ? planned : bytes);
   request.set_gpus_per_rank(static_cast<uint32_t>(asked.gpus_per_rank()));
   *request.mutable_nodes() = asked.nodes();
   return request;

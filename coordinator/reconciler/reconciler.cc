@@ -20,6 +20,12 @@
 namespace trireme::coordinator {
 namespace {
 
+// Of a job from before plans' needs were stored nobody knows them: it may have asked for less.
+uint64_t MemoryOfARank(const v1::ResourceRequest& resources) {
+  const uint64_t planned = resources.planned_bytes_per_rank();
+  return planned == 0 ? 0 : std::max(planned, resources.memory_bytes_per_rank());
+}
+
 // Those that attempts may have ranks on, whether their agents come back or not.
 std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
   std::vector<v1::Node> nodes;
@@ -464,6 +470,7 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   launch.set_run_folder(job.run_folder());
   *launch.mutable_allocation() = job.allocation();
   launch.set_threads_per_rank(job.resources().cpus_per_rank());
+  launch.set_memory_bytes_per_rank(MemoryOfARank(job.resources()));
   launch.set_real_paths(job.real_paths());
   *launch.mutable_store() = job.launch_store();
   if (MayBeReplaced(job)) {

@@ -151,5 +151,31 @@ TEST_CASE("a folder that cannot be claimed is an error") {
   CHECK(missing.code() == absl::StatusCode::kNotFound);
 }
 
+TEST_CASE("the kernel's kills in the command's group are kept before the verdict") {
+  const GuardFolder folder;
+  const std::string group = folder.path() + "/group";
+  fs::create_directory(group);
+  std::ofstream(group + "/cgroup.procs").close();
+  std::ofstream(group + "/memory.events") << "oom 1\noom_kill 2\n";
+  auto command = folder.Command("cat " + group + "/cgroup.procs; exit 7");
+  command.control_group = group;
+  REQUIRE(StartGuarded(command, folder.path()).ok());
+  CHECK(folder.Exit() == 7);
+  CHECK(Slurp(folder.path() + "/log") == "0");  // it entered before it began
+  CHECK(Slurp(folder.path() + "/memory.events") == "oom 1\noom_kill 2\n");
+}
+
+TEST_CASE("a command whose group cannot be entered runs, and its log says so") {
+  const GuardFolder folder;
+  auto command = folder.Command("echo begun; exit 7");
+  command.control_group = folder.path() + "/none";
+  REQUIRE(StartGuarded(command, folder.path()).ok());
+  CHECK(folder.Exit() == 7);
+  const std::string log = Slurp(folder.path() + "/log");
+  CHECK(log.find("no bounds by the kernel: " + folder.path() + "/none") == 0);
+  CHECK(log.find("begun\n") != std::string::npos);
+  CHECK_FALSE(fs::exists(folder.path() + "/memory.events"));
+}
+
 }  // namespace
 }  // namespace trireme::launcher

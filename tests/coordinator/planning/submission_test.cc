@@ -71,6 +71,9 @@ TEST_CASE("a good job is resolved and its needs are known") {
   const SubmissionCheck asked = CheckSubmission(asks, {});
   REQUIRE(asked.status.ok());
   CHECK(asked.checked.resources.memory_bytes_per_rank() == 3 << 20);
+  // What the plan needs stays known beside what was asked for.
+  CHECK(asked.checked.resources.planned_bytes_per_rank() ==
+        check.checked.resources.memory_bytes_per_rank());
   CHECK(asked.checked.resources.cpus_per_rank() == 5);
 }
 

@@ -118,6 +118,24 @@ TEST_CASE("what is submitted is what is told and launched") {
   CHECK(attempt.launch().real_paths());
 }
 
+TEST_CASE("an attempt is told what a rank may need of memory, by plan or promise") {
+  struct Case {
+    uint64_t planned, asked, told;
+  };
+  // From before plans' needs were stored: who asked for less than he needs would be killed.
+  for (const Case& one : {Case{0, 50, 0}, Case{70, 50, 70}, Case{50, 70, 70}}) {
+    Desk desk;
+    desk.Dial("n1");
+    Submission submission;
+    submission.resources.set_planned_bytes_per_rank(one.planned);
+    submission.resources.set_memory_bytes_per_rank(one.asked);
+    desk.Launch(desk.Submit(2, kDeskBegin, submission), kDeskBegin);
+    const v1::DesiredAttempts desired = desk.reconciler->DesiredOf("n1");
+    REQUIRE(desired.attempts_size() == 1);
+    CHECK(desired.attempts(0).launch().memory_bytes_per_rank() == one.told);
+  }
+}
+
 TEST_CASE("a job's own number of failures is what ends it") {
   Desk desk;
   desk.Dial("n1");

@@ -1,0 +1,126 @@
+#include "coordinator/keeper/attempt_group.h"
+
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "coordinator/control_group/group_files.h"
+#include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/launcher/guard_files.h"
+#include "runtime/base/readable_bytes.h"
+#include "runtime/base/status_macros.h"
+
+namespace trireme::keeper {
+namespace {
+
+constexpr uint64_t kSlackBytes = uint64_t{1} << 30;
+// Threads of mpirun, its daemons and its ssh to each other node; of a rank, beside those that
+// compute.
+constexpr uint64_t kTasks = 1024, kTasksOfARank = 256;
+constexpr int64_t kRemoveLimitMs = 200;
+
+const control_group::AttemptGroups* GroupsOf(const KeeperOptions& options) {
+  const bool others = options.in_allocation || options.ranks_end_with_us || options.slurm;
+  return others ? nullptr : options.control_groups.get();
+}
+
+bool IsMemory(const std::string& folder) {
+  struct statfs about {};
+  if (folder.empty() || statfs(folder.c_str(), &about) != 0) return false;
+  return about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC;
+}
+
+}  // namespace
+
+control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
+  control_group::Bounds bounds;
+  if (launch.allocation_size() == 0) return bounds;
+  const uint64_t ranks = launch.allocation(0).ranks();
+  const auto threads = std::max<uint64_t>(
+      launch.threads_per_rank(), static_cast<uint64_t>(std::max<int64_t>(
+                                     0, static_cast<int64_t>(launch.job().runtime().threads()))));
+  const uint64_t bytes = launch.memory_bytes_per_rank();
+  if (bytes > 0) bounds.memory_bytes = ranks * (bytes + bytes / 4) + kSlackBytes;
+  bounds.tasks = kTasks + ranks * (threads + kTasksOfARank);
+  return bounds;
+}
+
+control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
+  control_group::Bounds bounds = BoundsOf(launch);
+  const v1::JobSpec& job = launch.job();
+  if (IsMemory(launch.run_folder()) || IsMemory(job.checkpoint().directory()) ||
+      IsMemory(job.offload().directory())) {
+    bounds.memory_bytes = 0;
+  }
+  return bounds;
+}
+
+AttemptGroup::AttemptGroup(const KeeperOptions& options, const v1::DesiredAttempt& attempt)
+    : options_(options), groups_(GroupsOf(options)), name_(AttemptFolder(attempt).unique_name()) {}
+
+std::string AttemptGroup::Make(const v1::LaunchSpec& launch) const {
+  if (groups_ == nullptr) return "";
+  Warn(groups_->Make(name_, BoundsHere(launch)));
+  const std::string folder = groups_->FolderOf(name_);
+  return access(folder.c_str(), F_OK) == 0 ? folder : "";
+}
+
+void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch) {
+  if (groups_ == nullptr || bounded_) return;
+  bounded_ = true;
+  Warn(groups_->Bound(name_, BoundsHere(launch)));
+}
+
+bool AttemptGroup::Swept() const {
+  if (groups_ == nullptr) return true;
+  const std::string folder = groups_->FolderOf(name_);
+  if (!control_group::IsPopulated(folder)) return true;
+  control_group::KillAll(folder);
+  return !control_group::IsPopulated(folder);
+}
+
+void AttemptGroup::Remove() const {
+  if (groups_ != nullptr) control_group::RemoveGroup(groups_->FolderOf(name_), kRemoveLimitMs);
+}
+
+void AttemptGroup::Warn(const absl::Status& status) const {
+  if (status.ok() || !options_.warn) return;
+  options_.warn(fmt::format("{} is not bounded by the kernel: {}", name_, base::MessageOf(status)));
+}
+
+void RemoveUnknownGroups(const KeeperOptions& options, const std::vector<AttemptRecord>& records) {
+  if (GroupsOf(options) == nullptr) return;
+  std::set<std::string> known;
+  for (const AttemptRecord& record : records) {
+    known.insert(AttemptFolder(record.desired).unique_name());
+  }
+  options.control_groups->RemoveOthers(known);
+}
+
+void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& launch,
+                    v1::Failure& failure) {
+  const control_group::MemoryEvents events =
+      control_group::ReadMemoryEvents(attempt_folder + "/" + launcher::kMemoryEvents);
+  if (events.kills == 0) return;
+  failure.set_evidence(failure.headline() + "\n" + failure.evidence());
+  if (events.limit_hits > 0) {
+    failure.set_headline(fmt::format(
+        "the kernel killed the ranks of the attempt on node {}: out of memory (its limit there is "
+        "{}, memory.max)",
+        launch.allocation(0).node(), base::ReadableBytes(BoundsOf(launch).memory_bytes)));
+    failure.set_next_action(
+        "raise resources.memory_mib_per_rank, or make the job smaller: docs/operations/memory.md");
+  } else {
+    failure.set_headline(fmt::format(
+        "the kernel killed the ranks of the attempt on node {}: the node, or a control group above "
+        "the attempt's, is out of memory",
+        launch.allocation(0).node()));
+    failure.set_next_action(
+        "see what else takes memory there, or make the job smaller: docs/operations/memory.md");
+  }
+}
+
+}  // namespace trireme::keeper

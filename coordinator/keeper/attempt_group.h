@@ -1,0 +1,53 @@
+// The control group of an attempt that this node launches (docs/adr/0022); none where the keeper
+// has none, where ranks are Slurm's, and where they end with the keeper.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/control_group/attempt_groups.h"
+#include "coordinator/keeper/attempt_record.h"
+#include "coordinator/keeper/keeper_options.h"
+#include "trireme/v1/agent.pb.h"
+
+namespace trireme::keeper {
+
+// Of the ranks on the first node of its allocation.
+control_group::Bounds BoundsOf(const v1::LaunchSpec& launch);
+// The same on this machine: memory is not bounded where files of the job are memory too (tmpfs),
+// which nobody has counted. Asks the disks.
+control_group::Bounds BoundsHere(const v1::LaunchSpec& launch);
+
+class AttemptGroup {
+ public:
+  // `options` outlives it.
+  AttemptGroup(const KeeperOptions& options, const v1::DesiredAttempt& attempt);
+
+  // Its folder, which is there now, for what is to begin in it; empty: none. What the kernel
+  // refuses is warned of, and done without.
+  std::string Make(const v1::LaunchSpec& launch) const;
+  // Of one that an agent of before has made; once.
+  void BoundAdopted(const v1::LaunchSpec& launch);
+  // KILL to all of it; true when there is nothing in it.
+  bool Swept() const;
+  void Remove() const;
+
+ private:
+  void Warn(const absl::Status& status) const;
+
+  const KeeperOptions& options_;
+  const control_group::AttemptGroups* groups_;  // null: none
+  const std::string name_;
+  bool bounded_ = false;
+};
+
+// Kills what is in groups of attempts that no record speaks of.
+void RemoveUnknownGroups(const KeeperOptions& options, const std::vector<AttemptRecord>& records);
+
+// Makes the failure that of the kernel's kill, where the guard of the attempt has left that there
+// was one.
+void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& launch,
+                    v1::Failure& failure);
+
+}  // namespace trireme::keeper

@@ -1,0 +1,189 @@
+// An attempt is a control group: nothing of it outlives it, whatever it did to its environment, and
+// an end for want of memory is told as one.
+#include <linux/magic.h>
+#include <signal.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "coordinator/control_group/group_files.h"
+#include "coordinator/keeper/attempt_group.h"
+#include "coordinator/launcher/process_identity.h"
+#include "tests/coordinator/control_group/real_groups.h"
+#include "tests/coordinator/keeper/keeper_bench.h"
+#include "tests/skip.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+using control_group::RealGroups;
+
+// Leaves a process in a session of its own, without an environment, that obeys nothing else.
+const std::string kHides =
+    "env -i setsid sh -c \"trap '' TERM HUP USR1; echo \\$\\$ > $run/hidden.new; mv "
+    "$run/hidden.new $run/hidden; while true; do sleep 1; done\" &\n"
+    "while [ ! -e $run/hidden ]; do sleep 0.01; done\necho up >> $run/up\n"
+    "while [ ! -e $run/end ]; do sleep 0.01; done\n";
+
+void Give(KeeperBench& bench, const RealGroups& real) {
+  auto groups = control_group::AttemptGroups::Open(bench.options.state_folder, real.root());
+  REQUIRE(groups.ok());
+  bench.options.control_groups = *std::move(groups);
+}
+
+std::string GroupOf(const KeeperBench& bench) {
+  return bench.options.control_groups->FolderOf(AttemptFolder(bench.Attempt(1)).unique_name());
+}
+
+int Hidden(const KeeperBench& bench) { return std::stoi(Slurp(bench.run + "/hidden")); }
+
+bool Lives(int pid) {
+  const launcher::ProcessStat stat = launcher::LookAtProcess(pid);
+  return stat.parent >= 0 && stat.state != 'Z';
+}
+
+TEST_CASE("a guard is outside of its attempt's group, which is gone with the verdict [real]") {
+  const auto real = RealGroups::Make();
+  if (!real) TRIREME_SKIP(RealGroups::kNone);
+  KeeperBench bench(kHides);
+  Give(bench, *real);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });
+  const std::string procs = Slurp(GroupOf(bench) + "/cgroup.procs");
+  CHECK(procs.find(std::to_string(Hidden(bench)) + "\n") != std::string::npos);
+  CHECK(procs.find(std::to_string(bench.Guard(1).pid) + "\n") == std::string::npos);
+  bench.Touch("end");
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  CHECK_FALSE(Lives(Hidden(bench)));
+  CHECK_FALSE(fs::exists(GroupOf(bench)));
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("what hides from its guard and outlives it is killed by the next keeper [real]") {
+  const auto real = RealGroups::Make();
+  if (!real) TRIREME_SKIP(RealGroups::kNone);
+  KeeperBench bench(kHides);
+  Give(bench, *real);
+  auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });
+  keeper.reset();
+  launcher::SendSignal(bench.Guard(1), SIGKILL);
+  keeper = bench.Open();
+  CHECK(Lives(Hidden(bench)));  // of a record it is the attempt's to end
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 137);
+  CHECK_FALSE(Lives(Hidden(bench)));
+  CHECK_FALSE(fs::exists(GroupOf(bench)));
+}
+
+TEST_CASE("a group without a record ends when a keeper is opened [real]") {
+  const auto real = RealGroups::Make();
+  if (!real) TRIREME_SKIP(RealGroups::kNone);
+  KeeperBench bench(kHides);
+  Give(bench, *real);
+  auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });
+  keeper.reset();
+  launcher::SendSignal(bench.Guard(1), SIGKILL);
+  fs::remove_all(bench.options.state_folder + "/attempts");
+  keeper = bench.Open();
+  CHECK_FALSE(Lives(Hidden(bench)));
+  CHECK_FALSE(fs::exists(GroupOf(bench)));
+}
+
+TEST_CASE("a group that cannot be made or entered is done without [real]") {
+  const auto real = RealGroups::Make();
+  if (!real) TRIREME_SKIP(RealGroups::kNone);
+  KeeperBench bench("exit 0\n");
+  Give(bench, *real);
+  std::string warned;
+  bench.options.warn = [&](const std::string& words) { warned += words; };
+  const auto keeper = bench.Open();
+  std::ofstream(real->folder() + "/cgroup.max.descendants") << "1\n";  // there is the agent's leaf
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  CHECK(warned.find("is not bounded by the kernel") != std::string::npos);
+  CHECK(warned.find("trireme-7-1-") != std::string::npos);
+}
+
+TEST_CASE("ranks that end with us, and Slurm's, are in no group [real]") {
+  const auto real = RealGroups::Make();
+  if (!real) TRIREME_SKIP(RealGroups::kNone);
+  KeeperBench bench("cat /proc/self/cgroup > $run/group; exit 0\n");
+  Give(bench, *real);
+  const auto group = [&](uint32_t attempt) {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(attempt)}));
+    CHECK(bench.AwaitEnd(*keeper, attempt).exit_code() == 0);
+    return Slurp(bench.run + "/group");
+  };
+  CHECK(group(1).find("/trireme-7-1-") != std::string::npos);
+  bench.options.ranks_end_with_us = true;
+  CHECK(group(2).find("/trireme-7-2-") == std::string::npos);
+}
+
+TEST_CASE("bounds leave room above what is promised, and none is set where nothing is known") {
+  const KeeperBench bench("");
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  v1::LaunchSpec& launch = *attempt.mutable_launch();
+  launch.mutable_allocation(0)->set_ranks(4);
+  launch.add_allocation()->set_ranks(100);  // another node's
+  CHECK(BoundsOf(launch).memory_bytes == 0);
+  CHECK(BoundsOf(launch).tasks == 1024 + 4 * (1 + 256));
+  CHECK(BoundsOf(launch).cpus.empty());
+  launch.set_memory_bytes_per_rank(1000);
+  CHECK(BoundsOf(launch).memory_bytes == 4 * 1250 + (uint64_t{1} << 30));
+  launch.mutable_job()->mutable_runtime()->set_threads(30);
+  CHECK(BoundsOf(launch).tasks == 1024 + 4 * (30 + 256));
+}
+
+TEST_CASE("where files of a job are memory its memory is not bounded") {
+  struct statfs about {};
+  if (statfs("/dev/shm", &about) != 0 || about.f_type != TMPFS_MAGIC) {
+    TRIREME_SKIP("not here: a tmpfs at /dev/shm");
+  }
+  v1::LaunchSpec launch;
+  launch.add_allocation()->set_ranks(1);
+  launch.set_memory_bytes_per_rank(1000);
+  launch.set_run_folder("/proc");  // on no tmpfs
+  CHECK(BoundsHere(launch).memory_bytes > 0);
+  SECTION("run folder") { launch.set_run_folder("/dev/shm"); }
+  SECTION("checkpoints") { launch.mutable_job()->mutable_checkpoint()->set_directory("/dev/shm"); }
+  SECTION("offload") { launch.mutable_job()->mutable_offload()->set_directory("/dev/shm"); }
+  CHECK(BoundsHere(launch).memory_bytes == 0);
+  CHECK(BoundsHere(launch).tasks > 0);
+}
+
+TEST_CASE("an end for want of memory is told as one, with whose limit it was") {
+  const KeeperBench bench("");
+  v1::LaunchSpec launch = bench.Attempt(1).launch();
+  launch.set_memory_bytes_per_rank((uint64_t{11} << 30) / 5 * 4);
+  const auto told = [&](const std::string& events) {
+    std::ofstream(bench.run + "/memory.events") << events;
+    v1::Failure failure;
+    failure.set_headline("mpirun or its guard died (signal 9, Killed)");
+    failure.set_evidence("log: x");
+    failure.set_next_action("y");
+    NameMemoryKill(bench.run, launch, failure);
+    return failure;
+  };
+  const v1::Failure own = told("oom 1\noom_kill 3\n");
+  CHECK(own.headline() ==
+        "the kernel killed the ranks of the attempt on node n1: out of memory (its limit there is "
+        "12.0 GiB, memory.max)");
+  CHECK(own.evidence() == "mpirun or its guard died (signal 9, Killed)\nlog: x");
+  CHECK(own.next_action().find("docs/operations/memory.md") != std::string::npos);
+  const v1::Failure others = told("oom 0\noom_kill 3\n");
+  CHECK(others.headline().find("the node, or a control group above") != std::string::npos);
+  CHECK(told("oom 4\noom_kill 0\n").headline() == "mpirun or its guard died (signal 9, Killed)");
+}
+
+}  // namespace
+}  // namespace trireme::keeper

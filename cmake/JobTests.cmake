@@ -83,6 +83,8 @@ if(NOT TRIREME_SANITIZE)
 endif()
 trireme_python_tests(daemon. coordinator/daemon/stall_test.py Stalls SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   ${steady} KILLS lost_agent)
+trireme_python_tests(daemon. coordinator/daemon/groups_test.py Groups SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
+  KILLS hidden_in_a_group hidden_without_groups)
 # It waits for one deadline after another, longer than any other test: ctest begins with it.
 if(TEST daemon.hung_rank)
   set_tests_properties(daemon.hung_rank PROPERTIES COST 60)
@@ -100,7 +102,7 @@ set_tests_properties(dashboard.clicks_through PROPERTIES COST 30)
 # The ready-made files, and the Debian packages (label cluster: it installs them in a namespace).
 if(NOT TRIREME_SANITIZE)
   trireme_python_tests(deploy. deploy/deploy_test.py Deploy SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
-    METHODS container kubernetes module config units)
+    METHODS container kubernetes module config units agent_unit_gives_its_controllers_back)
   trireme_add_test(deploy.packages SECONDS 600 LABELS cluster coordinator
     COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
 endif()

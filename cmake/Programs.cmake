@@ -41,7 +41,7 @@ trireme_program(triremed coordinator/daemon
         coordinator/disk_calls
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
-  ROOMS proto proto/services runtime/base coordinator/client coordinator/keeper coordinator/log_format
+  ROOMS proto proto/services runtime/base coordinator/client coordinator/control_group coordinator/keeper coordinator/log_format
         coordinator/config_file coordinator/slurm coordinator/systemd coordinator/task_thread coordinator/worker_link
   LIBS CLI11::CLI11 spdlog::spdlog gRPC::grpc++)
 

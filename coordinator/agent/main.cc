@@ -22,6 +22,7 @@
 
 #include "coordinator/agent/agent_identity.h"
 #include "coordinator/agent/complaints.h"
+#include "coordinator/agent/control_groups.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/desired_intake.h"
 #include "coordinator/agent/inventory.h"
@@ -52,6 +53,7 @@ struct Arguments {
   std::string state_folder;
   std::string worker;
   std::string launcher = "mpirun";
+  std::string control_groups = kGroupsAuto;
   slurm::BatchOptions slurm;
   std::string log_format = "text";
   coordinator::LogFileOptions log;  // path empty: stderr as it is
@@ -164,6 +166,8 @@ absl::Status Run(const Arguments& arguments) {
   if (arguments.launcher == "slurm") {
     RETURN_IF_ERROR(slurm::CheckBatchOptions(arguments.slurm));
     options.slurm = arguments.slurm;
+  } else {
+    options.control_groups = OpenControlGroups(arguments.control_groups, arguments.state_folder);
   }
   auto keeper = keeper::Keeper::Open(options);
   if (absl::IsAlreadyExists(keeper.status())) {
@@ -228,6 +232,12 @@ int Main(int argc, char** argv) {
          "--launcher", arguments.launcher,
          "mpirun, or slurm: jobs are handed to sbatch, and this node stands for a partition")
       ->check(CLI::IsMember({"mpirun", "slurm"}))
+      ->capture_default_str();
+  app.add_option(
+         "--control-groups", arguments.control_groups,
+         "auto: an attempt is a control group (v2), limited and ended as one by the kernel, "
+         "where ours is delegated to us; off: never")
+      ->check(CLI::IsMember({kGroupsAuto, kGroupsOff}))
       ->capture_default_str();
   app.add_option("--partition", arguments.slurm.partition, "Slurm's partition (default: its own)");
   app.add_option("--account", arguments.slurm.account, "account of Slurm that pays");

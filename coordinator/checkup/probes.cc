@@ -16,6 +16,8 @@
 #include <fstream>
 #include <memory>
 
+#include "coordinator/control_group/delegation.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::checkup {
@@ -55,6 +57,13 @@ absl::Status TryLoopback() {
   setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof deadline);
   if (connect(client.get(), name, size) != 0) return absl::ErrnoToStatus(errno, "cannot connect");
   return absl::OkStatus();
+}
+
+// `process`: its folder in /proc.
+bool IsAgent(const std::string& process) {
+  std::ifstream in(process + "/comm");
+  std::string name;
+  return std::getline(in, name) && name == "trireme-agent";
 }
 
 }  // namespace
@@ -142,6 +151,24 @@ std::string HugePageSetting() {
   std::string setting;
   std::getline(file, setting);
   return setting;
+}
+
+ControlGroups LookAtControlGroups(const std::string& root) {
+  ControlGroups groups;
+  std::string agent;
+  base::VisitNames(root + "/proc", [&](const std::string& name) {
+    if (agent.empty() && base::NumberIn(name) && IsAgent(root + "/proc/" + name)) agent = name;
+  }).IgnoreError();
+  groups.agent = !agent.empty();
+  const control_group::Delegation seen =
+      control_group::FindDelegation(root, groups.agent ? agent : "self");
+  groups.kind = seen.kind;
+  groups.folder = seen.folder;
+  for (const char* controller : {"memory", "pids"}) {
+    const bool there = groups.agent ? seen.HasEnabled(controller) : seen.Has(controller);
+    if (there) groups.limits.emplace_back(controller);
+  }
+  return groups;
 }
 
 }  // namespace trireme::checkup

@@ -16,5 +16,7 @@ Network MeasureNetwork();
 absl::Status TryListening(const std::string& address);
 bool ClockInStep();
 std::string HugePageSetting();
+// Below `root`, "" outside of tests.
+ControlGroups LookAtControlGroups(const std::string& root = "");
 
 }  // namespace trireme::checkup

@@ -157,6 +157,33 @@ Finding JudgeHugePages(const std::string& setting) {
                 ">/sys/kernel/mm/transparent_hugepage/enabled");
 }
 
+Finding JudgeControlGroups(const ControlGroups& groups) {
+  const std::string name = "control groups";
+  const std::string without = "leftovers of attempts are found by their environment";
+  // Who runs no agent here needs none.
+  const Verdict lacking = groups.agent ? Verdict::kWarn : Verdict::kSkip;
+  if (groups.kind == control_group::Kind::kNoVersion2) {
+    return {name, lacking, "cgroup v1: " + without, "boot with systemd.unified_cgroup_hierarchy=1"};
+  }
+  if (groups.kind == control_group::Kind::kNotDelegated) {
+    return {name, lacking, fmt::format("v2, {} is not delegated: {}", groups.folder, without),
+            "Delegate=yes in trireme-agent.service, as in the package's unit"};
+  }
+  if (groups.limits.empty()) {
+    return {name, lacking,
+            fmt::format("v2, {} is delegated: the kernel ends attempts as one, but limits nothing",
+                        groups.folder),
+            "the controllers memory and pids are under v1, or others are in that group: see what "
+            "the agent's log says of control groups"};
+  }
+  std::string list;
+  for (const std::string& limit : groups.limits) list += (list.empty() ? "" : ", ") + limit;
+  return {name, Verdict::kOk,
+          fmt::format("v2, {} is delegated: attempts are bounded by the kernel ({})", groups.folder,
+                      list),
+          ""};
+}
+
 std::vector<Finding> JudgeMpi(const Mpi& mpi) {
   if (mpi.mpirun.empty()) {
     return {{"mpirun", Verdict::kFail, "not in PATH",

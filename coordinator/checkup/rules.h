@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "coordinator/checkup/finding.h"
+#include "coordinator/control_group/delegation.h"
 
 namespace trireme::checkup {
 
@@ -51,6 +52,15 @@ Finding JudgeClock(const Clock& clock);
 
 // The kernel's setting, "always [madvise] never"; empty: it has none.
 Finding JudgeHugePages(const std::string& setting);
+
+// Of the agent that runs here, else of one that would be started from here.
+struct ControlGroups {
+  bool agent = false;  // one runs
+  control_group::Kind kind = control_group::Kind::kNoVersion2;
+  std::string folder;               // in which attempts are groups, or which is not delegated
+  std::vector<std::string> limits;  // controllers that there are for it: "memory", "pids"
+};
+Finding JudgeControlGroups(const ControlGroups& groups);
 
 struct Mpi {
   std::string mpirun;     // path; empty: none

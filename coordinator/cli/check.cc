@@ -126,6 +126,7 @@ int RunCheck(const ControlOptions& control, const CheckOptions& options) {
   told.Add(checkup::JudgeLimits(checkup::MeasureLimits()));
   told.Add(checkup::JudgeSharedMemory(checkup::MeasureSpace("/dev/shm")));
   told.Add(checkup::JudgeHugePages(checkup::HugePageSetting()));
+  told.Add(checkup::JudgeControlGroups(checkup::LookAtControlGroups()));
   told.Add(checkup::JudgeNetwork(checkup::MeasureNetwork()));
   if (!options.listen.empty()) {
     told.Add(checkup::JudgeListening(options.listen, checkup::TryListening(options.listen)));

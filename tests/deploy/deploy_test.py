@@ -186,6 +186,29 @@ class Deploy(unittest.TestCase):
                     self.assertRegex(ended.stderr, said)
                     self.assertFalse(os.path.exists(f"{folder}/state"))
 
+    def test_agent_unit_gives_its_controllers_back(self):
+        """systemd can start no process in a group whose children have controllers, so they are disabled at its end."""
+        text = read("deploy/systemd/trireme-agent.service").replace("\\\n", " ")
+        self.assertRegex(text, r"(?m)^Delegate=yes$")
+        self.assertRegex(text, r"(?m)^ProtectControlGroups=no$")
+        [command] = re.findall(r"^ExecStopPost=-/bin/sh -c '(.*)'$", text, re.M)
+        command = command.replace("$$", "$").replace("%%", "%")  # as systemd reads it
+        with tempfile.TemporaryDirectory(prefix="trireme_group_") as folder:
+            unit = f"{folder}/system.slice/trireme-agent.service"
+            os.makedirs(f"{unit}/.control")
+            with open(f"{folder}/own", "w", encoding="utf-8") as file:
+                file.write("1:name=systemd:/other\n0::/system.slice/trireme-agent.service/.control\n")
+            # Each by itself: of one that is not there the kernel refuses the word.
+            os.mkfifo(f"{unit}/cgroup.subtree_control")
+            reader = os.open(f"{unit}/cgroup.subtree_control", os.O_RDONLY | os.O_NONBLOCK)
+            self.addCleanup(os.close, reader)
+            for there, here in (("/sys/fs/cgroup", folder), ("/proc/self/cgroup", f"{folder}/own")):
+                self.assertIn(there, command)
+                command = command.replace(there, here)
+            ended = run("sh", "-c", command)
+            self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+            self.assertEqual(os.read(reader, 1000).decode(), "-memory\n-pids\n-cpuset\n")
+
     def test_units(self):
         units = sorted(glob.glob(SOURCE + "/deploy/systemd/*.service"))
         self.assertEqual(len(units), 2)

@@ -10,6 +10,7 @@
 #include "coordinator/checkup/probes.h"
 #include "coordinator/checkup/programs.h"
 #include "coordinator/checkup/rules.h"
+#include "tests/coordinator/control_group/fake_groups.h"
 
 namespace trireme::checkup {
 namespace {
@@ -83,6 +84,40 @@ TEST_CASE("checkup: network and clock and huge pages") {
   CHECK(JudgeHugePages("always [madvise] never").verdict == Verdict::kOk);
   CHECK(JudgeHugePages("always madvise [never]").verdict == Verdict::kWarn);
   CHECK(JudgeHugePages("").verdict == Verdict::kSkip);
+}
+
+TEST_CASE(
+    "control groups: what the kernel keeps of attempts is told, with what would make it keep "
+    "them") {
+  using control_group::Kind;
+  const auto judge = [](const ControlGroups& groups) { return JudgeControlGroups(groups); };
+  const Finding bounded = judge({true, Kind::kDelegated, "/sys/fs/cgroup/u", {"memory", "pids"}});
+  CHECK((bounded.verdict == Verdict::kOk && bounded.fix.empty()));
+  CHECK(bounded.seen ==
+        "v2, /sys/fs/cgroup/u is delegated: attempts are bounded by the kernel (memory, pids)");
+  CHECK(judge({true, Kind::kDelegated, "/u", {}}).seen.find("limits nothing") != std::string::npos);
+  const Finding not_ours = judge({true, Kind::kNotDelegated, "/u", {"memory"}});
+  CHECK(not_ours.verdict == Verdict::kWarn);
+  CHECK(not_ours.fix.find("Delegate=yes in trireme-agent.service") == 0);
+  CHECK(judge({true, Kind::kNoVersion2, "", {}}).seen.find("cgroup v1: ") == 0);
+  // Without an agent nobody misses them.
+  CHECK(judge({false, Kind::kNotDelegated, "/u", {}}).verdict == Verdict::kSkip);
+}
+
+TEST_CASE("control groups: an agent that runs is looked at, else who asks") {
+  control_group::FakeGroups fake;
+  ControlGroups seen = LookAtControlGroups(fake.path());
+  CHECK((!seen.agent && seen.kind == control_group::Kind::kDelegated));
+  CHECK(seen.limits == std::vector<std::string>{"memory", "pids"});
+  fake.Write("/proc/77/comm", "trireme-agent\n");
+  fake.Write("/proc/77/cgroup", "0::/unit\n");
+  seen = LookAtControlGroups(fake.path());
+  CHECK((seen.agent && seen.kind == control_group::Kind::kNotDelegated));
+  fake.Write("/proc/77/cgroup", "0::/unit/trireme-agent\n");
+  fake.Write(control_group::FakeGroups::Unit("/cgroup.subtree_control"), "pids\n");
+  seen = LookAtControlGroups(fake.path());
+  CHECK((seen.kind == control_group::Kind::kDelegated && seen.folder == control_group::kUnit));
+  CHECK(seen.limits == std::vector<std::string>{"pids"});
 }
 
 TEST_CASE("checkup: programs") {

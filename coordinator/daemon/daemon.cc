@@ -19,8 +19,8 @@
 #include "coordinator/daemon/plan_files.h"
 #include "coordinator/daemon/run_claim.h"
 #include "coordinator/job_machine/job_machine.h"
+#include "coordinator/job_store/timed_store.h"
 #include "coordinator/log_format/log_format.h"
-#include "coordinator/metrics/timed_store.h"
 #include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -78,7 +78,9 @@ absl::Status Daemon::Open() {
   }
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
   RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
-  store_ = TimedStore(std::move(store_), metrics_);
+  store_ = TimedStore(std::move(store_), [this](const absl::Status& end, auto took) {
+    metrics_.CommitEnds(end.ok(), took.count());
+  });
   RETURN_IF_ERROR(OpenReconciler());
   reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
       .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {

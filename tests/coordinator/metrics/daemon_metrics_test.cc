@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "coordinator/metrics/timed_store.h"
+#include "coordinator/job_store/timed_store.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -147,7 +147,9 @@ TEST_CASE("a timed store counts its commits and passes everything on") {
   auto opened = JobStore::Open(":memory:");
   REQUIRE(opened.ok());
   DaemonMetrics metrics;
-  const auto store = TimedStore(std::move(*opened), metrics);
+  const auto store = TimedStore(std::move(*opened), [&](const absl::Status& end, auto took) {
+    metrics.CommitEnds(end.ok(), took.count());
+  });
   Change change;
   change.jobs.push_back(JobIn(*store->NextJobId(), v1::JOB_PENDING));
   change.events.emplace_back();

@@ -235,7 +235,7 @@ add_executable(keeper_rank "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/rank/
 target_include_directories(keeper_rank PRIVATE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(keeper_rank PRIVATE trireme_runtime_recorder)
 add_dependencies(test_coordinator_keeper keeper_rank)
-trireme_tests(coordinator/local_run GRPC ROOMS proto runtime/base coordinator/local_run LIBS nlohmann_json::nlohmann_json)
+trireme_tests(coordinator/local_run GRPC THREADS ROOMS proto runtime/base coordinator/local_run LIBS nlohmann_json::nlohmann_json)
 if(TARGET test_coordinator_local_run)
   target_sources(test_coordinator_local_run PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/keeper/keeper_bench.cc")
   add_dependencies(test_coordinator_local_run keeper_rank)
@@ -243,7 +243,7 @@ endif()
 trireme_tests(coordinator/reconciler THREADS ROOMS proto runtime/base coordinator/reconciler coordinator/keeper)
 trireme_tests(coordinator/calls THREADS ROOMS proto runtime/base coordinator/disk_calls coordinator/calls)
 trireme_tests(coordinator/run_files ROOMS runtime/base coordinator/run_files)
-trireme_tests(coordinator/control_api GRPC ROOMS proto/services runtime/base coordinator/client coordinator/disk_calls
+trireme_tests(coordinator/control_api GRPC THREADS ROOMS proto/services runtime/base coordinator/client coordinator/disk_calls
               coordinator/control_api)
 trireme_tests(coordinator/http THREADS ROOMS runtime/base coordinator/http)
 trireme_tests(coordinator/log_format ROOMS coordinator/log_format LIBS nlohmann_json::nlohmann_json)
@@ -274,7 +274,7 @@ if(TARGET test_coordinator_agent)
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/rank_logs.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/agent_identity.cc")
 endif()
-trireme_tests(coordinator/worker_link GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan
+trireme_tests(coordinator/worker_link GRPC THREADS ROOMS proto proto/services runtime/base runtime/spec runtime/plan
               coordinator/keeper coordinator/worker_link worker/link)
 if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc"

@@ -42,7 +42,8 @@ trireme_program(triremed coordinator/daemon
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
   ROOMS proto proto/services runtime/base coordinator/client coordinator/control_group coordinator/keeper coordinator/log_format
-        coordinator/config_file coordinator/slurm coordinator/systemd coordinator/task_thread coordinator/worker_link
+        coordinator/config_file coordinator/disk_calls coordinator/slurm coordinator/systemd coordinator/task_thread
+        coordinator/worker_link
   LIBS CLI11::CLI11 spdlog::spdlog gRPC::grpc++)
 
 # libtrireme_codec.so: the codec for C programs, showing only the functions of its header.

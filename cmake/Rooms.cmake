@@ -70,7 +70,8 @@ trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper
              ROOMS proto runtime/base runtime/json runtime/recorder runtime/run_claim coordinator/control_group
-                   coordinator/launcher coordinator/slurm)
+                   coordinator/disk_calls coordinator/launcher coordinator/slurm
+             LIBS absl::synchronization)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)

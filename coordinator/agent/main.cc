@@ -1,10 +1,13 @@
 // trireme-agent: the keeper of one node.
 //
 // Threads:
-//   main        the loop: desired state in, ranks looked after, reports out
-//   gRPC's own  the stream to the coordinator, and what the ranks ask and say
-//   rank logs   bounds the logs of ranks that run
-//   slurm       with --launcher slurm: sbatch, squeue, scancel
+//   main           the loop: desired state in, ranks looked after, reports out; no run folder
+//   attempt turns  four for each file system: what attempts do in their run folders, and looks at
+//                  /proc for ranks that are ended without these; left behind where a disk holds one
+//   gRPC's own     the stream to the coordinator, and what the ranks ask and say
+//   rank logs      bounds the logs of ranks that run
+//   slurm          with --launcher slurm: sbatch, squeue, scancel
+//   one for each run folder of a live attempt, which reads its claim.json once a second
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -141,6 +144,7 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
     if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
       spdlog::warn("ranks do without us: {}", base::MessageOf(served));
     }
+    keeper.StepsSaid(links.steps());
     links.Freshen(report);
     std::string words = Urgent(report);
     if (anew || words != urgent || now - sent >= link.report_interval()) {

@@ -52,6 +52,7 @@ absl::StatusOr<bool> TrimRankLog(const std::string& path, int64_t keep_bytes) {
 
 RankLogs::RankLogs(int64_t keep_bytes)
     : keep_bytes_(keep_bytes),
+      disks_({.name = "rank logs"}),
       thread_({.name = "rank logs",
                .between = [this](int64_t now_unix_ns) { return Look(now_unix_ns); }}) {}
 
@@ -67,10 +68,15 @@ int64_t RankLogs::Look(int64_t now_unix_ns) {
     logs = logs_;
   }
   for (const std::string& path : logs) {
-    const absl::StatusOr<bool> trimmed = TrimRankLog(path, keep_bytes_);
-    if (absl::IsUnimplemented(trimmed.status()) && !std::exchange(told_, true)) {
-      spdlog::warn("logs of ranks have no bound: {}", base::MessageOf(trimmed.status()));
-    }
+    // What cannot be begun or does not answer is tried again by the next look.
+    disks_
+        .Begin(
+            {path}, [path, keep = keep_bytes_] { return TrimRankLog(path, keep); },
+            [told = told_](const absl::StatusOr<bool>& trimmed) {
+              if (!absl::IsUnimplemented(trimmed.status()) || told->exchange(true)) return;
+              spdlog::warn("logs of ranks have no bound: {}", base::MessageOf(trimmed.status()));
+            })
+        .IgnoreError();
   }
   return now_unix_ns + kLookNs;
 }

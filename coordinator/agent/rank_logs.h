@@ -3,13 +3,16 @@
 // ranks, whose descriptors these are, go on appending, and readers see what is gone (ReadLog).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::agent {
@@ -21,7 +24,8 @@ inline constexpr int64_t kRankLogPieceBytes = 1 << 20;
 // True: bytes are gone. Unimplemented: this file system gives none back.
 absl::StatusOr<bool> TrimRankLog(const std::string& path, int64_t keep_bytes);
 
-// A thread of its own, since disks that nodes share may stand still.
+// On threads of the logs' file systems, since disks that nodes share may stand still: those then
+// hold up neither the logs of others nor the end.
 class RankLogs {
  public:
   explicit RankLogs(int64_t keep_bytes);  // 0: all
@@ -34,7 +38,9 @@ class RankLogs {
   const int64_t keep_bytes_;
   absl::Mutex mutex_;
   std::set<std::string> logs_ ABSL_GUARDED_BY(mutex_);
-  bool told_ = false;  // that this file system cannot
+  // That a file system cannot; with looks that a disk holds.
+  const std::shared_ptr<std::atomic<bool>> told_ = std::make_shared<std::atomic<bool>>(false);
+  coordinator::DiskCalls disks_;
   coordinator::TaskThread thread_;
 };
 

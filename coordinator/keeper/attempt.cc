@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "coordinator/keeper/attempt_end.h"
@@ -25,26 +26,6 @@ using base::kNsPerSecond;
 
 constexpr double kLongestGraceSeconds = 1e8;
 constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
-constexpr int64_t kHeldUpNs = 2 * kNsPerSecond;  // between two turns
-
-WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
-  WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
-                       options.slurm.has_value() || options.in_allocation};
-  for (const v1::NodeAllocation& part : attempt.launch().allocation()) {
-    if (part.node() == options.node) {
-      watched.count = part.ranks();
-      break;
-    }
-    watched.first += part.ranks();
-  }
-  return watched;
-}
-
-uint32_t RankCount(const v1::LaunchSpec& launch) {
-  uint32_t ranks = 0;
-  for (const v1::NodeAllocation& part : launch.allocation()) ranks += part.ranks();
-  return ranks;
-}
 
 std::unique_ptr<Launch> MakeLaunch(const KeeperOptions& options, const AttemptRecord& record,
                                    const AttemptFolder& folder, slurm::Queue* queue) {
@@ -59,28 +40,80 @@ bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
   return launch.allocation_size() > 0 && launch.allocation(0).node() == node;
 }
 
-Attempt::Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue,
-                 bool adopted)
-    : options_(options),
+WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options) {
+  WatchedRanks watched{MarkOf(attempt), AttemptFolder(attempt).path() + "/recorder", 0, 0,
+                       options.slurm.has_value() || options.in_allocation};
+  for (const v1::NodeAllocation& part : attempt.launch().allocation()) {
+    if (part.node() == options.node) {
+      watched.count = part.ranks();
+      break;
+    }
+    watched.first += part.ranks();
+  }
+  return watched;
+}
+
+int64_t StopGraceNs(const v1::DesiredAttempt& attempt) {
+  const double asked = attempt.grace_seconds();
+  const double grace = std::isfinite(asked) ? std::clamp(asked, 0.0, kLongestGraceSeconds) : 0;
+  return static_cast<int64_t>(grace * kNsPerSecond);
+}
+
+Attempt::Attempt(std::shared_ptr<const KeeperOptions> options, AttemptRecord record, Heard heard,
+                 std::shared_ptr<slurm::Queue> queue, const SharedDesired& desired)
+    : options_owner_(std::move(options)),
+      queue_(std::move(queue)),
+      options_(*options_owner_),
+      shared_desired_(desired),
+      heard_(heard),
+      learned_(heard.adopted),
       record_(std::move(record)),
       folder_(record_.desired),
-      launcher_(Launches(record_.desired.launch(), options.node)),
-      launch_(MakeLaunch(options_, record_, folder_, queue)),
-      ranks_(RanksOf(record_.desired, options)),
-      lifeline_(adopted ? Lifeline::Adopted(base::BoottimeNs()) : Lifeline(base::BoottimeNs())),
-      turned_ns_(base::BoottimeNs()) {}
+      launcher_(Launches(record_.desired.launch(), options_.node)),
+      launch_(MakeLaunch(options_, record_, folder_, queue_.get())),
+      ranks_(RanksOf(record_.desired, options_)),
+      looked_ns_(base::BoottimeNs()) {}
 
-void Attempt::SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds) {
+void Attempt::Learn() {
+  learned_ = true;
+  const auto refuse = [&](const std::string& why, int exit_code) {
+    if (!record_.never_started.empty()) return;
+    record_.never_started = why;
+    record_.exit_code = exit_code;
+  };
+  const std::string& run_folder = record_.desired.launch().run_folder();
+  // Where the disk does not say, by what is known here: its folder is made by mkdir all the same.
+  const uint32_t newest =
+      std::max(heard_.newest_known, NewestAttemptFolder(run_folder).value_or(0));
+  if (newest > record_.desired.attempt()) {
+    refuse(fmt::format("attempt {} of the job is known already", newest), base::kJobFailed);
+  }
+  if (!std::filesystem::path(run_folder).is_absolute()) {
+    refuse(fmt::format("its run folder '{}' is no absolute path", run_folder), base::kBadInput);
+  }
+  if (launcher_ && folder_.Exists()) {
+    refuse(fmt::format("{} was there before this node heard of it", folder_.path()),
+           base::kJobFailed);
+  }
+  // Without a record nothing is started; to watch, none is needed.
+  const absl::Status saved = Save();
+  if (launcher_ && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
+}
+
+// If the disk refuses the record, the desired state is sent again after a restart all the same.
+void Attempt::Heed() {
+  const Desired newest = shared_desired_.Newest();
+  if (newest.store != record_.desired.launch().store().store()) NameStore(newest.store);
+  if (ended_) return;
   v1::DesiredAttempt& desired = record_.desired;
-  // Others may run in its place by now.
-  if (!record_.cut_off.empty()) desired_state = v1::ATTEMPT_KILL;
-  if (ended_ ||
-      (desired.desired_state() == desired_state && desired.grace_seconds() == grace_seconds))
-    return;
-  desired.set_desired_state(desired_state);
-  desired.set_grace_seconds(grace_seconds);
-  // If the disk refuses it, the desired state is sent again after a restart all the same.
-  Save().IgnoreError();
+  const bool same = desired.desired_state() == newest.desired_state &&
+                    desired.grace_seconds() == newest.grace_seconds &&
+                    record_.cut_off == newest.cut_off;
+  record_.cut_off = newest.cut_off;
+  desired.set_desired_state(newest.desired_state);
+  desired.set_grace_seconds(newest.grace_seconds);
+  if (!learned_) return Learn();
+  if (!same) Save().IgnoreError();
 }
 
 void Attempt::NameStore(const std::string& store) {
@@ -91,37 +124,16 @@ void Attempt::NameStore(const std::string& store) {
 }
 
 void Attempt::Advance(const Turn& turn) {
+  Heed();
   if (ended_) return;
   // The guard first: if it has ended, so have its ranks.
   Seen seen = launcher_ ? launch_->Look(turn.now_ns) : Seen{};
   seen.words = base::ShowableUtf8(seen.words);  // in part those of other programs
+  const int64_t boottime_ns = base::BoottimeNs();
   if (folder_.whose() == Whose::kOurs) ranks_.Look(turn.now_ns);
-  CutOff(turn.boottime_ns);
+  looked_ns_ = boottime_ns;
+  Heed();  // the disk may have held the look for long
   launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
-}
-
-// Where ranks have no agent beside them, as those of Slurm's jobs, silence ends nothing.
-int64_t Attempt::EndAfterNs() const {
-  if (BySrun() || options_.ranks_end_with_us) return 0;
-  const double seconds = record_.desired.end_after_seconds();
-  return std::isfinite(seconds) ? static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) * 1e9) : 0;
-}
-
-void Attempt::CutOff(int64_t boottime_ns) {
-  if (!record_.cut_off.empty()) return;
-  uint64_t step = 0;
-  for (const v1::RankReport& rank : ranks_.ranks()) step = std::max(step, rank.step());
-  const int64_t before_ns = std::exchange(turned_ns_, boottime_ns);
-  if (boottime_ns - before_ns > kHeldUpNs) lifeline_.HeldUp(boottime_ns);
-  lifeline_.Stepped(step, record_.desired.launch().allocation_size() > 1, before_ns);
-  const std::string why = lifeline_.Cut(EndAfterNs(), boottime_ns);
-  if (why.empty()) return;
-  record_.cut_off = why;
-  if (options_.warn) {
-    options_.warn(fmt::format("job {} attempt {} is ended here: {}", record_.desired.job_id(),
-                              record_.desired.attempt(), why));
-  }
-  SetDesiredState(v1::ATTEMPT_KILL, 0);
 }
 
 void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
@@ -198,10 +210,24 @@ absl::Status Attempt::Start() {
   const absl::Status counts =
       run_claim::CheckRunClaim(record_.desired.launch().run_folder(), record_.desired.attempt());
   if (absl::IsFailedPrecondition(counts)) return counts;
+  // A disk may have held this turn until others run in its place; the next turn ends it.
+  if (IsCalledOff()) return absl::OkStatus();
   RETURN_IF_ERROR(folder_.Make());
   record_.begun = true;
-  RETURN_IF_ERROR(Save());
+  const absl::Status saved = Save();
+  if (IsCalledOff()) return absl::OkStatus();
+  RETURN_IF_ERROR(saved);
   return launch_->Start();
+}
+
+bool Attempt::IsCalledOff() const {
+  const Desired newest = shared_desired_.Newest();
+  return newest.keeper_left || newest.desired_state != v1::ATTEMPT_RUN;
+}
+
+absl::Status Attempt::Save() const {
+  if (shared_desired_.Newest().keeper_left) return absl::CancelledError("the keeper has ended");
+  return SaveRecord(options_.state_folder, record_);
 }
 
 void Attempt::Steer(int64_t now_ns) {
@@ -220,10 +246,7 @@ void Attempt::Steer(int64_t now_ns) {
     Save().IgnoreError();
   }
   launch_->AskToStop(now_ns);
-  const double asked = record_.desired.grace_seconds();
-  const double grace = std::isfinite(asked) ? std::clamp(asked, 0.0, kLongestGraceSeconds) : 0;
-  const double waited = static_cast<double>(now_ns - record_.stop_at_ns) / kNsPerSecond;
-  if (waited >= grace) kill();
+  if (now_ns - record_.stop_at_ns >= StopGraceNs(record_.desired)) kill();
 }
 
 void Attempt::LookForCheckpoint(int64_t now_ns) {
@@ -302,37 +325,18 @@ void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
   end_.set_saved_step(saved_step_);
 }
 
-std::optional<Seat> Attempt::seat() const {
-  // The nodes of a Slurm job have no keeper: their ranks read the plan themselves.
-  if (ended_ || options_.slurm) return std::nullopt;
-  const v1::DesiredAttempt& desired = record_.desired;
-  const WatchedRanks here = RanksOf(desired, options_);
-  Seat seat;
-  seat.job_id = desired.job_id();
-  seat.attempt = desired.attempt();
-  seat.wanted = desired.desired_state() != v1::ATTEMPT_KILL;
-  seat.first_rank = here.first;
-  seat.ranks_here = here.count;
-  seat.ranks = RankCount(desired.launch());
-  seat.plan_file = PlanFileOf(desired.launch());
-  seat.socket = folder_.link_socket();
-  return seat;
+Sighting Attempt::Newest() const {
+  return {Report(), ended_, record_.desired.launch().store().store(), looked_ns_};
 }
 
 v1::AttemptReport Attempt::Report() const {
   v1::AttemptReport report;
   report.set_saved_step(saved_step_);
   if (ended_) report = end_;
-  report.set_job_id(record_.desired.job_id());
-  *report.mutable_store() = record_.desired.launch().store();
-  report.set_attempt(record_.desired.attempt());
   report.set_phase(ended_                 ? v1::ATTEMPT_ENDED
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING
                                           : v1::ATTEMPT_STARTING);
   report.set_waits_for(waits_for_);
-  if (lifeline_.claim_read(EndAfterNs(), base::BoottimeNs())) {
-    report.set_ends_after_seconds(static_cast<double>(EndAfterNs()) / kNsPerSecond);
-  }
   if (ranks_.progress()) *report.mutable_progress() = *ranks_.progress();
   for (const v1::RankReport& rank : ranks_.ranks()) *report.add_ranks() = rank;
   return report;

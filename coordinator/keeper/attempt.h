@@ -12,52 +12,90 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/keeper/attempt_record.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/launch.h"
-#include "coordinator/keeper/lifeline.h"
 #include "coordinator/keeper/rank_watch.h"
-#include "coordinator/keeper/seat.h"
+#include "coordinator/slurm/queue.h"
 #include "trireme/v1/agent.pb.h"
 
 namespace trireme::keeper {
 
+// What a turn is to do by.
 struct Turn {
-  int64_t now_ns = 0;       // CLOCK_MONOTONIC
-  bool may_start = false;   // of older attempts of the job nothing is left here
-  int64_t boottime_ns = 0;  // base::BoottimeNs
+  int64_t now_ns = 0;      // CLOCK_MONOTONIC
+  bool may_start = false;  // of older attempts of the job nothing is left here
+};
+
+struct Desired {
+  v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN;
+  double grace_seconds = 0;
+  std::string store;    // whose job it is
+  std::string cut_off;  // why it is ended, whatever is desired (Lifeline::Cut); empty: it is not
+  bool keeper_left = false;  // another one may have it by now
+};
+
+// The loop changes its mind while a turn is held by a disk. Threads: any.
+class SharedDesired {
+ public:
+  void Set(Desired newest) {
+    const absl::MutexLock lock(&mutex_);
+    newest_ = std::move(newest);
+  }
+  Desired Newest() const {
+    const absl::MutexLock lock(&mutex_);
+    return newest_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  Desired newest_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What a turn brings.
+struct Sighting {
+  v1::AttemptReport report;
+  bool ended = false;
+  std::string store;      // in the record
+  int64_t looked_ns = 0;  // base::BoottimeNs before the last look at its ranks
+};
+
+// How this keeper came to hear of an attempt.
+struct Heard {
+  bool adopted = false;       // from the record of a keeper before this one
+  uint32_t newest_known = 0;  // of its job, when it was first desired
 };
 
 // Whether mpirun is started on `node`; the other nodes watch their ranks.
 bool Launches(const v1::LaunchSpec& launch, const std::string& node);
+WatchedRanks RanksOf(const v1::DesiredAttempt& attempt, const KeeperOptions& options);
+int64_t StopGraceNs(const v1::DesiredAttempt& attempt);
 
-// One thread. The destructor leaves everything running.
+// One thread at a time, which a disk may hold. The destructor leaves everything running.
 class Attempt {
  public:
-  // The record is saved. `queue` is Slurm's, where options.slurm is given.
-  // `adopted`: of a keeper before this one.
-  Attempt(const KeeperOptions& options, AttemptRecord record, slurm::Queue* queue,
-          bool adopted = false);
+  // The first turn looks whether it may start, and saves the record, unless it is an adopted one.
+  // `queue` is Slurm's, where options->slurm is given. `desired` outlives it.
+  Attempt(std::shared_ptr<const KeeperOptions> options, AttemptRecord record, Heard heard,
+          std::shared_ptr<slurm::Queue> queue, const SharedDesired& desired);
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  void SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds);
-  // Of one whose record has none. Its folder has none either.
-  void NameStore(const std::string& store);
-  // What others say of whether it counts (lifeline.h).
-  Lifeline& lifeline() { return lifeline_; }
-  // Looks, starts, asks, kills; a few ms, a start up to 10 s on a disk that hangs.
+  // Looks, starts, asks, kills; a few ms, a start some tens. On a disk that hangs it does not
+  // return.
   void Advance(const Turn& turn);
-  v1::AttemptReport Report() const;
-  // Empty once it has ended.
-  std::optional<Seat> seat() const;
-  bool ended() const { return ended_; }
-  const AttemptRecord& record() const { return record_; }
+  Sighting Newest() const;
 
  private:
+  void Learn();
+  void Heed();
+  void NameStore(const std::string& store);
   void AdvanceLauncher(const Seen& seen, const Turn& turn);
   void AdvanceWatcher();
   void KillUnseen(int64_t now_ns);
@@ -65,25 +103,30 @@ class Attempt {
   absl::Status Start();
   bool EndedAsDesired();
   void Steer(int64_t now_ns);
-  void CutOff(int64_t boottime_ns);
-  int64_t EndAfterNs() const;
   void LookForCheckpoint(int64_t now_ns);
   void FindCheckpoint();
   void EndWith(int exit_code);
   void EndVanished(const Seen& seen);
   void EndUnstarted(const std::string& why, int exit_code);
   void End(int exit_code, std::optional<v1::Failure> failure);
+  v1::AttemptReport Report() const;
   bool BySrun() const { return options_.in_allocation || options_.slurm.has_value(); }
-  absl::Status Save() const { return SaveRecord(options_.state_folder, record_); }
+  bool IsCalledOff() const;
+  absl::Status Save() const;
 
+  // A turn that hangs may outlive the keeper: these are its own.
+  const std::shared_ptr<const KeeperOptions> options_owner_;
+  const std::shared_ptr<slurm::Queue> queue_;
   const KeeperOptions& options_;
+  const SharedDesired& shared_desired_;
+  const Heard heard_;
+  bool learned_;
   AttemptRecord record_;
   AttemptFolder folder_;
   bool launcher_;
   std::unique_ptr<Launch> launch_;
   RankWatch ranks_;
-  Lifeline lifeline_;
-  int64_t turned_ns_;  // base::BoottimeNs of the turn before
+  int64_t looked_ns_;  // base::BoottimeNs before the last look at the ranks
   bool kill_asked_ = false;
   std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder

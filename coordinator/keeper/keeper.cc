@@ -10,13 +10,10 @@
 #include <string>
 #include <system_error>
 
-#include "coordinator/keeper/attempt.h"
-#include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/keeper/attempt_group.h"
 #include "coordinator/keeper/attempt_record.h"
-#include "runtime/base/exit_code.h"
+#include "coordinator/keeper/kept_attempt.h"
 #include "runtime/base/file_lock.h"
-#include "runtime/base/monotonic.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
 
@@ -54,37 +51,40 @@ absl::StatusOr<std::unique_ptr<Keeper>> Keeper::Open(const KeeperOptions& option
 }
 
 Keeper::Keeper(const KeeperOptions& options, int lock_fd)
-    : options_(options),
-      queue_(options.slurm ? std::make_unique<slurm::Queue>() : nullptr),
-      lock_fd_(lock_fd) {}
+    : options_(std::make_shared<const KeeperOptions>(options)),
+      queue_(options.slurm ? std::make_shared<slurm::Queue>() : nullptr),
+      lock_fd_(lock_fd),
+      turns_(std::make_unique<AttemptTurns>(options.turn_wait)) {}
 
-Keeper::~Keeper() { close(lock_fd_); }
+Keeper::~Keeper() {
+  attempts_.clear();  // what is under way starts nothing any more
+  turns_.reset();
+  close(lock_fd_);
+}
 
 Keeper::Key Keeper::KeyOf(const v1::DesiredAttempt& attempt) {
   return {attempt.launch().store().store(), attempt.job_id(), attempt.attempt()};
 }
 
 absl::Status Keeper::Adopt() {
-  ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_.state_folder));
-  RemoveUnknownGroups(options_, records);
+  ASSIGN_OR_RETURN(std::vector<AttemptRecord> records, LoadRecords(options_->state_folder));
+  RemoveUnknownGroups(*options_, records);
   for (AttemptRecord& record : records) {
     const Key key = KeyOf(record.desired);
     // Named (NameStore), but the nameless file was not removed any more.
     const bool named = key.store.empty() && IsNamedIn(records, record.desired);
     if (named) {
-      RemoveRecord(options_.state_folder, record);
+      RemoveRecord(options_->state_folder, record);
       continue;
     }
-    attempts_[key] = std::make_unique<Attempt>(options_, std::move(record), queue_.get(),
-                                               /*adopted=*/true);
+    attempts_[key] =
+        std::make_unique<KeptAttempt>(options_, std::move(record), Heard{.adopted = true}, queue_);
   }
   return absl::OkStatus();
 }
 
-uint32_t Keeper::NewestKnown(const v1::DesiredAttempt& attempt) const {
-  // Where the disk does not say, by what is known here: its folder is made by mkdir all the same.
-  uint32_t newest = NewestAttemptFolder(attempt.launch().run_folder()).value_or(0);
-  const Key wanted = KeyOf(attempt);
+uint32_t Keeper::NewestKnown(const Key& wanted) const {
+  uint32_t newest = 0;
   for (const auto& [key, known] : attempts_) {
     if (key.IsOfJobOf(wanted)) newest = std::max(newest, key.attempt);
   }
@@ -95,28 +95,9 @@ void Keeper::Learn(const v1::DesiredAttempt& attempt) {
   AttemptRecord record;
   record.desired = attempt;
   record.boot_id = base::BootId();
-  const auto refuse = [&](const std::string& why, int exit_code) {
-    if (!record.never_started.empty()) return;
-    record.never_started = why;
-    record.exit_code = exit_code;
-  };
-  const AttemptFolder folder(attempt);
-  if (const uint32_t newest = NewestKnown(attempt); newest > attempt.attempt()) {
-    refuse(fmt::format("attempt {} of the job is known already", newest), base::kJobFailed);
-  }
-  if (!fs::path(attempt.launch().run_folder()).is_absolute()) {
-    refuse(fmt::format("its run folder '{}' is no absolute path", attempt.launch().run_folder()),
-           base::kBadInput);
-  }
-  const bool launches = Launches(attempt.launch(), options_.node);
-  if (launches && folder.Exists()) {
-    refuse(fmt::format("{} was there before this node heard of it", folder.path()),
-           base::kJobFailed);
-  }
-  // Without a record nothing is started; to watch, none is needed.
-  const absl::Status saved = SaveRecord(options_.state_folder, record);
-  if (launches && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
-  attempts_[KeyOf(attempt)] = std::make_unique<Attempt>(options_, std::move(record), queue_.get());
+  const Key key = KeyOf(attempt);
+  const Heard heard{.newest_known = NewestKnown(key)};
+  attempts_[key] = std::make_unique<KeptAttempt>(options_, std::move(record), heard, queue_);
 }
 
 // One that an agent of before has begun, for a coordinator that had a name already.
@@ -126,7 +107,7 @@ void Keeper::NameStore(const v1::DesiredAttempt& attempt) {
   nameless.store.clear();
   const auto known = attempts_.find(nameless);
   if (key == nameless || known == attempts_.end() || attempts_.contains(key)) return;
-  const std::string& run_folder = known->second->record().desired.launch().run_folder();
+  const std::string& run_folder = known->second->desired().launch().run_folder();
   if (run_folder != attempt.launch().run_folder()) return;
   known->second->NameStore(key.store);
   auto moved = attempts_.extract(known);
@@ -138,11 +119,14 @@ void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   told_ = true;
   revision_ = desired.revision();
   wanted_.clear();
+  std::vector<Key> learned;
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     NameStore(attempt);
     const Key key = KeyOf(attempt);
     wanted_.insert(key);
-    if (attempts_.count(key) == 0) Learn(attempt);
+    if (attempts_.count(key) > 0) continue;
+    Learn(attempt);
+    learned.push_back(key);
   }
   for (const v1::DesiredAttempt& attempt : desired.attempts()) {
     const Key key = KeyOf(attempt);
@@ -152,6 +136,11 @@ void Keeper::SetDesired(const v1::DesiredAttempts& desired) {
   for (auto& [key, attempt] : attempts_) {
     if (IsOutdated(key) || wanted_.count(key) == 0) attempt->SetDesiredState(v1::ATTEMPT_KILL, 0);
   }
+  if (learned.empty()) return;
+  // They are recorded, and start with the next Poll.
+  turns_->BeginRound();
+  for (const Key& key : learned) attempts_.at(key)->BeginTurn(*turns_, /*may_start=*/false);
+  turns_->AwaitRound();
 }
 
 bool Keeper::IsOutdated(const Key& key) const {
@@ -170,30 +159,58 @@ void Keeper::ReportTaken(int64_t sent_ns) {
   for (auto& [key, attempt] : attempts_) attempt->lifeline().Taken(sent_ns);
 }
 
+void Keeper::StepsSaid(const std::vector<StepNews>& steps) {
+  for (const StepNews& news : steps) {
+    for (auto& [key, attempt] : attempts_) {
+      if (key.job == news.job_id && key.attempt == news.attempt) attempt->Stepped(news);
+    }
+  }
+}
+
 // Ranks that end with us run for nobody else.
 void Keeper::LookAtClaims() {
-  if (options_.ranks_end_with_us) return;
+  if (options_->ranks_end_with_us) return;
   for (auto& [key, attempt] : attempts_) {
     if (attempt->ended()) continue;
-    const std::string& run_folder = attempt->record().desired.launch().run_folder();
-    const ClaimNews news = claims_.Of(run_folder, key.attempt);
+    const ClaimNews news = claims_.Of(attempt->desired().launch().run_folder(), key.attempt);
     attempt->lifeline().Seen(news.sight, news.asked_ns);
   }
   claims_.DropOthers();
+}
+
+// Those that may start only when an older one of their job has ended come after it.
+void Keeper::TakeTurns() {
+  turns_->BeginRound();
+  std::set<Key> later;
+  for (auto& [key, attempt] : attempts_) {
+    if (OlderLives(key)) {
+      later.insert(key);
+    } else {
+      attempt->BeginTurn(*turns_, told_);
+    }
+  }
+  turns_->AwaitRound();
+  for (auto& [key, attempt] : attempts_) attempt->Collect();
+  if (later.empty()) return;
+  for (const Key& key : later) attempts_.at(key)->BeginTurn(*turns_, told_ && !OlderLives(key));
+  turns_->AwaitRound();
+  for (const Key& key : later) attempts_.at(key)->Collect();
 }
 
 v1::NodeReport Keeper::Poll() {
   v1::NodeReport report;
   report.set_revision(revision_);
   LookAtClaims();
-  const int64_t now_ns = base::MonotonicNs();
-  const int64_t boottime_ns = base::BoottimeNs();
+  for (auto& [key, attempt] : attempts_) {
+    attempt->Collect();
+    attempt->Judge(*turns_);
+  }
+  TakeTurns();
   for (auto known = attempts_.begin(); known != attempts_.end();) {
     auto& [key, attempt] = *known;
-    attempt->Advance({now_ns, told_ && !OlderLives(key), boottime_ns});
-    *report.add_attempts() = attempt->Report();
-    const bool forget = told_ && attempt->ended() && wanted_.count(key) == 0;
-    if (forget) RemoveRecord(options_.state_folder, attempt->record());
+    *report.add_attempts() = attempt->Report(*turns_);
+    const bool forget = told_ && attempt->at_rest() && wanted_.count(key) == 0;
+    if (forget) RemoveRecord(options_->state_folder, attempt->record());
     known = forget ? attempts_.erase(known) : std::next(known);
   }
   return report;
@@ -209,7 +226,7 @@ void Keeper::AddAllocations(v1::NodeReport& report) const {
     const auto known =
         attempts_.find({attempt.store().store(), attempt.job_id(), attempt.attempt()});
     if (known == attempts_.end()) continue;
-    *attempt.mutable_allocation() = known->second->record().desired.launch().allocation();
+    *attempt.mutable_allocation() = known->second->desired().launch().allocation();
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/keeper/attempt_turns.h"
 #include "coordinator/keeper/claim_watch.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/seat.h"
@@ -20,16 +21,17 @@
 
 namespace trireme::keeper {
 
-class Attempt;
+class KeptAttempt;
 
-// One thread.
+// One thread, which touches no run folder: turns of attempts there run on others, which a disk may
+// hold (attempt_turns.h). The state folder is of this machine, and is waited for.
 class Keeper {
  public:
   // Reads the state folder and goes on with what is recorded there: stops and kills under way are
   // carried through, nothing is started before SetDesired. AlreadyExists: another process keeps
   // this folder, as base::IsLocked of STATE/lock says. DataLoss names a record that cannot be read.
   static absl::StatusOr<std::unique_ptr<Keeper>> Open(const KeeperOptions& options);
-  // Leaves everything running.
+  // Leaves everything running. A turn that hangs is left behind after a second.
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
@@ -41,9 +43,12 @@ class Keeper {
   // The coordinator has taken a report that was made then (base::BoottimeNs): what runs here counts
   // for that long at least.
   void ReportTaken(int64_t sent_ns);
+  // Ranks here have said so, by their own line to this node, which needs no disk.
+  void StepsSaid(const std::vector<StepNews>& steps);
   // Starts, stops, kills, looks, and ends what nobody answers for (lifeline.h): under a millisecond
-  // for a few ranks, some tens for a start (the disk), 10 s at most if that hangs. Call it every
-  // 100 ms to 1 s: it keeps the deadlines.
+  // for a few ranks, some tens for a start (the disk), options.turn_wait at most if that hangs.
+  // What is not back by then is reported as it was, and `stalled` if that lasts. Call it every 100
+  // ms to 1 s: it keeps the deadlines.
   v1::NodeReport Poll();
   // Attempts are held of which something may be left.
   bool HoldsLive() const;
@@ -65,18 +70,20 @@ class Keeper {
   absl::Status Adopt();
   void Learn(const v1::DesiredAttempt& attempt);
   void NameStore(const v1::DesiredAttempt& attempt);
-  uint32_t NewestKnown(const v1::DesiredAttempt& attempt) const;
+  uint32_t NewestKnown(const Key& wanted) const;
   // A newer attempt of its job is known.
   bool IsOutdated(const Key& key) const;
   bool OlderLives(const Key& key) const;
   void LookAtClaims();
+  void TakeTurns();
 
-  const KeeperOptions options_;
-  std::unique_ptr<slurm::Queue> queue_;  // where options_.slurm is given
+  const std::shared_ptr<const KeeperOptions> options_;
+  const std::shared_ptr<slurm::Queue> queue_;  // where options_->slurm is given
   int lock_fd_;
-  std::map<Key, std::unique_ptr<Attempt>> attempts_;
+  std::map<Key, std::unique_ptr<KeptAttempt>> attempts_;
   std::set<Key> wanted_;  // of the newest SetDesired
   ClaimWatch claims_;
+  std::unique_ptr<AttemptTurns> turns_;
   uint64_t revision_ = 0;
   bool told_ = false;
 };

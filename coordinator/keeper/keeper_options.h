@@ -1,6 +1,7 @@
 // Whose attempts a keeper keeps, and where.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,9 +35,17 @@ struct KeeperOptions {
   std::shared_ptr<const control_group::AttemptGroups> control_groups = nullptr;
   // Attempts are jobs of Slurm: this node stands for a partition of it.
   std::optional<slurm::BatchOptions> slurm = std::nullopt;
-  // For the log of whoever holds the keeper: what it ends of itself, and why.
+  // How long Poll waits for the turns of attempts in their run folders that it has begun, all
+  // together. Tests wait for longer: then a Poll does all that follows.
+  std::chrono::milliseconds turn_wait{100};
+  // A run folder that has not answered for so long is reported as one that hangs; what is to end
+  // there is then killed without it.
+  std::chrono::milliseconds stalled_after{10000};
+  // For the log of whoever holds the keeper: what it ends of itself, and why. From any
+  // thread, also one that a disk holds until the keeper is gone.
   std::function<void(const std::string& words)> warn = nullptr;
-  // How attempts are begun instead, for tests; what it is given outlives the launch.
+  // How attempts are begun instead, for tests; what it is given outlives the launch. Its looks and
+  // starts run on threads that may outlive the keeper.
   std::function<std::unique_ptr<Launch>(const AttemptRecord&, const AttemptFolder&)> make_launch =
       nullptr;
 };

@@ -19,4 +19,13 @@ struct Seat {
   bool operator==(const Seat&) const = default;
 };
 
+// What ranks of an attempt here have said of their steps: one that was done after `since_ns`
+// (base::BoottimeNs; 0: nobody knows).
+struct StepNews {
+  uint64_t job_id = 0;
+  uint32_t attempt = 0;
+  uint64_t step = 0;
+  int64_t since_ns = 0;
+};
+
 }  // namespace trireme::keeper

@@ -367,7 +367,9 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     RETURN_IF_ERROR(TellStalls(entry, node, one, now_unix_ns));
     v1::AttemptReport& known = entry.reports[node];
     // Shown beside the reasons of the jobs that wait for resources.
-    if (known.waits_for() != one.waits_for()) allocations_may_have_changed_ = true;
+    if (known.waits_for() != one.waits_for() || known.stalled() != one.stalled()) {
+      allocations_may_have_changed_ = true;
+    }
     known = one;
     if (one.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
     entry.left.erase(node);  // it says itself how it fares

@@ -137,6 +137,7 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
         part.node(), WhenLeft(entry));
   }
   for (const auto& [node, report] : entry.reports) {
+    if (!report.stalled().empty()) return report.stalled();
     if (!report.waits_for().empty()) return report.waits_for();
   }
   return "";

@@ -1,10 +1,12 @@
 // A call object deletes itself when gRPC is done with it.
 #include "coordinator/worker_link/attempt_service.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "coordinator/worker_link/fresher.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/plan_file.h"
@@ -170,10 +172,19 @@ grpc::Status AttemptService::Take(const v1::RankStatus& status) {
             base::Text("a position of ", rank.position().size(), " bytes; at most ", kLongestText)};
   }
   Said& said = said_[rank.rank()];
-  said = {rank, Clock::now()};
+  if (rank.step() > step_) {
+    step_ = rank.step();
+    step_since_ns_ = std::min(said.looked_ns, base::BoottimeNs());  // it may say what it likes
+  }
+  said = {rank, Clock::now(), status.looked_boottime_ns()};
   said.rank.clear_failure();
   if (rank.rank() == 0 && status.has_progress()) progress_ = status.progress();
   return grpc::Status::OK;
+}
+
+keeper::StepNews AttemptService::step() const {
+  const absl::MutexLock lock(&mutex_);
+  return {seat_.job_id, seat_.attempt, step_, step_since_ns_};
 }
 
 void AttemptService::Freshen(v1::AttemptReport& report) const {

@@ -32,6 +32,8 @@ class AttemptService : public v1::WorkerLink::CallbackService {
   void SetSeat(const keeper::Seat& seat);
   // Puts what the ranks said into the attempt's part of a report.
   void Freshen(v1::AttemptReport& report) const;
+  // The newest step that a rank has said it has done.
+  keeper::StepNews step() const;
 
   // For the calls. False: too many are under way.
   bool Enter();
@@ -43,6 +45,7 @@ class AttemptService : public v1::WorkerLink::CallbackService {
   struct Said {
     v1::RankReport rank;
     std::chrono::steady_clock::time_point when;
+    int64_t looked_ns = 0;  // its own word
   };
   grpc::Status CheckSeat(uint64_t job_id, uint32_t attempt, uint32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -53,6 +56,8 @@ class AttemptService : public v1::WorkerLink::CallbackService {
   uint32_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint32_t, Said> said_ ABSL_GUARDED_BY(mutex_);  // by rank
   v1::Progress progress_ ABSL_GUARDED_BY(mutex_);          // of rank 0
+  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;              // the newest of all
+  int64_t step_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Mutex plan_mutex_;
   std::shared_ptr<const v1::Plan> plan_ ABSL_GUARDED_BY(plan_mutex_);
   uint32_t plan_taken_ ABSL_GUARDED_BY(plan_mutex_) = 0;  // by so many ranks

@@ -104,4 +104,10 @@ void WorkerLinks::Freshen(v1::NodeReport& report) const {
   }
 }
 
+std::vector<keeper::StepNews> WorkerLinks::steps() const {
+  std::vector<keeper::StepNews> steps;
+  for (const auto& [key, listener] : listeners_) steps.push_back(listener->service().step());
+  return steps;
+}
+
 }  // namespace trireme::worker_link

@@ -29,6 +29,8 @@ class WorkerLinks {
   absl::Status Serve(const std::vector<keeper::Seat>& seats);
   // Puts in what ranks have said, where it is newer than what the keeper has seen.
   void Freshen(v1::NodeReport& report) const;
+  // What they have said of their steps.
+  std::vector<keeper::StepNews> steps() const;
 
  private:
   using Key = std::pair<uint64_t, uint32_t>;  // job, attempt

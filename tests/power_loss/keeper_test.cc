@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -104,6 +105,7 @@ std::vector<Call> RecordLife() {
     KeeperOptions options;
     options.node = "here";
     options.state_folder = folder.path() + "/state";
+    options.turn_wait = std::chrono::seconds(30);
     options.make_launch = [&](const AttemptRecord& record, const AttemptFolder& at) {
       return std::make_unique<FakeLaunch>(record, at, &first_ended);
     };

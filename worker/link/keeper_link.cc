@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/text.h"
 #include "trireme/v1/worker.grpc.pb.h"
 
@@ -128,7 +129,13 @@ class GrpcKeeperLink : public KeeperLink {
     v1::ReportResponse response;
     const auto writer = stub_->Report(&context, &response);
     int written = 0;
-    while (writer->Write(status())) {
+    const auto look = [&status] {
+      const int64_t looked_ns = base::BoottimeNs();
+      v1::RankStatus said = status();
+      said.set_looked_boottime_ns(looked_ns);
+      return said;
+    };
+    while (writer->Write(look())) {
       ++written;
       if (!Sleep(kReportEvery)) break;
     }

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "coordinator/run_files/job_log.h"
+#include "tests/coordinator/run_files/hung_mount.h"
+#include "tests/skip.h"
 #include "tests/temporary_folder.h"
 
 namespace trireme::agent {
@@ -85,6 +87,27 @@ TEST_CASE("rank logs: the middle goes, offsets stay, readers skip it and say fro
   CHECK_FALSE(TrimRankLog(folder / "link", 0).ok());
   REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
   CHECK_FALSE(TrimRankLog(folder / "fifo", 0).value_or(false));
+}
+
+TEST_CASE("rank logs: a file system that hangs holds up no other's logs, nor the end") {
+  if (!coordinator::MayHang()) {
+    TRIREME_SKIP("not here: root with /dev/fuse, who may mount a file system that hangs");
+  }
+  const tests::TemporaryFolder folder, gone;
+  const std::string path = folder / "rank-0.log";
+  const int rank = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const std::string text(9 * kPiece, 'x');
+  REQUIRE(write(rank, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  const coordinator::HungMount hung(gone / "");
+  REQUIRE(hung.hangs());
+  RankLogs logs(2 * kPiece);
+  logs.Watch({gone / "rank-1.log", path});
+  // Where parts of files are not given back, the end alone is seen.
+  for (int i = 0; i < 100 && BytesOnDisk(path) > 5 * kPiece; ++i) usleep(100000);
+  const int64_t left = BytesOnDisk(path);
+  const bool trimmed = TrimRankLog(path, 2 * kPiece).ok();
+  CHECK((!trimmed || left < 5 * kPiece));
+  close(rank);
 }
 
 }  // namespace trireme::agent

@@ -37,6 +37,7 @@ KeeperBench::KeeperBench(const std::string& script) : path_before_(std::getenv("
   run = root + "/run";
   fs::create_directories(run);
   options = {"n1", root + "/state", root + "/worker", {"own argument"}};
+  options.turn_wait = std::chrono::seconds(30);  // one Poll does all that follows
   // A shell cannot trap what it was born to ignore.
   std::ofstream(options.worker) << "#!/usr/bin/env -S --default-signal=USR1 /bin/sh\n"
                                    "PATH=/usr/bin:/bin; run='"

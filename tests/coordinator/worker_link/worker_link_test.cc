@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "coordinator/worker_link/fresher.h"
+#include "runtime/base/monotonic.h"
 #include "runtime/base/whole_file.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/slice.h"
@@ -115,6 +116,29 @@ TEST_CASE("worker link: reports go on after the keeper was away") {
     bench.Listen();
     CHECK(bench.Await(heard(step)));
   }
+}
+
+TEST_CASE("worker link: a step is told with the look of its rank that did not have it yet") {
+  LinkBench bench;
+  bench.Listen();
+  const auto link = bench.Dial(bench.Who(0));
+  std::atomic<uint64_t> step{4};
+  std::atomic<int64_t> looked_ns{0};  // the last time at which it had done 4
+  link->StartReports([&] {
+    if (step == 4) looked_ns = base::BoottimeNs();
+    return bench.Status(0, step);
+  });
+  REQUIRE(bench.Await([](const auto& heard) { return heard.ranks(0).step() == 4; }));
+  REQUIRE(bench.links->steps().size() == 1);
+  CHECK(bench.links->steps()[0].step == 4);
+  CHECK(bench.links->steps()[0].since_ns == 0);  // the first may be old
+  step = 5;
+  REQUIRE(bench.Await([](const auto& heard) { return heard.ranks(0).step() == 5; }));
+  const keeper::StepNews news = bench.links->steps()[0];
+  CHECK((news.job_id == bench.seat.job_id && news.attempt == bench.seat.attempt));
+  CHECK(news.step == 5);
+  CHECK(news.since_ns > 0);
+  CHECK(news.since_ns <= looked_ns);
 }
 
 TEST_CASE("worker link: a removed socket is made anew") {

@@ -83,8 +83,7 @@ trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
              LIBS absl::synchronization)
 trireme_room(coordinator/metrics
-             ROOMS proto runtime/base coordinator/job_machine coordinator/job_store coordinator/reconciler
-             LIBS absl::synchronization)
+             ROOMS proto runtime/base coordinator/job_machine coordinator/reconciler LIBS absl::synchronization)
 trireme_room(coordinator/calls
              ROOMS runtime/base coordinator/task_thread coordinator/disk_calls LIBS absl::synchronization OpenSSL::Crypto)
 trireme_room(coordinator/run_files ROOMS proto runtime/base runtime/json LIBS absl::statusor fmt::fmt)

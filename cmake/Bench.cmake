@@ -31,6 +31,8 @@ trireme_bench(bench_job_store ROOMS proto runtime/base coordinator/job_store)
 trireme_bench(bench_control ROOMS proto runtime/base coordinator/client)
 trireme_bench(bench_queue ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
                                 coordinator/reconciler LIBS CLI11::CLI11)
+trireme_bench(bench_start ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
+                                coordinator/reconciler LIBS CLI11::CLI11)
 trireme_bench(bench_schedule ROOMS runtime/base runtime/spec runtime/plan runtime/kernels runtime/kernels/ref runtime/data
                                    runtime/comm runtime/comm/local runtime/engine runtime/engine/no_mutation
               LIBS CLI11::CLI11)

@@ -71,7 +71,8 @@ trireme_python_tests(soak. coordinator/daemon/soak_test.py Soak SECONDS 3000 PYT
 
 # What a daemon shows of itself over HTTP and in its log.
 trireme_python_tests(observed. coordinator/daemon/observed_test.py Observed SECONDS 300 LABELS coordinator
-  ARGS "${trireme_bin}" METHODS health watchdog agent_log_is_bounded run_folders_go_by_age rank_logs_are_bounded metrics alerts_and_board promtool json_log)
+  ARGS "${trireme_bin}" METHODS health watchdog agent_log_is_bounded run_folders_go_by_age rank_logs_are_bounded damage_ends_a_daemon metrics
+  alerts_and_board promtool json_log)
 
 # Who stands still, and who is only slow. Its ranks hang by a preloaded library; a sanitizer wants to be the first library
 # itself, so its programs do without.

@@ -76,7 +76,8 @@ absl::Status Daemon::Open() {
   if (!options_.token_file.empty()) {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
   }
-  ASSIGN_OR_RETURN(store_, JobStore::Open(options_.state_folder + "/jobs.db"));
+  ASSIGN_OR_RETURN(store_,
+                   JobStore::Open(options_.state_folder + "/jobs.db", StoreCheck::kWhatIsRead));
   RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
   store_ = TimedStore(std::move(store_), [this](const absl::Status& end, auto took) {
     metrics_.CommitEnds(end.ok(), took.count());
@@ -100,7 +101,7 @@ absl::Status Daemon::Open() {
       [this](const std::string& method, const std::string& code, bool stream, double seconds) {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
-  const SubmissionRules rules = RulesWithOwnPaths();
+  ASSIGN_OR_RETURN(const SubmissionRules rules, RulesWithOwnPaths());
   ApiRooms rooms{*store_, table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *disks_, access_, rules,        options_.lease,      calls};
   rooms.run_folders = {[this] { return ReserveRunFolder(*store_, options_.jobs_folder); },
@@ -113,17 +114,17 @@ absl::Status Daemon::Open() {
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
   OpenRetention();
+  CheckStore();
   if (!options_.agent.program.empty()) agent_ = std::make_unique<LocalAgent>(options_.agent);
   return absl::OkStatus();
 }
 
 // Jobs of before keep their run folders where --jobs-dir was then.
-SubmissionRules Daemon::RulesWithOwnPaths() const {
+absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() const {
   std::set<std::string> own = {options_.state_folder, options_.jobs_folder, options_.token_file,
                                options_.listen.key_file};
-  table_.ForEach([&own](const v1::Job& job, const v1::Progress*) {
-    own.insert(std::filesystem::path(job.run_folder()).parent_path().string());
-  });
+  ASSIGN_OR_RETURN(const std::vector<std::string> parents, store_->RunParents());
+  own.insert(parents.begin(), parents.end());
   own.erase("");
   SubmissionRules rules = options_.rules;
   rules.own_paths.insert(rules.own_paths.end(), own.begin(), own.end());
@@ -153,6 +154,31 @@ absl::Status Daemon::OpenReconciler() {
   ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
   logged_sequence_ = table_.last_sequence();
   return absl::OkStatus();
+}
+
+// All that the start has not read. A damaged store is served no longer than it takes to find out.
+void Daemon::CheckStore() {
+  store_check_ =
+      std::make_unique<TaskThread>(TaskThreadOptions{.name = "store check", .between = {}});
+  store_check_->PostAnswer([this] {
+    const absl::Status checked = store_->CheckAll();
+    if (checked.ok() || absl::IsCancelled(checked)) return;
+    if (!absl::IsDataLoss(checked)) {
+      spdlog::warn("the job store could not be checked: {}", base::MessageOf(checked));
+      return;
+    }
+    spdlog::error("{}", base::MessageOf(checked));
+    {
+      const absl::MutexLock lock(&fault_mutex_);
+      fault_ = checked;
+    }
+    if (options_.end) options_.end();
+  });
+}
+
+absl::Status Daemon::fault() const {
+  const absl::MutexLock lock(&fault_mutex_);
+  return fault_;
 }
 
 void Daemon::OpenRetention() {
@@ -200,6 +226,7 @@ std::string Daemon::LinkFor(const Caller& caller) {
 
 Daemon::~Daemon() {
   stopping_ = true;
+  if (store_check_) store_->StopCheck();
   if (retention_) retention_->Stop();
   agent_.reset();
   if (reconciler_thread_) TakeSenderBack();
@@ -208,6 +235,7 @@ Daemon::~Daemon() {
   server_.reset();
   http_.reset();
   retention_thread_.reset();
+  store_check_.reset();
   checker_.reset();
   planner_.reset();
   reconciler_thread_.reset();

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/daemon/local_agent.h"
@@ -44,6 +47,8 @@ struct DaemonOptions {
   LocalAgentOptions agent;                           // program empty: none
   RetentionOptions retention;                        // its days alone; both 0: none
   HttpOptions http;                                  // address empty: none
+  // Called once, by a thread of its own, when the daemon can go on no longer (Daemon::fault).
+  std::function<void()> end = {};
 };
 
 class Daemon {
@@ -55,6 +60,8 @@ class Daemon {
   // Reads the token file again and ends the sessions of browsers, and streams whose tokens were
   // taken back; on an error all is as before.
   absl::Status ReloadTokens();
+  // Why it is to be ended: the job store was found to be damaged. OK: nothing is known.
+  absl::Status fault() const;
   // Of the TCP listener; 0: none.
   int port() const { return server_->port(); }
   // "127.0.0.1:8470"; empty: no HTTP.
@@ -66,7 +73,8 @@ class Daemon {
   absl::Status OpenReconciler();
   absl::Status OpenHttp();
   void OpenRetention();
-  SubmissionRules RulesWithOwnPaths() const;
+  void CheckStore();
+  absl::StatusOr<SubmissionRules> RulesWithOwnPaths() const;
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
@@ -94,6 +102,8 @@ class Daemon {
   Watchdog watchdog_;                        // likewise
   ClockWatch clock_watch_;                   // likewise
   std::atomic<ApiServer*> sender_{nullptr};
+  mutable absl::Mutex fault_mutex_;
+  absl::Status fault_ ABSL_GUARDED_BY(fault_mutex_);
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;
   std::unique_ptr<TaskThread> planner_;  // of attempts, which wait for nobody's request
@@ -102,6 +112,7 @@ class Daemon {
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<Retention> retention_;
   std::unique_ptr<TaskThread> retention_thread_;  // absent: none is asked for
+  std::unique_ptr<TaskThread> store_check_;
   std::unique_ptr<dashboard::Dashboard> dashboard_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<ApiServer> server_;

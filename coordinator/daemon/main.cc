@@ -10,6 +10,7 @@
 //   log followers  wakes readers of logs
 //   exports        writes checkpoints as Hugging Face folders: one for each file system
 //   backups        copies the store while it goes on
+//   store check    reads all of the store once, after the start
 //   retention      removes run folders by age, if that is asked for
 //   local agent    keeps an agent alive on this machine
 //   http listener  takes in connections of browsers and scrapers; `http` serve one each
@@ -310,7 +311,9 @@ bool OfTerminal() { return isatty(STDIN_FILENO) == 1; }
 
 int Run(const Arguments& arguments) {
   const sigset_t wanted = BlockSignals();
-  auto daemon = Daemon::Start(arguments.daemon);
+  DaemonOptions options = arguments.daemon;
+  options.end = [] { kill(getpid(), SIGTERM); };
+  auto daemon = Daemon::Start(options);
   if (!daemon.ok()) {
     LogEnd(base::MessageOf(daemon.status()));
     return base::ExitCodeOf(daemon.status());
@@ -333,6 +336,11 @@ int Run(const Arguments& arguments) {
     } else {
       spdlog::error("signal HUP: the tokens are those of before: {}", base::MessageOf(read));
     }
+  }
+  if (const absl::Status fault = (*daemon)->fault(); !fault.ok()) {
+    TellSystemd("STOPPING=1");
+    LogEnd(base::MessageOf(fault));
+    return base::ExitCodeOf(fault);
   }
   spdlog::info("signal {}: ending; jobs and agents run on", number);
   TellSystemd("STOPPING=1");

@@ -95,7 +95,7 @@ absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::List
   wanted.set_page_size(full ? 1 : size - static_cast<uint32_t>(page.jobs.size()));
   ASSIGN_OR_RETURN(v1::ListResponse list, table.List(wanted));
   if (full) {
-    if (list.jobs_size() > 0) page.next = kEnded;
+    if (list.jobs_size() > 0 || !list.next_page_token().empty()) page.next = kEnded;
     return page;
   }
   if (!list.next_page_token().empty()) page.next = kEnded + list.next_page_token();

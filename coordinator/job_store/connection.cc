@@ -8,6 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/job_store/job_facts.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/checksum/crc32c.h"
@@ -38,6 +41,38 @@ void RowSum(sqlite3_context* context, int count, sqlite3_value** values) {
     sum = SumOn(SumOn(sum, bytes), data, bytes);
   }
   sqlite3_result_int64(context, sum);
+}
+
+// Of columns `job`. What cannot be read is live, so that it is looked at.
+void JobLive(sqlite3_context* context, int, sqlite3_value** values) {
+  v1::Job job;
+  const bool read = job.ParseFromArray(sqlite3_value_blob(*values), sqlite3_value_bytes(*values));
+  sqlite3_result_int64(context, !read || IsLive(job) ? 1 : 0);
+}
+
+void JobRunParent(sqlite3_context* context, int, sqlite3_value** values) {
+  v1::Job job;
+  const bool read = job.ParseFromArray(sqlite3_value_blob(*values), sqlite3_value_bytes(*values));
+  const std::string parent = read ? RunParentOf(job) : "";
+  sqlite3_result_text(context, parent.data(), static_cast<int>(parent.size()), SQLITE_TRANSIENT);
+}
+
+void AddFunctions(sqlite3* database) {
+  const int pure = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
+  sqlite3_create_function(database, "row_sum", -1, pure, nullptr, &RowSum, nullptr, nullptr);
+  sqlite3_create_function(database, "job_live", 1, pure, nullptr, &JobLive, nullptr, nullptr);
+  sqlite3_create_function(database, "job_run_parent", 1, pure, nullptr, &JobRunParent, nullptr,
+                          nullptr);
+}
+
+// For a file: URI.
+std::string Escaped(const std::string& path) {
+  std::string escaped;
+  for (const char c : path) {
+    const bool plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '.';
+    escaped += plain ? std::string(1, c) : absl::StrFormat("%%%02X", static_cast<unsigned char>(c));
+  }
+  return escaped;
 }
 
 // What the system last said of the log or the file; 0: nothing. sqlite3_system_errno is not asked:
@@ -102,14 +137,30 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& 
   sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   sqlite3_busy_timeout(database, 1000);
-  const int pure = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS;
-  sqlite3_create_function(database, "row_sum", -1, pure, nullptr, &RowSum, nullptr, nullptr);
+  AddFunctions(database);
   // EXCLUSIVE before the first read: the log then needs no shared memory.
   RETURN_IF_ERROR(
       connection->Execute("PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = FULL;"
                           "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON"));
   return connection;
 }
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::OpenStill(const std::string& path) {
+  sqlite3* database = nullptr;
+  const std::string uri = "file:" + Escaped(path) + "?immutable=1";
+  const int flags =
+      SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const int result = sqlite3_open_v2(uri.c_str(), &database, flags, nullptr);
+  if (database == nullptr) return absl::ResourceExhaustedError(path + ": no memory to open it");
+  std::unique_ptr<Connection> connection(new Connection(path, database));
+  if (result != SQLITE_OK) return connection->StatusOf(result);
+  sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  AddFunctions(database);
+  return connection;
+}
+
+void Connection::Interrupt() { sqlite3_interrupt(database_); }
 
 void Connection::Accept() {
   sqlite3_db_config(database_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
@@ -181,6 +232,8 @@ absl::Status Connection::StatusOf(int result) const {
           base::Text(fault, "; it and its folder must be writable for this user"));
     case SQLITE_NOMEM:
       return absl::ResourceExhaustedError(fault);
+    case SQLITE_INTERRUPT:
+      return absl::CancelledError(fault);
     case SQLITE_TOOBIG:
       return absl::InvalidArgumentError(fault);
     default:

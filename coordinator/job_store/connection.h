@@ -23,6 +23,12 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
   ~Connection();
 
+  // The file `path`, which nobody changes as long as this is used: read beside the connection that
+  // holds it. SQLite knows both, so that the locks of that one outlive this.
+  static absl::StatusOr<std::unique_ptr<Connection>> OpenStill(const std::string& path);
+  // What runs ends with Cancelled, soon. Threads: any.
+  void Interrupt();
+
   // The file is ours: closing it may tidy it up.
   void Accept();
 

@@ -15,11 +15,21 @@ class ForwardingStore : public JobStore {
  public:
   explicit ForwardingStore(std::unique_ptr<JobStore> store) : store_(std::move(store)) {}
 
+  absl::Status CheckAll() override { return store_->CheckAll(); }
+  void StopCheck() override { store_->StopCheck(); }
   absl::Status Commit(Change& change) override { return store_->Commit(change); }
   absl::Status BeginEpoch(uint64_t used_job_id) override { return store_->BeginEpoch(used_job_id); }
   StoreIdentity identity() override { return store_->identity(); }
   absl::StatusOr<uint64_t> NextJobId() override { return store_->NextJobId(); }
   absl::StatusOr<std::vector<v1::Job>> Jobs() override { return store_->Jobs(); }
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return store_->LiveJobs(); }
+  absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t id, size_t limit) override {
+    return store_->JobsBefore(id, limit);
+  }
+  absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t id) override {
+    return store_->FindJob(id);
+  }
+  absl::StatusOr<std::vector<std::string>> RunParents() override { return store_->RunParents(); }
   absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
                                                       const std::string& request_id) override {
     return store_->FindRequest(owner, request_id);

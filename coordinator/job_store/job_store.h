@@ -47,16 +47,30 @@ struct BackupReport {
   uint64_t events = 0;
 };
 
+// Of a file that is opened. What is read later is checked then, row by row.
+enum class StoreCheck {
+  kAll,         // every page and row, before it is used
+  kWhatIsRead,  // what a daemon that starts reads; CheckAll follows
+};
+
 // Threads: any; calls are serialised inside, and one at a time blocks on the disk.
 class JobStore {
  public:
   // Makes or opens the file `path`, or a store in memory for ":memory:". Older schemas are migrated
-  // in one transaction; the whole file is read and checked. FailedPrecondition: the file is of a
+  // in one transaction; the whole file is read and checked, unless `check` says otherwise (an older
+  // or a damaged one is in any case). FailedPrecondition: the file is of a
   // newer version, or held by another process (after a second of waiting); DataLoss: it is no store
   // or is damaged, and stays as it is; NotFound, PermissionDenied: of its folder. While a store is
   // open its process must not open and close the file by other means: that drops its lock.
-  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& path,
+                                                        StoreCheck check = StoreCheck::kAll);
   virtual ~JobStore() = default;
+
+  // Checks all of the file, as it is at the call, while others go on using the store; blocks for
+  // seconds. DataLoss: it is damaged; the next opening checks all of it again, before it is used.
+  // Cancelled: by StopCheck. Of one thread at a time.
+  virtual absl::Status CheckAll() = 0;
+  virtual void StopCheck() = 0;
 
   // Fills `sequence` of the events. Nothing is changed unless OK, here or on disk. AlreadyExists: a
   // request id of that owner is taken. Unavailable: the disk is full (where files are limited by
@@ -75,6 +89,13 @@ class JobStore {
   virtual absl::StatusOr<uint64_t> NextJobId() = 0;
   // All jobs, by id.
   virtual absl::StatusOr<std::vector<v1::Job>> Jobs() = 0;
+  // Those that have not ended, or whose attempt may have ranks, by id.
+  virtual absl::StatusOr<std::vector<v1::Job>> LiveJobs() = 0;
+  // At most `limit` (at least 1) of the jobs with smaller ids, the largest first.
+  virtual absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t id, size_t limit) = 0;
+  virtual absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t id) = 0;
+  // Folders in which run folders of jobs lie, or have lain.
+  virtual absl::StatusOr<std::vector<std::string>> RunParents() = 0;
   virtual absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
                                                               const std::string& request_id) = 0;
   // By sequence.

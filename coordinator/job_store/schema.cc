@@ -37,15 +37,31 @@ UPDATE identity SET sum = row_sum(store);
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, opening INTEGER NOT NULL,
                      after_sequence INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
 )sql"},
+    // Which jobs are read before a daemon is ready, and where run folders were ever made. A job
+    // that was damaged before stays so.
+    {3, R"sql(
+CREATE TABLE jobs_with_live (id INTEGER PRIMARY KEY, live INTEGER NOT NULL, job BLOB NOT NULL,
+                             sum INTEGER NOT NULL) STRICT;
+INSERT INTO jobs_with_live
+  SELECT id, job_live(job), job,
+         iif(sum = row_sum(id, job), row_sum('job', id, job_live(job), job), -1)
+  FROM jobs;
+DROP TABLE jobs;
+ALTER TABLE jobs_with_live RENAME TO jobs;
+CREATE INDEX live_jobs ON jobs (id) WHERE live = 1;
+INSERT INTO meta SELECT 'live_jobs', count(*), row_sum('live_jobs', count(*)) FROM jobs
+  WHERE live = 1;
+CREATE TABLE run_parents (folder TEXT PRIMARY KEY NOT NULL, sum INTEGER NOT NULL) STRICT,
+  WITHOUT ROWID;
+INSERT INTO run_parents SELECT folder, row_sum(folder)
+  FROM (SELECT DISTINCT job_run_parent(job) AS folder FROM jobs) WHERE folder <> '';
+)sql"},
 };
 
-// Each finds the first row that is not as it was written, and names it.
-constexpr const char* kRowFaults[] = {
+// Each finds the first row that is not as it was written, and names it. These read what is small
+// whatever the daemon has seen.
+constexpr const char* kSmallFaults[] = {
     "SELECT 'meta ' || name FROM meta WHERE sum <> row_sum(name, value) LIMIT 1",
-    "SELECT 'job ' || id FROM jobs WHERE sum <> row_sum(id, job) LIMIT 1",
-    "SELECT 'request ' || request_id || ' of ' || owner FROM requests"
-    " WHERE sum <> row_sum(owner, request_id, job_id) LIMIT 1",
-    "SELECT 'event ' || sequence FROM events WHERE sum <> row_sum(sequence, job_id, event) LIMIT 1",
     "SELECT 'node ' || name FROM nodes WHERE sum <> row_sum(name, node) LIMIT 1",
     "SELECT 'identity' FROM identity WHERE sum <> row_sum(store) LIMIT 1",
     "SELECT 'identity' WHERE (SELECT count(*) FROM identity) <> 1",
@@ -53,6 +69,16 @@ constexpr const char* kRowFaults[] = {
     " WHERE sum <> row_sum(epoch, opening, after_sequence) LIMIT 1",
     "SELECT 'the last job id' FROM (SELECT max(id) AS largest FROM jobs) WHERE largest >"
     " ifnull((SELECT value FROM meta WHERE name = 'last_job_id'), 0)",
+    "SELECT 'the count of live jobs' WHERE (SELECT value FROM meta WHERE name = 'live_jobs')"
+    " IS NOT (SELECT count(*) FROM jobs INDEXED BY live_jobs WHERE live = 1)",
+    "SELECT 'folder ' || folder FROM run_parents WHERE sum <> row_sum(folder) LIMIT 1",
+};
+constexpr const char* kRowFaults[] = {
+    "SELECT 'job ' || id FROM jobs"
+    " WHERE sum <> row_sum('job', id, live, job) OR live <> job_live(job) LIMIT 1",
+    "SELECT 'request ' || request_id || ' of ' || owner FROM requests"
+    " WHERE sum <> row_sum(owner, request_id, job_id) LIMIT 1",
+    "SELECT 'event ' || sequence FROM events WHERE sum <> row_sum(sequence, job_id, event) LIMIT 1",
     "SELECT 'the sequence of events' FROM (SELECT min(sequence) AS first, max(sequence) AS last,"
     " count(*) AS events FROM events) WHERE first < 1 OR last - first >= events",
     "SELECT 'a request without its job (rowid or key in ' || \"table\" || ')'"
@@ -62,6 +88,14 @@ constexpr const char* kRowFaults[] = {
 absl::Status Damaged(const Connection& connection, const std::string& what) {
   return absl::DataLossError(base::Text(connection.path(), ": the job store is damaged (", what,
                                         "); put back a backup, or move it away to begin anew"));
+}
+
+absl::Status FindFault(const Connection& connection, std::span<const char* const> queries) {
+  for (const char* sql : queries) {
+    ASSIGN_OR_RETURN(const std::string fault, connection.Text(sql));
+    if (!fault.empty()) return Damaged(connection, fault);
+  }
+  return absl::OkStatus();
 }
 
 constexpr const char* kSchemaText =
@@ -116,9 +150,12 @@ absl::Status Migrate(Connection& connection, std::span<const Migration> migratio
   ASSIGN_OR_RETURN(const std::string expected, ExpectedSchema(migrations));
   Transaction transaction(connection);
   RETURN_IF_ERROR(transaction.Begin());
+  ASSIGN_OR_RETURN(const int64_t version, connection.Integer("PRAGMA user_version"));
   RETURN_IF_ERROR(RunSteps(connection, migrations));
   ASSIGN_OR_RETURN(const std::string schema, connection.Text(kSchemaText));
   if (schema != expected) return Damaged(connection, "its schema is not that of its version");
+  // A step may have taken rows over into another form: a fault there leaves the file as it was.
+  if (version != static_cast<int64_t>(migrations.size())) RETURN_IF_ERROR(CheckRows(connection));
   return transaction.Commit();
 }
 
@@ -127,12 +164,13 @@ absl::Status CheckPages(const Connection& connection) {
   return fault == "ok" ? absl::OkStatus() : Damaged(connection, fault);
 }
 
+absl::Status CheckSmallTables(const Connection& connection) {
+  return FindFault(connection, kSmallFaults);
+}
+
 absl::Status CheckRows(const Connection& connection) {
-  for (const char* sql : kRowFaults) {
-    ASSIGN_OR_RETURN(const std::string fault, connection.Text(sql));
-    if (!fault.empty()) return Damaged(connection, fault);
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckSmallTables(connection));
+  return FindFault(connection, kRowFaults);
 }
 
 }  // namespace trireme::coordinator

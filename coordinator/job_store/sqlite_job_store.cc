@@ -1,6 +1,7 @@
 #include "coordinator/job_store/sqlite_job_store.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "coordinator/job_store/backup_file.h"
+#include "coordinator/job_store/job_facts.h"
 #include "coordinator/job_store/page_copy.h"
 #include "coordinator/job_store/statement.h"
 #include "coordinator/job_store/store_file.h"
@@ -22,12 +24,14 @@ namespace {
 // Starts of a daemon that agents may have slept through.
 constexpr int64_t kEpochsKept = 10000;
 constexpr const char* kScratchSuffix = "-backup";
+constexpr const char* kAutoCheckpoint = "PRAGMA wal_autocheckpoint = 1000";  // SQLite's own
 // Between two steps of a backup.
 constexpr std::chrono::milliseconds kLeastPause{1};
 constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 
 struct Statements {
   Statement last_job_id, raise_last_job_id, put_job, drop_job, jobs;
+  Statement live_jobs, jobs_before, find_job, is_live, count_live, put_run_parent, run_parents;
   Statement put_request, find_request;
   Statement first_sequence, last_sequence, put_event, drop_events, events, events_of_job;
   Statement put_node, nodes;
@@ -46,10 +50,27 @@ constexpr Query kQueries[] = {
      "UPDATE meta SET value = ?1, sum = row_sum(name, ?1)"
      " WHERE name = 'last_job_id' AND value < ?1"},
     {&Statements::put_job,
-     "INSERT INTO jobs (id, job, sum) VALUES (?1, ?2, row_sum(?1, ?2))"
-     " ON CONFLICT (id) DO UPDATE SET job = excluded.job, sum = excluded.sum"},
+     "INSERT INTO jobs (id, live, job, sum) VALUES (?1, ?2, ?3, row_sum('job', ?1, ?2, ?3))"
+     " ON CONFLICT (id) DO UPDATE"
+     " SET live = excluded.live, job = excluded.job, sum = excluded.sum"},
     {&Statements::drop_job, "DELETE FROM jobs WHERE id = ?1"},
-    {&Statements::jobs, "SELECT job, sum = row_sum(id, job), id FROM jobs ORDER BY id"},
+    {&Statements::jobs,
+     "SELECT job, sum = row_sum('job', id, live, job), id FROM jobs ORDER BY id"},
+    {&Statements::live_jobs,
+     "SELECT job, sum = row_sum('job', id, live, job), id FROM jobs INDEXED BY live_jobs"
+     " WHERE live = 1 ORDER BY id"},
+    {&Statements::jobs_before,
+     "SELECT job, sum = row_sum('job', id, live, job), id FROM jobs WHERE id < ?1"
+     " ORDER BY id DESC LIMIT ?2"},
+    {&Statements::find_job,
+     "SELECT job, sum = row_sum('job', id, live, job), id FROM jobs WHERE id = ?1"},
+    {&Statements::is_live, "SELECT live FROM jobs WHERE id = ?1"},
+    {&Statements::count_live,
+     "UPDATE meta SET value = value + ?1, sum = row_sum(name, value + ?1)"
+     " WHERE name = 'live_jobs'"},
+    {&Statements::put_run_parent,
+     "INSERT INTO run_parents (folder, sum) VALUES (?1, row_sum(?1)) ON CONFLICT DO NOTHING"},
+    {&Statements::run_parents, "SELECT folder FROM run_parents"},
     {&Statements::put_request,
      "INSERT INTO requests (owner, request_id, job_id, sum)"
      " VALUES (?1, ?2, ?3, row_sum(?1, ?2, ?3))"},
@@ -164,6 +185,31 @@ class SqliteJobStore final : public JobStore {
     return Messages<v1::Job>(query, "job");
   }
 
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Execution query(statements_.live_jobs);
+    return Messages<v1::Job>(query, "job");
+  }
+
+  absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t id, size_t limit) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Execution query(statements_.jobs_before, Signed(id), Signed(limit));
+    return Messages<v1::Job>(query, "job");
+  }
+
+  absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t id) override {
+    if (id > kLargest) return std::nullopt;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Execution query(statements_.find_job, Signed(id));
+    ASSIGN_OR_RETURN(std::vector<v1::Job> found, Messages<v1::Job>(query, "job"));
+    if (found.empty()) return std::nullopt;
+    return std::move(found.front());
+  }
+
+  absl::StatusOr<std::vector<std::string>> RunParents() override;
+  absl::Status CheckAll() override;
+  void StopCheck() override;
+
   absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
                                                       const std::string& request_id) override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -206,8 +252,10 @@ class SqliteJobStore final : public JobStore {
                                       const BackupProgress& progress) override;
 
  private:
-  absl::StatusOr<uint64_t> NumberOf(Statement& statement) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Execution query(statement);
+  template <typename... Values>
+  absl::StatusOr<uint64_t> NumberOf(Statement& statement, const Values&... values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Execution query(statement, values...);
     ASSIGN_OR_RETURN(const bool found, query.Step());
     return found ? static_cast<uint64_t>(query.Integer(0)) : 0;
   }
@@ -237,6 +285,9 @@ class SqliteJobStore final : public JobStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PutRequest(const v1::Job& job, const std::string& request_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<bool> WasLive(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PutJob(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginCheck();
   absl::Status PutJobs(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PutEvents(const Change& change, uint64_t sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -248,6 +299,8 @@ class SqliteJobStore final : public JobStore {
   const std::span<const Migration> migrations_;
   std::mutex backup_mutex_;  // whose the scratch file is; taken before mutex_
   std::mutex mutex_;
+  std::atomic<bool> check_stopped_{false};
+  std::unique_ptr<Connection> still_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   Statements statements_ ABSL_GUARDED_BY(mutex_);
   // Stored or given out since the store was opened.
@@ -328,7 +381,9 @@ absl::Status SqliteJobStore::DropJobs(const std::vector<uint64_t>& ids) {
   Transaction transaction(*connection_);
   RETURN_IF_ERROR(transaction.Begin());
   for (const uint64_t id : ids) {
+    ASSIGN_OR_RETURN(const bool was_live, WasLive(id));
     RETURN_IF_ERROR(Execution(statements_.drop_job, Signed(id)).Finish());
+    if (was_live) RETURN_IF_ERROR(Execution(statements_.count_live, int64_t{-1}).Finish());
   }
   return transaction.Commit();
 }
@@ -352,11 +407,27 @@ absl::Status SqliteJobStore::PutRequest(const v1::Job& job, const std::string& r
       .Finish();
 }
 
+absl::StatusOr<bool> SqliteJobStore::WasLive(uint64_t id) {
+  ASSIGN_OR_RETURN(const uint64_t live, NumberOf(statements_.is_live, Signed(id)));
+  return live != 0;
+}
+
+absl::Status SqliteJobStore::PutJob(const v1::Job& job) {
+  ASSIGN_OR_RETURN(const std::string bytes, Serialised(StoredPart(job)));
+  const int64_t live = IsLive(job) ? 1 : 0;
+  ASSIGN_OR_RETURN(const bool was_live, WasLive(job.id()));
+  RETURN_IF_ERROR(Execution(statements_.put_job, Signed(job.id()), live, Blob{bytes}).Finish());
+  const int64_t more = live - (was_live ? 1 : 0);
+  if (more != 0) RETURN_IF_ERROR(Execution(statements_.count_live, more).Finish());
+  const std::string parent = RunParentOf(job);
+  if (parent.empty()) return absl::OkStatus();
+  return Execution(statements_.put_run_parent, std::string_view(parent)).Finish();
+}
+
 absl::Status SqliteJobStore::PutJobs(const Change& change) {
   for (size_t i = 0; i < change.jobs.size(); ++i) {
     const v1::Job& job = change.jobs[i];
-    ASSIGN_OR_RETURN(const std::string bytes, Serialised(StoredPart(job)));
-    RETURN_IF_ERROR(Execution(statements_.put_job, Signed(job.id()), Blob{bytes}).Finish());
+    RETURN_IF_ERROR(PutJob(job));
     RETURN_IF_ERROR(Execution(statements_.raise_last_job_id, Signed(job.id())).Finish());
     if (change.request_ids.empty() || change.request_ids[i].empty()) continue;
     RETURN_IF_ERROR(PutRequest(job, change.request_ids[i]));
@@ -383,6 +454,52 @@ absl::Status SqliteJobStore::PutNodes(const Change& change) {
         Execution(statements_.put_node, std::string_view(node.name()), Blob{bytes}).Finish());
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> SqliteJobStore::RunParents() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Execution query(statements_.run_parents);
+  std::vector<std::string> folders;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, query.Step());
+    if (!found) return folders;
+    folders.emplace_back(query.Bytes(0));
+  }
+}
+
+// From here until the end of the check all that is committed goes to the log alone, so that the
+// file itself stands still and can be read without the mutex.
+absl::Status SqliteJobStore::BeginCheck() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RETURN_IF_ERROR(connection_->Execute("PRAGMA wal_autocheckpoint = 0"));
+  ASSIGN_OR_RETURN(const int64_t busy, connection_->Integer("PRAGMA wal_checkpoint(TRUNCATE)"));
+  if (busy != 0) return absl::UnavailableError(path_ + ": its log could not be taken in");
+  ASSIGN_OR_RETURN(still_, Connection::OpenStill(path_));
+  return absl::OkStatus();
+}
+
+absl::Status SqliteJobStore::CheckAll() {
+  if (path_ == ":memory:") return absl::OkStatus();
+  absl::Status status = BeginCheck();
+  Connection* still = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    still = still_.get();
+  }
+  if (status.ok()) status = CheckPages(*still);
+  if (status.ok() && check_stopped_) status = absl::CancelledError("the check was stopped");
+  if (status.ok()) status = CheckRows(*still);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  still_ = nullptr;
+  RETURN_IF_ERROR(connection_->Execute(kAutoCheckpoint));
+  if (absl::IsDataLoss(status)) NoteDamage(path_);
+  return status;
+}
+
+void SqliteJobStore::StopCheck() {
+  check_stopped_ = true;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (still_ != nullptr) still_->Interrupt();
 }
 
 absl::StatusOr<uint64_t> SqliteJobStore::Bytes() {
@@ -450,8 +567,9 @@ absl::StatusOr<BackupReport> SqliteJobStore::Backup(const std::string& path,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> OpenSqliteStore(const std::string& path,
-                                                          std::span<const Migration> migrations) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, OpenStoreFile(path, migrations));
+                                                          std::span<const Migration> migrations,
+                                                          StoreCheck check) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, OpenStoreFile(path, migrations, check));
   auto store = std::make_unique<SqliteJobStore>(std::move(connection), migrations);
   RETURN_IF_ERROR(store->Prepare());
   // The file is ours: no other backup is being made. Of one that was killed:
@@ -459,8 +577,9 @@ absl::StatusOr<std::unique_ptr<JobStore>> OpenSqliteStore(const std::string& pat
   return store;
 }
 
-absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
-  return OpenSqliteStore(path, Migrations());
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path,
+                                                         StoreCheck check) {
+  return OpenSqliteStore(path, Migrations(), check);
 }
 
 }  // namespace trireme::coordinator

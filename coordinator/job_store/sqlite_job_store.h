@@ -14,7 +14,8 @@ namespace trireme::coordinator {
 // JobStore::Open, with the newest version being the number of `migrations`, which outlive the
 // store.
 absl::StatusOr<std::unique_ptr<JobStore>> OpenSqliteStore(const std::string& path,
-                                                          std::span<const Migration> migrations);
+                                                          std::span<const Migration> migrations,
+                                                          StoreCheck check = StoreCheck::kAll);
 
 // What Events runs: ?1 after_sequence, ?2 limit, ?3 job_id.
 inline constexpr const char* kEventsSql =

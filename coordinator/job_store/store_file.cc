@@ -80,18 +80,28 @@ absl::Status UseLog(Connection& connection) {
       connection.path(), ": this file system cannot hold its log; choose a store on a local disk"));
 }
 
-absl::StatusOr<std::unique_ptr<Connection>> Recognise(const std::string& path, int64_t newest) {
+std::string NoteOf(const std::string& path) { return path + "-damaged"; }
+
+bool IsNoted(const std::string& path) { return access(NoteOf(path).c_str(), F_OK) == 0; }
+
+// `check`: kAll where that is due.
+absl::StatusOr<std::unique_ptr<Connection>> Recognise(const std::string& path, int64_t newest,
+                                                      StoreCheck& check) {
   ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, Connection::Open(path));
   RETURN_IF_ERROR(Identify(*connection, newest));
-  RETURN_IF_ERROR(CheckPages(*connection));
+  // Steps of a migration build on what they find.
+  ASSIGN_OR_RETURN(const int64_t version, connection->Integer("PRAGMA user_version"));
+  if (version != newest || IsNoted(path)) check = StoreCheck::kAll;
+  if (check == StoreCheck::kAll) RETURN_IF_ERROR(CheckPages(*connection));
   return connection;
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> OpenFile(const std::string& path,
-                                                     std::span<const Migration> migrations) {
+                                                     std::span<const Migration> migrations,
+                                                     StoreCheck& check) {
   ASSIGN_OR_RETURN(const bool exists, Exists(path));
   if (!exists) RETURN_IF_ERROR(MakeFile(path, migrations));
-  auto connection = Recognise(path, static_cast<int64_t>(migrations.size()));
+  auto connection = Recognise(path, static_cast<int64_t>(migrations.size()), check);
   // What SQLite has no code of its own for, such as a format of file that it does not know.
   if (absl::IsInternal(connection.status())) {
     return absl::DataLossError(base::MessageOf(connection.status()));
@@ -105,15 +115,25 @@ absl::StatusOr<std::unique_ptr<Connection>> OpenFile(const std::string& path,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Connection>> OpenStoreFile(const std::string& path,
-                                                          std::span<const Migration> migrations) {
+                                                          std::span<const Migration> migrations,
+                                                          StoreCheck check) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the job store is empty");
   ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
-                   path == ":memory:" ? Connection::Open(path) : OpenFile(path, migrations));
+                   path == ":memory:" ? Connection::Open(path) : OpenFile(path, migrations, check));
   RETURN_IF_ERROR(Migrate(*connection, migrations));
-  RETURN_IF_ERROR(CheckRows(*connection));
+  const bool all = check == StoreCheck::kAll;
+  RETURN_IF_ERROR(all ? CheckRows(*connection) : CheckSmallTables(*connection));
+  if (all) unlink(NoteOf(path).c_str());
   connection->Accept();
   RETURN_IF_ERROR(connection->Execute("PRAGMA foreign_keys = ON"));
   return connection;
+}
+
+void NoteDamage(const std::string& path) {
+  const int note = open(NoteOf(path).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (note < 0) return;
+  close(note);
+  base::SyncFolderOf(path).IgnoreError();
 }
 
 }  // namespace trireme::coordinator

@@ -7,12 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
 namespace {
 
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kLargestPage = 1000;
+constexpr size_t kOlderLooked = 1000;  // in the store, for one page
 
 bool Wanted(const v1::Job& job, const v1::ListRequest& request) {
   if (!request.owner().empty() && job.owner() != request.owner()) return false;
@@ -52,6 +54,40 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
     while (events_.size() > kEventsKept) events_.pop_front();
   }
   Announce();
+}
+
+void JobTable::ReadOlderFrom(JobStore& store) {
+  const absl::MutexLock lock(&mutex_);
+  older_ = &store;
+  here_from_ = UINT64_MAX;
+}
+
+void JobTable::PublishOlder(std::vector<v1::Job> jobs, uint64_t down_to) {
+  std::vector<std::shared_ptr<const v1::Job>> owned;
+  for (v1::Job& job : jobs) owned.push_back(std::make_shared<const v1::Job>(std::move(job)));
+  const absl::MutexLock lock(&mutex_);
+  for (auto& job : owned) {
+    std::shared_ptr<const v1::Job>& known = rows_[job->id()].job;
+    if (known == nullptr) known = std::move(job);
+  }
+  if (down_to != 0) here_from_ = down_to;
+}
+
+void JobTable::OlderAreHere() {
+  const absl::MutexLock lock(&mutex_);
+  older_ = nullptr;
+  here_from_ = 0;
+}
+
+std::optional<v1::Job> JobTable::FindOlder(uint64_t job_id) const {
+  JobStore* store = nullptr;
+  {
+    const absl::ReaderMutexLock lock(&mutex_);
+    store = older_;
+  }
+  if (store == nullptr) return std::nullopt;
+  absl::StatusOr<std::optional<v1::Job>> found = store->FindJob(job_id);
+  return found.ok() ? *std::move(found) : std::nullopt;
 }
 
 void JobTable::Drop(const std::vector<uint64_t>& job_ids) {
@@ -119,10 +155,48 @@ v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
 }
 
 std::optional<v1::Job> JobTable::Get(uint64_t job_id) const {
+  {
+    const absl::ReaderMutexLock lock(&mutex_);
+    if (const auto row = rows_.find(job_id); row != rows_.end()) return Whole(job_id, row->second);
+  }
+  return FindOlder(job_id);
+}
+
+bool JobTable::ListRows(const v1::ListRequest& request, uint64_t before, uint64_t down_to,
+                        size_t size, v1::ListResponse& page) const {
+  for (auto row = std::make_reverse_iterator(rows_.lower_bound(before));
+       row != rows_.rend() && row->first >= down_to; ++row) {
+    if (!Wanted(*row->second.job, request)) continue;
+    if (page.jobs_size() == static_cast<int>(size)) {
+      page.set_next_page_token(absl::StrCat(page.jobs(page.jobs_size() - 1).id()));
+      return true;
+    }
+    v1::Job job = Whole(row->first, row->second);
+    job.clear_spec();
+    *page.add_jobs() = std::move(job);
+  }
+  return false;
+}
+
+absl::Status JobTable::ListOlder(const v1::ListRequest& request, JobStore& store, uint64_t before,
+                                 size_t size, v1::ListResponse& page) const {
+  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.JobsBefore(before, kOlderLooked));
+  const uint64_t last = jobs.size() == kOlderLooked ? jobs.back().id() : 0;
   const absl::ReaderMutexLock lock(&mutex_);
-  const auto row = rows_.find(job_id);
-  if (row == rows_.end()) return std::nullopt;
-  return Whole(job_id, row->second);
+  for (v1::Job& job : jobs) {
+    // Of those that have not ended the row knows more.
+    const auto row = rows_.find(job.id());
+    if (row != rows_.end()) job = Whole(job.id(), row->second);
+    if (!Wanted(job, request)) continue;
+    if (page.jobs_size() == static_cast<int>(size)) {
+      page.set_next_page_token(absl::StrCat(page.jobs(page.jobs_size() - 1).id()));
+      return absl::OkStatus();
+    }
+    job.clear_spec();
+    *page.add_jobs() = std::move(job);
+  }
+  if (last != 0) page.set_next_page_token(absl::StrCat(last));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request) const {
@@ -136,20 +210,17 @@ absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request) 
   }
   const uint32_t asked = request.page_size() == 0 ? kDefaultPage : request.page_size();
   const uint32_t size = std::min(asked, kLargestPage);
-  v1::ListResponse response;
-  const absl::ReaderMutexLock lock(&mutex_);
-  for (auto row = std::make_reverse_iterator(rows_.lower_bound(before)); row != rows_.rend();
-       ++row) {
-    if (!Wanted(*row->second.job, request)) continue;
-    if (response.jobs_size() == static_cast<int>(size)) {
-      response.set_next_page_token(absl::StrCat(response.jobs(response.jobs_size() - 1).id()));
-      break;
-    }
-    v1::Job job = Whole(row->first, row->second);
-    job.clear_spec();
-    *response.add_jobs() = std::move(job);
+  v1::ListResponse page;
+  JobStore* store = nullptr;
+  uint64_t from = 0;
+  {
+    const absl::ReaderMutexLock lock(&mutex_);
+    store = older_;
+    from = here_from_;
+    if (ListRows(request, before, from, size, page) || store == nullptr) return page;
   }
-  return response;
+  RETURN_IF_ERROR(ListOlder(request, *store, std::min(before, from), size, page));
+  return page;
 }
 
 v1::Cluster JobTable::cluster() const {
@@ -184,16 +255,22 @@ uint64_t JobTable::last_sequence() const {
 }
 
 std::string JobTable::OwnerOf(uint64_t job_id) const {
-  const absl::ReaderMutexLock lock(&mutex_);
-  const auto row = rows_.find(job_id);
-  return row == rows_.end() ? "" : row->second.job->owner();
+  {
+    const absl::ReaderMutexLock lock(&mutex_);
+    if (const auto row = rows_.find(job_id); row != rows_.end()) return row->second.job->owner();
+  }
+  const std::optional<v1::Job> older = FindOlder(job_id);
+  return older ? older->owner() : "";
 }
 
 std::optional<v1::JobStatus> JobTable::StatusOf(uint64_t job_id) const {
-  const absl::ReaderMutexLock lock(&mutex_);
-  const auto row = rows_.find(job_id);
-  if (row == rows_.end()) return std::nullopt;
-  return row->second.job->status();
+  {
+    const absl::ReaderMutexLock lock(&mutex_);
+    if (const auto row = rows_.find(job_id); row != rows_.end()) return row->second.job->status();
+  }
+  const std::optional<v1::Job> older = FindOlder(job_id);
+  if (!older) return std::nullopt;
+  return older->status();
 }
 
 std::optional<std::vector<v1::Event>> JobTable::EventsAfter(uint64_t sequence, size_t limit) const {

@@ -1,5 +1,6 @@
 // The JobTable: what readers see of jobs, events and nodes, published by the reconciler after each
-// commit. Reads never wait for the disk or for the reconciler.
+// commit. Reads never wait for the reconciler, nor for the disk, but where they ask for a job that
+// ended before this daemon was started and is not here yet.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/job_store/job_store.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "trireme/v1/control.pb.h"
 
@@ -29,6 +31,12 @@ class JobTable {
   // Jobs, and the events that tell of them, at once. Events ascend, following those before without
   // a hole. Subscribers are called afterwards.
   void Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events);
+  // Until OlderAreHere jobs that are not here are looked for in `store`, which outlives this.
+  void ReadOlderFrom(JobStore& store);
+  // Jobs as they are stored, where they are not here already. All from the id `down_to` on are here
+  // then; 0: that is not said.
+  void PublishOlder(std::vector<v1::Job> jobs, uint64_t down_to);
+  void OlderAreHere();
   // They are no more.
   void Drop(const std::vector<uint64_t>& job_ids);
   void PutProgress(uint64_t job_id, const v1::Progress& progress);
@@ -41,8 +49,9 @@ class JobTable {
 
   // Readers. With progress, queue position and what it waits for.
   std::optional<v1::Job> Get(uint64_t job_id) const;
-  // Newest first, without specs. `page_token` is the smallest id of the page before.
-  // InvalidArgument: not a token of ours.
+  // Newest first, without specs. `page_token` is the smallest id that was looked at for the page
+  // before. A page with a token for the next one may be short, even empty, where jobs had to be
+  // looked for in the store. InvalidArgument: not a token of ours; else as the store's.
   absl::StatusOr<v1::ListResponse> List(const v1::ListRequest& request) const;
   v1::Cluster cluster() const;
   std::optional<v1::Progress> ProgressOf(uint64_t job_id) const;
@@ -52,8 +61,8 @@ class JobTable {
   // Empty: no such job.
   std::string OwnerOf(uint64_t job_id) const;
   std::optional<v1::JobStatus> StatusOf(uint64_t job_id) const;
-  // All jobs by id, as they are stored, and what their ranks last told (null: nothing). `look` must
-  // be quick and not call back.
+  // All jobs that are here by id, as they are stored, and what their ranks last told (null:
+  // nothing). `look` must be quick and not call back.
   void ForEach(
       const std::function<void(const v1::Job& job, const v1::Progress* progress)>& look) const;
   // At most `limit` events after `sequence`; nullopt: older than what is kept here, ask the store.
@@ -73,9 +82,19 @@ class JobTable {
     uint64_t progress_version = 0;  // 0: none yet
   };
   v1::Job Whole(uint64_t id, const Row& row) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // One that is not here, if it may be in the store.
+  std::optional<v1::Job> FindOlder(uint64_t job_id) const;
+  // These go on with a page of `size` at the jobs before `before`.
+  // Those from `down_to` on, which are here. True: the page is full.
+  bool ListRows(const v1::ListRequest& request, uint64_t before, uint64_t down_to, size_t size,
+                v1::ListResponse& page) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status ListOlder(const v1::ListRequest& request, JobStore& store, uint64_t before,
+                         size_t size, v1::ListResponse& page) const;
 
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Row> rows_ ABSL_GUARDED_BY(mutex_);
+  JobStore* older_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: all are here
+  uint64_t here_from_ ABSL_GUARDED_BY(mutex_) = 0;     // all from this id on are
   std::map<uint64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
   std::vector<QueueKey> queue_ ABSL_GUARDED_BY(mutex_);
   v1::Cluster cluster_ ABSL_GUARDED_BY(mutex_);

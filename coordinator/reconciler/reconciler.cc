@@ -57,14 +57,16 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
                                                              JobTable& table, int64_t now_unix_ns) {
   std::unique_ptr<Reconciler> self(new Reconciler(options, std::move(ports), store, table));
   self->started_unix_ns_ = now_unix_ns;
-  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.Jobs());
+  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.LiveJobs());
   ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.Nodes());
   self->nodes_.Load(NodesOf(jobs));
   self->nodes_.Load(nodes);
+  self->older_before_ = UINT64_MAX;
+  table.ReadOlderFrom(store);
   table.Publish(jobs, {});
   for (v1::Job& job : jobs) {
     const uint64_t id = job.id();
-    if (!HasEnded(job.status().state()) || job.status().attempt_live()) self->active_.insert(id);
+    self->active_.insert(id);
     self->File(nullptr, job);
     self->jobs_[id].job = std::move(job);
   }
@@ -102,6 +104,15 @@ absl::Status Reconciler::RecallStalls(Entry& entry) {
 absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {
   const auto found = jobs_.find(job_id);
   if (found != jobs_.end()) return &found->second;
+  if (older_before_ != 0) {
+    ASSIGN_OR_RETURN(std::optional<v1::Job> older, store_.FindJob(job_id));
+    if (older) {
+      Entry& entry = jobs_[job_id];
+      entry.job = *older;
+      table_.PublishOlder({*std::move(older)}, 0);
+      return &entry;
+    }
+  }
   return absl::NotFoundError(
       fmt::format("there is no job {}; trireme list --all shows them", job_id));
 }

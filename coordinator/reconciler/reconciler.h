@@ -91,7 +91,8 @@ LostNodeTimes LostNodeTimesOf(std::chrono::milliseconds lost_node_after);
 
 class Reconciler {
  public:
-  // Loads the store. `store` and `table` outlive it.
+  // Loads what has not ended; the rest follows with the calls of Tick, and is found in the store
+  // until then. `store` and `table` outlive it.
   static absl::StatusOr<std::unique_ptr<Reconciler>> Open(const ReconcilerOptions& options,
                                                           ReconcilerPorts ports, JobStore& store,
                                                           JobTable& table, int64_t now_unix_ns);
@@ -200,6 +201,8 @@ class Reconciler {
   bool AllocationMayComeBack(const v1::Job& job, int64_t now_unix_ns) const;
   int64_t AgentsDueNs() const;  // Unix; who has not dialled in by then is lost
   absl::StatusOr<Entry*> Find(uint64_t job_id);
+  // Some of the jobs that ended before this daemon was started. True: there may be more.
+  bool ReadOlder();
   static bool HasPlaceOn(const v1::Job& job, const std::string& node);
   static double GraceOf(const Entry& entry, int64_t now_unix_ns);
   void PublishCluster();
@@ -224,6 +227,7 @@ class Reconciler {
   };
   std::map<std::string, KnownHello> hellos_not_stored_;  // by node
   std::map<uint64_t, Entry> jobs_;
+  uint64_t older_before_ = 0;  // those of smaller ids that have ended are still to be read; 0: none
   std::set<uint64_t> active_;  // those that have not ended
   // Of these, kept in step with each commit: those that hold an allocation, which are few, and
   // those that wait for some, in the order of the queue.

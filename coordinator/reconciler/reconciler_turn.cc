@@ -19,6 +19,7 @@ using base::kNsPerMs;
 // Old events, and jobs, that are dropped at a time: a few milliseconds' work.
 constexpr uint64_t kEventsDropped = 1000;
 constexpr size_t kJobsDropped = 1000;
+constexpr size_t kOlderRead = 500;  // likewise, jobs that ended before this start
 // Without anything to wait for: leases and the allocations of jobs are looked at so often.
 constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 // What people are told of reservations is no older; and jobs that run on beyond their end move
@@ -240,7 +241,22 @@ bool Reconciler::DropEvents() {
   return last >= first_sequence_ + most;
 }
 
+bool Reconciler::ReadOlder() {
+  if (older_before_ == 0) return false;
+  absl::StatusOr<std::vector<v1::Job>> older = store_.JobsBefore(older_before_, kOlderRead);
+  if (!older.ok()) return false;  // the disk; tried again
+  const bool more = older->size() == kOlderRead;
+  older_before_ = more ? older->back().id() : 0;
+  for (const v1::Job& job : *older) {
+    if (const auto [entry, added] = jobs_.try_emplace(job.id()); added) entry->second.job = job;
+  }
+  table_.PublishOlder(*std::move(older), older_before_);
+  if (!more) table_.OlderAreHere();
+  return more;
+}
+
 bool Reconciler::DropEndedJobs() {
+  if (older_before_ != 0) return false;  // not all are known
   const size_t ended = jobs_.size() - active_.size();
   const size_t most = options_.most_ended_jobs;
   // Many at a time: not each job that ends is to cost a flush more.
@@ -311,7 +327,7 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
 
 int64_t Reconciler::Tick(int64_t now_unix_ns) {
   int64_t next = now_unix_ns + kIdleNs;
-  if (DropEvents() || DropEndedJobs()) next = now_unix_ns + kNsPerMs;
+  if (ReadOlder() || DropEvents() || DropEndedJobs()) next = now_unix_ns + kNsPerMs;
   // The disk; tried again.
   if (!HearHellosAgain(now_unix_ns).ok() || !ExpireLeases(now_unix_ns).ok()) return next;
   if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);

@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -133,6 +134,31 @@ class Observed(DaemonCase):
         until(self.agents, "another is started", self.told)
         until(lambda: "agent of node n1" in read(f"{self.folder}/state/agent.log"), "it goes on there", self.told)
         self.assertFalse(os.path.exists(f"{self.folder}/state/agent.log.2"))
+
+    def test_damage_ends_a_daemon(self):
+        """Of what a start does not read, as jobs that have ended: found by the check after it, and not served again."""
+        self.start_daemon()
+        job = self.submit("--set", "resources.nodes=[elsewhere]")
+        self.ask("cancel", job)
+        self.stop_daemon()
+        store = sqlite3.connect(f"{self.folder}/state/jobs.db")
+        self.assertEqual(store.execute("UPDATE jobs SET job = CAST(job || x'00' AS BLOB)").rowcount, 1)
+        store.commit()
+        store.close()
+        with open(f"{self.folder}/daemon.log", "a", encoding="utf-8") as log:
+            self.daemon = subprocess.Popen(
+                [f"{self.bin}/triremed", "--state-dir", f"{self.folder}/state", "--socket", f"{self.folder}/s.sock",
+                 "--no-agent"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.assertNotIn(self.daemon.wait(LIMIT_S), (0, -signal.SIGTERM), self.told())
+        said = read(f"{self.folder}/daemon.log").rpartition("ready: ")[2]
+        self.assertIn(f"damaged (job {job})", said)
+        # The next one does not begin at all.
+        again = subprocess.run([f"{self.bin}/triremed", "--state-dir", f"{self.folder}/state", "--socket",
+                                f"{self.folder}/s.sock", "--no-agent"], capture_output=True, text=True, timeout=LIMIT_S,
+                               check=False)
+        self.assertEqual(again.returncode, self.daemon.returncode, again.stderr)
+        self.assertIn(f"damaged (job {job})", again.stderr)
+        self.assertNotIn("ready", again.stderr)
 
     def test_run_folders_go_by_age(self):
         """Of an ended job all but what can be gone on from; named in the log before, and nothing of another store's."""

@@ -188,6 +188,7 @@ TEST_CASE("an id is never given twice though its job is deleted by hand") {
   Change change = SampleChange(2);
   REQUIRE(store->Commit(change).ok());
   change = SampleChange(9);
+  change.jobs[0] = EndedJob(9);
   REQUIRE(store->Commit(change).ok());
   CHECK(*store->NextJobId() == 10);
   store = nullptr;

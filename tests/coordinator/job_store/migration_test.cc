@@ -18,7 +18,7 @@ void MakeFile(const std::string& path, const std::string& name) {
   sqlite3_close(database);
 }
 
-// What is in version_1.sql and version_2.sql.
+// What is in all of version_N.sql.
 Contents Version1() {
   Contents contents;
   for (uint64_t id : {1, 2}) contents.jobs.push_back(SampleJob(id).SerializeAsString());
@@ -37,12 +37,14 @@ std::vector<Migration> WithStep(const char* sql) {
   return steps;
 }
 
-TEST_CASE("files of versions 1 and 2 are read") {
+TEST_CASE("files of versions 1 to 3 are read") {
   const Folder folder;
   const std::string path = folder / "jobs.db";
-  MakeFile(path, GENERATE("version_1.sql", "version_2.sql"));
+  MakeFile(path, GENERATE("version_1.sql", "version_2.sql", "version_3.sql"));
   auto store = MustOpen(path);
   CHECK(*ContentsOf(*store) == Version1());
+  CHECK(store->LiveJobs()->size() == 2);
+  CHECK(*store->RunParents() == std::vector<std::string>{"/runs"});
   CHECK(*store->FindRequest("ann", "request-2") == std::optional<uint64_t>(2));
   CHECK(*store->NextJobId() == 3);
   Change change;
@@ -61,6 +63,35 @@ TEST_CASE("a store of before gets an identity once, of its own") {
   CHECK(MustOpen(folder / "b.db")->identity().store() != first);
 }
 
+TEST_CASE("a row that was damaged before a migration is not made good by it") {
+  const Folder folder;
+  const std::string path = folder / "jobs.db";
+  MakeFile(path, "version_3.sql");
+  sqlite3* database = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &database) == SQLITE_OK);
+  // A status that ends the job: what a start would not read.
+  sqlite3_exec(database,
+               "PRAGMA journal_mode = WAL; UPDATE jobs SET job = CAST(job || x'42020809' AS BLOB) "
+               "WHERE id = 2",
+               nullptr, nullptr, nullptr);
+  sqlite3_close(database);
+  const std::string damaged = Slurp(path);
+  for (const StoreCheck check : {StoreCheck::kAll, StoreCheck::kWhatIsRead}) {
+    const absl::Status status = JobStore::Open(path, check).status();
+    CHECK(status.code() == absl::StatusCode::kDataLoss);
+    CHECK(base::MessageOf(status).find("damaged (job 2)") != std::string::npos);
+    CHECK(Slurp(path) == damaged);
+  }
+}
+
+TEST_CASE("the identity of a store of version 3 stays") {
+  const Folder folder;
+  MakeFile(folder / "jobs.db", "version_3.sql");
+  const auto store = MustOpen(folder / "jobs.db");
+  CHECK(store->identity().store() == "9964fa2f-976b-4439-ae1a-ea51f4dc3e16");
+  CHECK(store->identity().At(0).epoch() == 1);
+}
+
 TEST_CASE("a step is taken once and the older program is then refused by name") {
   const Folder folder;
   const std::string path = folder / "jobs.db";
@@ -74,7 +105,7 @@ TEST_CASE("a step is taken once and the older program is then refused by name") 
   const absl::Status status = JobStore::Open(path).status();
   CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
   CHECK(base::MessageOf(status).find(
-            ": is a job store of version 4, this program knows up to 3; install the newer") !=
+            ": is a job store of version 5, this program knows up to 4; install the newer") !=
         std::string::npos);
   // A new store takes all steps at once.
   CHECK(OpenSqliteStore(folder / "new.db", steps).ok());
@@ -91,7 +122,7 @@ TEST_CASE("a step that fails leaves the file at its version with all its rows") 
       "INSERT INTO jobs SELECT * FROM jobs");
   const absl::Status status = OpenSqliteStore(path, steps).status();
   CHECK(!status.ok());
-  CHECK(base::MessageOf(status).find("migration of the job store from version 3 to 4: " + path) ==
+  CHECK(base::MessageOf(status).find("migration of the job store from version 4 to 5: " + path) ==
         0);
   CHECK(MustRead(path) == Version1());
 }

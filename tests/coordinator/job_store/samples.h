@@ -77,6 +77,13 @@ inline v1::Job SampleJob(uint64_t id) {
   return job;
 }
 
+inline v1::Job EndedJob(uint64_t id) {
+  v1::Job job = SampleJob(id);
+  job.mutable_status()->set_state(v1::JOB_COMPLETED);
+  job.clear_allocation();
+  return job;
+}
+
 inline v1::Event SampleEvent(uint64_t job_id, const std::string& reason) {
   v1::Event event;
   event.set_time_unix_ns(1'700'000'000'000'000'000);

@@ -211,6 +211,9 @@ TEST_CASE("of many ended jobs a thousand are dropped at a time") {
   ReconcilerOptions options;
   options.most_ended_jobs = 0;
   Desk again(options, desk.store);
+  // All have to be known first: 500 are read at a time.
+  for (int i = 0; i < 3; ++i) again.reconciler->Tick(kDeskBegin);
+  CHECK(JobsOf(again) == 1500);
   CHECK(again.reconciler->Tick(kDeskBegin) == kDeskBegin + 1'000'000);
   CHECK(JobsOf(again) == 500);
   CHECK(again.reconciler->Tick(kDeskBegin + 1) == kDeskBegin + 1 + kDeskSecond);

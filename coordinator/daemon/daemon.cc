@@ -183,13 +183,14 @@ absl::Status Daemon::fault() const {
 
 void Daemon::OpenRetention() {
   RetentionOptions options = options_.retention;
-  if (options.run_days <= 0 && options.log_days <= 0) return;
+  if (options.run_days <= 0 && options.log_days <= 0 && options.run_bytes == 0) return;
   options.jobs_folder = options_.jobs_folder;
   options.store = identity_.store();
-  retention_ = std::make_unique<Retention>(options, [this](uint64_t id) { return table_.Get(id); });
-  retention_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
-      .name = "retention",
-      .between = [this](int64_t now_unix_ns) { return retention_->Turn(now_unix_ns); }});
+  const auto retention =
+      std::make_shared<Retention>(options, [this](uint64_t id) { return table_.Get(id); });
+  retention_ = std::make_unique<RetentionThread>(RetentionWork{
+      .turn = [retention](int64_t now_unix_ns) { return retention->Turn(now_unix_ns); },
+      .stop = [retention] { retention->Stop(); }});
 }
 
 absl::Status Daemon::OpenHttp() {
@@ -227,14 +228,13 @@ std::string Daemon::LinkFor(const Caller& caller) {
 Daemon::~Daemon() {
   stopping_ = true;
   if (store_check_) store_->StopCheck();
-  if (retention_) retention_->Stop();
   agent_.reset();
+  retention_.reset();
   if (reconciler_thread_) TakeSenderBack();
   // Whose callers the next two wait for.
   if (disks_) disks_->Stop();
   server_.reset();
   http_.reset();
-  retention_thread_.reset();
   store_check_.reset();
   checker_.reset();
   planner_.reset();

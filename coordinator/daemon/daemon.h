@@ -23,6 +23,7 @@
 #include "coordinator/planning/submission.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "coordinator/retention/retention.h"
+#include "coordinator/retention/retention_thread.h"
 #include "coordinator/systemd/systemd_notice.h"
 #include "coordinator/task_thread/clock_watch.h"
 #include "coordinator/task_thread/task_thread.h"
@@ -45,7 +46,7 @@ struct DaemonOptions {
   std::chrono::milliseconds lease{10000};
   std::chrono::milliseconds lost_node_after{60000};  // of ReconcilerOptions
   LocalAgentOptions agent;                           // program empty: none
-  RetentionOptions retention;                        // its days alone; both 0: none
+  RetentionOptions retention;                        // its days and bytes alone; all 0: none
   HttpOptions http;                                  // address empty: none
   // Called once, by a thread of its own, when the daemon can go on no longer (Daemon::fault).
   std::function<void()> end = {};
@@ -110,8 +111,7 @@ class Daemon {
   std::unique_ptr<TaskThread> checker_;  // of requests: checks and plans jobs
   std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
   std::unique_ptr<TaskThread> reconciler_thread_;
-  std::unique_ptr<Retention> retention_;
-  std::unique_ptr<TaskThread> retention_thread_;  // absent: none is asked for
+  std::unique_ptr<RetentionThread> retention_;  // absent: none is asked for
   std::unique_ptr<TaskThread> store_check_;
   std::unique_ptr<dashboard::Dashboard> dashboard_;
   std::unique_ptr<HttpServer> http_;

@@ -116,8 +116,13 @@ void DescribeRetention(CLI::App& app, RetentionOptions& retention) {
                  "checkpoints; 0: kept for ever")
       ->check(days)
       ->capture_default_str();
+  app.add_option("--keep-run-bytes", retention.run_bytes,
+                 "BYTES: when run folders of ended jobs take more on the disk, but for their "
+                 "checkpoints, those that ended first are removed likewise; 0: any number")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 60))
+      ->capture_default_str();
   app.add_flag("--remove-checkpoints", retention.checkpoints,
-               "with --keep-run-folders: checkpoints in run folders as well");
+               "with --keep-run-folders or --keep-run-bytes: checkpoints in run folders as well");
   app.add_option("--keep-attempt-logs", retention.log_days,
                  "DAYS: logs and recorders of attempts that later ones have followed are removed "
                  "when nothing was written there for longer; 0: kept for ever")
@@ -269,8 +274,10 @@ absl::Status Complete(Arguments& arguments) {
         "--listen needs --token-file: without tokens nobody could be let in there");
   }
   RETURN_IF_ERROR(CheckFoldersForUsers(daemon));
-  if (daemon.retention.checkpoints && daemon.retention.run_days <= 0) {
-    return absl::InvalidArgumentError("--remove-checkpoints needs --keep-run-folders");
+  if (daemon.retention.checkpoints && daemon.retention.run_days <= 0 &&
+      daemon.retention.run_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "--remove-checkpoints needs --keep-run-folders or --keep-run-bytes");
   }
   if (!arguments.slurm.empty() && arguments.launcher != "slurm") {
     return absl::InvalidArgumentError(arguments.slurm[0].first + " needs --launcher slurm");

@@ -72,6 +72,10 @@ int64_t NewestIn(const std::string& folder) {
   return newest;
 }
 
+bool IsOver(const v1::Job& job) {
+  return HasEnded(job.status().state()) && !job.status().attempt_live();
+}
+
 // Of a job that nothing is known of any more: its logs, as long as its ranks said anything.
 int64_t NewestInRun(const std::string& run) {
   int64_t newest = std::max(NewestIn(run), NewestIn(run + "/timeline"));
@@ -88,17 +92,39 @@ Retention::Retention(RetentionOptions options,
                      std::function<std::optional<v1::Job>(uint64_t id)> find)
     : options_(std::move(options)), find_(std::move(find)) {}
 
-int64_t Retention::Look(int64_t now_unix_ns) {
-  files_left_ = options_.most_files;
-  Victims victims = Find(now_unix_ns);
-  for (const auto& [path, part] : announced_) {
+void Retention::Stop() {
+  const absl::MutexLock lock(&find_mutex_);
+  stopping_ = true;
+}
+
+std::optional<v1::Job> Retention::Known(uint64_t id) {
+  const absl::MutexLock lock(&find_mutex_);
+  return stopping_ ? std::nullopt : find_(id);
+}
+
+void Retention::RemoveOf(const Victims& announced, Victims& victims, const char* why) {
+  for (const auto& [path, part] : announced) {
     const auto still = victims.find(path);
     if (stopping_ || files_left_ == 0) break;
     if (still == victims.end() || still->second != part) continue;
-    if (Remove(path, part)) victims.erase(still);
+    if (Remove(path, part, why)) victims.erase(still);
   }
-  Announce(victims);
+}
+
+int64_t Retention::Look(int64_t now_unix_ns) {
+  files_left_ = options_.most_files;
+  measured_ = 0;
+  Victims victims = Find(now_unix_ns);
+  std::optional<Victims> too_much;
+  if (options_.run_bytes > 0) too_much = FindTooMuch(victims);
+  RemoveOf(announced_, victims, "by its age");
+  Announce(victims, "--keep-run-folders");
   announced_ = std::move(victims);
+  if (too_much) {
+    RemoveOf(announced_for_size_, *too_much, "for the room that run folders take");
+    Announce(*too_much, "--keep-run-bytes");
+    announced_for_size_ = *std::move(too_much);
+  }
   int64_t every = kHourNs;
   for (const double days : {options_.run_days, options_.log_days}) {
     if (days > 0) every = std::min(every, std::max(kShortestNs, DaysNs(days / 24)));
@@ -115,52 +141,152 @@ int64_t Retention::Turn(int64_t now_unix_ns) {
   return next;
 }
 
-Retention::Victims Retention::Find(int64_t now_unix_ns) {
+std::string Retention::RunOf(uint64_t id) const {
+  return fmt::format("{}/{}", options_.jobs_folder, id);
+}
+
+std::vector<uint64_t> Retention::Runs() const {
   std::vector<uint64_t> ids;
   for (const std::string& name : NamesIn(options_.jobs_folder)) {
     if (const auto id = NumberOf(name)) ids.push_back(*id);
   }
   std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+Retention::Victims Retention::Find(int64_t now_unix_ns) {
   Victims victims;
-  for (const uint64_t id : ids) {
+  if (options_.run_days <= 0 && options_.log_days <= 0) return victims;
+  for (const uint64_t id : Runs()) {
     if (stopping_ || victims.size() >= options_.most_folders) break;
     FindIn(id, now_unix_ns, victims);
   }
   return victims;
 }
 
+bool Retention::IsOurs(const std::string& run, uint64_t id) const {
+  const auto owner = ReadRunOwner(run);
+  return owner.ok() && owner->job == id && owner->store == options_.store;
+}
+
+// A store put back from a backup knows nothing of what its later state has begun.
+std::optional<int64_t> Retention::SilentSince(const std::string& run) {
+  const auto newest = keeper::NewestAttemptFolder(run);
+  if (!newest.ok()) return std::nullopt;
+  if (*newest > 0 && !keeper::IsOver(fmt::format("{}/attempts/{}", run, *newest))) {
+    return std::nullopt;
+  }
+  return NewestInRun(run);
+}
+
+std::optional<Retention::Part> Retention::PartOf(const std::string& run, uint64_t id) {
+  if (options_.checkpoints || !Exists(run + "/checkpoints")) return Part::kRun;
+  const std::vector<std::string> names = NamesIn(run);
+  const bool only = std::all_of(names.begin(), names.end(), [](const std::string& name) {
+    return WithCheckpoints().contains(name);
+  });
+  if (!only) return Part::kRunButCheckpoints;
+  done_.insert(id);
+  return std::nullopt;
+}
+
 void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
-  const std::string run = fmt::format("{}/{}", options_.jobs_folder, id);
+  const std::string run = RunOf(id);
   const int64_t runs_before = now_unix_ns - DaysNs(options_.run_days);
-  const std::optional<v1::Job> job = find_(id);
+  const std::optional<v1::Job> job = Known(id);
   // That of a job has another place, and this one is somebody's.
-  if ((job && job->run_folder() != run) || done_.contains(id)) return;
-  const bool ended = !job || (HasEnded(job->status().state()) && !job->status().attempt_live());
+  if (stopping_ || (job && job->run_folder() != run) || done_.contains(id)) return;
+  const bool ended = !job || IsOver(*job);
   const bool old =
       options_.run_days > 0 && ended && (!job || job->status().changed_unix_ns() < runs_before);
   if (!old && (!job || options_.log_days <= 0 || job->status().attempt() < 2)) return;
-  const auto owner = ReadRunOwner(run);
-  if (!owner.ok() || owner->job != id || owner->store != options_.store) return;
+  if (!IsOurs(run, id)) return;
   if (!old) return FindLogs(*job, now_unix_ns - DaysNs(options_.log_days), victims);
   if (!job) {
-    // A store put back from a backup knows nothing of what its later state has begun.
-    const auto newest = keeper::NewestAttemptFolder(run);
-    if (!newest.ok()) return;
-    if (*newest > 0 && !keeper::IsOver(fmt::format("{}/attempts/{}", run, *newest))) return;
-    if (NewestInRun(run) >= runs_before) return;
+    const auto silent = SilentSince(run);
+    if (!silent || *silent >= runs_before) return;
   }
-  const bool kept = !options_.checkpoints && Exists(run + "/checkpoints");
-  if (kept) {
-    const std::vector<std::string> names = NamesIn(run);
-    const bool only = std::all_of(names.begin(), names.end(), [](const std::string& name) {
-      return WithCheckpoints().contains(name);
-    });
-    if (only) {
-      done_.insert(id);
-      return;
+  if (const auto part = PartOf(run, id)) victims[run] = *part;
+}
+
+std::optional<Retention::Victims> Retention::FindTooMuch(const Victims& by_age) {
+  if (!std::exchange(measuring_.begun, true)) measuring_.left = Runs();
+  for (; !measuring_.left.empty(); measuring_.left.pop_back()) {
+    if (stopping_ || measured_ >= options_.most_files) return std::nullopt;
+    Measure(measuring_.left.back());
+  }
+  std::vector<Sized> sized = std::move(measuring_.sized);
+  measuring_ = {};
+  // What goes by its age takes no room of the others.
+  std::erase_if(sized, [&](const Sized& one) { return by_age.contains(RunOf(one.id)); });
+  std::sort(sized.begin(), sized.end(), [](const Sized& a, const Sized& b) {
+    return std::pair(a.since_unix_ns, a.id) < std::pair(b.since_unix_ns, b.id);
+  });
+  uint64_t all = 0;
+  for (const Sized& one : sized) all += one.bytes;
+  Victims victims;
+  for (const Sized& one : sized) {
+    if (all <= options_.run_bytes || victims.size() >= options_.most_folders) break;
+    if (one.bytes == 0) continue;
+    victims[RunOf(one.id)] = one.part;
+    all -= one.bytes;
+  }
+  return victims;
+}
+
+void Retention::Measure(uint64_t id) {
+  const std::string run = RunOf(id);
+  const std::optional<v1::Job> job = Known(id);
+  ++measured_;
+  if (stopping_ || done_.contains(id)) return;
+  if (job && (job->run_folder() != run || !IsOver(*job))) return;
+  if (!IsOurs(run, id)) return;
+  const auto since = job ? std::optional(job->status().changed_unix_ns()) : SilentSince(run);
+  if (!since) return;
+  const auto part = PartOf(run, id);
+  const int folder = part ? open(run.c_str(), kFolderFlags) : -1;
+  if (folder < 0) return;
+  const size_t before = measured_;
+  const uint64_t bytes =
+      BytesIn(folder, *part == Part::kRun ? std::set<std::string>() : WithCheckpoints(), 0);
+  close(folder);
+  // One that is larger than any look counts as what was seen of it.
+  if (measured_ - before > options_.most_files) {
+    spdlog::warn("{} has more than {} files; the rest is not measured", run, options_.most_files);
+  }
+  measuring_.sized.push_back({*since, id, *part, bytes});
+}
+
+uint64_t Retention::BytesIn(int folder, const std::set<std::string>& kept, int depth) {
+  const int own = openat(folder, ".", kFolderFlags);
+  DIR* entries = own < 0 ? nullptr : fdopendir(own);
+  if (entries == nullptr) {
+    if (own >= 0) close(own);
+    return 0;
+  }
+  uint64_t bytes = 0;
+  const size_t most = 2 * options_.most_files;  // this folder's, and those of before
+  for (const dirent* one = readdir(entries); one != nullptr; one = readdir(entries)) {
+    const std::string name = one->d_name;
+    if (name == "." || name == ".." || kept.contains(name)) continue;
+    struct stat about {};
+    if (stopping_ || ++measured_ > most) break;
+    if (fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    const bool is_folder = S_ISDIR(about.st_mode);
+    // Each name of a file is the same bytes.
+    if (!is_folder && about.st_nlink > 1 &&
+        !measuring_.linked.emplace(about.st_dev, about.st_ino).second) {
+      continue;
     }
+    bytes += static_cast<uint64_t>(about.st_blocks) * 512;
+    if (!is_folder || depth >= kDeepest) continue;
+    const int inner = openat(folder, name.c_str(), kFolderFlags);
+    if (inner < 0) continue;
+    bytes += BytesIn(inner, {}, depth + 1);
+    close(inner);
   }
-  victims[run] = kept ? Part::kRunButCheckpoints : Part::kRun;
+  closedir(entries);
+  return bytes;
 }
 
 void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const {
@@ -173,12 +299,12 @@ void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& vi
   }
 }
 
-void Retention::Announce(const Victims& victims) const {
+void Retention::Announce(const Victims& victims, const char* option) {
   std::map<Part, std::vector<std::string>> by_part;
   for (const auto& [path, part] : victims) by_part[part].push_back(path);
   const std::map<Part, std::string> words{
-      {Part::kRun, "run folders with all that is in them (--keep-run-folders)"},
-      {Part::kRunButCheckpoints, "run folders but for their checkpoints (--keep-run-folders)"},
+      {Part::kRun, fmt::format("run folders with all that is in them ({})", option)},
+      {Part::kRunButCheckpoints, fmt::format("run folders but for their checkpoints ({})", option)},
       {Part::kLogs, "logs and recorders of attempts (--keep-attempt-logs)"}};
   for (const auto& [part, paths] : by_part) {
     spdlog::info("at the next look these {} {} will be removed: {}", paths.size(), words.at(part),
@@ -186,7 +312,7 @@ void Retention::Announce(const Victims& victims) const {
   }
 }
 
-bool Retention::Remove(const std::string& path, Part part) {
+bool Retention::Remove(const std::string& path, Part part, const char* why) {
   const int folder = open(path.c_str(), kFolderFlags);
   if (folder < 0) return false;
   bool gone = false;
@@ -201,7 +327,7 @@ bool Retention::Remove(const std::string& path, Part part) {
   }
   close(folder);
   if (gone) {
-    spdlog::info("removed by its age: {}{}", path, part == Part::kLogs ? "/logs, recorder" : "");
+    spdlog::info("removed {}: {}{}", why, path, part == Part::kLogs ? "/logs, recorder" : "");
   } else if (files_left_ > 0 && !stopping_) {
     spdlog::warn("not all of {} could be removed; it is tried again", path);
   }

@@ -1,6 +1,6 @@
 // Run folders, and logs of attempts that others have followed, that are older than somebody wants
-// to keep. What is to go is named in the log first, and goes at the next look, if it is still to
-// go.
+// to keep, and run folders of ended jobs that take more room than somebody wants to give. What is
+// to go is named in the log first, and goes at the next look, if it is still to go.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "trireme/v1/job.pb.h"
 
 namespace trireme::coordinator {
@@ -22,8 +24,9 @@ struct RetentionOptions {
   std::string store;         // folders that are another's (run.json), or nobody's, are let be
   double run_days = 0;       // since a job's end; 0: for ever
   double log_days = 0;       // since the last byte of an attempt that is not the newest; likewise
+  uint64_t run_bytes = 0;    // on the disk, of all that could go of ended jobs' folders; 0: any
   bool checkpoints = false;  // go with their run folder; else they stay, with job.yaml
-  // Of one look.
+  // Of one look; so many files are measured, too.
   size_t most_folders = 1000;
   size_t most_files = 200000;
 };
@@ -39,27 +42,59 @@ class Retention {
   int64_t Look(int64_t now_unix_ns);
   // Look, if it is time.
   int64_t Turn(int64_t now_unix_ns);
-  // No file is removed from now on.
-  void Stop() { stopping_ = true; }
+  // No file is removed, and `find` not called, from now on.
+  void Stop();
 
  private:
   // By path: what of it goes.
   enum class Part { kRun, kRunButCheckpoints, kLogs };
   using Victims = std::map<std::string, Part>;
 
+  // What could go of one, and since when it could.
+  struct Sized {
+    int64_t since_unix_ns = 0;
+    uint64_t id = 0;
+    Part part = Part::kRun;
+    uint64_t bytes = 0;
+  };
+  // Over all run folders, in as many looks as it takes.
+  struct Measuring {
+    bool begun = false;
+    std::vector<uint64_t> left;
+    std::vector<Sized> sized;
+    std::set<std::pair<uint64_t, uint64_t>> linked;  // files of several names: device and number
+  };
+
+  std::vector<uint64_t> Runs() const;
+  std::string RunOf(uint64_t id) const;
+  std::optional<v1::Job> Known(uint64_t id);
+  bool IsOurs(const std::string& run, uint64_t id) const;
+  // Of a job that nothing is known of: when something was last written, if it is over.
+  static std::optional<int64_t> SilentSince(const std::string& run);
+  // Nothing: there are only checkpoints left.
+  std::optional<Part> PartOf(const std::string& run, uint64_t id);
+  // Nothing: not all are measured yet.
+  std::optional<Victims> FindTooMuch(const Victims& by_age);
+  void Measure(uint64_t id);
+  uint64_t BytesIn(int folder, const std::set<std::string>& kept, int depth);
+  void RemoveOf(const Victims& announced, Victims& victims, const char* why);
   Victims Find(int64_t now_unix_ns);
   void FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims);
   void FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const;
-  void Announce(const Victims& victims) const;
+  static void Announce(const Victims& victims, const char* option);
   // These: false: something is left of it.
-  bool Remove(const std::string& path, Part part);
+  bool Remove(const std::string& path, Part part, const char* why);
   bool RemoveTree(int folder, const std::string& name, int depth = 1);
   bool RemoveEntries(int folder, const std::set<std::string>& kept, int depth = 0);
 
   const RetentionOptions options_;
   const std::function<std::optional<v1::Job>(uint64_t id)> find_;
   std::atomic<bool> stopping_{false};
+  absl::Mutex find_mutex_;  // held for a call of find_
   Victims announced_;
+  Victims announced_for_size_;
+  Measuring measuring_;
+  size_t measured_ = 0;      // files, of this look
   std::set<uint64_t> done_;  // of which only checkpoints are left
   size_t files_left_ = 0;    // of this look
   std::chrono::steady_clock::time_point due_{};

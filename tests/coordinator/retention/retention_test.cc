@@ -243,4 +243,126 @@ TEST_CASE("retention: a look is bounded, and a removal that was cut short goes o
   CHECK(fs::exists(house.path("9/metrics.jsonl")));
 }
 
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// A hundred KiB of small files beside `bytes` that lie on the disk, as of a job that has ended.
+std::string Large(House& house, uint64_t id, double days, uint64_t bytes) {
+  const std::string run = house.Run(id, days);
+  house.Write(std::to_string(id) + "/attempts/1/logs/large.log", days, std::string(bytes, 'x'));
+  house.Know(id, v1::JOB_COMPLETED, days);
+  return run;
+}
+
+RetentionOptions AtMost(const House& house, uint64_t bytes) {
+  RetentionOptions options = house.Options();
+  options.run_days = 0;
+  options.run_bytes = bytes;
+  return options;
+}
+
+bool IsWhole(const std::string& run) { return fs::exists(run + "/metrics.jsonl"); }
+
+}  // namespace
+
+TEST_CASE("retention: when run folders take too much those that ended first go, named before") {
+  House house;
+  const std::string first = Large(house, 3, 30, kMiB);  // not the first by number
+  const std::string second = Large(house, 1, 20, kMiB);
+  const std::string third = Large(house, 2, 10, kMiB);
+  const std::string runs = house.Run(4, 400);
+  house.Write("4/attempts/1/logs/large.log", 1, std::string(9 * kMiB, 'x'));
+  house.Know(4, v1::JOB_RUNNING, 400);
+  const std::string theirs = house.Run(5, 400, "theirs");
+  house.Write("5/attempts/1/logs/large.log", 400, std::string(9 * kMiB, 'x'));
+  // Three are more than two and a half; two are not, nor do the others count.
+  Retention retention = house.Of(AtMost(house, 5 * kMiB / 2));
+  CHECK(retention.Look(kNowNs) == kNowNs + kDayNs / 24);
+  CHECK(IsWhole(first));
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(In(first) == std::set<std::string>{"run.json", "job.yaml", "checkpoints"});
+  for (const std::string& run : {second, third, runs, theirs}) CHECK(IsWhole(run));
+  // Checkpoints count where they go.
+  house.Write("2/checkpoints/step-2/weights", 10, std::string(2 * kMiB, 'x'));
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(IsWhole(second));
+  RetentionOptions all = AtMost(house, 7 * kMiB / 2);
+  all.checkpoints = true;
+  Retention thorough = house.Of(all);
+  for (int look = 0; look < 2; ++look) thorough.Look(kNowNs);
+  CHECK_FALSE(fs::exists(first));
+  CHECK_FALSE(fs::exists(second));
+  CHECK(fs::exists(third + "/checkpoints/step-2/weights"));
+}
+
+TEST_CASE("retention: room is that of blocks, and files of several names take it once") {
+  House house;
+  const std::string first = Large(house, 1, 30, kMiB);
+  const std::string second = Large(house, 2, 20, kMiB);
+  // A log whose middle is given back, and one that the other has too.
+  house.Write("1/attempts/1/logs/sparse.log", 30);
+  fs::resize_file(first + "/attempts/1/logs/sparse.log", 100 * kMiB);
+  fs::create_hard_link(first + "/attempts/1/logs/large.log", second + "/linked.log");
+  house.Write("outside/large", 30, std::string(9 * kMiB, 'x'));
+  fs::create_directory_symlink(house.path("outside"), first + "/link");
+  Retention retention = house.Of(AtMost(house, 5 * kMiB / 2));
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(IsWhole(first));
+  CHECK(IsWhole(second));
+}
+
+TEST_CASE("retention: what was named for its room stays if there is room at the next look") {
+  House house;
+  const std::string first = Large(house, 1, 30, kMiB);
+  const std::string second = Large(house, 2, 20, kMiB);
+  Retention retention = house.Of(AtMost(house, 3 * kMiB / 2));
+  retention.Look(kNowNs);
+  // Somebody has made room; or the job goes on, as by an adoption.
+  const bool goes_on = GENERATE(false, true);
+  if (goes_on) {
+    house.Know(1, v1::JOB_RUNNING, 30);
+  } else {
+    fs::remove(second + "/attempts/1/logs/large.log");
+  }
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(IsWhole(first));
+  CHECK(IsWhole(second));
+}
+
+TEST_CASE("retention: measuring takes as many looks as it needs, and a new one begins anew") {
+  House house;
+  for (uint64_t id = 1; id <= 6; ++id) Large(house, id, 40 - static_cast<double>(id), kMiB);
+  RetentionOptions options = AtMost(house, 11 * kMiB / 2);
+  options.most_files = 20;
+  {
+    // Killed between the looks: what it has named is not taken for named by the next.
+    Retention killed = house.Of(options);
+    for (int look = 0; look < 2; ++look) killed.Look(kNowNs);
+  }
+  Retention retention = house.Of(options);
+  retention.Look(kNowNs);
+  CHECK(IsWhole(house.path("1")));
+  int looks = 1;
+  for (; looks < 100 && IsWhole(house.path("1")); ++looks) retention.Look(kNowNs);
+  CHECK(looks > 3);
+  CHECK(looks < 50);
+  for (int look = 0; look < 20; ++look) retention.Look(kNowNs);
+  for (const char* left : {"2", "3", "4", "5", "6"}) CHECK(IsWhole(house.path(left)));
+}
+
+TEST_CASE(
+    "retention: of a job that was forgotten the last word counts, and its verdict is needed") {
+  House house;
+  const std::string forgotten = Large(house, 1, 30, kMiB);
+  const std::string known = Large(house, 2, 20, kMiB);
+  house.Forget(1);
+  const bool over = GENERATE(true, false);
+  if (!over) fs::remove(forgotten + "/attempts/1/exit");
+  Retention retention = house.Of(AtMost(house, 3 * kMiB / 2));
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(IsWhole(forgotten) == !over);
+  CHECK(IsWhole(known));
+}
+
 }  // namespace trireme::coordinator

@@ -140,7 +140,7 @@ absl::Status SlurmLaunch::Start() {
   job.name = fmt::format("{}-{}-{}", launch.job().name(), record_.desired.job_id(),
                          record_.desired.attempt());
   job.comment = name_;
-  job.time_limit = slurm::AttemptTimeLimit(launch.job());
+  job.time_limit = slurm::AttemptTimeLimit(launch);
   job.worker = {options_.worker};
   for (std::string& argument : WorkerArguments(options_, record_.desired, folder_)) {
     job.worker.push_back(std::move(argument));

@@ -61,6 +61,13 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
   ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.Nodes());
   self->nodes_.Load(NodesOf(jobs));
   self->nodes_.Load(nodes);
+  for (const std::vector<v1::Node>& known : {NodesOf(jobs), nodes}) {
+    for (const v1::Node& node : known) self->awaited_.insert(node.name());
+  }
+  // Nothing is placed there.
+  for (const v1::Node& node : nodes) {
+    if (node.drained()) self->awaited_.erase(node.name());
+  }
   self->older_before_ = UINT64_MAX;
   table.ReadOlderFrom(store);
   table.Publish(jobs, {});
@@ -347,6 +354,7 @@ absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
     return stored;
   }
   hellos_not_stored_.erase(hello.node());
+  awaited_.erase(hello.node());
   PublishCluster();
   ports_.desired_changed(hello.node());
   return absl::OkStatus();
@@ -486,6 +494,11 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   launch.set_memory_bytes_per_rank(MemoryOfARank(job.resources()));
   launch.set_real_paths(job.real_paths());
   *launch.mutable_store() = job.launch_store();
+  if (const auto limit = TimeLimitOf(job.spec()); limit.count() > 0) {
+    // Of before this attempt: the same as long as it lasts.
+    const int64_t left = std::max<int64_t>(1, limit.count() - job.status().used_ns());
+    launch.set_time_left_seconds(static_cast<double>(left) / 1e9);
+  }
   if (MayBeReplaced(job)) {
     const auto end_after = LostNodeTimesOf(options_.lost_node_after).end_after;
     desired.set_end_after_seconds(static_cast<double>(end_after.count()) / 1000);

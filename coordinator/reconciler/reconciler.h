@@ -238,6 +238,9 @@ class Reconciler {
   std::map<std::string, uint32_t> kinds_;  // of requests and their time, as bytes
   uint32_t next_kind_ = 1;
   int64_t started_unix_ns_ = 0;
+  // Nodes that may come back after this start and have not: until then, or AgentsDueNs, nobody
+  // passes one that waits.
+  std::set<std::string> awaited_;
   bool absent_told_ = false;     // the nodes that have not dialled in since
   uint64_t first_sequence_ = 0;  // of the oldest event in the store; 0: not known
   int64_t cluster_published_unix_ns_ = 0;

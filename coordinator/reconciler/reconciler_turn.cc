@@ -158,8 +158,12 @@ void Reconciler::KeepReservations(std::map<uint64_t, Reservation> reservations) 
 }
 
 absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
-  Decision decision = Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), Queue(),
-                               options_.scheduling, now_unix_ns);
+  SchedulingPolicy policy = options_.scheduling;
+  // Reservations are made anew after a start: while agents dial in, one after another, a small job
+  // would else start where a large one is to.
+  policy.in_order = !awaited_.empty() && now_unix_ns < AgentsDueNs();
+  Decision decision =
+      Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), Queue(), policy, now_unix_ns);
   for (const auto& [id, allocation] : decision.allocations) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,

@@ -105,8 +105,16 @@ class Pass {
       waiters_.push_back({.job = &job, .ranks_of_user = running_[job.user]});
       return {};
     }
+    if (policy_.in_order && first_waiter_ != 0) {
+      waiters_.push_back({.job = &job, .held_back_by = first_waiter_});
+      return {};
+    }
     std::vector<Share> shares = Fitting(job);
-    if (!shares.empty()) Count(job.user, ranks);
+    if (shares.empty()) {
+      if (first_waiter_ == 0) first_waiter_ = job.job_id;
+    } else {
+      Count(job.user, ranks);
+    }
     return shares;
   }
   const std::vector<Waiter>& waiters() const { return waiters_; }
@@ -269,6 +277,7 @@ class Pass {
   Timeline timeline_;
   std::unordered_map<uint32_t, Refused> kinds_;
   std::vector<Waiter> waiters_;
+  uint64_t first_waiter_ = 0;       // of those that wait for room; 0: none so far
   std::vector<Reserved> reserved_;  // in the order of the queue
   size_t looks_ = 0;                // for reservations
   std::map<uint64_t, Reservation> reservations_;

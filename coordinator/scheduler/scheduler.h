@@ -81,6 +81,8 @@ struct SchedulingPolicy {
   size_t most_reservations = 50;
   // Jobs at the head of the queue that are told why they wait; behind them it is the queue.
   size_t most_reasons = 1000;
+  // Nobody passes one that waits for room, whatever its patience: not all nodes are known yet.
+  bool in_order = false;
   uint64_t user_running_ranks = 0;  // at a time, of each user; 0: any number
 };
 

@@ -219,9 +219,13 @@ absl::Status CheckBatchOptions(const BatchOptions& options) {
   return absl::OkStatus();
 }
 
-std::chrono::seconds AttemptTimeLimit(const v1::JobSpec& job) {
-  const double limit = job.resources().time_limit_seconds();
-  if (!(limit > 0)) return std::chrono::seconds(0);
+std::chrono::seconds AttemptTimeLimit(const v1::LaunchSpec& launch) {
+  const v1::JobSpec& job = launch.job();
+  const double whole = job.resources().time_limit_seconds();
+  if (!(whole > 0)) return std::chrono::seconds(0);
+  // A coordinator of before does not say what is left.
+  const double limit =
+      launch.time_left_seconds() > 0 ? std::min(whole, launch.time_left_seconds()) : whole;
   // Slurm's own warning, which comes so long before its end, is to find nothing to do.
   constexpr std::chrono::seconds kSlack = std::chrono::minutes(15) + kLongestWarning;
   const double stop = std::max(0.0, job.runtime().deadline_seconds());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "trireme/v1/agent.pb.h"
 #include "trireme/v1/job_spec.pb.h"
 
 namespace trireme::slurm {
@@ -38,10 +39,10 @@ struct BatchJob {
   std::string checkpoint_folder;  // empty: checkpoints/ of the run folder
 };
 
-// Of an attempt of a resolved job with a time limit of its own: that, with slack for the start,
-// which does not count, and for the stop. So Slurm ends only what the coordinator could not. 0: the
-// job has none.
-std::chrono::seconds AttemptTimeLimit(const v1::JobSpec& job);
+// Of an attempt of a resolved job with a time limit of its own: what is left of that, with slack
+// for the start, which does not count, and for the stop. So Slurm ends only what the coordinator
+// could not. 0: the job has none.
+std::chrono::seconds AttemptTimeLimit(const v1::LaunchSpec& launch);
 
 // Name, ranks and resources of a resolved job.
 BatchJob BatchJobOf(const v1::JobSpec& job, int ranks);

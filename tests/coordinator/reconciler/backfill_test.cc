@@ -48,6 +48,54 @@ TEST_CASE("backfill: the reconciler reserves by time limits and starts what ends
         "min at the latest");
 }
 
+// Two nodes, whose names a store of before knows; job 1 needs both, job 2 one of them for ever.
+struct DialledIn {
+  explicit DialledIn(bool drained = false) {
+    store = Desk().store;
+    Change change;
+    for (const char* name : {"n1", "n2"}) {
+      v1::Node& node = change.nodes.emplace_back();
+      node.set_name(name);
+      node.set_holder("an agent");
+    }
+    change.nodes[1].set_drained(drained);
+    REQUIRE(store->Commit(change).ok());
+    again = std::make_unique<Desk>(ReconcilerOptions{}, store);
+    again->Submit(8, kDeskBegin, Hours(1));
+    again->Submit(1, kDeskBegin);
+  }
+  v1::JobState StateOf(uint64_t job) const { return again->StateOf(job); }
+  std::shared_ptr<DeskStore> store;
+  std::unique_ptr<Desk> again;
+};
+
+TEST_CASE("backfill: while agents dial in after a start nobody passes one that waits") {
+  DialledIn desk;
+  Desk& again = *desk.again;
+  again.Dial("n1");
+  again.reconciler->Tick(kDeskBegin + 1);
+  CHECK(desk.StateOf(1) == v1::JOB_PENDING);
+  CHECK(desk.StateOf(2) == v1::JOB_PENDING);
+  SECTION("they are all there") {
+    again.Dial("n2");
+    again.reconciler->Tick(kDeskBegin + 2);
+    CHECK(desk.StateOf(1) == v1::JOB_PLANNING);
+  }
+  SECTION("one does not come in its lease") {
+    again.Report("n1", {}, kDeskBegin + 11 * kDeskSecond);
+    again.reconciler->Tick(kDeskBegin + 11 * kDeskSecond);
+    CHECK(desk.StateOf(1) == v1::JOB_PENDING);
+    CHECK(desk.StateOf(2) == v1::JOB_PLANNING);
+  }
+}
+
+TEST_CASE("backfill: a start waits for no node on which nothing is placed") {
+  DialledIn desk(true);
+  desk.again->Dial("n1");
+  desk.again->reconciler->Tick(kDeskBegin + 1);
+  CHECK(desk.StateOf(2) == v1::JOB_PLANNING);
+}
+
 TEST_CASE("backfill: what is told of a reservation ages no more than a minute") {
   Reserved desk;
   desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin);

@@ -111,6 +111,26 @@ TEST_CASE("time limit: an attempt that another queue holds does not use it up") 
   CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
 }
 
+TEST_CASE("time limit: an attempt is told what is left of it, the same as long as it lasts") {
+  LimitedDesk desk;
+  const auto left = [&] {
+    const v1::DesiredAttempts desired = desk.reconciler->DesiredOf("n1");
+    REQUIRE(desired.attempts_size() == 1);
+    return desired.attempts(0).launch().time_left_seconds();
+  };
+  CHECK(left() == 7200);
+  int64_t now = kDeskBegin + kDeskHour / 2;
+  Lives(desk, now);
+  CHECK(left() == 7200);
+  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 1), now);
+  REQUIRE(desk.StateOf(1) == v1::JOB_RECOVERING);
+  now = desk.table.Get(1)->status().retry_at_unix_ns();
+  desk.Report("n1", {}, now);
+  desk.reconciler->Tick(now);
+  REQUIRE(desk.reconciler->PlanReady(1, 2, absl::OkStatus(), now).ok());
+  CHECK(left() == 5400);
+}
+
 TEST_CASE("time limit: hours in which nobody says that it lives are not its own") {
   LimitedDesk desk;
   const int64_t last = kDeskBegin + kDeskHour / 2;

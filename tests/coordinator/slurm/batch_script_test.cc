@@ -65,13 +65,19 @@ std::string Saves(const std::string& root, const std::string& name) {
 constexpr const char* kShowWords = "for word; do printf '<%s>\\n' \"$word\"; done";
 
 TEST_CASE("an attempt of a job with a time limit of its own asks Slurm for that and slack") {
-  v1::JobSpec spec;
-  CHECK(AttemptTimeLimit(spec).count() == 0);
+  v1::LaunchSpec launch;
+  v1::JobSpec& spec = *launch.mutable_job();
+  CHECK(AttemptTimeLimit(launch).count() == 0);
   spec.mutable_runtime()->set_deadline_seconds(60);
   spec.mutable_resources()->set_time_limit_seconds(7200.5);
   BatchJob job = SmallJob();
-  job.time_limit = AttemptTimeLimit(spec);
+  job.time_limit = AttemptTimeLimit(launch);
   CHECK(job.time_limit.count() == 7261 + 20 * 60);
+  // Of a later attempt, what is left; never more than all of it.
+  launch.set_time_left_seconds(100);
+  CHECK(AttemptTimeLimit(launch).count() == 160 + 20 * 60);
+  launch.set_time_left_seconds(9000);
+  CHECK(AttemptTimeLimit(launch).count() == 7261 + 20 * 60);
   const auto script = AttemptScript(job, {}, "/data/runs/tiny/attempts/1");
   REQUIRE(script.ok());
   CHECK(HasLine(*script, "#SBATCH --time=142"));

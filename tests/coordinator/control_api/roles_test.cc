@@ -170,8 +170,11 @@ TEST_CASE("roles: each call of the API has its entry") {
 
 TEST_CASE("roles: people see their own jobs, events and progress alone, an agent's token none") {
   ServedStore served;
-  served.AddJob(1, "ann");
-  served.AddJob(2, "ben");
+  // What has ended makes no progress.
+  for (v1::Job job : {served.AddJob(1, "ann"), served.AddJob(2, "ben")}) {
+    job.mutable_status()->set_state(v1::JOB_PAUSED);
+    served.PutJob(job);
+  }
   served.AddEvents(1, 3);
   served.AddEvents(2, 2);
   served.Serve();

@@ -24,10 +24,12 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job) {
   return options;
 }
 
-absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links) {
+absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links, uint64_t* text_bytes) {
   data::DatasetOptions options = DatasetOptionsOf(job);
   options.links = links;
-  ASSIGN_OR_RETURN(const auto tokenizer, data::TokenizerOf(options));
+  ASSIGN_OR_RETURN(const data::SurveyedText text, data::SurveyText(options));
+  const auto& tokenizer = text.tokenizer;
+  if (text_bytes != nullptr) *text_bytes = text.dataset_bytes;
   const int64_t tokens = tokenizer->vocab_size();
   const int64_t given = job.model().config().vocab_size();
   if (given == 0) {

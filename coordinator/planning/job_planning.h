@@ -2,6 +2,7 @@
 // wait for it are applied.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,8 +18,10 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job);
 
 // Reads the text once: checks that it is long enough and that its tokenizer knows the prompt, sets
 // a vocab_size of 0 and applies the rules that had to wait for it; a vocab_size smaller than the
-// tokenizer's is an error. Blocks on the disk.
-absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links = base::Links::kFollow);
+// tokenizer's is an error. `text_bytes`, if given: what the text takes of the memory of each rank.
+// Blocks on the disk.
+absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links = base::Links::kFollow,
+                               uint64_t* text_bytes = nullptr);
 
 // InvalidArgument "FIELD: ..." if `tokenizer` does not know a character of `prompt`. The default
 // prompt, a line feed, is allowed anyway: where the text has none, any token begins the sample.

@@ -106,7 +106,7 @@ absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
 
 }  // namespace
 
-v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
+v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan, uint64_t text_bytes) {
   v1::ResourceRequest request;
   const v1::ResourceSpec& asked = job.resources();
   request.set_ranks(static_cast<uint32_t>(plan::RankCount(plan.mesh())));
@@ -115,7 +115,8 @@ v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan) {
   uint64_t planned = 0;
   for (const v1::StagePlan& stage : plan.stages())
     planned = std::max(planned, plan::MemoryBytes(stage));
-  planned += kProcessBytes;
+  // Each rank keeps all of the text.
+  planned += text_bytes + kProcessBytes;
   request.set_planned_bytes_per_rank(planned);
   const uint64_t bytes = static_cast<uint64_t>(asked.memory_mib_per_rank()) * kMiB;
   request.set_memory_bytes_per_rank(bytes == 0 ? planned : bytes);
@@ -162,8 +163,9 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
     check.status = StatusOf(check.faults);
     return check;
   }
-  check.status =
-      ResolveVocabulary(job, rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow);
+  uint64_t text_bytes = 0;
+  check.status = ResolveVocabulary(
+      job, rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, &text_bytes);
   if (!check.status.ok()) {
     check.faults.push_back(FaultOf(check.status, "data.text_files"));
     return check;
@@ -174,7 +176,7 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
     check.faults.push_back(FaultOf(plan.status(), ""));
     return check;
   }
-  check.checked.resources = ResourcesOf(job, *plan);
+  check.checked.resources = ResourcesOf(job, *plan, text_bytes);
   check.checked.plan = std::move(*plan);
   check.checked.job = std::move(job);
   return check;

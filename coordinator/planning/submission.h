@@ -54,7 +54,7 @@ spec::Fault FaultOf(const absl::Status& status, const std::string& field);
 absl::Status CheckJobSize(const v1::JobSpec& job);
 
 // Of a resolved job with this plan: what it takes per rank. Memory is the arena of the largest
-// stage and what a process needs beside it.
-v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan);
+// stage, the text (ResolveVocabulary) and what a process needs beside them.
+v1::ResourceRequest ResourcesOf(const v1::JobSpec& job, const v1::Plan& plan, uint64_t text_bytes);
 
 }  // namespace trireme::coordinator

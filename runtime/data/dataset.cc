@@ -191,9 +191,12 @@ absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options) {
   return options.tokenizer == "byte" ? 256 : static_cast<int64_t>(survey.characters.size());
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const DatasetOptions& options) {
+absl::StatusOr<SurveyedText> SurveyText(const DatasetOptions& options) {
   ASSIGN_OR_RETURN(const Survey survey, SurveyFiles(options));
-  return MakeTokenizer(options, survey);
+  SurveyedText text{MakeTokenizer(options, survey), 0};
+  const auto id_bytes = static_cast<uint64_t>(IdBytes(text.tokenizer->vocab_size()));
+  text.dataset_bytes = id_bytes * static_cast<uint64_t>(survey.tokens);
+  return text;
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options) {

@@ -65,7 +65,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& optio
 // The vocabulary that OpenDataset would build, with the same checks, but without keeping the
 // tokens: what a planner needs of the data.
 absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options);
-// Likewise the tokenizer.
-absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerOf(const DatasetOptions& options);
+// Likewise the tokenizer, and what the tokens take of the memory of each process that opens them.
+struct SurveyedText {
+  std::unique_ptr<Tokenizer> tokenizer;
+  uint64_t dataset_bytes = 0;
+};
+absl::StatusOr<SurveyedText> SurveyText(const DatasetOptions& options);
 
 }  // namespace trireme::data

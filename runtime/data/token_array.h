@@ -8,12 +8,16 @@
 
 namespace trireme::data {
 
+constexpr int64_t IdBytes(int64_t vocab_size) {
+  return vocab_size > 65536 ? 4 : vocab_size > 256 ? 2 : 1;
+}
+
 class TokenArray {
  public:
   explicit TokenArray(int64_t vocab_size) {
-    if (vocab_size > 65536) {
+    if (IdBytes(vocab_size) == 4) {
       ids_.emplace<std::vector<int32_t>>();
-    } else if (vocab_size > 256) {
+    } else if (IdBytes(vocab_size) == 2) {
       ids_.emplace<std::vector<uint16_t>>();
     }
   }

@@ -77,6 +77,23 @@ TEST_CASE("a good job is resolved and its needs are known") {
   CHECK(asked.checked.resources.cpus_per_rank() == 5);
 }
 
+TEST_CASE("the text, which each rank keeps, is counted with what a rank needs") {
+  const Place place;
+  const auto resources = [&] {
+    v1::JobSpec job = SmallJob(place / "data/text.txt");
+    job.mutable_model()->mutable_config()->set_vocab_size(100);
+    const SubmissionCheck check = CheckSubmission(job, {});
+    REQUIRE(check.status.ok());
+    return check.checked.resources;
+  };
+  const v1::ResourceRequest little = resources();
+  const auto before = fs::file_size(place / "data/text.txt");
+  fs::resize_file(place / "data/text.txt", before + (40 << 20));  // a new character, all of it
+  const v1::ResourceRequest much = resources();
+  CHECK(much.planned_bytes_per_rank() - little.planned_bytes_per_rank() == 40 << 20);
+  CHECK(much.memory_bytes_per_rank() - little.memory_bytes_per_rank() == 40 << 20);
+}
+
 TEST_CASE("all faults of a job come at once with their fields") {
   v1::JobSpec job = SmallJob("relative.txt");
   job.clear_name();

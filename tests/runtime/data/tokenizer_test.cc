@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "runtime/data/token_array.h"
 #include "tests/runtime/data/text_fixture.h"
 
 namespace trireme::data {
@@ -20,6 +21,24 @@ TEST_CASE("char ids are the ranks of the code points of the text") {
   CHECK(*ids == std::vector<int32_t>{1, 0, 11, 9});
   CHECK((*dataset)->tokens(Split::kTrain) + (*dataset)->tokens(Split::kValidation) == 15);
   CHECK(VocabularyOf(file.Options(4)).value() == 12);
+}
+
+TEST_CASE("what a text takes of memory is known without opening it") {
+  const auto bytes = [](const std::string& text, const char* tokenizer) {
+    const TextFile file(text);
+    DatasetOptions options = file.Options(4);
+    options.tokenizer = tokenizer;
+    return SurveyText(options).value().dataset_bytes;
+  };
+  const std::string accents(100, ' ');
+  CHECK(bytes(accents + "\xC3\xA9", "char") == 101);
+  CHECK(bytes(accents + "\xC3\xA9", "byte") == 102);
+  std::string many;  // 300 characters, which no byte holds
+  for (int c = 0; c < 300; ++c) {
+    many += {'\xE4', static_cast<char>(0x80 + c / 64), static_cast<char>(0x80 + c % 64)};
+  }
+  CHECK(bytes(many, "char") == 600);
+  CHECK((IdBytes(256) == 1 && IdBytes(257) == 2 && IdBytes(65536) == 2 && IdBytes(65537) == 4));
 }
 
 TEST_CASE("ASCII text gives bytes in their order") {

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 
 #include "coordinator/control_group/group_files.h"
 #include "coordinator/keeper/attempt_folder.h"
@@ -15,6 +18,8 @@
 
 namespace trireme::keeper {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr uint64_t kSlackBytes = uint64_t{1} << 30;
 // Threads of mpirun, its daemons and its ssh to each other node; of a rank, beside those that
@@ -27,13 +32,50 @@ const control_group::AttemptGroups* GroupsOf(const KeeperOptions& options) {
   return others ? nullptr : options.control_groups.get();
 }
 
-bool IsMemory(const std::string& folder) {
+// Of the nearest folder that is there: those of a job are made when it begins.
+Pages PagesIn(fs::path folder) {
   struct statfs about {};
-  if (folder.empty() || statfs(folder.c_str(), &about) != 0) return false;
-  return about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC;
+  while (statfs(folder.c_str(), &about) != 0) {
+    struct stat link {};
+    // What it leads to may be anywhere.
+    if (errno != ENOENT || lstat(folder.c_str(), &link) == 0) return Pages::kStay;
+    if (folder == folder.parent_path()) return Pages::kStay;
+    folder = folder.parent_path();
+  }
+  return PagesOn(about.f_type);
+}
+
+Pages PagesOf(const v1::LaunchSpec& launch) {
+  const v1::JobSpec& job = launch.job();
+  Pages worst = Pages::kWrittenBack;
+  for (const std::string& folder :
+       {launch.run_folder(), job.checkpoint().directory(), job.offload().directory()}) {
+    if (!folder.empty()) worst = std::max(worst, PagesIn(folder));
+  }
+  return worst;
+}
+
+bool OffloadsToFiles(const v1::OffloadSpec& offload) {
+  return offload.optimizer_state() == "file" || offload.activations() == "file";
 }
 
 }  // namespace
+
+Pages PagesOn(int64_t file_system) {
+  switch (static_cast<uint32_t>(file_system)) {
+    case EXT4_SUPER_MAGIC:  // and ext2
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+      return Pages::kWrittenBack;
+    case TMPFS_MAGIC:
+    case RAMFS_MAGIC:
+    case HUGETLBFS_MAGIC:
+      return Pages::kStay;
+    default:
+      return Pages::kHeldUp;
+  }
+}
 
 control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
   control_group::Bounds bounds;
@@ -50,10 +92,14 @@ control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
 
 control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
   control_group::Bounds bounds = BoundsOf(launch);
-  const v1::JobSpec& job = launch.job();
-  if (IsMemory(launch.run_folder()) || IsMemory(job.checkpoint().directory()) ||
-      IsMemory(job.offload().directory())) {
+  if (bounds.memory_bytes == 0) return bounds;
+  const Pages pages = PagesOf(launch);
+  const bool uncounted = OffloadsToFiles(launch.job().offload());
+  if (pages == Pages::kStay || (pages == Pages::kHeldUp && uncounted)) {
     bounds.memory_bytes = 0;
+  } else if (pages == Pages::kHeldUp) {
+    // What a rank saves is in its memory.
+    bounds.memory_bytes += launch.allocation(0).ranks() * launch.memory_bytes_per_rank();
   }
   return bounds;
 }

@@ -2,6 +2,7 @@
 // has none, where ranks are Slurm's, and where they end with the keeper.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,8 +16,17 @@ namespace trireme::keeper {
 
 // Of the ranks on the first node of its allocation.
 control_group::Bounds BoundsOf(const v1::LaunchSpec& launch);
-// The same on this machine: memory is not bounded where files of the job are memory too (tmpfs),
-// which nobody has counted. Asks the disks.
+// What becomes of pages that are written to files, and charged to the group of who writes them.
+enum class Pages {
+  kWrittenBack,  // for the group, as it fills up
+  kHeldUp,       // for the machine alone, so that they may fill the group (NFS, Lustre)
+  kStay,         // the files are memory (tmpfs)
+};
+// By statfs(2).
+Pages PagesOn(int64_t file_system);
+// The same on this machine: room for a checkpoint more where its pages may be held up; memory is
+// not bounded where files stay in it, which nobody has counted, nor where that cannot be known.
+// Asks the disks.
 control_group::Bounds BoundsHere(const v1::LaunchSpec& launch);
 
 class AttemptGroup {

@@ -149,16 +149,48 @@ TEST_CASE("where files of a job are memory its memory is not bounded") {
   if (statfs("/dev/shm", &about) != 0 || about.f_type != TMPFS_MAGIC) {
     TRIREME_SKIP("not here: a tmpfs at /dev/shm");
   }
+  const tests::TemporaryFolder folder;
   v1::LaunchSpec launch;
   launch.add_allocation()->set_ranks(1);
   launch.set_memory_bytes_per_rank(1000);
   launch.set_run_folder("/proc");  // on no tmpfs
   CHECK(BoundsHere(launch).memory_bytes > 0);
   SECTION("run folder") { launch.set_run_folder("/dev/shm"); }
+  SECTION("a folder that is not there yet") {
+    launch.set_run_folder("/dev/shm/trireme-none/runs/7");
+  }
+  SECTION("a folder that cannot be known") {
+    launch.set_run_folder("/" + std::string(300, 'x'));  // ENAMETOOLONG, also for root
+  }
+  SECTION("a link that leads to nothing yet") {
+    fs::create_symlink("/dev/shm/trireme-none", folder / "run");
+    launch.set_run_folder(folder / "run");
+  }
   SECTION("checkpoints") { launch.mutable_job()->mutable_checkpoint()->set_directory("/dev/shm"); }
   SECTION("offload") { launch.mutable_job()->mutable_offload()->set_directory("/dev/shm"); }
   CHECK(BoundsHere(launch).memory_bytes == 0);
   CHECK(BoundsHere(launch).tasks > 0);
+}
+
+TEST_CASE("where the group's pages are not written back for it, there is room for a checkpoint") {
+  CHECK(PagesOn(EXT4_SUPER_MAGIC) == Pages::kWrittenBack);
+  CHECK(PagesOn(XFS_SUPER_MAGIC) == Pages::kWrittenBack);
+  CHECK(PagesOn(static_cast<int32_t>(BTRFS_SUPER_MAGIC)) == Pages::kWrittenBack);  // as on 32 bits
+  CHECK(PagesOn(NFS_SUPER_MAGIC) == Pages::kHeldUp);
+  CHECK(PagesOn(0x0BD00BD0) == Pages::kHeldUp);  // Lustre
+  CHECK(PagesOn(RAMFS_MAGIC) == Pages::kStay);
+  v1::LaunchSpec launch;
+  launch.add_allocation()->set_ranks(3);
+  launch.set_memory_bytes_per_rank(1000);
+  const uint64_t bytes = BoundsOf(launch).memory_bytes;
+  CHECK(BoundsHere(launch).memory_bytes == bytes);
+  launch.mutable_job()->mutable_checkpoint()->set_directory("/proc");  // is none of the first
+  CHECK(BoundsHere(launch).memory_bytes == bytes + 3000);
+  // What is on the disk alone is saved too, and in no promise.
+  launch.mutable_job()->mutable_offload()->set_activations("file");
+  CHECK(BoundsHere(launch).memory_bytes == 0);
+  launch.mutable_job()->mutable_checkpoint()->clear_directory();
+  CHECK(BoundsHere(launch).memory_bytes == bytes);
 }
 
 TEST_CASE("an end for want of memory is told as one, with whose limit it was") {

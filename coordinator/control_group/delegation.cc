@@ -83,9 +83,10 @@ bool IsOurs(const std::string& root, const std::string& folder) {
   for (const char* name : {"", "/cgroup.procs", "/cgroup.subtree_control"}) {
     if (faccessat(AT_FDCWD, (path + name).c_str(), W_OK, AT_EACCESS) != 0) return false;
   }
-  // Root may write everywhere; what is systemd's it has all the same to let be.
+  // Root may write everywhere, and a user below his own manager; what is systemd's, and what it
+  // does not name, is to be let be all the same.
   const bool systemd = access((root + "/run/systemd/system").c_str(), F_OK) == 0;
-  return geteuid() != 0 || !systemd || SaysDelegated(path);
+  return !systemd || SaysDelegated(path);
 }
 
 }  // namespace

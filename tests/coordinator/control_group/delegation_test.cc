@@ -13,6 +13,8 @@
 namespace trireme::control_group {
 namespace {
 
+namespace fs = std::filesystem;
+
 TEST_CASE("a group that may be written to, where no systemd is, is ours") {
   const FakeGroups fake;
   const Delegation found = FindDelegation(fake.path());
@@ -46,26 +48,48 @@ TEST_CASE("a container's own part of the tree is found by its mount") {
 
 TEST_CASE("what lacks a file that has to be written to is not delegated") {
   const FakeGroups fake;
-  std::filesystem::remove(fake.path() + kUnit + "/cgroup.subtree_control");
+  fs::remove(fake.path() + kUnit + "/cgroup.subtree_control");
   const Delegation found = FindDelegation(fake.path());
   CHECK(found.kind == Kind::kNotDelegated);
   CHECK(found.folder == kUnit);
 }
 
-TEST_CASE("under systemd root needs its word") {
-  if (geteuid() != 0) TRIREME_SKIP("not here: root");
+// Its word, in a name that we may write.
+bool Say(const FakeGroups& fake) {
+  const std::string unit = fake.path() + kUnit;
+  return setxattr(unit.c_str(), "user.delegate", "1", 1, 0) == 0 ||
+         setxattr(unit.c_str(), "trusted.delegate", "1", 1, 0) == 0;
+}
+
+TEST_CASE("under systemd its word is needed") {
   FakeGroups fake;
   fake.Write("/run/systemd/system/x", "");
   CHECK(FindDelegation(fake.path()).kind == Kind::kNotDelegated);
-  const std::string unit = fake.path() + kUnit;
-  if (setxattr(unit.c_str(), "trusted.delegate", "1", 1, 0) != 0) {
-    TRIREME_SKIP("not here: extended attributes in /tmp");
-  }
+  if (!Say(fake)) TRIREME_SKIP("not here: extended attributes in /tmp");
   CHECK(FindDelegation(fake.path()).kind == Kind::kDelegated);
   // The word is of one group, not of those below.
   fake.Group("/below");
   fake.Write("/proc/self/cgroup", "0::/unit/below\n");
   CHECK(FindDelegation(fake.path()).kind == Kind::kNotDelegated);
+}
+
+TEST_CASE("a user who may write to what is his manager's needs its word too") {
+  if (geteuid() != 0) TRIREME_SKIP("not here: root");
+  constexpr uid_t kNobody = 65534;
+  FakeGroups fake;
+  fs::permissions(fake.path(), fs::perms::all);
+  for (const auto& entry : fs::recursive_directory_iterator(fake.path())) {
+    REQUIRE(chown(entry.path().c_str(), kNobody, kNobody) == 0);
+  }
+  const auto as_nobody = [&] {
+    REQUIRE(seteuid(kNobody) == 0);
+    const Kind kind = FindDelegation(fake.path()).kind;
+    REQUIRE(seteuid(0) == 0);
+    return kind;
+  };
+  CHECK(as_nobody() == Kind::kDelegated);
+  fake.Write("/run/systemd/system/x", "");
+  CHECK(as_nobody() == Kind::kNotDelegated);
 }
 
 TEST_CASE("an agent's leaf, and systemd's, is in the group that is meant") {

@@ -1,5 +1,6 @@
 #include "coordinator/agent/control_groups.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "runtime/base/status_macros.h"
@@ -7,25 +8,24 @@
 namespace trireme::agent {
 
 std::shared_ptr<const control_group::AttemptGroups> OpenControlGroups(
-    const std::string& mode, const std::string& state_folder) {
+    const std::string& mode, const std::string& state_folder, const std::string& root) {
   if (mode == kGroupsOff) {
     spdlog::info("control groups: off; leftovers of attempts are found by their environment");
     return nullptr;
   }
-  auto groups = control_group::AttemptGroups::Open(state_folder);
+  auto groups = control_group::AttemptGroups::Open(state_folder, root);
   if (!groups.ok()) {
     spdlog::info("control groups: none, {}; leftovers of attempts are found by their environment",
                  base::MessageOf(groups.status()));
     return nullptr;
   }
   const control_group::AttemptGroups& ours = **groups;
-  if (ours.limits().empty()) {
-    spdlog::info("control groups: attempts are ended as one by the kernel, below {}; no limits: {}",
-                 ours.base(),
-                 ours.complaint().empty() ? "it has no controllers" : ours.complaint());
-  } else {
-    spdlog::info("control groups: attempts are bounded by the kernel, {}, below {}", ours.limits(),
-                 ours.base());
+  spdlog::info("control groups: attempts are {}, below {}",
+               ours.limits().empty() ? "ended as one by the kernel, without limits"
+                                     : fmt::format("bounded by the kernel, {}", ours.limits()),
+               ours.base());
+  if (!ours.complaint().empty()) {
+    spdlog::warn("control groups: not all limits, until this is mended: {}", ours.complaint());
   }
   return *std::move(groups);
 }

@@ -14,6 +14,6 @@ inline constexpr char kGroupsOff[] = "off";
 
 // Null: none. Tells the log which, and why none. Moves this process (AttemptGroups::Open).
 std::shared_ptr<const control_group::AttemptGroups> OpenControlGroups(
-    const std::string& mode, const std::string& state_folder);
+    const std::string& mode, const std::string& state_folder, const std::string& root = "");
 
 }  // namespace trireme::agent

@@ -52,8 +52,11 @@ absl::Status SetIfNone(const std::string& file, const std::string& none, const s
 
 }  // namespace
 
-AttemptGroups::AttemptGroups(std::string root, std::string base, std::string owner)
-    : root_(std::move(root)), base_(std::move(base)), owner_(std::move(owner)) {}
+AttemptGroups::AttemptGroups(std::string root, const Delegation& delegation, std::string owner)
+    : root_(std::move(root)),
+      base_(delegation.folder),
+      owner_(std::move(owner)),
+      delegation_(delegation) {}
 
 absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::string& state_folder,
                                                                    const std::string& root) {
@@ -65,8 +68,7 @@ absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::st
     return absl::FailedPreconditionError(
         delegation.folder + " is not delegated to us; in the agent's unit Delegate=yes does so");
   }
-  std::unique_ptr<AttemptGroups> groups(
-      new AttemptGroups(root, delegation.folder, OwnerOf(state_folder)));
+  std::unique_ptr<AttemptGroups> groups(new AttemptGroups(root, delegation, OwnerOf(state_folder)));
   const std::string leaf = root + delegation.folder + "/" + kAgentLeaf;
   RETURN_IF_ERROR(MakeFolder(leaf));
   if (access((leaf + "/cgroup.kill").c_str(), F_OK) != 0) {
@@ -75,31 +77,20 @@ absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::st
   if (const int error = Join(ProcsFile(leaf).c_str()); error != 0) {
     return absl::ErrnoToStatus(error, "cannot enter " + leaf);
   }
-  for (const char* controller : {"memory", "pids", "cpuset"}) {
-    if (delegation.Has(controller)) groups->Enable(controller);
+  for (const std::string controller : {"memory", "pids"}) {
+    if (!delegation.Has(controller)) continue;
+    const absl::Status enabled = groups->Enable(controller);
+    if (enabled.ok()) groups->limits_ += (groups->limits_.empty() ? "" : " and ") + controller;
+    if (groups->complaint_.empty()) groups->complaint_ = base::MessageOf(enabled);
   }
   return groups;
 }
 
-void AttemptGroups::Enable(const std::string& controller) {
+absl::Status AttemptGroups::Enable(const std::string& controller) const {
   const absl::Status written = WriteTo(root_ + base_ + "/cgroup.subtree_control", "+" + controller);
-  if (written.ok()) {
-    enabled_.insert(controller);
-  } else if (complaint_.empty()) {
-    complaint_ = base::MessageOf(written);
-    if (complaint_.find("busy") != std::string::npos) {
-      complaint_ += "; others than the agent are in that group";
-    }
-  }
-}
-
-std::string AttemptGroups::limits() const {
-  std::string text;
-  for (const char* controller : {"memory", "pids"}) {
-    if (enabled_.count(controller) != 0)
-      text += (text.empty() ? "" : " and ") + std::string(controller);
-  }
-  return text;
+  const std::string message = base::MessageOf(written);
+  if (message.find("busy") == std::string::npos) return written;
+  return absl::UnavailableError(message + "; others than the agent are in that group");
 }
 
 std::string AttemptGroups::FolderOf(const std::string& attempt) const {
@@ -114,19 +105,30 @@ absl::Status AttemptGroups::Make(const std::string& attempt, const Bounds& bound
 absl::Status AttemptGroups::Bound(const std::string& attempt, const Bounds& bounds) const {
   const std::string folder = FolderOf(attempt);
   if (access(folder.c_str(), F_OK) != 0) return absl::OkStatus();
-  const auto has = [&](const char* controller) { return enabled_.count(controller) != 0; };
-  if (has("memory") && bounds.memory_bytes > 0) {
-    // Before the limit: a kill by it is one of all.
-    RETURN_IF_ERROR(WriteTo(folder + "/memory.oom.group", "1"));
-    RETURN_IF_ERROR(SetIfNone(folder + "/memory.max", "max", std::to_string(bounds.memory_bytes)));
+  absl::Status status = BoundMemory(folder, bounds.memory_bytes);
+  if (bounds.tasks > 0) {
+    status.Update(BoundBy("pids", folder + "/pids.max", "max", std::to_string(bounds.tasks)));
   }
-  if (has("pids") && bounds.tasks > 0) {
-    RETURN_IF_ERROR(SetIfNone(folder + "/pids.max", "max", std::to_string(bounds.tasks)));
+  if (!bounds.cpus.empty()) {
+    status.Update(BoundBy("cpuset", folder + "/cpuset.cpus", "", bounds.cpus));
   }
-  if (has("cpuset") && !bounds.cpus.empty()) {
-    RETURN_IF_ERROR(SetIfNone(folder + "/cpuset.cpus", "", bounds.cpus));
-  }
-  return absl::OkStatus();
+  return status;
+}
+
+absl::Status AttemptGroups::BoundMemory(const std::string& folder, uint64_t bytes) const {
+  if (bytes == 0) return absl::OkStatus();
+  if (!delegation_.Has("memory")) return absl::OkStatus();
+  RETURN_IF_ERROR(Enable("memory"));
+  // Before the limit: a kill by it is one of all.
+  RETURN_IF_ERROR(WriteTo(folder + "/memory.oom.group", "1"));
+  return SetIfNone(folder + "/memory.max", "max", std::to_string(bytes));
+}
+
+absl::Status AttemptGroups::BoundBy(const std::string& controller, const std::string& file,
+                                    const std::string& none, const std::string& text) const {
+  if (!delegation_.Has(controller)) return absl::OkStatus();
+  RETURN_IF_ERROR(Enable(controller));
+  return SetIfNone(file, none, text);
 }
 
 void AttemptGroups::RemoveOthers(const std::set<std::string>& attempts) const {

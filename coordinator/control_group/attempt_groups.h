@@ -22,8 +22,9 @@ struct Bounds {
 
 class AttemptGroups {
  public:
-  // Moves this process, with its threads, to the agent's leaf, and enables the controllers that
-  // there are. Those that cannot be are done without (limits()). `state_folder`, which need not be
+  // Moves this process, with its threads, to the agent's leaf, and enables the controllers for
+  // memory and tasks. Those that cannot be yet are tried again with each attempt: an agent of
+  // before may be about to leave the group. `state_folder`, which need not be
   // there yet, makes the names those of this agent. FailedPrecondition: nothing is delegated.
   static absl::StatusOr<std::unique_ptr<AttemptGroups>> Open(const std::string& state_folder,
                                                              const std::string& root = "");
@@ -31,28 +32,35 @@ class AttemptGroups {
   // Of the group of the attempt with this name, which is the same for every agent of the state
   // folder; whether it is there or not.
   std::string FolderOf(const std::string& attempt) const;
-  // Also of one that is there, which is bounded anew where it has no bounds. An error: there is no
-  // group, or one whose bounds are not all there.
+  // Also of one that is there, which is bounded anew where it has no bounds. CPUs are the kernel's
+  // to choose until one names them: to enable cpuset resets affinities before Linux 6.2. An error:
+  // there is no group, or one whose bounds are not all there.
   absl::Status Make(const std::string& attempt, const Bounds& bounds) const;
   // Of one that is there; what has a bound keeps it. Controllers may have been away since.
   absl::Status Bound(const std::string& attempt, const Bounds& bounds) const;
   // Kills and removes groups of this agent but those of `attempts`.
   void RemoveOthers(const std::set<std::string>& attempts) const;
 
-  // "memory and pids"; empty: groups without limits.
-  std::string limits() const;
+  // At the beginning: "memory and pids"; empty: groups without limits.
+  const std::string& limits() const { return limits_; }
   const std::string& base() const { return base_; }
-  // What could not be had, and why; empty: nothing.
+  // What could not be had then, and why; empty: nothing.
   const std::string& complaint() const { return complaint_; }
 
  private:
-  AttemptGroups(std::string root, std::string base, std::string owner);
-  void Enable(const std::string& controller);
+  AttemptGroups(std::string root, const Delegation& delegation, std::string owner);
+  // For attempts; also what is enabled already.
+  absl::Status Enable(const std::string& controller) const;
+  absl::Status BoundMemory(const std::string& folder, uint64_t bytes) const;
+  // By `controller`, what is `none` in `file` of the group.
+  absl::Status BoundBy(const std::string& controller, const std::string& file,
+                       const std::string& none, const std::string& text) const;
 
   const std::string root_;
   const std::string base_;   // without the root
   const std::string owner_;  // end of its groups' names
-  std::set<std::string> enabled_;
+  const Delegation delegation_;
+  std::string limits_;
   std::string complaint_;
 };
 

@@ -39,7 +39,7 @@ TEST_CASE("the agent goes to its leaf before it enables controllers for others")
   const FakeGroups fake;
   const auto groups = Opened("/state", fake.path());
   CHECK(fake.Read(FakeGroups::Unit("/trireme-agent/cgroup.procs")) == "0");
-  CHECK(fake.Read(FakeGroups::Unit("/cgroup.subtree_control")) == "+cpuset");  // the last of three
+  CHECK(fake.Read(FakeGroups::Unit("/cgroup.subtree_control")) == "+pids");  // the last of two
   CHECK(groups->limits() == "memory and pids");
   CHECK(groups->base() == kUnit);
   CHECK(groups->complaint().empty());
@@ -60,6 +60,39 @@ TEST_CASE("bounds are written, and what is bounded keeps its bounds") {
   REQUIRE(groups->Make("trireme-7-1-89abcdef", {.memory_bytes = 5, .tasks = 6, .cpus = "7"}).ok());
   CHECK((read("/memory.max") == "12345678" && read("/pids.max") == "400"));
   CHECK(read("/cpuset.cpus") == "0-3");
+}
+
+TEST_CASE("CPUs are controlled when one names them, and not before") {
+  FakeGroups fake;
+  const auto groups = Opened("/state", fake.path());
+  const std::string name = NameIn(fake, *groups, "trireme-7-1-89abcdef");
+  fake.Group(name);
+  const std::string control = FakeGroups::Unit("/cgroup.subtree_control");
+  REQUIRE(groups->Make("trireme-7-1-89abcdef", {.memory_bytes = 5, .tasks = 6}).ok());
+  CHECK(fake.Read(control) == "+pids");
+  REQUIRE(groups->Make("trireme-7-1-89abcdef", kBounds).ok());
+  CHECK(fake.Read(control) == "+cpuset");
+}
+
+TEST_CASE("controllers that could not be had are tried again with each attempt") {
+  FakeGroups fake;
+  const std::string control = fake.path() + FakeGroups::Unit("/cgroup.subtree_control");
+  fs::remove(control);
+  fs::create_directory(control);  // cannot be written to
+  const auto groups = Opened("/state", fake.path());
+  CHECK(groups->limits().empty());
+  CHECK(groups->complaint().find("subtree_control") != std::string::npos);
+  const std::string attempt = "trireme-7-1-89abcdef", name = NameIn(fake, *groups, attempt.c_str());
+  fake.Group(name);
+  const absl::Status made = groups->Make(attempt, kBounds);
+  CHECK(std::string(made.message()).find("subtree_control") != std::string::npos);
+  CHECK(fake.Read(FakeGroups::Unit(name + "/memory.max")) == "max\n");
+  CHECK(groups->Make(attempt, {}).ok());  // misses nothing
+  fs::remove(control);
+  fake.Write(FakeGroups::Unit("/cgroup.subtree_control"), "");
+  CHECK(groups->Bound(attempt, kBounds).ok());
+  CHECK(fake.Read(FakeGroups::Unit(name + "/memory.max")) == "12345678");
+  CHECK(fake.Read(FakeGroups::Unit(name + "/pids.max")) == "400");
 }
 
 TEST_CASE("what is not asked for is not bounded") {

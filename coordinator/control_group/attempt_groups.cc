@@ -116,11 +116,12 @@ absl::Status AttemptGroups::Bound(const std::string& attempt, const Bounds& boun
 }
 
 absl::Status AttemptGroups::BoundMemory(const std::string& folder, uint64_t bytes) const {
-  if (bytes == 0) return absl::OkStatus();
   if (!delegation_.Has("memory")) return absl::OkStatus();
-  RETURN_IF_ERROR(Enable("memory"));
-  // Before the limit: a kill by it is one of all.
+  const absl::Status enabled = Enable("memory");
+  if (!enabled.ok()) return bytes == 0 ? absl::OkStatus() : enabled;
+  // Before the limit, and without one: a kill is one of all, also by the node.
   RETURN_IF_ERROR(WriteTo(folder + "/memory.oom.group", "1"));
+  if (bytes == 0) return absl::OkStatus();
   return SetIfNone(folder + "/memory.max", "max", std::to_string(bytes));
 }
 

@@ -15,7 +15,7 @@ namespace trireme::control_group {
 
 // What nobody asks for (0, empty) is not bounded.
 struct Bounds {
-  uint64_t memory_bytes = 0;  // memory.max; one that is hit ends all of the group
+  uint64_t memory_bytes = 0;  // memory.max; also without one a kill for memory is of all
   uint64_t tasks = 0;         // pids.max: processes and threads
   std::string cpus;           // cpuset.cpus: "0-3,8"
 };

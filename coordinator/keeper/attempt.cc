@@ -276,18 +276,20 @@ void Attempt::EndWith(int exit_code) {
   for (const v1::RankReport& rank : ranks_.ranks()) {
     if (ranks_.first_dead() == rank.rank()) dead = rank;
   }
-  v1::Failure failure =
-      DiagnosedFailure(folder_.path(), {exit_code, stopped, killed, BySrun()}, dead);
-  if (!killed) NameMemoryKill(folder_.path(), record_.desired.launch(), failure);
-  End(exit_code, std::move(failure));
+  End(exit_code, DiagnosedFailure(folder_.path(), record_.desired.launch(),
+                                  {exit_code, stopped, killed, BySrun()}, dead));
 }
 
 void Attempt::EndVanished(const Seen& seen) {
   if (!launch_->SweptClean()) return;
-  if (seen.words.empty()) return End(base::kKilledCode, VanishedFailure(folder_.path()));
+  const v1::LaunchSpec& launch = record_.desired.launch();
+  if (seen.words.empty()) {
+    const bool killed = kill_asked_ || record_.desired.desired_state() == v1::ATTEMPT_KILL;
+    return End(base::kKilledCode, VanishedFailure(folder_.path(), launch, killed));
+  }
   if (seen.exit_code == base::kCheckpointed) return End(seen.exit_code, std::nullopt);
   v1::Failure failure = DiagnosedFailure(
-      folder_.path(), {seen.exit_code, record_.stop_at_ns != 0, kill_asked_, BySrun()}, {});
+      folder_.path(), launch, {seen.exit_code, record_.stop_at_ns != 0, kill_asked_, BySrun()}, {});
   if (!kill_asked_) {
     failure.set_evidence(failure.headline() + "\n" + failure.evidence());
     failure.set_headline(seen.words);

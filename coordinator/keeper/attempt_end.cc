@@ -8,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "coordinator/keeper/attempt_group.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/recorder/save_log.h"
@@ -38,7 +39,7 @@ std::string Evidence(const launcher::Diagnosis& diagnosis) {
 
 }  // namespace
 
-v1::Failure DiagnosedFailure(const std::string& attempt_folder,
+v1::Failure DiagnosedFailure(const std::string& attempt_folder, const v1::LaunchSpec& launch,
                              const launcher::LaunchResult& result,
                              const std::optional<v1::RankReport>& seen_dead) {
   const launcher::Diagnosis diagnosis = launcher::Diagnose(attempt_folder, result);
@@ -48,11 +49,10 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder,
   failure.set_headline(diagnosis.headline);
   failure.set_evidence(Evidence(diagnosis));
   failure.set_next_action(diagnosis.next_action);
-  if (diagnosis.rank >= 0) return failure;
-  if (result.killed) {
+  if (diagnosis.rank < 0 && result.killed) {
     failure.set_headline(kKilledAsAsked);
     failure.set_next_action("");
-  } else if (seen_dead) {
+  } else if (diagnosis.rank < 0 && seen_dead) {
     failure.set_rank(static_cast<int>(seen_dead->rank()));
     failure.set_headline(
         fmt::format("rank {} died {}", seen_dead->rank(),
@@ -61,10 +61,12 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder,
                         : fmt::format("at step {}, {}", seen_dead->step(), seen_dead->position())));
     failure.set_evidence(diagnosis.headline + "\n" + failure.evidence());
   }
+  if (!result.killed) NameMemoryKill(attempt_folder, launch, diagnosis.own, failure);
   return failure;
 }
 
-v1::Failure VanishedFailure(const std::string& attempt_folder) {
+v1::Failure VanishedFailure(const std::string& attempt_folder, const v1::LaunchSpec& launch,
+                            bool killed) {
   const launcher::LaunchResult result{base::kKilledCode, false, /*killed=*/true};
   const launcher::Diagnosis diagnosis = launcher::Diagnose(attempt_folder, result);
   v1::Failure failure;
@@ -76,6 +78,7 @@ v1::Failure VanishedFailure(const std::string& attempt_folder) {
   failure.set_evidence(Evidence(diagnosis));
   failure.set_next_action(
       "if nobody killed it, look at dmesg: the kernel may have run out of memory");
+  if (!killed) NameMemoryKill(attempt_folder, launch, diagnosis.own, failure);
   return failure;
 }
 

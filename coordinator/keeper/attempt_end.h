@@ -14,12 +14,15 @@ namespace trireme::keeper {
 inline constexpr char kKilledAsAsked[] = "killed as asked";
 
 // Why the ranks of an attempt folder ended, the first failing rank first. `seen_dead`: the rank
-// that the keeper saw die before the others, for the ends that mpirun does not name.
-v1::Failure DiagnosedFailure(const std::string& attempt_folder,
+// that the keeper saw die before the others, for the ends that mpirun does not name. The kernel's
+// kills for want of memory are named (NameMemoryKill).
+v1::Failure DiagnosedFailure(const std::string& attempt_folder, const v1::LaunchSpec& launch,
                              const launcher::LaunchResult& result,
                              const std::optional<v1::RankReport>& seen_dead);
-// The guard has ended without a verdict: nobody knows the exit code, so it is 137.
-v1::Failure VanishedFailure(const std::string& attempt_folder);
+// The guard has ended without a verdict: nobody knows the exit code, so it is 137. `killed`: we
+// were asked to, so its end is no surprise.
+v1::Failure VanishedFailure(const std::string& attempt_folder, const v1::LaunchSpec& launch,
+                            bool killed);
 v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_code);
 
 // Step of the newest checkpoint that the attempt with this folder of recorders has saved; 0: none.

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 
 #include "coordinator/control_group/group_files.h"
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/launcher/guard_files.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 
@@ -120,6 +122,13 @@ void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch) {
   Warn(groups_->Bound(name_, BoundsHere(launch)));
 }
 
+void AttemptGroup::KeepMemoryEvents(const std::string& attempt_folder) const {
+  if (groups_ == nullptr) return;
+  const std::string events = groups_->FolderOf(name_) + "/" + launcher::kMemoryEvents;
+  if (control_group::ReadMemoryEvents(events).kills == 0) return;
+  std::ofstream(attempt_folder + "/" + launcher::kMemoryEvents) << std::ifstream(events).rdbuf();
+}
+
 bool AttemptGroup::Swept() const {
   if (groups_ == nullptr) return true;
   const std::string folder = groups_->FolderOf(name_);
@@ -146,24 +155,28 @@ void RemoveUnknownGroups(const KeeperOptions& options, const std::vector<Attempt
   options.control_groups->RemoveOthers(known);
 }
 
-void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& launch,
+void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& launch, bool own,
                     v1::Failure& failure) {
   const control_group::MemoryEvents events =
       control_group::ReadMemoryEvents(attempt_folder + "/" + launcher::kMemoryEvents);
   if (events.kills == 0) return;
+  if (own && failure.exit_code() != base::kKilledCode) {
+    failure.set_evidence(failure.evidence() +
+                         "\nthe kernel killed processes of the attempt too: out of memory");
+    return;
+  }
   failure.set_evidence(failure.headline() + "\n" + failure.evidence());
-  if (events.limit_hits > 0) {
-    failure.set_headline(fmt::format(
-        "the kernel killed the ranks of the attempt on node {}: out of memory (its limit there is "
-        "{}, memory.max)",
-        launch.allocation(0).node(), base::ReadableBytes(BoundsOf(launch).memory_bytes)));
+  const std::string killed =
+      "the kernel killed the ranks of the attempt on node " + launch.allocation(0).node();
+  const uint64_t limit = BoundsHere(launch).memory_bytes;
+  if (events.limit_hits > 0 && limit > 0) {
+    failure.set_headline(fmt::format("{}: out of memory (its limit there is {}, memory.max)",
+                                     killed, base::ReadableBytes(limit)));
     failure.set_next_action(
         "raise resources.memory_mib_per_rank, or make the job smaller: docs/operations/memory.md");
   } else {
-    failure.set_headline(fmt::format(
-        "the kernel killed the ranks of the attempt on node {}: the node, or a control group above "
-        "the attempt's, is out of memory",
-        launch.allocation(0).node()));
+    failure.set_headline(killed +
+                         ": the node, or a control group above the attempt's, is out of memory");
     failure.set_next_action(
         "see what else takes memory there, or make the job smaller: docs/operations/memory.md");
   }

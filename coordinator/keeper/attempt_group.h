@@ -39,6 +39,9 @@ class AttemptGroup {
   std::string Make(const v1::LaunchSpec& launch) const;
   // Of one that an agent of before has made; once.
   void BoundAdopted(const v1::LaunchSpec& launch);
+  // Leaves memory.events in the attempt's folder, as its guard does where it has not been killed
+  // itself.
+  void KeepMemoryEvents(const std::string& attempt_folder) const;
   // KILL to all of it; true when there is nothing in it.
   bool Swept() const;
   void Remove() const;
@@ -55,9 +58,10 @@ class AttemptGroup {
 // Kills what is in groups of attempts that no record speaks of.
 void RemoveUnknownGroups(const KeeperOptions& options, const std::vector<AttemptRecord>& records);
 
-// Makes the failure that of the kernel's kill, where the guard of the attempt has left that there
-// was one.
-void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& launch,
+// Makes the failure that of the kernel's kill, where memory.events in the attempt's folder tell of
+// one. `own`: a rank has told another cause of its own, which it stays unless the ranks were
+// killed.
+void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& launch, bool own,
                     v1::Failure& failure);
 
 }  // namespace trireme::keeper

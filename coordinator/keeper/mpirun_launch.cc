@@ -111,6 +111,8 @@ class MpirunLaunch : public Launch {
   }
   absl::Status Seal() override { return folder_.Seal(); }
   bool SweptClean() override {
+    // Of a guard that is gone; before we kill, which is no want of memory.
+    if (folder_.whose() == Whose::kOurs) group_.KeepMemoryEvents(folder_.path());
     const Mark mark = MarkOf(record_.desired);
     const int left = KillMarked(mark, [&](uint32_t found) { return found == mark.attempt; });
     clean_sweeps_ = group_.Swept() && left == 0 ? clean_sweeps_ + 1 : 0;

@@ -404,6 +404,7 @@ Diagnosis FindCause(const Recordings& recordings, const MpirunWords& words,
   const Recording* failed = NameCause(recordings, words, result, diagnosis);
   DescribeOthers(recordings, failed, diagnosis);
   const bool own = failed != nullptr && failed->blame == recorder::Blame::kItself;
+  diagnosis.own = own;
   for (const auto& death : words.deaths) {
     // MPI_ABORT is how a rank that has said why ends the others.
     if (own && death.signal == 0) continue;

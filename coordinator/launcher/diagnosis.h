@@ -24,6 +24,7 @@ struct Diagnosis {
   int rank = -1;      // the first cause; -1: unknown
   int signal = 0;     // that ended it; 0: none
   uint64_t step = 0;  // of that rank
+  bool own = false;   // it has said so itself, and blames nobody else
   std::string
       headline;  // "rank 3 died (signal 9, Killed) at step 12, I of micro-batch 2, virtual stage 0"
   std::vector<std::string> others;    // "rank 1: REDUCE, step 12", "ranks 0, 2: ..."

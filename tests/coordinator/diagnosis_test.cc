@@ -90,7 +90,7 @@ TEST_CASE("of several failures the earliest own one is the cause") {
                         Failed(1, 5, 300, "disk: no space"),
                         Failed(2, 5, 200, "loss is NaN at step 5"), Running(3, 5, kI, 400)}),
                 {}, {4, false, false});
-  CHECK(diagnosis.rank == 2);
+  CHECK((diagnosis.rank == 2 && diagnosis.own));
   CHECK(diagnosis.headline.find("loss is NaN") != std::string::npos);
   CHECK(diagnosis.next_action.find("learning_rate") != std::string::npos);
 }

@@ -11,8 +11,10 @@
 #include <memory>
 
 #include "coordinator/control_group/group_files.h"
+#include "coordinator/keeper/attempt_end.h"
 #include "coordinator/keeper/attempt_group.h"
 #include "coordinator/launcher/process_identity.h"
+#include "tests/coordinator/control_group/fake_groups.h"
 #include "tests/coordinator/control_group/real_groups.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 #include "tests/skip.h"
@@ -193,28 +195,71 @@ TEST_CASE("where the group's pages are not written back for it, there is room fo
   CHECK(BoundsHere(launch).memory_bytes == bytes);
 }
 
+v1::Failure Told(const KeeperBench& bench, const std::string& events, int exit_code, bool own) {
+  v1::LaunchSpec launch = bench.Attempt(1).launch();
+  launch.clear_run_folder();  // on whatever disk
+  launch.set_memory_bytes_per_rank((uint64_t{11} << 30) / 5 * 4);
+  std::ofstream(bench.run + "/memory.events") << events;
+  v1::Failure failure;
+  failure.set_exit_code(exit_code);
+  failure.set_headline("x");
+  failure.set_evidence("log: x");
+  failure.set_next_action("y");
+  NameMemoryKill(bench.run, launch, own, failure);
+  return failure;
+}
+
 TEST_CASE("an end for want of memory is told as one, with whose limit it was") {
   const KeeperBench bench("");
-  v1::LaunchSpec launch = bench.Attempt(1).launch();
-  launch.set_memory_bytes_per_rank((uint64_t{11} << 30) / 5 * 4);
-  const auto told = [&](const std::string& events) {
-    std::ofstream(bench.run + "/memory.events") << events;
-    v1::Failure failure;
-    failure.set_headline("mpirun or its guard died (signal 9, Killed)");
-    failure.set_evidence("log: x");
-    failure.set_next_action("y");
-    NameMemoryKill(bench.run, launch, failure);
-    return failure;
-  };
-  const v1::Failure own = told("oom 1\noom_kill 3\n");
+  const v1::Failure own = Told(bench, "oom 1\noom_kill 3\n", 137, false);
   CHECK(own.headline() ==
         "the kernel killed the ranks of the attempt on node n1: out of memory (its limit there is "
         "12.0 GiB, memory.max)");
-  CHECK(own.evidence() == "mpirun or its guard died (signal 9, Killed)\nlog: x");
+  CHECK(own.evidence() == "x\nlog: x");
   CHECK(own.next_action().find("docs/operations/memory.md") != std::string::npos);
-  const v1::Failure others = told("oom 0\noom_kill 3\n");
+  const v1::Failure others = Told(bench, "oom 0\noom_kill 3\n", 137, false);
   CHECK(others.headline().find("the node, or a control group above") != std::string::npos);
-  CHECK(told("oom 4\noom_kill 0\n").headline() == "mpirun or its guard died (signal 9, Killed)");
+  CHECK(Told(bench, "oom 4\noom_kill 0\n", 137, false).headline() == "x");
+}
+
+TEST_CASE("what a rank says of itself stays the cause beside a kill, unless all were killed") {
+  const KeeperBench bench("");
+  const v1::Failure said = Told(bench, "oom 1\noom_kill 1\n", 3, true);
+  CHECK((said.headline() == "x" && said.next_action() == "y"));
+  CHECK(said.evidence() == "log: x\nthe kernel killed processes of the attempt too: out of memory");
+  CHECK(Told(bench, "oom 1\noom_kill 1\n", 137, true).headline() != "x");
+  CHECK(Told(bench, "oom 1\noom_kill 1\n", 3, false).headline() != "x");
+}
+
+TEST_CASE("a guard that vanished when its end was asked for is no matter of memory") {
+  const KeeperBench bench("");
+  std::ofstream(bench.run + "/memory.events") << "oom 0\noom_kill 3\n";
+  const v1::LaunchSpec launch = bench.Attempt(1).launch();
+  CHECK(VanishedFailure(bench.run, launch, true).headline().find("the guard") == 0);
+  CHECK(VanishedFailure(bench.run, launch, false).headline().find("the kernel killed") == 0);
+}
+
+TEST_CASE("where the kernel has killed the guard too, its attempt's end is named all the same") {
+  control_group::FakeGroups fake;
+  KeeperBench bench("echo up >> $run/up\nwhile true; do sleep 0.01; done\n");
+  auto groups = control_group::AttemptGroups::Open(bench.options.state_folder, fake.path());
+  REQUIRE(groups.ok());
+  bench.options.control_groups = *std::move(groups);
+  fake.Group(GroupOf(bench).substr(fake.path().size() + std::string(control_group::kUnit).size()));
+  const bool asked = GENERATE(false, true);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });
+  std::ofstream(GroupOf(bench) + "/memory.events") << "oom 0\noom_kill 2\n";
+  if (asked) {
+    keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_KILL)}));
+  } else {
+    launcher::SendSignal(bench.Guard(1), SIGKILL);
+  }
+  const v1::Failure failure = bench.AwaitEnd(*keeper, 1).failure();
+  const bool named = failure.headline().find("is out of memory") != std::string::npos;
+  CHECK(named == !asked);
+  if (!asked) CHECK(failure.evidence().find("the guard of the ranks vanished") == 0);
 }
 
 }  // namespace

@@ -194,20 +194,46 @@ class Deploy(unittest.TestCase):
         [command] = re.findall(r"^ExecStopPost=-/bin/sh -c '(.*)'$", text, re.M)
         command = command.replace("$$", "$").replace("%%", "%")  # as systemd reads it
         with tempfile.TemporaryDirectory(prefix="trireme_group_") as folder:
-            unit = f"{folder}/system.slice/trireme-agent.service"
-            os.makedirs(f"{unit}/.control")
             with open(f"{folder}/own", "w", encoding="utf-8") as file:
                 file.write("1:name=systemd:/other\n0::/system.slice/trireme-agent.service/.control\n")
-            # Each by itself: of one that is not there the kernel refuses the word.
-            os.mkfifo(f"{unit}/cgroup.subtree_control")
-            reader = os.open(f"{unit}/cgroup.subtree_control", os.O_RDONLY | os.O_NONBLOCK)
-            self.addCleanup(os.close, reader)
             for there, here in (("/sys/fs/cgroup", folder), ("/proc/self/cgroup", f"{folder}/own")):
                 self.assertIn(there, command)
                 command = command.replace(there, here)
-            ended = run("sh", "-c", command)
+            ended = run("sh", "-c", command)  # v2 is mounted elsewhere, beside v1
             self.assertEqual((ended.returncode, ended.stderr), (0, ""))
-            self.assertEqual(os.read(reader, 1000).decode(), "-memory\n-pids\n-cpuset\n")
+            unit = f"{folder}/system.slice/trireme-agent.service"
+            os.makedirs(f"{unit}/.control")
+            os.makedirs(f"{unit}/trireme-7-1-89abcdef.00000000")
+            # Each word by itself: of one that is not there the kernel refuses all.
+            words = b"-memory\n-pids\n-cpuset\n"
+            os.mkfifo(f"{unit}/cgroup.subtree_control")
+            self.assertEqual(self.written(command, f"{unit}/cgroup.subtree_control"), words)
+            # A job may have enabled some in its own, and the kernel wants those disabled first.
+            inner = f"{unit}/trireme-7-1-89abcdef.00000000/cgroup.subtree_control"
+            os.mkfifo(inner)
+            self.assertEqual(self.written(command, inner, f"{unit}/cgroup.subtree_control"), words * 2)
+
+    def written(self, command, *fifos):
+        """What the command writes to these, which it is to open one after the other."""
+        text, readers = b"", []
+        with subprocess.Popen(["timeout", "20", "sh", "-c", command], stderr=subprocess.PIPE) as running:
+            for fifo in fifos:  # who writes waits for one who reads
+                reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+                readers.append(reader)
+                got = b""
+                until = time.monotonic() + 10
+                while got.count(b"\n") < 3 and time.monotonic() < until:
+                    try:
+                        got += os.read(reader, 1000)
+                    except BlockingIOError:
+                        pass
+                    time.sleep(0.002)
+                text += got
+            said = running.communicate(timeout=30)[1]
+        for reader in readers:
+            os.close(reader)
+        self.assertEqual((running.returncode, said), (0, b""))
+        return text
 
     def test_units(self):
         units = sorted(glob.glob(SOURCE + "/deploy/systemd/*.service"))

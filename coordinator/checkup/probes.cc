@@ -66,6 +66,51 @@ bool IsAgent(const std::string& process) {
   return std::getline(in, name) && name == "trireme-agent";
 }
 
+// "--name value", "--name=value", the last of them; empty: it is not given.
+std::string OptionIn(const std::vector<std::string>& arguments, const std::string& name) {
+  std::string value;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == name && i + 1 < arguments.size()) value = arguments[i + 1];
+    if (arguments[i].starts_with(name + "=")) value = arguments[i].substr(name.size() + 1);
+  }
+  return value;
+}
+
+// `name = "value"` of a file of options, without quotes; empty: it is not given.
+std::string SettingIn(const std::string& file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    line = line.substr(0, line.find('#'));
+    for (const char c : {' ', '\t', '\r', '"', '\''}) std::erase(line, c);
+    if (line.starts_with(name + "=")) return line.substr(name.size() + 1);
+  }
+  return "";
+}
+
+// By which option an agent has no control groups; empty: by none.
+std::string UnwantedBy(const std::string& root, const std::string& process) {
+  std::ifstream in(root + "/proc/" + process + "/cmdline");
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(in, argument, '\0');) arguments.push_back(argument);
+  std::string config = OptionIn(arguments, "--config");
+  if (config.starts_with("-")) config.erase(0, 1);  // may be absent
+  const auto value = [&](const std::string& name) {
+    const std::string given = OptionIn(arguments, "--" + name);
+    return given.empty() && !config.empty() ? SettingIn(root + config, name) : given;
+  };
+  if (value("control-groups") == "off") return "--control-groups off";
+  if (value("launcher") == "slurm") return "--launcher slurm";
+  return "";
+}
+
+bool IsVersion1Mounted(const std::string& root) {
+  std::ifstream in(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.find(" - cgroup ") != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Limits MeasureLimits() {
@@ -164,6 +209,9 @@ ControlGroups LookAtControlGroups(const std::string& root) {
       control_group::FindDelegation(root, groups.agent ? agent : "self");
   groups.kind = seen.kind;
   groups.folder = seen.folder;
+  groups.kills = seen.kills;
+  groups.version1 = IsVersion1Mounted(root);
+  if (groups.agent) groups.unwanted = UnwantedBy(root, agent);
   for (const char* controller : {"memory", "pids"}) {
     const bool there = groups.agent ? seen.HasEnabled(controller) : seen.Has(controller);
     if (there) groups.limits.emplace_back(controller);

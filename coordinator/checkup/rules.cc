@@ -162,8 +162,19 @@ Finding JudgeControlGroups(const ControlGroups& groups) {
   const std::string without = "leftovers of attempts are found by their environment";
   // Who runs no agent here needs none.
   const Verdict lacking = groups.agent ? Verdict::kWarn : Verdict::kSkip;
-  if (groups.kind == control_group::Kind::kNoVersion2) {
+  if (!groups.unwanted.empty()) {
+    return {name, Verdict::kSkip, "the agent uses none: " + groups.unwanted, ""};
+  }
+  if (groups.kind == control_group::Kind::kNoVersion2 && groups.version1) {
     return {name, lacking, "cgroup v1: " + without, "boot with systemd.unified_cgroup_hierarchy=1"};
+  }
+  if (groups.kind == control_group::Kind::kNoVersion2) {
+    return {name, lacking, "no cgroup v2 is mounted here: " + without,
+            "mount -t cgroup2 none /sys/fs/cgroup, or as the container's engine does it"};
+  }
+  if (!groups.kills) {
+    return {name, lacking, "v2, but this kernel has no cgroup.kill: " + without,
+            "Linux 5.14 or later"};
   }
   if (groups.kind == control_group::Kind::kNotDelegated) {
     return {name, lacking, fmt::format("v2, {} is not delegated: {}", groups.folder, without),

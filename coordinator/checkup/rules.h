@@ -59,6 +59,9 @@ struct ControlGroups {
   control_group::Kind kind = control_group::Kind::kNoVersion2;
   std::string folder;               // in which attempts are groups, or which is not delegated
   std::vector<std::string> limits;  // controllers that there are for it: "memory", "pids"
+  bool kills = true;                // the kernel has cgroup.kill
+  bool version1 = false;            // is mounted
+  std::string unwanted;             // the agent's option by which it has none; empty: it wants them
 };
 Finding JudgeControlGroups(const ControlGroups& groups);
 

@@ -42,6 +42,10 @@ absl::Status MakeFolder(const std::string& path) {
   return absl::ErrnoToStatus(errno, "cannot make " + path);
 }
 
+absl::Status NoKill() {
+  return absl::FailedPreconditionError("the kernel has no cgroup.kill; Linux 5.14 and later do");
+}
+
 // A limit that is there is let be: one that is set below what is taken already would kill.
 absl::Status SetIfNone(const std::string& file, const std::string& none, const std::string& text) {
   std::ifstream in(file);
@@ -68,12 +72,11 @@ absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::st
     return absl::FailedPreconditionError(
         delegation.folder + " is not delegated to us; in the agent's unit Delegate=yes does so");
   }
+  if (!delegation.kills) return NoKill();
   std::unique_ptr<AttemptGroups> groups(new AttemptGroups(root, delegation, OwnerOf(state_folder)));
   const std::string leaf = root + delegation.folder + "/" + kAgentLeaf;
   RETURN_IF_ERROR(MakeFolder(leaf));
-  if (access((leaf + "/cgroup.kill").c_str(), F_OK) != 0) {
-    return absl::FailedPreconditionError("the kernel has no cgroup.kill; Linux 5.14 and later do");
-  }
+  if (access((leaf + "/cgroup.kill").c_str(), F_OK) != 0) return NoKill();
   if (const int error = Join(ProcsFile(leaf).c_str()); error != 0) {
     return absl::ErrnoToStatus(error, "cannot enter " + leaf);
   }

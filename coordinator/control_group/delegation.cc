@@ -113,6 +113,10 @@ Delegation FindDelegation(const std::string& root, const std::string& process) {
   if (other ? leaf : IsOurs(root, found.folder)) found.kind = Kind::kDelegated;
   found.controllers = WordsOf(root + found.folder + "/cgroup.controllers");
   found.enabled = WordsOf(root + found.folder + "/cgroup.subtree_control");
+  const auto has = [&](const char* file) {
+    return access((root + found.folder + file).c_str(), F_OK) == 0;
+  };
+  found.kills = has("/cgroup.kill") || !has("/cgroup.events");  // the root of all has neither
   return found;
 }
 

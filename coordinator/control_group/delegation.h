@@ -21,6 +21,7 @@ struct Delegation {
   std::string folder;  // of the group; where it is kDelegated, that in which others may be made
   std::vector<std::string> controllers;  // that its children may have: "memory", "pids"
   std::vector<std::string> enabled;      // that they have
+  bool kills = true;  // the kernel has cgroup.kill (Linux 5.14), or that is not seen from here
 
   bool Has(const std::string& controller) const;
   bool HasEnabled(const std::string& controller) const;

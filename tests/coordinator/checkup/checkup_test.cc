@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 
 #include "coordinator/checkup/probes.h"
@@ -99,7 +101,18 @@ TEST_CASE(
   const Finding not_ours = judge({true, Kind::kNotDelegated, "/u", {"memory"}});
   CHECK(not_ours.verdict == Verdict::kWarn);
   CHECK(not_ours.fix.find("Delegate=yes in trireme-agent.service") == 0);
-  CHECK(judge({true, Kind::kNoVersion2, "", {}}).seen.find("cgroup v1: ") == 0);
+  ControlGroups none{true, Kind::kNoVersion2, "", {}};
+  CHECK(judge(none).seen.find("no cgroup v2 is mounted here: ") == 0);
+  CHECK(judge(none).fix.find("unified_cgroup_hierarchy") == std::string::npos);
+  none.version1 = true;
+  CHECK(judge(none).seen.find("cgroup v1: ") == 0);
+  ControlGroups old{true, Kind::kNotDelegated, "/u", {"memory"}};
+  old.kills = false;
+  CHECK(judge(old).seen.find("v2, but this kernel has no cgroup.kill: ") == 0);
+  CHECK((judge(old).verdict == Verdict::kWarn && judge(old).fix == "Linux 5.14 or later"));
+  old.unwanted = "--launcher slurm";
+  CHECK(judge(old).seen == "the agent uses none: --launcher slurm");
+  CHECK(judge(old).verdict == Verdict::kSkip);
   // Without an agent nobody misses them.
   CHECK(judge({false, Kind::kNotDelegated, "/u", {}}).verdict == Verdict::kSkip);
 }
@@ -118,6 +131,40 @@ TEST_CASE("control groups: an agent that runs is looked at, else who asks") {
   seen = LookAtControlGroups(fake.path());
   CHECK((seen.kind == control_group::Kind::kDelegated && seen.folder == control_group::kUnit));
   CHECK(seen.limits == std::vector<std::string>{"pids"});
+}
+
+TEST_CASE("control groups: an agent that is to have none is known by its options") {
+  control_group::FakeGroups fake;
+  fake.Write("/proc/77/comm", "trireme-agent\n");
+  fake.Write("/proc/77/cgroup", "0::/unit\n");
+  const auto unwanted = [&](std::string words) {
+    std::replace(words.begin(), words.end(), ' ', '\0');
+    fake.Write("/proc/77/cmdline", "trireme-agent" + words + std::string(1, '\0'));
+    return LookAtControlGroups(fake.path()).unwanted;
+  };
+  CHECK(unwanted(" --control-groups off") == "--control-groups off");
+  CHECK(unwanted(" --control-groups=off --node n1") == "--control-groups off");
+  CHECK(unwanted(" --launcher slurm --time 10") == "--launcher slurm");
+  CHECK(unwanted(" --node off --launcher mpirun").empty());
+  fake.Write("/etc/agent.toml",
+             "node = \"n1\"\n# launcher = \"slurm\"\ncontrol-groups = \"off\"\n");
+  CHECK(unwanted(" --config=-/etc/agent.toml") == "--control-groups off");
+  CHECK(unwanted(" --config /etc/agent.toml --control-groups auto").empty());
+  CHECK(unwanted(" --config=-/etc/none.toml").empty());
+  CHECK(unwanted("").empty());
+}
+
+TEST_CASE("control groups: what a machine has is told from what it lacks") {
+  control_group::FakeGroups fake;
+  ControlGroups seen = LookAtControlGroups(fake.path());
+  CHECK((seen.kills && !seen.version1));
+  std::filesystem::remove(fake.path() + control_group::kUnit + "/cgroup.kill");
+  CHECK(LookAtControlGroups(fake.path()).kills);  // of the root of all it is not known
+  fake.Write(control_group::FakeGroups::Unit("/cgroup.events"), "populated 1\n");
+  CHECK_FALSE(LookAtControlGroups(fake.path()).kills);
+  fake.Write("/proc/self/mountinfo", "35 31 0:32 / /m rw - cgroup c rw,memory\n");
+  seen = LookAtControlGroups(fake.path());
+  CHECK((seen.version1 && seen.kind == control_group::Kind::kNoVersion2));
 }
 
 TEST_CASE("checkup: programs") {

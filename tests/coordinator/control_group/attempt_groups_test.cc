@@ -130,6 +130,13 @@ TEST_CASE("what is not delegated, or an old kernel's, is not taken") {
     fs::remove(fake.path() + kUnit + "/trireme-agent/cgroup.procs");
   }
   SECTION("no cgroup.kill") { fs::remove(fake.path() + kUnit + "/trireme-agent/cgroup.kill"); }
+  SECTION("no cgroup.kill, which is seen before anything is made") {
+    fs::remove_all(fake.path() + kUnit + "/trireme-agent");
+    fs::remove(fake.path() + kUnit + "/cgroup.kill");
+    fake.Write(FakeGroups::Unit("/cgroup.events"), "populated 1\n");
+    CHECK_FALSE(AttemptGroups::Open("/state", fake.path()).ok());
+    CHECK_FALSE(fs::exists(fake.path() + kUnit + "/trireme-agent"));
+  }
   SECTION("version 1") { fake.Write("/proc/self/cgroup", "4:memory:/unit\n"); }
   SECTION("not delegated") { fs::remove(fake.path() + kUnit + "/cgroup.procs"); }
   CHECK_FALSE(AttemptGroups::Open("/state", fake.path()).ok());

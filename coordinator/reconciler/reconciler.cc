@@ -258,7 +258,7 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   job.set_uncapped(submission.uncapped);
   *job.mutable_status() = InitialStatus(now_unix_ns);
   job.mutable_status()->set_attempt(submission.attempts_before);
-  RETURN_IF_ERROR(usage_.MayAdd(job, options_.user_caps));
+  RETURN_IF_ERROR(usage_.MayAdd(job));
   Change change;
   change.jobs.push_back(job);
   change.request_ids.push_back(submission.request_id);

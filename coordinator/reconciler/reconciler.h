@@ -209,6 +209,9 @@ class Reconciler {
   // Some of the events, or ended jobs, that are too many. True: there are more.
   bool DropEvents();
   bool DropEndedJobs();
+  bool DropEndedJobsOfUser();
+  std::vector<uint64_t> EndedBefore(const std::string& user) const;
+  bool Forget(const std::vector<uint64_t>& ids);
   std::vector<Holding> HoldingJobs(int64_t now_unix_ns) const;
   void KeepReservations(std::map<uint64_t, Reservation> reservations);
   v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
@@ -233,7 +236,7 @@ class Reconciler {
   // those that wait for some, in the order of the queue.
   std::set<uint64_t> holding_;
   std::map<QueueKey, Waiting> waiting_;
-  UserUsage usage_;                        // likewise
+  UserUsage usage_{options_.user_caps};    // likewise
   std::vector<QueueKey> reserved_;         // of these, those that have a reservation
   std::map<std::string, uint32_t> kinds_;  // of requests and their time, as bytes
   uint32_t next_kind_ = 1;

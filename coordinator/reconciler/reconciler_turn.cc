@@ -264,20 +264,53 @@ bool Reconciler::DropEndedJobs() {
   const size_t ended = jobs_.size() - active_.size();
   const size_t most = options_.most_ended_jobs;
   // Many at a time: not each job that ends is to cost a flush more.
-  if (ended < most + std::max<size_t>(1, std::min(kJobsDropped, most / 10))) return false;
-  std::vector<std::pair<int64_t, uint64_t>> oldest;
-  for (const auto& [id, entry] : jobs_) {
-    if (!active_.contains(id)) oldest.emplace_back(entry.job.status().changed_unix_ns(), id);
+  if (ended < most + std::max<size_t>(1, std::min(kJobsDropped, most / 10))) {
+    return DropEndedJobsOfUser();
   }
   const size_t dropped = std::min(ended - most, kJobsDropped);
-  std::nth_element(oldest.begin(), oldest.begin() + static_cast<std::ptrdiff_t>(dropped - 1),
-                   oldest.end());
+  std::vector<uint64_t> ids = EndedBefore("");
+  ids.resize(dropped);
+  return Forget(ids) && ended - dropped > most;
+}
+
+// Whoever submits and cancels again and again keeps no more than others can.
+bool Reconciler::DropEndedJobsOfUser() {
+  const auto [user, too_many_bytes] = usage_.Beyond();
+  if (user.empty()) return false;
   std::vector<uint64_t> ids;
-  for (size_t i = 0; i < dropped; ++i) ids.push_back(oldest[i].second);
-  if (!store_.DropJobs(ids).ok()) return false;  // the disk; tried again
+  uint64_t bytes = 0;
+  for (const uint64_t id : EndedBefore(user)) {
+    if (bytes >= too_many_bytes || ids.size() == kJobsDropped) break;
+    bytes += jobs_.at(id).job.spec().ByteSizeLong();
+    ids.push_back(id);
+  }
+  return Forget(ids) && !usage_.Beyond().first.empty();
+}
+
+// Jobs that have ended, the first of them first; of `user` those that count, of "" all.
+std::vector<uint64_t> Reconciler::EndedBefore(const std::string& user) const {
+  std::vector<std::pair<int64_t, uint64_t>> oldest;
+  for (const auto& [id, entry] : jobs_) {
+    const bool wanted = user.empty() || (entry.job.owner() == user && !entry.job.uncapped());
+    if (wanted && !active_.contains(id)) {
+      oldest.emplace_back(entry.job.status().changed_unix_ns(), id);
+    }
+  }
+  std::sort(oldest.begin(), oldest.end());
+  std::vector<uint64_t> ids;
+  for (const auto& [when, id] : oldest) ids.push_back(id);
+  return ids;
+}
+
+// False: the disk does not take it; tried again.
+bool Reconciler::Forget(const std::vector<uint64_t>& ids) {
+  if (!store_.DropJobs(ids).ok()) return false;
   table_.Drop(ids);
-  for (const uint64_t id : ids) jobs_.erase(id);
-  return ended - dropped > most;
+  for (const uint64_t id : ids) {
+    usage_.Forget(jobs_.at(id).job);
+    jobs_.erase(id);
+  }
+  return true;
 }
 
 absl::Status Reconciler::TellAbsentNodes(int64_t now_unix_ns) {

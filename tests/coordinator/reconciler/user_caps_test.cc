@@ -71,4 +71,47 @@ TEST_CASE("caps: bytes of specs count until their jobs have ended") {
   CHECK_FALSE(TrySubmit(desk, "eve", 1000).ok());
 }
 
+TEST_CASE("caps: what a user submits and cancels again and again is kept up to the cap of bytes") {
+  ReconcilerOptions options;
+  options.user_caps.spec_bytes = 2000;
+  Desk desk(options);
+  int64_t now = kDeskBegin;
+  const auto submit_and_cancel = [&](const std::string& owner, bool uncapped) {
+    const uint64_t id = desk.requests + 1;
+    REQUIRE(TrySubmit(desk, owner, 98, uncapped).ok());  // 100 bytes of spec
+    REQUIRE(desk.reconciler->Ask(id, CancelAsked{owner}, 0, ++now).ok());
+    desk.reconciler->Tick(++now);
+    return id;
+  };
+  const auto kept = [](Desk& at, const std::string& owner) {
+    size_t bytes = 0;
+    const auto jobs = at.store->Jobs();
+    for (const v1::Job& job : *jobs) {
+      if (job.owner() == owner) bytes += job.spec().ByteSizeLong();
+    }
+    return bytes;
+  };
+  const uint64_t of_ben = submit_and_cancel("ben", false);
+  const uint64_t of_ola = submit_and_cancel("ola", true);
+  const uint64_t first = submit_and_cancel("ann", false);
+  REQUIRE(TrySubmit(desk, "ann", 98).ok());
+  const uint64_t waits = desk.requests;
+  uint64_t last = 0;
+  for (int i = 0; i < 60; ++i) last = submit_and_cancel("ann", false);
+  for (int i = 0; i < 60; ++i) submit_and_cancel("ola", true);
+  CHECK(kept(desk, "ann") <= 2000 + 100);
+  CHECK(kept(desk, "ann") >= 1800);
+  CHECK_FALSE(desk.table.Get(first).has_value());
+  CHECK(absl::IsNotFound(desk.reconciler->Ask(first, PauseAsked{"ann"}, 0, now).status()));
+  for (const uint64_t id : {of_ben, of_ola, waits, last}) CHECK(desk.table.Get(id).has_value());
+  CHECK(kept(desk, "ola") == 6100);
+  // Also after a restart with a smaller cap.
+  options.user_caps.spec_bytes = 500;
+  Desk again(options, desk.store);
+  again.reconciler->Tick(++now);
+  CHECK(kept(again, "ann") <= 500 + 100);
+  CHECK(again.table.Get(waits).has_value());
+  CHECK(again.table.Get(last).has_value());
+}
+
 }  // namespace trireme::coordinator

@@ -195,8 +195,10 @@ void Daemon::OpenRetention() {
 
 absl::Status Daemon::OpenHttp() {
   if (options_.http.address.empty()) return absl::OkStatus();
-  dashboard_ = std::make_unique<dashboard::Dashboard>(dashboard::DashboardRooms{
-      table_, *store_, dashboard::AskThrough(*reconciler_, *reconciler_thread_), *disks_});
+  dashboard_ = std::make_unique<dashboard::Dashboard>(
+      dashboard::DashboardRooms{table_, *store_,
+                                dashboard::AskThrough(*reconciler_, *reconciler_thread_), *disks_},
+      [this](const Caller& caller) { return access_.StillKnows(caller).ok(); });
   std::vector<HttpRoute> routes = dashboard_->Routes();
   routes.push_back(HealthRoute(*reconciler_thread_));
   routes.push_back({"GET", "/metrics", [this](const HttpRequest&) { return ShowMetrics(); }});
@@ -305,7 +307,7 @@ absl::StatusOr<std::optional<UnknownAttempt>> Daemon::PreparePlan(const v1::Job&
 
 absl::Status Daemon::ReloadTokens() {
   RETURN_IF_ERROR(access_.Reload());
-  // Nobody knows which of them a token has opened that is no more.
+  // A browser's session is as old as its link: all begin anew with what the file says now.
   if (dashboard_) dashboard_->EndSessions();
   server_->EndUnknown();
   return absl::OkStatus();

@@ -15,7 +15,9 @@ namespace trireme::dashboard {
 // Threads: any. It outlives the server that has its routes.
 class Dashboard {
  public:
-  explicit Dashboard(DashboardRooms rooms) : api_(std::move(rooms)) {}
+  // `knows`: who may still come in, as of Sessions.
+  explicit Dashboard(DashboardRooms rooms, Sessions::Knows knows = nullptr)
+      : api_(std::move(rooms)), sessions_(std::move(knows)) {}
 
   std::vector<coordinator::HttpRoute> Routes();
   // "/login?key=...", for this caller alone.

@@ -55,18 +55,29 @@ std::string Sessions::MakeKey(const coordinator::Caller& caller, int64_t now_ns)
 }
 
 std::optional<std::string> Sessions::Redeem(const std::string& key, int64_t now_ns) {
-  const absl::MutexLock lock(&mutex_);
-  const auto found = keys_.find(HashOf(key));
-  if (found == keys_.end()) return std::nullopt;
-  const Entry entry = found->second;
-  keys_.erase(found);
-  if (IsOlder(entry.made_ns, kKeyLife, now_ns)) return std::nullopt;
+  Entry entry;
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto found = keys_.find(HashOf(key));
+    if (found == keys_.end()) return std::nullopt;
+    entry = std::move(found->second);
+    keys_.erase(found);
+  }
+  if (IsOlder(entry.made_ns, kKeyLife, now_ns) || !MayComeIn(entry.caller)) return std::nullopt;
   std::string secret = NewSecret();
+  const absl::MutexLock lock(&mutex_);
   Add(sessions_, secret, entry.caller, now_ns);
   return secret;
 }
 
 std::optional<coordinator::Caller> Sessions::Find(const std::string& secret, int64_t now_ns) {
+  std::optional<coordinator::Caller> caller = FindEntry(secret, now_ns);
+  if (!caller || MayComeIn(*caller)) return caller;
+  End(secret);
+  return std::nullopt;
+}
+
+std::optional<coordinator::Caller> Sessions::FindEntry(const std::string& secret, int64_t now_ns) {
   const absl::MutexLock lock(&mutex_);
   const auto found = sessions_.find(HashOf(secret));
   if (found == sessions_.end()) return std::nullopt;

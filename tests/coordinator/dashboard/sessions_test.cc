@@ -57,6 +57,22 @@ TEST_CASE("keys and sessions end in time") {
   CHECK_FALSE(sessions.Find(*idle, kNow + Ns(Sessions::kIdleLife) + 1));
 }
 
+TEST_CASE("a session ends with its caller's token, and a link opens none any more") {
+  bool known = true;
+  Sessions sessions([&](const Caller& caller) { return caller.user != "ada" || known; });
+  const auto of_ada = sessions.Redeem(sessions.MakeKey({"ada", Role::kSubmit}, kNow), kNow);
+  const auto of_ben = sessions.Redeem(sessions.MakeKey({"ben", Role::kSubmit}, kNow), kNow);
+  const std::string key = sessions.MakeKey({"ada", Role::kSubmit}, kNow);
+  REQUIRE(sessions.Find(*of_ada, kNow).has_value());
+  known = false;
+  CHECK_FALSE(sessions.Find(*of_ada, kNow));
+  CHECK_FALSE(sessions.Redeem(key, kNow));
+  CHECK(sessions.Find(*of_ben, kNow).has_value());
+  // A token that is given back opens nothing by itself.
+  known = true;
+  CHECK_FALSE(sessions.Find(*of_ada, kNow));
+}
+
 TEST_CASE("all end at once") {
   Sessions sessions;
   const auto secret = sessions.Redeem(sessions.MakeKey({"ada", Role::kAdmin}, kNow), kNow);

@@ -126,16 +126,19 @@ absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& con
   return Touched{std::move(caller), *std::move(job)};
 }
 
-// Answered there, unless the caller has left by then: what nobody waits for holds nobody up.
-Unary* ControlService::OnThread(TaskThread& thread, const std::string& user, Context* context,
-                                std::function<void(Unary*)> answer) {
+// Answered there, unless the caller has left by then, or his token was taken back: what nobody
+// waits for holds nobody up.
+Unary* ControlService::OnChecker(const Caller& caller, Context* context,
+                                 std::function<void(Unary*)> answer) {
   Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = thread.Post(
-      [reactor, context, answer = std::move(answer)] {
+  const absl::Status posted = rooms_.checker.Post(
+      [this, reactor, context, caller, answer = std::move(answer)] {
         if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
+        const absl::Status known = rooms_.access.StillKnows(caller);
+        if (!known.ok()) return reactor->Finish(ToGrpc(known));
         answer(reactor);
       },
-      user);
+      caller.user);
   if (!posted.ok()) reactor->Finish(QueueFull(posted));
   return reactor;
 }
@@ -146,14 +149,14 @@ Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
   if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
-  return OnThread(rooms_.checker, caller->user, context,
-                  [this, caller = *caller, request, response](Unary* reactor) {
-                    CheckAndSubmit(reactor, caller, *request, response);
-                  });
+  return OnChecker(*caller, context,
+                   [this, context, caller = *caller, request, response](Unary* reactor) {
+                     CheckAndSubmit(reactor, context, caller, *request, response);
+                   });
 }
 
 // On the checker's thread. A repeat is answered without a look at the files, which may be gone.
-void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
+void ControlService::CheckAndSubmit(Unary* reactor, Context* context, const Caller& caller,
                                     const v1::SubmitRequest& request,
                                     v1::SubmitResponse* response) {
   const auto before = rooms_.store.FindRequest(caller.user, request.request_id());
@@ -161,7 +164,8 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
   Submission submission{caller.user, request.request_id(), {}, {}, rooms_.rules.real_paths()};
   submission.uncapped = IsUncapped(caller);
   if (!*before) {
-    SubmissionCheck check = CheckSubmission(request.job(), rooms_.rules);
+    SubmissionCheck check =
+        CheckSubmission(request.job(), rooms_.rules, [context] { return context->IsCancelled(); });
     if (!check.status.ok()) {
       return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
     }
@@ -174,9 +178,11 @@ void ControlService::CheckAndSubmit(Unary* reactor, const Caller& caller,
     }
   }
   const uint64_t id = submission.id;
-  const absl::Status posted =
-      rooms_.reconciler_thread.Post([this, reactor, submission = std::move(submission), response] {
-        auto result = rooms_.reconciler.Submit(submission, NowUnixNs());
+  const absl::Status posted = rooms_.reconciler_thread.Post(
+      [this, reactor, caller, submission = std::move(submission), response] {
+        const absl::Status known = rooms_.access.StillKnows(caller);
+        auto result = known.ok() ? rooms_.reconciler.Submit(submission, NowUnixNs())
+                                 : absl::StatusOr<v1::SubmitResponse>(known);
         // Of what the disk says it may be there all the same.
         const bool unused =
             result.ok() ? result->repeated() : !absl::IsUnavailable(result.status());
@@ -255,8 +261,11 @@ Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_secon
   }
   Unary* reactor = context->DefaultReactor();
   const absl::Status posted = rooms_.reconciler_thread.Post(
-      [this, reactor, job_id, grace_seconds, event = request(touched->caller.user), response] {
-        auto result = rooms_.reconciler.Ask(job_id, event, grace_seconds, NowUnixNs());
+      [this, reactor, job_id, grace_seconds, request, caller = touched->caller, response] {
+        const absl::Status known = rooms_.access.StillKnows(caller);
+        if (!known.ok()) return reactor->Finish(ToGrpc(known));
+        auto result =
+            rooms_.reconciler.Ask(job_id, request(caller.user), grace_seconds, NowUnixNs());
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
@@ -292,23 +301,23 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
   const std::string capped = IsUncapped(*caller) ? "" : caller->user;
-  return OnThread(
-      rooms_.checker, caller->user, context, [this, capped, request, response](Unary* reactor) {
-        const SubmissionCheck check = CheckSubmission(request->job(), rooms_.rules);
-        if (!check.status.ok()) {
-          return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
-        }
-        Describe(check.checked, *response);
-        const absl::Status posted = rooms_.reconciler_thread.Post(
-            [this, reactor, capped, job = check.checked.job, response] {
-              const std::string wait =
-                  rooms_.reconciler.WouldWaitFor(response->resources(), job, NowUnixNs(), capped);
-              *response->mutable_text() += fmt::format(
-                  "now              {}\n", wait.empty() ? "there is room for it" : wait);
-              reactor->Finish(grpc::Status::OK);
-            });
-        if (!posted.ok()) reactor->Finish(QueueFull(posted));
-      });
+  return OnChecker(*caller, context, [this, capped, request, response, context](Unary* reactor) {
+    const SubmissionCheck check =
+        CheckSubmission(request->job(), rooms_.rules, [context] { return context->IsCancelled(); });
+    if (!check.status.ok()) {
+      return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
+    }
+    Describe(check.checked, *response);
+    const absl::Status posted =
+        rooms_.reconciler_thread.Post([this, reactor, capped, job = check.checked.job, response] {
+          const std::string wait =
+              rooms_.reconciler.WouldWaitFor(response->resources(), job, NowUnixNs(), capped);
+          *response->mutable_text() +=
+              fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
+          reactor->Finish(grpc::Status::OK);
+        });
+    if (!posted.ok()) reactor->Finish(QueueFull(posted));
+  });
 }
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,

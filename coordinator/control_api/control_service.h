@@ -79,8 +79,7 @@ class ControlService : public v1::Control::CallbackService {
   using Request = JobEvent (*)(std::string by);
   Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
              v1::Job* response);
-  Unary* OnThread(TaskThread& thread, const std::string& user, Context* context,
-                  std::function<void(Unary*)> answer);
+  Unary* OnChecker(const Caller& caller, Context* context, std::function<void(Unary*)> answer);
   // The call ends with what `look` gives, on the disk of `where`: a StatusOr<Response>. It owns all
   // that it touches, as of DiskCalls::Begin.
   template <typename Response, typename Look>
@@ -94,8 +93,8 @@ class ControlService : public v1::Control::CallbackService {
     if (!begun.ok()) reactor->Finish(NotBegun(begun));
   }
   Unary* SetUse(Context* context, const NodeUse& use, v1::Node* response);
-  void CheckAndSubmit(Unary* reactor, const Caller& caller, const v1::SubmitRequest& request,
-                      v1::SubmitResponse* response);
+  void CheckAndSubmit(Unary* reactor, Context* context, const Caller& caller,
+                      const v1::SubmitRequest& request, v1::SubmitResponse* response);
 
   const ApiRooms rooms_;
   const Limits limits_;

@@ -49,6 +49,7 @@ constexpr double kSubmitBurst = 10;
 constexpr double kCallBurst = 4;
 constexpr uint64_t kUserQueuedJobs = 1000;
 constexpr uint64_t kUserSpecBytes = uint64_t{64} << 20;
+constexpr uint64_t kMostTextBytes = uint64_t{16} << 30;
 constexpr std::string_view kUnix = "unix:";
 
 struct Arguments {
@@ -101,6 +102,15 @@ void DescribeCaps(CLI::App& app, DaemonOptions& daemon) {
   app.add_option("--user-running-ranks", daemon.user_running_ranks,
                  "likewise, ranks that run at a time; further jobs wait; 0: any number")
       ->check(any)
+      ->capture_default_str();
+}
+
+void DescribeChecks(CLI::App& app, SubmissionRules& rules) {
+  rules.most_text_bytes = kMostTextBytes;
+  app.add_option("--max-text-bytes", rules.most_text_bytes,
+                 "of the text of one job, if its tokenizer is char: all of it is read when it is "
+                 "submitted or planned; 0: any number")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 60))
       ->capture_default_str();
 }
 
@@ -207,6 +217,7 @@ void Describe(CLI::App& app, Arguments& arguments) {
       "--listen and --socket-group, without them the default is anywhere");
   DescribeLimits(app, daemon.limits);
   DescribeCaps(app, daemon);
+  DescribeChecks(app, daemon.rules);
   DescribeHttp(app, daemon.http);
   app.add_option("--max-events", daemon.most_events,
                  "events kept for watchers, about 100 bytes each; older ones are dropped")

@@ -24,9 +24,22 @@ data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job) {
   return options;
 }
 
-absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links, uint64_t* text_bytes) {
+static absl::Status CheckBytes(const data::DatasetOptions& options, uint64_t most) {
+  if (most == 0 || options.tokenizer == "byte") return absl::OkStatus();
+  ASSIGN_OR_RETURN(const uint64_t bytes, data::BytesOf(options));
+  if (bytes <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "data.text_files: they have {} bytes together; to find the characters of a text all of it is "
+      "read, and the daemon reads {} at most for one job (--max-text-bytes): set data.tokenizer to "
+      "byte, for which no text is read, give less text, or ask who runs the daemon for more",
+      bytes, most));
+}
+
+absl::Status ResolveVocabulary(v1::JobSpec& job, const TextBounds& bounds, uint64_t* text_bytes) {
   data::DatasetOptions options = DatasetOptionsOf(job);
-  options.links = links;
+  options.links = bounds.links;
+  options.go_on = bounds.go_on;
+  RETURN_IF_ERROR(CheckBytes(options, bounds.most_bytes));
   ASSIGN_OR_RETURN(const data::SurveyedText text, data::SurveyText(options));
   const auto& tokenizer = text.tokenizer;
   if (text_bytes != nullptr) *text_bytes = text.dataset_bytes;

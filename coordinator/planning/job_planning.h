@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,11 +17,19 @@ namespace trireme::coordinator {
 
 data::DatasetOptions DatasetOptionsOf(const v1::JobSpec& job);
 
-// Reads the text once: checks that it is long enough and that its tokenizer knows the prompt, sets
-// a vocab_size of 0 and applies the rules that had to wait for it; a vocab_size smaller than the
-// tokenizer's is an error. `text_bytes`, if given: what the text takes of the memory of each rank.
-// Blocks on the disk.
-absl::Status ResolveVocabulary(v1::JobSpec& job, base::Links links = base::Links::kFollow,
+// `job` is of somebody else, for whom nobody waits for ever.
+struct TextBounds {
+  base::Links links = base::Links::kFollow;  // on the way to the text
+  // Of all its text, where that must be read to find its characters; 0: any number.
+  uint64_t most_bytes = 0;
+  std::function<absl::Status()> go_on = {};  // as of data::DatasetOptions
+};
+
+// Reads the text once, but of the byte tokenizer its length alone: checks that it is long enough
+// and that its tokenizer knows the prompt, sets a vocab_size of 0 and applies the rules that had to
+// wait for it; a vocab_size smaller than the tokenizer's is an error, as is text beyond the bounds.
+// `text_bytes`, if given: what the text takes of the memory of each rank. Blocks on the disk.
+absl::Status ResolveVocabulary(v1::JobSpec& job, const TextBounds& bounds = {},
                                uint64_t* text_bytes = nullptr);
 
 // InvalidArgument "FIELD: ..." if `tokenizer` does not know a character of `prompt`. The default

@@ -95,6 +95,30 @@ void TakeRealPaths(v1::JobSpec& job) {
   if (job.offload().has_directory()) real(*job.mutable_offload()->mutable_directory());
 }
 
+// Asked between the pieces of a check.
+class Bounds {
+ public:
+  Bounds(const SubmissionRules& rules, const CallerLeft& caller_left)
+      : most_(rules.most_time), caller_left_(caller_left) {}
+
+  // `late`: what was not done in time, and what to do.
+  std::function<absl::Status()> GoOn(const char* late) const {
+    return [this, late]() -> absl::Status {
+      if (caller_left_ && caller_left_()) return absl::CancelledError("the caller has left");
+      if (std::chrono::steady_clock::now() - begin_ < most_) return absl::OkStatus();
+      return absl::DeadlineExceededError(fmt::format(
+          "{} within the {} s that the daemon has for one check; make the job smaller, or "
+          "ask who runs the daemon",
+          late, std::chrono::duration<double>(most_).count()));
+    };
+  }
+
+ private:
+  const std::chrono::milliseconds most_;
+  const CallerLeft& caller_left_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
   std::string text;
   for (const spec::Fault& fault : faults) {
@@ -146,7 +170,8 @@ absl::Status CheckJobSize(const v1::JobSpec& job) {
       fmt::format("the job: has {} bytes, at most {} are taken", job.ByteSizeLong(), kLargestJob));
 }
 
-SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
+SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
+                                const CallerLeft& caller_left) {
   SubmissionCheck check;
   check.status = CheckJobSize(job);
   if (!check.status.ok()) return check;
@@ -164,13 +189,16 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules) {
     return check;
   }
   uint64_t text_bytes = 0;
-  check.status = ResolveVocabulary(
-      job, rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, &text_bytes);
+  const Bounds bounds(rules, caller_left);
+  const TextBounds text{
+      rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, rules.most_text_bytes,
+      bounds.GoOn("data.text_files: not read whole (data.tokenizer byte needs no reading)")};
+  check.status = ResolveVocabulary(job, text, &text_bytes);
   if (!check.status.ok()) {
     check.faults.push_back(FaultOf(check.status, "data.text_files"));
     return check;
   }
-  auto plan = plan::MakePlan(job, RanksOf(job, 0));
+  auto plan = plan::MakePlan(job, RanksOf(job, 0), bounds.GoOn("the job: not planned"));
   if (!plan.ok()) {
     check.status = plan.status();
     check.faults.push_back(FaultOf(plan.status(), ""));

@@ -2,6 +2,9 @@
 // it is stored.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +24,9 @@ struct SubmissionRules {
   // The daemon's own folders and files, which hold what belongs to others: jobs may name nothing
   // at or below them, wherever they lie.
   std::vector<std::string> own_paths;
+  // Of one check, of what is read for it: see TextBounds; 0: any number.
+  uint64_t most_text_bytes = 0;
+  std::chrono::milliseconds most_time{60000};
 };
 
 struct CheckedJob {
@@ -40,11 +46,16 @@ struct SubmissionCheck {
 absl::Status CheckAllowed(const std::string& field, const std::string& path,
                           const SubmissionRules& rules);
 
+// True: nobody waits for the answer any more. Called again and again while a check is under way.
+using CallerLeft = std::function<bool()>;
+
 // Fills what is absent, applies every rule, reads the text for the vocabulary, plans. Under
 // rules.real_paths() files and folders get their real names, to be opened without links. A job that
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
-// send the content in model.config. Blocks on the disk.
-SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules);
+// send the content in model.config. Blocks on the disk, for rules.most_time at most where that
+// answers: then DeadlineExceeded. Cancelled: the caller has left meanwhile.
+SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
+                                const CallerLeft& caller_left = nullptr);
 
 // A message that begins with a field ("grace_seconds: expected 0 to 86400") is a fault of that
 // field, any other one of `field`.

@@ -74,6 +74,10 @@ absl::Status SplitTokens(const DatasetOptions& options, Survey& survey) {
   return absl::OkStatus();
 }
 
+absl::Status GoOn(const DatasetOptions& options) {
+  return options.go_on ? options.go_on() : absl::OkStatus();
+}
+
 absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   Survey survey;
@@ -81,7 +85,7 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
     for (const std::string& path : options.text_files) {
       RETURN_IF_ERROR(ReadChunks(path, options.links, [&](std::string_view chunk) {
         survey.tokens += static_cast<int64_t>(chunk.size());
-        return absl::OkStatus();
+        return GoOn(options);
       }));
     }
   } else {
@@ -90,7 +94,7 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
       RETURN_IF_ERROR(ReadCodePoints(path, options.links, [&](std::u32string_view characters) {
         for (char32_t character : characters) seen->set(character);
         survey.tokens += static_cast<int64_t>(characters.size());
-        return absl::OkStatus();
+        return GoOn(options);
       }));
     }
     for (uint32_t c = 0; c < base::kCodePoints; ++c) {
@@ -99,6 +103,20 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
   }
   RETURN_IF_ERROR(SplitTokens(options, survey));
   return survey;
+}
+
+// Of what the byte tokenizer makes of them, by their lengths.
+absl::StatusOr<Survey> SurveyLengths(const DatasetOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  Survey survey;
+  ASSIGN_OR_RETURN(const uint64_t bytes, BytesOf(options));
+  survey.tokens = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
+  RETURN_IF_ERROR(SplitTokens(options, survey));
+  return survey;
+}
+
+absl::StatusOr<Survey> SurveyFor(const DatasetOptions& options) {
+  return options.tokenizer == "byte" ? SurveyLengths(options) : SurveyFiles(options);
 }
 
 class TextDataset final : public Dataset {
@@ -186,13 +204,23 @@ std::unique_ptr<Tokenizer> MakeTokenizer(const DatasetOptions& options, const Su
 
 }  // namespace
 
+absl::StatusOr<uint64_t> BytesOf(const DatasetOptions& options) {
+  uint64_t bytes = 0;
+  for (const std::string& path : options.text_files) {
+    ASSIGN_OR_RETURN(const uint64_t length, LengthOf(path, options.links));
+    if (length == 0) return EmptyFile(path);
+    bytes += std::min(length, UINT64_MAX - bytes);
+  }
+  return bytes;
+}
+
 absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(const Survey survey, SurveyFiles(options));
+  ASSIGN_OR_RETURN(const Survey survey, SurveyFor(options));
   return options.tokenizer == "byte" ? 256 : static_cast<int64_t>(survey.characters.size());
 }
 
 absl::StatusOr<SurveyedText> SurveyText(const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(const Survey survey, SurveyFiles(options));
+  ASSIGN_OR_RETURN(const Survey survey, SurveyFor(options));
   SurveyedText text{MakeTokenizer(options, survey), 0};
   const auto id_bytes = static_cast<uint64_t>(IdBytes(text.tokenizer->vocab_size()));
   text.dataset_bytes = id_bytes * static_cast<uint64_t>(survey.tokens);

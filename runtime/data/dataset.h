@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,9 @@ struct DatasetOptions {
   double validation_fraction = 0.1;
   std::string order = "random";  // random | shuffled | sequential
   uint64_t seed = 1;
+  // Asked after each MiB at most that was read; an error ends the reading and is returned. Absent:
+  // all of it is read.
+  std::function<absl::Status()> go_on = {};
 };
 
 // Thread: any; immutable after Open.
@@ -62,8 +66,11 @@ class Dataset {
 absl::StatusOr<std::unique_ptr<Tokenizer>> TokenizerFromDescription(std::string_view description);
 // Reads the files, builds the tokenizer, encodes. Errors name the file and the cause.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
+// The bytes of the files together, of which none is read.
+absl::StatusOr<uint64_t> BytesOf(const DatasetOptions& options);
 // The vocabulary that OpenDataset would build, with the same checks, but without keeping the
-// tokens: what a planner needs of the data.
+// tokens: what a planner needs of the data. Of the byte tokenizer no text is read: the lengths of
+// the files say all.
 absl::StatusOr<int64_t> VocabularyOf(const DatasetOptions& options);
 // Likewise the tokenizer, and what the tokens take of the memory of each process that opens them.
 struct SurveyedText {

@@ -51,18 +51,34 @@ absl::Status NotAFile(const std::string& path, mode_t mode) {
       fmt::format("text file {} is {}, expected a regular file", path, kind));
 }
 
-}  // namespace
-
-absl::Status ReadChunks(const std::string& path, base::Links links,
-                        const std::function<absl::Status(std::string_view)>& visit) {
+// Its bytes.
+absl::StatusOr<uint64_t> Open(const std::string& path, base::Links links, Descriptor& file) {
   // O_NONBLOCK: the open of a pipe must not wait for its writer. Files do not hear it.
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
-  Descriptor file{links == base::Links::kFollow ? open(path.c_str(), kFlags)
-                                                : base::OpenWithoutLinks(path, kFlags)};
+  file.fd = links == base::Links::kFollow ? open(path.c_str(), kFlags)
+                                          : base::OpenWithoutLinks(path, kFlags);
   if (file.fd < 0) return FileError(path, errno);
   struct stat about {};
   if (fstat(file.fd, &about) != 0) return FileError(path, errno);
   if (!S_ISREG(about.st_mode)) return NotAFile(path, about.st_mode);
+  return static_cast<uint64_t>(about.st_size);
+}
+
+}  // namespace
+
+absl::Status EmptyFile(const std::string& path) {
+  return absl::InvalidArgumentError(fmt::format("text file {} is empty", path));
+}
+
+absl::StatusOr<uint64_t> LengthOf(const std::string& path, base::Links links) {
+  Descriptor file;
+  return Open(path, links, file);
+}
+
+absl::Status ReadChunks(const std::string& path, base::Links links,
+                        const std::function<absl::Status(std::string_view)>& visit) {
+  Descriptor file;
+  RETURN_IF_ERROR(Open(path, links, file).status());
   std::string chunk(kChunkBytes, '\0');
   bool empty = true;
   while (true) {
@@ -73,8 +89,7 @@ absl::Status ReadChunks(const std::string& path, base::Links links,
     empty = false;
     RETURN_IF_ERROR(visit(std::string_view(chunk.data(), static_cast<size_t>(got))));
   }
-  if (empty) return absl::InvalidArgumentError(fmt::format("text file {} is empty", path));
-  return absl::OkStatus();
+  return empty ? EmptyFile(path) : absl::OkStatus();
 }
 
 absl::Status ReadCodePoints(const std::string& path, base::Links links,

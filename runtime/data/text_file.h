@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runtime/base/real_path.h"
 
 namespace trireme::data {
@@ -19,7 +20,14 @@ namespace trireme::data {
 absl::Status ReadChunks(const std::string& path, base::Links links,
                         const std::function<absl::Status(std::string_view)>& visit);
 
-// The same as code points of UTF-8: InvalidArgument names the file and the byte where it is none.
+// InvalidArgument: it has no byte.
+absl::Status EmptyFile(const std::string& path);
+
+// How many bytes it has, without reading any; errors as of ReadChunks, but none of an empty one.
+absl::StatusOr<uint64_t> LengthOf(const std::string& path, base::Links links);
+
+// As ReadChunks, but code points of UTF-8: InvalidArgument names the file and the byte where it is
+// none.
 absl::Status ReadCodePoints(const std::string& path, base::Links links,
                             const std::function<absl::Status(std::u32string_view)>& visit);
 

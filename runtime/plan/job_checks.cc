@@ -52,6 +52,21 @@ static absl::Status CheckLossTiles(const v1::JobSpec& job) {
                                                  "; use ", (rows + most - 1) / most, " or more"));
 }
 
+// To lower a stage takes about 15 us for each two of its layers, for each of its tensor ranks.
+static absl::Status CheckDepth(const v1::Plan& plan, uint64_t stages) {
+  const auto layers = static_cast<double>(plan.job().model().config().num_hidden_layers());
+  const double pairs =
+      layers * layers / static_cast<double>(stages) * static_cast<double>(plan.mesh().tensor());
+  constexpr double kMostPairs = 1 << 21;
+  if (pairs <= kMostPairs) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model.config.num_hidden_layers: ", layers, " layers on ", stages, " stages of ",
+      plan.mesh().tensor(),
+      " tensor ranks are too many to plan, expected layers x layers x tensor "
+      "ranks / stages of at most ",
+      kMostPairs, "; raise parallelism.pipeline_parallel_size or lower tensor_parallel_size"));
+}
+
 absl::Status CheckExtent(const v1::Plan& plan) {
   const v1::ModelConfig& model = plan.job().model().config();
   const int64_t samples = plan.job().training().micro_batch_size();
@@ -78,6 +93,7 @@ absl::Status CheckExtent(const v1::Plan& plan) {
   }
   const uint64_t stages = uint64_t{plan.mesh().pipeline()} *
                           static_cast<uint64_t>(plan.job().parallelism().virtual_stages());
+  if (absl::Status depth = CheckDepth(plan, stages); !depth.ok()) return depth;
   // Each takes about 3 KiB and 30 us of the planner: no plan may fill a coordinator that others
   // use. Under ZeRO-2 and ZeRO-3 each block of a stage has instructions of its own.
   constexpr uint64_t kMostCells = 1 << 18;

@@ -140,7 +140,8 @@ absl::Status CheckReduced(const v1::Plan& plan, const graph::ModelGraph& graph, 
   return absl::OkStatus();
 }
 
-absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
+absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph, const PlanGoOn& go_on) {
+  const auto may_go_on = [&] { return go_on ? go_on() : absl::OkStatus(); };
   const std::vector<int> first = SplitLayers(plan.job());
   const uint32_t ranks = plan.mesh().pipeline();
   const uint32_t virtual_stages = static_cast<uint32_t>(plan.job().parallelism().virtual_stages());
@@ -156,6 +157,7 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
   std::vector<StageFacts> facts;
   for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
     v1::StagePlan& stage = *plan.mutable_stages(static_cast<int>(pipeline));
+    RETURN_IF_ERROR(may_go_on());
     LoweredStage lowered = LowerStage(plan, graph, pipeline);
     ASSIGN_OR_RETURN(facts.emplace_back(), FactsOf(plan, lowered, pipeline));
     StageBuild& build = builds.emplace_back();
@@ -181,8 +183,10 @@ absl::Status BuildStages(v1::Plan& plan, const graph::ModelGraph& graph) {
   absl::Status verdict;
   for (uint32_t lag = 1; lag <= 4 * plan.micro_batches() * virtual_stages; lag *= 4) {
     for (uint32_t pipeline = 0; pipeline < ranks; ++pipeline) {
+      RETURN_IF_ERROR(may_go_on());
       BuildPrograms(plan, pipeline, builds[pipeline], order[pipeline], lag);
     }
+    RETURN_IF_ERROR(may_go_on());
     verdict = VerifyPlan(plan, facts);
     if (verdict.ok()) break;
   }
@@ -205,7 +209,7 @@ v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh) {
   return on_mesh;
 }
 
-absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on) {
   v1::Plan plan;
   plan.set_version(kPlanVersion);
   *plan.mutable_job() = job;
@@ -229,7 +233,7 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks) {
   RETURN_IF_ERROR(CheckJob(plan.job()));  // again: micro-batches may have become smaller
   RETURN_IF_ERROR(CheckExtent(plan));
   ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(job.model().config()));
-  RETURN_IF_ERROR(BuildStages(plan, graph));
+  RETURN_IF_ERROR(BuildStages(plan, graph, go_on));
   return plan;
 }
 

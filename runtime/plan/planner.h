@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,10 @@ constexpr uint32_t kPlanVersion = 2;
 // `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the
 // legal values and the fix, for every rule of spec::ValidateForPlan and for sizes beyond what a
 // plan can hold; FailedPrecondition if the verifier refuses what was built (a defect of ours).
-absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks);
+// `go_on` is asked now and then, at least for each stage; an error of it ends the planning and is
+// returned. Absent: it goes on.
+using PlanGoOn = std::function<absl::Status()>;
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on = {});
 
 // `job` as a plan on this mesh holds it: with what follows from the mesh.
 v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh);

@@ -43,6 +43,8 @@ class ServedStore {
   const std::string& folder() const { return scratch_.path(); }
   JobStore& store() { return *store_; }
   ApiServer& server() { return *server_; }
+  // Of submissions; after Serve.
+  TaskThread& checker() { return *planner_; }
   std::string socket() const { return folder() + "/s.sock"; }
   // Of one who comes with the token of `user` (ann and ben may submit, ola is an operator, root an
   // admin, agent has the role agent and the user name ann); others' tokens are not known, and ""

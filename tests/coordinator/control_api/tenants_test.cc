@@ -1,7 +1,14 @@
 // What users may ask for, each for himself.
-#include <catch2/catch.hpp>
-#include <fstream>
+#include <unistd.h>
 
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <future>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "tests/coordinator/control_api/served_store.h"
 #include "trireme/v1/agent.grpc.pb.h"
 
@@ -110,6 +117,111 @@ TEST_CASE("control: a token that is taken back ends its streams and its agent's 
   served.TakeBack("agent");
   while (link->Read(&welcome)) continue;
   CHECK(link->Finish().error_code() == StatusCode::UNAUTHENTICATED);
+}
+
+// So that what is posted after it waits until the end of this.
+class Busy {
+ public:
+  explicit Busy(TaskThread& thread) {
+    thread.PostAnswer([this] {
+      begun_.Notify();
+      may_end_.WaitForNotification();
+    });
+    begun_.WaitForNotification();
+  }
+  ~Busy() { End(); }
+  void End() {
+    if (!may_end_.HasBeenNotified()) may_end_.Notify();
+  }
+
+ private:
+  absl::Notification begun_, may_end_;
+};
+
+static bool Within60Seconds(const std::function<bool()>& holds) {
+  for (int i = 0; i < 6000 && !holds(); ++i) absl::SleepFor(absl::Milliseconds(10));
+  return holds();
+}
+
+TEST_CASE("control: what waits when its caller's token is taken back is not carried out") {
+  ServedStore served;
+  served.Serve();
+  Busy busy(served.checker());
+  auto waits = std::async(std::launch::async, [&] { return Submit(served, "ann", "one"); });
+  REQUIRE(Within60Seconds([&] { return served.checker().waiting() == 1; }));
+  served.TakeBack("ann");
+  busy.End();
+  CHECK(waits.get().error_code() == StatusCode::UNAUTHENTICATED);
+  const auto found = served.store().FindRequest("ann", "one");
+  REQUIRE(found.ok());
+  CHECK_FALSE(found->has_value());
+  CHECK(Submit(served, "ben", "one").ok());
+}
+
+TEST_CASE("control: logs and files end with the token by which they were opened") {
+  ServedStore served;
+  v1::Job job = served.AddJob(1, "ann");
+  job.mutable_status()->set_state(v1::JOB_RUNNING);
+  job.mutable_status()->set_attempt_live(true);
+  served.PutJob(job);
+  const std::string logs = job.run_folder() + "/attempts/1/logs";
+  std::filesystem::create_directories(logs);
+  std::ofstream(logs + "/mpirun.log") << "begins\n";
+  // More than a connection takes in before somebody reads.
+  std::ofstream(job.run_folder() + "/metrics.jsonl").close();
+  REQUIRE(truncate((job.run_folder() + "/metrics.jsonl").c_str(), off_t{1} << 30) == 0);
+  served.Serve();
+  const auto stub = served.StubOf("ann");
+  grpc::ClientContext of_log, of_file;
+  served.Prepare(of_log, "ann");
+  served.Prepare(of_file, "ann");
+  v1::LogsRequest log;
+  log.set_job_id(1);
+  log.set_rank(-1);
+  log.set_follow(true);
+  const auto follows = stub->Logs(&of_log, log);
+  v1::LogsResponse line;
+  REQUIRE(follows->Read(&line));
+  v1::ReadFileRequest file;
+  file.set_job_id(1);
+  file.set_path("metrics.jsonl");
+  const auto reads = stub->ReadFile(&of_file, file);
+  v1::ReadFileResponse piece;
+  REQUIRE(reads->Read(&piece));
+
+  served.TakeBack("ann");
+  while (follows->Read(&line)) continue;
+  CHECK(follows->Finish().error_code() == StatusCode::UNAUTHENTICATED);
+  while (reads->Read(&piece)) continue;
+  CHECK(reads->Finish().error_code() == StatusCode::UNAUTHENTICATED);
+}
+
+TEST_CASE("control: a check whose caller leaves makes way for the others'") {
+  ServedStore served;
+  served.Serve();
+  const std::string sparse = served.folder() + "/sparse.txt";
+  std::ofstream(sparse).close();
+  REQUIRE(truncate(sparse.c_str(), off_t{1} << 42) == 0);
+  const auto stub = served.StubOf("ann");
+  grpc::ClientContext context;
+  served.Prepare(context, "ann");
+  v1::PreviewPlanRequest request;
+  *request.mutable_job() = TinyJob(sparse);
+  // Both wait, and hers has its turn first.
+  Busy busy(served.checker());
+  auto asks = std::async(std::launch::async, [&] {
+    v1::PreviewPlanResponse response;
+    return stub->PreviewPlan(&context, request, &response);
+  });
+  auto behind = std::async(std::launch::async, [&] { return Submit(served, "ben", "one"); });
+  REQUIRE(Within60Seconds([&] { return served.checker().waiting() == 2; }));
+  busy.End();
+  REQUIRE(Within60Seconds([&] { return served.checker().waiting() == 1; }));
+  context.TryCancel();
+  CHECK(asks.get().error_code() == StatusCode::CANCELLED);
+  const grpc::Status taken = behind.get();
+  INFO(taken.error_message());
+  CHECK(taken.ok());
 }
 
 }  // namespace trireme::coordinator

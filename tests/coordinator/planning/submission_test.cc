@@ -2,6 +2,7 @@
 #include "coordinator/planning/submission.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -166,6 +167,82 @@ TEST_CASE("what is the daemon's own is nobody else's") {
     }
     CHECK(absl::IsInvalidArgument(CheckSubmission(SmallJob(place / "data/token"), rules).status));
   }
+}
+
+// Of which nothing is on the disk.
+static void MakeSparse(const std::string& path, off_t bytes) {
+  std::ofstream(path).close();
+  REQUIRE(truncate(path.c_str(), bytes) == 0);
+}
+
+TEST_CASE("bounds: text of more bytes than may be read is refused before any is") {
+  const Place place;
+  const std::string sparse = place / "data/sparse.txt";
+  MakeSparse(sparse, off_t{1} << 42);
+  SubmissionRules rules;
+  rules.most_text_bytes = uint64_t{1} << 30;
+  v1::JobSpec job = SmallJob(sparse);
+  job.mutable_data()->set_tokenizer("char");
+  const SubmissionCheck refused = CheckSubmission(job, rules);
+  REQUIRE(absl::IsInvalidArgument(refused.status));
+  CHECK(refused.faults.at(0).path == "data.text_files");
+  const std::string said = base::MessageOf(refused.status);
+  CHECK(said.find("4398046511104 bytes") != std::string::npos);
+  CHECK(said.find("--max-text-bytes") != std::string::npos);
+  // All files count together.
+  rules.most_text_bytes = fs::file_size(place / "data/text.txt") * 3 / 2;
+  job = SmallJob(place / "data/text.txt");
+  job.mutable_data()->set_tokenizer("char");
+  CHECK(CheckSubmission(job, rules).status.ok());
+  job.mutable_data()->add_text_files(place / "data-of-others/text.txt");
+  CHECK(absl::IsInvalidArgument(CheckSubmission(job, rules).status));
+  // Bytes are what they are: nothing of them is read.
+  job = SmallJob(sparse);
+  job.mutable_data()->set_tokenizer("byte");
+  const SubmissionCheck taken = CheckSubmission(job, rules);
+  INFO(base::MessageOf(taken.status));
+  REQUIRE(taken.status.ok());
+  CHECK(taken.checked.job.model().config().vocab_size() == 256);
+  MakeSparse(sparse, 0);
+  CHECK(base::MessageOf(CheckSubmission(job, rules).status).find("is empty") != std::string::npos);
+}
+
+TEST_CASE("bounds: a check ends when its caller leaves or its time is up") {
+  const Place place;
+  const std::string sparse = place / "data/sparse.txt";
+  MakeSparse(sparse, off_t{1} << 42);
+  v1::JobSpec job = SmallJob(sparse);
+  job.mutable_data()->set_tokenizer("char");
+  int asked = 0;
+  const SubmissionCheck left = CheckSubmission(job, {}, [&] { return ++asked == 3; });
+  CHECK(absl::IsCancelled(left.status));
+  CHECK(asked == 3);
+  SubmissionRules rules;
+  rules.most_time = std::chrono::milliseconds(1);
+  const SubmissionCheck late = CheckSubmission(job, rules);
+  REQUIRE(absl::IsDeadlineExceeded(late.status));
+  CHECK(base::MessageOf(late.status).find("within the 0.001 s") != std::string::npos);
+  // Likewise of a plan, stage by stage: no text is read here.
+  job = SmallJob(place / "data/text.txt");
+  job.mutable_data()->set_tokenizer("byte");
+  job.mutable_model()->mutable_config()->set_num_hidden_layers(64);
+  job.mutable_parallelism()->set_pipeline_parallel_size(64);
+  asked = 0;
+  CHECK(CheckSubmission(job, {}, [&] { return ++asked < 0; }).status.ok());
+  CHECK(asked > 2 * 64);
+  asked = 0;
+  CHECK(absl::IsCancelled(CheckSubmission(job, {}, [&] { return ++asked == 40; }).status));
+  CHECK(asked == 40);
+}
+
+TEST_CASE("bounds: a model too deep for its stages is refused before it is planned") {
+  const Place place;
+  v1::JobSpec job = SmallJob(place / "data/text.txt");
+  job.mutable_parallelism()->set_pipeline_parallel_size(1);
+  job.mutable_model()->mutable_config()->set_num_hidden_layers(10000);
+  const SubmissionCheck refused = CheckSubmission(job, {});
+  REQUIRE(absl::IsInvalidArgument(refused.status));
+  CHECK(refused.faults.at(0).path == "model.config.num_hidden_layers");
 }
 
 }  // namespace trireme::coordinator

@@ -8,6 +8,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/support/server_interceptor.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,8 @@ constexpr int kPingTimeoutMs = 10000;
 constexpr int kHandshakeMs = 20000;
 constexpr int kMostCallsOfConnection = 2000;
 constexpr size_t kMostBuffered = size_t{512} << 20;  // of all connections together
+// Of reflection: each of its streams has one, of all servers together.
+constexpr int kMostBlockingThreads = 32;
 constexpr std::chrono::seconds kDrainTime(5);
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
@@ -97,12 +100,15 @@ class GrpcApiServer : public ApiServer {
         most_message_bytes_(limits.most_message_bytes),
         control_(rooms, limits),
         agents_(rooms),
-        local_(rooms.access, [this](grpc::ServerBuilder& builder) { Prepare(builder); }) {
+        local_(rooms.access, [this](grpc::ServerBuilder& builder) { Prepare(builder); }),
+        connections_(limits.connections) {
     quota_.Resize(kMostBuffered);
+    quota_.SetMaxThreads(kMostBlockingThreads);
   }
 
   ~GrpcApiServer() override {
     door_.reset();
+    gate_.reset();
     if (remote_) remote_->GetHealthCheckService()->SetServingStatus(false);
     local_.EndHealth();
     control_.EndStreams();
@@ -117,8 +123,9 @@ class GrpcApiServer : public ApiServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     if (!listen.address.empty()) RETURN_IF_ERROR(ListenTo(listen));
     if (listen.socket.path.empty()) return absl::OkStatus();
+    gate_.emplace(connections_, [this](int fd, uid_t uid) { local_.Take(fd, uid); });
     ASSIGN_OR_RETURN(door_, SocketDoor::Open(listen.socket,
-                                             [this](int fd, uid_t uid) { local_.Take(fd, uid); }));
+                                             [this](int fd, uid_t uid) { gate_->Take(fd, uid); }));
     return absl::OkStatus();
   }
 
@@ -158,6 +165,9 @@ class GrpcApiServer : public ApiServer {
     builder.SetMaxReceiveMessageSize(most_message_bytes_);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
+    // Also of who has no call open: who has hung is noticed, who is idle stays.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // Who connects and says nothing, or sends what nobody has asked for, is no burden for long.
@@ -177,7 +187,9 @@ class GrpcApiServer : public ApiServer {
   int port_ = 0;
   std::unique_ptr<grpc::Server> remote_;  // of the TCP address; null: there is none
   LocalServers local_;
-  std::unique_ptr<SocketDoor> door_;  // null: there is no socket
+  const GateBounds connections_;
+  std::optional<ConnectionGate> gate_;  // absent: there is no socket
+  std::unique_ptr<SocketDoor> door_;    // null: there is no socket
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/rates.h"
 #include "coordinator/control_api/call_observer.h"
+#include "coordinator/control_api/connection_gate.h"
 #include "coordinator/control_api/socket_door.h"
 #include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/job_store/job_store.h"
@@ -36,6 +37,7 @@ struct Limits {
   // Of each kind: watchers, readers of logs, readers of files.
   int most_streams = 1000;
   int most_streams_of_user = 500;
+  GateBounds connections;  // of the unix socket
   // Of each user.
   Rate submits{50, 500};
   Rate calls{500, 2000};

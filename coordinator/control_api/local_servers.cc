@@ -3,13 +3,17 @@
 
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_posix.h>
-#include <sys/resource.h>
 #include <unistd.h>
+
+#include <vector>
+
+#include "coordinator/control_api/connection_gate.h"
 
 namespace trireme::coordinator {
 namespace {
 
 constexpr size_t kMostLocalUsers = 1000;
+constexpr const char* kUserDatabase = "/etc/passwd";
 
 class LocalContext : public grpc::CallbackServerContext {
  public:
@@ -23,19 +27,25 @@ class LocalContexts : public grpc::ContextAllocator {
   grpc::CallbackServerContext* NewCallbackServerContext() override {
     return new LocalContext(caller_);
   }
-  void Release(grpc::CallbackServerContext* context) override { delete context; }
+  // That of a call to a method that nobody has is gRPC's own, and no allocation.
+  void Release(grpc::CallbackServerContext* context) override {
+    delete dynamic_cast<LocalContext*>(context);
+  }
 
  private:
   const Caller caller_;
 };
 
-// The lowest free number is given to each: who gets one so high finds half of them in use. The
-// other half is for who administers the daemon, and for agents.
-bool TooMany(int fd, const Caller& caller) {
-  rlimit most{};
-  return caller.role != Role::kAdmin && getrlimit(RLIMIT_NOFILE, &most) == 0 &&
-         static_cast<rlim_t>(fd) >= most.rlim_cur / 2;
-}
+// gRPC has reflection as a blocking service alone, of which each stream takes a thread: it is for
+// those who may take all of the daemon anyway.
+class WithoutReflection : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins,
+                  [](const auto& plugin) { return plugin->name() == "proto_server_reflection"; });
+  }
+};
 
 }  // namespace
 
@@ -50,12 +60,35 @@ const Caller* LocalCallerOf(const grpc::CallbackServerContext& context) {
   return local == nullptr ? nullptr : &local->caller;
 }
 
+LocalServers::LocalServers(const Access& access, std::function<void(grpc::ServerBuilder&)> prepare)
+    : access_(access), prepare_(std::move(prepare)) {
+  for (const uid_t uid : {uid_t{0}, geteuid()}) {
+    if (auto caller = access.LocalCaller(uid)) privileged_[uid] = *std::move(caller);
+  }
+}
+
 void LocalServers::Take(int fd, uid_t uid) {
-  const std::optional<Caller> caller = access_.LocalCaller(uid);
+  if (const auto found = privileged_.find(uid); found != privileged_.end()) {
+    return Serve(fd, found->second);
+  }
+  const absl::Status begun = names_.Begin(
+      {kUserDatabase, std::to_string(uid)},
+      [access = access_, uid]() -> absl::StatusOr<Caller> {
+        std::optional<Caller> caller = access.LocalCaller(uid);
+        if (caller) return *std::move(caller);
+        return absl::NotFoundError("the machine has no name for this user");
+      },
+      [this, fd](absl::StatusOr<Caller> caller) {
+        caller.ok() ? Serve(fd, *caller) : EndConnection(fd);
+      });
+  if (!begun.ok()) EndConnection(fd);
+}
+
+void LocalServers::Serve(int fd, const Caller& caller) {
   const absl::MutexLock lock(&mutex_);
-  grpc::Server* server = !caller || TooMany(fd, *caller) ? nullptr : ServerOf(*caller);
+  grpc::Server* server = ServerOf(caller);
   if (server == nullptr) {
-    close(fd);
+    EndConnection(fd);
   } else {
     grpc::AddInsecureChannelFromFd(server, fd);
   }
@@ -67,6 +100,7 @@ grpc::Server* LocalServers::ServerOf(const Caller& caller) {
   if (servers_.size() >= kMostLocalUsers && caller.role != Role::kAdmin) return nullptr;
   grpc::ServerBuilder builder;
   prepare_(builder);
+  if (caller.role != Role::kAdmin) builder.SetOption(std::make_unique<WithoutReflection>());
   builder.SetContextAllocator(std::make_unique<LocalContexts>(caller));
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server) return nullptr;
@@ -82,6 +116,7 @@ void LocalServers::EndHealth() {
 }
 
 void LocalServers::Shutdown(std::chrono::system_clock::time_point deadline) {
+  names_.Stop();
   const absl::MutexLock lock(&mutex_);
   for (const auto& [key, server] : servers_) server->Shutdown(deadline);
 }

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "coordinator/calls/access.h"
+#include "coordinator/disk_calls/disk_calls.h"
 
 namespace trireme::coordinator {
 
@@ -30,10 +31,11 @@ const Caller* LocalCallerOf(const grpc::CallbackServerContext& context);
 class LocalServers {
  public:
   // `prepare` gives a builder all that every server of the daemon has. `access` outlives it.
-  LocalServers(const Access& access, std::function<void(grpc::ServerBuilder&)> prepare)
-      : access_(access), prepare_(std::move(prepare)) {}
+  // Looks up root and the daemon's own user in the machine's user database, which may block.
+  LocalServers(const Access& access, std::function<void(grpc::ServerBuilder&)> prepare);
 
-  // Takes `fd`, a connection that `uid` has opened. Looks into the machine's user database.
+  // Takes `fd`, a connection that `uid` has opened. Does not block: whom it does not know yet it
+  // looks up on other threads, and closes the connection when that takes long.
   void Take(int fd, uid_t uid);
   // Health says that no more calls are wanted.
   void EndHealth();
@@ -42,13 +44,16 @@ class LocalServers {
 
  private:
   using Key = std::pair<Role, std::string>;
+  void Serve(int fd, const Caller& caller);
   grpc::Server* ServerOf(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Access& access_;
+  std::map<uid_t, Caller> privileged_;
   const std::function<void(grpc::ServerBuilder&)> prepare_;
   absl::Mutex mutex_;
   // As many as there are users of this machine whom the socket lets in.
   std::map<Key, std::unique_ptr<grpc::Server>> servers_ ABSL_GUARDED_BY(mutex_);
+  DiskCalls names_{{.name = "user names"}};  // the user database may be a file or a server
 };
 
 }  // namespace trireme::coordinator

@@ -127,13 +127,12 @@ absl::Status MakeWay(const std::string& path, const sockaddr_un& address) {
 // Nobody can connect before it listens, and then its mode stands.
 absl::Status ListenAt(int fd, const SocketOptions& options, const sockaddr_un& address,
                       std::optional<gid_t> group) {
-  const mode_t before = umask(0177);
-  const int bound = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  const int error = errno;
-  umask(before);
-  if (bound != 0) {
+  // The socket's own mode is that of its file: so the file has it from the first, and the umask,
+  // which all threads share, stays.
+  if (fchmod(fd, 0600) != 0 ||
+      bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return absl::UnavailableError(
-        fmt::format("cannot listen at {}: {}", options.path, std::strerror(error)));
+        fmt::format("cannot listen at {}: {}", options.path, std::strerror(errno)));
   }
   if (group) RETURN_IF_ERROR(GiveToGroup(options.path, options.group, *group, 0660));
   if (listen(fd, kSocketBacklog) == 0) return absl::OkStatus();

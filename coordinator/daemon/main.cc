@@ -15,6 +15,8 @@
 //   local agent    keeps an agent alive on this machine
 //   http listener  takes in connections of browsers and scrapers; `http` serve one each
 //   socket door    takes in connections at the unix socket, asks who has opened them
+//   socket gate    waits until they speak, bounds those of each user
+//   user names     asks the machine's user database: four threads
 //   gRPC's own     take calls in, never block
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -71,6 +73,10 @@ void DescribeLimits(CLI::App& app, Limits& limits) {
   app.add_option("--max-streams-of-user", limits.most_streams_of_user,
                  "likewise, of one user; at most as many as in all")
       ->check(streams)
+      ->capture_default_str();
+  app.add_option("--max-connections-of-user", limits.connections.of_user,
+                 "at the unix socket, of each user but root and the daemon's own")
+      ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   // Not CLI::Range, which takes nan.
   const auto rates = [](const std::string& text) {

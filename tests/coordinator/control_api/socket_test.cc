@@ -1,6 +1,7 @@
 // The unix socket: whom it lets in, and as whom.
 #include <grp.h>
 #include <grpcpp/create_channel_posix.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,7 +14,10 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "runtime/base/status_macros.h"
 #include "tests/coordinator/control_api/served_store.h"
 
@@ -62,6 +66,25 @@ std::string AskForJob(v1::Control::Stub& stub, uint64_t id, grpc::StatusCode& co
   const grpc::Status status = stub.Get(&context, request, &job);
   code = status.error_code();
   return status.error_message();
+}
+
+// "list_services", to which each server with reflection has an answer.
+grpc::StatusCode AskForServices(int fd) {
+  grpc::GenericStub stub(grpc::CreateInsecureChannelFromFd("daemon", fd));
+  grpc::ClientContext context;
+  ServedStore::Prepare(context, "");
+  const grpc::Slice words("\x3a\x00", 2);
+  const grpc::ByteBuffer request(&words, 1);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  absl::Notification done;
+  stub.UnaryCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", {},
+                 &request, &response, [&](grpc::Status ended) {
+                   status = std::move(ended);
+                   done.Notify();
+                 });
+  done.WaitForNotification();
+  return status.error_code();
 }
 
 }  // namespace
@@ -148,6 +171,56 @@ TEST_CASE("socket: a group is let in by mode and folder, and refused where that 
   std::ofstream(scratch.path() + "/file") << "kept";
   CHECK(absl::IsAlreadyExists(SocketDoor::Open({scratch.path() + "/file", ""}, ignore).status()));
   CHECK(std::filesystem::exists(scratch.path() + "/file"));
+}
+
+TEST_CASE("socket: reflection, which holds a thread for each stream, is for admins") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can call as somebody else");
+    return;
+  }
+  ServedStore served;
+  served.Serve();
+  chmod(served.folder().c_str(), 0711);
+  chmod(served.socket().c_str(), 0666);
+  int error = 0;
+  CHECK(AskForServices(ConnectAs(0, served.socket(), error)) == grpc::StatusCode::OK);
+  CHECK(AskForServices(ConnectAs(kNobody, served.socket(), error)) ==
+        grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_CASE("socket: a user's connections are bounded, and room is made by those that end") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can call as somebody else");
+    return;
+  }
+  Limits limits;
+  limits.connections.of_user = 3;
+  ServedStore served(limits);
+  served.AddJob(1, "nobody");
+  served.Serve();
+  chmod(served.folder().c_str(), 0711);
+  chmod(served.socket().c_str(), 0666);
+  int error = 0;
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  // Each turn closes its own: gRPC does so some time after its stub is gone.
+  for (int turn = 0; turn < 20; ++turn) {
+    CAPTURE(turn);
+    for (int i = 0; i < 6000; ++i) {
+      AskForJob(*StubOver(ConnectAs(kNobody, served.socket(), error)), 1, code);
+      if (code == grpc::StatusCode::OK) break;
+    }
+    CHECK(code == grpc::StatusCode::OK);
+  }
+  std::vector<std::unique_ptr<v1::Control::Stub>> kept;
+  int taken = 0;
+  for (int i = 0; i < 5; ++i) {
+    kept.push_back(StubOver(ConnectAs(kNobody, served.socket(), error)));
+    AskForJob(*kept.back(), 1, code);
+    if (code == grpc::StatusCode::OK) ++taken;
+  }
+  CHECK(taken <= 3);
+  AskForJob(*StubOver(ConnectAs(0, served.socket(), error)), 1, code);
+  CHECK(code == grpc::StatusCode::OK);
 }
 
 }  // namespace trireme::coordinator

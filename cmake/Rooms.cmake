@@ -66,7 +66,8 @@ trireme_room(coordinator/control_group ROOMS runtime/base LIBS fmt::fmt)
 trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command coordinator/control_group)
 trireme_room(coordinator/manual LIBS CLI11::CLI11)
 trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command coordinator/control_group)
-trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report)
+trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report
+             LIBS absl::synchronization)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper
              ROOMS proto runtime/base runtime/json runtime/recorder runtime/run_claim coordinator/control_group

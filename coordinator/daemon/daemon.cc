@@ -30,6 +30,8 @@ namespace {
 
 // The node may be back by then: it is asked for anew, if it is not.
 constexpr std::chrono::seconds kLateRevocation(5);
+// At the start; one that hangs for longer is looked for again.
+constexpr std::chrono::seconds kRealFolders(5);
 constexpr size_t kMostQueued = 10000;
 constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
 
@@ -128,6 +130,21 @@ absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() const {
   own.erase("");
   SubmissionRules rules = options_.rules;
   rules.own_paths.insert(rules.own_paths.end(), own.begin(), own.end());
+  std::vector<std::string> folders = rules.own_paths;
+  folders.insert(folders.end(), rules.allowed_folders.begin(), rules.allowed_folders.end());
+  // Of their own, since rules are with calls that hang when all else has ended.
+  const auto disks = std::make_shared<DiskCalls>(DiskCallsOptions{.name = "folders"});
+  rules.real_folders = std::make_shared<RealFolders>(
+      folders, [disks](const std::string& folder, std::function<void()> work) {
+        return disks->Begin(
+            {folder},
+            [work = std::move(work)] {
+              work();
+              return absl::OkStatus();
+            },
+            [](const absl::Status&) {});
+      });
+  rules.real_folders->Wait(kRealFolders);
   return rules;
 }
 

@@ -6,6 +6,7 @@
 //   planner        plans attempts
 //   checker        checks and plans what is submitted
 //   disk           looks into folders of jobs: four for each file system
+//   folders        finds out the real names of --allow-folder and the daemon's own folders
 //   watchers       sends events to those who watch
 //   log followers  wakes readers of logs
 //   exports        writes checkpoints as Hugging Face folders: one for each file system

@@ -24,15 +24,29 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 // Jobs are kept in memory and for good; one with a thousand text files has a tenth of it.
 constexpr size_t kLargestJob = size_t{256} << 10;
 
-// Nothing where that cannot be known: a folder on the way may not be looked into.
-std::optional<bool> IsBelow(const fs::path& path, const std::string& folder) {
-  // Links are followed, so that none leads out; what does not exist is taken as written.
-  std::error_code of_path, of_folder;
-  const fs::path real = fs::weakly_canonical(path, of_path);
-  const fs::path base = fs::weakly_canonical(folder, of_folder);
-  if (of_path || of_folder) return std::nullopt;
+// Links are followed, so that none leads out; what does not exist is taken as written. Nothing
+// where that cannot be known: a folder on the way may not be looked into.
+std::optional<fs::path> RealName(const std::string& path) {
+  std::error_code error;
+  fs::path real = fs::weakly_canonical(path, error);
+  return error ? std::nullopt : std::optional<fs::path>(std::move(real));
+}
+
+std::optional<fs::path> RealFolder(const std::string& folder, const SubmissionRules& rules) {
+  return rules.real_folders ? rules.real_folders->Of(folder) : RealName(folder);
+}
+
+bool IsBelow(const fs::path& real, const fs::path& base) {
   const auto [end, at] = std::mismatch(base.begin(), base.end(), real.begin(), real.end());
   return end == base.end() || (std::next(end) == base.end() && end->empty());
+}
+
+// Of one that cannot be looked at what is written counts: what lies there by another name cannot be
+// looked at either.
+bool IsOwn(const fs::path& real, const SubmissionRules& rules) {
+  return std::any_of(rules.own_paths.begin(), rules.own_paths.end(), [&](const std::string& own) {
+    return IsBelow(real, RealFolder(own, rules).value_or(fs::path(own).lexically_normal()));
+  });
 }
 
 // Why a path may not be used; empty: it may.
@@ -44,17 +58,19 @@ std::string PathFault(const std::string& path, const SubmissionRules& rules) {
         path);
   }
   if (path.find('\0') != std::string::npos) return "holds a zero byte";
-  for (const std::string& own : rules.own_paths) {
-    if (IsBelow(path, own).value_or(true)) {
-      return fmt::format("{} is the daemon's own, or cannot be looked at; choose another", path);
-    }
+  const std::optional<fs::path> real = RealName(path);
+  if (!real || IsOwn(*real, rules)) {
+    return fmt::format("{} is the daemon's own, or cannot be looked at; choose another", path);
   }
   if (rules.allowed_folders.empty()) return "";
+  std::string unknown;
   for (const std::string& folder : rules.allowed_folders) {
-    if (IsBelow(path, folder).value_or(false)) return "";
+    const std::optional<fs::path> base = RealFolder(folder, rules);
+    if (base && IsBelow(*real, *base)) return "";
+    if (!base) unknown += fmt::format("; {} cannot be looked at now: try again later", folder);
   }
-  return fmt::format("{} is outside the folders that this daemon lets jobs use: {}", path,
-                     fmt::join(rules.allowed_folders, ", "));
+  return fmt::format("{} is outside the folders that this daemon lets jobs use: {}{}", path,
+                     fmt::join(rules.allowed_folders, ", "), unknown);
 }
 
 void CheckPath(const std::string& field, const std::string& path, const SubmissionRules& rules,

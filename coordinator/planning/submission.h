@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/planning/real_folders.h"
 #include "runtime/spec/job_spec.h"
 #include "trireme/v1/job.pb.h"
 #include "trireme/v1/job_spec.pb.h"
@@ -24,6 +26,8 @@ struct SubmissionRules {
   // The daemon's own folders and files, which hold what belongs to others: jobs may name nothing
   // at or below them, wherever they lie.
   std::vector<std::string> own_paths;
+  // Of both kinds. Null: looked at in each check, as suits who has none whose disk may hang.
+  std::shared_ptr<const RealFolders> real_folders = nullptr;
   // Of one check, of what is read for it: see TextBounds; 0: any number.
   uint64_t most_text_bytes = 0;
   std::chrono::milliseconds most_time{60000};

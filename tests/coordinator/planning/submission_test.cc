@@ -7,7 +7,11 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/status_macros.h"
 
@@ -167,6 +171,54 @@ TEST_CASE("what is the daemon's own is nobody else's") {
     }
     CHECK(absl::IsInvalidArgument(CheckSubmission(SmallJob(place / "data/token"), rules).status));
   }
+}
+
+TEST_CASE("folders: they are looked at once, elsewhere, and no check waits for one that hangs") {
+  const Place place;
+  fs::create_directories(place / "real");
+  fs::copy(place / "data/text.txt", place / "real/text.txt");
+  fs::create_directory_symlink(place / "real", place / "link");
+  SubmissionRules rules{{place / "link", place / "hangs"}, {place / "dead", place / "data/inner"}};
+  std::vector<std::string> asked;
+  std::vector<std::function<void()>> hang;
+  const auto elsewhere = [&](const std::string& folder, std::function<void()> work) {
+    asked.push_back(folder);
+    if (folder.ends_with("hangs") || folder.ends_with("dead")) {
+      hang.push_back(std::move(work));
+    } else {
+      work();
+    }
+    return absl::OkStatus();
+  };
+  std::vector<std::string> all = rules.own_paths;
+  all.insert(all.end(), rules.allowed_folders.begin(), rules.allowed_folders.end());
+  rules.real_folders = std::make_shared<RealFolders>(all, elsewhere);
+  rules.real_folders->Wait(std::chrono::milliseconds(1));
+  REQUIRE(asked.size() == 4);
+  CHECK(CheckAllowed("f", place / "link/text.txt", rules).ok());
+  CHECK(CheckAllowed("f", place / "real/text.txt", rules).ok());
+  const std::string said = base::MessageOf(CheckAllowed("f", place / "hangs/text.txt", rules));
+  CHECK(said.find("hangs cannot be looked at now") != std::string::npos);
+  // One's own is one's own, whether it can be looked at or not.
+  for (const char* own : {"dead/jobs/1", "data/inner/x"}) {
+    CAPTURE(own);
+    CHECK(base::MessageOf(CheckAllowed("f", place / own, rules)).find("the daemon's own") !=
+          std::string::npos);
+  }
+  CHECK(asked.size() == 4);  // what hangs is not asked for twice
+  // A name that leads elsewhere later on lets nobody in there.
+  fs::remove(place / "link");
+  fs::create_directory_symlink(place / "data-of-others", place / "link");
+  CHECK_FALSE(CheckAllowed("f", place / "link/text.txt", rules).ok());
+  CHECK(CheckAllowed("f", place / "real/text.txt", rules).ok());
+  // What has come back is known, and of what was not there it is asked again.
+  for (const auto& work : std::exchange(hang, {})) work();
+  CHECK(CheckAllowed("f", place / "hangs/text.txt", rules).ok());
+  fs::create_directories(place / "elsewhere");
+  fs::create_directory_symlink(place / "elsewhere", place / "hangs");
+  CHECK_FALSE(CheckAllowed("f", place / "elsewhere/text.txt", rules).ok());
+  for (const auto& work : hang) work();
+  CHECK(CheckAllowed("f", place / "elsewhere/text.txt", rules).ok());
 }
 
 // Of which nothing is on the disk.

@@ -1,0 +1,61 @@
+#include "coordinator/planning/real_folders.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "absl/time/time.h"
+
+namespace trireme::coordinator {
+
+bool RealFolders::State::NoneAsked() const {
+  return std::none_of(folders.begin(), folders.end(),
+                      [](const auto& entry) { return entry.second.asked; });
+}
+
+RealFolders::RealFolders(const std::vector<std::string>& folders, Elsewhere elsewhere)
+    : elsewhere_(std::move(elsewhere)) {
+  for (const std::string& folder : folders) Ask(folder);
+}
+
+void RealFolders::Ask(const std::string& folder) const {
+  {
+    const absl::MutexLock lock(&state_->mutex);
+    bool& asked = state_->folders[folder].asked;
+    if (asked) return;
+    asked = true;
+  }
+  const absl::Status begun = elsewhere_(folder, [state = state_, folder] {
+    std::error_code error, ignored;
+    std::filesystem::path real = std::filesystem::weakly_canonical(folder, error);
+    const bool there = !error && std::filesystem::exists(real, ignored);
+    const absl::MutexLock lock(&state->mutex);
+    Folder& known = state->folders[folder];
+    known.asked = false;
+    known.there = there;
+    if (!error) known.real = std::move(real);
+  });
+  if (begun.ok()) return;
+  const absl::MutexLock lock(&state_->mutex);
+  state_->folders[folder].asked = false;
+}
+
+void RealFolders::Wait(std::chrono::milliseconds most) const {
+  const absl::MutexLock lock(&state_->mutex);
+  (void)state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::NoneAsked),
+                                       absl::FromChrono(most));
+}
+
+std::optional<std::filesystem::path> RealFolders::Of(const std::string& folder) const {
+  std::optional<std::filesystem::path> real;
+  {
+    const absl::MutexLock lock(&state_->mutex);
+    const Folder& known = state_->folders[folder];
+    if (known.there) return known.real;
+    real = known.real;
+  }
+  Ask(folder);
+  return real;
+}
+
+}  // namespace trireme::coordinator

@@ -61,7 +61,7 @@ std::optional<std::string> StoredHash(const std::string& token) {
 }
 
 // Empty: it has none.
-std::string NameOf(uid_t uid) {
+std::string NameOfUid(uid_t uid) {
   std::vector<char> buffer(4096);
   passwd entry{};
   passwd* found = nullptr;
@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<Caller>> Access::ReadTokens(const std::string& token_
 
 std::optional<Caller> Access::LocalCaller(uid_t uid) const {
   const bool admin = uid == 0 || uid == geteuid();
-  std::string name = NameOf(uid);
+  std::string name = NameOfUid(uid);
   const bool plain = !name.empty() && base::ShowableLine(name, kLongestUser) == name;
   if (!plain && !admin) return std::nullopt;
   if (!plain) name = fmt::format("uid:{}", uid);  // as in a container
@@ -174,6 +174,10 @@ absl::StatusOr<Caller> Access::Identify(const Caller* local, std::string_view au
   if (local != nullptr) return *local;
   return absl::UnauthenticatedError(
       "this daemon wants a token: give --token-file (one that the daemon's token file names)");
+}
+
+std::string NameOf(const Caller& caller) {
+  return caller.token_hash.empty() ? caller.user + " (unix user)" : caller.user;
 }
 
 std::string_view WordOf(Role role) {

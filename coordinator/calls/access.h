@@ -32,6 +32,9 @@ struct Caller {
   std::string token_hash = {};  // by which he was known; empty: by no token
 };
 
+// For people: "anna", or "anna (unix user)", who may be another one than the token file's anna.
+std::string NameOf(const Caller& caller);
+
 class Access {
  public:
   // No tokens: only the unix socket is let in.

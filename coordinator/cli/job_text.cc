@@ -50,6 +50,7 @@ std::string NodeText(const v1::NodeChanged& change) {
   std::string text = "node " + change.node() + ": " + Word(v1::NodeState_Name(change.state()), 5);
   if (change.gone()) text += ", gone";
   if (change.drained()) text += ", drained";
+  if (!change.by().empty()) text += " by " + change.by();
   if (!change.reason().empty()) text += " (" + change.reason() + ")";
   return text;
 }

@@ -1,5 +1,6 @@
 #include "coordinator/cli/node_text.h"
 
+#include "coordinator/cli/job_text.h"
 #include "runtime/base/text.h"
 #include "runtime/report/plan_view.h"
 
@@ -27,6 +28,12 @@ std::string NodeMemoryText(const v1::Node& node) {
 
 std::string NodeGpusText(const v1::Node& node) {
   return node.gpus() == 0 ? "-" : base::Text(node.gpus_used(), " / ", node.gpus());
+}
+
+std::string NodeReasonText(const v1::Node& node) {
+  if (!node.drained() || node.drained_by().empty()) return node.reason();
+  return base::Text("drained by ", node.drained_by(), ", ", LocalTime(node.drained_unix_ns()),
+                    node.reason().empty() ? "" : ": ", node.reason());
 }
 
 }  // namespace trireme::cli

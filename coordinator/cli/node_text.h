@@ -16,4 +16,8 @@ Cell NodeStateCell(const v1::Node& node, bool color);
 std::string NodeMemoryText(const v1::Node& node);
 std::string NodeGpusText(const v1::Node& node);
 
+// Why it is not used, with who has said so and when: "drained by anna, 2026-11-26 10:02:11: new
+// disk"; empty: it is, or nobody has said why.
+std::string NodeReasonText(const v1::Node& node);
+
 }  // namespace trireme::cli

@@ -40,7 +40,7 @@ void PrintTable(const v1::Cluster& cluster) {
                {NodeMemoryText(node)},
                {NodeGpusText(node)},
                {Ago(node.last_heard_unix_ns(), now)},
-               {Shown(node.refuses_for().empty() ? node.reason() : RefusalText(node))}});
+               {Shown(node.refuses_for().empty() ? NodeReasonText(node) : RefusalText(node))}});
   }
   std::fputs(table.Text(TerminalWidth()).c_str(), stdout);
 }

@@ -335,9 +335,9 @@ Unary* ControlService::AdoptNode(Context* context, const v1::AdoptNodeRequest* r
   const auto caller = Admit(*context, Role::kAdmin);
   if (!caller.ok()) return Done(context, caller.status());
   Unary* reactor = context->DefaultReactor();
-  const absl::Status posted =
-      rooms_.reconciler_thread.Post([this, reactor, node = request->node(), response] {
-        auto result = rooms_.reconciler.AdoptNode(node, NowUnixNs());
+  const absl::Status posted = rooms_.reconciler_thread.Post(
+      [this, reactor, node = request->node(), by = NameOf(*caller), response] {
+        auto result = rooms_.reconciler.AdoptNode(node, NowUnixNs(), by);
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
       });
@@ -345,9 +345,10 @@ Unary* ControlService::AdoptNode(Context* context, const v1::AdoptNodeRequest* r
   return reactor;
 }
 
-Unary* ControlService::SetUse(Context* context, const NodeUse& use, v1::Node* response) {
+Unary* ControlService::SetUse(Context* context, NodeUse use, v1::Node* response) {
   const auto caller = Admit(*context, Role::kAdmin);
   if (!caller.ok()) return Done(context, caller.status());
+  use.by = NameOf(*caller);
   if (const auto reason = CheckReason(use.reason); !reason.ok()) return Done(context, reason);
   Unary* reactor = context->DefaultReactor();
   const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, use, response] {

@@ -92,7 +92,7 @@ class ControlService : public v1::Control::CallbackService {
         });
     if (!begun.ok()) reactor->Finish(NotBegun(begun));
   }
-  Unary* SetUse(Context* context, const NodeUse& use, v1::Node* response);
+  Unary* SetUse(Context* context, NodeUse use, v1::Node* response);
   void CheckAndSubmit(Unary* reactor, Context* context, const Caller& caller,
                       const v1::SubmitRequest& request, v1::SubmitResponse* response);
 

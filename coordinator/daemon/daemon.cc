@@ -348,9 +348,10 @@ void Daemon::LogEvents() {
       spdlog::warn("job {}: {}", event.job_id(), event.stalled().text());
     } else if (event.has_node_changed()) {
       const v1::NodeChanged& node = event.node_changed();
-      spdlog::info(
-          "node {}: {}{}{}{}", node.node(), node.state() == v1::NODE_LOST ? "lost" : "ready",
-          node.drained() ? ", drained" : "", node.reason().empty() ? "" : ": ", node.reason());
+      spdlog::info("node {}: {}{}{}{}{}{}", node.node(),
+                   node.state() == v1::NODE_LOST ? "lost" : "ready",
+                   node.drained() ? ", drained" : "", node.by().empty() ? "" : " by ", node.by(),
+                   node.reason().empty() ? "" : ": ", node.reason());
     }
   }
 }

@@ -111,6 +111,8 @@ v1::Node StoredPart(const v1::Node& node) {
   stored.set_reason(node.reason());
   stored.set_gone(node.gone());
   stored.set_holder(node.holder());
+  stored.set_drained_by(node.drained_by());
+  stored.set_drained_unix_ns(node.drained_unix_ns());
   return stored;
 }
 

@@ -29,6 +29,8 @@ void Nodes::Load(const std::vector<v1::Node>& stored) {
     known.set_drained(node.drained());
     known.set_reason(node.reason());
     known.set_gone(node.gone());
+    known.set_drained_by(node.drained_by());
+    known.set_drained_unix_ns(node.drained_unix_ns());
     if (!node.holder().empty()) known.set_holder(node.holder());
     known.set_state(v1::NODE_LOST);  // until its agent speaks
   }
@@ -124,7 +126,7 @@ int64_t Nodes::SilentSince(const std::string& node) const {
   return found == spoke_ns_.end() ? 0 : found->second;
 }
 
-absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use) {
+absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use, int64_t now_unix_ns) {
   const auto found = nodes_.find(use.node);
   if (found == nodes_.end()) {
     return absl::NotFoundError(
@@ -140,7 +142,18 @@ absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use) {
   node.set_drained(use.drained);
   node.set_reason(use.drained ? use.reason : "");
   node.set_gone(use.drained && use.gone);
-  return ChangeOf(node);
+  node.set_drained_by(use.drained ? use.by : "");
+  node.set_drained_unix_ns(use.drained ? now_unix_ns : 0);
+  v1::Event event = ChangeOf(node);
+  event.mutable_node_changed()->set_by(use.by);
+  return event;
+}
+
+v1::Event Nodes::Adopted(const std::string& node, const std::string& by) const {
+  v1::Event event = ChangeOf(Get(node));
+  event.mutable_node_changed()->set_reason("adopted");
+  event.mutable_node_changed()->set_by(by);
+  return event;
 }
 
 bool Nodes::IsLost(const std::string& node) const {

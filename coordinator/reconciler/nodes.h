@@ -20,7 +20,8 @@ struct NodeUse {
   std::string node;
   bool drained = false;
   std::string reason;
-  bool gone = false;  // with drained: off for good, so that nothing of a job is left there
+  bool gone = false;    // with drained: off for good, so that nothing of a job is left there
+  std::string by = "";  // who says so, for people
 };
 
 // One thread, the reconciler's.
@@ -48,7 +49,9 @@ class Nodes {
   void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
   // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
   // is heard of, so it is not gone.
-  absl::StatusOr<v1::Event> SetUse(const NodeUse& use);
+  absl::StatusOr<v1::Event> SetUse(const NodeUse& use, int64_t now_unix_ns);
+  // The event of it; nothing else.
+  v1::Event Adopted(const std::string& node, const std::string& by) const;
 
   bool IsLost(const std::string& node) const;
   bool IsGone(const std::string& node) const { return Get(node).gone(); }

@@ -311,7 +311,7 @@ absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request
 absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix_ns) {
   Nodes after = nodes_;
   Change change;
-  ASSIGN_OR_RETURN(v1::Event event, after.SetUse(use));
+  ASSIGN_OR_RETURN(v1::Event event, after.SetUse(use, now_unix_ns));
   event.set_time_unix_ns(now_unix_ns);
   change.events.push_back(std::move(event));
   change.nodes.push_back(after.Get(use.node));

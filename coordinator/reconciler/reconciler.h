@@ -113,8 +113,10 @@ class Reconciler {
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
   // What its agent holds of our jobs goes on, in our books too; the rest it ends. NotFound: no such
   // node; FailedPrecondition: it does not refuse, or is not heard of. Errors of the store: some
-  // jobs may be taken already; ask again.
-  absl::StatusOr<v1::AdoptNodeResponse> AdoptNode(const std::string& node, int64_t now_unix_ns);
+  // jobs may be taken already; ask again. `by`: who has asked for it, told by an event; empty: it
+  // is done again.
+  absl::StatusOr<v1::AdoptNodeResponse> AdoptNode(const std::string& node, int64_t now_unix_ns,
+                                                  const std::string& by = "");
 
   // What agents and the planner say.
   // `holder`: who it is, to be told after a restart from others of its name.

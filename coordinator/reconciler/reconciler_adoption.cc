@@ -83,7 +83,8 @@ absl::StatusOr<bool> Reconciler::TakeHeld(const std::string& node, const v1::Att
 }
 
 absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& node,
-                                                            int64_t now_unix_ns) {
+                                                            int64_t now_unix_ns,
+                                                            const std::string& by) {
   const v1::Node known = nodes_.Get(node);
   if (known.name().empty()) {
     return absl::NotFoundError(fmt::format("there is no node {}; trireme nodes shows them", node));
@@ -107,6 +108,9 @@ absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& n
     held.set_job_id(attempt.job_id());
     held.set_attempt(attempt.attempt());
     held.set_store(attempt.store().store());
+  }
+  if (!by.empty()) {
+    RETURN_IF_ERROR(TellNodes(nodes_, {nodes_.Adopted(node, by)}, now_unix_ns));
   }
   ++revision_;
   adoptions_.insert(node);

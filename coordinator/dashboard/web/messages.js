@@ -55,10 +55,10 @@ function tellState({ to, reason, failure }) {
   return [kind, LEVELS[kind] ?? 'info', [withoutWord(reason, kind), known ? '' : headline].filter(Boolean).join('; ')];
 }
 
-function tellNode({ node, state, drained, reason, gone }) {
+function tellNode({ node, state, drained, reason, gone, by }) {
   const lost = state === 'NODE_LOST';
   const what = gone ? 'gone for good' : lost ? 'lost' : 'ready';
-  const text = `${node} is ${what}${drained && !gone ? ', drained' : ''}${reason ? `: ${reason}` : ''}`;
+  const text = `${node} is ${what}${drained && !gone ? ', drained' : ''}${by ? ` by ${by}` : ''}${reason ? `: ${reason}` : ''}`;
   return ['node', lost ? 'bad' : drained ? 'warn' : 'good', text];
 }
 
@@ -115,6 +115,7 @@ export function clusterOf({ cluster, live, user, role, now_unix_ns: now }) {
       memory_bytes: number(node.memory_bytes),
       memory_bytes_used: number(node.memory_bytes_used),
       heard_ms: milliseconds(node.last_heard_unix_ns),
+      drained_ms: milliseconds(node.drained_unix_ns ?? 0),
       jobs: on(node.name),
     })),
   };

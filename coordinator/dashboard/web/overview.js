@@ -1,6 +1,6 @@
 // The cluster: figures, the map of nodes, what happened.
 import { draw, h } from './dom.js';
-import { ago, bytes, count, percent, plural } from './format.js';
+import { ago, bytes, count, dateAndClock, percent, plural } from './format.js';
 import { EventList } from './events.js';
 
 const COLORS = ['forward', 'weight-grad', 'input-grad', 'optimizer', 'reduce', 'accent', 'blue', 'amber'];
@@ -55,6 +55,12 @@ function cells(node) {
     }));
 }
 
+// As `trireme nodes` has it.
+function whyNot(node) {
+  if (!node.drained || !node.drained_by) return node.reason;
+  return `drained by ${node.drained_by}, ${dateAndClock(node.drained_ms)}${node.reason ? `: ${node.reason}` : ''}`;
+}
+
 function nodeCard(node, now) {
   const state = node.state !== 'ready' ? node.state : node.drained ? 'drained' : 'ready';
   const heard = state !== 'lost' ? state : node.heard_ms > 0 ? `silent, heard ${ago(node.heard_ms, now)}` : 'has not come back';
@@ -69,7 +75,7 @@ function nodeCard(node, now) {
       h('a', { href: `#/jobs/${job.id}`, title: `job ${job.id}: ${job.name}, ${plural(job.ranks, 'rank')}, ${plural(job.cpus, 'CPU')}` },
         h('i', { style: { background: colorOfJob(job.id) } }),
         h('span', {}, `${job.name} · ${plural(job.ranks, 'rank')}${job.cpus > job.ranks ? `, ${count(job.cpus)} CPUs` : ''}`)))) : null,
-    node.reason ? h('div', { class: 'reason' }, node.reason) : null);
+    whyNot(node) ? h('div', { class: 'reason' }, whyNot(node)) : null);
 }
 
 export class Overview {

@@ -467,6 +467,14 @@ TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
   CHECK(Holds(room.Run("nodes").out, "3 / 16"));
   CHECK(Holds(room.Run("drain n1 --reason 'new disk'").out, "drained (new disk)"));
   CHECK(Holds(room.Run("nodes").out, "ready, drained"));
+  node.set_drained(true);
+  node.set_reason("new disk");
+  node.set_drained_by("anna (unix user)");
+  node.set_drained_unix_ns(1'795'687'320'000'000'000);
+  room.daemon.Put(node);
+  const std::string who = room.Run("nodes").out;
+  CHECK(Holds(who, "drained by anna (unix user), 2026-11-2"));
+  CHECK(Holds(who, ": new disk"));
   CHECK(FromJson<v1::Cluster>(room.Run("nodes --json").out).nodes(0).drained());
   CHECK(room.Run("drain n1").code == 2);
   const Said empty = room.Run("drain n1 --reason ''");

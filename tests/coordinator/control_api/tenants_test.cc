@@ -1,4 +1,6 @@
 // What users may ask for, each for himself.
+#include <grpcpp/create_channel.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -222,6 +224,39 @@ TEST_CASE("control: a check whose caller leaves makes way for the others'") {
   const grpc::Status taken = behind.get();
   INFO(taken.error_message());
   CHECK(taken.ok());
+}
+
+TEST_CASE("control: who drains a node, by a token or the unix socket, is named") {
+  ServedStore served;
+  served.Serve();
+  grpc::ClientContext of_agent;
+  served.Prepare(of_agent, "agent");
+  const auto link = v1::AgentLink::NewStub(served.ChannelOf("agent"))->Connect(&of_agent);
+  v1::FromAgent hello;
+  hello.mutable_hello()->set_node("n1");
+  REQUIRE(link->Write(hello));
+  v1::ToAgent welcome;
+  REQUIRE(link->Read(&welcome));
+  const auto by_whom = [&](const std::shared_ptr<grpc::Channel>& channel, const std::string& user) {
+    grpc::ClientContext context;
+    served.Prepare(context, user);
+    v1::DrainRequest request;
+    request.set_node("n1");
+    request.set_reason("new disk");
+    v1::Node node;
+    const grpc::Status status = v1::Control::NewStub(channel)->Drain(&context, request, &node);
+    INFO(status.error_message());
+    CHECK(status.ok());
+    CHECK(node.drained_unix_ns() > 0);
+    return node.drained_by();
+  };
+  CHECK(by_whom(served.ChannelOf("root"), "root") == "root");
+  const auto socket =
+      grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials());
+  const passwd* own = getpwuid(geteuid());
+  REQUIRE(own != nullptr);
+  CHECK(by_whom(socket, "") == std::string(own->pw_name) + " (unix user)");
+  of_agent.TryCancel();
 }
 
 }  // namespace trireme::coordinator

@@ -104,6 +104,8 @@ class Dashboard(DaemonCase):
                  ("node", "bad", "n2 is lost: silent for 10 s")),
                 (event(node_changed={"node": "n2", "state": "NODE_READY", "drained": True, "reason": ""}),
                  ("node", "warn", "n2 is ready, drained")),
+                (event(node_changed={"node": "n2", "state": "NODE_READY", "drained": True, "reason": "new disk", "by": "ada"}),
+                 ("node", "warn", "n2 is ready, drained by ada: new disk")),
                 (event(node_changed={"node": "n2", "state": "NODE_LOST", "gone": True}), ("node", "bad", "n2 is gone for good")),
                 (event(), ("event", "info", "of a kind that this version does not know"))):
             self.assertEqual(told, expected)

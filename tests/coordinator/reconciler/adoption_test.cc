@@ -89,8 +89,13 @@ TEST_CASE(
   REQUIRE(desk.NodeOf("n1").held_size() == 1);
   CHECK(desk.NodeOf("n1").held(0).store() == "other");
   CHECK(desk.NodeOf("n1").held(0).job_id() == job);
-  const auto adopted = desk.reconciler->AdoptNode("n1", kNow);
+  const auto adopted = desk.reconciler->AdoptNode("n1", kNow, "anna");
   REQUIRE(adopted.ok());
+  const auto told = desk.table.EventsAfter(desk.table.last_sequence() - 1, 1);
+  REQUIRE(told->size() == 1);
+  CHECK(told->at(0).node_changed().node() == "n1");
+  CHECK(told->at(0).node_changed().reason() == "adopted");
+  CHECK(told->at(0).node_changed().by() == "anna");
   CHECK(adopted->kept_size() == 0);
   CHECK(adopted->ended_size() == 1);
   CHECK(desk.adopted.at("n1") == desk.reconciler->DesiredOf("n1").revision());

@@ -254,4 +254,29 @@ TEST_CASE("the use of a node is what was set last") {
   CHECK_THAT(desk.table.Get(1)->waits_for(), Contains("drained: burnt"));
 }
 
+TEST_CASE("who has drained a node is kept with the time, and told with each change") {
+  Desk desk;
+  desk.Dial("n1");
+  const auto by_whom = [](Desk& at) {
+    const auto events = at.table.EventsAfter(at.table.last_sequence() - 1, 1);
+    REQUIRE(events->size() == 1);
+    return events->at(0).node_changed().by();
+  };
+  const v1::Node drained =
+      *desk.reconciler->SetUse({"n1", true, "new disk", false, "anna"}, kDeskBegin + 1);
+  CHECK(drained.drained_by() == "anna");
+  CHECK(drained.drained_unix_ns() == kDeskBegin + 1);
+  CHECK(by_whom(desk) == "anna");
+  // By a restart it is not forgotten, nor by the agent's words.
+  Desk again({}, desk.store);
+  again.Dial("n1");
+  again.reconciler->Tick(kDeskBegin + 2);
+  CHECK(again.table.cluster().nodes(0).drained_by() == "anna");
+  CHECK(again.table.cluster().nodes(0).drained_unix_ns() == kDeskBegin + 1);
+  const v1::Node back = *again.reconciler->SetUse({"n1", false, "", false, "ben"}, kDeskBegin + 3);
+  CHECK(back.drained_by().empty());
+  CHECK(back.drained_unix_ns() == 0);
+  CHECK(by_whom(again) == "ben");
+}
+
 }  // namespace trireme::coordinator

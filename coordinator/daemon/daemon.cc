@@ -204,7 +204,7 @@ void Daemon::OpenRetention() {
   options.jobs_folder = options_.jobs_folder;
   options.store = identity_.store();
   const auto retention =
-      std::make_shared<Retention>(options, [this](uint64_t id) { return table_.Get(id); });
+      std::make_shared<Retention>(options, [this](uint64_t id) { return table_.Find(id); });
   retention_ = std::make_unique<RetentionThread>(RetentionWork{
       .turn = [retention](int64_t now_unix_ns) { return retention->Turn(now_unix_ns); },
       .stop = [retention] { retention->Stop(); }});

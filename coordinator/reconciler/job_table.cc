@@ -154,6 +154,18 @@ v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
   return job;
 }
 
+absl::StatusOr<std::optional<v1::Job>> JobTable::Find(uint64_t job_id) const {
+  JobStore* store = nullptr;
+  {
+    const absl::ReaderMutexLock lock(&mutex_);
+    if (const auto row = rows_.find(job_id); row != rows_.end()) return Whole(job_id, row->second);
+    // Under the same lock: one that comes here later is found in the store.
+    store = older_;
+  }
+  if (store == nullptr) return std::nullopt;
+  return store->FindJob(job_id);
+}
+
 std::optional<v1::Job> JobTable::Get(uint64_t job_id) const {
   {
     const absl::ReaderMutexLock lock(&mutex_);

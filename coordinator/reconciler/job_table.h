@@ -49,6 +49,8 @@ class JobTable {
 
   // Readers. With progress, queue position and what it waits for.
   std::optional<v1::Job> Get(uint64_t job_id) const;
+  // Likewise; an error: it is not here, and the store cannot say whether there is one.
+  absl::StatusOr<std::optional<v1::Job>> Find(uint64_t job_id) const;
   // Newest first, without specs. `page_token` is the smallest id that was looked at for the page
   // before. A page with a token for the next one may be short, even empty, where jobs had to be
   // looked for in the store. InvalidArgument: not a token of ours; else as the store's.

@@ -88,8 +88,7 @@ int64_t NewestInRun(const std::string& run) {
 
 }  // namespace
 
-Retention::Retention(RetentionOptions options,
-                     std::function<std::optional<v1::Job>(uint64_t id)> find)
+Retention::Retention(RetentionOptions options, Find find)
     : options_(std::move(options)), find_(std::move(find)) {}
 
 void Retention::Stop() {
@@ -97,9 +96,10 @@ void Retention::Stop() {
   stopping_ = true;
 }
 
-std::optional<v1::Job> Retention::Known(uint64_t id) {
+absl::StatusOr<std::optional<v1::Job>> Retention::Known(uint64_t id) {
   const absl::MutexLock lock(&find_mutex_);
-  return stopping_ ? std::nullopt : find_(id);
+  if (stopping_) return absl::CancelledError("retention is stopped");
+  return find_(id);
 }
 
 void Retention::RemoveOf(const Victims& announced, Victims& victims, const char* why) {
@@ -114,7 +114,7 @@ void Retention::RemoveOf(const Victims& announced, Victims& victims, const char*
 int64_t Retention::Look(int64_t now_unix_ns) {
   files_left_ = options_.most_files;
   measured_ = 0;
-  Victims victims = Find(now_unix_ns);
+  Victims victims = FindOld(now_unix_ns);
   std::optional<Victims> too_much;
   if (options_.run_bytes > 0) too_much = FindTooMuch(victims);
   RemoveOf(announced_, victims, "by its age");
@@ -154,7 +154,7 @@ std::vector<uint64_t> Retention::Runs() const {
   return ids;
 }
 
-Retention::Victims Retention::Find(int64_t now_unix_ns) {
+Retention::Victims Retention::FindOld(int64_t now_unix_ns) {
   Victims victims;
   if (options_.run_days <= 0 && options_.log_days <= 0) return victims;
   for (const uint64_t id : Runs()) {
@@ -193,9 +193,11 @@ std::optional<Retention::Part> Retention::PartOf(const std::string& run, uint64_
 void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
   const std::string run = RunOf(id);
   const int64_t runs_before = now_unix_ns - DaysNs(options_.run_days);
-  const std::optional<v1::Job> job = Known(id);
+  const auto known = Known(id);
+  if (stopping_ || !known.ok() || done_.contains(id)) return;
+  const std::optional<v1::Job>& job = *known;
   // That of a job has another place, and this one is somebody's.
-  if (stopping_ || (job && job->run_folder() != run) || done_.contains(id)) return;
+  if (job && job->run_folder() != run) return;
   const bool ended = !job || IsOver(*job);
   const bool old =
       options_.run_days > 0 && ended && (!job || job->status().changed_unix_ns() < runs_before);
@@ -236,13 +238,12 @@ std::optional<Retention::Victims> Retention::FindTooMuch(const Victims& by_age) 
 
 void Retention::Measure(uint64_t id) {
   const std::string run = RunOf(id);
-  const std::optional<v1::Job> job = Known(id);
+  const auto known = Known(id);
   ++measured_;
-  if (stopping_ || done_.contains(id)) return;
-  if (job && (job->run_folder() != run || !IsOver(*job))) return;
-  if (!IsOurs(run, id)) return;
-  const auto since = job ? std::optional(job->status().changed_unix_ns()) : SilentSince(run);
-  if (!since) return;
+  if (stopping_ || !known.ok() || done_.contains(id)) return;
+  // One that is not known may go on, as after a backup was put back: it goes by its age alone.
+  const std::optional<v1::Job>& job = *known;
+  if (!job || job->run_folder() != run || !IsOver(*job) || !IsOurs(run, id)) return;
   const auto part = PartOf(run, id);
   const int folder = part ? open(run.c_str(), kFolderFlags) : -1;
   if (folder < 0) return;
@@ -254,7 +255,7 @@ void Retention::Measure(uint64_t id) {
   if (measured_ - before > options_.most_files) {
     spdlog::warn("{} has more than {} files; the rest is not measured", run, options_.most_files);
   }
-  measuring_.sized.push_back({*since, id, *part, bytes});
+  measuring_.sized.push_back({job->status().changed_unix_ns(), id, *part, bytes});
 }
 
 uint64_t Retention::BytesIn(int folder, const std::set<std::string>& kept, int depth) {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "trireme/v1/job.pb.h"
 
@@ -34,8 +35,10 @@ struct RetentionOptions {
 // Of one thread, which blocks on the disk; Stop from any.
 class Retention {
  public:
-  // `find`: what is known of a job, if it is; any thread's.
-  Retention(RetentionOptions options, std::function<std::optional<v1::Job>(uint64_t id)> find);
+  // What is known of a job, if it is. An error: that cannot be said, and its folder is let be.
+  using Find = std::function<absl::StatusOr<std::optional<v1::Job>>(uint64_t id)>;
+  // `find`: any thread's.
+  Retention(RetentionOptions options, Find find);
 
   // Removes what was named at the last look, names what goes at the next one: an hour later by a
   // clock that nobody sets, or sooner where less than a day is kept. Gives the time of that.
@@ -67,7 +70,7 @@ class Retention {
 
   std::vector<uint64_t> Runs() const;
   std::string RunOf(uint64_t id) const;
-  std::optional<v1::Job> Known(uint64_t id);
+  absl::StatusOr<std::optional<v1::Job>> Known(uint64_t id);
   bool IsOurs(const std::string& run, uint64_t id) const;
   // Of a job that nothing is known of: when something was last written, if it is over.
   static std::optional<int64_t> SilentSince(const std::string& run);
@@ -78,7 +81,7 @@ class Retention {
   void Measure(uint64_t id);
   uint64_t BytesIn(int folder, const std::set<std::string>& kept, int depth);
   void RemoveOf(const Victims& announced, Victims& victims, const char* why);
-  Victims Find(int64_t now_unix_ns);
+  Victims FindOld(int64_t now_unix_ns);
   void FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims);
   void FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const;
   static void Announce(const Victims& victims, const char* option);
@@ -88,7 +91,7 @@ class Retention {
   bool RemoveEntries(int folder, const std::set<std::string>& kept, int depth = 0);
 
   const RetentionOptions options_;
-  const std::function<std::optional<v1::Job>(uint64_t id)> find_;
+  const Find find_;
   std::atomic<bool> stopping_{false};
   absl::Mutex find_mutex_;  // held for a call of find_
   Victims announced_;

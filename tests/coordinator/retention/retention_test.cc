@@ -73,12 +73,15 @@ class House {
     return options;
   }
   Retention Of(const RetentionOptions& options) {
-    return Retention(options, [this](uint64_t id) {
+    using Found = absl::StatusOr<std::optional<v1::Job>>;
+    return Retention(options, [this](uint64_t id) -> Found {
       const auto found = jobs_.find(id);
+      if (fails) return absl::UnavailableError("the disk");
       return found == jobs_.end() ? std::nullopt : std::optional<v1::Job>(found->second);
     });
   }
   std::string path(const std::string& name) const { return folder_ / name; }
+  bool fails = false;  // the store, when it is asked for a job
 
  private:
   tests::TemporaryFolder folder_;
@@ -351,18 +354,40 @@ TEST_CASE("retention: measuring takes as many looks as it needs, and a new one b
   for (const char* left : {"2", "3", "4", "5", "6"}) CHECK(IsWhole(house.path(left)));
 }
 
-TEST_CASE(
-    "retention: of a job that was forgotten the last word counts, and its verdict is needed") {
+// As after a backup was put back: that job may go on, or wait to be found.
+TEST_CASE("retention: the room of a folder whose job is not known is nobody's to take") {
   House house;
-  const std::string forgotten = Large(house, 1, 30, kMiB);
-  const std::string known = Large(house, 2, 20, kMiB);
+  const std::string unknown = Large(house, 1, 20, kMiB);
+  const std::string known = Large(house, 2, 10, kMiB);
   house.Forget(1);
-  const bool over = GENERATE(true, false);
-  if (!over) fs::remove(forgotten + "/attempts/1/exit");
-  Retention retention = house.Of(AtMost(house, 3 * kMiB / 2));
+  RetentionOptions options = AtMost(house, kMiB / 2);
+  options.run_days = 30;
+  Retention retention = house.Of(options);
   for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
-  CHECK(IsWhole(forgotten) == !over);
-  CHECK(IsWhole(known));
+  CHECK(IsWhole(unknown));
+  CHECK_FALSE(IsWhole(known));
+  // By its age it goes.
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs + 15 * kDayNs);
+  CHECK_FALSE(IsWhole(unknown));
+}
+
+TEST_CASE("retention: what the store cannot say of a job is not that there is none") {
+  House house;
+  const std::string run = Large(house, 1, 400, kMiB);
+  house.Know(1, v1::JOB_PAUSED, 400);
+  RetentionOptions options = AtMost(house, kMiB / 2);
+  options.run_days = 30;
+  Retention retention = house.Of(options);
+  house.fails = true;
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(IsWhole(run));
+  // Named before: nothing goes that cannot be asked for again.
+  house.fails = false;
+  house.Know(1, v1::JOB_FAILED, 400);
+  retention.Look(kNowNs);
+  house.fails = true;
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(IsWhole(run));
 }
 
 }  // namespace trireme::coordinator

@@ -117,13 +117,9 @@ absl::StatusOr<Caller> ControlService::Admit(const Context& context, Role role, 
 absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& context,
                                                               uint64_t job_id) {
   ASSIGN_OR_RETURN(Caller caller, Admit(context, Role::kSubmit));
-  auto job = rooms_.table.Get(job_id);
-  if (!job) {
-    return absl::NotFoundError(
-        fmt::format("there is no job {}; trireme list --all shows them", job_id));
-  }
-  RETURN_IF_ERROR(MayTouch(caller, job->owner()));
-  return Touched{std::move(caller), *std::move(job)};
+  ASSIGN_OR_RETURN(v1::Job job, rooms_.table.Get(job_id));
+  RETURN_IF_ERROR(MayTouch(caller, job.owner()));
+  return Touched{std::move(caller), std::move(job)};
 }
 
 // Answered there, unless the caller has left by then, or his token was taken back: what nobody

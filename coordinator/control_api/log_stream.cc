@@ -75,15 +75,20 @@ LogStream::LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, cons
 
 bool LogStream::AttemptIsOver() const {
   const auto status = table_.StatusOf(request_.job_id());
-  return !status || status->attempt() != attempt_ ||
+  if (!status.ok()) return absl::IsNotFound(status.status());  // else it is asked again
+  return status->attempt() != attempt_ ||
          (!status->attempt_live() && status->state() != v1::JOB_PLANNING);
 }
 
 bool LogStream::Begun() {
   if (attempt_ > 0) return true;
   const auto status = table_.StatusOf(request_.job_id());
-  if (!status || (status->attempt() == 0 && HasEnded(status->state()))) Close(absl::OkStatus());
-  attempt_ = status ? status->attempt() : 0;
+  if (!status.ok()) {
+    Close(absl::IsNotFound(status.status()) ? absl::OkStatus() : status.status());
+    return false;
+  }
+  if (status->attempt() == 0 && HasEnded(status->state())) Close(absl::OkStatus());
+  attempt_ = status->attempt();
   return attempt_ > 0;
 }
 

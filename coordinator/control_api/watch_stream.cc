@@ -26,8 +26,10 @@ WatchStream::WatchStream(const ApiRooms& rooms, const v1::WatchRequest& request,
 
 bool WatchStream::Mine(uint64_t job_id) {
   if (request_.job_id() != 0) return job_id == request_.job_id();
-  return job_id == 0 || caller_.role == Role::kAdmin ||
-         rooms_.table.OwnerOf(job_id) == caller_.user;
+  if (job_id == 0 || caller_.role == Role::kAdmin) return true;
+  const absl::StatusOr<std::string> owner = rooms_.table.OwnerOf(job_id);
+  if (!owner.ok()) Close(owner.status());
+  return owner.ok() && *owner == caller_.user;
 }
 
 void WatchStream::LookAgain() {
@@ -88,7 +90,9 @@ WatchStream::Found WatchStream::NextEvent() {
     v1::Event event = std::move(page_.front());
     page_.pop_front();
     sequence_ = event.sequence();
-    if (!Mine(event.job_id())) continue;
+    const bool mine = Mine(event.job_id());
+    if (closed()) return Found::kNone;
+    if (!mine) continue;
     *response_.mutable_event() = std::move(event);
     return Found::kOne;
   }
@@ -100,7 +104,7 @@ bool WatchStream::NextProgress() {
       if (Mine(one.job_id())) progress_.push_back(std::move(one));
     }
   }
-  if (progress_.empty()) return false;
+  if (progress_.empty() || closed()) return false;
   *response_.mutable_progress() = std::move(progress_.front());
   progress_.pop_front();
   return true;
@@ -111,7 +115,8 @@ void WatchStream::SendNext() {
   bool over = request_.no_follow();
   if (!over && request_.job_id() != 0) {
     const auto status = rooms_.table.StatusOf(request_.job_id());
-    over = !status || HasEnded(status->state());
+    if (!status.ok() && !absl::IsNotFound(status.status())) return Close(status.status());
+    over = !status.ok() || HasEnded(status->state());
   }
   response_.Clear();
   const Found event = NextEvent();

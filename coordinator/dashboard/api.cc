@@ -169,8 +169,8 @@ Api::Answer Api::Events(const Call& call, const Who& who) const {
   uint64_t newest = after;
   for (const v1::Event& event : found.value_or(std::vector<v1::Event>())) {
     newest = event.sequence();
-    const bool visible = event.job_id() == 0 || Sees(who, rooms_.table.OwnerOf(event.job_id()));
-    if (visible) seen.push_back(event);
+    ASSIGN_OR_RETURN(const std::string owner, rooms_.table.OwnerOf(event.job_id()));
+    if (event.job_id() == 0 || Sees(who, owner)) seen.push_back(event);
   }
   if (seen.size() > kMostEvents) {
     seen.erase(seen.begin(), seen.end() - static_cast<std::ptrdiff_t>(kMostEvents));
@@ -184,10 +184,12 @@ absl::StatusOr<v1::Job> Api::Find(const Call& call, const Who& who) const {
   uint64_t id = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   const bool whole = error == std::errc() && end == text.data() + text.size();
-  auto job = whole ? rooms_.table.Get(id) : std::nullopt;
-  if (!job) return absl::NotFoundError("there is no such job");
+  if (!whole) return absl::NotFoundError("there is no such job");
+  auto job = rooms_.table.Get(id);
+  if (absl::IsNotFound(job.status())) return absl::NotFoundError("there is no such job");
+  RETURN_IF_ERROR(job.status());
   RETURN_IF_ERROR(coordinator::MayTouch(who, job->owner()));
-  return *std::move(job);
+  return job;
 }
 
 Api::Answer Api::Job(const Call& call, const Who& who) {

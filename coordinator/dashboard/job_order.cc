@@ -81,7 +81,8 @@ absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::List
     size_t at = std::min(begin, ids.size());
     for (; at < ids.size() && page.jobs.size() < size; ++at) {
       auto job = table.Get(ids[at]);
-      if (!job) continue;
+      if (absl::IsNotFound(job.status())) continue;
+      RETURN_IF_ERROR(job.status());
       job->clear_spec();
       page.jobs.push_back(*std::move(job));
     }

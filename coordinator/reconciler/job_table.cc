@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -29,6 +30,11 @@ bool Wanted(const v1::Job& job, const v1::ListRequest& request) {
 std::string QueueText(size_t before) {
   return absl::StrCat("waits in the queue: ", before, before == 1 ? " job is" : " jobs are",
                       " before it");
+}
+
+absl::Status NoSuchJob(uint64_t job_id) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no job ", job_id, "; trireme list --all shows them"));
 }
 
 void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {
@@ -79,15 +85,26 @@ void JobTable::OlderAreHere() {
   here_from_ = 0;
 }
 
-std::optional<v1::Job> JobTable::FindOlder(uint64_t job_id) const {
+template <typename Value>
+absl::StatusOr<std::optional<Value>> JobTable::Look(
+    uint64_t job_id, const std::function<Value(const v1::Job& job, const Row* row)>& look) const {
   JobStore* store = nullptr;
   {
     const absl::ReaderMutexLock lock(&mutex_);
+    if (const auto row = rows_.find(job_id); row != rows_.end()) {
+      return look(*row->second.job, &row->second);
+    }
+    // Under the same lock: one that comes here later is in the store.
     store = older_;
   }
   if (store == nullptr) return std::nullopt;
-  absl::StatusOr<std::optional<v1::Job>> found = store->FindJob(job_id);
-  return found.ok() ? *std::move(found) : std::nullopt;
+  const absl::StatusOr<std::optional<v1::Job>> found = store->FindJob(job_id);
+  if (!found.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("job ", job_id, " cannot be looked up: ", base::MessageOf(found.status())));
+  }
+  if (!*found) return std::nullopt;
+  return look(**found, nullptr);
 }
 
 void JobTable::Drop(const std::vector<uint64_t>& job_ids) {
@@ -155,23 +172,17 @@ v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
 }
 
 absl::StatusOr<std::optional<v1::Job>> JobTable::Find(uint64_t job_id) const {
-  JobStore* store = nullptr;
-  {
-    const absl::ReaderMutexLock lock(&mutex_);
-    if (const auto row = rows_.find(job_id); row != rows_.end()) return Whole(job_id, row->second);
-    // Under the same lock: one that comes here later is found in the store.
-    store = older_;
-  }
-  if (store == nullptr) return std::nullopt;
-  return store->FindJob(job_id);
+  return Look<v1::Job>(job_id, [&](const v1::Job& job, const Row* row) {
+    if (row == nullptr) return job;
+    mutex_.AssertReaderHeld();
+    return Whole(job_id, *row);
+  });
 }
 
-std::optional<v1::Job> JobTable::Get(uint64_t job_id) const {
-  {
-    const absl::ReaderMutexLock lock(&mutex_);
-    if (const auto row = rows_.find(job_id); row != rows_.end()) return Whole(job_id, row->second);
-  }
-  return FindOlder(job_id);
+absl::StatusOr<v1::Job> JobTable::Get(uint64_t job_id) const {
+  ASSIGN_OR_RETURN(std::optional<v1::Job> job, Find(job_id));
+  if (!job) return NoSuchJob(job_id);
+  return *std::move(job);
 }
 
 bool JobTable::ListRows(const v1::ListRequest& request, uint64_t before, uint64_t down_to,
@@ -266,23 +277,19 @@ uint64_t JobTable::last_sequence() const {
   return last_sequence_;
 }
 
-std::string JobTable::OwnerOf(uint64_t job_id) const {
-  {
-    const absl::ReaderMutexLock lock(&mutex_);
-    if (const auto row = rows_.find(job_id); row != rows_.end()) return row->second.job->owner();
-  }
-  const std::optional<v1::Job> older = FindOlder(job_id);
-  return older ? older->owner() : "";
+absl::StatusOr<std::string> JobTable::OwnerOf(uint64_t job_id) const {
+  ASSIGN_OR_RETURN(
+      const std::optional<std::string> owner,
+      Look<std::string>(job_id, [](const v1::Job& job, const Row*) { return job.owner(); }));
+  return owner.value_or("");
 }
 
-std::optional<v1::JobStatus> JobTable::StatusOf(uint64_t job_id) const {
-  {
-    const absl::ReaderMutexLock lock(&mutex_);
-    if (const auto row = rows_.find(job_id); row != rows_.end()) return row->second.job->status();
-  }
-  const std::optional<v1::Job> older = FindOlder(job_id);
-  if (!older) return std::nullopt;
-  return older->status();
+absl::StatusOr<v1::JobStatus> JobTable::StatusOf(uint64_t job_id) const {
+  ASSIGN_OR_RETURN(
+      std::optional<v1::JobStatus> status,
+      Look<v1::JobStatus>(job_id, [](const v1::Job& job, const Row*) { return job.status(); }));
+  if (!status) return NoSuchJob(job_id);
+  return *std::move(status);
 }
 
 std::optional<std::vector<v1::Event>> JobTable::EventsAfter(uint64_t sequence, size_t limit) const {

@@ -23,6 +23,8 @@ namespace trireme::coordinator {
 
 // Why one waits before which so many others wait, where nothing more is said.
 std::string QueueText(size_t before);
+// NotFound, in words for whoever asks.
+absl::Status NoSuchJob(uint64_t job_id);
 
 // Threads: any; one writer.
 class JobTable {
@@ -47,10 +49,11 @@ class JobTable {
   // Calls subscribers: progress has moved.
   void Announce();
 
-  // Readers. With progress, queue position and what it waits for.
-  std::optional<v1::Job> Get(uint64_t job_id) const;
-  // Likewise; an error: it is not here, and the store cannot say whether there is one.
+  // Readers. With progress, queue position and what it waits for. Nothing: there is no such job.
+  // Unavailable, here and below: it is not here, and the store cannot say whether there is one.
   absl::StatusOr<std::optional<v1::Job>> Find(uint64_t job_id) const;
+  // NotFound: no such job.
+  absl::StatusOr<v1::Job> Get(uint64_t job_id) const;
   // Newest first, without specs. `page_token` is the smallest id that was looked at for the page
   // before. A page with a token for the next one may be short, even empty, where jobs had to be
   // looked for in the store. InvalidArgument: not a token of ours; else as the store's.
@@ -61,8 +64,9 @@ class JobTable {
   std::vector<v1::JobProgress> ProgressSince(uint64_t& version) const;
   uint64_t last_sequence() const;
   // Empty: no such job.
-  std::string OwnerOf(uint64_t job_id) const;
-  std::optional<v1::JobStatus> StatusOf(uint64_t job_id) const;
+  absl::StatusOr<std::string> OwnerOf(uint64_t job_id) const;
+  // NotFound: no such job.
+  absl::StatusOr<v1::JobStatus> StatusOf(uint64_t job_id) const;
   // All jobs that are here by id, as they are stored, and what their ranks last told (null:
   // nothing). `look` must be quick and not call back.
   void ForEach(
@@ -84,8 +88,10 @@ class JobTable {
     uint64_t progress_version = 0;  // 0: none yet
   };
   v1::Job Whole(uint64_t id, const Row& row) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // One that is not here, if it may be in the store.
-  std::optional<v1::Job> FindOlder(uint64_t job_id) const;
+  // `look` at the row of a job that is here, else at what the store has of it. Empty: no such job.
+  template <typename Value>
+  absl::StatusOr<std::optional<Value>> Look(
+      uint64_t job_id, const std::function<Value(const v1::Job& job, const Row* row)>& look) const;
   // These go on with a page of `size` at the jobs before `before`.
   // Those from `down_to` on, which are here. True: the page is full.
   bool ListRows(const v1::ListRequest& request, uint64_t before, uint64_t down_to, size_t size,

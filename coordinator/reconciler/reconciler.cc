@@ -120,8 +120,7 @@ absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {
       return &entry;
     }
   }
-  return absl::NotFoundError(
-      fmt::format("there is no job {}; trireme list --all shows them", job_id));
+  return NoSuchJob(job_id);
 }
 
 absl::Status Reconciler::Commit(Change& change) {
@@ -223,7 +222,9 @@ absl::StatusOr<std::optional<v1::Job>> Reconciler::FindSubmitted(const std::stri
                                                                  const std::string& request_id) {
   ASSIGN_OR_RETURN(const std::optional<uint64_t> id, store_.FindRequest(owner, request_id));
   if (!id) return std::optional<v1::Job>();
-  return table_.Get(*id);
+  const absl::StatusOr<Entry*> entry = Find(*id);
+  if (!entry.ok() && !absl::IsNotFound(entry.status())) return entry.status();
+  return table_.Find(*id);
 }
 
 absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submission,
@@ -305,7 +306,7 @@ absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request
     transition.status.set_stop_grace_seconds(grace);
     RETURN_IF_ERROR(Take(*entry, std::move(transition), {}, now_unix_ns));
   }
-  return *table_.Get(job_id);
+  return table_.Get(job_id);
 }
 
 absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix_ns) {

@@ -80,7 +80,7 @@ TEST_CASE("table: each job's newest progress is told once") {
   table.PutProgress(2, Steps(6));
   table.Drop({2});
   CHECK(table.ProgressSince(version).empty());
-  CHECK_FALSE(table.Get(2).has_value());
+  CHECK_FALSE(table.Get(2).ok());
 }
 
 TEST_CASE("table: readers beside the writer see whole jobs") {
@@ -95,7 +95,7 @@ TEST_CASE("table: readers beside the writer see whole jobs") {
       const int subscription = table.Subscribe([&news] { ++news; });
       uint64_t version = 0, last = 0;
       while (!over) {
-        if (const auto job = table.Get(1)) {
+        if (const auto job = table.Get(1); job.ok()) {
           // Its status and its name are of one moment.
           if (job->name() != "round " + std::to_string(job->status().attempt())) news = -1000000;
           ++looks;

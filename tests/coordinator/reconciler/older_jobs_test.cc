@@ -1,8 +1,11 @@
 // Jobs that ended before a daemon was started: the start does not read them, and whoever asks for
 // them finds them all the same, before and after they are here.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <set>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "coordinator/job_store/forwarding_store.h"
 #include "coordinator/reconciler/reconciler.h"
@@ -26,6 +29,10 @@ class CountingStore : public ForwardingStore {
     ++read;
     if (fails) return absl::UnavailableError("the disk");
     return ForwardingStore::JobsBefore(id, limit);
+  }
+  absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t id) override {
+    if (fails) return absl::UnavailableError("the disk");
+    return ForwardingStore::FindJob(id);
   }
 };
 
@@ -106,11 +113,11 @@ TEST_CASE("jobs that are not here yet are found in the store") {
   const bool read = GENERATE(false, true);
   if (read) older.ReadAll();
   CHECK(older.table.Get(7)->spec().seed() == 7);
-  CHECK(older.table.OwnerOf(1) == "eve");
+  CHECK(*older.table.OwnerOf(1) == "eve");
   CHECK(older.table.StatusOf(7)->state() == v1::JOB_COMPLETED);
-  CHECK_FALSE(older.table.Get(3001).has_value());
-  CHECK(older.table.OwnerOf(3001).empty());
-  CHECK_FALSE(older.table.StatusOf(3001).has_value());
+  CHECK_FALSE(older.table.Get(3001).ok());
+  CHECK(older.table.OwnerOf(3001)->empty());
+  CHECK_FALSE(older.table.StatusOf(3001).ok());
   const auto refused = older.reconciler->Ask(7, CancelAsked{"ann"}, 0, kStartNs);
   CHECK(refused.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(older.reconciler->Ask(3001, CancelAsked{"ann"}, 0, kStartNs).status().code() ==
@@ -158,6 +165,50 @@ TEST_CASE("a disk that fails is asked again for older jobs") {
   older.ReadAll();
 }
 
+TEST_CASE("what the disk does not say of an older job is not that there is none") {
+  Older older;
+  older.store.fails = true;
+  const auto unavailable = [](const absl::Status& status) { return absl::IsUnavailable(status); };
+  CHECK(unavailable(older.table.Find(7).status()));
+  CHECK(unavailable(older.table.Get(7).status()));
+  CHECK(unavailable(older.table.OwnerOf(7).status()));
+  CHECK(unavailable(older.table.StatusOf(7).status()));
+  CHECK(older.table.Get(100).ok());  // which has not ended
+  Submission again;
+  again.owner = "eve";
+  again.request_id = "1";
+  again.resources.set_ranks(1);
+  CHECK(unavailable(older.reconciler->Submit(again, kStartNs).status()));
+  CHECK_FALSE(older.table.Get(3001).ok());
+}
+
+TEST_CASE("a job is found at each moment of the older ones' coming") {
+  const auto store = *JobStore::Open(":memory:");
+  Change change;
+  change.jobs.push_back(JobOf(1, v1::JOB_COMPLETED, "ann"));
+  change.request_ids.push_back("1");
+  REQUIRE(store->Commit(change).ok());
+  JobTable table;
+  table.ReadOlderFrom(*store);
+  std::atomic<bool> over{false};
+  std::atomic<int> missed{0};
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 8; ++reader) {
+    readers.emplace_back([&] {
+      while (!over) missed += !table.Get(1).ok();
+    });
+  }
+  for (int round = 0; round < 100000; ++round) {
+    table.PublishOlder(change.jobs, 1);
+    table.OlderAreHere();
+    table.ReadOlderFrom(*store);
+    table.Drop({1});
+  }
+  over = true;
+  for (std::thread& reader : readers) reader.join();
+  CHECK(missed == 0);
+}
+
 TEST_CASE("ended jobs that are too many are dropped once all are known") {
   ReconcilerOptions options;
   options.most_ended_jobs = 1000;
@@ -171,7 +222,7 @@ TEST_CASE("ended jobs that are too many are dropped once all are known") {
   for (const v1::Job& job : *left) ended += job.status().state() == v1::JOB_COMPLETED;
   CHECK(ended == 1000);
   CHECK(left->front().id() == 100);
-  CHECK_FALSE(older.table.Get(99).has_value());
+  CHECK_FALSE(older.table.Get(99).ok());
 }
 
 }  // namespace

@@ -261,7 +261,7 @@ TEST_CASE("what a job would wait for is judged by its priority") {
   spec.mutable_resources()->set_priority(1);
   CHECK(desk.reconciler->WouldWaitFor(asks, spec, kDeskBegin) ==
         "waits for 3 CPUs; 2 of 4 are free");
-  CHECK_FALSE(desk.table.Get(3).has_value());  // nothing is stored of it
+  CHECK_FALSE(desk.table.Get(3).ok());  // nothing is stored of it
 }
 
 TEST_CASE("the cluster shows what is used, who runs and why a node is drained") {

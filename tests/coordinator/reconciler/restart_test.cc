@@ -197,7 +197,7 @@ TEST_CASE("of ended jobs those that ended last are kept") {
     CHECK(jobs[19].id() == 20);
     CHECK(jobs.back().id() == 31);
   }
-  CHECK_FALSE(opened.table.Get(25).has_value());
+  CHECK_FALSE(opened.table.Get(25).ok());
   // Forgotten with the job.
   submission.request_id = "25";
   CHECK_FALSE(opened.reconciler->Submit(submission, ++now)->repeated());

@@ -183,12 +183,12 @@ TEST_CASE("ended jobs are dropped when they are enough to be worth it and not be
     // A full disk is no reason for haste, and nothing is forgotten that it still has.
     desk.store->full = true;
     CHECK(in_no_haste());
-    CHECK(desk.table.Get(2).has_value());
+    CHECK(desk.table.Get(2).ok());
     desk.store->full = false;
     CHECK(in_no_haste());
     CHECK(JobsOf(desk) == most + 1);
-    CHECK(desk.table.Get(waits).has_value());
-    CHECK_FALSE(desk.table.Get(2).has_value());
+    CHECK(desk.table.Get(waits).ok());
+    CHECK_FALSE(desk.table.Get(2).ok());
     CHECK(absl::IsNotFound(desk.reconciler->Ask(2, PauseAsked{"ann"}, 0, now).status()));
     desk.store->drops = 0;
     desk.reconciler->Tick(++now);

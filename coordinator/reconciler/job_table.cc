@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/job_machine/job_machine.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -23,6 +24,13 @@ bool Wanted(const v1::Job& job, const v1::ListRequest& request) {
   if (request.states().empty()) return true;
   return std::find(request.states().begin(), request.states().end(), job.status().state()) !=
          request.states().end();
+}
+
+// All that have not ended are here, whatever else is not.
+bool WantsOnlyUnended(const v1::ListRequest& request) {
+  return !request.states().empty() &&
+         std::none_of(request.states().begin(), request.states().end(),
+                      [](int state) { return HasEnded(static_cast<v1::JobState>(state)); });
 }
 
 }  // namespace
@@ -238,8 +246,10 @@ absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request) 
   uint64_t from = 0;
   {
     const absl::ReaderMutexLock lock(&mutex_);
-    store = older_;
-    from = here_from_;
+    if (!WantsOnlyUnended(request)) {
+      store = older_;
+      from = here_from_;
+    }
     if (ListRows(request, before, from, size, page) || store == nullptr) return page;
   }
   RETURN_IF_ERROR(ListOlder(request, *store, std::min(before, from), size, page));

@@ -155,6 +155,25 @@ TEST_CASE("a list is the same before, while and after older jobs are read") {
   CHECK(older.List(some) == std::vector<uint64_t>{1});
 }
 
+TEST_CASE("a list of jobs that have not ended is whole at once, and asks no disk") {
+  Older older;
+  older.store.fails = true;
+  v1::ListRequest live;
+  live.set_page_size(1000);
+  live.add_states(v1::JOB_PENDING);
+  live.add_states(v1::JOB_RUNNING);
+  const auto page = older.table.List(live);
+  REQUIRE(page.ok());
+  CHECK(page->jobs_size() == 30);
+  CHECK(page->next_page_token().empty());
+  live.set_page_size(7);
+  CHECK(older.List(live).size() == 30);
+  live.add_states(v1::JOB_COMPLETED);
+  CHECK(absl::IsUnavailable(older.table.List(live).status()));
+  live.clear_states();
+  CHECK(absl::IsUnavailable(older.table.List(live).status()));
+}
+
 TEST_CASE("a disk that fails is asked again for older jobs") {
   Older older;
   older.store.fails = true;

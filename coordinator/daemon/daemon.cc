@@ -19,6 +19,7 @@
 #include "coordinator/daemon/plan_files.h"
 #include "coordinator/daemon/run_claim.h"
 #include "coordinator/job_machine/job_machine.h"
+#include "coordinator/job_store/damage_watch.h"
 #include "coordinator/job_store/timed_store.h"
 #include "coordinator/log_format/log_format.h"
 #include "runtime/base/durable.h"
@@ -81,6 +82,7 @@ absl::Status Daemon::Open() {
   ASSIGN_OR_RETURN(store_,
                    JobStore::Open(options_.state_folder + "/jobs.db", StoreCheck::kWhatIsRead));
   RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
+  store_ = DamageWatch(std::move(store_), [this](const absl::Status& why) { Damaged(why); });
   store_ = TimedStore(std::move(store_), [this](const absl::Status& end, auto took) {
     metrics_.CommitEnds(end.ok(), took.count());
   });
@@ -173,24 +175,26 @@ absl::Status Daemon::OpenReconciler() {
   return absl::OkStatus();
 }
 
-// All that the start has not read. A damaged store is served no longer than it takes to find out.
+// All that the start has not read.
 void Daemon::CheckStore() {
-  store_check_ =
-      std::make_unique<TaskThread>(TaskThreadOptions{.name = "store check", .between = {}});
-  store_check_->PostAnswer([this] {
-    const absl::Status checked = store_->CheckAll();
-    if (checked.ok() || absl::IsCancelled(checked)) return;
-    if (!absl::IsDataLoss(checked)) {
-      spdlog::warn("the job store could not be checked: {}", base::MessageOf(checked));
-      return;
-    }
-    spdlog::error("{}", base::MessageOf(checked));
-    {
-      const absl::MutexLock lock(&fault_mutex_);
-      fault_ = checked;
-    }
-    if (options_.end) options_.end();
+  check_turns_ = std::make_unique<CheckTurns>(*store_, [](const absl::Status& why) {
+    spdlog::warn("the job store could not be checked; it is tried again in an hour: {}",
+                 base::MessageOf(why));
   });
+  store_check_ = std::make_unique<TaskThread>(TaskThreadOptions{
+      .name = "store check",
+      .between = [this](int64_t now_unix_ns) { return check_turns_->Turn(now_unix_ns); }});
+}
+
+// A damaged store is served no longer than it takes to find out. Any thread.
+void Daemon::Damaged(const absl::Status& why) {
+  {
+    const absl::MutexLock lock(&fault_mutex_);
+    if (!fault_.ok()) return;
+    fault_ = why;
+  }
+  spdlog::error("{}", base::MessageOf(why));
+  if (options_.end) options_.end();
 }
 
 absl::Status Daemon::fault() const {

@@ -18,6 +18,7 @@
 #include "coordinator/dashboard/dashboard.h"
 #include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/job_store/damage_watch.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/metrics/daemon_metrics.h"
 #include "coordinator/planning/submission.h"
@@ -75,6 +76,7 @@ class Daemon {
   absl::Status OpenHttp();
   void OpenRetention();
   void CheckStore();
+  void Damaged(const absl::Status& why);
   absl::StatusOr<SubmissionRules> RulesWithOwnPaths() const;
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
@@ -112,6 +114,7 @@ class Daemon {
   std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<RetentionThread> retention_;  // absent: none is asked for
+  std::unique_ptr<CheckTurns> check_turns_;
   std::unique_ptr<TaskThread> store_check_;
   std::unique_ptr<dashboard::Dashboard> dashboard_;
   std::unique_ptr<HttpServer> http_;

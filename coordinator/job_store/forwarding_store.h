@@ -17,6 +17,9 @@ class ForwardingStore : public JobStore {
 
   absl::Status CheckAll() override { return store_->CheckAll(); }
   void StopCheck() override { store_->StopCheck(); }
+  absl::Status NoteDamage(absl::Status damage) override {
+    return store_->NoteDamage(std::move(damage));
+  }
   absl::Status Commit(Change& change) override { return store_->Commit(change); }
   absl::Status BeginEpoch(uint64_t used_job_id) override { return store_->BeginEpoch(used_job_id); }
   StoreIdentity identity() override { return store_->identity(); }

@@ -71,6 +71,9 @@ class JobStore {
   // Cancelled: by StopCheck. Of one thread at a time.
   virtual absl::Status CheckAll() = 0;
   virtual void StopCheck() = 0;
+  // `damage` was found: the next opening checks all of the file, whatever it is asked for. Gives
+  // `damage`, and with it why that could not be noted, if it could not.
+  virtual absl::Status NoteDamage(absl::Status damage) = 0;
 
   // Fills `sequence` of the events. Nothing is changed unless OK, here or on disk. AlreadyExists: a
   // request id of that owner is taken. Unavailable: the disk is full (where files are limited by

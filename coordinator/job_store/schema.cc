@@ -85,11 +85,6 @@ constexpr const char* kRowFaults[] = {
     " FROM pragma_foreign_key_check LIMIT 1",
 };
 
-absl::Status Damaged(const Connection& connection, const std::string& what) {
-  return absl::DataLossError(base::Text(connection.path(), ": the job store is damaged (", what,
-                                        "); put back a backup, or move it away to begin anew"));
-}
-
 absl::Status FindFault(const Connection& connection, std::span<const char* const> queries) {
   for (const char* sql : queries) {
     ASSIGN_OR_RETURN(const std::string fault, connection.Text(sql));
@@ -127,6 +122,11 @@ absl::StatusOr<std::string> ExpectedSchema(std::span<const Migration> migrations
 }
 
 }  // namespace
+
+absl::Status Damaged(const Connection& connection, const std::string& what) {
+  return absl::DataLossError(base::Text(connection.path(), ": the job store is damaged (", what,
+                                        "); put back a backup, or move it away to begin anew"));
+}
 
 std::span<const Migration> Migrations() { return kMigrations; }
 

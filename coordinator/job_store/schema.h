@@ -27,6 +27,9 @@ absl::Status Identify(const Connection& connection, int64_t newest);
 // that of a new store (else DataLoss). Nothing is changed unless OK.
 absl::Status Migrate(Connection& connection, std::span<const Migration> migrations);
 
+// DataLoss that names `what`, and what to do.
+absl::Status Damaged(const Connection& connection, const std::string& what);
+
 // DataLoss: a page, an index, a sum or a sequence is not as it was written. Reads the whole file.
 absl::Status CheckPages(const Connection& connection);
 absl::Status CheckRows(const Connection& connection);

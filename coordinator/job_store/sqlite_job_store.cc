@@ -211,6 +211,9 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<std::vector<std::string>> RunParents() override;
   absl::Status CheckAll() override;
   void StopCheck() override;
+  absl::Status NoteDamage(absl::Status damage) override {
+    return path_ == ":memory:" ? damage : coordinator::NoteDamage(path_, damage);
+  }
 
   absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
                                                       const std::string& request_id) override {
@@ -274,8 +277,7 @@ class SqliteJobStore final : public JobStore {
       Message message;
       if (query.Integer(1) == 0 ||
           !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-        return absl::DataLossError(base::Text(connection_->path(), ": ", what, " ", query.Bytes(2),
-                                              " is damaged; put back a backup"));
+        return Damaged(*connection_, base::Text(what, " ", query.Bytes(2)));
       }
       messages.push_back(std::move(message));
     }
@@ -493,9 +495,9 @@ absl::Status SqliteJobStore::CheckAll() {
   if (status.ok()) status = CheckRows(*still);
   const std::lock_guard<std::mutex> lock(mutex_);
   still_ = nullptr;
-  RETURN_IF_ERROR(connection_->Execute(kAutoCheckpoint));
-  if (absl::IsDataLoss(status)) NoteDamage(path_);
-  return status;
+  const absl::Status as_before = connection_->Execute(kAutoCheckpoint);
+  if (absl::IsDataLoss(status)) return NoteDamage(status);
+  return status.ok() ? as_before : status;
 }
 
 void SqliteJobStore::StopCheck() {

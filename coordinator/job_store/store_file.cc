@@ -129,11 +129,17 @@ absl::StatusOr<std::unique_ptr<Connection>> OpenStoreFile(const std::string& pat
   return connection;
 }
 
-void NoteDamage(const std::string& path) {
+absl::Status NoteDamage(const std::string& path, const absl::Status& damage) {
   const int note = open(NoteOf(path).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (note < 0) return;
+  if (note < 0) {
+    return absl::Status(
+        damage.code(),
+        base::Text(base::MessageOf(damage), "; ", NoteOf(path), " cannot be made (",
+                   strerror(errno), "), so that the next start does not check all of it first"));
+  }
   close(note);
   base::SyncFolderOf(path).IgnoreError();
+  return damage;
 }
 
 }  // namespace trireme::coordinator

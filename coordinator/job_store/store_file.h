@@ -18,7 +18,8 @@ absl::StatusOr<std::unique_ptr<Connection>> OpenStoreFile(const std::string& pat
                                                           std::span<const Migration> migrations,
                                                           StoreCheck check = StoreCheck::kAll);
 
-// The next opening checks all of it, whatever it is asked for, until one finds no fault.
-void NoteDamage(const std::string& path);
+// The next opening checks all of it, whatever it is asked for, until one finds no fault. Gives
+// `damage`, and with it why that could not be noted, if it could not.
+absl::Status NoteDamage(const std::string& path, const absl::Status& damage);
 
 }  // namespace trireme::coordinator

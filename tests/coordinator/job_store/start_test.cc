@@ -9,6 +9,8 @@
 #include <random>
 #include <thread>
 
+#include "coordinator/job_store/damage_watch.h"
+#include "coordinator/job_store/forwarding_store.h"
 #include "tests/coordinator/job_store/samples.h"
 
 namespace trireme::coordinator {
@@ -126,6 +128,72 @@ TEST_CASE("a start reads no ended job, and the check after it finds the damage")
   Spill(path, good);
   CHECK(IdsOf(MustStart(path)->LiveJobs()) == Ids{1});
   CHECK(folder.Names() == std::vector<std::string>{"jobs.db"});
+}
+
+TEST_CASE("damage that a read comes upon is told and noted as by the check") {
+  const Folder folder;
+  const std::string path = folder / "jobs.db";
+  {
+    auto store = MustOpen(path);
+    for (const uint64_t id : {1, 2}) Put(*store, EndedJob(id));
+  }
+  Alter(path, "UPDATE jobs SET job = CAST(job || x'00' AS BLOB) WHERE id = 1");
+  std::vector<std::string> told;
+  auto store = DamageWatch(MustStart(path),
+                           [&](const absl::Status& why) { told.push_back(base::MessageOf(why)); });
+  CHECK(store->FindJob(2).ok());
+  CHECK(told.empty());
+  // Where the note cannot be made it is said.
+  const bool noted = GENERATE(true, false);
+  if (!noted) REQUIRE(symlink("/absent/note", (path + "-damaged").c_str()) == 0);
+  const auto read = GENERATE(0, 1, 2, 3);
+  absl::Status status;
+  if (read == 0) status = store->FindJob(1).status();
+  if (read == 1) status = store->JobsBefore(UINT64_MAX, 10).status();
+  if (read == 2) status = store->Jobs().status();
+  if (read == 3) status = store->CheckAll();
+  CHECK(absl::IsDataLoss(status));
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find("damaged (job 1)") != std::string::npos);
+  CHECK((told[0].find("cannot be made") == std::string::npos) == noted);
+  store = nullptr;
+  if (noted) CHECK(absl::IsDataLoss(Start(path).status()));
+}
+
+namespace {
+
+class Busy : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  absl::Status CheckAll() override {
+    ++checks;
+    return answer;
+  }
+  absl::Status answer;
+  int checks = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a check that could not be made is made again an hour later, and no other") {
+  using std::chrono::minutes;
+  Busy store(MustStart(":memory:"));
+  int failed = 0;
+  CheckTurns turns(store, [&](const absl::Status&) { ++failed; });
+  const CheckTurns::Clock::time_point begin{minutes(1000)};
+  store.answer = absl::UnavailableError("the disk");
+  constexpr int64_t kHourNs = int64_t{3600} * 1000000000;
+  CHECK(turns.Turn(7, begin) == 7 + kHourNs);
+  CHECK(turns.Turn(9, begin + minutes(15)) == 9 + kHourNs * 3 / 4);
+  CHECK(store.checks == 1);
+  CHECK(turns.Turn(7, begin + minutes(60)) == 7 + kHourNs);
+  CHECK(store.checks == 2);
+  CHECK(failed == 2);
+  store.answer = GENERATE(absl::OkStatus(), absl::CancelledError(), absl::DataLossError("a row"));
+  CHECK(turns.Turn(7, begin + minutes(120)) == 0);
+  CHECK(turns.Turn(7, begin + minutes(600)) == 0);
+  CHECK(store.checks == 3);
+  CHECK(failed == 2);
 }
 
 TEST_CASE("a live job that the index has lost is missed at once") {

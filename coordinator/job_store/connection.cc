@@ -18,6 +18,8 @@
 namespace trireme::coordinator {
 namespace {
 
+constexpr int kStepsALook = 100;  // of SQLite's machine, between looks at whether it is to stop
+
 uint32_t SumOn(uint32_t sum, const void* data, size_t bytes) {
   return checksum::Crc32c({static_cast<const std::byte*>(data), bytes}, sum);
 }
@@ -145,7 +147,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& 
   return connection;
 }
 
-absl::StatusOr<std::unique_ptr<Connection>> Connection::OpenStill(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Connection>> Connection::OpenStill(const std::string& path,
+                                                                  const std::atomic<bool>& stop) {
   sqlite3* database = nullptr;
   const std::string uri = "file:" + Escaped(path) + "?immutable=1";
   const int flags =
@@ -157,6 +160,10 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::OpenStill(const std::str
   sqlite3_db_config(database, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   AddFunctions(database);
+  sqlite3_progress_handler(
+      database, kStepsALook,
+      [](void* flag) { return static_cast<const std::atomic<bool>*>(flag)->load() ? 1 : 0; },
+      const_cast<std::atomic<bool>*>(&stop));
   return connection;
 }
 

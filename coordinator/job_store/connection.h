@@ -1,6 +1,7 @@
 // One SQLite connection: settings, transactions, and what its result codes mean to callers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,8 +26,11 @@ class Connection {
 
   // The file `path`, which nobody changes as long as this is used: read beside the connection that
   // holds it. SQLite knows both, so that the locks of that one outlive this.
-  static absl::StatusOr<std::unique_ptr<Connection>> OpenStill(const std::string& path);
-  // What runs ends with Cancelled, soon. Threads: any.
+  // What runs or begins while `stop` is set ends with Cancelled.
+  static absl::StatusOr<std::unique_ptr<Connection>> OpenStill(const std::string& path,
+                                                               const std::atomic<bool>& stop);
+  // What runs ends with Cancelled: also where SQLite does not look at `stop`, as in the midst of
+  // an integrity_check. What begins later does not. Threads: any.
   void Interrupt();
 
   // The file is ours: closing it may tidy it up.

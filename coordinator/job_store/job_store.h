@@ -70,6 +70,7 @@ class JobStore {
   // seconds. DataLoss: it is damaged; the next opening checks all of it again, before it is used.
   // Cancelled: by StopCheck. Of one thread at a time.
   virtual absl::Status CheckAll() = 0;
+  // None is made from now on; waits up to some seconds for the end of one that is.
   virtual void StopCheck() = 0;
   // `damage` was found: the next opening checks all of the file, whatever it is asked for. Gives
   // `damage`, and with it why that could not be noted, if it could not.

@@ -27,6 +27,9 @@ constexpr const char* kScratchSuffix = "-backup";
 constexpr const char* kAutoCheckpoint = "PRAGMA wal_autocheckpoint = 1000";  // SQLite's own
 // Between two steps of a backup.
 constexpr std::chrono::milliseconds kLeastPause{1};
+// Of a check that is to stop: for two seconds at most.
+constexpr int kMostInterrupts = 200;
+constexpr std::chrono::milliseconds kInterruptPause{10};
 constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 
 struct Statements {
@@ -478,7 +481,7 @@ absl::Status SqliteJobStore::BeginCheck() {
   RETURN_IF_ERROR(connection_->Execute("PRAGMA wal_autocheckpoint = 0"));
   ASSIGN_OR_RETURN(const int64_t busy, connection_->Integer("PRAGMA wal_checkpoint(TRUNCATE)"));
   if (busy != 0) return absl::UnavailableError(path_ + ": its log could not be taken in");
-  ASSIGN_OR_RETURN(still_, Connection::OpenStill(path_));
+  ASSIGN_OR_RETURN(still_, Connection::OpenStill(path_, check_stopped_));
   return absl::OkStatus();
 }
 
@@ -490,8 +493,8 @@ absl::Status SqliteJobStore::CheckAll() {
     const std::lock_guard<std::mutex> lock(mutex_);
     still = still_.get();
   }
-  if (status.ok()) status = CheckPages(*still);
   if (status.ok() && check_stopped_) status = absl::CancelledError("the check was stopped");
+  if (status.ok()) status = CheckPages(*still);
   if (status.ok()) status = CheckRows(*still);
   const std::lock_guard<std::mutex> lock(mutex_);
   still_ = nullptr;
@@ -502,8 +505,15 @@ absl::Status SqliteJobStore::CheckAll() {
 
 void SqliteJobStore::StopCheck() {
   check_stopped_ = true;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (still_ != nullptr) still_->Interrupt();
+  // Again, since what begins just now misses it.
+  for (int i = 0; i < kMostInterrupts; ++i) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (still_ == nullptr) return;
+      still_->Interrupt();
+    }
+    std::this_thread::sleep_for(kInterruptPause);
+  }
 }
 
 absl::StatusOr<uint64_t> SqliteJobStore::Bytes() {

@@ -11,6 +11,7 @@
 
 #include "coordinator/job_store/damage_watch.h"
 #include "coordinator/job_store/forwarding_store.h"
+#include "coordinator/job_store/schema.h"
 #include "tests/coordinator/job_store/samples.h"
 
 namespace trireme::coordinator {
@@ -194,6 +195,33 @@ TEST_CASE("a check that could not be made is made again an hour later, and no ot
   CHECK(turns.Turn(7, begin + minutes(600)) == 0);
   CHECK(store.checks == 3);
   CHECK(failed == 2);
+}
+
+TEST_CASE("a check that is stopped stops, at whatever moment it is") {
+  const Folder folder;
+  const std::string path = folder / "jobs.db";
+  {
+    auto store = MustOpen(path);
+    for (uint64_t id = 1; id <= 100; ++id) Put(*store, EndedJob(id));
+  }
+  SECTION("before its first statement") {
+    std::string file = Slurp(path);
+    file.replace(3 * kPageBytes, kPageBytes, kPageBytes, 'x');
+    Spill(path, file);
+    auto store = Start(path);
+    REQUIRE(store.ok());
+    (*store)->StopCheck();
+    CHECK(absl::IsCancelled((*store)->CheckAll()));
+  }
+  SECTION("between two") {
+    std::atomic<bool> stop{false};
+    const auto still = *Connection::OpenStill(path, stop);
+    constexpr const char* kAll = "SELECT count(*) FROM jobs AS a, jobs AS b WHERE a.id + b.id > 0";
+    CHECK(*still->Integer(kAll) == 10000);
+    stop = true;
+    CHECK(absl::IsCancelled(still->Integer(kAll).status()));
+    CHECK(absl::IsCancelled(CheckRows(*still)));
+  }
 }
 
 TEST_CASE("a live job that the index has lost is missed at once") {

@@ -107,7 +107,12 @@ void Retention::RemoveOf(const Victims& announced, Victims& victims, const char*
     const auto still = victims.find(path);
     if (stopping_ || files_left_ == 0) break;
     if (still == victims.end() || still->second != part) continue;
-    if (Remove(path, part, why)) victims.erase(still);
+    if (!Remove(path, part, why)) continue;
+    victims.erase(still);
+    if (part == Part::kLogs) continue;
+    for (std::vector<Sized>* sized : {&sized_, &measuring_.sized}) {
+      std::erase_if(*sized, [&](const Sized& one) { return RunOf(one.id) == path; });
+    }
   }
 }
 
@@ -115,15 +120,18 @@ int64_t Retention::Look(int64_t now_unix_ns) {
   files_left_ = options_.most_files;
   measured_ = 0;
   Victims victims = FindOld(now_unix_ns);
-  std::optional<Victims> too_much;
-  if (options_.run_bytes > 0) too_much = FindTooMuch(victims);
+  Victims too_much;
+  if (options_.run_bytes > 0) {
+    MeasureOn();
+    too_much = FindTooMuch(victims);
+  }
   RemoveOf(announced_, victims, "by its age");
   Announce(victims, "--keep-run-folders");
   announced_ = std::move(victims);
-  if (too_much) {
-    RemoveOf(announced_for_size_, *too_much, "for the room that run folders take");
-    Announce(*too_much, "--keep-run-bytes");
-    announced_for_size_ = *std::move(too_much);
+  if (options_.run_bytes > 0) {
+    RemoveOf(announced_for_size_, too_much, "for the room that run folders take");
+    announced_for_size_ = FindTooMuch(announced_);
+    Announce(announced_for_size_, "--keep-run-bytes");
   }
   int64_t every = kHourNs;
   for (const double days : {options_.run_days, options_.log_days}) {
@@ -211,28 +219,45 @@ void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
   if (const auto part = PartOf(run, id)) victims[run] = *part;
 }
 
-std::optional<Retention::Victims> Retention::FindTooMuch(const Victims& by_age) {
+void Retention::MeasureOn() {
   if (!std::exchange(measuring_.begun, true)) measuring_.left = Runs();
   for (; !measuring_.left.empty(); measuring_.left.pop_back()) {
-    if (stopping_ || measured_ >= options_.most_files) return std::nullopt;
+    if (stopping_ || measured_ >= options_.most_files) return;
     Measure(measuring_.left.back());
   }
-  std::vector<Sized> sized = std::move(measuring_.sized);
+  sized_ = std::move(measuring_.sized);
   measuring_ = {};
-  // What goes by its age takes no room of the others.
-  std::erase_if(sized, [&](const Sized& one) { return by_age.contains(RunOf(one.id)); });
-  std::sort(sized.begin(), sized.end(), [](const Sized& a, const Sized& b) {
+  std::sort(sized_.begin(), sized_.end(), [](const Sized& a, const Sized& b) {
     return std::pair(a.since_unix_ns, a.id) < std::pair(b.since_unix_ns, b.id);
   });
+}
+
+std::optional<bool> Retention::IsStill(const Sized& one) {
+  const std::string run = RunOf(one.id);
+  const auto known = Known(one.id);
+  if (!known.ok()) return std::nullopt;
+  const std::optional<v1::Job>& job = *known;
+  return job && job->run_folder() == run && IsOver(*job) && IsOurs(run, one.id) &&
+         PartOf(run, one.id) == one.part;
+}
+
+Retention::Victims Retention::FindTooMuch(const Victims& by_age) {
+  // What goes by its age takes no room of the others.
+  const auto counts = [&](const Sized& one) { return !by_age.contains(RunOf(one.id)); };
   uint64_t all = 0;
-  for (const Sized& one : sized) all += one.bytes;
+  for (const Sized& one : sized_) all += counts(one) ? one.bytes : 0;
   Victims victims;
-  for (const Sized& one : sized) {
+  std::set<uint64_t> no_more;
+  for (const Sized& one : sized_) {
     if (all <= options_.run_bytes || victims.size() >= options_.most_folders) break;
-    if (one.bytes == 0) continue;
-    victims[RunOf(one.id)] = one.part;
+    if (one.bytes == 0 || !counts(one)) continue;
+    const std::optional<bool> still = IsStill(one);
+    if (!still) break;
+    if (*still) victims[RunOf(one.id)] = one.part;
+    if (!*still) no_more.insert(one.id);
     all -= one.bytes;
   }
+  std::erase_if(sized_, [&](const Sized& one) { return no_more.contains(one.id); });
   return victims;
 }
 

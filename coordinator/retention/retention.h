@@ -76,10 +76,14 @@ class Retention {
   static std::optional<int64_t> SilentSince(const std::string& run);
   // Nothing: there are only checkpoints left.
   std::optional<Part> PartOf(const std::string& run, uint64_t id);
-  // Nothing: not all are measured yet.
-  std::optional<Victims> FindTooMuch(const Victims& by_age);
+  void MeasureOn();
+  // Of those that were measured, as they are now.
+  Victims FindTooMuch(const Victims& by_age);
+  // Nothing: that cannot be said. False: it is none any more.
+  std::optional<bool> IsStill(const Sized& one);
   void Measure(uint64_t id);
   uint64_t BytesIn(int folder, const std::set<std::string>& kept, int depth);
+  // Those that are gone take no room any more.
   void RemoveOf(const Victims& announced, Victims& victims, const char* why);
   Victims FindOld(int64_t now_unix_ns);
   void FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims);
@@ -97,9 +101,10 @@ class Retention {
   Victims announced_;
   Victims announced_for_size_;
   Measuring measuring_;
-  size_t measured_ = 0;      // files, of this look
-  std::set<uint64_t> done_;  // of which only checkpoints are left
-  size_t files_left_ = 0;    // of this look
+  std::vector<Sized> sized_;  // of the last time that all were measured; first to go first
+  size_t measured_ = 0;       // files, of this look
+  std::set<uint64_t> done_;   // of which only checkpoints are left
+  size_t files_left_ = 0;     // of this look
   std::chrono::steady_clock::time_point due_{};
 };
 

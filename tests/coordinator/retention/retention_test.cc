@@ -354,6 +354,28 @@ TEST_CASE("retention: measuring takes as many looks as it needs, and a new one b
   for (const char* left : {"2", "3", "4", "5", "6"}) CHECK(IsWhole(house.path(left)));
 }
 
+TEST_CASE(
+    "retention: what is too much goes some at each look, however long all take to be measured") {
+  House house;
+  for (uint64_t id = 1; id <= 9; ++id) Large(house, id, 40 - static_cast<double>(id), kMiB);
+  // Small ones, which are measured again each time.
+  for (uint64_t id = 10; id <= 19; ++id) Large(house, id, 1, 1);
+  RetentionOptions options = AtMost(house, 2 * kMiB);
+  options.most_folders = 2;
+  options.most_files = 30;
+  Retention retention = house.Of(options);
+  int before = 1, looks = 0;
+  for (; before < 100 && IsWhole(house.path("1")); ++before) retention.Look(kNowNs);
+  CHECK(before > 3);
+  // This one goes on since: it is let be, and the room that it takes is not counted.
+  house.Know(3, v1::JOB_RUNNING, 0);
+  for (; looks < 100 && IsWhole(house.path("8")); ++looks) retention.Look(kNowNs);
+  CHECK(looks <= 8);
+  for (int look = 0; look < 30; ++look) retention.Look(kNowNs);
+  for (const char* gone : {"2", "4", "5", "6", "7"}) CHECK_FALSE(IsWhole(house.path(gone)));
+  for (const char* left : {"3", "9"}) CHECK(IsWhole(house.path(left)));
+}
+
 // As after a backup was put back: that job may go on, or wait to be found.
 TEST_CASE("retention: the room of a folder whose job is not known is nobody's to take") {
   House house;

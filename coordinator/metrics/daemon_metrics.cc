@@ -42,6 +42,8 @@ JobCensus Count(const MetricSources& sources) {
   for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {
     census.by_state[static_cast<v1::JobState>(state)] = 0;
   }
+  // Before the walk: what comes during it may be missed.
+  const bool all = sources.table.OlderHaveCome();
   sources.table.ForEach([&](const v1::Job& job, const v1::Progress* progress) {
     const v1::JobStatus& status = job.status();
     census.by_state[status.state()] += 1;
@@ -54,6 +56,8 @@ JobCensus Count(const MetricSources& sources) {
       census.running.push_back({std::to_string(job.id()), job.name(), *progress});
     }
   });
+  // No number rather than one that is too small.
+  if (!all) std::erase_if(census.by_state, [](const auto& one) { return HasEnded(one.first); });
   return census;
 }
 

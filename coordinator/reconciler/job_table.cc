@@ -287,6 +287,11 @@ uint64_t JobTable::last_sequence() const {
   return last_sequence_;
 }
 
+bool JobTable::OlderHaveCome() const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  return older_ == nullptr;
+}
+
 absl::StatusOr<std::string> JobTable::OwnerOf(uint64_t job_id) const {
   ASSIGN_OR_RETURN(
       const std::optional<std::string> owner,

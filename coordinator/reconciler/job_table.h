@@ -63,6 +63,8 @@ class JobTable {
   // Those of jobs that have made progress since `version`, which is moved on.
   std::vector<v1::JobProgress> ProgressSince(uint64_t& version) const;
   uint64_t last_sequence() const;
+  // False: of jobs that have ended some are in the store alone.
+  bool OlderHaveCome() const;
   // Empty: no such job.
   absl::StatusOr<std::string> OwnerOf(uint64_t job_id) const;
   // NotFound: no such job.

@@ -55,6 +55,24 @@ std::map<std::string, std::string> PageOf(const DaemonMetrics& metrics, const Jo
 
 }  // namespace
 
+TEST_CASE("metrics count jobs that have ended when all are here, and the others at once") {
+  const auto store = *JobStore::Open(":memory:");
+  JobTable table;
+  table.ReadOlderFrom(*store);
+  table.Publish({JobIn(1, v1::JOB_RUNNING), JobIn(2, v1::JOB_COMPLETED)}, {});
+  const DaemonMetrics metrics;
+  auto samples = PageOf(metrics, table);
+  CHECK(samples["trireme_jobs{state=\"running\"}"] == "1");
+  CHECK(samples["trireme_jobs{state=\"pending\"}"] == "0");
+  for (const char* ended : {"completed", "failed", "cancelled"}) {
+    CHECK(samples.count("trireme_jobs{state=\"" + std::string(ended) + "\"}") == 0);
+  }
+  table.OlderAreHere();
+  samples = PageOf(metrics, table);
+  CHECK(samples["trireme_jobs{state=\"completed\"}"] == "1");
+  CHECK(samples["trireme_jobs{state=\"failed\"}"] == "0");
+}
+
 TEST_CASE("metrics tell of jobs by state and of those that run by name") {
   JobTable table;
   table.Publish({JobIn(1, v1::JOB_RUNNING), JobIn(2, v1::JOB_PENDING, 30'000'000'000),

@@ -34,9 +34,27 @@ std::string Named(const Mount& mount) {
   return fmt::format("the file system at {} ({}, {})", mount.folder, mount.type, mount.source);
 }
 
+std::string Named(const std::vector<Mount>& mounts) {
+  std::string text;
+  for (const Mount& mount : mounts) text += (text.empty() ? "" : " or ") + Named(mount);
+  return text;
+}
+
 constexpr char kAdvice[] = "see on this machine whether it is mounted and its server answers";
 
 }  // namespace
+
+bool DiskPulse::Beat() {
+  const absl::MutexLock lock(&mutex_);
+  newest_.began = Clock::now();
+  return !answered_;
+}
+
+bool DiskPulse::BeatAt(const std::string& path) {
+  const absl::MutexLock lock(&mutex_);
+  newest_ = {Clock::now(), path};
+  return !answered_;
+}
 
 class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
  public:
@@ -68,13 +86,14 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
     bool hangs = false;
     bool wanted = true;       // where it runs
     Clock::time_point began;  // where it runs
+    std::shared_ptr<DiskPulse> pulse;
     // Of its deadline, then of when its thread is taken to hang.
     std::optional<std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator> timer;
   };
-  // Of one file system.
+  // Of one file system, or of several together.
   struct Lane {
     std::string key;
-    Mount mount;  // by which it was asked first
+    std::vector<Mount> mounts;  // by which it was asked first
     FairQueue<std::shared_ptr<Call>> waiting;
     // Answered while they waited. What they own may be on the disk, as a file that is to be closed:
     // the threads that may hang there are rid of them.
@@ -97,6 +116,9 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AllHang(const Lane& lane) const { return lane.hanging >= options_.threads; }
   absl::Status AllHangError(const Lane& lane, const std::string& path) const;
+  absl::Status LateError(const Call& call);
+  // Of each file system once.
+  std::vector<Mount> MountsOf(const DiskPath& where);
   void Arm(const std::shared_ptr<Call>& call, Clock::time_point at)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Disarm(Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -108,6 +130,11 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
   void Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(std::vector<Due> due);
+  void CountHanging(Lane& lane, int by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    lane.hanging += static_cast<size_t>(by);
+    hanging_ += static_cast<size_t>(by);
+    if (options_.hanging_of_all) *options_.hanging_of_all += static_cast<size_t>(by);
+  }
 
   const DiskCallsOptions options_;
   MountTable mounts_;
@@ -126,7 +153,25 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
 absl::Status DiskCalls::Pool::AllHangError(const Lane& lane, const std::string& path) const {
   return absl::UnavailableError(
       fmt::format("{}: not asked for, because {} calls on {} hang already; {}", path, lane.hanging,
-                  Named(lane.mount), kAdvice));
+                  Named(lane.mounts), kAdvice));
+}
+
+absl::Status DiskCalls::Pool::LateError(const Call& call) {
+  const std::string at = call.pulse ? call.pulse->newest().path : "";
+  return absl::DeadlineExceededError(
+      fmt::format("{}: {} has not answered within {} s; {}", at.empty() ? call.path : at,
+                  at.empty() ? Named(call.lane->mounts) : Named(mounts_.Of(at)),
+                  static_cast<double>(call.limit.count()) / 1000, kAdvice));
+}
+
+std::vector<Mount> DiskCalls::Pool::MountsOf(const DiskPath& where) {
+  std::vector<Mount> mounts = {mounts_.Of(where.path)};
+  for (const std::string& path : where.also) mounts.push_back(mounts_.Of(path));
+  const auto by_device = [](const Mount& a, const Mount& b) { return a.device < b.device; };
+  const auto same = [](const Mount& a, const Mount& b) { return a.device == b.device; };
+  std::stable_sort(mounts.begin(), mounts.end(), by_device);
+  mounts.erase(std::unique(mounts.begin(), mounts.end(), same), mounts.end());
+  return mounts;
 }
 
 absl::Status DiskCalls::Pool::Room(const Lane& lane, const DiskPath& where) const {
@@ -136,19 +181,21 @@ absl::Status DiskCalls::Pool::Room(const Lane& lane, const DiskPath& where) cons
   if (lane.waiting.size() < options_.most_waiting && !too_many) return absl::OkStatus();
   return absl::ResourceExhaustedError(fmt::format(
       "{} requests{} wait for {} already; try again later",
-      too_many ? of_owner : lane.waiting.size(), too_many ? " of yours" : "", Named(lane.mount)));
+      too_many ? of_owner : lane.waiting.size(), too_many ? " of yours" : "", Named(lane.mounts)));
 }
 
 absl::Status DiskCalls::Pool::Post(const DiskPath& where, std::function<void()> work,
                                    Answer answer) {
-  Mount mount = mounts_.Of(where.path);
+  std::vector<Mount> mounts = MountsOf(where);
+  std::string key;
+  for (const Mount& mount : mounts) key += mount.device + '+';
   const absl::MutexLock lock(&mutex_);
   if (ending_) return Stopping();
-  const auto known = lanes_.find(mount.device);
+  const auto known = lanes_.find(key);
   auto lane = known == lanes_.end() ? std::make_shared<Lane>() : known->second;
   if (known == lanes_.end()) {
-    lane->key = mount.device;
-    lane->mount = std::move(mount);
+    lane->key = std::move(key);
+    lane->mounts = std::move(mounts);
   }
   if (const absl::Status room = Room(*lane, where); !room.ok()) return room;
   if (lane->waiting.size() >= lane->idle && lane->threads < options_.threads) StartThread(lane);
@@ -164,7 +211,8 @@ absl::Status DiskCalls::Pool::Post(const DiskPath& where, std::function<void()> 
   call->limit = where.deadline.count() > 0 ? where.deadline : options_.deadline;
   call->work = std::move(work);
   call->answer = std::move(answer);
-  Arm(call, Clock::now() + call->limit);
+  call->pulse = where.pulse;
+  if (!call->pulse) Arm(call, Clock::now() + call->limit);
   lane->waiting.Add(std::move(call), where.owner);
   lane->wake.Signal();
   return absl::OkStatus();
@@ -208,6 +256,9 @@ std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(const std::shared_p
       if (!call->answer) {  // its deadline came first
         call->wanted = false;
         Arm(call, call->began + options_.hangs_after);
+      } else if (call->pulse) {
+        call->pulse->Beat();
+        Arm(call, call->began + call->limit);
       }
       return call;
     }
@@ -229,8 +280,7 @@ void DiskCalls::Pool::Serve(const std::shared_ptr<Lane>& lane) {
       call->runs = false;
       --running_;
       if (call->hangs) {
-        --hanging_;
-        --lane->hanging;
+        CountHanging(*lane, -1);
       }
       Disarm(*call);
       if (call->answer) Take(*call, absl::OkStatus(), due);
@@ -251,6 +301,7 @@ void DiskCalls::Pool::Disarm(Call& call) {
 }
 
 void DiskCalls::Pool::Take(Call& call, absl::Status status, std::vector<Due>& due) {
+  if (call.pulse) call.pulse->answered_ = true;
   due.push_back({std::exchange(call.answer, nullptr), std::move(status)});
   ++answering_;
   Disarm(call);
@@ -282,19 +333,17 @@ void DiskCalls::Pool::Give(std::vector<Due> due) {
 void DiskCalls::Pool::Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due) {
   Lane& lane = *call->lane;
   Disarm(*call);
-  if (call->answer) {
-    const double seconds = static_cast<double>(call->limit.count()) / 1000;
-    Take(*call,
-         absl::DeadlineExceededError(fmt::format("{}: {} has not answered within {} s; {}",
-                                                 call->path, Named(lane.mount), seconds, kAdvice)),
-         due);
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point step = call->pulse ? call->pulse->newest().began : call->began;
+  if (call->answer && call->pulse && now < step + call->limit) {
+    return Arm(call, step + call->limit);
   }
+  if (call->answer) Take(*call, LateError(*call), due);
   if (!call->runs) return;
-  const Clock::time_point hangs_at = call->began + options_.hangs_after;
-  if (Clock::now() < hangs_at) return Arm(call, hangs_at);
+  const Clock::time_point hangs_at = step + options_.hangs_after;
+  if (now < hangs_at) return Arm(call, hangs_at);
   call->hangs = true;
-  ++hanging_;
-  ++lane.hanging;
+  CountHanging(lane, 1);
   if (!AllHang(lane)) return;
   TakeWaiting(
       lane, [&](const Call& other) { return AllHangError(lane, other.path); }, due);

@@ -2,8 +2,10 @@
 // does not answer slows only those who ask for it. docs/adr/0021.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -12,8 +14,11 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
 namespace trireme::coordinator {
@@ -26,12 +31,45 @@ struct DiskCallsOptions {
   std::chrono::milliseconds deadline{5000};  // less than callers of the API wait
   // A thread that has been at one call for so long counts as hanging, whoever waits for it still.
   std::chrono::milliseconds hangs_after{5000};
+  // Counts the threads of several that hang, theirs together; null: nobody asks.
+  std::shared_ptr<std::atomic<size_t>> hanging_of_all = nullptr;
+};
+
+// Of a call that goes on for long, by steps: it waits in its queue for as long as others go on
+// there, and its deadline counts from its start and from each step anew. Threads: any.
+class DiskPulse {
+ public:
+  // A step begins. False: whoever asked has been answered without it, so the call should come to
+  // its end.
+  bool Beat();
+  // Likewise, and from now on `path` is named should it hang; empty: whatever the call asks for.
+  bool BeatAt(const std::string& path);
+
+ private:
+  friend class DiskCalls;
+  using Clock = std::chrono::steady_clock;
+  struct Step {
+    Clock::time_point began;
+    std::string path;
+  };
+  Step newest() const {
+    const absl::MutexLock lock(&mutex_);
+    return newest_;
+  }
+
+  mutable absl::Mutex mutex_;
+  Step newest_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> answered_{false};
 };
 
 struct DiskPath {
   std::string path;                       // absolute; names the file system
   std::string owner = "";                 // who asks: owners take turns
   std::chrono::milliseconds deadline{0};  // 0: that of the options
+  // What the call asks for besides. One that asks several file systems has threads of just these
+  // together, so that none of them holds up who asks for the others alone.
+  std::vector<std::string> also = {};
+  std::shared_ptr<DiskPulse> pulse = nullptr;
 };
 
 // Threads: any.

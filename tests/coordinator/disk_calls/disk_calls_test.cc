@@ -305,4 +305,70 @@ TEST_CASE("calls from many threads are each answered once") {
   CHECK(right == 800);
 }
 
+TEST_CASE("a call of two file systems, one of which hangs, takes no thread of the other's") {
+  HungFile file;
+  DiskCalls calls(Options(1));
+  DiskPath both{kOther, "", milliseconds(50)};
+  both.also = {file.path(), kDisk};
+  const auto hung = Ask(calls, both, [path = file.path()] { return OpenBlocking(path); });
+  CHECK(absl::IsDeadlineExceeded(hung->Wait()));
+  AwaitHanging(calls, 1);
+  CHECK(calls.Wait({kOther}, [] { return absl::OkStatus(); }).ok());
+  CHECK(calls.Wait({kDisk}, [] { return absl::OkStatus(); }).ok());
+  // In whatever order they are named.
+  const absl::Status refused =
+      calls.Wait({kDisk, "", milliseconds(50), {kOther}}, [] { return absl::OkStatus(); });
+  CHECK(absl::IsUnavailable(refused));
+  CHECK(Says(refused, " or the file system at "));
+}
+
+TEST_CASE("a call that gets on has its deadline for each step, and those behind it have time") {
+  DiskCalls calls(Options(1));
+  DiskPath steps{kDisk, "", milliseconds(2000)};
+  steps.pulse = std::make_shared<DiskPulse>();
+  const auto slow = Ask(calls, steps, [pulse = steps.pulse] {
+    for (int i = 0; i < 5; ++i) {
+      absl::SleepFor(absl::Milliseconds(500));
+      if (!pulse->Beat()) return absl::CancelledError("given up");
+    }
+    return absl::OkStatus();
+  });
+  DiskPath behind{kDisk, "", milliseconds(1000)};
+  behind.pulse = std::make_shared<DiskPulse>();
+  const auto waits = Ask(calls, behind, [] { return absl::OkStatus(); });
+  CHECK(slow->Wait().ok());
+  CHECK(waits->Wait().ok());
+}
+
+TEST_CASE("a step that hangs is named, and the call that comes back learns that it was given up") {
+  HungFile file;
+  const auto all = std::make_shared<std::atomic<size_t>>(0);
+  DiskCallsOptions options = Options(1);
+  options.hanging_of_all = all;
+  DiskCalls calls(options);
+  DiskPath where{kOther, "", milliseconds(50)};
+  where.also = {file.path()};
+  where.pulse = std::make_shared<DiskPulse>();
+  const auto came_back = std::make_shared<absl::Notification>();
+  const auto wanted = std::make_shared<std::atomic<bool>>(true);
+  const auto hung =
+      Ask(calls, where, [=, path = file.path(), pulse = where.pulse]() -> absl::StatusOr<int> {
+        pulse->BeatAt(path);
+        auto opened = OpenBlocking(path);
+        *wanted = pulse->Beat();
+        came_back->Notify();
+        return opened;
+      });
+  CHECK(absl::IsDeadlineExceeded(hung->Wait()));
+  CHECK(Says(hung->status, file.path() + ": the file system at "));
+  CHECK_FALSE(Says(hung->status, " or the file system"));
+  AwaitHanging(calls, 1);
+  CHECK(*all == 1);
+  file.Answer();
+  REQUIRE(came_back->WaitForNotificationWithTimeout(absl::Seconds(60)));
+  CHECK_FALSE(*wanted);
+  AwaitHanging(calls, 0);
+  CHECK(*all == 0);
+}
+
 }  // namespace trireme::coordinator

@@ -245,6 +245,10 @@ trireme_tests(coordinator/calls THREADS ROOMS proto runtime/base coordinator/dis
 trireme_tests(coordinator/run_files ROOMS runtime/base coordinator/run_files)
 trireme_tests(coordinator/control_api GRPC THREADS ROOMS proto/services runtime/base coordinator/client coordinator/disk_calls
               coordinator/control_api)
+trireme_tests(coordinator/daemon GRPC ROOMS proto proto/services runtime/base coordinator/client)
+if(TARGET test_coordinator_daemon)
+  add_dependencies(test_coordinator_daemon triremed)
+endif()
 trireme_tests(coordinator/http THREADS ROOMS runtime/base coordinator/http)
 trireme_tests(coordinator/log_format ROOMS coordinator/log_format LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/config_file ROOMS coordinator/config_file LIBS CLI11::CLI11)

@@ -3,6 +3,7 @@
 // to the reconciler's thread, every read is answered from the JobTable.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -43,20 +44,21 @@ struct Limits {
   Rate calls{500, 2000};
 };
 
-// Numbers for new jobs, each with a run folder that nobody else has; called on the checker's
-// thread.
+// Numbers for new jobs, each with a run folder that nobody else has. Called on threads that may
+// hang, so both own what they touch.
 struct RunFolders {
   std::function<absl::StatusOr<uint64_t>()> reserve;  // absent: the reconciler gives numbers
   std::function<void(uint64_t id)> release;           // of a job that has not come to be
+  std::string folder = "/";                           // that they are in
 };
 
 // All outlive the server.
 struct ApiRooms {
-  JobStore& store;
+  std::shared_ptr<JobStore> store;  // calls that hang have it too
   JobTable& table;
   Reconciler& reconciler;  // touched on its thread alone
   TaskThread& reconciler_thread;
-  TaskThread& checker;  // of what is submitted
+  TaskThread& checker;  // plans what is submitted
   DiskCalls& disks;     // of run folders; to be stopped before the server ends
   const Access& access;
   SubmissionRules rules;
@@ -68,6 +70,9 @@ struct ApiRooms {
   std::chrono::milliseconds lost_node_after{0};     // of ReconcilerOptions
   StoreIdentity identity = {};                      // of `store`, for agents
   std::map<std::string, std::string> holders = {};  // of the names of nodes, as stored
+  std::string state_folder = "/";                   // that the store is in
+  // Threads that wait for file systems in vain, of those that the server has itself.
+  std::shared_ptr<std::atomic<size_t>> hanging = std::make_shared<std::atomic<size_t>>(0);
 };
 
 class ApiServer {

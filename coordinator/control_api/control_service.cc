@@ -2,7 +2,6 @@
 #include "coordinator/control_api/control_service.h"
 
 #include <fmt/format.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +11,6 @@
 #include "coordinator/control_api/watch_stream.h"
 #include "coordinator/run_files/job_log.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/report/plan_view.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -48,33 +46,6 @@ absl::Status MayAsk(const Caller& caller, const v1::JobSpec& job) {
   return MayAskPriority(caller, job.resources().priority());
 }
 
-std::vector<v1::ErrorDetail> DetailsOf(const std::vector<spec::Fault>& faults) {
-  std::vector<v1::ErrorDetail> details;
-  for (const spec::Fault& fault : faults) {
-    v1::ErrorDetail& detail = details.emplace_back();
-    detail.set_field(fault.path.empty() ? "job" : "job." + fault.path);
-    detail.set_message(fault.message);
-  }
-  return details;
-}
-
-// Without the instructions, which may be many megabytes.
-void Describe(const CheckedJob& checked, v1::PreviewPlanResponse& response) {
-  response.set_text(report::DescribePlan(checked.plan, {}));
-  v1::Plan plan = checked.plan;
-  for (v1::StagePlan& stage : *plan.mutable_stages()) {
-    stage.clear_step();
-    stage.clear_evaluate();
-    stage.clear_generate();
-  }
-  google::protobuf::util::JsonPrintOptions style;
-  style.preserve_proto_field_names = true;
-  const auto ignored =
-      google::protobuf::util::MessageToJsonString(plan, response.mutable_json(), style);
-  response.set_ranks(checked.resources.ranks());
-  *response.mutable_resources() = checked.resources;
-}
-
 }  // namespace
 
 ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
@@ -88,8 +59,9 @@ ControlService::ControlService(const ApiRooms& rooms, const Limits& limits)
                               followers_.LookAll();
                               return now_unix_ns + kFollowNs;
                             }}),
-      exports_(rooms.rules, rooms.identity.store()),
-      backups_(rooms.store) {
+      submissions_(rooms),
+      exports_(rooms.rules, rooms.identity.store(), rooms.hanging),
+      backups_(*rooms.store) {
   subscription_ = rooms_.table.Subscribe([this] { watcher_thread_.Tell(); });
 }
 
@@ -103,6 +75,7 @@ void ControlService::EndUnknownStreams() {
 
 void ControlService::EndStreams() {
   for (StreamSet* streams : {&watchers_, &followers_, &readers_, &exporters_}) streams->End();
+  submissions_.End();
 }
 
 absl::StatusOr<Caller> ControlService::Admit(const Context& context, Role role, CallKind kind) {
@@ -122,75 +95,13 @@ absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& con
   return Touched{std::move(caller), std::move(job)};
 }
 
-// Answered there, unless the caller has left by then, or his token was taken back: what nobody
-// waits for holds nobody up.
-Unary* ControlService::OnChecker(const Caller& caller, Context* context,
-                                 std::function<void(Unary*)> answer) {
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = rooms_.checker.Post(
-      [this, reactor, context, caller, answer = std::move(answer)] {
-        if (context->IsCancelled()) return reactor->Finish(grpc::Status::CANCELLED);
-        const absl::Status known = rooms_.access.StillKnows(caller);
-        if (!known.ok()) return reactor->Finish(ToGrpc(known));
-        answer(reactor);
-      },
-      caller.user);
-  if (!posted.ok()) reactor->Finish(QueueFull(posted));
-  return reactor;
-}
-
 Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request,
                               v1::SubmitResponse* response) {
   const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto id = CheckRequestId(request->request_id()); !id.ok()) return Done(context, id);
   if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
-  return OnChecker(*caller, context,
-                   [this, context, caller = *caller, request, response](Unary* reactor) {
-                     CheckAndSubmit(reactor, context, caller, *request, response);
-                   });
-}
-
-// On the checker's thread. A repeat is answered without a look at the files, which may be gone.
-void ControlService::CheckAndSubmit(Unary* reactor, Context* context, const Caller& caller,
-                                    const v1::SubmitRequest& request,
-                                    v1::SubmitResponse* response) {
-  const auto before = rooms_.store.FindRequest(caller.user, request.request_id());
-  if (!before.ok()) return reactor->Finish(ToGrpc(before.status()));
-  Submission submission{caller.user, request.request_id(), {}, {}, rooms_.rules.real_paths()};
-  submission.uncapped = IsUncapped(caller);
-  if (!*before) {
-    SubmissionCheck check =
-        CheckSubmission(request.job(), rooms_.rules, [context] { return context->IsCancelled(); });
-    if (!check.status.ok()) {
-      return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
-    }
-    submission.job = std::move(check.checked.job);
-    submission.resources = std::move(check.checked.resources);
-    if (rooms_.run_folders.reserve) {
-      const auto reserved = rooms_.run_folders.reserve();
-      if (!reserved.ok()) return reactor->Finish(ToGrpc(reserved.status()));
-      submission.id = *reserved;
-    }
-  }
-  const uint64_t id = submission.id;
-  const absl::Status posted = rooms_.reconciler_thread.Post(
-      [this, reactor, caller, submission = std::move(submission), response] {
-        const absl::Status known = rooms_.access.StillKnows(caller);
-        auto result = known.ok() ? rooms_.reconciler.Submit(submission, NowUnixNs())
-                                 : absl::StatusOr<v1::SubmitResponse>(known);
-        // Of what the disk says it may be there all the same.
-        const bool unused =
-            result.ok() ? result->repeated() : !absl::IsUnavailable(result.status());
-        if (submission.id != 0 && unused) {
-          rooms_.checker.PostAnswer([this, id = submission.id] { rooms_.run_folders.release(id); });
-        }
-        if (result.ok()) *response = std::move(*result);
-        reactor->Finish(ToGrpc(result.status()));
-      });
-  if (posted.ok()) return;
-  if (id != 0) rooms_.run_folders.release(id);
-  reactor->Finish(QueueFull(posted));
+  return submissions_.Submit(*caller, *request, response);
 }
 
 Unary* ControlService::Get(Context* context, const v1::GetRequest* request, v1::Job* response) {
@@ -296,24 +207,7 @@ Unary* ControlService::PreviewPlan(Context* context, const v1::PreviewPlanReques
   const auto caller = Admit(*context, Role::kSubmit, CallKind::kSubmit);
   if (!caller.ok()) return Done(context, caller.status());
   if (const auto may = MayAsk(*caller, request->job()); !may.ok()) return Done(context, may);
-  const std::string capped = IsUncapped(*caller) ? "" : caller->user;
-  return OnChecker(*caller, context, [this, capped, request, response, context](Unary* reactor) {
-    const SubmissionCheck check =
-        CheckSubmission(request->job(), rooms_.rules, [context] { return context->IsCancelled(); });
-    if (!check.status.ok()) {
-      return reactor->Finish(ToGrpc(check.status, DetailsOf(check.faults)));
-    }
-    Describe(check.checked, *response);
-    const absl::Status posted =
-        rooms_.reconciler_thread.Post([this, reactor, capped, job = check.checked.job, response] {
-          const std::string wait =
-              rooms_.reconciler.WouldWaitFor(response->resources(), job, NowUnixNs(), capped);
-          *response->mutable_text() +=
-              fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
-          reactor->Finish(grpc::Status::OK);
-        });
-    if (!posted.ok()) reactor->Finish(QueueFull(posted));
-  });
+  return submissions_.Preview(*caller, *request, response);
 }
 
 Unary* ControlService::Drain(Context* context, const v1::DrainRequest* request,

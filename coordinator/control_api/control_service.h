@@ -11,6 +11,7 @@
 #include "coordinator/control_api/call.h"
 #include "coordinator/control_api/exports.h"
 #include "coordinator/control_api/message_stream.h"
+#include "coordinator/control_api/submissions.h"
 #include "coordinator/job_machine/job_machine.h"
 #include "trireme/v1/control.grpc.pb.h"
 
@@ -49,7 +50,7 @@ class ControlService : public v1::Control::CallbackService {
 
   // Streams end whose callers' tokens were taken back.
   void EndUnknownStreams();
-  // Streams end; new ones are refused.
+  // Streams end, and submissions that wait for a disk; new ones are refused.
   void EndStreams();
 
  private:
@@ -79,7 +80,6 @@ class ControlService : public v1::Control::CallbackService {
   using Request = JobEvent (*)(std::string by);
   Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
              v1::Job* response);
-  Unary* OnChecker(const Caller& caller, Context* context, std::function<void(Unary*)> answer);
   // The call ends with what `look` gives, on the disk of `where`: a StatusOr<Response>. It owns all
   // that it touches, as of DiskCalls::Begin.
   template <typename Response, typename Look>
@@ -93,8 +93,6 @@ class ControlService : public v1::Control::CallbackService {
     if (!begun.ok()) reactor->Finish(NotBegun(begun));
   }
   Unary* SetUse(Context* context, NodeUse use, v1::Node* response);
-  void CheckAndSubmit(Unary* reactor, Context* context, const Caller& caller,
-                      const v1::SubmitRequest& request, v1::SubmitResponse* response);
 
   const ApiRooms rooms_;
   const Limits limits_;
@@ -106,6 +104,7 @@ class ControlService : public v1::Control::CallbackService {
   int subscription_ = 0;
   NewsThread watcher_thread_;
   TaskThread follower_thread_;
+  Submissions submissions_;
   Exports exports_;
   Backups backups_;
 };

@@ -19,8 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostWaiting = 16;  // for each file system
-constexpr std::chrono::hours kLongestExport(24 * 30);
+constexpr size_t kMostWaiting = 16;  // for each pair of file systems
 
 absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
     const v1::Job& job, uint64_t step, const SubmissionRules& rules,
@@ -42,8 +41,11 @@ absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
 }
 
 absl::Status Export(const v1::Job& job, const v1::ExportRequest& request, ExportCall& call,
-                    const SubmissionRules& rules, const std::string& store) {
-  RETURN_IF_ERROR(call.StillWanted());
+                    DiskPulse& pulse, const SubmissionRules& rules, const std::string& store) {
+  const auto still_wanted = [&] {
+    return pulse.Beat() ? call.StillWanted() : absl::CancelledError("it was given up");
+  };
+  RETURN_IF_ERROR(still_wanted());
   RETURN_IF_ERROR(CheckRunOwner(job, store));
   // Before it is asked for anything else: a path that may not be is refused as such.
   RETURN_IF_ERROR(ExportFolder(job, request, request.step(), rules).status());
@@ -75,7 +77,7 @@ absl::Status Export(const v1::Job& job, const v1::ExportRequest& request, Export
     response.set_bytes_total(total);
     call.Tell(response);
     call.News();
-    return call.StillWanted();
+    return still_wanted();
   };
   RETURN_IF_ERROR(checkpoint::ExportCheckpoint(checkpoint, options));
   response.set_done(true);
@@ -104,22 +106,27 @@ absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportReq
   return real;
 }
 
-Exports::Exports(SubmissionRules rules, std::string store)
+Exports::Exports(SubmissionRules rules, std::string store,
+                 std::shared_ptr<std::atomic<size_t>> hanging,
+                 std::chrono::milliseconds no_progress_for)
     : rules_(std::move(rules)),
       store_(std::move(store)),
       calls_({.name = "exports",
               .threads = 1,
               .most_waiting = kMostWaiting,
               .most_of_owner = kMostWaiting / 2,
-              .deadline = kLongestExport,
-              .hangs_after = kLongestExport}) {}
+              .deadline = no_progress_for,
+              .hanging_of_all = std::move(hanging)}) {}
 
 absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,
                             const std::shared_ptr<ExportCall>& call) {
+  DiskPath where{CheckpointFolderOf(job), job.owner()};
+  where.also = {job.run_folder(), request.folder().empty() ? job.run_folder() : request.folder()};
+  where.pulse = std::make_shared<DiskPulse>();
   absl::Status begun = calls_.Begin(
-      {CheckpointFolderOf(job), job.owner()},
-      [job, request, call, rules = rules_, store = store_] {
-        return Export(job, request, *call, rules, store);
+      where,
+      [job, request, call, pulse = where.pulse, rules = rules_, store = store_] {
+        return Export(job, request, *call, *pulse, rules, store);
       },
       [call](const absl::Status& status) {
         call->End(status);

@@ -1,7 +1,9 @@
-// Exports of checkpoints: one at a time of those on one file system, some waiting; a caller who
-// leaves ends his.
+// Exports of checkpoints: one at a time of those that read and write the same file systems, some
+// waiting; a caller who leaves ends his, and one that a file system holds for two minutes ends too.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -21,8 +23,10 @@ absl::StatusOr<std::string> ExportFolder(const v1::Job& job, const v1::ExportReq
 
 class Exports {
  public:
-  // `store`: whose jobs they are.
-  Exports(SubmissionRules rules, std::string store);
+  // `store`: whose jobs they are. `hanging` and `no_progress_for`: of DiskCallsOptions,
+  // hanging_of_all and deadline.
+  Exports(SubmissionRules rules, std::string store, std::shared_ptr<std::atomic<size_t>> hanging,
+          std::chrono::milliseconds no_progress_for = std::chrono::minutes(2));
 
   // For the job's owner. ResourceExhausted: too many wait; Unavailable: the end has come.
   absl::Status Begin(const v1::Job& job, const v1::ExportRequest& request,

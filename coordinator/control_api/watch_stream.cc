@@ -48,13 +48,13 @@ bool WatchStream::NextPage() {
     query.after_sequence = sequence_;
     query.job_id = request_.job_id();
     query.limit = kPage;
-    auto stored = rooms_.store.Events(query);
+    auto stored = rooms_.store->Events(query);
     if (!stored.ok()) {
       Close(stored.status());
       return false;
     }
     // Asked after the events were: what has been dropped before then may be missing among them.
-    const auto first = rooms_.store.FirstSequence();
+    const auto first = rooms_.store->FirstSequence();
     if (const absl::Status whole = NothingDropped(first); !whole.ok()) {
       Close(whole);
       return false;

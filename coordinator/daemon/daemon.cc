@@ -34,6 +34,8 @@ constexpr std::chrono::seconds kLateRevocation(5);
 // At the start; one that hangs for longer is looked for again.
 constexpr std::chrono::seconds kRealFolders(5);
 constexpr size_t kMostQueued = 10000;
+// Of one step of a plan; the job is told then, and goes on when the disk does.
+constexpr std::chrono::seconds kSlowPlan(10);
 constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
 
 absl::Status MakePrivateFolder(const std::string& path, const std::string& option) {
@@ -60,6 +62,23 @@ absl::StatusOr<int> LockStateFolder(const std::string& folder) {
       folder));
 }
 
+// An attempt: it may run, so there is no plan yet. `step` is called as it gets on.
+absl::StatusOr<std::optional<UnknownAttempt>> PreparePlan(const v1::Job& job,
+                                                          const StoreIdentity& identity,
+                                                          const std::function<void()>& step) {
+  RETURN_IF_ERROR(ClaimRunFolder(job, identity.At(0)));
+  step();
+  ASSIGN_OR_RETURN(std::optional<UnknownAttempt> unknown,
+                   FindUnknownAttempt(job, identity.store()));
+  if (unknown) return unknown;
+  step();
+  // Before anybody hears of the attempt: from now on none before it publishes anything.
+  RETURN_IF_ERROR(ClaimForAttempt(job, job.status().attempt(), identity.store()));
+  step();
+  RETURN_IF_ERROR(WritePlanFiles(job, step));
+  return std::nullopt;
+}
+
 std::string NodeOf(const v1::Event& event) {
   return event.has_stalled() ? event.stalled().node() : event.node_changed().node();
 }
@@ -79,11 +98,11 @@ absl::Status Daemon::Open() {
   if (!options_.token_file.empty()) {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
   }
-  ASSIGN_OR_RETURN(store_,
+  ASSIGN_OR_RETURN(auto store,
                    JobStore::Open(options_.state_folder + "/jobs.db", StoreCheck::kWhatIsRead));
-  RETURN_IF_ERROR(store_->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
-  store_ = DamageWatch(std::move(store_), [this](const absl::Status& why) { Damaged(why); });
-  store_ = TimedStore(std::move(store_), [this](const absl::Status& end, auto took) {
+  RETURN_IF_ERROR(store->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
+  store = DamageWatch(std::move(store), [this](const absl::Status& why) { Damaged(why); });
+  store_ = TimedStore(std::move(store), [this](const absl::Status& end, auto took) {
     metrics_.CommitEnds(end.ok(), took.count());
   });
   RETURN_IF_ERROR(OpenReconciler());
@@ -92,12 +111,14 @@ absl::Status Daemon::Open() {
         threads_made_.WaitForNotification();
         return Between(now_unix_ns);
       }});
+  late_plans_ = std::make_shared<LateAnswers>(*reconciler_thread_);
   threads_made_.Notify();
   checker_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "checker",
                                                             .most_tasks = kMostChecks,
                                                             .most_of_owner = kMostChecks / 2,
                                                             .between = {}});
-  disks_ = std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk"});
+  disks_ =
+      std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk", .hanging_of_all = hanging_});
   // Before the API, which gives links to it.
   RETURN_IF_ERROR(OpenHttp());
   const CallObserver calls{
@@ -106,10 +127,13 @@ absl::Status Daemon::Open() {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
   ASSIGN_OR_RETURN(const SubmissionRules rules, RulesWithOwnPaths());
-  ApiRooms rooms{*store_, table_,  *reconciler_, *reconciler_thread_, *checker_,
+  ApiRooms rooms{store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
                  *disks_, access_, rules,        options_.lease,      calls};
-  rooms.run_folders = {[this] { return ReserveRunFolder(*store_, options_.jobs_folder); },
-                       [this](uint64_t id) { ReleaseRunFolder(options_.jobs_folder, id); }};
+  const std::string& jobs = options_.jobs_folder;
+  rooms.run_folders = {[store = store_, jobs] { return ReserveRunFolder(*store, jobs); },
+                       [jobs](uint64_t id) { ReleaseRunFolder(jobs, id); }, jobs};
+  rooms.state_folder = options_.state_folder;
+  rooms.hanging = hanging_;
   rooms.lost_node_after = options_.lost_node_after;
   rooms.identity = identity_;
   ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store_->Nodes());
@@ -151,8 +175,12 @@ absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() const {
 }
 
 absl::Status Daemon::OpenReconciler() {
-  planner_ = std::make_unique<TaskThread>(
-      TaskThreadOptions{.name = "planner", .most_tasks = kMostQueued, .between = {}});
+  planner_ = std::make_unique<DiskCalls>(DiskCallsOptions{.name = "planner",
+                                                          .threads = 1,
+                                                          .most_waiting = kMostQueued,
+                                                          .most_of_owner = 0,
+                                                          .deadline = kSlowPlan,
+                                                          .hanging_of_all = hanging_});
   ReconcilerOptions options;
   options.jobs_folder = options_.jobs_folder;
   options.version = options_.version;
@@ -235,7 +263,7 @@ HttpResponse Daemon::ShowMetrics() const {
                                  .planner_tasks = planner_->waiting(),
                                  .checker_tasks = checker_->waiting(),
                                  .disk_tasks = disks_->waiting(),
-                                 .disks_hanging = disks_->hanging(),
+                                 .disks_hanging = *hanging_,
                                  .now_unix_ns = NowUnixNs()});
   return response;
 }
@@ -261,6 +289,7 @@ Daemon::~Daemon() {
   store_check_.reset();
   checker_.reset();
   planner_.reset();
+  if (late_plans_) late_plans_->Close();
   reconciler_thread_.reset();
   reconciler_.reset();
   dashboard_.reset();
@@ -283,47 +312,60 @@ void Daemon::TakeSenderBack() {
 // On the reconciler's thread.
 void Daemon::MakePlan(const v1::Job& job) {
   if (stopping_) return;
-  planner_->PostAnswer([this, job] {
-    if (stopping_) return;
-    const auto outcome = PreparePlan(job);
-    reconciler_thread_->PostAnswer(
-        [this, id = job.id(), attempt = job.status().attempt(), outcome] {
-          const absl::Status stored =
-              outcome.ok() && *outcome
-                  ? reconciler_->UnknownAttemptSeen(id, attempt, **outcome, NowUnixNs())
-                  : reconciler_->PlanReady(id, attempt, outcome.status(), NowUnixNs());
-          if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
-        });
-  });
+  DiskPath where{job.run_folder()};
+  where.pulse = std::make_shared<DiskPulse>();
+  const absl::Status begun = planner_->Begin(
+      where,
+      [this, job, identity = identity_, late = late_plans_, pulse = where.pulse] {
+        // Whoever waits has been told by now that it comes late: it comes all the same.
+        auto outcome = PreparePlan(job, identity, [&] { pulse->Beat(); });
+        late->Post([this, job, outcome = std::move(outcome)] { TakePlan(job, outcome); });
+        return absl::OkStatus();
+      },
+      [this, job](const absl::Status& held) {
+        if (held.ok() || stopping_) return;
+        reconciler_thread_->PostAnswer([this, job, held] { HoldPlanUp(job, held); });
+      });
+  if (begun.ok()) return;
+  reconciler_thread_->PostAnswer([this, job, begun] { HoldPlanUp(job, begun); });
+}
+
+void Daemon::TakePlan(const v1::Job& job,
+                      const absl::StatusOr<std::optional<UnknownAttempt>>& outcome) {
+  const uint32_t attempt = job.status().attempt();
+  const absl::Status stored =
+      outcome.ok() && *outcome
+          ? reconciler_->UnknownAttemptSeen(job.id(), attempt, **outcome, NowUnixNs())
+          : reconciler_->PlanReady(job.id(), attempt, outcome.status(), NowUnixNs());
+  if (!stored.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(stored));
+}
+
+void Daemon::HoldPlanUp(const v1::Job& job, const absl::Status& why) {
+  const bool again = !absl::IsDeadlineExceeded(why);
+  const absl::Status stored = reconciler_->PlanHeldUp(job.id(), job.status().attempt(),
+                                                      base::MessageOf(why), again, NowUnixNs());
+  if (!stored.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(stored));
 }
 
 // On the reconciler's thread.
 void Daemon::Revoke(const v1::Job& job) {
   if (stopping_) return;
-  planner_->PostAnswer([this, job, asked = std::chrono::steady_clock::now()] {
-    if (stopping_) return;
-    const uint32_t attempt = job.status().attempt();
-    const bool late = std::chrono::steady_clock::now() - asked > kLateRevocation;
-    const absl::Status taken = late ? absl::UnavailableError("the planner was busy: asked again")
-                                    : RevokeClaim(job, identity_.store());
+  const auto answer = [this, job](const absl::Status& taken) {
     if (!taken.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(taken));
-    reconciler_thread_->PostAnswer([this, id = job.id(), attempt, taken] {
+    reconciler_thread_->PostAnswer([this, id = job.id(), attempt = job.status().attempt(), taken] {
       const absl::Status stored = reconciler_->Revoked(id, attempt, taken, NowUnixNs());
       if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
     });
-  });
-}
-
-// On the planner's thread. An attempt: it may run, so there is no plan yet.
-absl::StatusOr<std::optional<UnknownAttempt>> Daemon::PreparePlan(const v1::Job& job) const {
-  RETURN_IF_ERROR(ClaimRunFolder(job, identity_.At(0)));
-  ASSIGN_OR_RETURN(std::optional<UnknownAttempt> unknown,
-                   FindUnknownAttempt(job, identity_.store()));
-  if (unknown) return unknown;
-  // Before anybody hears of the attempt: from now on none before it publishes anything.
-  RETURN_IF_ERROR(ClaimForAttempt(job, job.status().attempt(), identity_.store()));
-  RETURN_IF_ERROR(WritePlanFiles(job));
-  return std::nullopt;
+  };
+  const absl::Status begun = planner_->Begin(
+      {job.run_folder()},
+      [job, store = identity_.store(), asked = std::chrono::steady_clock::now()] {
+        const bool late = std::chrono::steady_clock::now() - asked > kLateRevocation;
+        return late ? absl::UnavailableError("the planner was busy: asked again")
+                    : RevokeClaim(job, store);
+      },
+      answer);
+  if (!begun.ok()) answer(begun);
 }
 
 absl::Status Daemon::ReloadTokens() {

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "coordinator/control_api/api_server.h"
+#include "coordinator/daemon/late_answers.h"
 #include "coordinator/daemon/local_agent.h"
 #include "coordinator/dashboard/dashboard.h"
 #include "coordinator/disk_calls/disk_calls.h"
@@ -82,7 +83,8 @@ class Daemon {
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
   void Revoke(const v1::Job& job);
-  absl::StatusOr<std::optional<UnknownAttempt>> PreparePlan(const v1::Job& job) const;
+  void TakePlan(const v1::Job& job, const absl::StatusOr<std::optional<UnknownAttempt>>& outcome);
+  void HoldPlanUp(const v1::Job& job, const absl::Status& why);
   void TakeSenderBack();
   void LogEvents();
   void FollowClock(int64_t now_unix_ns);
@@ -92,9 +94,11 @@ class Daemon {
   std::atomic<bool> stopping_{false};
   // The reconciler's thread and the planner's know each other from then on.
   absl::Notification threads_made_;
-  int state_lock_ = -1;  // held to the end
+  const std::shared_ptr<std::atomic<size_t>> hanging_ =
+      std::make_shared<std::atomic<size_t>>(0);  // threads, in file systems, of all kinds
+  int state_lock_ = -1;                          // held to the end
   DaemonMetrics metrics_;
-  std::unique_ptr<JobStore> store_;
+  std::shared_ptr<JobStore> store_;  // calls that hang have it too
   JobTable table_;
   Access access_;
   StoreIdentity identity_;
@@ -109,8 +113,11 @@ class Daemon {
   absl::Status fault_ ABSL_GUARDED_BY(fault_mutex_);
   // In the order of their making.
   std::unique_ptr<Reconciler> reconciler_;
-  std::unique_ptr<TaskThread> planner_;  // of attempts, which wait for nobody's request
-  std::unique_ptr<TaskThread> checker_;  // of requests: checks and plans jobs
+  // Of attempts: one for each file system that run folders are on, so that a job's plans and claims
+  // are written one after the other.
+  std::unique_ptr<DiskCalls> planner_;
+  std::shared_ptr<LateAnswers> late_plans_;
+  std::unique_ptr<TaskThread> checker_;  // of requests: plans jobs whose files were looked at
   std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<RetentionThread> retention_;  // absent: none is asked for

@@ -24,7 +24,7 @@ absl::Status Write(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-absl::Status WritePlanFiles(const v1::Job& job) {
+absl::Status WritePlanFiles(const v1::Job& job, const std::function<void()>& step) {
   const std::string& folder = job.run_folder();
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -34,9 +34,14 @@ absl::Status WritePlanFiles(const v1::Job& job) {
   }
   const v1::JobSpec spec = CurrentSpec(job);
   ASSIGN_OR_RETURN(const v1::Plan plan,
-                   plan::MakePlan(spec, static_cast<int>(job.resources().ranks())));
+                   plan::MakePlan(spec, static_cast<int>(job.resources().ranks()), [&] {
+                     step();
+                     return absl::OkStatus();
+                   }));
   RETURN_IF_ERROR(Write(folder + "/job.yaml", spec::ToYaml(spec)));
+  step();
   RETURN_IF_ERROR(Write(folder + "/plan.pb", plan::SerializePlan(plan)));
+  step();
   // A picture for people; a plan whose schedule cannot be drawn runs all the same.
   if (const auto svg = report::ScheduleSvg(plan); svg.ok()) {
     RETURN_IF_ERROR(Write(folder + "/schedule.svg", *svg));

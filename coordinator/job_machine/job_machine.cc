@@ -260,6 +260,13 @@ class Machine {
     return absl::OkStatus();
   }
 
+  absl::Status operator()(const PlanHeldUp& event) {
+    if (state() != v1::JOB_PLANNING || !IsCurrent(event.attempt)) return absl::OkStatus();
+    const std::string why = "its plan waits: " + OneLine(event.why);
+    if (why != before_.reason()) change_.To(v1::JOB_PLANNING, why);
+    return absl::OkStatus();
+  }
+
   absl::Status operator()(const AttemptFound& event) {
     const bool known =
         event.attempt < before_.attempt() || (IsCurrent(event.attempt) && before_.attempt_live());

@@ -63,6 +63,11 @@ struct UnknownAttemptSeen {
   bool done = false;  // over, and it has done what the job was to do
   std::string why;    // people are told it, while it is not over
 };
+// There is no plan yet, for the disk of the run folder does not answer: it comes when that does.
+struct PlanHeldUp {
+  uint32_t attempt = 0;
+  std::string why;  // people are told it
+};
 // A node that was adopted has ranks of an attempt of this job that this store has never started.
 struct AttemptFound {
   uint32_t attempt = 0;
@@ -84,8 +89,8 @@ struct CancelAsked {
 };
 using JobEvent =
     std::variant<NodesAllocated, PlanMade, PlanRefused, AllRanksRun, LaunchQueued, TimeIsUp,
-                 CheckpointSeen, AttemptEnded, AttemptLost, UnknownAttemptSeen, AttemptFound,
-                 RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
+                 CheckpointSeen, AttemptEnded, AttemptLost, UnknownAttemptSeen, PlanHeldUp,
+                 AttemptFound, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
 
 struct RetryPolicy {
   uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed

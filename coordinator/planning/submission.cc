@@ -73,14 +73,14 @@ std::string PathFault(const std::string& path, const SubmissionRules& rules) {
                      fmt::join(rules.allowed_folders, ", "), unknown);
 }
 
-void CheckPath(const std::string& field, const std::string& path, const SubmissionRules& rules,
-               std::vector<spec::Fault>& faults) {
-  std::string fault = PathFault(path, rules);
-  if (!fault.empty()) faults.push_back({field, std::move(fault)});
-}
-
-std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRules& rules) {
+std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRules& rules,
+                                    const LooksAt& looks_at) {
   std::vector<spec::Fault> faults;
+  const auto check_path = [&](const char* field, const std::string& path) {
+    if (looks_at) looks_at(path);
+    std::string fault = PathFault(path, rules);
+    if (!fault.empty()) faults.push_back({field, std::move(fault)});
+  };
   if (!job.has_name()) faults.push_back({"name", "absent; a submitted job needs one"});
   if (job.model().has_config_path()) {
     faults.push_back({"model.config_path",
@@ -88,20 +88,21 @@ std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRule
                       "submit does)"});
   }
   for (const std::string& file : job.data().text_files()) {
-    CheckPath("data.text_files", file, rules, faults);
+    check_path("data.text_files", file);
   }
   if (job.checkpoint().has_directory()) {
-    CheckPath("checkpoint.directory", job.checkpoint().directory(), rules, faults);
+    check_path("checkpoint.directory", job.checkpoint().directory());
   }
   if (job.offload().has_directory()) {
-    CheckPath("offload.directory", job.offload().directory(), rules, faults);
+    check_path("offload.directory", job.offload().directory());
   }
   return faults;
 }
 
 // Where links lead now.
-void TakeRealPaths(v1::JobSpec& job) {
-  const auto real = [](std::string& path) {
+void TakeRealPaths(v1::JobSpec& job, const LooksAt& looks_at) {
+  const auto real = [&](std::string& path) {
+    if (looks_at) looks_at(path);
     std::error_code error;
     const fs::path found = fs::weakly_canonical(path, error);
     if (!error) path = found.string();
@@ -114,8 +115,15 @@ void TakeRealPaths(v1::JobSpec& job) {
 // Asked between the pieces of a check.
 class Bounds {
  public:
-  Bounds(const SubmissionRules& rules, const CallerLeft& caller_left)
-      : most_(rules.most_time), caller_left_(caller_left) {}
+  // What was spent before counts.
+  Bounds(const SubmissionRules& rules, const CallerLeft& caller_left, SubmissionCheck& check)
+      : most_(rules.most_time),
+        caller_left_(caller_left),
+        check_(check),
+        begin_(std::chrono::steady_clock::now() - check.spent) {}
+  ~Bounds() { check_.spent = std::chrono::steady_clock::now() - begin_; }
+  Bounds(const Bounds&) = delete;
+  Bounds& operator=(const Bounds&) = delete;
 
   // `late`: what was not done in time, and what to do.
   std::function<absl::Status()> GoOn(const char* late) const {
@@ -132,7 +140,8 @@ class Bounds {
  private:
   const std::chrono::milliseconds most_;
   const CallerLeft& caller_left_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  SubmissionCheck& check_;
+  const std::chrono::steady_clock::time_point begin_;
 };
 
 absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
@@ -186,15 +195,25 @@ absl::Status CheckJobSize(const v1::JobSpec& job) {
       fmt::format("the job: has {} bytes, at most {} are taken", job.ByteSizeLong(), kLargestJob));
 }
 
-SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
-                                const CallerLeft& caller_left) {
+std::vector<std::string> PathsOf(const v1::JobSpec& job) {
+  std::vector<std::string> paths(job.data().text_files().begin(), job.data().text_files().end());
+  if (job.checkpoint().has_directory()) paths.push_back(job.checkpoint().directory());
+  if (job.offload().has_directory()) paths.push_back(job.offload().directory());
+  paths.erase(std::remove_if(paths.begin(), paths.end(),
+                             [](const std::string& path) { return !path.starts_with('/'); }),
+              paths.end());
+  return paths;
+}
+
+SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
+                           const CallerLeft& caller_left, const LooksAt& looks_at) {
   SubmissionCheck check;
   check.status = CheckJobSize(job);
   if (!check.status.ok()) return check;
-  check.faults = CheckNames(job, rules);
+  check.faults = CheckNames(job, rules, looks_at);
   if (check.faults.empty() && rules.real_paths()) {
-    TakeRealPaths(job);
-    check.faults = CheckNames(job, rules);  // of a link that was swapped meanwhile
+    TakeRealPaths(job, looks_at);
+    check.faults = CheckNames(job, rules, looks_at);  // of a link that was swapped meanwhile
   }
   // Run folders are the daemon's to choose.
   job.mutable_runtime()->clear_runs_directory();
@@ -204,25 +223,38 @@ SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
     check.status = StatusOf(check.faults);
     return check;
   }
-  uint64_t text_bytes = 0;
-  const Bounds bounds(rules, caller_left);
-  const TextBounds text{
-      rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, rules.most_text_bytes,
-      bounds.GoOn("data.text_files: not read whole (data.tokenizer byte needs no reading)")};
-  check.status = ResolveVocabulary(job, text, &text_bytes);
-  if (!check.status.ok()) {
-    check.faults.push_back(FaultOf(check.status, "data.text_files"));
-    return check;
+  const auto& files = job.data().text_files();
+  if (looks_at) looks_at(files.size() == 1 ? files[0] : "");
+  {
+    const Bounds bounds(rules, caller_left, check);
+    const TextBounds text{
+        rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, rules.most_text_bytes,
+        bounds.GoOn("data.text_files: not read whole (data.tokenizer byte needs no reading)")};
+    check.status = ResolveVocabulary(job, text, &check.text_bytes);
   }
+  if (!check.status.ok()) check.faults.push_back(FaultOf(check.status, "data.text_files"));
+  check.checked.job = std::move(job);
+  return check;
+}
+
+void PlanChecked(SubmissionCheck& check, const SubmissionRules& rules,
+                 const CallerLeft& caller_left) {
+  const Bounds bounds(rules, caller_left, check);
+  const v1::JobSpec& job = check.checked.job;
   auto plan = plan::MakePlan(job, RanksOf(job, 0), bounds.GoOn("the job: not planned"));
   if (!plan.ok()) {
     check.status = plan.status();
     check.faults.push_back(FaultOf(plan.status(), ""));
-    return check;
+    return;
   }
-  check.checked.resources = ResourcesOf(job, *plan, text_bytes);
+  check.checked.resources = ResourcesOf(job, *plan, check.text_bytes);
   check.checked.plan = std::move(*plan);
-  check.checked.job = std::move(job);
+}
+
+SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
+                                const CallerLeft& caller_left) {
+  SubmissionCheck check = CheckFiles(std::move(job), rules, caller_left);
+  if (check.status.ok()) PlanChecked(check, rules, caller_left);
   return check;
 }
 

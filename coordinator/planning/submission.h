@@ -43,6 +43,9 @@ struct SubmissionCheck {
   absl::Status status;              // all faults in its message
   std::vector<spec::Fault> faults;  // what is wrong with the job; without a path: the whole
   CheckedJob checked;               // if status is ok
+  // Of the first part of a check for the second.
+  uint64_t text_bytes = 0;
+  std::chrono::nanoseconds spent{0};
 };
 
 // InvalidArgument unless `path` is absolute and, by the real folders it leads through, below one
@@ -60,6 +63,19 @@ using CallerLeft = std::function<bool()>;
 // answers: then DeadlineExceeded. Cancelled: the caller has left meanwhile.
 SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
                                 const CallerLeft& caller_left = nullptr);
+
+// The same in two parts, so that each has its thread. The first reads what the job names, which may
+// hang, and leaves plan and resources to the second, which touches no disk and wants a processor.
+// `looks_at` is told which path is asked for next; empty: any of PathsOf.
+using LooksAt = std::function<void(const std::string& path)>;
+SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
+                           const CallerLeft& caller_left = nullptr,
+                           const LooksAt& looks_at = nullptr);
+void PlanChecked(SubmissionCheck& check, const SubmissionRules& rules,
+                 const CallerLeft& caller_left = nullptr);
+
+// The files and folders that the job names by absolute paths.
+std::vector<std::string> PathsOf(const v1::JobSpec& job);
 
 // A message that begins with a field ("grace_seconds: expected 0 to 86400") is a fault of that
 // field, any other one of `field`.

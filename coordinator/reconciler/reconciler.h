@@ -65,8 +65,8 @@ struct UnknownAttempt {
 
 // What the reconciler asks of others. Called from its thread after the commit; must not block.
 struct ReconcilerPorts {
-  // To be answered by PlanReady with the same job and attempt, once.
-  // Or by UnknownAttemptSeen.
+  // To be answered by PlanReady with the same job and attempt, once, or by UnknownAttemptSeen; by
+  // PlanHeldUp before that, or instead of it.
   std::function<void(const v1::Job&)> make_plan;
   // DesiredOf(node) is another than before.
   std::function<void(const std::string& node)> desired_changed;
@@ -128,6 +128,11 @@ class Reconciler {
   // No plan yet: the run folder has an attempt as new as the one that is planned.
   absl::Status UnknownAttemptSeen(uint64_t job_id, uint32_t attempt, const UnknownAttempt& unknown,
                                   int64_t now_unix_ns);
+
+  // The disk of the run folder does not answer. `again`: it was not asked, so it is asked anew some
+  // seconds later; else its answer follows when it comes.
+  absl::Status PlanHeldUp(uint64_t job_id, uint32_t attempt, const std::string& why, bool again,
+                          int64_t now_unix_ns);
 
   absl::Status Revoked(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                        int64_t now_unix_ns);

@@ -142,4 +142,16 @@ absl::Status Reconciler::UnknownAttemptSeen(uint64_t job_id, uint32_t attempt,
               now_unix_ns);
 }
 
+absl::Status Reconciler::PlanHeldUp(uint64_t job_id, uint32_t attempt, const std::string& why,
+                                    bool again, int64_t now_unix_ns) {
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return absl::OkStatus();
+  Entry& entry = found->second;
+  if (again && entry.plan_asked_for == attempt) {
+    entry.plan_asked_for = 0;
+    entry.plan_not_before_unix_ns = now_unix_ns + kLookAgainNs;
+  }
+  return Feed(entry, coordinator::PlanHeldUp{attempt, why}, now_unix_ns);
+}
+
 }  // namespace trireme::coordinator

@@ -59,7 +59,7 @@ class ServedStore {
   const Limits limits_;
   const UserCaps caps_;
   Access access_;
-  std::unique_ptr<JobStore> store_;
+  std::shared_ptr<JobStore> store_;
   JobTable table_;
   std::unique_ptr<Reconciler> reconciler_;
   std::unique_ptr<TaskThread> planner_;

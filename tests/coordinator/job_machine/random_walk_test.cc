@@ -27,7 +27,9 @@ class Chance {
 
   JobEvent Event(const v1::JobStatus& status) {
     const uint32_t attempt = AttemptNear(status);
-    switch (Below(28)) {
+    switch (Below(29)) {
+      case 28:
+        return PlanHeldUp{attempt, "a disk\nhangs"};
       case 24:
         return UnknownAttemptSeen{attempt, attempt + static_cast<uint32_t>(Below(3)), Below(2) == 0,
                                   Below(8) == 0, "it\nmay run"};
@@ -175,6 +177,7 @@ struct AttemptOf {
   const uint32_t* operator()(const AttemptEnded& event) const { return &event.attempt; }
   const uint32_t* operator()(const AttemptLost& event) const { return &event.attempt; }
   const uint32_t* operator()(const UnknownAttemptSeen& event) const { return &event.attempt; }
+  const uint32_t* operator()(const PlanHeldUp& event) const { return &event.attempt; }
   template <typename Other>
   const uint32_t* operator()(const Other&) const {
     return nullptr;

@@ -93,6 +93,10 @@ const std::vector<NamedEvent>& NamedEvents() {
        [](uint32_t attempt) {
          return Events{AttemptLost{attempt, "n2 is lost"}};
        }},
+      {"plan held up",
+       [](uint32_t attempt) {
+         return Events{PlanHeldUp{attempt, "its disk hangs"}};
+       }},
       {"unknown attempt",
        [](uint32_t attempt) {
          return Events{UnknownAttemptSeen{attempt, attempt + 2, false, false, "it may run"}};

@@ -19,7 +19,7 @@ using Unary = grpc::ServerUnaryReactor;
 constexpr size_t kMostPending = 2000;
 constexpr size_t kMostPendingOfUser = kMostPending / 2;
 // Between two steps of a check, as two pieces of the text.
-constexpr std::chrono::seconds kStep(10);
+constexpr std::chrono::seconds kStep(5);  // less than callers wait
 
 std::vector<v1::ErrorDetail> DetailsOf(const std::vector<spec::Fault>& faults) {
   std::vector<v1::ErrorDetail> details;
@@ -48,8 +48,10 @@ void Describe(const CheckedJob& checked, v1::PreviewPlanResponse& response) {
   *response.mutable_resources() = checked.resources;
 }
 
+}  // namespace
+
 // A call that knows, for those who outlive it too, whether its caller has left.
-class LeavableCall : public Unary {
+class Submissions::Call : public Unary {
  public:
   using Left = std::shared_ptr<std::atomic<bool>>;
   void OnCancel() override { *left_ = true; }
@@ -59,8 +61,6 @@ class LeavableCall : public Unary {
  private:
   const Left left_ = std::make_shared<std::atomic<bool>>(false);
 };
-
-}  // namespace
 
 class Submissions::Held {
  public:
@@ -106,8 +106,8 @@ struct Submissions::Pending {
   const std::shared_ptr<Held> held;
   const Caller caller;
   const v1::JobSpec job;
-  LeavableCall* const call = new LeavableCall;
-  const LeavableCall::Left left = call->left();
+  Call* const call = new Call;
+  const Call::Left left = call->left();
   Submission submission;
   SubmissionCheck check;
   v1::SubmitResponse* submitted = nullptr;
@@ -128,8 +128,8 @@ absl::StatusOr<Submissions::Shared> Submissions::Take(const Caller& caller,
   return std::make_shared<Pending>(held_, caller, job);
 }
 
-static Unary* Full(const absl::Status& status) {
-  auto* call = new LeavableCall;
+Submissions::Unary* Submissions::Refuse(const absl::Status& status) {
+  auto* call = new Call;
   call->Finish(QueueFull(status));
   return call;
 }
@@ -137,7 +137,7 @@ static Unary* Full(const absl::Status& status) {
 Unary* Submissions::Submit(const Caller& caller, const v1::SubmitRequest& request,
                            v1::SubmitResponse* response) {
   const auto pending = Take(caller, request.job());
-  if (!pending.ok()) return Full(pending.status());
+  if (!pending.ok()) return Refuse(pending.status());
   Submission& submission = (*pending)->submission;
   submission.owner = caller.user;
   submission.request_id = request.request_id();
@@ -152,7 +152,7 @@ Unary* Submissions::Submit(const Caller& caller, const v1::SubmitRequest& reques
 Unary* Submissions::Preview(const Caller& caller, const v1::PreviewPlanRequest& request,
                             v1::PreviewPlanResponse* response) {
   const auto pending = Take(caller, request.job());
-  if (!pending.ok()) return Full(pending.status());
+  if (!pending.ok()) return Refuse(pending.status());
   (*pending)->previewed = response;
   Unary* const call = (*pending)->call;
   Check(*pending, &Submissions::Tell);

@@ -35,6 +35,7 @@ class Submissions {
   void End() { disks_.Stop(); }
 
  private:
+  class Call;
   // How many are under way, for each user: each holds a job of up to 256 KiB.
   class Held;
   struct Pending;
@@ -42,6 +43,7 @@ class Submissions {
   using Next = void (Submissions::*)(const Shared&);
 
   absl::StatusOr<Shared> Take(const Caller& caller, const v1::JobSpec& job);
+  static Unary* Refuse(const absl::Status& status);
   void FindBefore(const Shared& pending);
   void Check(const Shared& pending, Next next);
   void Plan(const Shared& pending, Next next);

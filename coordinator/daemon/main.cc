@@ -3,13 +3,14 @@
 // Threads:
 //   main           waits for the signals that end it
 //   reconciler     owns the truth: every decision, the store
-//   planner        plans attempts
-//   checker        checks and plans what is submitted
+//   planner        plans attempts: one for each file system that run folders are on
+//   checks         looks at the files that jobs name: four for each set of file systems
+//   checker        plans what is submitted
 //   disk           looks into folders of jobs: four for each file system
 //   folders        finds out the real names of --allow-folder and the daemon's own folders
 //   watchers       sends events to those who watch
 //   log followers  wakes readers of logs
-//   exports        writes checkpoints as Hugging Face folders: one for each file system
+//   exports        writes checkpoints as Hugging Face folders: one for each set of file systems
 //   backups        copies the store while it goes on
 //   store check    reads all of the store once, after the start
 //   retention      removes run folders by age, if that is asked for

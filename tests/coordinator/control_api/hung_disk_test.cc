@@ -1,15 +1,21 @@
 // A run folder whose file system does not answer: its own files do not, all else does.
 #include <sys/stat.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "coordinator/control_api/exports.h"
 #include "tests/coordinator/control_api/served_store.h"
 #include "tests/coordinator/run_files/hung_mount.h"
+#include "tests/skip.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -128,6 +134,37 @@ TEST_CASE("a run folder that hangs takes no other's files along, nor the end of 
   CHECK(HangsAt(at_once, gone));
   CHECK(ReadFileOf(*stub, 1).text == "a step\n");
   served.End();
+}
+
+static absl::Status EndOf(const ExportCall& call) {
+  for (int i = 0; i < 6000 && !call.ended(); ++i) absl::SleepFor(absl::Milliseconds(10));
+  return call.ended().value_or(absl::UnknownError("no end in a minute"));
+}
+
+TEST_CASE("an export to a mount that hangs ends, counts as hanging, and holds up none elsewhere") {
+  if (!MayHang()) TRIREME_SKIP("not here: root with /dev/fuse, who may mount what hangs");
+  const Scratch scratch;
+  v1::Job job;
+  job.set_id(1);
+  job.set_run_folder(scratch.path() + "/run");
+  std::filesystem::create_directories(job.run_folder());
+  const std::string gone = scratch.path() + "/gone";
+  std::filesystem::create_directories(gone);
+  const HungMount hung(gone);
+  REQUIRE(hung.hangs());
+  const auto hanging = std::make_shared<std::atomic<size_t>>(0);
+  Exports exports({}, "a store", hanging, std::chrono::milliseconds(300));
+  v1::ExportRequest request;
+  request.set_folder(gone + "/model");
+  const auto held = std::make_shared<ExportCall>();
+  REQUIRE(exports.Begin(job, request, held).ok());
+  request.set_folder(scratch.path() + "/model");
+  const auto other = std::make_shared<ExportCall>();
+  REQUIRE(exports.Begin(job, request, other).ok());
+  CHECK(absl::IsNotFound(EndOf(*other)));  // there is no checkpoint
+  CHECK(absl::IsDeadlineExceeded(EndOf(*held)));
+  for (int i = 0; i < 6000 && *hanging == 0; ++i) absl::SleepFor(absl::Milliseconds(10));
+  CHECK(*hanging == 1);
 }
 
 }  // namespace trireme::coordinator

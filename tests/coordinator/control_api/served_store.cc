@@ -122,7 +122,7 @@ void ServedStore::Serve(std::chrono::milliseconds lease,
   ListenOptions listen;
   listen.socket.path = socket();
   listen.address = "127.0.0.1:0";
-  ApiRooms rooms{store_, table_, *reconciler_, *reconciler_thread_, *planner_, disks_,
+  ApiRooms rooms{store_,  table_, *reconciler_, *reconciler_thread_, *planner_, disks_,
                  access_, {},     lease};
   rooms.lost_node_after = lost_node_after;
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));

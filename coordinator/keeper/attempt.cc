@@ -132,8 +132,10 @@ void Attempt::Advance(const Turn& turn) {
   const int64_t boottime_ns = base::BoottimeNs();
   if (folder_.whose() == Whose::kOurs) ranks_.Look(turn.now_ns);
   looked_ns_ = boottime_ns;
-  Heed();  // the disk may have held the look for long
-  launcher_ ? AdvanceLauncher(seen, turn) : AdvanceWatcher();
+  Heed();
+  // The disk may have held the look for long: a grace, or a guard's time to obey, begins now.
+  const Turn now{base::MonotonicNs(), turn.may_start};
+  launcher_ ? AdvanceLauncher(seen, now) : AdvanceWatcher();
 }
 
 void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
@@ -241,7 +243,9 @@ void Attempt::Steer(int64_t now_ns) {
   // One that is yet to come is of a clock before the machine was started anew, which a Slurm job
   // on other machines outlives.
   if (record_.stop_at_ns == 0 || record_.stop_at_ns > now_ns) {
-    record_.stop_at_ns = now_ns;
+    // The loop counts the same grace, and kills without us when it is over.
+    const int64_t wanted_ns = shared_desired_.Newest().stop_wanted_ns;
+    record_.stop_at_ns = wanted_ns > 0 ? std::min(wanted_ns, now_ns) : now_ns;
     // Without it a restart of the keeper would begin the grace anew.
     Save().IgnoreError();
   }

@@ -29,14 +29,15 @@ namespace trireme::keeper {
 
 // What a turn is to do by.
 struct Turn {
-  int64_t now_ns = 0;      // CLOCK_MONOTONIC
+  int64_t now_ns = 0;      // CLOCK_MONOTONIC, at its beginning
   bool may_start = false;  // of older attempts of the job nothing is left here
 };
 
 struct Desired {
   v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN;
   double grace_seconds = 0;
-  std::string store;    // whose job it is
+  int64_t stop_wanted_ns = 0;  // CLOCK_MONOTONIC; since when, where a stop is desired
+  std::string store;           // whose job it is
   std::string cut_off;  // why it is ended, whatever is desired (Lifeline::Cut); empty: it is not
   bool keeper_left = false;  // another one may have it by now
 };

@@ -82,12 +82,6 @@ KeptAttempt::~KeptAttempt() {
 }
 
 void KeptAttempt::NoteDesired() {
-  Desired newest;
-  newest.desired_state = desired_.desired_state();
-  newest.grace_seconds = desired_.grace_seconds();
-  newest.store = desired_.launch().store().store();
-  newest.cut_off = cut_off_;
-  shared_->desired.Set(std::move(newest));
   const int64_t now_ns = base::MonotonicNs();
   if (desired_.desired_state() != v1::ATTEMPT_KILL) kill_wanted_ns_ = 0;
   if (desired_.desired_state() == v1::ATTEMPT_KILL && kill_wanted_ns_ == 0) {
@@ -96,6 +90,13 @@ void KeptAttempt::NoteDesired() {
   // One that is yet to come is of a clock before the machine was started anew.
   const bool asked = stop_wanted_ns_ > 0 && stop_wanted_ns_ <= now_ns;
   if (desired_.desired_state() == v1::ATTEMPT_STOP && !asked) stop_wanted_ns_ = now_ns;
+  Desired newest;
+  newest.desired_state = desired_.desired_state();
+  newest.grace_seconds = desired_.grace_seconds();
+  newest.stop_wanted_ns = stop_wanted_ns_;
+  newest.store = desired_.launch().store().store();
+  newest.cut_off = cut_off_;
+  shared_->desired.Set(std::move(newest));
 }
 
 void KeptAttempt::SetDesiredState(v1::AttemptDesiredState desired_state, double grace_seconds) {

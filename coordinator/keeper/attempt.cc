@@ -191,7 +191,7 @@ void Attempt::Begin(const Turn& turn) {
     return;
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
-  if (started.ok() || absl::IsDeadlineExceeded(started)) return;
+  if (started.ok() || absl::IsDeadlineExceeded(started) || absl::IsCancelled(started)) return;
   // What one node lacks at one time (a program, room on a disk) is no fault of the job.
   const bool here_for_good = options_.ranks_end_with_us || absl::IsInvalidArgument(started);
   EndUnstarted(base::MessageOf(started),
@@ -219,7 +219,7 @@ absl::Status Attempt::Start() {
   const absl::Status saved = Save();
   if (IsCalledOff()) return absl::OkStatus();
   RETURN_IF_ERROR(saved);
-  return launch_->Start();
+  return launch_->Start([this] { return IsCalledOff(); });
 }
 
 bool Attempt::IsCalledOff() const {

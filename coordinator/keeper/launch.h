@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,8 +25,9 @@ class Launch {
   // Nothing is left of other attempts that could disturb this one. False: look again next turn.
   virtual bool Ready() = 0;
   // After kNothing, in the attempt's folder; it is recorded as begun. Also again: whatever comes
-  // late, the folder is claimed once. DeadlineExceeded: it may begin yet. Other errors are final.
-  virtual absl::Status Start() = 0;
+  // late, the folder is claimed once. `called_off` is asked when no disk is waited for any more.
+  // DeadlineExceeded: it may begin yet. Cancelled: it was called off. Other errors are final.
+  virtual absl::Status Start(const std::function<bool()>& called_off) = 0;
   // Both are called every turn for as long as they are desired, of an attempt that is kLive.
   virtual void AskToStop(int64_t now_ns) = 0;
   virtual void Kill(int64_t now_ns) = 0;

@@ -12,6 +12,7 @@
 #include "coordinator/launcher/process_guard.h"
 #include "coordinator/slurm/steps.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/run_claim/run_claim.h"
 
 namespace trireme::keeper {
 namespace {
@@ -88,13 +89,19 @@ class MpirunLaunch : public Launch {
     if (left > 0) return false;
     return !steps_ || steps_->AreGone(OlderSteps(record_.desired));
   }
-  absl::Status Start() override {
+  absl::Status Start(const std::function<bool()>& called_off) override {
     ASSIGN_OR_RETURN(const launcher::TemporaryFolders temporary, folder_.MakeTemporaryFolders());
     ASSIGN_OR_RETURN(
         launcher::GuardedCommand command,
         launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_), temporary));
     command.ends_with_starter = options_.ranks_end_with_us;
     command.control_group = group_.Make(record_.desired.launch());
+    command.called_off = called_off;
+    command.replaced = [&] {
+      const v1::DesiredAttempt& mine = record_.desired;
+      return absl::IsFailedPrecondition(
+          run_claim::CheckRunClaim(mine.launch().run_folder(), mine.attempt()));
+    };
     return launcher::StartGuarded(command, folder_.path());
   }
   // Again after a restart: the guard takes it for the same.

@@ -68,7 +68,7 @@ class SlurmLaunch : public Launch {
     return seen;
   }
   bool Ready() override { return true; }
-  absl::Status Start() override;
+  absl::Status Start(const std::function<bool()>& called_off) override;
   void AskToStop(int64_t now_ns) override {
     if (!Due(asked_ns_, now_ns, kAskAgainNs)) return;
     if (claimed_by_ != 0) queue_.AskToStop(claimed_by_);
@@ -129,7 +129,7 @@ class SlurmLaunch : public Launch {
   bool killed_ = false;
 };
 
-absl::Status SlurmLaunch::Start() {
+absl::Status SlurmLaunch::Start(const std::function<bool()>& called_off) {
   const v1::LaunchSpec& launch = record_.desired.launch();
   if (launch.allocation_size() != 1) {
     return absl::InvalidArgumentError(
@@ -149,6 +149,7 @@ absl::Status SlurmLaunch::Start() {
                    slurm::AttemptScript(job, *options_.slurm, folder_.path()));
   const std::string path = folder_.path() + "/batch.sh";
   RETURN_IF_ERROR(base::WriteWholeFile(path, script, 0700));
+  if (called_off()) return absl::CancelledError("the start was called off");
   queue_.Submit(name_, path);
   return absl::OkStatus();
 }

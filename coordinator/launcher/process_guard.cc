@@ -22,12 +22,14 @@
 #include <fstream>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "coordinator/control_group/group_files.h"
 #include "coordinator/launcher/guard_files.h"
 #include "coordinator/launcher/process_identity.h"
 #include "coordinator/launcher/process_title.h"
 #include "runtime/base/durable.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::launcher {
@@ -232,9 +234,30 @@ void BecomeGuard(const std::string& title) {
   signal(SIGCHLD, SIG_DFL);
 }
 
+struct Waiting {
+  bool stop = false;
+  bool kill = false;
+};
+
+// What was asked for while a disk held up the claim.
+Waiting TakeRequests() {
+  Waiting waiting;
+  pollfd control{kControlFd, POLLIN, 0};
+  char word = 0;
+  while (poll(&control, 1, 0) > 0 && read(kControlFd, &word, 1) == 1) {
+    waiting.stop = waiting.stop || word == kGuardStop;
+    waiting.kill = waiting.kill || word == kGuardKill;
+  }
+  return waiting;
+}
+
 // Starts the command and returns its exit code when nothing is left of it.
 int GuardCommand(char* const* argv, char* const* environment, const char* procs, bool watch_starter,
                  const std::vector<std::string>& signs) {
+  const Waiting waiting = TakeRequests();
+  if (waiting.kill) return base::kKilledCode;
+  Request request(signs);
+  if (waiting.stop) request.Make();
   sigset_t children;
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
@@ -243,7 +266,7 @@ int GuardCommand(char* const* argv, char* const* environment, const char* procs,
   const int self = getpid();
   const int pid = fork();
   if (pid == 0) ExecCommand(argv, environment, procs, self);
-  return pid < 0 ? 1 : Watch(pid, signals, watch_starter, Request(signs));
+  return pid < 0 ? 1 : Watch(pid, signals, watch_starter, std::move(request));
 }
 
 // The end of the starter must not be felt: no file of it stays open, no folder of it in use. What
@@ -267,9 +290,11 @@ void LeaveStarter() {
   if (error != 0) _exit(1);
   const ExitFile verdict(kFolderFd);
   const std::string procs = control_group::ProcsFile(command.control_group);
-  const int code =
-      GuardCommand(argv, environment, command.control_group.empty() ? nullptr : procs.c_str(),
-                   fds.starter >= 0, command.signs_of_ranks);
+  const bool replaced = command.replaced && command.replaced();
+  const int code = replaced ? base::kKilledCode
+                            : GuardCommand(argv, environment,
+                                           command.control_group.empty() ? nullptr : procs.c_str(),
+                                           fds.starter >= 0, command.signs_of_ranks);
   EndGroup(command.control_group);
   RemoveFolders(command.temporary_folders);
   verdict.Write(code);
@@ -339,6 +364,8 @@ absl::Status StartGuarded(const GuardedCommand& command, const std::string& fold
   if (fds.control < 0 || fds.folder < 0 || fds.claimed < 0 ||
       (command.ends_with_starter && fds.starter < 0)) {
     status = absl::ErrnoToStatus(errno, "cannot open " + folder + " and its control");
+  } else if (command.called_off && command.called_off()) {
+    status = absl::CancelledError("the start was called off");
   } else if (const int pid = fork(); pid == 0) {
     ForkTwice(command, title, argv.data(), environment.data(), fds);
   } else if (pid < 0) {

@@ -3,6 +3,7 @@
 // folders and leaves its verdict. It is spoken to, and found again, by the files of a folder.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,12 @@ struct GuardedCommand {
   // Folder of the control group that the command runs in, and the guard does not. At the end what
   // is in it is killed and it is removed. Empty: none; where it cannot be entered, as without.
   std::string control_group = "";
+  // Asked directly before the fork, when the disk has answered what comes before it. Empty: no.
+  std::function<bool()> called_off = {};
+  // Asked by the guard when it has claimed the folder, which a disk may have held up for long: true
+  // where another has taken the place of the command. It may read files, and takes no lock. Empty:
+  // no.
+  std::function<bool()> replaced = {};
 };
 
 // What the FIFO carries.
@@ -41,8 +48,11 @@ inline constexpr char kGuardKill =
 //   memory.events  that of the command's control group, if it counts kills for want of memory
 //   exit        {"exit_code"}, its last act: nothing is left of the command then. The command's
 //               own, 128 + n for a signal.
+// A guard that finds itself replaced, or kGuardKill in the FIFO, before it has started the command
+// starts none: `exit` says 137.
 // All are whole or absent. Blocks until a guard has claimed the folder, usually a few ms, 10 s at
-// most: DeadlineExceeded, and it may still start. Needs a file system with hard links. Forks
+// most: DeadlineExceeded, and it may still start. Cancelled: it was called off,
+// and no guard was made. Needs a file system with hard links. Forks
 // without exec; in the child only async-signal-safe calls and glibc's fork-safe malloc are used, so
 // it may be called with other threads about.
 absl::Status StartGuarded(const GuardedCommand& command, const std::string& folder);

@@ -38,6 +38,50 @@ TEST_CASE("a guard belongs to nobody here and leaves its verdict last") {
   CHECK_FALSE(fs::exists(folder.path() + "/left"));
 }
 
+TEST_CASE("a start that is called off at the last moment makes no guard") {
+  const GuardFolder folder;
+  auto command = folder.Command("echo begun");
+  // The disk has answered by then.
+  bool ready = false;
+  command.called_off = [&] { return ready = fs::exists(folder.path() + "/control"); };
+  CHECK(absl::IsCancelled(StartGuarded(command, folder.path())));
+  CHECK(ready);
+  CHECK(folder.Guard().pid <= 0);
+  CHECK(Slurp(folder.path() + "/log").empty());
+}
+
+TEST_CASE("a guard whose claim came late starts nothing where it is replaced or to be killed") {
+  const GuardFolder folder;
+  auto command = folder.Command("echo begun");
+  SECTION("another has its place") {
+    command.replaced = [] { return true; };
+  }
+  SECTION("a kill waits for it") {
+    command.replaced = [&] {
+      folder.Ask(kGuardKill);
+      return false;
+    };
+  }
+  REQUIRE(StartGuarded(command, folder.path()).ok());
+  CHECK(folder.Exit() == 137);
+  CHECK(Slurp(folder.path() + "/log").empty());
+  CHECK_FALSE(fs::exists(folder.path() + "/left"));
+}
+
+TEST_CASE("a stop that waits for a guard whose claim came late reaches the command") {
+  const GuardFolder folder;
+  const std::string sign = folder.path() + "/sign";
+  auto command =
+      folder.Command("trap 'exit 75' USR1; echo > " + sign + "; while true; do sleep 0.02; done");
+  command.signs_of_ranks = {sign};
+  command.replaced = [&] {
+    folder.Ask(kGuardStop);
+    return false;
+  };
+  REQUIRE(StartGuarded(command, folder.path()).ok());
+  CHECK(folder.Exit() == 75);
+}
+
 TEST_CASE("of many that start in one folder one does") {
   const GuardFolder folder;
   const auto command = folder.Command("echo begun; sleep 0.3");

@@ -67,7 +67,7 @@ class FakeLaunch : public Launch {
     return seen;
   }
   bool Ready() override { return true; }
-  absl::Status Start() override {
+  absl::Status Start(const std::function<bool()>&) override {
     // From here on ranks may run.
     Mark(Name(attempt_, "launched"));
     if (attempt_ == 2) return absl::InvalidArgumentError("no such program");

@@ -29,7 +29,7 @@ class LiveLaunch final : public Launch {
     return {Sight::kLive, {}, 0, "", ""};
   }
   bool Ready() override { return true; }
-  absl::Status Start() override { return absl::OkStatus(); }
+  absl::Status Start(const std::function<bool()>&) override { return absl::OkStatus(); }
   void AskToStop(int64_t now_ns) override { asked_->stop_ns = now_ns; }
   void Kill(int64_t now_ns) override { asked_->kill_ns = now_ns; }
   absl::Status Seal() override { return absl::OkStatus(); }

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/keeper/launch.h"
 #include "runtime/base/monotonic.h"
+#include "runtime/run_claim/run_claim.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 #include "tests/coordinator/run_files/hung_mount.h"
 #include "tests/skip.h"
@@ -53,7 +54,7 @@ class Gate {
 };
 
 struct Disk {
-  Gate looks, starts;
+  Gate looks, starts, forks, guards;
   std::atomic<int> launches{0};
 };
 
@@ -70,9 +71,14 @@ class DiskLaunch final : public Launch {
     disk_->starts.Pass();
     return real_->Ready();
   }
-  absl::Status Start() override {
+  absl::Status Start(const std::function<bool()>& called_off) override {
     ++disk_->launches;
-    return real_->Start();
+    return real_->Start([this, &called_off] {
+      disk_->forks.Pass();
+      const bool off = called_off();
+      disk_->guards.Pass();  // between the last question and the guard
+      return off;
+    });
   }
   void AskToStop(int64_t now_ns) override { real_->AskToStop(now_ns); }
   void Kill(int64_t now_ns) override { real_->Kill(now_ns); }
@@ -206,6 +212,35 @@ TEST_CASE("hung folder: a start that it held up is not carried on when it is cal
   CHECK_THAT(bench.AwaitEnd(*keeper, 1).failure().headline(),
              Catch::Contains("killed before it began"));
   CHECK(bench.disk->launches == 0);
+}
+
+TEST_CASE("hung folder: a start that it held up until the fork is called off there") {
+  HungBench bench(kHungRuns);
+  bench.disk->forks.Close();
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.disk->forks.HoldsOne(); });
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_KILL)}));
+  bench.disk->forks.Open();
+  CHECK_THAT(bench.AwaitEnd(*keeper, 1).failure().headline(),
+             Catch::Contains("killed before it began"));
+  CHECK(bench.disk->launches == 1);
+  CHECK(Slurp(bench.Folder(1) + "/guard.json").empty());  // a seal
+}
+
+TEST_CASE("hung folder: a guard that it held up starts nothing where a newer attempt counts") {
+  HungBench bench(kHungRuns);
+  bench.disk->guards.Close();
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.disk->guards.HoldsOne(); });
+  REQUIRE(run_claim::WriteRunClaim(bench.run, {7, 2, ""}).ok());
+  bench.disk->guards.Open();
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 137);
+  CHECK_FALSE(Slurp(bench.Folder(1) + "/guard.json").empty());
+  CHECK(bench.Lines("starts") == 0);
+  bench.CheckNothingLeft(1);
 }
 
 TEST_CASE("hung folder: what ranks say of their steps with other nodes is word of these") {

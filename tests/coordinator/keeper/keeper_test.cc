@@ -300,7 +300,7 @@ class DyingLaunch final : public Launch {
   explicit DyingLaunch(const AttemptFolder& folder) : folder_(folder) {}
   Seen Look(int64_t) override { return folder_.Look(); }
   bool Ready() override { return true; }
-  absl::Status Start() override { _exit(raise(SIGKILL)); }
+  absl::Status Start(const std::function<bool()>&) override { _exit(raise(SIGKILL)); }
   void AskToStop(int64_t) override {}
   void Kill(int64_t) override {}
   absl::Status Seal() override { return folder_.Seal(); }

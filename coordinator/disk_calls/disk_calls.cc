@@ -80,6 +80,7 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
     std::shared_ptr<Lane> lane;
     std::string path;
     std::chrono::milliseconds limit{};
+    Clock::time_point until;  // by then it is answered
     std::function<void()> work;
     Answer answer;  // empty: it has been
     bool runs = false;
@@ -87,7 +88,7 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
     bool wanted = true;       // where it runs
     Clock::time_point began;  // where it runs
     std::shared_ptr<DiskPulse> pulse;
-    // Of its deadline, then of when its thread is taken to hang.
+    // Of its deadline, or of when its thread is taken to hang: whichever is first.
     std::optional<std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator> timer;
   };
   // Of one file system, or of several together.
@@ -117,6 +118,10 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
   bool AllHang(const Lane& lane) const { return lane.hanging >= options_.threads; }
   absl::Status AllHangError(const Lane& lane, const std::string& path) const;
   absl::Status LateError(const Call& call);
+  // `step`: when what its thread is at began.
+  static Clock::time_point AnswerBy(const Call& call, Clock::time_point step) {
+    return call.pulse ? step + call.limit : call.until;
+  }
   // Of each file system once.
   std::vector<Mount> MountsOf(const DiskPath& where);
   void Arm(const std::shared_ptr<Call>& call, Clock::time_point at)
@@ -211,8 +216,9 @@ absl::Status DiskCalls::Pool::Post(const DiskPath& where, std::function<void()> 
   call->limit = where.deadline.count() > 0 ? where.deadline : options_.deadline;
   call->work = std::move(work);
   call->answer = std::move(answer);
+  call->until = Clock::now() + call->limit;
   call->pulse = where.pulse;
-  if (!call->pulse) Arm(call, Clock::now() + call->limit);
+  if (!call->pulse) Arm(call, call->until);
   lane->waiting.Add(std::move(call), where.owner);
   lane->wake.Signal();
   return absl::OkStatus();
@@ -253,13 +259,11 @@ std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(const std::shared_p
       call->runs = true;
       call->began = Clock::now();
       ++running_;
-      if (!call->answer) {  // its deadline came first
-        call->wanted = false;
-        Arm(call, call->began + options_.hangs_after);
-      } else if (call->pulse) {
-        call->pulse->Beat();
-        Arm(call, call->began + call->limit);
-      }
+      call->wanted = call->answer != nullptr;  // else its deadline came first
+      if (call->pulse) call->pulse->Beat();
+      Disarm(*call);
+      const Clock::time_point hangs_at = call->began + options_.hangs_after;
+      Arm(call, call->wanted ? std::min(hangs_at, AnswerBy(*call, call->began)) : hangs_at);
       return call;
     }
     if (ending_ || late) break;
@@ -328,23 +332,24 @@ void DiskCalls::Pool::Give(std::vector<Due> due) {
   quieter_.SignalAll();
 }
 
-// Whoever asked has waited long enough. Its thread hangs only once it has been at it for long
-// enough itself: one that is merely late, behind many others, does not.
+// Whoever asked has waited long enough, or its thread has. That one hangs only once it has been at
+// it for long enough itself: one that is merely late, behind many others, does not.
 void DiskCalls::Pool::Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due) {
   Lane& lane = *call->lane;
   Disarm(*call);
   const Clock::time_point now = Clock::now();
   const Clock::time_point step = call->pulse ? call->pulse->newest().began : call->began;
-  if (call->answer && call->pulse && now < step + call->limit) {
-    return Arm(call, step + call->limit);
-  }
-  if (call->answer) Take(*call, LateError(*call), due);
+  if (call->answer && now >= AnswerBy(*call, step)) Take(*call, LateError(*call), due);
   if (!call->runs) return;
-  const Clock::time_point hangs_at = step + options_.hangs_after;
-  if (now < hangs_at) return Arm(call, hangs_at);
-  call->hangs = true;
-  CountHanging(lane, 1);
-  if (!AllHang(lane)) return;
+  const bool hangs = now >= step + options_.hangs_after;
+  // One that hangs is looked at again: it may have got on.
+  const Clock::time_point look = (hangs ? now : step) + options_.hangs_after;
+  if (call->answer) Arm(call, std::min(look, AnswerBy(*call, step)));
+  if (!call->answer && !hangs) Arm(call, look);
+  if (hangs == call->hangs) return;
+  call->hangs = hangs;
+  CountHanging(lane, hangs ? 1 : -1);
+  if (!hangs || !AllHang(lane)) return;
   TakeWaiting(
       lane, [&](const Call& other) { return AllHangError(lane, other.path); }, due);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -13,18 +14,34 @@
 namespace trireme::keeper {
 namespace {
 
-coordinator::DiskCallsOptions CallOptions() {
+// A turn that merely waits, behind those of a thousand other attempts, is to be taken all the same:
+// that a disk hangs is known by its threads.
+constexpr std::chrono::hours kTurnLimit{24 * 365};
+
+// Calls it once: when the turn is not to be run any more, or when the last copy of what holds it
+// goes.
+class AtEnd {
+ public:
+  explicit AtEnd(std::function<void()> over) : over_(std::move(over)) {}
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+  ~AtEnd() { Call(); }
+  void Call() {
+    if (!called_.exchange(true)) over_();
+  }
+
+ private:
+  const std::function<void()> over_;
+  std::atomic<bool> called_{false};
+};
+
+}  // namespace
+
+coordinator::DiskCallsOptions TurnOptions() {
   coordinator::DiskCallsOptions options;
   options.name = "attempt turns";
   return options;
 }
-
-// Calls it once, when the last copy of what holds it goes: a call that is never run is let go too.
-std::shared_ptr<void> AtEnd(std::function<void()> over) {
-  return {nullptr, [over = std::move(over)](void*) { over(); }};
-}
-
-}  // namespace
 
 struct AttemptTurns::Round {
   explicit Round(absl::Time end) : until(end) {}
@@ -33,7 +50,8 @@ struct AttemptTurns::Round {
   int under_way ABSL_GUARDED_BY(mutex) = 0;
 };
 
-AttemptTurns::AttemptTurns(std::chrono::milliseconds wait) : wait_(wait), calls_(CallOptions()) {
+AttemptTurns::AttemptTurns(std::chrono::milliseconds wait, coordinator::DiskCallsOptions options)
+    : wait_(wait), calls_(std::move(options)) {
   BeginRound();
 }
 
@@ -49,21 +67,24 @@ void AttemptTurns::Begin(const std::string& path, const std::string& owner,
     const absl::MutexLock lock(&round_->mutex);
     ++round_->under_way;
   }
-  const auto end = AtEnd([round = round_, over = std::move(over)] {
+  const auto end = std::make_shared<AtEnd>([round = round_, over = std::move(over)] {
     over();
     const absl::MutexLock lock(&round->mutex);
     --round->under_way;
   });
-  // One that cannot be begun, because all threads there hang, is over at once. A deadline says
-  // nothing new: who has not come back is known by that.
+  // One that cannot be begun, because all threads there hang, is over at once.
   calls_
       .Begin(
-          {path, owner},
+          {path, owner, kTurnLimit},
           [turn = std::move(turn), end] {
             turn();
             return absl::OkStatus();
           },
-          [](const absl::Status&) {})
+          // A call that waits when all threads hang is answered long before one of them is back to
+          // let go what it owns.
+          [end](const absl::Status& answer) {
+            if (!answer.ok()) end->Call();
+          })
       .IgnoreError();
 }
 
@@ -75,14 +96,17 @@ void AttemptTurns::AwaitRound() {
 
 void AttemptTurns::BeginSweep(const std::string& owner, std::function<void()> sweep,
                               std::function<void()> over) {
+  const auto end = std::make_shared<AtEnd>(std::move(over));
   calls_
       .Begin(
-          {"/proc", owner},
-          [sweep = std::move(sweep), end = AtEnd(std::move(over))] {
+          {"/proc", owner, kTurnLimit},
+          [sweep = std::move(sweep), end] {
             sweep();
             return absl::OkStatus();
           },
-          [](const absl::Status&) {})
+          [end](const absl::Status& answer) {
+            if (!answer.ok()) end->Call();
+          })
       .IgnoreError();
 }
 

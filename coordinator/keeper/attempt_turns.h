@@ -13,11 +13,14 @@
 
 namespace trireme::keeper {
 
+coordinator::DiskCallsOptions TurnOptions();
+
 // One thread.
 class AttemptTurns {
  public:
   // `wait`: how long a round is waited for.
-  explicit AttemptTurns(std::chrono::milliseconds wait);
+  explicit AttemptTurns(std::chrono::milliseconds wait,
+                        coordinator::DiskCallsOptions options = TurnOptions());
   // A turn that hangs is left behind, with what it owns.
   ~AttemptTurns();
   AttemptTurns(const AttemptTurns&) = delete;
@@ -25,8 +28,9 @@ class AttemptTurns {
 
   // What is begun from now on belongs to it. What is under way is waited for no more.
   void BeginRound();
-  // Never blocks. `turn` runs on a thread of the file system of `path`, after it, or if it is never
-  // run, `over` is called once from any thread. Both own what they touch.
+  // Never blocks. `turn` runs on a thread of the file system of `path`, however late; after it, or
+  // if it is never run, because all threads there hang, `over` is called once from any thread. Both
+  // own what they touch.
   void Begin(const std::string& path, const std::string& owner, std::function<void()> turn,
              std::function<void()> over);
   // Until all of this round are over, or its time is.

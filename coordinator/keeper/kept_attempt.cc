@@ -50,6 +50,8 @@ struct KeptAttempt::Shared {
   Attempt attempt;  // of the turn that is under way; else of the loop
   absl::Mutex mutex;
   bool under_way ABSL_GUARDED_BY(mutex) = false;
+  bool refused ABSL_GUARDED_BY(mutex) = false;  // the newest was never run: all threads hang
+  int64_t runs_ns ABSL_GUARDED_BY(mutex) = 0;   // since when one runs, MonotonicNs; 0: none does
   bool is_back ABSL_GUARDED_BY(mutex) = false;  // since the last look of the loop
   Sighting newest ABSL_GUARDED_BY(mutex);
 };
@@ -126,6 +128,15 @@ int64_t KeptAttempt::UnansweredNs() const {
   return unanswered_ns_ == 0 || seen_.ended ? 0 : base::MonotonicNs() - unanswered_ns_;
 }
 
+// One that merely waits for a thread, behind other attempts, says nothing of its disk.
+int64_t KeptAttempt::StalledNs() const {
+  const int64_t unanswered_ns = UnansweredNs();
+  const absl::MutexLock lock(&shared_->mutex);
+  if (shared_->refused) return unanswered_ns;
+  if (shared_->runs_ns == 0) return 0;
+  return std::min(unanswered_ns, base::MonotonicNs() - shared_->runs_ns);
+}
+
 // Where ranks have no agent beside them, as those of Slurm's jobs, silence ends nothing.
 int64_t KeptAttempt::EndAfterNs() const {
   if (options_->slurm || options_->in_allocation || options_->ranks_end_with_us) return 0;
@@ -190,6 +201,11 @@ void KeptAttempt::BeginTurn(AttemptTurns& turns, bool may_start) {
   }
   if (unanswered_ns_ == 0) unanswered_ns_ = base::MonotonicNs();
   const auto advance = [shared = shared_, may_start] {
+    {
+      const absl::MutexLock lock(&shared->mutex);
+      shared->refused = false;
+      shared->runs_ns = base::MonotonicNs();
+    }
     shared->attempt.Advance({base::MonotonicNs(), may_start});
     Sighting seen = shared->attempt.Newest();
     const absl::MutexLock lock(&shared->mutex);
@@ -200,6 +216,8 @@ void KeptAttempt::BeginTurn(AttemptTurns& turns, bool may_start) {
               [shared = shared_] {
                 const absl::MutexLock lock(&shared->mutex);
                 shared->under_way = false;
+                shared->refused = shared->runs_ns == 0;
+                shared->runs_ns = 0;
               });
 }
 
@@ -223,14 +241,14 @@ void KeptAttempt::Stepped(const StepNews& news) {
 }
 
 std::string KeptAttempt::StallWords(AttemptTurns& turns) const {
-  const int64_t unanswered_ns = UnansweredNs();
-  if (unanswered_ns < int64_t{options_->stalled_after.count()} * 1000000) return "";
+  const int64_t stalled_ns = StalledNs();
+  if (stalled_ns < int64_t{options_->stalled_after.count()} * 1000000) return "";
   const std::string& folder = desired_.launch().run_folder();
   const std::string mount = turns.MountOf(folder);
   std::string words = fmt::format(
       "its run folder {} has not answered node {} for {}{}; what is known of its ranks there is of "
       "before",
-      folder, options_->node, LongFor(unanswered_ns),
+      folder, options_->node, LongFor(stalled_ns),
       mount.empty() ? "" : fmt::format(" ({})", mount));
   const int found = sweeps_->found;
   if (!IsToBeSwept() || found < 0) return words;

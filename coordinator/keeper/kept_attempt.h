@@ -59,6 +59,8 @@ class KeptAttempt {
   struct Sweeps;
   // The time for which no turn has come back though one was wanted.
   int64_t UnansweredNs() const;
+  // Of that, for which its folder was asked: a turn runs, or none can.
+  int64_t StalledNs() const;
   int64_t EndAfterNs() const;
   bool HasRanksHere() const { return !options_->slurm.has_value(); }
   void CutOff(int64_t boottime_ns);

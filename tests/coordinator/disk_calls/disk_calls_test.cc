@@ -127,6 +127,25 @@ TEST_CASE("a call that hangs is answered at its deadline, by path and mount") {
   CHECK(calls.Wait({kDisk}, [] { return absl::OkStatus(); }).ok());
 }
 
+TEST_CASE("a thread hangs long before the deadline of its call, which is answered at it") {
+  HungFile file;
+  DiskCalls calls(Options(1));
+  const auto hung = AskHung(calls, file, milliseconds(3600000));
+  AwaitHanging(calls, 1);
+  CHECK(hung->answers == 0);
+  const auto refused = calls.Wait({kDisk}, [] { return absl::OkStatus(); });
+  CHECK(absl::IsUnavailable(refused));
+  file.Answer();
+  CHECK(hung->Wait().ok());
+  AwaitHanging(calls, 0);
+  HungFile other;
+  const auto late = AskHung(calls, other, milliseconds(200));
+  AwaitHanging(calls, 1);
+  CHECK(absl::IsDeadlineExceeded(late->Wait()));
+  other.Answer();
+  AwaitHanging(calls, 0);
+}
+
 TEST_CASE("when all threads of a file system hang its calls fail at once, and others' do not") {
   HungFile file;
   DiskCalls calls(Options(2));
@@ -225,7 +244,9 @@ TEST_CASE("the end does not wait for a call that hangs, and answers it") {
 
 TEST_CASE(
     "what a call owns that nobody waits for any more goes where it may hang, not under a lock") {
-  DiskCalls calls(Options(1));
+  DiskCallsOptions options = Options(1);
+  options.hangs_after = milliseconds(60000);
+  DiskCalls calls(options);
   absl::Notification release;
   const auto held = Ask(calls, {kDisk}, [&release] {
     release.WaitForNotification();

@@ -40,6 +40,9 @@ class AtEnd {
 coordinator::DiskCallsOptions TurnOptions() {
   coordinator::DiskCallsOptions options;
   options.name = "attempt turns";
+  // An attempt whose folder hangs holds one for good; those beside it on that file system, as on
+  // another folder of a server that is half gone, need some too.
+  options.threads = 16;
   return options;
 }
 

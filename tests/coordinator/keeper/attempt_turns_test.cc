@@ -86,5 +86,14 @@ TEST_CASE("turns: where all threads hang they are refused, also those that wait"
   }
 }
 
+TEST_CASE("turns: some attempts that hang leave threads to those beside them on a file system") {
+  std::vector<HeldByDisk> held(8);
+  AttemptTurns turns(milliseconds(20));
+  for (const HeldByDisk& one : held) one.Begin(turns);
+  auto beside = Begin(turns);
+  REQUIRE(AwaitOver(beside));
+  CHECK(beside.get());
+}
+
 }  // namespace
 }  // namespace trireme::keeper

@@ -161,9 +161,8 @@ void Keeper::ReportTaken(int64_t sent_ns) {
 
 void Keeper::StepsSaid(const std::vector<StepNews>& steps) {
   for (const StepNews& news : steps) {
-    for (auto& [key, attempt] : attempts_) {
-      if (key.job == news.job_id && key.attempt == news.attempt) attempt->Stepped(news);
-    }
+    const auto known = attempts_.find({news.store, news.job_id, news.attempt});
+    if (known != attempts_.end()) known->second->Stepped(news);
   }
 }
 

@@ -291,6 +291,7 @@ std::optional<Seat> KeptAttempt::seat() const {
   seat.ranks = RankCount(desired_.launch());
   seat.plan_file = PlanFileOf(desired_.launch());
   seat.socket = AttemptFolder(desired_).link_socket();
+  seat.store = desired_.launch().store().store();
   return seat;
 }
 

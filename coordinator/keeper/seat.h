@@ -15,6 +15,7 @@ struct Seat {
   uint32_t ranks = 0;     // in all
   std::string plan_file;  // of the coordinator
   std::string socket;     // where ranks dial; its folder is there while ranks may come
+  std::string store;      // whose job it is: stores number theirs alike
 
   bool operator==(const Seat&) const = default;
 };
@@ -26,6 +27,7 @@ struct StepNews {
   uint32_t attempt = 0;
   uint64_t step = 0;
   int64_t since_ns = 0;
+  std::string store = "";
 };
 
 }  // namespace trireme::keeper

@@ -184,7 +184,7 @@ grpc::Status AttemptService::Take(const v1::RankStatus& status) {
 
 keeper::StepNews AttemptService::step() const {
   const absl::MutexLock lock(&mutex_);
-  return {seat_.job_id, seat_.attempt, step_, step_since_ns_};
+  return {seat_.job_id, seat_.attempt, step_, step_since_ns_, seat_.store};
 }
 
 void AttemptService::Freshen(v1::AttemptReport& report) const {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <tuple>
 
 #include "coordinator/worker_link/attempt_service.h"
 
@@ -78,11 +79,10 @@ WorkerLinks::~WorkerLinks() = default;
 
 absl::Status WorkerLinks::Serve(const std::vector<keeper::Seat>& seats) {
   absl::Status failure;
-  std::map<Key, std::unique_ptr<Listener>> listeners;
+  std::map<std::string, std::unique_ptr<Listener>> listeners;
   for (const keeper::Seat& seat : seats) {
-    const Key key{seat.job_id, seat.attempt};
-    auto known = listeners_.extract(key);
-    std::unique_ptr<Listener>& listener = listeners[key];
+    auto known = listeners_.extract(seat.socket);
+    std::unique_ptr<Listener>& listener = listeners[seat.socket];
     if (!known.empty() && known.mapped()->intact()) listener = std::move(known.mapped());
     // Before another one is made: with its end it removes its socket.
     if (!known.empty()) known.mapped().reset();
@@ -98,9 +98,15 @@ absl::Status WorkerLinks::Serve(const std::vector<keeper::Seat>& seats) {
 }
 
 void WorkerLinks::Freshen(v1::NodeReport& report) const {
+  std::map<std::tuple<std::string, uint64_t, uint32_t>, const AttemptService*> services;
+  for (const auto& [socket, listener] : listeners_) {
+    const keeper::Seat seat = listener->service().seat();
+    services[{seat.store, seat.job_id, seat.attempt}] = &listener->service();
+  }
   for (v1::AttemptReport& attempt : *report.mutable_attempts()) {
-    const auto listener = listeners_.find({attempt.job_id(), attempt.attempt()});
-    if (listener != listeners_.end()) listener->second->service().Freshen(attempt);
+    const auto known =
+        services.find({attempt.store().store(), attempt.job_id(), attempt.attempt()});
+    if (known != services.end()) known->second->Freshen(attempt);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,8 +32,7 @@ class WorkerLinks {
   std::vector<keeper::StepNews> steps() const;
 
  private:
-  using Key = std::pair<uint64_t, uint32_t>;  // job, attempt
-  std::map<Key, std::unique_ptr<Listener>> listeners_;
+  std::map<std::string, std::unique_ptr<Listener>> listeners_;  // by their socket
 };
 
 }  // namespace trireme::worker_link

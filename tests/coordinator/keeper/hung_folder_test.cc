@@ -259,9 +259,12 @@ TEST_CASE("hung folder: what ranks say of their steps with other nodes is word o
     REQUIRE(keeper->Poll().attempts(0).phase() != v1::ATTEMPT_ENDED);
     std::this_thread::sleep_for(milliseconds(20));
   }
-  // The same steps again are no word of anybody.
+  uint64_t others = 1'000'000;
+  // The same steps again are no word of anybody, nor are those of another store's job.
   bench.Await(*keeper, 1, [&](const v1::AttemptReport& report) {
-    keeper->StepsSaid({{7, 1, 3, base::BoottimeNs()}, {8, 1, 1'000'000, base::BoottimeNs()}});
+    const int64_t now_ns = base::BoottimeNs();
+    keeper->StepsSaid({{7, 1, 3, now_ns}, {8, 1, 1'000'000, now_ns}});
+    keeper->StepsSaid({{7, 1, ++others, now_ns, "of another"}});
     return report.phase() == v1::ATTEMPT_ENDED;
   });
 }

@@ -38,6 +38,7 @@ LinkBench::LinkBench() : folder("/tmp/trireme_link_XXXXXX") {
   plan = *std::move(made);
   seat.job_id = 7;
   seat.attempt = 3;
+  seat.store = "one";
   seat.wanted = true;
   seat.ranks_here = seat.ranks = 4;
   seat.plan_file = folder + "/plan.pb";
@@ -99,6 +100,7 @@ v1::AttemptReport LinkBench::Heard() const {
   v1::AttemptReport& attempt = *report.add_attempts();
   attempt.set_job_id(seat.job_id);
   attempt.set_attempt(seat.attempt);
+  attempt.mutable_store()->set_store(seat.store);
   for (uint32_t rank = 0; rank < seat.ranks; ++rank) attempt.add_ranks()->set_rank(rank);
   if (links) links->Freshen(report);
   return report.attempts(0);

@@ -136,9 +136,36 @@ TEST_CASE("worker link: a step is told with the look of its rank that did not ha
   REQUIRE(bench.Await([](const auto& heard) { return heard.ranks(0).step() == 5; }));
   const keeper::StepNews news = bench.links->steps()[0];
   CHECK((news.job_id == bench.seat.job_id && news.attempt == bench.seat.attempt));
+  CHECK(news.store == bench.seat.store);
   CHECK(news.step == 5);
   CHECK(news.since_ns > 0);
   CHECK(news.since_ns <= looked_ns);
+}
+
+TEST_CASE("worker link: of two stores' jobs of one number each has the words of its own ranks") {
+  LinkBench bench, other;
+  other.seat.store = "other";
+  WorkerLinks links;
+  REQUIRE(links.Serve({bench.seat, other.seat}).ok());
+  const auto link = bench.Dial(bench.Who(0));
+  link->StartReports([&] { return bench.Status(0, 4); });
+  v1::NodeReport report;
+  for (const keeper::Seat& seat : {bench.seat, other.seat}) {
+    v1::AttemptReport& attempt = *report.add_attempts();
+    attempt.set_job_id(seat.job_id);
+    attempt.set_attempt(seat.attempt);
+    attempt.mutable_store()->set_store(seat.store);
+    attempt.add_ranks();
+  }
+  for (int i = 0; i < 6000 && report.attempts(0).ranks(0).step() != 4; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    links.Freshen(report);
+  }
+  CHECK(report.attempts(0).ranks(0).step() == 4);
+  CHECK(report.attempts(1).ranks(0).step() == 0);
+  const std::vector<keeper::StepNews> steps = links.steps();
+  REQUIRE(steps.size() == 2);
+  CHECK(steps[0].store != steps[1].store);
 }
 
 TEST_CASE("worker link: a removed socket is made anew") {

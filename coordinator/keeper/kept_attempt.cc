@@ -70,6 +70,7 @@ KeptAttempt::KeptAttempt(std::shared_ptr<const KeeperOptions> options, AttemptRe
                               : Lifeline(base::BoottimeNs())),
       judged_ns_(base::BoottimeNs()),
       stop_wanted_ns_(record.stop_at_ns),
+      looked_(!heard.adopted),
       shared_(std::make_shared<Shared>(options_, std::move(record), heard, std::move(queue))),
       sweeps_(std::make_shared<Sweeps>()) {
   const absl::MutexLock lock(&shared_->mutex);
@@ -229,6 +230,7 @@ void KeptAttempt::Collect() {
     seen = shared_->newest;
   }
   unanswered_ns_ = 0;
+  looked_ = true;
   uint64_t step = 0;
   for (const v1::RankReport& rank : seen.report.ranks()) step = std::max(step, rank.step());
   // A step that this look shows and the one before did not was done after that one.
@@ -261,7 +263,7 @@ std::string KeptAttempt::StallWords(AttemptTurns& turns) const {
 }
 
 v1::AttemptReport KeptAttempt::Report(AttemptTurns& turns) const {
-  v1::AttemptReport report = seen_.report;
+  v1::AttemptReport report = looked_ ? seen_.report : v1::AttemptReport();
   report.set_job_id(desired_.job_id());
   *report.mutable_store() = desired_.launch().store();
   report.set_attempt(desired_.attempt());

@@ -43,7 +43,7 @@ class KeptAttempt {
   // Takes what the turns since the last call have brought.
   void Collect();
 
-  // As of the newest turn that is back.
+  // As of the newest turn that is back; of an adopted one without a phase before the first.
   v1::AttemptReport Report(AttemptTurns& turns) const;
   // Empty once it has ended.
   std::optional<Seat> seat() const;
@@ -79,6 +79,7 @@ class KeptAttempt {
   int64_t stop_wanted_ns_ = 0;
   int64_t unanswered_ns_ = 0;
   int64_t swept_ns_ = 0;
+  bool looked_;  // a turn has come back; of one that is not adopted all is known before, too
   Sighting seen_;
   const std::shared_ptr<Shared> shared_;
   const std::shared_ptr<Sweeps> sweeps_;

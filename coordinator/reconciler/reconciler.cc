@@ -36,6 +36,17 @@ std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
   return nodes;
 }
 
+// An agent that was started anew, and has not looked yet, knows less than the one before it; what
+// has ended on a node stays so.
+v1::AttemptReport Newer(const v1::AttemptReport& known, const v1::AttemptReport& said) {
+  if (known.phase() == v1::ATTEMPT_ENDED && said.phase() != v1::ATTEMPT_ENDED) return known;
+  if (said.phase() != v1::ATTEMPT_PHASE_UNSPECIFIED) return said;
+  v1::AttemptReport newer = known;
+  newer.set_stalled(said.stalled());
+  newer.set_ends_after_seconds(said.ends_after_seconds());
+  return newer;
+}
+
 }  // namespace
 
 bool Reconciler::HasPlaceOn(const v1::Job& job, const std::string& node) {
@@ -390,9 +401,10 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     if (known.waits_for() != one.waits_for() || known.stalled() != one.stalled()) {
       allocations_may_have_changed_ = true;
     }
-    known = one;
-    if (one.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
-    entry.left.erase(node);  // it says itself how it fares
+    known = Newer(known, one);
+    const bool seen = one.phase() != v1::ATTEMPT_PHASE_UNSPECIFIED;
+    if (seen && known.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
+    if (seen) entry.left.erase(node);  // it says itself how it fares
     RETURN_IF_ERROR(NoteFence(entry));
     RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
   }

@@ -298,6 +298,24 @@ TEST_CASE("hung folder: a keeper ends without it, and the next one adopts") {
   bench.CheckNothingLeft(1);
 }
 
+TEST_CASE("hung folder: what a keeper adopts has no phase before the first look at it") {
+  HungBench bench(kHungRuns);
+  {
+    const auto keeper = bench.Open();
+    keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+    bench.RunAndHang(*keeper);
+  }
+  const auto keeper = bench.Open();
+  const v1::AttemptReport hung =
+      bench.Await(*keeper, 1, [](const auto& report) { return !report.stalled().empty(); });
+  CHECK(hung.phase() == v1::ATTEMPT_PHASE_UNSPECIFIED);
+  CHECK(hung.attempt() == 1);
+  CHECK(hung.ranks().empty());
+  bench.disk->looks.Open();
+  bench.Await(*keeper, 1,
+              [](const auto& report) { return report.phase() == v1::ATTEMPT_STARTING; });
+}
+
 TEST_CASE("hung folder: a file system whose server is gone") {
   if (!coordinator::MayHang()) {
     TRIREME_SKIP("not here: root with /dev/fuse, who may mount a file system that hangs");

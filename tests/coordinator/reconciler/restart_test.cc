@@ -98,6 +98,27 @@ TEST_CASE("nodes that do not come back with the daemon can be given up") {
   CHECK_FALSE(cluster.table().Get(1)->status().attempt_live());
 }
 
+TEST_CASE("an agent that was started anew takes back nothing that it has said") {
+  const Folder folder;
+  SimulatedCluster cluster(folder.Store(), 1);
+  RunOnBoth(cluster);
+  v1::NodeReport report;
+  v1::AttemptReport& attempt = *report.add_attempts();
+  attempt.set_job_id(1);
+  attempt.set_attempt(1);
+  const auto says = [&](const char* node, v1::AttemptPhase phase) {
+    attempt.set_phase(phase);
+    REQUIRE(cluster.reconciler().Report(node, report, kBegin + 2).ok());
+  };
+  says("n2", v1::ATTEMPT_RUNNING);
+  says("n2", v1::ATTEMPT_ENDED);
+  // What it says before and after its first look.
+  says("n2", GENERATE(v1::ATTEMPT_PHASE_UNSPECIFIED, v1::ATTEMPT_STARTING));
+  attempt.set_exit_code(4);
+  says("n1", v1::ATTEMPT_ENDED);
+  CHECK_FALSE(cluster.table().Get(1)->status().attempt_live());
+}
+
 TEST_CASE(
     "a retry that is due when the daemon starts keeps its allocation until the agents are there") {
   const Folder folder;

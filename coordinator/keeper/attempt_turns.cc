@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 namespace trireme::keeper {
 namespace {
@@ -47,10 +46,13 @@ coordinator::DiskCallsOptions TurnOptions() {
 }
 
 struct AttemptTurns::Round {
-  explicit Round(absl::Time end) : until(end) {}
-  const absl::Time until;
-  absl::Mutex mutex;
-  int under_way ABSL_GUARDED_BY(mutex) = 0;
+  // Of a clock that nobody sets: absl's waits are by the time of day.
+  using Clock = std::chrono::steady_clock;
+  explicit Round(Clock::time_point end) : until(end) {}
+  const Clock::time_point until;
+  std::mutex mutex;
+  std::condition_variable fewer;
+  int under_way = 0;  // with `mutex`
 };
 
 AttemptTurns::AttemptTurns(std::chrono::milliseconds wait, coordinator::DiskCallsOptions options)
@@ -60,20 +62,19 @@ AttemptTurns::AttemptTurns(std::chrono::milliseconds wait, coordinator::DiskCall
 
 AttemptTurns::~AttemptTurns() = default;
 
-void AttemptTurns::BeginRound() {
-  round_ = std::make_shared<Round>(absl::Now() + absl::FromChrono(wait_));
-}
+void AttemptTurns::BeginRound() { round_ = std::make_shared<Round>(Round::Clock::now() + wait_); }
 
 void AttemptTurns::Begin(const std::string& path, const std::string& owner,
                          std::function<void()> turn, std::function<void()> over) {
   {
-    const absl::MutexLock lock(&round_->mutex);
+    const std::lock_guard lock(round_->mutex);
     ++round_->under_way;
   }
   const auto end = std::make_shared<AtEnd>([round = round_, over = std::move(over)] {
     over();
-    const absl::MutexLock lock(&round->mutex);
+    const std::lock_guard lock(round->mutex);
     --round->under_way;
+    round->fewer.notify_all();
   });
   // One that cannot be begun, because all threads there hang, is over at once.
   calls_
@@ -92,9 +93,8 @@ void AttemptTurns::Begin(const std::string& path, const std::string& owner,
 }
 
 void AttemptTurns::AwaitRound() {
-  const absl::MutexLock lock(&round_->mutex);
-  const auto over = +[](int* under_way) { return *under_way == 0; };
-  round_->mutex.AwaitWithDeadline(absl::Condition(over, &round_->under_way), round_->until);
+  std::unique_lock lock(round_->mutex);
+  round_->fewer.wait_until(lock, round_->until, [&] { return round_->under_way == 0; });
 }
 
 void AttemptTurns::BeginSweep(const std::string& owner, std::function<void()> sweep,

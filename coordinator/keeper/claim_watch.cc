@@ -1,16 +1,18 @@
 #include "coordinator/keeper/claim_watch.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "runtime/base/monotonic.h"
 #include "runtime/run_claim/run_claim.h"
 
 namespace trireme::keeper {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 ClaimSight SightOf(const std::string& run_folder, uint32_t attempt) {
   const auto claim = run_claim::ReadRunClaim(run_folder);
@@ -22,10 +24,12 @@ ClaimSight SightOf(const std::string& run_folder, uint32_t attempt) {
 
 // What the thread has, which may outlive the watch.
 struct ClaimWatch::Shared {
-  absl::Mutex mutex;
-  ClaimNews news ABSL_GUARDED_BY(mutex);
-  bool stop ABSL_GUARDED_BY(mutex) = false;
-  bool done ABSL_GUARDED_BY(mutex) = false;
+  // absl's waits are by the time of day, which somebody may set; steady_clock's are not.
+  std::mutex mutex;
+  std::condition_variable changed;
+  ClaimNews news;  // all with `mutex`
+  bool stop = false;
+  bool done = false;
 };
 
 class ClaimWatch::Looker {
@@ -37,18 +41,19 @@ class ClaimWatch::Looker {
   ~Looker() {
     bool done = false;
     {
-      const absl::MutexLock lock(&shared_->mutex);
+      std::unique_lock lock(shared_->mutex);
       shared_->stop = true;
+      shared_->changed.notify_all();
       // Whoever does not end now is held by a disk.
-      done =
-          shared_->mutex.AwaitWithTimeout(absl::Condition(&shared_->done), absl::Milliseconds(50));
+      done = shared_->changed.wait_until(lock, Clock::now() + std::chrono::milliseconds(50),
+                                         [&] { return shared_->done; });
     }
     done ? thread_.join() : thread_.detach();
   }
   Looker(const Looker&) = delete;
   Looker& operator=(const Looker&) = delete;
   ClaimNews news() const {
-    const absl::MutexLock lock(&shared_->mutex);
+    const std::lock_guard lock(shared_->mutex);
     return shared_->news;
   }
 
@@ -59,11 +64,12 @@ class ClaimWatch::Looker {
       ClaimNews news;
       news.asked_ns = base::BoottimeNs();
       news.sight = SightOf(run_folder, attempt);
-      const absl::MutexLock lock(&shared.mutex);
+      std::unique_lock lock(shared.mutex);
       shared.news = news;
-      shared.mutex.AwaitWithTimeout(absl::Condition(&shared.stop), absl::FromChrono(every));
+      shared.changed.wait_until(lock, Clock::now() + every, [&] { return shared.stop; });
       if (!shared.stop) continue;
       shared.done = true;
+      shared.changed.notify_all();
       return;
     }
   }

@@ -22,7 +22,7 @@ endfunction()
 
 trireme_program(trireme coordinator/cli
   ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/data runtime/plan runtime/report runtime/recorder checkpoint/format
-        checkpoint/client coordinator/checkup coordinator/client coordinator/command coordinator/job_machine
+        checkpoint/client coordinator/checkup coordinator/client coordinator/process coordinator/job_machine
         coordinator/keeper coordinator/launcher coordinator/local_run coordinator/manual coordinator/planning
         coordinator/slurm compress compress/commands
   LIBS CLI11::CLI11)
@@ -35,15 +35,15 @@ trireme_program(trireme-worker worker
 trireme_program(triremed coordinator/daemon
   ROOMS proto runtime/base runtime/json runtime/run_claim runtime/spec runtime/plan runtime/report coordinator/client
         coordinator/planning
-        coordinator/task_thread coordinator/job_machine coordinator/job_store coordinator/reconciler
-        coordinator/control_api coordinator/http coordinator/log_format coordinator/metrics coordinator/dashboard
-        coordinator/config_file coordinator/retention coordinator/run_files coordinator/systemd coordinator/keeper
+        coordinator/process coordinator/job_machine coordinator/job_store coordinator/reconciler
+        coordinator/control_api coordinator/http coordinator/metrics coordinator/dashboard
+        coordinator/config_file coordinator/retention coordinator/run_files coordinator/keeper
         coordinator/disk_calls
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
-  ROOMS proto proto/services runtime/base coordinator/client coordinator/control_group coordinator/keeper coordinator/log_format
-        coordinator/config_file coordinator/disk_calls coordinator/slurm coordinator/systemd coordinator/task_thread
-        coordinator/worker_link
+  ROOMS proto proto/services runtime/base coordinator/client coordinator/control_group coordinator/keeper coordinator/process
+        coordinator/config_file coordinator/disk_calls coordinator/slurm
+       
   LIBS CLI11::CLI11 spdlog::spdlog gRPC::grpc++)
 
 # libtrireme_codec.so: the codec for C programs, showing only the functions of its header.

@@ -56,29 +56,27 @@ trireme_room(runtime/engine
 trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
 # Floor 5
-trireme_room(coordinator/command ROOMS runtime/base)
-trireme_room(coordinator/task_thread LIBS absl::status absl::synchronization absl::time fmt::fmt Threads::Threads)
+trireme_room(coordinator/process ROOMS runtime/base runtime/json
+             LIBS absl::status absl::statusor absl::synchronization absl::time fmt::fmt spdlog::spdlog Threads::Threads)
 trireme_room(coordinator/disk_calls
-             ROOMS runtime/base coordinator/task_thread LIBS absl::strings absl::synchronization Threads::Threads)
+             ROOMS runtime/base coordinator/process LIBS absl::strings absl::synchronization Threads::Threads)
 trireme_room(coordinator/slurm
-             ROOMS proto runtime/base coordinator/command coordinator/task_thread LIBS absl::synchronization)
+             ROOMS proto runtime/base coordinator/process LIBS absl::synchronization)
 trireme_room(coordinator/control_group ROOMS runtime/base LIBS fmt::fmt)
-trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/command coordinator/control_group)
+trireme_room(coordinator/launcher ROOMS runtime/base runtime/recorder coordinator/process coordinator/control_group)
 trireme_room(coordinator/manual LIBS CLI11::CLI11)
-trireme_room(coordinator/checkup ROOMS runtime/base coordinator/command coordinator/control_group)
+trireme_room(coordinator/checkup ROOMS runtime/base coordinator/process coordinator/control_group)
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report
              LIBS absl::synchronization)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
 trireme_room(coordinator/keeper
-             ROOMS proto runtime/base runtime/json runtime/recorder runtime/run_claim coordinator/control_group
+             ROOMS proto proto/services runtime/base runtime/json runtime/plan runtime/recorder runtime/run_claim coordinator/control_group
                    coordinator/disk_calls coordinator/launcher coordinator/slurm
              LIBS absl::synchronization)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
 trireme_room(coordinator/http ROOMS runtime/base LIBS Threads::Threads absl::strings spdlog::spdlog Boost::headers)
-trireme_room(coordinator/log_format ROOMS runtime/json LIBS spdlog::spdlog fmt::fmt absl::statusor)
-trireme_room(coordinator/systemd)
 trireme_room(coordinator/config_file LIBS CLI11::CLI11)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
@@ -86,26 +84,24 @@ trireme_room(coordinator/reconciler
 trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/reconciler LIBS absl::synchronization)
 trireme_room(coordinator/calls
-             ROOMS runtime/base coordinator/task_thread coordinator/disk_calls LIBS absl::synchronization OpenSSL::Crypto)
+             ROOMS runtime/base coordinator/process coordinator/disk_calls LIBS absl::synchronization OpenSSL::Crypto)
 trireme_room(coordinator/run_files ROOMS proto runtime/base runtime/json LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/retention
              ROOMS proto runtime/base coordinator/job_machine coordinator/keeper coordinator/run_files
              LIBS spdlog::spdlog fmt::fmt)
 trireme_room(coordinator/control_api
              ROOMS proto proto/services runtime/base runtime/report checkpoint/format checkpoint/client
-                   checkpoint/hugging_face coordinator/client coordinator/planning coordinator/task_thread
+                   checkpoint/hugging_face coordinator/client coordinator/planning coordinator/process
                    coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls
                    coordinator/run_files coordinator/disk_calls
              LIBS gRPC::grpc++ gRPC::grpc++_reflection)
 trireme_room(coordinator/dashboard
-             ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/task_thread
+             ROOMS proto runtime/base runtime/json runtime/spec runtime/plan runtime/report coordinator/http coordinator/process
                    coordinator/planning coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/calls
                    coordinator/run_files coordinator/disk_calls
              LIBS OpenSSL::Crypto absl::synchronization)
 include(Dashboard)
-trireme_room(coordinator/worker_link
-             ROOMS proto proto/services runtime/base runtime/plan coordinator/keeper LIBS absl::synchronization)
 trireme_room(coordinator/local_run
-             ROOMS proto runtime/base coordinator/task_thread coordinator/job_machine coordinator/job_store
-                   coordinator/reconciler coordinator/keeper coordinator/worker_link)
+             ROOMS proto runtime/base coordinator/process coordinator/job_machine coordinator/job_store
+                   coordinator/reconciler coordinator/keeper)
 trireme_room(worker/link ROOMS proto proto/services runtime/base LIBS absl::synchronization Threads::Threads)

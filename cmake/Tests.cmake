@@ -221,13 +221,12 @@ if(NOT TRIREME_SANITIZE)
                 coordinator/keeper coordinator/job_store LIBS ${CMAKE_DL_LIBS})
 endif()
 trireme_tests(coordinator ROOMS runtime/base coordinator/launcher runtime/recorder)
-trireme_tests(coordinator/command ROOMS coordinator/command)
 trireme_tests(coordinator/control_group ROOMS runtime/base coordinator/control_group)
 trireme_tests(coordinator/slurm THREADS ROOMS proto runtime/base coordinator/slurm)
 trireme_tests(coordinator/client GRPC ROOMS proto proto/services runtime/base coordinator/client)
 trireme_tests(coordinator/job_machine ROOMS proto runtime/base coordinator/job_machine)
 trireme_tests(coordinator/job_store THREADS ROOMS proto runtime/base coordinator/job_store LIBS SQLite::SQLite3)
-trireme_tests(coordinator/keeper THREADS ROOMS runtime/base runtime/run_claim coordinator/command coordinator/control_group
+trireme_tests(coordinator/keeper THREADS ROOMS runtime/base runtime/run_claim coordinator/process coordinator/control_group
               coordinator/launcher coordinator/keeper coordinator/slurm
               LIBS nlohmann_json::nlohmann_json)
 # A rank for it, with a flight recorder and without MPI.
@@ -250,7 +249,6 @@ if(TARGET test_coordinator_daemon)
   add_dependencies(test_coordinator_daemon triremed)
 endif()
 trireme_tests(coordinator/http THREADS ROOMS runtime/base coordinator/http)
-trireme_tests(coordinator/log_format ROOMS coordinator/log_format LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/config_file ROOMS coordinator/config_file LIBS CLI11::CLI11)
 trireme_tests(coordinator/retention ROOMS proto coordinator/retention)
 trireme_tests(coordinator/metrics THREADS ROOMS proto runtime/base coordinator/job_store coordinator/reconciler coordinator/metrics)
@@ -265,13 +263,13 @@ if(TARGET test_coordinator_planning)
   target_sources(test_coordinator_planning PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/daemon/plan_files.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc")
 endif()
-trireme_tests(coordinator/task_thread THREADS ROOMS coordinator/task_thread)
+trireme_tests(coordinator/process THREADS ROOMS coordinator/process LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/disk_calls THREADS ROOMS coordinator/disk_calls)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan coordinator/client
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/agent ROOMS proto runtime/base coordinator/control_group coordinator/disk_calls coordinator/run_files
-              coordinator/slurm coordinator/task_thread LIBS spdlog::spdlog)
+              coordinator/slurm coordinator/process LIBS spdlog::spdlog)
 if(TARGET test_coordinator_agent)
   target_sources(test_coordinator_agent PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/agent/inventory.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/served_store.cc"
@@ -279,8 +277,8 @@ if(TARGET test_coordinator_agent)
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/agent_identity.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/control_groups.cc")
 endif()
-trireme_tests(coordinator/worker_link GRPC THREADS ROOMS proto proto/services runtime/base runtime/spec runtime/plan
-              coordinator/keeper coordinator/worker_link worker/link)
+trireme_tests(coordinator/keeper/link GRPC THREADS ROOMS proto proto/services runtime/base runtime/spec runtime/plan
+              coordinator/keeper worker/link)
 if(TARGET test_coordinator_cli)
   target_sources(test_coordinator_cli PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/client/fake_control.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/cli/byte_size.cc"

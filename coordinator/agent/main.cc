@@ -34,11 +34,11 @@
 #include "coordinator/client/grpc_log.h"
 #include "coordinator/config_file/config_file.h"
 #include "coordinator/keeper/keeper.h"
-#include "coordinator/log_format/log_file.h"
-#include "coordinator/log_format/log_format.h"
+#include "coordinator/keeper/worker_links.h"
+#include "coordinator/process/log_file.h"
+#include "coordinator/process/log_format.h"
+#include "coordinator/process/systemd_notice.h"
 #include "coordinator/slurm/batch_script.h"
-#include "coordinator/systemd/systemd_notice.h"
-#include "coordinator/worker_link/worker_links.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -117,7 +117,7 @@ std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
 
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log,
           RankLogs& rank_logs) {
-  worker_link::WorkerLinks links;
+  keeper::WorkerLinks links;
   DesiredIntake intake(link, keeper, store);
   Clock::time_point sent{};
   Complaints complaints(Clock::now());

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "coordinator/calls/stream_set.h"
-#include "coordinator/task_thread/task_thread.h"
+#include "coordinator/process/task_thread.h"
 
 namespace trireme::coordinator {
 

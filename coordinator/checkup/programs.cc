@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "coordinator/command/command.h"
+#include "coordinator/process/command.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -15,7 +15,7 @@ namespace trireme::checkup {
 namespace {
 
 using base::Text;
-using command::FirstLine;
+using process::FirstLine;
 
 constexpr std::chrono::milliseconds kToolDeadline{10'000};
 
@@ -47,7 +47,7 @@ absl::Status Hello(const std::string& mpirun, const std::string& worker,
   if (session.path().empty() || shared.path().empty()) {
     return absl::FailedPreconditionError("cannot make folders in /tmp and /dev/shm");
   }
-  command::Command command;
+  process::Command command;
   command.argv = {mpirun, "-n", "2", "--oversubscribe", "--bind-to", "none"};
   if (geteuid() == 0) command.argv.emplace_back("--allow-run-as-root");
   for (const auto& [name, value] :
@@ -58,30 +58,30 @@ absl::Status Hello(const std::string& mpirun, const std::string& worker,
         {"mpi_yield_when_idle", "1"}}) {
     command.argv.insert(command.argv.end(), {"--mca", name, value});
   }
-  if (!command::FindProgram("setpriv").empty()) {
+  if (!process::FindProgram("setpriv").empty()) {
     command.argv.insert(command.argv.end(), {"setpriv", "--pdeathsig", "KILL"});
   }
   command.argv.insert(command.argv.end(), {worker, "hello"});
   command.environment = {"OMP_NUM_THREADS=1"};
   command.deadline = deadline;
-  ASSIGN_OR_RETURN(const command::CommandResult result, command::RunCommand(command));
+  ASSIGN_OR_RETURN(const process::CommandResult result, process::RunCommand(command));
   if (result.exit_code == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       Text("exit code ", result.exit_code, ": ", FirstLine(result.errors)));
 }
 
 absl::StatusOr<std::string> Ask(std::vector<std::string> argv) {
-  command::Command command;
+  process::Command command;
   command.argv = std::move(argv);
   command.deadline = kToolDeadline;
-  return command::OutputOf(command);
+  return process::OutputOf(command);
 }
 
 }  // namespace
 
 Mpi AskMpi(const std::string& worker, std::chrono::milliseconds deadline) {
   Mpi mpi;
-  mpi.mpirun = command::FindProgram("mpirun");
+  mpi.mpirun = process::FindProgram("mpirun");
   if (mpi.mpirun.empty()) return mpi;
   const auto version = Ask({mpi.mpirun, "--version"});
   mpi.version = version.ok() ? FirstLine(*version) : base::MessageOf(version.status());
@@ -91,7 +91,7 @@ Mpi AskMpi(const std::string& worker, std::chrono::milliseconds deadline) {
 
 Slurm AskSlurm() {
   Slurm slurm;
-  slurm.sbatch = command::FindProgram("sbatch");
+  slurm.sbatch = process::FindProgram("sbatch");
   if (slurm.sbatch.empty()) return slurm;
   const auto version = Ask({slurm.sbatch, "--version"});
   slurm.version = version.ok() ? FirstLine(*version) : base::MessageOf(version.status());
@@ -100,10 +100,10 @@ Slurm AskSlurm() {
   // Without a slurm.conf sbatch cannot even say its version.
   slurm.set_up = version.ok();
   if (!slurm.set_up) return slurm;
-  command::Command list;
+  process::Command list;
   list.argv = {"srun", "--mpi=list"};
   list.deadline = kToolDeadline;
-  if (const auto said = command::RunCommand(list); said.ok()) {
+  if (const auto said = process::RunCommand(list); said.ok()) {
     slurm.plugins = PluginsOf(said->output + said->errors);
   }
   return slurm;

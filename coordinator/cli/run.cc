@@ -20,9 +20,9 @@
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
 #include "coordinator/cli/run_watch.h"
-#include "coordinator/command/shell_quote.h"
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/local_run/local_run.h"
+#include "coordinator/process/shell_quote.h"
 #include "runtime/base/memory_here.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -75,13 +75,13 @@ absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& plann
 
 // The folder's own job holds the overrides of this call.
 std::string RunAgain(const PlannedJob& planned, const std::string& folder) {
-  return fmt::format("trireme run {} -n {}", command::ShellQuote(folder + "/job.yaml"),
+  return fmt::format("trireme run {} -n {}", process::ShellQuote(folder + "/job.yaml"),
                      planned.ranks);
 }
 
 std::string GoOn(const PlannedJob& planned, const std::string& folder) {
   return fmt::format("go on with:\n  {} --run-dir {} --resume auto", RunAgain(planned, folder),
-                     command::ShellQuote(folder));
+                     process::ShellQuote(folder));
 }
 
 // After a stop before this run had saved anything. What lies in a folder that the job names may be
@@ -90,7 +90,7 @@ std::string BeginAgain(const PlannedJob& planned, const std::string& folder,
                        const std::string& resume) {
   const bool shared = planned.job.checkpoint().has_directory();
   if (resume == "auto" || (resume.empty() && !shared)) return GoOn(planned, folder);
-  const std::string from = resume.empty() ? "" : " --resume " + command::ShellQuote(resume);
+  const std::string from = resume.empty() ? "" : " --resume " + process::ShellQuote(resume);
   return fmt::format("start anew with:\n  {}{}", RunAgain(planned, folder), from);
 }
 

@@ -9,7 +9,7 @@
 #include "coordinator/cli/job_loading.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
-#include "coordinator/command/shell_quote.h"
+#include "coordinator/process/shell_quote.h"
 #include "coordinator/slurm/batch_script.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -96,7 +96,7 @@ int RunSlurmScript(const SlurmScriptOptions& options) {
     std::fwrite(script->data(), 1, script->size(), stdout);
     return kOk;
   }
-  std::printf("submit it with: sbatch %s\n", command::ShellQuote(options.out).c_str());
+  std::printf("submit it with: sbatch %s\n", process::ShellQuote(options.out).c_str());
   return kOk;
 }
 

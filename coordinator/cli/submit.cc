@@ -10,8 +10,8 @@
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/client/call_status.h"
-#include "coordinator/command/shell_quote.h"
 #include "coordinator/planning/job_planning.h"
+#include "coordinator/process/shell_quote.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::cli {
@@ -63,7 +63,7 @@ int RunSubmit(const ControlOptions& control, const SubmitOptions& options) {
     const int code = PrintCallError(response.status());
     if (MayHaveArrived(response.status())) {
       PrintWarning("if it has arrived nevertheless, the same command with --request-id " +
-                   command::ShellQuote(request.request_id()) + " finds it and makes no second job");
+                   process::ShellQuote(request.request_id()) + " finds it and makes no second job");
     }
     return code;
   }
@@ -71,7 +71,7 @@ int RunSubmit(const ControlOptions& control, const SubmitOptions& options) {
   const std::string id = std::to_string(made.id());
   if (control.json && !options.watch) PrintJsonLine(*response);
   if (response->repeated() && (!control.json || options.watch)) {
-    PrintWarning("request id " + command::ShellQuote(request.request_id()) +
+    PrintWarning("request id " + process::ShellQuote(request.request_id()) +
                  " was used before: this is job " + id + " as it was submitted then");
   }
   if (!control.json) {

@@ -19,8 +19,8 @@
 #include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/planning/submission.h"
+#include "coordinator/process/task_thread.h"
 #include "coordinator/reconciler/reconciler.h"
-#include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::coordinator {
 

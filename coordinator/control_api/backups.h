@@ -14,7 +14,7 @@
 
 #include "coordinator/calls/call_progress.h"
 #include "coordinator/job_store/job_store.h"
-#include "coordinator/task_thread/task_thread.h"
+#include "coordinator/process/task_thread.h"
 #include "trireme/v1/control.pb.h"
 
 namespace trireme::coordinator {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "coordinator/task_thread/accept_thread.h"
+#include "coordinator/process/accept_thread.h"
 
 namespace trireme::coordinator {
 

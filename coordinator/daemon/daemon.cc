@@ -21,7 +21,7 @@
 #include "coordinator/job_machine/job_machine.h"
 #include "coordinator/job_store/damage_watch.h"
 #include "coordinator/job_store/timed_store.h"
-#include "coordinator/log_format/log_format.h"
+#include "coordinator/process/log_format.h"
 #include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"

@@ -23,12 +23,12 @@
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/metrics/daemon_metrics.h"
 #include "coordinator/planning/submission.h"
+#include "coordinator/process/clock_watch.h"
+#include "coordinator/process/systemd_notice.h"
+#include "coordinator/process/task_thread.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "coordinator/retention/retention.h"
 #include "coordinator/retention/retention_thread.h"
-#include "coordinator/systemd/systemd_notice.h"
-#include "coordinator/task_thread/clock_watch.h"
-#include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::coordinator {
 

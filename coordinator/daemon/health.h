@@ -2,7 +2,7 @@
 #pragma once
 
 #include "coordinator/http/http_server.h"
-#include "coordinator/task_thread/task_thread.h"
+#include "coordinator/process/task_thread.h"
 
 namespace trireme::coordinator {
 

@@ -9,7 +9,7 @@
 
 #include "coordinator/dashboard/json_text.h"
 #include "coordinator/dashboard/web_files.h"
-#include "coordinator/task_thread/task_thread.h"
+#include "coordinator/process/task_thread.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::dashboard {

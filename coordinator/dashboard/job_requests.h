@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/job_machine/job_machine.h"
+#include "coordinator/process/task_thread.h"
 #include "coordinator/reconciler/reconciler.h"
-#include "coordinator/task_thread/task_thread.h"
 #include "trireme/v1/job.pb.h"
 
 namespace trireme::dashboard {

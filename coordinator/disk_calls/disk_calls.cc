@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "coordinator/disk_calls/mounts.h"
-#include "coordinator/task_thread/fair_queue.h"
+#include "coordinator/process/fair_queue.h"
 
 namespace trireme::coordinator {
 namespace {

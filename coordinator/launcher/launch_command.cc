@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "coordinator/command/command.h"
+#include "coordinator/process/command.h"
 #include "runtime/base/check.h"
 
 namespace trireme::launcher {
@@ -177,8 +177,8 @@ absl::StatusOr<GuardedCommand> CommandFor(const LaunchOptions& options,
         fmt::format("the worker program {} cannot be run: {}; it is installed beside trireme",
                     options.worker, std::strerror(errno)));
   }
-  const std::string mpirun = command::FindProgram("mpirun");
-  const std::string srun = options.in_allocation ? command::FindProgram("srun") : "";
+  const std::string mpirun = process::FindProgram("mpirun");
+  const std::string srun = options.in_allocation ? process::FindProgram("srun") : "";
   if (options.in_allocation && srun.empty()) {
     return absl::NotFoundError(
         "SLURM_JOB_ID is set, but srun is not in PATH: apt install slurm-client, or unset it to "

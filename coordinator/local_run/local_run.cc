@@ -8,7 +8,7 @@
 
 #include "coordinator/keeper/attempt_folder.h"
 #include "coordinator/local_run/run_links.h"
-#include "coordinator/task_thread/task_thread.h"
+#include "coordinator/process/task_thread.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"

@@ -13,10 +13,10 @@
 #include "coordinator/job_machine/job_machine.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/keeper/keeper.h"
+#include "coordinator/keeper/worker_links.h"
+#include "coordinator/process/clock_watch.h"
 #include "coordinator/reconciler/job_table.h"
 #include "coordinator/reconciler/reconciler.h"
-#include "coordinator/task_thread/clock_watch.h"
-#include "coordinator/worker_link/worker_links.h"
 #include "trireme/v1/event.pb.h"
 #include "trireme/v1/job.pb.h"
 
@@ -72,7 +72,7 @@ class LocalRun {
   std::unique_ptr<JobStore> store_;
   JobTable table_;
   std::unique_ptr<keeper::Keeper> keeper_;
-  worker_link::WorkerLinks links_;
+  keeper::WorkerLinks links_;
   std::unique_ptr<Reconciler> reconciler_;
   ClockWatch clock_watch_;
   uint64_t job_id_ = 0;

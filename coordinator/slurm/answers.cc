@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "coordinator/command/command.h"
+#include "coordinator/process/command.h"
 
 namespace trireme::slurm {
 namespace {
@@ -92,9 +92,9 @@ std::vector<SlurmJob> ParseQueue(const std::string& text) {
     if (!id || *id == 0 || fields[1].empty()) return;
     SlurmJob& job = jobs.emplace_back();
     job.id = *id;
-    job.state = command::FirstLine(std::string(fields[1]));
+    job.state = process::FirstLine(std::string(fields[1]));
     job.phase = PhaseOf(fields[1]);
-    if (fields[2] != "None") job.reason = command::FirstLine(std::string(fields[2]));
+    if (fields[2] != "None") job.reason = process::FirstLine(std::string(fields[2]));
     job.comment = std::string(fields[3]);
   });
   return jobs;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "coordinator/command/shell_quote.h"
+#include "coordinator/process/shell_quote.h"
 #include "coordinator/slurm/time_limit.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -14,7 +14,7 @@
 namespace trireme::slurm {
 namespace {
 
-using command::ShellQuote;
+using process::ShellQuote;
 
 // A word of a #SBATCH line: sbatch knows backslashes there, and ends at a '#'.
 std::string DirectiveWord(const std::string& word) {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "coordinator/command/command.h"
+#include "coordinator/process/command.h"
 #include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -24,8 +24,8 @@ constexpr int64_t kWantedForNs = 10 * kNsPerSecond;
 constexpr size_t kMostOutput = size_t{16} << 20;  // 100,000 jobs
 constexpr int kUnknown = -1;
 
-command::Command QueueCommand(std::vector<std::string> argv) {
-  command::Command command;
+process::Command QueueCommand(std::vector<std::string> argv) {
+  process::Command command;
   command.argv = std::move(argv);
   command.deadline = kQueueDeadline;
   command.most_output_bytes = kMostOutput;
@@ -47,16 +47,16 @@ std::string ErrorsOf(const std::string& said) {
   std::string errors;
   for (size_t begin = 0; begin < said.size();) {
     const size_t end = std::min(said.find('\n', begin), said.size());
-    const std::string line = command::FirstLine(said.substr(begin, end - begin));
+    const std::string line = process::FirstLine(said.substr(begin, end - begin));
     if (Holds(line, "error") || Holds(line, "fatal")) errors += (errors.empty() ? "" : "; ") + line;
     begin = end + 1;
   }
-  return errors.empty() ? command::FirstLine(said) : errors;
+  return errors.empty() ? process::FirstLine(said) : errors;
 }
 
 Submission SubmitNow(const std::string& script) {
   Submission made;
-  auto result = command::RunCommand(QueueCommand({"sbatch", "--parsable", script}));
+  auto result = process::RunCommand(QueueCommand({"sbatch", "--parsable", script}));
   if (!result.ok()) {
     made.status = result.status();
   } else if (const auto id = ParseSubmitted(result->output); result->exit_code == 0 && id) {
@@ -66,7 +66,7 @@ Submission SubmitNow(const std::string& script) {
     made.status = absl::Status(MayAnswerLater(errors) ? absl::StatusCode::kUnavailable
                                                       : absl::StatusCode::kInvalidArgument,
                                fmt::format("sbatch does not take it (exit code {}): {}",
-                                           result->exit_code, command::FirstLine(errors)));
+                                           result->exit_code, process::FirstLine(errors)));
   }
   made.answered_ns = base::MonotonicNs();
   return made;
@@ -76,7 +76,7 @@ Submission SubmitNow(const std::string& script) {
 
 absl::StatusOr<Capacity> CapacityOf(const std::string& partition) {
   ASSIGN_OR_RETURN(const std::string text,
-                   command::OutputOf(QueueCommand({"sinfo", "--noheader", "--Node",
+                   process::OutputOf(QueueCommand({"sinfo", "--noheader", "--Node",
                                                    std::string("--format=") + kPartitionFormat})));
   return ParsePartition(text, partition);
 }
@@ -100,7 +100,7 @@ int64_t Queue::Look(int64_t now_unix_ns) {
       return now_unix_ns + kIdleNs;
     }
   }
-  const auto text = command::OutputOf(QueueCommand(
+  const auto text = process::OutputOf(QueueCommand(
       {"squeue", "--noheader", "--me", "--states=all", std::string("--format=") + kQueueFormat}));
   const absl::MutexLock lock(&mutex_);
   if (!text.ok()) return now_unix_ns + kLookEveryNs;
@@ -160,7 +160,7 @@ void Queue::Forget(const std::string& name) {
 
 void Queue::Call(std::vector<std::string> argv) {
   // If it fails, whoever asked sees that nothing follows, and asks again.
-  thread_.Post([argv = std::move(argv)] { command::RunCommand(QueueCommand(argv)).IgnoreError(); })
+  thread_.Post([argv = std::move(argv)] { process::RunCommand(QueueCommand(argv)).IgnoreError(); })
       .IgnoreError();
 }
 
@@ -178,7 +178,7 @@ std::optional<int> Queue::TakeExitCode(uint64_t id) {
   }
   thread_.PostAnswer([this, id] {
     const auto text =
-        command::OutputOf(QueueCommand({"scontrol", "--oneliner", "show", "job", base::Text(id)}));
+        process::OutputOf(QueueCommand({"scontrol", "--oneliner", "show", "job", base::Text(id)}));
     const auto code = text.ok() ? ParseExitCode(*text) : std::nullopt;
     const absl::MutexLock lock(&mutex_);
     exit_codes_[id] = code.value_or(kUnknown);

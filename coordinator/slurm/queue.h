@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/process/task_thread.h"
 #include "coordinator/slurm/answers.h"
-#include "coordinator/task_thread/task_thread.h"
 
 namespace trireme::slurm {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/command/command.h"
+#include "coordinator/process/command.h"
 #include "coordinator/slurm/answers.h"
 #include "runtime/base/monotonic.h"
 
@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kAgainNs = 500000000;
 constexpr std::chrono::seconds kStepDeadline(10);
 
-command::Command StepCommand(std::vector<std::string> argv) {
-  command::Command command;
+process::Command StepCommand(std::vector<std::string> argv) {
+  process::Command command;
   command.argv = std::move(argv);
   command.deadline = kStepDeadline;
   return command;
@@ -43,7 +43,7 @@ bool Steps::AreGone(const std::set<std::string>& names) {
 
 void Steps::Sweep(const std::set<std::string>& names) {
   const auto said =
-      command::OutputOf(StepCommand({"squeue", "--noheader", "--steps", "--jobs=" + job_,
+      process::OutputOf(StepCommand({"squeue", "--noheader", "--steps", "--jobs=" + job_,
                                      std::string("--format=") + kStepFormat}));
   std::vector<std::string> kill{"scancel", "--signal=KILL"};
   if (said.ok()) {
@@ -53,7 +53,7 @@ void Steps::Sweep(const std::set<std::string>& names) {
   }
   const bool none = said.ok() && kill.size() == 2;
   // If it fails, squeue names them once more.
-  if (kill.size() > 2) command::RunCommand(StepCommand(std::move(kill))).IgnoreError();
+  if (kill.size() > 2) process::RunCommand(StepCommand(std::move(kill))).IgnoreError();
   const absl::MutexLock lock(&mutex_);
   under_way_ = false;
   swept_ns_ = base::MonotonicNs();

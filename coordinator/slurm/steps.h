@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "coordinator/task_thread/task_thread.h"
+#include "coordinator/process/task_thread.h"
 
 namespace trireme::slurm {
 

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <string>
 
-#include "coordinator/command/command.h"
 #include "coordinator/keeper/attempt_record.h"
+#include "coordinator/process/command.h"
 #include "tests/coordinator/keeper/keeper_bench.h"
 #include "tests/coordinator/slurm/fake_slurm.h"
 
@@ -38,21 +38,21 @@ class SlurmBench {
                   "export SLURM_PROCID; exec \"$@\"");
   }
   void State(uint64_t id, const std::string& state) const {
-    command::Command sed;
+    process::Command sed;
     sed.argv = {"/usr/bin/sed", "-i",
                 fmt::format("s/^{0}|[A-Z]*|[A-Za-z]*|/{0}|{1}|None|/", id, state),
                 slurm.folder() + "/jobs"};
-    CHECK(command::OutputOf(sed).ok());
+    CHECK(process::OutputOf(sed).ok());
   }
   // As Slurm would: the state goes with the script.
   void RunBatch(uint64_t id, const std::string& after = "COMPLETED") const {
     State(id, "RUNNING");
-    command::Command bash;
+    process::Command bash;
     bash.argv = {"/bin/bash", keeper.Folder(1) + "/batch.sh"};
     bash.environment = {fmt::format("SLURM_JOB_ID={}", id),
                         "PATH=" + slurm.folder() + ":/usr/bin:/bin"};
     bash.deadline = std::chrono::seconds(60);
-    CHECK(command::RunCommand(bash).ok());
+    CHECK(process::RunCommand(bash).ok());
     State(id, after);
   }
   v1::DesiredAttempt Attempt(v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN) const {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/command/command.h"
+#include "coordinator/process/command.h"
 #include "tests/coordinator/slurm/fake_slurm.h"
 
 namespace trireme::slurm {
@@ -37,16 +37,16 @@ std::string MustStandAlone(const BatchJob& job, const BatchOptions& options = {}
   return *script;
 }
 
-command::CommandResult RunScript(const FakeSlurm& fake, const std::string& script,
+process::CommandResult RunScript(const FakeSlurm& fake, const std::string& script,
                                  const std::vector<std::string>& arguments = {}) {
   fake.Write("script", script);
-  command::Command bash;
+  process::Command bash;
   bash.argv = {"bash", fake.folder() + "/script"};
   bash.argv.insert(bash.argv.end(), arguments.begin(), arguments.end());
   bash.environment = {"SLURM_JOB_ID=42", "SLURM_NTASKS=4", "SLURM_JOB_NODELIST=n[1-2]",
                       "SLURM_PROCID=0"};
   bash.deadline = std::chrono::seconds(60);
-  const auto result = command::RunCommand(bash);
+  const auto result = process::RunCommand(bash);
   REQUIRE(result.ok());
   return *result;
 }

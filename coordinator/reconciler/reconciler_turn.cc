@@ -252,7 +252,10 @@ bool Reconciler::ReadOlder() {
   const bool more = older->size() == kOlderRead;
   older_before_ = more ? older->back().id() : 0;
   for (const v1::Job& job : *older) {
-    if (const auto [entry, added] = jobs_.try_emplace(job.id()); added) entry->second.job = job;
+    const auto [entry, added] = jobs_.try_emplace(job.id());
+    if (!added) continue;
+    entry->second.job = job;
+    usage_.File(nullptr, job);
   }
   table_.PublishOlder(*std::move(older), older_before_);
   if (!more) table_.OlderAreHere();

@@ -92,7 +92,7 @@ class Queue {
     return MsOf([&] { TRIREME_CHECK(table_->List(request).ok()); });
   }
   double Get(uint64_t job) {
-    return MsOf([&] { TRIREME_CHECK(table_->Get(job).has_value()); });
+    return MsOf([&] { TRIREME_CHECK(table_->Get(job).ok()); });
   }
   double Desired() {
     return MsOf([&] { reconciler_->DesiredOf("n0"); });

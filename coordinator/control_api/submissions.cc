@@ -120,7 +120,11 @@ Submissions::Submissions(const ApiRooms& rooms)
       disks_({.name = "checks",
               .most_waiting = kMostPending,
               .deadline = kStep,
-              .hanging_of_all = rooms.hanging}) {}
+              .hanging_of_all = rooms.hanging}),
+      store_disk_({.name = "submissions",
+                   .most_waiting = kMostPending,
+                   .deadline = kStep,
+                   .hanging_of_all = rooms.hanging}) {}
 
 absl::StatusOr<Submissions::Shared> Submissions::Take(const Caller& caller,
                                                       const v1::JobSpec& job) {
@@ -161,13 +165,14 @@ Unary* Submissions::Preview(const Caller& caller, const v1::PreviewPlanRequest& 
 
 // A repeat is answered without a look at the files, which may be gone.
 void Submissions::FindBefore(const Shared& pending) {
-  const absl::Status begun = disks_.Begin(
+  const absl::Status begun = store_disk_.Begin(
       {rooms_.state_folder, pending->caller.user},
       [store = rooms_.store, owner = pending->caller.user, id = pending->submission.request_id] {
         return store->FindRequest(owner, id);
       },
       [this, pending](const absl::StatusOr<std::optional<uint64_t>>& before) {
         if (!before.ok()) return pending->Finish(before.status());
+        pending->submission.is_repeat = before->has_value();
         if (*before) return Hand(pending);
         Check(pending, &Submissions::Reserve);
       });
@@ -220,12 +225,12 @@ void Submissions::Reserve(const Shared& pending) {
   if (!rooms_.run_folders.reserve) return Hand(pending);
   DiskPath where{rooms_.run_folders.folder, pending->caller.user};
   where.also = {rooms_.state_folder};
-  const absl::Status begun =
-      disks_.Begin(where, rooms_.run_folders.reserve, [this, pending](absl::StatusOr<uint64_t> id) {
-        if (!id.ok()) return pending->Finish(id.status());
-        pending->submission.id = *id;
-        Hand(pending);
-      });
+  const absl::Status begun = store_disk_.Begin(where, rooms_.run_folders.reserve,
+                                               [this, pending](absl::StatusOr<uint64_t> id) {
+                                                 if (!id.ok()) return pending->Finish(id.status());
+                                                 pending->submission.id = *id;
+                                                 Hand(pending);
+                                               });
   if (!begun.ok()) pending->call->Finish(NotBegun(begun));
 }
 
@@ -262,7 +267,7 @@ void Submissions::Tell(const Shared& pending) {
 // What cannot be removed stays, empty: its number is passed over.
 void Submissions::Release(uint64_t id) {
   if (id == 0 || !rooms_.run_folders.release) return;
-  (void)disks_.Begin(
+  (void)store_disk_.Begin(
       {rooms_.run_folders.folder},
       [release = rooms_.run_folders.release, id] {
         release(id);

@@ -32,7 +32,10 @@ class Submissions {
   Unary* Preview(const Caller& caller, const v1::PreviewPlanRequest& request,
                  v1::PreviewPlanResponse* response);
   // Who waits for a disk is answered, and nobody waits for one from now on.
-  void End() { disks_.Stop(); }
+  void End() {
+    disks_.Stop();
+    store_disk_.Stop();
+  }
 
  private:
   class Call;
@@ -54,7 +57,8 @@ class Submissions {
 
   const ApiRooms rooms_;
   const std::shared_ptr<Held> held_;
-  DiskCalls disks_;
+  DiskCalls disks_;       // what jobs name
+  DiskCalls store_disk_;  // whatever becomes of those: the store, and the folder of run folders
 };
 
 }  // namespace trireme::coordinator

@@ -101,7 +101,15 @@ absl::Status Daemon::Open() {
   ASSIGN_OR_RETURN(auto store,
                    JobStore::Open(options_.state_folder + "/jobs.db", StoreCheck::kWhatIsRead));
   RETURN_IF_ERROR(store->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
-  store = DamageWatch(std::move(store), [this](const absl::Status& why) { Damaged(why); });
+  {
+    const absl::MutexLock lock(&damage_->mutex);
+    damage_->daemon = this;
+  }
+  // A call that a disk has held may come back when this daemon is gone.
+  store = DamageWatch(std::move(store), [listener = damage_](const absl::Status& why) {
+    const absl::MutexLock lock(&listener->mutex);
+    if (listener->daemon != nullptr) listener->daemon->Damaged(why);
+  });
   store_ = TimedStore(std::move(store), [this](const absl::Status& end, auto took) {
     metrics_.CommitEnds(end.ok(), took.count());
   });
@@ -293,6 +301,10 @@ Daemon::~Daemon() {
   reconciler_thread_.reset();
   reconciler_.reset();
   dashboard_.reset();
+  {
+    const absl::MutexLock lock(&damage_->mutex);
+    damage_->daemon = nullptr;
+  }
   store_.reset();
   // The next daemon finds all of it free.
   if (state_lock_ >= 0) close(state_lock_);

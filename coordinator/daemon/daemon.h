@@ -78,6 +78,11 @@ class Daemon {
   void OpenRetention();
   void CheckStore();
   void Damaged(const absl::Status& why);
+  // Who hears of damage; the store's calls that hang have it too.
+  struct DamageListener {
+    absl::Mutex mutex;
+    Daemon* daemon ABSL_GUARDED_BY(mutex) = nullptr;
+  };
   absl::StatusOr<SubmissionRules> RulesWithOwnPaths() const;
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
@@ -98,6 +103,7 @@ class Daemon {
       std::make_shared<std::atomic<size_t>>(0);  // threads, in file systems, of all kinds
   int state_lock_ = -1;                          // held to the end
   DaemonMetrics metrics_;
+  const std::shared_ptr<DamageListener> damage_ = std::make_shared<DamageListener>();
   std::shared_ptr<JobStore> store_;  // calls that hang have it too
   JobTable table_;
   Access access_;

@@ -25,19 +25,21 @@ void RealFolders::Ask(const std::string& folder) const {
     if (asked) return;
     asked = true;
   }
-  const absl::Status begun = elsewhere_(folder, [state = state_, folder] {
+  // A look that is given up before it has run goes without a word: then it is asked for again.
+  const std::shared_ptr<void> looked(nullptr, [state = state_, folder](void*) {
+    const absl::MutexLock lock(&state->mutex);
+    state->folders[folder].asked = false;
+  });
+  const absl::Status begun = elsewhere_(folder, [state = state_, folder, looked] {
     std::error_code error, ignored;
     std::filesystem::path real = std::filesystem::weakly_canonical(folder, error);
     const bool there = !error && std::filesystem::exists(real, ignored);
     const absl::MutexLock lock(&state->mutex);
     Folder& known = state->folders[folder];
-    known.asked = false;
     known.there = there;
     if (!error) known.real = std::move(real);
   });
-  if (begun.ok()) return;
-  const absl::MutexLock lock(&state_->mutex);
-  state_->folders[folder].asked = false;
+  (void)begun;  // not begun: as one that is given up
 }
 
 void RealFolders::Wait(std::chrono::milliseconds most) const {

@@ -127,6 +127,7 @@ absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {
     if (older) {
       Entry& entry = jobs_[job_id];
       entry.job = *older;
+      usage_.File(nullptr, *older);
       table_.PublishOlder({*std::move(older)}, 0);
       return &entry;
     }
@@ -247,6 +248,9 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
     *response.mutable_job() = *before;
     response.set_repeated(true);
     return response;
+  }
+  if (submission.is_repeat) {
+    return absl::AbortedError("the job of this request has just been forgotten; submit it again");
   }
   if (active_.size() >= options_.most_waiting_jobs) {
     return absl::ResourceExhaustedError(

@@ -287,7 +287,7 @@ bool Reconciler::DropEndedJobsOfUser() {
     bytes += jobs_.at(id).job.spec().ByteSizeLong();
     ids.push_back(id);
   }
-  return Forget(ids) && !usage_.Beyond().first.empty();
+  return !ids.empty() && Forget(ids) && !usage_.Beyond().first.empty();
 }
 
 // Jobs that have ended, the first of them first; of `user` those that count, of "" all.

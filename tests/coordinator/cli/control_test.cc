@@ -484,6 +484,7 @@ TEST_CASE("cancel, pause, resume and nodes ask what they were told to") {
   CHECK(room.Run("undrain n9").code == 2);
 
   node.set_name("n2");
+  node.set_drained(false);
   node.set_refuses_for("0123456789abcdef");
   for (const char* store : {"ours", "theirs"}) {
     v1::HeldAttempt& held = *node.add_held();

@@ -344,7 +344,9 @@ TEST_CASE("a call of two file systems, one of which hangs, takes no thread of th
 }
 
 TEST_CASE("a call that gets on has its deadline for each step, and those behind it have time") {
-  DiskCalls calls(Options(1));
+  DiskCallsOptions options = Options(1);
+  options.hangs_after = milliseconds(60000);
+  DiskCalls calls(options);
   DiskPath steps{kDisk, "", milliseconds(2000)};
   steps.pulse = std::make_shared<DiskPulse>();
   const auto slow = Ask(calls, steps, [pulse = steps.pulse] {

@@ -116,6 +116,7 @@ Exports::Exports(SubmissionRules rules, std::string store,
               .most_waiting = kMostWaiting,
               .most_of_owner = kMostWaiting / 2,
               .deadline = no_progress_for,
+              .hangs_after = no_progress_for,  // to flush a large file may take long
               .hanging_of_all = std::move(hanging)}) {}
 
 absl::Status Exports::Begin(const v1::Job& job, const v1::ExportRequest& request,

@@ -188,6 +188,7 @@ absl::Status Daemon::OpenReconciler() {
                                                           .most_waiting = kMostQueued,
                                                           .most_of_owner = 0,
                                                           .deadline = kSlowPlan,
+                                                          .hangs_after = kSlowPlan,
                                                           .hanging_of_all = hanging_});
   ReconcilerOptions options;
   options.jobs_folder = options_.jobs_folder;

@@ -202,6 +202,28 @@ absl::Status Run(const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+void DescribeLaunchers(CLI::App& app, Arguments& arguments) {
+  app.add_option(
+         "--launcher", arguments.launcher,
+         "mpirun, or slurm: jobs are handed to sbatch, and this node stands for a partition")
+      ->check(CLI::IsMember({"mpirun", "slurm"}))
+      ->capture_default_str();
+  app.add_option(
+         "--control-groups", arguments.control_groups,
+         "auto: an attempt is a control group (v2), limited and ended as one by the kernel, "
+         "where ours is delegated to us; off: never")
+      ->check(CLI::IsMember({kGroupsAuto, kGroupsOff}))
+      ->capture_default_str();
+  app.add_option("--partition", arguments.slurm.partition, "Slurm's partition (default: its own)");
+  app.add_option("--account", arguments.slurm.account, "account of Slurm that pays");
+  app.add_option("--time", arguments.slurm.time_limit,
+                 "Slurm's time limit of an attempt; the job goes on in the next one");
+  app.add_option("--sbatch", arguments.slurm.more,
+                 "more options of sbatch as they are, as in '--qos=high' (again for more)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(
       "The keeper of one node: starts and watches the ranks of Trireme's jobs here as the "
@@ -232,25 +254,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
       ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
-  app.add_option(
-         "--launcher", arguments.launcher,
-         "mpirun, or slurm: jobs are handed to sbatch, and this node stands for a partition")
-      ->check(CLI::IsMember({"mpirun", "slurm"}))
-      ->capture_default_str();
-  app.add_option(
-         "--control-groups", arguments.control_groups,
-         "auto: an attempt is a control group (v2), limited and ended as one by the kernel, "
-         "where ours is delegated to us; off: never")
-      ->check(CLI::IsMember({kGroupsAuto, kGroupsOff}))
-      ->capture_default_str();
-  app.add_option("--partition", arguments.slurm.partition, "Slurm's partition (default: its own)");
-  app.add_option("--account", arguments.slurm.account, "account of Slurm that pays");
-  app.add_option("--time", arguments.slurm.time_limit,
-                 "Slurm's time limit of an attempt; the job goes on in the next one");
-  app.add_option("--sbatch", arguments.slurm.more,
-                 "more options of sbatch as they are, as in '--qos=high' (again for more)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  DescribeLaunchers(app, arguments);
   app.set_version_flag("--version", "trireme-agent " TRIREME_VERSION, "print the version");
   const coordinator::ConfigFile config(app);
   app.failure_message([&config](const CLI::App*, const CLI::Error& error) {

@@ -221,7 +221,7 @@ class Reconciler {
   std::vector<uint64_t> EndedBefore(const std::string& user) const;
   bool Forget(const std::vector<uint64_t>& ids);
   std::vector<Holding> HoldingJobs(int64_t now_unix_ns) const;
-  void KeepReservations(std::map<uint64_t, Reservation> reservations);
+  void KeepReservations(std::map<uint64_t, Reservation>&& reservations);
   v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
 
   const ReconcilerOptions options_;

@@ -144,7 +144,7 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
-void Reconciler::KeepReservations(std::map<uint64_t, Reservation> reservations) {
+void Reconciler::KeepReservations(std::map<uint64_t, Reservation>&& reservations) {
   for (const QueueKey& key : reserved_) {
     if (const auto job = waiting_.find(key); job != waiting_.end()) job->second.reservation = {};
   }

@@ -111,7 +111,7 @@ void Retention::RemoveOf(const Victims& announced, Victims& victims, const char*
     victims.erase(still);
     if (part == Part::kLogs) continue;
     for (std::vector<Sized>* sized : {&sized_, &measuring_.sized}) {
-      std::erase_if(*sized, [&](const Sized& one) { return RunOf(one.id) == path; });
+      std::erase_if(*sized, [this, &run = path](const Sized& one) { return RunOf(one.id) == run; });
     }
   }
 }

@@ -29,12 +29,14 @@ std::unique_ptr<JobStore> MustStart(const std::string& path) {
   return *std::move(store);
 }
 
-void Put(JobStore& store, const v1::Job& job) {
+bool IsPut(JobStore& store, const v1::Job& job) {
   Change change;
   change.jobs = {job};
   change.events = {SampleEvent(job.id(), "event")};
-  REQUIRE(store.Commit(change).ok());
+  return store.Commit(change).ok();
 }
+
+void Put(JobStore& store, const v1::Job& job) { REQUIRE(IsPut(store, job)); }
 
 std::vector<uint64_t> IdsOf(const absl::StatusOr<std::vector<v1::Job>>& jobs) {
   REQUIRE(jobs.ok());
@@ -242,13 +244,14 @@ TEST_CASE("the check goes on beside commits, and the lock of the file stays") {
   const std::string path = folder / "jobs.db";
   auto store = MustStart(path);
   for (uint64_t id = 1; id <= 300; ++id) Put(*store, EndedJob(id));
-  std::atomic<bool> done{false};
+  std::atomic<bool> done{false}, all_put{true};
   std::thread commits([&] {
-    for (uint64_t id = 1000; !done; ++id) Put(*store, SampleJob(id));
+    for (uint64_t id = 1000; !done; ++id) all_put = all_put && IsPut(*store, SampleJob(id));
   });
   for (int i = 0; i < 20; ++i) CHECK(store->CheckAll().ok());
   done = true;
   commits.join();
+  CHECK(all_put);
   CHECK_FALSE(IsFree(path));
   store->StopCheck();
   CHECK(store->CheckAll().code() == absl::StatusCode::kCancelled);

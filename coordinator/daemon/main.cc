@@ -5,6 +5,7 @@
 //   reconciler     owns the truth: every decision, the store
 //   planner        plans attempts: one for each file system that run folders are on
 //   checks         looks at the files that jobs name: four for each set of file systems
+//   submissions    look for repeats in the store, and make run folders
 //   checker        plans what is submitted
 //   disk           looks into folders of jobs: four for each file system
 //   folders        finds out the real names of --allow-folder and the daemon's own folders
@@ -15,7 +16,7 @@
 //   store check    reads all of the store once, after the start
 //   retention      removes run folders by age, if that is asked for
 //   local agent    keeps an agent alive on this machine
-//   http listener  takes in connections of browsers and scrapers; `http` serve one each
+//   http           has all connections of browsers and scrapers; `http handler` answer them
 //   socket door    takes in connections at the unix socket, asks who has opened them
 //   socket gate    waits until they speak, bounds those of each user
 //   user names     asks the machine's user database: four threads

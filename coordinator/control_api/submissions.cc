@@ -172,11 +172,29 @@ void Submissions::FindBefore(const Shared& pending) {
       },
       [this, pending](const absl::StatusOr<std::optional<uint64_t>>& before) {
         if (!before.ok()) return pending->Finish(before.status());
-        pending->submission.is_repeat = before->has_value();
-        if (*before) return Hand(pending);
+        if (*before) return Repeat(pending);
         Check(pending, &Submissions::Reserve);
       });
   if (!begun.ok()) pending->call->Finish(NotBegun(begun));
+}
+
+// The job may have been forgotten since it was found: nothing is known of this one then.
+void Submissions::Repeat(const Shared& pending) {
+  const absl::Status posted = rooms_.reconciler_thread.Post([this, pending] {
+    const Submission& submission = pending->submission;
+    const absl::Status known = rooms_.access.StillKnows(pending->caller);
+    if (!known.ok()) return pending->Finish(known);
+    const auto before = rooms_.reconciler.FindSubmitted(submission.owner, submission.request_id);
+    if (!before.ok()) return pending->Finish(before.status());
+    if (!*before) {
+      return pending->Finish(
+          absl::AbortedError("the job of this request has just been forgotten; submit it again"));
+    }
+    *pending->submitted->mutable_job() = **before;
+    pending->submitted->set_repeated(true);
+    pending->Finish(absl::OkStatus());
+  });
+  if (!posted.ok()) pending->call->Finish(QueueFull(posted));
 }
 
 void Submissions::Check(const Shared& pending, Next next) {

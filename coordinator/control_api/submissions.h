@@ -48,6 +48,7 @@ class Submissions {
   absl::StatusOr<Shared> Take(const Caller& caller, const v1::JobSpec& job);
   static Unary* Refuse(const absl::Status& status);
   void FindBefore(const Shared& pending);
+  void Repeat(const Shared& pending);
   void Check(const Shared& pending, Next next);
   void Plan(const Shared& pending, Next next);
   void Reserve(const Shared& pending);

@@ -249,9 +249,6 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
     response.set_repeated(true);
     return response;
   }
-  if (submission.is_repeat) {
-    return absl::AbortedError("the job of this request has just been forgotten; submit it again");
-  }
   if (active_.size() >= options_.most_waiting_jobs) {
     return absl::ResourceExhaustedError(
         fmt::format("{} jobs wait or run already; try again when some have ended", active_.size()));

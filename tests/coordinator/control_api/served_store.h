@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/control_api/api_server.h"
@@ -22,6 +23,8 @@ class ServedStore {
   explicit ServedStore(const Limits& limits = {}, const UserCaps& caps = {});
   ~ServedStore();
 
+  // In place of its own, which is in memory. To be called before all others.
+  void UseStore(std::shared_ptr<JobStore> store) { store_ = std::move(store); }
   // A completed job, with a run folder. To be called before Serve.
   v1::Job AddJob(uint64_t id, const std::string& owner);
   // As it is now. To be called before Serve.
@@ -45,6 +48,7 @@ class ServedStore {
   ApiServer& server() { return *server_; }
   // Of submissions; after Serve.
   TaskThread& checker() { return *planner_; }
+  TaskThread& reconciler_thread() { return *reconciler_thread_; }
   std::string socket() const { return folder() + "/s.sock"; }
   // Of one who comes with the token of `user` (ann and ben may submit, ola is an operator, root an
   // admin, agent has the role agent and the user name ann); others' tokens are not known, and ""

@@ -159,6 +159,23 @@ grpc::ServerWriteReactor<v1::LogsResponse>* ControlService::Logs(Context* contex
               touched->caller);
 }
 
+// On the reconciler's thread, unless the caller's token was taken back by then.
+template <typename Decision, typename Response>
+Unary* ControlService::Decide(Context* context, const Caller& caller, Decision decide,
+                              Response* response) {
+  Unary* reactor = context->DefaultReactor();
+  const absl::Status posted =
+      rooms_.reconciler_thread.Post([this, reactor, caller, decide = std::move(decide), response] {
+        const absl::Status known = rooms_.access.StillKnows(caller);
+        if (!known.ok()) return reactor->Finish(ToGrpc(known));
+        auto result = decide();
+        if (result.ok()) *response = std::move(*result);
+        reactor->Finish(ToGrpc(result.status()));
+      });
+  if (!posted.ok()) reactor->Finish(QueueFull(posted));
+  return reactor;
+}
+
 Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
                            v1::Job* response) {
   const auto touched = Touch(*context, job_id);
@@ -166,18 +183,12 @@ Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_secon
   if (!(grace_seconds >= 0 && grace_seconds <= 86400)) {  // nor what is no number
     return Done(context, absl::InvalidArgumentError("grace_seconds: expected 0 to 86400"));
   }
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = rooms_.reconciler_thread.Post(
-      [this, reactor, job_id, grace_seconds, request, caller = touched->caller, response] {
-        const absl::Status known = rooms_.access.StillKnows(caller);
-        if (!known.ok()) return reactor->Finish(ToGrpc(known));
-        auto result =
-            rooms_.reconciler.Ask(job_id, request(caller.user), grace_seconds, NowUnixNs());
-        if (result.ok()) *response = std::move(*result);
-        reactor->Finish(ToGrpc(result.status()));
-      });
-  if (!posted.ok()) reactor->Finish(QueueFull(posted));
-  return reactor;
+  return Decide(
+      context, touched->caller,
+      [this, job_id, grace_seconds, request, user = touched->caller.user] {
+        return rooms_.reconciler.Ask(job_id, request(user), grace_seconds, NowUnixNs());
+      },
+      response);
 }
 
 Unary* ControlService::Cancel(Context* context, const v1::CancelRequest* request,
@@ -224,15 +235,12 @@ Unary* ControlService::AdoptNode(Context* context, const v1::AdoptNodeRequest* r
                                  v1::AdoptNodeResponse* response) {
   const auto caller = Admit(*context, Role::kAdmin);
   if (!caller.ok()) return Done(context, caller.status());
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = rooms_.reconciler_thread.Post(
-      [this, reactor, node = request->node(), by = NameOf(*caller), response] {
-        auto result = rooms_.reconciler.AdoptNode(node, NowUnixNs(), by);
-        if (result.ok()) *response = std::move(*result);
-        reactor->Finish(ToGrpc(result.status()));
-      });
-  if (!posted.ok()) reactor->Finish(QueueFull(posted));
-  return reactor;
+  return Decide(
+      context, *caller,
+      [this, node = request->node(), by = NameOf(*caller)] {
+        return rooms_.reconciler.AdoptNode(node, NowUnixNs(), by);
+      },
+      response);
 }
 
 Unary* ControlService::SetUse(Context* context, NodeUse use, v1::Node* response) {
@@ -240,14 +248,9 @@ Unary* ControlService::SetUse(Context* context, NodeUse use, v1::Node* response)
   if (!caller.ok()) return Done(context, caller.status());
   use.by = NameOf(*caller);
   if (const auto reason = CheckReason(use.reason); !reason.ok()) return Done(context, reason);
-  Unary* reactor = context->DefaultReactor();
-  const absl::Status posted = rooms_.reconciler_thread.Post([this, reactor, use, response] {
-    auto result = rooms_.reconciler.SetUse(use, NowUnixNs());
-    if (result.ok()) *response = std::move(*result);
-    reactor->Finish(ToGrpc(result.status()));
-  });
-  if (!posted.ok()) reactor->Finish(QueueFull(posted));
-  return reactor;
+  return Decide(
+      context, *caller, [this, use] { return rooms_.reconciler.SetUse(use, NowUnixNs()); },
+      response);
 }
 
 Unary* ControlService::GetCluster(Context* context, const v1::GetClusterRequest*,

@@ -77,6 +77,8 @@ class ControlService : public v1::Control::CallbackService {
     }
     return stream;
   }
+  template <typename Decision, typename Response>
+  Unary* Decide(Context* context, const Caller& caller, Decision decide, Response* response);
   using Request = JobEvent (*)(std::string by);
   Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
              v1::Job* response);

@@ -53,7 +53,6 @@ struct Submission {
   uint64_t id = 0;               // one that NextJobId has given; 0: the next
   std::string run_folder;        // empty: one of its own in jobs_folder
   uint32_t attempts_before = 0;  // their folders are in run_folder already; ours count on
-  bool is_repeat = false;        // there is a job of the request id; nothing else of it is checked
 };
 
 // The newest attempt in the run folder of a job, where this store has never started it.
@@ -218,7 +217,7 @@ class Reconciler {
   bool DropEvents();
   bool DropEndedJobs();
   bool DropEndedJobsOfUser();
-  std::vector<uint64_t> EndedBefore(const std::string& user) const;
+  std::vector<uint64_t> EndedBefore(const std::string& user, size_t most) const;
   bool Forget(const std::vector<uint64_t>& ids);
   std::vector<Holding> HoldingJobs(int64_t now_unix_ns) const;
   void KeepReservations(std::map<uint64_t, Reservation>&& reservations);

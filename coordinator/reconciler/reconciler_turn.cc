@@ -271,9 +271,7 @@ bool Reconciler::DropEndedJobs() {
     return DropEndedJobsOfUser();
   }
   const size_t dropped = std::min(ended - most, kJobsDropped);
-  std::vector<uint64_t> ids = EndedBefore("");
-  ids.resize(dropped);
-  return Forget(ids) && ended - dropped > most;
+  return Forget(EndedBefore("", dropped)) && ended - dropped > most;
 }
 
 // Whoever submits and cancels again and again keeps no more than others can.
@@ -282,16 +280,17 @@ bool Reconciler::DropEndedJobsOfUser() {
   if (user.empty()) return false;
   std::vector<uint64_t> ids;
   uint64_t bytes = 0;
-  for (const uint64_t id : EndedBefore(user)) {
-    if (bytes >= too_many_bytes || ids.size() == kJobsDropped) break;
+  for (const uint64_t id : EndedBefore(user, kJobsDropped)) {
+    if (bytes >= too_many_bytes) break;
     bytes += jobs_.at(id).job.spec().ByteSizeLong();
     ids.push_back(id);
   }
   return !ids.empty() && Forget(ids) && !usage_.Beyond().first.empty();
 }
 
-// Jobs that have ended, the first of them first; of `user` those that count, of "" all.
-std::vector<uint64_t> Reconciler::EndedBefore(const std::string& user) const {
+// At most `most` jobs that have ended, the first of them first; of `user` those that count, of ""
+// all.
+std::vector<uint64_t> Reconciler::EndedBefore(const std::string& user, size_t most) const {
   std::vector<std::pair<int64_t, uint64_t>> oldest;
   for (const auto& [id, entry] : jobs_) {
     const bool wanted = user.empty() || (entry.job.owner() == user && !entry.job.uncapped());
@@ -299,7 +298,10 @@ std::vector<uint64_t> Reconciler::EndedBefore(const std::string& user) const {
       oldest.emplace_back(entry.job.status().changed_unix_ns(), id);
     }
   }
-  std::sort(oldest.begin(), oldest.end());
+  most = std::min(most, oldest.size());
+  const auto end = oldest.begin() + static_cast<std::ptrdiff_t>(most);
+  std::partial_sort(oldest.begin(), end, oldest.end());
+  oldest.resize(most);
   std::vector<uint64_t> ids;
   for (const auto& [when, id] : oldest) ids.push_back(id);
   return ids;

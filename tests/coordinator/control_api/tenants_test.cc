@@ -3,6 +3,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "coordinator/job_store/forwarding_store.h"
 #include "tests/coordinator/control_api/served_store.h"
 #include "trireme/v1/agent.grpc.pb.h"
 
@@ -160,6 +162,32 @@ TEST_CASE("control: what waits when its caller's token is taken back is not carr
   CHECK(Submit(served, "ben", "one").ok());
 }
 
+TEST_CASE("control: a drain that waits when its admin's token is taken back is not carried out") {
+  ServedStore served;
+  v1::Node node;
+  node.set_name("n1");
+  Change change;
+  change.nodes.push_back(node);
+  REQUIRE(served.store().Commit(change).ok());
+  served.Serve();
+  Busy busy(served.reconciler_thread());
+  auto waits = std::async(std::launch::async, [&] {
+    const auto stub = served.StubOf("root");
+    grpc::ClientContext context;
+    served.Prepare(context, "root");
+    v1::DrainRequest request;
+    request.set_node("n1");
+    request.set_reason("rack");
+    v1::Node drained;
+    return stub->Drain(&context, request, &drained);
+  });
+  REQUIRE(Within60Seconds([&] { return served.reconciler_thread().waiting() == 1; }));
+  served.TakeBack("root");
+  busy.End();
+  CHECK(waits.get().error_code() == StatusCode::UNAUTHENTICATED);
+  CHECK_FALSE(served.store().Nodes()->at(0).drained());
+}
+
 TEST_CASE("control: logs and files end with the token by which they were opened") {
   ServedStore served;
   v1::Job job = served.AddJob(1, "ann");
@@ -206,6 +234,42 @@ static int ThreadsNamed(const std::string& name) {
     count += found == name ? 1 : 0;
   }
   return count;
+}
+
+namespace {
+
+// Forgets its jobs as soon as a repeat has been found.
+class Forgetful : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
+                                                      const std::string& request_id) override {
+    auto found = ForwardingStore::FindRequest(owner, request_id);
+    if (found.ok() && *found && forgets) {
+      const absl::Status dropped = ForwardingStore::DropJobs({**found});
+      if (!dropped.ok()) return dropped;
+    }
+    return found;
+  }
+  std::atomic<bool> forgets = false;
+};
+
+}  // namespace
+
+TEST_CASE("control: a repeat whose job is forgotten meanwhile stores nothing") {
+  ServedStore served;
+  auto own = JobStore::Open(":memory:");
+  REQUIRE(own.ok());
+  const auto store = std::make_shared<Forgetful>(*std::move(own));
+  served.UseStore(store);
+  served.Serve();
+  REQUIRE(Submit(served, "ann", "once").ok());
+  REQUIRE(Submit(served, "ann", "once").ok());
+  store->forgets = true;
+  CHECK(Submit(served, "ann", "once").error_code() == StatusCode::ABORTED);
+  CHECK(store->Jobs()->empty());
+  CHECK(Submit(served, "ann", "once").ok());
+  CHECK(store->Jobs()->size() == 1);
 }
 
 TEST_CASE("control: checks whose caller leaves make way for the others'") {

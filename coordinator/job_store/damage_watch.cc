@@ -24,6 +24,10 @@ class Watched : public ForwardingStore {
     return checked;
   }
   absl::Status Commit(Change& change) override { return Seen(ForwardingStore::Commit(change)); }
+  absl::Status BeginEpoch(uint64_t used_job_id) override {
+    return Seen(ForwardingStore::BeginEpoch(used_job_id));
+  }
+  absl::StatusOr<uint64_t> NextJobId() override { return Seen(ForwardingStore::NextJobId()); }
   absl::StatusOr<std::vector<v1::Job>> Jobs() override { return Seen(ForwardingStore::Jobs()); }
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override {
     return Seen(ForwardingStore::LiveJobs());
@@ -34,6 +38,9 @@ class Watched : public ForwardingStore {
   absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t id) override {
     return Seen(ForwardingStore::FindJob(id));
   }
+  absl::StatusOr<std::vector<std::string>> RunParents() override {
+    return Seen(ForwardingStore::RunParents());
+  }
   absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
                                                       const std::string& request_id) override {
     return Seen(ForwardingStore::FindRequest(owner, request_id));
@@ -41,12 +48,18 @@ class Watched : public ForwardingStore {
   absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) override {
     return Seen(ForwardingStore::Events(query));
   }
+  absl::StatusOr<uint64_t> LastSequence() override { return Seen(ForwardingStore::LastSequence()); }
+  absl::StatusOr<uint64_t> FirstSequence() override {
+    return Seen(ForwardingStore::FirstSequence());
+  }
   absl::StatusOr<uint64_t> DropEvents(uint64_t keep, uint64_t most) override {
     return Seen(ForwardingStore::DropEvents(keep, most));
   }
   absl::Status DropJobs(const std::vector<uint64_t>& ids) override {
     return Seen(ForwardingStore::DropJobs(ids));
   }
+  absl::StatusOr<std::vector<v1::Node>> Nodes() override { return Seen(ForwardingStore::Nodes()); }
+  // Backup is left out: what it says of damage may be of the copy.
 
  private:
   static const absl::Status& StatusIn(const absl::Status& status) { return status; }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -161,6 +162,67 @@ TEST_CASE("damage that a read comes upon is told and noted as by the check") {
   CHECK((told[0].find("cannot be made") == std::string::npos) == noted);
   store = nullptr;
   if (noted) CHECK(absl::IsDataLoss(Start(path).status()));
+}
+
+namespace {
+
+// Every read and change comes upon damage.
+class Damaged : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  absl::Status Commit(Change&) override { return why_; }
+  absl::Status BeginEpoch(uint64_t) override { return why_; }
+  absl::StatusOr<uint64_t> NextJobId() override { return why_; }
+  absl::StatusOr<std::vector<v1::Job>> Jobs() override { return why_; }
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return why_; }
+  absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t, size_t) override { return why_; }
+  absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t) override { return why_; }
+  absl::StatusOr<std::vector<std::string>> RunParents() override { return why_; }
+  absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string&,
+                                                      const std::string&) override {
+    return why_;
+  }
+  absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery&) override { return why_; }
+  absl::StatusOr<uint64_t> LastSequence() override { return why_; }
+  absl::StatusOr<uint64_t> FirstSequence() override { return why_; }
+  absl::StatusOr<uint64_t> DropEvents(uint64_t, uint64_t) override { return why_; }
+  absl::Status DropJobs(const std::vector<uint64_t>&) override { return why_; }
+  absl::StatusOr<std::vector<v1::Node>> Nodes() override { return why_; }
+
+ private:
+  const absl::Status why_ = absl::DataLossError("a page is torn");
+};
+
+}  // namespace
+
+TEST_CASE("damage is told by whatever call comes upon it, once by each") {
+  const Folder folder;
+  int told = 0;
+  const auto store =
+      DamageWatch(std::make_unique<Damaged>(MustStart(folder / "jobs.db")),
+                  [&](const absl::Status& why) { told += absl::IsDataLoss(why) ? 1 : 0; });
+  Change change;
+  const std::vector<std::function<absl::Status()>> calls = {
+      [&] { return store->Commit(change); },
+      [&] { return store->BeginEpoch(0); },
+      [&] { return store->NextJobId().status(); },
+      [&] { return store->Jobs().status(); },
+      [&] { return store->LiveJobs().status(); },
+      [&] { return store->JobsBefore(2, 1).status(); },
+      [&] { return store->FindJob(1).status(); },
+      [&] { return store->RunParents().status(); },
+      [&] { return store->FindRequest("ann", "1").status(); },
+      [&] { return store->Events({}).status(); },
+      [&] { return store->LastSequence().status(); },
+      [&] { return store->FirstSequence().status(); },
+      [&] { return store->DropEvents(1, 1).status(); },
+      [&] { return store->DropJobs({1}); },
+      [&] { return store->Nodes().status(); }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    CAPTURE(i);
+    CHECK(absl::IsDataLoss(calls[i]()));
+    CHECK(told == static_cast<int>(i) + 1);
+  }
 }
 
 namespace {

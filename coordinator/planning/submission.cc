@@ -73,43 +73,45 @@ std::string PathFault(const std::string& path, const SubmissionRules& rules) {
                      fmt::join(rules.allowed_folders, ", "), unknown);
 }
 
-std::vector<spec::Fault> CheckNames(const v1::JobSpec& job, const SubmissionRules& rules,
+// Calls visit(field, path) for each that a job names.
+template <typename Visit>
+void ForEachPath(v1::JobSpec& job, const Visit& visit) {
+  for (std::string& file : *job.mutable_data()->mutable_text_files()) {
+    visit("data.text_files", file);
+  }
+  if (job.checkpoint().has_directory()) {
+    visit("checkpoint.directory", *job.mutable_checkpoint()->mutable_directory());
+  }
+  if (job.offload().has_directory()) {
+    visit("offload.directory", *job.mutable_offload()->mutable_directory());
+  }
+}
+
+std::vector<spec::Fault> CheckNames(v1::JobSpec& job, const SubmissionRules& rules,
                                     const LooksAt& looks_at) {
   std::vector<spec::Fault> faults;
-  const auto check_path = [&](const char* field, const std::string& path) {
-    if (looks_at) looks_at(path);
-    std::string fault = PathFault(path, rules);
-    if (!fault.empty()) faults.push_back({field, std::move(fault)});
-  };
   if (!job.has_name()) faults.push_back({"name", "absent; a submitted job needs one"});
   if (job.model().has_config_path()) {
     faults.push_back({"model.config_path",
                       "cannot be read by the daemon; send its content in model.config (trireme "
                       "submit does)"});
   }
-  for (const std::string& file : job.data().text_files()) {
-    check_path("data.text_files", file);
-  }
-  if (job.checkpoint().has_directory()) {
-    check_path("checkpoint.directory", job.checkpoint().directory());
-  }
-  if (job.offload().has_directory()) {
-    check_path("offload.directory", job.offload().directory());
-  }
+  ForEachPath(job, [&](const char* field, const std::string& path) {
+    if (looks_at) looks_at(path);
+    std::string fault = PathFault(path, rules);
+    if (!fault.empty()) faults.push_back({field, std::move(fault)});
+  });
   return faults;
 }
 
 // Where links lead now.
 void TakeRealPaths(v1::JobSpec& job, const LooksAt& looks_at) {
-  const auto real = [&](std::string& path) {
+  ForEachPath(job, [&](const char*, std::string& path) {
     if (looks_at) looks_at(path);
     std::error_code error;
     const fs::path found = fs::weakly_canonical(path, error);
     if (!error) path = found.string();
-  };
-  for (std::string& file : *job.mutable_data()->mutable_text_files()) real(file);
-  if (job.checkpoint().has_directory()) real(*job.mutable_checkpoint()->mutable_directory());
-  if (job.offload().has_directory()) real(*job.mutable_offload()->mutable_directory());
+  });
 }
 
 // Asked between the pieces of a check.
@@ -195,13 +197,11 @@ absl::Status CheckJobSize(const v1::JobSpec& job) {
       fmt::format("the job: has {} bytes, at most {} are taken", job.ByteSizeLong(), kLargestJob));
 }
 
-std::vector<std::string> PathsOf(const v1::JobSpec& job) {
-  std::vector<std::string> paths(job.data().text_files().begin(), job.data().text_files().end());
-  if (job.checkpoint().has_directory()) paths.push_back(job.checkpoint().directory());
-  if (job.offload().has_directory()) paths.push_back(job.offload().directory());
-  paths.erase(std::remove_if(paths.begin(), paths.end(),
-                             [](const std::string& path) { return !path.starts_with('/'); }),
-              paths.end());
+std::vector<std::string> PathsOf(v1::JobSpec job) {
+  std::vector<std::string> paths;
+  ForEachPath(job, [&](const char*, std::string& path) {
+    if (path.starts_with('/')) paths.push_back(std::move(path));
+  });
   return paths;
 }
 
@@ -249,13 +249,6 @@ void PlanChecked(SubmissionCheck& check, const SubmissionRules& rules,
   }
   check.checked.resources = ResourcesOf(job, *plan, check.text_bytes);
   check.checked.plan = std::move(*plan);
-}
-
-SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
-                                const CallerLeft& caller_left) {
-  SubmissionCheck check = CheckFiles(std::move(job), rules, caller_left);
-  if (check.status.ok()) PlanChecked(check, rules, caller_left);
-  return check;
 }
 
 }  // namespace trireme::coordinator

@@ -56,26 +56,24 @@ absl::Status CheckAllowed(const std::string& field, const std::string& path,
 // True: nobody waits for the answer any more. Called again and again while a check is under way.
 using CallerLeft = std::function<bool()>;
 
-// Fills what is absent, applies every rule, reads the text for the vocabulary, plans. Under
+// Fills what is absent, applies every rule, reads the text for the vocabulary; PlanChecked plans.
+// Two parts, so that each has its thread: the first reads what the job names, which may hang, and
+// leaves plan and resources to the second, which touches no disk and wants a processor. Under
 // rules.real_paths() files and folders get their real names, to be opened without links. A job that
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
-// send the content in model.config. Blocks on the disk, for rules.most_time at most where that
-// answers: then DeadlineExceeded. Cancelled: the caller has left meanwhile.
-SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
-                                const CallerLeft& caller_left = nullptr);
-
-// The same in two parts, so that each has its thread. The first reads what the job names, which may
-// hang, and leaves plan and resources to the second, which touches no disk and wants a processor.
-// `looks_at` is told which path is asked for next; empty: any of PathsOf.
+// send the content in model.config. Both take rules.most_time at most where disks answer: then
+// DeadlineExceeded. Cancelled: the caller has left meanwhile. `looks_at` is told which path is
+// asked for next; empty: any of PathsOf.
 using LooksAt = std::function<void(const std::string& path)>;
 SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
                            const CallerLeft& caller_left = nullptr,
                            const LooksAt& looks_at = nullptr);
+// Of what CheckFiles has found to be good.
 void PlanChecked(SubmissionCheck& check, const SubmissionRules& rules,
                  const CallerLeft& caller_left = nullptr);
 
 // The files and folders that the job names by absolute paths.
-std::vector<std::string> PathsOf(const v1::JobSpec& job);
+std::vector<std::string> PathsOf(v1::JobSpec job);
 
 // A message that begins with a field ("grace_seconds: expected 0 to 86400") is a fault of that
 // field, any other one of `field`.

@@ -55,6 +55,13 @@ v1::JobSpec SmallJob(const std::string& text) {
   return job;
 }
 
+SubmissionCheck CheckSubmission(v1::JobSpec job, const SubmissionRules& rules,
+                                const CallerLeft& caller_left = nullptr) {
+  SubmissionCheck check = CheckFiles(std::move(job), rules, caller_left);
+  if (check.status.ok()) PlanChecked(check, rules, caller_left);
+  return check;
+}
+
 }  // namespace
 
 TEST_CASE("a good job is resolved and its needs are known") {

@@ -74,6 +74,8 @@ std::string NameOfUid(uid_t uid) {
 
 }  // namespace
 
+bool IsLocalAdmin(uid_t uid) { return uid == 0 || uid == geteuid(); }
+
 absl::StatusOr<Access> Access::Load(const std::string& token_file) {
   Access access;
   access.token_file_ = token_file;
@@ -135,7 +137,7 @@ absl::StatusOr<std::vector<Caller>> Access::ReadTokens(const std::string& token_
 }
 
 std::optional<Caller> Access::LocalCaller(uid_t uid) const {
-  const bool admin = uid == 0 || uid == geteuid();
+  const bool admin = IsLocalAdmin(uid);
   std::string name = NameOfUid(uid);
   const bool plain = !name.empty() && base::ShowableLine(name, kLongestUser) == name;
   if (!plain && !admin) return std::nullopt;

@@ -35,6 +35,9 @@ struct Caller {
 // For people: "anna", or "anna (unix user)", who may be another one than the token file's anna.
 std::string NameOf(const Caller& caller);
 
+// Of who comes by the unix socket: root, and the daemon's own user.
+bool IsLocalAdmin(uid_t uid);
+
 class Access {
  public:
   // No tokens: only the unix socket is let in.

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/calls/access.h"
+
 namespace trireme::coordinator {
 namespace {
 
@@ -25,8 +27,6 @@ namespace {
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHead = 9, kTypeAt = 3;
 constexpr char kSettings = 4, kGoAway = 7, kEnhanceYourCalm = 11;
-
-bool IsPrivileged(uid_t uid) { return uid == 0 || uid == geteuid(); }
 
 int FirstKeptBack() {
   rlimit most{};
@@ -119,13 +119,13 @@ void ConnectionGate::Forget(int fd) {
 
 void ConnectionGate::Take(int fd, uid_t uid) {
   const int kept_back = bounds_.first_kept_back > 0 ? bounds_.first_kept_back : FirstKeptBack();
-  if (!IsPrivileged(uid) && fd >= kept_back) {
+  if (!IsLocalAdmin(uid) && fd >= kept_back) {
     return Refuse(fd, "too many connections are open at this daemon; try again later");
   }
   const absl::MutexLock lock(&mutex_);
   const auto open = of_user_.find(uid);
   const size_t of_user = open == of_user_.end() ? 0 : open->second;
-  if (!IsPrivileged(uid) && of_user >= bounds_.of_user) {
+  if (!IsLocalAdmin(uid) && of_user >= bounds_.of_user) {
     return Refuse(fd, fmt::format("{} connections of yours are open, as many as one user may have "
                                   "(--max-connections-of-user); close some",
                                   of_user));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -92,7 +93,7 @@ absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::st
 absl::Status AttemptGroups::Enable(const std::string& controller) const {
   const absl::Status written = WriteTo(root_ + base_ + "/cgroup.subtree_control", "+" + controller);
   const std::string message = base::MessageOf(written);
-  if (message.find("busy") == std::string::npos) return written;
+  if (!message.ends_with(strerror(EBUSY))) return written;
   return absl::UnavailableError(message + "; others than the agent are in that group");
 }
 

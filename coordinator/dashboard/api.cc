@@ -169,7 +169,10 @@ Api::Answer Api::Events(const Call& call, const Who& who) const {
   uint64_t newest = after;
   for (const v1::Event& event : found.value_or(std::vector<v1::Event>())) {
     newest = event.sequence();
-    ASSIGN_OR_RETURN(const std::string owner, rooms_.table.OwnerOf(event.job_id()));
+    std::string owner;
+    if (event.job_id() != 0) {
+      ASSIGN_OR_RETURN(owner, rooms_.table.OwnerOf(event.job_id()));
+    }
     if (event.job_id() == 0 || Sees(who, owner)) seen.push_back(event);
   }
   if (seen.size() > kMostEvents) {

@@ -2,7 +2,7 @@
 //
 // Threads:
 //   main           the loop: desired state in, ranks looked after, reports out; no run folder
-//   attempt turns  four for each file system: what attempts do in their run folders, and looks at
+//   attempt turns  some for each file system: what attempts do in their run folders, and looks at
 //                  /proc for ranks that are ended without these; left behind where a disk holds one
 //   gRPC's own     the stream to the coordinator, and what the ranks ask and say
 //   rank logs      bounds the logs of ranks that run

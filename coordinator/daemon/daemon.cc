@@ -36,7 +36,6 @@ constexpr std::chrono::seconds kRealFolders(5);
 constexpr size_t kMostQueued = 10000;
 // Of one step of a plan; the job is told then, and goes on when the disk does.
 constexpr std::chrono::seconds kSlowPlan(10);
-constexpr size_t kMostChecks = 2000;  // each holds a job of up to 256 KiB
 
 absl::Status MakePrivateFolder(const std::string& path, const std::string& option) {
   std::error_code error;
@@ -101,14 +100,9 @@ absl::Status Daemon::Open() {
   ASSIGN_OR_RETURN(auto store,
                    JobStore::Open(options_.state_folder + "/jobs.db", StoreCheck::kWhatIsRead));
   RETURN_IF_ERROR(store->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
-  {
-    const absl::MutexLock lock(&damage_->mutex);
-    damage_->daemon = this;
-  }
   // A call that a disk has held may come back when this daemon is gone.
-  store = DamageWatch(std::move(store), [listener = damage_](const absl::Status& why) {
-    const absl::MutexLock lock(&listener->mutex);
-    if (listener->daemon != nullptr) listener->daemon->Damaged(why);
+  store = DamageWatch(std::move(store), [if_damaged = if_damaged_](const absl::Status& why) {
+    if_damaged->Do([&](Daemon& daemon) { daemon.Damaged(why); });
   });
   store_ = TimedStore(std::move(store), [this](const absl::Status& end, auto took) {
     metrics_.CommitEnds(end.ok(), took.count());
@@ -119,12 +113,11 @@ absl::Status Daemon::Open() {
         threads_made_.WaitForNotification();
         return Between(now_unix_ns);
       }});
-  late_plans_ = std::make_shared<LateAnswers>(*reconciler_thread_);
+  late_plans_ = std::make_shared<WhileThere<TaskThread>>(*reconciler_thread_);
   threads_made_.Notify();
-  checker_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "checker",
-                                                            .most_tasks = kMostChecks,
-                                                            .most_of_owner = kMostChecks / 2,
-                                                            .between = {}});
+  // Submissions bound themselves.
+  checker_ = std::make_unique<TaskThread>(
+      TaskThreadOptions{.name = "checker", .most_tasks = kMostQueued, .between = {}});
   disks_ =
       std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk", .hanging_of_all = hanging_});
   // Before the API, which gives links to it.
@@ -302,10 +295,7 @@ Daemon::~Daemon() {
   reconciler_thread_.reset();
   reconciler_.reset();
   dashboard_.reset();
-  {
-    const absl::MutexLock lock(&damage_->mutex);
-    damage_->daemon = nullptr;
-  }
+  if_damaged_->Close();
   store_.reset();
   // The next daemon finds all of it free.
   if (state_lock_ >= 0) close(state_lock_);
@@ -332,7 +322,10 @@ void Daemon::MakePlan(const v1::Job& job) {
       [this, job, identity = identity_, late = late_plans_, pulse = where.pulse] {
         // Whoever waits has been told by now that it comes late: it comes all the same.
         auto outcome = PreparePlan(job, identity, [&] { pulse->Beat(); });
-        late->Post([this, job, outcome = std::move(outcome)] { TakePlan(job, outcome); });
+        late->Do([&](TaskThread& reconciler) {
+          reconciler.PostAnswer(
+              [this, job, outcome = std::move(outcome)] { TakePlan(job, outcome); });
+        });
         return absl::OkStatus();
       },
       [this, job](const absl::Status& held) {

@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "coordinator/control_api/api_server.h"
-#include "coordinator/daemon/late_answers.h"
 #include "coordinator/daemon/local_agent.h"
+#include "coordinator/daemon/while_there.h"
 #include "coordinator/dashboard/dashboard.h"
 #include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/http/http_server.h"
@@ -78,11 +78,6 @@ class Daemon {
   void OpenRetention();
   void CheckStore();
   void Damaged(const absl::Status& why);
-  // Who hears of damage; the store's calls that hang have it too.
-  struct DamageListener {
-    absl::Mutex mutex;
-    Daemon* daemon ABSL_GUARDED_BY(mutex) = nullptr;
-  };
   absl::StatusOr<SubmissionRules> RulesWithOwnPaths() const;
   std::string LinkFor(const Caller& caller);
   int64_t Between(int64_t now_unix_ns);
@@ -103,8 +98,10 @@ class Daemon {
       std::make_shared<std::atomic<size_t>>(0);  // threads, in file systems, of all kinds
   int state_lock_ = -1;                          // held to the end
   DaemonMetrics metrics_;
-  const std::shared_ptr<DamageListener> damage_ = std::make_shared<DamageListener>();
-  std::shared_ptr<JobStore> store_;  // calls that hang have it too
+  // Calls of the store that hang have these two as well.
+  const std::shared_ptr<WhileThere<Daemon>> if_damaged_ =
+      std::make_shared<WhileThere<Daemon>>(*this);
+  std::shared_ptr<JobStore> store_;
   JobTable table_;
   Access access_;
   StoreIdentity identity_;
@@ -122,7 +119,7 @@ class Daemon {
   // Of attempts: one for each file system that run folders are on, so that a job's plans and claims
   // are written one after the other.
   std::unique_ptr<DiskCalls> planner_;
-  std::shared_ptr<LateAnswers> late_plans_;
+  std::shared_ptr<WhileThere<TaskThread>> late_plans_;
   std::unique_ptr<TaskThread> checker_;  // of requests: plans jobs whose files were looked at
   std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
   std::unique_ptr<TaskThread> reconciler_thread_;

@@ -14,7 +14,7 @@
 //   exports        writes checkpoints as Hugging Face folders: one for each set of file systems
 //   backups        copies the store while it goes on
 //   store check    reads all of the store once, after the start
-//   retention      removes run folders by age, if that is asked for
+//   retention      removes run folders by age or size, if that is asked for
 //   local agent    keeps an agent alive on this machine
 //   http           has all connections of browsers and scrapers; `http handler` answer them
 //   socket door    takes in connections at the unix socket, asks who has opened them

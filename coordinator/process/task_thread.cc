@@ -35,12 +35,9 @@ TaskThread::~TaskThread() {
 
 absl::Status TaskThread::Post(Task task, const std::string& owner) {
   const absl::MutexLock lock(&mutex_);
-  const size_t of_owner = tasks_.SizeOf(owner);
-  const bool too_many = options_.most_of_owner > 0 && of_owner >= options_.most_of_owner;
-  if (tasks_.size() >= options_.most_tasks || too_many) {
+  if (tasks_.size() >= options_.most_tasks) {
     return absl::ResourceExhaustedError(fmt::format(
-        "{} requests{} wait for the {} already; try again later",
-        too_many ? of_owner : tasks_.size(), too_many ? " of yours" : "", options_.name));
+        "{} requests wait for the {} already; try again later", tasks_.size(), options_.name));
   }
   tasks_.Add(std::move(task), owner);
   return absl::OkStatus();

@@ -19,8 +19,6 @@ int64_t NowUnixNs();
 struct TaskThreadOptions {
   std::string name;  // at most 15 characters; shown by ps and in messages
   size_t most_tasks = 1000;
-  // Of these, of one owner; 0: as many.
-  size_t most_of_owner = 0;
   // Called on the thread after each task and when the time it has last returned (NowUnixNs) has
   // come, at times sooner; 0: only after tasks. May be absent.
   std::function<int64_t(int64_t now_unix_ns)> between;

@@ -2,7 +2,6 @@
 #include "checkpoint/client/disk.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,31 +68,6 @@ absl::Status RemoveAll(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   return error ? DiskError(path, "cannot be removed", error.value()) : absl::OkStatus();
-}
-
-absl::Status Publish(const std::string& from, const std::string& to, const std::string& aside,
-                     Swap swap) {
-  const std::string root = fs::path(to).parent_path().string();
-  if (!Exists(to)) {
-    if (rename(from.c_str(), to.c_str()) != 0) return DiskError(to, "cannot be named", errno);
-    return SyncFolder(root);
-  }
-  std::string old = from;
-  if (swap == Swap::kTwoRenames ||
-      renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
-    old = aside;
-    RETURN_IF_ERROR(RemoveAll(aside));
-    if (rename(to.c_str(), aside.c_str()) != 0) return DiskError(to, "cannot be set aside", errno);
-    if (rename(from.c_str(), to.c_str()) != 0) {
-      const absl::Status status = DiskError(to, "cannot be named", errno);
-      rename(aside.c_str(), to.c_str());
-      return status;
-    }
-  }
-  RETURN_IF_ERROR(SyncFolder(root));
-  // The new one is in place; what cannot be removed of the old one is hidden, and left to Prune.
-  (void)RemoveAll(old);
-  return absl::OkStatus();
 }
 
 }  // namespace trireme::checkpoint

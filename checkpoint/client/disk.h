@@ -33,11 +33,4 @@ bool Exists(const std::string& path);
 // Removes a file or folder with all that is in it; ok if there is nothing.
 absl::Status RemoveAll(const std::string& path);
 
-enum class Swap { kAtomic, kTwoRenames };
-// Gives the folder `from` the name `to` for good. An older `to` is swapped for it in one step and
-// then removed; where the file system cannot swap (or `swap` says so) it is first renamed to
-// `aside`, so a crash in between hides it, but loses nothing and shows nothing half.
-absl::Status Publish(const std::string& from, const std::string& to, const std::string& aside,
-                     Swap swap = Swap::kAtomic);
-
 }  // namespace trireme::checkpoint

@@ -32,11 +32,7 @@ namespace {
 
 constexpr std::string_view kAsideEnd = ".old";
 
-// Where a checkpoint waits to be removed.
-std::string Aside(const std::string& root, uint64_t step) {
-  return Text(root, "/.", StepFolderName(step), kAsideEnd);
-}
-
+// Of earlier versions: where a checkpoint waited to be removed.
 bool ParseAside(std::string_view name, uint64_t* step) {
   return name.starts_with(".") && name.ends_with(kAsideEnd) &&
          ParseStepFolderName(name.substr(1, name.size() - 1 - kAsideEnd.size()), step);
@@ -138,17 +134,6 @@ absl::Status WriteManifest(const std::string& path, const std::string& text) {
   return absl::DataLossError(Text(path, ": does not read back as it was written"));
 }
 
-// Hidden first, and that on the disk, so that no crash while it is emptied, not even of the power,
-// leaves something that looks whole.
-absl::Status RemoveHidden(const std::string& folder, const std::string& aside) {
-  RETURN_IF_ERROR(RemoveAll(aside));
-  if (rename(folder.c_str(), aside.c_str()) != 0) {
-    return DiskError(folder, "cannot be set aside", errno);
-  }
-  RETURN_IF_ERROR(SyncFolder(fs::path(folder).parent_path().string()));
-  return RemoveAll(aside);
-}
-
 // What the ranks wrote, joined; every rank must have written, and nobody else.
 absl::StatusOr<Manifest> JoinFragments(const std::string& partial, const CheckpointInfo& info) {
   Manifest manifest;
@@ -187,13 +172,8 @@ absl::StatusOr<std::string> CheckpointWriter::Prepare(const std::string& root, u
                                                       Epoch epoch) {
   RETURN_IF_ERROR(MakeFolders(root));
   RETURN_IF_ERROR(CheckEpoch(root, epoch));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
-  for (const std::string& name : names) {
-    uint64_t of_step = 0;
-    if (!ParsePartialFolderName(name, &of_step) || of_step != step) continue;
-    RETURN_IF_ERROR(RemoveAll(root + "/" + name));
-  }
   const std::string folder = PartialFolder(root, step, epoch);
+  RETURN_IF_ERROR(RemoveAll(folder));
   // Not one that somebody else has just put there, or a link.
   if (mkdir(folder.c_str(), 0777) != 0) return DiskError(folder, "cannot be made", errno);
   return folder;
@@ -260,6 +240,7 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(const std::string& root, ui
                                            base::Counted(info.ranks, "rank")));
   }
   if (!Exists(partial)) {
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
     if (Exists(final_folder)) return absl::AlreadyExistsError(Text(final_folder, ": is committed"));
     return absl::FailedPreconditionError(Text(partial, ": was not prepared"));
   }
@@ -276,7 +257,16 @@ absl::StatusOr<std::string> CheckpointWriter::Commit(const std::string& root, ui
   }
   RETURN_IF_ERROR(SyncFolder(partial));
   RETURN_IF_ERROR(CheckEpoch(root, epoch));
-  RETURN_IF_ERROR(Publish(partial, final_folder, Aside(root, step)));
+  // A newer epoch that begins at this moment takes the source away, before it looks what there is.
+  if (rename(partial.c_str(), final_folder.c_str()) != 0) {
+    const int error = errno;
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
+    if (error == ENOTEMPTY || error == EEXIST) {
+      return absl::AlreadyExistsError(Text(final_folder, ": is there already; move it away"));
+    }
+    return DiskError(final_folder, "cannot be named", error);
+  }
+  RETURN_IF_ERROR(SyncFolder(root));
   return final_folder;
 }
 
@@ -288,32 +278,31 @@ absl::Status CheckpointWriter::Prune(const std::string& root, const PruneOptions
   if (options.keep < 1) {
     return absl::InvalidArgumentError(Text("keep is ", options.keep, ", expected at least 1"));
   }
-  RETURN_IF_ERROR(CheckEpoch(root, options.epoch));
   RETURN_IF_ERROR(Open(root + "/" + StepFolderName(options.newest), options.links).status());
   ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
   std::vector<uint64_t> steps;
-  std::vector<std::string> hidden;
+  std::set<std::string> due;
   for (const std::string& name : names) {
     uint64_t step = 0;
     if (ParseStepFolderName(name, &step)) {
       if (step <= options.newest) steps.push_back(step);
     } else if (ParsePartialFolderName(name, &step) || ParseAside(name, &step)) {
-      if (step <= options.newest) hidden.push_back(name);
+      if (step <= options.newest) due.insert(name);
     }
   }
   std::sort(steps.rbegin(), steps.rend());
   int good = 0;
   for (uint64_t step : steps) {
-    const std::string folder = root + "/" + StepFolderName(step);
-    if (good < options.keep) {
-      if (Open(folder, options.links).ok()) ++good;
-      continue;
+    const std::string name = StepFolderName(step);
+    if (good >= options.keep) {
+      due.insert(name);
+    } else if (Open(root + "/" + name, options.links).ok()) {
+      ++good;
     }
-    RETURN_IF_ERROR(CheckEpoch(root, options.epoch));
-    RETURN_IF_ERROR(RemoveHidden(folder, Aside(root, step)));
   }
-  for (const std::string& name : hidden) RETURN_IF_ERROR(RemoveAll(root + "/" + name));
-  return absl::OkStatus();
+  RETURN_IF_ERROR(
+      TakeAway(root, options.epoch, [&](const std::string& name) { return due.contains(name); }));
+  return RemoveAll(RemovedFolder(root, options.epoch));
 }
 
 }  // namespace trireme::checkpoint

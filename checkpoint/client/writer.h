@@ -27,8 +27,8 @@ namespace trireme::checkpoint {
 // nobody claims this folder).
 class CheckpointWriter {
  public:
-  // Makes the partial folder of `step` under `root` (which is made too), empty: leftovers of
-  // earlier tries, whosever, are removed. Gives its path, equal to PartialFolder(root, step,
+  // Makes the partial folder of `step` under `root` (which is made too), empty: what an earlier
+  // try of this epoch has left is removed. Gives its path, equal to PartialFolder(root, step,
   // epoch).
   static absl::StatusOr<std::string> Prepare(const std::string& root, uint64_t step,
                                              Epoch epoch = Epoch::kNone);
@@ -48,9 +48,9 @@ class CheckpointWriter {
 
   // Joins what the `info.ranks` ranks wrote to one manifest, refuses unless the shards hold every
   // element of every tensor exactly once, and renames the folder to its final name, whose path it
-  // gives. A complete checkpoint of the same step is replaced, so ReadBack comes first. That the
-  // epoch lasts is looked at right before the rename. AlreadyExists if the step is committed and
-  // nothing new was prepared.
+  // gives. That the epoch lasts is looked at right before the rename, and one that ends after that
+  // look renames nothing (WriterClaim::Take). AlreadyExists if there is something of that name,
+  // which stays as it is.
   static absl::StatusOr<std::string> Commit(const std::string& root, uint64_t step,
                                             const CheckpointInfo& info, Epoch epoch = Epoch::kNone);
 

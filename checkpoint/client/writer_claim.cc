@@ -28,6 +28,8 @@ using base::Text;
 constexpr size_t kEpochDigits = 16;
 constexpr int kMostDamaged = 1000;  // of one step; nobody keeps so many
 
+constexpr std::string_view kRemovedEnd = ".removed";
+
 std::string LockPath(const std::string& root) { return root + "/.lock"; }
 
 // kNone for an empty file, as older programs and crashes leave it, and for what is no epoch.
@@ -118,7 +120,21 @@ absl::Status WriterClaim::BeginEpoch() {
     return DiskError(path, "cannot be flushed", errno);
   }
   epoch_ = epoch;
-  return SyncFolder(root_);
+  RETURN_IF_ERROR(SyncFolder(root_));
+  return EndOthers();
+}
+
+// Whoever looked at `.lock` before this epoch was in it had made the folder that he renames from,
+// or into: it is there now, and of two renames of it one finds nothing.
+absl::Status WriterClaim::EndOthers() const {
+  RETURN_IF_ERROR(TakeAway(root_, epoch_, [](const std::string& name) {
+    uint64_t step = 0;
+    return ParsePartialFolderName(name, &step) ||
+           (name.starts_with(".") && name.ends_with(kRemovedEnd));
+  }));
+  // What somebody still holds open may be left; it is hidden, and the next one tries again.
+  (void)RemoveAll(RemovedFolder(root_, epoch_));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<SetAside>> WriterClaim::BeginAfter(uint64_t step,
@@ -187,12 +203,36 @@ absl::Status CheckEpoch(const std::string& root, Epoch epoch) {
       Text(root, ": a newer attempt has taken over this folder; this one leaves it as it is"));
 }
 
-absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch) {
+std::string RemovedFolder(const std::string& root, Epoch epoch) {
+  return Text(root, "/.", EpochText(epoch), kRemovedEnd);
+}
+
+absl::Status TakeAway(const std::string& root, Epoch epoch,
+                      const std::function<bool(const std::string& name)>& is_due) {
+  const std::string removed = RemovedFolder(root, epoch);
+  (void)RemoveAll(removed);
+  // Before the look, as above; and before the names are read: what this machine remembers of the
+  // folder's names, as NFS does, is void with its own change.
+  if (mkdir(removed.c_str(), 0777) != 0) return DiskError(removed, "cannot be made", errno);
   RETURN_IF_ERROR(CheckEpoch(root, epoch));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  for (const std::string& name : names) {
+    const std::string from = root + "/" + name, to = removed + "/" + name;
+    if (from == removed || !is_due(name)) continue;
+    if (rename(from.c_str(), to.c_str()) == 0) continue;
+    const int error = errno;
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
+    if (error != ENOENT) return DiskError(from, "cannot be taken away", error);
+  }
+  return SyncFolder(root);
+}
+
+absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch) {
   const std::string folder = root + "/" + StepFolderName(step);
   for (int number = 1; number <= kMostDamaged; ++number) {
     const std::string aside = root + "/" + DamagedFolderName(step, number);
-    if (Exists(aside)) continue;  // the claim keeps others from making it now
+    if (Exists(aside)) continue;
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
     if (rename(folder.c_str(), aside.c_str()) != 0) {
       return DiskError(folder, "cannot be set aside", errno);
     }

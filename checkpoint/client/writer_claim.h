@@ -34,13 +34,14 @@ struct ClaimWait {
 // Held by rank 0 as long as the run may write. Released by the destructor and by the death of the
 // process. Each claim has an epoch of its own, which `.lock` then holds: what is left of an older
 // attempt sees there that its time is over (CheckEpoch), also on file systems whose locks do not
-// reach from node to node.
+// reach from node to node. What it was about to do when it last looked is taken away from it.
 class WriterClaim {
  public:
   // Makes `root` if it is missing and locks it; what is then written below it has a way that is on
-  // the disk. Aborted, saying what to do, if another process holds the folder all through `wait`,
-  // which passes: it may be of a node that was lost, until the file system gives its locks up.
-  // PermissionDenied or Unavailable, at once, if it cannot be written.
+  // the disk. From when it returns nobody of an older epoch publishes or removes anything there,
+  // wherever he stands still until then. Aborted, saying what to do, if another process holds the
+  // folder all through `wait`, which passes: it may be of a node that was lost, until the file
+  // system gives its locks up. PermissionDenied or Unavailable, at once, if it cannot be written.
   // `links`: as in reader.h.
   static absl::StatusOr<WriterClaim> Take(const std::string& root,
                                           base::Links links = base::Links::kFollow,
@@ -66,6 +67,7 @@ class WriterClaim {
       : root_(std::move(root)), links_(links), fd_(fd) {}
   static absl::StatusOr<WriterClaim> TakeNow(const std::string& root, base::Links links);
   absl::Status BeginEpoch();
+  absl::Status EndOthers() const;
   std::string root_;
   base::Links links_;
   int fd_;
@@ -82,8 +84,17 @@ absl::StatusOr<std::vector<std::string>> FoldersAfter(const std::string& root, u
 // ok.
 absl::Status CheckEpoch(const std::string& root, Epoch epoch);
 
+// Moves what `is_due` says of the names in `root` into RemovedFolder, and that on the disk, to be
+// emptied by the caller: nothing that is emptied looks whole after a loss of power.
+// FailedPrecondition as CheckEpoch, wherever a newer epoch begins meanwhile; else the disk's.
+absl::Status TakeAway(const std::string& root, Epoch epoch,
+                      const std::function<bool(const std::string& name)>& is_due);
+// `root`/.EPOCH.removed.
+std::string RemovedFolder(const std::string& root, Epoch epoch);
+
 // Gives a damaged checkpoint of `root` a name that nobody takes for one, step-N.damaged, for good,
-// and returns its new folder. CheckEpoch first.
+// and returns its new folder. CheckEpoch between the choice of the name and the renaming, so that a
+// newer epoch, to which it is as damaged, has taken that name from one that stands still there.
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch);
 
 }  // namespace trireme::checkpoint

@@ -166,8 +166,10 @@ TEST_CASE("what is left of an older attempt changes nothing of a newer one's") {
   const auto old_states = ThreeRanks(1), new_states = ThreeRanks(2);
   REQUIRE(CheckpointWriter::WriteRank(*old_folder, 0, old_states[0].shards()).ok());
   REQUIRE(CheckpointWriter::WriteRank(*old_folder, 1, old_states[1].shards()).ok());
+  fs::create_directories(RemovedFolder(root.path(), old) + "/step-00000003");
 
   const Epoch now = claim_of();
+  CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
   const auto folder = CheckpointWriter::Prepare(root.path(), 20, now);
   REQUIRE(folder.ok());
   CHECK(*folder != *old_folder);

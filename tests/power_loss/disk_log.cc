@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@ namespace {
 using Kind = Call::Kind;
 
 std::atomic<bool> recording = false;
+std::atomic<int> calls_left = 0;  // until this process stands still; 0: it does not
 
 // The same tree as on the disk, by numbers.
 struct Log {
@@ -85,6 +87,10 @@ void MoveNames(Log& log, const std::string& from, const std::string& to, bool ex
   log.by_path.merge(moved);
 }
 
+void StandIfDue() {
+  if (calls_left > 0 && --calls_left == 0) raise(SIGSTOP);
+}
+
 template <typename Function>
 Function Next(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
@@ -123,6 +129,7 @@ bool Exists(int folder, const char* path) {
 }
 
 int OpenAndNote(const char* symbol, int folder, const char* path, int flags, mode_t mode) {
+  StandIfDue();
   const auto next = Next<int (*)(int, const char*, int, ...)>(symbol);
   const bool was_there = !recording || Exists(folder, path);
   return NoteOpen(next(folder, path, flags, mode), folder, path, flags, was_there);
@@ -247,6 +254,8 @@ void Mark(const std::string& note) {
   Note(log, {.kind = Kind::kMark, .path = note});
 }
 
+void StandStillBefore(int calls) { calls_left = calls; }
+
 // The calls themselves; extern "C", a namespace changes nothing of their names. Those that know
 // large files have two.
 extern "C" {
@@ -326,69 +335,92 @@ int ftruncate64(int fd, off64_t bytes) noexcept {
   return NoteTruncate(next(fd, bytes), fd, static_cast<uint64_t>(bytes));
 }
 
+int stat(const char* path, struct stat* about) noexcept {
+  StandIfDue();
+  return fstatat(AT_FDCWD, path, about, 0);
+}
+
+int stat64(const char* path, struct stat64* about) noexcept {
+  StandIfDue();
+  return fstatat64(AT_FDCWD, path, about, 0);
+}
+
 int fsync(int fd) {
+  StandIfDue();
   static const auto next = Next<int (*)(int)>("fsync");
   return NoteSync(next(fd), fd);
 }
 
 int fdatasync(int fd) {
+  StandIfDue();
   static const auto next = Next<int (*)(int)>("fdatasync");
   return NoteSync(next(fd), fd);
 }
 
 int rename(const char* from, const char* to) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(const char*, const char*)>("rename");
   return NoteRename(next(from, to), AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(int, const char*, int, const char*)>("renameat");
   return NoteRename(next(from_folder, from, to_folder, to), from_folder, from, to_folder, to, 0);
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to,
               unsigned flags) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   return NoteRename(next(from_folder, from, to_folder, to, flags), from_folder, from, to_folder, to,
                     flags);
 }
 
 int link(const char* from, const char* to) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(const char*, const char*)>("link");
   return NoteLink(next(from, to), AT_FDCWD, from, AT_FDCWD, to);
 }
 
 int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(int, const char*, int, const char*, int)>("linkat");
   return NoteLink(next(from_folder, from, to_folder, to, flags), from_folder, from, to_folder, to);
 }
 
 int unlink(const char* path) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(const char*)>("unlink");
   return NoteRemove(next(path), AT_FDCWD, path);
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(int, const char*, int)>("unlinkat");
   return NoteRemove(next(folder, path, flags), folder, path);
 }
 
 int rmdir(const char* path) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(const char*)>("rmdir");
   return NoteRemove(next(path), AT_FDCWD, path);
 }
 
 int remove(const char* path) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(const char*)>("remove");
   return NoteRemove(next(path), AT_FDCWD, path);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(const char*, mode_t)>("mkdir");
   return NoteFolder(next(path, mode), AT_FDCWD, path);
 }
 
 int mkdirat(int folder, const char* path, mode_t mode) noexcept {
+  StandIfDue();
   static const auto next = Next<int (*)(int, const char*, mode_t)>("mkdirat");
   return NoteFolder(next(folder, path, mode), folder, path);
 }

@@ -40,6 +40,10 @@ struct Call {
 // One at a time in the process; `work` may have threads. Links are not followed.
 std::vector<Call> Record(const std::string& root, const std::function<void()>& work);
 
+// This process stands still (SIGSTOP) right before the so many-th call from now on that opens,
+// looks at, flushes or changes a name of anything; 0: it does not.
+void StandStillBefore(int calls);
+
 // Inside `work`: a note in the log, such as that something was promised.
 void Mark(const std::string& note);
 

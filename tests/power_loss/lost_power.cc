@@ -27,7 +27,7 @@ struct Write {
   bool truncates = false;
 };
 
-// One change of names, whole or not at all; -1: the name goes.
+// One change of names in a folder, whole or not at all; -1: the name goes.
 using NameChange = std::vector<std::pair<std::string, int>>;
 
 struct File {
@@ -126,8 +126,11 @@ class Disk {
     const int moved = Lookup(from);
     File& source = FolderOf(from);
     File& target = FolderOf(to);
-    TRIREME_CHECK(&source == &target);  // no program here moves anything to another folder
-    ChangeNames(source, {{Split(from).second, left}, {Split(to).second, moved}});
+    if (&source == &target) {
+      return ChangeNames(source, {{Split(from).second, left}, {Split(to).second, moved}});
+    }
+    ChangeNames(source, {{Split(from).second, left}});
+    ChangeNames(target, {{Split(to).second, moved}});
   }
 
   static void Flush(File& file) {

@@ -1,0 +1,137 @@
+// An attempt stands still before each of its calls, until a newer one has begun and saved: then it
+// goes on, and nothing that anybody reads is changed by that.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <functional>
+#include <map>
+
+#include "checkpoint/client/reader.h"
+#include "checkpoint/client/writer.h"
+#include "checkpoint/client/writer_claim.h"
+#include "tests/checkpoint/saved_state.h"
+#include "tests/power_loss/disk_log.h"
+#include "tests/power_loss/empty_folder.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// All that has a name that a person or a program takes for a checkpoint, with its manifest.
+std::map<std::string, std::string> Shown(const std::string& root) {
+  std::map<std::string, std::string> shown;
+  for (const std::string& name : NamesIn(root)) {
+    if (!name.starts_with("step-")) continue;
+    shown[name] = ReadAll(root + "/" + name + "/" + std::string(kManifestName));
+  }
+  return shown;
+}
+
+absl::Status SaveAndPrune(const std::string& root, uint64_t step, uint64_t salt, Epoch epoch) {
+  const absl::Status saved = Save(root, step, ThreeRanks(salt), epoch);
+  if (!saved.ok()) return saved;
+  return CheckpointWriter::Prune(root, {.keep = 1, .newest = step, .epoch = epoch});
+}
+
+// `prepare` makes a folder and gives the old attempt's epoch, which `late` then works with.
+struct Scene {
+  std::function<Epoch(const std::string& root)> prepare;
+  std::function<absl::Status(const std::string& root, Epoch epoch)> late;
+  // What the newer one does, which goes on from `begun`; `shown` is what it found.
+  std::function<void(const std::string& root, uint64_t begun, WriterClaim& claim)> newer;
+};
+
+// Gives how many calls the late one makes.
+int StandStillBeforeEach(const Scene& scene) {
+  for (int call = 1;; ++call) {
+    INFO("before call " << call);
+    const power_loss::EmptyFolder root;
+    const Epoch old = scene.prepare(root.path());
+    const pid_t late = fork();
+    REQUIRE(late >= 0);
+    if (late == 0) {
+      power_loss::StandStillBefore(call);
+      _exit(scene.late(root.path(), old).ok() ? 0 : 1);
+    }
+    int how = 0;
+    REQUIRE(waitpid(late, &how, WUNTRACED) == late);
+    if (!WIFSTOPPED(how)) {
+      CHECK((WIFEXITED(how) && WEXITSTATUS(how) == 0));
+      return call - 1;
+    }
+    auto claim = WriterClaim::Take(root.path());
+    CHECK(claim.ok());
+    const auto newest = FindNewestIntact(root.path());
+    CHECK(newest.ok());
+    uint64_t begun = 0;
+    if (newest.ok()) ParseStepFolderName(fs::path(*newest).filename().string(), &begun);
+    const auto found = Shown(root.path());
+    if (claim.ok()) scene.newer(root.path(), begun, *claim);
+    const auto shown = Shown(root.path());
+    for (const auto& [name, manifest] : found) {
+      CHECK((shown.contains(name) || shown.contains(name + ".damaged")));
+    }
+    kill(late, SIGCONT);
+    REQUIRE(waitpid(late, &how, 0) == late);
+    REQUIRE(WIFEXITED(how));
+    CHECK(Shown(root.path()) == shown);
+    for (const auto& [name, manifest] : shown) {
+      CHECK((name.ends_with(".damaged") || Verify(root.path() + "/" + name).ok()));
+    }
+    const Epoch now = claim.ok() ? claim->epoch() : Epoch::kNone;
+    CHECK(SaveAndPrune(root.path(), 50, 50, now).ok());
+    CHECK(NewestHolds(root.path(), 50, 50));
+  }
+}
+
+TEST_CASE(
+    "stalled: a save that a newer attempt overtakes is published before it begins, or never") {
+  int in_place = 0, taken_away = 0;
+  const int calls = StandStillBeforeEach(
+      {.prepare =
+           [](const std::string& root) {
+             const Epoch old = WriterClaim::Take(root)->epoch();
+             for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
+             return old;
+           },
+       .late = [](const std::string& root, Epoch old) { return SaveAndPrune(root, 30, 30, old); },
+       .newer =
+           [&](const std::string& root, uint64_t begun, WriterClaim& claim) {
+             CHECK((begun == 20 || begun == 30));
+             ++(begun == 30 ? in_place : taken_away);
+             CHECK(claim.BeginAfter(begun).value().empty());
+             // The same step by another attempt, where that is to come yet.
+             REQUIRE(Save(root, begun + 10, ThreeRanks(99), claim.epoch()).ok());
+             CHECK(NewestHolds(root, begun + 10, 99));
+           }});
+  CHECK(in_place > 5);
+  CHECK(taken_away > 20);
+  CHECK(calls == in_place + taken_away);
+}
+
+TEST_CASE("stalled: a damaged checkpoint is set aside by a newer attempt, and its good one stays") {
+  const int calls = StandStillBeforeEach(
+      {.prepare =
+           [](const std::string& root) {
+             const Epoch old = WriterClaim::Take(root)->epoch();
+             for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
+             FlipByte(root + "/step-00000020/rank-001.safetensors", 90);
+             return old;
+           },
+       .late = [](const std::string& root,
+                  Epoch old) { return SetAsideDamaged(root, 20, old).status(); },
+       .newer =
+           [](const std::string& root, uint64_t begun, WriterClaim& claim) {
+             CHECK(begun == 10);
+             REQUIRE(claim.BeginAfter(10, DamagedAfter(root, 10)).ok());
+             REQUIRE(Save(root, 20, ThreeRanks(99), claim.epoch()).ok());
+             CHECK(NewestHolds(root, 20, 99));
+           }});
+  CHECK(calls > 2);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

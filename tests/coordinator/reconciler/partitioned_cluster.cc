@@ -227,10 +227,32 @@ void PartitionedCluster::TurnRanks() {
       Files& files = files_[key.first];
       const bool leads = ranks.desired.launch().allocation(0).node() == name;
       if (!steps || !leads || !node.lines.folder || files.claim != key.second) continue;
-      CHECK(files.attempt <= key.second);  // nothing of an older one comes after a newer one's
-      files.attempt = key.second;
-      ++files.steps;
+      if (files.begun < key.second) {
+        files.begun = key.second;
+        if (files.commit) ++taken_away_;
+        files.commit.reset();
+      }
+      if (commits_stand_still && !files.commit && Random(20) == 0) {
+        files.commit = Commit{key.second, now_ + Random(1200) * kTick};
+      } else {
+        Publish(files, key.second);
+      }
     }
+  }
+}
+
+void PartitionedCluster::Publish(Files& files, uint32_t attempt) {
+  CHECK(files.attempt <= attempt);  // nothing of an older one comes after a newer one's
+  files.attempt = attempt;
+  ++files.steps;
+}
+
+void PartitionedCluster::TurnCommits() {
+  for (auto& [job, files] : files_) {
+    if (!files.commit || files.commit->at_ns > now_) continue;
+    if (files.commit->attempt < files.claim) ++published_late_;
+    Publish(files, files.commit->attempt);
+    files.commit.reset();
   }
 }
 
@@ -267,6 +289,7 @@ void PartitionedCluster::Run(int64_t seconds) {
       REQUIRE(reconciler_->Revoked(job.id(), attempt, Claim(job.id(), attempt + 1), now_).ok());
     }
     TurnRanks();
+    TurnCommits();
     CheckCutOff();
   }
 }

@@ -38,6 +38,9 @@ class PartitionedCluster {
   void StopAgent(const std::string& node) { nodes_.at(node).agent = false; }
   void StartAgent(const std::string& node);
 
+  // Some commits stand still for up to two minutes between the last look and the rename, whatever
+  // happens to their ranks meanwhile.
+  bool commits_stand_still = false;
   // Each end takes as long as one may.
   void KillSlowly() { slowly_ = true; }
 
@@ -55,6 +58,9 @@ class PartitionedCluster {
   // Of starts while ranks of an older attempt lived: nodes that reached each other, or one without
   // an agent.
   int overlaps() const { return overlaps_; }
+  // Of commits that stood still and came too late, and that came in time after all.
+  int taken_away() const { return taken_away_; }
+  int published_late() const { return published_late_; }
 
  private:
   using Key = std::pair<uint64_t, uint32_t>;  // job, attempt
@@ -76,8 +82,15 @@ class PartitionedCluster {
     std::map<Key, Ranks> ranks;
     std::optional<v1::DesiredAttempts> heard;
   };
+  // A checkpoint that nobody looks any more whether it still may get its name.
+  struct Commit {
+    uint32_t attempt = 0;
+    int64_t at_ns = 0;
+  };
   struct Files {
     uint32_t claim = 0;
+    uint32_t begun = 0;  // the attempt that has taken away what older ones publish from
+    std::optional<Commit> commit;
     uint64_t steps = 0;    // of the newest checkpoint that counts
     uint32_t attempt = 0;  // whose it is
   };
@@ -90,6 +103,8 @@ class PartitionedCluster {
   void Obey(Node& node);
   void Report(const std::string& name, Node& node);
   void TurnRanks();
+  void Publish(Files& files, uint32_t attempt);
+  void TurnCommits();
   bool Connected(const Key& key) const;
   void Kill(Ranks& ranks);
   void CheckStart(const Key& key) const;
@@ -106,6 +121,8 @@ class PartitionedCluster {
   std::map<std::string, Node> nodes_;
   std::map<uint64_t, Files> files_;
   mutable int overlaps_ = 0;
+  int taken_away_ = 0;
+  int published_late_ = 0;
 };
 
 }  // namespace trireme::coordinator

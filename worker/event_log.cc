@@ -54,7 +54,8 @@ absl::StatusOr<EventLog> EventLog::Open(const std::string& folder, uint64_t keep
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const double now = WallTime();
-  const int64_t time = std::max(static_cast<int64_t>(now), CutFiles(folder, keep_through) + 1);
+  const int64_t latest = CutFiles(folder, keep_through);
+  const int64_t time = std::max(static_cast<int64_t>(now), latest + 1);
   const std::string path =
       absl::StrCat(folder, "/", kPrefix, time, ".", base::HostName(), ".", getpid());
   std::FILE* file = std::fopen(path.c_str(), "wbx");
@@ -62,7 +63,8 @@ absl::StatusOr<EventLog> EventLog::Open(const std::string& folder, uint64_t keep
     return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
   }
   std::string head = report::EventFileHead(now);
-  if (keep_through > 0) head += report::SessionStartEvent(now, keep_through + 1);
+  // Also for what an attempt that this one has replaced may yet write behind the cut.
+  if (latest > 0) head += report::SessionStartEvent(now, keep_through + 1);
   std::fwrite(head.data(), 1, head.size(), file);
   std::fflush(file);
   return EventLog(file);

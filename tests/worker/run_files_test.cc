@@ -6,13 +6,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "runtime/base/whole_file.h"
+#include "runtime/report/event_file.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -67,6 +70,35 @@ TEST_CASE("metrics: what cannot be read is kept under another name") {
     CHECK(fs::is_regular_file(run / "metrics.jsonl"));
   }
   refuse_flags = false;
+}
+
+TEST_CASE("metrics: what a replaced attempt writes late is read by nobody, or void") {
+  const tests::TemporaryFolder run;
+  const auto event_files = [&] {
+    std::vector<std::string> files;
+    for (const auto& each : fs::directory_iterator(run / "tensorboard")) {
+      files.push_back(each.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  };
+  auto late = MetricsLog::Open(run.path(), 0);
+  REQUIRE(late.ok());
+  late->Validation(1, 1.5);
+  const size_t head_bytes = report::EventFileHead(1).size();
+  for (const uint64_t keep_through : {1, 0}) {
+    auto newer = MetricsLog::Open(run.path(), keep_through);
+    REQUIRE(newer.ok());
+    // It says which steps begin anew.
+    CHECK(fs::file_size(event_files().back()) ==
+          head_bytes + report::SessionStartEvent(1, keep_through + 1).size());
+    newer->Validation(3, 3.5);
+    const std::string lines = base::ReadWholeFile(run / "metrics.jsonl").value();
+    late->Validation(2, 2.5);
+    CHECK(base::ReadWholeFile(run / "metrics.jsonl").value() == lines);
+    CHECK(lines.find("3.5") != std::string::npos);
+  }
+  CHECK(event_files().size() == 3);
 }
 
 TEST_CASE("metrics: an event file that cannot be read is left as it is") {

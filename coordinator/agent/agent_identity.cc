@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <cctype>
-#include <random>
 
+#include "runtime/base/random_hex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
 
@@ -27,9 +27,7 @@ absl::StatusOr<std::string> AgentIdOf(const std::string& state_folder) {
   const std::string path = state_folder + "/agent-id";
   absl::StatusOr<std::string> text = base::ReadWholeFile(path);
   if (absl::IsNotFound(text.status())) {
-    std::random_device device;
-    std::string drawn;
-    for (size_t i = 0; i < kDigits / 8; ++i) drawn += fmt::format("{:08x}", device());
+    std::string drawn = base::RandomHex(kDigits);
     RETURN_IF_ERROR(base::WriteWholeFile(path, drawn + "\n", 0600));
     return drawn;
   }

@@ -91,6 +91,11 @@ void Attempt::Learn() {
   if (!std::filesystem::path(run_folder).is_absolute()) {
     refuse(fmt::format("its run folder '{}' is no absolute path", run_folder), base::kBadInput);
   }
+  const std::string& key = record_.desired.launch().key();
+  if (!key.empty() && !IsLaunchKey(key)) {
+    refuse("LaunchSpec.key names its temporary folders, but is not 16 to 64 hex digits",
+           base::kBadInput);
+  }
   if (launcher_ && folder_.Exists()) {
     refuse(fmt::format("{} was there before this node heard of it", folder_.path()),
            base::kJobFailed);

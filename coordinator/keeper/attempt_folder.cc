@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kMostRecordBytes = 4096;
+constexpr size_t kFewestKeyDigits = 16, kMostKeyDigits = 64;
 
 struct Text {
   int error = 0;  // errno
@@ -149,10 +150,19 @@ bool IsOver(const std::string& attempt_folder) {
   return ExitCodeOf(attempt_folder).has_value();
 }
 
+bool IsLaunchKey(const std::string& key) {
+  return key.size() >= kFewestKeyDigits && key.size() <= kMostKeyDigits &&
+         key.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 AttemptFolder::AttemptFolder(const v1::DesiredAttempt& attempt)
     : path_(fmt::format("{}/attempts/{}", attempt.launch().run_folder(), attempt.attempt())),
       unique_name_(fmt::format("trireme-{}-{}-{:08x}", attempt.job_id(), attempt.attempt(),
                                static_cast<uint32_t>(Hash(path_)))),
+      temporary_name_(IsLaunchKey(attempt.launch().key())
+                          ? fmt::format("trireme-{}-{}-{}", attempt.job_id(), attempt.attempt(),
+                                        attempt.launch().key())
+                          : unique_name_),
       owner_(OwnerOf(attempt)) {}
 
 bool AttemptFolder::Exists() const {
@@ -226,7 +236,7 @@ bool AttemptFolder::Ask(char request) const {
 }
 
 launcher::TemporaryFolders AttemptFolder::temporary_folders() const {
-  return {"/tmp/" + unique_name_, "/dev/shm/" + unique_name_};
+  return {"/tmp/" + temporary_name_, "/dev/shm/" + temporary_name_};
 }
 
 absl::StatusOr<launcher::TemporaryFolders> AttemptFolder::MakeTemporaryFolders() const {

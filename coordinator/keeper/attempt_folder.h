@@ -55,6 +55,9 @@ std::optional<int> ExitCodeOf(const std::string& attempt_folder);
 // Its guard has left its verdict, or it is sealed: nothing of it is left, or ever will be.
 bool IsOver(const std::string& attempt_folder);
 
+// Of LaunchSpec.key: names with it cannot be guessed, and lead nowhere else.
+bool IsLaunchKey(const std::string& key);
+
 enum class Whose {
   kOurs,
   kNotOurs,  // another attempt's, or not made yet
@@ -65,7 +68,7 @@ class AttemptFolder {
  public:
   explicit AttemptFolder(const v1::DesiredAttempt& attempt);
   const std::string& path() const { return path_; }
-  // Of all attempts of all jobs of all run folders: "trireme-7-1-89abcdef".
+  // Of all attempts of all jobs of all run folders: "trireme-7-1-89abcdef". Anybody can tell it.
   const std::string& unique_name() const { return unique_name_; }
   bool Exists() const;
   // With logs/, recorder/ and attempt.json, which says whose it is, on the disk when this returns;
@@ -84,7 +87,8 @@ class AttemptFolder {
   // To the guard's FIFO; false if there is none. Never blocks.
   bool Ask(char request) const;
 
-  // By name alone the same for every keeper, so none is forgotten.
+  // By its launch's key the same for every keeper, and nobody else's to make first. Without a key,
+  // as of an attempt that a coordinator of before has launched, by unique_name().
   launcher::TemporaryFolders temporary_folders() const;
   // Where ranks dial the keeper of their node.
   std::string link_socket() const { return temporary_folders().session + "/link"; }
@@ -96,6 +100,7 @@ class AttemptFolder {
  private:
   std::string path_;
   std::string unique_name_;
+  std::string temporary_name_;
   AttemptOwner owner_;
   mutable bool ours_ = false;  // as seen once
 };

@@ -47,7 +47,11 @@ absl::Status NoSuchJob(uint64_t job_id) {
 
 void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {
   std::vector<std::shared_ptr<const v1::Job>> copies;
-  for (const v1::Job& job : jobs) copies.push_back(std::make_shared<const v1::Job>(job));
+  for (const v1::Job& job : jobs) {
+    const auto copy = std::make_shared<v1::Job>(job);
+    copy->clear_launch_key();  // whoever reads it could take the names that have it
+    copies.push_back(copy);
+  }
   {
     const absl::MutexLock lock(&mutex_);
     for (auto& copy : copies) {

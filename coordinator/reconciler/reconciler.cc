@@ -14,11 +14,14 @@
 #include "runtime/base/check.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/monotonic.h"
+#include "runtime/base/random_hex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
 namespace trireme::coordinator {
 namespace {
+
+constexpr size_t kLaunchKeyDigits = 16;
 
 // Of a job from before plans' needs were stored nobody knows them: it may have asked for less.
 uint64_t MemoryOfARank(const v1::ResourceRequest& resources) {
@@ -156,10 +159,13 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
     if (auto progress = table_.ProgressOf(job.id())) *job.mutable_progress() = *std::move(progress);
   }
   if (!holds) job.clear_allocation();
+  // Of one that was found, its agents alone know the key.
+  if (launched != nullptr || !job.status().attempt_live()) job.clear_launch_key();
   if (launched != nullptr) {
     *job.mutable_launch_store() = *launched;
   } else if (job.status().attempt_live() && !entry.job.status().attempt_live()) {
     *job.mutable_launch_store() = identity_.At(0);
+    job.set_launch_key(base::RandomHex(kLaunchKeyDigits));
   }
   if (!allocation.empty()) job.mutable_allocation()->Assign(allocation.begin(), allocation.end());
   Change change;
@@ -508,6 +514,7 @@ v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& e
   launch.set_memory_bytes_per_rank(MemoryOfARank(job.resources()));
   launch.set_real_paths(job.real_paths());
   *launch.mutable_store() = job.launch_store();
+  launch.set_key(job.launch_key());
   if (const auto limit = TimeLimitOf(job.spec()); limit.count() > 0) {
     // Of before this attempt: the same as long as it lasts.
     const int64_t left = std::max<int64_t>(1, limit.count() - job.status().used_ns());

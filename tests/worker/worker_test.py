@@ -116,7 +116,7 @@ class Job:
     def temporary_folders(self):
         """Where mpirun of this job puts its files."""
         lines = "\0".join(processes_of(self.folder).values())
-        return sorted(set(re.findall(r"(?:/tmp|/dev/shm)/trireme-\d+-\d+-\w{8}", lines)))
+        return sorted(set(re.findall(r"(?:/tmp|/dev/shm)/trireme-\d+-\d+-\w{16}", lines)))
 
 
 class Worker(unittest.TestCase):

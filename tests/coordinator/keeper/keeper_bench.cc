@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "runtime/base/check.h"
+#include "runtime/base/random_hex.h"
 
 namespace trireme::keeper {
 namespace fs = std::filesystem;
@@ -35,6 +36,7 @@ KeeperBench::KeeperBench(const std::string& script) : path_before_(std::getenv("
   TRIREME_CHECK(mkdtemp(path) != nullptr);
   root = path;
   run = root + "/run";
+  key = base::RandomHex(16);
   fs::create_directories(run);
   options = {"n1", root + "/state", root + "/worker", {"own argument"}};
   options.turn_wait = std::chrono::seconds(30);  // one Poll does all that follows
@@ -80,6 +82,7 @@ v1::DesiredAttempt KeeperBench::Attempt(uint32_t attempt, v1::AttemptDesiredStat
   desired.set_desired_state(desired_state);
   desired.set_grace_seconds(grace_seconds);
   desired.mutable_launch()->set_run_folder(run);
+  desired.mutable_launch()->set_key(key);
   desired.mutable_launch()->set_threads_per_rank(1);
   v1::NodeAllocation* part = desired.mutable_launch()->add_allocation();
   part->set_node("n1");

@@ -56,6 +56,7 @@ class KeeperBench {
   uint64_t job_id = 7;
   uint32_t ranks = 1;
   std::string root, run;
+  std::string key;  // of its launches: the folders in /tmp of benches at one time are not the same
 
  private:
   std::string path_before_;

@@ -132,6 +132,7 @@ TEST_CASE("adoption: a newer attempt of a job of this store goes on as the job's
   CHECK(desired.attempts(0).attempt() == 3);
   CHECK(desired.attempts(0).desired_state() == v1::ATTEMPT_RUN);
   CHECK(desired.attempts(0).launch().store().epoch() == 9);
+  CHECK(desired.attempts(0).launch().key().empty());  // not that of attempt 1
   CHECK(desired.revision() >= desk.adopted.at("n1"));
   // The other node of it is known by now.
   const auto second = desk.reconciler->AdoptNode("n2", kNow);

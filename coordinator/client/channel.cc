@@ -2,7 +2,6 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "coordinator/client/default_socket.h"
@@ -51,15 +50,7 @@ bool IsLoopback(const std::string& address) {
 
 // gRPC would only say that nobody answers.
 absl::Status CheckSocket(const std::string& path, bool is_default) {
-  const std::string folder = path.substr(0, path.rfind('/') + 1);
-  struct stat found {};
-  if (is_default && stat(folder.c_str(), &found) == 0 && found.st_uid != geteuid() &&
-      found.st_uid != 0) {
-    return absl::PermissionDeniedError(
-        base::Text(folder, " belongs to another user (", found.st_uid,
-                   "), so what listens there is not ours; say where the coordinator is by "
-                   "--coordinator ADDRESS"));
-  }
+  if (is_default) RETURN_IF_ERROR(CheckDefaultSocket());
   if (access(path.c_str(), W_OK) != 0 && errno == EACCES) {
     return absl::PermissionDeniedError(base::Text(
         path,

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/client/default_socket.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -91,18 +92,8 @@ absl::Status PrepareFolder(const std::string& path, const std::string& name,
   const bool made = std::filesystem::create_directories(folder, error);
   if (made) chmod(folder.c_str(), 0700);
   if (made && group) RETURN_IF_ERROR(GiveToGroup(folder, name, *group, 0710));
-  struct stat about {};
-  if (stat(folder.c_str(), &about) != 0) {
-    return absl::ErrnoToStatus(errno, "cannot make the socket's folder " + folder);
-  }
   // In /tmp anybody could have made it first.
-  const bool shared = (about.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (about.st_mode & S_ISVTX) == 0;
-  if ((about.st_uid != geteuid() && about.st_uid != 0) || shared) {
-    return absl::FailedPreconditionError(
-        fmt::format("the socket's folder {} belongs to somebody else, or others may write to it; "
-                    "choose another by --socket",
-                    folder));
-  }
+  RETURN_IF_ERROR(client::CheckSocketFolder(folder, "choose another by --socket"));
   return group ? CheckPassable(folder, name, *group) : absl::OkStatus();
 }
 

@@ -26,8 +26,9 @@ class SocketDoor {
   // that connected, by SO_PEERCRED; on the door's thread.
   using Take = std::function<void(int fd, uid_t uid)>;
 
-  // AlreadyExists: somebody listens there, or it is another kind of file; FailedPrecondition: the
-  // folder is somebody else's, or the group cannot be let in. Each says what to change.
+  // AlreadyExists: somebody listens there, or it is another kind of file; PermissionDenied:
+  // the folder is somebody else's; FailedPrecondition: the group cannot be let in. Each says what
+  // to change.
   static absl::StatusOr<std::unique_ptr<SocketDoor>> Open(const SocketOptions& options,
                                                           const Take& take);
   // Takes in nobody any more and removes the socket.

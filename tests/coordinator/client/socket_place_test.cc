@@ -1,0 +1,129 @@
+// Where nobody says where the coordinator is: what listens at the default socket counts only where
+// nobody else can have put it there.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "coordinator/client/client.h"
+#include "runtime/base/status_macros.h"
+#include "tests/coordinator/client/fake_control.h"
+#include "tests/skip.h"
+#include "tests/temporary_folder.h"
+
+namespace trireme::client {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kNobody = 65534;
+
+// A daemon at the default socket, in a folder that can be given away.
+class DefaultPlace {
+ public:
+  DefaultPlace() {
+    setenv("XDG_RUNTIME_DIR", runtime_.path().c_str(), 1);
+    chmod(runtime_.path().c_str(), 01777);  // as /tmp
+    fs::create_directory(folder());
+    chmod(folder().c_str(), 0700);
+    fs::create_hard_link(daemon_.folder() + "/triremed.sock", socket());
+  }
+  ~DefaultPlace() { unsetenv("XDG_RUNTIME_DIR"); }
+  DefaultPlace(const DefaultPlace&) = delete;
+  DefaultPlace& operator=(const DefaultPlace&) = delete;
+
+  // As /run, where only root puts folders.
+  void CloseAbove() { chmod(runtime_.path().c_str(), 0755); }
+  std::string folder() const { return runtime_ / "trireme"; }
+  std::string socket() const { return folder() + "/triremed.sock"; }
+  // Of a call by the default address.
+  absl::Status Ask() const {
+    ASSIGN_OR_RETURN(const auto client, Client::Open({}));
+    return client->Call(v1::GetClusterRequest()).status();
+  }
+  // It was refused for that, in words that name the path, and before anything was sent.
+  void CheckRefused(const std::string& path, const std::string& why) {
+    int calls = 0;
+    FakeFaults faults;
+    faults.before = [&](const std::string&) {
+      ++calls;
+      return absl::OkStatus();
+    };
+    daemon_.set_faults(faults);
+    const absl::Status asked = Ask();
+    daemon_.set_faults({});
+    INFO(asked.ToString());
+    CHECK(absl::IsPermissionDenied(asked));
+    CHECK_THAT(base::MessageOf(asked), Catch::Contains(path) && Catch::Contains(why) &&
+                                           Catch::Contains("--coordinator ADDRESS"));
+    CHECK(calls == 0);
+  }
+
+ private:
+  FakeControl daemon_;
+  const tests::TemporaryFolder runtime_;
+};
+
+TEST_CASE("default socket: one's own is called, and where there is none nobody answers") {
+  const DefaultPlace place;
+  CHECK(place.Ask().ok());
+  fs::remove(place.socket());
+  CHECK(absl::IsUnavailable(place.Ask()));
+  fs::remove(place.folder());
+  CHECK(absl::IsUnavailable(place.Ask()));
+}
+
+TEST_CASE("default socket: a folder that others may write to is refused, unless it is named") {
+  DefaultPlace place;
+  chmod(place.folder().c_str(), GENERATE(0770, 0707));
+  place.CheckRefused(place.folder(), "chmod go-w");
+  ClientOptions named;
+  named.address = "unix:" + place.socket();
+  const auto client = Client::Open(named);
+  REQUIRE(client.ok());
+  CHECK((*client)->Call(v1::GetClusterRequest()).ok());
+}
+
+TEST_CASE("default socket: a file in the place of its folder is refused") {
+  DefaultPlace place;
+  fs::remove_all(place.folder());
+  std::ofstream(place.folder()) << "x";
+  place.CheckRefused(place.folder(), "is no folder");
+}
+
+TEST_CASE("default socket: what another user has put there is refused") {
+  if (geteuid() != 0) TRIREME_SKIP("not here: root, who can give files away");
+  DefaultPlace place;
+  SECTION("the folder") {
+    REQUIRE(chown(place.folder().c_str(), kNobody, kNobody) == 0);
+    place.CheckRefused(place.folder(), "belongs to user 65534");
+  }
+  SECTION("the socket") {
+    REQUIRE(chown(place.socket().c_str(), kNobody, kNobody) == 0);
+    place.CheckRefused(place.socket(), "belongs to user 65534");
+  }
+  SECTION("the folder, and the socket in the name of a third") {
+    REQUIRE(chown(place.folder().c_str(), kNobody, kNobody) == 0);
+    place.CloseAbove();
+    CHECK(place.Ask().ok());  // the folder is given to him, as to the user of the packaged daemon
+    REQUIRE(chown(place.socket().c_str(), kNobody, kNobody) == 0);
+    CHECK(place.Ask().ok());
+    REQUIRE(chown(place.socket().c_str(), kNobody - 1, kNobody) == 0);
+    place.CheckRefused(place.socket(), "belongs to user 65533");
+    chmod(place.folder().c_str(), 0777);
+    place.CheckRefused(place.folder(), "chmod go-w");
+  }
+  SECTION("a link, which leads to a good folder at present") {
+    fs::rename(place.folder(), place.folder() + "-good");
+    fs::create_directory_symlink(place.folder() + "-good", place.folder());
+    CHECK(place.Ask().ok());  // one's own
+    REQUIRE(lchown(place.folder().c_str(), kNobody, kNobody) == 0);
+    place.CheckRefused(place.folder(), "belongs to user 65534");
+  }
+}
+
+}  // namespace
+}  // namespace trireme::client

@@ -1,13 +1,16 @@
 // The unix socket: whom it lets in, and as whom.
+#include <dlfcn.h>
 #include <grp.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstring>
@@ -25,6 +28,9 @@ namespace trireme::coordinator {
 namespace {
 
 constexpr uid_t kNobody = 65534;
+constexpr uid_t kSlow = 65533;  // whose name nobody tells while names hang
+
+std::atomic<bool> names_hang{false};
 
 // A connection that a thread of that user has opened; -1, with errno in `error`. The system call
 // changes the thread alone.
@@ -87,7 +93,59 @@ grpc::StatusCode AskForServices(int fd) {
   return status.error_code();
 }
 
+// A stream of reflection with one question, open until End.
+class OpenReflection : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit OpenReflection(grpc::GenericStub& stub) {
+    ServedStore::Prepare(context_, "");
+    const grpc::Slice words("\x3a\x00", 2);
+    question_ = grpc::ByteBuffer(&words, 1);
+    stub.PrepareBidiStreamingCall(
+        &context_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", {}, this);
+    StartWrite(&question_);
+    StartRead(&answer_);
+    StartCall();
+  }
+  // Blocks until it is, or has ended without.
+  bool IsAnswered() {
+    read_.WaitForNotification();
+    return answered_;
+  }
+  const grpc::Status& End() {
+    if (answered_) context_.TryCancel();
+    ended_.WaitForNotification();
+    return status_;
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    answered_ = ok;
+    read_.Notify();
+  }
+  void OnDone(const grpc::Status& status) override {
+    status_ = status;
+    ended_.Notify();
+  }
+
+  grpc::ClientContext context_;
+  grpc::ByteBuffer question_, answer_;
+  std::atomic<bool> answered_{false};
+  grpc::Status status_;
+  absl::Notification read_, ended_;
+};
+
 }  // namespace
+}  // namespace trireme::coordinator
+
+// In the place of the C library's, which asks whatever the machine is set up to ask.
+extern "C" int getpwuid_r(uid_t uid, passwd* entry, char* buffer, size_t size, passwd** found) {
+  using Real = int (*)(uid_t, passwd*, char*, size_t, passwd**);
+  static const Real real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "getpwuid_r"));
+  while (uid == trireme::coordinator::kSlow && trireme::coordinator::names_hang) usleep(1000);
+  return real(uid, entry, buffer, size, found);
+}
+
+namespace trireme::coordinator {
 
 TEST_CASE("socket: without a group it is its owner's, who is an admin") {
   ServedStore served;
@@ -171,6 +229,86 @@ TEST_CASE("socket: a group is let in by mode and folder, and refused where that 
   std::ofstream(scratch.path() + "/file") << "kept";
   CHECK(absl::IsAlreadyExists(SocketDoor::Open({scratch.path() + "/file", ""}, ignore).status()));
   CHECK(std::filesystem::exists(scratch.path() + "/file"));
+}
+
+TEST_CASE("socket: a folder of others, or that they may write to, is refused") {
+  const Scratch scratch;
+  const auto ignore = [](int fd, uid_t) { close(fd); };
+  const std::string folder = scratch.path() + "/made", path = folder + "/s.sock";
+  REQUIRE(SocketDoor::Open({path, ""}, ignore).ok());
+  const auto refused = [&](const std::string& why) {
+    const absl::Status opened = SocketDoor::Open({path, ""}, ignore).status();
+    INFO(opened.ToString());
+    CHECK(absl::IsPermissionDenied(opened));
+    CHECK_THAT(base::MessageOf(opened),
+               Catch::Contains(folder) && Catch::Contains(why) && Catch::Contains("--socket"));
+    CHECK_FALSE(std::filesystem::exists(path));
+  };
+  chmod(folder.c_str(), 0777);
+  refused("may be written to by others");
+  chmod(folder.c_str(), 01777);  // where others can take away nothing, as in /tmp
+  CHECK(SocketDoor::Open({path, ""}, ignore).ok());
+  chmod(folder.c_str(), 0700);
+  if (geteuid() != 0) return;
+  REQUIRE(chown(folder.c_str(), kNobody, kNobody) == 0);
+  refused("belongs to user 65534");
+  REQUIRE(chown(folder.c_str(), 0, 0) == 0);
+  std::filesystem::rename(folder, folder + "-good");
+  std::filesystem::create_directory_symlink(folder + "-good", folder);
+  CHECK(SocketDoor::Open({path, ""}, ignore).ok());
+  REQUIRE(lchown(folder.c_str(), kNobody, kNobody) == 0);
+  refused("belongs to user 65534");
+}
+
+TEST_CASE("socket: who waits for a user database that hangs is let go, and holds up nobody else") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can call as somebody else");
+    return;
+  }
+  ServedStore served;
+  served.AddJob(1, "nobody");
+  served.Serve();
+  chmod(served.folder().c_str(), 0711);
+  chmod(served.socket().c_str(), 0666);
+  int error = 0;
+  names_hang = true;
+  const auto slow = StubOver(ConnectAs(kSlow, served.socket(), error));
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  for (const uid_t uid : {uid_t{0}, kNobody}) {
+    AskForJob(*StubOver(ConnectAs(uid, served.socket(), error)), 1, code);
+    CHECK(code == grpc::StatusCode::OK);
+  }
+  // By the daemon's limit: at its own the call would end with DEADLINE_EXCEEDED.
+  AskForJob(*slow, 1, code);
+  CHECK(code == grpc::StatusCode::UNAVAILABLE);
+  CHECK(names_hang);
+  names_hang = false;
+}
+
+TEST_CASE("socket: streams of reflection have so many threads in all, and hold up no other call") {
+  ServedStore served;
+  served.AddJob(1, "ann");
+  served.Serve();
+  int error = 0;
+  grpc::GenericStub stub(
+      grpc::CreateInsecureChannelFromFd("daemon", ConnectAs(geteuid(), served.socket(), error)));
+  std::vector<std::unique_ptr<OpenReflection>> streams;
+  constexpr size_t kAsked = 40;
+  for (size_t i = 0; i < kAsked; ++i) streams.push_back(std::make_unique<OpenReflection>(stub));
+  size_t answered = 0;
+  for (const auto& stream : streams) {
+    if (stream->IsAnswered()) {
+      ++answered;
+    } else {
+      CHECK(stream->End().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    }
+  }
+  CHECK(answered >= 1);
+  CHECK(answered <= 32);  // docs/operations/reference.md
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  AskForJob(*StubOver(ConnectAs(geteuid(), served.socket(), error)), 1, code);
+  CHECK(code == grpc::StatusCode::OK);
+  for (const auto& stream : streams) stream->End();
 }
 
 TEST_CASE("socket: reflection, which holds a thread for each stream, is for admins") {

@@ -141,6 +141,10 @@ absl::StatusOr<std::vector<Tensor>> TensorsOf(const Checkpoint& checkpoint,
   return tensors;
 }
 
+void LookAt(const ExportOptions& options, const std::string& path) {
+  if (options.looks_at) options.looks_at(path);
+}
+
 class Exporter {
  public:
   Exporter(const Checkpoint& checkpoint, const ExportOptions& options, std::string folder)
@@ -202,7 +206,9 @@ class Exporter {
       target.shape = tensor.exported.shape;
       target.shard = {layout::Box::Whole(target.shape), {begin, end}};
       target.data = buffer_;
+      LookAt(options_, checkpoint_.folder());
       RETURN_IF_ERROR(checkpoint_.Restore({&target, 1}));
+      LookAt(options_, options_.folder);
       RETURN_IF_ERROR(writer.Append(tensor.exported.exported_name, buffer_));
       done_ += buffer_.size();
       RETURN_IF_ERROR(Tell());
@@ -223,6 +229,7 @@ class Exporter {
 absl::Status ExportCheckpoint(const Checkpoint& checkpoint, const ExportOptions& options) {
   ASSIGN_OR_RETURN(const v1::ModelConfig model, ModelOf(checkpoint));
   ASSIGN_OR_RETURN(const std::vector<Tensor> tensors, TensorsOf(checkpoint, model));
+  LookAt(options, options.folder);
   ASSIGN_OR_RETURN(UnfinishedFolder folder, UnfinishedFolder::Make(options.folder));
   RETURN_IF_ERROR(
       WriteDurably(folder.path() + "/config.json", ConfigJson(model, tensors.front().dtype)));

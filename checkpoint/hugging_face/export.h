@@ -16,6 +16,9 @@ struct ExportOptions {
   // Of one file, as long as no tensor is larger: models beyond it become several files with an
   // index. What Hugging Face's own writer takes.
   uint64_t most_file_bytes = 5'000'000'000;
+  // Told where it reads or writes from now on: at the checkpoint's folder, or at `folder`. May be
+  // absent.
+  std::function<void(const std::string& path)> looks_at = nullptr;
   // Told of the bytes of tensors, first of none; what is not OK ends the export with it. May be
   // absent.
   std::function<absl::Status(uint64_t done, uint64_t total)> progress;

@@ -22,7 +22,7 @@ struct TextBounds {
   base::Links links = base::Links::kFollow;  // on the way to the text
   // Of all its text, where that must be read to find its characters; 0: any number.
   uint64_t most_bytes = 0;
-  std::function<absl::Status()> go_on = {};  // as of data::DatasetOptions
+  std::function<absl::Status(const std::string& file)> go_on = {};  // as of data::DatasetOptions
 };
 
 // Reads the text once, but of the byte tokenizer its length alone: checks that it is long enough

@@ -223,13 +223,15 @@ SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
     check.status = StatusOf(check.faults);
     return check;
   }
-  const auto& files = job.data().text_files();
-  if (looks_at) looks_at(files.size() == 1 ? files[0] : "");
   {
     const Bounds bounds(rules, caller_left, check);
-    const TextBounds text{
-        rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, rules.most_text_bytes,
-        bounds.GoOn("data.text_files: not read whole (data.tokenizer byte needs no reading)")};
+    const auto go_on =
+        bounds.GoOn("data.text_files: not read whole (data.tokenizer byte needs no reading)");
+    const TextBounds text{rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow,
+                          rules.most_text_bytes, [&](const std::string& file) {
+                            if (looks_at) looks_at(file);
+                            return go_on();
+                          }};
     check.status = ResolveVocabulary(job, text, &check.text_bytes);
   }
   if (!check.status.ok()) check.faults.push_back(FaultOf(check.status, "data.text_files"));

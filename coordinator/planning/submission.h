@@ -63,7 +63,7 @@ using CallerLeft = std::function<bool()>;
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
 // send the content in model.config. Both take rules.most_time at most where disks answer: then
 // DeadlineExceeded. Cancelled: the caller has left meanwhile. `looks_at` is told which path is
-// asked for next; empty: any of PathsOf.
+// asked for next.
 using LooksAt = std::function<void(const std::string& path)>;
 SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
                            const CallerLeft& caller_left = nullptr,

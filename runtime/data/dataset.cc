@@ -74,8 +74,8 @@ absl::Status SplitTokens(const DatasetOptions& options, Survey& survey) {
   return absl::OkStatus();
 }
 
-absl::Status GoOn(const DatasetOptions& options) {
-  return options.go_on ? options.go_on() : absl::OkStatus();
+absl::Status GoOn(const DatasetOptions& options, const std::string& file) {
+  return options.go_on ? options.go_on(file) : absl::OkStatus();
 }
 
 absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
@@ -83,18 +83,20 @@ absl::StatusOr<Survey> SurveyFiles(const DatasetOptions& options) {
   Survey survey;
   if (options.tokenizer == "byte") {
     for (const std::string& path : options.text_files) {
+      RETURN_IF_ERROR(GoOn(options, path));
       RETURN_IF_ERROR(ReadChunks(path, options.links, [&](std::string_view chunk) {
         survey.tokens += static_cast<int64_t>(chunk.size());
-        return GoOn(options);
+        return GoOn(options, path);
       }));
     }
   } else {
     const auto seen = std::make_unique<std::bitset<base::kCodePoints>>();
     for (const std::string& path : options.text_files) {
+      RETURN_IF_ERROR(GoOn(options, path));
       RETURN_IF_ERROR(ReadCodePoints(path, options.links, [&](std::u32string_view characters) {
         for (char32_t character : characters) seen->set(character);
         survey.tokens += static_cast<int64_t>(characters.size());
-        return GoOn(options);
+        return GoOn(options, path);
       }));
     }
     for (uint32_t c = 0; c < base::kCodePoints; ++c) {
@@ -207,6 +209,7 @@ std::unique_ptr<Tokenizer> MakeTokenizer(const DatasetOptions& options, const Su
 absl::StatusOr<uint64_t> BytesOf(const DatasetOptions& options) {
   uint64_t bytes = 0;
   for (const std::string& path : options.text_files) {
+    RETURN_IF_ERROR(GoOn(options, path));
     ASSIGN_OR_RETURN(const uint64_t length, LengthOf(path, options.links));
     if (length == 0) return EmptyFile(path);
     bytes += std::min(length, UINT64_MAX - bytes);

@@ -37,9 +37,9 @@ struct DatasetOptions {
   double validation_fraction = 0.1;
   std::string order = "random";  // random | shuffled | sequential
   uint64_t seed = 1;
-  // Asked after each MiB at most that was read; an error ends the reading and is returned. Absent:
-  // all of it is read.
-  std::function<absl::Status()> go_on = {};
+  // Asked before each file is looked at, which it gets, and after each MiB at most that was read of
+  // it; an error ends the reading and is returned. Absent: all of it is read.
+  std::function<absl::Status(const std::string& file)> go_on = {};
 };
 
 // Thread: any; immutable after Open.

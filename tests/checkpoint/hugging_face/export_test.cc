@@ -188,6 +188,26 @@ TEST_CASE("export: a model larger than a file becomes several with an index") {
   CheckSame(saved, job, root.path() + "/out");
 }
 
+TEST_CASE("export: it tells where it reads and where it writes") {
+  const TemporaryFolder root;
+  const Saved saved = Save(JobOf(kLlama), root.path() + "/checkpoints");
+  const std::string out = root.path() + "/out";
+  std::vector<std::string> looks;
+  size_t at_first_tell = 0, pieces = 0;
+  REQUIRE(Export(saved, {.folder = out,
+                         .looks_at = [&](const std::string& path) { looks.push_back(path); },
+                         .progress =
+                             [&](uint64_t done, uint64_t) {
+                               if (done == 0) at_first_tell = looks.size();
+                               if (done > 0) ++pieces;
+                               return absl::OkStatus();
+                             }})
+              .ok());
+  CHECK(at_first_tell == 1);
+  REQUIRE(looks.size() == 1 + 2 * pieces);
+  for (size_t i = 0; i < looks.size(); ++i) CHECK(looks[i] == (i % 2 == 0 ? out : saved.folder));
+}
+
 TEST_CASE("export: padding of the vocabulary is cut") {
   const TemporaryFolder root;
   const v1::JobSpec job = JobOf(kLlama);

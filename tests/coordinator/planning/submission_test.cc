@@ -121,6 +121,23 @@ TEST_CASE("all faults of a job come at once with their fields") {
   }
 }
 
+TEST_CASE("a check tells which path it asks for next") {
+  const Place place;
+  const std::string one = place / "data/text.txt", other = place / "data-of-others/text.txt";
+  for (const char* tokenizer : {"char", "byte"}) {
+    CAPTURE(tokenizer);
+    v1::JobSpec job = SmallJob(one);
+    job.mutable_data()->add_text_files(other);
+    job.mutable_data()->set_tokenizer(tokenizer);
+    std::vector<std::string> asked;
+    REQUIRE(CheckFiles(job, {}, nullptr, [&](const std::string& path) {
+              if (asked.empty() || asked.back() != path) asked.push_back(path);
+            }).status.ok());
+    // By their names, and to be read.
+    CHECK(asked == std::vector<std::string>{one, other, one, other});
+  }
+}
+
 TEST_CASE("names that are no names are refused") {
   const Place place;
   for (const char* name : {"a/b", "..", "$(reboot)", "a b", "a;b", "", "a\nb"}) {

@@ -1,11 +1,13 @@
 // One mutex for all file systems: it is held for moments only, never while a call or an answer
-// runs.
+// runs. Threads are of none of them: whoever holds the mutex hands them calls, one lane after the
+// other, as far as the bounds of lanes and file systems go.
 #include "coordinator/disk_calls/disk_calls.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <system_error>
 #include <vector>
@@ -23,7 +25,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Answer = std::function<void(const absl::Status&)>;
 
-constexpr size_t kMostThreads = 256;  // of all file systems together
+// Calls of several file systems together that are under way have, for each of these, the threads of
+// so many lanes: sets are many more than file systems, and all that one hangs in would hang.
+constexpr size_t kLanesOfSets = 4;
 constexpr absl::Duration kIdle = absl::Seconds(10);
 constexpr absl::Duration kGraceAtEnd = absl::Seconds(1);
 
@@ -41,6 +45,10 @@ std::string Named(const std::vector<Mount>& mounts) {
 }
 
 constexpr char kAdvice[] = "see on this machine whether it is mounted and its server answers";
+
+absl::Status NotAskedFor(const std::string& path, const std::string& why) {
+  return absl::UnavailableError(fmt::format("{}: not asked for, because {}", path, why));
+}
 
 }  // namespace
 
@@ -66,18 +74,22 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
   size_t waiting() const {
     const absl::MutexLock lock(&mutex_);
     size_t count = 0;
-    for (const auto& [key, lane] : lanes_) count += lane->waiting.size();
-    return count;
+    for (const auto& [key, lane] : lanes_) count += lane.waiting.size();
+    return count + handed_.size();
   }
   size_t hanging() const {
     const absl::MutexLock lock(&mutex_);
     return hanging_;
   }
+  size_t lanes() const {
+    const absl::MutexLock lock(&mutex_);
+    return lanes_.size();
+  }
 
  private:
   struct Lane;
   struct Call {
-    std::shared_ptr<Lane> lane;
+    Lane* lane = nullptr;  // is there while the call waits or runs
     std::string path;
     std::chrono::milliseconds limit{};
     Clock::time_point until;  // by then it is answered
@@ -87,11 +99,14 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
     bool hangs = false;
     bool wanted = true;       // where it runs
     Clock::time_point began;  // where it runs
+    // What its thread counts for: all that its lane asks, or, where it hangs in a step whose path
+    // it has named, that one's file system alone.
+    std::vector<const Mount*> at;
     std::shared_ptr<DiskPulse> pulse;
     // Of its deadline, or of when its thread is taken to hang: whichever is first.
     std::optional<std::multimap<Clock::time_point, std::shared_ptr<Call>>::iterator> timer;
   };
-  // Of one file system, or of several together.
+  // Of one file system, or of several together; forgotten when it has nothing to do.
   struct Lane {
     std::string key;
     std::vector<Mount> mounts;  // by which it was asked first
@@ -99,24 +114,36 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
     // Answered while they waited. What they own may be on the disk, as a file that is to be closed:
     // the threads that may hang there are rid of them.
     std::vector<std::shared_ptr<Call>> dead;
-    size_t threads = 0;
-    size_t idle = 0;
+    size_t running = 0;  // also what has been handed to a thread
     size_t hanging = 0;
-    absl::CondVar wake;
+    bool several() const { return mounts.size() > 1; }
+  };
+  // Of one file system, over all lanes.
+  struct Counts {
+    size_t hanging = 0;  // calls that hang at it, and at no other
+    size_t of_sets = 0;  // calls of several file systems under way that count for it
+    size_t of_sets_hanging = 0;
   };
   struct Due {
     Answer answer;
     absl::Status status;
   };
 
-  void Serve(const std::shared_ptr<Lane>& lane);
-  // Null: the thread is to end, and counts no more.
-  std::shared_ptr<Call> Next(const std::shared_ptr<Lane>& lane);
-  void StartThread(const std::shared_ptr<Lane>& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Room(const Lane& lane, const DiskPath& where) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool AllHang(const Lane& lane) const { return lane.hanging >= options_.threads; }
-  absl::Status AllHangError(const Lane& lane, const std::string& path) const;
+  void Serve();
+  // Null: the thread is to end, and counts no more. `done`: what it comes from.
+  std::shared_ptr<Call> Next(Call* done);
+  // What may run is handed to threads.
+  void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayRun(const Lane& lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Hand(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return handed_.size() < idle_ || StartThread();
+  }
+  bool StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Room(const Lane& lane, const DiskPath& where) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why what the lane asks is not asked for; empty: it is.
+  std::string WhatHangs(const Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LateError(const Call& call);
   // `step`: when what its thread is at began.
   static Clock::time_point AnswerBy(const Call& call, Clock::time_point step) {
@@ -135,30 +162,48 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
   void Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Give(std::vector<Due> due);
-  void CountHanging(Lane& lane, int by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    lane.hanging += static_cast<size_t>(by);
-    hanging_ += static_cast<size_t>(by);
-    if (options_.hanging_of_all) *options_.hanging_of_all += static_cast<size_t>(by);
-  }
+  // Of a call that runs: whether it hangs, and what it counts for by that.
+  void SetHangs(Call& call, bool hangs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(const Call& call, int by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const DiskCallsOptions options_;
   MountTable mounts_;
   mutable absl::Mutex mutex_;
-  std::map<std::string, std::shared_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mutex_);  // with threads
+  std::map<std::string, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::string last_lane_ ABSL_GUARDED_BY(mutex_);                 // whose turn it was
+  std::map<std::string, Counts> counts_ ABSL_GUARDED_BY(mutex_);  // by device, none of zeros
+  // No more than there are idle threads, which take them.
+  std::deque<std::shared_ptr<Call>> handed_ ABSL_GUARDED_BY(mutex_);
+  absl::CondVar wake_;
   std::multimap<Clock::time_point, std::shared_ptr<Call>> timers_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar timer_changed_;
   absl::CondVar quieter_;
   size_t threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;       // of these, without a call
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;    // of these, in a call
   size_t hanging_ ABSL_GUARDED_BY(mutex_) = 0;    // of those, for hangs_after
   size_t answering_ ABSL_GUARDED_BY(mutex_) = 0;  // answers that are due or under way
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-absl::Status DiskCalls::Pool::AllHangError(const Lane& lane, const std::string& path) const {
-  return absl::UnavailableError(
-      fmt::format("{}: not asked for, because {} calls on {} hang already; {}", path, lane.hanging,
-                  Named(lane.mounts), kAdvice));
+std::string DiskCalls::Pool::WhatHangs(const Lane& lane) {
+  const auto calls_on = [](size_t calls, const std::vector<Mount>& mounts) {
+    return fmt::format("{} calls on {} hang already; {}", calls, Named(mounts), kAdvice);
+  };
+  for (const Mount& mount : lane.mounts) {
+    const auto found = counts_.find(mount.device);
+    if (found == counts_.end()) continue;
+    const Counts& counts = found->second;
+    if (counts.hanging >= options_.threads) return calls_on(counts.hanging, {mount});
+    if (lane.several() && counts.of_sets_hanging >= kLanesOfSets * options_.threads) {
+      return calls_on(counts.of_sets_hanging, {mount});
+    }
+  }
+  if (lane.hanging >= options_.threads) return calls_on(lane.hanging, lane.mounts);
+  if (hanging_ < threads_ || HasThread()) return "";
+  return fmt::format(
+      "{} threads hang at file systems already; see whether those of this machine answer",
+      hanging_);
 }
 
 absl::Status DiskCalls::Pool::LateError(const Call& call) {
@@ -179,8 +224,10 @@ std::vector<Mount> DiskCalls::Pool::MountsOf(const DiskPath& where) {
   return mounts;
 }
 
-absl::Status DiskCalls::Pool::Room(const Lane& lane, const DiskPath& where) const {
-  if (AllHang(lane)) return AllHangError(lane, where.path);
+absl::Status DiskCalls::Pool::Room(const Lane& lane, const DiskPath& where) {
+  if (const std::string hangs = WhatHangs(lane); !hangs.empty()) {
+    return NotAskedFor(where.path, hangs);
+  }
   const size_t of_owner = lane.waiting.SizeOf(where.owner);
   const bool too_many = options_.most_of_owner > 0 && of_owner >= options_.most_of_owner;
   if (lane.waiting.size() < options_.most_waiting && !too_many) return absl::OkStatus();
@@ -196,22 +243,17 @@ absl::Status DiskCalls::Pool::Post(const DiskPath& where, std::function<void()> 
   for (const Mount& mount : mounts) key += mount.device + '+';
   const absl::MutexLock lock(&mutex_);
   if (ending_) return Stopping();
-  const auto known = lanes_.find(key);
-  auto lane = known == lanes_.end() ? std::make_shared<Lane>() : known->second;
-  if (known == lanes_.end()) {
-    lane->key = std::move(key);
-    lane->mounts = std::move(mounts);
+  Lane& lane = lanes_[key];
+  if (lane.mounts.empty()) {
+    lane.key = std::move(key);
+    lane.mounts = std::move(mounts);
   }
-  if (const absl::Status room = Room(*lane, where); !room.ok()) return room;
-  if (lane->waiting.size() >= lane->idle && lane->threads < options_.threads) StartThread(lane);
-  if (lane->threads == 0) {
-    return absl::UnavailableError(
-        fmt::format("{}: not asked for, because {} threads wait for file systems already; see "
-                    "whether those of this machine answer",
-                    where.path, threads_));
+  if (absl::Status room = Room(lane, where); !room.ok()) {
+    Forget(lane);
+    return room;
   }
   auto call = std::make_shared<Call>();
-  call->lane = lane;
+  call->lane = &lane;
   call->path = where.path;
   call->limit = where.deadline.count() > 0 ? where.deadline : options_.deadline;
   call->work = std::move(work);
@@ -219,63 +261,104 @@ absl::Status DiskCalls::Pool::Post(const DiskPath& where, std::function<void()> 
   call->until = Clock::now() + call->limit;
   call->pulse = where.pulse;
   if (!call->pulse) Arm(call, call->until);
-  lane->waiting.Add(std::move(call), where.owner);
-  lane->wake.Signal();
+  lane.waiting.Add(std::move(call), where.owner);
+  Dispatch();
   return absl::OkStatus();
 }
 
+void DiskCalls::Pool::Forget(Lane& lane) {
+  if (lane.running > 0 || lane.waiting.size() > 0 || !lane.dead.empty()) return;
+  const std::string key = lane.key;
+  lanes_.erase(key);
+}
+
+bool DiskCalls::Pool::MayRun(const Lane& lane) const {
+  if (lane.dead.empty() && lane.waiting.size() == 0) return false;
+  if (lane.running >= options_.threads) return false;
+  return !lane.several() ||
+         std::none_of(lane.mounts.begin(), lane.mounts.end(), [&](const Mount& mount) {
+           const auto found = counts_.find(mount.device);
+           return found != counts_.end() &&
+                  found->second.of_sets >= kLanesOfSets * options_.threads;
+         });
+}
+
+void DiskCalls::Pool::Hand(Lane& lane) {
+  std::shared_ptr<Call> call;
+  if (lane.dead.empty()) {
+    call = lane.waiting.Take();
+  } else {
+    call = std::move(lane.dead.back());
+    lane.dead.pop_back();
+  }
+  ++lane.running;
+  for (const Mount& mount : lane.mounts) call->at.push_back(&mount);
+  Count(*call, 1);
+  handed_.push_back(std::move(call));
+  wake_.Signal();
+}
+
+void DiskCalls::Pool::Dispatch() {
+  for (size_t passed = 0; passed < lanes_.size();) {
+    auto turn = lanes_.upper_bound(last_lane_);
+    if (turn == lanes_.end()) turn = lanes_.begin();
+    const bool may = MayRun(turn->second);
+    if (may && !HasThread()) return;
+    last_lane_ = turn->first;
+    if (may) Hand(turn->second);
+    passed = may ? 0 : passed + 1;
+  }
+}
+
 // Detached, because one that hangs cannot be joined; it owns the pool with us.
-void DiskCalls::Pool::StartThread(const std::shared_ptr<Lane>& lane) {
-  if (threads_ >= kMostThreads) return;
+bool DiskCalls::Pool::StartThread() {
+  if (threads_ >= options_.most_threads) return false;
   try {
-    std::thread thread([self = shared_from_this(), lane] { self->Serve(lane); });
+    std::thread thread([self = shared_from_this()] { self->Serve(); });
     pthread_setname_np(thread.native_handle(), options_.name.substr(0, 15).c_str());
     thread.detach();
   } catch (const std::system_error&) {
-    return;
+    return false;
   }
   ++threads_;
-  if (++lane->threads == 1) lanes_[lane->key] = lane;
+  ++idle_;
+  return true;
 }
 
-std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(const std::shared_ptr<Lane>& lane) {
+std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(Call* done) {
   const absl::MutexLock lock(&mutex_);
-  const absl::Time until = absl::Now() + kIdle;
-  while (true) {
-    ++lane->idle;
-    bool late = false;
-    while (lane->waiting.size() == 0 && lane->dead.empty() && !ending_ && !late) {
-      late = lane->wake.WaitWithDeadline(&mutex_, until);
-    }
-    --lane->idle;
-    std::shared_ptr<Call> call;
-    if (!lane->dead.empty()) {
-      call = std::move(lane->dead.back());
-      lane->dead.pop_back();
-    } else if (lane->waiting.size() > 0) {
-      call = lane->waiting.Take();
-    }
-    if (call) {
-      call->runs = true;
-      call->began = Clock::now();
-      ++running_;
-      call->wanted = call->answer != nullptr;  // else its deadline came first
-      if (call->pulse) call->pulse->Beat();
-      Disarm(*call);
-      const Clock::time_point hangs_at = call->began + options_.hangs_after;
-      Arm(call, call->wanted ? std::min(hangs_at, AnswerBy(*call, call->began)) : hangs_at);
-      return call;
-    }
-    if (ending_ || late) break;
+  if (done != nullptr) {
+    Count(*done, -1);
+    --done->lane->running;
+    Forget(*done->lane);
+    ++idle_;
+    Dispatch();
   }
-  --threads_;
-  if (--lane->threads == 0) lanes_.erase(lane->key);
-  quieter_.SignalAll();
-  return nullptr;
+  const absl::Time until = absl::Now() + kIdle;
+  bool late = false;
+  while (handed_.empty() && !ending_ && !late) late = wake_.WaitWithDeadline(&mutex_, until);
+  --idle_;
+  if (handed_.empty()) {
+    --threads_;
+    quieter_.SignalAll();
+    return nullptr;
+  }
+  std::shared_ptr<Call> call = std::move(handed_.front());
+  handed_.pop_front();
+  call->runs = true;
+  call->began = Clock::now();
+  ++running_;
+  call->wanted = call->answer != nullptr;  // else its deadline came first
+  if (call->pulse) call->pulse->Beat();
+  Disarm(*call);
+  const Clock::time_point hangs_at = call->began + options_.hangs_after;
+  Arm(call, call->wanted ? std::min(hangs_at, AnswerBy(*call, call->began)) : hangs_at);
+  return call;
 }
 
-void DiskCalls::Pool::Serve(const std::shared_ptr<Lane>& lane) {
-  while (const std::shared_ptr<Call> call = Next(lane)) {
+void DiskCalls::Pool::Serve() {
+  std::shared_ptr<Call> call;
+  while ((call = Next(call.get()))) {
     if (call->wanted) call->work();
     call->work = nullptr;  // with what it owns, as files that are to be closed
     std::vector<Due> due;
@@ -283,15 +366,44 @@ void DiskCalls::Pool::Serve(const std::shared_ptr<Lane>& lane) {
       const absl::MutexLock lock(&mutex_);
       call->runs = false;
       --running_;
-      if (call->hangs) {
-        CountHanging(*lane, -1);
-      }
+      SetHangs(*call, false);
       Disarm(*call);
       if (call->answer) Take(*call, absl::OkStatus(), due);
       quieter_.SignalAll();
     }
     Give(std::move(due));
   }
+}
+
+void DiskCalls::Pool::SetHangs(Call& call, bool hangs) {
+  Count(call, -1);
+  call.hangs = hangs;
+  call.at.clear();
+  const std::string step = hangs && call.pulse ? call.pulse->newest().path : "";
+  const std::string device = step.empty() ? "" : mounts_.Of(step).device;
+  const Mount* blamed = nullptr;
+  for (const Mount& mount : call.lane->mounts) {
+    call.at.push_back(&mount);
+    if (!step.empty() && mount.device == device) blamed = &mount;
+  }
+  // A step that has led elsewhere, by a link, is no file system's of the lane alone.
+  if (blamed != nullptr) call.at = {blamed};
+  Count(call, 1);
+}
+
+void DiskCalls::Pool::Count(const Call& call, int by) {
+  const auto more = static_cast<size_t>(by);
+  for (const Mount* mount : call.at) {
+    Counts& counts = counts_[mount->device];
+    if (call.lane->several()) counts.of_sets += more;
+    if (call.lane->several() && call.hangs) counts.of_sets_hanging += more;
+    if (call.at.size() == 1 && call.hangs) counts.hanging += more;
+    if (counts.of_sets == 0 && counts.hanging == 0) counts_.erase(mount->device);
+  }
+  if (!call.hangs) return;
+  call.lane->hanging += more;
+  hanging_ += more;
+  if (options_.hanging_of_all) *options_.hanging_of_all += more;
 }
 
 void DiskCalls::Pool::Arm(const std::shared_ptr<Call>& call, Clock::time_point at) {
@@ -335,7 +447,6 @@ void DiskCalls::Pool::Give(std::vector<Due> due) {
 // Whoever asked has waited long enough, or its thread has. That one hangs only once it has been at
 // it for long enough itself: one that is merely late, behind many others, does not.
 void DiskCalls::Pool::Expire(const std::shared_ptr<Call>& call, std::vector<Due>& due) {
-  Lane& lane = *call->lane;
   Disarm(*call);
   const Clock::time_point now = Clock::now();
   const Clock::time_point step = call->pulse ? call->pulse->newest().began : call->began;
@@ -346,12 +457,18 @@ void DiskCalls::Pool::Expire(const std::shared_ptr<Call>& call, std::vector<Due>
   const Clock::time_point look = (hangs ? now : step) + options_.hangs_after;
   if (call->answer) Arm(call, std::min(look, AnswerBy(*call, step)));
   if (!call->answer && !hangs) Arm(call, look);
-  if (hangs == call->hangs) return;
-  call->hangs = hangs;
-  CountHanging(lane, hangs ? 1 : -1);
-  if (!hangs || !AllHang(lane)) return;
-  TakeWaiting(
-      lane, [&](const Call& other) { return AllHangError(lane, other.path); }, due);
+  if (!hangs && !call->hangs) return;
+  SetHangs(*call, hangs);  // also anew: it may hang at another step by now
+  if (hangs) {
+    for (auto& [key, lane] : lanes_) {
+      if (lane.waiting.size() == 0) continue;
+      const std::string why = WhatHangs(lane);
+      if (why.empty()) continue;
+      TakeWaiting(
+          lane, [&](const Call& other) { return NotAskedFor(other.path, why); }, due);
+    }
+  }
+  Dispatch();
 }
 
 void DiskCalls::Pool::KeepDeadlines() {
@@ -383,11 +500,15 @@ void DiskCalls::Pool::Stop() {
     const absl::MutexLock lock(&mutex_);
     ending_ = true;
     timer_changed_.SignalAll();
-    for (const auto& [key, lane] : lanes_) {
+    for (auto& [key, lane] : lanes_) {
       TakeWaiting(
-          *lane, [](const Call&) { return Stopping(); }, due);
-      lane->wake.SignalAll();
+          lane, [](const Call&) { return Stopping(); }, due);
     }
+    for (const auto& call : handed_) {
+      if (call->answer) Take(*call, Stopping(), due);
+    }
+    Dispatch();
+    wake_.SignalAll();
   }
   Give(std::move(due));
   due.clear();
@@ -425,5 +546,6 @@ absl::Status DiskCalls::Post(const DiskPath& where, std::function<void()> work,
 void DiskCalls::Stop() { pool_->Stop(); }
 size_t DiskCalls::waiting() const { return pool_->waiting(); }
 size_t DiskCalls::hanging() const { return pool_->hanging(); }
+size_t DiskCalls::lanes() const { return pool_->lanes(); }
 
 }  // namespace trireme::coordinator

@@ -26,6 +26,7 @@ namespace trireme::coordinator {
 struct DiskCallsOptions {
   std::string name;                          // of the threads; at most 15 characters, shown by ps
   size_t threads = 4;                        // of each file system
+  size_t most_threads = 256;                 // of all together
   size_t most_waiting = 10000;               // likewise
   size_t most_of_owner = 5000;               // of these, of one owner
   std::chrono::milliseconds deadline{5000};  // less than callers of the API wait
@@ -67,7 +68,8 @@ struct DiskPath {
   std::string owner = "";                 // who asks: owners take turns
   std::chrono::milliseconds deadline{0};  // 0: that of the options
   // What the call asks for besides. One that asks several file systems has threads of just these
-  // together, so that none of them holds up who asks for the others alone.
+  // together, so that none of them holds up who asks for the others alone. It should tell of its
+  // steps by their paths: else nobody knows which of them it hangs at.
   std::vector<std::string> also = {};
   std::shared_ptr<DiskPulse> pulse = nullptr;
 };
@@ -85,8 +87,8 @@ class DiskCalls {
   // StatusOr, which `answer` gets, once, from any thread; `answer` does not block. When the
   // deadline passes it gets DeadlineExceeded, which names path and mount; `call` may come to its
   // end later, or never, so it owns all that it touches.
-  // Not OK: neither is called. Unavailable: all threads of that file system hang, or the end has
-  // come; ResourceExhausted: too many wait for it.
+  // Not OK: neither is called. Unavailable: as many calls as a file system of `where` has threads
+  // hang there, whatever else they ask for, or the end has come; ResourceExhausted: too many wait.
   template <typename Call, typename Answer>
   absl::Status Begin(const DiskPath& where, Call call, Answer answer) {
     using Result = std::invoke_result_t<Call>;
@@ -128,6 +130,8 @@ class DiskCalls {
   // Calls that wait for a thread, and threads that hang.
   size_t waiting() const;
   size_t hanging() const;
+  // File systems, and sets of them, of which something waits or runs.
+  size_t lanes() const;
 
  private:
   class Pool;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "coordinator/control_api/call.h"
 #include "coordinator/control_api/exports.h"
 #include "tests/coordinator/control_api/served_store.h"
 #include "tests/coordinator/run_files/hung_mount.h"
@@ -165,6 +166,17 @@ TEST_CASE("an export to a mount that hangs ends, counts as hanging, and holds up
   CHECK(absl::IsDeadlineExceeded(EndOf(*held)));
   for (int i = 0; i < 6000 && *hanging == 0; ++i) absl::SleepFor(absl::Milliseconds(10));
   CHECK(*hanging == 1);
+  // It has told where it was: who asks for that mount beside others is not kept waiting, and who
+  // asks for the others is served.
+  job.set_run_folder("/dev/shm/trireme-no-run-folder");
+  request.set_folder(gone + "/model");
+  const absl::Status refused = exports.Begin(job, request, std::make_shared<ExportCall>());
+  CHECK(absl::IsUnavailable(refused));
+  CHECK(HangsAt(ToGrpc(refused), gone));
+  request.set_folder(scratch.path() + "/model");
+  const auto beside = std::make_shared<ExportCall>();
+  REQUIRE(exports.Begin(job, request, beside).ok());
+  CHECK(absl::IsNotFound(EndOf(*beside)));
 }
 
 }  // namespace trireme::coordinator

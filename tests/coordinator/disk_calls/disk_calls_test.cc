@@ -394,4 +394,132 @@ TEST_CASE("a step that hangs is named, and the call that comes back learns that 
   CHECK(*all == 0);
 }
 
+// Opens the file that hangs, in a lane of it and `others`, as a step that it names.
+std::shared_ptr<Outcome> AskAmong(DiskCalls& calls, const HungFile& file,
+                                  std::vector<std::string> others, bool names_it = true) {
+  DiskPath where{file.path(), "", milliseconds(3600000), std::move(others)};
+  where.pulse = std::make_shared<DiskPulse>();
+  return Ask(calls, where, [path = file.path(), pulse = where.pulse, names_it] {
+    if (names_it) pulse->BeatAt(path);
+    return OpenBlocking(path);
+  });
+}
+
+TEST_CASE("one that hangs has so many threads, in however many sets it is named") {
+  HungFile file;
+  DiskCallsOptions options = Options(1);
+  options.hangs_after = milliseconds(1000);
+  DiskCalls calls(options);
+  const std::vector<std::string> all = {kOther, "/proc/x", "/sys/x"};
+  std::vector<std::shared_ptr<Outcome>> asked;
+  for (int set = 7; set >= 0; --set) {  // /sys is in the first four
+    std::vector<std::string> others;
+    for (int i = 0; i < 3; ++i) {
+      if ((set >> i & 1) != 0) others.push_back(all[static_cast<size_t>(i)]);
+    }
+    asked.push_back(AskAmong(calls, file, others));
+  }
+  // Of file systems that all wait with the one that hangs, until it is known that they do not.
+  const auto healthy = Ask(calls, {kOther, "", milliseconds(60000), {all[1], all[2]}},
+                           [] { return absl::OkStatus(); });
+  CHECK(calls.Wait({kOther}, [] { return absl::OkStatus(); }).ok());
+  CHECK(healthy->Wait().ok());
+  AwaitHanging(calls, 5);
+  // What waits, and what is asked for from now on, whatever else that asks for.
+  int refused = 0;
+  for (const auto& each : asked) {
+    if (!each->there.HasBeenNotified()) continue;
+    ++refused;
+    CHECK(absl::IsUnavailable(each->Wait()));
+  }
+  CHECK(refused == 3);
+  for (const std::string& also : {kDisk, kOther, std::string("/dev/x")}) {
+    const absl::Status late =
+        calls.Wait({kDisk, "", milliseconds(0), {also}}, [] { return absl::OkStatus(); });
+    CHECK(absl::IsUnavailable(late));
+    CHECK(Says(late, "calls on the file system at /"));
+    CHECK_FALSE(Says(late, " or the file system"));
+  }
+  for (const std::string& other : all) {
+    CHECK(calls.Wait({other}, [] { return absl::OkStatus(); }).ok());
+    CHECK(
+        calls.Wait({other, "", milliseconds(0), {"/dev/x"}}, [] { return absl::OkStatus(); }).ok());
+  }
+  file.Answer();
+  AwaitHanging(calls, 0);
+  CHECK(calls.Wait({kDisk, "", milliseconds(0), {kOther}}, [] { return absl::OkStatus(); }).ok());
+  for (int i = 0; i < 6000 && calls.lanes() > 0; ++i) absl::SleepFor(absl::Milliseconds(10));
+  CHECK(calls.lanes() == 0);
+}
+
+TEST_CASE("of a set that hangs at no step that it names no file system is blamed alone") {
+  HungFile file;
+  DiskCalls calls(Options(1));
+  std::vector<std::shared_ptr<Outcome>> asked;
+  for (const char* other : {"/dev/shm/x", "/proc/x", "/sys/x", "/dev/x"}) {
+    asked.push_back(AskAmong(calls, file, {other}, /*names_it=*/false));
+  }
+  AwaitHanging(calls, 4);
+  // It is in all of them.
+  const absl::Status late = calls.Wait({kDisk, "", milliseconds(0), {"/dev/shm/x", "/proc/x"}},
+                                       [] { return absl::OkStatus(); });
+  CHECK(absl::IsUnavailable(late));
+  CHECK(Says(late, "4 calls on the file system at /"));
+  CHECK_FALSE(Says(late, " or the file system"));
+  for (const std::string& alone : {kDisk, kOther}) {
+    CHECK(calls.Wait({alone}, [] { return absl::OkStatus(); }).ok());
+  }
+  CHECK(
+      calls.Wait({kOther, "", milliseconds(0), {"/proc/x"}}, [] { return absl::OkStatus(); }).ok());
+}
+
+TEST_CASE("a call that hangs at one step after another counts where it hangs now") {
+  HungFile first, second;
+  DiskCalls calls(Options(1));
+  DiskPath where{first.path(), "", milliseconds(3600000), {kOther}};
+  where.pulse = std::make_shared<DiskPulse>();
+  const auto hung =
+      Ask(calls, where, [one = first.path(), other = second.path(), pulse = where.pulse] {
+        pulse->BeatAt(one);
+        (void)OpenBlocking(one);
+        pulse->BeatAt(kOther);
+        return OpenBlocking(other);
+      });
+  const auto await_refused = [&](const std::string& path, bool wanted) {
+    bool refused = !wanted;
+    for (int i = 0; i < 6000 && refused != wanted; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+      refused = absl::IsUnavailable(calls.Wait({path}, [] { return absl::OkStatus(); }));
+    }
+    CHECK(refused == wanted);
+  };
+  await_refused(kDisk, true);
+  await_refused(kOther, false);
+  first.Answer();
+  await_refused(kOther, true);
+  await_refused(kDisk, false);
+  second.Answer();
+  CHECK(hung->Wait().ok());
+  await_refused(kOther, false);
+}
+
+TEST_CASE("when all threads hang, also those of others are not kept waiting") {
+  HungFile file;
+  DiskCallsOptions options = Options(2);
+  options.most_threads = 1;
+  options.hangs_after = milliseconds(200);
+  DiskCalls calls(options);
+  const auto hung = AskHung(calls, file, milliseconds(3600000));
+  DiskPath behind{kOther};
+  behind.pulse = std::make_shared<DiskPulse>();  // waits for as long as others go on
+  const auto waits = Ask(calls, behind, [] { return absl::OkStatus(); });
+  CHECK(absl::IsUnavailable(waits->Wait()));
+  CHECK(Says(waits->status, kOther + ": not asked for, because 1 threads hang"));
+  CHECK(absl::IsUnavailable(calls.Wait({kOther}, [] { return absl::OkStatus(); })));
+  file.Answer();
+  CHECK(hung->Wait().ok());
+  AwaitHanging(calls, 0);
+  CHECK(calls.Wait({kOther}, [] { return absl::OkStatus(); }).ok());
+}
+
 }  // namespace trireme::coordinator

@@ -2,7 +2,7 @@
 include(Proto)
 
 # Floor 0
-trireme_room(runtime/base LIBS absl::status absl::statusor absl::strings fmt::fmt)
+trireme_room(runtime/base LIBS absl::status absl::statusor absl::strings absl::synchronization fmt::fmt Threads::Threads)
 trireme_room(runtime/json LIBS nlohmann_json::nlohmann_json)
 trireme_room(runtime/checksum LIBS hwy::hwy PkgConfig::isal)
 # In every build: below -O2 g++ does not clear the upper halves of vector registers, which is what the room is for.

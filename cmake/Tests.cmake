@@ -264,7 +264,7 @@ if(TARGET test_coordinator_planning)
                  "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc")
 endif()
 trireme_tests(coordinator/process THREADS ROOMS coordinator/process LIBS nlohmann_json::nlohmann_json)
-trireme_tests(coordinator/disk_calls THREADS ROOMS coordinator/disk_calls)
+trireme_tests(coordinator/disk_calls THREADS ROOMS runtime/base coordinator/disk_calls)
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan coordinator/client
               LIBS nlohmann_json::nlohmann_json)

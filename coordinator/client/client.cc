@@ -7,6 +7,7 @@
 #include "coordinator/client/channel.h"
 #include "coordinator/client/reconnecting_stream.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/steady_wait.h"
 #include "runtime/base/text.h"
 #include "trireme/v1/control.grpc.pb.h"
 
@@ -96,16 +97,16 @@ class GrpcClient final : public Client {
   absl::StatusOr<Response> Unary(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                               Response*),
                                  const Request& request) {
-    const auto deadline = std::chrono::system_clock::now() + place_.timeout;
+    const auto deadline = std::chrono::steady_clock::now() + place_.timeout;
     for (int waits = 0;; ++waits) {
       grpc::ClientContext context;
       Identify(context, token_);
-      context.set_deadline(deadline);
+      context.set_deadline(base::TimeOfDayAt(deadline));
       Response response;
       const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
       if (status.ok()) return response;
       const std::chrono::milliseconds pause = PauseOf(status);
-      const bool in_time = std::chrono::system_clock::now() + pause < deadline;
+      const bool in_time = std::chrono::steady_clock::now() + pause < deadline;
       if (pause.count() == 0 || waits == kMostWaits || !in_time) {
         return StatusOfCall(ErrorOf(status), place_);
       }

@@ -17,6 +17,7 @@
 #include "coordinator/client/call_status.h"
 #include "coordinator/client/client.h"
 #include "coordinator/client/error_details.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::client {
 
@@ -114,10 +115,8 @@ class ReconnectingStream final : public Stream<Response> {
     // False: the operation has not ended by then.
     bool Await(Clock::time_point until, bool* ok) {
       void* tag = nullptr;
-      const auto deadline = std::chrono::system_clock::now() + (until - Clock::now());
-      return queue.AsyncNext(&tag, ok,
-                             std::chrono::time_point_cast<std::chrono::system_clock::duration>(
-                                 deadline)) == grpc::CompletionQueue::GOT_EVENT;
+      return queue.AsyncNext(&tag, ok, base::TimeOfDayAt(until)) ==
+             grpc::CompletionQueue::GOT_EVENT;
     }
     void Read() {
       phase = Phase::kReading;

@@ -18,6 +18,7 @@
 #include "coordinator/control_api/local_servers.h"
 #include "coordinator/control_api/unreadable_requests.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/steady_wait.h"
 #include "runtime/base/whole_file.h"
 
 namespace trireme::coordinator {
@@ -113,8 +114,8 @@ class GrpcApiServer : public ApiServer {
     local_.EndHealth();
     control_.EndStreams();
     agents_.EndStreams();
-    const auto deadline = std::chrono::system_clock::now() + kDrainTime;
-    if (remote_) remote_->Shutdown(deadline);
+    const auto deadline = std::chrono::steady_clock::now() + kDrainTime;
+    if (remote_) remote_->Shutdown(base::TimeOfDayAt(deadline));
     local_.Shutdown(deadline);
   }
 

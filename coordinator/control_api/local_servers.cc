@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coordinator/control_api/connection_gate.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -115,10 +116,10 @@ void LocalServers::EndHealth() {
   }
 }
 
-void LocalServers::Shutdown(std::chrono::system_clock::time_point deadline) {
+void LocalServers::Shutdown(std::chrono::steady_clock::time_point deadline) {
   names_.Stop();
   const absl::MutexLock lock(&mutex_);
-  for (const auto& [key, server] : servers_) server->Shutdown(deadline);
+  for (const auto& [key, server] : servers_) server->Shutdown(base::TimeOfDayAt(deadline));
 }
 
 }  // namespace trireme::coordinator

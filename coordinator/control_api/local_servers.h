@@ -40,7 +40,7 @@ class LocalServers {
   // Health says that no more calls are wanted.
   void EndHealth();
   // Waits for handlers until then; nothing may be taken from then on.
-  void Shutdown(std::chrono::system_clock::time_point deadline);
+  void Shutdown(std::chrono::steady_clock::time_point deadline);
 
  private:
   using Key = std::pair<Role, std::string>;

@@ -2,41 +2,41 @@
 // a time, however many callers ask.
 #include "coordinator/daemon/health.h"
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::coordinator {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr std::chrono::seconds kPatience(5);
 
 class Question {
  public:
   explicit Question(TaskThread& thread) : thread_(thread) {}
 
   bool Answered() {
-    std::shared_ptr<absl::Notification> answer;
+    std::shared_ptr<base::SteadyEvent> answer;
     {
       const absl::MutexLock lock(&mutex_);
       if (!asked_ || asked_->HasBeenNotified()) {
-        auto fresh = std::make_shared<absl::Notification>();
+        auto fresh = std::make_shared<base::SteadyEvent>();
         if (!thread_.Post([fresh] { fresh->Notify(); }).ok()) return false;
         asked_ = std::move(fresh);
       }
       answer = asked_;
     }
-    return answer->WaitForNotificationWithTimeout(kPatience);
+    return answer->WaitFor(kPatience);
   }
 
  private:
   TaskThread& thread_;
   absl::Mutex mutex_;
-  std::shared_ptr<absl::Notification> asked_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<base::SteadyEvent> asked_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

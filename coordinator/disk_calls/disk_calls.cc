@@ -14,10 +14,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "coordinator/disk_calls/mounts.h"
 #include "coordinator/process/fair_queue.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -28,8 +27,8 @@ using Answer = std::function<void(const absl::Status&)>;
 // Calls of several file systems together that are under way have, for each of these, the threads of
 // so many lanes: sets are many more than file systems, and all that one hangs in would hang.
 constexpr size_t kLanesOfSets = 4;
-constexpr absl::Duration kIdle = absl::Seconds(10);
-constexpr absl::Duration kGraceAtEnd = absl::Seconds(1);
+constexpr std::chrono::seconds kIdle(10);
+constexpr std::chrono::seconds kGraceAtEnd(1);
 
 absl::Status Stopping() { return absl::UnavailableError("the daemon is stopping; ask again"); }
 
@@ -174,10 +173,10 @@ class DiskCalls::Pool : public std::enable_shared_from_this<Pool> {
   std::map<std::string, Counts> counts_ ABSL_GUARDED_BY(mutex_);  // by device, none of zeros
   // No more than there are idle threads, which take them.
   std::deque<std::shared_ptr<Call>> handed_ ABSL_GUARDED_BY(mutex_);
-  absl::CondVar wake_;
+  base::SteadyCondVar wake_;
   std::multimap<Clock::time_point, std::shared_ptr<Call>> timers_ ABSL_GUARDED_BY(mutex_);
-  absl::CondVar timer_changed_;
-  absl::CondVar quieter_;
+  base::SteadyCondVar timer_changed_;
+  base::SteadyCondVar quieter_;
   size_t threads_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t idle_ ABSL_GUARDED_BY(mutex_) = 0;       // of these, without a call
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;    // of these, in a call
@@ -334,9 +333,9 @@ std::shared_ptr<DiskCalls::Pool::Call> DiskCalls::Pool::Next(Call* done) {
     ++idle_;
     Dispatch();
   }
-  const absl::Time until = absl::Now() + kIdle;
+  const Clock::time_point until = Clock::now() + kIdle;
   bool late = false;
-  while (handed_.empty() && !ending_ && !late) late = wake_.WaitWithDeadline(&mutex_, until);
+  while (handed_.empty() && !ending_ && !late) late = wake_.WaitUntil(&mutex_, until);
   --idle_;
   if (handed_.empty()) {
     --threads_;
@@ -481,9 +480,9 @@ void DiskCalls::Pool::KeepDeadlines() {
         timer_changed_.Wait(&mutex_);
         continue;
       }
-      const auto left = timers_.begin()->first - Clock::now();
-      if (left.count() > 0) {
-        timer_changed_.WaitWithTimeout(&mutex_, absl::FromChrono(left));
+      const Clock::time_point first = timers_.begin()->first;
+      if (first > Clock::now()) {
+        timer_changed_.WaitUntil(&mutex_, first);
         continue;
       }
       // By a copy of the pointer: its place in the list goes.
@@ -514,9 +513,9 @@ void DiskCalls::Pool::Stop() {
   due.clear();
   {
     const absl::MutexLock lock(&mutex_);
-    const absl::Time until = absl::Now() + kGraceAtEnd;
+    const Clock::time_point until = Clock::now() + kGraceAtEnd;
     while (running_ > hanging_) {
-      if (quieter_.WaitWithDeadline(&mutex_, until)) break;
+      if (quieter_.WaitUntil(&mutex_, until)) break;
     }
     while (!timers_.empty()) {
       const std::shared_ptr<Call> call = timers_.begin()->second;

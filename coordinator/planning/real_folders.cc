@@ -4,8 +4,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/time/time.h"
-
 namespace trireme::coordinator {
 
 bool RealFolders::State::NoneAsked() const {
@@ -29,6 +27,7 @@ void RealFolders::Ask(const std::string& folder) const {
   const std::shared_ptr<void> looked(nullptr, [state = state_, folder](void*) {
     const absl::MutexLock lock(&state->mutex);
     state->folders[folder].asked = false;
+    state->fewer_asked.SignalAll();
   });
   const absl::Status begun = elsewhere_(folder, [state = state_, folder, looked] {
     std::error_code error, ignored;
@@ -44,8 +43,10 @@ void RealFolders::Ask(const std::string& folder) const {
 
 void RealFolders::Wait(std::chrono::milliseconds most) const {
   const absl::MutexLock lock(&state_->mutex);
-  (void)state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::NoneAsked),
-                                       absl::FromChrono(most));
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (!state_->NoneAsked()) {
+    if (state_->fewer_asked.WaitUntil(&state_->mutex, until)) return;
+  }
 }
 
 std::optional<std::filesystem::path> RealFolders::Of(const std::string& folder) const {

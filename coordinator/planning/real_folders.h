@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::coordinator {
 
@@ -42,6 +43,7 @@ class RealFolders {
   };
   struct State {  // of looks that hang too
     absl::Mutex mutex;
+    base::SteadyCondVar fewer_asked;
     std::map<std::string, Folder> folders ABSL_GUARDED_BY(mutex);
     bool NoneAsked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };

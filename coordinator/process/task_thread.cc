@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 namespace trireme::coordinator {
 namespace {
 
 // A clock that was set back must not stop the thread: it acts so often at least.
-constexpr absl::Duration kLongestWait = absl::Seconds(5);
+constexpr std::chrono::nanoseconds kLongestWait = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -29,6 +28,7 @@ TaskThread::~TaskThread() {
   {
     const absl::MutexLock lock(&mutex_);
     ending_ = true;
+    changed_.SignalAll();
   }
   thread_.join();
 }
@@ -40,12 +40,14 @@ absl::Status TaskThread::Post(Task task, const std::string& owner) {
         "{} requests wait for the {} already; try again later", tasks_.size(), options_.name));
   }
   tasks_.Add(std::move(task), owner);
+  changed_.Signal();
   return absl::OkStatus();
 }
 
 void TaskThread::PostAnswer(Task task) {
   const absl::MutexLock lock(&mutex_);
   tasks_.Add(std::move(task), "");
+  changed_.Signal();
 }
 
 size_t TaskThread::waiting() const {
@@ -60,11 +62,12 @@ void TaskThread::Run() {
     bool waited = false;
     {
       const absl::MutexLock lock(&mutex_);
-      const absl::Duration wait =
-          due == 0
-              ? kLongestWait
-              : std::min(kLongestWait, absl::Nanoseconds(std::max<int64_t>(0, due - NowUnixNs())));
-      waited = !mutex_.AwaitWithTimeout(absl::Condition(this, &TaskThread::Pending), wait);
+      const std::chrono::nanoseconds left(due - NowUnixNs());
+      const auto until = std::chrono::steady_clock::now() +
+                         (due == 0 ? kLongestWait : std::min(kLongestWait, left));
+      while (tasks_.size() == 0 && !ending_ && !waited) {
+        waited = changed_.WaitUntil(&mutex_, until);
+      }
       if (tasks_.size() > 0) {
         task = tasks_.Take();
       } else if (ending_) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "coordinator/process/fair_queue.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::coordinator {
 
@@ -45,12 +46,10 @@ class TaskThread {
 
  private:
   void Run();
-  bool Pending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return tasks_.size() > 0 || ending_;
-  }
 
   const TaskThreadOptions options_;
   mutable absl::Mutex mutex_;
+  base::SteadyCondVar changed_;
   FairQueue<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -7,15 +7,15 @@
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
+#include "absl/time/clock.h"
+#include "runtime/base/steady_wait.h"
 
 namespace trireme::coordinator {
 
 struct RetentionThread::Shared {
   RetentionWork work;
-  absl::Notification stopped;
-  absl::Notification ended;
+  base::SteadyEvent stopped;
+  base::SteadyEvent ended;
 };
 
 RetentionThread::RetentionThread(RetentionWork work, std::chrono::milliseconds patience)
@@ -26,8 +26,7 @@ RetentionThread::RetentionThread(RetentionWork work, std::chrono::milliseconds p
     while (!shared->stopped.HasBeenNotified()) {
       const int64_t now = absl::GetCurrentTimeNanos();
       const int64_t next = shared->work.turn(now);
-      shared->stopped.WaitForNotificationWithTimeout(
-          absl::Nanoseconds(std::max<int64_t>(1, next - absl::GetCurrentTimeNanos())));
+      shared->stopped.WaitFor(std::chrono::nanoseconds(next - absl::GetCurrentTimeNanos()));
     }
     shared->ended.Notify();
   }).detach();
@@ -36,7 +35,7 @@ RetentionThread::RetentionThread(RetentionWork work, std::chrono::milliseconds p
 RetentionThread::~RetentionThread() {
   shared_->work.stop();
   shared_->stopped.Notify();
-  if (shared_->ended.WaitForNotificationWithTimeout(absl::FromChrono(patience_))) return;
+  if (shared_->ended.WaitFor(patience_)) return;
   spdlog::warn("retention hangs at the disk of the run folders and is left there");
 }
 

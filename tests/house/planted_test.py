@@ -142,6 +142,10 @@ class Planted(unittest.TestCase):
         self.append('runtime/base/check.h', 'for (auto& e : std::filesystem::directory_iterator(path, error)) {}\n')
         self.only(sizes.check(self.root), 'throws')
 
+    def test_wait_by_the_time_of_day(self):
+        self.append('runtime/base/check.h', 'mutex.AwaitWithTimeout(condition, time);\n')
+        self.only(sizes.check(self.root), 'time of day')
+
     def test_header_without_guard_or_purpose(self):
         self.write('runtime/base/bare.h', 'int f();\n')
         self.assertEqual(len(sizes.check(self.root)), 2)

@@ -1,5 +1,5 @@
 """house.sizes: files of at most 600 lines and 100 columns, no words that mark unfinished work, no names that say nothing,
-no #if outside the backend folders, no environment knobs of our own, no loops over folders that throw.
+no #if outside the backend folders, no environment knobs of our own, no loops over folders that throw, no waits by the time of day.
 Usage: sizes.py SOURCE_ROOT"""
 import os
 import re
@@ -18,6 +18,8 @@ BACKENDS = ('runtime/comm/mpi/', 'runtime/comm/nccl/', 'runtime/kernels/cpu/', '
 CONDITION = re.compile(r'^\s*#\s*(if|ifdef|ifndef|elif)\b')
 THROWS = 'directory_iterator'  # its ++ does, where a disk fails
 LISTS = 'runtime/base/folder_names.cc'
+# absl's, which an hour that the day is set back makes an hour longer.
+BY_TIME_OF_DAY = re.compile(r'\b(Await|LockWhen|Wait|WaitForNotification)With(Timeout|Deadline)\(')
 KNOB = re.compile(r'getenv\s*\(\s*"TRIREME')
 CODE = tree.SOURCE_SUFFIXES + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')
 
@@ -49,6 +51,8 @@ def file_faults(path, text, header_begins_with_purpose=False):
             faults.append(f'{where}: conditional compilation outside the backend folders')
         if THROWS in line and path != LISTS and not path.startswith('tests/'):
             faults.append(f'{where}: {THROWS} throws where a disk fails; base::VisitNames does not')
+        if BY_TIME_OF_DAY.search(line) and not path.startswith('tests/'):
+            faults.append(f'{where}: waits by the time of day, which people set; runtime/base/steady_wait.h does not')
         if KNOB.search(line):
             faults.append(f'{where}: an environment knob; options belong in proto/trireme/v1/job_spec.proto')
     return faults

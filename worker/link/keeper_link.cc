@@ -11,8 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "runtime/base/monotonic.h"
+#include "runtime/base/steady_wait.h"
 #include "runtime/base/text.h"
 #include "trireme/v1/worker.grpc.pb.h"
 
@@ -62,6 +62,7 @@ class GrpcKeeperLink : public KeeperLink {
     {
       const absl::MutexLock lock(&mutex_);
       ended_ = true;
+      ending_.SignalAll();
       if (call_ != nullptr) call_->TryCancel();
     }
     if (reporter_.joinable()) reporter_.join();
@@ -76,10 +77,10 @@ class GrpcKeeperLink : public KeeperLink {
       std::this_thread::sleep_for(kLook);
     }
     const auto stub = v1::WorkerLink::NewStub(Dial(options_.address));
-    const auto answer_by = std::chrono::system_clock::now() + patience.answer;
+    const Clock::time_point answer_by = Clock::now() + patience.answer;
     while (true) {
       grpc::ClientContext context;
-      context.set_deadline(answer_by);
+      context.set_deadline(base::TimeOfDayAt(answer_by));
       // A socket without a listener, of a keeper that has died, may have one again soon.
       context.set_wait_for_ready(true);
       v1::JoinResponse response;
@@ -89,7 +90,7 @@ class GrpcKeeperLink : public KeeperLink {
         return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                             base::Text("the keeper of this node: ", status.error_message()));
       }
-      if (std::chrono::system_clock::now() + kAskAgain > answer_by) {
+      if (Clock::now() + kAskAgain > answer_by) {
         return absl::UnavailableError(base::Text("the keeper of this node does not answer at ",
                                                  path_, ": ", status.error_message()));
       }
@@ -105,7 +106,11 @@ class GrpcKeeperLink : public KeeperLink {
   // False: it is time to end.
   bool Sleep(milliseconds time) {
     const absl::MutexLock lock(&mutex_);
-    return !mutex_.AwaitWithTimeout(absl::Condition(&ended_), absl::FromChrono(time));
+    const Clock::time_point until = Clock::now() + time;
+    while (!ended_) {
+      if (ending_.WaitUntil(&mutex_, until)) break;
+    }
+    return !ended_;
   }
 
   void Report(const std::function<v1::RankStatus()>& status) {
@@ -151,6 +156,7 @@ class GrpcKeeperLink : public KeeperLink {
   std::unique_ptr<v1::WorkerLink::Stub> stub_;  // the reporter's
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  base::SteadyCondVar ending_;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the reporter
   std::thread reporter_;
 };

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/base/steady_wait.h"
+#include "tests/time_of_day.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -63,11 +65,11 @@ absl::StatusOr<int> OpenBlocking(const std::string& path) {
 
 // What a call came to.
 struct Outcome {
-  absl::Notification there;
+  base::SteadyEvent there;
   absl::Status status;
   std::atomic<int> answers{0};
   const absl::Status& Wait() {
-    REQUIRE(there.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    REQUIRE(there.WaitFor(std::chrono::seconds(60)));
     return status;
   }
 };
@@ -125,6 +127,14 @@ TEST_CASE("a call that hangs is answered at its deadline, by path and mount") {
   AwaitHanging(calls, 1);
   // There is a thread left.
   CHECK(calls.Wait({kDisk}, [] { return absl::OkStatus(); }).ok());
+}
+
+TEST_CASE("a call is answered at its deadline also when the time of day is set back") {
+  HungFile file;
+  const test::TimeOfDayAhead ahead(3600);
+  DiskCalls calls(Options());
+  CHECK(absl::IsDeadlineExceeded(AskHung(calls, file, milliseconds(20))->Wait()));
+  AwaitHanging(calls, 1);
 }
 
 TEST_CASE("a thread hangs long before the deadline of its call, which is answered at it") {

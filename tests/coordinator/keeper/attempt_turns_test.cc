@@ -2,10 +2,6 @@
 // is waited for.
 #include "coordinator/keeper/attempt_turns.h"
 
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -15,19 +11,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-
-namespace {
-
-std::atomic<int64_t> time_of_day_ahead_s{0};
-
-}  // namespace
-
-// That of libc, but for a time of day that a test sets back.
-extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
-  const int result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
-  if (result == 0 && clock == CLOCK_REALTIME) now->tv_sec += time_of_day_ahead_s;
-  return result;
-}
+#include "tests/time_of_day.h"
 
 namespace trireme::keeper {
 namespace {
@@ -116,12 +100,11 @@ TEST_CASE("turns: some attempts that hang leave threads to those beside them on 
 TEST_CASE("turns: a round ends in its time also when the time of day is set back") {
   HeldByDisk held;
   AttemptTurns turns(milliseconds(20));
-  time_of_day_ahead_s = 3600;
+  const test::TimeOfDayAhead ahead(3600);
   turns.BeginRound();
   held.Begin(turns);
   const auto round = std::async(std::launch::async, [&] { turns.AwaitRound(); });
   CHECK(round.wait_for(seconds(20)) == std::future_status::ready);
-  time_of_day_ahead_s = 0;
   held.Answer();
 }
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "tests/time_of_day.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -76,6 +78,20 @@ TEST_CASE("between runs after tasks and when its time has come") {
                        return now_unix_ns + 1'000'000;
                      }});
   CHECK(third.WaitForNotificationWithTimeout(absl::Seconds(30)));
+}
+
+TEST_CASE("between runs in its time also when the time of day is set back") {
+  const test::TimeOfDayAhead ahead(3600);
+  std::atomic<int> calls{0};
+  TaskThread thread({.name = "test", .between = [&](int64_t now_unix_ns) {
+                       ++calls;
+                       return now_unix_ns + 1'000'000;
+                     }});
+  for (int i = 0; i < 2000 && calls < 3; ++i) absl::SleepFor(absl::Milliseconds(10));
+  CHECK(calls >= 3);
+  absl::Notification ran;
+  REQUIRE(thread.Post([&] { ran.Notify(); }).ok());
+  ran.WaitForNotification();
 }
 
 }  // namespace trireme::coordinator

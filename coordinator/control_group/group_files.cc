@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <sstream>
 #include <vector>
 
 #include "runtime/base/folder_names.h"
@@ -79,8 +80,18 @@ bool RemoveGroup(const std::string& folder, int64_t limit_ms) {
   }
 }
 
+std::string MemoryKillsIn(const std::string& folder) {
+  const std::string events = folder + "/memory.events";
+  if (ReadMemoryEvents(events).kills == 0) return "";
+  std::ostringstream text;
+  text << std::ifstream(events).rdbuf();
+  uint64_t limit = 0;  // "max" is none
+  if (std::ifstream(folder + "/memory.max") >> limit) text << "memory.max " << limit << '\n';
+  return text.str();
+}
+
 MemoryEvents ReadMemoryEvents(const std::string& file) {
-  return {FieldIn(file, "oom"), FieldIn(file, "oom_kill")};
+  return {FieldIn(file, "oom"), FieldIn(file, "oom_kill"), FieldIn(file, "memory.max")};
 }
 
 }  // namespace trireme::control_group

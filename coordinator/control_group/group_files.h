@@ -23,10 +23,14 @@ bool IsPopulated(const std::string& folder);
 // Kills what is in it and removes it, within `limit_ms`. True: it is not there any more.
 bool RemoveGroup(const std::string& folder, int64_t limit_ms);
 
-// Of its memory.events, or of a copy.
+// What is to be kept of a group in which the kernel has killed for want of memory: memory.events,
+// and memory.max as a line of that name where it has one. Empty: it has killed none.
+std::string MemoryKillsIn(const std::string& folder);
+// Of a memory.events, or of what was kept.
 struct MemoryEvents {
-  uint64_t limit_hits = 0;  // "oom": its own limit was full, and nothing could be taken back
-  uint64_t kills = 0;       // "oom_kill": processes of it that the kernel has killed for memory
+  uint64_t limit_hits = 0;   // "oom": its own limit was full, and nothing could be taken back
+  uint64_t kills = 0;        // "oom_kill": processes of it that the kernel has killed for memory
+  uint64_t limit_bytes = 0;  // "memory.max", of what was kept; 0: none
 };
 MemoryEvents ReadMemoryEvents(const std::string& file);
 

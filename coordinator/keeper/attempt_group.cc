@@ -124,9 +124,8 @@ void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch) {
 
 void AttemptGroup::KeepMemoryEvents(const std::string& attempt_folder) const {
   if (groups_ == nullptr) return;
-  const std::string events = groups_->FolderOf(name_) + "/" + launcher::kMemoryEvents;
-  if (control_group::ReadMemoryEvents(events).kills == 0) return;
-  std::ofstream(attempt_folder + "/" + launcher::kMemoryEvents) << std::ifstream(events).rdbuf();
+  const std::string kills = control_group::MemoryKillsIn(groups_->FolderOf(name_));
+  if (!kills.empty()) std::ofstream(attempt_folder + "/" + launcher::kMemoryEvents) << kills;
 }
 
 bool AttemptGroup::Swept() const {
@@ -168,10 +167,9 @@ void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& lau
   failure.set_evidence(failure.headline() + "\n" + failure.evidence());
   const std::string killed =
       "the kernel killed the ranks of the attempt on node " + launch.allocation(0).node();
-  const uint64_t limit = BoundsHere(launch).memory_bytes;
-  if (events.limit_hits > 0 && limit > 0) {
+  if (events.limit_hits > 0 && events.limit_bytes > 0) {
     failure.set_headline(fmt::format("{}: out of memory (its limit there is {}, memory.max)",
-                                     killed, base::ReadableBytes(limit)));
+                                     killed, base::ReadableBytes(events.limit_bytes)));
     failure.set_next_action(
         "raise resources.memory_mib_per_rank, or make the job smaller: docs/operations/memory.md");
   } else {

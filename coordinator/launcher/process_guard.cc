@@ -19,8 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -195,12 +193,10 @@ void RemoveFolders(const std::vector<std::string>& folders) {
 void EndGroup(const std::string& group) {
   if (group.empty()) return;
   control_group::KillAll(group);
-  const std::string events = group + "/" + kMemoryEvents;
-  if (control_group::ReadMemoryEvents(events).kills > 0) {
-    std::ostringstream text;
-    text << std::ifstream(events).rdbuf();
+  const std::string kills = control_group::MemoryKillsIn(group);
+  if (!kills.empty()) {
     const int fd = openat(kFolderFd, kMemoryEvents, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    const ssize_t written = write(fd, text.str().data(), text.str().size());
+    const ssize_t written = write(fd, kills.data(), kills.size());
     static_cast<void>(written);  // a full disk: the end is told without
     close(fd);
   }

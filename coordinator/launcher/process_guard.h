@@ -45,7 +45,8 @@ inline constexpr char kGuardKill =
 //               starts the command. Whoever finds the file there starts nothing: of many calls for
 //               a folder, also of several processes at once, one command starts. An empty one,
 //               made by O_EXCL, seals the folder: no command starts any more.
-//   memory.events  that of the command's control group, if it counts kills for want of memory
+//   memory.events  that of the command's control group, if it counts kills for want of memory, and
+//                  its limit
 //   exit        {"exit_code"}, its last act: nothing is left of the command then. The command's
 //               own, 128 + n for a signal.
 // A guard that finds itself replaced, or kGuardKill in the FIFO, before it has started the command

@@ -201,12 +201,13 @@ TEST_CASE("the kernel's kills in the command's group are kept before the verdict
   fs::create_directory(group);
   std::ofstream(group + "/cgroup.procs").close();
   std::ofstream(group + "/memory.events") << "oom 1\noom_kill 2\n";
+  std::ofstream(group + "/memory.max") << "12288\n";
   auto command = folder.Command("cat " + group + "/cgroup.procs; exit 7");
   command.control_group = group;
   REQUIRE(StartGuarded(command, folder.path()).ok());
   CHECK(folder.Exit() == 7);
   CHECK(Slurp(folder.path() + "/log") == "0");  // it entered before it began
-  CHECK(Slurp(folder.path() + "/memory.events") == "oom 1\noom_kill 2\n");
+  CHECK(Slurp(folder.path() + "/memory.events") == "oom 1\noom_kill 2\nmemory.max 12288\n");
 }
 
 TEST_CASE("a command whose group cannot be entered runs, and its log says so") {

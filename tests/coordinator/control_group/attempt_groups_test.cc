@@ -169,6 +169,22 @@ TEST_CASE("memory events are read as the kernel writes them") {
   CHECK(ReadMemoryEvents(fake.path() + "/none").kills == 0);
 }
 
+TEST_CASE("what is kept of kills for want of memory has the limit that there was") {
+  FakeGroups fake;
+  const std::string events = "oom 2\noom_kill 3\n";
+  fake.Write("/group/memory.events", "oom 2\noom_kill 0\n");
+  CHECK(MemoryKillsIn(fake.path() + "/group").empty());
+  CHECK(MemoryKillsIn(fake.path() + "/none").empty());
+  fake.Write("/group/memory.events", events);
+  fake.Write("/group/memory.max", "max\n");
+  CHECK(MemoryKillsIn(fake.path() + "/group") == events);
+  fake.Write("/group/memory.max", "12288\n");  // as the kernel has rounded it
+  CHECK(MemoryKillsIn(fake.path() + "/group") == events + "memory.max 12288\n");
+  fake.Write("/kept", MemoryKillsIn(fake.path() + "/group"));
+  const MemoryEvents kept = ReadMemoryEvents(fake.path() + "/kept");
+  CHECK((kept.limit_hits == 2 && kept.kills == 3 && kept.limit_bytes == 12288));
+}
+
 // A child in the group, which has a grandchild of its own session without an environment.
 void PutTree(const std::string& group) {
   const pid_t child = fork();

@@ -197,8 +197,7 @@ TEST_CASE("where the group's pages are not written back for it, there is room fo
 
 v1::Failure Told(const KeeperBench& bench, const std::string& events, int exit_code, bool own) {
   v1::LaunchSpec launch = bench.Attempt(1).launch();
-  launch.clear_run_folder();  // on whatever disk
-  launch.set_memory_bytes_per_rank((uint64_t{11} << 30) / 5 * 4);
+  launch.set_memory_bytes_per_rank(uint64_t{2} << 30);  // a limit may have been set otherwise since
   std::ofstream(bench.run + "/memory.events") << events;
   v1::Failure failure;
   failure.set_exit_code(exit_code);
@@ -211,13 +210,17 @@ v1::Failure Told(const KeeperBench& bench, const std::string& events, int exit_c
 
 TEST_CASE("an end for want of memory is told as one, with whose limit it was") {
   const KeeperBench bench("");
-  const v1::Failure own = Told(bench, "oom 1\noom_kill 3\n", 137, false);
+  const std::string limit = "memory.max " + std::to_string(uint64_t{12} << 30) + "\n";
+  const v1::Failure own = Told(bench, "oom 1\noom_kill 3\n" + limit, 137, false);
   CHECK(own.headline() ==
         "the kernel killed the ranks of the attempt on node n1: out of memory (its limit there is "
         "12.0 GiB, memory.max)");
   CHECK(own.evidence() == "x\nlog: x");
   CHECK(own.next_action().find("docs/operations/memory.md") != std::string::npos);
-  const v1::Failure others = Told(bench, "oom 0\noom_kill 3\n", 137, false);
+  // One that it had made within its own was full.
+  CHECK(Told(bench, "oom 1\noom_kill 3\n", 137, false).headline().find("the node, or") !=
+        std::string::npos);
+  const v1::Failure others = Told(bench, "oom 0\noom_kill 3\n" + limit, 137, false);
   CHECK(others.headline().find("the node, or a control group above") != std::string::npos);
   CHECK(Told(bench, "oom 4\noom_kill 0\n", 137, false).headline() == "x");
 }

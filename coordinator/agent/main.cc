@@ -4,6 +4,7 @@
 //   main           the loop: desired state in, ranks looked after, reports out; no run folder
 //   attempt turns  some for each file system: what attempts do in their run folders, and looks at
 //                  /proc for ranks that are ended without these; left behind where a disk holds one
+//   plans of ranks read plan.pb for ranks that join; left behind likewise
 //   gRPC's own     the stream to the coordinator, and what the ranks ask and say
 //   rank logs      bounds the logs of ranks that run
 //   slurm          with --launcher slurm: sbatch, squeue, scancel

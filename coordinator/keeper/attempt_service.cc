@@ -2,15 +2,12 @@
 #include "coordinator/keeper/attempt_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
-#include <utility>
 
 #include "coordinator/keeper/fresher.h"
 #include "runtime/base/monotonic.h"
-#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
-#include "runtime/plan/plan_file.h"
-#include "runtime/plan/planner.h"
 #include "runtime/plan/slice.h"
 
 namespace trireme::keeper {
@@ -39,16 +36,31 @@ class JoinCall : public grpc::ServerUnaryReactor {
  public:
   JoinCall(AttemptService& service, const v1::JoinRequest& request, v1::JoinResponse& response)
       : service_(service), entered_(service.Enter()) {
-    Finish(entered_ ? service.Admit(request, response) : TooMany());
+    const int rank = static_cast<int>(request.rank());
+    const auto answer = [this, ended = ended_, rank, &response](const auto& plan) {
+      if (ended->exchange(true)) return;
+      if (plan.ok()) *response.mutable_plan() = plan::SliceOf(**plan, rank);
+      Finish(ToGrpc(plan.status()));
+    };
+    const grpc::Status admitted = entered_ ? service.Admit(request, answer) : TooMany();
+    if (!admitted.ok()) End(admitted);
   }
+  // The plan may come much later: a rank that has left, or a keeper that hangs up, does not wait.
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
   void OnDone() override {
     if (entered_) service_.Leave();
     delete this;
   }
 
  private:
+  void End(const grpc::Status& status) {
+    if (!ended_->exchange(true)) Finish(status);
+  }
+
   AttemptService& service_;
   const bool entered_;
+  // Who comes first finishes it; who comes after that finds it gone.
+  const std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 class ReportStream : public grpc::ServerReadReactor<v1::RankStatus> {
@@ -123,7 +135,8 @@ grpc::Status AttemptService::CheckSeat(uint64_t job_id, uint32_t attempt, uint32
   return grpc::Status::OK;
 }
 
-grpc::Status AttemptService::Admit(const v1::JoinRequest& request, v1::JoinResponse& response) {
+grpc::Status AttemptService::Admit(const v1::JoinRequest& request,
+                                   const PlanShelf::Answer& answer) {
   Seat seat;
   {
     const absl::MutexLock lock(&mutex_);
@@ -135,31 +148,8 @@ grpc::Status AttemptService::Admit(const v1::JoinRequest& request, v1::JoinRespo
     return Leftover(base::Text("the attempt has ", base::Counted(seat.ranks, "rank"), ", not ",
                                request.ranks()));
   }
-  const auto plan = PlanOf(seat);
-  if (!plan.ok()) return ToGrpc(plan.status());
-  *response.mutable_plan() = plan::SliceOf(**plan, static_cast<int>(request.rank()));
+  plan_->Get(seat, disks_, answer);
   return grpc::Status::OK;
-}
-
-// Read once for all ranks of the node, and forgotten when each has had its slice: a plan of
-// thousands of ranks is large. A rank that asks once more has it read again.
-absl::StatusOr<std::shared_ptr<const v1::Plan>> AttemptService::PlanOf(const Seat& seat) {
-  const absl::MutexLock lock(&plan_mutex_);
-  if (!plan_) {
-    ASSIGN_OR_RETURN(v1::Plan plan, plan::ReadPlanFile(seat.plan_file));
-    const v1::Mesh& mesh = plan.mesh();
-    const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();
-    if (ranks != seat.ranks || plan.stages_size() != static_cast<int>(mesh.pipeline())) {
-      return absl::FailedPreconditionError(
-          base::Text(seat.plan_file, ": is for ", base::Counted(ranks, "rank"),
-                     ", but the attempt has ", seat.ranks, "; was it made for another attempt?"));
-    }
-    plan_ = std::make_shared<const v1::Plan>(std::move(plan));
-    plan_taken_ = 0;
-  }
-  std::shared_ptr<const v1::Plan> plan = plan_;
-  if (++plan_taken_ >= seat.ranks_here) plan_.reset();
-  return plan;
 }
 
 grpc::Status AttemptService::Take(const v1::RankStatus& status) {

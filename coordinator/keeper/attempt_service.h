@@ -10,17 +10,19 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/disk_calls/disk_calls.h"
+#include "coordinator/keeper/plan_shelf.h"
 #include "coordinator/keeper/seat.h"
 #include "trireme/v1/worker.grpc.pb.h"
 
 namespace trireme::keeper {
 
-// Threads: any. Join reads the plan's file.
+// Threads: any.
 class AttemptService : public v1::WorkerLink::CallbackService {
  public:
-  explicit AttemptService(const Seat& seat) : seat_(seat) {}
+  // `disks` reads the plan's file, and outlives it.
+  AttemptService(const Seat& seat, coordinator::DiskCalls& disks) : disks_(disks), seat_(seat) {}
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request,
@@ -38,7 +40,8 @@ class AttemptService : public v1::WorkerLink::CallbackService {
   // For the calls. False: too many are under way.
   bool Enter();
   void Leave();
-  grpc::Status Admit(const v1::JoinRequest& request, v1::JoinResponse& response);
+  // OK: `answer` gets the plan, as of PlanShelf. Else it is not called.
+  grpc::Status Admit(const v1::JoinRequest& request, const PlanShelf::Answer& answer);
   grpc::Status Take(const v1::RankStatus& status);
 
  private:
@@ -49,8 +52,9 @@ class AttemptService : public v1::WorkerLink::CallbackService {
   };
   grpc::Status CheckSeat(uint64_t job_id, uint32_t attempt, uint32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<const v1::Plan>> PlanOf(const Seat& seat);
 
+  coordinator::DiskCalls& disks_;
+  const std::shared_ptr<PlanShelf> plan_ = std::make_shared<PlanShelf>();
   mutable absl::Mutex mutex_;
   Seat seat_ ABSL_GUARDED_BY(mutex_);
   uint32_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -58,9 +62,6 @@ class AttemptService : public v1::WorkerLink::CallbackService {
   v1::Progress progress_ ABSL_GUARDED_BY(mutex_);          // of rank 0
   uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;              // the newest of all
   int64_t step_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Mutex plan_mutex_;
-  std::shared_ptr<const v1::Plan> plan_ ABSL_GUARDED_BY(plan_mutex_);
-  uint32_t plan_taken_ ABSL_GUARDED_BY(plan_mutex_) = 0;  // by so many ranks
 };
 
 }  // namespace trireme::keeper

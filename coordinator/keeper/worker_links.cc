@@ -34,7 +34,8 @@ bool IsSocket(const std::string& path) {
 
 class Listener {
  public:
-  explicit Listener(const Seat& seat) : service_(seat), path_(seat.socket) {}
+  Listener(const Seat& seat, coordinator::DiskCalls& disks)
+      : service_(seat, disks), path_(seat.socket) {}
   ~Listener() {
     if (server_) server_->Shutdown(std::chrono::system_clock::now());
   }
@@ -86,7 +87,7 @@ absl::Status WorkerLinks::Serve(const std::vector<Seat>& seats) {
     if (!known.empty() && known.mapped()->intact()) listener = std::move(known.mapped());
     // Before another one is made: with its end it removes its socket.
     if (!known.empty()) known.mapped().reset();
-    if (!listener) listener = std::make_unique<Listener>(seat);
+    if (!listener) listener = std::make_unique<Listener>(seat, disks_);
     if (!(listener->service().seat() == seat)) listener->service().SetSeat(seat);
     const absl::Status status = listener->Listen();
     if (status.ok() || listener->complained) continue;

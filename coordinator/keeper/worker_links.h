@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/disk_calls/disk_calls.h"
 #include "coordinator/keeper/seat.h"
 #include "trireme/v1/agent.pb.h"
 
@@ -14,11 +15,11 @@ namespace trireme::keeper {
 
 class Listener;
 
-// One thread; gRPC's own answer the ranks.
+// One thread; gRPC's own answer the ranks, and those that have read a plan.
 class WorkerLinks {
  public:
   WorkerLinks();
-  // Hangs up; ranks dial again whoever comes next.
+  // Hangs up; ranks dial again whoever comes next. A plan whose disk hangs is left behind.
   ~WorkerLinks();
 
   // Listens for the ranks of these attempts and of no others; to be called after each look of the
@@ -32,6 +33,7 @@ class WorkerLinks {
   std::vector<StepNews> steps() const;
 
  private:
+  coordinator::DiskCalls disks_{{.name = "plans of ranks"}};
   std::map<std::string, std::unique_ptr<Listener>> listeners_;  // by their socket
 };
 

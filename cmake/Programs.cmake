@@ -36,7 +36,7 @@ trireme_program(triremed coordinator/daemon
   ROOMS proto runtime/base runtime/json runtime/run_claim runtime/spec runtime/plan runtime/report coordinator/client
         coordinator/planning
         coordinator/process coordinator/job_machine coordinator/job_store coordinator/reconciler
-        coordinator/control_api coordinator/http coordinator/metrics coordinator/dashboard
+        coordinator/calls coordinator/control_api coordinator/http coordinator/metrics coordinator/dashboard
         coordinator/config_file coordinator/retention coordinator/run_files coordinator/keeper
         coordinator/disk_calls
   LIBS CLI11::CLI11 spdlog::spdlog)

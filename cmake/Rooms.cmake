@@ -84,7 +84,8 @@ trireme_room(coordinator/reconciler
 trireme_room(coordinator/metrics
              ROOMS proto runtime/base coordinator/job_machine coordinator/reconciler LIBS absl::synchronization)
 trireme_room(coordinator/calls
-             ROOMS runtime/base coordinator/process coordinator/disk_calls LIBS absl::synchronization OpenSSL::Crypto)
+             ROOMS runtime/base coordinator/process coordinator/disk_calls coordinator/job_store coordinator/reconciler
+             LIBS absl::synchronization OpenSSL::Crypto)
 trireme_room(coordinator/run_files ROOMS proto runtime/base runtime/json LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/retention
              ROOMS proto runtime/base coordinator/job_machine coordinator/keeper coordinator/run_files

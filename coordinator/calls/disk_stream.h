@@ -33,7 +33,7 @@ class DiskStream : public PacedStream<Response, Wire> {
   }
 
  protected:
-  // Calls AskDisk or Close, or does neither: then there is nothing to be looked for yet.
+  // Calls AskDisk, or what Use may: then no disk needs to be asked for what is next.
   virtual void Ask() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this->mutex_) = 0;
   // Puts it into response_ and calls Write, calls Close, or does neither: there is nothing yet.
   virtual void Use(Piece piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this->mutex_) = 0;
@@ -52,7 +52,7 @@ class DiskStream : public PacedStream<Response, Wire> {
                        streams.LookAgain(this);
                      });
     if (begun.ok()) return this->Wait();
-    this->Close(absl::IsResourceExhausted(begun) ? WithRetryAfter(begun, kFullForMs) : begun);
+    this->Close(NotAsked(begun));
   }
 
  private:

@@ -24,6 +24,16 @@ class PacedStream : public Wire, public LiveStream {
   explicit PacedStream(StreamSet& streams, ForWire&&... for_wire)
       : Wire(std::forward<ForWire>(for_wire)...), streams_(streams) {}
 
+  // Before anybody else calls: what it is about is found out elsewhere. It waits for Begin, once.
+  void Hold() {
+    const absl::MutexLock lock(&mutex_);
+    Wait();
+  }
+  void Begin(const absl::Status& found) override {
+    const absl::MutexLock lock(&mutex_);
+    if (!found.ok()) Close(found);
+    Resume();
+  }
   void Refuse(const absl::Status& status) override {
     const absl::MutexLock lock(&mutex_);
     Close(status);

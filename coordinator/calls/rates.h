@@ -50,4 +50,9 @@ inline constexpr uint64_t kFullForMs = 1000;
 absl::Status WithRetryAfter(absl::Status status, uint64_t milliseconds);
 uint64_t RetryAfterMs(const absl::Status& status);
 
+// Of DiskCalls::Begin, which did not: where too much waits there, it is of use to ask again.
+inline absl::Status NotAsked(const absl::Status& begun) {
+  return absl::IsResourceExhausted(begun) ? WithRetryAfter(begun, kFullForMs) : begun;
+}
+
 }  // namespace trireme::coordinator

@@ -46,6 +46,12 @@ void StreamSet::LookAll() {
 
 void StreamSet::LookAgain(LiveStream* stream) { LookIfThere(stream, &LiveStream::LookAgain); }
 
+// Under the mutex all the same: Remove is called before any of them goes.
+void StreamSet::Begin(LiveStream* stream, const absl::Status& found) {
+  const absl::MutexLock lock(&mutex_);
+  stream->Begin(found);
+}
+
 void StreamSet::EndUnknown(const Access& access) {
   const absl::MutexLock lock(&mutex_);
   for (const auto& [stream, caller] : streams_) {

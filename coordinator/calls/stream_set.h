@@ -20,6 +20,8 @@ class LiveStream {
   virtual void Look() = 0;
   // The look that it has asked for itself.
   virtual void LookAgain() { Look(); }
+  // What it is to begin with has been found, or, an error, has not: it ends.
+  virtual void Begin(const absl::Status& /*found*/) {}
   // Ends it with an error.
   virtual void Refuse(const absl::Status& status) = 0;
 };
@@ -40,6 +42,8 @@ class StreamSet {
   void LookAll();
   // Nothing, if it has gone meanwhile.
   void LookAgain(LiveStream* stream);
+  // Of one that waits for that, so it is there still, whether it is one of these or not.
+  void Begin(LiveStream* stream, const absl::Status& found);
   // Those whose callers `access` knows no more. Who adds one asks it himself afterwards, for the
   // tokens may have changed since the call came.
   void EndUnknown(const Access& access);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/rates.h"
+#include "coordinator/calls/store_reads.h"
 #include "coordinator/control_api/call_observer.h"
 #include "coordinator/control_api/connection_gate.h"
 #include "coordinator/control_api/socket_door.h"
@@ -60,6 +61,7 @@ struct ApiRooms {
   TaskThread& reconciler_thread;
   TaskThread& checker;  // plans what is submitted
   DiskCalls& disks;     // of run folders; to be stopped before the server ends
+  StoreReads& reads;    // of `table` and `store`; likewise
   const Access& access;
   SubmissionRules rules;
   std::chrono::milliseconds lease;  // of agents

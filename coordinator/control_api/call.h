@@ -38,9 +38,7 @@ inline grpc::Status QueueFull(const absl::Status& status) {
 }
 
 // Of a disk that is not asked: too much waits for it, or it hangs.
-inline grpc::Status NotBegun(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) ? QueueFull(status) : ToGrpc(status);
-}
+inline grpc::Status NotBegun(const absl::Status& status) { return ToGrpc(NotAsked(status)); }
 
 // An answer that is there at once.
 inline grpc::ServerUnaryReactor* Done(grpc::CallbackServerContext* context,
@@ -49,13 +47,5 @@ inline grpc::ServerUnaryReactor* Done(grpc::CallbackServerContext* context,
   reactor->Finish(ToGrpc(status));
   return reactor;
 }
-
-// A stream that ends at once with an error.
-template <typename Response>
-class RefusedStream : public grpc::ServerWriteReactor<Response> {
- public:
-  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
-  void OnDone() override { delete this; }
-};
 
 }  // namespace trireme::coordinator

@@ -13,19 +13,21 @@ namespace trireme::coordinator {
 ControlService::Unary* ControlService::ListFiles(Context* context,
                                                  const v1::ListFilesRequest* request,
                                                  v1::ListFilesResponse* response) {
-  const auto touched = Touch(*context, request->job_id());
-  if (!touched.ok()) return Done(context, touched.status());
   Unary* reactor = context->DefaultReactor();
-  const v1::Job& job = touched->job;
-  AnswerFromDisk(reactor, {job.run_folder(), touched->caller.user}, response,
-                 [job, store = rooms_.identity.store()]() -> absl::StatusOr<v1::ListFilesResponse> {
-                   RETURN_IF_ERROR(CheckRunOwner(job, store));
-                   v1::ListFilesResponse files;
-                   for (v1::FileInfo& file : ListRunFiles(job.run_folder())) {
-                     *files.add_files() = std::move(file);
-                   }
-                   return files;
-                 });
+  Touch(*context, request->job_id(), [=, this](const absl::StatusOr<Touched>& touched) {
+    if (!touched.ok()) return reactor->Finish(ToGrpc(touched.status()));
+    const v1::Job& job = touched->job;
+    AnswerFromDisk(
+        reactor, {job.run_folder(), touched->caller.user}, response,
+        [job, store = rooms_.identity.store()]() -> absl::StatusOr<v1::ListFilesResponse> {
+          RETURN_IF_ERROR(CheckRunOwner(job, store));
+          v1::ListFilesResponse files;
+          for (v1::FileInfo& file : ListRunFiles(job.run_folder())) {
+            *files.add_files() = std::move(file);
+          }
+          return files;
+        });
+  });
   return reactor;
 }
 
@@ -34,61 +36,57 @@ ControlService::Unary* ControlService::ListFiles(Context* context,
 ControlService::Unary* ControlService::ListCheckpoints(Context* context,
                                                        const v1::ListCheckpointsRequest* request,
                                                        v1::ListCheckpointsResponse* response) {
-  const auto touched = Touch(*context, request->job_id());
-  if (!touched.ok()) return Done(context, touched.status());
   Unary* reactor = context->DefaultReactor();
-  const v1::Job& job = touched->job;
-  const std::string& user = touched->caller.user;
-  const absl::Status begun = rooms_.disks.Begin(
-      {job.run_folder(), user},
-      [job, store = rooms_.identity.store()] { return CheckRunOwner(job, store); },
-      [this, reactor, response, job, user](const absl::Status& owned) {
-        if (!owned.ok()) return reactor->Finish(ToGrpc(owned));
-        AnswerFromDisk(
-            reactor, {CheckpointFolderOf(job), user}, response,
-            [job, rules = rooms_.rules]() -> absl::StatusOr<v1::ListCheckpointsResponse> {
-              ASSIGN_OR_RETURN(const CheckpointRoot root, CheckpointRootOf(job, rules));
-              return CheckpointsIn(root);
-            });
-      });
-  if (!begun.ok()) reactor->Finish(NotBegun(begun));
+  Touch(*context, request->job_id(), [=, this](const absl::StatusOr<Touched>& touched) {
+    if (!touched.ok()) return reactor->Finish(ToGrpc(touched.status()));
+    const v1::Job& job = touched->job;
+    const std::string& user = touched->caller.user;
+    const absl::Status begun = rooms_.disks.Begin(
+        {job.run_folder(), user},
+        [job, store = rooms_.identity.store()] { return CheckRunOwner(job, store); },
+        [=, this](const absl::Status& owned) {
+          if (!owned.ok()) return reactor->Finish(ToGrpc(owned));
+          AnswerFromDisk(
+              reactor, {CheckpointFolderOf(job), user}, response,
+              [job, rules = rooms_.rules]() -> absl::StatusOr<v1::ListCheckpointsResponse> {
+                ASSIGN_OR_RETURN(const CheckpointRoot root, CheckpointRootOf(job, rules));
+                return CheckpointsIn(root);
+              });
+        });
+    if (!begun.ok()) reactor->Finish(NotBegun(begun));
+  });
   return reactor;
 }
 
 grpc::ServerWriteReactor<v1::ReadFileResponse>* ControlService::ReadFile(
     Context* context, const v1::ReadFileRequest* request) {
-  using Refused = RefusedStream<v1::ReadFileResponse>;
-  const auto touched = Touch(*context, request->job_id());
-  if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
-  return Open(
-      new FileStream(*request, touched->job, rooms_.identity.store(), rooms_.disks, readers_),
-      readers_, touched->caller);
+  auto* stream = new FileStream(*request, rooms_.disks, endings_, readers_);
+  return OpenOf(Admit(*context, Role::kSubmit), request->job_id(), stream, readers_,
+                [stream, store = rooms_.identity.store()](const v1::Job& job) {
+                  stream->SetJob(job, store);
+                  return absl::OkStatus();
+                });
 }
 
 grpc::ServerWriteReactor<v1::ExportResponse>* ControlService::Export(
     Context* context, const v1::ExportRequest* request) {
-  using Refused = RefusedStream<v1::ExportResponse>;
-  const auto touched = Touch(*context, request->job_id());
-  if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
   const auto call = std::make_shared<ExportCall>();
   auto* stream = new ProgressStream<v1::ExportResponse>(call, exporters_);
-  if (const auto begun = exports_.Begin(touched->job, *request, call); !begun.ok()) {
-    call->End(begun);
-  }
-  return Open(stream, exporters_, touched->caller);
+  return OpenOf(Admit(*context, Role::kSubmit), request->job_id(), stream, exporters_,
+                [this, call, asked = *request](const v1::Job& job) {
+                  return exports_.Begin(job, asked, call);
+                });
 }
 
 grpc::ServerWriteReactor<v1::BackupResponse>* ControlService::Backup(
     Context* context, const v1::BackupRequest* request) {
-  using Refused = RefusedStream<v1::BackupResponse>;
   const auto caller = Admit(*context, Role::kAdmin);
-  if (!caller.ok()) return new Refused(ToGrpc(caller.status()));
-  const auto folder = CheckBackupFolder(request->folder());
-  if (!folder.ok()) return new Refused(ToGrpc(folder));
   const auto call = std::make_shared<BackupCall>();
   auto* stream = new ProgressStream<v1::BackupResponse>(call, exporters_);
-  if (const auto begun = backups_.Begin(*request, call); !begun.ok()) call->End(begun);
-  return Open(stream, exporters_, *caller);
+  absl::Status may = caller.status();
+  if (may.ok()) may = CheckBackupFolder(request->folder());
+  if (may.ok()) may = backups_.Begin(*request, call);
+  return Open(caller, stream, exporters_, may);
 }
 
 }  // namespace trireme::coordinator

@@ -87,12 +87,23 @@ absl::StatusOr<Caller> ControlService::Admit(const Context& context, Role role, 
   return caller;
 }
 
-absl::StatusOr<ControlService::Touched> ControlService::Touch(const Context& context,
-                                                              uint64_t job_id) {
-  ASSIGN_OR_RETURN(Caller caller, Admit(context, Role::kSubmit));
-  ASSIGN_OR_RETURN(v1::Job job, rooms_.table.Get(job_id));
-  RETURN_IF_ERROR(MayTouch(caller, job.owner()));
-  return Touched{std::move(caller), std::move(job)};
+void ControlService::Touch(const absl::StatusOr<Caller>& caller, uint64_t job_id, Then then) {
+  if (!caller.ok()) return then(caller.status());
+  rooms_.reads.Ask(
+      caller->user,
+      [job_id](const JobTable& table, JobStore* store) { return table.Get(job_id, store); },
+      [caller = *caller, then = std::move(then)](absl::StatusOr<v1::Job> job) {
+        absl::Status may = job.status();
+        if (may.ok()) may = MayTouch(caller, job->owner());
+        may.ok() ? then(Touched{caller, *std::move(job)}) : then(may);
+      });
+}
+
+absl::Status ControlService::Add(LiveStream* stream, StreamSet& streams, const Caller& caller) {
+  const StreamBounds bounds{static_cast<size_t>(limits_.most_streams),
+                            static_cast<size_t>(limits_.most_streams_of_user)};
+  RETURN_IF_ERROR(streams.Add(stream, caller, bounds));
+  return rooms_.access.StillKnows(caller);
 }
 
 Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request,
@@ -105,9 +116,12 @@ Unary* ControlService::Submit(Context* context, const v1::SubmitRequest* request
 }
 
 Unary* ControlService::Get(Context* context, const v1::GetRequest* request, v1::Job* response) {
-  auto touched = Touch(*context, request->job_id());
-  if (touched.ok()) *response = std::move(touched->job);
-  return Done(context, touched.status());
+  Unary* reactor = context->DefaultReactor();
+  Touch(*context, request->job_id(), [reactor, response](absl::StatusOr<Touched> touched) {
+    if (touched.ok()) *response = std::move(touched->job);
+    reactor->Finish(ToGrpc(touched.status()));
+  });
+  return reactor;
 }
 
 Unary* ControlService::List(Context* context, const v1::ListRequest* request,
@@ -121,49 +135,51 @@ Unary* ControlService::List(Context* context, const v1::ListRequest* request,
     }
     asked.set_owner(caller->user);
   }
-  auto listed = rooms_.table.List(asked);
-  if (listed.ok()) *response = std::move(*listed);
-  return Done(context, listed.status());
+  Unary* reactor = context->DefaultReactor();
+  rooms_.reads.Ask(
+      caller->user,
+      [asked](const JobTable& table, JobStore* store) { return table.List(asked, store); },
+      [reactor, response](absl::StatusOr<v1::ListResponse> listed) {
+        const absl::Status status = listed.status();
+        if (status.ok()) *response = *std::move(listed);
+        reactor->Finish(ToGrpc(status));
+      });
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(
     Context* context, const v1::WatchRequest* request) {
-  using Refused = RefusedStream<v1::WatchResponse>;
-  absl::StatusOr<Caller> caller;
-  if (request->job_id() == 0) {
-    caller = Admit(*context, Role::kSubmit);
-  } else {
-    auto touched = Touch(*context, request->job_id());
-    caller = touched.ok() ? absl::StatusOr<Caller>(touched->caller) : touched.status();
-  }
-  if (!caller.ok()) return new Refused(ToGrpc(caller.status()));
-  if (const uint64_t last = rooms_.table.last_sequence(); request->after_sequence() > last) {
-    return new Refused(ToGrpc(absl::OutOfRangeError(fmt::format(
-        "after_sequence: {} is yet to come, the newest event is {}. If an older copy of "
-        "the store was put back, begin anew after 0",
-        request->after_sequence(), last))));
-  }
+  const absl::StatusOr<Caller> caller = Admit(*context, Role::kSubmit);
   const auto look_again = [this](LiveStream* stream) { watcher_thread_.LookAgain(stream); };
-  return Open(new WatchStream(rooms_, *request, *caller, watchers_, look_again), watchers_,
-              *caller);
+  auto* stream =
+      new WatchStream(rooms_, *request, caller.value_or(Caller()), watchers_, look_again);
+  const auto check = [after = request->after_sequence(), &table = rooms_.table](const v1::Job&) {
+    const uint64_t last = table.last_sequence();
+    if (after <= last) return absl::OkStatus();
+    return absl::OutOfRangeError(
+        fmt::format("after_sequence: {} is yet to come, the newest event is {}. If an older copy "
+                    "of the store was put back, begin anew after 0",
+                    after, last));
+  };
+  if (request->job_id() != 0) return OpenOf(caller, request->job_id(), stream, watchers_, check);
+  return Open(caller, stream, watchers_, check(v1::Job()));
 }
 
 grpc::ServerWriteReactor<v1::LogsResponse>* ControlService::Logs(Context* context,
                                                                  const v1::LogsRequest* request) {
-  using Refused = RefusedStream<v1::LogsResponse>;
-  const auto touched = Touch(*context, request->job_id());
-  if (!touched.ok()) return new Refused(ToGrpc(touched.status()));
-  const absl::Status there = CheckLog(touched->job, *request);
-  if (!there.ok()) return new Refused(ToGrpc(there));
-  return Open(new LogStream(rooms_, *request, touched->job, followers_), followers_,
-              touched->caller);
+  auto* stream = new LogStream(rooms_, *request, endings_, followers_);
+  return OpenOf(Admit(*context, Role::kSubmit), request->job_id(), stream, followers_,
+                [stream, asked = *request, store = rooms_.identity.store()](const v1::Job& job) {
+                  RETURN_IF_ERROR(CheckLog(job, asked));
+                  stream->SetJob(job, store);
+                  return absl::OkStatus();
+                });
 }
 
 // On the reconciler's thread, unless the caller's token was taken back by then.
 template <typename Decision, typename Response>
-Unary* ControlService::Decide(Context* context, const Caller& caller, Decision decide,
+Unary* ControlService::Decide(Unary* reactor, const Caller& caller, Decision decide,
                               Response* response) {
-  Unary* reactor = context->DefaultReactor();
   const absl::Status posted =
       rooms_.reconciler_thread.Post([this, reactor, caller, decide = std::move(decide), response] {
         const absl::Status known = rooms_.access.StillKnows(caller);
@@ -178,17 +194,21 @@ Unary* ControlService::Decide(Context* context, const Caller& caller, Decision d
 
 Unary* ControlService::Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
                            v1::Job* response) {
-  const auto touched = Touch(*context, job_id);
-  if (!touched.ok()) return Done(context, touched.status());
-  if (!(grace_seconds >= 0 && grace_seconds <= 86400)) {  // nor what is no number
-    return Done(context, absl::InvalidArgumentError("grace_seconds: expected 0 to 86400"));
-  }
-  return Decide(
-      context, touched->caller,
-      [this, job_id, grace_seconds, request, user = touched->caller.user] {
-        return rooms_.reconciler.Ask(job_id, request(user), grace_seconds, NowUnixNs());
-      },
-      response);
+  Unary* reactor = context->DefaultReactor();
+  Touch(*context, job_id, [=, this](const absl::StatusOr<Touched>& touched) {
+    if (!touched.ok()) return reactor->Finish(ToGrpc(touched.status()));
+    if (!(grace_seconds >= 0 && grace_seconds <= 86400)) {  // nor what is no number
+      return reactor->Finish(
+          ToGrpc(absl::InvalidArgumentError("grace_seconds: expected 0 to 86400")));
+    }
+    Decide(
+        reactor, touched->caller,
+        [this, job_id, grace_seconds, request, user = touched->caller.user] {
+          return rooms_.reconciler.Ask(job_id, request(user), grace_seconds, NowUnixNs());
+        },
+        response);
+  });
+  return reactor;
 }
 
 Unary* ControlService::Cancel(Context* context, const v1::CancelRequest* request,
@@ -236,7 +256,7 @@ Unary* ControlService::AdoptNode(Context* context, const v1::AdoptNodeRequest* r
   const auto caller = Admit(*context, Role::kAdmin);
   if (!caller.ok()) return Done(context, caller.status());
   return Decide(
-      context, *caller,
+      context->DefaultReactor(), *caller,
       [this, node = request->node(), by = NameOf(*caller)] {
         return rooms_.reconciler.AdoptNode(node, NowUnixNs(), by);
       },
@@ -249,8 +269,8 @@ Unary* ControlService::SetUse(Context* context, NodeUse use, v1::Node* response)
   use.by = NameOf(*caller);
   if (const auto reason = CheckReason(use.reason); !reason.ok()) return Done(context, reason);
   return Decide(
-      context, *caller, [this, use] { return rooms_.reconciler.SetUse(use, NowUnixNs()); },
-      response);
+      context->DefaultReactor(), *caller,
+      [this, use] { return rooms_.reconciler.SetUse(use, NowUnixNs()); }, response);
 }
 
 Unary* ControlService::GetCluster(Context* context, const v1::GetClusterRequest*,

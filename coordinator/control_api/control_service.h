@@ -1,8 +1,11 @@
 // The service Control over the rooms of the daemon.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 
+#include "coordinator/calls/disk_endings.h"
 #include "coordinator/calls/news_thread.h"
 #include "coordinator/calls/rates.h"
 #include "coordinator/calls/stream_set.h"
@@ -60,25 +63,40 @@ class ControlService : public v1::Control::CallbackService {
     Caller caller;
     v1::Job job;
   };
-  // The job, if the caller may touch it.
-  absl::StatusOr<Touched> Touch(const Context& context, uint64_t job_id);
-  // Begins it, or refuses it where too many are open.
-  template <typename Response>
-  grpc::ServerWriteReactor<Response>* Open(MessageStream<Response>* stream, StreamSet& streams,
-                                           const Caller& caller) {
-    const StreamBounds bounds{static_cast<size_t>(limits_.most_streams),
-                              static_cast<size_t>(limits_.most_streams_of_user)};
-    absl::Status added = streams.Add(stream, caller, bounds);
-    if (added.ok()) added = rooms_.access.StillKnows(caller);
-    if (added.ok()) {
-      stream->Look();
-    } else {
-      stream->Refuse(added);
-    }
+  // `then` gets the job, if the caller may touch it: at once, or, if the store is to be asked for
+  // it, later and from another thread. So it waits for nothing, and `context` may be gone.
+  using Then = std::function<void(absl::StatusOr<Touched> touched)>;
+  void Touch(const absl::StatusOr<Caller>& caller, uint64_t job_id, Then then);
+  void Touch(const Context& context, uint64_t job_id, Then then) {
+    Touch(Admit(context, Role::kSubmit), job_id, std::move(then));
+  }
+  // OK: the stream is one of those that are open.
+  absl::Status Add(LiveStream* stream, StreamSet& streams, const Caller& caller);
+  // It begins at once, unless `may` is an error, or too many are open.
+  template <typename Stream>
+  Stream* Open(const absl::StatusOr<Caller>& caller, Stream* stream, StreamSet& streams,
+               absl::Status may) {
+    stream->Hold();
+    if (may.ok()) may = caller.status();
+    if (may.ok()) may = Add(stream, streams, *caller);
+    streams.Begin(stream, may);
+    return stream;
+  }
+  // Likewise a stream of a job, when that is found; `may` is asked of it then.
+  template <typename Stream>
+  Stream* OpenOf(const absl::StatusOr<Caller>& caller, uint64_t job_id, Stream* stream,
+                 StreamSet& streams, const std::function<absl::Status(const v1::Job& job)>& may) {
+    stream->Hold();
+    Touch(caller, job_id, [=, this, &streams](const absl::StatusOr<Touched>& touched) {
+      absl::Status status = touched.status();
+      if (status.ok()) status = may(touched->job);
+      if (status.ok()) status = Add(stream, streams, touched->caller);
+      streams.Begin(stream, status);
+    });
     return stream;
   }
   template <typename Decision, typename Response>
-  Unary* Decide(Context* context, const Caller& caller, Decision decide, Response* response);
+  Unary* Decide(Unary* reactor, const Caller& caller, Decision decide, Response* response);
   using Request = JobEvent (*)(std::string by);
   Unary* Ask(Context* context, uint64_t job_id, double grace_seconds, Request request,
              v1::Job* response);
@@ -109,6 +127,7 @@ class ControlService : public v1::Control::CallbackService {
   Submissions submissions_;
   Exports exports_;
   Backups backups_;
+  DiskEndings endings_{rooms_.disks};
 };
 
 }  // namespace trireme::coordinator

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "coordinator/run_files/run_files.h"
 #include "coordinator/run_files/run_owner.h"
@@ -63,11 +64,17 @@ class RunFileReader {
   int64_t end_ = 0;
 };
 
-FileStream::FileStream(const v1::ReadFileRequest& request, const v1::Job& job,
-                       const std::string& store, DiskCalls& disks, StreamSet& streams)
-    : DiskStream(disks, streams),
-      where_{job.run_folder(), job.owner()},
-      reader_(std::make_shared<RunFileReader>(request, job, store)) {}
+FileStream::FileStream(const v1::ReadFileRequest& request, DiskCalls& disks, DiskEndings& endings,
+                       StreamSet& streams)
+    : DiskStream(disks, streams), request_(request), endings_(endings) {}
+
+FileStream::~FileStream() { endings_.End(where_, std::move(reader_)); }
+
+void FileStream::SetJob(const v1::Job& job, const std::string& store) {
+  const absl::MutexLock lock(&mutex_);
+  where_ = {job.run_folder(), job.owner()};
+  reader_ = std::make_shared<RunFileReader>(request_, job, store);
+}
 
 void FileStream::Ask() {
   AskDisk(where_, [reader = reader_] { return reader->Next(); });

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "coordinator/calls/disk_endings.h"
 #include "coordinator/control_api/message_stream.h"
 
 namespace trireme::coordinator {
@@ -21,16 +22,20 @@ class RunFileReader;
 
 class FileStream : public FromDiskStream<v1::ReadFileResponse, FilePiece> {
  public:
-  // `store`: whose job it is; of another's folder nothing is read.
-  FileStream(const v1::ReadFileRequest& request, const v1::Job& job, const std::string& store,
-             DiskCalls& disks, StreamSet& streams);
+  FileStream(const v1::ReadFileRequest& request, DiskCalls& disks, DiskEndings& endings,
+             StreamSet& streams);
+  ~FileStream() override;
+  // Before Begin. `store`: whose job it is; of another's folder nothing is read.
+  void SetJob(const v1::Job& job, const std::string& store);
 
  private:
   void Ask() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Use(FilePiece piece) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const DiskPath where_;
-  const std::shared_ptr<RunFileReader> reader_;  // of the look under way
+  const v1::ReadFileRequest request_;
+  DiskEndings& endings_;
+  DiskPath where_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<RunFileReader> reader_ ABSL_GUARDED_BY(mutex_);  // of the look under way, too
 };
 
 }  // namespace trireme::coordinator

@@ -64,31 +64,30 @@ class LogReader {
   int fd_ = -1;
 };
 
-LogStream::LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, const v1::Job& job,
+LogStream::LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, DiskEndings& endings,
                      StreamSet& streams)
-    : DiskStream(rooms.disks, streams),
-      table_(rooms.table),
-      request_(request),
-      where_{job.run_folder(), job.owner()},
-      reader_(std::make_shared<LogReader>(request, job, rooms.identity.store())),
-      attempt_(request.attempt() == 0 ? job.status().attempt() : request.attempt()) {}
+    : DiskStream(rooms.disks, streams), table_(rooms.table), request_(request), endings_(endings) {}
+
+LogStream::~LogStream() { endings_.End(where_, std::move(reader_)); }
+
+void LogStream::SetJob(const v1::Job& job, const std::string& store) {
+  const absl::MutexLock lock(&mutex_);
+  where_ = {job.run_folder(), job.owner()};
+  reader_ = std::make_shared<LogReader>(request_, job, store);
+  attempt_ = request_.attempt() == 0 ? job.status().attempt() : request_.attempt();
+}
 
 bool LogStream::AttemptIsOver() const {
   const auto status = table_.StatusOf(request_.job_id());
-  if (!status.ok()) return absl::IsNotFound(status.status());  // else it is asked again
-  return status->attempt() != attempt_ ||
+  return !status || status->attempt() != attempt_ ||
          (!status->attempt_live() && status->state() != v1::JOB_PLANNING);
 }
 
 bool LogStream::Begun() {
   if (attempt_ > 0) return true;
   const auto status = table_.StatusOf(request_.job_id());
-  if (!status.ok()) {
-    Close(absl::IsNotFound(status.status()) ? absl::OkStatus() : status.status());
-    return false;
-  }
-  if (status->attempt() == 0 && HasEnded(status->state())) Close(absl::OkStatus());
-  attempt_ = status->attempt();
+  attempt_ = status ? status->attempt() : 0;
+  if (attempt_ == 0 && (!status || HasEnded(status->state()))) Close(absl::OkStatus());
   return attempt_ > 0;
 }
 

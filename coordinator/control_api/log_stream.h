@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "coordinator/calls/disk_endings.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/control_api/message_stream.h"
 
@@ -23,9 +24,11 @@ class LogReader;
 // Its Look is to be called some times a second.
 class LogStream : public FromDiskStream<v1::LogsResponse, LogPiece> {
  public:
-  // CheckLog has let it through.
-  LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, const v1::Job& job,
+  LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, DiskEndings& endings,
             StreamSet& streams);
+  ~LogStream() override;
+  // Before Begin; CheckLog has let it through.
+  void SetJob(const v1::Job& job, const std::string& store);
 
  private:
   void Ask() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -36,9 +39,10 @@ class LogStream : public FromDiskStream<v1::LogsResponse, LogPiece> {
 
   const JobTable& table_;
   const v1::LogsRequest request_;
-  const DiskPath where_;
-  const std::shared_ptr<LogReader> reader_;   // of the look under way
-  uint32_t attempt_ ABSL_GUARDED_BY(mutex_);  // 0: the first, when there is one
+  DiskEndings& endings_;
+  DiskPath where_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<LogReader> reader_ ABSL_GUARDED_BY(mutex_);  // of the look under way, too
+  uint32_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;               // 0: the first, when there is one
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -120,6 +120,9 @@ absl::Status Daemon::Open() {
       TaskThreadOptions{.name = "checker", .most_tasks = kMostQueued, .between = {}});
   disks_ =
       std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk", .hanging_of_all = hanging_});
+  reads_ = std::make_unique<StoreReads>(
+      table_, store_, options_.state_folder + "/jobs.db",
+      DiskCallsOptions{.name = "store reads", .hanging_of_all = hanging_});
   // Before the API, which gives links to it.
   RETURN_IF_ERROR(OpenHttp());
   const CallObserver calls{
@@ -128,8 +131,8 @@ absl::Status Daemon::Open() {
         metrics_.CallEnds(method, code, stream, seconds);
       }};
   ASSIGN_OR_RETURN(const SubmissionRules rules, RulesWithOwnPaths());
-  ApiRooms rooms{store_,  table_,  *reconciler_, *reconciler_thread_, *checker_,
-                 *disks_, access_, rules,        options_.lease,      calls};
+  ApiRooms rooms{store_,  *table_, *reconciler_, *reconciler_thread_, *checker_, *disks_,
+                 *reads_, access_, rules,        options_.lease,      calls};
   const std::string& jobs = options_.jobs_folder;
   rooms.run_folders = {[store = store_, jobs] { return ReserveRunFolder(*store, jobs); },
                        [jobs](uint64_t id) { ReleaseRunFolder(jobs, id); }, jobs};
@@ -200,8 +203,8 @@ absl::Status Daemon::OpenReconciler() {
   ports.revoke = [this](const v1::Job& job) { Revoke(job); };
   ports.report_taken = [this](const std::string& node, uint64_t number) { taken_[node] = number; };
   identity_ = store_->identity();
-  ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
-  logged_sequence_ = table_.last_sequence();
+  ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, *table_, NowUnixNs()));
+  logged_sequence_ = table_->last_sequence();
   return absl::OkStatus();
 }
 
@@ -237,8 +240,8 @@ void Daemon::OpenRetention() {
   if (options.run_days <= 0 && options.log_days <= 0 && options.run_bytes == 0) return;
   options.jobs_folder = options_.jobs_folder;
   options.store = identity_.store();
-  const auto retention =
-      std::make_shared<Retention>(options, [this](uint64_t id) { return table_.Find(id); });
+  const auto retention = std::make_shared<Retention>(
+      options, [this](uint64_t id) { return table_->Find(id, store_.get()); });
   retention_ = std::make_unique<RetentionThread>(RetentionWork{
       .turn = [retention](int64_t now_unix_ns) { return retention->Turn(now_unix_ns); },
       .stop = [retention] { retention->Stop(); }});
@@ -247,8 +250,8 @@ void Daemon::OpenRetention() {
 absl::Status Daemon::OpenHttp() {
   if (options_.http.address.empty()) return absl::OkStatus();
   dashboard_ = std::make_unique<dashboard::Dashboard>(
-      dashboard::DashboardRooms{table_, *store_,
-                                dashboard::AskThrough(*reconciler_, *reconciler_thread_), *disks_},
+      dashboard::DashboardRooms{*reads_, dashboard::AskThrough(*reconciler_, *reconciler_thread_),
+                                *disks_, identity_.store()},
       [this](const Caller& caller) { return access_.StillKnows(caller).ok(); });
   std::vector<HttpRoute> routes = dashboard_->Routes();
   routes.push_back(HealthRoute(*reconciler_thread_));
@@ -260,7 +263,7 @@ absl::Status Daemon::OpenHttp() {
 HttpResponse Daemon::ShowMetrics() const {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = metrics_.Text({.table = table_,
+  response.body = metrics_.Text({.table = *table_,
                                  .reconciler_tasks = reconciler_thread_->waiting(),
                                  .planner_tasks = planner_->waiting(),
                                  .checker_tasks = checker_->waiting(),
@@ -286,6 +289,7 @@ Daemon::~Daemon() {
   if (reconciler_thread_) TakeSenderBack();
   // Whose callers the next two wait for.
   if (disks_) disks_->Stop();
+  if (reads_) reads_->Stop();
   server_.reset();
   http_.reset();
   store_check_.reset();
@@ -384,9 +388,9 @@ absl::Status Daemon::ReloadTokens() {
 
 // What operations people look for in the log: states of jobs, and nodes.
 void Daemon::LogEvents() {
-  const auto events = table_.EventsAfter(logged_sequence_, kMostQueued);
+  const auto events = table_->EventsAfter(logged_sequence_, kMostQueued);
   if (!events) {
-    logged_sequence_ = table_.last_sequence();
+    logged_sequence_ = table_->last_sequence();
     return;
   }
   for (const v1::Event& event : *events) {

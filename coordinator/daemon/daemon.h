@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "coordinator/calls/store_reads.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/daemon/local_agent.h"
 #include "coordinator/daemon/while_there.h"
@@ -98,11 +99,11 @@ class Daemon {
       std::make_shared<std::atomic<size_t>>(0);  // threads, in file systems, of all kinds
   int state_lock_ = -1;                          // held to the end
   DaemonMetrics metrics_;
-  // Calls of the store that hang have these two as well.
+  // Calls of the store that hang have these as well.
   const std::shared_ptr<WhileThere<Daemon>> if_damaged_ =
       std::make_shared<WhileThere<Daemon>>(*this);
   std::shared_ptr<JobStore> store_;
-  JobTable table_;
+  const std::shared_ptr<JobTable> table_ = std::make_shared<JobTable>();
   Access access_;
   StoreIdentity identity_;
   std::set<std::string> changed_nodes_;      // the reconciler's thread
@@ -122,6 +123,7 @@ class Daemon {
   std::shared_ptr<WhileThere<TaskThread>> late_plans_;
   std::unique_ptr<TaskThread> checker_;  // of requests: plans jobs whose files were looked at
   std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
+  std::unique_ptr<StoreReads> reads_;    // the store, for them
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<RetentionThread> retention_;  // absent: none is asked for
   std::unique_ptr<CheckTurns> check_turns_;

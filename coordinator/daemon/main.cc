@@ -8,6 +8,7 @@
 //   submissions    look for repeats in the store, and make run folders
 //   checker        plans what is submitted
 //   disk           looks into folders of jobs: four for each file system
+//   store reads    read what the store alone has, for callers
 //   folders        finds out the real names of --allow-folder and the daemon's own folders
 //   watchers       sends events to those who watch
 //   log followers  wakes readers of logs

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -28,6 +27,8 @@ namespace {
 
 using coordinator::Caller;
 using coordinator::HttpRequest;
+using coordinator::JobStore;
+using coordinator::JobTable;
 using coordinator::Role;
 
 constexpr uint32_t kMostRows = 500;
@@ -37,8 +38,6 @@ constexpr size_t kMostLogBytes = 64 << 10;
 constexpr int64_t kMostPlanBytes = 16 << 20;
 constexpr uint32_t kMostRanksPlanned = 4096;  // for a job that has not been launched
 constexpr double kCancelGraceSeconds = 30;
-// A page asks once a second, and there are a few threads for all of them.
-constexpr std::chrono::milliseconds kDiskTime(2000);
 
 // `name` of the query; `otherwise` where it is absent.
 template <typename T>
@@ -49,10 +48,6 @@ absl::StatusOr<T> NumberOf(const HttpRequest& call, const std::string& name, T o
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) return number;
   return absl::InvalidArgumentError(fmt::format("{}: expected a whole number", name));
-}
-
-bool Sees(const Caller& who, const std::string& owner) {
-  return coordinator::MayTouch(who, owner).ok();
 }
 
 absl::StatusOr<v1::JobState> StateOf(const std::string& word) {
@@ -129,9 +124,9 @@ Api::Answer Api::Cluster(const Call&, const Who& who) const {
                                    v1::JOB_RECOVERING, v1::JOB_PAUSING}) {
     request.add_states(state);
   }
-  ASSIGN_OR_RETURN(v1::ListResponse live, rooms_.table.List(request));
+  ASSIGN_OR_RETURN(v1::ListResponse live, table_.List(request));
   v1::ClusterView view;
-  *view.mutable_cluster() = rooms_.table.cluster();
+  *view.mutable_cluster() = table_.cluster();
   view.mutable_live()->Swap(live.mutable_jobs());
   view.set_user(who.user);
   view.set_role(std::string(WordOf(who.role)));
@@ -146,11 +141,16 @@ Api::Answer Api::Jobs(const Call& call, const Who& who) const {
     ASSIGN_OR_RETURN(const v1::JobState state, StateOf(std::string(word)));
     if (request.states_size() < v1::JobState_MAX) request.add_states(state);
   }
-  ASSIGN_OR_RETURN(const JobPage list, OrderedJobs(rooms_.table, request, call.Query("page"),
-                                                   std::clamp<uint32_t>(size, 1, kMostRows)));
+  const auto read = [request, token = call.Query("page"),
+                     rows = std::clamp<uint32_t>(size, 1, kMostRows)](const JobTable& table,
+                                                                      JobStore* store) {
+    return OrderedJobs(table, store, request, token, rows);
+  };
+  ASSIGN_OR_RETURN(const JobPage list, rooms_.reads.Wait(who.user, kDiskTime, read));
+  const std::vector<StallBoard::Texts> stalled = stalls_.Of(list.jobs);
   v1::JobsView view;
-  for (const v1::Job& job : list.jobs) {
-    v1::JobView& row = *view.add_jobs() = ViewOf(job, stalls_.Of(job));
+  for (size_t i = 0; i < list.jobs.size(); ++i) {
+    v1::JobView& row = *view.add_jobs() = ViewOf(list.jobs[i], stalled[i]);
     v1::JobStatus& status = *row.mutable_job()->mutable_status();
     if (status.has_failure()) status.mutable_failure()->clear_evidence();
   }
@@ -159,26 +159,29 @@ Api::Answer Api::Jobs(const Call& call, const Who& who) const {
 }
 
 Api::Answer Api::Events(const Call& call, const Who& who) const {
-  const uint64_t last = rooms_.table.last_sequence();
+  const uint64_t last = table_.last_sequence();
   const uint64_t recent = last > kRecent ? last - kRecent : 0;
   ASSIGN_OR_RETURN(const uint64_t asked, NumberOf<uint64_t>(call, "after", recent));
   // Who was away for long is not told all that he has missed.
   const uint64_t after = std::clamp(asked, recent, last);
-  const auto found = rooms_.table.EventsAfter(after, kRecent);
-  std::vector<v1::Event> seen;
-  uint64_t newest = after;
-  for (const v1::Event& event : found.value_or(std::vector<v1::Event>())) {
-    newest = event.sequence();
-    std::string owner;
-    if (event.job_id() != 0) {
-      ASSIGN_OR_RETURN(owner, rooms_.table.OwnerOf(event.job_id()));
-    }
-    if (event.job_id() == 0 || Sees(who, owner)) seen.push_back(event);
-  }
-  if (seen.size() > kMostEvents) {
-    seen.erase(seen.begin(), seen.end() - static_cast<std::ptrdiff_t>(kMostEvents));
-  }
-  return EventsText(seen, newest, false);
+  return rooms_.reads.Wait(
+      who.user, kDiskTime, [after, who](const JobTable& table, JobStore* store) -> Answer {
+        std::vector<v1::Event> seen;
+        uint64_t newest = after;
+        const auto found = table.EventsAfter(after, kRecent);
+        for (const v1::Event& event : found.value_or(std::vector<v1::Event>())) {
+          newest = event.sequence();
+          if (event.job_id() != 0 && who.role != Role::kAdmin) {
+            ASSIGN_OR_RETURN(const std::string owner, table.OwnerOf(event.job_id(), store));
+            if (!coordinator::MayTouch(who, owner).ok()) continue;
+          }
+          seen.push_back(event);
+        }
+        if (seen.size() > kMostEvents) {
+          seen.erase(seen.begin(), seen.end() - static_cast<std::ptrdiff_t>(kMostEvents));
+        }
+        return EventsText(seen, newest, false);
+      });
 }
 
 absl::StatusOr<v1::Job> Api::Find(const Call& call, const Who& who) const {
@@ -188,7 +191,9 @@ absl::StatusOr<v1::Job> Api::Find(const Call& call, const Who& who) const {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   if (!whole) return absl::NotFoundError("there is no such job");
-  auto job = rooms_.table.Get(id);
+  auto job = rooms_.reads.Wait(who.user, kDiskTime, [id](const JobTable& table, JobStore* store) {
+    return table.Get(id, store);
+  });
   if (absl::IsNotFound(job.status())) return absl::NotFoundError("there is no such job");
   RETURN_IF_ERROR(job.status());
   RETURN_IF_ERROR(coordinator::MayTouch(who, job->owner()));
@@ -199,7 +204,7 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   ASSIGN_OR_RETURN(const v1::Job job, Find(call, who));
   const auto found = call.path_values.find("part");
   const std::string part = found == call.path_values.end() ? "" : found->second;
-  if (part.empty()) return JsonText(ViewOf(job, stalls_.Of(job)));
+  if (part.empty()) return JsonText(ViewOf(job, StalledOf(job)));
   if (part == "curve") return Curve(job, call);
   if (part == "plan") return Plan(job);
   if (part == "timeline") return Timeline(job);
@@ -209,12 +214,11 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
 }
 
 Api::Answer Api::FromDisk(const v1::Job& job, std::function<Answer()> read) const {
-  return rooms_.disks.Wait(
-      {job.run_folder(), job.owner(), kDiskTime},
-      [job, store = rooms_.store.identity().store(), read = std::move(read)]() -> Answer {
-        RETURN_IF_ERROR(coordinator::CheckRunOwner(job, store));
-        return read();
-      });
+  return rooms_.disks.Wait({job.run_folder(), job.owner(), kDiskTime},
+                           [job, store = rooms_.store, read = std::move(read)]() -> Answer {
+                             RETURN_IF_ERROR(coordinator::CheckRunOwner(job, store));
+                             return read();
+                           });
 }
 
 Api::Answer Api::Curve(const v1::Job& job, const Call& call) const {
@@ -272,9 +276,13 @@ Api::Answer Api::JobEvents(const v1::Job& job, const Call& call) const {
   query.job_id = job.id();
   query.limit = kMostEvents;
   ASSIGN_OR_RETURN(query.after_sequence, NumberOf<uint64_t>(call, "after", 0));
-  ASSIGN_OR_RETURN(const std::vector<v1::Event> events, rooms_.store.Events(query));
-  const uint64_t last = events.empty() ? query.after_sequence : events.back().sequence();
-  return EventsText(events, last, events.size() == query.limit);
+  return rooms_.reads.Wait(
+      job.owner(), kDiskTime, [query](const JobTable&, JobStore* store) -> Answer {
+        if (store == nullptr) return coordinator::AskTheStore();
+        ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store->Events(query));
+        const uint64_t last = events.empty() ? query.after_sequence : events.back().sequence();
+        return EventsText(events, last, events.size() == query.limit);
+      });
 }
 
 Api::Answer Api::Log(const v1::Job& job, const Call& call) const {
@@ -308,7 +316,7 @@ Api::Answer Api::Ask(const Call& call, const Who& who) const {
   }
   ASSIGN_OR_RETURN(const v1::Job after,
                    rooms_.ask(job.id(), request, action == "cancel" ? kCancelGraceSeconds : 0));
-  return JsonText(ViewOf(after, stalls_.Of(after)));
+  return JsonText(ViewOf(after, StalledOf(after)));
 }
 
 }  // namespace trireme::dashboard

@@ -65,7 +65,8 @@ std::vector<uint64_t> Unended(const coordinator::JobTable& table, v1::ListReques
 
 }  // namespace
 
-absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::ListRequest wanted,
+absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table,
+                                    coordinator::JobStore* store, v1::ListRequest wanted,
                                     const std::string& token, uint32_t size) {
   JobPage page;
   wanted.clear_page_token();
@@ -80,7 +81,7 @@ absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::List
     const std::vector<uint64_t> ids = Unended(table, wanted);
     size_t at = std::min(begin, ids.size());
     for (; at < ids.size() && page.jobs.size() < size; ++at) {
-      auto job = table.Get(ids[at]);
+      auto job = table.Get(ids[at], store);
       if (absl::IsNotFound(job.status())) continue;
       RETURN_IF_ERROR(job.status());
       job->clear_spec();
@@ -94,7 +95,7 @@ absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::List
   const bool full = page.jobs.size() == size;
   if (!Narrow(wanted, true)) return page;
   wanted.set_page_size(full ? 1 : size - static_cast<uint32_t>(page.jobs.size()));
-  ASSIGN_OR_RETURN(v1::ListResponse list, table.List(wanted));
+  ASSIGN_OR_RETURN(v1::ListResponse list, table.List(wanted, store));
   if (full) {
     if (list.jobs_size() > 0 || !list.next_page_token().empty()) page.next = kEnded;
     return page;

@@ -18,7 +18,9 @@ struct JobPage {
 // As `trireme top` has them: what is at work, what waits by its place in the queue, what has been
 // paused, what has ended, there the newest first. `wanted`: owner and states; `token`: empty for
 // the first page. InvalidArgument: not a token of ours.
-absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table, v1::ListRequest wanted,
+// `store` as of JobTable.
+absl::StatusOr<JobPage> OrderedJobs(const coordinator::JobTable& table,
+                                    coordinator::JobStore* store, v1::ListRequest wanted,
                                     const std::string& token, uint32_t size);
 
 }  // namespace trireme::dashboard

@@ -2,43 +2,52 @@
 // events of a job are read when it is asked for first, and each event that follows once.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "coordinator/job_store/job_store.h"
-#include "coordinator/reconciler/job_table.h"
+#include "coordinator/calls/store_reads.h"
 #include "runtime/report/stalled_ranks.h"
 
 namespace trireme::dashboard {
 
+// For a disk. A page asks once a second, and there are a few threads for all of them.
+inline constexpr std::chrono::milliseconds kDiskTime(2000);
+
 // Threads: any.
 class StallBoard {
  public:
-  // They outlive it.
-  StallBoard(const coordinator::JobTable& table, coordinator::JobStore& store)
-      : table_(table), store_(store) {}
+  using Texts = std::vector<std::string>;
 
-  // What was told of the job's ranks that stand still; nothing, once its attempt has ended.
-  std::vector<std::string> Of(const v1::Job& job);
+  // They outlive it.
+  explicit StallBoard(coordinator::StoreReads& reads) : reads_(reads), table_(reads.table()) {}
+
+  // What was told of each job's ranks that stand still; nothing, once its attempt has ended. Blocks
+  // where events of some are to be read, all at once; a disk that does not answer within kDiskTime
+  // leaves these without, until the next call.
+  std::vector<Texts> Of(std::span<const v1::Job> jobs);
 
  private:
-  static constexpr size_t kPiece = 1000;
+  using Ranks = std::map<uint64_t, report::StalledRanks>;  // by job
 
+  void ReadUnknown(std::span<const v1::Job> jobs);
+  // To the newest event, or begins anew where so many have come that the table has not all.
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False: the disk; again at the next call.
-  bool ReadFromBegin(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Take(const v1::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the table's events after `from` up to `to` tell of them; who has ended is left out. False:
+  // it does not have them any more.
+  bool Follow(Ranks& ranks, uint64_t from, uint64_t to) const;
 
+  coordinator::StoreReads& reads_;
   const coordinator::JobTable& table_;
-  coordinator::JobStore& store_;
   absl::Mutex mutex_;
   uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0;  // the last event that was looked at
   // That have been asked for and have not ended.
-  std::map<uint64_t, report::StalledRanks> jobs_ ABSL_GUARDED_BY(mutex_);
+  Ranks jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trireme::dashboard

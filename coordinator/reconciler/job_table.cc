@@ -17,6 +17,7 @@ namespace {
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kLargestPage = 1000;
 constexpr size_t kOlderLooked = 1000;  // in the store, for one page
+constexpr const char* kNeedsStore = "trireme/needs_store";
 
 bool Wanted(const v1::Job& job, const v1::ListRequest& request) {
   if (!request.owner().empty() && job.owner() != request.owner()) return false;
@@ -44,6 +45,14 @@ absl::Status NoSuchJob(uint64_t job_id) {
   return absl::NotFoundError(
       absl::StrCat("there is no job ", job_id, "; trireme list --all shows them"));
 }
+
+absl::Status AskTheStore() {
+  absl::Status status = absl::UnavailableError("not all jobs are here yet; ask again");
+  status.SetPayload(kNeedsStore, absl::Cord());
+  return status;
+}
+
+bool NeedsStore(const absl::Status& status) { return status.GetPayload(kNeedsStore).has_value(); }
 
 void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {
   std::vector<std::shared_ptr<const v1::Job>> copies;
@@ -74,9 +83,8 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
   Announce();
 }
 
-void JobTable::ReadOlderFrom(JobStore& store) {
+void JobTable::OlderAreAway() {
   const absl::MutexLock lock(&mutex_);
-  older_ = &store;
   here_from_ = UINT64_MAX;
 }
 
@@ -93,23 +101,22 @@ void JobTable::PublishOlder(std::vector<v1::Job> jobs, uint64_t down_to) {
 
 void JobTable::OlderAreHere() {
   const absl::MutexLock lock(&mutex_);
-  older_ = nullptr;
   here_from_ = 0;
 }
 
 template <typename Value>
 absl::StatusOr<std::optional<Value>> JobTable::Look(
-    uint64_t job_id, const std::function<Value(const v1::Job& job, const Row* row)>& look) const {
-  JobStore* store = nullptr;
+    uint64_t job_id, JobStore* store,
+    const std::function<Value(const v1::Job& job, const Row* row)>& look) const {
   {
     const absl::ReaderMutexLock lock(&mutex_);
     if (const auto row = rows_.find(job_id); row != rows_.end()) {
       return look(*row->second.job, &row->second);
     }
     // Under the same lock: one that comes here later is in the store.
-    store = older_;
+    if (job_id >= here_from_) return std::nullopt;
   }
-  if (store == nullptr) return std::nullopt;
+  if (store == nullptr) return AskTheStore();
   const absl::StatusOr<std::optional<v1::Job>> found = store->FindJob(job_id);
   if (!found.ok()) {
     return absl::UnavailableError(
@@ -183,16 +190,16 @@ v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
   return job;
 }
 
-absl::StatusOr<std::optional<v1::Job>> JobTable::Find(uint64_t job_id) const {
-  return Look<v1::Job>(job_id, [&](const v1::Job& job, const Row* row) {
+absl::StatusOr<std::optional<v1::Job>> JobTable::Find(uint64_t job_id, JobStore* store) const {
+  return Look<v1::Job>(job_id, store, [&](const v1::Job& job, const Row* row) {
     if (row == nullptr) return job;
     mutex_.AssertReaderHeld();
     return Whole(job_id, *row);
   });
 }
 
-absl::StatusOr<v1::Job> JobTable::Get(uint64_t job_id) const {
-  ASSIGN_OR_RETURN(std::optional<v1::Job> job, Find(job_id));
+absl::StatusOr<v1::Job> JobTable::Get(uint64_t job_id, JobStore* store) const {
+  ASSIGN_OR_RETURN(std::optional<v1::Job> job, Find(job_id, store));
   if (!job) return NoSuchJob(job_id);
   return *std::move(job);
 }
@@ -234,7 +241,8 @@ absl::Status JobTable::ListOlder(const v1::ListRequest& request, JobStore& store
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request) const {
+absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request,
+                                                JobStore* store) const {
   uint64_t before = UINT64_MAX;
   const std::string& token = request.page_token();
   if (!token.empty()) {
@@ -246,16 +254,13 @@ absl::StatusOr<v1::ListResponse> JobTable::List(const v1::ListRequest& request) 
   const uint32_t asked = request.page_size() == 0 ? kDefaultPage : request.page_size();
   const uint32_t size = std::min(asked, kLargestPage);
   v1::ListResponse page;
-  JobStore* store = nullptr;
   uint64_t from = 0;
   {
     const absl::ReaderMutexLock lock(&mutex_);
-    if (!WantsOnlyUnended(request)) {
-      store = older_;
-      from = here_from_;
-    }
-    if (ListRows(request, before, from, size, page) || store == nullptr) return page;
+    if (!WantsOnlyUnended(request)) from = here_from_;
+    if (ListRows(request, before, from, size, page) || from == 0) return page;
   }
+  if (store == nullptr) return AskTheStore();
   RETURN_IF_ERROR(ListOlder(request, *store, std::min(before, from), size, page));
   return page;
 }
@@ -293,22 +298,21 @@ uint64_t JobTable::last_sequence() const {
 
 bool JobTable::OlderHaveCome() const {
   const absl::ReaderMutexLock lock(&mutex_);
-  return older_ == nullptr;
+  return here_from_ == 0;
 }
 
-absl::StatusOr<std::string> JobTable::OwnerOf(uint64_t job_id) const {
+absl::StatusOr<std::string> JobTable::OwnerOf(uint64_t job_id, JobStore* store) const {
   ASSIGN_OR_RETURN(
       const std::optional<std::string> owner,
-      Look<std::string>(job_id, [](const v1::Job& job, const Row*) { return job.owner(); }));
+      Look<std::string>(job_id, store, [](const v1::Job& job, const Row*) { return job.owner(); }));
   return owner.value_or("");
 }
 
-absl::StatusOr<v1::JobStatus> JobTable::StatusOf(uint64_t job_id) const {
-  ASSIGN_OR_RETURN(
-      std::optional<v1::JobStatus> status,
-      Look<v1::JobStatus>(job_id, [](const v1::Job& job, const Row*) { return job.status(); }));
-  if (!status) return NoSuchJob(job_id);
-  return *std::move(status);
+std::optional<v1::JobStatus> JobTable::StatusOf(uint64_t job_id) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  const auto row = rows_.find(job_id);
+  if (row == rows_.end()) return std::nullopt;
+  return row->second.job->status();
 }
 
 std::optional<std::vector<v1::Event>> JobTable::EventsAfter(uint64_t sequence, size_t limit) const {

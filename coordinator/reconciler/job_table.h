@@ -1,6 +1,7 @@
 // The JobTable: what readers see of jobs, events and nodes, published by the reconciler after each
-// commit. Reads never wait for the reconciler, nor for the disk, but where they ask for a job that
-// ended before this daemon was started and is not here yet.
+// commit. Reads never wait for the reconciler, nor for the disk, but where they bring the store: a
+// job that ended before this daemon was started may be there alone (coordinator/calls/store_reads.h
+// asks for those).
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,9 @@ namespace trireme::coordinator {
 std::string QueueText(size_t before);
 // NotFound, in words for whoever asks.
 absl::Status NoSuchJob(uint64_t job_id);
+// What a reader gets who has not brought the store where it alone can answer; NeedsStore knows it.
+absl::Status AskTheStore();
+bool NeedsStore(const absl::Status& status);
 
 // Threads: any; one writer.
 class JobTable {
@@ -33,8 +37,8 @@ class JobTable {
   // Jobs, and the events that tell of them, at once. Events ascend, following those before without
   // a hole. Subscribers are called afterwards.
   void Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events);
-  // Until OlderAreHere jobs that are not here are looked for in `store`, which outlives this.
-  void ReadOlderFrom(JobStore& store);
+  // Until OlderAreHere jobs that have ended may be in the store alone.
+  void OlderAreAway();
   // Jobs as they are stored, where they are not here already. All from the id `down_to` on are here
   // then; 0: that is not said.
   void PublishOlder(std::vector<v1::Job> jobs, uint64_t down_to);
@@ -49,15 +53,17 @@ class JobTable {
   // Calls subscribers: progress has moved.
   void Announce();
 
-  // Readers. With progress, queue position and what it waits for. Nothing: there is no such job.
-  // Unavailable, here and below: it is not here, and the store cannot say whether there is one.
-  absl::StatusOr<std::optional<v1::Job>> Find(uint64_t job_id) const;
+  // Readers. With a store, here and below, what is not here is looked for there, which blocks;
+  // null: NeedsStore of the status if that would have to be. Unavailable: the store cannot say.
+  // With progress, queue position and what it waits for. Nothing: there is no such job.
+  absl::StatusOr<std::optional<v1::Job>> Find(uint64_t job_id, JobStore* store = nullptr) const;
   // NotFound: no such job.
-  absl::StatusOr<v1::Job> Get(uint64_t job_id) const;
+  absl::StatusOr<v1::Job> Get(uint64_t job_id, JobStore* store = nullptr) const;
   // Newest first, without specs. `page_token` is the smallest id that was looked at for the page
   // before. A page with a token for the next one may be short, even empty, where jobs had to be
   // looked for in the store. InvalidArgument: not a token of ours; else as the store's.
-  absl::StatusOr<v1::ListResponse> List(const v1::ListRequest& request) const;
+  absl::StatusOr<v1::ListResponse> List(const v1::ListRequest& request,
+                                        JobStore* store = nullptr) const;
   v1::Cluster cluster() const;
   std::optional<v1::Progress> ProgressOf(uint64_t job_id) const;
   // Those of jobs that have made progress since `version`, which is moved on.
@@ -66,9 +72,9 @@ class JobTable {
   // False: of jobs that have ended some are in the store alone.
   bool OlderHaveCome() const;
   // Empty: no such job.
-  absl::StatusOr<std::string> OwnerOf(uint64_t job_id) const;
-  // NotFound: no such job.
-  absl::StatusOr<v1::JobStatus> StatusOf(uint64_t job_id) const;
+  absl::StatusOr<std::string> OwnerOf(uint64_t job_id, JobStore* store = nullptr) const;
+  // Nothing: it has ended, or there is none; all others are here.
+  std::optional<v1::JobStatus> StatusOf(uint64_t job_id) const;
   // All jobs that are here by id, as they are stored, and what their ranks last told (null:
   // nothing). `look` must be quick and not call back.
   void ForEach(
@@ -93,7 +99,8 @@ class JobTable {
   // `look` at the row of a job that is here, else at what the store has of it. Empty: no such job.
   template <typename Value>
   absl::StatusOr<std::optional<Value>> Look(
-      uint64_t job_id, const std::function<Value(const v1::Job& job, const Row* row)>& look) const;
+      uint64_t job_id, JobStore* store,
+      const std::function<Value(const v1::Job& job, const Row* row)>& look) const;
   // These go on with a page of `size` at the jobs before `before`.
   // Those from `down_to` on, which are here. True: the page is full.
   bool ListRows(const v1::ListRequest& request, uint64_t before, uint64_t down_to, size_t size,
@@ -103,8 +110,7 @@ class JobTable {
 
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Row> rows_ ABSL_GUARDED_BY(mutex_);
-  JobStore* older_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: all are here
-  uint64_t here_from_ ABSL_GUARDED_BY(mutex_) = 0;     // all from this id on are
+  uint64_t here_from_ ABSL_GUARDED_BY(mutex_) = 0;  // all from this id on are; 0: all
   std::map<uint64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
   std::vector<QueueKey> queue_ ABSL_GUARDED_BY(mutex_);
   v1::Cluster cluster_ ABSL_GUARDED_BY(mutex_);

@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
     if (node.drained()) self->awaited_.erase(node.name());
   }
   self->older_before_ = UINT64_MAX;
-  table.ReadOlderFrom(store);
+  table.OlderAreAway();
   table.Publish(jobs, {});
   for (v1::Job& job : jobs) {
     const uint64_t id = job.id();
@@ -242,7 +242,7 @@ absl::StatusOr<std::optional<v1::Job>> Reconciler::FindSubmitted(const std::stri
   if (!id) return std::optional<v1::Job>();
   const absl::StatusOr<Entry*> entry = Find(*id);
   if (!entry.ok() && !absl::IsNotFound(entry.status())) return entry.status();
-  return table_.Find(*id);
+  return table_.Find(*id, &store_);
 }
 
 absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submission,
@@ -324,7 +324,7 @@ absl::StatusOr<v1::Job> Reconciler::Ask(uint64_t job_id, const JobEvent& request
     transition.status.set_stop_grace_seconds(grace);
     RETURN_IF_ERROR(Take(*entry, std::move(transition), {}, now_unix_ns));
   }
-  return table_.Get(job_id);
+  return table_.Get(job_id, &store_);
 }
 
 absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix_ns) {

@@ -62,16 +62,18 @@ v1::JobSpec TinyJob(const std::string& text_file) {
   return job;
 }
 
-ServedStore::ServedStore(const Limits& limits, const UserCaps& caps)
+ServedStore::ServedStore(const Limits& limits, const UserCaps& caps, DiskCallsOptions reads)
     : limits_(limits),
       caps_(caps),
       access_(LoadAccess(scratch_.path() + "/tokens")),
-      store_(Taken(JobStore::Open(":memory:"))) {}
+      store_(std::make_shared<HeldStore>(Taken(JobStore::Open(":memory:")))),
+      reads_(table_, store_, scratch_.path() + "/jobs.db", std::move(reads)) {}
 
 ServedStore::~ServedStore() { End(); }
 
 void ServedStore::End() {
   disks_.Stop();
+  reads_.Stop();
   server_.reset();
   planner_.reset();
   reconciler_thread_.reset();
@@ -114,7 +116,10 @@ void ServedStore::Serve(std::chrono::milliseconds lease,
   ReconcilerPorts ports;
   ports.make_plan = [](const v1::Job&) {};
   ports.desired_changed = [](const std::string&) {};
-  reconciler_ = Taken(Reconciler::Open(options, ports, *store_, table_, NowUnixNs()));
+  ports.report_taken = [this](const std::string& node, uint64_t number) {
+    server_->SendTaken(node, number);
+  };
+  reconciler_ = Taken(Reconciler::Open(options, ports, *store_, *table_, NowUnixNs()));
   planner_ = std::make_unique<TaskThread>(TaskThreadOptions{.name = "planner", .between = {}});
   reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
       .name = "reconciler",
@@ -122,8 +127,8 @@ void ServedStore::Serve(std::chrono::milliseconds lease,
   ListenOptions listen;
   listen.socket.path = socket();
   listen.address = "127.0.0.1:0";
-  ApiRooms rooms{store_,  table_, *reconciler_, *reconciler_thread_, *planner_, disks_,
-                 access_, {},     lease};
+  ApiRooms rooms{store_,  *table_, *reconciler_, *reconciler_thread_, *planner_, disks_, reads_,
+                 access_, {},      lease};
   rooms.lost_node_after = lost_node_after;
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }
@@ -137,7 +142,7 @@ void ServedStore::TakeBack(const std::string& holder) {
 void ServedStore::PutProgress(uint64_t job_id, uint64_t steps_done) {
   v1::Progress progress;
   progress.set_steps_done(steps_done);
-  table_.PutProgress(job_id, progress);
+  table_->PutProgress(job_id, progress);
 }
 
 std::shared_ptr<grpc::Channel> ServedStore::ChannelOf(const std::string& user) {

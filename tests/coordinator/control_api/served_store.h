@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coordinator/control_api/api_server.h"
+#include "tests/coordinator/job_store/held_store.h"
 #include "tests/coordinator/run_files/scratch.h"
 #include "trireme/v1/control.grpc.pb.h"
 
@@ -20,7 +21,9 @@ v1::JobSpec TinyJob(const std::string& text_file);
 
 class ServedStore {
  public:
-  explicit ServedStore(const Limits& limits = {}, const UserCaps& caps = {});
+  // `reads`: of StoreReads.
+  explicit ServedStore(const Limits& limits = {}, const UserCaps& caps = {},
+                       DiskCallsOptions reads = {.name = "store reads"});
   ~ServedStore();
 
   // In place of its own, which is in memory. To be called before all others.
@@ -44,7 +47,7 @@ class ServedStore {
   void TakeBack(const std::string& holder);
 
   const std::string& folder() const { return scratch_.path(); }
-  JobStore& store() { return *store_; }
+  HeldStore& store() { return *store_; }
   ApiServer& server() { return *server_; }
   // Of submissions; after Serve.
   TaskThread& checker() { return *planner_; }
@@ -63,12 +66,13 @@ class ServedStore {
   const Limits limits_;
   const UserCaps caps_;
   Access access_;
-  std::shared_ptr<JobStore> store_;
-  JobTable table_;
+  const std::shared_ptr<HeldStore> store_;
+  const std::shared_ptr<JobTable> table_ = std::make_shared<JobTable>();
   std::unique_ptr<Reconciler> reconciler_;
   std::unique_ptr<TaskThread> planner_;
   std::unique_ptr<TaskThread> reconciler_thread_;
   DiskCalls disks_{{.name = "disk"}};
+  StoreReads reads_;
   std::unique_ptr<ApiServer> server_;
 };
 

@@ -11,6 +11,7 @@
 
 #include "coordinator/http/route_table.h"
 #include "tests/coordinator/dashboard/run_folder.h"
+#include "tests/coordinator/job_store/held_store.h"
 #include "tests/coordinator/run_files/hung_mount.h"
 #include "tests/runtime/plan/sample_jobs.h"
 
@@ -48,20 +49,21 @@ v1::Event EventOf(uint64_t sequence, uint64_t job) {
 class House {
  public:
   House()
-      : store_(*coordinator::JobStore::Open(":memory:")),
-        dashboard_({table_, *store_,
+      : store_(std::make_shared<coordinator::HeldStore>(*coordinator::JobStore::Open(":memory:"))),
+        reads_(table_, store_, "/state/jobs.db"),
+        dashboard_({reads_,
                     [this](uint64_t job, const coordinator::JobEvent& request, double grace) {
                       asked_.push_back({job, request.index(), grace});
-                      return absl::StatusOr<v1::Job>(*table_.Get(job));
+                      return absl::StatusOr<v1::Job>(*table_->Get(job));
                     },
-                    disks_}),
+                    disks_, ""}),
         routes_(dashboard_.Routes()) {
-    table_.Publish({JobOf(1, "ada", folder_.path()), JobOf(2, "bob", folder_.path() + "/none")},
-                   {EventOf(1, 1), EventOf(2, 2), EventOf(3, 0)});
+    table_->Publish({JobOf(1, "ada", folder_.path()), JobOf(2, "bob", folder_.path() + "/none")},
+                    {EventOf(1, 1), EventOf(2, 2), EventOf(3, 0)});
   }
 
-  void Put(const v1::Job& job) { table_.Publish({job}, {}); }
-  void Tell(const v1::Event& event) { table_.Publish({}, {event}); }
+  void Put(const v1::Job& job) { table_->Publish({job}, {}); }
+  void Tell(const v1::Event& event) { table_->Publish({}, {event}); }
 
   HttpResponse Send(HttpRequest request) {
     request.headers.emplace("host", kHost);
@@ -126,11 +128,14 @@ class House {
   const std::vector<Asked>& asked() const { return asked_; }
   const RunFolder& folder() const { return folder_; }
   Dashboard& dashboard() { return dashboard_; }
+  coordinator::HeldStore& store() { return *store_; }
+  coordinator::JobTable& table() { return *table_; }
 
  private:
   RunFolder folder_;
-  coordinator::JobTable table_;
-  std::unique_ptr<coordinator::JobStore> store_;
+  const std::shared_ptr<coordinator::JobTable> table_ = std::make_shared<coordinator::JobTable>();
+  const std::shared_ptr<coordinator::HeldStore> store_;
+  coordinator::StoreReads reads_;
   std::vector<Asked> asked_;
   coordinator::DiskCalls disks_{{.name = "disk"}};
   Dashboard dashboard_;
@@ -440,6 +445,40 @@ TEST_CASE("a run folder that hangs leaves the rest of the dashboard as it is") {
   CHECK(status == 503);
   CHECK(house.Get("/api/jobs/2", cookie).status == 200);
   CHECK(house.Get("/api/jobs/2/events", cookie).status == 200);
+}
+
+TEST_CASE("a store whose disk hangs leaves what needs no disk as it is, and is named") {
+  House house;
+  const std::string cookie = house.Enter({"root", Role::kAdmin});
+  v1::Job live = JobOf(1, "ada", house.folder().path());
+  live.mutable_status()->set_attempt_live(true);
+  house.Put(live);
+  house.table().OlderAreAway();  // so there may be one that is only in the store
+  house.store().Hold();
+  // One for each thread of HTTP, and more than the store has.
+  const std::vector<std::string> paths = {"/api/jobs/99", "/api/jobs/1/events", "/api/jobs",
+                                          "/api/jobs/2/events"};
+  std::vector<HttpResponse> responses(12);
+  std::vector<std::thread> browsers;
+  for (size_t i = 0; i < responses.size(); ++i) {
+    browsers.emplace_back(
+        [&, i] { responses[i] = house.GetBeside(paths[i % paths.size()], cookie); });
+  }
+  house.store().AwaitWaiting(1);
+  CHECK(house.Get("/api/cluster", cookie).status == 200);
+  CHECK(house.Get("/api/events", cookie).status == 200);
+  CHECK(house.Get("/api/jobs/2", cookie).status == 200);
+  CHECK(house.Get("/api/jobs/1/log", cookie).status == 200);
+  // What is known of ranks that stand still is not, but the job is.
+  CHECK(Parsed(house.Get("/api/jobs/1", cookie).body)["stalled"].empty());
+  for (std::thread& browser : browsers) browser.join();
+  for (const HttpResponse& response : responses) {
+    INFO(response.body);
+    CHECK((response.status == 503 || response.status == 504));
+    CHECK(response.body.find("/state/jobs.db") != std::string::npos);
+  }
+  house.store().LetGo();
+  CHECK(house.Get("/api/jobs/1/events", cookie).status == 200);
 }
 
 }  // namespace trireme::dashboard

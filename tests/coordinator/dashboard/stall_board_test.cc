@@ -3,6 +3,9 @@
 
 #include <catch2/catch.hpp>
 #include <memory>
+#include <thread>
+
+#include "tests/coordinator/job_store/held_store.h"
 
 namespace trireme::dashboard {
 namespace {
@@ -13,8 +16,9 @@ class Told {
   Told() {
     auto store = coordinator::JobStore::Open(":memory:");
     REQUIRE(store.ok());
-    store_ = *std::move(store);
-    board_ = std::make_unique<StallBoard>(table_, *store_);
+    store_ = std::make_shared<coordinator::HeldStore>(*std::move(store));
+    reads_ = std::make_unique<coordinator::StoreReads>(table_, store_, "/state/jobs.db");
+    board_ = std::make_unique<StallBoard>(*reads_);
   }
 
   void Stall(uint64_t job, uint32_t rank, bool over) {
@@ -38,22 +42,29 @@ class Told {
       Commit(change);
     }
   }
-  std::vector<std::string> Of(uint64_t id) {
-    v1::Job job;
-    job.set_id(id);
-    job.mutable_status()->set_attempt(1);
-    job.mutable_status()->set_attempt_live(true);
-    return board_->Of(job);
+  std::vector<std::string> Of(uint64_t id) { return AllOf({id}).front(); }
+  // In one question.
+  std::vector<StallBoard::Texts> AllOf(const std::vector<uint64_t>& ids) {
+    std::vector<v1::Job> jobs;
+    for (const uint64_t id : ids) {
+      v1::Job& job = jobs.emplace_back();
+      job.set_id(id);
+      job.mutable_status()->set_attempt(1);
+      job.mutable_status()->set_attempt_live(true);
+    }
+    return board_->Of(jobs);
   }
+  coordinator::HeldStore& store() { return *store_; }
 
  private:
   void Commit(coordinator::Change& change) {
     REQUIRE(store_->Commit(change).ok());
-    table_.Publish({}, change.events);
+    table_->Publish({}, change.events);
   }
 
-  std::unique_ptr<coordinator::JobStore> store_;
-  coordinator::JobTable table_;
+  std::shared_ptr<coordinator::HeldStore> store_;
+  const std::shared_ptr<coordinator::JobTable> table_ = std::make_shared<coordinator::JobTable>();
+  std::unique_ptr<coordinator::StoreReads> reads_;
   std::unique_ptr<StallBoard> board_;
 };
 
@@ -80,6 +91,37 @@ TEST_CASE("a rank that went on while nobody looked stands still no more") {
   told.MuchElse();
   CHECK(told.Of(1).empty());
   CHECK(told.Of(2) == Texts{"rank 5"});
+}
+
+TEST_CASE("what comes while the first events of a job are read is taken as well, once") {
+  Told told;
+  told.Stall(1, 3, false);
+  told.Stall(1, 4, false);
+  told.store().Hold();
+  Texts read;
+  std::thread reader([&] { read = told.Of(1); });
+  told.store().AwaitWaiting(1);
+  told.Stall(1, 3, true);
+  told.Stall(1, 5, false);
+  told.store().LetGo();
+  reader.join();
+  CHECK(read == Texts{"rank 4", "rank 5"});
+  CHECK(told.Of(1) == read);
+}
+
+TEST_CASE(
+    "a disk that hangs is waited for once for all jobs, and their ranks are told when it answers") {
+  Told told;
+  for (const uint64_t job : {1, 2, 3}) told.Stall(job, 7, false);
+  told.store().Hold();
+  std::vector<Texts> read = {{}};
+  std::thread reader([&] { read = told.AllOf({1, 2, 3}); });
+  told.store().AwaitWaiting(1);
+  reader.join();
+  CHECK(read == std::vector<Texts>(3));
+  CHECK(told.store().waiting() == 1);
+  told.store().LetGo();
+  CHECK(told.AllOf({1, 2, 3}) == std::vector<Texts>(3, Texts{"rank 7"}));
 }
 
 }  // namespace trireme::dashboard

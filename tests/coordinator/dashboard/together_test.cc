@@ -91,16 +91,19 @@ TEST_CASE("sessions that are opened, looked up and ended at once do not meet") {
 TEST_CASE("many who look at the stall board while events come see each rank in the end") {
   auto opened = coordinator::JobStore::Open(":memory:");
   REQUIRE(opened.ok());
-  coordinator::JobStore& store = **opened;
-  coordinator::JobTable table;
-  StallBoard board(table, store);
+  const std::shared_ptr<coordinator::JobStore> held = *std::move(opened);
+  coordinator::JobStore& store = *held;
+  const auto shared = std::make_shared<coordinator::JobTable>();
+  coordinator::JobTable& table = *shared;
+  coordinator::StoreReads reads(shared, held, "/state/jobs.db");
+  StallBoard board(reads);
   constexpr int kJobs = 3, kRanks = 40;
   const auto look = [&](int id) {
     v1::Job job;
     job.set_id(static_cast<uint64_t>(id));
     job.mutable_status()->set_attempt(1);
     job.mutable_status()->set_attempt_live(true);
-    return board.Of(job).size();
+    return board.Of({&job, 1}).front().size();
   };
   std::atomic<int> faults = 0;
   std::atomic<bool> over = false;

@@ -314,7 +314,7 @@ TEST_CASE("pages of a list are whole and without repeats") {
   request.set_page_size(10);
   std::vector<uint64_t> seen;
   while (true) {
-    const auto page = cluster.table().List(request);
+    const auto page = cluster.table().List(request, &cluster.store());
     REQUIRE(page.ok());
     for (const v1::Job& job : page->jobs()) seen.push_back(job.id());
     if (page->next_page_token().empty()) break;

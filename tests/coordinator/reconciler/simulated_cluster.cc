@@ -211,7 +211,7 @@ void SimulatedCluster::Settle(int most_steps) {
   const auto unfinished = [this] {
     size_t count = 0;
     for (const uint64_t id : jobs_) {
-      const v1::JobState state = table_->StatusOf(id)->state();
+      const v1::JobState state = table_->Get(id, store_.get())->status().state();
       if (state == v1::JOB_PAUSED) Ask(id, ResumeAsked{"ann"});
       if (!HasEnded(state)) ++count;
     }
@@ -243,7 +243,7 @@ void SimulatedCluster::CheckEvents() const {
     }
   }
   for (const uint64_t id : jobs_) {
-    const v1::JobState state = table_->StatusOf(id)->state();
+    const v1::JobState state = table_->Get(id, store_.get())->status().state();
     CHECK(states[id] == state);
     if (cancelled_.contains(id)) {
       const bool over =

@@ -62,11 +62,13 @@ v1::JobSpec TinyJob(const std::string& text_file) {
   return job;
 }
 
-ServedStore::ServedStore(const Limits& limits, const UserCaps& caps, DiskCallsOptions reads)
+ServedStore::ServedStore(const Limits& limits, const UserCaps& caps, DiskCallsOptions reads,
+                         std::unique_ptr<JobStore> store)
     : limits_(limits),
       caps_(caps),
       access_(LoadAccess(scratch_.path() + "/tokens")),
-      store_(std::make_shared<HeldStore>(Taken(JobStore::Open(":memory:")))),
+      store_(std::make_shared<HeldStore>(store ? std::move(store)
+                                               : Taken(JobStore::Open(":memory:")))),
       reads_(table_, store_, scratch_.path() + "/jobs.db", std::move(reads)) {}
 
 ServedStore::~ServedStore() { End(); }

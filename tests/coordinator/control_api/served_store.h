@@ -21,13 +21,12 @@ v1::JobSpec TinyJob(const std::string& text_file);
 
 class ServedStore {
  public:
-  // `reads`: of StoreReads.
+  // `reads`: of StoreReads. `store`: in place of one in memory.
   explicit ServedStore(const Limits& limits = {}, const UserCaps& caps = {},
-                       DiskCallsOptions reads = {.name = "store reads"});
+                       DiskCallsOptions reads = {.name = "store reads"},
+                       std::unique_ptr<JobStore> store = nullptr);
   ~ServedStore();
 
-  // In place of its own, which is in memory. To be called before all others.
-  void UseStore(std::shared_ptr<JobStore> store) { store_ = std::move(store); }
   // A completed job, with a run folder. To be called before Serve.
   v1::Job AddJob(uint64_t id, const std::string& owner);
   // As it is now. To be called before Serve.

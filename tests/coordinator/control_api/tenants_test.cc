@@ -257,19 +257,17 @@ class Forgetful : public ForwardingStore {
 }  // namespace
 
 TEST_CASE("control: a repeat whose job is forgotten meanwhile stores nothing") {
-  ServedStore served;
-  auto own = JobStore::Open(":memory:");
-  REQUIRE(own.ok());
-  const auto store = std::make_shared<Forgetful>(*std::move(own));
-  served.UseStore(store);
+  auto own = std::make_unique<Forgetful>(*JobStore::Open(":memory:"));
+  Forgetful& store = *own;
+  ServedStore served({}, {}, {.name = "store reads"}, std::move(own));
   served.Serve();
   REQUIRE(Submit(served, "ann", "once").ok());
   REQUIRE(Submit(served, "ann", "once").ok());
-  store->forgets = true;
+  store.forgets = true;
   CHECK(Submit(served, "ann", "once").error_code() == StatusCode::ABORTED);
-  CHECK(store->Jobs()->empty());
+  CHECK(store.Jobs()->empty());
   CHECK(Submit(served, "ann", "once").ok());
-  CHECK(store->Jobs()->size() == 1);
+  CHECK(store.Jobs()->size() == 1);
 }
 
 TEST_CASE("control: checks whose caller leaves make way for the others'") {

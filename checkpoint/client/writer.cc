@@ -300,9 +300,12 @@ absl::Status CheckpointWriter::Prune(const std::string& root, const PruneOptions
       ++good;
     }
   }
-  RETURN_IF_ERROR(
-      TakeAway(root, options.epoch, [&](const std::string& name) { return due.contains(name); }));
-  return RemoveAll(RemovedFolder(root, options.epoch));
+  // What was moved goes, also where something else could not be.
+  absl::Status pruned =
+      TakeAway(root, options.epoch, [&](const std::string& name) { return due.contains(name); });
+  if (absl::IsFailedPrecondition(pruned)) return pruned;
+  pruned.Update(RemoveAll(RemovedFolder(root, options.epoch)));
+  return pruned;
 }
 
 }  // namespace trireme::checkpoint

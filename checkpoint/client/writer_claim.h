@@ -85,16 +85,17 @@ absl::StatusOr<std::vector<std::string>> FoldersAfter(const std::string& root, u
 absl::Status CheckEpoch(const std::string& root, Epoch epoch);
 
 // Moves what `is_due` says of the names in `root` into RemovedFolder, and that on the disk, to be
-// emptied by the caller: nothing that is emptied looks whole after a loss of power.
-// FailedPrecondition as CheckEpoch, wherever a newer epoch begins meanwhile; else the disk's.
+// emptied by the caller: nothing that is emptied looks whole after a loss of power. The first error
+// of a name, when all others are moved. FailedPrecondition as CheckEpoch, wherever a newer epoch
+// begins meanwhile; else the disk's.
 absl::Status TakeAway(const std::string& root, Epoch epoch,
                       const std::function<bool(const std::string& name)>& is_due);
 // `root`/.EPOCH.removed.
 std::string RemovedFolder(const std::string& root, Epoch epoch);
 
 // Gives a damaged checkpoint of `root` a name that nobody takes for one, step-N.damaged, for good,
-// and returns its new folder. CheckEpoch between the choice of the name and the renaming, so that a
-// newer epoch, to which it is as damaged, has taken that name from one that stands still there.
+// and returns its new folder. By way of a folder of this epoch, made before CheckEpoch, which a
+// newer one takes away: to that one it may be good.
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch);
 
 }  // namespace trireme::checkpoint

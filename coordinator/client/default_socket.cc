@@ -66,6 +66,8 @@ absl::Status CheckDefaultSocket() {
   struct stat about {};
   const bool above = stat(Above(folder).c_str(), &about) == 0;
   const bool given = above && IsOf(about, geteuid()) && !OthersMayWrite(about);
+  // As below /tmp: whoever makes it first has it.
+  if (above && !given) mkdir(folder.c_str(), 0700);
   if (given && lstat(folder.c_str(), &about) == 0) third = about.st_uid;
   const absl::Status checked = CheckFolder(folder, third, kFix);
   if (!checked.ok()) return absl::IsNotFound(checked) ? absl::OkStatus() : checked;

@@ -18,7 +18,8 @@ std::string DefaultSocketPath();
 absl::Status CheckSocketFolder(const std::string& folder, const std::string& fix);
 // For whoever dials DefaultSocketPath: the same of its folder and of the socket itself, if they are
 // there. But where nobody else may write to the folder above, they may also be of the user to whom
-// root has given them, as systemd gives /run/trireme to the daemon's.
+// root has given them, as systemd gives /run/trireme to the daemon's. Elsewhere it makes the
+// folder, if there is none: whoever makes it first has it.
 absl::Status CheckDefaultSocket();
 
 // /var/lib/trireme for root, ~/.local/state/trireme for others.

@@ -25,6 +25,7 @@ using Kind = Call::Kind;
 
 std::atomic<bool> recording = false;
 std::atomic<int> calls_left = 0;  // until this process stands still; 0: it does not
+std::string kept_name;            // by RefuseNames
 
 // The same tree as on the disk, by numbers.
 struct Log {
@@ -256,6 +257,14 @@ void Mark(const std::string& note) {
 
 void StandStillBefore(int calls) { calls_left = calls; }
 
+void RefuseNames(const std::string& ending) { kept_name = ending; }
+
+static bool IsKept(const std::string& path) {
+  if (kept_name.empty() || !path.ends_with(kept_name)) return false;
+  errno = EACCES;
+  return true;
+}
+
 // The calls themselves; extern "C", a namespace changes nothing of their names. Those that know
 // large files have two.
 extern "C" {
@@ -359,6 +368,7 @@ int fdatasync(int fd) {
 
 int rename(const char* from, const char* to) noexcept {
   StandIfDue();
+  if (IsKept(from)) return -1;
   static const auto next = Next<int (*)(const char*, const char*)>("rename");
   return NoteRename(next(from, to), AT_FDCWD, from, AT_FDCWD, to, 0);
 }
@@ -397,6 +407,7 @@ int unlink(const char* path) noexcept {
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
   StandIfDue();
+  if (IsKept(path)) return -1;
   static const auto next = Next<int (*)(int, const char*, int)>("unlinkat");
   return NoteRemove(next(folder, path, flags), folder, path);
 }

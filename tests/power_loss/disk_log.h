@@ -44,6 +44,10 @@ std::vector<Call> Record(const std::string& root, const std::function<void()>& w
 // looks at, flushes or changes a name of anything; 0: it does not.
 void StandStillBefore(int calls);
 
+// From now on nothing whose path ends like this is renamed (by rename) or removed (by unlinkat, as
+// the standard library does): EACCES, whoever asks. "": no such name. Not beside other threads.
+void RefuseNames(const std::string& ending);
+
 // Inside `work`: a note in the log, such as that something was promised.
 void Mark(const std::string& note);
 

@@ -133,5 +133,80 @@ TEST_CASE("stalled: a damaged checkpoint is set aside by a newer attempt, and it
   CHECK(calls > 2);
 }
 
+// As behind a mount that gives errors to that node alone.
+TEST_CASE("stalled: what is damaged to the older attempt alone is set aside before, or never") {
+  int before = 0, never = 0;
+  const int calls = StandStillBeforeEach(
+      {.prepare =
+           [](const std::string& root) {
+             const Epoch old = WriterClaim::Take(root)->epoch();
+             for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
+             return old;
+           },
+       .late = [](const std::string& root,
+                  Epoch old) { return SetAsideDamaged(root, 20, old).status(); },
+       .newer =
+           [&](const std::string& root, uint64_t begun, WriterClaim& claim) {
+             CHECK((begun == 10 || begun == 20));
+             ++(begun == 10 ? before : never);
+             CHECK(fs::exists(root + "/step-00000020.damaged") == (begun == 10));
+             CHECK(claim.BeginAfter(begun).value().empty());
+             REQUIRE(Save(root, begun + 10, ThreeRanks(99), claim.epoch()).ok());
+           }});
+  CHECK(before > 2);
+  CHECK(never > 2);
+  CHECK(calls == before + never);
+}
+
 }  // namespace
+
+TEST_CASE("what cannot be pruned, moved or emptied, holds up nothing else") {
+  const power_loss::EmptyFolder root;
+  auto claim = WriterClaim::Take(root.path());
+  REQUIRE(claim.ok());
+  const Epoch now = claim->epoch();
+  for (uint64_t step : {10, 20, 30, 40}) {
+    REQUIRE(Save(root.path(), step, ThreeRanks(step), now).ok());
+  }
+  const auto prune = [&](uint64_t newest) {
+    return CheckpointWriter::Prune(root.path(), {.keep = 1, .newest = newest, .epoch = now});
+  };
+  const auto shows = [&] {
+    std::vector<std::string> names;
+    for (const auto& [name, manifest] : Shown(root.path())) names.push_back(name);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  for (const char* kept : {"/step-00000010", "/step-00000020", "/step-00000030"}) {
+    power_loss::RefuseNames(kept);
+    const absl::Status pruned = prune(40);
+    power_loss::RefuseNames("");
+    CHECK(pruned.message().find(kept) != std::string::npos);
+    CHECK(shows() == Names{kept + 1, "step-00000040"});
+    fs::rename(root.path() + kept, root.path() + "/step-00000010");
+    for (uint64_t step : {20, 30}) REQUIRE(Save(root.path(), step, ThreeRanks(step), now).ok());
+  }
+  // Somebody reads a file of what was moved, and keeps its folder.
+  power_loss::RefuseNames("rank-001.safetensors");
+  CHECK_FALSE(prune(30).ok());
+  CHECK(shows() == Names{"step-00000030", "step-00000040"});
+  CHECK_FALSE(prune(40).ok());
+  power_loss::RefuseNames("");
+  CHECK(shows() == Names{"step-00000040"});
+  CHECK(prune(40).ok());
+  CHECK_FALSE(fs::exists(RemovedFolder(root.path(), now)));
+  // Nor does it keep the next attempt from its beginning.
+  REQUIRE(Save(root.path(), 50, ThreeRanks(50), now).ok());
+  power_loss::RefuseNames("rank-001.safetensors");
+  CHECK_FALSE(prune(50).ok());
+  claim = absl::AbortedError("ended");
+  claim = WriterClaim::Take(root.path());
+  REQUIRE(claim.ok());
+  REQUIRE(Save(root.path(), 60, ThreeRanks(60), claim->epoch()).ok());
+  CHECK_FALSE(
+      CheckpointWriter::Prune(root.path(), {.keep = 1, .newest = 60, .epoch = claim->epoch()})
+          .ok());
+  power_loss::RefuseNames("");
+  CHECK(shows() == Names{"step-00000060"});
+}
 }  // namespace trireme::checkpoint

@@ -68,12 +68,20 @@ class DefaultPlace {
 };
 
 TEST_CASE("default socket: one's own is called, and where there is none nobody answers") {
-  const DefaultPlace place;
+  DefaultPlace place;
   CHECK(place.Ask().ok());
   fs::remove(place.socket());
   CHECK(absl::IsUnavailable(place.Ask()));
   fs::remove(place.folder());
   CHECK(absl::IsUnavailable(place.Ask()));
+  // Before others can.
+  struct stat about {};
+  REQUIRE(lstat(place.folder().c_str(), &about) == 0);
+  CHECK((about.st_mode & 07777) == 0700);
+  fs::remove(place.folder());
+  place.CloseAbove();
+  CHECK(absl::IsUnavailable(place.Ask()));
+  CHECK_FALSE(fs::exists(place.folder()));
 }
 
 TEST_CASE("default socket: a folder that others may write to is refused, unless it is named") {

@@ -77,7 +77,7 @@ class ControlService : public v1::Control::CallbackService {
   Stream* Open(const absl::StatusOr<Caller>& caller, Stream* stream, StreamSet& streams,
                absl::Status may) {
     stream->Hold();
-    if (may.ok()) may = caller.status();
+    if (!caller.ok()) may = caller.status();
     if (may.ok()) may = Add(stream, streams, *caller);
     streams.Begin(stream, may);
     return stream;

@@ -68,7 +68,9 @@ FileStream::FileStream(const v1::ReadFileRequest& request, DiskCalls& disks, Dis
                        StreamSet& streams)
     : DiskStream(disks, streams), request_(request), endings_(endings) {}
 
-FileStream::~FileStream() { endings_.End(where_, std::move(reader_)); }
+FileStream::~FileStream() {
+  if (was_read_) endings_.End(where_, std::move(reader_));
+}
 
 void FileStream::SetJob(const v1::Job& job, const std::string& store) {
   const absl::MutexLock lock(&mutex_);
@@ -78,6 +80,7 @@ void FileStream::SetJob(const v1::Job& job, const std::string& store) {
 
 void FileStream::Ask() {
   AskDisk(where_, [reader = reader_] { return reader->Next(); });
+  was_read_ |= !closed();
 }
 
 void FileStream::Use(FilePiece piece) {

@@ -36,6 +36,7 @@ class FileStream : public FromDiskStream<v1::ReadFileResponse, FilePiece> {
   DiskEndings& endings_;
   DiskPath where_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<RunFileReader> reader_ ABSL_GUARDED_BY(mutex_);  // of the look under way, too
+  bool was_read_ ABSL_GUARDED_BY(mutex_) = false;                  // so that it may have a file
 };
 
 }  // namespace trireme::coordinator

@@ -68,7 +68,9 @@ LogStream::LogStream(const ApiRooms& rooms, const v1::LogsRequest& request, Disk
                      StreamSet& streams)
     : DiskStream(rooms.disks, streams), table_(rooms.table), request_(request), endings_(endings) {}
 
-LogStream::~LogStream() { endings_.End(where_, std::move(reader_)); }
+LogStream::~LogStream() {
+  if (was_read_) endings_.End(where_, std::move(reader_));
+}
 
 void LogStream::SetJob(const v1::Job& job, const std::string& store) {
   const absl::MutexLock lock(&mutex_);
@@ -96,6 +98,7 @@ void LogStream::Ask() {
   // Asked before the file is: what is written after the end is not waited for.
   over_ = !request_.follow() || AttemptIsOver();
   AskDisk(where_, [reader = reader_, attempt = attempt_] { return reader->Next(attempt); });
+  was_read_ |= !closed();
 }
 
 void LogStream::Use(LogPiece piece) {

@@ -42,6 +42,7 @@ class LogStream : public FromDiskStream<v1::LogsResponse, LogPiece> {
   DiskEndings& endings_;
   DiskPath where_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<LogReader> reader_ ABSL_GUARDED_BY(mutex_);  // of the look under way, too
+  bool was_read_ ABSL_GUARDED_BY(mutex_) = false;              // so that it may have a file
   uint32_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;               // 0: the first, when there is one
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };

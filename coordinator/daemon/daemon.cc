@@ -300,6 +300,7 @@ Daemon::~Daemon() {
   reconciler_.reset();
   dashboard_.reset();
   if_damaged_->Close();
+  reads_.reset();
   store_.reset();
   // The next daemon finds all of it free.
   if (state_lock_ >= 0) close(state_lock_);

@@ -455,7 +455,7 @@ void DiskCalls::Pool::Expire(const std::shared_ptr<Call>& call, std::vector<Due>
   // One that hangs is looked at again: it may have got on.
   const Clock::time_point look = (hangs ? now : step) + options_.hangs_after;
   if (call->answer) Arm(call, std::min(look, AnswerBy(*call, step)));
-  if (!call->answer && !hangs) Arm(call, look);
+  if (!call->answer) Arm(call, look);
   if (!hangs && !call->hangs) return;
   SetHangs(*call, hangs);  // also anew: it may hang at another step by now
   if (hangs) {

@@ -273,6 +273,23 @@ TEST_CASE("control: who looks for one's own among many events of others finds ea
   }
 }
 
+TEST_CASE("control: who has no token is told nothing of events that are to come") {
+  ServedStore served;
+  served.Serve();
+  const auto stub = served.StubOf("");
+  for (const uint64_t job : {0, 1}) {
+    grpc::ClientContext context;
+    served.Prepare(context, "");
+    v1::WatchRequest request;
+    request.set_job_id(job);
+    request.set_after_sequence(uint64_t{1} << 62);
+    const auto reader = stub->Watch(&context, request);
+    v1::WatchResponse response;
+    CHECK_FALSE(reader->Read(&response));
+    CHECK(reader->Finish().error_code() == StatusCode::UNAUTHENTICATED);
+  }
+}
+
 TEST_CASE("control: who asks for events that were dropped is told which are left") {
   ServedStore served;
   served.AddJob(1, "ann");

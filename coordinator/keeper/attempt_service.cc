@@ -7,6 +7,7 @@
 
 #include "coordinator/keeper/fresher.h"
 #include "runtime/base/monotonic.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/slice.h"
 

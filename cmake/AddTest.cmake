@@ -4,7 +4,7 @@
 # A test that cannot run here says why, "skipped: <reason>", and exits with 77. The exit code alone counts, never a word in the
 # output: a test that fails and prints "skipped" has failed. A reason that begins with "not installed: " is a fault of the
 # machine's set-up, which deploy/test does not let pass (tests/tools/test_summary.py).
-# Labels: fast, mpi, parity, coordinator, cluster, slow; `kills` beside them where processes are killed while mpirun or an agent
+# Labels: fast, mpi, parity, coordinator, cluster, vm, slow; `kills` beside them where processes are killed while mpirun or an agent
 # looks on: only these are given a second try. plain, grpc, threads: cmake/Tests.cmake.
 set(TRIREME_SKIPPED 77)
 function(trireme_add_test name)

@@ -108,6 +108,13 @@ if(NOT TRIREME_SANITIZE)
     COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
 endif()
 
+# The packages under systemd with a kernel of their own, which is a program: root, and deploy/install_packages vm.
+if(NOT TRIREME_SANITIZE)
+  trireme_add_test(vm.control_groups SECONDS 3000 LABELS vm
+    COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/vm/vm_test.py" "${PROJECT_BINARY_DIR}"
+      "${PROJECT_SOURCE_DIR}/tests/vm/inside.py")
+endif()
+
 # srun and sbatch on a real Slurm of its own; a daemon and agents on several hosts without one; the daemon over a Slurm, one
 # cluster for all of its tests. They need root and namespaces (deploy/install_packages cluster).
 trireme_python_tests(cluster.slurm_ cluster/slurm_test.py SlurmJobs SECONDS 300 LABELS cluster coordinator

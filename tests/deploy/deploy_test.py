@@ -248,6 +248,9 @@ class Deploy(unittest.TestCase):
                 said = run(f"{BIN}/{program}", "--help").stdout
                 for option in (word for word in words if word.startswith("--")):
                     self.assertIn(option.partition("=")[0], said)
+                # Beside ours only what every Debian has.
+                for other in re.findall(r"^Exec(?!Start=)\w+=-?(\S+)", text, re.M):
+                    self.assertEqual(other, "/bin/sh")
                 # A file that need not be there.
                 [config] = [word.partition("=-")[2] for word in words if word.startswith("--config=-/etc/trireme/")]
                 self.assertIn(f": {config}. ", read(f"deploy/config/{os.path.basename(config)}"))

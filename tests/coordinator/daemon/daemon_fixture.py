@@ -48,14 +48,18 @@ def until(condition, what, told=lambda: "", seconds=LIMIT_S):
     raise AssertionError(f"not within {seconds} s: {what}\n{told()}")
 
 
+def lives(pid):
+    state = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return bool(state) and state[0] != "Z"
+
+
 def processes_of(folder):
     """{pid: command line} of living processes that name the folder."""
     found = {}
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         pid = int(path.split("/")[2])
         line = read(path)
-        state = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        if folder in line and pid != os.getpid() and state and state[0] != "Z":
+        if folder in line and pid != os.getpid() and lives(pid):
             found[pid] = line
     return found
 

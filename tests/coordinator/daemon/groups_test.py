@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from daemon_fixture import DaemonCase, read, until
+from daemon_fixture import DaemonCase, lives, read, until
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../..'))
 import skips  # noqa: E402
@@ -20,11 +20,6 @@ HIDES = """#!/bin/sh
 mkdir "{folder}/once" 2>/dev/null && env -i setsid sh -c 'echo $$ >"{folder}/hidden"; while true; do sleep 1; done' &
 exec "{bin}/trireme-worker" "$@"
 """
-
-
-def lives(pid):
-    state = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return bool(state) and state[0] != "Z"
 
 
 class Groups(DaemonCase):

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""The Debian packages on a machine of their own, installed as docs/operations/install.md says: it boots under systemd with cgroup
+v2, and inside.py runs there. Its kernel is user-mode-linux, which is a program, so no help of the hardware is needed. The root
+is a folder that debootstrap makes once, in BUILD_FOLDER/vm.
+
+Usage: vm_test.py BUILD_FOLDER INSIDE.PY [Inside.test_NAME ...]
+"""
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path.insert(0, TESTS)
+import skips  # noqa: E402
+
+LIMIT_S = 1500
+INSIDE = ("skips.py", "coordinator/daemon/daemon_fixture.py")
+PROGRAMS = {"debootstrap": "debootstrap", "linux.uml": "user-mode-linux", "mkfs.ext4": "e2fsprogs", "dpkg-shlibdeps": "dpkg-dev"}
+UNIT = """[Unit]
+After=triremed.service trireme-agent.service
+[Service]
+Type=oneshot
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/tty0
+ExecStart=/usr/bin/python3 -B /mnt/tests/vm/inside.py {arguments}
+ExecStopPost=/bin/sh -c 'echo "inside: $SERVICE_RESULT $EXIT_STATUS"; systemctl --no-block poweroff'
+[Install]
+WantedBy=multi-user.target
+"""
+WORKER = """#!/bin/sh
+. /srv/before_a_rank
+exec /usr/bin/trireme-worker "$@"
+"""
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, **options)
+
+
+def write(path, text, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, mode)
+
+
+def sources():
+    """[(address, suite)] of Debian's packages, as this machine has them."""
+    told = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
+               capture_output=True).stdout.split("\n")
+    return sorted({tuple(line.split()[:2]) for line in told if line.endswith(" main")}, key=lambda pair: len(pair[1]))
+
+
+def chroot(root, script):
+    run("chroot", root, "env", "DEBIAN_FRONTEND=noninteractive", "sh", "-euc", script, stdout=subprocess.DEVNULL)
+
+
+def make_root(root, packages, inside, arguments):
+    if not os.path.exists(f"{root}/made"):
+        shutil.rmtree(root, ignore_errors=True)
+        address, suite = sources()[0]
+        run("debootstrap", "--variant=minbase", "--include=systemd-sysv,python3", suite, root, address, stdout=subprocess.DEVNULL)
+        write(f"{root}/etc/apt/sources.list", "".join(f"deb {address} {suite} main\n" for address, suite in sources()))
+        write(f"{root}/made", "")
+    shutil.copy("/etc/resolv.conf", f"{root}/etc/resolv.conf")
+    shutil.rmtree(f"{root}/mnt")
+    shutil.copytree(packages, f"{root}/mnt/packages")
+    chroot(root, "apt-get -q update; apt-get -y -q install --no-install-recommends --reinstall /mnt/packages/*.deb; apt-get clean")
+    for name in (*INSIDE, os.path.relpath(inside, TESTS)):
+        os.makedirs(os.path.dirname(f"{root}/mnt/tests/{name}"), exist_ok=True)
+        shutil.copy(f"{TESTS}/{name}", f"{root}/mnt/tests/{name}")
+    write(f"{root}/usr/local/bin/worker", WORKER, 0o755)
+    write(f"{root}/srv/before_a_rank", "")
+    shutil.copy(f"{root}/usr/share/trireme/config/agent.toml", f"{root}/etc/trireme/agent.toml")
+    with open(f"{root}/etc/trireme/agent.toml", "a", encoding="utf-8") as file:
+        file.write('worker = "/usr/local/bin/worker"\n')
+    write(f"{root}/etc/hostname", "vm\n")
+    write(f"{root}/etc/hosts", "127.0.0.1 localhost vm\n")
+    write(f"{root}/etc/systemd/system/inside.service", UNIT.format(arguments=" ".join(arguments)))
+    chroot(root, "systemctl enable triremed trireme-agent inside")
+
+
+def boot(folder, image):
+    """What it has said until it was off."""
+    command = ["nice", "-n", "10", "linux.uml", "mem=3G", f"ubd0={image}", "root=/dev/ubda", "rw", "quiet", "con=none",
+               "con0=null,fd:1", f"uml_dir={folder}/"]
+    with open(f"{folder}/console.log", "wb") as log, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True) as machine:
+        try:
+            machine.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            print(f"not off within {LIMIT_S} s")
+        finally:
+            if machine.poll() is None:
+                os.killpg(machine.pid, signal.SIGKILL)
+    with open(f"{folder}/console.log", encoding="utf-8", errors="replace") as log:
+        return re.sub(r"\x1b\[[\d;]*m", "", log.read().replace("\r", ""))
+
+
+def main(build, inside, *arguments):
+    if os.geteuid() != 0:
+        skips.leave("needs root: it makes a Debian in a folder")
+    missing = sorted(package for program, package in PROGRAMS.items() if shutil.which(program) is None)
+    if missing:
+        skips.leave(skips.NOT_INSTALLED + " ".join(missing))
+    folder = os.path.abspath(f"{build}/vm")
+    packages = f"{folder}/packages"
+    shutil.rmtree(packages, ignore_errors=True)
+    run("cpack", "--config", f"{build}/CPackConfig.cmake", "-B", packages, stdout=subprocess.DEVNULL)
+    shutil.rmtree(f"{packages}/_CPack_Packages", ignore_errors=True)
+    for path in glob.glob(f"{packages}/libtrireme*"):
+        os.remove(path)
+    make_root(f"{folder}/root", packages, inside, arguments)
+    image = f"{folder}/root.img"
+    run("mkfs.ext4", "-q", "-F", "-d", f"{folder}/root", image, "4G")
+    try:
+        said = boot(folder, image)
+    finally:
+        os.remove(image)
+    print(said)
+    sys.exit(0 if "\ninside: success 0\n" in said else 1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -29,7 +29,7 @@ constexpr size_t kEpochDigits = 16;
 constexpr int kMostDamaged = 1000;  // of one step; nobody keeps so many
 
 constexpr std::string_view kRemovedEnd = ".removed";
-constexpr std::string_view kDamagedEnd = ".set-aside";
+constexpr std::string_view kSetAsideEnd = ".set-aside";
 
 std::string LockPath(const std::string& root) { return root + "/.lock"; }
 
@@ -92,12 +92,12 @@ absl::Status MoveInto(const std::string& folder, const std::string& root, Epoch 
   return all;
 }
 
-std::string DamagedFolder(const std::string& root, Epoch epoch) {
-  return Text(root, "/.", EpochText(epoch), kDamagedEnd);
+std::string AsideFolder(const std::string& root, Epoch epoch) {
+  return Text(root, "/.", EpochText(epoch), kSetAsideEnd);
 }
 
-bool IsDamagedFolder(const std::string& name) {
-  return name.starts_with(".") && name.ends_with(kDamagedEnd);
+bool IsAsideFolder(const std::string& name) {
+  return name.starts_with(".") && name.ends_with(kSetAsideEnd);
 }
 
 absl::StatusOr<std::string> GiveDamagedName(const std::string& from, const std::string& root,
@@ -123,7 +123,7 @@ absl::Status BringOut(const std::string& folder, const std::string& root) {
     uint64_t step = 0;
     if (ParseStepFolderName(name, &step)) {
       RETURN_IF_ERROR(GiveDamagedName(from, root, step).status());
-    } else if (IsDamagedFolder(name)) {
+    } else if (IsAsideFolder(name)) {
       RETURN_IF_ERROR(BringOut(from, root));
     }
   }
@@ -203,10 +203,10 @@ absl::Status WriterClaim::EndOthers() const {
   // What somebody still holds open may be left; it is hidden, and the next one tries again.
   (void)RemoveAll(RemovedFolder(root_, epoch_));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root_));
-  if (std::none_of(names.begin(), names.end(), IsDamagedFolder)) return absl::OkStatus();
-  const std::string damaged = DamagedFolder(root_, epoch_);
-  RETURN_IF_ERROR(MoveInto(damaged, root_, epoch_, IsDamagedFolder));
-  RETURN_IF_ERROR(BringOut(damaged, root_));
+  if (std::none_of(names.begin(), names.end(), IsAsideFolder)) return absl::OkStatus();
+  const std::string aside = AsideFolder(root_, epoch_);
+  RETURN_IF_ERROR(MoveInto(aside, root_, epoch_, IsAsideFolder));
+  RETURN_IF_ERROR(BringOut(aside, root_));
   return SyncFolder(root_);
 }
 
@@ -288,11 +288,11 @@ absl::Status TakeAway(const std::string& root, Epoch epoch,
 }
 
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch) {
-  const std::string damaged = DamagedFolder(root, epoch), name = StepFolderName(step);
+  const std::string folder = AsideFolder(root, epoch), name = StepFolderName(step);
   RETURN_IF_ERROR(
-      MoveInto(damaged, root, epoch, [&](const std::string& each) { return each == name; }));
-  ASSIGN_OR_RETURN(std::string aside, GiveDamagedName(damaged + "/" + name, root, step));
-  rmdir(damaged.c_str());
+      MoveInto(folder, root, epoch, [&](const std::string& each) { return each == name; }));
+  ASSIGN_OR_RETURN(std::string aside, GiveDamagedName(folder + "/" + name, root, step));
+  rmdir(folder.c_str());
   RETURN_IF_ERROR(SyncFolder(root));
   return aside;
 }

@@ -87,16 +87,17 @@ int StandStillBeforeEach(const Scene& scene) {
   }
 }
 
+Epoch TwoSaves(const std::string& root) {
+  const Epoch old = WriterClaim::Take(root)->epoch();
+  for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
+  return old;
+}
+
 TEST_CASE(
     "stalled: a save that a newer attempt overtakes is published before it begins, or never") {
   int in_place = 0, taken_away = 0;
   const int calls = StandStillBeforeEach(
-      {.prepare =
-           [](const std::string& root) {
-             const Epoch old = WriterClaim::Take(root)->epoch();
-             for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
-             return old;
-           },
+      {.prepare = TwoSaves,
        .late = [](const std::string& root, Epoch old) { return SaveAndPrune(root, 30, 30, old); },
        .newer =
            [&](const std::string& root, uint64_t begun, WriterClaim& claim) {
@@ -116,8 +117,7 @@ TEST_CASE("stalled: a damaged checkpoint is set aside by a newer attempt, and it
   const int calls = StandStillBeforeEach(
       {.prepare =
            [](const std::string& root) {
-             const Epoch old = WriterClaim::Take(root)->epoch();
-             for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
+             const Epoch old = TwoSaves(root);
              FlipByte(root + "/step-00000020/rank-001.safetensors", 90);
              return old;
            },
@@ -137,12 +137,7 @@ TEST_CASE("stalled: a damaged checkpoint is set aside by a newer attempt, and it
 TEST_CASE("stalled: what is damaged to the older attempt alone is set aside before, or never") {
   int before = 0, never = 0;
   const int calls = StandStillBeforeEach(
-      {.prepare =
-           [](const std::string& root) {
-             const Epoch old = WriterClaim::Take(root)->epoch();
-             for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
-             return old;
-           },
+      {.prepare = TwoSaves,
        .late = [](const std::string& root,
                   Epoch old) { return SetAsideDamaged(root, 20, old).status(); },
        .newer =

@@ -29,7 +29,6 @@ constexpr size_t kEpochDigits = 16;
 constexpr int kMostDamaged = 1000;  // of one step; nobody keeps so many
 
 constexpr std::string_view kRemovedEnd = ".removed";
-constexpr std::string_view kSetAsideEnd = ".set-aside";
 
 std::string LockPath(const std::string& root) { return root + "/.lock"; }
 
@@ -64,71 +63,16 @@ absl::StatusOr<std::vector<uint64_t>> StepsAbove(const std::string& root, uint64
   return steps;
 }
 
-// Moves what `is_due` says of the names in `root` into `folder`, which is of `epoch`. What cannot
-// be moved holds nothing else up.
-absl::Status MoveInto(const std::string& folder, const std::string& root, Epoch epoch,
-                      const std::function<bool(const std::string& name)>& is_due) {
-  // Before the look, as WriterClaim::EndOthers needs it; and before the names are read: what this
-  // machine remembers of the folder's names, as NFS does, is void with its own change. It may be
-  // there already, with what somebody holds open.
+// A folder of `epoch` that is there before the look at `.lock`: newer epochs take it away, and with
+// it all that goes into it or by way of it.
+absl::Status MakeBeforeTheLook(const std::string& folder, const std::string& root, Epoch epoch) {
+  // It may be there already, with what somebody holds open.
   if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
     return DiskError(folder, "cannot be made", errno);
   }
-  if (absl::Status newest = CheckEpoch(root, epoch); !newest.ok()) {
-    rmdir(folder.c_str());
-    return newest;
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
-  absl::Status all;
-  for (const std::string& name : names) {
-    const std::string from = root + "/" + name, to = folder + "/" + name;
-    if (from == folder || !is_due(name)) continue;
-    if (rename(from.c_str(), to.c_str()) == 0) continue;
-    const int error = errno;
-    RETURN_IF_ERROR(CheckEpoch(root, epoch));
-    if (error != ENOENT) all.Update(DiskError(from, "cannot be taken away", error));
-  }
-  all.Update(SyncFolder(root));
-  return all;
-}
-
-std::string AsideFolder(const std::string& root, Epoch epoch) {
-  return Text(root, "/.", EpochText(epoch), kSetAsideEnd);
-}
-
-bool IsAsideFolder(const std::string& name) {
-  return name.starts_with(".") && name.ends_with(kSetAsideEnd);
-}
-
-absl::StatusOr<std::string> GiveDamagedName(const std::string& from, const std::string& root,
-                                            uint64_t step) {
-  for (int number = 1; number <= kMostDamaged; ++number) {
-    std::string named = root + "/" + DamagedFolderName(step, number);
-    if (Exists(named)) continue;
-    if (rename(from.c_str(), named.c_str()) != 0) {
-      return DiskError(root + "/" + StepFolderName(step), "cannot be set aside", errno);
-    }
-    return named;
-  }
-  return absl::FailedPreconditionError(Text(root, "/", StepFolderName(step), ": ", kMostDamaged,
-                                            " damaged ones of this step lie there; remove some"));
-}
-
-// What attempts had set aside when they ended, or stood still, gets its name, from however many
-// folders it lies in.
-absl::Status BringOut(const std::string& folder, const std::string& root) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(folder));
-  for (const std::string& name : names) {
-    const std::string from = folder + "/" + name;
-    uint64_t step = 0;
-    if (ParseStepFolderName(name, &step)) {
-      RETURN_IF_ERROR(GiveDamagedName(from, root, step).status());
-    } else if (IsAsideFolder(name)) {
-      RETURN_IF_ERROR(BringOut(from, root));
-    }
-  }
-  rmdir(folder.c_str());
-  return absl::OkStatus();
+  absl::Status newest = CheckEpoch(root, epoch);
+  if (!newest.ok()) rmdir(folder.c_str());
+  return newest;
 }
 
 }  // namespace
@@ -202,12 +146,7 @@ absl::Status WriterClaim::EndOthers() const {
   }));
   // What somebody still holds open may be left; it is hidden, and the next one tries again.
   (void)RemoveAll(RemovedFolder(root_, epoch_));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root_));
-  if (std::none_of(names.begin(), names.end(), IsAsideFolder)) return absl::OkStatus();
-  const std::string aside = AsideFolder(root_, epoch_);
-  RETURN_IF_ERROR(MoveInto(aside, root_, epoch_, IsAsideFolder));
-  RETURN_IF_ERROR(BringOut(aside, root_));
-  return SyncFolder(root_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<SetAside>> WriterClaim::BeginAfter(uint64_t step,
@@ -284,17 +223,42 @@ absl::Status TakeAway(const std::string& root, Epoch epoch,
                       const std::function<bool(const std::string& name)>& is_due) {
   const std::string removed = RemovedFolder(root, epoch);
   (void)RemoveAll(removed);
-  return MoveInto(removed, root, epoch, is_due);
+  // Before the names are read, too: what this machine remembers of the folder's names, as NFS does,
+  // is void with its own change.
+  RETURN_IF_ERROR(MakeBeforeTheLook(removed, root, epoch));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  absl::Status all;
+  for (const std::string& name : names) {
+    const std::string from = root + "/" + name, to = removed + "/" + name;
+    if (from == removed || !is_due(name)) continue;
+    if (rename(from.c_str(), to.c_str()) == 0) continue;
+    const int error = errno;
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
+    if (error != ENOENT) all.Update(DiskError(from, "cannot be taken away", error));
+  }
+  all.Update(SyncFolder(root));
+  return all;
 }
 
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch) {
-  const std::string folder = AsideFolder(root, epoch), name = StepFolderName(step);
-  RETURN_IF_ERROR(
-      MoveInto(folder, root, epoch, [&](const std::string& each) { return each == name; }));
-  ASSIGN_OR_RETURN(std::string aside, GiveDamagedName(folder + "/" + name, root, step));
-  rmdir(folder.c_str());
-  RETURN_IF_ERROR(SyncFolder(root));
-  return aside;
+  const std::string folder = root + "/" + StepFolderName(step);
+  // Within one folder, so that no loss of power keeps half of the renaming.
+  const std::string removed = RemovedFolder(root, epoch), way = removed + "/../";
+  for (int number = 1; number <= kMostDamaged; ++number) {
+    const std::string name = DamagedFolderName(step, number);
+    if (Exists(root + "/" + name)) continue;
+    RETURN_IF_ERROR(MakeBeforeTheLook(removed, root, epoch));
+    if (rename((way + StepFolderName(step)).c_str(), (way + name).c_str()) != 0) {
+      const int error = errno;
+      RETURN_IF_ERROR(CheckEpoch(root, epoch));
+      return DiskError(folder, "cannot be set aside", error);
+    }
+    rmdir(removed.c_str());
+    RETURN_IF_ERROR(SyncFolder(root));
+    return root + "/" + name;
+  }
+  return absl::FailedPreconditionError(
+      Text(folder, ": ", kMostDamaged, " damaged ones of this step lie there; remove some"));
 }
 
 }  // namespace trireme::checkpoint

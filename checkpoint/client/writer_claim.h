@@ -94,8 +94,8 @@ absl::Status TakeAway(const std::string& root, Epoch epoch,
 std::string RemovedFolder(const std::string& root, Epoch epoch);
 
 // Gives a damaged checkpoint of `root` a name that nobody takes for one, step-N.damaged, for good,
-// and returns its new folder. By way of a folder of this epoch, made before CheckEpoch, which a
-// newer one takes away: to that one it may be good.
+// and returns its new folder. By way of RemovedFolder, made before CheckEpoch, which a newer epoch
+// takes away: to that one it may be good.
 absl::StatusOr<std::string> SetAsideDamaged(const std::string& root, uint64_t step, Epoch epoch);
 
 }  // namespace trireme::checkpoint

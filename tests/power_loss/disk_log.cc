@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -53,12 +54,11 @@ std::optional<std::string> Below(const Log& log, int folder, const char* path) {
     if (known == log.folders.end()) return std::nullopt;
     whole = log.root + "/" + (known->second.empty() ? "" : known->second + "/") + whole;
   }
+  whole = std::filesystem::path(whole).lexically_normal().string();
   while (whole.size() > 1 && whole.back() == '/') whole.pop_back();
   if (whole == log.root) return "";
   if (whole.rfind(log.root + "/", 0) != 0) return std::nullopt;
-  std::string below = whole.substr(log.root.size() + 1);
-  for (size_t twice = 0; (twice = below.find("//")) != std::string::npos;) below.erase(twice, 1);
-  return below;
+  return whole.substr(log.root.size() + 1);
 }
 
 std::optional<int> NumberOf(const Log& log, const std::string& path) {

@@ -42,7 +42,7 @@ class Tenants(DaemonCase):
         name = pwd.getpwuid(NOBODY).pw_name
         member = [os.getegid()]
         # Who is root takes it for what it is not: the job is his own who was named by the kernel.
-        job = self.submit()
+        job = self.submit("--set", "training.steps=1000000")
         self.assertEqual(self.show(job)["owner"], pwd.getpwuid(0).pw_name)
         denied = self.as_user(NOBODY, member, "cancel", job)
         self.assertEqual(denied.returncode, 77, denied.stdout + denied.stderr)

@@ -1,5 +1,7 @@
 // The language-model head in tiles of the vocabulary: a tile of logits meets its softmax
 // statistics, and becomes its gradient and is multiplied on, while it is in the cache.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -157,7 +159,8 @@ class LmHeadLoss : public Kernel {
                  .b = call.In<T>(graph::kW) + WeightOffset(cols.begin),
                  .c = tile,
                  .bias = nullptr,
-                 .addend = nullptr},
+                 .addend = nullptr,
+                 .same_a = &product == full_.get() && cols.begin > 0},
                 ProductScratch(call));
     const auto* targets = call.In<int32_t>(graph::kTokens);
     float* stats = call.Out<float>(graph::kStats);
@@ -169,8 +172,9 @@ class LmHeadLoss : public Kernel {
         if (targets[r] >= 0 && target >= 0 && target < count) {
           stats[3 * r + 2] = static_cast<float>(row[target]);
         }
-        if (tile != y) std::copy_n(row, count, y + r * spec_.y_ld);
+        if (tile != y) RowLoopsOf<T>().stream(row, y + r * spec_.y_ld, count);
       }
+      hwy::FlushStream();
     });
   }
 
@@ -189,7 +193,8 @@ class LmHeadLoss : public Kernel {
         RowLoopsOf<T>().softmax_in_place(row, count,
                                          {.lse = lse[r],
                                           .scale = static_cast<float>(call.loss_scale),
-                                          .target = targets[r] - spec_.vocab_begin - cols.begin});
+                                          .target = targets[r] - spec_.vocab_begin - cols.begin,
+                                          .next = spec_.y_ld});
       }
     });
     void* dx = apart_bytes_ > 0 ? call.scratch.data() : call.operand[graph::kDX];

@@ -30,6 +30,8 @@ struct ProductOperands {
   void* c = nullptr;
   const void* bias = nullptr;    // [n], added to every row of C; or null
   const void* addend = nullptr;  // [m, n] with C's leading dimension, added to C; may be c; or null
+  // A is what it was in this product's last Run, whose scratch nothing else has written since.
+  bool same_a = false;
 };
 
 class Product {

@@ -1,6 +1,8 @@
 // Run-time choice of the instruction set for the loops of row_loops.inc.
 #include "runtime/kernels/cpu/row_loops.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/cpu/row_loops.inc"
 #include "hwy/foreach_target.h"

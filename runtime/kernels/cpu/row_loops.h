@@ -98,6 +98,7 @@ struct RotateArgs {
 struct SoftmaxArgs {
   float lse = 0, scale = 1;
   int64_t target = -1;  // outside of the row: none
+  int64_t next = 0;     // elements from this row to the one that follows
 };
 
 template <typename T>
@@ -115,6 +116,9 @@ struct RowLoops {
   void (*softmax_in_place)(T* logits, int64_t count, const SoftmaxArgs& args);
   void (*widen)(const T* from, float* to, int64_t count);
   void (*narrow)(const float* from, T* to, int64_t count);
+  // Copies past the caches, for what is read much later; other threads see it after
+  // hwy::FlushStream.
+  void (*stream)(const T* from, T* to, int64_t count);
 };
 
 // Of the best instruction set of this machine. T: float or tensor::BFloat16.

@@ -3,6 +3,7 @@
 // all threads; of the other, each thread takes blocks whose panels stay in its second-level cache.
 // Sums go over k in order, so that threads do not change the bits. oneDNN 2.6 is slower
 // (docs/performance.md).
+#include <hwy/cache_control.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -118,15 +119,20 @@ class TileProduct : public Product {
     const auto address = reinterpret_cast<uintptr_t>(scratch.data());
     std::byte* shared = scratch.data() + (kLine - address % kLine) % kLine;
     std::byte* own = shared + shared_panels_ * PanelBytes();
+    const int64_t gathered = o.same_a && !BlocksOfRows() ? shared_panels_ : 0;
     if (threads_ == 1) {
-      for (int64_t panel = 0; panel < shared_panels_; ++panel) Gather(o, true, panel, shared);
+      for (int64_t panel = gathered; panel < shared_panels_; ++panel) {
+        Gather(o, true, panel, shared);
+      }
       for (int64_t block = 0; block < blocks_; ++block) RunBlock(o, block, shared, own);
       return;
     }
 #pragma omp parallel num_threads(threads_)
     {
 #pragma omp for schedule(static)
-      for (int64_t panel = 0; panel < shared_panels_; ++panel) Gather(o, true, panel, shared);
+      for (int64_t panel = gathered; panel < shared_panels_; ++panel) {
+        Gather(o, true, panel, shared);
+      }
 #pragma omp for schedule(static)
       for (int64_t block = 0; block < blocks_; ++block) {
         RunBlock(o, block, shared, own + omp_get_thread_num() * ThreadBytes());
@@ -201,7 +207,9 @@ class TileProduct : public Product {
     tiles_.enter();
     for (int64_t other = 0; other < shared_panels_; ++other) {
       const std::byte* line = shared + other * PanelBytes();
-      Ahead target = TargetOf(o, {begin, end}, other);
+      // Sums of f32 that are not added to go past the caches.
+      const bool streamed = shape_.c_dtype == DType::kF32 && o.addend == nullptr;
+      Ahead target = streamed ? Ahead() : TargetOf(o, {begin, end}, other);
       const int64_t target_lines = 2 * target.lines() * shared_panels_ / calls + 1;
       for (int64_t unit = 0; unit < units_; unit += kStepUnits) {
         const int64_t units = std::min(kStepUnits, units_ - unit);
@@ -223,6 +231,7 @@ class TileProduct : public Product {
       }
     }
     tiles_.leave();
+    hwy::FlushStream();
   }
 
   void Scatter(const ProductOperands& o, int64_t row_panel, int64_t column_panel,

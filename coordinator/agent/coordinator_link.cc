@@ -25,11 +25,13 @@ constexpr size_t kMostSent = 1000;  // reports whose times are remembered
 
 class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
-  Session(v1::AgentLink::Stub& stub, const std::string& token, const v1::AgentHello& hello) {
+  Session(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
+          const v1::AgentHello& hello)
+      : stub_(channel) {
     client::Identify(context_, token);
     *outgoing_.mutable_hello() = hello;
     writing_ = true;
-    stub.async()->Connect(&context_, this);
+    stub_.async()->Connect(&context_, this);
     StartWrite(&outgoing_);
     StartRead(&incoming_);
     StartCall();
@@ -117,6 +119,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     StartWrite(&outgoing_);
   }
 
+  v1::AgentLink::Stub stub_;
   grpc::ClientContext context_;
   v1::ToAgent incoming_;  // of the read under way
   mutable absl::Mutex mutex_;
@@ -140,19 +143,14 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
 class GrpcLink : public CoordinatorLink {
  public:
   GrpcLink(client::Connection connection, v1::AgentHello hello)
-      : connection_(std::move(connection)),
-        stub_(v1::AgentLink::NewStub(connection_.channel)),
-        hello_(std::move(hello)) {}
+      : connection_(std::move(connection)), hello_(std::move(hello)) {}
 
   bool Poll(Clock::time_point now) override {
     if (session_) {
       if (const auto ended = session_->ended()) {
-        state_ = *ended;
-        ++failures_;
         session_.reset();
-        next_try_ = now + delay_;
-        delay_ = std::min(2 * delay_, kLongestDelay);
         greeted_ = false;
+        Failed(*ended, now);
       } else if (session_->welcomed() && !greeted_) {
         greeted_ = true;
         delay_ = kFirstDelay;
@@ -161,7 +159,11 @@ class GrpcLink : public CoordinatorLink {
       }
     }
     if (!session_ && now >= next_try_) {
-      session_ = std::make_unique<Session>(*stub_, connection_.token, hello_);
+      if (const auto channel = connection_.channel(); channel.ok()) {
+        session_ = std::make_unique<Session>(*channel, connection_.token, hello_);
+      } else {
+        Failed(channel.status(), now);
+      }
     }
     return false;
   }
@@ -186,8 +188,14 @@ class GrpcLink : public CoordinatorLink {
   uint64_t failures() const override { return failures_; }
 
  private:
+  void Failed(const absl::Status& why, Clock::time_point now) {
+    state_ = why;
+    ++failures_;
+    next_try_ = now + delay_;
+    delay_ = std::min(2 * delay_, kLongestDelay);
+  }
+
   const client::Connection connection_;
-  const std::unique_ptr<v1::AgentLink::Stub> stub_;
   v1::AgentHello hello_;
   std::unique_ptr<Session> session_;
   bool greeted_ = false;

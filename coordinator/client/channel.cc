@@ -49,11 +49,10 @@ bool IsLoopback(const std::string& address) {
 }
 
 // gRPC would only say that nobody answers.
-absl::Status CheckSocket(const std::string& path, bool is_default) {
-  if (is_default) RETURN_IF_ERROR(CheckDefaultSocket());
+absl::Status CheckSocket(const std::string& path, const std::string& name) {
   if (access(path.c_str(), W_OK) != 0 && errno == EACCES) {
     return absl::PermissionDeniedError(base::Text(
-        path,
+        name,
         ": you may not use this socket; ask who runs the coordinator for access, or use its "
         "TCP address with a token"));
   }
@@ -85,8 +84,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
   return grpc::SslCredentials(ssl);
 }
 
-std::shared_ptr<grpc::Channel> Dial(const std::string& address,
-                                    const std::shared_ptr<grpc::ChannelCredentials>& how) {
+grpc::ChannelArguments ArgumentsOfAll() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMostBytes);
   // The coordinator is in the house; a proxy is for what is outside.
@@ -98,7 +96,25 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address,
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLongestDelay.count()));
   // Of one attempt; within the deadline of a call, so that it can say that nobody answers.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
-  return grpc::CreateCustomChannel(address, how, arguments);
+  return arguments;
+}
+
+// Of the default socket as it is now.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> DialDefault(
+    const std::shared_ptr<grpc::ChannelCredentials>& how) {
+  struct Line {
+    base::PinnedFolder folder;
+    std::shared_ptr<grpc::Channel> channel;  // ends first
+  };
+  const auto line = std::make_shared<Line>();
+  ASSIGN_OR_RETURN(line->folder, OpenDefaultFolder());
+  const std::string path = line->folder.PathOf(kDefaultSocketName);
+  RETURN_IF_ERROR(CheckSocket(path, DefaultSocketPath()));
+  grpc::ChannelArguments arguments = ArgumentsOfAll();
+  // Else channels to one path are one connection, which may be of another folder's time.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  line->channel = grpc::CreateCustomChannel(kUnix + path, how, arguments);
+  return std::shared_ptr<grpc::Channel>(line, line->channel.get());
 }
 
 }  // namespace
@@ -111,7 +127,8 @@ absl::StatusOr<Connection> Connect(const ClientOptions& options) {
   place.in_clear = !IsUnix(place.address) && options.ca_file.empty();
   place.nameless = !options.ca_file.empty() && options.certificate_file.empty();
   if (IsUnix(place.address)) {
-    RETURN_IF_ERROR(CheckSocket(place.address.substr(5), place.is_default));
+    const std::string path = place.address.substr(5);
+    if (!place.is_default) RETURN_IF_ERROR(CheckSocket(path, path));
   } else if (place.address.find(':') == std::string::npos) {
     return absl::InvalidArgumentError(
         base::Text("\"", place.address, "\" is no address; expected HOST:PORT or unix:/PATH"));
@@ -121,7 +138,14 @@ absl::StatusOr<Connection> Connect(const ClientOptions& options) {
     ASSIGN_OR_RETURN(token, ReadToken(options.token_file));
   }
   ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(options, place.address));
-  return Connection{Dial(place.address, credentials), std::move(token), std::move(place)};
+  Connection connection{nullptr, std::move(token), std::move(place)};
+  if (connection.place.is_default) {
+    connection.channel = [credentials] { return DialDefault(credentials); };
+  } else {
+    connection.channel = [one = grpc::CreateCustomChannel(connection.place.address, credentials,
+                                                          ArgumentsOfAll())] { return one; };
+  }
+  return connection;
 }
 
 void Identify(grpc::ClientContext& context, const std::string& token) {

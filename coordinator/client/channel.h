@@ -5,6 +5,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,7 +16,10 @@
 namespace trireme::client {
 
 struct Connection {
-  std::shared_ptr<grpc::Channel> channel;  // not connected yet
+  // For one call, or stream, which keeps it: not connected yet. Where nobody has named the place,
+  // one of its own: gRPC dials by itself, and is to go nowhere but where it has just been looked
+  // (OpenDefaultFolder). PermissionDenied: others may listen there.
+  std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>()> channel;
   std::string token;
   CallPlace place;
 };

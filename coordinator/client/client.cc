@@ -34,12 +34,8 @@ absl::StatusOr<bool> TakeBytes(Request& next, Response& response, bool known) {
 
 class GrpcClient final : public Client {
  public:
-  GrpcClient(const std::shared_ptr<grpc::Channel>& channel, std::string token, CallPlace place,
-             std::chrono::milliseconds reconnect_for)
-      : stub_(v1::Control::NewStub(channel)),
-        token_(std::move(token)),
-        place_(std::move(place)),
-        reconnect_for_(reconnect_for) {}
+  GrpcClient(Connection connection, std::chrono::milliseconds reconnect_for)
+      : connection_(std::move(connection)), reconnect_for_(reconnect_for) {}
 
   absl::StatusOr<v1::SubmitResponse> Call(const v1::SubmitRequest& request) override {
     return Unary(&Stub::Submit, request);
@@ -97,18 +93,21 @@ class GrpcClient final : public Client {
   absl::StatusOr<Response> Unary(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                               Response*),
                                  const Request& request) {
-    const auto deadline = std::chrono::steady_clock::now() + place_.timeout;
+    const CallPlace& place = connection_.place;
+    const auto deadline = std::chrono::steady_clock::now() + place.timeout;
+    ASSIGN_OR_RETURN(const auto channel, connection_.channel());
+    Stub stub(channel);
     for (int waits = 0;; ++waits) {
       grpc::ClientContext context;
-      Identify(context, token_);
+      Identify(context, connection_.token);
       context.set_deadline(base::TimeOfDayAt(deadline));
       Response response;
-      const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+      const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
       const std::chrono::milliseconds pause = PauseOf(status);
       const bool in_time = std::chrono::steady_clock::now() + pause < deadline;
       if (pause.count() == 0 || waits == kMostWaits || !in_time) {
-        return StatusOfCall(ErrorOf(status), place_);
+        return StatusOfCall(ErrorOf(status), place);
       }
       std::this_thread::sleep_for(pause);
     }
@@ -118,23 +117,22 @@ class GrpcClient final : public Client {
   StreamRules<Request, Response> Rules(std::unique_ptr<grpc::ClientAsyncReader<Response>> (
       Stub::*method)(grpc::ClientContext*, const Request&, grpc::CompletionQueue*)) {
     StreamRules<Request, Response> rules;
-    rules.prepare = [stub = stub_, token = token_, method](grpc::ClientContext& context,
-                                                           const Request& request,
-                                                           grpc::CompletionQueue& queue) {
+    rules.channel = connection_.channel;
+    rules.prepare = [token = connection_.token, wait = !connection_.place.is_default, method](
+                        const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context,
+                        const Request& request, grpc::CompletionQueue& queue) {
       Identify(context, token);
       // A daemon that is away is waited for here, where gRPC's connection is looked after
-      // meanwhile.
-      context.set_wait_for_ready(true);
-      return (stub.get()->*method)(&context, request, &queue);
+      // meanwhile; but where each try is to look anew, by tries.
+      context.set_wait_for_ready(wait);
+      return (Stub(channel).*method)(&context, request, &queue);
     };
-    rules.place = place_;
+    rules.place = connection_.place;
     rules.reconnect_for = reconnect_for_;
     return rules;
   }
 
-  const std::shared_ptr<Stub> stub_;
-  const std::string token_;
-  const CallPlace place_;
+  const Connection connection_;
   const std::chrono::milliseconds reconnect_for_;
 };
 
@@ -193,7 +191,7 @@ std::unique_ptr<Stream<v1::ExportResponse>> GrpcClient::Export(const v1::ExportR
   auto rules = Rules(&Stub::PrepareAsyncExport);
   rules.accept = [](v1::ExportRequest&, v1::ExportResponse&) { return absl::StatusOr<bool>(true); };
   rules.once = true;
-  rules.reconnect_for = place_.timeout;
+  rules.reconnect_for = connection_.place.timeout;
   return std::make_unique<ReconnectingStream<v1::ExportRequest, v1::ExportResponse>>(
       request, std::move(rules));
 }
@@ -202,7 +200,7 @@ std::unique_ptr<Stream<v1::BackupResponse>> GrpcClient::Backup(const v1::BackupR
   auto rules = Rules(&Stub::PrepareAsyncBackup);
   rules.accept = [](v1::BackupRequest&, v1::BackupResponse&) { return absl::StatusOr<bool>(true); };
   rules.once = true;
-  rules.reconnect_for = place_.timeout;
+  rules.reconnect_for = connection_.place.timeout;
   return std::make_unique<ReconnectingStream<v1::BackupRequest, v1::BackupResponse>>(
       request, std::move(rules));
 }
@@ -211,8 +209,7 @@ std::unique_ptr<Stream<v1::BackupResponse>> GrpcClient::Backup(const v1::BackupR
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(Connection connection, Connect(options));
-  return std::make_unique<GrpcClient>(connection.channel, connection.token, connection.place,
-                                      options.reconnect_for);
+  return std::make_unique<GrpcClient>(std::move(connection), options.reconnect_for);
 }
 
 }  // namespace trireme::client

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "runtime/base/durable.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
 namespace trireme::client {
@@ -21,27 +22,37 @@ bool IsOf(const struct stat& about, uid_t third) {
 
 bool OthersMayWrite(const struct stat& about) { return (about.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
 
+std::string NameOf(const std::string& folder) { return "the socket's folder " + folder; }
+
 absl::Status OfAnother(const std::string& what, const struct stat& about, const std::string& fix) {
   return absl::PermissionDeniedError(base::Text(what, " belongs to user ", about.st_uid,
                                                 ", so what listens there is not yours; ", fix));
 }
 
-absl::Status CheckFolder(const std::string& folder, uid_t third, const std::string& fix) {
-  const std::string what = base::Text("the socket's folder ", folder);
-  struct stat about {};
-  // First of what stands there: a link of another's leads wherever he likes at any time.
-  for (const auto look : {lstat, stat}) {
-    if (look(folder.c_str(), &about) != 0) {
-      return base::ErrnoStatus(errno, "cannot look at " + what);
-    }
-    if (!IsOf(about, third)) return OfAnother(what, about, fix);
+// What stands there is `third`'s at most.
+absl::StatusOr<base::PinnedFolder> OpenFolder(const std::string& folder, uid_t third,
+                                              const std::string& fix) {
+  const std::string what = NameOf(folder);
+  struct stat name {};
+  if (lstat(folder.c_str(), &name) != 0) return base::ErrnoStatus(errno, "cannot look at " + what);
+  // Before where it leads: a link of another's leads wherever he likes at any time.
+  if (!IsOf(name, third)) return OfAnother(what, name, fix);
+  auto opened = base::PinnedFolder::Open(folder, base::Links::kFollow);
+  if (absl::IsNotFound(opened.status())) return opened.status();
+  if (!opened.ok()) return absl::PermissionDeniedError(base::Text(what, " is no folder; ", fix));
+  if (S_ISLNK(name.st_mode) && name.st_uid == 0 && !IsOf(opened->about(), third)) {
+    return absl::PermissionDeniedError(base::Text(
+        what, " is a link of root's to one of user ", opened->about().st_uid,
+        ", as systemd makes it for DynamicUser=, and is followed only where it is named; ", fix));
   }
-  if (!S_ISDIR(about.st_mode)) {
-    return absl::PermissionDeniedError(base::Text(what, " is no folder; ", fix));
-  }
-  if (!OthersMayWrite(about) || (about.st_mode & S_ISVTX) != 0) return absl::OkStatus();
+  if (!IsOf(opened->about(), third)) return OfAnother(what, opened->about(), fix);
+  return opened;
+}
+
+absl::Status OthersWrite(const std::string& folder, const struct stat& about,
+                         const std::string& fix) {
   return absl::PermissionDeniedError(base::Text(
-      what, " of user ", about.st_uid,
+      NameOf(folder), " of user ", about.st_uid,
       " may be written to by others, who could listen there: chmod go-w ", folder, ", or ", fix));
 }
 
@@ -49,16 +60,20 @@ absl::Status CheckFolder(const std::string& folder, uid_t third, const std::stri
 
 std::string DefaultSocketPath() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/') return base::Text(runtime, "/trireme/triremed.sock");
-  if (geteuid() == 0) return "/run/trireme/triremed.sock";
-  return base::Text("/tmp/trireme-", geteuid(), "/triremed.sock");
+  std::string folder = base::Text("/tmp/trireme-", geteuid());
+  if (geteuid() == 0) folder = "/run/trireme";
+  if (runtime != nullptr && *runtime == '/') folder = base::Text(runtime, "/trireme");
+  return base::Text(folder, '/', kDefaultSocketName);
 }
 
 absl::Status CheckSocketFolder(const std::string& folder, const std::string& fix) {
-  return CheckFolder(folder, geteuid(), fix);
+  ASSIGN_OR_RETURN(const base::PinnedFolder opened, OpenFolder(folder, geteuid(), fix));
+  const struct stat& about = opened.about();
+  const bool sticky = (about.st_mode & S_ISVTX) != 0;
+  return OthersMayWrite(about) && !sticky ? OthersWrite(folder, about, fix) : absl::OkStatus();
 }
 
-absl::Status CheckDefaultSocket() {
+absl::StatusOr<base::PinnedFolder> OpenDefaultFolder() {
   constexpr const char* kFix =
       "say where the coordinator is by --coordinator ADDRESS, or have root remove it";
   const std::string socket = DefaultSocketPath(), folder = Above(socket);
@@ -69,9 +84,13 @@ absl::Status CheckDefaultSocket() {
   // As below /tmp: whoever makes it first has it.
   if (above && !given) mkdir(folder.c_str(), 0700);
   if (given && lstat(folder.c_str(), &about) == 0) third = about.st_uid;
-  const absl::Status checked = CheckFolder(folder, third, kFix);
-  if (!checked.ok()) return absl::IsNotFound(checked) ? absl::OkStatus() : checked;
-  if (lstat(socket.c_str(), &about) != 0 || IsOf(about, third)) return absl::OkStatus();
+  auto opened = OpenFolder(folder, third, kFix);
+  if (absl::IsNotFound(opened.status())) return base::PinnedFolder();
+  RETURN_IF_ERROR(opened.status());
+  // Nor where it is sticky: between a look and a dial a socket may end, and another's begin.
+  if (OthersMayWrite(opened->about())) return OthersWrite(folder, opened->about(), kFix);
+  if (lstat(opened->PathOf(kDefaultSocketName).c_str(), &about) != 0 || IsOf(about, third))
+    return opened;
   return OfAnother("the socket " + socket, about, kFix);
 }
 

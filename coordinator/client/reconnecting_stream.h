@@ -3,6 +3,7 @@
 // includes this.
 #pragma once
 
+#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/support/async_stream.h>
@@ -43,7 +44,11 @@ inline std::chrono::milliseconds PauseOf(const grpc::Status& status) {
 template <typename Request, typename Response>
 struct StreamRules {
   using Reader = std::unique_ptr<grpc::ClientAsyncReader<Response>>;
-  std::function<Reader(grpc::ClientContext&, const Request&, grpc::CompletionQueue&)> prepare;
+  using Channel = std::shared_ptr<grpc::Channel>;
+  std::function<absl::StatusOr<Channel>()> channel;  // of each try
+  std::function<Reader(const Channel&, grpc::ClientContext&, const Request&,
+                       grpc::CompletionQueue&)>
+      prepare;
   // Makes `request` what goes on behind `response`; false: that one has been there before.
   std::function<absl::StatusOr<bool>(Request& request, Response& response)> accept;
   CallPlace place;
@@ -64,7 +69,12 @@ class ReconnectingStream final : public Stream<Response> {
       if (connection_ == nullptr) {
         std::this_thread::sleep_until(std::min(next_try_, until));
         if (Clock::now() < next_try_) return Pull::kNothing;
-        connection_ = std::make_unique<Connection>(rules_, request_);
+        auto channel = rules_.channel();
+        if (!channel.ok()) {
+          End(channel.status());
+          break;
+        }
+        connection_ = std::make_unique<Connection>(rules_, *std::move(channel), request_);
       }
       bool ok = false;
       if (!connection_->Await(until, &ok)) {
@@ -97,8 +107,9 @@ class ReconnectingStream final : public Stream<Response> {
 
   // One operation is under way at any time. The reader lives in memory of the context.
   struct Connection {
-    Connection(const StreamRules<Request, Response>& rules, const Request& request)
-        : reader(rules.prepare(context, request, queue)) {
+    Connection(const StreamRules<Request, Response>& rules, std::shared_ptr<grpc::Channel> of_this,
+               const Request& request)
+        : channel(std::move(of_this)), reader(rules.prepare(channel, context, request, queue)) {
       reader->StartCall(this);
     }
     ~Connection() {
@@ -127,6 +138,7 @@ class ReconnectingStream final : public Stream<Response> {
       reader->Finish(&status, this);
     }
 
+    const std::shared_ptr<grpc::Channel> channel;
     grpc::ClientContext context;
     grpc::CompletionQueue queue;
     std::unique_ptr<grpc::ClientAsyncReader<Response>> reader;
@@ -189,7 +201,8 @@ class ReconnectingStream final : public Stream<Response> {
       lost_since_ = now;
       delay_ = kFirstDelay;
     }
-    if (!passing || rules_.once || now - *lost_since_ >= rules_.reconnect_for) return End(error);
+    const bool over = rules_.once && !NeverSent(error);
+    if (!passing || over || now - *lost_since_ >= rules_.reconnect_for) return End(error);
     connection_.reset();
     next_try_ = now + std::max(delay_, pause);
     delay_ = std::min(2 * delay_, kLongestDelay);

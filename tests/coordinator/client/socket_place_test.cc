@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -39,6 +40,17 @@ class DefaultPlace {
   void CloseAbove() { chmod(runtime_.path().c_str(), 0755); }
   std::string folder() const { return runtime_ / "trireme"; }
   std::string socket() const { return folder() + "/triremed.sock"; }
+  // The daemon ends, and another user puts a folder of his there, in which it listens again: as if
+  // it were his.
+  void ReplaceByAnothers() {
+    daemon_.Stop();
+    fs::rename(folder(), folder() + "-before");
+    daemon_.Start();
+    fs::create_directory(folder());
+    fs::create_hard_link(daemon_.folder() + "/triremed.sock", socket());
+    REQUIRE(chown(folder().c_str(), kNobody, kNobody) == 0);
+  }
+  FakeControl& daemon() { return daemon_; }
   // Of a call by the default address.
   absl::Status Ask() const {
     ASSIGN_OR_RETURN(const auto client, Client::Open({}));
@@ -86,7 +98,7 @@ TEST_CASE("default socket: one's own is called, and where there is none nobody a
 
 TEST_CASE("default socket: a folder that others may write to is refused, unless it is named") {
   DefaultPlace place;
-  chmod(place.folder().c_str(), GENERATE(0770, 0707));
+  chmod(place.folder().c_str(), GENERATE(0770, 0707, 01777));
   place.CheckRefused(place.folder(), "chmod go-w");
   ClientOptions named;
   named.address = "unix:" + place.socket();
@@ -124,12 +136,55 @@ TEST_CASE("default socket: what another user has put there is refused") {
     chmod(place.folder().c_str(), 0777);
     place.CheckRefused(place.folder(), "chmod go-w");
   }
+  SECTION("a link of root's to his folder, which he may have made a link anew since") {
+    place.CloseAbove();
+    fs::rename(place.folder(), place.folder() + "-his");
+    REQUIRE(chown((place.folder() + "-his").c_str(), kNobody, kNobody) == 0);
+    fs::create_directory_symlink(place.folder() + "-his", place.folder());
+    place.CheckRefused(place.folder(), "a link of root's to one of user 65534, as systemd makes");
+  }
   SECTION("a link, which leads to a good folder at present") {
     fs::rename(place.folder(), place.folder() + "-good");
     fs::create_directory_symlink(place.folder() + "-good", place.folder());
     CHECK(place.Ask().ok());  // one's own
     REQUIRE(lchown(place.folder().c_str(), kNobody, kNobody) == 0);
     place.CheckRefused(place.folder(), "belongs to user 65534");
+  }
+}
+
+TEST_CASE("default socket: whose it is counts anew for each call and each try of a stream") {
+  if (geteuid() != 0) TRIREME_SKIP("not here: root, who can give files away");
+  DefaultPlace place;
+  const auto client = Client::Open({});
+  REQUIRE(client.ok());
+  v1::Event event;
+  event.set_job_id(1);
+  place.daemon().Tell(event);
+  const auto events = (*client)->Watch(v1::WatchRequest());
+  v1::WatchResponse response;
+  const auto next = [&] { return events->Next(response, std::chrono::seconds(60)); };
+  REQUIRE(next().ok());
+  REQUIRE((*client)->Call(v1::GetClusterRequest()).ok());
+  const size_t calls = place.daemon().calls().size();
+  SECTION("it stays the same over a restart") {
+    place.daemon().Stop();
+    fs::remove(place.socket());
+    place.daemon().Start();
+    fs::create_hard_link(place.daemon().folder() + "/triremed.sock", place.socket());
+    place.daemon().Tell(event);
+    CHECK(next().ok());
+    CHECK((*client)->Call(v1::GetClusterRequest()).ok());
+  }
+  SECTION("another user has put a folder of his there meanwhile") {
+    place.ReplaceByAnothers();
+    place.daemon().Tell(event);
+    for (const absl::Status& asked :
+         {next().status(), (*client)->Call(v1::GetClusterRequest()).status()}) {
+      INFO(asked.ToString());
+      CHECK(absl::IsPermissionDenied(asked));
+      CHECK_THAT(base::MessageOf(asked), Catch::Contains("belongs to user 65534"));
+    }
+    CHECK(place.daemon().calls().size() == calls);
   }
 }
 

@@ -117,6 +117,8 @@ void Attempt::Heed() {
   record_.cut_off = newest.cut_off;
   desired.set_desired_state(newest.desired_state);
   desired.set_grace_seconds(newest.grace_seconds);
+  // Before its disk is looked at, which may take its time: its ranks may come, and dial there.
+  if (!launcher_ && IsWanted()) (void)folder_.MakeTemporaryFolders();
   if (!learned_) return Learn();
   if (!same) Save().IgnoreError();
 }
@@ -180,11 +182,12 @@ void Attempt::KillUnseen(int64_t now_ns) {
 
 // mpirun and its guard are another node's; here are only their ranks.
 void Attempt::AdvanceWatcher() {
-  const bool over = record_.desired.desired_state() == v1::ATTEMPT_KILL ||
-                    !record_.never_started.empty() || folder_.IsOver();
+  const bool over = !IsWanted() || folder_.IsOver();
   if (over && launch_->SweptClean()) End(0, std::nullopt);
-  // Its ranks may come; they dial there.
-  if (!over) (void)folder_.MakeTemporaryFolders();
+}
+
+bool Attempt::IsWanted() const {
+  return record_.desired.desired_state() != v1::ATTEMPT_KILL && record_.never_started.empty();
 }
 
 void Attempt::Begin(const Turn& turn) {

@@ -103,6 +103,7 @@ class Attempt {
   void Begin(const Turn& turn);
   absl::Status Start();
   bool EndedAsDesired();
+  bool IsWanted() const;
   void Steer(int64_t now_ns);
   void LookForCheckpoint(int64_t now_ns);
   void FindCheckpoint();

@@ -15,6 +15,7 @@
 
 #include "runtime/base/durable.h"
 #include "runtime/base/folder_names.h"
+#include "runtime/base/pinned_folder.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/whole_file.h"
 #include "runtime/json/json_text.h"
@@ -98,14 +99,11 @@ absl::Status WriteOwner(const std::string& folder, const AttemptOwner& owner) {
 }
 
 absl::Status MakeOwnFolder(const std::string& path) {
+  const std::string what = "cannot make " + path;
   if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
-  const int error = errno;
-  struct stat about {};
-  if (error == EEXIST && lstat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode) &&
-      about.st_uid == geteuid()) {
-    return absl::OkStatus();
-  }
-  return base::ErrnoStatus(error, "cannot make " + path);
+  if (errno != EEXIST) return base::ErrnoStatus(errno, what);
+  const absl::Status ours = base::OpenOwnFolder(path).status();
+  return ours.ok() ? ours : base::Annotate(ours, what);
 }
 
 }  // namespace

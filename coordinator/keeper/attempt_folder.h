@@ -93,7 +93,7 @@ class AttemptFolder {
   // Where ranks dial the keeper of their node.
   std::string link_socket() const { return temporary_folders().session + "/link"; }
   // Which are to be used: a machine whose /dev/shm gives none uses /tmp for both. An error if
-  // somebody else owns the one in /tmp.
+  // the one in /tmp is there and not ours alone (base::OpenOwnFolder).
   absl::StatusOr<launcher::TemporaryFolders> MakeTemporaryFolders() const;
   void RemoveTemporaryFolders() const;
 

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "coordinator/keeper/attempt_service.h"
+#include "runtime/base/pinned_folder.h"
 
 namespace trireme::keeper {
 namespace {
@@ -19,11 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostBytes = 64 << 10;  // of a message of a rank
-
-bool IsFolder(const std::string& path) {
-  struct stat about {};
-  return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
-}
 
 bool IsSocket(const std::string& path) {
   struct stat about {};
@@ -45,9 +41,12 @@ class Listener {
   // False: somebody has removed the socket.
   bool intact() const { return !server_ || IsSocket(path_); }
 
-  // Nobody else listens there: the folder is this keeper's. Without a folder nobody dials yet.
+  // Nobody else listens there: the folder is this keeper's, or it is an error. Without a folder
+  // nobody dials yet.
   absl::Status Listen() {
-    if (server_ || !IsFolder(fs::path(path_).parent_path())) return absl::OkStatus();
+    if (server_) return absl::OkStatus();
+    const absl::Status own = base::OpenOwnFolder(fs::path(path_).parent_path()).status();
+    if (!own.ok()) return absl::IsNotFound(own) ? absl::OkStatus() : own;
     if (path_.size() >= sizeof(sockaddr_un::sun_path)) {
       return absl::InvalidArgumentError(fmt::format("the socket path {} is too long", path_));
     }

@@ -12,6 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "runtime/base/monotonic.h"
+#include "runtime/base/pinned_folder.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/base/steady_wait.h"
 #include "runtime/base/text.h"
 #include "trireme/v1/worker.grpc.pb.h"
@@ -36,14 +38,20 @@ bool SocketIsThere(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode);
 }
 
-std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
+// To who listens in `folder`, and nowhere else however often it dials.
+std::unique_ptr<v1::WorkerLink::Stub> DialIn(const base::PinnedFolder& folder,
+                                             const std::string& name) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMostBytes);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstDelay.count()));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstDelay.count()));
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  // Else channels to one path are one connection, which may be of another folder's time.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const std::string address = std::string(kUnix) + folder.PathOf(name);
+  return v1::WorkerLink::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
 // Another answer would not follow from asking again.
@@ -56,7 +64,9 @@ bool IsVerdict(const grpc::Status& status) {
 class GrpcKeeperLink : public KeeperLink {
  public:
   explicit GrpcKeeperLink(const KeeperLinkOptions& options)
-      : options_(options), path_(options.address.substr(kUnix.size())) {}
+      : options_(options),
+        path_(options.address.substr(kUnix.size())),
+        name_(path_.substr(path_.rfind('/') + 1)) {}
 
   ~GrpcKeeperLink() override {
     {
@@ -70,13 +80,13 @@ class GrpcKeeperLink : public KeeperLink {
 
   absl::StatusOr<v1::Plan> Join(const JoinPatience& patience) override {
     const Clock::time_point appear_by = Clock::now() + patience.appear;
-    while (!SocketIsThere(path_)) {
-      if (Clock::now() >= appear_by) {
-        return absl::NotFoundError(base::Text("no keeper listens on this node at ", path_));
-      }
+    auto folder = KeepersFolder();
+    while (absl::IsNotFound(folder.status()) && Clock::now() < appear_by) {
       std::this_thread::sleep_for(kLook);
+      folder = KeepersFolder();
     }
-    const auto stub = v1::WorkerLink::NewStub(Dial(options_.address));
+    RETURN_IF_ERROR(folder.status());
+    const auto stub = DialIn(*folder, name_);
     const Clock::time_point answer_by = Clock::now() + patience.answer;
     while (true) {
       grpc::ClientContext context;
@@ -103,6 +113,17 @@ class GrpcKeeperLink : public KeeperLink {
   }
 
  private:
+  // With a socket in it. Unavailable: others may have put it there.
+  absl::StatusOr<base::PinnedFolder> KeepersFolder() const {
+    auto folder = base::OpenOwnFolder(path_.substr(0, path_.rfind('/')));
+    if (folder.ok() && SocketIsThere(folder->PathOf(name_))) return folder;
+    if (folder.ok() || absl::IsNotFound(folder.status())) {
+      return absl::NotFoundError(base::Text("no keeper listens on this node at ", path_));
+    }
+    return absl::UnavailableError(
+        base::Text("no keeper of ours listens on this node: ", base::MessageOf(folder.status())));
+  }
+
   // False: it is time to end.
   bool Sleep(milliseconds time) {
     const absl::MutexLock lock(&mutex_);
@@ -117,22 +138,23 @@ class GrpcKeeperLink : public KeeperLink {
     milliseconds delay = kFirstDelay;
     do {
       // Without a look first, gRPC is not even set up on nodes that have no keeper.
-      const bool heard = SocketIsThere(path_) && Stream(status);
+      const auto folder = KeepersFolder();
+      const bool heard = folder.ok() && Stream(*folder, status);
       delay = heard ? kFirstDelay : std::min(2 * delay, kLongestDelay);
     } while (Sleep(delay));
   }
 
   // Until the line breaks or it is time to end; whether anything was taken.
-  bool Stream(const std::function<v1::RankStatus()>& status) {
+  bool Stream(const base::PinnedFolder& folder, const std::function<v1::RankStatus()>& status) {
+    const auto stub = DialIn(folder, name_);
     grpc::ClientContext context;
     {
       const absl::MutexLock lock(&mutex_);
       if (ended_) return false;
       call_ = &context;
     }
-    if (!stub_) stub_ = v1::WorkerLink::NewStub(Dial(options_.address));
     v1::ReportResponse response;
-    const auto writer = stub_->Report(&context, &response);
+    const auto writer = stub->Report(&context, &response);
     int written = 0;
     const auto look = [&status] {
       const int64_t looked_ns = base::BoottimeNs();
@@ -153,7 +175,7 @@ class GrpcKeeperLink : public KeeperLink {
 
   const KeeperLinkOptions options_;
   const std::string path_;
-  std::unique_ptr<v1::WorkerLink::Stub> stub_;  // the reporter's
+  const std::string name_;  // in its folder
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   base::SteadyCondVar ending_;
@@ -164,7 +186,7 @@ class GrpcKeeperLink : public KeeperLink {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KeeperLink>> KeeperLink::Open(const KeeperLinkOptions& options) {
-  if (options.address.rfind(kUnix, 0) != 0 || options.address.size() == kUnix.size()) {
+  if (options.address.rfind(std::string(kUnix) + '/', 0) != 0) {
     return absl::InvalidArgumentError(
         base::Text("--link: \"", options.address, "\" is no address; expected unix:/PATH"));
   }

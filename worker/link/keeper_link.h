@@ -33,7 +33,8 @@ class KeeperLink {
 
   // The slice of the plan. NotFound: no keeper on this node, or it has no plan for the attempt.
   // FailedPrecondition: the attempt is not wanted any more, or the rank is none of it. Unavailable:
-  // there is a socket, but nobody answers.
+  // there is a socket, but nobody answers; or the folder is not this user's alone, and is not
+  // dialled.
   virtual absl::StatusOr<v1::Plan> Join(const JoinPatience& patience) = 0;
   // At most once. `status` is called on the reporting thread.
   virtual void StartReports(std::function<v1::RankStatus()> status) = 0;

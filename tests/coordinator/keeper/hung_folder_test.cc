@@ -351,5 +351,25 @@ TEST_CASE("hung folder: a file system whose server is gone") {
   bench.job_id = 7;
 }
 
+TEST_CASE("hung folder: where ranks dial is there before their disk is looked at") {
+  if (!coordinator::MayHang()) {
+    TRIREME_SKIP("not here: root with /dev/fuse, who may mount a file system that hangs");
+  }
+  HungBench bench("");
+  bench.options.make_launch = nullptr;
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  v1::NodeAllocation* part = attempt.mutable_launch()->add_allocation();
+  *part = attempt.launch().allocation(0);
+  attempt.mutable_launch()->mutable_allocation(0)->set_node("n0");  // launches it
+  const std::string session = AttemptFolder(attempt).temporary_folders().session;
+  const coordinator::HungMount hung(bench.run);
+  REQUIRE(hung.hangs());
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({attempt}));
+  bench.Await(*keeper, 1, [&](const auto&) { return std::filesystem::exists(session); });
+  std::filesystem::remove_all(session);
+  std::filesystem::remove_all(AttemptFolder(attempt).temporary_folders().shared_memory);
+}
+
 }  // namespace
 }  // namespace trireme::keeper

@@ -48,6 +48,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("temporary names: a folder that others may write to, or a link, is not used") {
+  KeeperBench bench("exit 0");
+  const AttemptFolder folder(bench.Attempt(1));
+  const std::string name = folder.temporary_folders().session;
+  const bool is_link = GENERATE(true, false);
+  if (is_link) {
+    fs::create_directory_symlink(bench.root, name);
+  } else {
+    fs::create_directory(name);
+    fs::permissions(name, fs::perms(GENERATE(0770, 0707, 01777)));
+  }
+  CHECK_FALSE(folder.MakeTemporaryFolders().ok());
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  CHECK_THAT(bench.AwaitEnd(*keeper, 1).failure().headline(), Catch::Contains("cannot make /tmp/"));
+  fs::remove_all(name);
+}
+
 TEST_CASE(
     "temporary names: ranks are told them, they are alike on all nodes and tell no other name") {
   KeeperBench bench("echo \"$@\" > $run/arguments; exit 0");

@@ -1,11 +1,13 @@
 // Ranks and the keeper of their node over a socket: who is let in, what he gets, and that neither
 // side's absence holds up the other.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <string>
 #include <thread>
 
 #include "coordinator/keeper/fresher.h"
@@ -14,6 +16,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/slice.h"
 #include "tests/coordinator/keeper/link/link_bench.h"
+#include "tests/skip.h"
 
 namespace trireme::keeper {
 namespace {
@@ -94,6 +97,39 @@ TEST_CASE("worker link: a dead keeper's socket is waited at and taken over") {
   rank.join();
   INFO(answer.status().ToString());
   CHECK(answer.ok());
+}
+
+TEST_CASE("worker link: a folder that is not its user's alone is neither dialled nor listened in") {
+  LinkBench bench;
+  bench.Listen();
+  std::string why;
+  SECTION("others may write to it") {
+    std::filesystem::permissions(bench.folder, std::filesystem::perms(GENERATE(0770, 0702)));
+    why = "may be written to by others";
+  }
+  SECTION("it is a link, though to a good one") {
+    std::filesystem::rename(bench.folder, bench.folder + "_good");
+    std::filesystem::create_directory_symlink(bench.folder + "_good", bench.folder);
+    why = "Not a directory";
+  }
+  SECTION("another user has made it") {
+    if (geteuid() != 0) TRIREME_SKIP("not here: root, who can give files away");
+    REQUIRE(chown(bench.folder.c_str(), 65534, 65534) == 0);
+    why = "belongs to user 65534";
+  }
+  const auto link = bench.Dial(bench.Who(0));
+  const auto answer = link->Join({});
+  // So the rank reads the plan itself.
+  CHECK(Refuses(answer, absl::StatusCode::kUnavailable, "no keeper of ours"));
+  CHECK(Refuses(answer, absl::StatusCode::kUnavailable, why));
+  link->StartReports([&] { return bench.Status(0, 5); });
+  std::this_thread::sleep_for(milliseconds(300));
+  CHECK(bench.Heard().ranks(0).step() == 0);
+  WorkerLinks second;
+  std::filesystem::remove(bench.seat.socket);
+  CHECK_THAT(std::string(second.Serve({bench.seat}).message()), Catch::Contains(why));
+  CHECK_FALSE(std::filesystem::exists(bench.seat.socket));
+  std::filesystem::remove_all(bench.folder + "_good");
 }
 
 TEST_CASE("worker link: reports go on after the keeper was away") {

@@ -21,6 +21,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstDelay(200);
 constexpr std::chrono::milliseconds kLongestDelay(5000);
 constexpr std::chrono::milliseconds kReportInterval(1000);
+// Each report is answered. Beyond what gRPC's own pings allow, whose timers wait by the time of
+// day: set back by an hour, they take an hour more.
+constexpr std::chrono::seconds kSilence(60);
 constexpr size_t kMostSent = 1000;  // reports whose times are remembered
 
 class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
@@ -54,6 +57,11 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     const absl::MutexLock lock(&mutex_);
     return taken_ns_;
   }
+  // A word of the coordinator, or the dial.
+  Clock::time_point heard() const {
+    const absl::MutexLock lock(&mutex_);
+    return heard_;
+  }
   bool welcomed() const {
     const absl::MutexLock lock(&mutex_);
     return welcome_.has_value() && !done_;
@@ -85,6 +93,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     if (!ok) return;
     {
       const absl::MutexLock lock(&mutex_);
+      heard_ = Clock::now();
       if (incoming_.has_welcome()) welcome_ = incoming_.welcome();
       if (incoming_.has_desired()) desired_ = std::move(*incoming_.mutable_desired());
       if (incoming_.has_adopt()) adopt_ = incoming_.adopt();
@@ -135,6 +144,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
   std::optional<v1::AgentWelcome> welcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::DesiredAttempts> desired_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Adopt> adopt_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point heard_ ABSL_GUARDED_BY(mutex_) = Clock::now();
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
@@ -148,9 +158,9 @@ class GrpcLink : public CoordinatorLink {
   bool Poll(Clock::time_point now) override {
     if (session_) {
       if (const auto ended = session_->ended()) {
-        session_.reset();
-        greeted_ = false;
         Failed(*ended, now);
+      } else if (now - session_->heard() > kSilence) {
+        Failed(absl::UnavailableError("the coordinator has said nothing for a minute"), now);
       } else if (session_->welcomed() && !greeted_) {
         greeted_ = true;
         delay_ = kFirstDelay;
@@ -189,6 +199,8 @@ class GrpcLink : public CoordinatorLink {
 
  private:
   void Failed(const absl::Status& why, Clock::time_point now) {
+    session_.reset();
+    greeted_ = false;
     state_ = why;
     ++failures_;
     next_try_ = now + delay_;

@@ -1,5 +1,9 @@
 #include "coordinator/client/client.h"
 
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_unary_call.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -18,6 +22,8 @@ using Stub = v1::Control::Stub;
 
 // For a daemon that says that a call came too soon.
 constexpr int kMostWaits = 3;
+// For gRPC to say by itself that a deadline has passed.
+constexpr std::chrono::milliseconds kTimersSlack(200);
 
 // Bytes behind those that were there before: what is repeated is cut off `response`, and `next`
 // asks for what follows it. `known`: the offset asked for counts from the beginning.
@@ -32,53 +38,66 @@ absl::StatusOr<bool> TakeBytes(Request& next, Response& response, bool known) {
   return !response.data().empty();
 }
 
+// Of the one operation in `queue`. False: it was still under way at the deadline, and is cut off.
+// gRPC's own timers wait by the time of day: set back by an hour, they take an hour more.
+bool AwaitEnd(grpc::ClientContext& context, grpc::CompletionQueue& queue,
+              std::chrono::steady_clock::time_point deadline) {
+  void* tag = nullptr;
+  bool ok = false;
+  const auto until = base::TimeOfDayAt(deadline + kTimersSlack);
+  if (queue.AsyncNext(&tag, &ok, until) == grpc::CompletionQueue::GOT_EVENT) return true;
+  context.TryCancel();
+  queue.Next(&tag, &ok);
+  return false;
+}
+
 class GrpcClient final : public Client {
  public:
   GrpcClient(Connection connection, std::chrono::milliseconds reconnect_for)
       : connection_(std::move(connection)), reconnect_for_(reconnect_for) {}
 
   absl::StatusOr<v1::SubmitResponse> Call(const v1::SubmitRequest& request) override {
-    return Unary(&Stub::Submit, request);
+    return Unary(&Stub::PrepareAsyncSubmit, request);
   }
   absl::StatusOr<v1::Job> Call(const v1::GetRequest& request) override {
-    return Unary(&Stub::Get, request);
+    return Unary(&Stub::PrepareAsyncGet, request);
   }
   absl::StatusOr<v1::ListResponse> Call(const v1::ListRequest& request) override {
-    return Unary(&Stub::List, request);
+    return Unary(&Stub::PrepareAsyncList, request);
   }
   absl::StatusOr<v1::Job> Call(const v1::CancelRequest& request) override {
-    return Unary(&Stub::Cancel, request);
+    return Unary(&Stub::PrepareAsyncCancel, request);
   }
   absl::StatusOr<v1::Job> Call(const v1::PauseRequest& request) override {
-    return Unary(&Stub::Pause, request);
+    return Unary(&Stub::PrepareAsyncPause, request);
   }
   absl::StatusOr<v1::Job> Call(const v1::ResumeRequest& request) override {
-    return Unary(&Stub::Resume, request);
+    return Unary(&Stub::PrepareAsyncResume, request);
   }
   absl::StatusOr<v1::PreviewPlanResponse> Call(const v1::PreviewPlanRequest& request) override {
-    return Unary(&Stub::PreviewPlan, request);
+    return Unary(&Stub::PrepareAsyncPreviewPlan, request);
   }
   absl::StatusOr<v1::ListCheckpointsResponse> Call(
       const v1::ListCheckpointsRequest& request) override {
-    return Unary(&Stub::ListCheckpoints, request);
+    return Unary(&Stub::PrepareAsyncListCheckpoints, request);
   }
   absl::StatusOr<v1::ListFilesResponse> Call(const v1::ListFilesRequest& request) override {
-    return Unary(&Stub::ListFiles, request);
+    return Unary(&Stub::PrepareAsyncListFiles, request);
   }
   absl::StatusOr<v1::Node> Call(const v1::DrainRequest& request) override {
-    return Unary(&Stub::Drain, request);
+    return Unary(&Stub::PrepareAsyncDrain, request);
   }
   absl::StatusOr<v1::Node> Call(const v1::UndrainRequest& request) override {
-    return Unary(&Stub::Undrain, request);
+    return Unary(&Stub::PrepareAsyncUndrain, request);
   }
   absl::StatusOr<v1::AdoptNodeResponse> Call(const v1::AdoptNodeRequest& request) override {
-    return Unary(&Stub::AdoptNode, request);
+    return Unary(&Stub::PrepareAsyncAdoptNode, request);
   }
   absl::StatusOr<v1::Cluster> Call(const v1::GetClusterRequest& request) override {
-    return Unary(&Stub::GetCluster, request);
+    return Unary(&Stub::PrepareAsyncGetCluster, request);
   }
   absl::StatusOr<v1::OpenDashboardResponse> Call(const v1::OpenDashboardRequest& request) override {
-    return Unary(&Stub::OpenDashboard, request);
+    return Unary(&Stub::PrepareAsyncOpenDashboard, request);
   }
 
   std::unique_ptr<Stream<v1::WatchResponse>> Watch(const v1::WatchRequest& request) override;
@@ -90,8 +109,9 @@ class GrpcClient final : public Client {
 
  private:
   template <typename Request, typename Response>
-  absl::StatusOr<Response> Unary(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
-                                                              Response*),
+  absl::StatusOr<Response> Unary(std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (
+                                     Stub::*prepare)(grpc::ClientContext*, const Request&,
+                                                     grpc::CompletionQueue*),
                                  const Request& request) {
     const CallPlace& place = connection_.place;
     const auto deadline = std::chrono::steady_clock::now() + place.timeout;
@@ -102,7 +122,15 @@ class GrpcClient final : public Client {
       Identify(context, connection_.token);
       context.set_deadline(base::TimeOfDayAt(deadline));
       Response response;
-      const grpc::Status status = (stub.*method)(&context, request, &response);
+      grpc::CompletionQueue queue;
+      const auto reader = (stub.*prepare)(&context, request, &queue);
+      reader->StartCall();
+      grpc::Status status;
+      reader->Finish(&response, &status, nullptr);
+      const bool ended = AwaitEnd(context, queue, deadline);
+      if (!ended && status.error_code() == grpc::StatusCode::CANCELLED) {
+        status = {grpc::StatusCode::DEADLINE_EXCEEDED, ""};
+      }
       if (status.ok()) return response;
       const std::chrono::milliseconds pause = PauseOf(status);
       const bool in_time = std::chrono::steady_clock::now() + pause < deadline;

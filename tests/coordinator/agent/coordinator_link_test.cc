@@ -82,5 +82,20 @@ TEST_CASE("coordinator link: what another user has put at the default socket is 
   unsetenv("XDG_RUNTIME_DIR");
 }
 
+TEST_CASE("coordinator link: one that says nothing is left, and dialled again") {
+  const tests::TemporaryFolder folder;
+  const Ear mute(folder / "mute.sock");
+  const auto link = CoordinatorLink::Open({.address = "unix:" + folder / "mute.sock"}, {});
+  REQUIRE(link.ok());
+  const auto now = Clock::now();
+  (*link)->Poll(now);
+  (*link)->Poll(now + std::chrono::seconds(50));
+  CHECK((*link)->failures() == 0);
+  // No timer of gRPC's needs to come for it.
+  (*link)->Poll(Clock::now() + std::chrono::seconds(61));
+  CHECK((*link)->failures() == 1);
+  CHECK_THAT(std::string((*link)->state().message()), Catch::Contains("said nothing"));
+}
+
 }  // namespace
 }  // namespace trireme::agent

@@ -252,8 +252,9 @@ trireme_tests(coordinator/http THREADS ROOMS runtime/base coordinator/http)
 trireme_tests(coordinator/config_file ROOMS coordinator/config_file LIBS CLI11::CLI11)
 trireme_tests(coordinator/retention ROOMS proto coordinator/retention)
 trireme_tests(coordinator/metrics THREADS ROOMS proto runtime/base coordinator/job_store coordinator/reconciler coordinator/metrics)
-trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/plan coordinator/calls coordinator/job_machine
-              coordinator/job_store coordinator/reconciler coordinator/http coordinator/disk_calls coordinator/dashboard
+trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/plan runtime/report coordinator/calls
+              coordinator/job_machine coordinator/job_store coordinator/reconciler coordinator/http coordinator/disk_calls
+              coordinator/dashboard
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/manual ROOMS coordinator/manual)
 trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup coordinator/control_group)

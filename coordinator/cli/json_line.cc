@@ -1,27 +1,15 @@
 #include "coordinator/cli/json_line.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/check.h"
 #include "runtime/json/json_text.h"
+#include "runtime/report/message_json.h"
 
 namespace trireme::cli {
 namespace {
 
 using google::protobuf::Message;
-
-std::string JsonOf(const Message& message) {
-  google::protobuf::util::JsonPrintOptions style;
-  style.preserve_proto_field_names = true;
-  style.always_print_primitive_fields = true;
-  std::string json;
-  // Fails only for Any and Timestamp of impossible content, which the API has none of.
-  TRIREME_CHECK(google::protobuf::util::MessageToJsonString(message, &json, style).ok());
-  return json;
-}
 
 void PrintLine(const std::string& json) {
   const std::string line = json + '\n';
@@ -32,7 +20,7 @@ void PrintLine(const std::string& json) {
 }  // namespace
 
 nlohmann::ordered_json ToJson(const Message& message) {
-  return json_text::ParseOrdered(JsonOf(message));
+  return json_text::ParseOrdered(report::MessageJson(message));
 }
 
 void PrintJsonObject(const nlohmann::ordered_json& object) {
@@ -40,12 +28,12 @@ void PrintJsonObject(const nlohmann::ordered_json& object) {
   PrintLine(json_text::Write(object));
 }
 
-void PrintJsonLine(const Message& message) { PrintLine(JsonOf(message)); }
+void PrintJsonLine(const Message& message) { PrintLine(report::MessageJson(message)); }
 
 void PrintJsonLine(const std::vector<std::pair<std::string, const Message*>>& messages) {
   std::string json;
   for (const auto& [name, message] : messages) {
-    json += (json.empty() ? "{\"" : ",\"") + name + "\":" + JsonOf(*message);
+    json += (json.empty() ? "{\"" : ",\"") + name + "\":" + report::MessageJson(*message);
   }
   PrintLine(json + "}");
 }

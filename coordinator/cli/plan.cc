@@ -1,5 +1,4 @@
 // `trireme plan`: what a job would do on n ranks, without running it.
-#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "runtime/plan/fit.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
+#include "runtime/report/message_json.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/progress.h"
 #include "runtime/report/schedule_svg.h"
@@ -32,16 +32,10 @@ void DropPrograms(v1::Plan& plan) {
   }
 }
 
-int PrintJson(const v1::Plan& plan, bool readable) {
-  google::protobuf::util::JsonPrintOptions style;
-  style.preserve_proto_field_names = true;
-  style.add_whitespace = readable;
-  std::string json;
-  const auto status = google::protobuf::util::MessageToJsonString(plan, &json, style);
-  if (!status.ok()) return PrintError(absl::InternalError("the plan cannot be printed as JSON"));
-  json += '\n';
+void PrintJson(const v1::Plan& plan, bool readable) {
+  const report::MessageStyle style{.with_zeros = false, .indented = readable};
+  const std::string json = report::MessageJson(plan, style) + '\n';
   std::fwrite(json.data(), 1, json.size(), stdout);
-  return kOk;
 }
 
 // Does the job fit, and if not, with which change?
@@ -81,7 +75,8 @@ int RunPlan(const PlanOptions& options) {
   }
   if (options.json) {
     if (!options.programs) DropPrograms(planned->plan);
-    return PrintJson(planned->plan, /*readable=*/!options.programs);
+    PrintJson(planned->plan, /*readable=*/!options.programs);
+    return kOk;
   }
   const report::ProgressStyle style = report::StyleOf(stdout);
   report::DescribeOptions describe;

@@ -1,7 +1,6 @@
 #include "coordinator/control_api/submissions.h"
 
 #include <fmt/format.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <atomic>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include "coordinator/control_api/call.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/report/message_json.h"
 #include "runtime/report/plan_view.h"
 
 namespace trireme::coordinator {
@@ -40,10 +40,7 @@ void Describe(const CheckedJob& checked, v1::PreviewPlanResponse& response) {
     stage.clear_evaluate();
     stage.clear_generate();
   }
-  google::protobuf::util::JsonPrintOptions style;
-  style.preserve_proto_field_names = true;
-  const auto ignored =
-      google::protobuf::util::MessageToJsonString(plan, response.mutable_json(), style);
+  response.set_json(report::MessageJson(plan, {.with_zeros = false}));
   response.set_ranks(checked.resources.ranks());
   *response.mutable_resources() = checked.resources;
 }

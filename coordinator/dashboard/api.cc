@@ -20,6 +20,7 @@
 #include "coordinator/run_files/run_owner.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/plan/planner.h"
+#include "runtime/report/message_json.h"
 #include "trireme/v1/dashboard.pb.h"
 
 namespace trireme::dashboard {
@@ -70,7 +71,7 @@ std::string EventsText(const std::vector<v1::Event>& events, uint64_t last, bool
   view.mutable_events()->Add(events.begin(), events.end());
   view.set_last(last);
   view.set_more(more);
-  return JsonText(view);
+  return report::MessageJson(view);
 }
 
 v1::JobView ViewOf(v1::Job job, std::vector<std::string> stalled) {
@@ -131,7 +132,7 @@ Api::Answer Api::Cluster(const Call&, const Who& who) const {
   view.set_user(who.user);
   view.set_role(std::string(WordOf(who.role)));
   view.set_now_unix_ns(coordinator::NowUnixNs());
-  return JsonText(view);
+  return report::MessageJson(view);
 }
 
 Api::Answer Api::Jobs(const Call& call, const Who& who) const {
@@ -155,7 +156,7 @@ Api::Answer Api::Jobs(const Call& call, const Who& who) const {
     if (status.has_failure()) status.mutable_failure()->clear_evidence();
   }
   view.set_next_page(list.next);
-  return JsonText(view);
+  return report::MessageJson(view);
 }
 
 Api::Answer Api::Events(const Call& call, const Who& who) const {
@@ -204,7 +205,7 @@ Api::Answer Api::Job(const Call& call, const Who& who) {
   ASSIGN_OR_RETURN(const v1::Job job, Find(call, who));
   const auto found = call.path_values.find("part");
   const std::string part = found == call.path_values.end() ? "" : found->second;
-  if (part.empty()) return JsonText(ViewOf(job, StalledOf(job)));
+  if (part.empty()) return report::MessageJson(ViewOf(job, StalledOf(job)));
   if (part == "curve") return Curve(job, call);
   if (part == "plan") return Plan(job);
   if (part == "timeline") return Timeline(job);
@@ -316,7 +317,7 @@ Api::Answer Api::Ask(const Call& call, const Who& who) const {
   }
   ASSIGN_OR_RETURN(const v1::Job after,
                    rooms_.ask(job.id(), request, action == "cancel" ? kCancelGraceSeconds : 0));
-  return JsonText(ViewOf(after, StalledOf(after)));
+  return report::MessageJson(ViewOf(after, StalledOf(after)));
 }
 
 }  // namespace trireme::dashboard

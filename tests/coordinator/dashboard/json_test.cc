@@ -9,6 +9,7 @@
 #include "coordinator/dashboard/plan_json.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
+#include "runtime/report/message_json.h"
 #include "tests/coordinator/dashboard/run_folder.h"
 #include "trireme/v1/dashboard.pb.h"
 
@@ -20,7 +21,7 @@ TEST_CASE("messages are JSON whatever bytes are in them") {
   view.mutable_job()->mutable_status()->set_state(v1::JOB_FAILED);
   view.mutable_job()->mutable_status()->mutable_failure()->set_headline("rank 3 died \xff");
   view.mutable_job()->mutable_progress()->set_loss(std::nan(""));
-  const Json job = Parsed(JsonText(view))["job"];
+  const Json job = Parsed(report::MessageJson(view))["job"];
   CHECK(job["id"] == "12");
   CHECK(job["submitted_unix_ns"] == "1700000000123456789");
   CHECK(job["status"]["state"] == "JOB_FAILED");

@@ -34,6 +34,17 @@ bool WantsOnlyUnended(const v1::ListRequest& request) {
                       [](int state) { return HasEnded(static_cast<v1::JobState>(state)); });
 }
 
+// False: it has `size` already, and says so.
+bool AddTo(v1::ListResponse& page, v1::Job job, size_t size) {
+  if (page.jobs_size() == static_cast<int>(size)) {
+    page.set_next_page_token(absl::StrCat(page.jobs(page.jobs_size() - 1).id()));
+    return false;
+  }
+  job.clear_spec();
+  *page.add_jobs() = std::move(job);
+  return true;
+}
+
 }  // namespace
 
 std::string QueueText(size_t before) {
@@ -209,13 +220,7 @@ bool JobTable::ListRows(const v1::ListRequest& request, uint64_t before, uint64_
   for (auto row = std::make_reverse_iterator(rows_.lower_bound(before));
        row != rows_.rend() && row->first >= down_to; ++row) {
     if (!Wanted(*row->second.job, request)) continue;
-    if (page.jobs_size() == static_cast<int>(size)) {
-      page.set_next_page_token(absl::StrCat(page.jobs(page.jobs_size() - 1).id()));
-      return true;
-    }
-    v1::Job job = Whole(row->first, row->second);
-    job.clear_spec();
-    *page.add_jobs() = std::move(job);
+    if (!AddTo(page, Whole(row->first, row->second), size)) return true;
   }
   return false;
 }
@@ -230,12 +235,7 @@ absl::Status JobTable::ListOlder(const v1::ListRequest& request, JobStore& store
     const auto row = rows_.find(job.id());
     if (row != rows_.end()) job = Whole(job.id(), row->second);
     if (!Wanted(job, request)) continue;
-    if (page.jobs_size() == static_cast<int>(size)) {
-      page.set_next_page_token(absl::StrCat(page.jobs(page.jobs_size() - 1).id()));
-      return absl::OkStatus();
-    }
-    job.clear_spec();
-    *page.add_jobs() = std::move(job);
+    if (!AddTo(page, std::move(job), size)) return absl::OkStatus();
   }
   if (last != 0) page.set_next_page_token(absl::StrCat(last));
   return absl::OkStatus();

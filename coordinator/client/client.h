@@ -57,7 +57,8 @@ class Stream {
 class Client {
  public:
   // Reads the files of `options`; does not connect yet. InvalidArgument, NotFound: they cannot be
-  // used together or read; PermissionDenied: the socket is not ours to use.
+  // used together or read; PermissionDenied: the socket is not ours to use (of the default socket
+  // each call says so, which looks anew).
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
   virtual ~Client() = default;
 

@@ -1,0 +1,28 @@
+// The sums that guard the pieces of a snapshot (docs/formats/snapshot.md, "Sums"). What updates the
+// state keeps them in registers on the way; this is the same in plain code, for who reads a piece.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace trireme::checkpoint {
+
+// Of a piece so far: by lane, the sum of its words, and of these sums after each row.
+struct LaneSums {
+  static constexpr size_t kLanes = 16;
+  std::array<uint32_t, kLanes> words{}, sums{};
+
+  bool operator==(const LaneSums&) const = default;
+};
+
+// Adds rows of 16 words; the last row and its last word are filled with zeros, so only the last
+// call for a piece may have less than whole rows.
+void AddRows(std::span<const std::byte> bytes, LaneSums& sums);
+// What a piece's entry in the table is.
+uint64_t Folded(const LaneSums& sums);
+// The entry of a whole piece.
+uint64_t SumOfPiece(std::span<const std::byte> piece);
+
+}  // namespace trireme::checkpoint

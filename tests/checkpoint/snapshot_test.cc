@@ -1,0 +1,284 @@
+// Snapshot files: what no writer made is refused, death at any instruction leaves a whole version
+// or none, and each flipped bit of a piece is seen.
+#include "checkpoint/format/snapshot.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/format/lane_sums.h"
+#include "checkpoint/format/piece_table.h"
+#include "runtime/checksum/crc32c.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+struct alignas(8) Page {
+  std::array<std::byte, kSnapshotPageBytes> bytes{};
+};
+
+SnapshotShape SampleShape() {
+  SnapshotShape shape{.slots = 3,
+                      .rank = 2,
+                      .ranks = 5,
+                      .key = {},
+                      .layout = 77,
+                      .slot_bytes = 3'000'000,
+                      .manifest_bytes = 12'345};
+  for (size_t i = 0; i < shape.key.size(); ++i) shape.key[i] = std::byte(i * 3);
+  return shape;
+}
+
+SnapshotRecord SampleRecord(uint64_t version) {
+  return {.version = version,
+          .attempt = 4,
+          .step = version + 2,
+          .samples = version * 12,
+          .skipped_steps = 2,
+          .loss = 1.25 + static_cast<double>(version),
+          .validation_loss = 1.5,
+          .validation_step = 3,
+          .spec_hash = version * 0x9E3779B97F4A7C15u};
+}
+
+// Gives the header its guard anew, so that the rules behind the guard are reached.
+template <typename T>
+Page With(Page page, size_t offset, T value) {
+  std::memcpy(page.bytes.data() + offset, &value, sizeof(value));
+  const auto guarded = std::span(page.bytes).first(kSnapshotPageBytes - 4);
+  const uint32_t crc = checksum::Crc32c(guarded);
+  std::memcpy(page.bytes.data() + guarded.size(), &crc, sizeof(crc));
+  return page;
+}
+
+std::vector<std::byte> Pattern(size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; ++i) bytes[i] = std::byte((3 + 7 * i) % 251);
+  return bytes;
+}
+
+// By the formula, term by term, in numbers that do not wrap.
+uint64_t SumByFormula(const std::vector<std::byte>& piece) {
+  std::vector<uint32_t> words((piece.size() + 63) / 64 * 16);
+  std::memcpy(words.data(), piece.data(), piece.size());
+  const uint64_t rows = words.size() / 16;
+  std::array<uint32_t, 16> a{}, b{};
+  for (uint64_t i = 0; i < words.size(); ++i) {
+    a[i % 16] = static_cast<uint32_t>((uint64_t{a[i % 16]} + words[i]) % (uint64_t{1} << 32));
+    const uint64_t term = (rows - i / 16) * words[i] % (uint64_t{1} << 32);
+    b[i % 16] = static_cast<uint32_t>((b[i % 16] + term) % (uint64_t{1} << 32));
+  }
+  return checksum::Crc32c(std::as_bytes(std::span(a))) |
+         uint64_t{checksum::Crc32c(std::as_bytes(std::span(b)))} << 32;
+}
+
+}  // namespace
+
+TEST_CASE("snapshot: the parts of a file lie behind each other, each on its boundary") {
+  for (const uint32_t slots : {2u, 3u, 8u}) {
+    for (const uint64_t bytes : {uint64_t{1}, kPieceBytes, kPieceBytes + 1, uint64_t{2} << 20,
+                                 (uint64_t{2} << 20) + 1, uint64_t{1} << 40, uint64_t{1} << 56}) {
+      for (const uint64_t manifest : {0, 1, 4096, 4097}) {
+        const auto places =
+            PlacesOf({.slots = slots, .slot_bytes = bytes, .manifest_bytes = manifest});
+        REQUIRE(places.ok());
+        CHECK(places->record(slots) <= places->manifest);
+        CHECK(places->manifest + manifest <= places->sums);
+        CHECK(places->sums_bytes / 8 >= PieceCount(bytes));
+        CHECK(places->sums_of(slots) <= places->data);
+        CHECK(places->slot_bytes >= bytes);
+        CHECK(places->data_of(slots) == places->file_bytes);
+        for (uint32_t slot = 0; slot < slots; ++slot) {
+          CHECK(places->data_of(slot) % (2 << 20) == 0);
+          CHECK(places->sums_of(slot) % 4096 == 0);
+        }
+      }
+    }
+  }
+  CHECK_FALSE(PlacesOf({.slots = 1, .slot_bytes = 1}).ok());
+  CHECK_FALSE(PlacesOf({.slots = 9, .slot_bytes = 1}).ok());
+  CHECK_FALSE(PlacesOf({.slots = 2, .slot_bytes = 0}).ok());
+  CHECK_FALSE(PlacesOf({.slots = 2, .slot_bytes = ~uint64_t{0}}).ok());
+  CHECK_FALSE(PlacesOf({.slots = 2, .slot_bytes = 1, .manifest_bytes = ~uint64_t{0}}).ok());
+  CHECK_FALSE(PlacesOf({.slots = 2, .rank = 4, .ranks = 4, .slot_bytes = 1}).ok());
+}
+
+TEST_CASE("snapshot: a header is read as it was written, and nothing else is read") {
+  const SnapshotShape shape = SampleShape();
+  const uint64_t file_bytes = PlacesOf(shape)->file_bytes;
+  Page page;
+  FormatSnapshotHeader(shape, page.bytes);
+  const auto read = ParseSnapshotHeader(page.bytes, file_bytes);
+  REQUIRE(read.ok());
+  CHECK(*read == shape);
+  for (const uint64_t other : {uint64_t{0}, file_bytes - 1, file_bytes + 1}) {
+    CHECK(absl::IsDataLoss(ParseSnapshotHeader(page.bytes, other).status()));
+  }
+  for (size_t at = 0; at < page.bytes.size(); ++at) {
+    page.bytes[at] ^= std::byte{0x20};
+    CHECK_FALSE(ParseSnapshotHeader(page.bytes, file_bytes).ok());
+    page.bytes[at] ^= std::byte{0x20};
+  }
+  const auto code = [&](const Page& mutant) {
+    return ParseSnapshotHeader(mutant.bytes, file_bytes).status().code();
+  };
+  CHECK(code(With(page, 8, uint32_t{2})) == absl::StatusCode::kFailedPrecondition);
+  CHECK(code(With(page, 12, uint32_t{0})) == absl::StatusCode::kDataLoss);
+  CHECK(code(With(page, 12, uint32_t{4})) == absl::StatusCode::kDataLoss);
+  CHECK(code(With(page, 16, uint32_t{5})) == absl::StatusCode::kDataLoss);
+  for (const size_t size : {56, 72}) {
+    CHECK(code(With(page, size, uint64_t{0})) == absl::StatusCode::kDataLoss);
+    CHECK(code(With(page, size, ~uint64_t{0})) == absl::StatusCode::kDataLoss);
+  }
+  for (const size_t place : {48, 64, 80, 88, 96, 104}) {
+    CHECK(code(With(page, place, uint64_t{12'288})) == absl::StatusCode::kDataLoss);
+  }
+  // A later writer of version 1 may say more.
+  CHECK(code(With(page, 200, uint64_t{1})) == absl::StatusCode::kOk);
+}
+
+TEST_CASE("snapshot: a slot has a version from its staging to the next beginning") {
+  Page page;
+  SnapshotSlot slot(page.bytes);
+  CHECK_FALSE(slot.Staged().has_value());
+  for (const uint64_t version : {uint64_t{0}, uint64_t{7}, kMostSnapshotVersion}) {
+    slot.Begin(version);
+    CHECK(slot.phase() == SnapshotPhase::kWriting);
+    CHECK_FALSE(slot.Staged().has_value());
+    slot.Stage(SampleRecord(version));
+    REQUIRE(slot.Staged().has_value());
+    CHECK(*slot.Staged() == SampleRecord(version));
+  }
+  for (size_t at = 0; at < page.bytes.size(); ++at) {
+    page.bytes[at] ^= std::byte{0x04};
+    CHECK_FALSE(slot.Staged().has_value());
+    page.bytes[at] ^= std::byte{0x04};
+  }
+  slot.Clear();
+  CHECK(slot.phase() == SnapshotPhase::kEmpty);
+  CHECK_FALSE(slot.Staged().has_value());
+}
+
+// The writer that a rank is: two slots in turn, and a state whose words all say the version.
+TEST_CASE("snapshot: a writer that is killed at any moment leaves a version that is whole") {
+  constexpr size_t kStateWords = 512, kSlotBytes = kSnapshotPageBytes + kStateWords * 8;
+  auto* memory = static_cast<std::byte*>(
+      mmap(nullptr, 2 * kSlotBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(memory != MAP_FAILED);
+  const auto slot = [&](uint64_t index) {
+    return SnapshotSlot(SnapshotPage(memory + index * kSlotBytes, kSnapshotPageBytes));
+  };
+  const auto state = [&](uint64_t index) {
+    return reinterpret_cast<volatile uint64_t*>(memory + index * kSlotBytes + kSnapshotPageBytes);
+  };
+  uint64_t version = 0;  // of the last writer, as far as its successor knows
+  for (int round = 0; round < 50; ++round) {
+    const pid_t writer = fork();
+    REQUIRE(writer >= 0);
+    if (writer == 0) {
+      for (uint64_t v = version + 1;; ++v) {
+        slot(v % 2).Begin(v);
+        for (size_t i = 0; i < kStateWords; ++i) state(v % 2)[i] = v;
+        slot(v % 2).Stage(SampleRecord(v));
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(300 + 97 * round));
+    kill(writer, SIGKILL);
+    REQUIRE(waitpid(writer, nullptr, 0) == writer);
+    uint64_t newest = 0;
+    for (uint64_t index = 0; index < 2; ++index) {
+      const auto staged = slot(index).Staged();
+      if (!staged.has_value()) continue;
+      CHECK(*staged == SampleRecord(staged->version));
+      bool whole = true;
+      for (size_t i = 0; i < kStateWords; ++i) whole = whole && state(index)[i] == staged->version;
+      CHECK(whole);
+      newest = std::max(newest, staged->version);
+    }
+    CHECK(newest >= version);  // whatever was whole before
+    version = newest;
+  }
+  CHECK(version > 50);
+  munmap(memory, 2 * kSlotBytes);
+}
+
+TEST_CASE("snapshot: the sum of a piece is that of the format, however it is added up") {
+  for (const size_t count : {0, 1, 3, 4, 63, 64, 65, 1000, 4096, 65535, 65536}) {
+    const std::vector<std::byte> piece = Pattern(count);
+    const uint64_t sum = SumOfPiece(piece);
+    CHECK(sum == SumByFormula(piece));
+    for (size_t cut = 0; cut <= count; cut += 64 * 17) {
+      LaneSums parts;
+      AddRows(std::span(piece).first(cut), parts);
+      AddRows(std::span(piece).subspan(cut), parts);
+      CHECK(Folded(parts) == sum);
+    }
+  }
+}
+
+TEST_CASE("snapshot: every flipped bit, words that trade places, and lost rows change a sum") {
+  std::vector<std::byte> piece = Pattern(64 * 40);
+  const uint64_t sum = SumOfPiece(piece);
+  for (size_t bit = 0; bit < piece.size() * 8; ++bit) {
+    piece[bit / 8] ^= std::byte(1 << bit % 8);
+    CHECK(SumOfPiece(piece) != sum);
+    piece[bit / 8] ^= std::byte(1 << bit % 8);
+  }
+  std::vector<std::byte> moved = piece;
+  std::swap_ranges(moved.begin() + 64, moved.begin() + 128, moved.begin() + 640);
+  CHECK(SumOfPiece(moved) != sum);
+  const std::vector<std::byte> zeros(64 * 40);
+  CHECK(SumOfPiece(std::span(piece).first(64 * 39)) != sum);
+  CHECK(SumOfPiece(zeros) == SumOfPiece(std::span(zeros).first(64)));  // as stated: A and B are 0
+}
+
+TEST_CASE("snapshot: a file of version 1 that was stored is read as its page says") {
+  std::ifstream file(
+      std::string(TRIREME_SOURCE_DIR) + "/tests/checkpoint/fixtures/snapshot_version_1.bin",
+      std::ios::binary);
+  const std::vector<char> stored{std::istreambuf_iterator<char>(file), {}};
+  REQUIRE(stored.size() == 3 * kSnapshotPageBytes + 16);
+  std::array<Page, 3> pages;
+  std::memcpy(&pages, stored.data(), sizeof(pages));
+  const auto shape = ParseSnapshotHeader(pages[0].bytes, (2 << 20) * 3);
+  INFO(shape.status().ToString());
+  REQUIRE(shape.ok());
+  CHECK(shape->slots == 2);
+  CHECK(shape->rank == 3);
+  CHECK(shape->ranks == 8);
+  CHECK(shape->key[15] == std::byte{15});
+  CHECK(shape->layout == 0x1122334455667788u);
+  CHECK(shape->slot_bytes == 70'000);
+  CHECK(shape->manifest_bytes == 5'000);
+  const auto record = SnapshotSlot(pages[1].bytes).Staged();
+  REQUIRE(record.has_value());
+  CHECK(*record == SnapshotRecord{.version = 41,
+                                  .attempt = 2,
+                                  .step = 42,
+                                  .samples = 4000,
+                                  .skipped_steps = 1,
+                                  .loss = 2.5,
+                                  .validation_loss = 2.75,
+                                  .validation_step = 40,
+                                  .spec_hash = 0xFEDCBA9876543210u});
+  CHECK_FALSE(SnapshotSlot(pages[2].bytes).Staged().has_value());
+  CHECK(SnapshotSlot(pages[2].bytes).phase() == SnapshotPhase::kWriting);
+  const std::vector<std::byte> state = Pattern(70'000);
+  std::array<uint64_t, 2> sums;
+  std::memcpy(sums.data(), stored.data() + sizeof(pages), sizeof(sums));
+  CHECK(SumOfPiece(std::span(state).first(kPieceBytes)) == sums[0]);
+  CHECK(SumOfPiece(std::span(state).subspan(kPieceBytes)) == sums[1]);
+}
+
+}  // namespace trireme::checkpoint

@@ -91,6 +91,10 @@ std::shared_ptr<Outcome> Ask(DiskCalls& calls, const DiskPath& where, Call call)
   return outcome;
 }
 
+// Long enough for a busy machine to begin the call: one that has not begun by then is answered too,
+// and no thread hangs.
+constexpr milliseconds kShort(500);
+
 std::shared_ptr<Outcome> AskHung(DiskCalls& calls, const HungFile& file, milliseconds deadline) {
   return Ask(calls, {file.path(), "", deadline},
              [path = file.path()] { return OpenBlocking(path); });
@@ -120,7 +124,7 @@ TEST_CASE("a call has the result of its disk") {
 TEST_CASE("a call that hangs is answered at its deadline, by path and mount") {
   HungFile file;
   DiskCalls calls(Options());
-  const auto outcome = AskHung(calls, file, milliseconds(20));
+  const auto outcome = AskHung(calls, file, kShort);
   CHECK(absl::IsDeadlineExceeded(outcome->Wait()));
   CHECK(Says(outcome->status, file.path()));
   CHECK(Says(outcome->status, "the file system at /"));
@@ -133,7 +137,7 @@ TEST_CASE("a call is answered at its deadline also when the time of day is set b
   HungFile file;
   const test::TimeOfDayAhead ahead(3600);
   DiskCalls calls(Options());
-  CHECK(absl::IsDeadlineExceeded(AskHung(calls, file, milliseconds(20))->Wait()));
+  CHECK(absl::IsDeadlineExceeded(AskHung(calls, file, kShort)->Wait()));
   AwaitHanging(calls, 1);
 }
 
@@ -159,9 +163,9 @@ TEST_CASE("a thread hangs long before the deadline of its call, which is answere
 TEST_CASE("when all threads of a file system hang its calls fail at once, and others' do not") {
   HungFile file;
   DiskCalls calls(Options(2));
-  const auto first = AskHung(calls, file, milliseconds(20));
+  const auto first = AskHung(calls, file, kShort);
   // Behind both, and by itself it would wait for an hour.
-  const auto second = AskHung(calls, file, milliseconds(200));
+  const auto second = AskHung(calls, file, 2 * kShort);
   const auto behind =
       Ask(calls, {file.path(), "", milliseconds(3600000)}, [] { return absl::OkStatus(); });
   CHECK(absl::IsDeadlineExceeded(first->Wait()));
@@ -339,7 +343,7 @@ TEST_CASE("calls from many threads are each answered once") {
 TEST_CASE("a call of two file systems, one of which hangs, takes no thread of the other's") {
   HungFile file;
   DiskCalls calls(Options(1));
-  DiskPath both{kOther, "", milliseconds(50)};
+  DiskPath both{kOther, "", kShort};
   both.also = {file.path(), kDisk};
   const auto hung = Ask(calls, both, [path = file.path()] { return OpenBlocking(path); });
   CHECK(absl::IsDeadlineExceeded(hung->Wait()));
@@ -379,7 +383,7 @@ TEST_CASE("a step that hangs is named, and the call that comes back learns that 
   DiskCallsOptions options = Options(1);
   options.hanging_of_all = all;
   DiskCalls calls(options);
-  DiskPath where{kOther, "", milliseconds(50)};
+  DiskPath where{kOther, "", kShort};
   where.also = {file.path()};
   where.pulse = std::make_shared<DiskPulse>();
   const auto came_back = std::make_shared<absl::Notification>();

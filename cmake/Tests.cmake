@@ -35,8 +35,10 @@ macro(trireme_discover label tag spec seconds)
     if(discover_SUFFIX)
       set(suffixed TEST_SUFFIX "${discover_SUFFIX}" EXTRA_ARGS ${discover_ARGS})
     endif()
+    # Tests are more than processors: threads that spin where they wait would take each other's time.
     catch_discover_tests(test_${name} TEST_SPEC "${spec}" ${suffixed} PROPERTIES LABELS ${label} TIMEOUT ${seconds}
-                         SKIP_RETURN_CODE ${TRIREME_SKIPPED} PROCESSORS ${cores})
+                         SKIP_RETURN_CODE ${TRIREME_SKIPPED} PROCESSORS ${cores}
+                         ENVIRONMENT OMP_WAIT_POLICY=passive)
     # Catch takes one label only; the others are given when ctest reads the names that Catch has found.
     set(labels "${label};${kinds}")
     if(name MATCHES "^coordinator")

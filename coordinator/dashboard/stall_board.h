@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,30 +25,44 @@ class StallBoard {
  public:
   using Texts = std::vector<std::string>;
 
-  // They outlive it.
-  explicit StallBoard(coordinator::StoreReads& reads) : reads_(reads), table_(reads.table()) {}
+  // They outlive it. `time`: of a caller, and of a read.
+  explicit StallBoard(coordinator::StoreReads& reads, std::chrono::milliseconds time = kDiskTime);
 
-  // What was told of each job's ranks that stand still; nothing, once its attempt has ended. Blocks
-  // where events of some are to be read, all at once; a disk that does not answer within kDiskTime
-  // leaves these without, until the next call.
+  // What was told of each job's ranks that stand still; nothing, once its attempt has ended. Where
+  // events of some are to be read it blocks for `time` at most, or not at all: one read at a time
+  // is under way, whoever asks. It ends when it has taken `time` itself, however much is left;
+  // these are without until later calls have read on.
   std::vector<Texts> Of(std::span<const v1::Job> jobs);
 
  private:
-  using Ranks = std::map<uint64_t, report::StalledRanks>;  // by job
+  struct Known {
+    report::StalledRanks ranks;
+    uint64_t read_to = 0;  // the last event that was read of the store
+    bool whole = false;    // nothing is left there
+  };
+  using Jobs = std::map<uint64_t, Known>;
+  class Read;
+  class Shelf;
 
   void ReadUnknown(std::span<const v1::Job> jobs);
+  // With what was read of them so far.
+  Jobs UnknownOf(std::span<const v1::Job> jobs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a read has left there, if one has.
+  void TakeFromShelf() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // To the newest event, or begins anew where so many have come that the table has not all.
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What the table's events after `from` up to `to` tell of them; who has ended is left out. False:
   // it does not have them any more.
-  bool Follow(Ranks& ranks, uint64_t from, uint64_t to) const;
+  bool Follow(Jobs& jobs, uint64_t from, uint64_t to) const;
 
   coordinator::StoreReads& reads_;
   const coordinator::JobTable& table_;
+  const std::chrono::milliseconds time_;
+  const std::shared_ptr<Shelf> shelf_;  // a read that is left behind has it too
   absl::Mutex mutex_;
   uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0;  // the last event that was looked at
   // That have been asked for and have not ended.
-  Ranks jobs_ ABSL_GUARDED_BY(mutex_);
+  Jobs jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace trireme::dashboard

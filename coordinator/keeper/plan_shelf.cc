@@ -16,6 +16,10 @@ using SharedPlan = std::shared_ptr<const v1::Plan>;
 // Less than a rank waits before it reads the file itself.
 constexpr std::chrono::seconds kPlanTime(9);
 
+// Each rank once, and as many more of calls that have ended since: what waits for a disk that hangs
+// is dropped no sooner.
+size_t MostWaiting(const Seat& seat) { return 2 * size_t{seat.ranks_here} + 16; }
+
 absl::StatusOr<SharedPlan> ReadPlanOf(const Seat& seat) {
   ASSIGN_OR_RETURN(v1::Plan plan, plan::ReadPlanFile(seat.plan_file));
   const v1::Mesh& mesh = plan.mesh();
@@ -32,14 +36,20 @@ absl::StatusOr<SharedPlan> ReadPlanOf(const Seat& seat) {
 
 void PlanShelf::Get(const Seat& seat, coordinator::DiskCalls& disks, const Answer& answer) {
   SharedPlan here;
+  size_t before = 0;
   {
     const absl::MutexLock lock(&mutex_);
     here = plan_;
+    before = waiting_.size();
     if (here && ++taken_ >= seat.ranks_here) plan_.reset();
-    if (!here) waiting_.push_back(answer);
-    if (!here && waiting_.size() > 1) return;
+    if (!here && before < MostWaiting(seat)) waiting_.push_back(answer);
   }
   if (here) return answer(here);
+  if (before >= MostWaiting(seat)) {
+    return answer(absl::ResourceExhaustedError(base::Text(
+        before, " calls of this attempt's ranks wait for ", seat.plan_file, " already")));
+  }
+  if (before > 0) return;
   const auto put = [self = shared_from_this(), ranks = seat.ranks_here](
                        absl::StatusOr<SharedPlan> plan) { self->Put(ranks, std::move(plan)); };
   const absl::Status begun = disks.Begin(

@@ -24,7 +24,8 @@ class PlanShelf : public std::enable_shared_from_this<PlanShelf> {
 
   // Never blocks. `answer` gets the plan, or why there is none, once: before this returns, or from
   // a thread of `disks` before the end of those. FailedPrecondition: it is another attempt's;
-  // DeadlineExceeded, Unavailable: the disk, which is named.
+  // DeadlineExceeded, Unavailable: the disk, which is named; ResourceExhausted: so many wait for
+  // one read that some must have left. A rank asks again after either.
   void Get(const Seat& seat, coordinator::DiskCalls& disks, const Answer& answer);
 
  private:

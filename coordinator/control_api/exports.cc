@@ -42,18 +42,17 @@ absl::StatusOr<checkpoint::Checkpoint> OpenCheckpoint(
 
 absl::Status Export(const v1::Job& job, const v1::ExportRequest& request, ExportCall& call,
                     DiskPulse& pulse, const SubmissionRules& rules, const std::string& store) {
-  const auto still_wanted = [&] {
-    return pulse.Beat() ? call.StillWanted() : absl::CancelledError("it was given up");
+  const auto wanted = [&call](bool waited_for) {
+    return waited_for ? call.StillWanted() : absl::CancelledError("it was given up");
   };
-  const auto looks_at = [&](const std::string& path) { pulse.BeatAt(path); };
+  const auto go_to = [&](const std::string& path) { return wanted(pulse.BeatAt(path)); };
   const std::string& target = request.folder().empty() ? job.run_folder() : request.folder();
-  looks_at(job.run_folder());
-  RETURN_IF_ERROR(still_wanted());
+  RETURN_IF_ERROR(go_to(job.run_folder()));
   RETURN_IF_ERROR(CheckRunOwner(job, store));
   // Before it is asked for anything else: a path that may not be is refused as such.
-  looks_at(target);
+  RETURN_IF_ERROR(go_to(target));
   RETURN_IF_ERROR(ExportFolder(job, request, request.step(), rules).status());
-  looks_at(CheckpointFolderOf(job));
+  RETURN_IF_ERROR(go_to(CheckpointFolderOf(job)));
   std::vector<checkpoint::Skipped> passed_over;
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
                    OpenCheckpoint(job, request.step(), rules, &passed_over));
@@ -68,7 +67,7 @@ absl::Status Export(const v1::Job& job, const v1::ExportRequest& request, Export
     call.News();
   }
   // Looked at again: links may have changed since it was asked for.
-  looks_at(target);
+  RETURN_IF_ERROR(go_to(target));
   ASSIGN_OR_RETURN(const std::string folder,
                    ExportFolder(job, request, checkpoint.info().step, rules));
   if (request.folder().empty()) {
@@ -78,13 +77,13 @@ absl::Status Export(const v1::Job& job, const v1::ExportRequest& request, Export
   response.set_folder(folder);
   checkpoint::ExportOptions options;
   options.folder = folder;
-  options.looks_at = looks_at;
+  options.looks_at = [&pulse](const std::string& path) { pulse.BeatAt(path); };
   options.progress = [&](uint64_t done, uint64_t total) {
     response.set_bytes_done(done);
     response.set_bytes_total(total);
     call.Tell(response);
     call.News();
-    return still_wanted();
+    return wanted(pulse.Beat());
   };
   RETURN_IF_ERROR(checkpoint::ExportCheckpoint(checkpoint, options));
   response.set_done(true);

@@ -205,7 +205,7 @@ void Submissions::Check(const Shared& pending, Next next) {
        pulse = where.pulse]() -> absl::StatusOr<SubmissionCheck> {
         return CheckFiles(
             job, rules, [&] { return !pulse->Beat() || left->load(); },
-            [&](const std::string& path) { pulse->BeatAt(path); });
+            [&](const std::string& path) { return pulse->BeatAt(path); });
       },
       [this, pending, next](absl::StatusOr<SubmissionCheck> found) {
         if (!found.ok()) return pending->Finish(found.status());

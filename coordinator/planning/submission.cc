@@ -97,7 +97,7 @@ std::vector<spec::Fault> CheckNames(v1::JobSpec& job, const SubmissionRules& rul
                       "submit does)"});
   }
   ForEachPath(job, [&](const char* field, const std::string& path) {
-    if (looks_at) looks_at(path);
+    if (!looks_at(path)) return;
     std::string fault = PathFault(path, rules);
     if (!fault.empty()) faults.push_back({field, std::move(fault)});
   });
@@ -107,7 +107,7 @@ std::vector<spec::Fault> CheckNames(v1::JobSpec& job, const SubmissionRules& rul
 // Where links lead now.
 void TakeRealPaths(v1::JobSpec& job, const LooksAt& looks_at) {
   ForEachPath(job, [&](const char*, std::string& path) {
-    if (looks_at) looks_at(path);
+    if (!looks_at(path)) return;
     std::error_code error;
     const fs::path found = fs::weakly_canonical(path, error);
     if (!error) path = found.string();
@@ -145,6 +145,8 @@ class Bounds {
   SubmissionCheck& check_;
   const std::chrono::steady_clock::time_point begin_;
 };
+
+absl::Status GivenUp() { return absl::CancelledError("nobody waits for this check any more"); }
 
 absl::Status StatusOf(const std::vector<spec::Fault>& faults) {
   std::string text;
@@ -210,10 +212,19 @@ SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
   SubmissionCheck check;
   check.status = CheckJobSize(job);
   if (!check.status.ok()) return check;
-  check.faults = CheckNames(job, rules, looks_at);
+  bool given_up = false;
+  const LooksAt look = [&](const std::string& path) {
+    given_up = given_up || (looks_at && !looks_at(path));
+    return !given_up;
+  };
+  check.faults = CheckNames(job, rules, look);
   if (check.faults.empty() && rules.real_paths()) {
-    TakeRealPaths(job, looks_at);
-    check.faults = CheckNames(job, rules, looks_at);  // of a link that was swapped meanwhile
+    TakeRealPaths(job, look);
+    check.faults = CheckNames(job, rules, look);  // of a link that was swapped meanwhile
+  }
+  if (given_up) {
+    check.status = GivenUp();
+    return check;
   }
   // Run folders are the daemon's to choose.
   job.mutable_runtime()->clear_runs_directory();
@@ -227,11 +238,9 @@ SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
     const Bounds bounds(rules, caller_left, check);
     const auto go_on =
         bounds.GoOn("data.text_files: not read whole (data.tokenizer byte needs no reading)");
-    const TextBounds text{rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow,
-                          rules.most_text_bytes, [&](const std::string& file) {
-                            if (looks_at) looks_at(file);
-                            return go_on();
-                          }};
+    const TextBounds text{
+        rules.real_paths() ? base::Links::kRefuse : base::Links::kFollow, rules.most_text_bytes,
+        [&](const std::string& file) { return look(file) ? go_on() : GivenUp(); }};
     check.status = ResolveVocabulary(job, text, &check.text_bytes);
   }
   if (!check.status.ok()) check.faults.push_back(FaultOf(check.status, "data.text_files"));

@@ -63,8 +63,9 @@ using CallerLeft = std::function<bool()>;
 // leaves model.config_path to be read is refused, since the client's files are not ours: clients
 // send the content in model.config. Both take rules.most_time at most where disks answer: then
 // DeadlineExceeded. Cancelled: the caller has left meanwhile. `looks_at` is told which path is
-// asked for next.
-using LooksAt = std::function<void(const std::string& path)>;
+// asked for next, and may say that nobody waits for the answer any more (false): then it is not,
+// nor any other.
+using LooksAt = std::function<bool(const std::string& path)>;
 SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
                            const CallerLeft& caller_left = nullptr,
                            const LooksAt& looks_at = nullptr);

@@ -132,9 +132,35 @@ TEST_CASE("a check tells which path it asks for next") {
     std::vector<std::string> asked;
     REQUIRE(CheckFiles(job, {}, nullptr, [&](const std::string& path) {
               if (asked.empty() || asked.back() != path) asked.push_back(path);
+              return true;
             }).status.ok());
     // By their names, and to be read.
     CHECK(asked == std::vector<std::string>{one, other, one, other});
+  }
+}
+
+TEST_CASE("a check that was given up asks for no other path, wherever it is") {
+  const Place place;
+  v1::JobSpec job = SmallJob(place / "data/text.txt");
+  job.mutable_data()->add_text_files(place / "data/text.txt");
+  job.mutable_data()->set_tokenizer("char");
+  SubmissionRules rules;
+  for (const bool real_paths : {false, true}) {
+    CAPTURE(real_paths);
+    if (real_paths) rules.allowed_folders = {place / "data"};
+    size_t most = SIZE_MAX, looks = 0;
+    const auto check = [&] {
+      looks = 0;
+      return CheckFiles(job, rules, nullptr, [&](const std::string&) { return ++looks < most; });
+    };
+    REQUIRE(check().status.ok());
+    const size_t all = looks;
+    CHECK(all > (real_paths ? 7 : 3));
+    for (most = 1; most <= all; ++most) {
+      CAPTURE(most);
+      CHECK(absl::IsCancelled(check().status));
+      CHECK(looks == most);
+    }
   }
 }
 

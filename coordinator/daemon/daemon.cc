@@ -237,7 +237,8 @@ absl::Status Daemon::fault() const {
 
 void Daemon::OpenRetention() {
   RetentionOptions options = options_.retention;
-  if (options.run_days <= 0 && options.log_days <= 0 && options.run_bytes == 0) return;
+  const bool by_age = options.run_days > 0 || options.log_days > 0;
+  if (!by_age && options.run_bytes == 0 && options.log_bytes == 0) return;
   options.jobs_folder = options_.jobs_folder;
   options.store = identity_.store();
   const auto retention = std::make_shared<Retention>(

@@ -148,6 +148,11 @@ void DescribeRetention(CLI::App& app, RetentionOptions& retention) {
                  "when nothing was written there for longer; 0: kept for ever")
       ->check(days)
       ->capture_default_str();
+  app.add_option("--keep-attempt-log-bytes", retention.log_bytes,
+                 "BYTES: when such logs and recorders take more on the disk, of all jobs, those "
+                 "that were written to last longest ago are removed; 0: any number")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 60))
+      ->capture_default_str();
 }
 
 void DescribeLostNodes(CLI::App& app, std::chrono::milliseconds& after) {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <tuple>
 #include <utility>
 
 #include "coordinator/job_machine/job_machine.h"
@@ -76,6 +77,23 @@ bool IsOver(const v1::Job& job) {
   return HasEnded(job.status().state()) && !job.status().attempt_live();
 }
 
+// Of an attempt. 0: there are none.
+int64_t NewestLog(const std::string& attempt) {
+  return std::max(NewestIn(attempt + "/logs"), NewestIn(attempt + "/recorder"));
+}
+
+// Calls visit(number, folder, time of the newest log) for the attempts that later ones of their job
+// have followed, where there are logs.
+template <typename Visit>
+void ForEachFollowed(const v1::Job& job, const Visit& visit) {
+  for (const std::string& name : NamesIn(job.run_folder() + "/attempts")) {
+    const auto number = NumberOf(name);
+    if (!number || *number >= job.status().attempt()) continue;
+    const std::string attempt = job.run_folder() + "/attempts/" + name;
+    if (const int64_t newest = NewestLog(attempt); newest != 0) visit(*number, attempt, newest);
+  }
+}
+
 // Of a job that nothing is known of any more: its logs, as long as its ranks said anything.
 int64_t NewestInRun(const std::string& run) {
   int64_t newest = std::max(NewestIn(run), NewestIn(run + "/timeline"));
@@ -89,7 +107,14 @@ int64_t NewestInRun(const std::string& run) {
 }  // namespace
 
 Retention::Retention(RetentionOptions options, Find find)
-    : options_(std::move(options)), find_(std::move(find)) {}
+    : options_(std::move(options)),
+      find_(std::move(find)),
+      runs_{.most_bytes = options_.run_bytes,
+            .option = "--keep-run-bytes",
+            .why = "for the room that run folders take"},
+      logs_{.most_bytes = options_.log_bytes,
+            .option = "--keep-attempt-log-bytes",
+            .why = "for the room that logs of attempts take"} {}
 
 void Retention::Stop() {
   const absl::MutexLock lock(&find_mutex_);
@@ -109,10 +134,15 @@ void Retention::RemoveOf(const Victims& announced, Victims& victims, const char*
     if (still == victims.end() || still->second != part) continue;
     if (!Remove(path, part, why)) continue;
     victims.erase(still);
-    if (part == Part::kLogs) continue;
-    for (std::vector<Sized>* sized : {&sized_, &measuring_.sized}) {
-      std::erase_if(*sized, [this, &run = path](const Sized& one) { return RunOf(one.id) == run; });
-    }
+    TakeOff(path);
+  }
+}
+
+void Retention::TakeOff(const std::string& path) {
+  const auto gone = [&](const Sized& one) { return PathOf(one) == path || RunOf(one.id) == path; };
+  for (Bound* bound : {&runs_, &logs_}) {
+    std::erase_if(bound->sized, gone);
+    std::erase_if(bound->measured, gone);
   }
 }
 
@@ -120,18 +150,23 @@ int64_t Retention::Look(int64_t now_unix_ns) {
   files_left_ = options_.most_files;
   measured_ = 0;
   Victims victims = FindOld(now_unix_ns);
-  Victims too_much;
-  if (options_.run_bytes > 0) {
-    MeasureOn();
-    too_much = FindTooMuch(victims);
+  if (runs_.most_bytes > 0 || logs_.most_bytes > 0) MeasureOn();
+  Victims too_much = victims;
+  std::vector<Victims> of_bounds;
+  for (Bound* bound : {&runs_, &logs_}) {
+    of_bounds.push_back(FindTooMuch(*bound, too_much));
+    too_much.insert(of_bounds.back().begin(), of_bounds.back().end());
   }
   RemoveOf(announced_, victims, "by its age");
-  Announce(victims, "--keep-run-folders");
+  Announce(victims, "--keep-run-folders", "--keep-attempt-logs");
   announced_ = std::move(victims);
-  if (options_.run_bytes > 0) {
-    RemoveOf(announced_for_size_, too_much, "for the room that run folders take");
-    announced_for_size_ = FindTooMuch(announced_);
-    Announce(announced_for_size_, "--keep-run-bytes");
+  Victims goes = announced_;
+  size_t at = 0;
+  for (Bound* bound : {&runs_, &logs_}) {
+    RemoveOf(bound->announced, of_bounds[at++], bound->why);
+    bound->announced = FindTooMuch(*bound, goes);
+    Announce(bound->announced, bound->option, bound->option);
+    goes.insert(bound->announced.begin(), bound->announced.end());
   }
   int64_t every = kHourNs;
   for (const double days : {options_.run_days, options_.log_days}) {
@@ -151,6 +186,23 @@ int64_t Retention::Turn(int64_t now_unix_ns) {
 
 std::string Retention::RunOf(uint64_t id) const {
   return fmt::format("{}/{}", options_.jobs_folder, id);
+}
+
+std::string Retention::PathOf(const Sized& one) const {
+  if (one.part != Part::kLogs) return RunOf(one.id);
+  return fmt::format("{}/attempts/{}", RunOf(one.id), one.attempt);
+}
+
+int Retention::OpenBelow(const std::string& path) const {
+  int folder = open(options_.jobs_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (size_t begin = options_.jobs_folder.size() + 1; folder >= 0 && begin < path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const int inner = openat(folder, path.substr(begin, end - begin).c_str(), kFolderFlags);
+    close(folder);
+    folder = inner;
+    begin = end + 1;
+  }
+  return folder;
 }
 
 std::vector<uint64_t> Retention::Runs() const {
@@ -220,16 +272,20 @@ void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
 }
 
 void Retention::MeasureOn() {
-  if (!std::exchange(measuring_.begun, true)) measuring_.left = Runs();
-  for (; !measuring_.left.empty(); measuring_.left.pop_back()) {
+  if (!unmeasured_) unmeasured_ = Runs();
+  for (; !unmeasured_->empty(); unmeasured_->pop_back()) {
     if (stopping_ || measured_ >= options_.most_files) return;
-    Measure(measuring_.left.back());
+    Measure(unmeasured_->back());
   }
-  sized_ = std::move(measuring_.sized);
-  measuring_ = {};
-  std::sort(sized_.begin(), sized_.end(), [](const Sized& a, const Sized& b) {
-    return std::pair(a.since_unix_ns, a.id) < std::pair(b.since_unix_ns, b.id);
-  });
+  unmeasured_.reset();
+  for (Bound* bound : {&runs_, &logs_}) {
+    bound->sized = std::exchange(bound->measured, {});
+    bound->linked.clear();
+    std::sort(bound->sized.begin(), bound->sized.end(), [](const Sized& a, const Sized& b) {
+      return std::tuple(a.since_unix_ns, a.id, a.attempt) <
+             std::tuple(b.since_unix_ns, b.id, b.attempt);
+    });
+  }
 }
 
 std::optional<bool> Retention::IsStill(const Sized& one) {
@@ -237,27 +293,30 @@ std::optional<bool> Retention::IsStill(const Sized& one) {
   const auto known = Known(one.id);
   if (!known.ok()) return std::nullopt;
   const std::optional<v1::Job>& job = *known;
-  return job && job->run_folder() == run && IsOver(*job) && IsOurs(run, one.id) &&
-         PartOf(run, one.id) == one.part;
+  if (!job || job->run_folder() != run || !IsOurs(run, one.id)) return false;
+  if (one.part != Part::kLogs) return IsOver(*job) && PartOf(run, one.id) == one.part;
+  return one.attempt < job->status().attempt() && NewestLog(PathOf(one)) != 0;
 }
 
-Retention::Victims Retention::FindTooMuch(const Victims& by_age) {
-  // What goes by its age takes no room of the others.
-  const auto counts = [&](const Sized& one) { return !by_age.contains(RunOf(one.id)); };
-  uint64_t all = 0;
-  for (const Sized& one : sized_) all += counts(one) ? one.bytes : 0;
+Retention::Victims Retention::FindTooMuch(Bound& bound, const Victims& goes) {
   Victims victims;
-  std::set<uint64_t> no_more;
-  for (const Sized& one : sized_) {
-    if (all <= options_.run_bytes || victims.size() >= options_.most_folders) break;
+  if (bound.most_bytes == 0) return victims;
+  const auto counts = [&](const Sized& one) {
+    return !goes.contains(RunOf(one.id)) && !goes.contains(PathOf(one));
+  };
+  uint64_t all = 0;
+  for (const Sized& one : bound.sized) all += counts(one) ? one.bytes : 0;
+  std::set<std::string> no_more;
+  for (const Sized& one : bound.sized) {
+    if (all <= bound.most_bytes || victims.size() >= options_.most_folders) break;
     if (one.bytes == 0 || !counts(one)) continue;
     const std::optional<bool> still = IsStill(one);
     if (!still) break;
-    if (*still) victims[RunOf(one.id)] = one.part;
-    if (!*still) no_more.insert(one.id);
+    if (*still) victims[PathOf(one)] = one.part;
+    if (!*still) no_more.insert(PathOf(one));
     all -= one.bytes;
   }
-  std::erase_if(sized_, [&](const Sized& one) { return no_more.contains(one.id); });
+  std::erase_if(bound.sized, [&](const Sized& one) { return no_more.contains(PathOf(one)); });
   return victims;
 }
 
@@ -268,22 +327,47 @@ void Retention::Measure(uint64_t id) {
   if (stopping_ || !known.ok() || done_.contains(id)) return;
   // One that is not known may go on, as after a backup was put back: it goes by its age alone.
   const std::optional<v1::Job>& job = *known;
-  if (!job || job->run_folder() != run || !IsOver(*job) || !IsOurs(run, id)) return;
-  const auto part = PartOf(run, id);
-  const int folder = part ? open(run.c_str(), kFolderFlags) : -1;
-  if (folder < 0) return;
+  if (!job || job->run_folder() != run) return;
+  const bool whole = runs_.most_bytes > 0 && IsOver(*job);
+  const bool logs = logs_.most_bytes > 0 && job->status().attempt() > 1;
+  if ((!whole && !logs) || !IsOurs(run, id)) return;
+  if (whole) MeasureRun(*job);
+  if (logs) MeasureLogs(*job);
+}
+
+void Retention::MeasureRun(const v1::Job& job) {
+  const auto part = PartOf(job.run_folder(), job.id());
+  if (!part) return;
+  const uint64_t bytes = BytesBelow(
+      runs_, job.run_folder(), *part == Part::kRun ? std::set<std::string>() : WithCheckpoints());
+  runs_.measured.push_back({job.status().changed_unix_ns(), job.id(), 0, *part, bytes});
+}
+
+void Retention::MeasureLogs(const v1::Job& job) {
+  ForEachFollowed(job, [&](uint64_t number, const std::string& attempt, int64_t newest_unix_ns) {
+    ++measured_;
+    const uint64_t bytes =
+        BytesBelow(logs_, attempt + "/logs", {}) + BytesBelow(logs_, attempt + "/recorder", {});
+    logs_.measured.push_back({newest_unix_ns, job.id(), number, Part::kLogs, bytes});
+  });
+}
+
+uint64_t Retention::BytesBelow(Bound& bound, const std::string& path,
+                               const std::set<std::string>& kept) {
+  const int folder = OpenBelow(path);
+  if (folder < 0) return 0;
   const size_t before = measured_;
-  const uint64_t bytes =
-      BytesIn(folder, *part == Part::kRun ? std::set<std::string>() : WithCheckpoints(), 0);
+  const uint64_t bytes = BytesIn(bound, folder, kept, 0);
   close(folder);
   // One that is larger than any look counts as what was seen of it.
   if (measured_ - before > options_.most_files) {
-    spdlog::warn("{} has more than {} files; the rest is not measured", run, options_.most_files);
+    spdlog::warn("{} has more than {} files; the rest is not measured", path, options_.most_files);
   }
-  measuring_.sized.push_back({job->status().changed_unix_ns(), id, *part, bytes});
+  return bytes;
 }
 
-uint64_t Retention::BytesIn(int folder, const std::set<std::string>& kept, int depth) {
+uint64_t Retention::BytesIn(Bound& bound, int folder, const std::set<std::string>& kept,
+                            int depth) {
   const int own = openat(folder, ".", kFolderFlags);
   DIR* entries = own < 0 ? nullptr : fdopendir(own);
   if (entries == nullptr) {
@@ -301,14 +385,14 @@ uint64_t Retention::BytesIn(int folder, const std::set<std::string>& kept, int d
     const bool is_folder = S_ISDIR(about.st_mode);
     // Each name of a file is the same bytes.
     if (!is_folder && about.st_nlink > 1 &&
-        !measuring_.linked.emplace(about.st_dev, about.st_ino).second) {
+        !bound.linked.emplace(about.st_dev, about.st_ino).second) {
       continue;
     }
     bytes += static_cast<uint64_t>(about.st_blocks) * 512;
     if (!is_folder || depth >= kDeepest) continue;
     const int inner = openat(folder, name.c_str(), kFolderFlags);
     if (inner < 0) continue;
-    bytes += BytesIn(inner, {}, depth + 1);
+    bytes += BytesIn(bound, inner, {}, depth + 1);
     close(inner);
   }
   closedir(entries);
@@ -316,22 +400,18 @@ uint64_t Retention::BytesIn(int folder, const std::set<std::string>& kept, int d
 }
 
 void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const {
-  for (const std::string& name : NamesIn(job.run_folder() + "/attempts")) {
-    const auto number = NumberOf(name);
-    if (!number || *number >= job.status().attempt()) continue;
-    const std::string attempt = job.run_folder() + "/attempts/" + name;
-    const int64_t newest = std::max(NewestIn(attempt + "/logs"), NewestIn(attempt + "/recorder"));
-    if (newest != 0 && newest < before_unix_ns) victims[attempt] = Part::kLogs;
-  }
+  ForEachFollowed(job, [&](uint64_t, const std::string& attempt, int64_t newest_unix_ns) {
+    if (newest_unix_ns < before_unix_ns) victims[attempt] = Part::kLogs;
+  });
 }
 
-void Retention::Announce(const Victims& victims, const char* option) {
+void Retention::Announce(const Victims& victims, const char* option, const char* log_option) {
   std::map<Part, std::vector<std::string>> by_part;
   for (const auto& [path, part] : victims) by_part[part].push_back(path);
   const std::map<Part, std::string> words{
       {Part::kRun, fmt::format("run folders with all that is in them ({})", option)},
       {Part::kRunButCheckpoints, fmt::format("run folders but for their checkpoints ({})", option)},
-      {Part::kLogs, "logs and recorders of attempts (--keep-attempt-logs)"}};
+      {Part::kLogs, fmt::format("logs and recorders of attempts ({})", log_option)}};
   for (const auto& [part, paths] : by_part) {
     spdlog::info("at the next look these {} {} will be removed: {}", paths.size(), words.at(part),
                  fmt::join(paths, " "));
@@ -339,7 +419,7 @@ void Retention::Announce(const Victims& victims, const char* option) {
 }
 
 bool Retention::Remove(const std::string& path, Part part, const char* why) {
-  const int folder = open(path.c_str(), kFolderFlags);
+  const int folder = OpenBelow(path);
   if (folder < 0) return false;
   bool gone = false;
   if (part == Part::kLogs) {

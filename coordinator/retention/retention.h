@@ -1,6 +1,6 @@
-// Run folders, and logs of attempts that others have followed, that are older than somebody wants
-// to keep, and run folders of ended jobs that take more room than somebody wants to give. What is
-// to go is named in the log first, and goes at the next look, if it is still to go.
+// Run folders of ended jobs, and logs of attempts that others have followed, that are older than
+// somebody wants to keep, or take more room than somebody wants to give. What is to go is named in
+// the log first, and goes at the next look, if it is still to go.
 #pragma once
 
 #include <atomic>
@@ -26,6 +26,7 @@ struct RetentionOptions {
   double run_days = 0;       // since a job's end; 0: for ever
   double log_days = 0;       // since the last byte of an attempt that is not the newest; likewise
   uint64_t run_bytes = 0;    // on the disk, of all that could go of ended jobs' folders; 0: any
+  uint64_t log_bytes = 0;    // likewise, of logs as of log_days, of all jobs
   bool checkpoints = false;  // go with their run folder; else they stay, with job.yaml
   // Of one look; so many files are measured, too.
   size_t most_folders = 1000;
@@ -57,19 +58,27 @@ class Retention {
   struct Sized {
     int64_t since_unix_ns = 0;
     uint64_t id = 0;
+    uint64_t attempt = 0;  // of Part::kLogs
     Part part = Part::kRun;
     uint64_t bytes = 0;
   };
-  // Over all run folders, in as many looks as it takes.
-  struct Measuring {
-    bool begun = false;
-    std::vector<uint64_t> left;
-    std::vector<Sized> sized;
-    std::set<std::pair<uint64_t, uint64_t>> linked;  // files of several names: device and number
+  // What all of a kind may take.
+  struct Bound {
+    uint64_t most_bytes = 0;  // 0: any
+    const char* option = "";
+    const char* why = "";           // something goes
+    std::vector<Sized> sized{};     // of the last time that all were measured; first to go first
+    std::vector<Sized> measured{};  // of this time, so far
+    // Of this time: files of several names, by device and number.
+    std::set<std::pair<uint64_t, uint64_t>> linked{};
+    Victims announced{};
   };
 
   std::vector<uint64_t> Runs() const;
   std::string RunOf(uint64_t id) const;
+  std::string PathOf(const Sized& one) const;
+  // A folder below the jobs folder; less than 0 where a part of its path is a link.
+  int OpenBelow(const std::string& path) const;
   absl::StatusOr<std::optional<v1::Job>> Known(uint64_t id);
   bool IsOurs(const std::string& run, uint64_t id) const;
   // Of a job that nothing is known of: when something was last written, if it is over.
@@ -77,18 +86,23 @@ class Retention {
   // Nothing: there are only checkpoints left.
   std::optional<Part> PartOf(const std::string& run, uint64_t id);
   void MeasureOn();
-  // Of those that were measured, as they are now.
-  Victims FindTooMuch(const Victims& by_age);
+  // Of those that were measured, as they are now. What goes anyhow takes no room of the others.
+  Victims FindTooMuch(Bound& bound, const Victims& goes);
   // Nothing: that cannot be said. False: it is none any more.
   std::optional<bool> IsStill(const Sized& one);
   void Measure(uint64_t id);
-  uint64_t BytesIn(int folder, const std::set<std::string>& kept, int depth);
-  // Those that are gone take no room any more.
+  void MeasureRun(const v1::Job& job);
+  void MeasureLogs(const v1::Job& job);
+  uint64_t BytesBelow(Bound& bound, const std::string& path, const std::set<std::string>& kept);
+  uint64_t BytesIn(Bound& bound, int folder, const std::set<std::string>& kept, int depth);
   void RemoveOf(const Victims& announced, Victims& victims, const char* why);
+  // It takes no room any more.
+  void TakeOff(const std::string& path);
   Victims FindOld(int64_t now_unix_ns);
   void FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims);
   void FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const;
-  static void Announce(const Victims& victims, const char* option);
+  // `log_option`: of what goes of attempts.
+  static void Announce(const Victims& victims, const char* option, const char* log_option);
   // These: false: something is left of it.
   bool Remove(const std::string& path, Part part, const char* why);
   bool RemoveTree(int folder, const std::string& name, int depth = 1);
@@ -98,13 +112,14 @@ class Retention {
   const Find find_;
   std::atomic<bool> stopping_{false};
   absl::Mutex find_mutex_;  // held for a call of find_
-  Victims announced_;
-  Victims announced_for_size_;
-  Measuring measuring_;
-  std::vector<Sized> sized_;  // of the last time that all were measured; first to go first
-  size_t measured_ = 0;       // files, of this look
-  std::set<uint64_t> done_;   // of which only checkpoints are left
-  size_t files_left_ = 0;     // of this look
+  Victims announced_;       // by age
+  Bound runs_;
+  Bound logs_;
+  // All run folders are measured in as many looks as it takes: these are still to be.
+  std::optional<std::vector<uint64_t>> unmeasured_;
+  size_t measured_ = 0;      // files, of this look
+  std::set<uint64_t> done_;  // of which only checkpoints are left
+  size_t files_left_ = 0;    // of this look
   std::chrono::steady_clock::time_point due_{};
 };
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/temporary_folder.h"
 
@@ -410,6 +411,98 @@ TEST_CASE("retention: what the store cannot say of a job is not that there is no
   house.fails = true;
   for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
   CHECK(IsWhole(run));
+}
+
+namespace {
+
+// Of an attempt of that run: a verdict, and so much that was written to last then.
+std::string Attempt(const House& house, const std::string& run, const std::string& number,
+                    double days, uint64_t bytes) {
+  const std::string attempt = run + "/attempts/" + number;
+  house.Write(attempt + "/logs/rank-0.log", days, std::string(bytes / 2, 'x'));
+  house.Write(attempt + "/recorder/rank-0.rec", days, std::string(bytes / 2, 'x'));
+  house.Write(attempt + "/exit", days, kVerdict);
+  return house.path(attempt);
+}
+
+bool HasLogs(const std::string& attempt) {
+  return fs::exists(attempt + "/logs/rank-0.log") && fs::exists(attempt + "/recorder/rank-0.rec");
+}
+
+}  // namespace
+
+TEST_CASE("retention: when logs of attempts take too much those of longest ago go, of any job") {
+  House house;
+  for (const uint64_t id : {1, 2}) {
+    house.Run(id, 400);
+    house.Know(id, id == 1 ? v1::JOB_RUNNING : v1::JOB_FAILED, 1).mutable_status()->set_attempt(3);
+  }
+  const std::string first = Attempt(house, "1", "2", 30, 2 * kMiB);
+  const std::string second = Attempt(house, "2", "1", 20, 2 * kMiB);
+  const std::string third = Attempt(house, "1", "1", 10, 2 * kMiB);
+  // What does not count, and stays: the newest, another's, and those of a job that nobody knows.
+  std::vector<std::string> others = {Attempt(house, "1", "3", 400, 9 * kMiB),
+                                     Attempt(house, "2", "3", 400, 9 * kMiB)};
+  house.Run(3, 400, "theirs");
+  house.Know(3, v1::JOB_RUNNING, 400).mutable_status()->set_attempt(3);
+  others.push_back(Attempt(house, "3", "1", 400, 9 * kMiB));
+  house.Run(4, 400);
+  others.push_back(Attempt(house, "4", "1", 400, 9 * kMiB));
+  RetentionOptions options = AtMost(house, 0);
+  options.log_bytes = 5 * kMiB;
+  Retention retention = house.Of(options);
+  CHECK(retention.Look(kNowNs) == kNowNs + kDayNs / 24);
+  CHECK(HasLogs(first));
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(In(first) == std::set<std::string>{"exit"});
+  CHECK(HasLogs(second));
+  CHECK(HasLogs(third));
+  for (const std::string& other : others) CHECK(HasLogs(other));
+  CHECK(IsWhole(house.path("1")));
+
+  // The second was named, but is the newest by then, before all are measured again.
+  options.log_bytes = 3 * kMiB;
+  options.most_files = 2;
+  Retention strict = house.Of(options);
+  for (int look = 0; look < 3; ++look) strict.Look(kNowNs);
+  house.Know(2, v1::JOB_FAILED, 1).mutable_status()->set_attempt(1);
+  for (int look = 0; look < 6; ++look) strict.Look(kNowNs);
+  CHECK(HasLogs(second));
+  CHECK(HasLogs(third));
+}
+
+TEST_CASE("retention: logs that go with their run folder take no room of others") {
+  House house;
+  for (const uint64_t id : {1, 2, 3}) {
+    house.Run(id, 1);
+    house.Know(id, v1::JOB_FAILED, 40 - static_cast<double>(id)).mutable_status()->set_attempt(2);
+  }
+  // The first folder goes, with a log that is not the oldest; without it the others may stay.
+  Attempt(house, "1", "1", 5, 4 * kMiB);
+  const std::string second = Attempt(house, "2", "1", 20, 2 * kMiB);
+  const std::string third = Attempt(house, "3", "1", 10, 2 * kMiB);
+  RetentionOptions options = AtMost(house, 5 * kMiB);
+  options.log_bytes = 5 * kMiB;
+  Retention retention = house.Of(options);
+  for (int look = 0; look < 4; ++look) retention.Look(kNowNs);
+  CHECK_FALSE(IsWhole(house.path("1")));
+  CHECK(HasLogs(second));
+  CHECK(HasLogs(third));
+}
+
+TEST_CASE("retention: a folder of attempts that is a link leads to nobody's logs") {
+  House house;
+  const std::string run = house.Run(1, 40);
+  house.Know(1, v1::JOB_RUNNING, 40).mutable_status()->set_attempt(3);
+  const std::string theirs = Attempt(house, "elsewhere", "1", 40, 2 * kMiB);
+  fs::remove_all(run + "/attempts");
+  fs::create_directory_symlink(house.path("elsewhere/attempts"), run + "/attempts");
+  RetentionOptions options = AtMost(house, 0);
+  options.log_days = 30;
+  options.log_bytes = kMiB;
+  Retention retention = house.Of(options);
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK(HasLogs(theirs));
 }
 
 }  // namespace trireme::coordinator

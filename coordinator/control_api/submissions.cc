@@ -165,7 +165,8 @@ void Submissions::FindBefore(const Shared& pending) {
   const absl::Status begun = store_disk_.Begin(
       {rooms_.state_folder, pending->caller.user},
       [store = rooms_.store, owner = pending->caller.user, id = pending->submission.request_id] {
-        return store->FindRequest(owner, id);
+        auto before = store->FindRequest(owner, id);
+        return before.ok() ? std::move(before) : OfStore(before.status(), kRequestUnknown);
       },
       [this, pending](const absl::StatusOr<std::optional<uint64_t>>& before) {
         if (!before.ok()) return pending->Finish(before.status());

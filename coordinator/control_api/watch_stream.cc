@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/status_macros.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kPage = 256;
 constexpr int kPagesALook = 16;
+constexpr std::string_view kNoEvents = "events cannot be read";
 
 }  // namespace
 
@@ -46,9 +48,13 @@ void WatchStream::AskForPage(uint64_t up_to) {
           [store = rooms_.store, query, up_to]() -> absl::StatusOr<WatchPiece> {
             WatchPiece piece;
             piece.up_to = up_to;
-            ASSIGN_OR_RETURN(piece.events, store->Events(query));
+            absl::StatusOr<std::vector<v1::Event>> events = store->Events(query);
+            RETURN_IF_ERROR(OfStore(events.status(), kNoEvents));
+            piece.events = *std::move(events);
             // Asked after the events were: what has been dropped before then may be missing.
-            ASSIGN_OR_RETURN(piece.first, store->FirstSequence());
+            const absl::StatusOr<uint64_t> first = store->FirstSequence();
+            RETURN_IF_ERROR(OfStore(first.status(), kNoEvents));
+            piece.first = *first;
             return piece;
           });
 }
@@ -63,8 +69,9 @@ void WatchStream::AskForOwners() {
           [store = rooms_.store, asked]() -> absl::StatusOr<WatchPiece> {
             WatchPiece piece = asked;
             for (auto& [job_id, owner] : piece.owners) {
-              ASSIGN_OR_RETURN(const std::optional<v1::Job> job, store->FindJob(job_id));
-              if (job) owner = job->owner();
+              const absl::StatusOr<std::optional<v1::Job>> job = store->FindJob(job_id);
+              RETURN_IF_ERROR(OfStore(job.status(), kNoEvents));
+              if (*job) owner = (*job)->owner();
             }
             return piece;
           });

@@ -57,7 +57,9 @@ absl::StatusOr<uint64_t> ReserveRunFolder(JobStore& store, const std::string& jo
   uint64_t newest = 0;
   int collisions = 0;
   for (int i = 0; i < kMostTries; ++i) {
-    ASSIGN_OR_RETURN(const uint64_t id, store.NextJobId());
+    const absl::StatusOr<uint64_t> next = store.NextJobId();
+    RETURN_IF_ERROR(OnDisk(next.status()));
+    const uint64_t id = *next;
     if (id <= newest && newest - id < kMostTries) continue;
     const std::string folder = Text(jobs_folder, '/', id);
     if (mkdir(folder.c_str(), 0777) == 0) return id;

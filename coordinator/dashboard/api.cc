@@ -280,9 +280,10 @@ Api::Answer Api::JobEvents(const v1::Job& job, const Call& call) const {
   return rooms_.reads.Wait(
       job.owner(), kDiskTime, [query](const JobTable&, JobStore* store) -> Answer {
         if (store == nullptr) return coordinator::AskTheStore();
-        ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store->Events(query));
-        const uint64_t last = events.empty() ? query.after_sequence : events.back().sequence();
-        return EventsText(events, last, events.size() == query.limit);
+        const auto events = store->Events(query);
+        RETURN_IF_ERROR(coordinator::OfStore(events.status(), "events cannot be read"));
+        const uint64_t last = events->empty() ? query.after_sequence : events->back().sequence();
+        return EventsText(*events, last, events->size() == query.limit);
       });
 }
 

@@ -65,6 +65,11 @@ absl::Status AskTheStore() {
 
 bool NeedsStore(const absl::Status& status) { return status.GetPayload(kNeedsStore).has_value(); }
 
+absl::Status OfStore(const absl::Status& status, std::string_view what) {
+  if (status.ok()) return status;
+  return absl::UnavailableError(base::Text(what, ": ", base::MessageOf(status)));
+}
+
 void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {
   std::vector<std::shared_ptr<const v1::Job>> copies;
   for (const v1::Job& job : jobs) {
@@ -130,8 +135,7 @@ absl::StatusOr<std::optional<Value>> JobTable::Look(
   if (store == nullptr) return AskTheStore();
   const absl::StatusOr<std::optional<v1::Job>> found = store->FindJob(job_id);
   if (!found.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("job ", job_id, " cannot be looked up: ", base::MessageOf(found.status())));
+    return OfStore(found.status(), absl::StrCat("job ", job_id, " cannot be looked up"));
   }
   if (!*found) return std::nullopt;
   return look(**found, nullptr);
@@ -227,7 +231,9 @@ bool JobTable::ListRows(const v1::ListRequest& request, uint64_t before, uint64_
 
 absl::Status JobTable::ListOlder(const v1::ListRequest& request, JobStore& store, uint64_t before,
                                  size_t size, v1::ListResponse& page) const {
-  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.JobsBefore(before, kOlderLooked));
+  absl::StatusOr<std::vector<v1::Job>> older = store.JobsBefore(before, kOlderLooked);
+  RETURN_IF_ERROR(OfStore(older.status(), "jobs that have ended cannot be listed"));
+  std::vector<v1::Job>& jobs = *older;
   const uint64_t last = jobs.size() == kOlderLooked ? jobs.back().id() : 0;
   const absl::ReaderMutexLock lock(&mutex_);
   for (v1::Job& job : jobs) {

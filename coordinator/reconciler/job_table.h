@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,6 +30,12 @@ absl::Status NoSuchJob(uint64_t job_id);
 // What a reader gets who has not brought the store where it alone can answer; NeedsStore knows it.
 absl::Status AskTheStore();
 bool NeedsStore(const absl::Status& status);
+// What whoever asks a daemon is told of a store that could not say or change something:
+// Unavailable, for its codes are about its file. `what` was to be done; a status that is OK stays
+// so.
+absl::Status OfStore(const absl::Status& status, std::string_view what);
+inline constexpr std::string_view kRequestUnknown =
+    "whether this request was made before is not known";
 
 // Threads: any; one writer.
 class JobTable {

@@ -126,12 +126,13 @@ absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {
   const auto found = jobs_.find(job_id);
   if (found != jobs_.end()) return &found->second;
   if (older_before_ != 0) {
-    ASSIGN_OR_RETURN(std::optional<v1::Job> older, store_.FindJob(job_id));
-    if (older) {
+    absl::StatusOr<std::optional<v1::Job>> older = store_.FindJob(job_id);
+    RETURN_IF_ERROR(OfStore(older.status(), fmt::format("job {} cannot be looked up", job_id)));
+    if (*older) {
       Entry& entry = jobs_[job_id];
-      entry.job = *older;
-      usage_.File(nullptr, *older);
-      table_.PublishOlder({*std::move(older)}, 0);
+      entry.job = **older;
+      usage_.File(nullptr, **older);
+      table_.PublishOlder({**std::move(older)}, 0);
       return &entry;
     }
   }
@@ -139,7 +140,10 @@ absl::StatusOr<Reconciler::Entry*> Reconciler::Find(uint64_t job_id) {
 }
 
 absl::Status Reconciler::Commit(Change& change) {
-  RETURN_IF_ERROR(store_.Commit(change));
+  const absl::Status stored = store_.Commit(change);
+  // These are about what was to be stored, not about the store.
+  if (absl::IsAlreadyExists(stored) || absl::IsInvalidArgument(stored)) return stored;
+  RETURN_IF_ERROR(OfStore(stored, "it cannot be stored"));
   table_.Publish(change.jobs, change.events);
   return absl::OkStatus();
 }
@@ -238,11 +242,12 @@ void Reconciler::TellNodesOf(const Entry& entry) {
 
 absl::StatusOr<std::optional<v1::Job>> Reconciler::FindSubmitted(const std::string& owner,
                                                                  const std::string& request_id) {
-  ASSIGN_OR_RETURN(const std::optional<uint64_t> id, store_.FindRequest(owner, request_id));
-  if (!id) return std::optional<v1::Job>();
-  const absl::StatusOr<Entry*> entry = Find(*id);
+  const absl::StatusOr<std::optional<uint64_t>> id = store_.FindRequest(owner, request_id);
+  RETURN_IF_ERROR(OfStore(id.status(), kRequestUnknown));
+  if (!*id) return std::optional<v1::Job>();
+  const absl::StatusOr<Entry*> entry = Find(**id);
   if (!entry.ok() && !absl::IsNotFound(entry.status())) return entry.status();
-  return table_.Find(*id, &store_);
+  return table_.Find(**id, &store_);
 }
 
 absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submission,
@@ -262,7 +267,9 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   v1::Job job;
   uint64_t id = submission.id;
   if (id == 0) {
-    ASSIGN_OR_RETURN(id, store_.NextJobId());
+    const absl::StatusOr<uint64_t> next = store_.NextJobId();
+    RETURN_IF_ERROR(OfStore(next.status(), "the job gets no number"));
+    id = *next;
   }
   job.set_id(id);
   job.set_name(submission.job.name());

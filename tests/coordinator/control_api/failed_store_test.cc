@@ -1,0 +1,178 @@
+// A store that fails: its codes are about its file, and mean something else where a job is asked
+// for.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/job_store/forwarding_store.h"
+#include "tests/coordinator/control_api/served_store.h"
+
+namespace trireme::coordinator {
+namespace {
+
+// One of its calls fails while it is told to.
+class FailingStore : public ForwardingStore {
+ public:
+  enum class At { kNowhere, kFindJob, kEvents, kFirst, kJobsBefore, kFindRequest, kNext, kCommit };
+
+  explicit FailingStore(std::unique_ptr<JobStore> store) : ForwardingStore(std::move(store)) {}
+
+  absl::StatusOr<std::optional<v1::Job>> FindJob(uint64_t id) override {
+    if (at == At::kFindJob) return Failure();
+    return ForwardingStore::FindJob(id);
+  }
+  absl::StatusOr<std::vector<v1::Event>> Events(const EventQuery& query) override {
+    if (at == At::kEvents) return Failure();
+    return ForwardingStore::Events(query);
+  }
+  absl::StatusOr<uint64_t> FirstSequence() override {
+    if (at == At::kFirst) return Failure();
+    return ForwardingStore::FirstSequence();
+  }
+  absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t id, size_t limit) override {
+    if (at == At::kJobsBefore) return Failure();
+    return ForwardingStore::JobsBefore(id, limit);
+  }
+  absl::StatusOr<std::optional<uint64_t>> FindRequest(const std::string& owner,
+                                                      const std::string& request_id) override {
+    if (at == At::kFindRequest) return Failure();
+    return ForwardingStore::FindRequest(owner, request_id);
+  }
+  absl::StatusOr<uint64_t> NextJobId() override {
+    if (at == At::kNext) return Failure();
+    return ForwardingStore::NextJobId();
+  }
+  absl::Status Commit(Change& change) override {
+    if (at == At::kCommit) return Failure();
+    return ForwardingStore::Commit(change);
+  }
+
+  std::atomic<At> at{At::kNowhere};
+  std::atomic<absl::StatusCode> code{absl::StatusCode::kUnknown};
+
+ private:
+  absl::Status Failure() const { return {code, "jobs.db: as its disk says"}; }
+};
+
+using At = FailingStore::At;
+
+class FailedCalls {
+ public:
+  explicit FailedCalls(ServedStore& served)
+      : stub_(served.StubOf("ann")), text_(served.folder() + "/text.txt") {
+    std::ofstream(text_) << "the oars dip and rise in time, three banks of them, and again";
+  }
+
+  grpc::Status Get() {
+    v1::GetRequest request;
+    request.set_job_id(1);
+    v1::Job job;
+    grpc::ClientContext context;
+    ServedStore::Prepare(context, "ann");
+    return stub_->Get(&context, request, &job);
+  }
+  grpc::Status Cancel() {
+    v1::CancelRequest request;
+    request.set_job_id(1);
+    v1::Job job;
+    grpc::ClientContext context;
+    ServedStore::Prepare(context, "ann");
+    return stub_->Cancel(&context, request, &job);
+  }
+  grpc::Status List() {
+    v1::ListResponse response;
+    grpc::ClientContext context;
+    ServedStore::Prepare(context, "ann");
+    return stub_->List(&context, v1::ListRequest(), &response);
+  }
+  // 0: of all jobs, whose owners only the store knows.
+  grpc::Status Watch(uint64_t job_id) {
+    v1::WatchRequest request;
+    request.set_job_id(job_id);
+    request.set_no_follow(true);
+    grpc::ClientContext context;
+    ServedStore::Prepare(context, "ann");
+    const auto reader = stub_->Watch(&context, request);
+    v1::WatchResponse response;
+    while (reader->Read(&response)) continue;
+    return reader->Finish();
+  }
+  grpc::Status Submit() {
+    v1::SubmitRequest request;
+    request.set_request_id("request-" + std::to_string(++submitted_));
+    *request.mutable_job() = TinyJob(text_);
+    v1::SubmitResponse response;
+    grpc::ClientContext context;
+    ServedStore::Prepare(context, "ann");
+    return stub_->Submit(&context, request, &response);
+  }
+
+ private:
+  const std::unique_ptr<v1::Control::Stub> stub_;
+  const std::string text_;
+  int submitted_ = 0;
+};
+
+// Jobs that ended before the daemon began, which stay in the store alone, and more events than the
+// table begins with.
+FailingStore& ServeFailing(std::unique_ptr<ServedStore>& served) {
+  auto opened = JobStore::Open(":memory:");
+  REQUIRE(opened.ok());
+  auto failing = std::make_unique<FailingStore>(*std::move(opened));
+  FailingStore& store = *failing;
+  served = std::make_unique<ServedStore>(
+      Limits(), UserCaps(), DiskCallsOptions{.name = "store reads"}, std::move(failing));
+  served->AddJob(1, "ann");
+  served->AddJob(2, "ben");
+  for (const uint64_t job : {1, 2}) served->AddEvents(job, 1000);
+  served->store().KeepOlder();
+  served->Serve();
+  return store;
+}
+
+}  // namespace
+
+TEST_CASE("a store that fails is told of as one that cannot be asked, whatever its code") {
+  std::unique_ptr<ServedStore> served;
+  FailingStore& store = ServeFailing(served);
+  FailedCalls calls(*served);
+  const auto check = [](const char* call, const grpc::Status& end) {
+    INFO(call << ": " << end.error_code() << " " << end.error_message());
+    CHECK(end.error_code() == grpc::StatusCode::UNAVAILABLE);
+    CHECK(end.error_message().find("jobs.db: as its disk says") != std::string::npos);
+  };
+  for (const auto code :
+       {absl::StatusCode::kNotFound, absl::StatusCode::kPermissionDenied,
+        absl::StatusCode::kFailedPrecondition, absl::StatusCode::kResourceExhausted,
+        absl::StatusCode::kDataLoss, absl::StatusCode::kInternal, absl::StatusCode::kCancelled}) {
+    CAPTURE(static_cast<int>(code));
+    store.code = code;
+    store.at = At::kFindJob;
+    check("Get", calls.Get());
+    check("Cancel", calls.Cancel());
+    check("Watch of all", calls.Watch(0));
+    store.at = At::kEvents;
+    check("Watch", calls.Watch(1));
+    store.at = At::kFirst;
+    check("Watch", calls.Watch(1));
+    store.at = At::kJobsBefore;
+    check("List", calls.List());
+    for (const At at : {At::kFindRequest, At::kNext, At::kCommit}) {
+      store.at = at;
+      check("Submit", calls.Submit());
+    }
+    store.at = At::kNowhere;
+    CHECK(calls.Get().ok());
+    CHECK(calls.Watch(0).ok());
+  }
+  const grpc::Status submitted = calls.Submit();
+  CAPTURE(submitted.error_message());
+  CHECK(submitted.ok());
+  served->End();
+}
+
+}  // namespace trireme::coordinator

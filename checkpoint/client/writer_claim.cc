@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -63,12 +64,46 @@ absl::StatusOr<std::vector<uint64_t>> StepsAbove(const std::string& root, uint64
   return steps;
 }
 
+// Of a partial or removed folder; kNone: of no claim. Nothing: `name` is of neither.
+std::optional<Epoch> EpochOfHidden(std::string_view name) {
+  uint64_t step = 0;
+  const bool removed = name.starts_with(".") && name.ends_with(kRemovedEnd);
+  if (!removed && !ParsePartialFolderName(name, &step)) return std::nullopt;
+  name = name.substr(0, name.rfind('.'));
+  return ParseEpoch(Text(name.substr(name.rfind('.') + 1), '\n'));
+}
+
+bool IsFull(int error) { return error == ENOSPC || error == EDQUOT; }
+
+// `folder`, on a disk without room for one more. What epochs before this one have left there goes
+// first: it becomes `folder` by one rename, which takes it away from them as any other does, is on
+// the disk as that, and then removed. Newer ones have nothing that is taken for older.
+absl::Status MakeOfLeftovers(const std::string& folder, const std::string& root, Epoch epoch) {
+  const auto count = [](Epoch of) { return static_cast<uint64_t>(of) >> 32; };
+  ASSIGN_OR_RETURN(std::vector<std::string> names, base::FolderNames(root));
+  std::sort(names.begin(), names.end());
+  int error = ENOSPC;
+  for (const std::string& name : names) {
+    const std::optional<Epoch> of = EpochOfHidden(name);
+    if (!of || count(*of) >= count(epoch)) continue;
+    if (rename((root + "/" + name).c_str(), folder.c_str()) != 0) continue;
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
+    RETURN_IF_ERROR(SyncFolder(root));
+    (void)RemoveAll(folder);
+    if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return absl::OkStatus();
+    error = errno;
+    if (!IsFull(error)) break;
+  }
+  return DiskError(folder, "cannot be made", error);
+}
+
 // A folder of `epoch` that is there before the look at `.lock`: newer epochs take it away, and with
 // it all that goes into it or by way of it.
 absl::Status MakeBeforeTheLook(const std::string& folder, const std::string& root, Epoch epoch) {
   // It may be there already, with what somebody holds open.
   if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-    return DiskError(folder, "cannot be made", errno);
+    if (!IsFull(errno)) return DiskError(folder, "cannot be made", errno);
+    RETURN_IF_ERROR(MakeOfLeftovers(folder, root, epoch));
   }
   absl::Status newest = CheckEpoch(root, epoch);
   if (!newest.ok()) rmdir(folder.c_str());

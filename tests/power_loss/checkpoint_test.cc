@@ -189,5 +189,49 @@ TEST_CASE("power loss: a damaged checkpoint set aside is there under one of its 
   CHECK(looked > 100);
 }
 
+// An older attempt that stands still may name it yet, wherever this machine's power went.
+TEST_CASE("power loss: a save that makes room for a newer attempt is gone, or whole") {
+  const power_loss::EmptyFolder folder;
+  const std::string root = folder.path() + "/checkpoints";
+  std::string partial;
+  const auto log = Record(folder.path(), [&] {
+    {
+      const auto claim = WriterClaim::Take(root);
+      REQUIRE(claim.ok());
+      for (uint64_t step : {1, 2}) REQUIRE(Save(root, step, ThreeRanks(step), claim->epoch()).ok());
+      partial = PartialFolderName(2, claim->epoch());
+    }
+    // All but named.
+    fs::rename(root + "/step-00000002", root + "/" + partial);
+    const int fd = open(root.c_str(), O_RDONLY | O_DIRECTORY);
+    REQUIRE(fsync(fd) == 0);
+    close(fd);
+    Mark("left");
+    power_loss::FillDisk(1);
+    REQUIRE(WriterClaim::Take(root).ok());
+    power_loss::FillDisk(0);
+    Mark("begun");
+  });
+  const auto gone_or_whole = [&](const LossOptions& options, size_t* looked) {
+    return AfterEachLoss(log, options, [&](const Loss& loss) {
+      if (loss.marks.count("left") == 0) return true;
+      ++*looked;
+      const std::string there = loss.folder + "/checkpoints";
+      std::error_code error;
+      fs::rename(there + "/" + partial, there + "/step-00000002", error);
+      return error || Holds(there + "/step-00000002", 2);
+    });
+  };
+  size_t looked = 0;
+  CHECK(gone_or_whole({}, &looked));
+  CHECK(looked > 10);
+  CHECK_FALSE(gone_or_whole({.left_out =
+                                 [](const Call& call) {
+                                   return call.kind == Call::Kind::kSyncFolder &&
+                                          call.path == "checkpoints";
+                                 }},
+                            &looked));
+}
+
 }  // namespace
 }  // namespace trireme::checkpoint

@@ -27,6 +27,7 @@ using Kind = Call::Kind;
 std::atomic<bool> recording = false;
 std::atomic<int> calls_left = 0;  // until this process stands still; 0: it does not
 std::string kept_name;            // by RefuseNames
+int names_too_many = 0;           // by FillDisk
 
 // The same tree as on the disk, by numbers.
 struct Log {
@@ -207,6 +208,7 @@ int NoteLink(int result, int from_folder, const char* from, int to_folder, const
 }
 
 int NoteRemove(int result, int folder, const char* path) {
+  if (result == 0 && names_too_many > 0) --names_too_many;
   if (result != 0 || !recording) return result;
   Log& log = TheLog();
   const std::lock_guard lock(log.mutex);
@@ -258,6 +260,14 @@ void Mark(const std::string& note) {
 void StandStillBefore(int calls) { calls_left = calls; }
 
 void RefuseNames(const std::string& ending) { kept_name = ending; }
+
+void FillDisk(int names) { names_too_many = names; }
+
+static bool IsFull(int folder, const char* path) {
+  if (names_too_many == 0 || Exists(folder, path)) return false;
+  errno = ENOSPC;
+  return true;
+}
 
 static bool IsKept(const std::string& path) {
   if (kept_name.empty() || !path.ends_with(kept_name)) return false;
@@ -426,12 +436,14 @@ int remove(const char* path) noexcept {
 
 int mkdir(const char* path, mode_t mode) noexcept {
   StandIfDue();
+  if (IsFull(AT_FDCWD, path)) return -1;
   static const auto next = Next<int (*)(const char*, mode_t)>("mkdir");
   return NoteFolder(next(path, mode), AT_FDCWD, path);
 }
 
 int mkdirat(int folder, const char* path, mode_t mode) noexcept {
   StandIfDue();
+  if (IsFull(folder, path)) return -1;
   static const auto next = Next<int (*)(int, const char*, mode_t)>("mkdirat");
   return NoteFolder(next(folder, path, mode), folder, path);
 }

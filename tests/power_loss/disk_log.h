@@ -48,6 +48,10 @@ void StandStillBefore(int calls);
 // the standard library does): EACCES, whoever asks. "": no such name. Not beside other threads.
 void RefuseNames(const std::string& ending);
 
+// From now on the disk is full: no folder is made (ENOSPC) until so many more names were removed;
+// 0: it is not. Not beside other threads.
+void FillDisk(int names);
+
 // Inside `work`: a note in the log, such as that something was promised.
 void Mark(const std::string& note);
 

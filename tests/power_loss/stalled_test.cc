@@ -36,12 +36,22 @@ absl::Status SaveAndPrune(const std::string& root, uint64_t step, uint64_t salt,
   return CheckpointWriter::Prune(root, {.keep = 1, .newest = step, .epoch = epoch});
 }
 
+// What attempts before that one have left: as many as FillDisk(2) asks for, and more, so that what
+// this one leaves is needed for room, or not, by its place among them.
+void LeaveOlder(const std::string& root, Epoch old) {
+  const Epoch older{static_cast<uint64_t>(old) - (uint64_t{1} << 32)};
+  for (const uint64_t step : {5, 99, 100}) fs::create_directory(PartialFolder(root, step, older));
+}
+
 // `prepare` makes a folder and gives the old attempt's epoch, which `late` then works with.
 struct Scene {
   std::function<Epoch(const std::string& root)> prepare;
   std::function<absl::Status(const std::string& root, Epoch epoch)> late;
   // What the newer one does, which goes on from `begun`; `shown` is what it found.
   std::function<void(const std::string& root, uint64_t begun, WriterClaim& claim)> newer;
+  // After the late one's end.
+  std::function<void(const std::string& root, WriterClaim& claim)> after = nullptr;
+  int full_by = 0;  // names, for the newer one's beginning
 };
 
 // Gives how many calls the late one makes.
@@ -62,7 +72,9 @@ int StandStillBeforeEach(const Scene& scene) {
       CHECK((WIFEXITED(how) && WEXITSTATUS(how) == 0));
       return call - 1;
     }
+    power_loss::FillDisk(scene.full_by);
     auto claim = WriterClaim::Take(root.path());
+    power_loss::FillDisk(0);
     CHECK(claim.ok());
     const auto newest = FindNewestIntact(root.path());
     CHECK(newest.ok());
@@ -78,6 +90,7 @@ int StandStillBeforeEach(const Scene& scene) {
     REQUIRE(waitpid(late, &how, 0) == late);
     REQUIRE(WIFEXITED(how));
     CHECK(Shown(root.path()) == shown);
+    if (claim.ok() && scene.after) scene.after(root.path(), *claim);
     for (const auto& [name, manifest] : shown) {
       CHECK((name.ends_with(".damaged") || Verify(root.path() + "/" + name).ok()));
     }
@@ -88,13 +101,17 @@ int StandStillBeforeEach(const Scene& scene) {
 }
 
 Epoch TwoSaves(const std::string& root) {
+  REQUIRE(WriterClaim::Take(root).ok());
   const Epoch old = WriterClaim::Take(root)->epoch();
   for (uint64_t step : {10, 20}) REQUIRE(Save(root, step, ThreeRanks(step), old).ok());
+  LeaveOlder(root, old);
   return old;
 }
 
 TEST_CASE(
     "stalled: a save that a newer attempt overtakes is published before it begins, or never") {
+  const int full_by = GENERATE(0, 2);
+  CAPTURE(full_by);
   int in_place = 0, taken_away = 0;
   const int calls = StandStillBeforeEach(
       {.prepare = TwoSaves,
@@ -107,13 +124,16 @@ TEST_CASE(
              // The same step by another attempt, where that is to come yet.
              REQUIRE(Save(root, begun + 10, ThreeRanks(99), claim.epoch()).ok());
              CHECK(NewestHolds(root, begun + 10, 99));
-           }});
+           },
+       .full_by = full_by});
   CHECK(in_place > 5);
   CHECK(taken_away > 20);
   CHECK(calls == in_place + taken_away);
 }
 
 TEST_CASE("stalled: a damaged checkpoint is set aside by a newer attempt, and its good one stays") {
+  const int full_by = GENERATE(0, 2);
+  CAPTURE(full_by);
   const int calls = StandStillBeforeEach(
       {.prepare =
            [](const std::string& root) {
@@ -129,12 +149,15 @@ TEST_CASE("stalled: a damaged checkpoint is set aside by a newer attempt, and it
              REQUIRE(claim.BeginAfter(10, DamagedAfter(root, 10)).ok());
              REQUIRE(Save(root, 20, ThreeRanks(99), claim.epoch()).ok());
              CHECK(NewestHolds(root, 20, 99));
-           }});
+           },
+       .full_by = full_by});
   CHECK(calls > 2);
 }
 
 // As behind a mount that gives errors to that node alone.
 TEST_CASE("stalled: what is damaged to the older attempt alone is set aside before, or never") {
+  const int full_by = GENERATE(0, 2);
+  CAPTURE(full_by);
   int before = 0, never = 0;
   const int calls = StandStillBeforeEach(
       {.prepare = TwoSaves,
@@ -147,10 +170,77 @@ TEST_CASE("stalled: what is damaged to the older attempt alone is set aside befo
              CHECK(fs::exists(root + "/step-00000020.damaged") == (begun == 10));
              CHECK(claim.BeginAfter(begun).value().empty());
              REQUIRE(Save(root, begun + 10, ThreeRanks(99), claim.epoch()).ok());
-           }});
+           },
+       .full_by = full_by});
   CHECK(before > 2);
   CHECK(never > 2);
   CHECK(calls == before + never);
+}
+
+bool IsHidden(const std::string& name) {
+  return name.ends_with(".removed") || name.ends_with(".partial");
+}
+
+// As in the middle of its own beginning.
+TEST_CASE("stalled: an attempt that makes room for its beginning takes nothing of a newer one") {
+  const int full_by = GENERATE(0, 1);
+  CAPTURE(full_by);
+  const int calls = StandStillBeforeEach(
+      {.prepare = TwoSaves,
+       .late =
+           [](const std::string& root, Epoch old) {
+             power_loss::FillDisk(2);
+             return TakeAway(root, old, IsHidden);
+           },
+       .newer =
+           [](const std::string& root, uint64_t begun, WriterClaim& claim) {
+             CHECK(begun == 20);
+             const auto folder = CheckpointWriter::Prepare(root, 30, claim.epoch());
+             REQUIRE(folder.ok());
+             const auto states = ThreeRanks(30);
+             for (int rank = 0; rank < 3; ++rank) {
+               REQUIRE(CheckpointWriter::WriteRank(*folder, rank, states[rank].shards()).ok());
+             }
+           },
+       .after =
+           [](const std::string& root, WriterClaim& claim) {
+             CHECK(CheckpointWriter::Commit(root, 30, InfoOf(30, 3), claim.epoch()).ok());
+             CHECK(NewestHolds(root, 30, 30));
+           },
+       .full_by = full_by});
+  CHECK(calls > 10);
+}
+
+TEST_CASE("a run begins on a disk that is full to the last block with what others have left") {
+  for (const char* left : {"partial", "removed", "both", "of no claim"}) {
+    INFO(left);
+    const power_loss::EmptyFolder root;
+    const Epoch old = WriterClaim::Take(root.path())->epoch();
+    REQUIRE(Save(root.path(), 10, ThreeRanks(10), old).ok());
+    const std::string partial = PartialFolder(root.path(), 20, *left == 'o' ? Epoch::kNone : old);
+    if (*left != 'r') {
+      fs::create_directory(partial);
+      WriteAll(partial + "/rank-001.safetensors", "half");
+    }
+    if (*left != 'p' && *left != 'o') {
+      // What its removal had come to.
+      fs::create_directories(RemovedFolder(root.path(), old) + "/step-00000003");
+      WriteAll(RemovedFolder(root.path(), old) + "/step-00000003/rank-001.safetensors", "old");
+    }
+    power_loss::FillDisk(2);
+    auto claim = WriterClaim::Take(root.path());
+    INFO(claim.status().ToString());
+    REQUIRE(claim.ok());
+    CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
+    power_loss::FillDisk(1);
+    // There is nothing to make room of.
+    claim = absl::AbortedError("ended");
+    claim = WriterClaim::Take(root.path());
+    power_loss::FillDisk(0);
+    CHECK(absl::IsUnavailable(claim.status()));
+    CHECK(claim.status().message().find("cannot be made") != std::string::npos);
+    CHECK(NewestHolds(root.path(), 10, 10));
+  }
 }
 
 }  // namespace

@@ -480,7 +480,17 @@ absl::Status TrainingRun::Leave(const absl::Status& own) {
   timeline_.reset();
   metrics_.reset();
   (void)NoteUnnoted();  // the last time that it can be
+  if (claim_) EmptyHidden();
   return ranks_.AllOk(own, comm::kDiskDeadline);
+}
+
+// All ranks have ended their saves.
+void TrainingRun::EmptyHidden() const {
+  absl::Status emptied = CheckRoot();
+  if (emptied.ok()) emptied = claim_->EmptyHidden();
+  // Where the folder is gone there is nothing; what is a newer attempt's is not ours.
+  if (emptied.ok() || absl::IsNotFound(emptied) || absl::IsFailedPrecondition(emptied)) return;
+  spdlog::warn("what was removed is not all gone yet: {}", base::MessageOf(emptied));
 }
 
 absl::Status TrainingRun::WriteTrace() {

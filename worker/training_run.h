@@ -88,6 +88,8 @@ class TrainingRun {
   absl::Status Finish();
   // Rank 0's.
   absl::Status WriteEnd(const std::string& checkpoint, const absl::StatusOr<std::string>& sample);
+  // Rank 0's, which writes no checkpoint any more.
+  void EmptyHidden() const;
   // Collective; the last wait for disks. `own`: how this rank's writing went.
   absl::Status Leave(const absl::Status& own);
   absl::StatusOr<std::string> Sample();

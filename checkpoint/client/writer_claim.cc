@@ -168,20 +168,27 @@ absl::Status WriterClaim::BeginEpoch() {
   }
   epoch_ = epoch;
   RETURN_IF_ERROR(SyncFolder(root_));
-  return EndOthers();
+  RETURN_IF_ERROR(TakeHidden());
+  // What somebody still holds open may be left; it is hidden, and the next one tries again.
+  (void)RemoveAll(RemovedFolder(root_, epoch_));
+  return absl::OkStatus();
 }
 
 // Whoever looked at `.lock` before this epoch was in it had made the folder that he renames from,
 // or into: it is there now, and of two renames of it one finds nothing.
-absl::Status WriterClaim::EndOthers() const {
-  RETURN_IF_ERROR(TakeAway(root_, epoch_, [](const std::string& name) {
-    uint64_t step = 0;
-    return ParsePartialFolderName(name, &step) ||
-           (name.starts_with(".") && name.ends_with(kRemovedEnd));
-  }));
-  // What somebody still holds open may be left; it is hidden, and the next one tries again.
-  (void)RemoveAll(RemovedFolder(root_, epoch_));
-  return absl::OkStatus();
+absl::Status WriterClaim::TakeHidden() const {
+  return TakeAway(root_, epoch_,
+                  [](const std::string& name) { return EpochOfHidden(name).has_value(); });
+}
+
+absl::Status WriterClaim::EmptyHidden() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root_));
+  const bool any = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return EpochOfHidden(name).has_value();
+  });
+  if (!any) return absl::OkStatus();
+  RETURN_IF_ERROR(TakeHidden());
+  return RemoveAll(RemovedFolder(root_, epoch_));
 }
 
 absl::StatusOr<std::vector<SetAside>> WriterClaim::BeginAfter(uint64_t step,

@@ -56,6 +56,11 @@ class WriterClaim {
   absl::StatusOr<std::vector<SetAside>> BeginAfter(uint64_t step,
                                                    std::span<const Skipped> judged = {});
 
+  // The run has written its last: what it and older ones have left hidden in the folder goes, as
+  // far as nobody keeps it. FailedPrecondition as CheckEpoch, and all is left as it is; else the
+  // disk's.
+  absl::Status EmptyHidden() const;
+
   Epoch epoch() const { return epoch_; }
 
   WriterClaim(WriterClaim&& other) noexcept;
@@ -67,7 +72,7 @@ class WriterClaim {
       : root_(std::move(root)), links_(links), fd_(fd) {}
   static absl::StatusOr<WriterClaim> TakeNow(const std::string& root, base::Links links);
   absl::Status BeginEpoch();
-  absl::Status EndOthers() const;
+  absl::Status TakeHidden() const;
   std::string root_;
   base::Links links_;
   int fd_;

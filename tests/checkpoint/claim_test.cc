@@ -192,6 +192,34 @@ TEST_CASE("what is left of an older attempt changes nothing of a newer one's") {
   CHECK(NewestHolds(root.path(), 20, 2));
 }
 
+TEST_CASE("who has written his last leaves nothing hidden, unless a newer one writes there") {
+  TemporaryFolder root;
+  const Epoch old = WriterClaim::Take(root.path())->epoch();
+  auto claim = WriterClaim::Take(root.path());
+  REQUIRE(claim.ok());
+  REQUIRE(Save(root.path(), 10, ThreeRanks(10), claim->epoch()).ok());
+  CHECK(claim->EmptyHidden().ok());
+  // What a clean-up that failed, a save that could not be given up, and a late one have left.
+  const auto leave = [&](Epoch own) {
+    fs::create_directories(RemovedFolder(root.path(), own) + "/step-00000003");
+    WriteAll(RemovedFolder(root.path(), own) + "/step-00000003/rank-000.safetensors", "old");
+    fs::create_directories(PartialFolder(root.path(), 20, own));
+    fs::create_directories(PartialFolder(root.path(), 30, old));
+    fs::create_directories(RemovedFolder(root.path(), old));
+  };
+  leave(claim->epoch());
+  CHECK(claim->EmptyHidden().ok());
+  CHECK(NamesIn(root.path()) == std::vector<std::string>{".lock", "step-00000010"});
+  // Of a node to which no lock reaches.
+  const Epoch newer{static_cast<uint64_t>(claim->epoch()) + (uint64_t{1} << 32)};
+  WriteAll(root.path() + "/.lock", EpochText(newer) + "\n");
+  leave(newer);
+  const auto names = NamesIn(root.path());
+  CHECK(absl::IsFailedPrecondition(claim->EmptyHidden()));
+  CHECK(NamesIn(root.path()) == names);
+  CHECK(fs::exists(RemovedFolder(root.path(), newer) + "/step-00000003/rank-000.safetensors"));
+}
+
 TEST_CASE("an older attempt that had everything written still cannot put it in place") {
   TemporaryFolder root;
   const Epoch old = WriterClaim::Take(root.path())->epoch();

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <functional>
 #include <map>
+#include <system_error>
 
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/writer.h"
@@ -181,7 +182,7 @@ bool IsHidden(const std::string& name) {
   return name.ends_with(".removed") || name.ends_with(".partial");
 }
 
-// As in the middle of its own beginning.
+// As in the middle of its own beginning, or of its end.
 TEST_CASE("stalled: an attempt that makes room for its beginning takes nothing of a newer one") {
   const int full_by = GENERATE(0, 1);
   CAPTURE(full_by);
@@ -190,7 +191,10 @@ TEST_CASE("stalled: an attempt that makes room for its beginning takes nothing o
        .late =
            [](const std::string& root, Epoch old) {
              power_loss::FillDisk(2);
-             return TakeAway(root, old, IsHidden);
+             const absl::Status taken = TakeAway(root, old, IsHidden);
+             std::error_code ignored;  // of what the newer one removes meanwhile
+             if (taken.ok()) fs::remove_all(RemovedFolder(root, old), ignored);
+             return taken;
            },
        .newer =
            [](const std::string& root, uint64_t begun, WriterClaim& claim) {

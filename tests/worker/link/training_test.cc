@@ -92,6 +92,33 @@ TEST_CASE("training: what is left of an attempt whose time is over writes no rep
   CHECK_FALSE(fs::exists(run.Path("run/sample.txt")));
 }
 
+TEST_CASE("training: a run that ends, or stops, leaves nothing hidden beside its checkpoints") {
+  const SmallRun run;
+  const TrainingOptions options = run.Options();
+  const checkpoint::Epoch older{uint64_t{1} << 31};
+  const std::string root = run.Path("run/checkpoints");
+  bool left = false;  // rank 0's
+  Waits waits;
+  const auto codes = RunPair(
+      waits, {.run = [&](comm::Fabric& fabric) { return RunTraining(options, fabric); },
+              .on_wait =
+                  [&](int rank) {
+                    if (rank != 0 || left || !fs::exists(run.Path("run/metrics.jsonl"))) return;
+                    left = true;
+                    // Of one that was late; no clean-up of this run comes to that step.
+                    fs::create_directories(checkpoint::PartialFolder(root, 99, older));
+                    fs::create_directories(checkpoint::RemovedFolder(root, older) + "/step-1");
+                  }});
+  CHECK(left);
+  CHECK(codes == kBothOk);
+  std::vector<std::string> hidden;
+  for (const auto& one : fs::directory_iterator(root)) {
+    const std::string name = one.path().filename();
+    if (name.starts_with(".")) hidden.push_back(name);
+  }
+  CHECK(hidden == std::vector<std::string>{".lock"});
+}
+
 TEST_CASE("training: a disk that is full when the folder is claimed is no fault of the job") {
   const SmallRun run;
   fs::create_directories(run.Path("run/checkpoints"));

@@ -167,9 +167,14 @@ void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& lau
   failure.set_evidence(failure.headline() + "\n" + failure.evidence());
   const std::string killed =
       "the kernel killed the ranks of the attempt on node " + launch.allocation(0).node();
-  if (events.limit_hits > 0 && events.limit_bytes > 0) {
-    failure.set_headline(fmt::format("{}: out of memory (its limit there is {}, memory.max)",
-                                     killed, base::ReadableBytes(events.limit_bytes)));
+  // "oom" counts limits of the group and of those within it, never the node's lack: which one it
+  // was is not known where a guard of before kept no limit, or the group has none.
+  if (events.limit_hits > 0) {
+    failure.set_headline(fmt::format(
+        "{}: out of memory ({})", killed,
+        events.limit_bytes > 0 ? fmt::format("its limit there is {}, memory.max",
+                                             base::ReadableBytes(events.limit_bytes))
+                               : "the limit of its control group there, or of one within it"));
     failure.set_next_action(
         "raise resources.memory_mib_per_rank, or make the job smaller: docs/operations/memory.md");
   } else {

@@ -13,7 +13,9 @@ std::shared_ptr<const control_group::AttemptGroups> OpenControlGroups(
     spdlog::info("control groups: off; leftovers of attempts are found by their environment");
     return nullptr;
   }
-  auto groups = control_group::AttemptGroups::Open(state_folder, root);
+  auto groups = control_group::AttemptGroups::Open(
+      state_folder, root,
+      mode == kGroupsNoCpuset ? control_group::CpuSets::kNone : control_group::CpuSets::kGiven);
   if (!groups.ok()) {
     spdlog::info("control groups: none, {}; leftovers of attempts are found by their environment",
                  base::MessageOf(groups.status()));
@@ -24,6 +26,11 @@ std::shared_ptr<const control_group::AttemptGroups> OpenControlGroups(
                ours.limits().empty() ? "ended as one by the kernel, without limits"
                                      : fmt::format("bounded by the kernel, {}", ours.limits()),
                ours.base());
+  if (ours.shared_cpus().empty()) {
+    spdlog::info("control groups: each attempt has CPUs of its own, as many as it was granted");
+  } else {
+    spdlog::info("control groups: attempts share the CPUs: {}", ours.shared_cpus());
+  }
   if (!ours.complaint().empty()) {
     spdlog::warn("control groups: not all limits, until this is mended: {}", ours.complaint());
   }

@@ -10,6 +10,7 @@ namespace trireme::agent {
 
 // The values of --control-groups.
 inline constexpr char kGroupsAuto[] = "auto";
+inline constexpr char kGroupsNoCpuset[] = "no-cpuset";
 inline constexpr char kGroupsOff[] = "off";
 
 // Null: none. Tells the log which, and why none. Moves this process (AttemptGroups::Open).

@@ -212,8 +212,9 @@ void DescribeLaunchers(CLI::App& app, Arguments& arguments) {
   app.add_option(
          "--control-groups", arguments.control_groups,
          "auto: an attempt is a control group (v2), limited and ended as one by the kernel, "
-         "where ours is delegated to us; off: never")
-      ->check(CLI::IsMember({kGroupsAuto, kGroupsOff}))
+         "where ours is delegated to us, with CPUs of its own; no-cpuset: attempts share the CPUs; "
+         "off: never")
+      ->check(CLI::IsMember({kGroupsAuto, kGroupsNoCpuset, kGroupsOff}))
       ->capture_default_str();
   app.add_option("--partition", arguments.slurm.partition, "Slurm's partition (default: its own)");
   app.add_option("--account", arguments.slurm.account, "account of Slurm that pays");

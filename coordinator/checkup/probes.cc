@@ -16,6 +16,7 @@
 #include <fstream>
 #include <memory>
 
+#include "coordinator/control_group/cpus_here.h"
 #include "coordinator/control_group/delegation.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
@@ -87,20 +88,31 @@ std::string SettingIn(const std::string& file, const std::string& name) {
   return "";
 }
 
-// By which option an agent has no control groups; empty: by none.
-std::string UnwantedBy(const std::string& root, const std::string& process) {
+// The value of one of an agent's options; empty: it is not given.
+std::string OptionOf(const std::string& root, const std::string& process, const std::string& name) {
   std::ifstream in(root + "/proc/" + process + "/cmdline");
   std::vector<std::string> arguments;
   for (std::string argument; std::getline(in, argument, '\0');) arguments.push_back(argument);
   std::string config = OptionIn(arguments, "--config");
   if (config.starts_with("-")) config.erase(0, 1);  // may be absent
-  const auto value = [&](const std::string& name) {
-    const std::string given = OptionIn(arguments, "--" + name);
-    return given.empty() && !config.empty() ? SettingIn(root + config, name) : given;
-  };
-  if (value("control-groups") == "off") return "--control-groups off";
-  if (value("launcher") == "slurm") return "--launcher slurm";
+  const std::string given = OptionIn(arguments, "--" + name);
+  return given.empty() && !config.empty() ? SettingIn(root + config, name) : given;
+}
+
+// By which option an agent has no control groups; empty: by none.
+std::string UnwantedBy(const std::string& root, const std::string& process) {
+  if (OptionOf(root, process, "control-groups") == "off") return "--control-groups off";
+  if (OptionOf(root, process, "launcher") == "slurm") return "--launcher slurm";
   return "";
+}
+
+std::string WhyCpusAreShared(const std::string& root, const std::string& agent,
+                             const control_group::Delegation& seen) {
+  if (agent.empty()) return control_group::WhyCpusAreShared(seen, root);
+  if (OptionOf(root, agent, "control-groups") == "no-cpuset") return "--control-groups no-cpuset";
+  const std::string why = control_group::WhyCpusAreShared(seen, root, agent);
+  if (!why.empty() || seen.HasEnabled("cpuset")) return why;
+  return "the controller cpuset is not enabled: see what the agent's log says of control groups";
 }
 
 bool IsVersion1Mounted(const std::string& root) {
@@ -216,6 +228,7 @@ ControlGroups LookAtControlGroups(const std::string& root) {
     const bool there = groups.agent ? seen.HasEnabled(controller) : seen.Has(controller);
     if (there) groups.limits.emplace_back(controller);
   }
+  groups.shared_cpus = WhyCpusAreShared(root, agent, seen);
   return groups;
 }
 

@@ -190,8 +190,10 @@ Finding JudgeControlGroups(const ControlGroups& groups) {
   std::string list;
   for (const std::string& limit : groups.limits) list += (list.empty() ? "" : ", ") + limit;
   return {name, Verdict::kOk,
-          fmt::format("v2, {} is delegated: attempts are bounded by the kernel ({})", groups.folder,
-                      list),
+          fmt::format("v2, {} is delegated: attempts are bounded by the kernel ({}), {}",
+                      groups.folder, list,
+                      groups.shared_cpus.empty() ? "with CPUs of their own (cpuset)"
+                                                 : "and share the CPUs: " + groups.shared_cpus),
           ""};
 }
 

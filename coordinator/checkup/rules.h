@@ -62,6 +62,7 @@ struct ControlGroups {
   bool kills = true;                // the kernel has cgroup.kill
   bool version1 = false;            // is mounted
   std::string unwanted;             // the agent's option by which it has none; empty: it wants them
+  std::string shared_cpus;          // why attempts have no CPUs of their own; empty: they have
 };
 Finding JudgeControlGroups(const ControlGroups& groups);
 

@@ -1,9 +1,13 @@
 #include "coordinator/control_group/attempt_groups.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/control_group/cpu_choice.h"
+#include "coordinator/control_group/cpus_here.h"
 #include "coordinator/control_group/group_files.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
@@ -23,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kRemoveLimitMs = 2000;
+constexpr int64_t kLockLimitMs = 1000, kLockPauseMs = 2;
 constexpr char kPrefix[] = "trireme-";
 
 // FNV-1a: the same for every build.
@@ -47,6 +54,32 @@ absl::Status NoKill() {
   return absl::FailedPreconditionError("the kernel has no cgroup.kill; Linux 5.14 and later do");
 }
 
+// One choice of CPUs at a time, of all agents and threads. Let go by hand: a guard that another
+// thread forks meanwhile has the same descriptor until it closes what it inherits.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    for (int64_t waited_ms = 0; fd_ >= 0 && !held_; waited_ms += kLockPauseMs) {
+      held_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
+      if (held_ || errno != EWOULDBLOCK || waited_ms >= kLockLimitMs) return;
+      const timespec pause{0, kLockPauseMs * 1000000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  ~FolderLock() {
+    if (held_) flock(fd_, LOCK_UN);
+    if (fd_ >= 0) close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  bool held() const { return held_; }
+
+ private:
+  int fd_;
+  bool held_ = false;
+};
+
 // A limit that is there is let be: one that is set below what is taken already would kill.
 absl::Status SetIfNone(const std::string& file, const std::string& none, const std::string& text) {
   std::ifstream in(file);
@@ -64,7 +97,8 @@ AttemptGroups::AttemptGroups(std::string root, const Delegation& delegation, std
       delegation_(delegation) {}
 
 absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::string& state_folder,
-                                                                   const std::string& root) {
+                                                                   const std::string& root,
+                                                                   CpuSets cpu_sets) {
   const Delegation delegation = FindDelegation(root);
   if (delegation.kind == Kind::kNoVersion2) {
     return absl::FailedPreconditionError("no cgroup v2 is mounted");
@@ -75,6 +109,9 @@ absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::st
   }
   if (!delegation.kills) return NoKill();
   std::unique_ptr<AttemptGroups> groups(new AttemptGroups(root, delegation, OwnerOf(state_folder)));
+  // Before the leaf is entered, which may change what this process is bound to.
+  groups->shared_cpus_ = cpu_sets == CpuSets::kNone ? "so says --control-groups no-cpuset"
+                                                    : WhyCpusAreShared(delegation, root);
   const std::string leaf = root + delegation.folder + "/" + kAgentLeaf;
   RETURN_IF_ERROR(MakeFolder(leaf));
   if (access((leaf + "/cgroup.kill").c_str(), F_OK) != 0) return NoKill();
@@ -85,6 +122,10 @@ absl::StatusOr<std::unique_ptr<AttemptGroups>> AttemptGroups::Open(const std::st
     if (!delegation.Has(controller)) continue;
     const absl::Status enabled = groups->Enable(controller);
     if (enabled.ok()) groups->limits_ += (groups->limits_.empty() ? "" : " and ") + controller;
+    if (groups->complaint_.empty()) groups->complaint_ = base::MessageOf(enabled);
+  }
+  if (groups->shared_cpus_.empty()) {
+    const absl::Status enabled = groups->Enable("cpuset");
     if (groups->complaint_.empty()) groups->complaint_ = base::MessageOf(enabled);
   }
   return groups;
@@ -113,9 +154,6 @@ absl::Status AttemptGroups::Bound(const std::string& attempt, const Bounds& boun
   if (bounds.tasks > 0) {
     status.Update(BoundBy("pids", folder + "/pids.max", "max", std::to_string(bounds.tasks)));
   }
-  if (!bounds.cpus.empty()) {
-    status.Update(BoundBy("cpuset", folder + "/cpuset.cpus", "", bounds.cpus));
-  }
   return status;
 }
 
@@ -134,6 +172,44 @@ absl::Status AttemptGroups::BoundBy(const std::string& controller, const std::st
   if (!delegation_.Has(controller)) return absl::OkStatus();
   RETURN_IF_ERROR(Enable(controller));
   return SetIfNone(file, none, text);
+}
+
+absl::StatusOr<std::string> AttemptGroups::GiveCpus(const std::string& attempt, size_t count,
+                                                    const std::string& before) const {
+  const std::string folder = FolderOf(attempt), file = folder + "/cpuset.cpus";
+  if (!shared_cpus_.empty() || count == 0 || access(folder.c_str(), F_OK) != 0) return "";
+  RETURN_IF_ERROR(Enable("cpuset"));
+  const FolderLock lock(root_ + base_);
+  if (!lock.held()) return absl::UnavailableError("another agent holds " + base_ + " for long");
+  const CpuSet own = CpusIn(file);
+  if (!own.empty()) return CpuListText(own);
+  const CpuPlaces usable = UsableCpus(base_, root_);
+  const CpuSet taken = CpusOfOthers(folder);
+  CpuSet chosen = ParseCpuList(before).value_or(CpuSet{});
+  const bool again =
+      chosen.size() == count && std::all_of(chosen.begin(), chosen.end(), [&](int cpu) {
+        return usable.contains(cpu) && !taken.contains(cpu);
+      });
+  if (!again) chosen = ChooseCpus(usable, taken, count);
+  if (chosen.empty()) {
+    const auto free = std::count_if(usable.begin(), usable.end(),
+                                    [&](const auto& one) { return !taken.contains(one.first); });
+    return absl::ResourceExhaustedError(
+        fmt::format("it was granted {}, and {} of {} are free", count, free, usable.size()));
+  }
+  const std::string text = CpuListText(chosen);
+  RETURN_IF_ERROR(WriteTo(file, text));
+  return text;
+}
+
+CpuSet AttemptGroups::CpusOfOthers(const std::string& folder) const {
+  CpuSet taken;
+  const std::string above = root_ + base_;
+  base::VisitNames(above, [&](const std::string& name) {
+    const std::string other = above + "/" + name;
+    if (other != folder) taken.merge(CpusIn(other + "/cpuset.cpus"));
+  }).IgnoreError();
+  return taken;
 }
 
 void AttemptGroups::RemoveOthers(const std::set<std::string>& attempts) const {

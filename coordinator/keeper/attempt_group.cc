@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 
 #include "coordinator/control_group/group_files.h"
 #include "coordinator/keeper/attempt_folder.h"
@@ -28,6 +29,8 @@ constexpr uint64_t kSlackBytes = uint64_t{1} << 30;
 // compute.
 constexpr uint64_t kTasks = 1024, kTasksOfARank = 256;
 constexpr int64_t kRemoveLimitMs = 200;
+constexpr char kCpusFile[] = "cpus";
+constexpr int kCpusFileBytes = 1 << 16;  // of it that are read
 
 const control_group::AttemptGroups* GroupsOf(const KeeperOptions& options) {
   const bool others = options.in_allocation || options.ranks_end_with_us || options.slurm;
@@ -92,6 +95,11 @@ control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
   return bounds;
 }
 
+size_t CpusOf(const v1::LaunchSpec& launch) {
+  if (launch.allocation_size() == 0) return 0;
+  return size_t{launch.allocation(0).ranks()} * launch.threads_per_rank();
+}
+
 control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
   control_group::Bounds bounds = BoundsOf(launch);
   if (bounds.memory_bytes == 0) return bounds;
@@ -109,17 +117,35 @@ control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
 AttemptGroup::AttemptGroup(const KeeperOptions& options, const v1::DesiredAttempt& attempt)
     : options_(options), groups_(GroupsOf(options)), name_(AttemptFolder(attempt).unique_name()) {}
 
-std::string AttemptGroup::Make(const v1::LaunchSpec& launch) const {
+std::string AttemptGroup::Make(const v1::LaunchSpec& launch, const std::string& attempt_folder) {
   if (groups_ == nullptr) return "";
+  bounded_ = true;
   Warn(groups_->Make(name_, BoundsHere(launch)));
   const std::string folder = groups_->FolderOf(name_);
-  return access(folder.c_str(), F_OK) == 0 ? folder : "";
+  if (access(folder.c_str(), F_OK) != 0) return "";
+  GiveCpus(launch, attempt_folder);
+  return folder;
 }
 
-void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch) {
+void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch, const std::string& attempt_folder) {
   if (groups_ == nullptr || bounded_) return;
   bounded_ = true;
   Warn(groups_->Bound(name_, BoundsHere(launch)));
+  GiveCpus(launch, attempt_folder);
+}
+
+// A restart of the unit takes the controller away, and with it what the group knows.
+void AttemptGroup::GiveCpus(const v1::LaunchSpec& launch, const std::string& attempt_folder) const {
+  const std::string file = attempt_folder + "/" + kCpusFile;
+  std::string before;
+  std::ifstream(file) >> std::setw(kCpusFileBytes) >> before;
+  const absl::StatusOr<std::string> given = groups_->GiveCpus(name_, CpusOf(launch), before);
+  if (!given.ok() && options_.warn) {
+    options_.warn(fmt::format("{} has no CPUs of its own, and runs on all that there are: {}",
+                              name_, base::MessageOf(given.status())));
+  }
+  if (!given.ok() || given->empty() || *given == before) return;
+  std::ofstream(file) << *given << '\n';
 }
 
 void AttemptGroup::KeepMemoryEvents(const std::string& attempt_folder) const {

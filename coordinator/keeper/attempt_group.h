@@ -2,6 +2,7 @@
 // has none, where ranks are Slurm's, and where they end with the keeper.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -16,6 +17,8 @@ namespace trireme::keeper {
 
 // Of the ranks on the first node of its allocation.
 control_group::Bounds BoundsOf(const v1::LaunchSpec& launch);
+// CPUs that they are granted; 0: it does not say.
+size_t CpusOf(const v1::LaunchSpec& launch);
 // What becomes of pages that are written to files, and charged to the group of who writes them.
 enum class Pages {
   kWrittenBack,  // for the group, as it fills up
@@ -35,10 +38,10 @@ class AttemptGroup {
   AttemptGroup(const KeeperOptions& options, const v1::DesiredAttempt& attempt);
 
   // Its folder, which is there now, for what is to begin in it; empty: none. What the kernel
-  // refuses is warned of, and done without.
-  std::string Make(const v1::LaunchSpec& launch) const;
-  // Of one that an agent of before has made; once.
-  void BoundAdopted(const v1::LaunchSpec& launch);
+  // refuses is warned of, and done without. `attempt_folder` keeps which CPUs it was given.
+  std::string Make(const v1::LaunchSpec& launch, const std::string& attempt_folder);
+  // Of one that an agent of before has made; once. It gets the CPUs that it had, if they are free.
+  void BoundAdopted(const v1::LaunchSpec& launch, const std::string& attempt_folder);
   // Leaves memory.events in the attempt's folder, as its guard does where it has not been killed
   // itself.
   void KeepMemoryEvents(const std::string& attempt_folder) const;
@@ -48,6 +51,7 @@ class AttemptGroup {
 
  private:
   void Warn(const absl::Status& status) const;
+  void GiveCpus(const v1::LaunchSpec& launch, const std::string& attempt_folder) const;
 
   const KeeperOptions& options_;
   const control_group::AttemptGroups* groups_;  // null: none

@@ -76,7 +76,7 @@ class MpirunLaunch : public Launch {
     Seen seen = folder_.Look();
     if (seen.sight == Sight::kLive) {
       guard_ = seen.guard;
-      group_.BoundAdopted(record_.desired.launch());
+      group_.BoundAdopted(record_.desired.launch(), folder_.path());
     }
     // The guard has seen the end of srun, which may have been killed: its ranks then run on.
     if (seen.sight == Sight::kExited && !StepGone(now_ns)) seen.sight = Sight::kLive;
@@ -95,7 +95,7 @@ class MpirunLaunch : public Launch {
         launcher::GuardedCommand command,
         launcher::CommandFor(LaunchOptionsOf(options_, record_.desired, folder_), temporary));
     command.ends_with_starter = options_.ranks_end_with_us;
-    command.control_group = group_.Make(record_.desired.launch());
+    command.control_group = group_.Make(record_.desired.launch(), folder_.path());
     command.called_off = called_off;
     command.replaced = [&] {
       const v1::DesiredAttempt& mine = record_.desired;

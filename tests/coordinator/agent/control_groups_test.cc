@@ -33,11 +33,16 @@ TEST_CASE("an agent's log says which control groups it has") {
   CHECK(SaidOf(fake, kGroupsOff).find("info: control groups: off;") == 0);
   CHECK(SaidOf(fake, kGroupsAuto) ==
         "info: control groups: attempts are bounded by the kernel, memory and pids, below "
-        "/sys/fs/cgroup/unit\n");
+        "/sys/fs/cgroup/unit\n"
+        "info: control groups: each attempt has CPUs of its own, as many as it was granted\n");
+  CHECK(SaidOf(fake, kGroupsNoCpuset).find("share the CPUs: so says --control-groups no-cpuset") !=
+        std::string::npos);
   fake.Write(FakeGroups::Unit("/cgroup.controllers"), "pids\n");
   CHECK(SaidOf(fake, kGroupsAuto) ==
         "info: control groups: attempts are bounded by the kernel, pids, below "
-        "/sys/fs/cgroup/unit\n");
+        "/sys/fs/cgroup/unit\n"
+        "info: control groups: attempts share the CPUs: the controller cpuset is not there for "
+        "them\n");
   fake.Write("/proc/self/cgroup", "4:memory:/unit\n");
   CHECK(SaidOf(fake, kGroupsAuto).find("info: control groups: none, no cgroup v2") == 0);
 }

@@ -96,7 +96,13 @@ TEST_CASE(
   const Finding bounded = judge({true, Kind::kDelegated, "/sys/fs/cgroup/u", {"memory", "pids"}});
   CHECK((bounded.verdict == Verdict::kOk && bounded.fix.empty()));
   CHECK(bounded.seen ==
-        "v2, /sys/fs/cgroup/u is delegated: attempts are bounded by the kernel (memory, pids)");
+        "v2, /sys/fs/cgroup/u is delegated: attempts are bounded by the kernel (memory, pids), "
+        "with CPUs of their own (cpuset)");
+  ControlGroups sharing{true, Kind::kDelegated, "/u", {"memory", "pids"}};
+  sharing.shared_cpus = "--control-groups no-cpuset";
+  CHECK(judge(sharing).verdict == Verdict::kOk);
+  CHECK(judge(sharing).seen.find("and share the CPUs: --control-groups no-cpuset") !=
+        std::string::npos);
   CHECK(judge({true, Kind::kDelegated, "/u", {}}).seen.find("limits nothing") != std::string::npos);
   const Finding not_ours = judge({true, Kind::kNotDelegated, "/u", {"memory"}});
   CHECK(not_ours.verdict == Verdict::kWarn);
@@ -131,6 +137,24 @@ TEST_CASE("control groups: an agent that runs is looked at, else who asks") {
   seen = LookAtControlGroups(fake.path());
   CHECK((seen.kind == control_group::Kind::kDelegated && seen.folder == control_group::kUnit));
   CHECK(seen.limits == std::vector<std::string>{"pids"});
+}
+
+TEST_CASE("control groups: whether attempts have CPUs of their own, and why not") {
+  control_group::FakeGroups fake;
+  const auto shared = [&] { return LookAtControlGroups(fake.path()).shared_cpus; };
+  const std::string control = control_group::FakeGroups::Unit("/cgroup.subtree_control");
+  CHECK(shared().empty());  // an agent that is started from here would
+  fake.Write("/proc/77/comm", "trireme-agent\n");
+  fake.Write("/proc/77/cgroup", "0::/unit/trireme-agent\n");
+  fake.Write("/proc/77/status", "Cpus_allowed_list:\t0-7\n");
+  fake.Write(control, "memory pids\n");
+  CHECK(shared().find("the controller cpuset is not enabled") == 0);
+  fake.Write(control, "cpuset memory pids\n");
+  CHECK(shared().empty());
+  fake.Write("/proc/77/status", "Cpus_allowed_list:\t0-3\n");
+  CHECK(shared().find("the agent itself is bound to 0-3 of 0-7") == 0);
+  fake.Write("/proc/77/cmdline", std::string("trireme-agent\0--control-groups=no-cpuset\0", 40));
+  CHECK(shared() == "--control-groups no-cpuset");
 }
 
 TEST_CASE("control groups: an agent that is to have none is known by its options") {

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Bounds kBounds{.memory_bytes = 12345678, .tasks = 400, .cpus = "0-3"};
+const Bounds kBounds{.memory_bytes = 12345678, .tasks = 400};
 
 std::unique_ptr<AttemptGroups> Opened(const std::string& state, const std::string& root) {
   auto groups = AttemptGroups::Open(state, root);
@@ -39,7 +39,7 @@ TEST_CASE("the agent goes to its leaf before it enables controllers for others")
   const FakeGroups fake;
   const auto groups = Opened("/state", fake.path());
   CHECK(fake.Read(FakeGroups::Unit("/trireme-agent/cgroup.procs")) == "0");
-  CHECK(fake.Read(FakeGroups::Unit("/cgroup.subtree_control")) == "+pids");  // the last of two
+  CHECK(fake.Read(FakeGroups::Unit("/cgroup.subtree_control")) == "+cpuset");  // the last
   CHECK(groups->limits() == "memory and pids");
   CHECK(groups->base() == kUnit);
   CHECK(groups->complaint().empty());
@@ -55,23 +55,9 @@ TEST_CASE("bounds are written, and what is bounded keeps its bounds") {
   CHECK(read("/memory.max") == "12345678");
   CHECK(read("/memory.oom.group") == "1");
   CHECK(read("/pids.max") == "400");
-  CHECK(read("/cpuset.cpus") == "0-3");
   // A lower limit than what is taken would kill.
-  REQUIRE(groups->Make("trireme-7-1-89abcdef", {.memory_bytes = 5, .tasks = 6, .cpus = "7"}).ok());
-  CHECK((read("/memory.max") == "12345678" && read("/pids.max") == "400"));
-  CHECK(read("/cpuset.cpus") == "0-3");
-}
-
-TEST_CASE("CPUs are controlled when one names them, and not before") {
-  FakeGroups fake;
-  const auto groups = Opened("/state", fake.path());
-  const std::string name = NameIn(fake, *groups, "trireme-7-1-89abcdef");
-  fake.Group(name);
-  const std::string control = FakeGroups::Unit("/cgroup.subtree_control");
   REQUIRE(groups->Make("trireme-7-1-89abcdef", {.memory_bytes = 5, .tasks = 6}).ok());
-  CHECK(fake.Read(control) == "+pids");
-  REQUIRE(groups->Make("trireme-7-1-89abcdef", kBounds).ok());
-  CHECK(fake.Read(control) == "+cpuset");
+  CHECK((read("/memory.max") == "12345678" && read("/pids.max") == "400"));
 }
 
 TEST_CASE("controllers that could not be had are tried again with each attempt") {

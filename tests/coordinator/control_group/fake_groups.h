@@ -21,6 +21,7 @@ class FakeGroups {
     Group("");
     Group("/trireme-agent");
     Write(Unit("/cgroup.controllers"), "cpuset cpu io memory pids\n");
+    Cpus("0-7");
   }
   void Write(const std::string& name, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(path() + name).parent_path());
@@ -40,6 +41,11 @@ class FakeGroups {
     Write(Unit(name + "/memory.oom.group"), "0\n");
     Write(Unit(name + "/pids.max"), "max\n");
     Write(Unit(name + "/cpuset.cpus"), "\n");
+  }
+  // Which the unit has, and this process may use.
+  void Cpus(const std::string& list) {
+    Write(Unit("/cpuset.cpus.effective"), list + "\n");
+    Write("/proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t" + list + "\n");
   }
   const std::string& path() const { return folder_.path(); }
 

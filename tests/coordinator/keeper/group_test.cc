@@ -42,6 +42,14 @@ std::string GroupOf(const KeeperBench& bench) {
   return bench.options.control_groups->FolderOf(AttemptFolder(bench.Attempt(1)).unique_name());
 }
 
+// With the group that the kernel would make.
+void GiveFake(KeeperBench& bench, control_group::FakeGroups& fake) {
+  auto groups = control_group::AttemptGroups::Open(bench.options.state_folder, fake.path());
+  REQUIRE(groups.ok());
+  bench.options.control_groups = *std::move(groups);
+  fake.Group(GroupOf(bench).substr(fake.path().size() + std::string(control_group::kUnit).size()));
+}
+
 int Hidden(const KeeperBench& bench) { return std::stoi(Slurp(bench.run + "/hidden")); }
 
 bool Lives(int pid) {
@@ -139,7 +147,10 @@ TEST_CASE("bounds leave room above what is promised, and none is set where nothi
   launch.add_allocation()->set_ranks(100);  // another node's
   CHECK(BoundsOf(launch).memory_bytes == 0);
   CHECK(BoundsOf(launch).tasks == 1024 + 4 * (1 + 256));
-  CHECK(BoundsOf(launch).cpus.empty());
+  CHECK(CpusOf(launch) == 4);
+  launch.set_threads_per_rank(3);
+  CHECK((CpusOf(launch) == 12 && BoundsOf(launch).tasks == 1024 + 4 * (3 + 256)));
+  launch.set_threads_per_rank(1);
   launch.set_memory_bytes_per_rank(1000);
   CHECK(BoundsOf(launch).memory_bytes == 4 * 1250 + (uint64_t{1} << 30));
   launch.mutable_job()->mutable_runtime()->set_threads(30);
@@ -248,10 +259,7 @@ TEST_CASE("a guard that vanished when its end was asked for is no matter of memo
 TEST_CASE("where the kernel has killed the guard too, its attempt's end is named all the same") {
   control_group::FakeGroups fake;
   KeeperBench bench("echo up >> $run/up\nwhile true; do sleep 0.01; done\n");
-  auto groups = control_group::AttemptGroups::Open(bench.options.state_folder, fake.path());
-  REQUIRE(groups.ok());
-  bench.options.control_groups = *std::move(groups);
-  fake.Group(GroupOf(bench).substr(fake.path().size() + std::string(control_group::kUnit).size()));
+  GiveFake(bench, fake);
   const bool asked = GENERATE(false, true);
   const auto keeper = bench.Open();
   keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
@@ -266,6 +274,55 @@ TEST_CASE("where the kernel has killed the guard too, its attempt's end is named
   const bool named = failure.headline().find("is out of memory") != std::string::npos;
   CHECK(named == !asked);
   if (!asked) CHECK(failure.evidence().find("the guard of the ranks vanished") == 0);
+}
+
+TEST_CASE(
+    "an attempt has as many CPUs of its own as it was granted, and the same after a restart") {
+  control_group::FakeGroups fake;
+  KeeperBench bench("echo up >> $run/up\nwhile [ ! -e $run/end ]; do sleep 0.01; done\n");
+  GiveFake(bench, fake);
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  attempt.mutable_launch()->set_threads_per_rank(3);
+  const std::string cpus = GroupOf(bench) + "/cpuset.cpus", kept = bench.Folder(1) + "/cpus";
+  auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({attempt}));
+  bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });
+  CHECK(Slurp(cpus) == "0-2");
+  CHECK(Slurp(kept) == "0-2\n");
+  keeper.reset();
+  // As the end of the unit leaves it; it had others than are free first.
+  std::ofstream(cpus) << "\n";
+  std::ofstream(kept) << "3-5\n";
+  keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({attempt}));
+  bench.Await(*keeper, 1, [&](const auto&) { return Slurp(cpus) == "3-5"; });
+  CHECK(Slurp(kept) == "3-5\n");
+  bench.Touch("end");
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+}
+
+TEST_CASE("an attempt that finds too few CPUs runs on all of them, which is said once") {
+  control_group::FakeGroups fake;
+  KeeperBench bench("echo up >> $run/up\nwhile [ ! -e $run/end ]; do sleep 0.01; done\n");
+  GiveFake(bench, fake);
+  fake.Group("/trireme-8-1-89abcdef.other");
+  fake.Write(control_group::FakeGroups::Unit("/trireme-8-1-89abcdef.other/cpuset.cpus"), "0-6\n");
+  std::string warned;
+  bench.options.warn = [&](const std::string& words) { warned += words + "\n"; };
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  attempt.mutable_launch()->set_threads_per_rank(2);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({attempt}));
+  bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });
+  CHECK(Slurp(GroupOf(bench) + "/cpuset.cpus") == "\n");
+  CHECK_FALSE(fs::exists(bench.Folder(1) + "/cpus"));
+  bench.Touch("end");
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  const std::string words =
+      "has no CPUs of its own, and runs on all that there are: it was granted 2, and 1 of 8 are "
+      "free\n";
+  REQUIRE(warned.find(words) != std::string::npos);
+  CHECK(warned.find(words, warned.find(words) + 1) == std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+// CPUs by their numbers, as the kernel lists them: "0-3,8".
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace trireme::control_group {
+
+using CpuSet = std::set<int>;
+
+// Also with white space around it; nullopt: it is no such list, or has a number above 65,535.
+std::optional<CpuSet> ParseCpuList(std::string_view text);
+std::string CpuListText(const CpuSet& cpus);
+
+}  // namespace trireme::control_group

@@ -108,11 +108,14 @@ if(NOT TRIREME_SANITIZE)
     COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/deploy/packages_test.py" "${PROJECT_BINARY_DIR}")
 endif()
 
-# The packages under systemd with a kernel of their own, which is a program: root, and deploy/install_packages vm.
+# The packages under systemd with a kernel of their own, which is a program; what needs several CPUs on those that QEMU imitates,
+# which is slow. Root, and deploy/install_packages vm. They share a root.
 if(NOT TRIREME_SANITIZE)
-  trireme_add_test(vm.control_groups SECONDS 3000 LABELS vm
-    COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/vm/vm_test.py" "${PROJECT_BINARY_DIR}"
+  set(vm_test "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/vm/vm_test.py" "${PROJECT_BINARY_DIR}"
       "${PROJECT_SOURCE_DIR}/tests/vm/inside.py")
+  trireme_add_test(vm.control_groups SECONDS 3000 LABELS vm COMMAND ${vm_test} uml)
+  trireme_add_test(vm.cpus SECONDS 3000 LABELS vm COMMAND ${vm_test} qemu Inside.test_boots Inside.test_cpus)
+  set_tests_properties(vm.control_groups vm.cpus PROPERTIES RESOURCE_LOCK vm)
 endif()
 
 # srun and sbatch on a real Slurm of its own; a daemon and agents on several hosts without one; the daemon over a Slurm, one

@@ -20,8 +20,9 @@ AGENT, DAEMON = "trireme-agent", "triremed"
 GROUP = f"/sys/fs/cgroup/system.slice/{AGENT}.service"
 MIB = 1 << 20
 BEFORE_A_RANK = "/srv/before_a_rank"  # what the worker of vm_test.py runs
+CPUSET = os.cpu_count() > 1  # user-mode-linux has neither
 BUSY = ("training.steps=1000000", "parallelism.pipeline_parallel_size=1", "resources.max_failures=1",
-        "resources.memory_mib_per_rank=300", "runtime.deadline_seconds=40")
+        "resources.memory_mib_per_rank=300", "runtime.deadline_seconds=400")
 MEMORY_MAX = 300 * MIB * 5 // 4 + 1024 * MIB
 PIDS_MAX = 1024 + 1 + 256
 # By the kernel's hand: each fault of its own is slow in this machine.
@@ -128,7 +129,8 @@ class Inside(DaemonCase):
         checked = self.run_command("check", "--folder", self.folder)
         print(checked.stdout)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
-        self.assertIn("attempts are bounded by the kernel (memory, pids)", checked.stdout)
+        self.assertIn("attempts are bounded by the kernel (memory, pids), " + (
+            "with CPUs of their own (cpuset)" if CPUSET else "and share the CPUs: the controller cpuset is not there"), checked.stdout)
 
     def test_trains(self):
         """The units let it write where it has to: its run folder, checkpoints elsewhere, /dev/shm, its group."""
@@ -155,6 +157,37 @@ class Inside(DaemonCase):
         count = int(until(lambda: read(f"{self.folder}/count"), "no more threads", self.told))
         self.assertTrue(1000 < count < PIDS_MAX, count)
         self.assertRegex(read(f"{group}/pids.events"), r"^max [1-9]")
+
+    def on_cpu(self, group, cpu):
+        """All threads of the attempt are there, and nowhere else."""
+        until(lambda: read(f"{group}/cpuset.cpus").strip() == cpu, f"{group} has CPU {cpu}", self.told)
+        threads = [path for pid in read(f"{group}/cgroup.procs").split() for path in glob.glob(f"/proc/{pid}/task/*/status")]
+        self.assertGreater(len(threads), 1)
+        for path in threads:
+            self.assertIn(f"\nCpus_allowed_list:\t{cpu}\n", read(path))
+
+    def test_cpus(self):
+        """Each attempt has CPUs of its own, and the same ones under another agent, though a restart of the unit takes them away."""
+        self.assertEqual("cpuset" in read(f"{GROUP}/cgroup.controllers").split(), CPUSET)
+        first, group_of_first = self.start()
+        if not CPUSET:
+            self.assertFalse(os.path.exists(f"{group_of_first}/cpuset.cpus"))
+            return
+        self.on_cpu(group_of_first, "0")
+        second, group = self.start()
+        self.on_cpu(group, "1")
+        self.text("cancel", first, "--grace", "1")
+        self.ended(first)
+        ranks, agent = self.ranks(group), main_pid(AGENT)
+        systemctl("stop", AGENT)
+        self.assertFalse(os.path.exists(f"{group}/cpuset.cpus"))
+        systemctl("start", AGENT)
+        agent = self.goes_on(second, group, ranks, agent)
+        self.on_cpu(group, "1")
+        os.kill(agent, signal.SIGKILL)
+        self.goes_on(second, group, ranks, agent)
+        self.on_cpu(group, "1")
+        self.on_cpu(self.start()[1], "0")
 
     def test_agents_come_and_go(self):
         job, group = self.start()

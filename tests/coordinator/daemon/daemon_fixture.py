@@ -12,7 +12,10 @@ import tempfile
 import time
 import unittest
 
-LIMIT_S = 100  # of one wait: generous, since ranks that share cores with other work move slowly
+# Of one wait: generous, since ranks that share cores with other work move slowly. PATIENCE: on a machine that is imitated.
+PATIENCE = int(os.environ.get("PATIENCE", "1"))
+LIMIT_S = 100 * PATIENCE
+PAUSE_S = 0.05 if PATIENCE == 1 else 1  # between two looks, each of which may begin a program
 ENDED = ("JOB_COMPLETED", "JOB_FAILED", "JOB_CANCELLED")
 
 JOB = """name: tiny
@@ -44,7 +47,7 @@ def until(condition, what, told=lambda: "", seconds=LIMIT_S):
         value = condition()
         if value:
             return value
-        time.sleep(0.05)
+        time.sleep(PAUSE_S)
     raise AssertionError(f"not within {seconds} s: {what}\n{told()}")
 
 

@@ -206,6 +206,8 @@ std::unique_ptr<client::Client> TenJobs::Connect() const {
   options.reconnect_for = std::chrono::milliseconds(1);  // what a stream fails for is told
   auto client = client::Client::Open(options);
   TRIREME_CHECK(client.ok());
+  // Streams wait for no connection then; a call does.
+  TRIREME_CHECK((*client)->Call(v1::ListRequest()).ok());
   return *std::move(client);
 }
 

@@ -153,7 +153,7 @@ endfunction()
 
 trireme_tests(runtime/base ROOMS runtime/base)
 trireme_tests(runtime/checksum ROOMS runtime/checksum)
-# It asks the processor in the words of x86.
+# It asks the processor in the words of x86, as tests/checkpoint/x86 does.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_sources(test_runtime_checksum PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/checksum/x86/upper_halves_test.cc")
 endif()
@@ -214,6 +214,9 @@ target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runt
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
 trireme_tests(runtime/run_claim ROOMS runtime/base runtime/run_claim)
 trireme_tests(checkpoint THREADS ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_sources(test_checkpoint PRIVATE "${PROJECT_SOURCE_DIR}/tests/checkpoint/x86/parity_upper_halves_test.cc")
+endif()
 trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/safetensors checkpoint/client
               checkpoint/hugging_face)
 # It defines the calls of libc that change files anew, and so is a program of its own; sanitizers, which define them too, do

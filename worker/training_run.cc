@@ -486,6 +486,7 @@ absl::Status TrainingRun::Leave(const absl::Status& own) {
 
 // All ranks have ended their saves.
 void TrainingRun::EmptyHidden() const {
+  if (!CheckAttempt().ok()) return;
   absl::Status emptied = CheckRoot();
   if (emptied.ok()) emptied = claim_->EmptyHidden();
   // Where the folder is gone there is nothing; what is a newer attempt's is not ours.

@@ -27,6 +27,8 @@ namespace {
 using base::Text;
 
 constexpr size_t kEpochDigits = 16;
+// Each older attempt makes one more necessary at most.
+constexpr int kMostRounds = 100;
 constexpr int kMostDamaged = 1000;  // of one step; nobody keeps so many
 
 constexpr std::string_view kRemovedEnd = ".removed";
@@ -73,19 +75,20 @@ std::optional<Epoch> EpochOfHidden(std::string_view name) {
   return ParseEpoch(Text(name.substr(name.rfind('.') + 1), '\n'));
 }
 
+uint64_t CountOf(Epoch epoch) { return static_cast<uint64_t>(epoch) >> 32; }
+
 bool IsFull(int error) { return error == ENOSPC || error == EDQUOT; }
 
 // `folder`, on a disk without room for one more. What epochs before this one have left there goes
 // first: it becomes `folder` by one rename, which takes it away from them as any other does, is on
 // the disk as that, and then removed. Newer ones have nothing that is taken for older.
 absl::Status MakeOfLeftovers(const std::string& folder, const std::string& root, Epoch epoch) {
-  const auto count = [](Epoch of) { return static_cast<uint64_t>(of) >> 32; };
   ASSIGN_OR_RETURN(std::vector<std::string> names, base::FolderNames(root));
   std::sort(names.begin(), names.end());
   int error = ENOSPC;
   for (const std::string& name : names) {
     const std::optional<Epoch> of = EpochOfHidden(name);
-    if (!of || count(*of) >= count(epoch)) continue;
+    if (!of || CountOf(*of) >= CountOf(epoch)) continue;
     if (rename((root + "/" + name).c_str(), folder.c_str()) != 0) continue;
     RETURN_IF_ERROR(CheckEpoch(root, epoch));
     RETURN_IF_ERROR(SyncFolder(root));
@@ -155,7 +158,13 @@ bool IsClaimed(const std::string& root) {
 absl::Status WriterClaim::BeginEpoch() {
   const std::string path = LockPath(root_);
   ASSIGN_OR_RETURN(const std::string before, ReadLock(fd_, path));
-  const uint64_t count = (static_cast<uint64_t>(ParseEpoch(before)) >> 32) + 1;
+  // Of what lies hidden too: `.lock` may have been lost, or copied from elsewhere.
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root_));
+  uint64_t count = CountOf(ParseEpoch(before));
+  for (const std::string& name : names) {
+    count = std::max(count, CountOf(EpochOfHidden(name).value_or(Epoch::kNone)));
+  }
+  ++count;
   std::random_device draw;
   const Epoch epoch{count << 32 | static_cast<uint32_t>(draw())};
   const std::string text = EpochText(epoch) + "\n";
@@ -257,26 +266,58 @@ absl::Status CheckEpoch(const std::string& root, Epoch epoch) {
       Text(root, ": a newer attempt has taken over this folder; this one leaves it as it is"));
 }
 
+namespace {
+
+struct Taker {
+  const std::string& root;
+  Epoch epoch;
+};
+
+// False where a name was not there any more, or the folder that takes it: an attempt that is still
+// in its own beginning may have taken that away before this one took his. Errors of names go to
+// `all`.
+absl::StatusOr<bool> TakeAwayOnce(const Taker& taker,
+                                  const std::function<bool(const std::string& name)>& is_due,
+                                  absl::Status& all) {
+  const std::string removed = RemovedFolder(taker.root, taker.epoch);
+  // Before the names are read, too: what this machine remembers of the folder's names, as NFS does,
+  // is void with its own change.
+  RETURN_IF_ERROR(MakeBeforeTheLook(removed, taker.root, taker.epoch));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(taker.root));
+  bool complete = true;
+  for (const std::string& name : names) {
+    const std::string from = taker.root + "/" + name, to = removed + "/" + name;
+    if (from == removed || !is_due(name)) continue;
+    if (rename(from.c_str(), to.c_str()) == 0) continue;
+    const int error = errno;
+    RETURN_IF_ERROR(CheckEpoch(taker.root, taker.epoch));
+    if (error == ENOENT) {
+      complete = false;
+    } else {
+      all.Update(DiskError(from, "cannot be taken away", error));
+    }
+  }
+  return complete;
+}
+
+}  // namespace
+
 std::string RemovedFolder(const std::string& root, Epoch epoch) {
   return Text(root, "/.", EpochText(epoch), kRemovedEnd);
 }
 
 absl::Status TakeAway(const std::string& root, Epoch epoch,
                       const std::function<bool(const std::string& name)>& is_due) {
-  const std::string removed = RemovedFolder(root, epoch);
-  (void)RemoveAll(removed);
-  // Before the names are read, too: what this machine remembers of the folder's names, as NFS does,
-  // is void with its own change.
-  RETURN_IF_ERROR(MakeBeforeTheLook(removed, root, epoch));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  (void)RemoveAll(RemovedFolder(root, epoch));
   absl::Status all;
-  for (const std::string& name : names) {
-    const std::string from = root + "/" + name, to = removed + "/" + name;
-    if (from == removed || !is_due(name)) continue;
-    if (rename(from.c_str(), to.c_str()) == 0) continue;
-    const int error = errno;
-    RETURN_IF_ERROR(CheckEpoch(root, epoch));
-    if (error != ENOENT) all.Update(DiskError(from, "cannot be taken away", error));
+  for (int round = 1;; ++round) {
+    all = absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool complete, TakeAwayOnce({root, epoch}, is_due, all));
+    if (complete) break;
+    if (round == kMostRounds) {
+      return absl::UnavailableError(
+          Text(root, ": others keep moving what lies here; end them, and start again"));
+    }
   }
   all.Update(SyncFolder(root));
   return all;

@@ -153,6 +153,16 @@ TEST_CASE("each claim has an epoch of its own, which counts up over what was the
     CHECK(static_cast<uint64_t>(claim->epoch()) >> 32 == 1);
     CHECK(ReadAll(root.path() + "/.lock") == EpochText(claim->epoch()) + "\n");
   }
+  // Nor where that is lost: what lies hidden says whom there has been.
+  for (const std::string& hidden : {PartialFolder(root.path(), 3, Epoch{7ull << 32 | 5}),
+                                    RemovedFolder(root.path(), Epoch{9ull << 32})}) {
+    fs::remove(root.path() + "/.lock");
+    fs::create_directory(hidden);
+    const auto claim = WriterClaim::Take(root.path());
+    REQUIRE(claim.ok());
+    CHECK(static_cast<uint64_t>(claim->epoch()) >> 32 == (hidden.ends_with(".removed") ? 10 : 8));
+    CHECK_FALSE(fs::exists(hidden));
+  }
 }
 
 // The old attempt's claim is gone with its rank 0; what it once held lives on in its other ranks.

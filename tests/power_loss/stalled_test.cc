@@ -182,6 +182,61 @@ bool IsHidden(const std::string& name) {
   return name.ends_with(".removed") || name.ends_with(".partial");
 }
 
+// A process that stops before its call number `call`, or has ended with 0 or 1 when it had fewer.
+class Attempt {
+ public:
+  Attempt(int call, const std::function<absl::Status()>& work) : process_(fork()) {
+    REQUIRE(process_ >= 0);
+    if (process_ == 0) {
+      power_loss::StandStillBefore(call);
+      _exit(work().ok() ? 0 : 1);
+    }
+    REQUIRE(waitpid(process_, &how_, WUNTRACED) == process_);
+  }
+  bool stands() const { return WIFSTOPPED(how_); }
+  // True: it has done its work.
+  bool GoOn() {
+    if (stands()) {
+      kill(process_, SIGCONT);
+      REQUIRE(waitpid(process_, &how_, 0) == process_);
+    }
+    REQUIRE(WIFEXITED(how_));
+    return WEXITSTATUS(how_) == 0;
+  }
+
+ private:
+  pid_t process_;
+  int how_ = 0;
+};
+
+// What the first of three is about to publish from is gone when the third has begun, also where the
+// second takes away the folder into which the third is moving it.
+TEST_CASE("stalled: an attempt begins also while an older one still takes away") {
+  int begun = 0;
+  bool second_stands = true;
+  for (int call = 1; second_stands; ++call) {
+    bool third_stands = true;
+    for (int newer_call = 1; third_stands; ++newer_call) {
+      INFO("before call " << call << " of the second and call " << newer_call << " of the third");
+      const power_loss::EmptyFolder root;
+      const Epoch first = WriterClaim::Take(root.path())->epoch();
+      const Epoch second = WriterClaim::Take(root.path())->epoch();
+      for (const uint64_t step : {10, 20}) {
+        fs::create_directory(PartialFolder(root.path(), step, first));
+      }
+      Attempt older(call, [&] { return TakeAway(root.path(), second, IsHidden); });
+      Attempt newer(newer_call, [&] { return WriterClaim::Take(root.path()).status(); });
+      second_stands = older.stands();
+      third_stands = newer.stands();
+      older.GoOn();
+      CHECK(newer.GoOn());
+      for (const std::string& name : NamesIn(root.path())) CHECK_FALSE(IsHidden(name));
+      ++begun;
+    }
+  }
+  CHECK(begun > 100);
+}
+
 // As in the middle of its own beginning, or of its end.
 TEST_CASE("stalled: an attempt that makes room for its beginning takes nothing of a newer one") {
   const int full_by = GENERATE(0, 1);

@@ -231,9 +231,11 @@ TEST_CASE("a checkpoint that its run removes while it is looked at is no damage"
   fs::rename(made, folder_of(1));
   constexpr uint64_t kLooks = 800, kSavesEach = 3;
   std::atomic<uint64_t> looks = 0;
+  std::atomic<uint64_t> saves_left = 0;  // of this look: those of earlier ones do not add up
   std::thread run([&] {
     for (uint64_t step = 1; looks < kLooks; ++step) {
-      while (looks < kLooks && step > (looks + 1) * kSavesEach) std::this_thread::yield();
+      while (looks < kLooks && saves_left == 0) std::this_thread::yield();
+      --saves_left;
       fs::copy(folder_of(step), root.path() + "/.next", fs::copy_options::recursive);
       fs::rename(root.path() + "/.next", folder_of(step + 1));
       fs::rename(folder_of(step), root.path() + "/.old");
@@ -242,6 +244,7 @@ TEST_CASE("a checkpoint that its run removes while it is looked at is no damage"
   });
   std::vector<absl::Status> told;
   for (; looks < kLooks; ++looks) {
+    saves_left = kSavesEach;
     std::vector<Skipped> skipped;
     bool listed = false;  // nor is the list of what is there ever empty
     const auto list = [&](const std::string&, const absl::StatusOr<Checkpoint>& opened) {

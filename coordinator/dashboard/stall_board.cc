@@ -59,13 +59,16 @@ class StallBoard::Read {
   Read& operator=(const Read&) = delete;
 
   bool empty() const { return found_.jobs.empty(); }
-  // A piece at least, so that every read gets on.
+  // A piece at least, so that every read gets on. A job of which the store does not say keeps no
+  // other waiting.
   void Run(coordinator::JobStore& store) {
     const auto began = std::chrono::steady_clock::now();
-    bool goes_on = true;
+    bool in_time = true;
     for (auto& [id, known] : found_.jobs) {
-      while (goes_on && !known.whole) {
-        goes_on = ReadOn(store, id, known) && std::chrono::steady_clock::now() - began < time_;
+      bool said = true;
+      while (in_time && said && !known.whole) {
+        said = ReadOn(store, id, known);
+        in_time = std::chrono::steady_clock::now() - began < time_;
       }
     }
     shelf_->Put(std::move(found_));

@@ -28,10 +28,12 @@ class SlowStore : public coordinator::ForwardingStore {
   absl::StatusOr<std::vector<v1::Event>> Events(const coordinator::EventQuery& query) override {
     ++pages;
     std::this_thread::sleep_for(kPage);
+    if (query.job_id == fails_of) return absl::DataLossError("jobs.db: damaged");
     return ForwardingStore::Events(query);
   }
 
   std::atomic<int> pages{0};
+  std::atomic<uint64_t> fails_of{0};  // a job
 };
 
 // A store and its table, as a reconciler keeps them.
@@ -89,6 +91,7 @@ class Told {
     return std::nullopt;
   }
   coordinator::HeldStore& store() { return *store_; }
+  SlowStore& slow() { return *slow_; }
   int pages() const { return slow_->pages; }
 
  private:
@@ -165,6 +168,17 @@ TEST_CASE(
     after = told.AllOf({1, 2, 3});
   }
   CHECK(after == std::vector<Texts>(3, Texts{"rank 7"}));
+}
+
+TEST_CASE("a job whose events cannot be read keeps no other untold") {
+  Told told;
+  for (const uint64_t job : {1, 2, 3}) told.Stall(job, 7, false);
+  told.slow().fails_of = 1;
+  for (int again = 0; again < 2; ++again) {
+    CHECK(told.AllOf({1, 2, 3}) == std::vector<Texts>{{}, {"rank 7"}, {"rank 7"}});
+  }
+  told.slow().fails_of = 0;
+  CHECK(told.AllOf({1, 2, 3}) == std::vector<Texts>(3, Texts{"rank 7"}));
 }
 
 TEST_CASE("a disk that is slow but gets on holds a caller no longer than one that hangs") {

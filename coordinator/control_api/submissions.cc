@@ -256,8 +256,10 @@ void Submissions::Hand(const Shared& pending) {
     const absl::Status known = rooms_.access.StillKnows(pending->caller);
     auto result = known.ok() ? rooms_.reconciler.Submit(submission, NowUnixNs())
                              : absl::StatusOr<v1::SubmitResponse>(known);
-    // Of what the disk says it may be there all the same.
-    const bool unused = result.ok() ? result->repeated() : !absl::IsUnavailable(result.status());
+    // Of what the disk says, or a damaged store, it may be there all the same.
+    const absl::Status& end = result.status();
+    const bool may_be_there = absl::IsUnavailable(end) || absl::IsDataLoss(end);
+    const bool unused = result.ok() ? result->repeated() : !may_be_there;
     if (unused) Release(submission.id);
     if (result.ok()) *pending->submitted = std::move(*result);
     pending->Finish(result.status());

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/reconciler/job_table.h"
 #include "coordinator/run_files/run_owner.h"
 #include "runtime/base/durable.h"
 #include "runtime/base/exit_code.h"
@@ -58,7 +59,7 @@ absl::StatusOr<uint64_t> ReserveRunFolder(JobStore& store, const std::string& jo
   int collisions = 0;
   for (int i = 0; i < kMostTries; ++i) {
     const absl::StatusOr<uint64_t> next = store.NextJobId();
-    RETURN_IF_ERROR(OnDisk(next.status()));
+    RETURN_IF_ERROR(OfStore(next.status(), "the job gets no number"));
     const uint64_t id = *next;
     if (id <= newest && newest - id < kMostTries) continue;
     const std::string folder = Text(jobs_folder, '/', id);

@@ -67,7 +67,8 @@ bool NeedsStore(const absl::Status& status) { return status.GetPayload(kNeedsSto
 
 absl::Status OfStore(const absl::Status& status, std::string_view what) {
   if (status.ok()) return status;
-  return absl::UnavailableError(base::Text(what, ": ", base::MessageOf(status)));
+  const std::string text = base::Text(what, ": ", base::MessageOf(status));
+  return absl::IsDataLoss(status) ? absl::DataLossError(text) : absl::UnavailableError(text);
 }
 
 void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::Event>& events) {

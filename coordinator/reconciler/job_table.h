@@ -31,8 +31,8 @@ absl::Status NoSuchJob(uint64_t job_id);
 absl::Status AskTheStore();
 bool NeedsStore(const absl::Status& status);
 // What whoever asks a daemon is told of a store that could not say or change something:
-// Unavailable, for its codes are about its file. `what` was to be done; a status that is OK stays
-// so.
+// Unavailable, for its codes are about its file; but DataLoss stays, since a damaged store does not
+// heal, and nobody is to try again by himself. `what` was to be done; a status that is OK stays so.
 absl::Status OfStore(const absl::Status& status, std::string_view what);
 inline constexpr std::string_view kRequestUnknown =
     "whether this request was made before is not known";

@@ -2,6 +2,7 @@
 // for.
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -136,13 +137,17 @@ FailingStore& ServeFailing(std::unique_ptr<ServedStore>& served) {
 
 }  // namespace
 
-TEST_CASE("a store that fails is told of as one that cannot be asked, whatever its code") {
+TEST_CASE(
+    "a store that fails is told of as one that cannot be asked, but for one that is damaged") {
   std::unique_ptr<ServedStore> served;
   FailingStore& store = ServeFailing(served);
   FailedCalls calls(*served);
-  const auto check = [](const char* call, const grpc::Status& end) {
+  // What is damaged does not heal: nobody is to try again by himself.
+  const auto check = [&](const char* call, const grpc::Status& end) {
     INFO(call << ": " << end.error_code() << " " << end.error_message());
-    CHECK(end.error_code() == grpc::StatusCode::UNAVAILABLE);
+    const bool damaged = store.code == absl::StatusCode::kDataLoss;
+    CHECK(end.error_code() ==
+          (damaged ? grpc::StatusCode::DATA_LOSS : grpc::StatusCode::UNAVAILABLE));
     CHECK(end.error_message().find("jobs.db: as its disk says") != std::string::npos);
   };
   for (const auto code :
@@ -173,6 +178,33 @@ TEST_CASE("a store that fails is told of as one that cannot be asked, whatever i
   CAPTURE(submitted.error_message());
   CHECK(submitted.ok());
   served->End();
+}
+
+// The daemon may find it at its next start.
+TEST_CASE("the run folder of a job that a store may have after all is let be") {
+  auto opened = JobStore::Open(":memory:");
+  REQUIRE(opened.ok());
+  auto failing = std::make_unique<FailingStore>(*std::move(opened));
+  FailingStore& store = *failing;
+  ServedStore served(Limits(), UserCaps(), DiskCallsOptions{.name = "store reads"},
+                     std::move(failing));
+  const auto released = std::make_shared<std::atomic<int>>(0);
+  const auto next = std::make_shared<std::atomic<uint64_t>>(100);
+  served.Serve(std::chrono::seconds(10), std::chrono::milliseconds(0),
+               {.reserve = [next]() -> absl::StatusOr<uint64_t> { return ++*next; },
+                .release = [released](uint64_t) { ++*released; }});
+  FailedCalls calls(served);
+  store.at = At::kCommit;
+  for (const auto code : {absl::StatusCode::kDataLoss, absl::StatusCode::kUnavailable}) {
+    store.code = code;
+    CHECK_FALSE(calls.Submit().ok());
+  }
+  CHECK(*next == 102);
+  // What comes after them on the same thread.
+  store.at = At::kNowhere;
+  CHECK(calls.Submit().ok());
+  served.End();
+  CHECK(*released == 0);
 }
 
 }  // namespace trireme::coordinator

@@ -110,8 +110,8 @@ void ServedStore::AddEvents(uint64_t job_id, size_t count) {
   REQUIRE(store_->Commit(change).ok());
 }
 
-void ServedStore::Serve(std::chrono::milliseconds lease,
-                        std::chrono::milliseconds lost_node_after) {
+void ServedStore::Serve(std::chrono::milliseconds lease, std::chrono::milliseconds lost_node_after,
+                        RunFolders run_folders) {
   ReconcilerOptions options;
   options.jobs_folder = folder() + "/jobs";
   options.user_caps = caps_;
@@ -132,6 +132,7 @@ void ServedStore::Serve(std::chrono::milliseconds lease,
   ApiRooms rooms{store_,  *table_, *reconciler_, *reconciler_thread_, *planner_, disks_, reads_,
                  access_, {},      lease};
   rooms.lost_node_after = lost_node_after;
+  rooms.run_folders = std::move(run_folders);
   server_ = Taken(ApiServer::Start(listen, limits_, rooms));
 }
 

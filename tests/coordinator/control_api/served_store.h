@@ -33,9 +33,10 @@ class ServedStore {
   void PutJob(const v1::Job& job);
   // So many events of a job, to the store alone. Likewise.
   void AddEvents(uint64_t job_id, size_t count);
-  // `lease` and `lost_node_after`: of ApiRooms.
+  // All of ApiRooms.
   void Serve(std::chrono::milliseconds lease = std::chrono::seconds(10),
-             std::chrono::milliseconds lost_node_after = std::chrono::milliseconds(0));
+             std::chrono::milliseconds lost_node_after = std::chrono::milliseconds(0),
+             RunFolders run_folders = {});
   // Of the service; what lies in folder() is there still.
   void End();
   // What its ranks told last. To be called after Serve.

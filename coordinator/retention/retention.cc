@@ -82,16 +82,14 @@ int64_t NewestLog(const std::string& attempt) {
   return std::max(NewestIn(attempt + "/logs"), NewestIn(attempt + "/recorder"));
 }
 
-// Calls visit(number, folder, time of the newest log) for the attempts that later ones of their job
-// have followed, where there are logs.
-template <typename Visit>
-void ForEachFollowed(const v1::Job& job, const Visit& visit) {
-  for (const std::string& name : NamesIn(job.run_folder() + "/attempts")) {
-    const auto number = NumberOf(name);
-    if (!number || *number >= job.status().attempt()) continue;
-    const std::string attempt = job.run_folder() + "/attempts/" + name;
-    if (const int64_t newest = NewestLog(attempt); newest != 0) visit(*number, attempt, newest);
+// In ascending order.
+std::vector<uint64_t> AttemptsIn(const std::string& run) {
+  std::vector<uint64_t> numbers;
+  for (const std::string& name : NamesIn(run + "/attempts")) {
+    if (const auto number = NumberOf(name)) numbers.push_back(*number);
   }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
 }
 
 // Of a job that nothing is known of any more: its logs, as long as its ranks said anything.
@@ -139,21 +137,33 @@ void Retention::RemoveOf(const Victims& announced, Victims& victims, const char*
 }
 
 void Retention::TakeOff(const std::string& path) {
-  const auto gone = [&](const Sized& one) { return PathOf(one) == path || RunOf(one.id) == path; };
-  for (Bound* bound : {&runs_, &logs_}) {
-    std::erase_if(bound->sized, gone);
-    std::erase_if(bound->measured, gone);
-  }
+  const auto take = [&](std::vector<Sized>& runs, std::vector<Sized>& logs) {
+    for (const Sized& log : logs) {
+      if (PathOf(log) != path) continue;
+      for (Sized& run : runs) {
+        if (run.id == log.id) run.bytes -= std::min(run.bytes, log.bytes);
+      }
+    }
+    for (std::vector<Sized>* of : {&runs, &logs}) {
+      std::erase_if(*of,
+                    [&](const Sized& one) { return PathOf(one) == path || RunOf(one.id) == path; });
+    }
+  };
+  take(runs_.sized, logs_.sized);
+  take(runs_.measured, logs_.measured);
 }
 
 int64_t Retention::Look(int64_t now_unix_ns) {
   files_left_ = options_.most_files;
   measured_ = 0;
+  old_log_unix_ns_ = options_.log_days > 0 ? now_unix_ns - DaysNs(options_.log_days) : 0;
   Victims victims = FindOld(now_unix_ns);
   if (runs_.most_bytes > 0 || logs_.most_bytes > 0) MeasureOn();
   Victims too_much = victims;
   std::vector<Victims> of_bounds;
-  for (Bound* bound : {&runs_, &logs_}) {
+  // Logs first: their room is not that of run folders any more.
+  const std::vector<Bound*> bounds = {&logs_, &runs_};
+  for (Bound* bound : bounds) {
     of_bounds.push_back(FindTooMuch(*bound, too_much));
     too_much.insert(of_bounds.back().begin(), of_bounds.back().end());
   }
@@ -162,7 +172,7 @@ int64_t Retention::Look(int64_t now_unix_ns) {
   announced_ = std::move(victims);
   Victims goes = announced_;
   size_t at = 0;
-  for (Bound* bound : {&runs_, &logs_}) {
+  for (Bound* bound : bounds) {
     RemoveOf(bound->announced, of_bounds[at++], bound->why);
     bound->announced = FindTooMuch(*bound, goes);
     Announce(bound->announced, bound->option, bound->option);
@@ -273,9 +283,9 @@ void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
 
 void Retention::MeasureOn() {
   if (!unmeasured_) unmeasured_ = Runs();
-  for (; !unmeasured_->empty(); unmeasured_->pop_back()) {
+  for (; !unmeasured_->empty(); unmeasured_->pop_back(), next_attempt_ = 0) {
     if (stopping_ || measured_ >= options_.most_files) return;
-    Measure(unmeasured_->back());
+    if (!Measure(unmeasured_->back())) return;
   }
   unmeasured_.reset();
   for (Bound* bound : {&runs_, &logs_}) {
@@ -298,71 +308,123 @@ std::optional<bool> Retention::IsStill(const Sized& one) {
   return one.attempt < job->status().attempt() && NewestLog(PathOf(one)) != 0;
 }
 
+std::map<uint64_t, uint64_t> Retention::LogsThatGo(const Victims& goes) const {
+  std::map<uint64_t, uint64_t> bytes;
+  for (const Sized& log : logs_.sized) {
+    const std::string path = PathOf(log);
+    if (log.since_unix_ns < old_log_unix_ns_ || goes.contains(path) || logs_.later.contains(path)) {
+      bytes[log.id] += log.bytes;
+    }
+  }
+  return bytes;
+}
+
 Retention::Victims Retention::FindTooMuch(Bound& bound, const Victims& goes) {
   Victims victims;
+  bound.later.clear();
   if (bound.most_bytes == 0) return victims;
-  const auto counts = [&](const Sized& one) {
-    return !goes.contains(RunOf(one.id)) && !goes.contains(PathOf(one));
+  const std::map<uint64_t, uint64_t> logs_that_go = LogsThatGo(goes);
+  const auto bytes_of = [&](const Sized& one) -> uint64_t {
+    if (goes.contains(RunOf(one.id)) || goes.contains(PathOf(one))) return 0;
+    const auto logs = logs_that_go.find(one.id);
+    if (one.part == Part::kLogs || logs == logs_that_go.end()) return one.bytes;
+    return one.bytes - std::min(one.bytes, logs->second);
   };
   uint64_t all = 0;
-  for (const Sized& one : bound.sized) all += counts(one) ? one.bytes : 0;
+  for (const Sized& one : bound.sized) all += bytes_of(one);
   std::set<std::string> no_more;
+  bool can_ask = true;
   for (const Sized& one : bound.sized) {
-    if (all <= bound.most_bytes || victims.size() >= options_.most_folders) break;
-    if (one.bytes == 0 || !counts(one)) continue;
-    const std::optional<bool> still = IsStill(one);
-    if (!still) break;
-    if (*still) victims[PathOf(one)] = one.part;
-    if (!*still) no_more.insert(PathOf(one));
-    all -= one.bytes;
+    if (all <= bound.most_bytes) break;
+    const uint64_t bytes = bytes_of(one);
+    if (bytes == 0) continue;
+    all -= bytes;
+    std::optional<bool> still;
+    if (can_ask && victims.size() < options_.most_folders) {
+      still = IsStill(one);
+      can_ask = still.has_value();
+    }
+    if (!still) bound.later.insert(PathOf(one));
+    if (still && *still) victims[PathOf(one)] = one.part;
+    if (still && !*still) no_more.insert(PathOf(one));
   }
   std::erase_if(bound.sized, [&](const Sized& one) { return no_more.contains(PathOf(one)); });
   return victims;
 }
 
-void Retention::Measure(uint64_t id) {
+bool Retention::Measure(uint64_t id) {
   const std::string run = RunOf(id);
   const auto known = Known(id);
   ++measured_;
-  if (stopping_ || !known.ok() || done_.contains(id)) return;
+  if (stopping_ || !known.ok() || done_.contains(id)) return true;
   // One that is not known may go on, as after a backup was put back: it goes by its age alone.
   const std::optional<v1::Job>& job = *known;
-  if (!job || job->run_folder() != run) return;
+  if (!job || job->run_folder() != run) return true;
   const bool whole = runs_.most_bytes > 0 && IsOver(*job);
-  const bool logs = logs_.most_bytes > 0 && job->status().attempt() > 1;
-  if ((!whole && !logs) || !IsOurs(run, id)) return;
-  if (whole) MeasureRun(*job);
-  if (logs) MeasureLogs(*job);
+  // Those that go by their age are no room of their run folder either.
+  const bool logs = logs_.most_bytes > 0 || (whole && options_.log_days > 0);
+  if ((!whole && (!logs || job->status().attempt() < 2)) || !IsOurs(run, id)) return true;
+  if (whole && next_attempt_ == 0) MeasureRun(*job);
+  for (const uint64_t number : AttemptsIn(run)) {
+    if (number < next_attempt_) continue;
+    const bool followed = logs && number < job->status().attempt();
+    const int64_t since = followed ? NewestLog(fmt::format("{}/attempts/{}", run, number)) : 0;
+    if (!whole && since == 0) continue;
+    // The first of a look is measured in any case.
+    if (stopping_ || (measured_ >= options_.most_files && number != next_attempt_)) {
+      next_attempt_ = number;
+      return false;
+    }
+    MeasureAttempt(*job, number, whole, since);
+  }
+  return true;
 }
 
 void Retention::MeasureRun(const v1::Job& job) {
   const auto part = PartOf(job.run_folder(), job.id());
   if (!part) return;
-  const uint64_t bytes = BytesBelow(
-      runs_, job.run_folder(), *part == Part::kRun ? std::set<std::string>() : WithCheckpoints());
+  std::set<std::string> kept = *part == Part::kRun ? std::set<std::string>() : WithCheckpoints();
+  kept.insert("attempts");
+  std::set<std::string> attempts;
+  for (const uint64_t number : AttemptsIn(job.run_folder())) {
+    attempts.insert(std::to_string(number));
+  }
+  const uint64_t bytes = BytesBelow(runs_, job.run_folder(), kept) +
+                         BytesBelow(runs_, job.run_folder() + "/attempts", attempts);
   runs_.measured.push_back({job.status().changed_unix_ns(), job.id(), 0, *part, bytes});
+  WarnIfCut(job.run_folder());
 }
 
-void Retention::MeasureLogs(const v1::Job& job) {
-  ForEachFollowed(job, [&](uint64_t number, const std::string& attempt, int64_t newest_unix_ns) {
-    ++measured_;
+void Retention::MeasureAttempt(const v1::Job& job, uint64_t number, bool whole,
+                               int64_t logs_since_unix_ns) {
+  const std::string attempt = fmt::format("{}/attempts/{}", job.run_folder(), number);
+  ++measured_;
+  // A job that had not ended when the others of its attempts were measured has no size this time.
+  if (whole && !runs_.measured.empty() && runs_.measured.back().id == job.id()) {
+    runs_.measured.back().bytes += BytesBelow(runs_, attempt, {});
+  }
+  if (logs_since_unix_ns != 0) {
     const uint64_t bytes =
         BytesBelow(logs_, attempt + "/logs", {}) + BytesBelow(logs_, attempt + "/recorder", {});
-    logs_.measured.push_back({newest_unix_ns, job.id(), number, Part::kLogs, bytes});
-  });
+    logs_.measured.push_back({logs_since_unix_ns, job.id(), number, Part::kLogs, bytes});
+  }
+  WarnIfCut(attempt);
+}
+
+void Retention::WarnIfCut(const std::string& path) {
+  if (!std::exchange(cut_, false)) return;
+  spdlog::warn("{} has more than {} files; the rest is not measured", path, options_.most_files);
 }
 
 uint64_t Retention::BytesBelow(Bound& bound, const std::string& path,
                                const std::set<std::string>& kept) {
   const int folder = OpenBelow(path);
   if (folder < 0) return 0;
-  const size_t before = measured_;
+  most_measured_ = measured_ + options_.most_files;
   const uint64_t bytes = BytesIn(bound, folder, kept, 0);
   close(folder);
   // One that is larger than any look counts as what was seen of it.
-  if (measured_ - before > options_.most_files) {
-    spdlog::warn("{} has more than {} files; the rest is not measured", path, options_.most_files);
-  }
+  cut_ = cut_ || measured_ > most_measured_;
   return bytes;
 }
 
@@ -375,12 +437,11 @@ uint64_t Retention::BytesIn(Bound& bound, int folder, const std::set<std::string
     return 0;
   }
   uint64_t bytes = 0;
-  const size_t most = 2 * options_.most_files;  // this folder's, and those of before
   for (const dirent* one = readdir(entries); one != nullptr; one = readdir(entries)) {
     const std::string name = one->d_name;
     if (name == "." || name == ".." || kept.contains(name)) continue;
     struct stat about {};
-    if (stopping_ || ++measured_ > most) break;
+    if (stopping_ || ++measured_ > most_measured_) break;
     if (fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
     const bool is_folder = S_ISDIR(about.st_mode);
     // Each name of a file is the same bytes.
@@ -400,9 +461,12 @@ uint64_t Retention::BytesIn(Bound& bound, int folder, const std::set<std::string
 }
 
 void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const {
-  ForEachFollowed(job, [&](uint64_t, const std::string& attempt, int64_t newest_unix_ns) {
-    if (newest_unix_ns < before_unix_ns) victims[attempt] = Part::kLogs;
-  });
+  for (const uint64_t number : AttemptsIn(job.run_folder())) {
+    if (number >= job.status().attempt()) break;
+    const std::string attempt = fmt::format("{}/attempts/{}", job.run_folder(), number);
+    const int64_t newest = NewestLog(attempt);
+    if (newest != 0 && newest < before_unix_ns) victims[attempt] = Part::kLogs;
+  }
 }
 
 void Retention::Announce(const Victims& victims, const char* option, const char* log_option) {

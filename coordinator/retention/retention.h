@@ -28,7 +28,8 @@ struct RetentionOptions {
   uint64_t run_bytes = 0;    // on the disk, of all that could go of ended jobs' folders; 0: any
   uint64_t log_bytes = 0;    // likewise, of logs as of log_days, of all jobs
   bool checkpoints = false;  // go with their run folder; else they stay, with job.yaml
-  // Of one look; so many files are measured, too.
+  // Of one look; so many files are measured, too, and of one attempt's logs, or of the rest of a
+  // run folder, where these begin within them.
   size_t most_folders = 1000;
   size_t most_files = 200000;
 };
@@ -69,6 +70,7 @@ class Retention {
     const char* why = "";           // something goes
     std::vector<Sized> sized{};     // of the last time that all were measured; first to go first
     std::vector<Sized> measured{};  // of this time, so far
+    std::set<std::string> later{};  // too much as well, but not named at this look
     // Of this time: files of several names, by device and number.
     std::set<std::pair<uint64_t, uint64_t>> linked{};
     Victims announced{};
@@ -88,11 +90,17 @@ class Retention {
   void MeasureOn();
   // Of those that were measured, as they are now. What goes anyhow takes no room of the others.
   Victims FindTooMuch(Bound& bound, const Victims& goes);
+  // By job: the bytes of its logs that go, whatever becomes of its run folder.
+  std::map<uint64_t, uint64_t> LogsThatGo(const Victims& goes) const;
   // Nothing: that cannot be said. False: it is none any more.
   std::optional<bool> IsStill(const Sized& one);
-  void Measure(uint64_t id);
+  // False: next_attempt_ and what follows is for the next look.
+  bool Measure(uint64_t id);
+  // But for attempts.
   void MeasureRun(const v1::Job& job);
-  void MeasureLogs(const v1::Job& job);
+  // `logs_since_unix_ns`: 0: without its logs.
+  void MeasureAttempt(const v1::Job& job, uint64_t number, bool whole, int64_t logs_since_unix_ns);
+  void WarnIfCut(const std::string& path);
   uint64_t BytesBelow(Bound& bound, const std::string& path, const std::set<std::string>& kept);
   uint64_t BytesIn(Bound& bound, int folder, const std::set<std::string>& kept, int depth);
   void RemoveOf(const Victims& announced, Victims& victims, const char* why);
@@ -115,11 +123,16 @@ class Retention {
   Victims announced_;       // by age
   Bound runs_;
   Bound logs_;
-  // All run folders are measured in as many looks as it takes: these are still to be.
+  // All run folders are measured in as many looks as it takes: these are still to be. Of the last
+  // of them measuring goes on at that attempt; 0: it has not begun.
   std::optional<std::vector<uint64_t>> unmeasured_;
-  size_t measured_ = 0;      // files, of this look
-  std::set<uint64_t> done_;  // of which only checkpoints are left
-  size_t files_left_ = 0;    // of this look
+  uint64_t next_attempt_ = 0;
+  size_t measured_ = 0;          // files, of this look
+  size_t most_measured_ = 0;     // of what is being measured: then it is cut
+  bool cut_ = false;             // it was, since the last word of it
+  int64_t old_log_unix_ns_ = 0;  // of this look: logs of before go by their age
+  std::set<uint64_t> done_;      // of which only checkpoints are left
+  size_t files_left_ = 0;        // of this look
   std::chrono::steady_clock::time_point due_{};
 };
 

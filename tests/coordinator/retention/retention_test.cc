@@ -1,101 +1,14 @@
 // What is removed by age, and above all what is not.
 #include "coordinator/retention/retention.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
-#include "tests/temporary_folder.h"
+#include "tests/coordinator/retention/run_folders.h"
 
 namespace trireme::coordinator {
-namespace {
-
-namespace fs = std::filesystem;
-constexpr int64_t kDayNs = int64_t{86400} * 1000000000;
-constexpr const char* kVerdict = R"({"exit_code": 0})";
-constexpr int64_t kNowNs = int64_t{20000} * kDayNs;
-
-// Everything written is as old as kNowNs - `days` says.
-class House {
- public:
-  void Write(const std::string& path, double days, const std::string& text = "text") const {
-    const fs::path whole = folder_ / path;
-    fs::create_directories(whole.parent_path());
-    std::ofstream(whole) << text;
-    Age(whole, days);
-  }
-  // That which lies at `path` and all above it, since a write there has changed them.
-  void Age(fs::path path, double days) const {
-    const int64_t ns = kNowNs - static_cast<int64_t>(days * static_cast<double>(kDayNs));
-    const timespec time{ns / 1000000000, ns % 1000000000};
-    const timespec times[2] = {time, time};
-    for (; path != folder_.path(); path = path.parent_path()) {
-      REQUIRE(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0);
-    }
-  }
-  // A run folder of this store, of that age, with one attempt that is over.
-  std::string Run(uint64_t id, double days, const std::string& store = "ours") const {
-    const std::string run = std::to_string(id);
-    Write(run + "/metrics.jsonl", days);
-    Write(run + "/job.yaml", days);
-    Write(run + "/checkpoints/step-1/weights", days);
-    Write(run + "/attempts/1/exit", days, kVerdict);
-    Write(run + "/attempts/1/logs/rank-0.log", days);
-    Write(run + "/attempts/1/recorder/rank-0.rec", days);
-    Write(run + "/timeline/rank-0.steps", days);
-    Write(run + "/run.json", days, "{\"job\": " + run + ", \"store\": \"" + store + "\"}");
-    return folder_ / run;
-  }
-  // What is known of it.
-  v1::Job& Know(uint64_t id, v1::JobState state, double days) {
-    v1::Job& job = jobs_[id];
-    job.set_id(id);
-    job.set_run_folder(folder_ / std::to_string(id));
-    job.mutable_status()->set_state(state);
-    job.mutable_status()->set_attempt(1);
-    job.mutable_status()->set_changed_unix_ns(
-        kNowNs - static_cast<int64_t>(days * static_cast<double>(kDayNs)));
-    return job;
-  }
-  void Forget(uint64_t id) { jobs_.erase(id); }
-  RetentionOptions Options() const {
-    RetentionOptions options;
-    options.jobs_folder = folder_.path();
-    options.store = "ours";
-    options.run_days = 30;
-    return options;
-  }
-  Retention Of(const RetentionOptions& options) {
-    using Found = absl::StatusOr<std::optional<v1::Job>>;
-    return Retention(options, [this](uint64_t id) -> Found {
-      const auto found = jobs_.find(id);
-      if (fails) return absl::UnavailableError("the disk");
-      return found == jobs_.end() ? std::nullopt : std::optional<v1::Job>(found->second);
-    });
-  }
-  std::string path(const std::string& name) const { return folder_ / name; }
-  bool fails = false;  // the store, when it is asked for a job
-
- private:
-  tests::TemporaryFolder folder_;
-  std::map<uint64_t, v1::Job> jobs_;
-};
-
-std::set<std::string> In(const std::string& folder) {
-  std::set<std::string> names;
-  for (const auto& one : fs::directory_iterator(folder)) names.insert(one.path().filename());
-  return names;
-}
-
-}  // namespace
 
 TEST_CASE("retention: what is old goes at the second look, checkpoints stay") {
   House house;
@@ -174,28 +87,6 @@ TEST_CASE("retention: nothing of others, nothing that may run, nothing without b
   CHECK(kept(house.Run(6, 4000)));
 }
 
-TEST_CASE("retention: logs of attempts that others have followed") {
-  House house;
-  const std::string run = house.Run(1, 40);
-  for (const char* attempt : {"2", "3"}) {
-    const double days = *attempt == '2' ? 5 : 40;
-    house.Write(std::string("1/attempts/") + attempt + "/logs/rank-0.log", days);
-    house.Write(std::string("1/attempts/") + attempt + "/exit", days);
-  }
-  house.Know(1, v1::JOB_RUNNING, 40).mutable_status()->set_attempt(3);
-  RetentionOptions options = house.Options();
-  options.log_days = 30;
-  Retention retention = house.Of(options);
-  retention.Look(kNowNs);
-  CHECK(fs::exists(run + "/attempts/1/logs"));
-  retention.Look(kNowNs);
-  // Its verdict stays, which agents and daemon look for.
-  CHECK(In(run + "/attempts/1") == std::set<std::string>{"exit"});
-  CHECK(fs::exists(run + "/attempts/2/logs/rank-0.log"));
-  CHECK(fs::exists(run + "/attempts/3/logs/rank-0.log"));
-  CHECK(fs::exists(run + "/metrics.jsonl"));
-}
-
 TEST_CASE("retention: links lead nowhere, what is named goes only if it is still to go") {
   House house;
   const std::string run = house.Run(1, 40);
@@ -246,29 +137,6 @@ TEST_CASE("retention: a look is bounded, and a removal that was cut short goes o
   stopped.Look(kNowNs);
   CHECK(fs::exists(house.path("9/metrics.jsonl")));
 }
-
-namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-
-// A hundred KiB of small files beside `bytes` that lie on the disk, as of a job that has ended.
-std::string Large(House& house, uint64_t id, double days, uint64_t bytes) {
-  const std::string run = house.Run(id, days);
-  house.Write(std::to_string(id) + "/attempts/1/logs/large.log", days, std::string(bytes, 'x'));
-  house.Know(id, v1::JOB_COMPLETED, days);
-  return run;
-}
-
-RetentionOptions AtMost(const House& house, uint64_t bytes) {
-  RetentionOptions options = house.Options();
-  options.run_days = 0;
-  options.run_bytes = bytes;
-  return options;
-}
-
-bool IsWhole(const std::string& run) { return fs::exists(run + "/metrics.jsonl"); }
-
-}  // namespace
 
 TEST_CASE("retention: when run folders take too much those that ended first go, named before") {
   House house;
@@ -411,98 +279,6 @@ TEST_CASE("retention: what the store cannot say of a job is not that there is no
   house.fails = true;
   for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
   CHECK(IsWhole(run));
-}
-
-namespace {
-
-// Of an attempt of that run: a verdict, and so much that was written to last then.
-std::string Attempt(const House& house, const std::string& run, const std::string& number,
-                    double days, uint64_t bytes) {
-  const std::string attempt = run + "/attempts/" + number;
-  house.Write(attempt + "/logs/rank-0.log", days, std::string(bytes / 2, 'x'));
-  house.Write(attempt + "/recorder/rank-0.rec", days, std::string(bytes / 2, 'x'));
-  house.Write(attempt + "/exit", days, kVerdict);
-  return house.path(attempt);
-}
-
-bool HasLogs(const std::string& attempt) {
-  return fs::exists(attempt + "/logs/rank-0.log") && fs::exists(attempt + "/recorder/rank-0.rec");
-}
-
-}  // namespace
-
-TEST_CASE("retention: when logs of attempts take too much those of longest ago go, of any job") {
-  House house;
-  for (const uint64_t id : {1, 2}) {
-    house.Run(id, 400);
-    house.Know(id, id == 1 ? v1::JOB_RUNNING : v1::JOB_FAILED, 1).mutable_status()->set_attempt(3);
-  }
-  const std::string first = Attempt(house, "1", "2", 30, 2 * kMiB);
-  const std::string second = Attempt(house, "2", "1", 20, 2 * kMiB);
-  const std::string third = Attempt(house, "1", "1", 10, 2 * kMiB);
-  // What does not count, and stays: the newest, another's, and those of a job that nobody knows.
-  std::vector<std::string> others = {Attempt(house, "1", "3", 400, 9 * kMiB),
-                                     Attempt(house, "2", "3", 400, 9 * kMiB)};
-  house.Run(3, 400, "theirs");
-  house.Know(3, v1::JOB_RUNNING, 400).mutable_status()->set_attempt(3);
-  others.push_back(Attempt(house, "3", "1", 400, 9 * kMiB));
-  house.Run(4, 400);
-  others.push_back(Attempt(house, "4", "1", 400, 9 * kMiB));
-  RetentionOptions options = AtMost(house, 0);
-  options.log_bytes = 5 * kMiB;
-  Retention retention = house.Of(options);
-  CHECK(retention.Look(kNowNs) == kNowNs + kDayNs / 24);
-  CHECK(HasLogs(first));
-  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
-  CHECK(In(first) == std::set<std::string>{"exit"});
-  CHECK(HasLogs(second));
-  CHECK(HasLogs(third));
-  for (const std::string& other : others) CHECK(HasLogs(other));
-  CHECK(IsWhole(house.path("1")));
-
-  // The second was named, but is the newest by then, before all are measured again.
-  options.log_bytes = 3 * kMiB;
-  options.most_files = 2;
-  Retention strict = house.Of(options);
-  for (int look = 0; look < 3; ++look) strict.Look(kNowNs);
-  house.Know(2, v1::JOB_FAILED, 1).mutable_status()->set_attempt(1);
-  for (int look = 0; look < 6; ++look) strict.Look(kNowNs);
-  CHECK(HasLogs(second));
-  CHECK(HasLogs(third));
-}
-
-TEST_CASE("retention: logs that go with their run folder take no room of others") {
-  House house;
-  for (const uint64_t id : {1, 2, 3}) {
-    house.Run(id, 1);
-    house.Know(id, v1::JOB_FAILED, 40 - static_cast<double>(id)).mutable_status()->set_attempt(2);
-  }
-  // The first folder goes, with a log that is not the oldest; without it the others may stay.
-  Attempt(house, "1", "1", 5, 4 * kMiB);
-  const std::string second = Attempt(house, "2", "1", 20, 2 * kMiB);
-  const std::string third = Attempt(house, "3", "1", 10, 2 * kMiB);
-  RetentionOptions options = AtMost(house, 5 * kMiB);
-  options.log_bytes = 5 * kMiB;
-  Retention retention = house.Of(options);
-  for (int look = 0; look < 4; ++look) retention.Look(kNowNs);
-  CHECK_FALSE(IsWhole(house.path("1")));
-  CHECK(HasLogs(second));
-  CHECK(HasLogs(third));
-}
-
-TEST_CASE("retention: a folder of attempts that is a link leads to nobody's logs") {
-  House house;
-  const std::string run = house.Run(1, 40);
-  house.Know(1, v1::JOB_RUNNING, 40).mutable_status()->set_attempt(3);
-  const std::string theirs = Attempt(house, "elsewhere", "1", 40, 2 * kMiB);
-  fs::remove_all(run + "/attempts");
-  fs::create_directory_symlink(house.path("elsewhere/attempts"), run + "/attempts");
-  RetentionOptions options = AtMost(house, 0);
-  options.log_days = 30;
-  options.log_bytes = kMiB;
-  Retention retention = house.Of(options);
-  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
-  CHECK(HasLogs(theirs));
 }
 
 }  // namespace trireme::coordinator

@@ -82,6 +82,14 @@ int64_t NewestLog(const std::string& attempt) {
   return std::max(NewestIn(attempt + "/logs"), NewestIn(attempt + "/recorder"));
 }
 
+// The same of one that a later one of its job has followed, which was before that job last changed:
+// the files' times are the ranks' to set.
+int64_t NewestLogOf(const v1::Job& job, const std::string& attempt) {
+  const int64_t newest = NewestLog(attempt);
+  const int64_t changed = job.status().changed_unix_ns();
+  return changed == 0 ? newest : std::min(newest, changed);
+}
+
 // In ascending order.
 std::vector<uint64_t> AttemptsIn(const std::string& run) {
   std::vector<uint64_t> numbers;
@@ -368,7 +376,8 @@ bool Retention::Measure(uint64_t id) {
   for (const uint64_t number : AttemptsIn(run)) {
     if (number < next_attempt_) continue;
     const bool followed = logs && number < job->status().attempt();
-    const int64_t since = followed ? NewestLog(fmt::format("{}/attempts/{}", run, number)) : 0;
+    const int64_t since =
+        followed ? NewestLogOf(*job, fmt::format("{}/attempts/{}", run, number)) : 0;
     if (!whole && since == 0) continue;
     // The first of a look is measured in any case.
     if (stopping_ || (measured_ >= options_.most_files && number != next_attempt_)) {
@@ -464,7 +473,7 @@ void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& vi
   for (const uint64_t number : AttemptsIn(job.run_folder())) {
     if (number >= job.status().attempt()) break;
     const std::string attempt = fmt::format("{}/attempts/{}", job.run_folder(), number);
-    const int64_t newest = NewestLog(attempt);
+    const int64_t newest = NewestLogOf(job, attempt);
     if (newest != 0 && newest < before_unix_ns) victims[attempt] = Part::kLogs;
   }
 }

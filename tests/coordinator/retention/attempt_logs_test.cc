@@ -23,7 +23,7 @@ TEST_CASE("retention: logs of attempts that others have followed") {
     house.Write(std::string("1/attempts/") + attempt + "/logs/rank-0.log", days);
     house.Write(std::string("1/attempts/") + attempt + "/exit", days);
   }
-  house.Know(1, v1::JOB_RUNNING, 40).mutable_status()->set_attempt(3);
+  house.Know(1, v1::JOB_RUNNING, 4).mutable_status()->set_attempt(3);
   RetentionOptions options = house.Options();
   options.log_days = 30;
   Retention retention = house.Of(options);
@@ -201,6 +201,23 @@ TEST_CASE("retention: a measurement that is cut is told of, once each time") {
   const size_t first = said.str().find(words);
   CHECK(first != std::string::npos);
   CHECK(said.str().find("has more than", first + words.size()) == std::string::npos);
+}
+
+TEST_CASE("retention: a rank that sets its times ahead makes no room for its logs") {
+  House house;
+  for (const uint64_t id : {1, 2}) {
+    house.Run(id, 400);
+    house.Know(id, v1::JOB_RUNNING, id == 1 ? 30 : 20).mutable_status()->set_attempt(3);
+  }
+  const std::string ahead = Attempt(house, "1", "2", -1000, 2 * kMiB);
+  const std::string honest = Attempt(house, "2", "2", 21, 2 * kMiB);
+  RetentionOptions options = AtMost(house, 0);
+  SECTION("by their size") { options.log_bytes = 3 * kMiB; }
+  SECTION("by their age") { options.log_days = 25; }
+  Retention retention = house.Of(options);
+  for (int look = 0; look < 3; ++look) retention.Look(kNowNs);
+  CHECK_FALSE(HasLogs(ahead));
+  CHECK(HasLogs(honest));
 }
 
 TEST_CASE("retention: a folder of attempts that is a link leads to nobody's logs") {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -67,9 +68,14 @@ std::string WhyCpusAreShared(const Delegation& delegation, const std::string& ro
   const CpuSet all = CpusIn(root + delegation.folder + "/cpuset.cpus.effective");
   const CpuSet ours = ParseCpuList(AffinityOf(root, process)).value_or(CpuSet{});
   if (all.empty() || ours.empty()) return "which there are is not to be read here";
-  if (ours == all) return "";
+  // A process that nobody has bound may use all that could ever be there, also empty sockets and
+  // CPUs that are off; a group has those that are on.
+  CpuSet both;
+  std::set_intersection(ours.begin(), ours.end(), all.begin(), all.end(),
+                        std::inserter(both, both.end()));
+  if (both == all) return "";
   return fmt::format("the agent itself is bound to {} of {}, by taskset or CPUAffinity=",
-                     CpuListText(ours), CpuListText(all));
+                     CpuListText(both), CpuListText(all));
 }
 
 }  // namespace trireme::control_group

@@ -151,6 +151,8 @@ TEST_CASE("control groups: whether attempts have CPUs of their own, and why not"
   CHECK(shared().find("the controller cpuset is not enabled") == 0);
   fake.Write(control, "cpuset memory pids\n");
   CHECK(shared().empty());
+  fake.Write("/proc/77/status", "Cpus_allowed_list:\t0-127\n");  // it may be that many could be
+  CHECK(shared().empty());
   fake.Write("/proc/77/status", "Cpus_allowed_list:\t0-3\n");
   CHECK(shared().find("the agent itself is bound to 0-3 of 0-7") == 0);
   fake.Write("/proc/77/cmdline", std::string("trireme-agent\0--control-groups=no-cpuset\0", 40));

@@ -148,6 +148,10 @@ TEST_CASE("own CPUs: what cannot be had is an error, and is tried again") {
   CHECK(bench.Give(*groups, "trireme-1-1-a", 1) == "0");
 }
 
+  SECTION("bound, beside CPUs that are not there") {
+    bench.fake.Write("/proc/self/status", "Cpus_allowed_list:\t2-3,8-127\n");
+    why = "the agent itself is bound to 2-3 of 0-7";
+  }
 TEST_CASE("own CPUs: who waits for others that choose waits not for ever") {
   CpuBench bench;
   const auto groups = bench.Open();
@@ -163,6 +167,17 @@ TEST_CASE("own CPUs: attempts that begin together get disjoint ones") {
   bench.fake.Cpus("0-63");
   const auto groups = bench.Open();
   std::vector<std::string> names;
+TEST_CASE("own CPUs: an agent that nobody has bound may use more than there are") {
+  CpuBench bench;
+  // Sockets that are empty, threads of cores and CPUs that are off; or 2 and 5 of them.
+  bench.fake.Write("/proc/self/status", "Cpus_allowed_list:\t0-127\n");
+  const std::string there = GENERATE("0-7", "0-1,3-4,6-7");
+  bench.fake.Write(FakeGroups::Unit("/cpuset.cpus.effective"), there + "\n");
+  const auto groups = bench.Open();
+  CHECK(groups->shared_cpus().empty());
+  CHECK(bench.Give(*groups, "trireme-1-1-a", there == "0-7" ? 8 : 6) == there);
+}
+
   for (int i = 0; i < 16; ++i) {
     names.push_back("trireme-" + std::to_string(i) + "-1-a");
     bench.fake.Group(groups->FolderOf(names.back())

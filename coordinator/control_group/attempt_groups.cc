@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kRemoveLimitMs = 2000;
 constexpr int64_t kLockLimitMs = 1000, kLockPauseMs = 2;
 constexpr char kPrefix[] = "trireme-";
+constexpr char kKeptCpus[] = "user.trireme.cpus";  // an attribute of a group
+constexpr size_t kMostKeptBytes = 1 << 16;         // what the kernel lets one have
 
 // FNV-1a: the same for every build.
 uint32_t HashOf(std::string_view text) {
@@ -60,9 +63,18 @@ class FolderLock {
  public:
   explicit FolderLock(const std::string& folder)
       : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ < 0) status_ = absl::ErrnoToStatus(errno, "cannot open " + folder);
     for (int64_t waited_ms = 0; fd_ >= 0 && !held_; waited_ms += kLockPauseMs) {
       held_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
-      if (held_ || errno != EWOULDBLOCK || waited_ms >= kLockLimitMs) return;
+      if (held_) return;
+      if (errno != EWOULDBLOCK && errno != EINTR) {
+        status_ = absl::ErrnoToStatus(errno, "cannot lock " + folder);
+        return;
+      }
+      if (waited_ms >= kLockLimitMs) {
+        status_ = absl::UnavailableError("another agent holds " + folder + " for long");
+        return;
+      }
       const timespec pause{0, kLockPauseMs * 1000000};
       nanosleep(&pause, nullptr);
     }
@@ -73,12 +85,34 @@ class FolderLock {
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
-  bool held() const { return held_; }
+  // Why it is not held.
+  const absl::Status& status() const { return status_; }
 
  private:
   int fd_;
   bool held_ = false;
+  absl::Status status_;
 };
+
+// Which CPUs the group with this folder was given last. They are kept with the group, and end with
+// it: an end of the unit takes the controller away, and with it cpuset.cpus of all groups, and who
+// chooses for one of them has to know what the others get again.
+CpuSet KeptCpus(const std::string& folder) {
+  std::string text(kMostKeptBytes, '\0');
+  const ssize_t got = getxattr(folder.c_str(), kKeptCpus, text.data(), text.size());
+  if (got <= 0) return {};
+  return ParseCpuList(std::string_view(text).substr(0, static_cast<size_t>(got)))
+      .value_or(CpuSet{});
+}
+
+// Where this fails they are the attempt's all the same, but another agent may give it others.
+void KeepCpus(const std::string& folder, const std::string& text) {
+  if (text.empty()) {
+    removexattr(folder.c_str(), kKeptCpus);
+  } else {
+    setxattr(folder.c_str(), kKeptCpus, text.data(), text.size(), 0);
+  }
+}
 
 // A limit that is there is let be: one that is set below what is taken already would kill.
 absl::Status SetIfNone(const std::string& file, const std::string& none, const std::string& text) {
@@ -174,31 +208,35 @@ absl::Status AttemptGroups::BoundBy(const std::string& controller, const std::st
   return SetIfNone(file, none, text);
 }
 
-absl::StatusOr<std::string> AttemptGroups::GiveCpus(const std::string& attempt, size_t count,
-                                                    const std::string& before) const {
+absl::StatusOr<std::string> AttemptGroups::GiveCpus(const std::string& attempt,
+                                                    size_t count) const {
   const std::string folder = FolderOf(attempt), file = folder + "/cpuset.cpus";
   if (!shared_cpus_.empty() || count == 0 || access(folder.c_str(), F_OK) != 0) return "";
-  RETURN_IF_ERROR(Enable("cpuset"));
   const FolderLock lock(root_ + base_);
-  if (!lock.held()) return absl::UnavailableError("another agent holds " + base_ + " for long");
-  const CpuSet own = CpusIn(file);
-  if (!own.empty()) return CpuListText(own);
+  RETURN_IF_ERROR(lock.status());
+  RETURN_IF_ERROR(Enable("cpuset"));
+  if (const std::string own = CpuListText(CpusIn(file)); !own.empty()) {
+    KeepCpus(folder, own);
+    return own;
+  }
   const CpuPlaces usable = UsableCpus(base_, root_);
   const CpuSet taken = CpusOfOthers(folder);
-  CpuSet chosen = ParseCpuList(before).value_or(CpuSet{});
+  CpuSet chosen = KeptCpus(folder);
   const bool again =
       chosen.size() == count && std::all_of(chosen.begin(), chosen.end(), [&](int cpu) {
         return usable.contains(cpu) && !taken.contains(cpu);
       });
   if (!again) chosen = ChooseCpus(usable, taken, count);
   if (chosen.empty()) {
+    KeepCpus(folder, "");  // others may have what it had
     const auto free = std::count_if(usable.begin(), usable.end(),
                                     [&](const auto& one) { return !taken.contains(one.first); });
     return absl::ResourceExhaustedError(
-        fmt::format("it was granted {}, and {} of {} are free", count, free, usable.size()));
+        fmt::format("it is to have {}, and {} of {} are free", count, free, usable.size()));
   }
   const std::string text = CpuListText(chosen);
   RETURN_IF_ERROR(WriteTo(file, text));
+  KeepCpus(folder, text);
   return text;
 }
 
@@ -207,7 +245,10 @@ CpuSet AttemptGroups::CpusOfOthers(const std::string& folder) const {
   const std::string above = root_ + base_;
   base::VisitNames(above, [&](const std::string& name) {
     const std::string other = above + "/" + name;
-    if (other != folder) taken.merge(CpusIn(other + "/cpuset.cpus"));
+    if (other == folder) return;
+    CpuSet theirs = CpusIn(other + "/cpuset.cpus");
+    if (theirs.empty()) theirs = KeptCpus(other);
+    taken.merge(theirs);
   }).IgnoreError();
   return taken;
 }

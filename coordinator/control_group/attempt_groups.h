@@ -42,13 +42,13 @@ class AttemptGroups {
   absl::Status Make(const std::string& attempt, const Bounds& bounds) const;
   // Of one that is there; what has a bound keeps it. Controllers may have been away since.
   absl::Status Bound(const std::string& attempt, const Bounds& bounds) const;
-  // Gives the group of the attempt `count` CPUs of its own, those of `before` ("0-3,8") if it can,
-  // else what ChooseCpus says; returns them. What has CPUs keeps them. Empty: attempts share them
-  // (shared_cpus), none are asked for, or there is no group. ResourceExhausted: so many are not
-  // left beside those of other groups here, also other agents', and it has all to run on. Waits a
-  // second at most for others that choose. Threads: any.
-  absl::StatusOr<std::string> GiveCpus(const std::string& attempt, size_t count,
-                                       const std::string& before) const;
+  // Gives the group of the attempt `count` CPUs of its own, those that it had before the controller
+  // was away if it can, else what ChooseCpus says; returns them ("0-3,8"). What has CPUs keeps
+  // them. Empty: attempts share them (shared_cpus), none are asked for, or there is no group.
+  // ResourceExhausted: so many are not left beside those that other groups here have or had, also
+  // other agents', and it has all to run on. Waits a second at most for others that choose.
+  // Threads: any.
+  absl::StatusOr<std::string> GiveCpus(const std::string& attempt, size_t count) const;
   // Kills and removes groups of this agent but those of `attempts`.
   void RemoveOthers(const std::set<std::string>& attempts) const;
 
@@ -68,7 +68,7 @@ class AttemptGroups {
   // By `controller`, what is `none` in `file` of the group.
   absl::Status BoundBy(const std::string& controller, const std::string& file,
                        const std::string& none, const std::string& text) const;
-  // That other groups of the base have than the one with this folder.
+  // That other groups of the base than the one with this folder have, or get again.
   CpuSet CpusOfOthers(const std::string& folder) const;
 
   const std::string root_;

@@ -27,15 +27,16 @@ std::optional<CpuSet> ParseCpuList(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlank);
   if (first == std::string_view::npos) return cpus;
   text = text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
-  while (true) {
+  for (int last = -1;;) {
     const std::optional<int> from = TakeNumber(text);
     std::optional<int> to = from;
     if (text.starts_with('-')) {
       text.remove_prefix(1);
       to = TakeNumber(text);
     }
-    if (!from || !to || *to < *from) return std::nullopt;
-    for (int cpu = *from; cpu <= *to; ++cpu) cpus.insert(cpu);
+    if (!from || !to || *from <= last || *to < *from) return std::nullopt;
+    for (int cpu = *from; cpu <= *to; ++cpu) cpus.insert(cpus.end(), cpu);
+    last = *to;
     if (text.empty()) return cpus;
     if (text.front() != ',') return std::nullopt;
     text.remove_prefix(1);

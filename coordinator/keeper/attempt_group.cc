@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
+#include <system_error>
 
 #include "coordinator/control_group/group_files.h"
 #include "coordinator/keeper/attempt_folder.h"
@@ -30,7 +30,6 @@ constexpr uint64_t kSlackBytes = uint64_t{1} << 30;
 constexpr uint64_t kTasks = 1024, kTasksOfARank = 256;
 constexpr int64_t kRemoveLimitMs = 200;
 constexpr char kCpusFile[] = "cpus";
-constexpr int kCpusFileBytes = 1 << 16;  // of it that are read
 
 const control_group::AttemptGroups* GroupsOf(const KeeperOptions& options) {
   const bool others = options.in_allocation || options.ranks_end_with_us || options.slurm;
@@ -134,18 +133,27 @@ void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch, const std::string&
   GiveCpus(launch, attempt_folder);
 }
 
-// A restart of the unit takes the controller away, and with it what the group knows.
+// The file is for people.
 void AttemptGroup::GiveCpus(const v1::LaunchSpec& launch, const std::string& attempt_folder) const {
-  const std::string file = attempt_folder + "/" + kCpusFile;
-  std::string before;
-  std::ifstream(file) >> std::setw(kCpusFileBytes) >> before;
-  const absl::StatusOr<std::string> given = groups_->GiveCpus(name_, CpusOf(launch), before);
+  const absl::StatusOr<std::string> given = groups_->GiveCpus(name_, CpusOf(launch));
   if (!given.ok() && options_.warn) {
     options_.warn(fmt::format("{} has no CPUs of its own, and runs on all that there are: {}",
                               name_, base::MessageOf(given.status())));
   }
-  if (!given.ok() || given->empty() || *given == before) return;
-  std::ofstream(file) << *given << '\n';
+  std::error_code error;
+  const std::string file = attempt_folder + "/" + kCpusFile;
+  if (!given.ok() || given->empty()) {
+    fs::remove(file, error);  // they are not its any more
+    return;
+  }
+  std::ofstream out(file + ".new");
+  out << *given << '\n';
+  out.close();
+  if (out.good()) fs::rename(file + ".new", file, error);
+  if ((!out.good() || error) && options_.warn) {
+    options_.warn(
+        fmt::format("{} has the CPUs {}, which cannot be written to {}", name_, *given, file));
+  }
 }
 
 void AttemptGroup::KeepMemoryEvents(const std::string& attempt_folder) const {

@@ -38,7 +38,7 @@ class AttemptGroup {
   AttemptGroup(const KeeperOptions& options, const v1::DesiredAttempt& attempt);
 
   // Its folder, which is there now, for what is to begin in it; empty: none. What the kernel
-  // refuses is warned of, and done without. `attempt_folder` keeps which CPUs it was given.
+  // refuses is warned of, and done without. `attempt_folder` says which CPUs it was given.
   std::string Make(const v1::LaunchSpec& launch, const std::string& attempt_folder);
   // Of one that an agent of before has made; once. It gets the CPUs that it had, if they are free.
   void BoundAdopted(const v1::LaunchSpec& launch, const std::string& attempt_folder);

@@ -40,9 +40,8 @@ TEST_CASE("CPUs: lists are read and written as the kernel does") {
     CHECK(CpuListText(*cpus) == text);
   }
   CHECK(ParseCpuList("\t0-1\n") == CpuSet{0, 1});
-  CHECK(ParseCpuList("3,1-2,2") == CpuSet{1, 2, 3});
   for (const char* text : {"x", "-1", "3-", "3-1", "1,", ",1", "1 2", "0-4294967295", "65536",
-                           "0x1", "1-2-3", "--", "+1"}) {
+                           "0x1", "1-2-3", "--", "+1", "3,1-2", "1-2,2", "0,0"}) {
     CAPTURE(text);
     CHECK_FALSE(ParseCpuList(text));
   }

@@ -1,6 +1,8 @@
 // A made-up /proc and /sys/fs/cgroup: this process is in the group /unit, whose files are there.
 #pragma once
 
+#include <sys/xattr.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -46,6 +48,11 @@ class FakeGroups {
   void Cpus(const std::string& list) {
     Write(Unit("/cpuset.cpus.effective"), list + "\n");
     Write("/proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t" + list + "\n");
+  }
+  // What is kept with a group; false: the file system has no attributes.
+  bool Keep(const std::string& group, const std::string& cpus) const {
+    return setxattr((path() + Unit(group)).c_str(), "user.trireme.cpus", cpus.data(), cpus.size(),
+                    0) == 0;
   }
   const std::string& path() const { return folder_.path(); }
 

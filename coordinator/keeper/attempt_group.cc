@@ -96,7 +96,13 @@ control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
 
 size_t CpusOf(const v1::LaunchSpec& launch) {
   if (launch.allocation_size() == 0) return 0;
-  return size_t{launch.allocation(0).ranks()} * launch.threads_per_rank();
+  const v1::ResourceSpec& asked = launch.job().resources();
+  const int64_t threads = std::max<int64_t>(0, launch.job().runtime().threads());
+  // The CPU of such a rank is one that nobody has asked for; it launches kernels and has threads of
+  // the driver and of NCCL beside.
+  if (asked.gpus_per_rank() > 0 && asked.cpus_per_rank() == 0 && threads == 0) return 0;
+  return launch.allocation(0).ranks() *
+         std::max<size_t>(launch.threads_per_rank(), static_cast<size_t>(threads));
 }
 
 control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {

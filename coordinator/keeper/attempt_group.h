@@ -17,7 +17,8 @@ namespace trireme::keeper {
 
 // Of the ranks on the first node of its allocation.
 control_group::Bounds BoundsOf(const v1::LaunchSpec& launch);
-// CPUs that they are granted; 0: it does not say.
+// CPUs that they are granted, or as many as they have threads where these are more; 0: nobody has
+// said how many.
 size_t CpusOf(const v1::LaunchSpec& launch);
 // What becomes of pages that are written to files, and charged to the group of who writes them.
 enum class Pages {

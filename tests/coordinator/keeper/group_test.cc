@@ -157,6 +157,28 @@ TEST_CASE("bounds leave room above what is promised, and none is set where nothi
   CHECK(BoundsOf(launch).tasks == 1024 + 4 * (30 + 256));
 }
 
+TEST_CASE("an attempt is to have a CPU for each thread, and for each that was asked for") {
+  const KeeperBench bench("");
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  v1::LaunchSpec& launch = *attempt.mutable_launch();
+  launch.mutable_allocation(0)->set_ranks(4);
+  launch.set_threads_per_rank(3);
+  v1::JobSpec& job = *launch.mutable_job();
+  job.mutable_runtime()->set_threads(2);
+  CHECK(CpusOf(launch) == 12);
+  job.mutable_runtime()->set_threads(5);
+  CHECK(CpusOf(launch) == 20);
+  // Of ranks with GPUs nobody knows, unless it is said: the one CPU that they are granted is for
+  // the count.
+  launch.set_threads_per_rank(1);
+  job.mutable_resources()->set_gpus_per_rank(1);
+  CHECK(CpusOf(launch) == 20);
+  job.mutable_runtime()->set_threads(0);
+  CHECK(CpusOf(launch) == 0);
+  job.mutable_resources()->set_cpus_per_rank(1);
+  CHECK(CpusOf(launch) == 4);
+}
+
 TEST_CASE("where files of a job are memory its memory is not bounded") {
   struct statfs about {};
   if (statfs("/dev/shm", &about) != 0 || about.f_type != TMPFS_MAGIC) {
@@ -322,7 +344,11 @@ TEST_CASE("an attempt that finds too few CPUs runs on all of them, which is said
   std::string warned;
   bench.options.warn = [&](const std::string& words) { warned += words + "\n"; };
   v1::DesiredAttempt attempt = bench.Attempt(1);
-  attempt.mutable_launch()->set_threads_per_rank(2);
+  if (GENERATE(false, true)) {
+    attempt.mutable_launch()->set_threads_per_rank(2);
+  } else {
+    attempt.mutable_launch()->mutable_job()->mutable_runtime()->set_threads(2);  // of 1 CPU
+  }
   const auto keeper = bench.Open();
   keeper->SetDesired(bench.Desired({attempt}));
   bench.Await(*keeper, 1, [&](const auto&) { return fs::exists(bench.run + "/up"); });

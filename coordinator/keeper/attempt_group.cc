@@ -212,7 +212,7 @@ void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& lau
   if (events.limit_hits > 0) {
     failure.set_headline(fmt::format(
         "{}: out of memory ({})", killed,
-        events.limit_bytes > 0 ? fmt::format("its limit there is {}, memory.max",
+        events.limit_bytes > 0 ? fmt::format("its limit there, memory.max of {}, or one within it",
                                              base::ReadableBytes(events.limit_bytes))
                                : "the limit of its control group there, or of one within it"));
     failure.set_next_action(

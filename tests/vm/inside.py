@@ -145,7 +145,7 @@ class Inside(DaemonCase):
         self.ended(job)
         said = self.text("explain", job)
         print(said)
-        self.assertIn("out of memory (its limit there is 1.37 GiB, memory.max)", said)
+        self.assertIn("out of memory (its limit there, memory.max of 1.37 GiB, or one within it)", said)
         kept = read(f"{self.run_folder(job)}/attempts/1/memory.events")
         self.assertRegex(kept, r"(?m)^oom_group_kill [1-9]")
         self.assertIn(f"memory.max {MEMORY_MAX}\n", kept)

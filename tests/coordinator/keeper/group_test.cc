@@ -246,8 +246,8 @@ TEST_CASE("an end for want of memory is told as one, with whose limit it was") {
   const std::string limit = "memory.max " + std::to_string(uint64_t{12} << 30) + "\n";
   const v1::Failure own = Told(bench, "oom 1\noom_kill 3\n" + limit, 137, false);
   CHECK(own.headline() ==
-        "the kernel killed the ranks of the attempt on node n1: out of memory (its limit there is "
-        "12.0 GiB, memory.max)");
+        "the kernel killed the ranks of the attempt on node n1: out of memory (its limit there, "
+        "memory.max of 12.0 GiB, or one within it)");
   CHECK(own.evidence() == "x\nlog: x");
   CHECK(own.next_action().find("docs/operations/memory.md") != std::string::npos);
   // Of a guard of before, which kept no limit; or one that it had made within its own was full.

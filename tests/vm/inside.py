@@ -161,10 +161,12 @@ class Inside(DaemonCase):
     def on_cpu(self, group, cpu):
         """All threads of the attempt are there, and nowhere else."""
         until(lambda: read(f"{group}/cpuset.cpus").strip() == cpu, f"{group} has CPU {cpu}", self.told)
-        threads = [path for pid in read(f"{group}/cgroup.procs").split() for path in glob.glob(f"/proc/{pid}/task/*/status")]
-        self.assertGreater(len(threads), 1)
-        for path in threads:
-            self.assertIn(f"\nCpus_allowed_list:\t{cpu}\n", read(path))
+        seen = 0
+        for path in (path for pid in read(f"{group}/cgroup.procs").split() for path in glob.glob(f"/proc/{pid}/task/*/status")):
+            if status := read(path):  # else it has ended meanwhile
+                self.assertIn(f"\nCpus_allowed_list:\t{cpu}\n", status)
+                seen += 1
+        self.assertGreater(seen, 1)
 
     def test_cpus(self):
         """Each attempt has CPUs of its own, and the same ones under another agent, though a restart of the unit takes them away."""

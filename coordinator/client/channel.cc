@@ -99,6 +99,12 @@ grpc::ChannelArguments ArgumentsOfAll() {
   return arguments;
 }
 
+grpc::ChannelArguments ArgumentsOfOne() {
+  grpc::ChannelArguments arguments = ArgumentsOfAll();
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return arguments;
+}
+
 // Of the default socket as it is now.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> DialDefault(
     const std::shared_ptr<grpc::ChannelCredentials>& how) {
@@ -110,10 +116,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> DialDefault(
   ASSIGN_OR_RETURN(line->folder, OpenDefaultFolder());
   const std::string path = line->folder.PathOf(kDefaultSocketName);
   RETURN_IF_ERROR(CheckSocket(path, DefaultSocketPath()));
-  grpc::ChannelArguments arguments = ArgumentsOfAll();
   // Else channels to one path are one connection, which may be of another folder's time.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  line->channel = grpc::CreateCustomChannel(kUnix + path, how, arguments);
+  line->channel = grpc::CreateCustomChannel(kUnix + path, how, ArgumentsOfOne());
   return std::shared_ptr<grpc::Channel>(line, line->channel.get());
 }
 
@@ -138,14 +142,24 @@ absl::StatusOr<Connection> Connect(const ClientOptions& options) {
     ASSIGN_OR_RETURN(token, ReadToken(options.token_file));
   }
   ASSIGN_OR_RETURN(const auto credentials, CredentialsOf(options, place.address));
-  Connection connection{nullptr, std::move(token), std::move(place)};
+  Connection connection{nullptr, nullptr, std::move(token), std::move(place)};
   if (connection.place.is_default) {
     connection.channel = [credentials] { return DialDefault(credentials); };
-  } else {
-    connection.channel = [one = grpc::CreateCustomChannel(connection.place.address, credentials,
-                                                          ArgumentsOfAll())] { return one; };
+    connection.own_channel = connection.channel;
+    return connection;
   }
+  const std::string& address = connection.place.address;
+  connection.channel = [one = grpc::CreateCustomChannel(address, credentials, ArgumentsOfAll())] {
+    return one;
+  };
+  connection.own_channel = [address, credentials] {
+    return grpc::CreateCustomChannel(address, credentials, ArgumentsOfOne());
+  };
   return connection;
+}
+
+CallError ErrorOf(const grpc::Status& status) {
+  return {static_cast<int>(status.error_code()), status.error_message(), status.error_details()};
 }
 
 void Identify(grpc::ClientContext& context, const std::string& token) {

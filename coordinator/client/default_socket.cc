@@ -38,8 +38,11 @@ absl::StatusOr<base::PinnedFolder> OpenFolder(const std::string& folder, uid_t t
   // Before where it leads: a link of another's leads wherever he likes at any time.
   if (!IsOf(name, third)) return OfAnother(what, name, fix);
   auto opened = base::PinnedFolder::Open(folder, base::Links::kFollow);
-  if (absl::IsNotFound(opened.status())) return opened.status();
-  if (!opened.ok()) return absl::PermissionDeniedError(base::Text(what, " is no folder; ", fix));
+  struct stat other {};
+  if (!opened.ok() && stat(folder.c_str(), &other) == 0 && !S_ISDIR(other.st_mode)) {
+    return absl::PermissionDeniedError(base::Text(what, " is no folder; ", fix));
+  }
+  RETURN_IF_ERROR(opened.status());
   if (S_ISLNK(name.st_mode) && name.st_uid == 0 && !IsOf(opened->about(), third)) {
     return absl::PermissionDeniedError(base::Text(
         what, " is a link of root's to one of user ", opened->about().st_uid,

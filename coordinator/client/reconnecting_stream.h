@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "coordinator/client/call_status.h"
+#include "coordinator/client/channel.h"
 #include "coordinator/client/client.h"
 #include "coordinator/client/error_details.h"
 #include "runtime/base/steady_wait.h"
@@ -29,10 +30,6 @@ constexpr uint64_t kLongestPauseMs = 60000;
 
 // What is shorter is no interruption that anybody needs to hear of.
 constexpr std::chrono::milliseconds kWorthSaying{300};
-
-inline CallError ErrorOf(const grpc::Status& status) {
-  return {static_cast<int>(status.error_code()), status.error_message(), status.error_details()};
-}
 
 // How long the daemon wants to be left alone; 0: the refusal is no matter of time.
 inline std::chrono::milliseconds PauseOf(const grpc::Status& status) {
@@ -71,8 +68,8 @@ class ReconnectingStream final : public Stream<Response> {
         if (Clock::now() < next_try_) return Pull::kNothing;
         auto channel = rules_.channel();
         if (!channel.ok()) {
-          End(channel.status());
-          break;
+          Undialled(channel.status());
+          continue;
         }
         connection_ = std::make_unique<Connection>(rules_, *std::move(channel), request_);
       }
@@ -184,6 +181,21 @@ class ReconnectingStream final : public Stream<Response> {
     return true;
   }
 
+  // Others may listen there; what else is wrong on the way there may pass, like a daemon's absence.
+  void Undialled(const absl::Status& error) {
+    const Clock::time_point now = Clock::now();
+    if (!lost_since_) lost_since_ = now;
+    const bool over = now - *lost_since_ >= rules_.reconnect_for;
+    if (absl::IsPermissionDenied(error) || over) return End(error);
+    Later(now, {});
+  }
+
+  void Later(Clock::time_point now, std::chrono::milliseconds pause) {
+    connection_.reset();
+    next_try_ = now + std::max(delay_, pause);
+    delay_ = std::min(2 * delay_, kLongestDelay);
+  }
+
   void Finished(const grpc::Status& status) {
     if (status.ok()) return End(absl::OkStatus());
     const absl::Status error = StatusOfCall(ErrorOf(status), rules_.place);
@@ -203,9 +215,7 @@ class ReconnectingStream final : public Stream<Response> {
     }
     const bool over = rules_.once && !NeverSent(error);
     if (!passing || over || now - *lost_since_ >= rules_.reconnect_for) return End(error);
-    connection_.reset();
-    next_try_ = now + std::max(delay_, pause);
-    delay_ = std::min(2 * delay_, kLongestDelay);
+    Later(now, pause);
   }
 
   void End(const absl::Status& status) {

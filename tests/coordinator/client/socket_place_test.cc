@@ -1,5 +1,6 @@
 // Where nobody says where the coordinator is: what listens at the default socket counts only where
 // nobody else can have put it there.
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,6 +113,47 @@ TEST_CASE("default socket: a file in the place of its folder is refused") {
   fs::remove_all(place.folder());
   std::ofstream(place.folder()) << "x";
   place.CheckRefused(place.folder(), "is no folder");
+}
+
+// No file can be opened while this lives.
+class NoFiles {
+ public:
+  NoFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFiles(const NoFiles&) = delete;
+  NoFiles& operator=(const NoFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("default socket: where it cannot be looked at, that is said, and a stream tries again") {
+  DefaultPlace place;
+  const auto client = Client::Open({});
+  REQUIRE(client.ok());
+  place.daemon().Tell(v1::Event());
+  const auto events = (*client)->Watch(v1::WatchRequest());
+  v1::WatchResponse response;
+  {
+    const NoFiles none;
+    const absl::Status asked = place.Ask();
+    INFO(asked.ToString());
+    CHECK(absl::IsResourceExhausted(asked));
+    CHECK_THAT(base::MessageOf(asked),
+               Catch::Contains(place.folder()) && Catch::Contains("Too many open files"));
+    const auto pulled = events->Next(response, std::chrono::milliseconds(300));
+    INFO(pulled.status().ToString());
+    REQUIRE(pulled.ok());
+    CHECK(*pulled == Pull::kNothing);
+  }
+  const auto pulled = events->Next(response, std::chrono::seconds(60));
+  INFO(pulled.status().ToString());
+  REQUIRE(pulled.ok());
+  CHECK(*pulled == Pull::kMessage);
 }
 
 TEST_CASE("default socket: what another user has put there is refused") {

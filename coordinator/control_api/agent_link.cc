@@ -80,6 +80,13 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     Write();
   }
 
+  // The line lives, whatever the reconciler and its store do with what was said.
+  void Answer() {
+    const absl::MutexLock lock(&mutex_);
+    answer_.emplace();
+    Write();
+  }
+
   void Close(const grpc::Status& status) {
     const absl::MutexLock lock(&mutex_);
     if (closed_) return;
@@ -170,6 +177,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     Tell([node = node_, report = std::move(*incoming_.mutable_report())](Reconciler& reconciler) {
       return reconciler.Report(node, report, NowUnixNs());
     });
+    Answer();
     return grpc::Status::OK;
   }
 
@@ -182,7 +190,10 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   }
 
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::optional<v1::ToAgent>& next = first_ ? first_ : desired_ ? desired_ : taken_;
+    std::optional<v1::ToAgent>& next = first_     ? first_
+                                       : desired_ ? desired_
+                                       : taken_   ? taken_
+                                                  : answer_;
     if (writing_ || closed_ || !next) return;
     outgoing_ = std::move(*next);
     next.reset();
@@ -200,6 +211,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
   std::optional<v1::ToAgent> first_ ABSL_GUARDED_BY(mutex_);  // the welcome, later an adoption
   std::optional<v1::ToAgent> desired_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ToAgent> taken_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ToAgent> answer_ ABSL_GUARDED_BY(mutex_);  // says nothing
   v1::ToAgent outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "coordinator/job_store/forwarding_store.h"
 #include "tests/coordinator/control_api/served_store.h"
+#include "trireme/v1/agent.grpc.pb.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -205,6 +207,54 @@ TEST_CASE("the run folder of a job that a store may have after all is let be") {
   CHECK(calls.Submit().ok());
   served.End();
   CHECK(*released == 0);
+}
+
+TEST_CASE("a store that fails takes no report, and each is answered all the same") {
+  auto opened = JobStore::Open(":memory:");
+  REQUIRE(opened.ok());
+  auto failing = std::make_unique<FailingStore>(*std::move(opened));
+  FailingStore& store = *failing;
+  ServedStore served({}, {}, {.name = "store reads"}, std::move(failing));
+  v1::Job job = served.AddJob(1, "ann");
+  job.mutable_status()->set_state(v1::JOB_LAUNCHING);
+  job.mutable_status()->set_attempt(1);
+  job.mutable_status()->set_attempt_live(true);
+  job.add_allocation()->set_node("n1");
+  served.PutJob(job);
+  store.at = At::kCommit;  // before the daemon's own turns can change the job
+  served.Serve();
+  grpc::ClientContext context;
+  ServedStore::Prepare(context, "agent");
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  const auto link = v1::AgentLink::NewStub(served.ChannelOf("agent"))->Connect(&context);
+  v1::FromAgent word;
+  word.mutable_hello()->set_node("n1");
+  REQUIRE(link->Write(word));
+  v1::ToAgent answer;
+  REQUIRE(link->Read(&answer));
+  CHECK(answer.has_welcome());
+  // That all ranks run would be news.
+  v1::AttemptReport& attempt = *word.mutable_report()->add_attempts();
+  attempt.set_job_id(1);
+  attempt.set_attempt(1);
+  attempt.set_phase(v1::ATTEMPT_RUNNING);
+  for (uint64_t number = 1; number <= 3; ++number) {
+    word.mutable_report()->set_number(number);
+    REQUIRE(link->Write(word));
+    do {
+      REQUIRE(link->Read(&answer));
+      CHECK_FALSE(answer.has_taken());
+    } while (answer.what_case() != v1::ToAgent::WHAT_NOT_SET);
+  }
+  std::promise<void> heard;
+  REQUIRE(served.reconciler_thread().Post([&heard] { heard.set_value(); }).ok());
+  heard.get_future().wait();
+  store.at = At::kNowhere;
+  word.mutable_report()->set_number(4);
+  REQUIRE(link->Write(word));
+  while (link->Read(&answer) && !answer.has_taken()) continue;
+  CHECK(answer.taken().number() == 4);
+  served.End();
 }
 
 }  // namespace trireme::coordinator

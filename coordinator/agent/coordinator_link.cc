@@ -1,4 +1,5 @@
-// A session is one stream of gRPC's callback interface: one read and one write under way.
+// A session is one stream of gRPC's callback interface: one read and one write under way. It has a
+// connection of its own: what is dialled again is another one.
 #include "coordinator/agent/coordinator_link.h"
 
 #include <grpcpp/grpcpp.h>
@@ -12,6 +13,7 @@
 #include "coordinator/client/channel.h"
 #include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "trireme/v1/agent.grpc.pb.h"
 
 namespace trireme::agent {
@@ -21,17 +23,20 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstDelay(200);
 constexpr std::chrono::milliseconds kLongestDelay(5000);
 constexpr std::chrono::milliseconds kReportInterval(1000);
-// Each report is answered. Beyond what gRPC's own pings allow, whose timers wait by the time of
-// day: set back by an hour, they take an hour more.
+// A hello is answered, and each report, by a daemon whose store fails too. Beyond what gRPC's own
+// pings allow, whose timers wait by the time of day: set back by an hour, they take an hour more.
 constexpr std::chrono::seconds kSilence(60);
+// For so long at most one turn of the owner's loop counts: who has stood still has not listened.
+constexpr std::chrono::seconds kLongestTurn(5);
 constexpr size_t kMostSent = 1000;  // reports whose times are remembered
 
 class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
  public:
-  Session(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
+  // `connection`: outlives this.
+  Session(const std::shared_ptr<grpc::Channel>& channel, const client::Connection& connection,
           const v1::AgentHello& hello)
-      : stub_(channel) {
-    client::Identify(context_, token);
+      : place_(connection.place), stub_(channel) {
+    client::Identify(context_, connection.token);
     *outgoing_.mutable_hello() = hello;
     writing_ = true;
     stub_.async()->Connect(&context_, this);
@@ -47,8 +52,8 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
 
   void Send(v1::NodeReport report) {
     const absl::MutexLock lock(&mutex_);
-    report.set_number(++number_);
-    sent_.push_back({number_, base::BoottimeNs()});
+    unanswered_ = true;
+    sent_.push_back({report.number(), base::BoottimeNs()});
     if (sent_.size() > kMostSent) sent_.pop_front();
     next_ = std::move(report);
     Write();
@@ -57,10 +62,11 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     const absl::MutexLock lock(&mutex_);
     return taken_ns_;
   }
-  // A word of the coordinator, or the dial.
-  Clock::time_point heard() const {
+  // How long nothing has come since we spoke; `turn` has gone by since the last call.
+  Clock::duration Silence(Clock::duration turn) {
     const absl::MutexLock lock(&mutex_);
-    return heard_;
+    if (unanswered_) silence_ += turn;
+    return silence_;
   }
   bool welcomed() const {
     const absl::MutexLock lock(&mutex_);
@@ -93,7 +99,8 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     if (!ok) return;
     {
       const absl::MutexLock lock(&mutex_);
-      heard_ = Clock::now();
+      unanswered_ = false;
+      silence_ = {};
       if (incoming_.has_welcome()) welcome_ = incoming_.welcome();
       if (incoming_.has_desired()) desired_ = std::move(*incoming_.mutable_desired());
       if (incoming_.has_adopt()) adopt_ = incoming_.adopt();
@@ -109,8 +116,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
   void OnDone(const grpc::Status& status) override {
     const absl::MutexLock lock(&mutex_);
     status_ = status.ok() ? absl::UnavailableError("the coordinator has hung up")
-                          : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                                         status.error_message());
+                          : client::StatusOfCall(client::ErrorOf(status), place_);
     done_ = true;
   }
 
@@ -128,6 +134,7 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     StartWrite(&outgoing_);
   }
 
+  const client::CallPlace& place_;
   v1::AgentLink::Stub stub_;
   grpc::ClientContext context_;
   v1::ToAgent incoming_;  // of the read under way
@@ -138,13 +145,13 @@ class Session : public grpc::ClientBidiReactor<v1::FromAgent, v1::ToAgent> {
     uint64_t number;
     int64_t at_ns;
   };
-  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Sent> sent_ ABSL_GUARDED_BY(mutex_);  // and not yet taken
   int64_t taken_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<v1::AgentWelcome> welcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::DesiredAttempts> desired_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Adopt> adopt_ ABSL_GUARDED_BY(mutex_);
-  Clock::time_point heard_ ABSL_GUARDED_BY(mutex_) = Clock::now();
+  bool unanswered_ ABSL_GUARDED_BY(mutex_) = true;  // at first the hello
+  Clock::duration silence_ ABSL_GUARDED_BY(mutex_){};
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
@@ -156,11 +163,13 @@ class GrpcLink : public CoordinatorLink {
       : connection_(std::move(connection)), hello_(std::move(hello)) {}
 
   bool Poll(Clock::time_point now) override {
+    const Clock::duration turn = std::min<Clock::duration>(now - polled_, kLongestTurn);
+    polled_ = now;
     if (session_) {
       if (const auto ended = session_->ended()) {
         Failed(*ended, now);
-      } else if (now - session_->heard() > kSilence) {
-        Failed(absl::UnavailableError("the coordinator has said nothing for a minute"), now);
+      } else if (session_->Silence(turn) > kSilence) {
+        Failed(Silent(), now);
       } else if (session_->welcomed() && !greeted_) {
         greeted_ = true;
         delay_ = kFirstDelay;
@@ -169,8 +178,8 @@ class GrpcLink : public CoordinatorLink {
       }
     }
     if (!session_ && now >= next_try_) {
-      if (const auto channel = connection_.channel(); channel.ok()) {
-        session_ = std::make_unique<Session>(*channel, connection_.token, hello_);
+      if (const auto channel = connection_.own_channel(); channel.ok()) {
+        session_ = std::make_unique<Session>(*channel, connection_, hello_);
       } else {
         Failed(channel.status(), now);
       }
@@ -189,7 +198,9 @@ class GrpcLink : public CoordinatorLink {
   int64_t TakenNs() const override { return greeted_ ? session_->TakenNs() : 0; }
   void SetServed(const v1::StorePosition& served) override { *hello_.mutable_served() = served; }
   void Send(v1::NodeReport report) override {
-    if (greeted_) session_->Send(std::move(report));
+    if (!greeted_) return;
+    report.set_number(++number_);
+    session_->Send(std::move(report));
   }
   std::chrono::milliseconds report_interval() const override {
     return session_ ? session_->report_interval() : kReportInterval;
@@ -198,6 +209,12 @@ class GrpcLink : public CoordinatorLink {
   uint64_t failures() const override { return failures_; }
 
  private:
+  absl::Status Silent() const {
+    return absl::UnavailableError(base::Text("the coordinator at ", connection_.place.address,
+                                             session_->welcomed()
+                                                 ? " has answered no report for a minute"
+                                                 : " has not answered our dial for a minute"));
+  }
   void Failed(const absl::Status& why, Clock::time_point now) {
     session_.reset();
     greeted_ = false;
@@ -211,6 +228,10 @@ class GrpcLink : public CoordinatorLink {
   v1::AgentHello hello_;
   std::unique_ptr<Session> session_;
   bool greeted_ = false;
+  // Counts on over the sessions: a report of an older one may be taken while a newer one stands.
+  // One of this agent's former life too; it has fewer nanoseconds behind it.
+  uint64_t number_ = static_cast<uint64_t>(base::BoottimeNs());
+  Clock::time_point polled_ = Clock::now();
   Clock::time_point next_try_{};
   std::chrono::milliseconds delay_ = kFirstDelay;
   absl::Status state_ = absl::UnavailableError("nobody answers yet");

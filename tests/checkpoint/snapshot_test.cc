@@ -71,7 +71,7 @@ std::vector<std::byte> Pattern(size_t count) {
 // By the formula, term by term, in numbers that do not wrap.
 uint64_t SumByFormula(const std::vector<std::byte>& piece) {
   std::vector<uint32_t> words((piece.size() + 63) / 64 * 16);
-  std::memcpy(words.data(), piece.data(), piece.size());
+  if (!piece.empty()) std::memcpy(words.data(), piece.data(), piece.size());
   const uint64_t rows = words.size() / 16;
   std::array<uint32_t, 16> a{}, b{};
   for (uint64_t i = 0; i < words.size(); ++i) {

@@ -113,6 +113,33 @@ absl::Status MakeBeforeTheLook(const std::string& folder, const std::string& roo
   return newest;
 }
 
+// False where a name was not there any more, or the folder that takes it: an attempt that is still
+// in its own beginning may have taken that away before this one took his. Errors of names go to
+// `all`.
+absl::StatusOr<bool> TakeAwayOnce(const std::string& root, Epoch epoch,
+                                  const std::function<bool(const std::string& name)>& is_due,
+                                  absl::Status& all) {
+  const std::string removed = RemovedFolder(root, epoch);
+  // Before the names are read, too: what this machine remembers of the folder's names, as NFS does,
+  // is void with its own change.
+  RETURN_IF_ERROR(MakeBeforeTheLook(removed, root, epoch));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(root));
+  bool complete = true;
+  for (const std::string& name : names) {
+    const std::string from = root + "/" + name, to = removed + "/" + name;
+    if (from == removed || !is_due(name)) continue;
+    if (rename(from.c_str(), to.c_str()) == 0) continue;
+    const int error = errno;
+    RETURN_IF_ERROR(CheckEpoch(root, epoch));
+    if (error == ENOENT) {
+      complete = false;
+    } else {
+      all.Update(DiskError(from, "cannot be taken away", error));
+    }
+  }
+  return complete;
+}
+
 }  // namespace
 
 absl::StatusOr<WriterClaim> WriterClaim::Take(const std::string& root, base::Links links,
@@ -266,42 +293,6 @@ absl::Status CheckEpoch(const std::string& root, Epoch epoch) {
       Text(root, ": a newer attempt has taken over this folder; this one leaves it as it is"));
 }
 
-namespace {
-
-struct Taker {
-  const std::string& root;
-  Epoch epoch;
-};
-
-// False where a name was not there any more, or the folder that takes it: an attempt that is still
-// in its own beginning may have taken that away before this one took his. Errors of names go to
-// `all`.
-absl::StatusOr<bool> TakeAwayOnce(const Taker& taker,
-                                  const std::function<bool(const std::string& name)>& is_due,
-                                  absl::Status& all) {
-  const std::string removed = RemovedFolder(taker.root, taker.epoch);
-  // Before the names are read, too: what this machine remembers of the folder's names, as NFS does,
-  // is void with its own change.
-  RETURN_IF_ERROR(MakeBeforeTheLook(removed, taker.root, taker.epoch));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, base::FolderNames(taker.root));
-  bool complete = true;
-  for (const std::string& name : names) {
-    const std::string from = taker.root + "/" + name, to = removed + "/" + name;
-    if (from == removed || !is_due(name)) continue;
-    if (rename(from.c_str(), to.c_str()) == 0) continue;
-    const int error = errno;
-    RETURN_IF_ERROR(CheckEpoch(taker.root, taker.epoch));
-    if (error == ENOENT) {
-      complete = false;
-    } else {
-      all.Update(DiskError(from, "cannot be taken away", error));
-    }
-  }
-  return complete;
-}
-
-}  // namespace
-
 std::string RemovedFolder(const std::string& root, Epoch epoch) {
   return Text(root, "/.", EpochText(epoch), kRemovedEnd);
 }
@@ -312,7 +303,7 @@ absl::Status TakeAway(const std::string& root, Epoch epoch,
   absl::Status all;
   for (int round = 1;; ++round) {
     all = absl::OkStatus();
-    ASSIGN_OR_RETURN(const bool complete, TakeAwayOnce({root, epoch}, is_due, all));
+    ASSIGN_OR_RETURN(const bool complete, TakeAwayOnce(root, epoch, is_due, all));
     if (complete) break;
     if (round == kMostRounds) {
       return absl::UnavailableError(

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdint>
+#include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "runtime/kernels/cpu/bf16_tiles.h"
@@ -135,6 +138,69 @@ TEST_CASE("tile products by AMX are f64's within their roundings, from any numbe
 
 TEST_CASE("tile products by vectors are f64's within their roundings, from any number of threads") {
   CheckSizes(Avx512Tiles());
+}
+
+// A product without bias or addend into C that begins `offset` floats behind a line of the cache:
+// at 0 whole lines of C go past the caches. B is that of `seed`.
+class Plain {
+ public:
+  explicit Plain(const ProductShape& shape)
+      : shape_(shape),
+        product_(MakeTileProduct(shape, size_t{1} << 30, FastestTiles())),
+        scratch_(product_->ScratchBytes(), std::byte{0xFF}) {
+    std::minstd_rand generator(7);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (int64_t i = 0; i < shape.m * shape.lda; ++i) a_.emplace_back(uniform(generator));
+  }
+
+  // All of C's memory, a line before and behind it too, which are 3 where nothing belongs.
+  std::vector<float> Run(int64_t offset, unsigned seed, bool same_a = false) {
+    std::minstd_rand generator(seed);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<BFloat16> b;
+    for (int64_t i = 0; i < shape_.k * shape_.ldb; ++i) b.emplace_back(uniform(generator));
+    std::vector<float> memory(static_cast<size_t>(shape_.m * shape_.ldc + 64), 3.0f);
+    const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) / 4 % 16);
+    float* c = memory.data() + 32 - past + offset;
+    product_->Run({.a = a_.data(),
+                   .b = b.data(),
+                   .c = c,
+                   .bias = nullptr,
+                   .addend = nullptr,
+                   .same_a = same_a},
+                  scratch_);
+    return {c - 16, c + shape_.m * shape_.ldc + 15};
+  }
+
+ private:
+  ProductShape shape_;
+  std::unique_ptr<Product> product_;
+  std::vector<std::byte> scratch_;
+  std::vector<BFloat16> a_;
+};
+
+TEST_CASE("tile products past the caches, and of a left side that stays, have the same bits") {
+  if (FastestTiles() == nullptr) TRIREME_SKIP("this processor has no such instructions");
+  // Blocks of columns, and of rows.
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{70, 136}, {610, 72}}) {
+    for (const int threads : {1, 3}) {
+      ProductShape shape;
+      shape.m = m;
+      shape.n = n;
+      shape.k = shape.lda = 300;
+      shape.ldb = n;
+      shape.ldc = (n + 31) / 16 * 16;
+      shape.threads = threads;
+      shape.dtype = DType::kBf16;
+      INFO(m << " x " << n << ", " << threads << " threads");
+      Plain product(shape);
+      const std::vector<float> streamed = product.Run(0, 1);
+      CHECK(streamed == product.Run(1, 1));
+      CHECK(streamed[0] == 3.0f);
+      CHECK(streamed[static_cast<size_t>(16 + n)] == 3.0f);
+      CHECK(product.Run(0, 2, true) == Plain(shape).Run(0, 2));
+    }
+  }
 }
 
 TEST_CASE("tile products leave to others what they do not take") {

@@ -9,4 +9,7 @@ namespace trireme::tests {
 inline constexpr bool kThreadSanitizer = TRIREME_THREAD_SANITIZER;
 inline constexpr bool kSanitizer = TRIREME_SANITIZER;
 
+// Of `all` random cases, those that are tried: an eighth under a sanitizer.
+constexpr int Tries(int all) { return kSanitizer ? all / 8 : all; }
+
 }  // namespace trireme::tests

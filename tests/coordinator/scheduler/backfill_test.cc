@@ -9,6 +9,7 @@
 
 #include "coordinator/scheduler/scheduler.h"
 #include "tests/coordinator/scheduler/cluster_builder.h"
+#include "tests/sanitizer.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -281,17 +282,17 @@ class Simulation {
 
 TEST_CASE("backfill: no reservation is delayed by a later job nor runs into another") {
   int reservations = 0, backfilled = 0;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (int seed = 1; seed <= tests::Tries(400); ++seed) {
     INFO("seed " << seed);
     for (const bool early_ends : {false, true}) {
-      Simulation simulation(seed, early_ends);
+      Simulation simulation(static_cast<uint64_t>(seed), early_ends);
       for (int turn = 0; turn < 100; ++turn) simulation.Turn();
       reservations += simulation.reservations;
       backfilled += simulation.backfilled;
     }
   }
-  CHECK(reservations > 5000);
-  CHECK(backfilled > 500);
+  CHECK(reservations > tests::Tries(5000));
+  CHECK(backfilled > tests::Tries(500));
 }
 
 TEST_CASE("backfill: a large job starts in time in an endless queue of small ones") {

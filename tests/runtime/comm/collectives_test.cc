@@ -5,6 +5,7 @@
 
 #include "runtime/comm/local/local_fabric.h"
 #include "tests/runtime/comm/cases.h"
+#include "tests/sanitizer.h"
 
 namespace trireme::comm {
 namespace {
@@ -45,7 +46,9 @@ void RunOnAll(const std::vector<int>& rank_counts, Case run) {
 }
 
 TEST_CASE("collectives equal the straight sum") {
-  RunOnAll({1, 2, 3, 4, 5, 6, 8}, [](Communicator& comm) { return CheckCollectives(comm); });
+  const std::vector<int> sizes =
+      tests::kSanitizer ? std::vector{1, 3, 8} : std::vector{1, 2, 3, 4, 5, 6, 8};
+  RunOnAll(sizes, [](Communicator& comm) { return CheckCollectives(comm); });
 }
 
 TEST_CASE("sums have the same bits on every rank and in every run") {

@@ -337,6 +337,7 @@ TEST_CASE(
 TEST_CASE("many ranks: sums through a window, at its borders") {
   constexpr size_t kPieceBytes = 4096;  // the least that makes a window
   for (const int ranks : {16, 65, 100}) {
+    if (tests::kThreadSanitizer && ranks == 100) continue;
     LocalOptions options = Options(64 << 10);
     options.fabric.window_bytes = Window::kDepth * static_cast<size_t>(ranks) * kPieceBytes;
     std::vector<ManyCase> cases;
@@ -359,6 +360,7 @@ TEST_CASE("many ranks: sums through a window, at its borders") {
 // Sums whose bits depend on the order of adding: equal on all ranks, and in a second run.
 TEST_CASE("many ranks: sums have the same bits on every rank and in every run") {
   for (const int ranks : {kExchangeShareRanks + 1, 65, 129}) {
+    if (tests::kThreadSanitizer && ranks == 129) continue;
     const LocalOptions options = Options(64 << 10);
     const auto staging = static_cast<int64_t>(options.fabric.staging_bytes);
     for (const int64_t count :

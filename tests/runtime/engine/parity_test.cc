@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/sanitizer.h"
 #include "tests/streams.h"
 
 namespace trireme::engine {
@@ -124,6 +125,7 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   // A sample on asynchronous streams is a quarter of that in line: each task opens and shuts
   // memory.
   if (stride > 1 && tests::asynchronous_streams) stride *= 4;
+  if (tests::kSanitizer) stride *= tests::kThreadSanitizer ? 4 : 2;
   std::map<std::string, int> refused;
   int run = 0, failed = 0, left = 0, transfers = 0;
   for (size_t index = 0; index < products.size(); ++index) {

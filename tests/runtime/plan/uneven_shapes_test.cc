@@ -10,6 +10,7 @@
 #include "runtime/plan/memory_plan.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
+#include "tests/sanitizer.h"
 
 namespace trireme::plan {
 namespace {
@@ -121,7 +122,7 @@ std::string FaultOfState(const v1::Plan& plan, const graph::ModelGraph& graph,
 TEST_CASE("uneven shapes: every tensor coordinate fits the slots of the plan") {
   Shapes shapes(3);
   int larger = 0;  // shapes in which another coordinate than 0 needs most of some pool
-  for (int shape = 0; shape < 2000; ++shape) {
+  for (int shape = 0; shape < tests::Tries(2000); ++shape) {
     const v1::JobSpec job = shapes.Next();
     const int ranks = static_cast<int>(job.parallelism().tensor_parallel_size() *
                                        job.parallelism().pipeline_parallel_size());

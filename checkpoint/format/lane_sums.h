@@ -9,10 +9,11 @@
 
 namespace trireme::checkpoint {
 
-// Of a piece so far: by lane, the sum of its words, and of these sums after each row.
+// Of a piece so far: by lane, the sum of its words, and of these sums after each row. No sum of a
+// piece of kPieceBytes reaches 2^52, so they are those of integers.
 struct LaneSums {
   static constexpr size_t kLanes = 16;
-  std::array<uint32_t, kLanes> words{}, sums{};
+  std::array<uint64_t, kLanes> words{}, sums{};
 
   bool operator==(const LaneSums&) const = default;
 };

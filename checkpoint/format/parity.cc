@@ -98,7 +98,7 @@ void ParityGroup::Add(const Contribution& to, std::span<const std::byte> piece,
 absl::StatusOr<StripeRebuild> StripeRebuild::Plan(ParityShape shape, uint32_t stripe,
                                                   std::span<const uint32_t> lost) {
   const uint32_t n = shape.members;
-  TRIREME_CHECK(stripe < n && shape.parity < n);
+  TRIREME_CHECK(n <= kMaxParityMembers && stripe < n && shape.parity < n);
   std::vector<bool> is_lost(n);
   for (const uint32_t member : lost) {
     TRIREME_CHECK(member < n && !is_lost[member]);

@@ -43,7 +43,8 @@ uint32_t Guard(std::span<const std::byte> page) {
 
 // Offsets of a record's fields.
 constexpr size_t kAttempt = 8, kStep = 16, kSamples = 24, kSkipped = 32, kLoss = 40,
-                 kValidationLoss = 48, kValidationStep = 56, kSpecHash = 64, kRecordEnd = 72;
+                 kValidationLoss = 48, kValidationStep = 56, kSpecHash = 64, kSumsCrc = 72,
+                 kRecordEnd = 80;
 
 constexpr uint64_t WordOf(uint64_t version, SnapshotPhase phase) {
   return version << 2 | static_cast<uint64_t>(phase);
@@ -59,6 +60,7 @@ void FormatRecord(const SnapshotRecord& record, std::span<std::byte> page) {
   Put(page, kValidationLoss, record.validation_loss);
   Put(page, kValidationStep, record.validation_step);
   Put(page, kSpecHash, record.spec_hash);
+  Put(page, kSumsCrc, uint64_t{record.sums_crc});
   std::memset(page.data() + kRecordEnd, 0, static_cast<size_t>(kGuarded) - kRecordEnd);
   Put(page, static_cast<size_t>(kGuarded), Guard(page));
 }
@@ -139,9 +141,10 @@ absl::StatusOr<SnapshotShape> ParseSnapshotHeader(ConstSnapshotPage page, uint64
   return shape;
 }
 
-uint64_t SnapshotSlot::Load() const {
-  return std::atomic_ref(*reinterpret_cast<uint64_t*>(page_.data()))
-      .load(std::memory_order_acquire);
+uint64_t SnapshotSlotView::Load() const {
+  // C++20 has no atomic_ref of what is const; a load of a word writes nothing.
+  auto* word = const_cast<std::byte*>(page_.data());
+  return std::atomic_ref(*reinterpret_cast<uint64_t*>(word)).load(std::memory_order_acquire);
 }
 
 void SnapshotSlot::Store(uint64_t word) {
@@ -149,30 +152,38 @@ void SnapshotSlot::Store(uint64_t word) {
       .store(word, std::memory_order_seq_cst);
 }
 
-void SnapshotSlot::Begin(uint64_t version) {
-  TRIREME_CHECK(version <= kMostSnapshotVersion);
+absl::Status SnapshotSlot::Begin(uint64_t version) {
+  if (version > kMostSnapshotVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("no version is ", version));
+  }
   Store(WordOf(version, SnapshotPhase::kWriting));
   // What is stored from here on must not be seen before the word.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  return absl::OkStatus();
 }
 
-void SnapshotSlot::Stage(const SnapshotRecord& record) {
-  TRIREME_CHECK(Load() == WordOf(record.version, SnapshotPhase::kWriting));
+absl::Status SnapshotSlot::Stage(const SnapshotRecord& record) {
+  if (const uint64_t word = Load(); word != WordOf(record.version, SnapshotPhase::kWriting)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the slot in which version ", record.version, " was written is now in phase ",
+                     word & 3, " of version ", word >> 2, ": another process has written to it"));
+  }
   std::array<std::byte, kSnapshotPageBytes> page;
   FormatRecord(record, page);
   constexpr size_t kWord = sizeof(uint64_t);
   std::memcpy(page_.data() + kWord, page.data() + kWord, page.size() - kWord);
   Store(WordOf(record.version, SnapshotPhase::kStaged));
+  return absl::OkStatus();
 }
 
 void SnapshotSlot::Clear() { Store(WordOf(0, SnapshotPhase::kEmpty)); }
 
-SnapshotPhase SnapshotSlot::phase() const {
+SnapshotPhase SnapshotSlotView::phase() const {
   const uint64_t phase = Load() & 3;
   return phase > 2 ? SnapshotPhase::kEmpty : static_cast<SnapshotPhase>(phase);
 }
 
-std::optional<SnapshotRecord> SnapshotSlot::Staged() const {
+std::optional<SnapshotRecord> SnapshotSlotView::Staged() const {
   const uint64_t word = Load();
   if ((word & 3) != static_cast<uint64_t>(SnapshotPhase::kStaged)) return std::nullopt;
   std::array<std::byte, kSnapshotPageBytes> page;
@@ -189,7 +200,8 @@ std::optional<SnapshotRecord> SnapshotSlot::Staged() const {
                         .loss = Get<double>(page, kLoss),
                         .validation_loss = Get<double>(page, kValidationLoss),
                         .validation_step = Get<uint64_t>(page, kValidationStep),
-                        .spec_hash = Get<uint64_t>(page, kSpecHash)};
+                        .spec_hash = Get<uint64_t>(page, kSpecHash),
+                        .sums_crc = static_cast<uint32_t>(Get<uint64_t>(page, kSumsCrc))};
 }
 
 }  // namespace trireme::checkpoint

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace trireme::checkpoint {
@@ -61,6 +62,7 @@ struct SnapshotRecord {
   double loss = 0, validation_loss = 0;
   uint64_t validation_step = 0;
   uint64_t spec_hash = 0;
+  uint32_t sums_crc = 0;  // CRC32C of the slot's sums: 8 bytes for each piece
 
   bool operator==(const SnapshotRecord&) const = default;
 };
@@ -68,19 +70,11 @@ inline constexpr uint64_t kMostSnapshotVersion = ~uint64_t{0} >> 2;
 
 enum class SnapshotPhase : uint8_t { kEmpty = 0, kWriting = 1, kStaged = 2 };
 
-// The record of one slot where it lies: shared memory of one writer and any number of readers.
-// `page` is aligned to 8 bytes and outlives this.
-class SnapshotSlot {
+// The record of one slot where it lies: shared memory of one writer and any number of readers, who
+// may have it for reading alone. `page` is aligned to 8 bytes and outlives this.
+class SnapshotSlotView {
  public:
-  explicit SnapshotSlot(SnapshotPage page) : page_(page) {}
-
-  // Before the first byte of the slot's state changes.
-  void Begin(uint64_t version);
-  // After the last one, by whatever threads: what they have stored past their caches they have
-  // flushed, and this thread knows that they are done. `record.version` is that of Begin.
-  void Stage(const SnapshotRecord& record);
-  // Nothing whole is in the slot from here on.
-  void Clear();
+  explicit SnapshotSlotView(ConstSnapshotPage page) : page_(page) {}
 
   SnapshotPhase phase() const;
   // The version that is whole here; none: nothing is, or the record is damaged. A writer that lives
@@ -88,8 +82,29 @@ class SnapshotSlot {
   // the same afterwards.
   std::optional<SnapshotRecord> Staged() const;
 
- private:
+ protected:
   uint64_t Load() const;
+
+ private:
+  ConstSnapshotPage page_;
+};
+
+// The same for its writer.
+class SnapshotSlot : public SnapshotSlotView {
+ public:
+  explicit SnapshotSlot(SnapshotPage page) : SnapshotSlotView(page), page_(page) {}
+
+  // Before the first byte of the slot's state changes. InvalidArgument: no version is that large.
+  absl::Status Begin(uint64_t version);
+  // After the last one, by whatever threads: what they have stored past their caches they have
+  // flushed, and this thread knows that they are done. `record.version` is that of Begin.
+  // FailedPrecondition: the slot is not being written with it; somebody else has been here, and
+  // nothing in it is to be trusted.
+  absl::Status Stage(const SnapshotRecord& record);
+  // Nothing whole is in the slot from here on.
+  void Clear();
+
+ private:
   void Store(uint64_t word);
 
   SnapshotPage page_;

@@ -49,7 +49,8 @@ SnapshotRecord SampleRecord(uint64_t version) {
           .loss = 1.25 + static_cast<double>(version),
           .validation_loss = 1.5,
           .validation_step = 3,
-          .spec_hash = version * 0x9E3779B97F4A7C15u};
+          .spec_hash = version * 0x9E3779B97F4A7C15u,
+          .sums_crc = static_cast<uint32_t>(version * 77)};
 }
 
 // Gives the header its guard anew, so that the rules behind the guard are reached.
@@ -68,16 +69,15 @@ std::vector<std::byte> Pattern(size_t count) {
   return bytes;
 }
 
-// By the formula, term by term, in numbers that do not wrap.
+// By the formula, term by term.
 uint64_t SumByFormula(const std::vector<std::byte>& piece) {
   std::vector<uint32_t> words((piece.size() + 63) / 64 * 16);
   if (!piece.empty()) std::memcpy(words.data(), piece.data(), piece.size());
   const uint64_t rows = words.size() / 16;
-  std::array<uint32_t, 16> a{}, b{};
+  std::array<uint64_t, 16> a{}, b{};
   for (uint64_t i = 0; i < words.size(); ++i) {
-    a[i % 16] = static_cast<uint32_t>((uint64_t{a[i % 16]} + words[i]) % (uint64_t{1} << 32));
-    const uint64_t term = (rows - i / 16) * words[i] % (uint64_t{1} << 32);
-    b[i % 16] = static_cast<uint32_t>((b[i % 16] + term) % (uint64_t{1} << 32));
+    a[i % 16] += words[i];
+    b[i % 16] += (rows - i / 16) * words[i];
   }
   return checksum::Crc32c(std::as_bytes(std::span(a))) |
          uint64_t{checksum::Crc32c(std::as_bytes(std::span(b)))} << 32;
@@ -152,11 +152,16 @@ TEST_CASE("snapshot: a slot has a version from its staging to the next beginning
   Page page;
   SnapshotSlot slot(page.bytes);
   CHECK_FALSE(slot.Staged().has_value());
+  CHECK(absl::IsInvalidArgument(slot.Begin(kMostSnapshotVersion + 1)));
+  CHECK(slot.phase() == SnapshotPhase::kEmpty);
   for (const uint64_t version : {uint64_t{0}, uint64_t{7}, kMostSnapshotVersion}) {
-    slot.Begin(version);
+    REQUIRE(slot.Begin(version).ok());
     CHECK(slot.phase() == SnapshotPhase::kWriting);
     CHECK_FALSE(slot.Staged().has_value());
-    slot.Stage(SampleRecord(version));
+    CHECK(absl::IsFailedPrecondition(slot.Stage(SampleRecord(version + 1))));
+    CHECK_FALSE(slot.Staged().has_value());
+    REQUIRE(slot.Stage(SampleRecord(version)).ok());
+    CHECK(absl::IsFailedPrecondition(slot.Stage(SampleRecord(version))));
     REQUIRE(slot.Staged().has_value());
     CHECK(*slot.Staged() == SampleRecord(version));
   }
@@ -176,6 +181,11 @@ TEST_CASE("snapshot: a writer that is killed at any moment leaves a version that
   auto* memory = static_cast<std::byte*>(
       mmap(nullptr, 2 * kSlotBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   REQUIRE(memory != MAP_FAILED);
+  // As another process has it, which may not write.
+  void* again = mremap(memory, 0, 2 * kSlotBytes, MREMAP_MAYMOVE);
+  REQUIRE(again != MAP_FAILED);
+  REQUIRE(mprotect(again, 2 * kSlotBytes, PROT_READ) == 0);
+  const auto* read_alone = static_cast<const std::byte*>(again);
   const auto slot = [&](uint64_t index) {
     return SnapshotSlot(SnapshotPage(memory + index * kSlotBytes, kSnapshotPageBytes));
   };
@@ -188,9 +198,9 @@ TEST_CASE("snapshot: a writer that is killed at any moment leaves a version that
     REQUIRE(writer >= 0);
     if (writer == 0) {
       for (uint64_t v = version + 1;; ++v) {
-        slot(v % 2).Begin(v);
+        if (!slot(v % 2).Begin(v).ok()) _exit(1);
         for (size_t i = 0; i < kStateWords; ++i) state(v % 2)[i] = v;
-        slot(v % 2).Stage(SampleRecord(v));
+        if (!slot(v % 2).Stage(SampleRecord(v)).ok()) _exit(1);
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(300 + 97 * round));
@@ -198,7 +208,9 @@ TEST_CASE("snapshot: a writer that is killed at any moment leaves a version that
     REQUIRE(waitpid(writer, nullptr, 0) == writer);
     uint64_t newest = 0;
     for (uint64_t index = 0; index < 2; ++index) {
-      const auto staged = slot(index).Staged();
+      const auto staged =
+          SnapshotSlotView(ConstSnapshotPage(read_alone + index * kSlotBytes, kSnapshotPageBytes))
+              .Staged();
       if (!staged.has_value()) continue;
       CHECK(*staged == SampleRecord(staged->version));
       bool whole = true;
@@ -211,6 +223,7 @@ TEST_CASE("snapshot: a writer that is killed at any moment leaves a version that
   }
   CHECK(version > 50);
   munmap(memory, 2 * kSlotBytes);
+  munmap(again, 2 * kSlotBytes);
 }
 
 TEST_CASE("snapshot: the sum of a piece is that of the format, however it is added up") {
@@ -234,6 +247,32 @@ TEST_CASE("snapshot: every flipped bit, words that trade places, and lost rows c
     piece[bit / 8] ^= std::byte(1 << bit % 8);
     CHECK(SumOfPiece(piece) != sum);
     piece[bit / 8] ^= std::byte(1 << bit % 8);
+  }
+  // Errors that cancel in A: pairs of flips of one bit, up and down, and words x and -x that trade
+  // places, any number of rows apart.
+  const auto flip = [&](size_t row, uint32_t mask) {
+    uint32_t word;
+    std::memcpy(&word, piece.data() + 64 * row, 4);
+    word ^= mask;
+    std::memcpy(piece.data() + 64 * row, &word, 4);
+  };
+  for (size_t row = 1; row < 40; ++row) {
+    for (int bit = 0; bit < 32; ++bit) {
+      flip(0, 1u << bit);
+      flip(row, 1u << bit);
+      CHECK(SumOfPiece(piece) != sum);
+      flip(0, 1u << bit);
+      flip(row, 1u << bit);
+    }
+    std::vector<std::byte> signs = piece;
+    for (const int32_t x : {1, 0x12345678, INT32_MIN + 1}) {
+      const auto with = [&](int32_t first, int32_t second) {
+        std::memcpy(signs.data(), &first, 4);
+        std::memcpy(signs.data() + 64 * row, &second, 4);
+        return SumOfPiece(signs);
+      };
+      CHECK(with(x, -x) != with(-x, x));
+    }
   }
   std::vector<std::byte> moved = piece;
   std::swap_ranges(moved.begin() + 64, moved.begin() + 128, moved.begin() + 640);
@@ -263,15 +302,18 @@ TEST_CASE("snapshot: a file of version 1 that was stored is read as its page say
   CHECK(shape->manifest_bytes == 5'000);
   const auto record = SnapshotSlot(pages[1].bytes).Staged();
   REQUIRE(record.has_value());
-  CHECK(*record == SnapshotRecord{.version = 41,
-                                  .attempt = 2,
-                                  .step = 42,
-                                  .samples = 4000,
-                                  .skipped_steps = 1,
-                                  .loss = 2.5,
-                                  .validation_loss = 2.75,
-                                  .validation_step = 40,
-                                  .spec_hash = 0xFEDCBA9876543210u});
+  CHECK(*record ==
+        SnapshotRecord{.version = 41,
+                       .attempt = 2,
+                       .step = 42,
+                       .samples = 4000,
+                       .skipped_steps = 1,
+                       .loss = 2.5,
+                       .validation_loss = 2.75,
+                       .validation_step = 40,
+                       .spec_hash = 0xFEDCBA9876543210u,
+                       .sums_crc = checksum::Crc32c(
+                           std::as_bytes(std::span(stored)).subspan(3 * kSnapshotPageBytes))});
   CHECK_FALSE(SnapshotSlot(pages[2].bytes).Staged().has_value());
   CHECK(SnapshotSlot(pages[2].bytes).phase() == SnapshotPhase::kWriting);
   const std::vector<std::byte> state = Pattern(70'000);

@@ -27,27 +27,6 @@ std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
                           (hello.agent_id().empty() ? hello.state_folder() : hello.agent_id()));
 }
 
-constexpr std::chrono::hours kForEver(24 * 36500);
-
-// How long another one has to have been silent before this one may have its node's name. Where its
-// ranks may live, as long as they may: of another holder's attempts the new one knows nothing, and
-// what it says of them would be taken for the truth. Ranks that silence does not end may live for
-// ever, but for those of the same agent, whose machine has been started anew.
-std::chrono::milliseconds NameLease(const ApiRooms& rooms, const std::string& node,
-                                    bool same_agent) {
-  bool live = false, fenced = rooms.lost_node_after.count() > 0;
-  rooms.table.ForEach([&](const v1::Job& job, const v1::Progress*) {
-    if (!job.status().attempt_live()) return;
-    for (const v1::NodeAllocation& part : job.allocation()) {
-      if (part.node() != node) continue;
-      live = true;
-      fenced = fenced && job.fence().attempt() == job.status().attempt();
-    }
-  });
-  if (!live || (same_agent && !fenced)) return rooms.lease;
-  return fenced ? std::max(rooms.lease, rooms.lost_node_after) : kForEver;
-}
-
 }  // namespace
 
 // Deletes itself when gRPC is done with it.
@@ -134,8 +113,16 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     const std::string known = link_.leases_.HolderOf(incoming_.hello().node());
     const std::string& id = incoming_.hello().agent_id();
     const bool same_agent = !id.empty() && known.ends_with(absl::CHexEscape(" " + id));
-    const std::chrono::milliseconds lease = NameLease(rooms_, incoming_.hello().node(), same_agent);
-    if (!link_.leases_.Take(incoming_.hello().node(), holder, now, lease)) {
+    const std::string& node = incoming_.hello().node();
+    const NameTurn turn =
+        NameTurnOf(rooms_.table, {rooms_.lease, rooms_.lost_node_after}, node, same_agent);
+    if (!link_.leases_.Take(node, holder, now, turn.lease)) {
+      if (turn.when_replaced) {
+        Tell([node](Reconciler& reconciler) {
+          reconciler.NameWanted(node, NowUnixNs());
+          return absl::OkStatus();
+        });
+      }
       return ToGrpc(absl::AlreadyExistsError(
           "node " + incoming_.hello().node() +
           " is kept by another agent, of another machine or with another --state-dir; give this "

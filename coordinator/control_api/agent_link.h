@@ -9,7 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "coordinator/control_api/api_server.h"
 #include "coordinator/control_api/call.h"
-#include "coordinator/control_api/node_leases.h"
+#include "coordinator/reconciler/node_leases.h"
 #include "trireme/v1/agent.grpc.pb.h"
 
 namespace trireme::coordinator {

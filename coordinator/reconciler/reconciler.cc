@@ -381,6 +381,7 @@ absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
   }
   hellos_not_stored_.erase(hello.node());
   awaited_.erase(hello.node());
+  names_wanted_.erase(hello.node());
   PublishCluster();
   ports_.desired_changed(hello.node());
   return absl::OkStatus();

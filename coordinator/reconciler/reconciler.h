@@ -18,6 +18,7 @@
 #include "coordinator/job_machine/job_machine.h"
 #include "coordinator/job_store/job_store.h"
 #include "coordinator/reconciler/job_table.h"
+#include "coordinator/reconciler/lost_nodes.h"
 #include "coordinator/reconciler/nodes.h"
 #include "coordinator/reconciler/stall_watch.h"
 #include "coordinator/reconciler/user_caps.h"
@@ -79,16 +80,6 @@ struct ReconcilerPorts {
   std::function<void(const std::string& node, uint64_t number)> report_taken = {};
 };
 
-// How an attempt with a lost node is replaced. All 0: it is not.
-struct LostNodeTimes {
-  std::chrono::milliseconds revoke{0};     // after the node's last word its claim is taken
-  std::chrono::milliseconds end_after{0};  // without any word an agent ends what it has
-  // From the taken claim on: then no agent can have had a word of it for `end_after`, and its kill,
-  // with the drift of two clocks, is over. revoke + fence is lost_node_after.
-  std::chrono::milliseconds fence{0};
-};
-LostNodeTimes LostNodeTimesOf(std::chrono::milliseconds lost_node_after);
-
 class Reconciler {
  public:
   // Loads what has not ended; the rest follows with the calls of Tick, and is found in the store
@@ -123,6 +114,11 @@ class Reconciler {
   absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
                      const std::string& holder = "");
   absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
+  // Another agent has asked for the name of this node, and gets it when the attempts there have
+  // been replaced: of a lost node they are, also where no other node could hold them.
+  void NameWanted(const std::string& node, int64_t now_unix_ns) {
+    names_wanted_[node] = now_unix_ns;
+  }
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
   // No plan yet: the run folder has an attempt as new as the one that is planned.
@@ -196,9 +192,9 @@ class Reconciler {
   absl::Status LeaveLostNodes(Entry& entry, int64_t now_unix_ns);
   std::string LongLostNode(const Entry& entry, int64_t now_unix_ns) const;
   absl::Status ReplaceLost(Entry& entry, int64_t now_unix_ns);
-  std::string WhyNotFenced(const Entry& entry) const;
   std::string WhenLeft(const Entry& entry) const;
   bool FitsElsewhere(const Entry& entry, int64_t now_unix_ns) const;
+  bool IsNameWanted(const Entry& entry) const;
   absl::Status NoteFence(Entry& entry);
   absl::Status TellStalls(Entry& entry, const std::string& node, const v1::AttemptReport& report,
                           int64_t now_unix_ns);
@@ -236,6 +232,7 @@ class Reconciler {
     std::string holder;
   };
   std::map<std::string, KnownHello> hellos_not_stored_;  // by node
+  std::map<std::string, int64_t> names_wanted_;          // by node, of those that are kept: when
   std::map<uint64_t, Entry> jobs_;
   uint64_t older_before_ = 0;  // those of smaller ids that have ended are still to be read; 0: none
   std::set<uint64_t> active_;  // those that have not ended

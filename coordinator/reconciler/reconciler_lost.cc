@@ -40,6 +40,21 @@ LostNodeTimes LostNodeTimesOf(milliseconds lost_node_after) {
   return {std::max(milliseconds(0), lost_node_after - fence), end_after, fence};
 }
 
+std::string WhyNotFenced(const v1::Job& job, milliseconds lost_node_after) {
+  if (!MayBeReplaced(job)) return "resources.on_lost_node is wait";
+  const LostNodeTimes times = LostNodeTimesOf(lost_node_after);
+  if (times.end_after.count() == 0) return "--lost-node-after of this daemon is 0";
+  const v1::Fence& fence = job.fence();
+  if (fence.attempt() != job.status().attempt()) {
+    return "not all of its agents have said that they end it where they are cut off, as they do "
+           "where they read claim.json in the run folder";
+  }
+  if (fence.ends_after_seconds() * 1000 > static_cast<double>(times.end_after.count())) {
+    return "it was started under a longer --lost-node-after";
+  }
+  return "";
+}
+
 // Once an attempt, and stored: a daemon that is started anew, and hears no more of a lost node, has
 // to know it.
 absl::Status Reconciler::NoteFence(Entry& entry) {
@@ -65,25 +80,9 @@ absl::Status Reconciler::NoteFence(Entry& entry) {
   return absl::OkStatus();
 }
 
-// Why the attempt is not replaced although one of its nodes is lost; empty: it may be.
-std::string Reconciler::WhyNotFenced(const Entry& entry) const {
-  if (!MayBeReplaced(entry.job)) return "resources.on_lost_node is wait";
-  const LostNodeTimes times = LostNodeTimesOf(options_.lost_node_after);
-  if (times.end_after.count() == 0) return "--lost-node-after of this daemon is 0";
-  const v1::Fence& fence = entry.job.fence();
-  if (fence.attempt() != entry.job.status().attempt()) {
-    return "not all of its agents have said that they end it where they are cut off, as they do "
-           "where they read claim.json in the run folder";
-  }
-  if (fence.ends_after_seconds() * 1000 > static_cast<double>(times.end_after.count())) {
-    return "it was started under a longer --lost-node-after";
-  }
-  return "";
-}
-
 std::string Reconciler::WhenLeft(const Entry& entry) const {
   if (!entry.job.status().attempt_live()) return "";
-  const std::string why = WhyNotFenced(entry);
+  const std::string why = WhyNotFenced(entry.job, options_.lost_node_after);
   if (!why.empty()) return fmt::format(". It is not started elsewhere: {}", why);
   return fmt::format(
       ". {} s after the node's last word it goes on elsewhere, if other nodes can hold it",
@@ -96,6 +95,16 @@ bool Reconciler::FitsElsewhere(const Entry& entry, int64_t now_unix_ns) const {
                     entry.job.resources()};
   return Schedule(nodes_.Capacities(), {}, {&job}, options_.scheduling, now_unix_ns)
       .allocations.contains(entry.job.id());
+}
+
+// Somebody has come to take the place of one of its lost nodes since that one's last word.
+bool Reconciler::IsNameWanted(const Entry& entry) const {
+  const auto& allocation = entry.job.allocation();
+  return std::any_of(allocation.begin(), allocation.end(), [&](const v1::NodeAllocation& part) {
+    const auto found = names_wanted_.find(part.node());
+    return found != names_wanted_.end() && nodes_.IsLost(part.node()) &&
+           found->second > nodes_.SilentSince(part.node());
+  });
 }
 
 // One of its nodes that has been silent for so long that the attempt is to be replaced; empty:
@@ -116,13 +125,14 @@ std::string Reconciler::LongLostNode(const Entry& entry, int64_t now_unix_ns) co
 // Then, when whoever reads nothing has ended it too, its lost nodes are done without.
 absl::Status Reconciler::ReplaceLost(Entry& entry, int64_t now_unix_ns) {
   if (entry.revoked_unix_ns == 0) {
-    if (entry.revoke_asked || !ports_.revoke || !WhyNotFenced(entry).empty()) {
+    if (entry.revoke_asked || !ports_.revoke ||
+        !WhyNotFenced(entry.job, options_.lost_node_after).empty()) {
       return absl::OkStatus();
     }
     // One that is to stop or to end frees what it holds, wherever it would go on.
     const bool to_go_on = ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_RUN;
     if (LongLostNode(entry, now_unix_ns).empty() ||
-        (to_go_on && !FitsElsewhere(entry, now_unix_ns))) {
+        (to_go_on && !IsNameWanted(entry) && !FitsElsewhere(entry, now_unix_ns))) {
       return absl::OkStatus();
     }
     entry.revoke_asked = true;

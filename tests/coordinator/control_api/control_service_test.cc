@@ -378,7 +378,9 @@ TEST_CASE("control: a name is kept for longer where ranks of a silent agent may 
   const std::chrono::milliseconds long_since(50), not_yet(600000), never(0);
   for (const Scene& scene : {Scene{false, false, false, not_yet, true},
                              {true, true, false, not_yet, false},
-                             {true, true, false, long_since, true},
+                             // They end, but not before the attempt has been replaced.
+                             {true, true, false, long_since, false},
+                             {true, true, true, long_since, false},
                              // Silence does not end them: nobody else may have the name.
                              {true, false, false, long_since, false},
                              {true, true, false, never, false},

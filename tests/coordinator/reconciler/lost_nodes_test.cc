@@ -1,6 +1,7 @@
 // Jobs whose nodes are lost: when they go on elsewhere, and when they wait.
 #include <catch2/catch.hpp>
 
+#include "coordinator/reconciler/node_leases.h"
 #include "tests/coordinator/reconciler/desk.h"
 
 namespace trireme::coordinator {
@@ -137,6 +138,28 @@ TEST_CASE("lost node: where no other nodes can hold it nothing is won by its end
   desk.Report("n2", desk.Fenced(1), last + 10 * kAfter);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
   CHECK(desk.table.Get(desk.job)->status().attempt() == 1);
+}
+
+TEST_CASE("lost node: where another agent waits for its name it is replaced all the same") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  // Of a name that is kept: its holder has spoken since.
+  desk.reconciler->NameWanted("n2", last - 1);
+  desk.FenceAll(last);
+  for (const char* node : {"n3", "n4"}) {
+    REQUIRE(desk.reconciler->SetUse({node, true, "test"}, last).ok());
+  }
+  desk.Pass(last + kDeskSecond, last + 2 * kAfter);
+  CHECK(desk.revoked == 0);
+  desk.reconciler->NameWanted("n2", last + 2 * kAfter);
+  desk.Pass(last + 2 * kAfter, last + 2 * kAfter + 5 * kDeskSecond);
+  CHECK(desk.revoked == 1);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
+  // Not before all that may live has ended; then the other one is let in.
+  CHECK(NameTurnOf(desk.table, {}, "n2", false).lease > std::chrono::hours(1));
+  desk.Pass(last + 2 * kAfter + 5 * kDeskSecond, last + 3 * kAfter);
+  CHECK(desk.StateOf(desk.job) == v1::JOB_PENDING);
+  CHECK(NameTurnOf(desk.table, {}, "n2", false).lease == std::chrono::hours(0));
 }
 
 TEST_CASE("lost node: one that is to be cancelled ends also where no other nodes can hold it") {

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/reconciler/job_table.h"
 
 namespace trireme::coordinator {
 
@@ -34,5 +35,21 @@ class NodeLeases {
   mutable absl::Mutex mutex_;
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
 };
+
+struct NameTimes {
+  std::chrono::milliseconds lease{0};
+  std::chrono::milliseconds lost_node_after{0};
+};
+// When another agent may have the name of a node.
+struct NameTurn {
+  std::chrono::milliseconds lease{0};  // of its holder's silence
+  // Not before the attempts there have been replaced, for which Reconciler::NameWanted asks.
+  bool when_replaced = false;
+};
+// Where ranks may live, never: of another holder's attempts the new one knows nothing, and what it
+// says of them would be taken for the truth. Ranks that silence does not end may live for ever, but
+// for those of the same agent, whose machine has been started anew. Any thread.
+NameTurn NameTurnOf(const JobTable& table, const NameTimes& times, const std::string& node,
+                    bool same_agent);
 
 }  // namespace trireme::coordinator

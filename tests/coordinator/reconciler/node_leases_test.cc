@@ -1,5 +1,5 @@
 // One name, one agent, by a clock of the test.
-#include "coordinator/control_api/node_leases.h"
+#include "coordinator/reconciler/node_leases.h"
 
 #include <catch2/catch.hpp>
 

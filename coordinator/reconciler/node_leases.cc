@@ -1,6 +1,28 @@
-#include "coordinator/control_api/node_leases.h"
+#include "coordinator/reconciler/node_leases.h"
+
+#include "coordinator/reconciler/lost_nodes.h"
 
 namespace trireme::coordinator {
+namespace {
+
+constexpr std::chrono::hours kForEver(24 * 36500);
+
+}  // namespace
+
+NameTurn NameTurnOf(const JobTable& table, const NameTimes& times, const std::string& node,
+                    bool same_agent) {
+  bool live = false, fenced = true;
+  table.ForEach([&](const v1::Job& job, const v1::Progress*) {
+    if (!job.status().attempt_live()) return;
+    for (const v1::NodeAllocation& part : job.allocation()) {
+      if (part.node() != node) continue;
+      live = true;
+      fenced = fenced && WhyNotFenced(job, times.lost_node_after).empty();
+    }
+  });
+  if (!live || (same_agent && !fenced)) return {times.lease, false};
+  return {kForEver, fenced};
+}
 
 void NodeLeases::Recall(const std::string& node, const std::string& holder, Clock::time_point now) {
   const absl::MutexLock lock(&mutex_);

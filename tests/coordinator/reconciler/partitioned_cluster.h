@@ -1,9 +1,11 @@
 // Nodes, a daemon and a shared folder between which any line may be cut, in simulated time: the
 // reconciler and the lifelines of agents are the real ones, ranks and files exist only here. Checks
-// at every tenth of a second what docs/adr/0019 promises.
+// at every tenth of a second what docs/adr/0019 promises: no attempt starts while ranks of an older
+// one live, but where the record says that they may.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,29 +16,32 @@
 #include <vector>
 
 #include "coordinator/keeper/lifeline.h"
+#include "coordinator/reconciler/node_leases.h"
 #include "coordinator/reconciler/reconciler.h"
 
 namespace trireme::coordinator {
 
 class PartitionedCluster {
  public:
-  // Nodes n1, n2, ... of four CPUs each, whose clocks run up to one percent wrong.
-  PartitionedCluster(uint32_t seed, int nodes);
+  // Machines n1, n2, ... of four CPUs each, whose clocks run up to one percent wrong. Their agents
+  // have them as the names of their nodes. `twins`: to each there is another machine, n1.twin, ...,
+  // whose agent has the same name.
+  PartitionedCluster(uint32_t seed, int nodes, bool twins = false);
 
   uint64_t Submit(uint32_t ranks);
-  // What a node reaches.
+  // What a machine reaches.
   struct Lines {
     bool daemon = true;
     bool folder = true;
     bool nodes = true;  // the others
   };
-  Lines& LinesOf(const std::string& node) { return nodes_.at(node).lines; }
+  Lines& LinesOf(const std::string& machine) { return machines_.at(machine).lines; }
   bool daemon_reaches_folder = true;
   void KillDaemon();
   void StartDaemon();
   // An agent's end and its restart; ranks run on.
-  void StopAgent(const std::string& node) { nodes_.at(node).agent = false; }
-  void StartAgent(const std::string& node);
+  void StopAgent(const std::string& machine) { machines_.at(machine).agent = false; }
+  void StartAgent(const std::string& machine);
 
   // Some commits stand still for up to two minutes between the last look and the rename, whatever
   // happens to their ranks meanwhile.
@@ -48,16 +53,22 @@ class PartitionedCluster {
   void Heal();
 
   std::vector<std::string> NodesOf(uint64_t job) const;
-  std::vector<std::string> names() const;
+  std::vector<std::string> machines() const;
+  // Whose agent has the name.
+  const std::string& HolderOf(const std::string& node) const { return holders_.at(node); }
   uint32_t AttemptOf(uint64_t job) const;
   // Of attempts that ranks of still live, anywhere.
   std::set<uint32_t> Living(uint64_t job) const;
+  // Published, and done by rank 0 in all attempts whether published or not.
   uint64_t Steps(uint64_t job) const { return files_.at(job).steps; }
+  uint64_t Done(uint64_t job) const { return files_.at(job).done; }
   std::string StatusText(uint64_t job) const;
   uint32_t Random(uint32_t below) { return random_() % below; }
-  // Of starts while ranks of an older attempt lived: nodes that reached each other, or one without
-  // an agent.
+  // Of starts while ranks of an older attempt lived, where the record says that they may: nodes
+  // that had each other and nobody else, or one without an agent.
   int overlaps() const { return overlaps_; }
+  // Of names that another machine's agent took over.
+  int names_taken() const { return names_taken_; }
   // Of commits that stood still and came too late, and that came in time after all.
   int taken_away() const { return taken_away_; }
   int published_late() const { return published_late_; }
@@ -67,18 +78,24 @@ class PartitionedCluster {
   struct Ranks {
     v1::DesiredAttempt desired;
     keeper::Lifeline lifeline{0};
+    bool begun = false;  // here; else another machine of this name has had them
     bool ended = false;
     bool cut = false;          // the agent has decided to end it
     int64_t killed_at_ns = 0;  // when that is done; 0: nobody kills it
     uint64_t steps = 0;
     int64_t cut_off_since_ns = -1;  // neither daemon nor folder nor other nodes; -1: one of them
     int64_t watched_since_ns = 0;   // by the agent that there is now
+    int64_t stepped_ns = 0;
   };
-  struct Node {
+  struct Machine {
+    std::string node;  // its agent's name
     Lines lines;
     double drift = 1;
     bool agent = true;
-    bool greeted = false;
+    int64_t turns_at = 0;  // of five ticks: as others do, before them or after
+    bool greeted = false;  // it has the name, and a line
+    std::deque<int64_t>
+        reached_ns;  // turns in which it heard the daemon or the folder, of a minute
     std::map<Key, Ranks> ranks;
     std::optional<v1::DesiredAttempts> heard;
   };
@@ -92,22 +109,30 @@ class PartitionedCluster {
     uint32_t begun = 0;  // the attempt that has taken away what older ones publish from
     std::optional<Commit> commit;
     uint64_t steps = 0;    // of the newest checkpoint that counts
+    uint64_t done = 0;     // whether that was seen or not
     uint32_t attempt = 0;  // whose it is
   };
 
-  static int64_t Local(const Node& node, int64_t ns) {
-    return static_cast<int64_t>(node.drift * static_cast<double>(ns));
+  static int64_t Local(const Machine& machine, int64_t ns) {
+    return static_cast<int64_t>(machine.drift * static_cast<double>(ns));
   }
   absl::Status Claim(uint64_t job, uint32_t attempt);
-  void TurnAgent(const std::string& name, Node& node);
-  void Obey(Node& node);
-  void Report(const std::string& name, Node& node);
+  void TurnAgent(const std::string& name, Machine& machine);
+  bool Greet(const std::string& name, Machine& machine);
+  void LookAtRanks(Machine& machine);
+  void Obey(const std::string& name, Machine& machine);
+  void Report(Machine& machine);
   void TurnRanks();
   void Publish(Files& files, uint32_t attempt);
   void TurnCommits();
-  bool Connected(const Key& key) const;
+  void TurnRanksOf(const std::string& name, Machine& machine, const std::set<Key>& stepping,
+                   const std::set<Key>& broken);
+  void Lead(const Key& key);
+  bool LivesOn(const std::string& node, const Key& key, bool reaching_others) const;
+  bool Connected(const Key& key, const Ranks& ranks) const;
   void Kill(Ranks& ranks);
   void CheckStart(const Key& key) const;
+  bool MayLive(const Machine& machine, const Ranks& ranks) const;
   void CheckCutOff() const;
 
   std::mt19937 random_;
@@ -118,9 +143,13 @@ class PartitionedCluster {
   std::unique_ptr<Reconciler> reconciler_;
   std::vector<v1::Job> plans_;
   std::vector<v1::Job> revocations_;
-  std::map<std::string, Node> nodes_;
+  std::map<std::string, Machine> machines_;
+  std::unique_ptr<NodeLeases> leases_;                           // as the daemon has them
+  std::map<std::string, std::string> holders_;                   // of names, as the store has them
+  std::map<std::pair<Key, std::string>, std::string> begun_on_;  // attempt and node: machine
   std::map<uint64_t, Files> files_;
   mutable int overlaps_ = 0;
+  int names_taken_ = 0;
   int taken_away_ = 0;
   int published_late_ = 0;
 };

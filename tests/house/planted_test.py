@@ -232,6 +232,18 @@ class Planted(unittest.TestCase):
                 self.write('docs/performance.md', f'| speed | {command} |\n')
                 faults, _ = proof.check(self.root, ctest)
                 self.only(faults, fault) if fault else self.assertEqual(faults, [])
+        self.write('CMakePresets.json', '''{"testPresets": [
+            {"name": "base", "filter": {"include": {"label": "^(fast|slow)$"}, "exclude": {"label": "^slow$", "name": "ends"}}},
+            {"name": "quick", "inherits": "base"}, {"name": "slow", "filter": {"include": {"label": "^slow$"}}}, {"name": "all"}]}''')
+        labels = 'set_tests_properties([=[job.ends]=] PROPERTIES  LABELS "fast" TIMEOUT "1")\n' \
+                 'set_tests_properties([==[job.begins]==] PROPERTIES  LABELS "fast;slow" TIMEOUT "1")\n'
+        for command, fault in (('--preset slow -R job.begins', None), ('--preset all -R job', None), ('--preset quick -R moon', None),
+                               ('-R job.begins', None), ('--preset quick -R job.begins', 'quick leaves out all tests that "job.begins"'),
+                               ('--preset quick -R job.ends', 'quick leaves out'), ('--preset slow -R job.ends -V', 'slow leaves out')):
+            with self.subTest(command):
+                self.write('docs/performance.md', f'`ctest {command}`\n')
+                faults, _ = proof.check(self.root, ctest + labels)
+                self.only(faults, fault) if fault else self.assertEqual(faults, [])
 
     def test_listed(self):
         self.write('tests/a/sea_test.py', 'class Sea:\n    def setUp(self): pass\n    def test_deep(self): pass\n    def test_blue(self): pass\n')

@@ -128,7 +128,9 @@ trireme_python_tests(cluster.slurm_ cluster/slurm_test.py SlurmJobs SECONDS 300 
 trireme_python_tests(cluster.nodes_ cluster/nodes_test.py Nodes SECONDS 600 LABELS cluster coordinator ARGS "${trireme_bin}"
   METHODS trains_on_all_of_them goes_on_without_a_node_that_is_gone goes_on_when_a_cut_cable_is_mended
           goes_on_elsewhere_without_a_human a_daemon_away_ends_nothing)
-trireme_add_test(cluster.ten_partitions SECONDS 1800 LABELS cluster coordinator slow
-  COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/cluster/nodes_test.py" "${trireme_bin}" Nodes.test_ten_partitions)
+trireme_python_tests(cluster.partitions_ cluster/partitions_test.py Partitions SECONDS 1200 LABELS cluster coordinator
+  ARGS "${trireme_bin}" METHODS five_of_one_node five_of_two_nodes)
+trireme_python_tests(cluster.twins_ cluster/partitions_test.py Twins SECONDS 1200 LABELS cluster coordinator
+  ARGS "${trireme_bin}" METHODS a_dozen_partitions)
 trireme_add_test(cluster.slurm_daemon SECONDS 900 LABELS cluster coordinator
   COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_daemon_test.py" "${trireme_bin}")

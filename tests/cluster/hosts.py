@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Several hosts on this one machine, for tests and measurements: each has a network, a host name and a /dev/shm of its own, joined by a switch whose links can be slowed down. All of it lies in namespaces of this program and is
+"""Several hosts on this one machine, for tests and measurements: each has a network, processes, a host name and a /dev/shm of its own, joined by a switch whose links can be slowed down. All of it lies in namespaces of this program and is
 gone when it ends, however that happens. Needs root.
 
   hosts.py --hosts 2 --rate 1gbit -- build/release/bin/bench_comm    # one rank on each of two hosts, by mpirun
@@ -19,8 +19,8 @@ import skips  # noqa: E402
 LIMIT_S = 20  # of one administrative command
 INSIDE = "--inside-namespaces"
 OUTER = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-HOST = ["--mount", "--net", "--uts", "--ipc", "--fork", "--kill-child"]
-OWN_PROCESSES = ["--pid", "--mount-proc"]
+HOST = ["--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+REMOTE_SHELL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "remote_shell.py")
 # tbf's bucket must hold what a timer tick lets through: 10 Gb/s needs megabytes, 1 Gb/s is smoother with less.
 BURSTS = {"gbit": 400_000, "mbit": 64_000}  # bytes per unit of rate, but for small rates
 
@@ -67,31 +67,28 @@ class Hosts:
 
     def __init__(self, count, rate=None, shared_memory="4g", own_tmp=False):
         self.folder = tempfile.mkdtemp(prefix="trireme_hosts_", dir="/var/tmp" if own_tmp else None)
+        self.shell = shutil.copy(REMOTE_SHELL, self.folder)  # the hosts may not see where it lies
         self.own_tmp = own_tmp
         self.holders = []
+        self.shells = []
         administer("ip", "link", "set", "lo", "up")
         administer("ip", "link", "add", "switch", "type", "bridge")
         administer("ip", "addr", "add", "10.78.0.254/24", "dev", "switch")
         administer("ip", "link", "set", "switch", "up")
+        self.agent = os.path.join(self.folder, "remote_shell")
+        with open(self.agent, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec {sys.executable} -B {self.shell} "$@"\n')
+        os.chmod(self.agent, 0o755)
         for number in range(1, count + 1):
             self.start(number, shared_memory)
             if rate:
                 self.limit(number, rate)
-        self.agent = os.path.join(self.folder, "remote_shell")
-        with open(self.agent, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\n# What mpirun takes for ssh: HOST COMMAND...\nhost=$1; shift\ncase $host in\n")
-            for number in range(1, count + 1):
-                file.write(f"host{number}) set -- {' '.join(self.enter_command(number))} sh -c \"$*\" ;;\n")
-            file.write('*) echo "no host $host" >&2; exit 1 ;;\nesac\nexec "$@"\n')
-        os.chmod(self.agent, 0o755)
 
     def start(self, number, shared_memory):
-        # The holder is the first process of the host: whoever kills it switches the host off. But host 1, where mpirun
-        # reaches out to the others, must see their processes to enter them.
+        # The holder is the first process of the host: whoever kills it switches the host off.
         script = (f"hostname host{number}; mount -t tmpfs -o size={shared_memory} shm /dev/shm; ip link set lo up; "
                   + ("mount -t tmpfs -o mode=1777 tmp /tmp; " if self.own_tmp else "") + "echo up; exec sleep infinity")
-        holder = subprocess.Popen(["unshare", *HOST, *([] if number == 1 else OWN_PROCESSES), "--propagation", "private", "sh",
-                                   "-c", script],
+        holder = subprocess.Popen(["unshare", *HOST, "--propagation", "private", "sh", "-c", script],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         if holder.stdout.readline().strip() != "up":
             raise RuntimeError(f"host {number} did not come up")
@@ -103,11 +100,16 @@ class Hosts:
         administer("ip", "link", "set", port, "master", "switch", "up")
         administer(*self.enter_command(number), "ip", "addr", "add", f"10.78.0.{number}/24", "dev", "eth0")
         administer(*self.enter_command(number), "ip", "link", "set", "eth0", "up")
+        # Not in the folder of the caller, whose processes are looked for by its name.
+        shell = subprocess.Popen([*self.enter_command(number, "/"), sys.executable, "-B", self.shell, "serve", f"10.78.0.{number}"],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.shells.append(shell)
+        if shell.stdout.readline().strip() != "up":
+            raise RuntimeError(f"host {number} has no remote shell")
 
-    def enter_command(self, number):
+    def enter_command(self, number, folder=None):
         """Words before a command that is to run on a host; the folder of the caller is kept."""
-        return ["nsenter", "-t", str(self.holders[number - 1][1]), "-m", "-n", "-u", "-i", *([] if number == 1 else ["-p"]),
-                "--wd=" + os.getcwd()]
+        return ["nsenter", "-t", str(self.holders[number - 1][1]), "-m", "-n", "-u", "-i", "-p", "--wd=" + (folder or os.getcwd())]
 
     def limit(self, number, rate):
         """Both ways of a host's link: what it sends, and what the switch sends to it."""
@@ -124,7 +126,7 @@ class Hosts:
         administer("ip", "link", "set", f"port{number}", "up")
 
     def switch_off(self, number):
-        """All processes of a host end at once; not of host 1."""
+        """All processes of a host end at once."""
         os.kill(self.holders[number - 1][1], signal.SIGKILL)
 
     def settings(self):
@@ -146,6 +148,9 @@ class Hosts:
         for holder, _ in self.holders:
             holder.kill()
             holder.wait()
+        for shell in self.shells:
+            shell.wait(LIMIT_S)
+            shell.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

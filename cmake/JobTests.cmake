@@ -30,6 +30,12 @@ if(NOT TRIREME_SANITIZE)
     METHODS saves_nothing_that_a_disk_lost)
 endif()
 
+# A model that does not fit, on ranks held by control groups: as root, and where there is memory for it.
+trireme_add_test(worker.small_nodes SECONDS 1200 LABELS slow
+  COMMAND bash "${PROJECT_SOURCE_DIR}/tests/worker/small_nodes.sh" "${trireme_bin}" small)
+trireme_add_test(worker.small_nodes_350m SECONDS 6000 LABELS slow
+  COMMAND bash "${PROJECT_SOURCE_DIR}/tests/worker/small_nodes.sh" "${trireme_bin}" 350m)
+
 # triremed, its agent and its command line.
 trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   METHODS runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels readers_outlive_it fails_for_good refuses_strangers

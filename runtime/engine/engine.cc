@@ -60,7 +60,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
   ASSIGN_OR_RETURN(groups_, Groups::Make(plan_, fabric, *agreement_,
                                          {.tied_stages = graph_.tied != graph::kNone,
                                           .deadline = options_.deadline}));
-  device_ = tensor::MakeHostDevice(options_.device);
+  device_ = options_.make_device(options_.device);
   ASSIGN_OR_RETURN(auto gradients, SharedGradients(fabric));
   Arena::Options arena{.prefault_threads = options_.prefault ? options_.threads : 0,
                        .gradients = std::move(gradients)};

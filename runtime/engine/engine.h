@@ -43,6 +43,9 @@ struct EngineOptions {
   bool prefault = false;  // touch the arena before the first step
   // Folder of the files of offloaded state; empty: the system's for temporary files.
   tensor::SwapFolder offload_folder;
+  // Makes the device of `device`.
+  std::function<std::unique_ptr<tensor::Device>(const tensor::HostDeviceOptions&)> make_device =
+      tensor::MakeHostDevice;
 };
 
 struct StepReport {

@@ -165,6 +165,38 @@ TEST_CASE("compression: messages change training a little and evaluation not at 
   }
 }
 
+// Bounds are of moments that lie outside of the arena; messages of layers that are made again.
+TEST_CASE("compression: the same bits with state outside of the arena, and recomputing") {
+  const auto check = [](const Layout& changed, const Layout& plain) {
+    const Trained there = Train(JobOf(changed, "on"), changed.ranks(), 4);
+    const Trained here = Train(JobOf(plain, "on"), plain.ranks(), 4);
+    INFO(changed.Name());
+    CHECK(there.weights == here.weights);
+    CHECK(there.gradients == here.gradients);
+    for (size_t rank = 0; rank < there.coding.size(); ++rank) {
+      const AxisCoding &data = there.coding[rank].data, &pipeline = there.coding[rank].pipeline;
+      CHECK((data.sum.coded_bytes > 0) == (changed.data > 1));
+      CHECK((pipeline.sum.coded_bytes > 0) == (changed.pipeline > 1));
+    }
+  };
+  const Layout offloaded[] = {{.data = 2, .offload_state = "file"},
+                              {.data = 3, .zero = 1, .offload_state = "host"},
+                              {.data = 2, .zero = 3, .offload_state = "file"},
+                              {.data = 2, .pipeline = 2, .zero = 2, .offload_state = "file"}};
+  for (const Layout& layout : offloaded) {
+    Layout plain = layout;
+    plain.offload_state = "none";
+    check(layout, plain);
+  }
+  const Layout recomputed[] = {{.pipeline = 2, .recompute = "full", .micro_batch = 1},
+                               {.pipeline = 2, .schedule = "zb-h1", .recompute = "selective"}};
+  for (const Layout& layout : recomputed) {
+    Layout plain = layout;
+    plain.recompute = "none";
+    check(layout, plain);
+  }
+}
+
 TEST_CASE("compression: a bound too loose for the model is heard of and a sound one is not") {
   const Layout layout{.data = 2, .pipeline = 2};
   for (const bool loose : {false, true}) {

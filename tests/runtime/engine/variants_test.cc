@@ -25,16 +25,16 @@ struct Way {
 
 constexpr size_t kWhole = size_t{1} << 40;
 // 256 KiB: pieces of 16 KiB with eight ranks, below 4 KiB there would be no window.
-constexpr size_t kWindow = size_t{256} << 10;
+constexpr size_t kSmallWindow = size_t{256} << 10;
 
 constexpr Way kWays[] = {
     {"rendezvous", comm::LocalMode::kRendezvous, kWhole, 0, false},
     {"rendezvous in pieces", comm::LocalMode::kRendezvous, 104, 0, false},
-    {"window", comm::LocalMode::kEager, kWhole, kWindow, false},
-    {"window, rendezvous in pieces", comm::LocalMode::kRendezvous, 104, kWindow, false},
+    {"window", comm::LocalMode::kEager, kWhole, kSmallWindow, false},
+    {"window, rendezvous in pieces", comm::LocalMode::kRendezvous, 104, kSmallWindow, false},
     {"rendezvous, streams", comm::LocalMode::kRendezvous, kWhole, 0, true},
     {"eager in pieces, streams", comm::LocalMode::kEager, 104, 0, true},
-    {"window, streams", comm::LocalMode::kEager, kWhole, kWindow, true},
+    {"window, streams", comm::LocalMode::kEager, kWhole, kSmallWindow, true},
 };
 constexpr size_t kWayCount = std::size(kWays);
 
@@ -135,6 +135,13 @@ void GivenLayersPerStage(v1::JobSpec& job) {
   for (const int64_t each : layers) parallelism.add_layers_per_stage(each);
 }
 
+// By layer; with what each keeps, stages of two layers keep different things.
+void MixedRecompute(v1::JobSpec& job) {
+  v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  parallelism.clear_recompute();
+  for (const char* mode : {"full", "none", "selective", "full"}) parallelism.add_recompute(mode);
+}
+
 void ThreeVirtualStages(v1::JobSpec& job) {
   v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
   if (parallelism.schedule() == "interleaved") parallelism.set_virtual_stages(3);
@@ -169,6 +176,18 @@ TEST_CASE("parity: other widths, all ways") {
 TEST_CASE("parity: given layers per stage, all ways") {
   RunVariant({"layers per stage", {.layers = 6, .dropout = 0.1}, GivenLayersPerStage},
              VariedLayouts(), 6);
+}
+
+TEST_CASE("parity: layers recomputed each in its own mode, all ways") {
+  const std::vector<Layout> layouts = {
+      {.pipeline = 2, .schedule = "1f1b", .micro_batch = 1},
+      {.pipeline = 2, .schedule = "gpipe", .offload_activations = "host", .micro_batch = 1},
+      {.data = 2, .tensor = 2, .sequence_parallel = true, .zero = 3},
+      {.tensor = 2, .pipeline = 2, .sequence_parallel = true, .schedule = "interleaved"},
+      {.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1},
+  };
+  RunVariant({"mixed recompute", {.dropout = 0.1}, MixedRecompute}, layouts, 1);
+  RunVariant({"mixed recompute", {.family = "llama"}, MixedRecompute}, layouts, 4);
 }
 
 TEST_CASE("parity: three virtual stages, all ways") {

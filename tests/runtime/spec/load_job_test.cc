@@ -71,6 +71,24 @@ TEST_CASE("overrides win over the file, the last over the first, and reach every
   CHECK(escaped->generation().prompt() == "a\nb");
 }
 
+TEST_CASE("what is recomputed is one mode for all layers, or one for each in their order") {
+  const auto modes = [](const std::string& value, const std::vector<std::string>& overrides) {
+    auto job = Parse(kJob + "parallelism: {recompute: " + value + "}\n", overrides);
+    INFO(value);
+    REQUIRE(job.status().ToString() == "OK");
+    job->mutable_model()->mutable_config()->set_num_hidden_layers(4);
+    CHECK(Validate(*job).empty());
+    const auto& given = job->parallelism().recompute();
+    return std::vector<std::string>(given.begin(), given.end());
+  };
+  const std::vector<std::string> each = {"full", "none", "selective", "none"};
+  const std::vector<std::string> four = {"model.config.num_hidden_layers=4"};
+  CHECK(modes("[full, none, selective, none]", four) == each);
+  CHECK(modes("[full]", {}) == std::vector<std::string>{"full"});
+  CHECK(modes("selective", {}) == std::vector<std::string>{"selective"});
+  CHECK(modes("none", {four[0], "parallelism.recompute=[full,none,selective,none]"}) == each);
+}
+
 TEST_CASE("an echo of a job reads no other file") {
   const auto job = Parse(kJob);
   REQUIRE(job.ok());

@@ -74,6 +74,16 @@ void Gather(const std::vector<StateView>& views, Tensors& into, std::mutex& mute
   }
 }
 
+int64_t ActivationsMoved(const v1::Plan& plan) {
+  int64_t moved = 0;
+  for (const v1::StagePlan& stage : plan.stages()) {
+    for (const v1::Instruction& each : stage.step().instructions()) {
+      moved += each.kind() == v1::SWAP_OUT && each.pool() == v1::ACTIVATION ? 1 : 0;
+    }
+  }
+  return moved;
+}
+
 }  // namespace
 
 void GatherTensors(Engine& engine, const std::string& kind, Tensors& into, std::mutex& mutex) {
@@ -176,6 +186,7 @@ absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
                                        const LayoutRunOptions& options) {
   ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, ranks));
   LayoutResult result;
+  result.activations_moved = ActivationsMoved(plan);
   std::mutex mutex;
   PlantMutation(options.mutation);
   const std::vector<absl::Status> statuses = comm::RunRanks(

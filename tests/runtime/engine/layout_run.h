@@ -31,7 +31,8 @@ struct LayoutResult {
   std::vector<double> norms;
   std::vector<double> learning_rates;
   double validation_loss = 0;
-  std::vector<int32_t> drawn;  // tokens, by all ranks the same
+  std::vector<int32_t> drawn;     // tokens, by all ranks the same
+  int64_t activations_moved = 0;  // SWAP_OUTs of activations in a step, over all stages
 };
 
 struct LayoutRunOptions {

@@ -16,6 +16,13 @@ namespace trireme::engine {
 
 namespace {
 
+// Whether activations of a product wait long enough for their backward to go out: all of them under
+// gpipe with four micro-batches or more, those of the first stages of a deep pipeline.
+bool KeepsLong(const Layout& layout) {
+  if (layout.micro_batch > 1 || layout.data > 2) return false;
+  return layout.schedule == "gpipe" || layout.pipeline > 3;
+}
+
 std::vector<Layout> Products(int min_ranks, int max_ranks) {
   std::vector<Layout> all;
   for (int64_t pipeline = 1; pipeline <= max_ranks; ++pipeline) {
@@ -33,6 +40,10 @@ std::vector<Layout> Products(int min_ranks, int max_ranks) {
                 all.push_back({data, tensor, pipeline, sequence, schedule, zero,
                                recompute[drawn % 3], places[drawn / 3 % 3], places[drawn / 9 % 3],
                                micro_batch, loss_tile[drawn / 4 % 4]});
+                // They are few: all but one in nine of them ask for it.
+                if (KeepsLong(all.back()) && drawn / 3 % 9 != 0) {
+                  all.back().offload_activations = places[1 + drawn / 27 % 2];
+                }
               }
             }
           }
@@ -93,14 +104,16 @@ Reference RunReference(TinyJobOptions options, const data::Dataset& dataset) {
   return reference;
 }
 
-// Empty if the layout agrees with the reference; else what differs.
+// Empty if the layout agrees with the reference; else what differs. `moved`: whether a step has
+// moved activations.
 std::string Compare(const Layout& layout, const TinyJobOptions& options, const Reference& reference,
-                    const data::Dataset& dataset) {
+                    const data::Dataset& dataset, bool& moved) {
   const v1::JobSpec job = JobFor(layout, options);
   const bool bf16 = options.dtype == "bf16";
   const auto result = RunLayout(job, layout.ranks(), dataset,
                                 {.evaluate = true, .initial = bf16 ? &reference.initial : nullptr});
   if (!result.ok()) return result.status().ToString();
+  moved = result->activations_moved > 0;
   if (bf16) {
     Bf16Gates gates = GatesOfBf16(options.layers, layout.tensor);
     if (options.gradient_transfer == "bf16") gates.of_element = 5 * kTransferDeviation;
@@ -127,7 +140,7 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   if (stride > 1 && tests::asynchronous_streams) stride *= 4;
   if (tests::kSanitizer) stride *= tests::kThreadSanitizer ? 4 : 2;
   std::map<std::string, int> refused;
-  int run = 0, failed = 0, left = 0, transfers = 0;
+  int run = 0, failed = 0, left = 0, transfers = 0, asked = 0, moving = 0, moving_recomputed = 0;
   for (size_t index = 0; index < products.size(); ++index) {
     const Layout& layout = products[index];
     const TinyJobOptions options = DrawTransfer(of_all, index);
@@ -147,7 +160,11 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
     }
     ++run;
     transfers += layout.data > 1 && options.gradient_transfer == "bf16" ? 1 : 0;
-    const std::string text = Compare(layout, options, reference, *dataset);
+    bool moved = false;
+    const std::string text = Compare(layout, options, reference, *dataset, moved);
+    asked += layout.offload_activations != "none" ? 1 : 0;
+    moving += moved ? 1 : 0;
+    moving_recomputed += moved && layout.recompute != "none" ? 1 : 0;
     if (text.empty()) continue;
     ++failed;
     if (failed <= 5)
@@ -156,7 +173,9 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   }
   std::cout << "parity " << of_all.family << " " << of_all.dtype << ": generated "
             << products.size() << ", run " << run << " (" << transfers
-            << " with gradients as bf16), failed " << failed << ", left to the full suite " << left;
+            << " with gradients as bf16; activations moved by " << moving << " of " << asked
+            << " that offload them, in " << moving_recomputed << " beside recomputing), failed "
+            << failed << ", left to the full suite " << left;
   for (const auto& [fields, count] : refused) {
     std::cout << ", refused " << count << " (" << fields << ")";
   }
@@ -164,6 +183,9 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   CHECK(failed == 0);
   CHECK(run > 0);
   CHECK((transfers > 0) == (of_all.dtype != "f64"));
+  // What offload asks for without a backward far enough behind moves nothing, and shows nothing.
+  CHECK(moving_recomputed > 0);
+  if (run > 40) CHECK(5 * moving > asked);
 }
 
 }  // namespace
@@ -250,6 +272,13 @@ TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[slow][products]"
 TEST_CASE("parity: products of 9 to 16 ranks with eight layers", "[slow]") {
   RunProducts(Products(9, 16), {.family = "gpt2", .dtype = "f64", .layers = 8}, 8);
   RunProducts(Products(9, 16), {.family = "llama", .dtype = "f64", .layers = 8}, 8);
+}
+
+TEST_CASE("parity: products of 9 to 16 ranks with eight layers, in f32 and bf16", "[slow]") {
+  for (const char* dtype : {"f32", "bf16"}) {
+    RunProducts(Products(9, 16), {.family = "gpt2", .dtype = dtype, .layers = 8}, 24);
+    RunProducts(Products(9, 16), {.family = "llama", .dtype = dtype, .layers = 8}, 24);
+  }
 }
 
 TEST_CASE("parity: gpt2 in bf16: an eighth of the products up to 8 ranks", "[parity]") {

@@ -6,6 +6,10 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "runtime/model/model.h"
+#include "runtime/plan/lowered_stage.h"
+#include "runtime/plan/offload.h"
+#include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
 
 namespace trireme::engine {
@@ -65,6 +69,30 @@ v1::JobSpec JobFor(const Case& test) {
   // Some of these bugs make replicas differ; here it is the numbers that must show them.
   job.mutable_runtime()->set_replica_check_steps(0);
   return job;
+}
+
+// Parameters all of whose elements lie in the first `count` pieces of their bucket's shares; of a
+// job with replicas alone.
+std::set<std::string> OfFirstPieces(const Case& test, int64_t count) {
+  const auto ranks = static_cast<int>(test.data);
+  const auto plan = plan::MakePlan(JobFor(test), ranks);
+  REQUIRE(plan.ok());
+  const auto graph = model::BuildModel(plan->job().model().config());
+  REQUIRE(graph.ok());
+  const plan::StateLayout state = plan::LowerForRank(*plan, *graph, {}).state;
+  const int64_t firsts = count * plan::PieceElements(*plan, state.buckets);
+  std::set<std::string> names;
+  for (const plan::StatePlace& place : state.places) {
+    const v1::Bucket& bucket = state.buckets[place.bucket];
+    const int64_t share = static_cast<int64_t>(bucket.count()) / test.data;
+    const graph::Parameter& parameter = graph->parameters[place.parameter];
+    const int64_t begin = place.offset - static_cast<int64_t>(bucket.offset());
+    const int64_t end = begin + layout::Box::Whole(parameter.shape).elements();
+    bool first = true;
+    for (int64_t at = begin; at < end; ++at) first = first && at % share < firsts;
+    if (first) names.insert(parameter.name);
+  }
+  return names;
 }
 
 std::set<std::string> Names(const std::map<std::string, double>& over) {
@@ -261,20 +289,32 @@ TEST_CASE("mutation: activations of another micro-batch are brought back") {
          .weight = All});
 }
 
+// In the first step there are no moments yet.
 TEST_CASE("mutation: updated moments are not written back") {
-  Check({.mutation = Mutation::kPieceNotWrittenBack,
-         .offload = "host",
-         .gradient = None,
-         .weight = All});
+  for (const int steps : {1, 2}) {
+    Check({.mutation = Mutation::kPieceNotWrittenBack,
+           .offload = "host",
+           .steps = steps,
+           .gradient = None,
+           .weight = steps == 1 ? None : All});
+  }
 }
 
+// Two pieces come while another is updated, so the first three of a bucket come before the first
+// has gone: with its moments of before, which in the first step are all zero.
 TEST_CASE("mutation: a piece of the moments comes back for another") {
-  Check({.mutation = Mutation::kPieceOfAnother,
-         .data = 2,
-         .zero = 3,
-         .offload = "file",
-         .gradient = None,
-         .weight = All});
+  Case test{.mutation = Mutation::kPieceOfAnother,
+            .data = 2,
+            .zero = 3,
+            .offload = "file",
+            .gradient = None,
+            .weight = All};
+  Check(test);
+  test.steps = 1;
+  const std::set<std::string> sound = OfFirstPieces(test, 3);
+  CHECK(!sound.empty());
+  test.weight = [&sound](const std::string& name) { return !sound.contains(name); };
+  Check(test);
 }
 
 // The products of a tile spoil the head's weight alone, its softmax all that the loss depends on.

@@ -44,7 +44,8 @@ absl::Status CheckPlan(const v1::Plan& plan, const v1::JobSpec& job, const comm:
   return absl::FailedPreconditionError(absl::StrCat("the plan is another job's", differences));
 }
 
-absl::StatusOr<v1::Plan> FindPlan(const PlanSource& source) {
+// `whole`: it is a file's, and so of all ranks.
+absl::StatusOr<v1::Plan> FindPlan(const PlanSource& source, bool& whole) {
   absl::StatusOr<v1::Plan> plan = absl::NotFoundError("nobody is named who has a plan");
   if (source.link != nullptr) plan = source.link->Join({});
   if (plan.ok()) spdlog::info("the plan is from the keeper of this node");
@@ -52,7 +53,8 @@ absl::StatusOr<v1::Plan> FindPlan(const PlanSource& source) {
   if (!elsewhere || source.file.empty()) return plan;
   if (absl::IsUnavailable(plan.status())) spdlog::warn("{}", base::MessageOf(plan.status()));
   plan = plan::ReadPlanFile(source.file);
-  if (plan.ok()) spdlog::info("the plan is from {}", source.file);
+  whole = plan.ok();
+  if (whole) spdlog::info("the plan is from {}", source.file);
   return plan;
 }
 
@@ -86,8 +88,11 @@ std::string Odd(const std::vector<Held>& all) {
 
 absl::StatusOr<v1::Plan> GivenPlan(const PlanSource& source, const v1::JobSpec& job,
                                    const comm::Fabric& fabric) {
-  ASSIGN_OR_RETURN(const v1::Plan plan, FindPlan(source));
+  bool whole = false;
+  ASSIGN_OR_RETURN(const v1::Plan plan, FindPlan(source, whole));
   RETURN_IF_ERROR(CheckPlan(plan, job, fabric));
+  // Of what a keeper hands out, it has verified the whole.
+  if (whole) RETURN_IF_ERROR(base::Annotate(plan::VerifyGiven(plan), source.file));
   return plan::SliceOf(plan, fabric.rank());
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/plan/planner.h"
 
 namespace trireme::keeper {
 namespace {
@@ -25,6 +26,8 @@ absl::StatusOr<SharedPlan> ReadPlanOf(const Seat& seat) {
   const v1::Mesh& mesh = plan.mesh();
   const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();
   if (ranks == seat.ranks && plan.stages_size() == static_cast<int>(mesh.pipeline())) {
+    // Ranks have slices, of which nothing can be proved.
+    RETURN_IF_ERROR(base::Annotate(plan::VerifyGiven(plan), seat.plan_file));
     return std::make_shared<const v1::Plan>(std::move(plan));
   }
   return absl::FailedPreconditionError(

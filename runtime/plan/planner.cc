@@ -270,6 +270,17 @@ const v1::Pool& FindPool(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t
   TRIREME_CHECK(false);
 }
 
+absl::Status VerifyGiven(const v1::Plan& plan) {
+  const auto verdict = [&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckJob(plan.job()));
+    RETURN_IF_ERROR(CheckExtent(plan));
+    RETURN_IF_ERROR(VerifyPlan(plan));
+    ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(plan.job().model().config()));
+    return CheckGradientsReduced(plan, graph);
+  };
+  return base::Annotate(verdict(), "the plan that was given does not pass the verifier");
+}
+
 absl::Status CheckGradientsReduced(const v1::Plan& plan, const graph::ModelGraph& graph) {
   for (uint32_t pipeline = 0; pipeline < plan.mesh().pipeline(); ++pipeline) {
     const LoweredStage lowered = LowerForRank(plan, graph, {.pipeline = pipeline});

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
@@ -125,6 +126,15 @@ TEST_CASE("plan source: a file is held against the job and the number of ranks")
   REQUIRE(of_two.ok());
   REQUIRE(base::WriteWholeFile(path, plan::SerializePlan(*of_two)).ok());
   check(given(job), "the plan is for 2 ranks, but there are 4");
+  // A plan in which somebody is not waited for.
+  v1::Plan early = plan;
+  auto& program = *early.mutable_stages(1)->mutable_step()->mutable_instructions();
+  const auto wait = std::find_if(program.begin(), program.end(), [](const v1::Instruction& each) {
+    return each.kind() == v1::WAIT;
+  });
+  program.erase(wait);
+  REQUIRE(base::WriteWholeFile(path, plan::SerializePlan(early)).ok());
+  check(given(job), path + ": the plan that was given does not pass the verifier: stage 1, step, ");
   // A plan that claims stages which it does not have.
   v1::Plan hollow = plan;
   hollow.clear_stages();

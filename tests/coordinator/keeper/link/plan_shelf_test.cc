@@ -6,11 +6,14 @@
 
 #include <catch2/catch.hpp>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "coordinator/disk_calls/disk_calls.h"
+#include "runtime/base/whole_file.h"
+#include "runtime/plan/plan_file.h"
 #include "tests/coordinator/keeper/link/link_bench.h"
 
 namespace trireme::keeper {
@@ -54,6 +57,26 @@ TEST_CASE("plan shelf: so many ranks wait for one read, and who comes then is to
     again.Notify();
   });
   again.WaitForNotification();
+}
+
+TEST_CASE("plan shelf: a plan in the file that the verifier refuses is given to nobody") {
+  LinkBench bench;
+  // As written by other hands: a stage sums a bucket before the last of it is there.
+  auto& program = *bench.plan.mutable_stages(0)->mutable_step()->mutable_instructions();
+  int at = 0;
+  while (program[at].kind() != v1::REDUCE) ++at;
+  for (; at > 0 && program[at - 1].kind() != v1::LOAD; --at) program.SwapElements(at, at - 1);
+  REQUIRE(base::WriteWholeFile(bench.seat.plan_file, plan::SerializePlan(bench.plan)).ok());
+  coordinator::DiskCalls disks({.name = "plan", .threads = 1});
+  const auto shelf = std::make_shared<PlanShelf>();
+  absl::Notification answered;
+  shelf->Get(bench.seat, disks, [&](const Plan& plan) {
+    CHECK_FALSE(plan.ok());
+    CHECK_THAT(std::string(plan.status().message()),
+               Catch::Contains("does not pass the verifier: stage 0, step"));
+    answered.Notify();
+  });
+  answered.WaitForNotification();
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -101,9 +103,20 @@ struct Results {
   double exposed_s = 0;         // of all of them
   engine::StepReport last;
   double arena_bytes = 0;
+  double peak_bytes = 0;  // of the process, before anything is measured beside the step
   MachineSpeed speed;
   benchmark::StepWork work;
 };
+
+// The most that this process has ever had in memory; 0 where the system does not say.
+double PeakBytes() {
+  uint64_t peak_kib = 0;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    std::sscanf(line.c_str(), "VmHWM: %lu kB", &peak_kib);
+  }
+  return static_cast<double>(peak_kib) * 1024;
+}
 
 // Best of before and after the steps: the machine may have been faster meanwhile.
 void MeasureSpeed(benchmark::Limits& limits, tensor::DType dtype, MachineSpeed& speed) {
@@ -131,15 +144,18 @@ absl::StatusOr<Results> Measure(const Options& options, const v1::Plan& plan,
   ASSIGN_OR_RETURN(const auto graph, model::BuildModel(job.model().config()));
   const plan::LoweredStage stage =
       plan::LowerForRank(plan, graph, plan::CoordinatesOf(plan.mesh(), fabric.rank()));
-  ASSIGN_OR_RETURN(const auto limits,
-                   benchmark::Limits::Create(options.threads, benchmark::Stopwatch()));
   // There is no f64 product to compare with.
   const tensor::DType dtype = options.dtype == "bf16" ? tensor::DType::kBf16 : tensor::DType::kF32;
   Results results;
   results.work = WorkOfRank(plan, stage, options);
   results.arena_bytes = static_cast<double>(engine->arena().AllocatedBytes(v1::ARENA));
+  // What the limits are measured in is none of the step's.
+  ASSIGN_OR_RETURN(results.last, engine->RunStep(0));
+  results.peak_bytes = PeakBytes();
+  ASSIGN_OR_RETURN(const auto limits,
+                   benchmark::Limits::Create(options.threads, benchmark::Stopwatch()));
   MeasureSpeed(*limits, dtype, results.speed);
-  for (int step = 0; step < options.warmup + options.steps; ++step) {
+  for (int step = 1; step < std::max(1, options.warmup) + options.steps; ++step) {
     ASSIGN_OR_RETURN(results.last, engine->RunStep(static_cast<uint64_t>(step)));
     if (step < options.warmup) continue;
     results.seconds.push_back(results.last.duration_s);
@@ -161,9 +177,11 @@ void Print(const Options& options, int ranks, const Results& results, double flo
   const double p99 = seconds[std::min(seconds.size() - 1, seconds.size() * 99 / 100)];
   const double exposed = results.exposed_s / static_cast<double>(seconds.size()) / median;
   const double least = results.speed.Seconds(results.work);
-  std::printf("%s %s, %d ranks x %d threads, %.0f tokens a step, loss %.4f, arena %.0f MiB\n",
+  std::printf("%s %s, %d ranks x %d threads, %.0f tokens a step, loss %.4f\n",
               options.config.c_str(), options.dtype.c_str(), ranks, options.threads, tokens,
-              results.last.loss, results.arena_bytes / (1 << 20));
+              results.last.loss);
+  std::printf("rank 0: arena %.3f GB, peak of the process after a step %.3f GB\n",
+              results.arena_bytes * 1e-9, results.peak_bytes * 1e-9);
   std::printf("step min %.1f ms, median %.1f ms, p99 %.1f ms; exposed communication %.1f %%\n",
               best * 1e3, median * 1e3, p99 * 1e3, 100 * exposed);
   std::printf("%.1f GFLOP/s of the model on all ranks\n", flops / best * 1e-9);
@@ -175,9 +193,10 @@ void Print(const Options& options, int ranks, const Results& results, double flo
   std::printf(
       "{\"tok_s\": %.1f, \"tok_s_med\": %.1f, \"step_ms_min\": %.2f, \"step_ms_median\": %.2f, "
       "\"step_ms_p99\": %.2f, \"roofline_ms\": %.2f, \"roofline_ratio\": %.4f, "
-      "\"exposed\": %.4f}\n",
+      "\"exposed\": %.4f, "
+      "\"arena_bytes\": %.0f, \"peak_bytes\": %.0f}\n",
       tokens / best, tokens / median, best * 1e3, median * 1e3, p99 * 1e3, least * 1e3,
-      least / best, exposed);
+      least / best, exposed, results.arena_bytes, results.peak_bytes);
 }
 
 absl::Status Run(const Options& options, comm::Fabric& fabric) {

@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <string>
 
@@ -31,13 +32,18 @@ absl::StatusOr<benchmark::OperatorTable> MeasureAll(const BenchmarkOptions& opti
   table.only = options.only;
   const int threads = options.threads > 0 ? options.threads : omp_get_num_procs();
   omp_set_num_threads(threads);
+  const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const auto limits, benchmark::Limits::Create(threads, benchmark::Stopwatch()));
   const bool shown = isatty(STDERR_FILENO) == 1;
-  const auto measured = benchmark::MeasureGpt2(
+  auto measured = benchmark::MeasureGpt2(
       table, *limits, [shown](size_t index, size_t count, const std::string& what) {
         if (shown) ShowProgress(index, count, what);
       });
   if (shown) std::fputs("\r\033[K", stderr);
+  if (measured.ok()) {
+    measured->seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
   return measured;
 }
 

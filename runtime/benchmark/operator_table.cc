@@ -219,11 +219,13 @@ std::string TextOf(const OperatorTable& table) {
       "F forward, I input-grad, W weight-grad; a step: the operators times their number in a step\n"
       "of 1,024 tokens, one after another. of limit: flops to the square product's, bytes (each\n"
       "operand once) to the triad's; operands that a cache holds can go beyond it.\n";
+  text += fmt::format("measured in {:.1f} s\n", table.seconds);
   return text;
 }
 
 std::string JsonOf(const OperatorTable& table) {
-  nlohmann::json json = {{"bench", "operators"}, {"threads", table.threads}};
+  nlohmann::json json = {
+      {"bench", "operators"}, {"threads", table.threads}, {"seconds", table.seconds}};
   if (table.memory_rate > 0) json["memory_gbytes_per_second"] = table.memory_rate * 1e-9;
   for (const OperatorTable::Group& group : table.groups) {
     json["groups"].push_back(GroupJson(group, table.whole));

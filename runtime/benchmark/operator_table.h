@@ -48,6 +48,7 @@ struct OperatorTable {
   int threads = 0;
   bool whole = true;       // all operators of a step
   double memory_rate = 0;  // bytes a second, best of the run; 0: not measured
+  double seconds = 0;      // that all of it took
   std::vector<Group> groups;
 };
 

@@ -49,6 +49,7 @@ TEST_CASE("bench: a part of the real table") {
   REQUIRE(json.code == 0);
   const auto table = nlohmann::json::parse(json.out);
   CHECK(table["threads"] == 1);
+  CHECK(table["seconds"].get<double>() > 0);
   CHECK(table["memory_gbytes_per_second"].get<double>() > 0);
   REQUIRE(table["groups"].size() == 2);
   for (const auto& group : table["groups"]) {

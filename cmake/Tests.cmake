@@ -212,6 +212,7 @@ trireme_mpi_test(test_runtime_engine_mpi runtime/engine/mpi ROOMS runtime/base r
 target_sources(test_runtime_engine_mpi PRIVATE "${PROJECT_SOURCE_DIR}/tests/runtime/engine/layout_run.cc"
                "${PROJECT_SOURCE_DIR}/tests/runtime/engine/mutation_switch.cc")
 trireme_mpi_run(test_runtime_engine_mpi RANKS 4 8)
+trireme_mpi_run(test_runtime_engine_mpi RANKS 2 4 SUFFIX .asynchronous ARGS --streams asynchronous)
 trireme_tests(runtime/run_claim ROOMS runtime/base runtime/run_claim)
 trireme_tests(checkpoint THREADS ROOMS runtime/base runtime/checksum checkpoint/format checkpoint/client)
 # What a sum leaves in registers matters to speed alone; TSan's calls at the end of functions leave more.

@@ -1,10 +1,11 @@
-// The parity of tests/runtime/engine over real MPI: a process per rank, started by mpirun on 4 or 8
-// ranks. Every layout must agree with one rank to 1e-12 in f64, per parameter, and in bf16 within
-// the gates of layout_run.h.
+// The parity of tests/runtime/engine over real MPI: a process per rank, started by mpirun on 2, 4
+// or 8 ranks. Every layout must agree with one rank to 1e-12 in f64, per parameter, and in bf16
+// within the gates of layout_run.h. `--streams asynchronous`: the device's work on threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "runtime/plan/planner.h"
 #include "runtime/tensor/stream.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/streams.h"
 
 namespace trireme::engine {
 
@@ -29,6 +31,18 @@ struct Case {
 };
 
 std::vector<Case> Cases(int ranks) {
+  if (ranks == 2) {
+    return {{"gpt2", {.data = 2, .zero = 1}},
+            {"llama", {.tensor = 2, .sequence_parallel = true, .recompute = "selective"}},
+            {"gpt2",
+             {.pipeline = 2,
+              .schedule = "gpipe",
+              .offload_state = "host",
+              .offload_activations = "file",
+              .micro_batch = 1}},
+            {"llama", {.pipeline = 2, .schedule = "zb-h1"}},
+            {"gpt2", {.data = 2, .zero = 3, .recompute = "full", .offload_state = "file"}, "bf16"}};
+  }
   if (ranks == 4) {
     return {{"gpt2", {.data = 2, .tensor = 2, .zero = 1}},
             {"gpt2", {.tensor = 2, .pipeline = 2, .sequence_parallel = true}},
@@ -118,8 +132,10 @@ absl::Status RunCase(const Case& each, comm::Fabric& fabric, comm::Communicator&
   const std::string faults = bf16 ? FaultsOfBf16(result, reference, initial,
                                                  GatesOfBf16(options.layers, each.layout.tensor))
                                   : FaultsOf(result, reference, kLimit);
-  std::printf("mpi parity %s %s %s: %s\n", each.family.c_str(), each.dtype.c_str(),
-              each.layout.Name().c_str(), faults.empty() ? "ok" : faults.c_str());
+  std::printf("mpi parity%s %s %s %s: %s\n",
+              OptionsOf(job).device.asynchronous ? " on asynchronous streams" : "",
+              each.family.c_str(), each.dtype.c_str(), each.layout.Name().c_str(),
+              faults.empty() ? "ok" : faults.c_str());
   return faults.empty() ? absl::OkStatus() : absl::InternalError(faults);
 }
 
@@ -138,6 +154,12 @@ absl::Status RunAll(comm::Fabric& fabric) {
 }  // namespace trireme::engine
 
 int main(int argc, char** argv) {
+  for (int index = 1; index < argc; ++index) {
+    const std::string_view argument = argv[index];
+    if (argument == "--streams" && index + 1 < argc) {
+      trireme::tests::asynchronous_streams = std::string_view(argv[++index]) == "asynchronous";
+    }
+  }
   auto fabric = trireme::comm::ConnectMpi(&argc, &argv);
   absl::Status status = fabric.status();
   if (status.ok()) status = trireme::engine::RunAll(**fabric);

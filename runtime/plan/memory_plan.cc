@@ -173,8 +173,11 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
     const size_t width = tensor::SizeOf(StateDType(ComputeDType(plan.job()), kind));
     pools.Add(kind, 0, static_cast<uint64_t>(elements) * width, 1);
   }
+  // Stages between the embedding and the head read none.
+  const auto blocks = static_cast<uint32_t>(plan.job().model().config().num_hidden_layers()) + 2;
+  const bool reads = *stage.first_block().begin() == 0 || *stage.end_block().rbegin() == blocks;
   pools.Add(v1::TOKENS, 0, LineUp(rows * 2 * sizeof(int32_t)),
-            std::max(plan.micro_batches(), plan.evaluation_micro_batches()));
+            reads ? std::max(plan.micro_batches(), plan.evaluation_micro_batches()) : 0);
   uint64_t temporary = 0;
   for (uint32_t index = 0; index < bytes.size(); ++index) {
     const SlotBytes& slot = bytes[index];

@@ -163,10 +163,12 @@ absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& low
   facts.pool_bytes[v1::GRADIENT] = (zero >= 2 ? share : elements) * wide;
   facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] = updated;
   facts.pool_bytes[v1::MASTER] = dtype == tensor::DType::kBf16 ? updated : 0;
-  // Token ids and targets of a micro-batch.
-  facts.pool_bytes[v1::TOKENS] = 2 * sizeof(int32_t) *
-                                 static_cast<uint64_t>(plan.job().training().micro_batch_size()) *
-                                 static_cast<uint64_t>(plan.job().data().sequence_length());
+  // Ids of a micro-batch, for the embedding, and targets, for the loss.
+  if (pipeline == 0 || pipeline + 1 == plan.mesh().pipeline()) {
+    facts.pool_bytes[v1::TOKENS] = 2 * sizeof(int32_t) *
+                                   static_cast<uint64_t>(plan.job().training().micro_batch_size()) *
+                                   static_cast<uint64_t>(plan.job().data().sequence_length());
+  }
   facts.pool_bytes[v1::SCALARS] = kScalarBytes;
   return facts;
 }

@@ -184,7 +184,8 @@ absl::Status CheckNeeds(const v1::Plan& plan, int p, const StageFacts& facts) {
   }
   const v1::Pool* tokens = PoolOf(stage, v1::TOKENS, 0);
   const uint32_t micro_batches = std::max(plan.micro_batches(), plan.evaluation_micro_batches());
-  if (tokens != nullptr && tokens->slots() < micro_batches) {
+  const bool reads = facts.pool_bytes[v1::TOKENS] > 0;
+  if (reads && tokens != nullptr && tokens->slots() < micro_batches) {
     return Refuse("stage ", p, ": the pool TOKENS has ", tokens->slots(), " slots for ",
                   micro_batches, " micro-batches");
   }

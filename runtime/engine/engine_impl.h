@@ -81,6 +81,7 @@ class Engine::Impl {
 
   void BeginCoding();
   Traced ReduceOverData(const v1::Instruction& instruction);
+  tensor::DevicePointer ShareOf(const v1::Bucket& bucket) const;
   void AddToShare(uint32_t bucket);
   void SumOtherAxes(uint32_t bucket);
   void Norm();
@@ -131,7 +132,8 @@ class Engine::Impl {
   graph::ModelGraph graph_;
   std::vector<std::unique_ptr<StageExecutor>> stages_;
   std::vector<std::vector<int64_t>> share_offsets_;  // per bucket: data shares in elements
-  std::vector<bool> share_begun_;  // per bucket: its share holds a micro-batch of this step
+  std::vector<bool> share_begun_;   // per bucket: its share holds a micro-batch of this step
+  std::vector<bool> share_summed_;  // per bucket: the sum under way goes to its share by itself
   // What a ticket of the program stands for.
   struct Pending {
     Traced traced;

@@ -84,6 +84,7 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   report_.learning_rate =
       optim::LearningRate(RateOptions(job.optimizer()), static_cast<int64_t>(step));
   share_begun_.assign(state_->buckets().size(), false);
+  share_summed_ = share_begun_;
   context_ = {.seed = job.seed(), .step = step, .training = true, .first_sample = mine.begin};
   const int64_t base = static_cast<int64_t>(step) * global;
   RETURN_IF_ERROR(
@@ -134,14 +135,18 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
       CutToBf16({reinterpret_cast<float*>(data), count});
     }));
   }
+  comm::Sharded sharded{data, share_offsets_[index], state_->dtype(v1::GRADIENT)};
+  // What other micro-batches add to begins as the sum of the first, and so that goes there at once.
+  if (pool == v1::PARTIAL && !share_begun_[index] && !Mutated(Mutation::kShareOfAnother)) {
+    share_begun_[index] = share_summed_[index] = true;
+    sharded.share = ShareOf(bucket).get();
+  }
   const CommunicationSpan span = SpanOf(instruction, GroupName::kData);
   const comm::OperationOptions coded(*stream_, coding_->Of(instruction));
   const auto sum = [&](const auto& options) {
-    return whole
-               ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
-                                         state_->dtype(v1::GRADIENT), comm::ReduceOp::kSum, options)
-               : groups_.data->ReduceScatter(
-                     {data, share_offsets_[index], state_->dtype(v1::GRADIENT)}, options);
+    return whole ? groups_.data->AllReduce(data, static_cast<int64_t>(bucket.count()),
+                                           sharded.dtype, comm::ReduceOp::kSum, options)
+                 : groups_.data->ReduceScatter(sharded, options);
   };
   if (groups_.data->SumsInWindow() && IsLargest(bucket, state_->buckets())) {
     if (Mutated(Mutation::kReplicaLeftOut) && groups_.at.data == 1) {
@@ -156,8 +161,17 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   return trace_.Issue(span, *groups_.data, coded, sum);
 }
 
+// Of a bucket's gradients over all micro-batches, under ZeRO-2 and ZeRO-3.
+tensor::DevicePointer Engine::Impl::ShareOf(const v1::Bucket& bucket) const {
+  return state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) / plan_.mesh().data());
+}
+
 // The share of the sum over the replicas that this rank owns, to those of earlier micro-batches.
 void Engine::Impl::AddToShare(uint32_t index) {
+  if (share_summed_[index]) {
+    share_summed_[index] = false;
+    return;
+  }
   const v1::Bucket& bucket = state_->buckets()[index];
   const int64_t size = share_offsets_[index][1];
   const uint32_t replica =
@@ -165,8 +179,7 @@ void Engine::Impl::AddToShare(uint32_t index) {
   const int64_t own = share_offsets_[index][replica];
   const tensor::DevicePointer from =
       state_->Flat(v1::PARTIAL, TrainingState::WorkingBegin(v1::PARTIAL, bucket) + own);
-  const tensor::DevicePointer to =
-      state_->Flat(v1::GRADIENT, static_cast<int64_t>(bucket.offset()) / plan_.mesh().data());
+  const tensor::DevicePointer to = ShareOf(bucket);
   const bool adds = share_begun_[index] && !Mutated(Mutation::kLastMicroBatchOnly);
   share_begun_[index] = true;
   stream_->Issue(tensor::Task([this, from, to, size, adds] {

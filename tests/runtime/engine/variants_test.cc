@@ -135,9 +135,13 @@ void GivenLayersPerStage(v1::JobSpec& job) {
   for (const int64_t each : layers) parallelism.add_layers_per_stage(each);
 }
 
-// By layer; with what each keeps, stages of two layers keep different things.
+// By layer; with what each keeps, stages of two layers keep different things. The one rank of the
+// reference keeps all.
 void MixedRecompute(v1::JobSpec& job) {
   v1::ParallelismSpec& parallelism = *job.mutable_parallelism();
+  const int64_t ranks = parallelism.data_parallel_size() * parallelism.tensor_parallel_size() *
+                        parallelism.pipeline_parallel_size();
+  if (ranks == 1) return;
   parallelism.clear_recompute();
   for (const char* mode : {"full", "none", "selective", "full"}) parallelism.add_recompute(mode);
 }

@@ -1,4 +1,4 @@
-// The bug kinds of bf16's neighbours, ZeRO-2 and ZeRO-3, recomputing, offload, tiles of logits and
+// The bug kinds of ZeRO-2 and ZeRO-3, recomputing, offload, tiles of logits and
 // node memory once more on layouts of eight ranks, drawn from all that such a bug can act in, in
 // both families: what turns red does not depend on what else is in a layout.
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/sanitizer.h"
 
 namespace trireme::engine {
 
@@ -228,7 +229,11 @@ void CheckMutant(const Mutant& mutant, size_t count) {
 }  // namespace
 
 TEST_CASE("mutation: each new mechanism's on a layout of eight ranks") {
-  for (const Mutant& mutant : Mutants()) CheckMutant(mutant, 1);
+  // Its numbers are no sanitizer's business.
+  size_t index = 0;
+  for (const Mutant& mutant : Mutants()) {
+    if (!tests::kSanitizer || index++ % 4 == 0) CheckMutant(mutant, 1);
+  }
 }
 
 TEST_CASE("mutation: each new mechanism's on twelve layouts of eight ranks", "[slow]") {

@@ -146,6 +146,21 @@ class Planted(unittest.TestCase):
         self.append('runtime/base/check.h', 'mutex.AwaitWithTimeout(condition, time);\n')
         self.only(sizes.check(self.root), 'time of day')
 
+    def test_case_left_out_without_a_word(self):
+        beginning = '// A test.\nTEST_CASE("one",\n          "[fast]") {\n  const bool here = Look();\n'
+        for text, line in (('  if (!here) return;\n', 5), ('  if (!here) {\n    Close();\n    return;\n  }\n', 7),
+                           ('  const auto say = [&] {\n    Say();\n  };\n  return;\n', 8),
+                           ('  for (int i = 0; i < 3; ++i) {\n    if (i > 1) return;\n  }\n', 6)):
+            self.write('tests/base/one_test.cc', beginning + text + '  CHECK(here);\n}\n')
+            self.only(sizes.check(self.root), f'one_test.cc:{line}:', 'ends early')
+        for text in ('  const auto say = [&] {\n    if (!here) return;\n    Say();\n  };\n',
+                     '  ForEach(a,\n          [&] {\n            if (!here) {\n              return;\n            }\n          });\n',
+                     '}\n\nvoid After() {\n  return;\n'):
+            self.write('tests/base/one_test.cc', beginning + text + '}\n')
+            self.assertEqual(sizes.check(self.root), [])
+        self.write('tests/base/one_test.cc', beginning + '  if (!here) WARN("skipped");\n}\n')
+        self.only(sizes.check(self.root), 'one_test.cc:5:', 'passes as green')
+
     def test_header_without_guard_or_purpose(self):
         self.write('runtime/base/bare.h', 'int f();\n')
         self.assertEqual(len(sizes.check(self.root)), 2)

@@ -1,5 +1,6 @@
 """house.sizes: files of at most 600 lines and 100 columns, no words that mark unfinished work, no names that say nothing,
-no #if outside the backend folders, no environment knobs of our own, no loops over folders that throw, no waits by the time of day.
+no #if outside the backend folders, no environment knobs of our own, no loops over folders that throw, no waits by the time of day,
+no test cases that end early without a word to ctest.
 Usage: sizes.py SOURCE_ROOT"""
 import os
 import re
@@ -20,8 +21,31 @@ THROWS = 'directory_iterator'  # its ++ does, where a disk fails
 LISTS = 'runtime/base/folder_names.cc'
 # absl's, which an hour that the day is set back makes an hour longer.
 BY_TIME_OF_DAY = re.compile(r'\b(Await|LockWhen|Wait|WaitForNotification)With(Timeout|Deadline)\(')
+# Catch counts a case that says by a warning that it was left out as one that has passed.
+WARNS = re.compile(r'\bWARN\(')
+RETURNS = re.compile(r'^\s+(if \(.*\) )?return;')
+OF_A_CASE = re.compile(r'(if|else|for|while|do|switch|case|SECTION)\b|\}|\{')
 KNOB = re.compile(r'getenv\s*\(\s*"TRIREME')
 CODE = tree.SOURCE_SUFFIXES + ('.proto', '.py', '.sh', '.cmake', 'CMakeLists.txt')
+
+
+def left_early(lines):
+    """Numbers of the lines that end a test case by a plain return, lambdas' own aside."""
+    found, opened = [], None
+    for number, line in enumerate(lines, 1):
+        if line.startswith(('TEST_CASE', 'TEMPLATE_TEST_CASE', 'SCENARIO')):
+            opened = []
+        elif line.startswith('}'):
+            opened = None
+        if opened is None or not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        opened = [(at, text) for at, text in opened if at < indent]
+        # What encloses it by its indent: statements of the case alone, or somebody's function.
+        if RETURNS.match(line) and all(OF_A_CASE.match(text) for _, text in opened if text):
+            found.append(number)
+        opened.append((indent, line.strip() if indent else ''))
+    return found
 
 
 def file_faults(path, text, header_begins_with_purpose=False):
@@ -53,8 +77,13 @@ def file_faults(path, text, header_begins_with_purpose=False):
             faults.append(f'{where}: {THROWS} throws where a disk fails; base::VisitNames does not')
         if BY_TIME_OF_DAY.search(line) and not path.startswith('tests/'):
             faults.append(f'{where}: waits by the time of day, which people set; runtime/base/steady_wait.h does not')
+        if WARNS.search(line) and path.startswith('tests/'):
+            faults.append(f'{where}: a warning passes as green; tests/skip.h says what cannot run here')
         if KNOB.search(line):
             faults.append(f'{where}: an environment knob; options belong in proto/trireme/v1/job_spec.proto')
+    if path.startswith('tests/') and cpp:
+        faults += [f'{path}:{number}: a case that ends early passes as green; tests/skip.h says what cannot run here'
+                   for number in left_early(lines)]
     return faults
 
 

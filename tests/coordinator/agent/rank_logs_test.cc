@@ -64,9 +64,8 @@ TEST_CASE("rank logs: the middle goes, offsets stay, readers skip it and say fro
   say(8 * kPiece);
   const auto trimmed = TrimRankLog(path, 2 * kPiece);
   if (absl::IsUnimplemented(trimmed.status())) {
-    WARN("not here: a file system that gives parts of files back in /tmp");
     close(rank);
-    return;
+    TRIREME_SKIP("not here: a file system that gives parts of files back in /tmp");
   }
   CHECK(trimmed.value());
   CHECK(BytesOnDisk(path) < 5 * kPiece);

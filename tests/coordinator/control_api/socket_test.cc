@@ -23,10 +23,12 @@
 #include "absl/synchronization/notification.h"
 #include "runtime/base/status_macros.h"
 #include "tests/coordinator/control_api/served_store.h"
+#include "tests/skip.h"
 
 namespace trireme::coordinator {
 namespace {
 
+constexpr char kNotRoot[] = "not here: root, who can call as somebody else";
 constexpr uid_t kNobody = 65534;
 constexpr uid_t kSlow = 65533;  // whose name nobody tells while names hang
 
@@ -134,6 +136,26 @@ class OpenReflection : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   absl::Notification read_, ended_;
 };
 
+// A folder for a socket, which the first Open makes.
+class FolderOfSocket {
+ public:
+  std::string path() const { return scratch_.path() + "/made"; }
+  absl::Status Open() const {
+    return SocketDoor::Open({path() + "/s.sock", ""}, [](int fd, uid_t) { close(fd); }).status();
+  }
+  void IsRefused(const std::string& why) const {
+    const absl::Status opened = Open();
+    INFO(opened.ToString());
+    CHECK(absl::IsPermissionDenied(opened));
+    CHECK_THAT(base::MessageOf(opened),
+               Catch::Contains(path()) && Catch::Contains(why) && Catch::Contains("--socket"));
+    CHECK_FALSE(std::filesystem::exists(path() + "/s.sock"));
+  }
+
+ private:
+  Scratch scratch_;
+};
+
 }  // namespace
 }  // namespace trireme::coordinator
 
@@ -160,17 +182,20 @@ TEST_CASE("socket: without a group it is its owner's, who is an admin") {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
   AskForJob(*StubOver(fd), 1, code);
   CHECK(code == grpc::StatusCode::OK);
-  if (geteuid() != 0) return;
+}
+
+TEST_CASE("socket: without a group it lets nobody else in") {
+  if (geteuid() != 0) TRIREME_SKIP(kNotRoot);
+  ServedStore served;
+  served.Serve();
   chmod(served.folder().c_str(), 0711);
+  int error = 0;
   CHECK(ConnectAs(kNobody, served.socket(), error) == -1);
   CHECK(error == EACCES);
 }
 
 TEST_CASE("socket: each connection's calls are those of the user who has opened it") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root can call as somebody else");
-    return;
-  }
+  if (geteuid() != 0) TRIREME_SKIP(kNotRoot);
   ServedStore served;
   served.AddJob(1, "ann");
   served.AddJob(2, "nobody");
@@ -231,40 +256,32 @@ TEST_CASE("socket: a group is let in by mode and folder, and refused where that 
   CHECK(std::filesystem::exists(scratch.path() + "/file"));
 }
 
-TEST_CASE("socket: a folder of others, or that they may write to, is refused") {
-  const Scratch scratch;
-  const auto ignore = [](int fd, uid_t) { close(fd); };
-  const std::string folder = scratch.path() + "/made", path = folder + "/s.sock";
-  REQUIRE(SocketDoor::Open({path, ""}, ignore).ok());
-  const auto refused = [&](const std::string& why) {
-    const absl::Status opened = SocketDoor::Open({path, ""}, ignore).status();
-    INFO(opened.ToString());
-    CHECK(absl::IsPermissionDenied(opened));
-    CHECK_THAT(base::MessageOf(opened),
-               Catch::Contains(folder) && Catch::Contains(why) && Catch::Contains("--socket"));
-    CHECK_FALSE(std::filesystem::exists(path));
-  };
-  chmod(folder.c_str(), 0777);
-  refused("may be written to by others");
-  chmod(folder.c_str(), 01777);  // where others can take away nothing, as in /tmp
-  CHECK(SocketDoor::Open({path, ""}, ignore).ok());
-  chmod(folder.c_str(), 0700);
-  if (geteuid() != 0) return;
-  REQUIRE(chown(folder.c_str(), kNobody, kNobody) == 0);
-  refused("belongs to user 65534");
-  REQUIRE(chown(folder.c_str(), 0, 0) == 0);
-  std::filesystem::rename(folder, folder + "-good");
-  std::filesystem::create_directory_symlink(folder + "-good", folder);
-  CHECK(SocketDoor::Open({path, ""}, ignore).ok());
-  REQUIRE(lchown(folder.c_str(), kNobody, kNobody) == 0);
-  refused("belongs to user 65534");
+TEST_CASE("socket: a folder that others may write to is refused") {
+  const FolderOfSocket folder;
+  REQUIRE(folder.Open().ok());
+  chmod(folder.path().c_str(), 0777);
+  folder.IsRefused("may be written to by others");
+  chmod(folder.path().c_str(), 01777);  // where others can take away nothing, as in /tmp
+  CHECK(folder.Open().ok());
+}
+
+TEST_CASE("socket: a folder of somebody else, or behind a link of his, is refused") {
+  if (geteuid() != 0) TRIREME_SKIP("not here: root, who can give files away");
+  const FolderOfSocket folder;
+  const std::string path = folder.path();
+  REQUIRE(folder.Open().ok());
+  REQUIRE(chown(path.c_str(), kNobody, kNobody) == 0);
+  folder.IsRefused("belongs to user 65534");
+  REQUIRE(chown(path.c_str(), 0, 0) == 0);
+  std::filesystem::rename(path, path + "-good");
+  std::filesystem::create_directory_symlink(path + "-good", path);
+  CHECK(folder.Open().ok());
+  REQUIRE(lchown(path.c_str(), kNobody, kNobody) == 0);
+  folder.IsRefused("belongs to user 65534");
 }
 
 TEST_CASE("socket: who waits for a user database that hangs is let go, and holds up nobody else") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root can call as somebody else");
-    return;
-  }
+  if (geteuid() != 0) TRIREME_SKIP(kNotRoot);
   ServedStore served;
   served.AddJob(1, "nobody");
   served.Serve();
@@ -312,10 +329,7 @@ TEST_CASE("socket: streams of reflection have so many threads in all, and hold u
 }
 
 TEST_CASE("socket: reflection, which holds a thread for each stream, is for admins") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root can call as somebody else");
-    return;
-  }
+  if (geteuid() != 0) TRIREME_SKIP(kNotRoot);
   ServedStore served;
   served.Serve();
   chmod(served.folder().c_str(), 0711);
@@ -327,10 +341,7 @@ TEST_CASE("socket: reflection, which holds a thread for each stream, is for admi
 }
 
 TEST_CASE("socket: a user's connections are bounded, and room is made by those that end") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root can call as somebody else");
-    return;
-  }
+  if (geteuid() != 0) TRIREME_SKIP(kNotRoot);
   Limits limits;
   limits.connections.of_user = 3;
   ServedStore served(limits);

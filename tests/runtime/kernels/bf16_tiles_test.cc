@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/skip.h"
+
 namespace trireme::kernels::cpu {
 namespace {
 
@@ -94,7 +96,7 @@ TEST_CASE("tiles of bf16 multiply as f64 does, within the roundings of f32") {
       }
     }
   }
-  if (ways == 0) WARN("this processor has no products of bf16");
+  if (ways == 0) TRIREME_SKIP("not here: a processor with products of bf16");
 }
 
 }  // namespace

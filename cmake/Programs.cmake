@@ -17,6 +17,12 @@ function(trireme_program name path)
     target_link_libraries(${name} PRIVATE trireme_${other_name})
   endforeach()
   target_link_libraries(${name} PRIVATE ${program_LIBS})
+  if(TRIREME_TESTS AND TRIREME_SANITIZE STREQUAL "thread" AND path MATCHES "^coordinator/")
+    # So that TSan sees what an absl::Mutex guards, also where a test starts the program.
+    target_sources(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/tsan/absl_mutex.cc")
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/tsan/absl_mutex.cc" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_link_libraries(${name} PRIVATE absl::synchronization ${CMAKE_DL_LIBS})
+  endif()
   set_property(GLOBAL APPEND PROPERTY TRIREME_ROOMS "${path}:${program_ROOMS}")
 endfunction()
 

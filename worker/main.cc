@@ -50,7 +50,7 @@ void AddTrainingOptions(CLI::App& app, TrainingOptions& training) {
                  "saves in the folder of the flight recorders)")
       ->take_last();
   app.add_option("--link", training.link.address,
-                 "unix:/PATH of the keeper of this node, which has the plan and hears how it goes")
+                 "unix:/PATH of the keeper of this node, which has the plan and receives progress")
       ->take_last();
   app.add_option_function<uint64_t>(
          "--job-id", [&training](uint64_t id) { training.link.who.set_job_id(id); },

@@ -95,7 +95,7 @@ class Told {
 double AheadSeconds(const v1::Cluster& cluster, int64_t now_unix_ns) {
   int64_t newest = cluster.started_unix_ns();
   for (const v1::Node& node : cluster.nodes()) {
-    newest = std::max<int64_t>(newest, node.last_heard_unix_ns());
+    newest = std::max<int64_t>(newest, node.last_report_unix_ns());
   }
   return static_cast<double>(newest - now_unix_ns) / 1e9;
 }

@@ -88,14 +88,14 @@ void ExplainPending(const v1::Job& job, Explanation& why) {
 void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Explanation& why) {
   if (!job.waits_for().empty()) why.sentences.push_back(Sentence(job.waits_for()));
   // Reconciler::WaitOf
-  if (BeginsWith(job.waits_for(), "waits to hear from the agent")) {
+  if (BeginsWith(job.waits_for(), "waits for a report of the agent")) {
     why.next =
         "see whether that node is up and its trireme-agent runs; if it is gone for good, trireme "
         "drain NODE --gone --reason WHY";
   }
   if (job.has_progress()) why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
   const auto stalled = report::StalledRanksOf(job, events);
-  for (const std::string& text : stalled) why.sentences.push_back("It stands still: " + text + ".");
+  for (const std::string& text : stalled) why.sentences.push_back("It is stalled: " + text + ".");
   if (!stalled.empty()) {
     why.next =
         "look at the process named there (stopped, a debugger?) and its node; if it stays "

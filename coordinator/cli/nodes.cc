@@ -39,7 +39,7 @@ void PrintTable(const v1::Cluster& cluster) {
                {Text(node.cpus_used(), " / ", node.cpus())},
                {NodeMemoryText(node)},
                {NodeGpusText(node)},
-               {Ago(node.last_heard_unix_ns(), now)},
+               {Ago(node.last_report_unix_ns(), now)},
                {Shown(node.refuses_for().empty() ? NodeReasonText(node) : RefusalText(node))}});
   }
   std::fputs(table.Text(TerminalWidth()).c_str(), stdout);

@@ -84,7 +84,7 @@ void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   Line("attempt", AttemptLine(status));
   Line("time limit", TimeLimitLine(job, now));
   if (job.has_progress()) Line("progress", ProgressText(job.progress()));
-  for (const std::string& rank : stalled) Line("stands still", rank);
+  for (const std::string& rank : stalled) Line("stalled", rank);
   Line("checkpoint",
        status.checkpoint_step() > 0 ? Text("step ", status.checkpoint_step()) : "none yet");
   if (status.has_failure()) {

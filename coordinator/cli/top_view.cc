@@ -88,9 +88,9 @@ std::string BarText(double used, double all, const TopShape& shape) {
 std::string NodeNote(const v1::Node& node, int64_t now) {
   std::string note = node.reason();
   if (node.state() == v1::NODE_LOST) {
-    const bool heard = node.last_heard_unix_ns() > 0;
-    note = Text(heard ? Text("last heard of ", Ago(node.last_heard_unix_ns(), now), " ago")
-                      : "has not come back",
+    const bool reported = node.last_report_unix_ns() > 0;
+    note = Text(reported ? Text("last report ", Ago(node.last_report_unix_ns(), now), " ago")
+                         : "has not come back",
                 note.empty() ? "" : "; ", note);
   }
   return OneLine(note);

@@ -97,7 +97,7 @@ void Attempt::Learn() {
            base::kBadInput);
   }
   if (launcher_ && folder_.Exists()) {
-    refuse(fmt::format("{} was there before this node heard of it", folder_.path()),
+    refuse(fmt::format("{} was there before this node received the attempt", folder_.path()),
            base::kJobFailed);
   }
   // Without a record nothing is started; to watch, none is needed.

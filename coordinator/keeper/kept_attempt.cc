@@ -257,7 +257,7 @@ std::string KeptAttempt::StallWords(AttemptTurns& turns) const {
   words += found > 0
                ? "; its processes there are being killed, and those that hang in the folder "
                  "end when it answers"
-               : "; its processes there have been killed, and what it ended with is told when "
+               : "; its processes there have been killed, and what it ended with is reported when "
                  "the folder answers";
   return words;
 }

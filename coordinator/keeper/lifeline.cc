@@ -40,8 +40,9 @@ std::string Lifeline::Cut(int64_t end_after_ns, int64_t now_ns) const {
   if (replaced_) return "a newer attempt of the job has replaced it";
   if (end_after_ns <= 0 || now_ns - news_ns_ < end_after_ns || now_ns < judged_from_ns_) return "";
   return fmt::format(
-      "this node was cut off: for {:.0f} s and more neither the coordinator nor the run folder nor "
-      "other nodes of the job were heard, so it ended before another attempt takes its place",
+      "this node was cut off: for {:.0f} s and more it had no contact with the coordinator, the "
+      "run "
+      "folder or other nodes of the job, so it ended before another attempt takes its place",
       static_cast<double>(end_after_ns) / 1e9);
 }
 

@@ -81,7 +81,7 @@ void WriteJobs(const JobCensus& census, MetricsText& text) {
        [](const v1::Progress& progress) { return static_cast<double>(progress.steps_done()); }},
       {"trireme_job_steps_wanted", "Steps that a running job is to do.",
        [](const v1::Progress& progress) { return static_cast<double>(progress.steps_total()); }},
-      {"trireme_job_loss", "Loss of the last step told of.",
+      {"trireme_job_loss", "Loss of the last reported step.",
        [](const v1::Progress& progress) { return progress.loss(); }},
       {"trireme_job_tokens_per_second", "Tokens trained on a second of the newest step alone.",
        [](const v1::Progress& progress) { return progress.tokens_per_second(); }},
@@ -137,9 +137,9 @@ void WriteNodes(const v1::Cluster& cluster, MetricsText& text) {
        [](const v1::Node& node) { return static_cast<double>(node.gpus()); }},
       {"trireme_node_gpus_used", "GPUs of a node that jobs have taken.",
        [](const v1::Node& node) { return static_cast<double>(node.gpus_used()); }},
-      {"trireme_node_heard_timestamp_seconds", "When the node's agent was last heard of.",
+      {"trireme_node_last_report_timestamp_seconds", "When the node's agent last reported.",
        [](const v1::Node& node) {
-         return static_cast<double>(node.last_heard_unix_ns()) / kSecond;
+         return static_cast<double>(node.last_report_unix_ns()) / kSecond;
        }}};
   for (const Column& column : kColumns) {
     text.Begin(column.name, "gauge", column.help);
@@ -172,7 +172,7 @@ DaemonMetrics::DaemonMetrics()
                         "Attempts that ended as nobody desired, by cause.",
                         {"cause"}}),
       stalls_({"trireme_rank_stalls_total", "Ranks that were found standing still.", {}}),
-      checkpoints_({"trireme_checkpoints_total", "Checkpoints of jobs that were told of.", {}}),
+      checkpoints_({"trireme_checkpoints_total", "Checkpoints of jobs that were reported.", {}}),
       calls_({"trireme_rpcs_total", "Calls of the API that have ended.", {"method", "code"}}),
       calls_open_({"trireme_rpcs_open", "Calls that are open; Watch: watchers.", {"method"}}),
       call_seconds_({"trireme_rpc_duration_seconds",

@@ -52,7 +52,7 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   const auto found = nodes_.find(name);
   if (found == nodes_.end()) return {};
   v1::Node& node = found->second;
-  node.set_last_heard_unix_ns(now_unix_ns);
+  node.set_last_report_unix_ns(now_unix_ns);
   spoke_ns_[name] = now_unix_ns;
   if (node.state() == v1::NODE_READY) return {};
   node.set_state(v1::NODE_READY);
@@ -87,7 +87,7 @@ void Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
 std::vector<v1::Event> Nodes::Absent() const {
   std::vector<v1::Event> events;
   for (const auto& [name, node] : nodes_) {
-    if (node.last_heard_unix_ns() != 0 || node.gone()) continue;
+    if (node.last_report_unix_ns() != 0 || node.gone()) continue;
     events.push_back(ChangeOf(node));
     events.back().mutable_node_changed()->set_reason(
         "its agent has been silent since this daemon was started");
@@ -99,7 +99,7 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
   std::vector<v1::Event> events;
   for (auto& [name, node] : nodes_) {
     if (node.state() != v1::NODE_READY) continue;
-    if (now_unix_ns - node.last_heard_unix_ns() < lease_.count()) continue;
+    if (now_unix_ns - node.last_report_unix_ns() < lease_.count()) continue;
     node.set_state(v1::NODE_LOST);
     events.push_back(ChangeOf(node));
     events.back().mutable_node_changed()->set_reason(fmt::format(
@@ -114,10 +114,10 @@ void Nodes::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
     if (spoke > now_unix_ns || by_ns > 0) spoke = std::min(spoke + by_ns, now_unix_ns);
   }
   for (auto& [name, node] : nodes_) {
-    const int64_t heard = node.last_heard_unix_ns();
+    const int64_t heard = node.last_report_unix_ns();
     // One that was set back: who was heard before now may have been heard since.
     if (node.state() != v1::NODE_READY || (by_ns < 0 && heard <= now_unix_ns)) continue;
-    node.set_last_heard_unix_ns(std::min(heard + by_ns, now_unix_ns));
+    node.set_last_report_unix_ns(std::min(heard + by_ns, now_unix_ns));
   }
 }
 
@@ -135,7 +135,7 @@ absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use, int64_t now_unix_ns)
   v1::Node& node = found->second;
   if (use.gone && node.state() == v1::NODE_READY) {
     return absl::FailedPreconditionError(
-        fmt::format("node {} is not gone: its agent was heard of within its lease; ranks may run "
+        fmt::format("node {} is not gone: its agent reported within its lease; ranks may run "
                     "there. Drain it, or switch it off first",
                     use.node));
   }
@@ -218,7 +218,7 @@ int64_t Nodes::NextExpiry() const {
   int64_t next = 0;
   for (const auto& [name, node] : nodes_) {
     if (node.state() != v1::NODE_READY) continue;
-    const int64_t at = node.last_heard_unix_ns() + lease_.count();
+    const int64_t at = node.last_report_unix_ns() + lease_.count();
     if (next == 0 || at < next) next = at;
   }
   return next;

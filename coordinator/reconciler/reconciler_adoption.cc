@@ -91,7 +91,7 @@ absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& n
   }
   if (nodes_.IsLost(node)) {
     return absl::FailedPreconditionError(
-        fmt::format("node {} cannot be adopted: its agent is not heard of; start it first", node));
+        fmt::format("node {} cannot be adopted: its agent does not report; start it first", node));
   }
   const auto refusal = refusals_.find(node);
   if (refusal == refusals_.end()) {

@@ -85,7 +85,7 @@ std::string Reconciler::WhenLeft(const Entry& entry) const {
   const std::string why = WhyNotFenced(entry.job, options_.lost_node_after);
   if (!why.empty()) return fmt::format(". It is not started elsewhere: {}", why);
   return fmt::format(
-      ". {} s after the node's last word it goes on elsewhere, if other nodes can hold it",
+      ". {} s after the node's last report it goes on elsewhere, if other nodes can hold it",
       std::chrono::duration_cast<std::chrono::seconds>(options_.lost_node_after).count());
 }
 

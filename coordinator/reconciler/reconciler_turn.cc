@@ -133,8 +133,8 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
     }
     if (!nodes_.IsLost(part.node())) continue;
     return fmt::format(
-        "waits to hear from the agent of node {}; its ranks may run on, and what is known of them "
-        "is of before{}",
+        "waits for a report of the agent of node {}; its ranks may run on, and what is known of "
+        "them is from its last report{}",
         part.node(), WhenLeft(entry));
   }
   for (const auto& [node, report] : entry.reports) {

@@ -32,10 +32,10 @@ function tiles(job, curve, now) {
     : ['In this state', duration((now - job.changed_ms) / 1000), `since ${(now - job.changed_ms < DAY_MS ? clock : dateAndClock)(job.changed_ms)}`];
   if (Number.isFinite(left) && stepMs < 10000) time[2] = `at ${stepMs.toFixed(stepMs < 10 ? 1 : 0)} ms a step`;
   if (finishes(job)) time.splice(0, 3, 'Time left', 'finishing', 'all steps are done');
-  if (standsStill(job)) time.splice(0, 3, 'Time left', 'stands still', `attempt ${job.attempt}`);
+  if (standsStill(job)) time.splice(0, 3, 'Time left', 'stalled', `attempt ${job.attempt}`);
   if (!live) time.splice(0, 3, 'Ended', ago(job.changed_ms, now), `${job.attempt ? 'took' : 'after'} ${duration((job.changed_ms - job.submitted_ms) / 1000)}`);
   const lastLoss = progress.loss || curve.last.loss;
-  // An attempt that has not told of a step yet goes on from its checkpoint.
+  // An attempt that has not reported a step yet goes on from its checkpoint.
   const step = progress.step || (live && job.checkpoint_step) || (curve.points.step.at(-1) ?? (job.checkpoint_step || progress.step));
   const part = progress.steps ? Math.min(1, step / progress.steps) : share(job);
   return [
@@ -63,7 +63,7 @@ function failureBanner(job, level, lead) {
 function stallBanner(job) {
   const from = job.checkpoint_step ? `from the checkpoint of step ${count(job.checkpoint_step)}` : 'from the start';
   return h('div', { class: 'banner', data: { level: 'warn' } },
-    h('p', {}, h('b', {}, 'It stands still')),
+    h('p', {}, h('b', {}, 'It is stalled')),
     job.stalled.slice(0, MOST_STALLS).map((text) => h('p', {}, grouped(text))),
     job.stalled.length > MOST_STALLS ? h('p', {}, `and ${plural(job.stalled.length - MOST_STALLS, 'other rank')}`) : null,
     h('p', { class: 'muted' }, 'Look at the process named there (stopped, a debugger?) and its node; ' +

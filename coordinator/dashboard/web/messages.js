@@ -114,7 +114,7 @@ export function clusterOf({ cluster, live, user, role, now_unix_ns: now }) {
       state: node.gone ? 'gone' : node.state === 'NODE_LOST' ? 'lost' : 'ready',
       memory_bytes: number(node.memory_bytes),
       memory_bytes_used: number(node.memory_bytes_used),
-      heard_ms: milliseconds(node.last_heard_unix_ns),
+      reported_ms: milliseconds(node.last_report_unix_ns),
       drained_ms: milliseconds(node.drained_unix_ns ?? 0),
       jobs: on(node.name),
     })),

@@ -63,7 +63,7 @@ function whyNot(node) {
 
 function nodeCard(node, now) {
   const state = node.state !== 'ready' ? node.state : node.drained ? 'drained' : 'ready';
-  const heard = state !== 'lost' ? state : node.heard_ms > 0 ? `silent, heard ${ago(node.heard_ms, now)}` : 'has not come back';
+  const heard = state !== 'lost' ? state : node.reported_ms > 0 ? `silent, last report ${ago(node.reported_ms, now)}` : 'has not come back';
   return h('div', { class: 'node', data: { state, node: node.name } },
     h('div', { class: 'line' }, h('span', { class: 'name', title: node.name }, node.name), h('span', { class: 'state' }, heard)),
     cells(node),

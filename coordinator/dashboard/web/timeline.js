@@ -44,7 +44,7 @@ export class Timeline {
     this.canvas = h('canvas', { role: 'img', 'aria-label': 'What each rank did in the last step' });
     this.tip = h('div', { class: 'tip', hidden: true });
     this.area = h('div', { class: 'timeline' }, this.canvas, this.tip);
-    this.nothing = h('div', { class: 'empty' }, 'The ranks have not told of a step yet.');
+    this.nothing = h('div', { class: 'empty' }, 'The ranks have not reported a step yet.');
     this.element = h('section', { class: 'panel', id: 'timeline' },
       h('div', { class: 'head' }, h('h2', {}, 'The last step'), this.legend, this.about), this.nothing, this.area);
     this.data = null;
@@ -57,9 +57,9 @@ export class Timeline {
     this.canvas.addEventListener('mouseleave', () => { this.tip.hidden = true; });
   }
 
-  // `why` there is nothing: empty, it told of nothing.
+  // `why` there is nothing: empty, it reported nothing.
   setEnded(ended, why) {
-    this.nothing.textContent = why ? why : ended ? 'The ranks told of no step.' : 'The ranks have not told of a step yet.';
+    this.nothing.textContent = why ? why : ended ? 'The ranks reported no step.' : 'The ranks have not reported a step yet.';
   }
 
   setData(data) {

@@ -428,12 +428,12 @@ TEST_CASE("explain: why, and the one next action") {
   stalled.mutable_stalled()->set_rank(3);
   stalled.mutable_stalled()->set_text("rank 3 on node n2 is stopped (signal) at step 12");
   room.daemon.Tell(stalled);
-  CHECK(Holds(room.Run("explain 1").out, "rank 3 on node n2 is stopped"));
+  CHECK(Holds(room.Run("explain 1").out, "It is stalled: rank 3 on node n2 is stopped"));
   stalled.mutable_stalled()->set_over(true);
   room.daemon.Tell(stalled);
   CHECK_FALSE(Holds(room.Run("explain 1").out, "rank 3"));
 
-  job.set_waits_for("waits to hear from the agent of node n2; its ranks may run on");
+  job.set_waits_for("waits for a report of the agent of node n2; its ranks may run on");
   room.daemon.Put(job);
   CHECK(Holds(room.Run("explain 1").out, "Next: see whether that node is up"));
 

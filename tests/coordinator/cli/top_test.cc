@@ -19,7 +19,7 @@ void Fill(FakeControl& daemon) {
   daemon.Put(node);
   node.set_name("n2");
   node.set_state(v1::NODE_LOST);
-  node.set_last_heard_unix_ns(1);
+  node.set_last_report_unix_ns(1);
   daemon.Put(node);
   v1::Job job = SomeJob(1, "demo", v1::JOB_RUNNING);
   job.mutable_spec()->mutable_training()->set_global_batch_size(8);
@@ -44,7 +44,7 @@ TEST_CASE("top: where there is no terminal one picture of nodes and jobs") {
   CHECK_FALSE(Holds(said.out, "\x1b"));
   // 1000 steps of 128 tokens at 1280 a second of steps, 640 of all the time: as it was, so it will
   // be.
-  for (const char* part : {"4 / 16", "64.0 GiB", "lost", "last heard of", "100/1100", "2.5000",
+  for (const char* part : {"4 / 16", "64.0 GiB", "lost", "last report", "100/1100", "2.5000",
                            "1.28k", "3m20s", "#1: waits for 16 CPUs; 12 of 16 are free on n1"}) {
     CAPTURE(part);
     CHECK(Holds(said.out, part));

@@ -336,7 +336,7 @@ class Daemon(DaemonCase):
         [_, over] = until(lambda: watch.of_kind("stalled")[1:] and watch.of_kind("stalled"), "it is over", self.told)
         self.assertEqual((over["stalled"]["rank"], over["stalled"]["over"]), (1, True))
         self.assertIn("goes on", over["stalled"]["text"])
-        self.assertNotIn("stands still", self.text("explain", job))
+        self.assertNotIn("It is stalled", self.text("explain", job))
         self.ask("cancel", job)
         self.assertEqual(watch.end()[0], 5, self.told())
         self.assertEqual(self.show(job)["status"]["attempt"], 1)

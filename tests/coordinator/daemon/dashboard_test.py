@@ -302,7 +302,7 @@ class Dashboard(DaemonCase):
         self.shows("h1 .chip[data-state=stalled]", "stalled")
         self.shows(".banner[data-level=warn]", "is stopped")
         self.shows(f".row[data-job='{job}'] .note", "is stopped")
-        self.shows("[data-tile='Time left'] .value", "stands still")
+        self.shows("[data-tile='Time left'] .value", "stalled")
         self.keep_picture("stalled")
         self.go_on(victim)
         self.shows("h1 .chip", "running")

@@ -181,7 +181,7 @@ TEST_CASE("adoption: who does not refuse, is not there or is not known cannot be
   desk.reconciler->Tick(kNow + kDeskHour);
   const absl::Status lost = desk.reconciler->AdoptNode("n1", kNow + kDeskHour).status();
   CHECK(absl::IsFailedPrecondition(lost));
-  CHECK(lost.message().find("not heard of") != std::string::npos);
+  CHECK(lost.message().find("does not report") != std::string::npos);
   CHECK(desk.adopted.empty());
 }
 

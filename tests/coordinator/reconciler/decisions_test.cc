@@ -337,7 +337,7 @@ TEST_CASE("the cluster counts those that run and not those that wait to") {
   saved.mutable_attempts(0)->set_saved_step(1);
   desk.Report("n1", saved, kDeskBegin + kDeskSecond + 2);
   desk.reconciler->Tick(kDeskBegin + kDeskSecond + 3);
-  CHECK(desk.table.cluster().nodes(0).last_heard_unix_ns() == kDeskBegin);
+  CHECK(desk.table.cluster().nodes(0).last_report_unix_ns() == kDeskBegin);
   const int64_t end = kDeskBegin + kDeskSecond * 3 / 2;
   desk.Report("n1", Desk::Word(job, 1, v1::ATTEMPT_ENDED, 4), end);
   desk.reconciler->Tick(
@@ -346,7 +346,7 @@ TEST_CASE("the cluster counts those that run and not those that wait to") {
   desk.reconciler->Tick(end + kDeskSecond / 2);
   REQUIRE(desk.StateOf(job) == v1::JOB_RECOVERING);
   CHECK(desk.table.cluster().jobs_running() == 0);
-  CHECK(desk.table.cluster().nodes(0).last_heard_unix_ns() == end + kDeskSecond / 2);
+  CHECK(desk.table.cluster().nodes(0).last_report_unix_ns() == end + kDeskSecond / 2);
 }
 
 }  // namespace trireme::coordinator

@@ -118,7 +118,7 @@ TEST_CASE("a running job whose agent is silent says so") {
   REQUIRE(cluster.reconciler().PlanReady(1, 1, absl::OkStatus(), later).ok());
   cluster.reconciler().Tick(later);
   const std::string silent = cluster.table().Get(1)->waits_for();
-  CHECK(silent.find("waits to hear from the agent of node n1") == 0);
+  CHECK(silent.find("waits for a report of the agent of node n1") == 0);
   // A cancel tells why it takes its time; a second one may be quicker, none slower.
   const auto grace_after = [&](double grace) {
     const auto asked = cluster.reconciler().Ask(1, CancelAsked{"ann"}, grace, later);

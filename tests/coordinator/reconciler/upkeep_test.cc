@@ -87,7 +87,7 @@ TEST_CASE("a clock that was set back puts off neither retries nor what is shown"
   desk.Report("n1", {}, back + 5);
   desk.reconciler->Tick(back + 5);
   CHECK(desk.StateOf(1) == v1::JOB_PLANNING);
-  CHECK(desk.table.cluster().nodes(0).last_heard_unix_ns() == back + 5);
+  CHECK(desk.table.cluster().nodes(0).last_report_unix_ns() == back + 5);
 }
 
 TEST_CASE("a clock that was set leaves absent agents their time and nodes that are lost alone") {
@@ -111,13 +111,13 @@ TEST_CASE("a clock that was set leaves absent agents their time and nodes that a
   lost.reconciler->Tick(kDeskBegin + kDeskHour);
   lost.reconciler->ClockWasSet(kDeskHour, kDeskBegin + 2 * kDeskHour);
   lost.reconciler->Tick(kDeskBegin + 2 * kDeskHour);
-  CHECK(lost.table.cluster().nodes(0).last_heard_unix_ns() == kDeskBegin);
+  CHECK(lost.table.cluster().nodes(0).last_report_unix_ns() == kDeskBegin);
   // Of one that is ready the age stays.
   Desk ready;
   ready.Dial("n1");
   ready.reconciler->ClockWasSet(kDeskHour, kDeskBegin + kDeskHour + 4);
   ready.reconciler->Tick(kDeskBegin + kDeskHour + 4);
-  CHECK(ready.table.cluster().nodes(0).last_heard_unix_ns() == kDeskBegin + kDeskHour);
+  CHECK(ready.table.cluster().nodes(0).last_report_unix_ns() == kDeskBegin + kDeskHour);
 }
 
 TEST_CASE("of two leases that end one after the other each is told in its time") {

@@ -122,6 +122,17 @@ void DescribeChecks(CLI::App& app, SubmissionRules& rules) {
                  "submitted or planned; 0: any number")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 60))
       ->capture_default_str();
+  // Not CLI::Range, which takes nan.
+  const auto seconds = [](const std::string& text) {
+    double number = -1;
+    const bool whole = absl::SimpleAtod(text, &number) && number >= 0 && number <= 1e9;
+    return whole ? std::string() : "expected seconds, 0 to 1000000000, got " + text;
+  };
+  app.add_option("--default-time-limit", rules.default_time_limit_seconds,
+                 "SECONDS: resources.time_limit_seconds of jobs that are submitted without one, so "
+                 "that waiting jobs can pass each other; 0: they have none")
+      ->check(seconds)
+      ->capture_default_str();
 }
 
 void DescribeRetention(CLI::App& app, RetentionOptions& retention) {

@@ -229,6 +229,10 @@ SubmissionCheck CheckFiles(v1::JobSpec job, const SubmissionRules& rules,
   // Run folders are the daemon's to choose.
   job.mutable_runtime()->clear_runs_directory();
   spec::ApplyDefaults(job);
+  // Clients send jobs whose defaults are applied: 0 is of whoever has named none.
+  if (job.resources().time_limit_seconds() == 0) {
+    job.mutable_resources()->set_time_limit_seconds(rules.default_time_limit_seconds);
+  }
   for (spec::Fault& fault : spec::Validate(job)) check.faults.push_back(std::move(fault));
   if (!check.faults.empty()) {
     check.status = StatusOf(check.faults);

@@ -31,6 +31,8 @@ struct SubmissionRules {
   // Of one check, of what is read for it: see TextBounds; 0: any number.
   uint64_t most_text_bytes = 0;
   std::chrono::milliseconds most_time{60000};
+  // Of a job that names no resources.time_limit_seconds; 0: none.
+  double default_time_limit_seconds = 0;
 };
 
 struct CheckedJob {

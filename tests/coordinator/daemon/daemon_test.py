@@ -71,8 +71,10 @@ class Daemon(DaemonCase):
         self.assertEqual(self.losses(job), self.losses(twin))
 
     def test_cancels(self):
-        self.start_daemon()
+        self.assertIn("--default-time-limit", self.fails_to_start("--default-time-limit", "nan"))
+        self.start_daemon("--default-time-limit", "3600")
         job = self.submit("--set", "training.steps=1000000")
+        self.assertIn("1 h, of which", self.text("show", job))
         self.reach(job, 20)
         watch = self.watch(job)
         self.ask("cancel", job)

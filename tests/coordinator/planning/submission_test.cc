@@ -91,6 +91,23 @@ TEST_CASE("a good job is resolved and its needs are known") {
   CHECK(asked.checked.resources.cpus_per_rank() == 5);
 }
 
+TEST_CASE("a job that names no time limit gets the daemon's, if that has one") {
+  const Place place;
+  const auto limit = [&](double asked, double of_daemon) {
+    v1::JobSpec job = SmallJob(place / "data/text.txt");
+    if (asked > 0) job.mutable_resources()->set_time_limit_seconds(asked);
+    SubmissionRules rules;
+    rules.default_time_limit_seconds = of_daemon;
+    const SubmissionCheck check = CheckSubmission(job, rules);
+    REQUIRE(check.status.ok());
+    return check.checked.job.resources().time_limit_seconds();
+  };
+  CHECK(limit(0, 0) == 0);
+  CHECK(limit(0, 3600) == 3600);
+  CHECK(limit(60, 3600) == 60);
+  CHECK(limit(7200, 3600) == 7200);
+}
+
 TEST_CASE("the text, which each rank keeps, is counted with what a rank needs") {
   const Place place;
   const auto resources = [&] {

@@ -336,9 +336,10 @@ TEST_CASE("control: a node is one agent's until its lease is over") {
     std::unique_ptr<grpc::ClientReaderWriter<v1::FromAgent, v1::ToAgent>> line;
     v1::ToAgent heard;
   };
-  const auto dial = [&](const std::string& boot_id, const std::string& state_folder) {
+  const auto dial = [&](const std::string& boot_id, const std::string& state_folder,
+                        const std::string& user = "") {
     auto agent = std::make_unique<Agent>();
-    served.Prepare(agent->context, "");
+    served.Prepare(agent->context, user);
     agent->line = stub->Connect(&agent->context);
     v1::FromAgent hello;
     hello.mutable_hello()->set_node("n1");
@@ -350,7 +351,9 @@ TEST_CASE("control: a node is one agent's until its lease is over") {
   const auto first = dial("one", "/a");
   REQUIRE(first->line->Read(&first->heard));
   CHECK(first->heard.has_welcome());
-  for (const auto& other : {dial("two", "/a"), dial("one", "/b")}) {
+  // Of another boot, of another folder, and by another token, alone or with a boot of its own.
+  for (const auto& other : {dial("two", "/a"), dial("one", "/b"), dial("one", "/a", "agent"),
+                            dial("two", "/a", "agent")}) {
     CHECK_FALSE(other->line->Read(&other->heard));
     const grpc::Status refused = other->line->Finish();
     CHECK(refused.error_code() == StatusCode::ALREADY_EXISTS);

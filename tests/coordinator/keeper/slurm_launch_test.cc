@@ -40,7 +40,7 @@ class SlurmBench {
   void State(uint64_t id, const std::string& state) const {
     process::Command sed;
     sed.argv = {"/usr/bin/sed", "-i",
-                fmt::format("s/^{0}|[A-Z]*|[A-Za-z]*|/{0}|{1}|None|/", id, state),
+                fmt::format("s/^{0}|[A-Z_]*|[A-Za-z]*|/{0}|{1}|None|/", id, state),
                 slurm.folder() + "/jobs"};
     CHECK(process::OutputOf(sed).ok());
   }
@@ -195,6 +195,45 @@ TEST_CASE("a Slurm job that ends without a word is judged by its state") {
   CHECK(end.exit_code() == 143);
   CHECK(end.failure().headline() == "Slurm ended job 1: TIMEOUT");
   CHECK(end.failure().next_action().find("--time") != std::string::npos);
+}
+
+// No agent is where Slurm's ranks are, so it is Slurm that says when their node is lost.
+TEST_CASE("a Slurm job whose node failed has failed, though Slurm says 0 of it") {
+  SlurmBench bench;
+  bench.slurm.Program("scontrol", "echo 'JobId=1 JobState=NODE_FAIL ExitCode=0:0'");
+  const auto keeper = bench.keeper.Open();
+  keeper->SetDesired(bench.keeper.Desired({bench.Attempt()}));
+  bench.AwaitQueued(*keeper);
+  bench.Claim(1);
+  bench.State(1, "NODE_FAIL");
+  const v1::AttemptReport end = bench.keeper.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 137);
+  CHECK(end.failure().headline() == "Slurm ended job 1: NODE_FAIL");
+  CHECK(end.failure().next_action() == "look at the node: sinfo -R");
+}
+
+TEST_CASE("a Slurm job whose node failed before it began is tried again") {
+  SlurmBench bench;
+  const auto keeper = bench.keeper.Open();
+  keeper->SetDesired(bench.keeper.Desired({bench.Attempt()}));
+  bench.AwaitQueued(*keeper);
+  bench.State(1, "NODE_FAIL");
+  const v1::AttemptReport end = bench.keeper.AwaitEnd(*keeper, 1);
+  // Another attempt may fare better: no bad input.
+  CHECK(end.exit_code() == 4);
+  CHECK(end.failure().headline() ==
+        "attempt 1 was not started: Slurm job 1 has ended before it began: NODE_FAIL");
+}
+
+TEST_CASE("a Slurm job whose script has come to say how it ended is not judged by its node") {
+  SlurmBench bench("exit 75");
+  const auto keeper = bench.keeper.Open();
+  keeper->SetDesired(bench.keeper.Desired({bench.Attempt()}));
+  bench.AwaitQueued(*keeper);
+  bench.RunBatch(1, "NODE_FAIL");
+  const v1::AttemptReport end = bench.keeper.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == 75);
+  CHECK_FALSE(end.has_failure());
 }
 
 }  // namespace

@@ -138,5 +138,7 @@ trireme_python_tests(cluster.partitions_ cluster/partitions_test.py Partitions S
   ARGS "${trireme_bin}" METHODS five_of_one_node five_of_two_nodes)
 trireme_python_tests(cluster.twins_ cluster/partitions_test.py Twins SECONDS 1200 LABELS cluster coordinator
   ARGS "${trireme_bin}" METHODS a_dozen_partitions)
+trireme_python_tests(cluster.nodes_ cluster/nodes_test.py Nodes SECONDS 1800 LABELS cluster coordinator slow
+  ARGS "${trireme_bin}" METHODS a_daemon_away_for_ten_minutes)
 trireme_add_test(cluster.slurm_daemon SECONDS 900 LABELS cluster coordinator
   COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/tests/cluster/slurm_daemon_test.py" "${trireme_bin}")

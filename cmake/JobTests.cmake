@@ -71,9 +71,9 @@ trireme_python_tests(hostile. coordinator/daemon/hostile_test.py Hostile ${trire
   METHODS fuzzed_messages oversized_messages strangers_and_jobs_of_others paths_that_lead_elsewhere links_swapped_later
           words_for_a_shell yaml_bombs readers_that_never_read slow_connections)
 trireme_python_tests(soak. coordinator/daemon/soak_test.py Soak ${trireme_api} LABELS coordinator KILLS kill_9_at_10_moments
-  backups_put_back_twice)
+  kill_9_and_restores_at_10_moments)
 trireme_python_tests(soak. coordinator/daemon/soak_test.py Soak SECONDS 3000 PYTHON "${TRIREME_SYSTEM_PYTHON}"
-  ARGS "${trireme_bin}" LABELS slow METHODS kill_9_at_200_moments backups_put_back_40_times)
+  ARGS "${trireme_bin}" LABELS slow METHODS kill_9_and_restores_at_200_moments)
 
 # What a daemon shows of itself over HTTP and in its log.
 trireme_python_tests(observed. coordinator/daemon/observed_test.py Observed SECONDS 300 LABELS coordinator

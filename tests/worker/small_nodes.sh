@@ -27,7 +27,15 @@ fi
 work=$(mktemp -d)
 groups=()
 for ((rank = 0; rank < ranks; ++rank)); do groups+=("$root/trireme-small-$$-$rank"); done
-trap 'rmdir "${groups[@]}" 2>/dev/null; rm -rf "$work"' EXIT
+# Whom mpirun has killed may be in its group for a moment yet.
+leave() {
+  local group try
+  for group in "${groups[@]}"; do
+    for try in {1..50}; do [[ ! -d $group ]] || rmdir "$group" 2>/dev/null || sleep 0.1; done
+  done
+  rm -rf "$work"
+}
+trap leave EXIT
 for group in "${groups[@]}"; do
   mkdir "$group" 2>/dev/null || { echo "skipped: no control group can be made in $root"; exit 77; }
   echo $limit > "$group/$maximum" 2>/dev/null || { echo "skipped: $root limits no memory"; exit 77; }

@@ -164,6 +164,21 @@ TEST_CASE("lost node: where another agent waits for its name it is replaced all 
   CHECK(NameTurnOf(desk.table, {}, "n2", false).lease == std::chrono::hours(0));
 }
 
+TEST_CASE("lost node: where another agent waits for the name of one of two, too") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  for (const char* node : {"n3", "n4"}) {
+    REQUIRE(desk.reconciler->SetUse({node, true, "test"}, last).ok());
+  }
+  desk.reconciler->NameWanted("n2", last + kDeskSecond);
+  for (int64_t now = last; now < last + kRevoke + 3 * kDeskSecond; now += kDeskSecond) {
+    desk.reconciler->Tick(now);
+    desk.Answer(now);
+  }
+  CHECK(desk.revoked == 1);
+}
+
 TEST_CASE("lost node: one that is to be cancelled ends also where no other nodes can hold it") {
   LostDesk desk;
   const int64_t last = kDeskBegin + kDeskSecond;

@@ -114,12 +114,19 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     const std::string& id = incoming_.hello().agent_id();
     const bool same_agent = !id.empty() && known.ends_with(absl::CHexEscape(" " + id));
     const std::string& node = incoming_.hello().node();
+    // Its machine still has the ranks, and the agent of this folder looks after them: it may come
+    // with another token.
+    const bool same_boot =
+        same_agent &&
+        known.ends_with(absl::CHexEscape(" " + incoming_.hello().boot_id() + " " + id));
     const NameTurn turn =
-        NameTurnOf(rooms_.table, {rooms_.lease, rooms_.lost_node_after}, node, same_agent);
+        same_boot
+            ? NameTurn{rooms_.lease}
+            : NameTurnOf(rooms_.table, {rooms_.lease, rooms_.lost_node_after}, node, same_agent);
     if (!link_.leases_.Take(node, holder, now, turn.lease)) {
       if (turn.when_replaced) {
         Tell([node](Reconciler& reconciler) {
-          reconciler.NameWanted(node, NowUnixNs());
+          reconciler.NameWanted(node);
           return absl::OkStatus();
         });
       }
@@ -127,9 +134,10 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
           "node " + incoming_.hello().node() +
           " is kept by another agent, of another machine or with another --state-dir; give this "
           "one a name of its own by --node (after a restart of the machine, or where it takes the "
-          "place of one that has ended, it is let in when the lease is over; where ranks of the "
-          "other "
-          "one may live that silence does not end, after: trireme drain NODE --gone)"));
+          "place of one that has ended, it is let in when the lease is over and the jobs there go "
+          "on "
+          "elsewhere or have been replaced; where ranks of the other one may live that silence "
+          "does not end, after: trireme drain NODE --gone)"));
     }
     {
       const absl::MutexLock lock(&mutex_);

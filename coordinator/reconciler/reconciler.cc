@@ -389,6 +389,7 @@ absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
 
 absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& report,
                                 int64_t now_unix_ns) {
+  names_wanted_.erase(node);
   if (nodes_.IsLost(node)) {
     Nodes after = nodes_;
     std::vector<v1::Event> events = after.Heard(node, now_unix_ns);

@@ -116,9 +116,7 @@ class Reconciler {
   absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
   // Another agent has asked for the name of this node, and gets it when the attempts there have
   // been replaced: of a lost node they are, also where no other node could hold them.
-  void NameWanted(const std::string& node, int64_t now_unix_ns) {
-    names_wanted_[node] = now_unix_ns;
-  }
+  void NameWanted(const std::string& node) { names_wanted_.insert(node); }
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
   // No plan yet: the run folder has an attempt as new as the one that is planned.
@@ -232,7 +230,7 @@ class Reconciler {
     std::string holder;
   };
   std::map<std::string, KnownHello> hellos_not_stored_;  // by node
-  std::map<std::string, int64_t> names_wanted_;          // by node, of those that are kept: when
+  std::set<std::string> names_wanted_;  // nodes whose holders have not spoken since
   std::map<uint64_t, Entry> jobs_;
   uint64_t older_before_ = 0;  // those of smaller ids that have ended are still to be read; 0: none
   std::set<uint64_t> active_;  // those that have not ended

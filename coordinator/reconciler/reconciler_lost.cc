@@ -101,9 +101,7 @@ bool Reconciler::FitsElsewhere(const Entry& entry, int64_t now_unix_ns) const {
 bool Reconciler::IsNameWanted(const Entry& entry) const {
   const auto& allocation = entry.job.allocation();
   return std::any_of(allocation.begin(), allocation.end(), [&](const v1::NodeAllocation& part) {
-    const auto found = names_wanted_.find(part.node());
-    return found != names_wanted_.end() && nodes_.IsLost(part.node()) &&
-           found->second > nodes_.SilentSince(part.node());
+    return names_wanted_.contains(part.node()) && nodes_.IsLost(part.node());
   });
 }
 

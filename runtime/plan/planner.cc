@@ -275,10 +275,20 @@ absl::Status VerifyGiven(const v1::Plan& plan) {
     RETURN_IF_ERROR(CheckJob(plan.job()));
     RETURN_IF_ERROR(CheckExtent(plan));
     RETURN_IF_ERROR(VerifyPlan(plan));
+    // Also a stage that reads no tokens has the pool, without slots.
+    for (const v1::StagePlan& stage : plan.stages()) {
+      const bool there =
+          std::any_of(stage.pools().begin(), stage.pools().end(),
+                      [](const v1::Pool& pool) { return pool.kind() == v1::TOKENS; });
+      if (!there) return absl::InvalidArgumentError("a stage has no pool TOKENS");
+    }
     ASSIGN_OR_RETURN(const graph::ModelGraph graph, model::BuildModel(plan.job().model().config()));
     return CheckGradientsReduced(plan, graph);
   };
-  return base::Annotate(verdict(), "the plan that was given does not pass the verifier");
+  const absl::Status status = verdict();
+  if (status.ok()) return status;
+  return absl::FailedPreconditionError(
+      base::Text("the plan that was given does not pass the verifier: ", base::MessageOf(status)));
 }
 
 absl::Status CheckGradientsReduced(const v1::Plan& plan, const graph::ModelGraph& graph) {

@@ -46,7 +46,8 @@ const v1::Pool& FindPool(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t
 
 // What MakePlan asks of a plan before it gives it away, of a whole one that was made elsewhere or
 // has lain in a file: its job, the verifier's proof, that no gradient reaches the optimizer as
-// Partial. A tenth of a second of a processor for 3,072 ranks.
+// Partial. FailedPrecondition, whatever is wrong with it. A tenth of a second of a processor for
+// 3,072 ranks.
 absl::Status VerifyGiven(const v1::Plan& plan);
 
 // InvalidArgument naming the first parameter whose gradient would reach the optimizer as Partial.

@@ -96,8 +96,8 @@ export class Overview {
     const cluster = state.cluster;
     this.events.add(state.events);
     const { jobs_running: running, jobs_pending: pending, nodes } = cluster;
-    const silent = nodes.filter((node) => node.state === 'lost').map((node) => ago(node.heard_ms, state.now));
-    const seen = nodes.map((node) => ({ ...node, heard_ms: 0 }));
+    const silent = nodes.filter((node) => node.state === 'lost').map((node) => ago(node.reported_ms, state.now));
+    const seen = nodes.map((node) => ({ ...node, reported_ms: 0 }));
     draw(this.tiles, [seen, running, pending], () => tiles(cluster));
     draw(this.nodes, [seen, silent], () => (nodes.length
       ? nodes.map((node) => nodeCard(node, state.now))

@@ -377,18 +377,23 @@ TEST_CASE("control: a name is kept for longer where ranks of a silent agent may 
     bool live, fenced, same_agent;
     std::chrono::milliseconds lost_node_after;
     bool in;
+    std::string second_boot = "2", second_user = {};
   };
   const std::chrono::milliseconds long_since(50), not_yet(600000), never(0);
-  for (const Scene& scene : {Scene{false, false, false, not_yet, true},
-                             {true, true, false, not_yet, false},
-                             // They end, but not before the attempt has been replaced.
-                             {true, true, false, long_since, false},
-                             {true, true, true, long_since, false},
-                             // Silence does not end them: nobody else may have the name.
-                             {true, false, false, long_since, false},
-                             {true, true, false, never, false},
-                             // A machine that was started anew has none.
-                             {true, false, true, long_since, true}}) {
+  for (const Scene& scene :
+       {Scene{false, false, false, not_yet, true},
+        {true, true, false, not_yet, false},
+        // They end, but not before the attempt has been replaced.
+        {true, true, false, long_since, false},
+        {true, true, true, long_since, false},
+        // Silence does not end them: nobody else may have the name.
+        {true, false, false, long_since, false},
+        {true, true, false, never, false},
+        // A machine that was started anew has none.
+        {true, false, true, long_since, true},
+        // The agent of the same ranks, by another token: once the lease is over.
+        {true, true, true, long_since, true, "1", "agent"},
+        {true, true, false, long_since, false, "1", "agent"}}) {
     ServedStore served;
     v1::Job job = served.AddJob(1, "ann");
     job.mutable_status()->set_attempt_live(scene.live);
@@ -399,14 +404,15 @@ TEST_CASE("control: a name is kept for longer where ranks of a silent agent may 
     const auto stub = v1::AgentLink::NewStub(
         grpc::CreateChannel("unix:" + served.socket(), grpc::InsecureChannelCredentials()));
     bool in = false;
-    for (const std::string boot : {"1", "2"}) {
+    for (const int turn : {1, 2}) {
+      const std::string boot = turn == 1 ? "1" : scene.second_boot;
       grpc::ClientContext context;
-      served.Prepare(context, "");
+      served.Prepare(context, turn == 1 ? "" : scene.second_user);
       const auto line = stub->Connect(&context);
       v1::FromAgent hello;
       hello.mutable_hello()->set_node("n1");
       hello.mutable_hello()->set_boot_id(boot);
-      hello.mutable_hello()->set_agent_id(scene.same_agent ? "a" : "a" + boot);
+      hello.mutable_hello()->set_agent_id(scene.same_agent ? "a" : "a" + std::to_string(turn));
       line->Write(hello);
       v1::ToAgent heard;
       in = line->Read(&heard);

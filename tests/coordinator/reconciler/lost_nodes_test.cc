@@ -146,14 +146,14 @@ TEST_CASE("lost node: where another agent waits for its name it is replaced all 
   LostDesk desk;
   const int64_t last = kDeskBegin + kDeskSecond;
   // Of a name that is kept: its holder has spoken since.
-  desk.reconciler->NameWanted("n2", last - 1);
+  desk.reconciler->NameWanted("n2");
   desk.FenceAll(last);
   for (const char* node : {"n3", "n4"}) {
     REQUIRE(desk.reconciler->SetUse({node, true, "test"}, last).ok());
   }
   desk.Pass(last + kDeskSecond, last + 2 * kAfter);
   CHECK(desk.revoked == 0);
-  desk.reconciler->NameWanted("n2", last + 2 * kAfter);
+  desk.reconciler->NameWanted("n2");
   desk.Pass(last + 2 * kAfter, last + 2 * kAfter + 5 * kDeskSecond);
   CHECK(desk.revoked == 1);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
@@ -171,7 +171,7 @@ TEST_CASE("lost node: where another agent waits for the name of one of two, too"
   for (const char* node : {"n3", "n4"}) {
     REQUIRE(desk.reconciler->SetUse({node, true, "test"}, last).ok());
   }
-  desk.reconciler->NameWanted("n2", last + kDeskSecond);
+  desk.reconciler->NameWanted("n2");
   for (int64_t now = last; now < last + kRevoke + 3 * kDeskSecond; now += kDeskSecond) {
     desk.reconciler->Tick(now);
     desk.Answer(now);

@@ -202,7 +202,7 @@ void PartitionedCluster::LookAtRanks(Machine& machine) {
 bool PartitionedCluster::Greet(const std::string& name, Machine& machine) {
   const NameTurn turn = NameTurnOf(*table_, kNameTimes, machine.node, false);
   if (!leases_->Take(machine.node, name, SteadyTime(now_), turn.lease)) {
-    if (turn.when_replaced) reconciler_->NameWanted(machine.node, now_);
+    if (turn.when_replaced) reconciler_->NameWanted(machine.node);
     return false;
   }
   for (auto& [other, twin] : machines_) {

@@ -1,6 +1,7 @@
 // The planner at full size (3,072 ranks), what it refuses and how it says so, and how memory grows.
 #include "runtime/plan/planner.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -117,6 +118,32 @@ TEST_CASE("planner: a plan for 3072 ranks stays under 4 MiB") {
     CHECK(plan.ByteSizeLong() < (4u << 20));
     CHECK(plan.bubble() == Approx(47.0 / 64));
   }
+}
+
+TEST_CASE("planner: a given plan is refused, whatever is wrong with it, before anybody runs it") {
+  const v1::Plan good = PlanOf({.pipeline = 4}, 4);
+  CHECK(VerifyGiven(good).ok());
+  const auto refused = [&](const auto& change) {
+    v1::Plan plan = good;
+    change(plan);
+    const absl::Status status = VerifyGiven(plan);
+    CHECK(status.code() == absl::StatusCode::kFailedPrecondition);
+    return std::string(status.message());
+  };
+  // Of a stage that reads none.
+  CHECK_THAT(refused([](v1::Plan& plan) {
+               auto& pools = *plan.mutable_stages(1)->mutable_pools();
+               const auto at = std::find_if(pools.begin(), pools.end(), [](const v1::Pool& pool) {
+                 return pool.kind() == v1::TOKENS;
+               });
+               REQUIRE(at != pools.end());
+               pools.erase(at);
+             }),
+             Contains("TOKENS"));
+  CHECK_THAT(refused([](v1::Plan& plan) {
+               plan.mutable_job()->mutable_training()->set_micro_batch_size(-1);
+             }),
+             Contains("micro_batch"));
 }
 
 TEST_CASE("planner: refusals name the field and a legal value") {

@@ -19,6 +19,19 @@ void AddRows(std::span<const std::byte> bytes, LaneSums& sums) {
   }
 }
 
+// Word 16 i + j of the run is of lane (first_word + j) mod 16, and i rows below that lane's first.
+void AddRun(const LaneSums& run, size_t first_word, size_t rows, size_t piece_rows,
+            LaneSums& piece) {
+  for (size_t lane = 0; lane < LaneSums::kLanes; ++lane) {
+    const size_t word = first_word + lane;
+    const size_t into = word % LaneSums::kLanes;
+    // Below 0 where a lane has no word in the run's last row: the sum is right modulo 2^64.
+    const uint64_t below = uint64_t{piece_rows} - word / LaneSums::kLanes - rows;
+    piece.words[into] += run.words[lane];
+    piece.sums[into] += run.sums[lane] + below * run.words[lane];
+  }
+}
+
 uint64_t Folded(const LaneSums& sums) {
   const auto crc = [](const auto& lanes) -> uint64_t {
     return checksum::Crc32c(std::as_bytes(std::span(lanes)));

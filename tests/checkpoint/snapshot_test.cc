@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -13,6 +14,8 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -236,6 +239,30 @@ TEST_CASE("snapshot: the sum of a piece is that of the format, however it is add
       AddRows(std::span(piece).first(cut), parts);
       AddRows(std::span(piece).subspan(cut), parts);
       CHECK(Folded(parts) == sum);
+    }
+  }
+}
+
+TEST_CASE("snapshot: runs of a piece are summed apart, wherever they are cut and in any order") {
+  std::mt19937_64 random(5);
+  for (const size_t count : {4, 60, 64, 68, 1000, 65536}) {
+    const std::vector<std::byte> piece = Pattern(count);
+    const size_t words = count / 4, rows = (words + 15) / 16;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<size_t> cuts{0, words};
+      for (size_t cut = random() % 9; cut > 0; --cut) cuts.push_back(random() % (words + 1));
+      std::sort(cuts.begin(), cuts.end());
+      std::vector<size_t> order(cuts.size() - 1);
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::shuffle(order.begin(), order.end(), random);
+      LaneSums all;
+      for (const size_t at : order) {
+        const size_t first = cuts[at], length = cuts[at + 1] - first;
+        LaneSums run;
+        AddRows(std::span(piece).subspan(4 * first, 4 * length), run);
+        AddRun(run, first, (length + 15) / 16, rows, all);
+      }
+      CHECK(Folded(all) == SumOfPiece(piece));
     }
   }
 }

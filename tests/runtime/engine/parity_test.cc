@@ -1,7 +1,5 @@
 // Every layout against one rank: per parameter, gradients of the first step and weights after three
 // (max |difference| over the global norm; docs/architecture.md, proof mode).
-#include <sched.h>
-
 #include <catch2/catch.hpp>
 #include <iostream>
 #include <map>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 #include "tests/sanitizer.h"
 #include "tests/streams.h"
 
@@ -135,32 +134,10 @@ TinyJobOptions DrawTransfer(TinyJobOptions options, size_t index) {
   return options;
 }
 
-// Keeps this thread, and those that it starts, on the processor that it is on: ranks are threads,
-// each opens and shuts memory around every task, and on several processors each such call
-// interrupts the others. All products of a family take two thirds of the time, of one processor.
-class OnOneProcessor {
- public:
-  OnOneProcessor() {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
-    kept_ = sched_getaffinity(0, sizeof before_, &before_) == 0 &&
-            sched_setaffinity(0, sizeof one, &one) == 0;
-  }
-  OnOneProcessor(const OnOneProcessor&) = delete;
-  ~OnOneProcessor() {
-    if (kept_) sched_setaffinity(0, sizeof before_, &before_);
-  }
-
- private:
-  cpu_set_t before_;
-  bool kept_ = false;
-};
-
-// All of them on one processor; samples on all, where ranks meet in more ways.
+// Samples in f32 run on all processors, where ranks meet in more ways.
 void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_all, size_t stride) {
   std::optional<OnOneProcessor> one;
-  if (stride == 1) one.emplace();
+  if (stride == 1 || of_all.dtype != "f32") one.emplace();
   const auto dataset = MakeRandomDataset(29, 5);
   const Reference reference = RunReference(of_all, *dataset);
   // A sample on asynchronous streams is a quarter of that in line: each task opens and shuts

@@ -19,6 +19,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 #include "tests/sanitizer.h"
 
 namespace trireme::engine {
@@ -201,6 +202,7 @@ std::vector<Layout> LayoutsOfFourRanks() {
 // Runs `job` on every layout in two parts and whole; then continues every checkpoint on the layouts
 // `strides` further on.
 void CheckResume(const TinyJobOptions& options, double limit, const std::vector<size_t>& strides) {
+  const OnOneProcessor one;
   const auto dataset = MakeRandomDataset(29, 5);
   const Folder folder;
   std::vector<Layout> layouts = LayoutsOfFourRanks();

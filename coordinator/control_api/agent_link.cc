@@ -27,6 +27,17 @@ std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
                           (hello.agent_id().empty() ? hello.state_folder() : hello.agent_id()));
 }
 
+// `holder`: what HolderOf gave for who has the name.
+NameAsker AskerOf(const v1::AgentHello& hello, const std::string& holder) {
+  const std::string& id = hello.agent_id();
+  const auto ends_with = [&](const std::string& text) {
+    return holder.ends_with(absl::CHexEscape(" " + text));
+  };
+  if (id.empty() || !ends_with(id)) return NameAsker::kAnother;
+  return ends_with(hello.boot_id() + " " + id) ? NameAsker::kByAnotherToken
+                                               : NameAsker::kAfterReboot;
+}
+
 }  // namespace
 
 // Deletes itself when gRPC is done with it.
@@ -110,19 +121,9 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     if (!named.ok()) return ToGrpc(named);
     const std::string holder = HolderOf(incoming_.hello(), caller_.user);
     const auto now = std::chrono::steady_clock::now();
-    const std::string known = link_.leases_.HolderOf(incoming_.hello().node());
-    const std::string& id = incoming_.hello().agent_id();
-    const bool same_agent = !id.empty() && known.ends_with(absl::CHexEscape(" " + id));
     const std::string& node = incoming_.hello().node();
-    // Its machine still has the ranks, and the agent of this folder looks after them: it may come
-    // with another token.
-    const bool same_boot =
-        same_agent &&
-        known.ends_with(absl::CHexEscape(" " + incoming_.hello().boot_id() + " " + id));
-    const NameTurn turn =
-        same_boot
-            ? NameTurn{rooms_.lease}
-            : NameTurnOf(rooms_.table, {rooms_.lease, rooms_.lost_node_after}, node, same_agent);
+    const NameTurn turn = NameTurnOf(rooms_.table, {rooms_.lease, rooms_.lost_node_after}, node,
+                                     AskerOf(incoming_.hello(), link_.leases_.HolderOf(node)));
     if (!link_.leases_.Take(node, holder, now, turn.lease)) {
       if (turn.when_replaced) {
         Tell([node](Reconciler& reconciler) {
@@ -131,12 +132,11 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
         });
       }
       return ToGrpc(absl::AlreadyExistsError(
-          "node " + incoming_.hello().node() +
+          "node " + node +
           " is kept by another agent, of another machine or with another --state-dir; give this "
           "one a name of its own by --node (after a restart of the machine, or where it takes the "
           "place of one that has ended, it is let in when the lease is over and the jobs there go "
-          "on "
-          "elsewhere or have been replaced; where ranks of the other one may live that silence "
+          "on elsewhere or have been replaced; where ranks of the other one may live that silence "
           "does not end, after: trireme drain NODE --gone)"));
     }
     {

@@ -10,7 +10,8 @@ constexpr std::chrono::hours kForEver(24 * 36500);
 }  // namespace
 
 NameTurn NameTurnOf(const JobTable& table, const NameTimes& times, const std::string& node,
-                    bool same_agent) {
+                    NameAsker asker) {
+  if (asker == NameAsker::kByAnotherToken) return {times.lease, false};
   bool live = false, fenced = true;
   table.ForEach([&](const v1::Job& job, const v1::Progress*) {
     if (!job.status().attempt_live()) return;
@@ -20,7 +21,7 @@ NameTurn NameTurnOf(const JobTable& table, const NameTimes& times, const std::st
       fenced = fenced && WhyNotFenced(job, times.lost_node_after).empty();
     }
   });
-  if (!live || (same_agent && !fenced)) return {times.lease, false};
+  if (!live || (asker == NameAsker::kAfterReboot && !fenced)) return {times.lease, false};
   return {kForEver, fenced};
 }
 

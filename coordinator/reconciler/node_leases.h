@@ -40,6 +40,12 @@ struct NameTimes {
   std::chrono::milliseconds lease{0};
   std::chrono::milliseconds lost_node_after{0};
 };
+// Who asks for the name of a node, beside its holder.
+enum class NameAsker {
+  kAnother,
+  kAfterReboot,    // the holder's agent, by its state folder, in another boot of a machine
+  kByAnotherToken  // the same in the same boot: it looks after the ranks that are there
+};
 // When another agent may have the name of a node.
 struct NameTurn {
   std::chrono::milliseconds lease{0};  // of its holder's silence
@@ -48,8 +54,8 @@ struct NameTurn {
 };
 // Where ranks may live, never: of another holder's attempts the new one knows nothing, and what it
 // says of them would be taken for the truth. Ranks that silence does not end may live for ever, but
-// for those of the same agent, whose machine has been started anew. Any thread.
+// for those of an agent whose machine has been started anew. Any thread.
 NameTurn NameTurnOf(const JobTable& table, const NameTimes& times, const std::string& node,
-                    bool same_agent);
+                    NameAsker asker);
 
 }  // namespace trireme::coordinator

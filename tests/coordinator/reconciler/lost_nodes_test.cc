@@ -158,10 +158,10 @@ TEST_CASE("lost node: where another agent waits for its name it is replaced all 
   CHECK(desk.revoked == 1);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
   // Not before all that may live has ended; then the other one is let in.
-  CHECK(NameTurnOf(desk.table, {}, "n2", false).lease > std::chrono::hours(1));
+  CHECK(NameTurnOf(desk.table, {}, "n2", NameAsker::kAnother).lease > std::chrono::hours(1));
   desk.Pass(last + 2 * kAfter + 5 * kDeskSecond, last + 3 * kAfter);
   CHECK(desk.StateOf(desk.job) == v1::JOB_PENDING);
-  CHECK(NameTurnOf(desk.table, {}, "n2", false).lease == std::chrono::hours(0));
+  CHECK(NameTurnOf(desk.table, {}, "n2", NameAsker::kAnother).lease == std::chrono::hours(0));
 }
 
 TEST_CASE("lost node: where another agent waits for the name of one of two, too") {

@@ -200,7 +200,7 @@ void PartitionedCluster::LookAtRanks(Machine& machine) {
 
 // As AgentLink does it.
 bool PartitionedCluster::Greet(const std::string& name, Machine& machine) {
-  const NameTurn turn = NameTurnOf(*table_, kNameTimes, machine.node, false);
+  const NameTurn turn = NameTurnOf(*table_, kNameTimes, machine.node, NameAsker::kAnother);
   if (!leases_->Take(machine.node, name, SteadyTime(now_), turn.lease)) {
     if (turn.when_replaced) reconciler_->NameWanted(machine.node);
     return false;

@@ -32,14 +32,14 @@ std::string MetricNumber(double value) {
 
 void MetricsText::Begin(const std::string& name, const std::string& type, const std::string& help) {
   name_ = name;
-  fmt::format_to(std::back_inserter(text_), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
 }
 
 void MetricsText::Sample(const std::string& suffix, const MetricLabels& labels, double value) {
   text_ += name_ + suffix;
   char before = '{';
   for (const auto& [label, of] : labels) {
-    fmt::format_to(std::back_inserter(text_), "{}{}=\"{}\"", before, label, Escaped(of));
+    text_ += fmt::format("{}{}=\"{}\"", before, label, Escaped(of));
     before = ',';
   }
   if (before == ',') text_ += '}';

@@ -6,11 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* As C has it: an int, which may hold what is no name of it; C++ would let the compiler take for
+ * granted that it does not. */
 #ifdef __cplusplus
+#define TRIREME_CODEC_INT : int
 extern "C" {
+#else
+#define TRIREME_CODEC_INT
 #endif
 
-enum trireme_codec_type {
+enum trireme_codec_type TRIREME_CODEC_INT {
   TRIREME_CODEC_F32 = 0,
   TRIREME_CODEC_BF16 = 1,
   TRIREME_CODEC_F16 = 2,
@@ -18,13 +23,13 @@ enum trireme_codec_type {
 };
 
 /* What the bound is a multiple of. Relative bounds look at finite values only. */
-enum trireme_codec_mode {
+enum trireme_codec_mode TRIREME_CODEC_INT {
   TRIREME_CODEC_ABSOLUTE = 0, /* 1 */
   TRIREME_CODEC_RANGE = 1,    /* largest - smallest value */
   TRIREME_CODEC_RMS = 2       /* root mean square */
 };
 
-enum trireme_codec_result {
+enum trireme_codec_result TRIREME_CODEC_INT {
   TRIREME_CODEC_OK = 0,
   TRIREME_CODEC_BAD_ARGUMENT = 1, /* or not a stream at all */
   TRIREME_CODEC_NO_ROOM = 2,      /* the output does not fit */

@@ -144,8 +144,10 @@ TEST_CASE("reference: the loss's gradients are the derivatives of the loss") {
     weight.Set(graph::kY, input.Get(graph::kY));
     REQUIRE(weight.Run(*PrepareKernel(registry, op_case.spec)) == "");
 
-    for (const auto& [gradient, variable] :
-         {std::pair{graph::kDX, graph::kX}, std::pair{graph::kDW, graph::kW}}) {
+    for (const auto& of : {std::pair{graph::kDX, graph::kX}, std::pair{graph::kDW, graph::kW}}) {
+      // Not bound as names: clang 14 takes none into a lambda.
+      const auto gradient = of.first;
+      const auto variable = of.second;
       const OpMemory& after = gradient == graph::kDX ? input : weight;
       const int64_t size = static_cast<int64_t>(after.Get(gradient).size());
       for (int64_t index = 0; index < size; index += std::max<int64_t>(1, size / 12)) {

@@ -121,8 +121,9 @@ TEST_CASE("any job: a verified plan or a refusal that names a field") {
     if (shape % 2 == 1) jobs.Break(job);
     const v1::ParallelismSpec& parallelism = job.parallelism();
     int ranks = static_cast<int>(jobs.From(-1, 8));
-    if (jobs.From(0, 3) != 0 && parallelism.tensor_parallel_size() < 64 &&
-        parallelism.pipeline_parallel_size() < 64) {
+    const auto multiplies = [](int64_t size) { return size > -64 && size < 64; };
+    if (jobs.From(0, 3) != 0 && multiplies(parallelism.tensor_parallel_size()) &&
+        multiplies(parallelism.pipeline_parallel_size())) {
       ranks = static_cast<int>(parallelism.tensor_parallel_size() *
                                parallelism.pipeline_parallel_size() * jobs.From(1, 3));
     }

@@ -1,4 +1,3 @@
-# -O1: the time goes to compiling tests, not to running them.
 # tests/<room>/*_test.cc become one Catch2 program per room: test_<room>. Tags make labels: [slow] slow, [mpi] mpi,
 # [parity] parity (minutes, but part of every full test), everything else fast; those of tests/coordinator also coordinator.
 find_package(Catch2 2 CONFIG REQUIRED)
@@ -79,10 +78,11 @@ function(trireme_tests path)
   foreach(kind IN LISTS kinds)
     add_dependencies(tests_${kind} test_${name})
   endforeach()
-  trireme_precompile(test_${name} test ROOMS ${tests_ROOMS})
+  trireme_little_optimised("${path}" level)
+  target_compile_options(test_${name} PRIVATE ${level})
+  trireme_precompile(test_${name} test "${level}" ROOMS ${tests_ROOMS})
   trireme_trust_alignment(test_${name})
   target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_compile_options(test_${name} PRIVATE -O1)
   # For tests/sanitizer.h.
   set(watched 0)
   set(threads_watched 0)

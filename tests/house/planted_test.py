@@ -311,7 +311,7 @@ class Planted(unittest.TestCase):
     def test_file_that_lacks_an_include(self):
         for name, text in (('whole', '#include <vector>\nstd::vector<int> whole;\n'), ('lacks', 'std::vector<int> lacks;\n')):
             self.write(f'runtime/base/{name}.cc', text)
-            found = single_files.read('c++', self.root, name,
+            found = single_files.read('clang++-14', self.root, name,
                                       ['-std=c++20', '-c', os.path.join(self.root, f'runtime/base/{name}.cc')])
             self.assertEqual([fault for fault in found if 'lacks.cc' not in fault], [])
             self.assertEqual(bool(found), name == 'lacks')
@@ -335,7 +335,7 @@ class Planted(unittest.TestCase):
         # Else nothing could be lent, and the rest would show nothing.
         self.assertEqual([path for path in compiled if path not in lacking and 'filesystem' not in chosen[path]], [])
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            faults = single_files.faults_of('c++', self.root, self.root, compiled, pool)
+            faults = single_files.faults_of('clang++-14', self.root, self.root, compiled, pool)
         for path in lacking:
             name = os.path.splitext(os.path.basename(path))[0] + '.'
             self.assertTrue([fault for fault in faults if f'/{name}' in fault and 'filesystem' in fault], (path, faults))

@@ -18,7 +18,7 @@ HEADERS = '_verify_interface_header_sets/'
 ARGUMENTS = ('-w', '-O0', '-fsyntax-only')
 # What changes the macros that a precompiled header was made with, and no file's includes.
 FOREIGN_DEFINITION = re.compile(r'-D(?!TRIREME_|.*_EXPORTS)')
-LEFT_OUT = re.compile(r'-(O.?|g.?|fPI[CE]|fopenmp|pthread|W.*)$')
+LEFT_OUT = re.compile(r'-(O.?|g.?|fPI[CE]|fopenmp(=.*)?|pthread|W.*)$')
 
 
 def commands(root, build, prefixes):

@@ -48,11 +48,9 @@ def tidy(program, root, build, paths, arguments):
     with tempfile.NamedTemporaryFile('w', suffix='.cc', dir=build) as whole:
         whole.write(''.join(f'#include "{os.path.join(root, path)}"\n' for path in paths))
         whole.flush()
-        # The arguments are those of g++: clang does not know all of its warnings, nor how it collects its garbage.
         result = subprocess.run(
             [program, '--quiet', f'--config-file={os.path.join(root, ".clang-tidy")}', f'--header-filter={OUR_SOURCES}',
-             whole.name, '--', *arguments, '-Wno-unknown-warning-option', '-Wno-unused-command-line-argument'],
-            cwd=build, capture_output=True, text=True, check=False)
+             whole.name, '--', *arguments], cwd=build, capture_output=True, text=True, check=False)
     if len(paths) > 1 and 'clang-diagnostic-error' in result.stdout:
         middle = len(paths) // 2
         return (tidy(program, root, build, paths[:middle], arguments) +

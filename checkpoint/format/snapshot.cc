@@ -10,6 +10,7 @@
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/check.h"
 #include "runtime/checksum/crc32c.h"
+#include "runtime/checksum/lane_sums.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -18,6 +19,7 @@ constexpr char kMagic[] = "TRIRSNAP";
 constexpr uint32_t kVersion = 1;
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr uint64_t kSumBytes = 8;  // of a piece
+static_assert(kPieceBytes == checksum::kSummedBytes);
 constexpr uint64_t kGuarded = kSnapshotPageBytes - sizeof(uint32_t);
 // Far above any file, and far below where sums of sizes would leave 64 bits.
 constexpr uint64_t kMostBytes = uint64_t{1} << 56;

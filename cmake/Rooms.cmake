@@ -33,7 +33,7 @@ trireme_room(runtime/comm ROOMS runtime/base runtime/tensor compress LIBS hwy::h
 trireme_room(runtime/comm/local ROOMS runtime/base runtime/comm runtime/tensor LIBS Threads::Threads)
 trireme_room(runtime/comm/mpi ROOMS runtime/base runtime/comm runtime/tensor LIBS MPI::MPI_C)
 trireme_room(runtime/data ROOMS runtime/base runtime/json)
-trireme_room(runtime/optim ROOMS runtime/base runtime/tensor LIBS OpenMP::OpenMP_CXX hwy::hwy)
+trireme_room(runtime/optim ROOMS runtime/base runtime/checksum runtime/tensor LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client
              ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
 trireme_room(checkpoint/hugging_face
@@ -45,7 +45,8 @@ trireme_room(runtime/plan ROOMS proto runtime/base runtime/tensor runtime/spec r
 trireme_room(runtime/report ROOMS proto runtime/base runtime/json runtime/checksum runtime/plan runtime/recorder)
 
 trireme_room(runtime/benchmark
-             ROOMS runtime/base runtime/json runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim runtime/tensor
+             ROOMS runtime/base runtime/json runtime/checksum runtime/graph runtime/kernels runtime/kernels/cpu runtime/optim
+                   runtime/tensor
              LIBS DNNL::dnnl OpenMP::OpenMP_CXX hwy::hwy)
 
 # Floor 4

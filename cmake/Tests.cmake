@@ -188,7 +188,7 @@ trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .tags_of_the_standard ARGS 
 trireme_mpi_run(test_runtime_comm_mpi RANKS 2 SUFFIX .too_few_tags ARGS --tags=4095
                 ENDS 1 TEXT "MPI_TAG_UB) is 4095, but messages need tags up to 24575")
 trireme_tests(runtime/data ROOMS runtime/base runtime/data)
-trireme_tests(runtime/optim ROOMS runtime/base runtime/optim)
+trireme_tests(runtime/optim ROOMS runtime/base runtime/checksum runtime/tensor runtime/optim LIBS hwy::hwy)
 trireme_tests(runtime/benchmark ROOMS proto runtime/graph runtime/model runtime/kernels runtime/benchmark
               LIBS nlohmann_json::nlohmann_json)
 trireme_tests(runtime/plan ROOMS runtime/base runtime/model runtime/plan runtime/spec)

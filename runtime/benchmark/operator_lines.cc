@@ -133,6 +133,12 @@ class Lines {
     line.kind = LineKind::kAdamW;
     line.bytes = AdamWBytes(options_.dtype) * kOptimizerParameters;
     lines_.push_back(line);
+    line.name = "AdamW, slot to slot";
+    line.kind = LineKind::kAdamWSlots;
+    line.per_step = 0;
+    line.bytes = AdamWSlotBytes(options_.dtype) * kOptimizerParameters;
+    lines_.push_back(line);
+    line.per_step = kGpt2Parameters / kOptimizerParameters;
     line.name = "sum of squares";
     line.kind = LineKind::kSumOfSquares;
     line.bytes = sizeof(float) * kOptimizerParameters;

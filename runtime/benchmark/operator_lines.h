@@ -11,7 +11,8 @@
 
 namespace trireme::benchmark {
 
-enum class LineKind : uint8_t { kOperator, kAdamW, kSumOfSquares };
+// kAdamWSlots: from slot to slot, with sums (docs/adr/0024).
+enum class LineKind : uint8_t { kOperator, kAdamW, kAdamWSlots, kSumOfSquares };
 
 struct OperatorLine {
   std::string name;
@@ -34,7 +35,7 @@ struct LineOptions {
 // (per_step 0).
 std::vector<OperatorLine> LinesOfGpt2(const LineOptions& options);
 
-// Parameters that a line of kind kAdamW or kSumOfSquares goes through.
+// Parameters that a line of another kind than kOperator goes through.
 constexpr int64_t kOptimizerParameters = int64_t{32} << 20;
 constexpr double kGpt2Parameters = 124439808;
 

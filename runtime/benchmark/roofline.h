@@ -28,6 +28,10 @@ double LeastBytes(const graph::LoweredOp& op);
 // Of a parameter in one pass of AdamW: weight and moments read and written, gradient read; in bf16
 // the weight is written in bf16 too.
 constexpr double AdamWBytes(tensor::DType dtype) { return dtype == tensor::DType::kBf16 ? 30 : 28; }
+// From slot to slot: masters, gradient and moments read, masters, moments and weight written.
+constexpr double AdamWSlotBytes(tensor::DType dtype) {
+  return dtype == tensor::DType::kBf16 ? 30 : 32;
+}
 
 // Of one micro-batch through a stage, forward and backward. Collectives of the tensor group count
 // for nothing.

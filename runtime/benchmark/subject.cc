@@ -1,6 +1,7 @@
 #include "runtime/benchmark/subject.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <span>
@@ -8,9 +9,11 @@
 
 #include "runtime/base/status_macros.h"
 #include "runtime/benchmark/numbers.h"
+#include "runtime/checksum/lane_sums.h"
 #include "runtime/graph/op_schema.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/optim/adamw.h"
+#include "runtime/optim/adamw_slots.h"
 #include "runtime/tensor/bf16.h"
 
 namespace trireme::benchmark {
@@ -86,13 +89,15 @@ class OperatorSubject : public Subject {
   std::vector<float> lse_;
 };
 
-// Masters, gradients, two moments, and with bf16 the weights.
+// Masters, gradients, two moments, and with bf16 or slots the weights. With slots another three
+// arrays, read and written in turns.
 class OptimizerSubject : public Subject {
  public:
   static absl::StatusOr<std::unique_ptr<Subject>> Make(const OperatorLine& line, int threads) {
     std::unique_ptr<OptimizerSubject> subject(new OptimizerSubject(line, threads));
-    ASSIGN_OR_RETURN(subject->memory_,
-                     MapNumbers(5 * kCount * sizeof(float), DType::kF32, threads));
+    ASSIGN_OR_RETURN(
+        subject->memory_,
+        MapNumbers((subject->slots_ ? 8 : 5) * kCount * sizeof(float), DType::kF32, threads));
     // Second moments are not negative.
     const std::span<float> moments = subject->Array(3);
     std::fill(moments.begin(), moments.end(), 1e-4F);
@@ -100,6 +105,10 @@ class OptimizerSubject : public Subject {
   }
 
   void Run() override {
+    if (slots_) {
+      return line_.spec.dtype == DType::kBf16 ? StepToSlot<tensor::BFloat16>()
+                                              : StepToSlot<float>();
+    }
     if (line_.kind == LineKind::kSumOfSquares) {
       optim::SumOfSquares<float>(Array(1), options_.threads);
       return;
@@ -114,17 +123,39 @@ class OptimizerSubject : public Subject {
  private:
   static constexpr size_t kCount = kOptimizerParameters;
 
-  OptimizerSubject(const OperatorLine& line, int threads) : line_(line) {
+  OptimizerSubject(const OperatorLine& line, int threads)
+      : line_(line), slots_(line.kind == LineKind::kAdamWSlots) {
     options_.learning_rate = 1e-4;
     options_.threads = threads;
+  }
+  template <typename Weight>
+  void StepToSlot() {
+    optim::SlotStep<float, Weight> step{
+        .gradient = Array(1),
+        .weight = {reinterpret_cast<Weight*>(Array(4).data()), kCount},
+        .sums = {sums_[0], sums_[1], sums_[2]}};
+    const optim::StateSpans<float> here{Array(0), Array(2), Array(3)};
+    const optim::StateSpans<float> there{Array(5), Array(6), Array(7)};
+    const optim::StateSpans<float>& from = there_ ? there : here;
+    step.from = {from.parameter, from.moment1, from.moment2};
+    step.to = there_ ? here : there;
+    there_ = !there_;
+    optim::AdamW(step, options_);
+  }
+  static std::vector<checksum::LaneSums> Pieces() {
+    return std::vector<checksum::LaneSums>(kCount * sizeof(float) / checksum::kSummedBytes);
   }
   std::span<float> Array(size_t index) const {
     return {reinterpret_cast<float*>(memory_.data()) + index * kCount, kCount};
   }
 
   OperatorLine line_;
+  bool slots_;
   optim::AdamWOptions options_;
   tensor::HugeMemory memory_;
+  // As they are from step to step; nobody reads them here.
+  std::array<std::vector<checksum::LaneSums>, 3> sums_{Pieces(), Pieces(), Pieces()};
+  bool there_ = false;  // the state is in the second slot
 };
 
 }  // namespace

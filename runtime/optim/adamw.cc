@@ -4,40 +4,14 @@
 #include "runtime/optim/adamw.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "runtime/base/check.h"
+#include "runtime/optim/adamw_spans.h"
 
 namespace trireme::optim {
-
-// By multiplications alone: the last bit of libm's pow is not the same on all processors, and
-// replicas are compared to the bit.
-inline double Power(double base, int64_t exponent) {
-  double power = 1;
-  for (; exponent > 0; exponent >>= 1, base *= base) {
-    if (exponent % 2 != 0) power *= base;
-  }
-  return power;
-}
-
-// The formula's scalars, folded in f64 and rounded once.
-template <typename T>
-struct AdamWConstants {
-  explicit AdamWConstants(const AdamWOptions& o)
-      : gradient_scale(static_cast<T>(o.gradient_scale)),
-        beta1(static_cast<T>(o.beta1)),
-        one_minus_beta1(static_cast<T>(1 - o.beta1)),
-        beta2(static_cast<T>(o.beta2)),
-        one_minus_beta2(static_cast<T>(1 - o.beta2)),
-        epsilon(static_cast<T>(o.epsilon)),
-        decay(static_cast<T>(1 - o.learning_rate * o.weight_decay)),
-        step_size(static_cast<T>(o.learning_rate / (1 - Power(o.beta1, o.step)))),
-        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - Power(o.beta2, o.step)))) {}
-
-  T gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, decay, step_size,
-      inverse_root_correction2;
-};
 
 // Equally long; without a bf16 copy of the parameters, `weight` is empty.
 template <typename T>
@@ -70,12 +44,13 @@ namespace {
 HWY_EXPORT(StepSpanF32);
 HWY_EXPORT(StepSpanF64);
 HWY_EXPORT(StepSpanBf16);
+HWY_EXPORT(StepRunF32);
+HWY_EXPORT(StepRunF64);
+HWY_EXPORT(StepRunBf16);
 HWY_EXPORT(SumOfSquaresF32);
 HWY_EXPORT(SumOfSquaresF64);
 HWY_EXPORT(AddRowF32);
 
-// A page of f32: threads do not meet in one.
-constexpr size_t kPieceElements = 1024;
 // A sum is always the sum of this many parts in order, whoever computes them.
 constexpr size_t kSumParts = 64;
 
@@ -120,6 +95,19 @@ void StepAll(const StepSpans<T>& spans, const AdamWOptions& options) {
 }
 
 }  // namespace
+
+void StepRun(const RunSpans<float, float>& run, const AdamWConstants<float>& constants,
+             RunSums& sums) {
+  HWY_DYNAMIC_DISPATCH(StepRunF32)(run, constants, sums);
+}
+void StepRun(const RunSpans<float, tensor::BFloat16>& run, const AdamWConstants<float>& constants,
+             RunSums& sums) {
+  HWY_DYNAMIC_DISPATCH(StepRunBf16)(run, constants, sums);
+}
+void StepRun(const RunSpans<double, double>& run, const AdamWConstants<double>& constants,
+             RunSums& sums) {
+  HWY_DYNAMIC_DISPATCH(StepRunF64)(run, constants, sums);
+}
 
 template <typename T>
 void AdamW(std::span<T> parameter, std::span<const T> gradient, std::span<T> moment1,

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -211,6 +212,27 @@ TEST_CASE("snapshot: a writer that is killed at any moment leaves a version that
   CHECK(version > 50);
   munmap(memory, 2 * kSlotBytes);
   munmap(again, 2 * kSlotBytes);
+}
+
+// By what TSan says.
+TEST_CASE("snapshot: threads that add runs to one piece lose none") {
+  constexpr uint64_t kTimes = 10'000;
+  checksum::LaneSums run, piece;
+  run.words.fill(3);
+  run.sums.fill(5);
+  const checksum::RunPlace place{.first_word = 0, .rows = 1, .piece_rows = 1};
+  std::atomic<int> there{0};
+  const auto add = [&] {
+    for (++there; there < 2;) std::this_thread::yield();
+    for (uint64_t time = 0; time < kTimes; ++time) checksum::AddRunBesideOthers(run, place, piece);
+  };
+  std::thread other(add);
+  add();
+  other.join();
+  for (size_t lane = 0; lane < checksum::LaneSums::kLanes; ++lane) {
+    CHECK(piece.words[lane] == 2 * kTimes * 3);
+    CHECK(piece.sums[lane] == 2 * kTimes * 5);
+  }
 }
 
 TEST_CASE("snapshot: a file of version 1 that was stored is read as its page says") {

@@ -108,6 +108,7 @@ FitChoice ChoiceOf(const v1::Plan& plan, const Candidate& candidate, double toda
   choice.largest.set_arena_bytes(largest->arena_bytes());
   choice.largest.set_host_bytes(largest->host_bytes());
   choice.largest.set_file_bytes(largest->file_bytes());
+  choice.largest.set_snapshot_bytes(largest->snapshot_bytes());
   return choice;
 }
 

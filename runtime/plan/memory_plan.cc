@@ -19,6 +19,8 @@ constexpr uint64_t kLeastProductBytes = 24ull << 20, kMostProductBytes = 64ull <
 constexpr int64_t kUsualThreads = 8;
 constexpr uint64_t kMostThreadedBytes = 1ull << 30;
 
+uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
 class PoolList {
  public:
   explicit PoolList(v1::StagePlan& stage) : stage_(stage) {
@@ -26,6 +28,7 @@ class PoolList {
     stage_.set_arena_bytes(0);
     stage_.set_host_bytes(0);
     stage_.set_file_bytes(0);
+    stage_.set_snapshot_bytes(0);
   }
 
   void Add(v1::PoolKind kind, uint32_t virtual_stage, uint64_t slot_bytes, uint32_t slots,
@@ -38,12 +41,15 @@ class PoolList {
     pool.set_slots(slots);
     pool.set_offset_bytes(end);
     pool.set_place(place);
-    // Slots follow one another on cache lines; pools on pages.
-    const uint64_t bytes = slot_bytes * slots;
+    // Slots follow one another on cache lines; pools on pages. Those of SNAPSHOT follow one another
+    // in each of its slots.
+    const bool once = place == v1::SNAPSHOT;
+    const uint64_t bytes = once ? slot_bytes : slot_bytes * slots;
     if (place == v1::ARENA) stage_.set_arena_bytes(end + bytes);
     if (place == v1::HOST) stage_.set_host_bytes(end + bytes);
     if (place == v1::FILE) stage_.set_file_bytes(end + bytes);
-    end += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    if (once) stage_.set_snapshot_bytes(RoundUp(end + bytes, kSnapshotUnitBytes) * slots);
+    end += RoundUp(bytes, once ? kSnapshotPieceBytes : kPageBytes);
   }
 
  private:
@@ -51,7 +57,7 @@ class PoolList {
   std::array<uint64_t, v1::PoolPlace_ARRAYSIZE> ends_{};
 };
 
-uint64_t LineUp(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+uint64_t LineUp(uint64_t bytes) { return RoundUp(bytes, kLineBytes); }
 
 int64_t Padded(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -160,7 +166,9 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
   PoolList pools(stage);
   for (const v1::PoolKind kind :
        {v1::PARAMETER, v1::MASTER, v1::GRADIENT, v1::MOMENT1, v1::MOMENT2}) {
-    pools.Add(kind, 0, StateBytes(plan, state, kind), 1, PlaceOf(plan.job(), kind));
+    const v1::PoolPlace place = PlaceOf(plan, kind);
+    pools.Add(kind, 0, StateBytes(plan, state, kind),
+              place == v1::SNAPSHOT ? plan.snapshot_slots() : 1, place);
   }
   if (OffloadsState(plan.job())) {
     const size_t pieces = PiecesOf(plan, state.buckets).size();

@@ -48,6 +48,11 @@ v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind) {
   }
 }
 
+v1::PoolPlace PlaceOf(const v1::Plan& plan, v1::PoolKind kind) {
+  const bool is_state = kind == v1::MASTER || kind == v1::MOMENT1 || kind == v1::MOMENT2;
+  return is_state && plan.snapshot_slots() > 0 ? v1::SNAPSHOT : PlaceOf(plan.job(), kind);
+}
+
 bool OffloadsState(const v1::JobSpec& job) { return PlaceOf(job, v1::MOMENT1) != v1::ARENA; }
 bool OffloadsActivations(const v1::JobSpec& job) { return PlaceOf(job, v1::STORED) != v1::ARENA; }
 
@@ -189,8 +194,26 @@ absl::Status CheckPieces(const v1::Plan& plan) {
       enough * static_cast<int64_t>(UpdateBytes(plan.job())), " or more"));
 }
 
+uint64_t SnapshotSlotBytes(const v1::Plan& plan, const v1::StagePlan& stage) {
+  return plan.snapshot_slots() == 0 ? 0 : stage.snapshot_bytes() / plan.snapshot_slots();
+}
+
+absl::Status CheckSnapshotSlots(const v1::Plan& plan) {
+  const uint32_t slots = plan.snapshot_slots();
+  if (slots == 0) return absl::OkStatus();
+  if (slots < kLeastSnapshotSlots || slots > kMostSnapshotSlots) {
+    return absl::InvalidArgumentError(absl::StrCat("snapshot slots: ", slots,
+                                                   ", expected 0 or from ", kLeastSnapshotSlots,
+                                                   " to ", kMostSnapshotSlots));
+  }
+  if (!OffloadsState(plan.job())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("offload.optimizer_state: ", plan.job().offload().optimizer_state(),
+                   ", but the plan has snapshot slots, where the state is; use none"));
+}
+
 uint64_t MemoryBytes(const v1::StagePlan& stage) {
-  return stage.arena_bytes() + stage.host_bytes();
+  return stage.arena_bytes() + stage.host_bytes() + stage.snapshot_bytes();
 }
 
 }  // namespace trireme::plan

@@ -24,6 +24,8 @@ constexpr size_t kNearBackward = 3;
 
 // Where the job wants a pool.
 v1::PoolPlace PlaceOf(const v1::JobSpec& job, v1::PoolKind kind);
+// Where the plan has it: state that has snapshot slots is in these.
+v1::PoolPlace PlaceOf(const v1::Plan& plan, v1::PoolKind kind);
 bool OffloadsState(const v1::JobSpec& job);
 bool OffloadsActivations(const v1::JobSpec& job);
 // Whether any backward is farther behind its forward than kNearBackward: where none is, activations
@@ -62,6 +64,15 @@ absl::Status CheckPieces(const v1::Plan& plan);
 // Of one of them, by number.
 StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t index, uint32_t piece,
                    int64_t elements);
+
+// Of a snapshot (docs/formats/snapshot.md): pools begin on boundaries of pieces, slots of all pools
+// on those of huge pages.
+constexpr uint64_t kSnapshotPieceBytes = 64 << 10, kSnapshotUnitBytes = 2 << 20;
+constexpr uint32_t kLeastSnapshotSlots = 2, kMostSnapshotSlots = 8;
+// From a slot of the place SNAPSHOT to the next; 0: the plan has none.
+uint64_t SnapshotSlotBytes(const v1::Plan& plan, const v1::StagePlan& stage);
+// InvalidArgument where the plan's number of slots is none, or the job has state elsewhere.
+absl::Status CheckSnapshotSlots(const v1::Plan& plan);
 
 // Memory that a rank of the stage takes of its machine: all but the file.
 uint64_t MemoryBytes(const v1::StagePlan& stage);

@@ -209,11 +209,14 @@ v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh) {
   return on_mesh;
 }
 
-absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on) {
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on,
+                                  uint32_t snapshot_slots) {
   v1::Plan plan;
   plan.set_version(kPlanVersion);
   *plan.mutable_job() = job;
+  plan.set_snapshot_slots(snapshot_slots);
   RETURN_IF_ERROR(CheckJob(job));
+  RETURN_IF_ERROR(CheckSnapshotSlots(plan));
   ASSIGN_OR_RETURN(*plan.mutable_mesh(), MakeMesh(job.parallelism(), ranks));
   const int64_t samples = job.training().global_batch_size();
   if (plan.mesh().data() > samples) {
@@ -273,6 +276,7 @@ const v1::Pool& FindPool(const v1::StagePlan& stage, v1::PoolKind kind, uint32_t
 absl::Status VerifyGiven(const v1::Plan& plan) {
   const auto verdict = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckJob(plan.job()));
+    RETURN_IF_ERROR(CheckSnapshotSlots(plan));
     RETURN_IF_ERROR(CheckExtent(plan));
     RETURN_IF_ERROR(VerifyPlan(plan));
     // Also a stage that reads no tokens has the pool, without slots.

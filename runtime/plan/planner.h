@@ -19,9 +19,10 @@ constexpr uint32_t kPlanVersion = 2;
 // legal values and the fix, for every rule of spec::ValidateForPlan and for sizes beyond what a
 // plan can hold; FailedPrecondition if the verifier refuses what was built (a defect of ours).
 // `go_on` is asked now and then, at least for each stage; an error of it ends the planning and is
-// returned. Absent: it goes on.
+// returned. Absent: it goes on. `snapshot_slots`: Plan.
 using PlanGoOn = std::function<absl::Status()>;
-absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on = {});
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on = {},
+                                  uint32_t snapshot_slots = 0);
 
 // `job` as a plan on this mesh holds it: with what follows from the mesh.
 v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh);

@@ -30,6 +30,7 @@ v1::StagePlan FactsOf(const v1::StagePlan& stage) {
   facts.set_arena_bytes(stage.arena_bytes());
   facts.set_host_bytes(stage.host_bytes());
   facts.set_file_bytes(stage.file_bytes());
+  facts.set_snapshot_bytes(stage.snapshot_bytes());
   return facts;
 }
 
@@ -43,6 +44,7 @@ v1::Plan Reduced(const v1::Plan& plan, int kept) {
   slice.set_evaluation_micro_batches(plan.evaluation_micro_batches());
   slice.set_schedule(plan.schedule());
   slice.set_bubble(plan.bubble());
+  slice.set_snapshot_slots(plan.snapshot_slots());
   for (int index = 0; index < plan.stages_size(); ++index) {
     const v1::StagePlan& stage = plan.stages(index);
     *slice.add_stages() = index == kept ? stage : FactsOf(stage);

@@ -189,10 +189,16 @@ bool IsSharded(const v1::Plan& plan, v1::PoolKind kind) {
   }
 }
 
+// Where the weights themselves are as wide as sums, they are what the optimizer updates; unless it
+// reads in one slot and writes in another, and weights are what follows.
+bool HasMasters(const v1::Plan& plan) {
+  const tensor::DType compute = ComputeDType(plan.job());
+  return tensor::AccumulatorOf(compute) != compute || plan.snapshot_slots() > 0;
+}
+
 uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind kind) {
   const tensor::DType compute = ComputeDType(plan.job());
-  // Where the weights themselves are as wide as sums, they are what the optimizer updates.
-  if (kind == v1::MASTER && tensor::AccumulatorOf(compute) == compute) return 0;
+  if (kind == v1::MASTER && !HasMasters(plan)) return 0;
   const auto bytes =
       static_cast<uint64_t>(state.elements) * tensor::SizeOf(StateDType(compute, kind));
   return IsSharded(plan, kind) ? bytes / plan.mesh().data() : bytes;

@@ -43,7 +43,9 @@ tensor::DType StateDType(tensor::DType compute, v1::PoolKind kind);
 int ZeroStage(const v1::Plan& plan);
 // Whether each replica has its share of a flat pool alone (ZeRO).
 bool IsSharded(const v1::Plan& plan, v1::PoolKind kind);
-// Of a flat pool on one rank; 0: the job has none.
+// Whether the optimizer updates a pool MASTER, and weights are derived.
+bool HasMasters(const v1::Plan& plan);
+// Of a flat pool on one rank; 0: the plan has none.
 uint64_t StateBytes(const v1::Plan& plan, const StateLayout& state, v1::PoolKind kind);
 
 bool IsPartialOver(const v1::Bucket& bucket, v1::ReduceAxis axis);

@@ -95,7 +95,31 @@ absl::Status CheckAlignment(const v1::StagePlan& stage, int p) {
   return absl::OkStatus();
 }
 
-absl::Status CheckPools(const v1::JobSpec& job, const v1::StagePlan& stage, int p) {
+// Sums are made of whole pieces, and slots lie in memory that is mapped by itself.
+absl::Status CheckSnapshot(const v1::Plan& plan, const v1::StagePlan& stage, int p) {
+  const uint64_t slot = SnapshotSlotBytes(plan, stage);
+  if (slot * plan.snapshot_slots() != stage.snapshot_bytes() || slot % kSnapshotUnitBytes != 0) {
+    return Refuse("stage ", p, ": snapshot_bytes is ", stage.snapshot_bytes(), ", expected ",
+                  plan.snapshot_slots(), " slots in units of ", kSnapshotUnitBytes);
+  }
+  for (const v1::Pool& pool : stage.pools()) {
+    if (pool.place() != v1::SNAPSHOT) continue;
+    const auto refuse = [&](const auto&... parts) {
+      return Refuse("stage ", p, ": pool ", v1::PoolKind_Name(pool.kind()), parts...);
+    };
+    if (pool.slots() != plan.snapshot_slots()) {
+      return refuse(" has ", pool.slots(), " slots, of snapshots the plan has ",
+                    plan.snapshot_slots());
+    }
+    if (pool.offset_bytes() % kSnapshotPieceBytes != 0) {
+      return refuse(" begins at byte ", pool.offset_bytes(), ", expected a multiple of ",
+                    kSnapshotPieceBytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPools(const v1::Plan& plan, const v1::StagePlan& stage, int p) {
   struct Extent {
     v1::PoolPlace place;
     uint64_t begin, end;
@@ -122,13 +146,14 @@ absl::Status CheckPools(const v1::JobSpec& job, const v1::StagePlan& stage, int 
     }
     if (!seen.emplace(pool.kind(), pool.virtual_stage()).second)
       return Refuse(name, " stands twice");
-    if (pool.place() != PlaceOf(job, pool.kind())) {
+    if (pool.place() != PlaceOf(plan, pool.kind())) {
       return Refuse(name, " lies in the place ", v1::PoolPlace_Name(pool.place()),
-                    ", the job wants it in ", v1::PoolPlace_Name(PlaceOf(job, pool.kind())));
+                    ", the job wants it in ", v1::PoolPlace_Name(PlaceOf(plan, pool.kind())));
     }
     constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
     const bool wide = pool.slots() != 0 && pool.slot_bytes() > kMost / pool.slots();
-    const uint64_t bytes = wide ? 0 : pool.slot_bytes() * pool.slots();
+    const uint64_t bytes =
+        wide ? 0 : pool.slot_bytes() * (pool.place() == v1::SNAPSHOT ? 1 : uint64_t{pool.slots()});
     if (wide || pool.offset_bytes() > kMost - bytes) return Refuse(name, " does not fit 64 bits");
     const uint64_t end = pool.offset_bytes() + bytes;
     ends[pool.place()] = std::max(ends[pool.place()], end);
@@ -146,9 +171,11 @@ absl::Status CheckPools(const v1::JobSpec& job, const v1::StagePlan& stage, int 
   const std::tuple<const char*, uint64_t, v1::PoolPlace> sizes[] = {
       {"arena_bytes", stage.arena_bytes(), v1::ARENA},
       {"host_bytes", stage.host_bytes(), v1::HOST},
-      {"file_bytes", stage.file_bytes(), v1::FILE}};
+      {"file_bytes", stage.file_bytes(), v1::FILE},
+      {"a slot of snapshot_bytes", SnapshotSlotBytes(plan, stage), v1::SNAPSHOT}};
   for (const auto& [name, bytes, place] : sizes) {
-    if (bytes == ends[place]) continue;
+    const uint64_t unit = place == v1::SNAPSHOT ? kSnapshotUnitBytes : 1;
+    if (bytes % unit == 0 && bytes >= ends[place] && bytes - ends[place] < unit) continue;
     return Refuse("stage ", p, ": ", name, " is ", bytes, ", but the last pool ends at ",
                   ends[place]);
   }
@@ -286,8 +313,9 @@ absl::Status VerifyPlan(const v1::Plan& plan, const std::vector<StageFacts>& fac
   RETURN_IF_ERROR(CheckBlocks(plan));
   TRIREME_CHECK(facts.size() == plan.mesh().pipeline());
   for (int p = 0; p < plan.stages_size(); ++p) {
-    RETURN_IF_ERROR(CheckPools(plan.job(), plan.stages(p), p));
+    RETURN_IF_ERROR(CheckPools(plan, plan.stages(p), p));
     RETURN_IF_ERROR(CheckAlignment(plan.stages(p), p));
+    RETURN_IF_ERROR(CheckSnapshot(plan, plan.stages(p), p));
     RETURN_IF_ERROR(CheckNeeds(plan, p, facts[static_cast<size_t>(p)]));
     RETURN_IF_ERROR(CheckBucketShapes(plan, p));
   }

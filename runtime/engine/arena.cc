@@ -67,7 +67,8 @@ absl::StatusOr<Arena> Arena::Map(const v1::StagePlan& stage, tensor::Device& dev
   for (const v1::Pool& pool : stage.pools()) {
     Place& place = arena.places_[pool.kind()][pool.virtual_stage()];
     if (pool.slots() == 0 || pool.slot_bytes() == 0) continue;
-    place.slot_bytes = pool.slot_bytes();
+    place.slot_bytes = place.stride = pool.slot_bytes();
+    if (pool.place() == v1::SNAPSHOT) place.stride = stage.snapshot_bytes() / pool.slots();
     if (pool.place() != v1::ARENA) {
       place.base = arena.elsewhere_[pool.place()]->base() + pool.offset_bytes();
       continue;

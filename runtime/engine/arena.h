@@ -36,7 +36,7 @@ class Arena {
   // First byte of a slot; null for an empty pool.
   tensor::DevicePointer Slot(v1::PoolKind kind, uint32_t virtual_stage, uint32_t slot) const {
     const Place& place = places_[kind][virtual_stage];
-    return place.base + place.slot_bytes * slot;
+    return place.base + place.stride * slot;
   }
   size_t SlotBytes(v1::PoolKind kind, uint32_t virtual_stage) const {
     return places_[kind][virtual_stage].slot_bytes;
@@ -54,6 +54,7 @@ class Arena {
   struct Place {
     tensor::DevicePointer base;
     size_t slot_bytes = 0;
+    size_t stride = 0;  // from a slot to the next
   };
   std::unique_ptr<tensor::DeviceMemory> memory_, gradients_;
   std::array<std::unique_ptr<tensor::DeviceMemory>, v1::PoolPlace_ARRAYSIZE> elsewhere_;

@@ -74,6 +74,10 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
       swapping->LetGo(at, bytes);
     };
   }
+  if (stage().snapshot_bytes() > 0) {
+    ASSIGN_OR_RETURN(arena.places[v1::SNAPSHOT],
+                     device_->Allocate(stage().snapshot_bytes(), arena.prefault_threads));
+  }
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, std::move(arena)));
   plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
   state_ =

@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/philox.h"
 #include "runtime/engine/mutation.h"
+#include "runtime/optim/adamw_slots.h"
 #include "runtime/plan/offload.h"
 #include "runtime/tensor/bf16.h"
 #include "runtime/tensor/element.h"
@@ -78,7 +79,8 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
       tied_(plan.mesh().pipeline() > 1 ? graph.tied : graph::kNone),
       layout_(std::move(layout)),
       piece_elements_(plan::OffloadsState(plan.job()) ? plan::PieceElements(plan, layout_.buckets)
-                                                      : 0) {
+                                                      : 0),
+      slots_(std::make_unique<StateSlots>(plan, arena)) {
   const int64_t data_size = plan.mesh().data();
   const auto& planned = plan.stages(static_cast<int>(at.pipeline)).buckets();
   for (int index = 0; index < std::min<int>(planned.size(), std::ssize(layout_.buckets)); ++index) {
@@ -186,7 +188,13 @@ void TrainingState::LetGo(v1::PoolKind pool, const Piece& piece,
 }
 
 tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {
-  return arena_.Slot(pool, 0, 0) + static_cast<size_t>(offset) * tensor::SizeOf(dtype(pool));
+  const uint32_t slot = StateSlots::Has(pool) ? slots_->state() : 0;
+  return arena_.Slot(pool, 0, slot) + static_cast<size_t>(offset) * tensor::SizeOf(dtype(pool));
+}
+
+tensor::DevicePointer TrainingState::NextFlat(v1::PoolKind pool, int64_t offset) const {
+  return arena_.Slot(pool, 0, slots_->next()) +
+         static_cast<size_t>(offset) * tensor::SizeOf(dtype(pool));
 }
 
 tensor::DevicePointer TrainingState::At(v1::PoolKind pool, const Piece& piece,
@@ -208,6 +216,11 @@ UpdateRoom TrainingState::RoomOf(const v1::Instruction& step) const {
                   .moment1 = Flat(v1::MOMENT1, piece.begin),
                   .moment2 = Flat(v1::MOMENT2, piece.begin)};
   if (HasMasters()) room.master = Flat(v1::MASTER, piece.begin);
+  if (slots_->on()) {
+    room.next_moment1 = NextFlat(v1::MOMENT1, piece.begin);
+    room.next_moment2 = NextFlat(v1::MOMENT2, piece.begin);
+    room.next_master = NextFlat(v1::MASTER, piece.begin);
+  }
   if (piece_elements_ == 0) return room;
   // As plan::UpdatedPools has them.
   const auto bytes = static_cast<size_t>(most) * tensor::SizeOf(dtype(v1::MOMENT1));
@@ -317,13 +330,19 @@ void TrainingState::InitializePiece(const Piece& piece, uint64_t seed) const {
   if (HasMasters()) LetGo(v1::MASTER, piece, {passed, piece.updated.end});
 }
 
+void TrainingState::Clear(tensor::DevicePointer begin, size_t bytes) const {
+  for (size_t at = 0; at < bytes; at += Arena::kPassBytes) {
+    const size_t count = std::min(Arena::kPassBytes, bytes - at);
+    std::memset((begin + at).get(), 0, count);
+    arena_.LetGo(begin + at, count);
+  }
+}
+
 void TrainingState::Initialize(uint64_t seed, int threads) const {
   for (const v1::PoolKind pool : kPools) {
-    const size_t bytes = arena_.SlotBytes(pool, 0);
-    for (size_t at = 0; at < bytes; at += Arena::kPassBytes) {
-      const size_t count = std::min(Arena::kPassBytes, bytes - at);
-      std::memset((arena_.Slot(pool, 0, 0) + at).get(), 0, count);
-      arena_.LetGo(arena_.Slot(pool, 0, 0) + at, count);
+    const uint32_t slots = StateSlots::Has(pool) && slots_->on() ? slots_->count() : 1;
+    for (uint32_t slot = 0; slot < slots; ++slot) {
+      Clear(arena_.Slot(pool, 0, slot), arena_.SlotBytes(pool, 0));
     }
   }
   std::atomic<size_t> next{0};
@@ -367,6 +386,10 @@ void TrainingState::UpdatePiece(const Piece& piece, const UpdateRoom& room,
       const auto state = [&](tensor::DevicePointer base) {
         return std::span<T>(base.as<T>() + (at - first), count);
       };
+      if (slots_->on()) {
+        UpdateToSlot<T>(room, at - first, gradient, weights, own);
+        return;
+      }
       if constexpr (std::is_same_v<T, float>) {
         if (HasMasters()) {
           UpdateMasters({state(room.master),
@@ -383,6 +406,33 @@ void TrainingState::UpdatePiece(const Piece& piece, const UpdateRoom& room,
     });
     between();
   }
+}
+
+template <typename T>
+void TrainingState::UpdateToSlot(const UpdateRoom& room, int64_t offset,
+                                 std::span<const T> gradient, tensor::DevicePointer weights,
+                                 const optim::AdamWOptions& options) const {
+  const size_t count = gradient.size();
+  const auto state = [&](tensor::DevicePointer base) {
+    return std::span<T>(base.as<T>() + offset, count);
+  };
+  const auto step = [&](auto weight) {
+    using Weight = typename decltype(weight)::value_type;
+    optim::AdamW(
+        optim::SlotStep<T, Weight>{
+            .from = {state(room.master), state(room.moment1), state(room.moment2)},
+            .gradient = gradient,
+            .to = {state(room.next_master), state(room.next_moment1), state(room.next_moment2)},
+            .weight = weight,
+            .first = static_cast<size_t>(room.elements.begin + offset),
+            .sums = {slots_->sums(v1::MASTER), slots_->sums(v1::MOMENT1),
+                     slots_->sums(v1::MOMENT2)}},
+        options);
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    if (compute_ == DType::kBf16) return step(std::span(weights.as<tensor::BFloat16>(), count));
+  }
+  step(std::span(weights.as<T>(), count));
 }
 
 void TrainingState::Update(const UpdateRoom& room, const optim::AdamWOptions& options,

@@ -6,11 +6,13 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/engine/arena.h"
+#include "runtime/engine/state_slots.h"
 #include "runtime/graph/graph.h"
 #include "runtime/layout/layout.h"
 #include "runtime/optim/adamw.h"
@@ -43,11 +45,13 @@ struct WorkingPlaces {
 };
 
 // Elements of a bucket that one STEP updates, counted in the flat pools of optimizer state, and
-// where that state of the first of them is: its pools, or a slot of UPDATE.
+// where that state of the first of them is: its pools, or a slot of UPDATE. With snapshot slots
+// also where it goes.
 struct UpdateRoom {
   uint32_t bucket = 0;
   layout::Interval elements;
   tensor::DevicePointer moment1, moment2, master;
+  tensor::DevicePointer next_moment1, next_moment2, next_master;
 };
 
 // Bytes that lie in the arena while they are used, and elsewhere at other times.
@@ -122,6 +126,9 @@ class TrainingState {
   // the masters where there are such; the weights are these rounded.
   std::vector<StateView> Held(const std::string& kind) const;
 
+  // Which slot of optimizer state is the state; the views and places above and below are of that
+  // one as they are asked for, and a step makes another one it.
+  StateSlots& slots() const { return *slots_; }
   // Element `offset` of a flat pool, and what its elements are.
   tensor::DevicePointer Flat(v1::PoolKind pool, int64_t offset) const;
   const std::vector<v1::Bucket>& buckets() const { return layout_.buckets; }
@@ -143,16 +150,23 @@ class TrainingState {
     layout::Interval owned = {};    // of [0, length): what this rank alone answers for
     int64_t share_offset = 0;       // of element updated.begin, in the pools of shares
   };
-  bool HasMasters() const { return dtype(v1::PARAMETER) != dtype(v1::MASTER); }
+  bool HasMasters() const { return plan::HasMasters(plan_); }
+  // Of a pool with slots: the same in the slot that is written.
+  tensor::DevicePointer NextFlat(v1::PoolKind pool, int64_t offset) const;
   // Element `index` of a piece, as far as the pool has it.
   tensor::DevicePointer At(v1::PoolKind pool, const Piece& piece, int64_t index) const;
   layout::Interval HeldOf(v1::PoolKind pool, const Piece& piece) const;
   StateView View(const Piece& piece, v1::PoolKind pool, const layout::Interval& interval) const;
   // After a look at elements of a piece where they lie (Arena::LetGo).
   void LetGo(v1::PoolKind pool, const Piece& piece, const layout::Interval& elements) const;
+  void Clear(tensor::DevicePointer begin, size_t bytes) const;
   void InitializePiece(const Piece& piece, uint64_t seed) const;
   void UpdatePiece(const Piece& piece, const UpdateRoom& room, const optim::AdamWOptions& options,
                    const std::function<void()>& between) const;
+  // From slot to slot: elements of the room, from its `offset`-th on, one for each gradient.
+  template <typename T>
+  void UpdateToSlot(const UpdateRoom& room, int64_t offset, std::span<const T> gradient,
+                    tensor::DevicePointer weights, const optim::AdamWOptions& options) const;
   // Element `index` of a piece, counted in a flat pool.
   int64_t FlatIndex(v1::PoolKind pool, const Piece& piece, int64_t index) const;
 
@@ -167,6 +181,7 @@ class TrainingState {
   std::vector<GradientPlace> gradients_;
   std::vector<size_t> piece_of_gradient_;
   int64_t skipped_steps_ = 0;
+  const std::unique_ptr<StateSlots> slots_;  // which is the state changes, what it is of does not
 };
 
 }  // namespace trireme::engine

@@ -120,7 +120,8 @@ absl::Status CheckMemory(const Engine& engine, const v1::StagePlan& stage) {
     uint64_t planned, unit;
   } places[] = {{v1::ARENA, stage.arena_bytes(), 1},
                 {v1::HOST, stage.host_bytes(), 1},
-                {v1::FILE, stage.file_bytes(), page}};
+                {v1::FILE, stage.file_bytes(), page},
+                {v1::SNAPSHOT, stage.snapshot_bytes(), 1}};
   for (const auto& [place, planned, unit] : places) {
     const uint64_t given = engine.arena().AllocatedBytes(place);
     if (given == (planned + unit - 1) / unit * unit) continue;
@@ -184,7 +185,7 @@ std::unique_ptr<data::Dataset> MakeRandomDataset(int64_t vocab_size, int64_t seq
 absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
                                        const data::Dataset& dataset,
                                        const LayoutRunOptions& options) {
-  ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, ranks));
+  ASSIGN_OR_RETURN(const v1::Plan plan, plan::MakePlan(job, ranks, {}, options.snapshot_slots));
   LayoutResult result;
   result.activations_moved = ActivationsMoved(plan);
   std::mutex mutex;

@@ -48,6 +48,7 @@ struct LayoutRunOptions {
   Mutation mutation = Mutation::kCount;
   tensor::SwapFolder offload_folder = {};  // EngineOptions
   bool whole_plans = false;                // else each rank has its slice
+  uint32_t snapshot_slots = 0;             // of the plan
 };
 
 // InvalidArgument where the planner refuses the layout (the reason), any other error where it

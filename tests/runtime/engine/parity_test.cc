@@ -109,11 +109,13 @@ Reference RunReference(TinyJobOptions options, const data::Dataset& dataset) {
 // Empty if the layout agrees with the reference; else what differs. `moved`: whether a step has
 // moved activations.
 std::string Compare(const Layout& layout, const TinyJobOptions& options, const Reference& reference,
-                    const data::Dataset& dataset, bool& moved) {
+                    const data::Dataset& dataset, uint32_t snapshot_slots, bool& moved) {
   const v1::JobSpec job = JobFor(layout, options);
   const bool bf16 = options.dtype == "bf16";
   const auto result = RunLayout(job, layout.ranks(), dataset,
-                                {.evaluate = true, .initial = bf16 ? &reference.initial : nullptr});
+                                {.evaluate = true,
+                                 .initial = bf16 ? &reference.initial : nullptr,
+                                 .snapshot_slots = snapshot_slots});
   if (!result.ok()) return result.status().ToString();
   moved = result->activations_moved > 0;
   if (bf16) {
@@ -134,6 +136,12 @@ TinyJobOptions DrawTransfer(TinyJobOptions options, size_t index) {
   return options;
 }
 
+// Half of the products whose state is in the arena have it in snapshot slots instead.
+uint32_t DrawSlots(const Layout& layout, size_t index) {
+  const size_t drawn = (index * 40503u >> 9) / 81;
+  return layout.offload_state == "none" && drawn % 2 == 0 ? 2 + drawn / 2 % 2 : 0;
+}
+
 // Samples in f32 run on all processors, where ranks meet in more ways.
 void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_all, size_t stride) {
   std::optional<OnOneProcessor> one;
@@ -145,7 +153,8 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   if (stride > 1 && tests::asynchronous_streams) stride *= 4;
   if (tests::kSanitizer) stride *= tests::kThreadSanitizer ? 4 : 2;
   std::map<std::string, int> refused;
-  int run = 0, failed = 0, left = 0, transfers = 0, asked = 0, moving = 0, moving_recomputed = 0;
+  int run = 0, failed = 0, left = 0, transfers = 0, asked = 0, moving = 0, moving_recomputed = 0,
+      in_slots = 0;
   for (size_t index = 0; index < products.size(); ++index) {
     const Layout& layout = products[index];
     const TinyJobOptions options = DrawTransfer(of_all, index);
@@ -166,7 +175,9 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
     ++run;
     transfers += layout.data > 1 && options.gradient_transfer == "bf16" ? 1 : 0;
     bool moved = false;
-    const std::string text = Compare(layout, options, reference, *dataset, moved);
+    const uint32_t slots = DrawSlots(layout, index);
+    in_slots += slots > 0 ? 1 : 0;
+    const std::string text = Compare(layout, options, reference, *dataset, slots, moved);
     asked += layout.offload_activations != "none" ? 1 : 0;
     moving += moved ? 1 : 0;
     moving_recomputed += moved && layout.recompute != "none" ? 1 : 0;
@@ -174,11 +185,13 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
     ++failed;
     if (failed <= 5)
       FAIL_CHECK(options.family << " " << options.dtype << " " << layout.Name() << " gradients as "
-                                << options.gradient_transfer << ":" << text);
+                                << options.gradient_transfer << ", " << slots
+                                << " snapshot slots:" << text);
   }
   std::cout << "parity " << of_all.family << " " << of_all.dtype << ": generated "
             << products.size() << ", run " << run << " (" << transfers
-            << " with gradients as bf16; activations moved by " << moving << " of " << asked
+            << " with gradients as bf16, " << in_slots
+            << " in snapshot slots; activations moved by " << moving << " of " << asked
             << " that offload them, in " << moving_recomputed << " beside recomputing), failed "
             << failed << ", left to the full suite " << left;
   for (const auto& [fields, count] : refused) {
@@ -187,6 +200,7 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   std::cout << std::endl;
   CHECK(failed == 0);
   CHECK(run > 0);
+  CHECK(in_slots > 0);
   CHECK((transfers > 0) == (of_all.dtype != "f64"));
   // What offload asks for without a backward far enough behind moves nothing, and shows nothing.
   CHECK(moving_recomputed > 0);

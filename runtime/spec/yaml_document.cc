@@ -1,5 +1,6 @@
 #include "runtime/spec/yaml_document.h"
 
+#include <algorithm>
 #include <exception>
 #include <sstream>
 #include <utility>
@@ -52,6 +53,9 @@ class TreeBuilder : public YAML::EventHandler {
     Open(YamlNode::Kind::kMap, mark, tag, anchor);
   }
   void OnMapEnd() override { Close(); }
+
+  // Of the innermost map or list that is not closed yet; 0: all are.
+  int OpenLine() const { return open_.empty() ? 0 : open_.back().line; }
 
  private:
   static YamlNode NewNode(YamlNode::Kind kind, const YAML::Mark& mark) {
@@ -124,6 +128,37 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode& root_;
   std::vector<YamlNode> open_;  // maps and lists not yet closed, outermost first
 };
+
+// What stopped yaml-cpp, in the words of who wrote the file, with the fix. It notices what is never
+// closed at the end of the file: what counts is where it opens (`open_line`; 0: not known).
+YamlError Explained(const YAML::Exception& exception, int open_line) {
+  const int line = exception.mark.is_null() ? 0 : exception.mark.line + 1;
+  const std::string& said = exception.msg;
+  if (said == YAML::ErrorMsg::END_OF_MAP_FLOW || said == YAML::ErrorMsg::END_OF_SEQ_FLOW) {
+    const bool list = said == YAML::ErrorMsg::END_OF_SEQ_FLOW;
+    return {
+        open_line == 0 ? line : open_line,
+        absl::StrCat("the ", list ? "[" : "{", " that opens here is never closed, or a comma is ",
+                     "missing after a value; add the ", list ? "]" : "}", " or the comma")};
+  }
+  if (said == YAML::ErrorMsg::END_OF_MAP || said == YAML::ErrorMsg::END_OF_SEQ) {
+    return {line,
+            "this line is not indented as the lines of its section are; line up the names of a "
+            "section, and the dashes of a list, with spaces"};
+  }
+  if (said == YAML::ErrorMsg::MAP_VALUE) {
+    return {line,
+            "a ':' where no name can be; line up the names of a section, see that the line above "
+            "has its ':', and put a text that holds ': ' in quotes"};
+  }
+  if (said == YAML::ErrorMsg::FLOW_END) {
+    return {line, "a } or ] that closes nothing of its kind; each { takes a }, each [ a ]"};
+  }
+  if (said == YAML::ErrorMsg::BLOCK_ENTRY) {
+    return {line, "the entry of a list (- value) has to begin a line of its own"};
+  }
+  return {line, said};
+}
 
 // What yaml-cpp would take silently or report badly, found before it sees the text.
 bool CheckBytes(absl::string_view text, YamlError& error) {
@@ -220,20 +255,20 @@ std::string Printable(absl::string_view text) {
 bool ParseYaml(const std::string& text, YamlNode& root, YamlError& error) {
   if (!CheckBytes(text, error)) return false;
   root = YamlNode();
+  const std::string body = absl::StartsWith(text, "\xef\xbb\xbf") ? text.substr(3) : text;
+  TreeBuilder builder(body, root);
+  YamlNode second;
+  TreeBuilder second_builder(body, second);
   try {
-    const std::string body = absl::StartsWith(text, "\xef\xbb\xbf") ? text.substr(3) : text;
     std::istringstream stream(body);
     YAML::Parser parser(stream);
-    TreeBuilder builder(body, root);
     if (!parser.HandleNextDocument(builder)) return true;
-    YamlNode second;
-    TreeBuilder second_builder(body, second);
     if (parser.HandleNextDocument(second_builder) && second.kind != YamlNode::Kind::kNull) {
       error = {second.line, "a second document (after ---); a job file holds one"};
       return false;
     }
   } catch (const YAML::Exception& exception) {
-    error = {exception.mark.is_null() ? 0 : exception.mark.line + 1, exception.msg};
+    error = Explained(exception, std::max(builder.OpenLine(), second_builder.OpenLine()));
     return false;
   } catch (const std::exception& exception) {
     error = {0, absl::StrCat("cannot be parsed as YAML: ", exception.what())};

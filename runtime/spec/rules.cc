@@ -450,7 +450,10 @@ void RecomputeIsOfLayers(const v1::JobSpec& spec, Faults& faults) {
   for (int i = 0; i < modes.size(); ++i) {
     if (modes[i] == "none" || modes[i] == "selective" || modes[i] == "full") continue;
     Add(faults, modes.size() == 1 ? path : absl::StrCat(path, "[", i, "]"),
-        absl::StrCat("\"", Printable(modes[i]), "\" is not known, expected none, selective, full"));
+        absl::StrCat("\"", Printable(modes[i]), "\" is not known, expected none, selective, full",
+                     absl::StrContains(modes[i], ',')
+                         ? absl::StrCat("; a list is written [", Printable(modes[i]), "]")
+                         : ""));
     return;
   }
   const int64_t layers = spec.model().config().num_hidden_layers();

@@ -78,7 +78,7 @@ trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
 trireme_room(coordinator/http ROOMS runtime/base LIBS Threads::Threads absl::strings spdlog::spdlog Boost::headers)
-trireme_room(coordinator/config_file LIBS CLI11::CLI11)
+trireme_room(coordinator/config_file ROOMS runtime/spec LIBS CLI11::CLI11)
 trireme_room(coordinator/reconciler
              ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
              LIBS absl::synchronization)

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/spec/suggestion.h"
+
 namespace trireme::coordinator {
 namespace {
 
@@ -156,16 +158,26 @@ std::string KeyOf(const CLI::Option& option) {
   return option.get_lnames().empty() ? "" : option.get_lnames()[0];
 }
 
+// For a key that no option has: the one that was meant, else all that there are.
+std::string Suggested(const CLI::App& app, const std::string& key) {
+  std::string known, nearest;
+  double least = std::max(1.0, 0.4 * static_cast<double>(key.size()));
+  for (const CLI::Option* one : app.get_options()) {
+    if (!one->get_configurable()) continue;
+    const std::string name = KeyOf(*one);
+    known += (known.empty() ? "" : ", ") + name;
+    const double distance = spec::NameDistance(key, name);
+    if (distance > least || (distance == least && !nearest.empty())) continue;
+    least = distance;
+    nearest = name;
+  }
+  return nearest.empty() ? "; there are: " + known : ", did you mean " + nearest + "?";
+}
+
 // Nothing, if the option takes the value.
 std::optional<std::string> WhyNot(const CLI::App& app, const std::string& key, const Value& value) {
   const CLI::Option* option = app.get_option_no_throw("--" + key);
-  if (option == nullptr) {
-    std::string known;
-    for (const CLI::Option* one : app.get_options()) {
-      if (one->get_configurable()) known += (known.empty() ? "" : ", ") + KeyOf(*one);
-    }
-    return "no such option; there are: " + known;
-  }
+  if (option == nullptr) return "no such option" + Suggested(app, key);
   if (!option->get_configurable()) return "of the command line alone: take the line out";
   const bool flag = option->get_expected_min() == 0;
   if (flag != (value.kind == Value::Kind::kBool)) {

@@ -110,6 +110,8 @@ TEST_CASE("what is wrong in the file is named by file and line, with the fix") {
     for (const std::string& word : words) CHECK_THAT(message, Contains(word));
   };
   said("\nmax_streams = 3", {"a.toml:2: max_streams", "no such option", "max-streams"});
+  said("max-stream = 3", {"a.toml:1: max-stream: no such option, did you mean max-streams?"});
+  said("xyzzy = 3", {"a.toml:1: xyzzy: no such option; there are: "});
   said("rate = 1\nmax-streams = 0", {"a.toml:2: ", "max-streams", "1 to 100"});
   said("rate = fast", {"a.toml:1: ", "\"fast\""});
   said("rate = \"fast\"", {"a.toml:1: ", "rate"});

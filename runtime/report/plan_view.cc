@@ -196,10 +196,15 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
                                          ReadableCount(ranks), ranks == 1 ? "rank" : "ranks",
                                          mesh.pipeline(), mesh.data(), mesh.tensor()));
   lines.emplace_back("schedule", ScheduleText(plan));
+  if (job.parallelism().zero_stage() > 0 && mesh.data() == 1) {
+    lines.emplace_back("ZeRO", fmt::format("zero_stage {} has no effect: there is one replica",
+                                           job.parallelism().zero_stage()));
+  }
   if (const std::string note = OffloadNote(plan); !note.empty()) {
     lines.emplace_back("optimizer", note);
   }
-  std::string batch = fmt::format("{} micro-batches", plan.micro_batches());
+  std::string batch =
+      fmt::format("{} micro-batch{}", plan.micro_batches(), plan.micro_batches() == 1 ? "" : "es");
   if (job.training().micro_batch_size() > 0)
     batch += fmt::format(" of {}", job.training().micro_batch_size());
   batch += " per replica and step";

@@ -164,6 +164,21 @@ TEST_CASE("what numbers are of, and the tiles of the loss, are told") {
                               Contains("\nloss      in tiles of 3 of a micro-batch's 8 rows\n"));
 }
 
+TEST_CASE("a lone micro-batch is one, and ZeRO of one replica is told to do nothing") {
+  v1::JobSpec job = plan::SmallJob();
+  job.mutable_parallelism()->set_zero_stage(3);
+  const auto described = [&](int ranks) {
+    const auto plan = plan::MakePlan(job, ranks);
+    REQUIRE(plan.ok());
+    return DescribePlan(*plan, {});
+  };
+  constexpr const char* kIdle = "\nZeRO      zero_stage 3 has no effect: there is one replica\n";
+  CHECK_THAT(described(2), Contains(kIdle) && Contains("\nbatch     4 micro-batches of 1 "));
+  CHECK_THAT(described(4), !Contains("\nZeRO "));
+  job.mutable_training()->set_micro_batch_size(4);
+  CHECK_THAT(described(2), Contains("\nbatch     1 micro-batch of 4 per replica and step"));
+}
+
 TEST_CASE("bytes by kind add up to the arena") {
   const v1::Plan plan = Sample("1f1b", 2, 4);
   const StageBytes bytes = BytesOf(plan.stages(0));

@@ -94,8 +94,10 @@ void AddSubmit(CLI::App& app, const Shared& given, int* code) {
       ->type_name("ID");
   submit->add_flag("--watch", options.watch, "stay and watch it");
   submit->footer(
-      "Prints the job's number, and nothing else, to stdout.\n\n"
+      "Prints the job's number, and nothing else, to stdout. Its MPI ranks are resources.ranks of\n"
+      "the job, or the product of its sizes.\n\n"
       "Examples:\n"
+      "  trireme submit job.yaml --set resources.ranks=4\n"
       "  trireme submit job.yaml --set training.steps=5000\n"
       "  id=$(trireme submit job.yaml) && trireme watch $id");
   submit->callback([=] { *code = RunSubmit(given->control, given->submit); });

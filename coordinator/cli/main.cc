@@ -286,11 +286,34 @@ int CloseOutput(int code, bool is_run) {
   return code == kOk && !is_run ? unwritten : code;
 }
 
+// Of a command that takes a job but not the ranks beside it, given `words[at]` as in -n 2, -n2 or
+// --ranks=2: ", use --set resources.ranks=2"; else empty.
+std::string InsteadOfRanks(const CLI::App& command, const std::vector<std::string>& words,
+                           size_t at) {
+  const bool takes_set = command.get_option_no_throw("--set") != nullptr;
+  if (!takes_set || command.get_option_no_throw("--ranks") != nullptr) return "";
+  const std::string& word = words[at];
+  const auto names = [&](const std::string& name) { return word.rfind(name, 0) == 0; };
+  if (!names("-n") && !names("--ranks")) return "";
+  const auto is_number = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  std::string ranks = word.substr(names("-n") ? 2 : 7);
+  if (!ranks.empty() && ranks[0] == '=') ranks.erase(0, 1);
+  if (!ranks.empty() && !is_number(ranks)) return "";
+  if (ranks.empty() && at + 1 < words.size()) ranks = words[at + 1];
+  return ", use --set resources.ranks=" + (is_number(ranks) ? ranks : "N");
+}
+
 // What is wrong, of the command that was being read: words that nobody knows before others that are
 // missing, for who misspells an option may lack nothing else.
 std::string FaultOf(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
-  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  for (size_t at = 0; at < words.size(); ++at) {
+    const std::string& word = words[at];
     if (word.size() < 2 || word[0] != '-') continue;
+    const std::string instead = InsteadOfRanks(command, words, at);
+    if (!instead.empty()) return "unknown option " + word + instead;
     std::vector<std::string> names;
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);

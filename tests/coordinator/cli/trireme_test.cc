@@ -42,6 +42,21 @@ TEST_CASE("help, version and words that are no commands") {
   CHECK(bench.Run("run job.yaml -n 0").code == 2);
 }
 
+TEST_CASE("who gives -n to a command without it is told what to write") {
+  const Bench bench;
+  const Result submit = bench.Run("submit job.yaml -n 2");
+  CHECK(submit.code == 2);
+  CHECK(submit.out.rfind("trireme submit: unknown option -n, use --set resources.ranks=2 (", 0) ==
+        0);
+  CHECK(Holds(bench.Run("submit job.yaml -n4").out, "use --set resources.ranks=4 ("));
+  CHECK(Holds(bench.Run("submit job.yaml --ranks=8").out, "use --set resources.ranks=8 ("));
+  CHECK(Holds(bench.Run("submit -n 2 job.yaml").out, "use --set resources.ranks=N ("));
+  CHECK(Holds(bench.Run("validate job.yaml --ranks 2").out, "use --set resources.ranks=2 ("));
+  // Of a command that takes no job.
+  CHECK_FALSE(Holds(bench.Run("show 1 -n 2").out, "resources.ranks"));
+  CHECK(Holds(bench.Run("submit --help").out, "--set resources.ranks=4"));
+}
+
 TEST_CASE("slurm-script: as JSON with the file it was written to") {
   const Bench bench;
   const std::string begin = "{\"script\":\"#!/bin/bash\\n";

@@ -57,6 +57,13 @@ std::string NextOfPending(const v1::Job& job) {
                       " and ask for fewer ranks, or have an admin raise the cap")
                : std::string("wait, or end one of your jobs that run (trireme list shows them)");
   }
+  // What the plan takes, resources says nothing of.
+  const bool planned = job.spec().resources().memory_mib_per_rank() == 0;
+  if (BeginsWith(reason, "asks for") && planned && reason.find(" of memory") != std::string::npos) {
+    return Text("add a node, or trireme cancel ", job.id(),
+                " and make it smaller: trireme plan JOB.yaml --fit SIZE names the least change, "
+                "where SIZE is what a node has for a rank (trireme nodes)");
+  }
   if (BeginsWith(reason, "asks for")) {
     return Text("add a node, or trireme cancel ", job.id(),
                 " and ask for less in resources (trireme nodes shows what there is)");

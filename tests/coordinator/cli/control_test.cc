@@ -416,6 +416,15 @@ TEST_CASE("explain: why, and the one next action") {
   job.set_waits_for("asks for 64 CPUs a rank, but no node has more than 16");
   room.daemon.Put(job);
   CHECK(Holds(room.Run("explain 1").out, "Next: add a node, or trireme cancel 1 and ask for less"));
+  // What the plan takes is in no field of resources.
+  job.set_waits_for("asks for 6.0 GiB of memory a rank, but no node has more than 4.0 GiB");
+  room.daemon.Put(job);
+  const Said planned = room.Run("explain 1");
+  CHECK(Holds(planned.out, "or trireme cancel 1 and make it smaller: trireme plan JOB.yaml --fit"));
+  CHECK_FALSE(Holds(planned.out, "less in resources"));
+  job.mutable_spec()->mutable_resources()->set_memory_mib_per_rank(6144);
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "and ask for less in resources"));
   job.set_waits_for("too few nodes are left for it: node n1 is drained: new disk");
   room.daemon.Put(job);
   CHECK(Holds(room.Run("explain 1").out, "Next: bring a node back"));

@@ -51,14 +51,20 @@ absl::Status CheckThisMachine(const PlannedJob& planned) {
 }
 
 absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
-  ASSIGN_OR_RETURN(const std::string folder,
+  const bool shared = planned.job.checkpoint().has_directory();
+  ASSIGN_OR_RETURN(const RunFolder chosen,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),
-                                    options.run_dir, options.resume == "auto"}));
+                                    options.run_dir, options.resume == "auto", !shared}));
+  const std::string& folder = chosen.path;
   RETURN_IF_ERROR(LockRunFolder(folder));
   // What one machine's ranks read again comes from its memory; many nodes read faster than this.
-  ASSIGN_OR_RETURN(const ResumePoint point,
+  ASSIGN_OR_RETURN(ResumePoint point,
                    FindResumePoint(options.resume, folder, planned.job,
                                    InAllocation() ? Trust::kHeaders : Trust::kBytes));
+  // Of a folder that this call has made nobody would look for checkpoints.
+  if (!shared && !chosen.searched.empty()) {
+    point.notes = {fmt::format("no checkpoint in {}: from the start", chosen.searched)};
+  }
   for (const std::string& note : point.notes) {
     options.json ? PrintWarning("resume: " + note)
                  : void(std::fprintf(stderr, "resume: %s\n", note.c_str()));

@@ -54,12 +54,36 @@ bool HasCheckpoints(const fs::path& folder) {
   return found;
 }
 
-std::string NewestRun(const std::string& runs, const std::string& name) {
+// -1: it cannot be opened.
+int OpenFolder(const std::string& folder) {
+  return open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+// By the lock of LockRunFolder.
+bool IsAtWorkIn(const std::string& folder) {
+  const int fd = OpenFolder(folder);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
+}
+
+struct Runs {
+  std::string newest;   // with checkpoints
+  std::string unsaved;  // at work, without any yet
+};
+
+Runs RunsOf(const std::string& runs, const std::string& name) {
+  Runs found;
   fs::path newest;
   fs::file_time_type newest_time;
   base::VisitNames(runs, [&](const std::string& entry) {
     const fs::path run = fs::path(runs) / entry;
-    if (!IsRunOf(entry, name) || !HasCheckpoints(run)) return;
+    if (!IsRunOf(entry, name)) return;
+    if (!HasCheckpoints(run)) {
+      if (IsAtWorkIn(run.string())) found.unsaved = run.string();
+      return;
+    }
     std::error_code ignored;
     const auto time = fs::last_write_time(run / "checkpoints", ignored);
     if (newest.empty() || time > newest_time) {
@@ -67,7 +91,8 @@ std::string NewestRun(const std::string& runs, const std::string& name) {
       newest_time = time;
     }
   }).IgnoreError();
-  return newest.string();
+  found.newest = newest.string();
+  return found;
 }
 
 absl::StatusOr<std::string> MakeNew(const RunFolderRequest& request) {
@@ -86,13 +111,22 @@ absl::StatusOr<std::string> MakeNew(const RunFolderRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request) {
+absl::StatusOr<RunFolder> ChooseRunFolder(const RunFolderRequest& request) {
   if (request.given.empty()) {
+    RunFolder chosen;
     if (request.resume) {
-      const std::string newest = NewestRun(request.runs_directory, request.job_name);
-      if (!newest.empty()) return newest;
+      const Runs runs = RunsOf(request.runs_directory, request.job_name);
+      if (request.keeps_checkpoints && !runs.unsaved.empty()) {
+        return absl::AbortedError(fmt::format(
+            "{}: another trireme run is at work there, without a checkpoint yet; wait for its end, "
+            "or leave out --resume to begin a run beside it",
+            runs.unsaved));
+      }
+      if (!runs.newest.empty()) return RunFolder{runs.newest, ""};
+      chosen.searched = fmt::format("{}/{}-DATE-TIME", request.runs_directory, request.job_name);
     }
-    return MakeNew(request);
+    ASSIGN_OR_RETURN(chosen.path, MakeNew(request));
+    return chosen;
   }
   std::error_code error;
   const std::string path = fs::absolute(request.given, error).lexically_normal().string();
@@ -102,11 +136,11 @@ absl::StatusOr<std::string> ChooseRunFolder(const RunFolderRequest& request) {
   }
   fs::create_directories(path, error);
   if (error) return CannotMake(path, error);
-  return path;
+  return RunFolder{path, ""};
 }
 
 absl::Status LockRunFolder(const std::string& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = OpenFolder(folder);
   if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return absl::OkStatus();
   close(fd);
   return absl::AbortedError(

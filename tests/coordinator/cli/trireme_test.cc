@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/coordinator/cli/bench.h"
@@ -421,6 +422,33 @@ TEST_CASE("a folder in which a run is at work is left alone", "[mpi]") {
   CHECK(bench.End(first).code == 75);
   bench.Worker("exit 3\n");
   CHECK(bench.Run("run job.yaml -n 1 --run-dir r --resume").code == 3);
+}
+
+TEST_CASE("a resume that finds nothing says where, and begins beside no run that lives", "[mpi]") {
+  Bench bench;
+  const std::string runs = bench.folder() + "/runs";
+  bench.Worker(
+      "up=$run/../../up; [ -e $up ] && exit 3\n"
+      "trap 'exit 75' USR1\ntouch $up\nwhile true; do sleep 0.02; done\n");
+  const pid_t first = bench.Start("run job.yaml -n 1");
+  AwaitFile(bench.folder() + "/up");
+  const std::string live = bench.RunFolder();
+  const Result second = bench.Run("run job.yaml -n 1 --resume >second 2>&1 #");
+  const std::string told = Slurp(bench.folder() + "/second");
+  CAPTURE(told);
+  CHECK(second.code == 4);
+  CHECK(Holds(told, live + ": another trireme run is at work there, without a checkpoint yet"));
+  CHECK(std::distance(fs::directory_iterator(runs), {}) == 1);
+  kill(first, SIGINT);
+  CHECK(bench.End(first).code == 75);
+  bench.Worker("exit 3\n");
+  const Result none = bench.Run("run job.yaml -n 1 --resume");
+  CAPTURE(none.out);
+  CHECK(none.code == 3);
+  CHECK(Holds(none.out, "resume: no checkpoint in " + runs + "/tiny-DATE-TIME: from the start\n"));
+  // Where the job names a folder it is that one which was searched.
+  const Result named = bench.Run("run job.yaml -n 1 --resume --set checkpoint.directory=saved");
+  CHECK(Holds(named.out, "resume: no checkpoint in " + bench.folder() + "/saved: from the start"));
 }
 
 TEST_CASE("commands to copy are quoted for the shell", "[mpi]") {

@@ -27,10 +27,7 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
   uint64_t sum = 0;
   for (const v1::Pool& pool : stage.pools()) {
     const uint64_t size = pool.slot_bytes() * pool.slots();
-    if (pool.place() != v1::ARENA) {
-      (pool.place() == v1::HOST ? bytes.host : bytes.file) += size;
-      continue;
-    }
+    if (pool.place() != v1::ARENA) continue;
     sum += size;
     switch (pool.kind()) {
       case v1::PARAMETER:
@@ -69,6 +66,8 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
     }
   }
   bytes.total = stage.arena_bytes();
+  bytes.host = stage.host_bytes();
+  bytes.file = stage.file_bytes();
   if (bytes.total > sum) bytes.other += bytes.total - sum;
   return bytes;
 }
@@ -237,7 +236,7 @@ std::vector<std::pair<std::string, std::string>> SummaryOf(const v1::Plan& plan)
   lines.emplace_back("memory", fmt::format("at most {} per rank (stage {}), {} in all",
                                            ReadableBytes(largest), where, ReadableBytes(all)));
   if (most_in_file > 0) {
-    lines.emplace_back("on disk",
+    lines.emplace_back("in a file",
                        fmt::format("at most {} per rank, offloaded", ReadableBytes(most_in_file)));
   }
   return lines;
@@ -306,7 +305,7 @@ constexpr Column kColumns[] = {
     {"optimizer", &StageBytes::optimizer},   {"activations", &StageBytes::activations},
     {"boundaries", &StageBytes::boundaries}, {"temporaries", &StageBytes::temporaries},
     {"scratch", &StageBytes::scratch},       {"other", &StageBytes::other},
-    {"total", &StageBytes::total},           {"in host", &StageBytes::host},
+    {"in the arena", &StageBytes::total},    {"in host", &StageBytes::host},
     {"in a file", &StageBytes::file}};
 
 // The table turned: a line per kind of memory, a column per range of stages, as many as fit.

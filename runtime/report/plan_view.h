@@ -47,8 +47,8 @@ struct StageBytes {
   uint64_t temporaries = 0;
   uint64_t scratch = 0;  // libraries'
   uint64_t other = 0;    // tokens, scalars, gaps for alignment
-  uint64_t total = 0;    // the arena
-  uint64_t host = 0;     // offloaded: optimizer state, activations
+  uint64_t total = 0;    // in the arena: the sum of those above
+  uint64_t host = 0;     // offloaded: optimizer state, activations; with gaps, as is the next
   uint64_t file = 0;
   friend bool operator==(const StageBytes&, const StageBytes&) = default;
 };

@@ -51,6 +51,7 @@ TEST_CASE("a plan shows its mesh, its stages and their bytes") {
     offloaded.set_place(i % 2 == 0 ? v1::HOST : v1::FILE);
     offloaded.set_slots(1);
     offloaded.set_slot_bytes(70);
+    i % 2 == 0 ? stage.set_host_bytes(70) : stage.set_file_bytes(70);
   }
   const Json json = PlanJson(plan);
   CHECK(json["mesh"]["pipeline"] == 100);

@@ -164,6 +164,27 @@ TEST_CASE("what numbers are of, and the tiles of the loss, are told") {
                               Contains("\nloss      in tiles of 3 of a micro-batch's 8 rows\n"));
 }
 
+TEST_CASE("what lies outside the arena is in no total of it, and one number everywhere") {
+  v1::JobSpec job = plan::SmallJob();
+  for (const char* place : {"host", "file"}) {
+    job.mutable_offload()->set_optimizer_state(place);
+    const auto plan = plan::MakePlan(job, 4);
+    REQUIRE(plan.ok());
+    uint64_t most = 0;
+    for (const v1::StagePlan& stage : plan->stages()) {
+      CHECK(BytesOf(stage).host == stage.host_bytes());
+      CHECK(BytesOf(stage).file == stage.file_bytes());
+      most = std::max(most, stage.file_bytes());
+    }
+    const std::string text = DescribePlan(*plan, {});
+    CHECK_THAT(text, Contains("\n  in the arena") && !Contains("\n  total"));
+    CHECK_THAT(text, !Contains("on disk"));
+    if (most > 0) {
+      CHECK_THAT(text, Contains("\nin a file at most " + ReadableBytes(most) + " per rank"));
+    }
+  }
+}
+
 TEST_CASE("a lone micro-batch is one, and ZeRO of one replica is told to do nothing") {
   v1::JobSpec job = plan::SmallJob();
   job.mutable_parallelism()->set_zero_stage(3);

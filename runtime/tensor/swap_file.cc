@@ -60,13 +60,19 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
       absl::StrCat("offload.directory: ", what, " in ", directory_, ": ", std::strerror(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     const uint64_t room = RoomBytes();
-    return absl::DataLossError(absl::StrCat(
-        text, "; ", bytes_, " bytes (", base::ReadableBytes(bytes_), ") are wanted",
-        room < UINT64_MAX ? absl::StrCat(", ", room, " bytes (", base::ReadableBytes(room),
-                                         ") are free beside what is kept for others")
-                          : "",
-        "; other ranks of the node take room there too; give a folder on a larger "
-        "local disk"));
+    // A file that never had its room would not have it in the next attempt either; one that had it,
+    // on a disk that shares it after all, may.
+    const absl::StatusCode code =
+        data_ == nullptr ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDataLoss;
+    return absl::Status(
+        code,
+        absl::StrCat(text, "; ", bytes_, " bytes (", base::ReadableBytes(bytes_), ") are wanted",
+                     room < UINT64_MAX
+                         ? absl::StrCat(", ", room, " bytes (", base::ReadableBytes(room),
+                                        ") are free beside what is kept for others")
+                         : "",
+                     "; other ranks of the node take room there too; give a folder on a larger "
+                     "local disk"));
   }
   if (error == ENOENT || error == ENOTDIR) {
     return absl::NotFoundError(absl::StrCat(text, "; make the folder, or give another"));
@@ -77,8 +83,7 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
         "; a link is on the way, though the job was submitted with the real path; put the "
         "folder back, or submit the job anew"));
   }
-  // A disk that is read-only is often one that failed: elsewhere the job may fare better.
-  if (error == EACCES || error == EPERM) {
+  if (error == EACCES || error == EPERM || (error == EROFS && fd_ < 0)) {
     return absl::PermissionDeniedError(
         absl::StrCat(text, "; give a folder that may be written to"));
   }

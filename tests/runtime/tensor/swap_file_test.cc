@@ -2,6 +2,7 @@
 #include "runtime/tensor/swap_file.h"
 
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -111,7 +112,7 @@ TEST_CASE("swap file: no folder, and no room, are told with what to do") {
   CHECK(nowhere.status().message().find("/nowhere/at/all") != std::string::npos);
   const size_t before = fs::space(Temporary()).available;
   const auto huge = SwapFile::Make({Temporary()}, size_t{1} << 52);
-  CHECK(huge.status().code() == absl::StatusCode::kDataLoss);
+  CHECK(huge.status().code() == absl::StatusCode::kResourceExhausted);
   for (const char* part :
        {"; 4503599627370496 bytes (4.00 PiB) are wanted, ", "iB) are free beside",
         "other ranks of the node take room there too", "offload.directory"}) {
@@ -134,13 +135,28 @@ TEST_CASE("swap file: a link that is swapped in leads nowhere else") {
   fs::remove_all(folder);
 }
 
+TEST_CASE("swap file: a folder that is read-only is told as one that may not be written to") {
+  const fs::path folder = fs::temp_directory_path() / "trireme_swap_file_read_only";
+  fs::create_directories(folder);
+  if (mount("none", folder.c_str(), "tmpfs", MS_RDONLY, nullptr) != 0) {
+    fs::remove_all(folder);
+    TRIREME_SKIP("not here: root to mount a file system");
+  }
+  const auto refused = SwapFile::Make({folder.string()}, 4096);
+  umount2(folder.c_str(), MNT_DETACH);
+  fs::remove_all(folder);
+  CHECK(refused.status().code() == absl::StatusCode::kPermissionDenied);
+  CHECK(refused.status().message().find("give a folder that may be written to") !=
+        std::string::npos);
+}
+
 TEST_CASE("swap file: room is left on the disk for others") {
   const fs::space_info disk = fs::space(Temporary());
   const size_t left = std::min<size_t>(disk.capacity / 32, size_t{1} << 30);
   if (disk.available < left) TRIREME_SKIP("not here: the disk is nearly full");
   // Looked at before it is taken: nothing of it is, even for a moment.
   const auto refused = SwapFile::Make({Temporary()}, disk.available - left / 4);
-  CHECK(refused.status().code() == absl::StatusCode::kDataLoss);
+  CHECK(refused.status().code() == absl::StatusCode::kResourceExhausted);
   CHECK(refused.status().message().find("kept for others") != std::string::npos);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -110,6 +111,25 @@ absl::Status AgreeOn(const checkpoint::Checkpoint& checkpoint, comm::Agreement& 
       comm::kDiskDeadline);
 }
 
+// Damage is told with what there is instead: by manifest and sizes, as a run that resumes by itself
+// finds it.
+absl::Status NameOlder(const absl::Status& status, const std::string& folder) {
+  uint64_t step = 0;
+  const std::filesystem::path path =
+      std::filesystem::path(folder).lexically_normal() / "";  // so that a last / makes no name
+  const std::filesystem::path own = path.parent_path();
+  if (!checkpoint::IsDamage(status) ||
+      !checkpoint::ParseStepFolderName(own.filename().string(), &step)) {
+    return status;
+  }
+  const std::string root = own.has_parent_path() ? own.parent_path().string() : ".";
+  const auto older = checkpoint::FindNewest(root, nullptr, step);
+  if (!older.ok() && !absl::IsNotFound(older.status())) return status;
+  return {status.code(),
+          absl::StrCat(status.message(), older.ok() ? ". The newest older one that opens is " : "",
+                       older.ok() ? *older : ". There is no older one there that opens")};
+}
+
 absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::Fabric& fabric) {
   if (options.checkpoint.empty()) {
     return absl::InvalidArgumentError(
@@ -117,8 +137,10 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
   }
   ASSIGN_OR_RETURN(auto agreement, MakeAgreement(fabric));
   // Of the files each rank looks only at those that Restore reads, not all ranks at all of them.
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint checkpoint,
-                   checkpoint::OpenManifest(options.checkpoint));
+  const absl::StatusOr<checkpoint::Checkpoint> opened =
+      checkpoint::OpenManifest(options.checkpoint);
+  RETURN_IF_ERROR(NameOlder(opened.status(), options.checkpoint));
+  const checkpoint::Checkpoint& checkpoint = *opened;
   ASSIGN_OR_RETURN(auto tokenizer, data::TokenizerFromDescription(checkpoint.info().tokenizer));
   const VocabularyOnly vocabulary(std::move(tokenizer));
   ASSIGN_OR_RETURN(const v1::JobSpec job, GenerationJob(checkpoint, fabric.size()));
@@ -127,8 +149,9 @@ absl::StatusOr<base::ExitCode> Generate(const GenerationOptions& options, comm::
                    Session::Open(job, fabric, *agreement, vocabulary, nullptr, {}));
   comm::Agreement& ranks = *agreement;
   RETURN_IF_ERROR(AgreeOn(checkpoint, ranks));
-  RETURN_IF_ERROR(
-      ranks.AllOk(session->Restore(checkpoint, /*with_moments=*/false), comm::kDiskDeadline));
+  RETURN_IF_ERROR(ranks.AllOk(
+      NameOlder(session->Restore(checkpoint, /*with_moments=*/false), options.checkpoint),
+      comm::kDiskDeadline));
   const int64_t known = vocabulary.tokenizer().vocab_size();
   const bool leader = fabric.rank() == 0;
   TextOut out(options.out, options.json);

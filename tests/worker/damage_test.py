@@ -51,6 +51,28 @@ class Damage(worker_test.Worker):
                 self.assertEqual(self.state_files(job, 30), expected)
                 self.verify_checkpoint(job)
 
+    def test_generate_names_an_older_one(self):
+        """Of a checkpoint whose manifest and sizes are right, and whose bytes are not, the error says what there is instead."""
+        job, _ = self.run_job("run", "--set", "parallelism.tensor_parallel_size=1", "--set", "parallelism.pipeline_parallel_size=1",
+                              ranks=1)
+        root = job.folder + "/checkpoints"
+        newest, older = root + "/step-00000030", root + "/step-00000020"
+        with open(newest + "/rank-000.safetensors", "r+b") as file:
+            for part in range(1, 20):  # parameters are among them, wherever they lie
+                file.seek(os.path.getsize(file.name) * part // 20)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 0x10]))
+
+        def refused():
+            said = subprocess.run([os.path.join(worker_test.BIN, "trireme"), "generate", "--checkpoint", job.folder, "--prompt",
+                                   "the"], text=True, capture_output=True, timeout=worker_test.LIMIT_S, check=False)
+            self.assertNotEqual(said.returncode, 0, said.stdout)
+            return said.stderr
+        self.assertIn("use an older checkpoint. The newest older one that opens is " + older, refused())
+        shutil.rmtree(older)
+        self.assertIn("use an older checkpoint. There is no older one there that opens", refused())
+
     def test_refused_it_changes_nothing(self):
         """Another job that is started by hand in a folder with checkpoints leaves what is there as it is, also the flight
         recorders, by which the keeper of a run knows its ranks."""

@@ -100,7 +100,10 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
         "see whether that node is up and its trireme-agent runs; if it is gone for good, trireme "
         "drain NODE --gone --reason WHY";
   }
-  if (job.has_progress()) why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
+  // Ranks that have not taken their plan yet report no steps at all.
+  if (job.progress().steps_total() > 0) {
+    why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
+  }
   const auto stalled = report::StalledRanksOf(job, events);
   for (const std::string& text : stalled) why.sentences.push_back("It is stalled: " + text + ".");
   if (!stalled.empty()) {

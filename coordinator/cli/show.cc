@@ -83,7 +83,7 @@ void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   Line("allocation", AllocationText(job.allocation()));
   Line("attempt", AttemptLine(status));
   Line("time limit", TimeLimitLine(job, now));
-  if (job.has_progress()) Line("progress", ProgressText(job.progress()));
+  if (job.progress().steps_total() > 0) Line("progress", ProgressText(job.progress()));
   for (const std::string& rank : stalled) Line("stalled", rank);
   Line("checkpoint",
        status.checkpoint_step() > 0 ? Text("step ", status.checkpoint_step()) : "none yet");

@@ -429,6 +429,12 @@ TEST_CASE("explain: why, and the one next action") {
   room.daemon.Put(job);
   CHECK(Holds(room.Run("explain 1").out, "Next: bring a node back"));
 
+  job = SomeJob(1, "demo", v1::JOB_LAUNCHING);
+  job.mutable_progress()->set_steps_total(0);
+  room.daemon.Put(job);
+  CHECK_FALSE(Holds(room.Run("explain 1").out, "step"));
+  CHECK_FALSE(Holds(room.Run("show 1").out, "0/0"));
+
   job = SomeJob(1, "demo", v1::JOB_RUNNING);
   room.daemon.Put(job);
   v1::Event stalled;

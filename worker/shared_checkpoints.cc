@@ -159,7 +159,11 @@ absl::StatusOr<bool> SaveCheckpoint(comm::Agreement& ranks, const CheckpointRoot
     spdlog::warn("the checkpoint of step {} was not written: {}", order.step,
                  base::MessageOf(status));
   }
-  return good;
+  if (good) return true;
+  const absl::Status verdict = ranks.AllOk(status, comm::kDiskDeadline);
+  if (!verdict.ok() && !comm::IsVerdict(verdict)) return verdict;
+  if (order.failed) order.failed(verdict);
+  return false;
 }
 
 }  // namespace trireme::worker

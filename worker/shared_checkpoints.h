@@ -60,6 +60,9 @@ struct SaveOrder {
   std::function<checkpoint::CheckpointInfo()> describe = nullptr;  // on rank 0
   // On rank 0, if given: right before the folder gets its name.
   std::function<void(const std::string& name)> committing = nullptr;
+  // On every rank, if given: what was not written, and why, in the words of the lowest rank that
+  // failed.
+  std::function<void(const absl::Status& why)> failed = nullptr;
 };
 
 // True on all ranks: the checkpoint is there. Else older ones are as they were, and every rank has

@@ -91,9 +91,8 @@ absl::StatusOr<base::ExitCode> TrainingRun::Run() {
       ASSIGN_OR_RETURN(const bool saved, Save());
       recorder_.SetState(recorder::RankState::kStopped);
       if (!saved) {
-        return absl::DataLossError(
-            "stopped as asked, but the checkpoint could not be written; the run can only go on "
-            "from an older one");
+        return absl::DataLossError(absl::StrCat(
+            "stopped as asked, but the checkpoint could not be written", LostWithoutSave()));
       }
       // With the checkpoint safe; the steps after it are traced by whoever goes on.
       RETURN_IF_ERROR(WriteTrace());
@@ -413,6 +412,27 @@ void TrainingRun::NoteSave(const std::string& name) {
   if (!noted.ok()) spdlog::warn("{} is not yet known as saved: {}", name, base::MessageOf(noted));
 }
 
+void TrainingRun::NoteFailedSave(const absl::Status& why) {
+  if (!leader()) return;
+  // Steps and free bytes are other ones each time.
+  const auto kind = [](std::string text) {
+    std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+    return text;
+  };
+  std::string failure = kind(base::MessageOf(why));
+  if (noted_failures_.count(failure) != 0) return;
+  const absl::Status noted = recorder::NoteFailedSave(
+      options_.save_log,
+      absl::StrCat("the checkpoint of step ", step_, " was not written: ", base::MessageOf(why)));
+  if (noted.ok()) return void(noted_failures_.insert(std::move(failure)));
+  spdlog::warn("that a save failed is told nowhere else yet: {}", base::MessageOf(noted));
+}
+
+std::string TrainingRun::LostWithoutSave() const {
+  if (saved_step_ == 0) return "; this run has no older one, and its steps are lost";
+  return absl::StrCat("; the run can only go on from that of step ", saved_step_);
+}
+
 absl::Status TrainingRun::NoteUnnoted() {
   if (unnoted_.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(recorder::NoteSave(options_.save_log, unnoted_));
@@ -441,9 +461,11 @@ absl::StatusOr<bool> TrainingRun::Save() {
                           },
                       .write = [this](const std::string& folder) { return WriteShards(folder); },
                       .describe = [this] { return Describe(); },
-                      .committing = [this](const std::string& name) { NoteSave(name); }}));
+                      .committing = [this](const std::string& name) { NoteSave(name); },
+                      .failed = [this](const absl::Status& why) { NoteFailedSave(why); }}));
   if (saved) {
     saved_step_ = step_;
+    noted_failures_.clear();
   } else {
     ++failed_saves_;
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,9 @@ class TrainingRun {
   absl::StatusOr<bool> Save();
   // Where the log does not take the name, it is tried again at each logged step.
   void NoteSave(const std::string& name);
+  // Of saves that fail in a row, the first of each kind.
+  void NoteFailedSave(const absl::Status& why);
+  std::string LostWithoutSave() const;
   absl::Status NoteUnnoted();
   absl::Status WriteShards(const std::string& partial_folder);
   checkpoint::CheckpointInfo Describe() const;
@@ -119,6 +123,8 @@ class TrainingRun {
   uint64_t saved_step_ = 0;
   uint64_t failed_saves_ = 0;  // of this attempt
   std::string unnoted_;        // the newest save, where the log has yet to take its name
+  // Of saves since the last one that was written: one a kind, however they take turns.
+  std::set<std::string> noted_failures_;
   double peak_flops_ = 0;
   double flops_per_token_ = 0;
   Throughput throughput_;  // of this attempt

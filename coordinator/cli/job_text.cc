@@ -204,6 +204,11 @@ std::string NoteOf(const v1::Job& job) {
   const bool placed =
       job.status().state() == v1::JOB_LAUNCHING || job.status().state() == v1::JOB_RUNNING;
   if (placed && !job.waits_for().empty()) return job.waits_for();
+  // Its saves fail: of an attempt of which there is no more to say the nodes say more.
+  if (job.status().state() == v1::JOB_RUNNING &&
+      job.status().reason().find("; ") != std::string::npos) {
+    return job.status().reason();
+  }
   if (job.status().state() == v1::JOB_RUNNING && job.allocation_size() > 0) {
     return "on " + AllocationText(job.allocation());
   }

@@ -77,13 +77,20 @@ class RunWatcher {
     }
     const bool wanted = !outcome_.stop_asked && !outcome_.kill_asked;
     if (event.has_stalled() && wanted) Say(event.stalled().text());
+    if (event.has_checkpointed()) saves_fail_ = false;
     if (!event.has_state_changed()) return;
     const v1::JobStateChanged& change = event.state_changed();
     if (change.to() == v1::JOB_RECOVERING) Say(change.reason());
+    // It is at work as it was: news of its saves.
+    if (change.from() == v1::JOB_RUNNING && change.to() == v1::JOB_RUNNING) {
+      saves_fail_ = true;  // until the checkpoint that comes with better news
+      Say(change.reason());
+    }
     if (change.to() != v1::JOB_LAUNCHING) return;
     // Another attempt goes back to its checkpoint: its speed is measured anew.
     if (attempts_++ > 0) Say(change.reason());
     view_ = report::ProgressView();
+    saves_fail_ = false;
     first_step_.reset();
     attempt_start_ = Clock::now();
   }
@@ -101,16 +108,24 @@ class RunWatcher {
     return coordinator::StopGraceSeconds(spec_, step_seconds);
   }
 
+  std::string StopWords(double grace) const {
+    if (!saves_fail_) {
+      return fmt::format(
+          "stopping at the next step with a checkpoint, within {:.0f} s; once more to kill", grace);
+    }
+    const uint64_t step = outcome_.job.status().checkpoint_step();
+    return fmt::format(
+        "stopping at the next step, within {:.0f} s, but its checkpoints could not be written: if "
+        "this one cannot either, {} lost (make room now); once more to kill",
+        grace,
+        step == 0 ? "all that this run has done is" : fmt::format("the steps after {} are", step));
+  }
+
   absl::Status PassSignalsOn() {
     for (; heard_ < signals_.count(); ++heard_) {
       const bool first = heard_ == 0;
       const double grace = GraceSeconds();
-      const std::string words =
-          first ? fmt::format(
-                      "stopping at the next step with a checkpoint, within {:.0f} s; "
-                      "once more to kill",
-                      grace)
-                : "killing the ranks";
+      const std::string words = first ? StopWords(grace) : "killing the ranks";
       if (options_.json) PrintWarning(words);
       if (!options_.json) {
         std::fprintf(stderr, "%s%s\n", terminal_ && view_.progress().steps_done > 0 ? "\n" : "",
@@ -134,6 +149,7 @@ class RunWatcher {
   report::ProgressView view_;
   std::optional<uint64_t> first_step_;  // what was done before, on a resume
   int attempts_ = 0;
+  bool saves_fail_ = false;
   const Clock::time_point start_ = Clock::now();
   Clock::time_point attempt_start_ = start_;
   RunOutcome outcome_;

@@ -205,7 +205,11 @@ class Machine {
   }
 
   absl::Status operator()(const CheckpointSeen& event) {
-    if (before_.attempt_live() && IsCurrent(event.attempt)) change_.Checkpoint(event.step);
+    if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
+    if (event.fails && state() == v1::JOB_RUNNING && desired_state() == v1::JOB_DESIRED_RUN) {
+      Saves(OneLine(*event.fails));
+    }
+    change_.Checkpoint(event.step);
     return absl::OkStatus();
   }
 
@@ -365,6 +369,17 @@ class Machine {
   // Of an attempt that has ended.
   bool TimeIsUsedUp() {
     return HasTimeLimit() && change_.status().used_ns() >= policy_.time_limit.count();
+  }
+
+  // Told once, and when it is over: the job goes on as it was, but nothing of it is kept.
+  void Saves(const std::string& fails) {
+    const std::string at_work = Attempt(before_) + " is at work";
+    const bool failed = before_.reason().rfind(at_work + "; ", 0) == 0;
+    const std::string reason =
+        fails.empty() ? at_work + " and saves again" : at_work + "; " + fails;
+    if (fails.empty() ? !failed : reason == before_.reason()) return;
+    change_.To(v1::JOB_RUNNING, reason);
+    change_.status().set_changed_unix_ns(before_.changed_unix_ns());
   }
 
   // An attempt that nobody has given up before it ended.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,7 +38,9 @@ struct LaunchQueued {
 struct TimeIsUp {};
 struct CheckpointSeen {
   uint32_t attempt = 0;  // that has saved it
-  uint64_t step = 0;
+  uint64_t step = 0;     // 0: none yet
+  // Why saves have failed since, empty: they have not; nullopt: not known.
+  std::optional<std::string> fails = std::nullopt;
 };
 // Nothing is left of the attempt on any node.
 struct AttemptEnded {

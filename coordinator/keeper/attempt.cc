@@ -270,8 +270,9 @@ void Attempt::LookForCheckpoint(int64_t now_ns) {
 // What has been saved once stays so, also where a disk does not show it later.
 void Attempt::FindCheckpoint() {
   if (launcher_ && folder_.whose() != Whose::kOurs) return;
-  const uint64_t saved = NewestSavedStep(record_.desired.launch(), folder_.path() + "/recorder");
-  saved_step_ = std::max(saved_step_, saved);
+  SavedSoFar saves = SavesOf(record_.desired.launch(), folder_.path() + "/recorder");
+  saved_step_ = std::max(saved_step_, saves.step);
+  not_saved_ = std::move(saves.fails);
 }
 
 void Attempt::EndWith(int exit_code) {
@@ -346,6 +347,7 @@ Sighting Attempt::Newest() const {
 v1::AttemptReport Attempt::Report() const {
   v1::AttemptReport report;
   report.set_saved_step(saved_step_);
+  if (!not_saved_.empty()) report.mutable_failure()->set_headline(not_saved_);
   if (ended_) report = end_;
   report.set_phase(ended_                 ? v1::ATTEMPT_ENDED
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING

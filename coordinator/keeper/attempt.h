@@ -133,6 +133,7 @@ class Attempt {
   std::string waits_for_;
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
   uint64_t saved_step_ = 0;        // of the newest that it has saved
+  std::string not_saved_;          // why saves have failed since
   bool ended_ = false;
   v1::AttemptReport end_;  // what the last report adds
 };

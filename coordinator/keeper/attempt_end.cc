@@ -91,16 +91,20 @@ v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_
   return failure;
 }
 
-uint64_t NewestSavedStep(const v1::LaunchSpec& launch, const std::string& recorder_folder) {
+SavedSoFar SavesOf(const v1::LaunchSpec& launch, const std::string& recorder_folder) {
   const std::string root = launch.job().checkpoint().has_directory()
                                ? launch.job().checkpoint().directory()
                                : launch.run_folder() + "/checkpoints";
-  for (const std::string& name : recorder::ReadSaves(recorder::SaveLogPath(recorder_folder))) {
-    const std::optional<uint64_t> step = StepOf(name);
+  SavedSoFar saves;
+  for (const std::string& line : recorder::ReadSaves(recorder::SaveLogPath(recorder_folder))) {
+    if (saves.fails.empty()) saves.fails = recorder::FailedSaveOf(line);
+    const std::optional<uint64_t> step = StepOf(line);
     // A name is noted first and given then; with it the manifest is there.
-    if (step && access((root + "/" + name + "/manifest.json").c_str(), F_OK) == 0) return *step;
+    if (!step || access((root + "/" + line + "/manifest.json").c_str(), F_OK) != 0) continue;
+    saves.step = *step;
+    break;
   }
-  return 0;
+  return saves;
 }
 
 }  // namespace trireme::keeper

@@ -25,9 +25,13 @@ v1::Failure VanishedFailure(const std::string& attempt_folder, const v1::LaunchS
                             bool killed);
 v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_code);
 
-// Step of the newest checkpoint that the attempt with this folder of recorders has saved; 0: none.
-// What else lies among the run's checkpoints, of an earlier attempt or another job, does not count,
-// whatever its step: a job that went back behind a damaged one comes to the same steps again.
-uint64_t NewestSavedStep(const v1::LaunchSpec& launch, const std::string& recorder_folder);
+struct SavedSoFar {
+  uint64_t step = 0;  // of the newest checkpoint; 0: none
+  std::string fails;  // why saves have failed since; empty: they have not
+};
+// Of the attempt with this folder of recorders. What else lies among the run's checkpoints, of an
+// earlier attempt or another job, does not count, whatever its step: a job that went back behind a
+// damaged one comes to the same steps again.
+SavedSoFar SavesOf(const v1::LaunchSpec& launch, const std::string& recorder_folder);
 
 }  // namespace trireme::keeper

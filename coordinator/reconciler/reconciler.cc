@@ -490,7 +490,9 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
   if (queued) RETURN_IF_ERROR(Feed(entry, LaunchQueued{attempt}, now_unix_ns));
-  return Feed(entry, CheckpointSeen{attempt, checkpoint_step}, now_unix_ns);
+  CheckpointSeen saved{attempt, checkpoint_step};
+  if (launcher.phase() == v1::ATTEMPT_RUNNING) saved.fails = launcher.failure().headline();
+  return Feed(entry, saved, now_unix_ns);
 }
 
 absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,

@@ -14,7 +14,9 @@
 namespace trireme::recorder {
 namespace {
 
-constexpr off_t kMostBytes = 1 << 13;  // of the end: hundreds of names
+constexpr char kFailed = '!';             // begins no name
+constexpr size_t kMostFailedBytes = 400;  // so that names are not pushed out of what is read
+constexpr off_t kMostBytes = 1 << 13;     // of the end: hundreds of names
 
 // 0, or errno.
 int Append(int fd, const std::string& line) {
@@ -61,6 +63,16 @@ absl::Status NoteSave(const std::string& path, const std::string& name) {
   close(fd);
   if (error != 0) return base::DiskError(path, "cannot be written", error);
   return base::SyncFolderOf(path);
+}
+
+absl::Status NoteFailedSave(const std::string& path, const std::string& why) {
+  std::string line = kFailed + why.substr(0, kMostFailedBytes);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return NoteSave(path, line);
+}
+
+std::string FailedSaveOf(const std::string& line) {
+  return line.empty() || line[0] != kFailed ? "" : line.substr(1);
 }
 
 std::vector<std::string> ReadSaves(const std::string& path) {

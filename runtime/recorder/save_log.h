@@ -1,7 +1,7 @@
 // Which checkpoints an attempt has begun to write, in a small text file beside its flight recorders
 // (docs/formats/flight_recorder.md). What exists under a name in it is of this attempt: names alone
 // tell nothing, since a run that went back behind a damaged checkpoint comes to the same steps
-// again.
+// again. And why a save failed: the run goes on, and nobody else would tell.
 #pragma once
 
 #include <string>
@@ -21,7 +21,14 @@ absl::Status ForgetSaves(const std::string& path);
 // writer. Errors: of the disk.
 absl::Status NoteSave(const std::string& path, const std::string& name);
 
-// The newest first, some hundred at most. Empty also where the disk does not give them.
+// The same for why a save failed: a line that is no name. At most 400 bytes of it are kept.
+absl::Status NoteFailedSave(const std::string& path, const std::string& why);
+
+// `why` of a line of the log; empty: the line is a name.
+std::string FailedSaveOf(const std::string& line);
+
+// The lines, the newest first, some hundred names at most. Empty also where the disk does not give
+// them.
 std::vector<std::string> ReadSaves(const std::string& path);
 
 }  // namespace trireme::recorder

@@ -334,6 +334,7 @@ TEST_CASE("what a save that failed has left is gone before the last vote on it")
     const std::string partial_folder = checkpoint::PartialFolder(root.path(), 20, epoch);
     std::vector<bool> there;  // before each vote of rank 0
     std::vector<absl::StatusOr<bool>> all(3, absl::UnknownError(""));
+    std::vector<std::string> why(3);
     OnRanks(3, [&](Rank& rank) {
       const int own = rank.rank();
       rank.look = [&, own](bool) {
@@ -350,9 +351,15 @@ TEST_CASE("what a save that failed has left is gone before the last vote on it")
       };
       // A fourth rank has written nothing.
       order.describe = [&] { return checkpoint::InfoOf(20, fails == "committing" ? 4 : 3); };
+      order.failed = [&, own](const absl::Status& status) {
+        why[static_cast<size_t>(own)] = std::string(status.message());
+      };
       all[static_cast<size_t>(own)] = SaveCheckpoint(rank, {root.path()}, order);
     });
     for (const auto& each : all) CHECK_FALSE(each.value());
+    // Whoever tells people is not the one whose disk it was.
+    if (fails == "writing") CHECK(why == std::vector<std::string>(3, "rank 1: no disk"));
+    for (const std::string& each : why) CHECK_FALSE(each.empty());
     CHECK(there.front());
     CHECK_FALSE(there.back());
   }

@@ -528,6 +528,8 @@ class Worker(unittest.TestCase):
         job, output = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
                                    f"checkpoint.directory={small}", code=4)
         self.assertIn("the last checkpoint could not be written", output)
+        self.assertEqual(output.count("was not written: rank"), 1, output)  # of three that fail alike
+        self.assertRegex(output, r"attempt 1 is at work; the checkpoint of step 10 was not written: rank \d: .*disk")
         self.assertEqual(max(self.losses(job)), 30)
         logs = "".join(read(path) for path in glob.glob(job.folder + "/logs/rank-*.log"))
         self.assertRegex(logs, r"the checkpoint of step 10 was not written: .*disk.*full")
@@ -536,6 +538,15 @@ class Worker(unittest.TestCase):
         self.assertEqual(os.listdir(small), [".lock"], "a half-written checkpoint is left")
         report = json.loads(read(job.folder + "/report.json"))
         self.assertEqual((report["checkpoint"], report["failed_saves"]), ("", 3))
+        stopped = self.start("stopped", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=10", "--set",
+                         "resources.max_failures=1", "--set", f"checkpoint.directory={small}")
+        until(lambda: read(stopped.folder + "/attempts/1/recorder/saves") or stopped.process.poll() is not None, "a failed save")
+        time.sleep(2.5)  # the keeper looks once a second
+        stopped.process.send_signal(signal.SIGINT)
+        code, told = stopped.end()
+        self.assertEqual(code, 5, told)
+        self.assertIn("if this one cannot either, all that this run has done is lost", told)
+        self.assertIn("this run has no older one, and its steps are lost", told)
         self.assertRegex(output, r"not saved +3 checkpoints could not be written: see .*/logs/rank-0.log")
 
     def test_refuses_bad_input(self):

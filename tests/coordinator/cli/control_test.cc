@@ -436,6 +436,12 @@ TEST_CASE("explain: why, and the one next action") {
   CHECK_FALSE(Holds(room.Run("show 1").out, "0/0"));
 
   job = SomeJob(1, "demo", v1::JOB_RUNNING);
+  job.mutable_status()->set_reason("attempt 1 is at work; step 5 was not written: full");
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "step 5 was not written: full."));
+  CHECK(Holds(room.Run("list").out, "step 5 was not written: full"));
+
+  job = SomeJob(1, "demo", v1::JOB_RUNNING);
   room.daemon.Put(job);
   v1::Event stalled;
   stalled.set_job_id(1);

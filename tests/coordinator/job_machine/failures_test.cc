@@ -220,6 +220,36 @@ TEST_CASE("the reason names who asked for what") {
   CHECK(done.status().reason() == "all steps are done; it ended before it could be cancelled");
 }
 
+TEST_CASE("saves that fail are told once, and when one is written again") {
+  Story job;
+  job.Runs();
+  const int64_t since = job.status().changed_unix_ns();
+  const auto seen = [&](uint64_t step, std::optional<std::string> fails) {
+    job.Wait(kStorySecond);
+    job.Happens(CheckpointSeen{1, step, std::move(fails)});
+    return job.told().size();
+  };
+  CHECK(seen(0, "") == 0);
+  CHECK(seen(0, "step 5 was not written: full") == 1);
+  CHECK(job.told()[0].state_changed().from() == v1::JOB_RUNNING);
+  CHECK(job.told()[0].state_changed().to() == v1::JOB_RUNNING);
+  CHECK(job.status().reason() == "attempt 1 is at work; step 5 was not written: full");
+  CHECK(job.told()[0].state_changed().reason() == job.status().reason());
+  CHECK(seen(0, "step 5 was not written: full") == 0);
+  // Of a daemon that was started anew, and has not heard of the launcher yet.
+  CHECK(seen(0, std::nullopt) == 0);
+  CHECK(seen(0, "step 10 was not written: read-only") == 1);
+  // The checkpoint comes after the word that it is well, so that who hears it last knows.
+  CHECK(seen(15, "") == 2);
+  CHECK(job.told()[0].state_changed().reason() == "attempt 1 is at work and saves again");
+  CHECK(job.told()[1].checkpointed().step() == 15);
+  CHECK(seen(15, "") == 0);
+  CHECK(job.status().changed_unix_ns() == since);
+  // Whoever pauses it is told of that.
+  job.Happens(PauseAsked{"ann"});
+  CHECK(seen(15, "step 20 was not written: full") == 0);
+}
+
 TEST_CASE("what an attempt says ends in its advice, which is told too") {
   Story job({1});
   job.Runs();

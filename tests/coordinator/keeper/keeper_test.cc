@@ -146,6 +146,30 @@ TEST_CASE("a checkpoint is told while the ranks run") {
   CHECK(bench.AwaitEnd(*keeper, 1).saved_step() == 10);
 }
 
+TEST_CASE("saves that fail are told while the ranks run, until one is whole") {
+  KeeperBench bench(kObedient);
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  bench.Await(*keeper, 1, [&](const auto&) { return bench.Lines("up") == 1; });
+  const std::string saves = recorder::SaveLogPath(bench.Folder(1) + "/recorder");
+  const auto await = [&](uint64_t step, const std::string& why) {
+    bench.Await(*keeper, 1, [&](const v1::AttemptReport& report) {
+      return report.saved_step() == step && report.failure().headline() == why;
+    });
+  };
+  REQUIRE(recorder::NoteFailedSave(saves, "step 5 was not written").ok());
+  await(0, "step 5 was not written");
+  REQUIRE(recorder::NoteSave(saves, "step-00000010").ok());
+  PutCheckpoint(bench.run + "/checkpoints/step-00000010");
+  await(10, "");
+  // Named, and then not given its name.
+  REQUIRE(recorder::NoteFailedSave(saves, "step 15 was not written").ok());
+  REQUIRE(recorder::NoteSave(saves, "step-00000020").ok());
+  await(10, "step 15 was not written");
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
+  CHECK_FALSE(bench.AwaitEnd(*keeper, 1).has_failure());
+}
+
 TEST_CASE("what an attempt has saved is told whatever lies beside it") {
   // In the job's own folder, as an attempt saves that had to go back behind a damaged checkpoint;
   // the names are noted, the folder comes, and the power may go at any time.

@@ -233,6 +233,23 @@ TEST_CASE("an attempt runs when all its nodes say so") {
   }
 }
 
+TEST_CASE("that saves fail is the launcher's node's to say") {
+  OnTwoNodes desk;
+  v1::NodeReport word = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
+  desk.Report(desk.second, word, kDeskBegin);
+  word.mutable_attempts(0)->mutable_failure()->set_headline("step 5 was not written: full");
+  desk.Report(desk.first, word, kDeskBegin);
+  const std::string told = "attempt 1 is at work; step 5 was not written: full";
+  desk.Report(desk.first, word, kDeskBegin);
+  CHECK(desk.Status().reason() == told);
+  word.mutable_attempts(0)->clear_failure();
+  desk.Report(desk.second, word, kDeskBegin);
+  CHECK(desk.Status().reason() == told);
+  word.mutable_attempts(0)->set_saved_step(7);
+  desk.Report(desk.first, word, kDeskBegin);
+  CHECK(desk.Status().reason() == "attempt 1 is at work and saves again");
+}
+
 TEST_CASE("what the launcher's node says of an end is told, and the newest checkpoint of any") {
   OnTwoNodes desk;
   v1::NodeReport word = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);

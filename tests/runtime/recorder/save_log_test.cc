@@ -42,6 +42,21 @@ TEST_CASE("names come back newest first, and an earlier attempt's are forgotten"
   CHECK(ReadSaves(path) == Names{"step-00000015"});
 }
 
+TEST_CASE(
+    "why a save failed stands among the names, on one line that is none, and is no long one") {
+  const Folder folder;
+  const std::string path = SaveLogPath(folder.path);
+  REQUIRE(NoteSave(path, "step-00000010").ok());
+  REQUIRE(NoteFailedSave(path, "step 20 was not written:\nno room").ok());
+  REQUIRE(NoteFailedSave(path, std::string(5000, 'x')).ok());
+  const Names lines = ReadSaves(path);
+  REQUIRE(lines.size() == 3);
+  CHECK(FailedSaveOf(lines[0]) == std::string(400, 'x'));
+  CHECK(FailedSaveOf(lines[1]) == "step 20 was not written: no room");
+  CHECK(lines[2] == "step-00000010");
+  CHECK(FailedSaveOf(lines[2]).empty());
+}
+
 TEST_CASE("a line that was cut off is no name") {
   const Folder folder;
   const std::string path = SaveLogPath(folder.path);

@@ -134,6 +134,10 @@ trireme_python_tests(cluster.slurm_ cluster/slurm_test.py SlurmJobs SECONDS 300 
 trireme_python_tests(cluster.nodes_ cluster/nodes_test.py Nodes SECONDS 600 LABELS cluster coordinator ARGS "${trireme_bin}"
   METHODS trains_on_all_of_them goes_on_without_a_node_that_is_gone goes_on_when_a_cut_cable_is_mended
           goes_on_elsewhere_without_a_human a_daemon_away_ends_nothing)
+trireme_python_tests(cluster.groups_ cluster/remote_groups_test.py RemoteGroups SECONDS 300 LABELS cluster coordinator
+  ARGS "${trireme_bin}" METHODS hidden_on_another_node)
+trireme_python_tests(cluster.groups_ cluster/remote_groups_test.py NoRemoteGroups SECONDS 300 LABELS cluster coordinator
+  ARGS "${trireme_bin}" METHODS launches_without_remote_groups)
 trireme_python_tests(cluster.partitions_ cluster/partitions_test.py Partitions SECONDS 1200 LABELS cluster coordinator
   ARGS "${trireme_bin}" METHODS five_of_one_node five_of_two_nodes)
 trireme_python_tests(cluster.twins_ cluster/partitions_test.py Twins SECONDS 1200 LABELS cluster coordinator

@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -34,8 +35,10 @@
 #include "coordinator/agent/served_store.h"
 #include "coordinator/client/grpc_log.h"
 #include "coordinator/config_file/config_file.h"
+#include "coordinator/keeper/join_doors.h"
 #include "coordinator/keeper/keeper.h"
 #include "coordinator/keeper/worker_links.h"
+#include "coordinator/launcher/join_attempt.h"
 #include "coordinator/process/log_file.h"
 #include "coordinator/process/log_format.h"
 #include "coordinator/process/systemd_notice.h"
@@ -119,6 +122,7 @@ std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log,
           RankLogs& rank_logs) {
   keeper::WorkerLinks links;
+  keeper::JoinDoors doors;
   DesiredIntake intake(link, keeper, store);
   Clock::time_point sent{};
   Complaints complaints(Clock::now());
@@ -144,6 +148,10 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
     rank_logs.Watch(LogsOf(keeper.seats()));
     if (const absl::Status served = links.Serve(keeper.seats()); !served.ok()) {
       spdlog::warn("ranks do without us: {}", base::MessageOf(served));
+    }
+    if (const absl::Status served = doors.Serve(keeper.seats()); !served.ok()) {
+      spdlog::warn("ranks of other nodes' mpirun are in no control group: {}",
+                   base::MessageOf(served));
     }
     keeper.StepsSaid(links.steps());
     links.Freshen(report);
@@ -172,6 +180,7 @@ absl::Status Run(const Arguments& arguments) {
     RETURN_IF_ERROR(slurm::CheckBatchOptions(arguments.slurm));
     options.slurm = arguments.slurm;
   } else {
+    options.join_program = base::ProgramBesideUs("trireme-agent");
     options.control_groups = OpenControlGroups(arguments.control_groups, arguments.state_folder);
   }
   auto keeper = keeper::Keeper::Open(options);
@@ -285,4 +294,10 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace trireme::agent
 
-int main(int argc, char** argv) { return trireme::agent::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // What follows is a command line of somebody else.
+  if (argc > 1 && std::string_view(argv[1]) == trireme::launcher::kJoinAttempt) {
+    return trireme::launcher::JoinAttempt(argv[0], {argv + 2, argv + argc});
+  }
+  return trireme::agent::Main(argc, argv);
+}

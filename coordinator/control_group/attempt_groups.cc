@@ -184,21 +184,21 @@ absl::Status AttemptGroups::Make(const std::string& attempt, const Bounds& bound
 absl::Status AttemptGroups::Bound(const std::string& attempt, const Bounds& bounds) const {
   const std::string folder = FolderOf(attempt);
   if (access(folder.c_str(), F_OK) != 0) return absl::OkStatus();
-  absl::Status status = BoundMemory(folder, bounds.memory_bytes);
+  absl::Status status = BoundMemory(folder, bounds);
   if (bounds.tasks > 0) {
     status.Update(BoundBy("pids", folder + "/pids.max", "max", std::to_string(bounds.tasks)));
   }
   return status;
 }
 
-absl::Status AttemptGroups::BoundMemory(const std::string& folder, uint64_t bytes) const {
+absl::Status AttemptGroups::BoundMemory(const std::string& folder, const Bounds& bounds) const {
   if (!delegation_.Has("memory")) return absl::OkStatus();
   const absl::Status enabled = Enable("memory");
-  if (!enabled.ok()) return bytes == 0 ? absl::OkStatus() : enabled;
-  // Before the limit, and without one: a kill is one of all, also by the node.
-  RETURN_IF_ERROR(WriteTo(folder + "/memory.oom.group", "1"));
-  if (bytes == 0) return absl::OkStatus();
-  return SetIfNone(folder + "/memory.max", "max", std::to_string(bytes));
+  if (!enabled.ok()) return bounds.memory_bytes == 0 ? absl::OkStatus() : enabled;
+  // Before the limit, and without one: also of a kill by the node.
+  if (bounds.ends_as_one) RETURN_IF_ERROR(WriteTo(folder + "/memory.oom.group", "1"));
+  if (bounds.memory_bytes == 0) return absl::OkStatus();
+  return SetIfNone(folder + "/memory.max", "max", std::to_string(bounds.memory_bytes));
 }
 
 absl::Status AttemptGroups::BoundBy(const std::string& controller, const std::string& file,

@@ -17,8 +17,9 @@ namespace trireme::control_group {
 
 // What nobody asks for (0) is not bounded.
 struct Bounds {
-  uint64_t memory_bytes = 0;  // memory.max; also without one a kill for memory is of all
+  uint64_t memory_bytes = 0;  // memory.max
   uint64_t tasks = 0;         // pids.max: processes and threads
+  bool ends_as_one = true;    // a kill for memory is of all, also without a limit
 };
 
 // Whether attempts are given CPUs of their own, where they can be.
@@ -64,7 +65,7 @@ class AttemptGroups {
   AttemptGroups(std::string root, const Delegation& delegation, std::string owner);
   // For attempts; also what is enabled already.
   absl::Status Enable(const std::string& controller) const;
-  absl::Status BoundMemory(const std::string& folder, uint64_t bytes) const;
+  absl::Status BoundMemory(const std::string& folder, const Bounds& bounds) const;
   // By `controller`, what is `none` in `file` of the group.
   absl::Status BoundBy(const std::string& controller, const std::string& file,
                        const std::string& none, const std::string& text) const;

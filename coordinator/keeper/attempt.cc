@@ -67,6 +67,7 @@ Attempt::Attempt(std::shared_ptr<const KeeperOptions> options, AttemptRecord rec
       shared_desired_(desired),
       heard_(heard),
       learned_(heard.adopted),
+      recorded_(heard.adopted),
       record_(std::move(record)),
       folder_(record_.desired),
       launcher_(Launches(record_.desired.launch(), options_.node)),
@@ -102,6 +103,7 @@ void Attempt::Learn() {
   }
   // Without a record nothing is started; to watch, none is needed.
   const absl::Status saved = Save();
+  recorded_ = saved.ok();
   if (launcher_ && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
 }
 
@@ -183,6 +185,8 @@ void Attempt::KillUnseen(int64_t now_ns) {
 // mpirun and its guard are another node's; here are only their ranks.
 void Attempt::AdvanceWatcher() {
   const bool over = !IsWanted() || folder_.IsOver();
+  // Of a group without a record the next keeper would not know whose it is, and end it.
+  if (!over && recorded_) launch_->AwaitRanks();
   if (over && launch_->SweptClean()) End(0, std::nullopt);
 }
 

@@ -123,6 +123,7 @@ class Attempt {
   const SharedDesired& shared_desired_;
   const Heard heard_;
   bool learned_;
+  bool recorded_;  // it is on the disk
   AttemptRecord record_;
   AttemptFolder folder_;
   bool launcher_;

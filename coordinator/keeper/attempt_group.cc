@@ -59,6 +59,13 @@ Pages PagesOf(const v1::LaunchSpec& launch) {
   return worst;
 }
 
+uint64_t RanksOn(const v1::LaunchSpec& launch, const std::string& node) {
+  for (const v1::NodeAllocation& part : launch.allocation()) {
+    if (part.node() == node) return part.ranks();
+  }
+  return 0;
+}
+
 bool OffloadsToFiles(const v1::OffloadSpec& offload) {
   return offload.optimizer_state() == "file" || offload.activations() == "file";
 }
@@ -81,10 +88,11 @@ Pages PagesOn(int64_t file_system) {
   }
 }
 
-control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
+control_group::Bounds BoundsOf(const v1::LaunchSpec& launch, const std::string& node) {
   control_group::Bounds bounds;
-  if (launch.allocation_size() == 0) return bounds;
-  const uint64_t ranks = launch.allocation(0).ranks();
+  const uint64_t ranks = RanksOn(launch, node);
+  if (ranks == 0) return bounds;
+  bounds.ends_as_one = launch.allocation(0).node() == node;
   const auto threads = std::max<uint64_t>(
       launch.threads_per_rank(), static_cast<uint64_t>(std::max<int64_t>(
                                      0, static_cast<int64_t>(launch.job().runtime().threads()))));
@@ -94,19 +102,18 @@ control_group::Bounds BoundsOf(const v1::LaunchSpec& launch) {
   return bounds;
 }
 
-size_t CpusOf(const v1::LaunchSpec& launch) {
-  if (launch.allocation_size() == 0) return 0;
+size_t CpusOf(const v1::LaunchSpec& launch, const std::string& node) {
   const v1::ResourceSpec& asked = launch.job().resources();
   const int64_t threads = std::max<int64_t>(0, launch.job().runtime().threads());
   // The CPU of such a rank is one that nobody has asked for; it launches kernels and has threads of
   // the driver and of NCCL beside.
   if (asked.gpus_per_rank() > 0 && asked.cpus_per_rank() == 0 && threads == 0) return 0;
-  return launch.allocation(0).ranks() *
+  return RanksOn(launch, node) *
          std::max<size_t>(launch.threads_per_rank(), static_cast<size_t>(threads));
 }
 
-control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
-  control_group::Bounds bounds = BoundsOf(launch);
+control_group::Bounds BoundsHere(const v1::LaunchSpec& launch, const std::string& node) {
+  control_group::Bounds bounds = BoundsOf(launch, node);
   if (bounds.memory_bytes == 0) return bounds;
   const Pages pages = PagesOf(launch);
   const bool uncounted = OffloadsToFiles(launch.job().offload());
@@ -114,7 +121,7 @@ control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
     bounds.memory_bytes = 0;
   } else if (pages == Pages::kHeldUp) {
     // What a rank saves is in its memory.
-    bounds.memory_bytes += launch.allocation(0).ranks() * launch.memory_bytes_per_rank();
+    bounds.memory_bytes += RanksOn(launch, node) * launch.memory_bytes_per_rank();
   }
   return bounds;
 }
@@ -122,10 +129,14 @@ control_group::Bounds BoundsHere(const v1::LaunchSpec& launch) {
 AttemptGroup::AttemptGroup(const KeeperOptions& options, const v1::DesiredAttempt& attempt)
     : options_(options), groups_(GroupsOf(options)), name_(AttemptFolder(attempt).unique_name()) {}
 
+std::string AttemptGroup::folder() const {
+  return groups_ == nullptr ? "" : groups_->FolderOf(name_);
+}
+
 std::string AttemptGroup::Make(const v1::LaunchSpec& launch, const std::string& attempt_folder) {
   if (groups_ == nullptr) return "";
   bounded_ = true;
-  Warn(groups_->Make(name_, BoundsHere(launch)));
+  Warn(groups_->Make(name_, BoundsHere(launch, options_.node)));
   const std::string folder = groups_->FolderOf(name_);
   if (access(folder.c_str(), F_OK) != 0) return "";
   GiveCpus(launch, attempt_folder);
@@ -135,17 +146,18 @@ std::string AttemptGroup::Make(const v1::LaunchSpec& launch, const std::string& 
 void AttemptGroup::BoundAdopted(const v1::LaunchSpec& launch, const std::string& attempt_folder) {
   if (groups_ == nullptr || bounded_) return;
   bounded_ = true;
-  Warn(groups_->Bound(name_, BoundsHere(launch)));
+  Warn(groups_->Bound(name_, BoundsHere(launch, options_.node)));
   GiveCpus(launch, attempt_folder);
 }
 
 // The file is for people.
 void AttemptGroup::GiveCpus(const v1::LaunchSpec& launch, const std::string& attempt_folder) const {
-  const absl::StatusOr<std::string> given = groups_->GiveCpus(name_, CpusOf(launch));
+  const absl::StatusOr<std::string> given = groups_->GiveCpus(name_, CpusOf(launch, options_.node));
   if (!given.ok() && options_.warn) {
     options_.warn(fmt::format("{} has no CPUs of its own, and runs on all that there are: {}",
                               name_, base::MessageOf(given.status())));
   }
+  if (attempt_folder.empty()) return;
   std::error_code error;
   const std::string file = attempt_folder + "/" + kCpusFile;
   if (!given.ok() || given->empty()) {
@@ -166,6 +178,18 @@ void AttemptGroup::KeepMemoryEvents(const std::string& attempt_folder) const {
   if (groups_ == nullptr) return;
   const std::string kills = control_group::MemoryKillsIn(groups_->FolderOf(name_));
   if (!kills.empty()) std::ofstream(attempt_folder + "/" + launcher::kMemoryEvents) << kills;
+}
+
+void AttemptGroup::TellMemoryKills() {
+  if (groups_ == nullptr || kills_told_ || !options_.warn) return;
+  const control_group::MemoryEvents events =
+      control_group::ReadMemoryEvents(folder() + "/memory.events");
+  if (events.kills == 0) return;
+  kills_told_ = true;
+  options_.warn(fmt::format(
+      "{}: the kernel killed {} of its processes here, out of memory: {}", name_, events.kills,
+      events.limit_hits > 0 ? "the limit of its control group, or of one within it, was reached"
+                            : "this node, or a control group above the attempt's, was full"));
 }
 
 bool AttemptGroup::Swept() const {

@@ -33,6 +33,9 @@ struct KeeperOptions {
   // In which what mpirun starts here is bounded and ended as one; null: none. Not used where ranks
   // are a step of Slurm's, or end with us.
   std::shared_ptr<const control_group::AttemptGroups> control_groups = nullptr;
+  // Path of trireme-agent on every node, by which mpirun's daemons of other nodes come into the
+  // group of their node's agent (launcher/join_attempt.h); empty: they do not.
+  std::string join_program = "";
   // Attempts are jobs of Slurm: this node stands for a partition of it.
   std::optional<slurm::BatchOptions> slurm = std::nullopt;
   // How long Poll waits for the turns of attempts in their run folders that it has begun, all

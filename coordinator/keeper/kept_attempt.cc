@@ -294,6 +294,8 @@ std::optional<Seat> KeptAttempt::seat() const {
   seat.plan_file = PlanFileOf(desired_.launch());
   seat.socket = AttemptFolder(desired_).link_socket();
   seat.store = desired_.launch().store().store();
+  seat.launches = Launches(desired_.launch(), options_->node);
+  seat.control_group = AttemptGroup(*options_, desired_).folder();
   return seat;
 }
 

@@ -31,6 +31,8 @@ class Launch {
   // Both are called every turn for as long as they are desired, of an attempt that is kLive.
   virtual void AskToStop(int64_t now_ns) = 0;
   virtual void Kill(int64_t now_ns) = 0;
+  // Every turn of an attempt that another node launches, while it is wanted: its ranks may come.
+  virtual void AwaitRanks() {}
   // From now on nothing starts. AlreadyExists: it has.
   virtual absl::Status Seal() = 0;
   // After kVanished, or for ranks that another node has launched: kills what is left of it here;

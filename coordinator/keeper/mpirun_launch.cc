@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "coordinator/keeper/attempt.h"
 #include "coordinator/keeper/attempt_group.h"
 #include "coordinator/keeper/launch.h"
 #include "coordinator/keeper/marked_processes.h"
@@ -60,6 +61,9 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
   options.environment = MarkOf(attempt).Environment();
   options.threads = static_cast<int>(launch.threads_per_rank());
   options.bind_to_cores = keeper.bind_to_cores;
+  if (!keeper.ranks_end_with_us && !keeper.in_allocation) {
+    options.join_program = keeper.join_program;
+  }
   return options;
 }
 
@@ -116,10 +120,18 @@ class MpirunLaunch : public Launch {
     // Its children die with it or are swept.
     if (deaf) launcher::SendSignal(guard_, SIGKILL);
   }
+  void AwaitRanks() override {
+    if (!group_made_) group_.Make(record_.desired.launch(), "");
+    group_made_ = true;
+    group_.TellMemoryKills();
+  }
   absl::Status Seal() override { return folder_.Seal(); }
   bool SweptClean() override {
-    // Of a guard that is gone; before we kill, which is no want of memory.
-    if (folder_.whose() == Whose::kOurs) group_.KeepMemoryEvents(folder_.path());
+    // Of a guard that is gone; before we kill, which is no want of memory. The folder is of who
+    // launches.
+    const bool launches = Launches(record_.desired.launch(), options_.node);
+    if (launches && folder_.whose() == Whose::kOurs) group_.KeepMemoryEvents(folder_.path());
+    if (!launches && group_made_) group_.TellMemoryKills();
     const Mark mark = MarkOf(record_.desired);
     const int left = KillMarked(mark, [&](uint32_t found) { return found == mark.attempt; });
     clean_sweeps_ = group_.Swept() && left == 0 ? clean_sweeps_ + 1 : 0;
@@ -148,6 +160,7 @@ class MpirunLaunch : public Launch {
   bool stop_asked_ = false;
   int64_t kill_asked_ns_ = 0;
   int clean_sweeps_ = 0;
+  bool group_made_ = false;  // of another node's launch
 };
 
 }  // namespace

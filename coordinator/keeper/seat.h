@@ -16,6 +16,9 @@ struct Seat {
   std::string plan_file;  // of the coordinator
   std::string socket;     // where ranks dial; its folder is there while ranks may come
   std::string store;      // whose job it is: stores number theirs alike
+  bool launches = false;  // mpirun is started here
+  // Its folder, whether it is there yet or not; empty: no group here.
+  std::string control_group = "";
 
   bool operator==(const Seat&) const = default;
 };

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "coordinator/launcher/join_attempt.h"
 #include "coordinator/process/command.h"
 #include "runtime/base/check.h"
 
@@ -30,6 +31,8 @@ constexpr const char* kRankShell =
 // On another host nobody else has made the folder.
 constexpr const char* kMakeFolder =
     "mkdir -p -m 700 \"${OMPI_MCA_btl_vader_backing_directory:-/dev/shm}\"; ";
+
+constexpr char kLaunchAgentVariable[] = "OMPI_MCA_orte_launch_agent";
 
 // vader copies large messages by process_vm_readv, which some containers forbid; then it must not
 // try.
@@ -86,7 +89,8 @@ std::vector<std::string> EnvironmentOf(const LaunchOptions& options,
 }
 
 // Ranks fill the hosts in order; a cut link ends the launch within seconds instead of never.
-std::vector<std::string> HostArguments(const LaunchOptions& options) {
+std::vector<std::string> HostArguments(const LaunchOptions& options,
+                                       const TemporaryFolders& folders) {
   std::string list;
   for (const Host& host : options.hosts) {
     list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host.name, host.ranks);
@@ -102,6 +106,10 @@ std::vector<std::string> HostArguments(const LaunchOptions& options) {
   for (const std::string& entry : options.environment) {
     argv.insert(argv.end(), {"-x", std::string(NameOf(entry))});
   }
+  // Who has set another daemon for this machine keeps it.
+  if (options.join_program.empty() || std::getenv(kLaunchAgentVariable) != nullptr) return argv;
+  const std::string agent = JoiningLaunchAgent(options.join_program, folders.session);
+  if (!agent.empty()) argv.insert(argv.end(), {"--mca", "orte_launch_agent", agent});
   return argv;
 }
 
@@ -137,7 +145,7 @@ std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::
       add({"--bind-to", "none"});
     }
     if (several) {
-      const std::vector<std::string> hosts = HostArguments(options);
+      const std::vector<std::string> hosts = HostArguments(options, folders);
       argv.insert(argv.end(), hosts.begin(), hosts.end());
     }
   }

@@ -25,6 +25,9 @@ struct LaunchOptions {
   std::vector<std::string> environment;  // "NAME=value", beside (or instead of) our own's
   int threads = 0;                       // OMP_NUM_THREADS of a rank; 0: cores / ranks, at least 1
   bool bind_to_cores = false;            // wise only if this is the machine's only job
+  // Path of trireme-agent on every host, which puts mpirun's daemons of the others into the
+  // attempt's control group there (join_attempt.h); empty: none does.
+  std::string join_program = "";
   // A step of the Slurm allocation that we are in, over its nodes; `hosts` has none then.
   bool in_allocation = false;
   std::string step_name;  // by which it is found, should srun be killed

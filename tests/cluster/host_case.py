@@ -53,10 +53,14 @@ class HostsCase(daemon_fixture.DaemonCase):
     def environment_of_agents(self):
         return {}
 
+    def arguments_of_agent(self, _number):
+        return []
+
     def start_agent(self, number):
         command = [*self.hosts.enter_command(number), f"{self.bin}/trireme-agent", "--coordinator", f"{ADDRESS}:{PORT}",
                    "--token-file", f"{self.folder}/token", "--ca-file", f"{self.folder}/cert.pem", "--state-dir",
-                   f"{self.folder}/state/agent{number}", "--node", self.names[number]]
+                   f"{self.folder}/state/agent{number}", "--node", self.names[number],
+                   *self.arguments_of_agent(number)]
         settings = {f"OMPI_MCA_{key}": value for key, value in self.hosts.settings().items()}
         with open(f"{self.folder}/agent{number}.log", "a", encoding="utf-8") as log:
             agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,9 +18,11 @@
 #include <thread>
 
 #include "coordinator/launcher/diagnosis.h"
+#include "coordinator/launcher/join_attempt.h"
 #include "coordinator/launcher/process_guard.h"
 #include "coordinator/launcher/signal_latch.h"
 #include "tests/coordinator/guard_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace trireme::launcher {
 namespace {
@@ -253,6 +257,58 @@ TEST_CASE("ranks of several hosts are told where to run and whose they are") {
   for (const auto& each : LaunchCommand(options, "/usr/bin/mpirun", {"/tmp/s", "/dev/shm/s"})) {
     CHECK(each != "--host");  // no remote shell on one machine
   }
+}
+
+// What a remote shell makes of the words and a command after them.
+std::string ShellSays(const std::string& words) {
+  FILE* shell = popen((words + " -mca a b").c_str(), "r");
+  REQUIRE(shell != nullptr);
+  char text[1024] = {};
+  const size_t got = fread(text, 1, sizeof text - 1, shell);
+  pclose(shell);
+  return std::string(text, got);
+}
+
+TEST_CASE("mpirun's daemon is started by what knows how to join, else as ever") {
+  const tests::TemporaryFolder folder;
+  // The daemon and the program say how they were called.
+  const auto write = [&](const std::string& name, const std::string& script) {
+    std::ofstream(folder / name) << "#!/bin/sh\n" << script;
+    chmod((folder / name).c_str(), 0755);
+  };
+  write("orted", "echo daemon \"$@\"\n");
+  write("knows", "if [ \"$2\" = --offer ]; then echo \"$0 $1 $3\"; else echo joins \"$@\"; fi\n");
+  write("old", "echo no such option >&2; exit 2\n");
+  const std::string path = "PATH=" + folder.path() + ":$PATH; ";
+  const auto words = [&](const std::string& name) {
+    return path + JoiningLaunchAgent(folder / name, "/tmp/s");
+  };
+  CHECK(ShellSays(words("knows")) == "joins join-attempt /tmp/s orted -mca a b\n");
+  CHECK(ShellSays(words("old")) == "daemon -mca a b\n");
+  CHECK(ShellSays(words("absent")) == "daemon -mca a b\n");
+  CHECK(JoiningLaunchAgent("/opt/my programs/trireme-agent", "/tmp/s").empty());
+  CHECK(JoiningLaunchAgent("/opt/$x", "/tmp/s").empty());
+}
+
+TEST_CASE("mpirun is told of a daemon that joins where there are other hosts") {
+  LaunchOptions options;
+  options.worker = "/w";
+  options.log_folder = "/logs";
+  options.join_program = "/usr/bin/trireme-agent";
+  const auto agent = [&] {
+    const auto argv = LaunchCommand(options, "/usr/bin/mpirun", {"/tmp/s", "/dev/shm/s"});
+    const auto at = std::find(argv.begin(), argv.end(), "orte_launch_agent");
+    return at == argv.end() ? "" : *(at + 1);
+  };
+  CHECK(agent().empty());
+  options.ranks = 2;
+  options.hosts = {{"a", 1}, {"b", 1}};
+  CHECK(agent() == "`/usr/bin/trireme-agent join-attempt --offer /tmp/s 2>/dev/null` orted");
+  setenv("OMPI_MCA_orte_launch_agent", "mine", 1);
+  CHECK(agent().empty());
+  unsetenv("OMPI_MCA_orte_launch_agent");
+  options.join_program.clear();
+  CHECK(agent().empty());
 }
 
 TEST_CASE("a missing worker is named") {

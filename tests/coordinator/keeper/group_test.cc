@@ -144,17 +144,19 @@ TEST_CASE("bounds leave room above what is promised, and none is set where nothi
   v1::DesiredAttempt attempt = bench.Attempt(1);
   v1::LaunchSpec& launch = *attempt.mutable_launch();
   launch.mutable_allocation(0)->set_ranks(4);
-  launch.add_allocation()->set_ranks(100);  // another node's
-  CHECK(BoundsOf(launch).memory_bytes == 0);
-  CHECK(BoundsOf(launch).tasks == 1024 + 4 * (1 + 256));
-  CHECK(CpusOf(launch) == 4);
+  v1::NodeAllocation* other = launch.add_allocation();
+  other->set_node("n2");
+  other->set_ranks(100);
+  CHECK(BoundsOf(launch, "n1").memory_bytes == 0);
+  CHECK(BoundsOf(launch, "n1").tasks == 1024 + 4 * (1 + 256));
+  CHECK(CpusOf(launch, "n1") == 4);
   launch.set_threads_per_rank(3);
-  CHECK((CpusOf(launch) == 12 && BoundsOf(launch).tasks == 1024 + 4 * (3 + 256)));
+  CHECK((CpusOf(launch, "n1") == 12 && BoundsOf(launch, "n1").tasks == 1024 + 4 * (3 + 256)));
   launch.set_threads_per_rank(1);
   launch.set_memory_bytes_per_rank(1000);
-  CHECK(BoundsOf(launch).memory_bytes == 4 * 1250 + (uint64_t{1} << 30));
+  CHECK(BoundsOf(launch, "n1").memory_bytes == 4 * 1250 + (uint64_t{1} << 30));
   launch.mutable_job()->mutable_runtime()->set_threads(30);
-  CHECK(BoundsOf(launch).tasks == 1024 + 4 * (30 + 256));
+  CHECK(BoundsOf(launch, "n1").tasks == 1024 + 4 * (30 + 256));
 }
 
 TEST_CASE("an attempt is to have a CPU for each thread, and for each that was asked for") {
@@ -165,18 +167,18 @@ TEST_CASE("an attempt is to have a CPU for each thread, and for each that was as
   launch.set_threads_per_rank(3);
   v1::JobSpec& job = *launch.mutable_job();
   job.mutable_runtime()->set_threads(2);
-  CHECK(CpusOf(launch) == 12);
+  CHECK(CpusOf(launch, "n1") == 12);
   job.mutable_runtime()->set_threads(5);
-  CHECK(CpusOf(launch) == 20);
+  CHECK(CpusOf(launch, "n1") == 20);
   // Of ranks with GPUs nobody knows, unless it is said: the one CPU that they are granted is for
   // the count.
   launch.set_threads_per_rank(1);
   job.mutable_resources()->set_gpus_per_rank(1);
-  CHECK(CpusOf(launch) == 20);
+  CHECK(CpusOf(launch, "n1") == 20);
   job.mutable_runtime()->set_threads(0);
-  CHECK(CpusOf(launch) == 0);
+  CHECK(CpusOf(launch, "n1") == 0);
   job.mutable_resources()->set_cpus_per_rank(1);
-  CHECK(CpusOf(launch) == 4);
+  CHECK(CpusOf(launch, "n1") == 4);
 }
 
 TEST_CASE("where files of a job are memory its memory is not bounded") {
@@ -186,10 +188,12 @@ TEST_CASE("where files of a job are memory its memory is not bounded") {
   }
   const tests::TemporaryFolder folder;
   v1::LaunchSpec launch;
-  launch.add_allocation()->set_ranks(1);
+  v1::NodeAllocation* part = launch.add_allocation();
+  part->set_node("n1");
+  part->set_ranks(1);
   launch.set_memory_bytes_per_rank(1000);
   launch.set_run_folder("/proc");  // on no tmpfs
-  CHECK(BoundsHere(launch).memory_bytes > 0);
+  CHECK(BoundsHere(launch, "n1").memory_bytes > 0);
   SECTION("run folder") { launch.set_run_folder("/dev/shm"); }
   SECTION("a folder that is not there yet") {
     launch.set_run_folder("/dev/shm/trireme-none/runs/7");
@@ -203,8 +207,8 @@ TEST_CASE("where files of a job are memory its memory is not bounded") {
   }
   SECTION("checkpoints") { launch.mutable_job()->mutable_checkpoint()->set_directory("/dev/shm"); }
   SECTION("offload") { launch.mutable_job()->mutable_offload()->set_directory("/dev/shm"); }
-  CHECK(BoundsHere(launch).memory_bytes == 0);
-  CHECK(BoundsHere(launch).tasks > 0);
+  CHECK(BoundsHere(launch, "n1").memory_bytes == 0);
+  CHECK(BoundsHere(launch, "n1").tasks > 0);
 }
 
 TEST_CASE("where the group's pages are not written back for it, there is room for a checkpoint") {
@@ -215,17 +219,19 @@ TEST_CASE("where the group's pages are not written back for it, there is room fo
   CHECK(PagesOn(0x0BD00BD0) == Pages::kHeldUp);  // Lustre
   CHECK(PagesOn(RAMFS_MAGIC) == Pages::kStay);
   v1::LaunchSpec launch;
-  launch.add_allocation()->set_ranks(3);
+  v1::NodeAllocation* part = launch.add_allocation();
+  part->set_node("n1");
+  part->set_ranks(3);
   launch.set_memory_bytes_per_rank(1000);
-  const uint64_t bytes = BoundsOf(launch).memory_bytes;
-  CHECK(BoundsHere(launch).memory_bytes == bytes);
+  const uint64_t bytes = BoundsOf(launch, "n1").memory_bytes;
+  CHECK(BoundsHere(launch, "n1").memory_bytes == bytes);
   launch.mutable_job()->mutable_checkpoint()->set_directory("/proc");  // is none of the first
-  CHECK(BoundsHere(launch).memory_bytes == bytes + 3000);
+  CHECK(BoundsHere(launch, "n1").memory_bytes == bytes + 3000);
   // What is on the disk alone is saved too, and in no promise.
   launch.mutable_job()->mutable_offload()->set_activations("file");
-  CHECK(BoundsHere(launch).memory_bytes == 0);
+  CHECK(BoundsHere(launch, "n1").memory_bytes == 0);
   launch.mutable_job()->mutable_checkpoint()->clear_directory();
-  CHECK(BoundsHere(launch).memory_bytes == bytes);
+  CHECK(BoundsHere(launch, "n1").memory_bytes == bytes);
 }
 
 v1::Failure Told(const KeeperBench& bench, const std::string& events, int exit_code, bool own) {

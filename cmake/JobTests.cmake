@@ -19,7 +19,7 @@ trireme_python_tests(worker. worker/memory_test.py Memory SECONDS 300 LABELS mpi
           stays_within_planned_memory_with_state_in_a_file)
 
 trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi CORES 2 ARGS "${trireme_bin}"
-  METHODS goes_on_after_damage refused_it_changes_nothing waits_for_a_folder_that_is_held stops_while_a_folder_is_held
+  METHODS generate_names_an_older_one goes_on_after_damage refused_it_changes_nothing waits_for_a_folder_that_is_held stops_while_a_folder_is_held
   KILLS gets_on_from_behind_damage)
 
 # Its ranks' disk loses what was written by a preloaded library, with which a sanitizer does not agree.

@@ -19,7 +19,8 @@ inline constexpr auto kFields = [] {
   return fields;
 }();
 
-// Through vformat, which the library has compiled: format_to would bring all of its code into each file.
+// Through vformat, which the library has compiled: format_to would bring all of its code into each
+// file.
 template <typename... Parts>
 std::string Text(const Parts&... parts) {
   constexpr auto& fields = kFields<sizeof...(Parts)>;

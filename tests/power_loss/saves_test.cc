@@ -64,7 +64,7 @@ TEST_CASE("a loss of power leaves what an attempt has saved known as its own") {
     if (newest.ok()) {
       checkpoint::ParseStepFolderName(fs::path(*newest).filename().string(), &there);
     }
-    const uint64_t told = keeper::NewestSavedStep(launch, loss.folder + "/run/attempts/2/recorder");
+    const uint64_t told = keeper::SavesOf(launch, loss.folder + "/run/attempts/2/recorder").step;
     if (told != there) {
       fault = base::Text("after ", loss.calls, " calls, ", loss.how, ": step ", there,
                          " is there, step ", told, " is told");

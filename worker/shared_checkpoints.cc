@@ -163,6 +163,8 @@ absl::StatusOr<bool> SaveCheckpoint(comm::Agreement& ranks, const CheckpointRoot
   const absl::Status verdict = ranks.AllOk(status, comm::kDiskDeadline);
   if (!verdict.ok() && !comm::IsVerdict(verdict)) return verdict;
   if (order.failed) order.failed(verdict);
+  // Rank 0 has been at a disk again.
+  RETURN_IF_ERROR(ranks.AllAgree(true, comm::kDiskDeadline).status());
   return false;
 }
 

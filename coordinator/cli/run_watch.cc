@@ -77,13 +77,12 @@ class RunWatcher {
     }
     const bool wanted = !outcome_.stop_asked && !outcome_.kill_asked;
     if (event.has_stalled() && wanted) Say(event.stalled().text());
-    if (event.has_checkpointed()) saves_fail_ = false;
     if (!event.has_state_changed()) return;
     const v1::JobStateChanged& change = event.state_changed();
     if (change.to() == v1::JOB_RECOVERING) Say(change.reason());
     // It is at work as it was: news of its saves.
     if (change.from() == v1::JOB_RUNNING && change.to() == v1::JOB_RUNNING) {
-      saves_fail_ = true;  // until the checkpoint that comes with better news
+      saves_fail_ = change.reason().find("; ") != std::string::npos;
       Say(change.reason());
     }
     if (change.to() != v1::JOB_LAUNCHING) return;

@@ -206,10 +206,10 @@ class Machine {
 
   absl::Status operator()(const CheckpointSeen& event) {
     if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
+    change_.Checkpoint(event.step);
     if (event.fails && state() == v1::JOB_RUNNING && desired_state() == v1::JOB_DESIRED_RUN) {
       Saves(OneLine(*event.fails));
     }
-    change_.Checkpoint(event.step);
     return absl::OkStatus();
   }
 
@@ -382,6 +382,11 @@ class Machine {
     change_.status().set_changed_unix_ns(before_.changed_unix_ns());
   }
 
+  // What does not fit any more did when this was saved: others fill a disk, and leave it.
+  bool FittedBefore(int exit_code) {
+    return exit_code == base::kDoesNotFit && change_.status().checkpoint_step() > 0;
+  }
+
   // An attempt that nobody has given up before it ended.
   void Ended(const AttemptEnded& event) {
     const std::string ending = EndingOf(event.exit_code, event.failure);
@@ -404,7 +409,7 @@ class Machine {
           state() == v1::JOB_PAUSING
               ? fmt::format("resumed by {}; waits for resources", NameOf(before_.desired_by()))
               : Attempt(before_) + " was stopped and has saved its state; waits for resources");
-    } else if (IsForGood(event.exit_code)) {
+    } else if (IsForGood(event.exit_code) && !FittedBefore(event.exit_code)) {
       Fail(ending, event.exit_code, event.failure);
     } else if (TimeIsUsedUp()) {
       OutOfTime(then);

@@ -275,7 +275,9 @@ void Attempt::LookForCheckpoint(int64_t now_ns) {
 void Attempt::FindCheckpoint() {
   if (launcher_ && folder_.whose() != Whose::kOurs) return;
   SavedSoFar saves = SavesOf(record_.desired.launch(), folder_.path() + "/recorder");
-  saved_step_ = std::max(saved_step_, saves.step);
+  // A disk that shows nothing, or less than before, does not say that saves go well again.
+  if ((saves.step == 0 && saves.fails.empty()) || saves.step < saved_step_) return;
+  saved_step_ = saves.step;
   not_saved_ = std::move(saves.fails);
 }
 

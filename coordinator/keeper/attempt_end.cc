@@ -11,6 +11,7 @@
 #include "coordinator/keeper/attempt_group.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/utf8.h"
 #include "runtime/recorder/save_log.h"
 
 namespace trireme::keeper {
@@ -97,7 +98,10 @@ SavedSoFar SavesOf(const v1::LaunchSpec& launch, const std::string& recorder_fol
                                : launch.run_folder() + "/checkpoints";
   SavedSoFar saves;
   for (const std::string& line : recorder::ReadSaves(recorder::SaveLogPath(recorder_folder))) {
-    if (saves.fails.empty()) saves.fails = recorder::FailedSaveOf(line);
+    // Whatever a rank has written there: a message with broken characters would not arrive at all.
+    if (saves.fails.empty()) {
+      saves.fails = base::ShowableLine(recorder::FailedSaveOf(line), recorder::kMostFailedBytes);
+    }
     const std::optional<uint64_t> step = StepOf(line);
     // A name is noted first and given then; with it the manifest is there.
     if (!step || access((root + "/" + line + "/manifest.json").c_str(), F_OK) != 0) continue;

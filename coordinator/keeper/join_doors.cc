@@ -116,8 +116,8 @@ class JoinDoor {
   // False: the attempt's turn has not made the group yet.
   static bool Answer(const Seat& seat, const Waiting& waiting, int64_t now_ms) {
     const auto say = [&](char word) {
-      // One byte into a new connection: nothing to wait for.
-      launcher::SendByte(waiting.fd, word, now_ms + 1).IgnoreError();
+      // One byte into a new connection: nothing to wait for. The time is not now_ms any more.
+      launcher::SendByte(waiting.fd, word, launcher::JoinClockMs() + 100).IgnoreError();
       return true;
     };
     if (!seat.wanted) return say(launcher::kJoinRefused);

@@ -88,6 +88,20 @@ std::vector<std::string> EnvironmentOf(const LaunchOptions& options,
   return environment;
 }
 
+// Whether mpirun starts its daemons by the command that it has, in a shell that knows backquotes:
+// ssh's own, which the agent's user has on all nodes. In an allocation of a batch system mpirun
+// asks that; and who has set another daemon for this machine keeps it.
+bool MpirunAsksAShell() {
+  for (const char* other : {kLaunchAgentVariable, "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
+    if (std::getenv(other) != nullptr) return false;
+  }
+  const char* shell = std::getenv("SHELL");
+  if (shell == nullptr) return true;
+  const std::string_view path(shell);
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name == "sh" || name == "bash" || name == "dash" || name == "ksh" || name == "zsh";
+}
+
 // Ranks fill the hosts in order; a cut link ends the launch within seconds instead of never.
 std::vector<std::string> HostArguments(const LaunchOptions& options,
                                        const TemporaryFolders& folders) {
@@ -106,8 +120,7 @@ std::vector<std::string> HostArguments(const LaunchOptions& options,
   for (const std::string& entry : options.environment) {
     argv.insert(argv.end(), {"-x", std::string(NameOf(entry))});
   }
-  // Who has set another daemon for this machine keeps it.
-  if (options.join_program.empty() || std::getenv(kLaunchAgentVariable) != nullptr) return argv;
+  if (options.join_program.empty() || !MpirunAsksAShell()) return argv;
   const std::string agent = JoiningLaunchAgent(options.join_program, folders.session);
   if (!agent.empty()) argv.insert(argv.end(), {"--mca", "orte_launch_agent", agent});
   return argv;

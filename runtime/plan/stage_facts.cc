@@ -162,7 +162,8 @@ absl::StatusOr<StageFacts> FactsOf(const v1::Plan& plan, const LoweredStage& low
   facts.pool_bytes[v1::PARAMETER] = (zero >= 3 ? share : elements) * tensor::SizeOf(dtype);
   facts.pool_bytes[v1::GRADIENT] = (zero >= 2 ? share : elements) * wide;
   facts.pool_bytes[v1::MOMENT1] = facts.pool_bytes[v1::MOMENT2] = updated;
-  facts.pool_bytes[v1::MASTER] = dtype == tensor::DType::kBf16 ? updated : 0;
+  const bool masters = dtype == tensor::DType::kBf16 || plan.snapshot_slots() > 0;
+  facts.pool_bytes[v1::MASTER] = masters ? updated : 0;
   // Ids of a micro-batch, for the embedding, and targets, for the loss.
   if (pipeline == 0 || pipeline + 1 == plan.mesh().pipeline()) {
     facts.pool_bytes[v1::TOKENS] = 2 * sizeof(int32_t) *

@@ -10,13 +10,13 @@
 
 #include "runtime/base/durable.h"
 #include "runtime/base/real_path.h"
+#include "runtime/base/utf8.h"
 
 namespace trireme::recorder {
 namespace {
 
-constexpr char kFailed = '!';             // begins no name
-constexpr size_t kMostFailedBytes = 400;  // so that names are not pushed out of what is read
-constexpr off_t kMostBytes = 1 << 13;     // of the end: hundreds of names
+constexpr char kFailed = '!';          // begins no name
+constexpr off_t kMostBytes = 1 << 13;  // of the end: hundreds of names
 
 // 0, or errno.
 int Append(int fd, const std::string& line) {
@@ -66,9 +66,7 @@ absl::Status NoteSave(const std::string& path, const std::string& name) {
 }
 
 absl::Status NoteFailedSave(const std::string& path, const std::string& why) {
-  std::string line = kFailed + why.substr(0, kMostFailedBytes);
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  return NoteSave(path, line);
+  return NoteSave(path, kFailed + base::ShowableLine(why, kMostFailedBytes));
 }
 
 std::string FailedSaveOf(const std::string& line) {

@@ -4,6 +4,7 @@
 // again. And why a save failed: the run goes on, and nobody else would tell.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,9 @@ absl::Status ForgetSaves(const std::string& path);
 // writer. Errors: of the disk.
 absl::Status NoteSave(const std::string& path, const std::string& name);
 
-// The same for why a save failed: a line that is no name. At most 400 bytes of it are kept.
+// The same for why a save failed: a line that is no name, of at most so many bytes, lest names be
+// pushed out of what is read.
+inline constexpr size_t kMostFailedBytes = 400;
 absl::Status NoteFailedSave(const std::string& path, const std::string& why);
 
 // `why` of a line of the log; empty: the line is a name.

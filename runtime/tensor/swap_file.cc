@@ -60,8 +60,8 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
       absl::StrCat("offload.directory: ", what, " in ", directory_, ": ", std::strerror(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     const uint64_t room = RoomBytes();
-    // A file that never had its room would not have it in the next attempt either; one that had it,
-    // on a disk that shares it after all, may.
+    // A file that never had its room does not fit; one that had it lies on a disk that shares it
+    // after all.
     const absl::StatusCode code =
         data_ == nullptr ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDataLoss;
     return absl::Status(
@@ -83,9 +83,13 @@ absl::Status SwapFile::Failed(const char* what, int error) const {
         "; a link is on the way, though the job was submitted with the real path; put the "
         "folder back, or submit the job anew"));
   }
-  if (error == EACCES || error == EPERM || (error == EROFS && fd_ < 0)) {
+  if (error == EACCES || error == EPERM) {
     return absl::PermissionDeniedError(
         absl::StrCat(text, "; give a folder that may be written to"));
+  }
+  // Often a disk that failed: elsewhere the job may fare better.
+  if (error == EROFS) {
+    return absl::DataLossError(absl::StrCat(text, "; give a folder that may be written to"));
   }
   return absl::DataLossError(text);
 }

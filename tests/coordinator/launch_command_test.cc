@@ -295,6 +295,7 @@ TEST_CASE("mpirun is told of a daemon that joins where there are other hosts") {
   options.worker = "/w";
   options.log_folder = "/logs";
   options.join_program = "/usr/bin/trireme-agent";
+  unsetenv("SHELL");
   const auto agent = [&] {
     const auto argv = LaunchCommand(options, "/usr/bin/mpirun", {"/tmp/s", "/dev/shm/s"});
     const auto at = std::find(argv.begin(), argv.end(), "orte_launch_agent");
@@ -307,6 +308,14 @@ TEST_CASE("mpirun is told of a daemon that joins where there are other hosts") {
   setenv("OMPI_MCA_orte_launch_agent", "mine", 1);
   CHECK(agent().empty());
   unsetenv("OMPI_MCA_orte_launch_agent");
+  // A shell that takes backquotes for letters, and a batch system that asks none.
+  setenv("SHELL", "/usr/bin/fish", 1);
+  CHECK(agent().empty());
+  setenv("SHELL", "/usr/bin/zsh", 1);
+  CHECK_FALSE(agent().empty());
+  setenv("SLURM_JOB_ID", "1", 1);
+  CHECK(agent().empty());
+  unsetenv("SLURM_JOB_ID");
   options.join_program.clear();
   CHECK(agent().empty());
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/exit_code.h"
 #include "tests/coordinator/job_machine/story.h"
 
 namespace trireme::coordinator {
@@ -239,15 +240,29 @@ TEST_CASE("saves that fail are told once, and when one is written again") {
   // Of a daemon that was started anew, and has not heard of the launcher yet.
   CHECK(seen(0, std::nullopt) == 0);
   CHECK(seen(0, "step 10 was not written: read-only") == 1);
-  // The checkpoint comes after the word that it is well, so that who hears it last knows.
-  CHECK(seen(15, "") == 2);
-  CHECK(job.told()[0].state_changed().reason() == "attempt 1 is at work and saves again");
-  CHECK(job.told()[1].checkpointed().step() == 15);
-  CHECK(seen(15, "") == 0);
+  // The word on saves comes last: it is of what followed the checkpoint.
+  CHECK(seen(15, "step 20 was not written: full") == 2);
+  CHECK(job.told()[0].checkpointed().step() == 15);
+  CHECK(job.told()[1].state_changed().reason() ==
+        "attempt 1 is at work; step 20 was not written: full");
+  CHECK(seen(25, "") == 2);
+  CHECK(job.told()[1].state_changed().reason() == "attempt 1 is at work and saves again");
+  CHECK(seen(25, "") == 0);
   CHECK(job.status().changed_unix_ns() == since);
   // Whoever pauses it is told of that.
   job.Happens(PauseAsked{"ann"});
-  CHECK(seen(15, "step 20 was not written: full") == 0);
+  CHECK(seen(25, "step 30 was not written: full") == 0);
+}
+
+TEST_CASE("what does not fit ends a job that never did, and is tried again where it fitted") {
+  Story never;
+  never.Runs();
+  never.Happens(AttemptEnded{1, base::kDoesNotFit, {}, 0});
+  CHECK(never.status().state() == v1::JOB_FAILED);
+  Story once;
+  once.Runs();
+  once.Happens(AttemptEnded{1, base::kDoesNotFit, {}, 100});
+  CHECK(once.status().state() == v1::JOB_RECOVERING);
 }
 
 TEST_CASE("what an attempt says ends in its advice, which is told too") {

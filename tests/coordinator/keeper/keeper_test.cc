@@ -166,6 +166,13 @@ TEST_CASE("saves that fail are told while the ranks run, until one is whole") {
   REQUIRE(recorder::NoteFailedSave(saves, "step 15 was not written").ok());
   REQUIRE(recorder::NoteSave(saves, "step-00000020").ok());
   await(10, "step 15 was not written");
+  // A disk that shows nothing for a while says nothing of saves.
+  std::filesystem::rename(saves, saves + "~");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // it looks each second
+  await(10, "step 15 was not written");
+  std::filesystem::rename(saves + "~", saves);
+  std::ofstream(saves, std::ios::app) << "!of a rank: \xff\n";
+  await(10, "of a rank: \xef\xbf\xbd");
   keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP)}));
   CHECK_FALSE(bench.AwaitEnd(*keeper, 1).has_failure());
 }

@@ -128,6 +128,10 @@ TEST_CASE("snapshot slots: the verifier refuses places, numbers and sizes that a
     CHECK_THAT(spoilt([&](P&, S& s) { s.set_snapshot_bytes(s.snapshot_bytes() - more); }),
                Contains("snapshot_bytes"));
   }
+  v1::Plan no_masters = PlanOf("f32", 1, 2);
+  REQUIRE(VerifyGiven(no_masters).ok());
+  PoolNamed(*no_masters.mutable_stages(1), v1::MASTER).set_slot_bytes(0);
+  CHECK_THAT(VerifyGiven(no_masters).ToString(), Contains("MASTER"));
   v1::JobSpec job = SmallJob();
   job.mutable_offload()->set_optimizer_state("host");
   CHECK_THAT(MakePlan(job, 2, {}, 2).status().ToString(),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/base/utf8.h"
 
 namespace trireme::recorder {
 namespace {
@@ -49,9 +50,17 @@ TEST_CASE(
   REQUIRE(NoteSave(path, "step-00000010").ok());
   REQUIRE(NoteFailedSave(path, "step 20 was not written:\nno room").ok());
   REQUIRE(NoteFailedSave(path, std::string(5000, 'x')).ok());
-  const Names lines = ReadSaves(path);
-  REQUIRE(lines.size() == 3);
-  CHECK(FailedSaveOf(lines[0]) == std::string(400, 'x'));
+  // Cut within a character, and with what is none: no message could hold it.
+  REQUIRE(NoteFailedSave(path, std::string(396, 'x') + "\xc3\xbc\xc3\xbc\xc3\xbc").ok());
+  REQUIRE(NoteFailedSave(path, "in /data/\xff").ok());
+  Names lines = ReadSaves(path);
+  REQUIRE(lines.size() == 5);
+  for (const std::string& line : lines) {
+    CHECK(base::ShowableUtf8(line) == line);
+    CHECK(line.size() <= 1 + kMostFailedBytes);
+  }
+  lines.erase(lines.begin(), lines.begin() + 2);
+  CHECK(FailedSaveOf(lines[0]) == std::string(397, 'x') + "...");
   CHECK(FailedSaveOf(lines[1]) == "step 20 was not written: no room");
   CHECK(lines[2] == "step-00000010");
   CHECK(FailedSaveOf(lines[2]).empty());

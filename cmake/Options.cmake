@@ -38,6 +38,8 @@ if(TRIREME_SANITIZE)
   add_compile_options(-fsanitize=${TRIREME_SANITIZE} -fno-sanitize=null,vptr,pointer-overflow,object-size,float-cast-overflow
                       -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
+  # With the whole names of inlined functions, which suppressions are for.
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-fdebug-info-for-profiling>")
 endif()
 
 # Loops that are compiled once for each instruction set do without SSSE3 alone: every processor that has it but no SSE4 is older

@@ -267,8 +267,8 @@ TEST_CASE("what a rank has written is read back by another one") {
     int against = 0;
     for (const int rank : {0, 1, 2}) {
       const auto& own = votes[static_cast<size_t>(rank)];
-      // Prepared, written, read back, and what came of it.
-      REQUIRE(own.size() == 4);
+      // Prepared, written, read back, what came of it, and that rank 0 has noted why.
+      REQUIRE(own.size() == 5);
       CHECK((own[0] && own[1] && !own[3]));
       if (rank == writer) CHECK(own[2]);
       against += own[2] ? 0 : 1;

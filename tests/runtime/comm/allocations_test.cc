@@ -9,8 +9,6 @@
 #include "runtime/comm/local/local_fabric.h"
 #include "tests/runtime/comm/coded_cases.h"
 
-// clang's ThreadSanitizer brings an operator new that no program may replace.
-#if !TRIREME_THREAD_SANITIZER
 namespace {
 thread_local int64_t allocations = 0;
 }  // namespace
@@ -132,4 +130,3 @@ TEST_CASE("no coded call allocates") {
 
 }  // namespace
 }  // namespace trireme::comm
-#endif

@@ -8,6 +8,7 @@
 
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/suggestion.h"
+#include "coordinator/job_machine/reasons.h"
 #include "runtime/base/text.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/report/progress.h"
@@ -206,7 +207,7 @@ std::string NoteOf(const v1::Job& job) {
   if (placed && !job.waits_for().empty()) return job.waits_for();
   // Its saves fail: of an attempt of which there is no more to say the nodes say more.
   if (job.status().state() == v1::JOB_RUNNING &&
-      job.status().reason().find("; ") != std::string::npos) {
+      coordinator::TellsOfFailedSaves(job.status().reason())) {
     return job.status().reason();
   }
   if (job.status().state() == v1::JOB_RUNNING && job.allocation_size() > 0) {

@@ -13,6 +13,7 @@
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/job_machine/reasons.h"
 #include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/launcher/signal_latch.h"
 #include "runtime/base/status_macros.h"
@@ -82,7 +83,7 @@ class RunWatcher {
     if (change.to() == v1::JOB_RECOVERING) Say(change.reason());
     // It is at work as it was: news of its saves.
     if (change.from() == v1::JOB_RUNNING && change.to() == v1::JOB_RUNNING) {
-      saves_fail_ = change.reason().find("; ") != std::string::npos;
+      saves_fail_ = coordinator::TellsOfFailedSaves(change.reason());
       Say(change.reason());
     }
     if (change.to() != v1::JOB_LAUNCHING) return;

@@ -170,7 +170,7 @@ class Machine {
     if (HasTimeLimit()) change_.Count();
     // Where a cancel is on its way, the reason stays that.
     change_.To(v1::JOB_RUNNING, desired_state() == v1::JOB_DESIRED_RUN
-                                    ? Attempt(before_) + " is at work"
+                                    ? AtWork(Attempt(before_), "")
                                     : before_.reason());
     return absl::OkStatus();
   }
@@ -373,11 +373,9 @@ class Machine {
 
   // Told once, and when it is over: the job goes on as it was, but nothing of it is kept.
   void Saves(const std::string& fails) {
-    const std::string at_work = Attempt(before_) + " is at work";
-    const bool failed = before_.reason().rfind(at_work + "; ", 0) == 0;
-    const std::string reason =
-        fails.empty() ? at_work + " and saves again" : at_work + "; " + fails;
-    if (fails.empty() ? !failed : reason == before_.reason()) return;
+    std::string reason = AtWork(Attempt(before_), fails);
+    if (fails.empty() ? !TellsOfFailedSaves(before_.reason()) : reason == before_.reason()) return;
+    if (fails.empty()) reason += " and saves again";
     change_.To(v1::JOB_RUNNING, reason);
     change_.status().set_changed_unix_ns(before_.changed_unix_ns());
   }

@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 
 namespace trireme::coordinator {
+namespace {
+
+constexpr char kAtWork[] = " is at work";
+constexpr char kSavesFail[] = "; ";
+
+}  // namespace
 
 std::string OneLine(const std::string& text) {
   // A rank's failure with two paths in it ends in the advice, which is what people need.
@@ -20,6 +26,14 @@ std::string OneLine(const std::string& text) {
   // Bytes 10xxxxxx go on with a character that began before them.
   while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;
   return line.substr(0, end) + "...";
+}
+
+std::string AtWork(const std::string& attempt, const std::string& saves_fail) {
+  return attempt + kAtWork + (saves_fail.empty() ? "" : kSavesFail + saves_fail);
+}
+
+bool TellsOfFailedSaves(const std::string& reason) {
+  return reason.find(std::string(kAtWork) + kSavesFail) != std::string::npos;
 }
 
 std::string NameOf(const std::string& by) {

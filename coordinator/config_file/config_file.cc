@@ -160,18 +160,13 @@ std::string KeyOf(const CLI::Option& option) {
 
 // For a key that no option has: the one that was meant, else all that there are.
 std::string Suggested(const CLI::App& app, const std::string& key) {
-  std::string known, nearest;
-  double least = std::max(1.0, 0.4 * static_cast<double>(key.size()));
+  std::vector<std::string> names;
   for (const CLI::Option* one : app.get_options()) {
-    if (!one->get_configurable()) continue;
-    const std::string name = KeyOf(*one);
-    known += (known.empty() ? "" : ", ") + name;
-    const double distance = spec::NameDistance(key, name);
-    if (distance > least || (distance == least && !nearest.empty())) continue;
-    least = distance;
-    nearest = name;
+    if (one->get_configurable()) names.push_back(KeyOf(*one));
   }
-  return nearest.empty() ? "; there are: " + known : ", did you mean " + nearest + "?";
+  const std::string meant = spec::NearestName(key, names);
+  if (!meant.empty()) return ", did you mean " + meant + "?";
+  return "; there are: " + CLI::detail::join(names, ", ");
 }
 
 // Nothing, if the option takes the value.

@@ -88,6 +88,10 @@ const Candidate* Nearest(const std::vector<Candidate>& candidates, double limit)
   return nearest != candidates.end() && nearest->distance <= limit ? &*nearest : nullptr;
 }
 
+double LimitFor(absl::string_view name) {
+  return std::max(1.0, static_cast<double>(name.size()) * 0.4);
+}
+
 }  // namespace
 
 double NameDistance(absl::string_view word, absl::string_view candidate) {
@@ -116,15 +120,17 @@ double NameDistance(absl::string_view word, absl::string_view candidate) {
   return best + static_cast<double>(word.size() - rows);
 }
 
+std::string NearestName(absl::string_view word, const std::vector<std::string>& names) {
+  std::vector<Candidate> candidates;
+  for (const std::string& name : names) candidates.push_back({name, NameDistance(word, name)});
+  const Candidate* near = Nearest(candidates, LimitFor(word));
+  return near == nullptr ? "" : near->shown;
+}
+
 std::string SuggestField(const Descriptor& section, const Descriptor& root,
                          absl::string_view name) {
-  const double limit = std::max(1.0, static_cast<double>(name.size()) * 0.4);
-  std::vector<Candidate> here;
   std::vector<std::string> names;
-  for (int i = 0; i < section.field_count(); ++i) {
-    here.push_back({section.field(i)->name(), NameDistance(name, section.field(i)->name())});
-    names.push_back(section.field(i)->name());
-  }
+  for (int i = 0; i < section.field_count(); ++i) names.push_back(section.field(i)->name());
   std::vector<Candidate> anywhere;
   Collect(root, "", name, anywhere);
   // The very name in another section beats a mere neighbour in this one.
@@ -134,10 +140,10 @@ std::string SuggestField(const Descriptor& section, const Descriptor& root,
   for (const PeerName& peer : kPeerNames) {
     if (peer.peer == name) return absl::StrCat(", did you mean ", peer.path, "?");
   }
-  if (const Candidate* near = Nearest(here, limit)) {
-    return absl::StrCat(", did you mean ", near->shown, "?");
+  if (const std::string near = NearestName(name, names); !near.empty()) {
+    return absl::StrCat(", did you mean ", near, "?");
   }
-  if (const Candidate* near = Nearest(anywhere, limit / 2)) {
+  if (const Candidate* near = Nearest(anywhere, LimitFor(name) / 2)) {
     return absl::StrCat(", did you mean ", near->shown, "?");
   }
   return absl::StrCat("; known here: ", absl::StrJoin(names, ", "));

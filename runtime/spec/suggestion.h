@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
@@ -12,6 +13,10 @@ namespace trireme::spec {
 // type `root`: ", did you mean X?" or "; known here: A, B".
 std::string SuggestField(const google::protobuf::Descriptor& section,
                          const google::protobuf::Descriptor& root, absl::string_view name);
+
+// The name that was meant by `word`, if one of them is near enough for a word of this length; else
+// empty.
+std::string NearestName(absl::string_view word, const std::vector<std::string>& names);
 
 // Edits (insert, delete, replace, swap of neighbours) from `word` to `candidate`, where leaving off
 // the end of the candidate costs a quarter of its length only: tensor_paralel is near

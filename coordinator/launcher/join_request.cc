@@ -31,6 +31,20 @@ struct Header {
   uint32_t request_bytes;
 };
 
+// A header with room for the descriptors that go with it; where it is, a message points at it.
+struct HeaderMessage {
+  explicit HeaderMessage(Header& header) : bytes{&header, sizeof header} {
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+  HeaderMessage(const HeaderMessage&) = delete;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof JoinRequest::standard_fds)] = {};
+  iovec bytes;
+  msghdr message{};
+};
+
 absl::Status HungUp() { return absl::UnavailableError("the other side has hung up"); }
 
 absl::Status AwaitSocket(int socket, short events, int64_t until_ms) {
@@ -71,13 +85,8 @@ absl::Status ReceiveBytes(int socket, char* to, size_t count, int64_t until_ms) 
 // The first bytes, with what descriptors came with them.
 absl::Status ReceiveHeader(int socket, Header& header, std::vector<int>& fds, int64_t until_ms) {
   RETURN_IF_ERROR(AwaitSocket(socket, POLLIN, until_ms));
-  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
-  iovec bytes{&header, sizeof header};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  HeaderMessage with_fds(header);
+  msghdr& message = with_fds.message;
   const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0) return absl::ErrnoToStatus(errno, "recvmsg");
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -215,20 +224,14 @@ absl::Status SendRequest(int socket, const JoinRequest& request, int64_t until_m
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.request_bytes = static_cast<uint32_t>(text.size());
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof request.standard_fds)] = {};
-  iovec bytes{&header, sizeof header};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const part = CMSG_FIRSTHDR(&message);
+  HeaderMessage with_fds(header);
+  cmsghdr* const part = CMSG_FIRSTHDR(&with_fds.message);
   part->cmsg_level = SOL_SOCKET;
   part->cmsg_type = SCM_RIGHTS;
   part->cmsg_len = CMSG_LEN(sizeof request.standard_fds);
   std::memcpy(CMSG_DATA(part), request.standard_fds.data(), sizeof request.standard_fds);
   RETURN_IF_ERROR(AwaitSocket(socket, POLLOUT, until_ms));
-  const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = sendmsg(socket, &with_fds.message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return HungUp();
   if (sent < 0) return absl::ErrnoToStatus(errno, "sendmsg");
   if (sent != sizeof header) return HungUp();

@@ -241,6 +241,20 @@ double NormOf(const Tensors& tensors) {
   return std::sqrt(sum);
 }
 
+std::string UnlikeIn(const LayoutResult& result, const LayoutResult& expected) {
+  std::string unlike;
+  const auto compare = [&](const char* what, bool same) {
+    if (!same) unlike += std::string(unlike.empty() ? "" : ", ") + what;
+  };
+  compare("losses", result.losses == expected.losses);
+  compare("norms", result.norms == expected.norms);
+  compare("weights", result.weights == expected.weights);
+  compare("gradients", result.gradients == expected.gradients);
+  compare("validation loss", result.validation_loss == expected.validation_loss);
+  compare("tokens drawn", result.drawn == expected.drawn);
+  return unlike;
+}
+
 namespace {
 
 // A limit from here on is one of f32.

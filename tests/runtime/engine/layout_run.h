@@ -90,6 +90,9 @@ std::map<std::string, double> Differences(const Tensors& a, const Tensors& b, do
                                           double limit);
 double NormOf(const Tensors& tensors);
 
+// Empty if all numbers of both are the same to the bit; else which are not.
+std::string UnlikeIn(const LayoutResult& result, const LayoutResult& expected);
+
 // To the nearest that bf16 holds.
 Tensors RoundedToBf16(Tensors tensors);
 

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import struct
@@ -80,7 +81,18 @@ class Job:
         command = [os.path.join(BIN, "trireme"), "run", os.path.join(folder, "job.yaml"),
                    "--run-dir", self.folder, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        stdin=subprocess.DEVNULL, text=True)
+                                        stdin=subprocess.DEVNULL)
+        self.heard = b""
+
+    def hear(self, expected):
+        """Waits until the output holds what the regular expression `expected` describes."""
+        end = time.monotonic() + LIMIT_S
+        while not re.search(expected, self.heard.decode(errors="ignore")):
+            assert time.monotonic() < end, f"not told: {expected}\n{self.heard.decode()}"
+            if select.select([self.process.stdout], [], [], 0.1)[0]:
+                more = os.read(self.process.stdout.fileno(), 1 << 16)
+                assert more, f"ended without: {expected}\n{self.heard.decode()}"
+                self.heard += more
 
     def end(self):
         """Exit code and output."""
@@ -89,7 +101,7 @@ class Job:
         except subprocess.TimeoutExpired:
             self.kill()
             raise
-        return self.process.returncode, output
+        return self.process.returncode, (self.heard + output).decode()
 
     def kill(self):
         """The guard kills the ranks when it sees `trireme` gone."""
@@ -528,8 +540,6 @@ class Worker(unittest.TestCase):
         job, output = self.run_job("run", "--set", "training.steps=30", "--set", "checkpoint.every_steps=10", "--set",
                                    f"checkpoint.directory={small}", code=4)
         self.assertIn("the last checkpoint could not be written", output)
-        self.assertEqual(output.count("was not written: rank"), 1, output)  # of three that fail alike
-        self.assertRegex(output, r"attempt 1 is at work; the checkpoint of step 10 was not written: rank \d: .*disk")
         self.assertEqual(max(self.losses(job)), 30)
         logs = "".join(read(path) for path in glob.glob(job.folder + "/logs/rank-*.log"))
         self.assertRegex(logs, r"the checkpoint of step 10 was not written: .*disk.*full")
@@ -540,11 +550,12 @@ class Worker(unittest.TestCase):
         self.assertEqual((report["checkpoint"], report["failed_saves"]), ("", 3))
         stopped = self.start("stopped", "--set", "training.steps=100000", "--set", "checkpoint.every_steps=10", "--set",
                          "resources.max_failures=1", "--set", f"checkpoint.directory={small}")
-        until(lambda: read(stopped.folder + "/attempts/1/recorder/saves") or stopped.process.poll() is not None, "a failed save")
-        time.sleep(2.5)  # the keeper looks once a second
+        stopped.hear(r"attempt 1 is at work; the checkpoint of step 10 was not written: rank \d: .*disk")
+        until(lambda: max(self.losses(stopped), default=0) >= 30 or stopped.process.poll() is not None, "two more saves that fail")
         stopped.process.send_signal(signal.SIGINT)
         code, told = stopped.end()
         self.assertEqual(code, 5, told)
+        self.assertEqual(told.count("was not written: rank"), 1, told)  # of all that fail alike
         self.assertIn("if this one cannot either, all that this run has done is lost", told)
         self.assertIn("this run has no older one, and its steps are lost", told)
         self.assertRegex(output, r"not saved +3 checkpoints could not be written: see .*/logs/rank-0.log")

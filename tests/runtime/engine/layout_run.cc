@@ -95,8 +95,7 @@ EngineOptions OptionsOf(const v1::JobSpec& job) {
 }
 
 tensor::HostDeviceOptions StrictDevice(bool asynchronous) {
-  return {.asynchronous = asynchronous || tests::asynchronous_streams,
-          .strict = !tests::asynchronous_streams};
+  return {.asynchronous = asynchronous || tests::asynchronous_streams, .strict = true};
 }
 
 const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job) {
@@ -137,7 +136,6 @@ absl::Status RunRank(const v1::Plan& whole, comm::Fabric& fabric, const data::Da
                      const LayoutRunOptions& options, LayoutResult& result, std::mutex& mutex) {
   const v1::Plan plan = options.whole_plans ? whole : plan::SliceOf(whole, fabric.rank());
   EngineOptions of_engine = OptionsOf(plan.job());
-  of_engine.device.strict &= options.strict;
   if (options.kernels != nullptr) of_engine.kernels = options.kernels;
   of_engine.threads = options.threads;
   // In memory, where there is such: thousands of runs would wait for a disk.

@@ -49,7 +49,6 @@ struct LayoutRunOptions {
   tensor::SwapFolder offload_folder = {};  // EngineOptions
   bool whole_plans = false;                // else each rank has its slice
   uint32_t snapshot_slots = 0;             // of the plan
-  bool strict = true;                      // memory that the host cannot look into
 };
 
 // InvalidArgument where the planner refuses the layout (the reason), any other error where it
@@ -72,8 +71,7 @@ const kernels::KernelRegistry& KernelsOf(const v1::JobSpec& job);
 
 // Kernels and streams as the job says, and memory that the host cannot look into.
 EngineOptions OptionsOf(const v1::JobSpec& job);
-// The latter; on asynchronous streams also where the whole program is to be (tests/streams.h). Such
-// a program does as the one in line, which has shown who looks where, so its memory stays open.
+// The latter; on asynchronous streams also where the whole program is to be (tests/streams.h).
 tensor::HostDeviceOptions StrictDevice(bool asynchronous);
 
 // Copies what the rank owns of a kind of state into the logical tensors; elements that nobody

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 #include "tests/sanitizer.h"
 
 namespace trireme::engine {
@@ -199,6 +200,7 @@ std::string NamesApart(const Tensors& sick, const Tensors& sound, const Drawn& d
 
 // `count` of the layouts in which the mutant acts, spread over all of them.
 void CheckMutant(const Mutant& mutant, size_t count) {
+  const OnOneProcessor one;
   static const std::vector<Drawn> all = AllDrawn();
   std::vector<Drawn> able;
   std::copy_if(all.begin(), all.end(), std::back_inserter(able), mutant.acts);
@@ -216,7 +218,7 @@ void CheckMutant(const Mutant& mutant, size_t count) {
       references[drawn.family] = *reference;
     }
     const LayoutResult& sound = references[drawn.family];
-    LayoutRunOptions options{.mutation = mutant.mutation, .strict = false};
+    LayoutRunOptions options{.mutation = mutant.mutation};
     options.transport.fabric.window_bytes = mutant.window_bytes;
     const auto sick = RunLayout(JobOfDrawn(drawn, mutant), kRanksOfDrawn, *dataset, options);
     INFO(sick.status().ToString());

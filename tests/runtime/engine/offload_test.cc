@@ -10,6 +10,7 @@
 
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 #include "tests/sanitizer.h"
 
 namespace trireme::engine {
@@ -41,6 +42,7 @@ uint64_t BytesOf(const v1::StagePlan& stage, v1::PoolKind kind) {
 }
 
 void SameBits(const Layout& layout, const TinyJobOptions& options, bool asynchronous) {
+  const OnOneProcessor one;
   const auto dataset = MakeRandomDataset(29, 5);
   Layout there = layout;
   there.offload_state = there.offload_activations = "none";

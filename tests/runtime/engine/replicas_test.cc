@@ -22,6 +22,7 @@
 #include "runtime/recorder/flight_recorder.h"
 #include "tests/runtime/engine/forwarding_fabric.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 
 namespace trireme::engine {
 
@@ -168,6 +169,7 @@ TEST_CASE("replicas: several damaged copies of many are named together") {
 // window, the others without.
 void CheckSumsAlike(const Layout& layout, std::string_view kind,
                     uint32_t plan::Coordinates::*coordinate) {
+  const OnOneProcessor one;
   // Enough gradients of norms and row biases, too: small sums would add alike anyway.
   v1::JobSpec job = JobFor(layout, {.dtype = "f32", .layers = 16});
   job.mutable_parallelism()->set_bucket_bytes(1 << 20);

@@ -17,6 +17,7 @@
 #include "runtime/plan/offload.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 #include "tests/sanitizer.h"
 
 namespace trireme::engine {
@@ -26,6 +27,7 @@ constexpr v1::PoolKind kSlotPools[] = {v1::MASTER, v1::MOMENT1, v1::MOMENT2};
 
 void SameBitsInSlots(const Layout& layout, const TinyJobOptions& options, uint32_t slots,
                      bool asynchronous = false) {
+  const OnOneProcessor one;
   const auto dataset = MakeRandomDataset(29, 5);
   v1::JobSpec job = JobFor(layout, options);
   job.mutable_runtime()->set_asynchronous_streams(asynchronous);
@@ -122,6 +124,7 @@ TEST_CASE("snapshot slots: the same numbers to the bit as in place, in every dty
 }
 
 TEST_CASE("snapshot slots: each version is whole with its sums, and the one before stays") {
+  const OnOneProcessor one;
   const auto dataset = MakeRandomDataset(29, 5);
   for (const char* dtype : {"f64", "f32", "bf16"}) {
     for (const int64_t zero : {0, 1, 3}) {

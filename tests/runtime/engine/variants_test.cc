@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 
 namespace trireme::engine {
 
@@ -70,6 +71,7 @@ std::string RefusedBecause(v1::JobSpec job) {
 
 // `variant` on each of `layouts`, the ways taken in turn from `way` on.
 void RunVariant(const Variant& variant, const std::vector<Layout>& layouts, size_t way) {
+  const OnOneProcessor one;
   v1::JobSpec plain = JobFor({.micro_batch = 8}, variant.model);
   plain.mutable_training()->set_dtype("f64");
   plain.mutable_runtime()->set_kernels("reference");

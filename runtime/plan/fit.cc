@@ -35,8 +35,8 @@ void Change(const FitField& field, const std::string& value, Candidate& candidat
   candidate.other_numerics = candidate.other_numerics || field.other_numerics;
 }
 
-// Every combination: the job as it is, then the cheapest first, and of equals the one of fewest
-// changes.
+// Every combination: the job as it is, then the cheapest first (TimeClass), and of equals the one
+// of fewest changes.
 std::vector<Candidate> CandidatesOf(const v1::Plan& plan) {
   std::vector<Candidate> candidates(1);
   candidates[0].job = plan.job();
@@ -50,16 +50,18 @@ std::vector<Candidate> CandidatesOf(const v1::Plan& plan) {
   }
   StepTimes times(plan.mesh());
   for (Candidate& each : candidates) each.time = times.Of(each.job);
+  const double today = candidates[0].time;
   // Of a schedule in which backward follows at once they stay where they are.
   std::erase_if(candidates, [&](const Candidate& each) {
     return each.job.offload().activations() != plan.job().offload().activations() &&
            OffloadsActivations(each.job) && !times.MovesActivations(each.job);
   });
+  const auto rank = [today](const Candidate& each) {
+    return std::tuple(each.other_numerics, TimeClass(each.time / today - 1), each.changes.size(),
+                      each.time);
+  };
   std::stable_sort(candidates.begin() + 1, candidates.end(),
-                   [](const Candidate& a, const Candidate& b) {
-                     return std::tuple(a.other_numerics, a.time, a.changes.size()) <
-                            std::tuple(b.other_numerics, b.time, b.changes.size());
-                   });
+                   [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
   return candidates;
 }
 

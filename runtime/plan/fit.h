@@ -25,8 +25,9 @@ struct FieldChange {
 // "--set parallelism.zero_stage=1 --set parallelism.recompute=full"; empty: no change.
 std::string AsOptions(const std::vector<FieldChange>& changes);
 
-// In the order of a model of time (fit_time.h). bf16 counts as no slower but computes other
-// numbers: it comes after everything that does not.
+// In the order of a model of time (fit_time.h), and where that tells no order, of the number of
+// changes. bf16 counts as no slower but computes other numbers: it comes after everything that does
+// not.
 struct FitChoice {
   std::vector<FieldChange> changes;  // none: the job as it is
   bool is_job = false;               // nothing is changed: each value is the job's own
@@ -47,11 +48,11 @@ struct FitLimit {
 };
 
 struct FitReport {
-  // Planned: the job as it is, each change alone, and of the combinations those that the model
-  // finds cheaper than `fitting`. The job as it is comes first, the others in the model's order;
+  // Planned: the job as it is, each change alone, and of the combinations those that come
+  // before `fitting`. The job as it is comes first, the others in their order;
   // changes that leave the plan as it is are left out, whatever their bytes.
   std::vector<FitChoice> choices;
-  std::optional<size_t> fitting;  // the cheapest that fits
+  std::optional<size_t> fitting;  // the first that fits
   size_t closest = 0;             // that misses the limit by least
   // Candidates of which it is not known whether they fit, since planning them would take too long:
   // where not all can be planned, combinations that would not fit if each of their changes spared

@@ -1,6 +1,8 @@
 #include "runtime/plan/fit_time.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <iterator>
 
 #include "runtime/plan/job_checks.h"
@@ -104,6 +106,11 @@ double StepTimes::Of(const v1::JobSpec& job) {
   if (stage >= 3) zero += (2 * n - 1) / n * pass;
   return (1 + RecomputeShare(job)) * (1 + pass) + zero + OffloadTime(job, n * tokens) +
          TileTime(job);
+}
+
+int64_t TimeClass(double slowdown) {
+  constexpr double kRounding = 1e-9;
+  return static_cast<int64_t>(std::floor(slowdown * 50 + kRounding));
 }
 
 }  // namespace trireme::plan

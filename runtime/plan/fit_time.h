@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -62,5 +63,9 @@ class StepTimes {
   const v1::Mesh& mesh_;
   std::map<std::pair<std::string, uint32_t>, bool> far_;  // by schedule and micro-batches
 };
+
+// Of two slowdowns the model tells the order only where their classes differ: it knows a fiftieth
+// of a step at best.
+int64_t TimeClass(double slowdown);
 
 }  // namespace trireme::plan

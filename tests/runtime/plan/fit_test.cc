@@ -7,8 +7,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "runtime/plan/fit_time.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/plan/sample_jobs.h"
@@ -134,8 +136,14 @@ TEST_CASE("fit: a job that fits is left as it is") {
   for (const FitChoice& choice : report.choices) CHECK(choice.changes.size() <= 1);
 }
 
+// What comes first of two that fit.
+auto OrderOf(const FitChoice& choice) {
+  return std::tuple(choice.other_numerics, TimeClass(choice.slowdown), choice.changes.size(),
+                    choice.slowdown);
+}
+
 // For limits between all the bytes that there are, so that each becomes the answer that can be one.
-TEST_CASE("fit: nothing that the model finds cheaper would have fitted") {
+TEST_CASE("fit: nothing that the model finds cheaper, or as cheap with fewer changes, fits") {
   const v1::JobSpec job = JobOfFour();
   const FitReport all = Fit(job, 1);
   size_t answers = 0, combinations = 0;
@@ -146,16 +154,14 @@ TEST_CASE("fit: nothing that the model finds cheaper would have fitted") {
     CAPTURE(AsOptions(limit.changes), AsOptions(found.changes));
     CHECK(found.rank_bytes() <= limit.rank_bytes());
     for (const FitChoice& other : all.choices) {
-      const bool cheaper = std::pair(other.other_numerics, other.slowdown) <
-                           std::pair(found.other_numerics, found.slowdown);
-      if (cheaper) CHECK(other.rank_bytes() > limit.rank_bytes());
+      if (OrderOf(other) < OrderOf(found)) CHECK(other.rank_bytes() > limit.rank_bytes());
     }
     // No change of it could be left out, or the rest would be slower.
     for (size_t i = 0; i < found.changes.size(); ++i) {
       std::vector<FieldChange> fewer = found.changes;
       fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
       const auto rest = ChoiceNamed(all, AsOptions(fewer));
-      if (rest.has_value() && rest->slowdown > found.slowdown) continue;
+      if (rest.has_value() && OrderOf(*rest) > OrderOf(found)) continue;
       CHECK(BytesOf(Changed(job, fewer), kRanks).rank > limit.rank_bytes());
     }
     answers += found.changes == limit.changes ? 1 : 0;
@@ -186,7 +192,7 @@ TEST_CASE("fit: cheap changes first, other numerics last") {
     CHECK(choice.other_numerics == Names(choice, "training.dtype"));
     CHECK(choice.other_numerics == (i >= first_bf16));
     if (i == 0 || i == first_bf16) continue;
-    CHECK(choice.slowdown >= report.choices[i - 1].slowdown);
+    CHECK(OrderOf(choice) >= OrderOf(report.choices[i - 1]));
     CHECK(choice.slowdown > 0);
   }
 }

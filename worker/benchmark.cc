@@ -10,6 +10,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/benchmark/limits.h"
 #include "runtime/benchmark/operator_table.h"
+#include "runtime/benchmark/other_load.h"
 
 namespace trireme::worker {
 namespace {
@@ -33,6 +34,7 @@ absl::StatusOr<benchmark::OperatorTable> MeasureAll(const BenchmarkOptions& opti
   const int threads = options.threads > 0 ? options.threads : omp_get_num_procs();
   omp_set_num_threads(threads);
   const auto start = std::chrono::steady_clock::now();
+  const benchmark::OtherLoad others;
   ASSIGN_OR_RETURN(const auto limits, benchmark::Limits::Create(threads, benchmark::Stopwatch()));
   const bool shown = isatty(STDERR_FILENO) == 1;
   auto measured = benchmark::MeasureGpt2(
@@ -43,6 +45,7 @@ absl::StatusOr<benchmark::OperatorTable> MeasureAll(const BenchmarkOptions& opti
   if (measured.ok()) {
     measured->seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    measured->other_load = others.Share();
   }
   return measured;
 }

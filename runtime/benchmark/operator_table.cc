@@ -220,12 +220,20 @@ std::string TextOf(const OperatorTable& table) {
       "of 1,024 tokens, one after another. of limit: flops to the square product's, bytes (each\n"
       "operand once) to the triad's; operands that a cache holds can go beyond it.\n";
   text += fmt::format("measured in {:.1f} s\n", table.seconds);
+  constexpr double kQuiet = 0.05;
+  if (table.other_load > kQuiet) {
+    text += fmt::format(
+        "Other programs took {:.0f} % of the processors meanwhile: measure again when they rest.\n",
+        table.other_load * 100);
+  }
   return text;
 }
 
 std::string JsonOf(const OperatorTable& table) {
-  nlohmann::json json = {
-      {"bench", "operators"}, {"threads", table.threads}, {"seconds", table.seconds}};
+  nlohmann::json json = {{"bench", "operators"},
+                         {"threads", table.threads},
+                         {"seconds", table.seconds},
+                         {"other_load", table.other_load}};
   if (table.memory_rate > 0) json["memory_gbytes_per_second"] = table.memory_rate * 1e-9;
   for (const OperatorTable::Group& group : table.groups) {
     json["groups"].push_back(GroupJson(group, table.whole));

@@ -49,6 +49,7 @@ struct OperatorTable {
   bool whole = true;       // all operators of a step
   double memory_rate = 0;  // bytes a second, best of the run; 0: not measured
   double seconds = 0;      // that all of it took
+  double other_load = 0;   // what others took of the processors meanwhile, 0 to 1 (other_load.h)
   std::vector<Group> groups;
 };
 

@@ -1,8 +1,13 @@
 // What is compared with the machine: least bytes and flops of operators and of a step, and the
 // table that shows them. No time is asserted.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +15,7 @@
 #include "runtime/benchmark/limits.h"
 #include "runtime/benchmark/operator_lines.h"
 #include "runtime/benchmark/operator_table.h"
+#include "runtime/benchmark/other_load.h"
 #include "runtime/benchmark/roofline.h"
 #include "runtime/kernels/kernel.h"
 #include "runtime/model/model.h"
@@ -173,6 +179,37 @@ TEST_CASE("operator table: no such operator") {
 }
 
 // A step of T tokens takes the attention of T tokens, and all other lines.
+TEST_CASE("other load: of the machine's line in /proc/stat") {
+  const auto per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  // user nice system idle iowait irq softirq steal guest guest_nice
+  const auto times = ProcessorTimesOf("cpu  100 20 30 4000 500 6 7 8 90 9");
+  REQUIRE(times.has_value());
+  CHECK(times->used * per_second == Approx(100 + 20 + 30 + 6 + 7 + 8));
+  CHECK(times->idle * per_second == Approx(4500));
+  for (const char* line : {"", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4", "cpu x"}) {
+    CHECK_FALSE(ProcessorTimesOf(line).has_value());
+  }
+}
+
+TEST_CASE("other load: another process's work counts") {
+  const OtherLoad load;
+  CHECK(load.Share() == 0);
+  const pid_t test = getpid(), other = fork();
+  REQUIRE(other >= 0);
+  if (other == 0) {
+    while (getppid() == test) {
+    }
+    _exit(0);
+  }
+  // Whoever takes its processor from it is another one as well.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (load.Share() == 0 && std::chrono::steady_clock::now() < end) usleep(50'000);
+  CHECK(load.Share() > 0);
+  CHECK(load.Share() <= 1);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+}
+
 TEST_CASE("operator table: sums of a step, as text and as JSON") {
   OperatorTable table;
   table.threads = 2;
@@ -213,6 +250,9 @@ TEST_CASE("operator table: sums of a step, as text and as JSON") {
   CHECK_FALSE(nlohmann::json::parse(JsonOf(table))["groups"][0].contains("steps"));
   CHECK(TextOf(table).find("limits: memory 40.0 GB/s (triad)\n        f32 product") !=
         std::string::npos);
+  CHECK(TextOf(table).find("Other programs") == std::string::npos);
+  table.other_load = 0.3;
+  CHECK(TextOf(table).find("Other programs took 30 % of the processors") != std::string::npos);
   // Of what was not measured nothing is said.
   table.memory_rate = 0;
   CHECK(TextOf(table).find("triad)") == std::string::npos);

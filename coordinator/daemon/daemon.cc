@@ -359,15 +359,24 @@ void Daemon::HoldPlanUp(const v1::Job& job, const absl::Status& why) {
   if (!stored.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(stored));
 }
 
-// On the reconciler's thread.
+// Both on the reconciler's thread.
+void Daemon::Revoked(uint64_t job, uint32_t attempt, const absl::Status& taken) {
+  // It is asked again every few seconds, and may fail for days.
+  if (taken.ok()) {
+    revoke_faults_.erase(job);
+  } else if (std::string text = base::MessageOf(taken); revoke_faults_[job] != text) {
+    spdlog::warn("job {}: {}", job, text);
+    revoke_faults_[job] = std::move(text);
+  }
+  const absl::Status stored = reconciler_->Revoked(job, attempt, taken, NowUnixNs());
+  if (!stored.ok()) spdlog::warn("job {}: {}", job, base::MessageOf(stored));
+}
+
 void Daemon::Revoke(const v1::Job& job) {
   if (stopping_) return;
-  const auto answer = [this, job](const absl::Status& taken) {
-    if (!taken.ok()) spdlog::warn("job {}: {}", job.id(), base::MessageOf(taken));
-    reconciler_thread_->PostAnswer([this, id = job.id(), attempt = job.status().attempt(), taken] {
-      const absl::Status stored = reconciler_->Revoked(id, attempt, taken, NowUnixNs());
-      if (!stored.ok()) spdlog::warn("job {}: {}", id, base::MessageOf(stored));
-    });
+  const auto answer = [this, id = job.id(),
+                       attempt = job.status().attempt()](const absl::Status& taken) {
+    reconciler_thread_->PostAnswer([this, id, attempt, taken] { Revoked(id, attempt, taken); });
   };
   const absl::Status begun = planner_->Begin(
       {job.run_folder()},

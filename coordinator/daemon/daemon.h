@@ -84,6 +84,7 @@ class Daemon {
   int64_t Between(int64_t now_unix_ns);
   void MakePlan(const v1::Job& job);
   void Revoke(const v1::Job& job);
+  void Revoked(uint64_t job, uint32_t attempt, const absl::Status& taken);
   void TakePlan(const v1::Job& job, const absl::StatusOr<std::optional<UnknownAttempt>>& outcome);
   void HoldPlanUp(const v1::Job& job, const absl::Status& why);
   void TakeSenderBack();
@@ -106,12 +107,13 @@ class Daemon {
   const std::shared_ptr<JobTable> table_ = std::make_shared<JobTable>();
   Access access_;
   StoreIdentity identity_;
-  std::set<std::string> changed_nodes_;      // the reconciler's thread
-  std::map<std::string, uint64_t> adopted_;  // likewise: from which revision on
-  std::map<std::string, uint64_t> taken_;    // likewise: which report
-  uint64_t logged_sequence_ = 0;             // likewise
-  Watchdog watchdog_;                        // likewise
-  ClockWatch clock_watch_;                   // likewise
+  std::set<std::string> changed_nodes_;            // the reconciler's thread
+  std::map<std::string, uint64_t> adopted_;        // likewise: from which revision on
+  std::map<std::string, uint64_t> taken_;          // likewise: which report
+  std::map<uint64_t, std::string> revoke_faults_;  // likewise: told last of a job's claim
+  uint64_t logged_sequence_ = 0;                   // likewise
+  Watchdog watchdog_;                              // likewise
+  ClockWatch clock_watch_;                         // likewise
   std::atomic<ApiServer*> sender_{nullptr};
   mutable absl::Mutex fault_mutex_;
   absl::Status fault_ ABSL_GUARDED_BY(fault_mutex_);

@@ -190,6 +190,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
     entry.stalls = StallWatch();
     entry.alive_unix_ns = 0;
     entry.revoke_asked = false;
+    entry.revoke_not_before_unix_ns = 0;
     entry.revoked_unix_ns = 0;
     entry.left.clear();
   }
@@ -501,9 +502,14 @@ absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl
   if (found == jobs_.end()) return absl::OkStatus();
   Entry& entry = found->second;
   if (entry.plan_asked_for == attempt) entry.plan_asked_for = 0;
-  if (outcome.ok()) return Feed(entry, PlanMade{attempt}, now_unix_ns);
-  return Feed(entry, PlanRefused{attempt, base::ExitCodeOf(outcome), base::MessageOf(outcome)},
-              now_unix_ns);
+  const absl::Status stored =
+      outcome.ok()
+          ? Feed(entry, PlanMade{attempt}, now_unix_ns)
+          : Feed(entry, PlanRefused{attempt, base::ExitCodeOf(outcome), base::MessageOf(outcome)},
+                 now_unix_ns);
+  // The plan is made again, and its files are written.
+  if (!stored.ok()) entry.plan_not_before_unix_ns = now_unix_ns + kTryAgainNs;
+  return stored;
 }
 
 v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& entry) const {

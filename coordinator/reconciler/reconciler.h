@@ -23,6 +23,7 @@
 #include "coordinator/reconciler/stall_watch.h"
 #include "coordinator/reconciler/user_caps.h"
 #include "coordinator/scheduler/scheduler.h"
+#include "runtime/base/monotonic.h"
 #include "trireme/v1/agent.pb.h"
 #include "trireme/v1/control.pb.h"
 
@@ -141,6 +142,10 @@ class Reconciler {
   v1::DesiredAttempts DesiredOf(const std::string& node) const;
 
  private:
+  // Between tries of what a disk, or an attempt that this store has never started, has kept from
+  // being done.
+  static constexpr int64_t kTryAgainNs = 5 * base::kNsPerSecond;
+
   struct Entry {
     v1::Job job;
     uint32_t plan_asked_for = 0;  // attempt; 0: none under way
@@ -151,6 +156,7 @@ class Reconciler {
     int64_t alive_unix_ns = 0;  // the newest word that the current attempt lives; 0: none
     // Of the current attempt, whose node is lost.
     bool revoke_asked = false;
+    int64_t revoke_not_before_unix_ns = 0;
     int64_t revoked_unix_ns = 0;  // its claim is taken; 0: not so far as we know
     std::set<std::string> left;   // nodes without which it is taken to have ended
   };

@@ -6,14 +6,10 @@
 
 #include "absl/strings/str_join.h"
 #include "coordinator/reconciler/reconciler.h"
-#include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
 namespace {
-
-// Between looks at an attempt that this store has never started.
-constexpr int64_t kLookAgainNs = 5 * base::kNsPerSecond;
 
 std::string UnknownText(const UnknownAttempt& unknown) {
   std::string where = unknown.nodes.empty() ? "" : " on " + absl::StrJoin(unknown.nodes, ", ");
@@ -126,7 +122,7 @@ absl::Status Reconciler::UnknownAttemptSeen(uint64_t job_id, uint32_t attempt,
   if (found == jobs_.end()) return absl::OkStatus();
   Entry& entry = found->second;
   if (entry.plan_asked_for == attempt) entry.plan_asked_for = 0;
-  entry.plan_not_before_unix_ns = now_unix_ns + kLookAgainNs;
+  entry.plan_not_before_unix_ns = now_unix_ns + kTryAgainNs;
   // So that they can be called gone, should they be.
   std::vector<v1::Node> nodes;
   for (const std::string& name : unknown.nodes) {
@@ -149,7 +145,7 @@ absl::Status Reconciler::PlanHeldUp(uint64_t job_id, uint32_t attempt, const std
   Entry& entry = found->second;
   if (again && entry.plan_asked_for == attempt) {
     entry.plan_asked_for = 0;
-    entry.plan_not_before_unix_ns = now_unix_ns + kLookAgainNs;
+    entry.plan_not_before_unix_ns = now_unix_ns + kTryAgainNs;
   }
   return Feed(entry, coordinator::PlanHeldUp{attempt, why}, now_unix_ns);
 }

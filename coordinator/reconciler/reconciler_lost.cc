@@ -123,7 +123,7 @@ std::string Reconciler::LongLostNode(const Entry& entry, int64_t now_unix_ns) co
 // Then, when whoever reads nothing has ended it too, its lost nodes are done without.
 absl::Status Reconciler::ReplaceLost(Entry& entry, int64_t now_unix_ns) {
   if (entry.revoked_unix_ns == 0) {
-    if (entry.revoke_asked || !ports_.revoke ||
+    if (entry.revoke_asked || now_unix_ns < entry.revoke_not_before_unix_ns || !ports_.revoke ||
         !WhyNotFenced(entry.job, options_.lost_node_after).empty()) {
       return absl::OkStatus();
     }
@@ -153,10 +153,11 @@ absl::Status Reconciler::Revoked(uint64_t job_id, uint32_t attempt, const absl::
   Entry& entry = found->second;
   if (entry.job.status().attempt() != attempt) return absl::OkStatus();
   entry.revoke_asked = false;
+  // Where the disk or the store does not take it.
+  entry.revoke_not_before_unix_ns = now_unix_ns + kTryAgainNs;
   if (!outcome.ok() || !entry.job.status().attempt_live()) return absl::OkStatus();
   const std::string lost = LongLostNode(entry, now_unix_ns);
   const std::string why = lost.empty() ? "a node was lost" : LostText(lost);
-  // Where the store does not take it, it is asked for again.
   RETURN_IF_ERROR(Feed(entry, AttemptLost{attempt, why}, now_unix_ns));
   entry.revoked_unix_ns = now_unix_ns;
   return absl::OkStatus();

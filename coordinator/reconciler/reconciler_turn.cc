@@ -219,6 +219,8 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   scheduled_unix_ns_ += by_ns;
   for (const uint64_t id : holding_) {
     Entry& entry = jobs_.at(id);
+    entry.plan_not_before_unix_ns += by_ns;
+    entry.revoke_not_before_unix_ns += by_ns;
     if (entry.alive_unix_ns != 0) {
       entry.alive_unix_ns = std::min(entry.alive_unix_ns + by_ns, now_unix_ns);
     }

@@ -58,9 +58,14 @@ TEST_CASE("a tick on a full disk waits its time and the next one makes up for it
   CHECK_FALSE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), next).ok());
   CHECK(desk.plans == 1);
   desk.store->full = false;
-  desk.reconciler->Tick(next + 1);
+  // It is made again, and written, so not at once; also by a clock that was set back meanwhile.
+  desk.reconciler->Tick(next + 4 * kDeskSecond);
+  CHECK(desk.plans == 1);
+  desk.reconciler->ClockWasSet(-kDeskHour, next + 4 * kDeskSecond - kDeskHour);
+  const int64_t again = next + 5 * kDeskSecond - kDeskHour;
+  desk.reconciler->Tick(again);
   CHECK(desk.plans == 2);
-  REQUIRE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), next).ok());
+  REQUIRE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), again).ok());
   CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
 }
 

@@ -124,7 +124,7 @@ def command_of(kernel, folder, image):
     if kernel == "uml":
         return ["linux.uml", "mem=3G", f"ubd0={image}", "root=/dev/ubda", "rw", "quiet", "con=none", "con0=null,fd:1",
                 f"uml_dir={folder}/"]
-    return ["qemu-system-x86_64", *accelerators(), "-cpu", "max", "-smp", "2", "-m", "3G", "-nographic", "-no-reboot",
+    return ["qemu-system-x86_64", *accelerators(), "-cpu", "max,arch-capabilities=off", "-smp", "2", "-m", "3G", "-nographic", "-no-reboot",
             "-nic", "none", "-drive", f"file={image},format=raw,if=none,id=disk,cache=unsafe", "-device", "nvme,serial=1,drive=disk",
             "-kernel", make_kernel(folder, f"{folder}/root"),
             "-append", "no_timer_check root=/dev/nvme0n1 rootwait rw quiet panic=-1 console=ttyS0 systemd.getty_auto=no"]

@@ -47,7 +47,9 @@ class LogReader {
     const std::string path = LogPath(job_.run_folder(), attempt, rank_);
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd_ < 0) {
-      return errno == ENOENT ? absl::OkStatus() : absl::ErrnoToStatus(errno, "cannot open " + path);
+      if (errno != ENOENT) return absl::ErrnoToStatus(errno, "cannot open " + path);
+      const bool later = attempt > job_.status().attempt();
+      return later ? CheckLaterAttempt(job_, attempt) : absl::OkStatus();
     }
     RETURN_IF_ERROR(CheckRunOwner(job_, store_));
     struct stat about {};
@@ -81,7 +83,10 @@ void LogStream::SetJob(const v1::Job& job, const std::string& store) {
 
 bool LogStream::AttemptIsOver() const {
   const auto status = table_.StatusOf(request_.job_id());
-  return !status || status->attempt() != attempt_ ||
+  if (!status) return true;
+  // The store was put back from a backup: the attempt may be adopted yet, or another be next.
+  if (status->attempt() < attempt_) return HasEnded(status->state());
+  return status->attempt() > attempt_ ||
          (!status->attempt_live() && status->state() != v1::JOB_PLANNING);
 }
 

@@ -1,6 +1,7 @@
 #include "coordinator/run_files/job_log.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,16 @@ namespace {
 
 constexpr int kMostLooks = 10;
 
+std::string AttemptFolder(const std::string& run_folder, uint32_t attempt) {
+  return fmt::format("{}/attempts/{}", run_folder, attempt);
+}
+
+absl::Status NoSuchAttempt(const v1::Job& job, uint32_t attempt) {
+  const uint32_t newest = job.status().attempt();
+  return absl::InvalidArgumentError(fmt::format("attempt: {} is out of range, expected {} to {}",
+                                                attempt, std::min(newest, 1u), newest));
+}
+
 }  // namespace
 
 absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
@@ -18,10 +29,8 @@ absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
     return absl::FailedPreconditionError(
         "the job has not been started yet, so it has no logs (LogsRequest.follow waits for them)");
   }
-  if (request.attempt() > job.status().attempt()) {
-    return absl::InvalidArgumentError(
-        fmt::format("attempt: {} is out of range, expected {} to {}", request.attempt(),
-                    std::min(job.status().attempt(), 1u), job.status().attempt()));
+  if (request.attempt() > job.status().attempt() && !request.follow()) {
+    return NoSuchAttempt(job, request.attempt());
   }
   const int rank = request.rank();
   const int ranks = static_cast<int>(job.resources().ranks());
@@ -30,6 +39,15 @@ absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
         "rank: {} is out of range, expected 0 to {}, or -1 for the launcher", rank, ranks - 1));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckLaterAttempt(const v1::Job& job, uint32_t attempt) {
+  const std::string folder = AttemptFolder(job.run_folder(), attempt);
+  struct stat about {};
+  const bool there = stat(folder.c_str(), &about) == 0;
+  if (there && S_ISDIR(about.st_mode)) return absl::OkStatus();
+  if (there || errno == ENOENT || errno == ENOTDIR) return NoSuchAttempt(job, attempt);
+  return absl::ErrnoToStatus(errno, "cannot look at " + folder);
 }
 
 absl::StatusOr<std::string> ReadLog(int fd, int64_t& offset, size_t most_bytes) {
@@ -54,7 +72,7 @@ absl::StatusOr<std::string> ReadLog(int fd, int64_t& offset, size_t most_bytes) 
 }
 
 std::string LogPath(const std::string& run_folder, uint32_t attempt, int rank) {
-  const std::string folder = fmt::format("{}/attempts/{}/logs", run_folder, attempt);
+  const std::string folder = AttemptFolder(run_folder, attempt) + "/logs";
   return rank < 0 ? folder + "/mpirun.log" : fmt::format("{}/rank-{}.log", folder, rank);
 }
 

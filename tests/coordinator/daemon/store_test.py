@@ -136,7 +136,7 @@ class Stores(DaemonCase):
 
     def test_backup_put_back_under_a_job(self):
         """The store is put back to a state before the attempt that runs: it is neither ended nor started again, and goes
-        on as the job's own when the node is adopted."""
+        on as the job's own when the node is adopted. Who follows its log does so to its end."""
         self.start_daemon()
         job = self.submit("--set", "training.steps=30000", "--set", "checkpoint.every_steps=1000")
         self.reach(job, 20)
@@ -145,6 +145,8 @@ class Stores(DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 2)
         self.gets_on(job)
         ranks = self.ranks(job)
+        logs = self.begin("logs", job, "-f")
+        until(lambda: "resumed from" in logs.text(), "logs -f has begun", self.told)
         self.put_back()
         self.refused()
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
@@ -158,6 +160,9 @@ class Stores(DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 2)
         self.assertEqual(sorted(os.listdir(self.run_folder(job) + "/attempts")), ["1", "2"])
         self.assertEqual(sorted(self.losses(job)), list(range(1, 30001)))
+        code, text = logs.end()
+        self.assertEqual(code, 0, text)
+        self.assertIn(read(f"{self.run_folder(job)}/attempts/2/logs/rank-0.log"), text)
 
     def test_backup_put_back_after_the_end(self):
         """An attempt that the store has never heard of has done the job: it is not run again."""

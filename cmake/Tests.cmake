@@ -256,7 +256,8 @@ trireme_tests(coordinator/run_files ROOMS runtime/base coordinator/run_files)
 trireme_tests(coordinator/control_api GRPC THREADS ROOMS proto/services runtime/base coordinator/client coordinator/disk_calls
               coordinator/control_api)
 # Under TSan triremed is watched as well.
-trireme_tests(coordinator/daemon GRPC THREADS ROOMS proto proto/services runtime/base coordinator/client)
+trireme_tests(coordinator/daemon GRPC THREADS ROOMS proto proto/services runtime/base coordinator/client coordinator/process
+              coordinator/disk_calls)
 if(TARGET test_coordinator_daemon)
   add_dependencies(test_coordinator_daemon triremed)
 endif()

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "coordinator/daemon/health.h"
+#include "coordinator/daemon/late_call.h"
 #include "coordinator/daemon/plan_files.h"
 #include "coordinator/daemon/run_claim.h"
 #include "coordinator/job_machine/job_machine.h"
@@ -323,23 +324,15 @@ void Daemon::MakePlan(const v1::Job& job) {
   if (stopping_) return;
   DiskPath where{job.run_folder()};
   where.pulse = std::make_shared<DiskPulse>();
-  const absl::Status begun = planner_->Begin(
-      where,
-      [this, job, identity = identity_, late = late_plans_, pulse = where.pulse] {
-        // Whoever waits has been told by now that it comes late: it comes all the same.
-        auto outcome = PreparePlan(job, identity, [&] { pulse->Beat(); });
-        late->Do([&](TaskThread& reconciler) {
-          reconciler.PostAnswer(
-              [this, job, outcome = std::move(outcome)] { TakePlan(job, outcome); });
-        });
-        return absl::OkStatus();
+  BeginLate(
+      *planner_, where, late_plans_,
+      [job, identity = identity_, pulse = where.pulse] {
+        return PreparePlan(job, identity, [&] { pulse->Beat(); });
       },
-      [this, job](const absl::Status& held) {
-        if (held.ok() || stopping_) return;
-        reconciler_thread_->PostAnswer([this, job, held] { HoldPlanUp(job, held); });
+      [this, job](const auto& outcome) { TakePlan(job, outcome); },
+      [this, job](const absl::Status& why) {
+        if (!stopping_) HoldPlanUp(job, why);
       });
-  if (begun.ok()) return;
-  reconciler_thread_->PostAnswer([this, job, begun] { HoldPlanUp(job, begun); });
 }
 
 void Daemon::TakePlan(const v1::Job& job,

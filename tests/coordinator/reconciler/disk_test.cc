@@ -69,6 +69,32 @@ TEST_CASE("a tick on a full disk waits its time and the next one makes up for it
   CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
 }
 
+TEST_CASE(
+    "a plan that is late is waited for; one that is said to come no more is asked for again") {
+  Desk desk;
+  desk.Dial("n1");
+  const uint64_t job = desk.Submit(1, kDeskBegin);
+  desk.reconciler->Tick(kDeskBegin);
+  REQUIRE(desk.plans == 1);
+  const auto hold_up = [&](const std::string& why, bool again, int64_t now) {
+    REQUIRE(desk.reconciler->PlanHeldUp(job, 1, why, again, now).ok());
+  };
+  hold_up("has not answered", /*again=*/false, kDeskBegin);
+  const int64_t later = kDeskBegin + kDeskSecond;
+  desk.reconciler->Tick(later);
+  CHECK(desk.plans == 1);
+  CHECK(desk.table.Get(job)->status().reason() == "its plan waits: has not answered");
+  hold_up("no memory", /*again=*/true, later);
+  // The two may come in either order.
+  hold_up("has not answered", /*again=*/false, later);
+  desk.reconciler->Tick(later + kDeskSecond);
+  CHECK(desk.plans == 1);
+  desk.reconciler->Tick(later + 5 * kDeskSecond);
+  CHECK(desk.plans == 2);
+  REQUIRE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), later + 5 * kDeskSecond).ok());
+  CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
+}
+
 TEST_CASE("a stop that could not be stored is told when there is room") {
   AtWork desk;
   desk.store->full = true;

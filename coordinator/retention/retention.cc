@@ -501,7 +501,8 @@ bool Retention::Remove(const std::string& path, Part part, const char* why) {
   } else {
     gone = RemoveEntries(folder, part == Part::kRun ? Last() : WithCheckpoints());
     if (gone && part == Part::kRun) {
-      gone = unlinkat(folder, "run.json", 0) == 0 && rmdir(path.c_str()) == 0;
+      gone = options_.unlink(folder, "run.json", 0) == 0 &&
+             options_.unlink(AT_FDCWD, path.c_str(), AT_REMOVEDIR) == 0;
     }
   }
   close(folder);
@@ -536,13 +537,13 @@ bool Retention::RemoveEntries(int folder, const std::set<std::string>& kept, int
 bool Retention::RemoveTree(int folder, const std::string& name, int depth) {
   if (stopping_ || files_left_ == 0 || depth > kDeepest) return false;
   --files_left_;
-  if (unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return true;
+  if (options_.unlink(folder, name.c_str(), 0) == 0 || errno == ENOENT) return true;
   if (errno != EISDIR && errno != EPERM) return false;
   const int inner = openat(folder, name.c_str(), kFolderFlags);
   if (inner < 0) return false;
   const bool empty = RemoveEntries(inner, {}, depth);
   close(inner);
-  return empty && unlinkat(folder, name.c_str(), AT_REMOVEDIR) == 0;
+  return empty && options_.unlink(folder, name.c_str(), AT_REMOVEDIR) == 0;
 }
 
 }  // namespace trireme::coordinator

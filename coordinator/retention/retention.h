@@ -3,6 +3,8 @@
 // the log first, and goes at the next look, if it is still to go.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -32,6 +34,8 @@ struct RetentionOptions {
   // run folder, where these begin within them.
   size_t most_folders = 1000;
   size_t most_files = 200000;
+  // As unlinkat; a test's may refuse what root may do.
+  std::function<int(int folder, const char* name, int flags)> unlink = ::unlinkat;
 };
 
 // Of one thread, which blocks on the disk; Stop from any.

@@ -1,5 +1,3 @@
-// By openat and unlinkat from the folder down, so that no link that a rank has left there leads
-// out.
 #include "coordinator/retention/retention.h"
 
 #include <dirent.h>
@@ -25,8 +23,8 @@ namespace {
 
 constexpr int64_t kHourNs = int64_t{3600} * 1000000000;
 constexpr int64_t kShortestNs = 200000000;  // of a test
-constexpr int kDeepest = 64;                // each holds a descriptor; ranks make no such folders
-constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr size_t kPlacesForOneRetry = 10;   // of a look's folders; of what failed a day ago
+constexpr size_t kLooksOfStuck = 100;       // whose folders are remembered: of some days
 // What says whose the folder is goes last, so that a removal that is cut short is taken up again.
 const std::set<std::string>& Last() {
   static const std::set<std::string> names{"run.json"};
@@ -115,6 +113,7 @@ int64_t NewestInRun(const std::string& run) {
 Retention::Retention(RetentionOptions options, Find find)
     : options_(std::move(options)),
       find_(std::move(find)),
+      stuck_(kLooksOfStuck * options_.most_folders),
       runs_{.most_bytes = options_.run_bytes,
             .option = "--keep-run-bytes",
             .why = "for the room that run folders take"},
@@ -133,13 +132,28 @@ absl::StatusOr<std::optional<v1::Job>> Retention::Known(uint64_t id) {
   return find_(id);
 }
 
-void Retention::RemoveOf(const Victims& announced, Victims& victims, const char* why) {
+void Retention::RemoveOf(const Victims& announced, Victims& victims, const char* why,
+                         int64_t now_unix_ns) {
   for (const auto& [path, part] : announced) {
     const auto still = victims.find(path);
     if (stopping_ || files_left_ == 0) break;
     if (still == victims.end() || still->second != part) continue;
-    if (!Remove(path, part, why)) continue;
+    Removal removal({.most_files = files_left_,
+                     .most_failed = options_.most_failed,
+                     .unlink = options_.unlink,
+                     .stopping = &stopping_});
+    const bool gone = Remove(removal, path, part);
+    files_left_ -= std::min(files_left_, removal.spent());
+    if (!gone && (removal.IsCut() || removal.failure().empty())) continue;
+    if (gone) {
+      spdlog::info("removed {}: {}{}", why, path, part == Part::kLogs ? "/logs, recorder" : "");
+    } else {
+      stuck_.Add(path, now_unix_ns);
+      spdlog::warn("not all of {} could be removed, which is tried again in a day: {}", path,
+                   removal.failure());
+    }
     victims.erase(still);
+    // What is left of it takes room when it is measured again: nobody knows how much until then.
     TakeOff(path);
   }
 }
@@ -164,6 +178,7 @@ void Retention::TakeOff(const std::string& path) {
 int64_t Retention::Look(int64_t now_unix_ns) {
   files_left_ = options_.most_files;
   measured_ = 0;
+  stuck_.Forget(std::max<size_t>(1, options_.most_folders / kPlacesForOneRetry), now_unix_ns);
   old_log_unix_ns_ = options_.log_days > 0 ? now_unix_ns - DaysNs(options_.log_days) : 0;
   Victims victims = FindOld(now_unix_ns);
   if (runs_.most_bytes > 0 || logs_.most_bytes > 0) MeasureOn();
@@ -175,13 +190,13 @@ int64_t Retention::Look(int64_t now_unix_ns) {
     of_bounds.push_back(FindTooMuch(*bound, too_much));
     too_much.insert(of_bounds.back().begin(), of_bounds.back().end());
   }
-  RemoveOf(announced_, victims, "by its age");
+  RemoveOf(announced_, victims, "by its age", now_unix_ns);
   Announce(victims, "--keep-run-folders", "--keep-attempt-logs");
   announced_ = std::move(victims);
   Victims goes = announced_;
   size_t at = 0;
   for (Bound* bound : bounds) {
-    RemoveOf(bound->announced, of_bounds[at++], bound->why);
+    RemoveOf(bound->announced, of_bounds[at++], bound->why, now_unix_ns);
     bound->announced = FindTooMuch(*bound, goes);
     Announce(bound->announced, bound->option, bound->option);
     goes.insert(bound->announced.begin(), bound->announced.end());
@@ -216,7 +231,9 @@ int Retention::OpenBelow(const std::string& path) const {
   for (size_t begin = options_.jobs_folder.size() + 1; folder >= 0 && begin < path.size();) {
     const size_t end = std::min(path.find('/', begin), path.size());
     const int inner = openat(folder, path.substr(begin, end - begin).c_str(), kFolderFlags);
+    const int error = errno;
     close(folder);
+    errno = error;
     folder = inner;
     begin = end + 1;
   }
@@ -282,6 +299,7 @@ void Retention::FindIn(uint64_t id, int64_t now_unix_ns, Victims& victims) {
   if (!old && (!job || options_.log_days <= 0 || job->status().attempt() < 2)) return;
   if (!IsOurs(run, id)) return;
   if (!old) return FindLogs(*job, now_unix_ns - DaysNs(options_.log_days), victims);
+  if (stuck_.Contains(run)) return;
   if (!job) {
     const auto silent = SilentSince(run);
     if (!silent || *silent >= runs_before) return;
@@ -320,7 +338,8 @@ std::map<uint64_t, uint64_t> Retention::LogsThatGo(const Victims& goes) const {
   std::map<uint64_t, uint64_t> bytes;
   for (const Sized& log : logs_.sized) {
     const std::string path = PathOf(log);
-    if (log.since_unix_ns < old_log_unix_ns_ || goes.contains(path) || logs_.later.contains(path)) {
+    const bool by_age = log.since_unix_ns < old_log_unix_ns_ && !stuck_.Contains(path);
+    if (by_age || goes.contains(path) || logs_.later.contains(path)) {
       bytes[log.id] += log.bytes;
     }
   }
@@ -345,7 +364,8 @@ Retention::Victims Retention::FindTooMuch(Bound& bound, const Victims& goes) {
   for (const Sized& one : bound.sized) {
     if (all <= bound.most_bytes) break;
     const uint64_t bytes = bytes_of(one);
-    if (bytes == 0) continue;
+    // What is stuck makes no room: others have to.
+    if (bytes == 0 || stuck_.Contains(PathOf(one))) continue;
     all -= bytes;
     std::optional<bool> still;
     if (can_ask && victims.size() < options_.most_folders) {
@@ -474,7 +494,8 @@ void Retention::FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& vi
     if (number >= job.status().attempt()) break;
     const std::string attempt = fmt::format("{}/attempts/{}", job.run_folder(), number);
     const int64_t newest = NewestLogOf(job, attempt);
-    if (newest != 0 && newest < before_unix_ns) victims[attempt] = Part::kLogs;
+    if (newest == 0 || newest >= before_unix_ns || stuck_.Contains(attempt)) continue;
+    victims[attempt] = Part::kLogs;
   }
 }
 
@@ -491,59 +512,28 @@ void Retention::Announce(const Victims& victims, const char* option, const char*
   }
 }
 
-bool Retention::Remove(const std::string& path, Part part, const char* why) {
-  const int folder = OpenBelow(path);
-  if (folder < 0) return false;
-  bool gone = false;
-  if (part == Part::kLogs) {
-    gone = RemoveTree(folder, "logs");
-    gone = RemoveTree(folder, "recorder") && gone;
-  } else {
-    gone = RemoveEntries(folder, part == Part::kRun ? Last() : WithCheckpoints());
-    if (gone && part == Part::kRun) {
-      gone = options_.unlink(folder, "run.json", 0) == 0 &&
-             options_.unlink(AT_FDCWD, path.c_str(), AT_REMOVEDIR) == 0;
-    }
-  }
-  close(folder);
-  if (gone) {
-    spdlog::info("removed {}: {}{}", why, path, part == Part::kLogs ? "/logs, recorder" : "");
-  } else if (files_left_ > 0 && !stopping_) {
-    spdlog::warn("not all of {} could be removed; it is tried again", path);
-  }
-  return gone;
-}
-
-bool Retention::RemoveEntries(int folder, const std::set<std::string>& kept, int depth) {
-  // closedir closes its own.
-  const int own = openat(folder, ".", kFolderFlags);
-  DIR* entries = own < 0 ? nullptr : fdopendir(own);
-  if (entries == nullptr) {
-    if (own >= 0) close(own);
+bool Retention::Remove(Removal& removal, const std::string& path, Part part) const {
+  const Removal::Folder folder{.descriptor = OpenBelow(path), .path = path};
+  if (folder.descriptor < 0) {
+    if (errno != ENOENT) removal.Fail(path, errno);
     return false;
   }
-  std::vector<std::string> names;
-  for (const dirent* one = readdir(entries); one != nullptr && names.size() < files_left_ + 1;
-       one = readdir(entries)) {
-    const std::string name = one->d_name;
-    if (name != "." && name != ".." && !kept.contains(name)) names.push_back(name);
+  bool gone = false;
+  if (part == Part::kLogs) {
+    gone = removal.RemoveTree(folder, "logs");
+    gone = removal.RemoveTree(folder, "recorder") && gone;
+  } else {
+    gone = removal.RemoveEntries(folder, part == Part::kRun ? Last() : WithCheckpoints());
+    if (gone && part == Part::kRun) {
+      const Removal::Folder jobs{.descriptor = OpenBelow(""), .path = options_.jobs_folder};
+      if (jobs.descriptor < 0) removal.Fail(jobs.path, errno);
+      gone = jobs.descriptor >= 0 && removal.RemoveOne(folder, "run.json", 0) &&
+             removal.RemoveOne(jobs, path.substr(jobs.path.size() + 1), AT_REMOVEDIR);
+      if (jobs.descriptor >= 0) close(jobs.descriptor);
+    }
   }
-  closedir(entries);
-  bool all = true;
-  for (const std::string& name : names) all = RemoveTree(folder, name, depth + 1) && all;
-  return all;
-}
-
-bool Retention::RemoveTree(int folder, const std::string& name, int depth) {
-  if (stopping_ || files_left_ == 0 || depth > kDeepest) return false;
-  --files_left_;
-  if (options_.unlink(folder, name.c_str(), 0) == 0 || errno == ENOENT) return true;
-  if (errno != EISDIR && errno != EPERM) return false;
-  const int inner = openat(folder, name.c_str(), kFolderFlags);
-  if (inner < 0) return false;
-  const bool empty = RemoveEntries(inner, {}, depth);
-  close(inner);
-  return empty && options_.unlink(folder, name.c_str(), AT_REMOVEDIR) == 0;
+  close(folder.descriptor);
+  return gone;
 }
 
 }  // namespace trireme::coordinator

@@ -18,6 +18,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "coordinator/retention/removal.h"
+#include "coordinator/retention/stuck.h"
 #include "trireme/v1/job.pb.h"
 
 namespace trireme::coordinator {
@@ -34,8 +36,8 @@ struct RetentionOptions {
   // run folder, where these begin within them.
   size_t most_folders = 1000;
   size_t most_files = 200000;
-  // As unlinkat; a test's may refuse what root may do.
-  std::function<int(int folder, const char* name, int flags)> unlink = ::unlinkat;
+  size_t most_failed = 100;             // tries, of one that goes: the rest of it is left
+  Removal::Unlink unlink = ::unlinkat;  // a test's may refuse what root may do
 };
 
 // Of one thread, which blocks on the disk; Stop from any.
@@ -83,7 +85,8 @@ class Retention {
   std::vector<uint64_t> Runs() const;
   std::string RunOf(uint64_t id) const;
   std::string PathOf(const Sized& one) const;
-  // A folder below the jobs folder; less than 0 where a part of its path is a link.
+  // A folder below the jobs folder, or that itself; less than 0, and errno, also where a part of
+  // its path is a link.
   int OpenBelow(const std::string& path) const;
   absl::StatusOr<std::optional<v1::Job>> Known(uint64_t id);
   bool IsOurs(const std::string& run, uint64_t id) const;
@@ -107,7 +110,8 @@ class Retention {
   void WarnIfCut(const std::string& path);
   uint64_t BytesBelow(Bound& bound, const std::string& path, const std::set<std::string>& kept);
   uint64_t BytesIn(Bound& bound, int folder, const std::set<std::string>& kept, int depth);
-  void RemoveOf(const Victims& announced, Victims& victims, const char* why);
+  // What is gone, or stuck, is no victim any more.
+  void RemoveOf(const Victims& announced, Victims& victims, const char* why, int64_t now_unix_ns);
   // It takes no room any more.
   void TakeOff(const std::string& path);
   Victims FindOld(int64_t now_unix_ns);
@@ -115,16 +119,15 @@ class Retention {
   void FindLogs(const v1::Job& job, int64_t before_unix_ns, Victims& victims) const;
   // `log_option`: of what goes of attempts.
   static void Announce(const Victims& victims, const char* option, const char* log_option);
-  // These: false: something is left of it.
-  bool Remove(const std::string& path, Part part, const char* why);
-  bool RemoveTree(int folder, const std::string& name, int depth = 1);
-  bool RemoveEntries(int folder, const std::set<std::string>& kept, int depth = 0);
+  // False: something is left of it.
+  bool Remove(Removal& removal, const std::string& path, Part part) const;
 
   const RetentionOptions options_;
   const Find find_;
   std::atomic<bool> stopping_{false};
   absl::Mutex find_mutex_;  // held for a call of find_
   Victims announced_;       // by age
+  Stuck stuck_;
   Bound runs_;
   Bound logs_;
   // All run folders are measured in as many looks as it takes: these are still to be. Of the last

@@ -19,10 +19,10 @@ namespace {
 
 // A plan from outside: whatever it says must not be asked for what it does not have.
 absl::Status CheckPlan(const v1::Plan& plan, const v1::JobSpec& job, const comm::Fabric& fabric) {
-  if (plan.version() != plan::kPlanVersion) {
-    return absl::AbortedError(absl::StrCat("the plan has version ", plan.version(),
-                                           ", this program reads ", plan::kPlanVersion,
-                                           "; are all programs of one version?"));
+  if (!plan::IsPlanVersion(plan.version())) {
+    return absl::AbortedError(absl::StrCat(
+        "the plan has version ", plan.version(), ", this program reads ", plan::kPlanVersion,
+        " and ", plan::kPlanVersionWithSlots, "; are all programs of one version?"));
   }
   const v1::Mesh& mesh = plan.mesh();
   const uint64_t ranks = uint64_t{mesh.pipeline()} * mesh.data() * mesh.tensor();

@@ -574,6 +574,7 @@ std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
       {"arena_bytes", session_.engine().arena().AllocatedBytes(v1::ARENA)},
       {"host_bytes", session_.engine().arena().AllocatedBytes(v1::HOST)},
       {"file_bytes", session_.engine().arena().AllocatedBytes(v1::FILE)},
+      {"snapshot_bytes", session_.engine().arena().AllocatedBytes(v1::SNAPSHOT)},
       {"checkpoint", checkpoint},
       {"failed_saves", failed_saves_}};
   if (!coding_.empty()) json["compression"] = CodingJson(coding_);

@@ -34,10 +34,15 @@ struct Part {
 std::vector<Part> PartsOf(const FitChoice& choice) {
   const report::StageBytes bytes = report::BytesOf(choice.largest);
   const uint64_t named = bytes.parameters + bytes.gradients + bytes.optimizer + bytes.activations;
-  return {{"params", "parameters", bytes.parameters},   {"grads", "gradients", bytes.gradients},
-          {"optim", "optimizer", bytes.optimizer},      {"activ", "activations", bytes.activations},
-          {"other", "other", bytes.total - named},      {"host", "host", bytes.host},
-          {"total", "total", bytes.total + bytes.host}, {"file", "file", bytes.file}};
+  return {{"params", "parameters", bytes.parameters},
+          {"grads", "gradients", bytes.gradients},
+          {"optim", "optimizer", bytes.optimizer},
+          {"activ", "activations", bytes.activations},
+          {"other", "other", bytes.total - named},
+          {"host", "host", bytes.host},
+          {"snaps", "snapshots", bytes.snapshots},
+          {"total", "total", bytes.total + bytes.host + bytes.snapshots},
+          {"file", "file", bytes.file}};
 }
 
 // "zero_stage=1": within a table the section says nothing new.

@@ -26,7 +26,8 @@ Json BytesJson(const report::StageBytes& bytes) {
           {"other", bytes.other},
           {"total", bytes.total},
           {"host", bytes.host},
-          {"file", bytes.file}};
+          {"file", bytes.file},
+          {"snapshots", bytes.snapshots}};
 }
 
 Json StageJson(const v1::StagePlan& stage, int index, int64_t layers) {

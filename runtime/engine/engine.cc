@@ -238,9 +238,10 @@ Engine::~Engine() = default;
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::Plan& plan, comm::Fabric& fabric,
                                                        const data::Dataset& dataset,
                                                        const EngineOptions& options) {
-  if (plan.version() != plan::kPlanVersion) {
+  if (!plan::IsPlanVersion(plan.version())) {
     return absl::FailedPreconditionError(absl::StrCat("the plan has version ", plan.version(),
-                                                      ", this worker reads ", plan::kPlanVersion));
+                                                      ", this worker reads ", plan::kPlanVersion,
+                                                      " and ", plan::kPlanVersionWithSlots));
   }
   auto impl = std::make_unique<Impl>(plan, dataset, options);
   RETURN_IF_ERROR(impl->SetUp(fabric));

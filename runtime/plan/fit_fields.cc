@@ -113,6 +113,19 @@ void SetActivationPlace(const std::string& value, v1::JobSpec& job) {
   job.mutable_offload()->set_activations(value);
 }
 
+std::vector<std::string> NoSnapshots(const v1::Plan& plan) {
+  if (plan.job().snapshots().every_step()) return {"false"};
+  return {};
+}
+
+std::string SnapshotsNow(const v1::JobSpec& job) {
+  return job.snapshots().every_step() ? "true" : "false";
+}
+
+void SetSnapshots(const std::string& value, v1::JobSpec& job) {
+  job.mutable_snapshots()->set_every_step(value == "true");
+}
+
 // Those that a replica's samples are a multiple of, and halves, largest first. Of many, some from
 // the first to the last.
 std::vector<std::string> SmallerMicroBatches(const v1::Plan& plan) {
@@ -187,6 +200,7 @@ constexpr FitField kFields[] = {
     {"offload.optimizer_state", LighterStatePlaces, AllPlaces, StatePlaceNow, SetStatePlace},
     {"offload.activations", LighterActivationPlaces, AllPlaces, ActivationPlaceNow,
      SetActivationPlace},
+    {"snapshots.every_step", NoSnapshots, nullptr, SnapshotsNow, SetSnapshots},
     {"training.micro_batch_size", SmallerMicroBatches, nullptr, MicroBatchNow, SetMicroBatch},
     {"training.loss_tile_rows", FewerTileRows, nullptr, TileRowsNow, SetTileRows},
     {"training.dtype", NarrowerDTypes, nullptr, DTypeNow, SetDType, /*other_numerics=*/true},

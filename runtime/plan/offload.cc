@@ -194,6 +194,10 @@ absl::Status CheckPieces(const v1::Plan& plan) {
       enough * static_cast<int64_t>(UpdateBytes(plan.job())), " or more"));
 }
 
+uint32_t SnapshotSlotsOf(const v1::JobSpec& job) {
+  return job.snapshots().every_step() ? kLeastSnapshotSlots : 0;
+}
+
 uint64_t SnapshotSlotBytes(const v1::Plan& plan, const v1::StagePlan& stage) {
   return plan.snapshot_slots() == 0 ? 0 : stage.snapshot_bytes() / plan.snapshot_slots();
 }

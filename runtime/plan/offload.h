@@ -69,6 +69,8 @@ StatePiece PieceOf(const v1::Plan& plan, const v1::Bucket& bucket, uint32_t inde
 // on those of huge pages.
 constexpr uint64_t kSnapshotPieceBytes = 64 << 10, kSnapshotUnitBytes = 2 << 20;
 constexpr uint32_t kLeastSnapshotSlots = 2, kMostSnapshotSlots = 8;
+// That the job asks for; 0: none, the state is updated in place.
+uint32_t SnapshotSlotsOf(const v1::JobSpec& job);
 // From a slot of the place SNAPSHOT to the next; 0: the plan has none.
 uint64_t SnapshotSlotBytes(const v1::Plan& plan, const v1::StagePlan& stage);
 // InvalidArgument where the plan's number of slots is none, or the job has state elsewhere.

@@ -33,9 +33,10 @@ absl::StatusOr<v1::Plan> ParsePlan(std::string_view bytes) {
     return absl::DataLossError(
         absl::StrCat("these ", bytes.size(), " bytes are not a plan, or it was cut short"));
   }
-  if (plan.version() != kPlanVersion) {
+  if (!IsPlanVersion(plan.version())) {
     return absl::AbortedError(absl::StrCat("the plan has version ", plan.version(),
-                                           ", this program reads ", kPlanVersion));
+                                           ", this program reads ", kPlanVersion, " and ",
+                                           kPlanVersionWithSlots));
   }
   return plan;
 }

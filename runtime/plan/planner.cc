@@ -210,11 +210,11 @@ v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh) {
 }
 
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on,
-                                  uint32_t snapshot_slots) {
+                                  std::optional<uint32_t> snapshot_slots) {
   v1::Plan plan;
-  plan.set_version(kPlanVersion);
   *plan.mutable_job() = job;
-  plan.set_snapshot_slots(snapshot_slots);
+  plan.set_snapshot_slots(snapshot_slots.value_or(SnapshotSlotsOf(job)));
+  plan.set_version(plan.snapshot_slots() > 0 ? kPlanVersionWithSlots : kPlanVersion);
   RETURN_IF_ERROR(CheckJob(job));
   RETURN_IF_ERROR(CheckSnapshotSlots(plan));
   ASSIGN_OR_RETURN(*plan.mutable_mesh(), MakeMesh(job.parallelism(), ranks));
@@ -277,6 +277,11 @@ absl::Status VerifyGiven(const v1::Plan& plan) {
   const auto verdict = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckJob(plan.job()));
     RETURN_IF_ERROR(CheckSnapshotSlots(plan));
+    if ((plan.version() == kPlanVersionWithSlots) != (plan.snapshot_slots() > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan has version ", plan.version(),
+                                                     " and ", plan.snapshot_slots(),
+                                                     " snapshot slots"));
+    }
     RETURN_IF_ERROR(CheckExtent(plan));
     RETURN_IF_ERROR(VerifyPlan(plan));
     // Also a stage that reads no tokens has the pool, without slots.

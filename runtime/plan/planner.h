@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,16 +14,22 @@
 
 namespace trireme::plan {
 
-constexpr uint32_t kPlanVersion = 2;
+// Of a plan with snapshot slots: who knows none of them would update the state in place.
+constexpr uint32_t kPlanVersion = 2, kPlanVersionWithSlots = 3;
+// Whether this program can read it. Whether version and slots fit each other says VerifyGiven.
+constexpr bool IsPlanVersion(uint32_t version) {
+  return version == kPlanVersion || version == kPlanVersionWithSlots;
+}
 
 // `job` must be resolved (every field set, vocab_size > 0). InvalidArgument names the field, the
 // legal values and the fix, for every rule of spec::ValidateForPlan and for sizes beyond what a
 // plan can hold; FailedPrecondition if the verifier refuses what was built (a defect of ours).
 // `go_on` is asked now and then, at least for each stage; an error of it ends the planning and is
-// returned. Absent: it goes on. `snapshot_slots`: Plan.
+// returned. Absent: it goes on. `snapshot_slots`: as many
+// in place of those that the job asks for (SnapshotSlotsOf).
 using PlanGoOn = std::function<absl::Status()>;
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& job, int ranks, const PlanGoOn& go_on = {},
-                                  uint32_t snapshot_slots = 0);
+                                  std::optional<uint32_t> snapshot_slots = {});
 
 // `job` as a plan on this mesh holds it: with what follows from the mesh.
 v1::JobSpec JobOnMesh(const v1::JobSpec& job, const v1::Mesh& mesh);

@@ -68,6 +68,7 @@ StageBytes BytesOf(const v1::StagePlan& stage) {
   bytes.total = stage.arena_bytes();
   bytes.host = stage.host_bytes();
   bytes.file = stage.file_bytes();
+  bytes.snapshots = stage.snapshot_bytes();
   if (bytes.total > sum) bytes.other += bytes.total - sum;
   return bytes;
 }
@@ -306,7 +307,7 @@ constexpr Column kColumns[] = {
     {"boundaries", &StageBytes::boundaries}, {"temporaries", &StageBytes::temporaries},
     {"scratch", &StageBytes::scratch},       {"other", &StageBytes::other},
     {"in the arena", &StageBytes::total},    {"in host", &StageBytes::host},
-    {"in a file", &StageBytes::file}};
+    {"in a file", &StageBytes::file},        {"in snapshots", &StageBytes::snapshots}};
 
 // The table turned: a line per kind of memory, a column per range of stages, as many as fit.
 std::string MemoryTable(const v1::Plan& plan, const std::vector<StageRange>& ranges,

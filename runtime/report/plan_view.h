@@ -50,6 +50,7 @@ struct StageBytes {
   uint64_t total = 0;    // in the arena: the sum of those above
   uint64_t host = 0;     // offloaded: optimizer state, activations; with gaps, as is the next
   uint64_t file = 0;
+  uint64_t snapshots = 0;  // masters and moments, all slots
   friend bool operator==(const StageBytes&, const StageBytes&) = default;
 };
 StageBytes BytesOf(const v1::StagePlan& stage);

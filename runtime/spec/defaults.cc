@@ -149,6 +149,7 @@ void ApplyDefaults(v1::JobSpec& spec) {
   ParallelismDefaults(*spec.mutable_parallelism());
 
   OffloadDefaults(*spec.mutable_offload());
+  TRIREME_DEFAULT(*spec.mutable_snapshots(), every_step, false);
 
   v1::CheckpointSpec& checkpoint = *spec.mutable_checkpoint();
   TRIREME_DEFAULT(checkpoint, every_steps, 0);

@@ -369,6 +369,14 @@ void PiecesOfState(const v1::JobSpec& spec, Faults& faults) {
                    " is too small, expected 1024 or more, or 0: from the size of the state"));
 }
 
+void SnapshotsAreOfStateInMemory(const v1::JobSpec& spec, Faults& faults) {
+  const std::string& where = spec.offload().optimizer_state();
+  if (!spec.snapshots().every_step() || where.empty() || where == "none") return;
+  Add(faults, "snapshots.every_step",
+      absl::StrCat("true, but offload.optimizer_state: ", where,
+                   " puts the state where it has one slot; set that to none, or this to false"));
+}
+
 // Under sequence parallelism each rank of the tensor group holds some rows of a micro-batch.
 void RowsForEachRank(const v1::JobSpec& spec, Faults& faults) {
   if (!spec.parallelism().sequence_parallel()) return;
@@ -519,16 +527,16 @@ constexpr Rule kRules[] = {
     LayersCoverStages,    DtypeHasKernels,     PromptFits,
     CompressionBounds,    CompressionNeedsF32, RanksFillTheMesh,
     NodesAreNames,        TracesAreInTheRun,   RecomputeIsOfLayers,
-    GradientTransferFits, PiecesOfState,
+    GradientTransferFits, PiecesOfState,       SnapshotsAreOfStateInMemory,
 };
 
 bool PlanFollowsFrom(absl::string_view path) {
   return absl::StartsWith(path, "model.config.") || absl::StartsWith(path, "parallelism.") ||
          absl::StartsWith(path, "compression.") || absl::StartsWith(path, "offload.") ||
-         path == "model" || path == "data.sequence_length" ||
-         path == "training.global_batch_size" || path == "training.micro_batch_size" ||
-         path == "training.dtype" || path == "training.gradient_transfer" ||
-         path == "training.loss_tile_rows";
+         absl::StartsWith(path, "snapshots.") || path == "model" ||
+         path == "data.sequence_length" || path == "training.global_batch_size" ||
+         path == "training.micro_batch_size" || path == "training.dtype" ||
+         path == "training.gradient_transfer" || path == "training.loss_tile_rows";
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST_CASE("plan file: bytes that are no plan are refused") {
   CHECK(ParsePlan("not a plan").status().code() == absl::StatusCode::kDataLoss);
   CHECK_FALSE(ParsePlan(std::string_view(bytes).substr(0, bytes.size() / 2)).ok());
   v1::Plan other = *plan;
-  other.set_version(kPlanVersion + 1);
+  other.set_version(kPlanVersionWithSlots + 1);
   CHECK(ParsePlan(SerializePlan(other)).status().code() == absl::StatusCode::kAborted);
 }
 

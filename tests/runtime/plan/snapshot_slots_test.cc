@@ -1,9 +1,12 @@
 // Plans with snapshot slots: where the state lies, what is taken, and what the verifier refuses.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
+#include "runtime/plan/fit.h"
 #include "runtime/plan/offload.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/slice.h"
 #include "tests/runtime/plan/sample_jobs.h"
@@ -89,6 +92,51 @@ TEST_CASE("snapshot slots: without them no byte of a plan tells of them") {
   const auto same = MakePlan(plain.job(), 4);
   REQUIRE(same.ok());
   CHECK(same->SerializeAsString() == plain.SerializeAsString());
+}
+
+TEST_CASE("snapshot slots: a job that asks for snapshots gets two, in a version of its own") {
+  v1::JobSpec job = PlanOf("bf16", 1, 0).job();
+  const auto plain = MakePlan(job, 4);
+  job.mutable_snapshots()->set_every_step(true);
+  auto plan = MakePlan(job, 4);
+  REQUIRE(plain.ok());
+  REQUIRE(plan.ok());
+  CHECK(plain->snapshot_slots() == 0);
+  CHECK(plain->version() == 2);  // as all programs have read it
+  CHECK(plan->snapshot_slots() == 2);
+  CHECK(plan->version() == 3);  // which those before slots refuse
+  CHECK(SliceOf(*plan, 3).version() == 3);
+  CHECK(ParsePlan(SerializePlan(*plan)).ok());
+  // The job's own number is only a default.
+  CHECK(MakePlan(job, 4, {}, 3)->snapshot_slots() == 3);
+  plan->set_version(2);
+  CHECK_THAT(VerifyGiven(*plan).ToString(), Contains("version 2 and 2 snapshot slots"));
+  v1::Plan without = *plain;
+  without.set_version(3);
+  CHECK_THAT(VerifyGiven(without).ToString(), Contains("version 3 and 0 snapshot slots"));
+}
+
+TEST_CASE("snapshot slots: where memory is short, --fit proposes to do without") {
+  v1::JobSpec job = PlanOf("bf16", 1, 0).job();
+  job.mutable_snapshots()->set_every_step(true);
+  const auto plan = MakePlan(job, 4);
+  REQUIRE(plan.ok());
+  const FitLimit limit{.rank_bytes = MemoryBytes(plan->stages(0)) - 1};
+  const auto report = FindFit(job, 4, limit);
+  REQUIRE(report.ok());
+  const auto without =
+      std::find_if(report->choices.begin(), report->choices.end(), [](const FitChoice& choice) {
+        return AsOptions(choice.changes) == "--set snapshots.every_step=false";
+      });
+  REQUIRE(without != report->choices.end());
+  CHECK(without->largest.snapshot_bytes() == 0);
+  CHECK(without->rank_bytes() < MemoryBytes(plan->stages(0)));
+  // A job that asks for none is told nothing of them.
+  const auto plain = FindFit(PlanOf("bf16", 1, 0).job(), 4, limit);
+  REQUIRE(plain.ok());
+  for (const FitChoice& choice : plain->choices) {
+    CHECK(AsOptions(choice.changes).find("snapshots") == std::string::npos);
+  }
 }
 
 TEST_CASE("snapshot slots: the verifier refuses places, numbers and sizes that are not meant") {

@@ -120,10 +120,10 @@ TEST_CASE("the hash hears every field that a bit-exact resume depends on, and no
   const v1::JobSpec job = Job();
   std::set<std::string> deaf;
   CollectDeaf(job, "", job, {}, deaf);
-  CHECK(deaf == std::set<std::string>{"name", "model.config_path", "training.steps",
-                                      "training.micro_batch_size", "training.loss_tile_rows",
-                                      "parallelism", "checkpoint", "evaluation", "runtime",
-                                      "generation", "compression", "offload", "resources"});
+  CHECK(deaf == std::set<std::string>{
+                    "name", "model.config_path", "training.steps", "training.micro_batch_size",
+                    "training.loss_tile_rows", "parallelism", "checkpoint", "evaluation", "runtime",
+                    "generation", "compression", "offload", "snapshots", "resources"});
   v1::JobSpec seeded = job;
   seeded.set_seed(1);
   CHECK(SpecHash(seeded) != SpecHash(job));

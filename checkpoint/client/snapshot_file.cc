@@ -1,0 +1,302 @@
+// A file is made under another name, filled up to its header, and renamed; of names that a death
+// has left on the way the next one is rid, where nobody holds them.
+#include "checkpoint/client/snapshot_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/format/piece_table.h"
+#include "runtime/base/durable.h"
+#include "runtime/base/folder_names.h"
+#include "runtime/base/pinned_folder.h"
+#include "runtime/base/random_hex.h"
+#include "runtime/base/readable_bytes.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/checksum/crc32c.h"
+#include "runtime/checksum/lane_sums.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+std::string NameOf(uint32_t rank) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "rank-%05u.snapshot", rank);
+  return name;
+}
+
+// What a rank of this user has put there, or root: nobody else may look into it.
+absl::StatusOr<base::PinnedFolder> OpenFolder(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return base::ErrnoStatus(errno, absl::StrCat("cannot make the folder ", path));
+  }
+  ASSIGN_OR_RETURN(base::PinnedFolder folder, base::OpenOwnFolder(path));
+  if ((folder.about().st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the folder ", path, " is open to others; chmod 700 ", path));
+  }
+  return folder;
+}
+
+bool IsNamed(int fd, const std::string& path) {
+  struct stat held {
+  }, named{};
+  return fstat(fd, &held) == 0 && lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
+}
+
+bool ReadsAs(int fd, uint64_t offset, std::span<std::byte> to) {
+  return pread(fd, to.data(), to.size(), static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(to.size());
+}
+
+// Whether it is one that a rank of this shape can go on in.
+bool IsOurs(int fd, const SnapshotShape& shape, const std::string& manifest) {
+  struct stat about {};
+  if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != geteuid()) return false;
+  std::array<std::byte, kSnapshotPageBytes> header;
+  if (!ReadsAs(fd, 0, header)) return false;
+  const auto found = ParseSnapshotHeader(header, static_cast<uint64_t>(about.st_size));
+  if (!found.ok() || *found != shape) return false;
+  std::string text(manifest.size(), '\0');
+  return ReadsAs(fd, PlacesOf(shape)->manifest, std::as_writable_bytes(std::span(text))) &&
+         text == manifest;
+}
+
+// The file of that name, locked; -1: there is none to go on in, or it was not to be had in time.
+absl::StatusOr<Descriptor> Find(const std::string& path, const SnapshotFileOptions& options,
+                                const SnapshotShape& shape) {
+  const auto end = std::chrono::steady_clock::now() + options.lock_wait;
+  while (true) {
+    Descriptor file(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (file.get() < 0 || !IsOurs(file.get(), shape, options.manifest)) return Descriptor(-1);
+    if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+      // Whoever held it may have been replaced meanwhile.
+      if (IsNamed(file.get(), path)) return file;
+    } else if (errno != EWOULDBLOCK && errno != EINTR) {
+      return base::ErrnoStatus(errno, absl::StrCat("cannot lock ", path));
+    }
+    if (std::chrono::steady_clock::now() >= end) return Descriptor(-1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+absl::Status NoRoom(const std::string& folder, uint64_t bytes, int error) {
+  struct statvfs about {};
+  const uint64_t unused =
+      statvfs(folder.c_str(), &about) == 0 ? uint64_t{about.f_bavail} * about.f_frsize : 0;
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG && error != ENOMEM) {
+    return base::ErrnoStatus(error, absl::StrCat("cannot take room in ", folder));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "snapshots of this rank take ", base::ReadableBytes(bytes), ", and ", folder, " has ",
+      base::ReadableBytes(unused), " left (", std::strerror(error),
+      "); give it more (mount -o remount,size=... /dev/shm; of a container --shm-size), or set ",
+      "snapshots.every_step: false"));
+}
+
+absl::Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return base::ErrnoStatus(errno, "cannot write a snapshot file's header");
+    offset += static_cast<uint64_t>(count);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  return absl::OkStatus();
+}
+
+// Of ranks that died while they made theirs: names with more behind them that nobody holds.
+absl::Status RemoveHalfMade(const base::PinnedFolder& folder, const std::string& name) {
+  ASSIGN_OR_RETURN(const auto names, base::FolderNames(folder.PathOf(".")));
+  for (const std::string& found : names) {
+    if (!absl::StartsWith(found, name + ".")) continue;
+    const std::string path = folder.PathOf(found);
+    const Descriptor file(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (file.get() >= 0 && flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    unlink(path.c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Descriptor> Make(const base::PinnedFolder& folder, const std::string& path,
+                                const SnapshotFileOptions& options, const SnapshotShape& shape) {
+  const std::string name = NameOf(shape.rank);
+  RETURN_IF_ERROR(RemoveHalfMade(folder, name));
+  // Before there is room for the new one, its memory is to be free.
+  if (unlink(folder.PathOf(name).c_str()) != 0 && errno != ENOENT) {
+    return base::ErrnoStatus(errno, absl::StrCat("cannot remove ", path));
+  }
+  const std::string made = folder.PathOf(absl::StrCat(name, ".", base::RandomHex(16)));
+  Descriptor file(open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (file.get() < 0) return base::ErrnoStatus(errno, absl::StrCat("cannot make ", path));
+  const auto fill = [&]() -> absl::Status {
+    if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+      return base::ErrnoStatus(errno, absl::StrCat("cannot lock ", path));
+    }
+    ASSIGN_OR_RETURN(const SnapshotPlaces places, PlacesOf(shape));
+    const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(places.file_bytes));
+    if (error != 0) return NoRoom(options.root, places.file_bytes, error);
+    std::array<std::byte, kSnapshotPageBytes> header;
+    FormatSnapshotHeader(shape, header);
+    RETURN_IF_ERROR(
+        WriteAt(file.get(), places.manifest, std::as_bytes(std::span(options.manifest))));
+    RETURN_IF_ERROR(WriteAt(file.get(), 0, header));
+    if (rename(made.c_str(), folder.PathOf(name).c_str()) != 0) {
+      return base::ErrnoStatus(errno, absl::StrCat("cannot name ", path));
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status filled = fill();
+  if (!filled.ok()) {
+    unlink(made.c_str());
+    return filled;
+  }
+  return file;
+}
+
+}  // namespace
+
+std::string SnapshotFolder(const std::string& root, const SnapshotKey& key) {
+  std::string hex;
+  for (const std::byte each : key) {
+    absl::StrAppend(&hex, absl::Hex(std::to_integer<unsigned>(each), absl::kZeroPad2));
+  }
+  return absl::StrCat(root, "/trireme-", geteuid(), "-", hex);
+}
+
+absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
+    const SnapshotFileOptions& options) {
+  SnapshotShape shape = options.shape;
+  shape.manifest_bytes = options.manifest.size();
+  std::unique_ptr<SnapshotFile> file(new SnapshotFile);
+  ASSIGN_OR_RETURN(file->places_, PlacesOf(shape));
+  file->shape_ = shape;
+  const std::string path = SnapshotFolder(options.root, shape.key);
+  ASSIGN_OR_RETURN(const base::PinnedFolder folder, OpenFolder(path));
+  file->path_ = absl::StrCat(path, "/", NameOf(shape.rank));
+  ASSIGN_OR_RETURN(Descriptor held, Find(folder.PathOf(NameOf(shape.rank)), options, shape));
+  file->found_ = held.get() >= 0;
+  if (!file->found_) {
+    ASSIGN_OR_RETURN(Descriptor made, Make(folder, file->path_, options, shape));
+    RETURN_IF_ERROR(file->Map(made.Release()));
+  } else {
+    RETURN_IF_ERROR(file->Map(held.Release()));
+  }
+  return file;
+}
+
+// Aligned as the data is in the file, so that it can be in huge pages.
+absl::Status SnapshotFile::Map(int fd) {
+  fd_ = fd;
+  const auto bytes = static_cast<size_t>(places_.file_bytes);
+  void* room = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return base::ErrnoStatus(errno, absl::StrCat("cannot map ", path_));
+  auto* begin = static_cast<std::byte*>(room);
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (before < kHugePage) munmap(begin + before + bytes, kHugePage - before);
+  void* mapped = mmap(begin + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(begin + before, bytes);
+    return base::ErrnoStatus(error, absl::StrCat("cannot map ", path_));
+  }
+  base_ = static_cast<std::byte*>(mapped);
+  madvise(base_, bytes, MADV_HUGEPAGE);  // a wish
+  return absl::OkStatus();
+}
+
+SnapshotFile::~SnapshotFile() {
+  if (base_ != nullptr) munmap(base_, static_cast<size_t>(places_.file_bytes));
+  if (fd_ >= 0) close(fd_);
+}
+
+size_t SnapshotFile::pieces() const { return static_cast<size_t>(PieceCount(shape_.slot_bytes)); }
+
+std::span<std::byte> SnapshotFile::sums_of(uint32_t slot) const {
+  return {base_ + places_.sums_of(slot), pieces() * sizeof(uint64_t)};
+}
+
+std::optional<SnapshotRecord> SnapshotFile::Staged(uint32_t slot) const {
+  const std::optional<SnapshotRecord> record = SnapshotSlotView(page_of(slot)).Staged();
+  if (record.has_value() && checksum::Crc32c(sums_of(slot)) != record->sums_crc) return {};
+  return record;
+}
+
+absl::Status SnapshotFile::Verify(uint32_t slot, size_t begin, size_t end) const {
+  const std::span<const std::byte> data = data_of(slot);
+  for (size_t piece = begin; piece < std::min(end, pieces()); ++piece) {
+    const size_t from = piece * kPieceBytes;
+    uint64_t sum = 0;
+    std::memcpy(&sum, sums_of(slot).data() + piece * sizeof(sum), sizeof(sum));
+    const size_t bytes = std::min<size_t>(kPieceBytes, data.size() - from);
+    if (checksum::SumOfPiece(data.subspan(from, bytes)) == sum) continue;
+    return absl::DataLossError(absl::StrCat("piece ", piece, " of slot ", slot, " of ", path_,
+                                            " is not what was written to it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotFile::Begin(uint32_t slot, uint64_t version) {
+  return SnapshotSlot(page_of(slot)).Begin(version);
+}
+
+absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
+                                 std::span<const uint64_t> sums) {
+  const std::span<std::byte> table = sums_of(slot);
+  if (sums.size_bytes() != table.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a slot of ", path_, " has ", pieces(), " pieces, not ", sums.size()));
+  }
+  std::memcpy(table.data(), sums.data(), table.size());
+  record.sums_crc = checksum::Crc32c(std::as_bytes(sums));
+  return SnapshotSlot(page_of(slot)).Stage(record);
+}
+
+void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(page_of(slot)).Clear(); }
+
+absl::Status RemoveSnapshots(const std::string& root, const SnapshotKey& key) {
+  const std::string path = SnapshotFolder(root, key);
+  const auto folder = base::OpenOwnFolder(path);
+  if (absl::IsNotFound(folder.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(folder.status());
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return absl::OkStatus();
+  return base::ErrnoStatus(error.value(), absl::StrCat("cannot remove ", path));
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,91 @@
+// SnapshotFile: the file in which a rank's training state is, in memory that outlives the rank
+// (docs/formats/snapshot.md). Whoever holds it locked is the only one that trusts it, and that
+// writes to it. Bytes only: what lies where in a slot is the caller's.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/format/snapshot.h"
+
+namespace trireme::checkpoint {
+
+struct SnapshotFileOptions {
+  std::string root = "/dev/shm";  // a file system in memory
+  SnapshotShape shape;            // without manifest_bytes
+  std::string manifest;
+  // For the rank before this one, which has died or is about to.
+  std::chrono::milliseconds lock_wait{10000};
+};
+
+// `root`/trireme-UID-KEY, of this process's user.
+std::string SnapshotFolder(const std::string& root, const SnapshotKey& key);
+
+// Thread: one; of data() and Verify any number.
+class SnapshotFile {
+ public:
+  // The rank's file, if one is there whose shape and manifest are these, locked; else a new one in
+  // its place, all zeros. One that is still locked when lock_wait has passed loses its name and
+  // nothing else: whoever holds it may write to it for as long as he lives. Errors: of a folder
+  // that others can enter PermissionDenied; ResourceExhausted, with the bytes that it takes, where
+  // there is no room for it; else by errno.
+  static absl::StatusOr<std::unique_ptr<SnapshotFile>> Open(const SnapshotFileOptions& options);
+  // Unlocks it; the file stays.
+  ~SnapshotFile();
+  SnapshotFile(const SnapshotFile&) = delete;
+  SnapshotFile& operator=(const SnapshotFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Whether it was there before: only then can it hold a version.
+  bool found() const { return found_; }
+  const SnapshotShape& shape() const { return shape_; }
+  // All slots, from places.slot_bytes to places.slot_bytes; aligned to 2 MiB.
+  std::span<std::byte> data() const {
+    return {base_ + places_.data, static_cast<size_t>(places_.slot_bytes * shape_.slots)};
+  }
+  std::span<std::byte> data_of(uint32_t slot) const {
+    return {base_ + places_.data_of(slot), static_cast<size_t>(shape_.slot_bytes)};
+  }
+  // 64 KiB each, the last may be shorter.
+  size_t pieces() const;
+
+  // What a slot says is whole in it, as far as its record and the sums themselves are undamaged.
+  // Its data is for Verify.
+  std::optional<SnapshotRecord> Staged(uint32_t slot) const;
+  // The pieces from `begin` to before `end` against their sums: DataLoss naming file, slot and the
+  // first piece that differs.
+  absl::Status Verify(uint32_t slot, size_t begin, size_t end) const;
+
+  // As those of SnapshotSlot; `sums`: one for each piece. `record.sums_crc` is set here.
+  absl::Status Begin(uint32_t slot, uint64_t version);
+  absl::Status Stage(uint32_t slot, SnapshotRecord record, std::span<const uint64_t> sums);
+  void Clear(uint32_t slot);
+
+ private:
+  SnapshotFile() = default;
+  absl::Status Map(int fd);
+  SnapshotPage page_of(uint32_t slot) const {
+    return SnapshotPage(base_ + places_.record(slot), kSnapshotPageBytes);
+  }
+  std::span<std::byte> sums_of(uint32_t slot) const;
+
+  std::string path_;
+  SnapshotShape shape_;
+  SnapshotPlaces places_;
+  bool found_ = false;
+  int fd_ = -1;
+  std::byte* base_ = nullptr;  // of the file's bytes
+};
+
+// Removes the folder of a run that has ended for good, with all that is in it. Memory that a rank
+// still has mapped is given back when that dies. Ok where there is none.
+absl::Status RemoveSnapshots(const std::string& root, const SnapshotKey& key);
+
+}  // namespace trireme::checkpoint

@@ -75,8 +75,7 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     };
   }
   if (stage().snapshot_bytes() > 0) {
-    ASSIGN_OR_RETURN(arena.places[v1::SNAPSHOT],
-                     device_->Allocate(stage().snapshot_bytes(), arena.prefault_threads));
+    ASSIGN_OR_RETURN(arena.places[v1::SNAPSHOT], SnapshotMemory(arena.prefault_threads));
   }
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, std::move(arena)));
   plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
@@ -253,6 +252,7 @@ void Engine::InitializeState() {
       [this] { impl_->state_->Initialize(impl_->plan_.job().seed(), impl_->options_.threads); });
 }
 
+absl::Status Engine::ResumeFrom(uint32_t slot) { return impl_->ResumeFrom(slot); }
 void Engine::OnDevice(const std::function<void()>& work) { impl_->OnDevice(work); }
 void Engine::Read(tensor::DevicePointer from, std::span<std::byte> to) { impl_->Read(from, to); }
 void Engine::Write(std::span<const std::byte> from, tensor::DevicePointer to) {

@@ -19,6 +19,7 @@
 #include "runtime/engine/exposure.h"
 #include "runtime/engine/groups.h"
 #include "runtime/engine/job_clock.h"
+#include "runtime/engine/snapshot_keeper.h"
 #include "runtime/engine/stage_executor.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/engine/training_state.h"
@@ -43,6 +44,9 @@ struct EngineOptions {
   bool prefault = false;  // touch the arena before the first step
   // Folder of the files of offloaded state; empty: the system's for temporary files.
   tensor::SwapFolder offload_folder;
+  // Of a plan with snapshot slots; null: they end with the engine, and nobody is told of them.
+  // Outlives it.
+  SnapshotKeeper* snapshots = nullptr;
   // Makes the device of `device`.
   std::function<std::unique_ptr<tensor::Device>(const tensor::HostDeviceOptions&)> make_device =
       tensor::MakeHostDevice;
@@ -91,6 +95,9 @@ class Engine {
   ~Engine();
 
   void InitializeState();
+  // In place of InitializeState: goes on from the version that is whole in `slot`, and makes what
+  // follows from it. Steps that were left out are the caller's to set. Collective.
+  absl::Status ResumeFrom(uint32_t slot);
   // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A
   // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a
   // skipped report that names them under `skip`. Differing replicas: as CheckReplicas.

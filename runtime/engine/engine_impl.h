@@ -1,6 +1,7 @@
 // Engine::Impl: the interpreter's state. Its methods are in engine.cc (set-up), interpreter.cc (the
-// instruction loop), reduction.cc (gradients, norm, update), replicas.cc (who differs) and
-// forward_only.cc (evaluate, generate). Internal to runtime/engine.
+// instruction loop), reduction.cc (gradients, norm, update), replicas.cc (who differs),
+// snapshots.cc (versions that outlive the rank) and forward_only.cc (evaluate, generate). Internal
+// to runtime/engine.
 #pragma once
 
 #include <array>
@@ -35,6 +36,7 @@ class Engine::Impl {
   absl::StatusOr<int32_t> NextToken(std::span<const int32_t> context, const Sampling& sampling);
   absl::Status CheckReplicas();
   absl::Status SyncState();
+  absl::Status ResumeFrom(uint32_t slot);
   void OnDevice(const std::function<void()>& work);
   void Read(tensor::DevicePointer from, std::span<std::byte> to);
   void Write(std::span<const std::byte> from, tensor::DevicePointer to);
@@ -89,6 +91,8 @@ class Engine::Impl {
   void FillNorm();
   void JudgeNorm();
   absl::Status FinishStep();
+  void BeginSnapshot();
+  void StageSnapshot();
   absl::Status JudgeNonFinite();
   absl::Status NameDifferingReplicas(const std::string& when);
   void LookForBadLoss(const v1::Instruction& head, int64_t first_sample);
@@ -100,6 +104,7 @@ class Engine::Impl {
   void SetUpPatience(const plan::Coordinates& at);
   void SetUpMirrors();
   absl::StatusOr<std::unique_ptr<tensor::DeviceMemory>> SharedGradients(comm::Fabric& fabric);
+  absl::StatusOr<std::unique_ptr<tensor::DeviceMemory>> SnapshotMemory(int threads);
   absl::Status SetUpStages(std::vector<graph::StageOps> ops);
   void SetUpPrograms();
   void SetUpShares();
@@ -156,7 +161,9 @@ class Engine::Impl {
   BadLoss bad_loss_;
   std::vector<double> held_parts_;  // ReplicaCheck::Parts, where replicas differ
   std::atomic<bool> request_stop_{false};
-  optim::AdamWOptions update_options_;  // of the step's STEPs; set and read on the stream
+  optim::AdamWOptions update_options_;   // of the step's STEPs; set and read on the stream
+  std::vector<uint64_t> snapshot_sums_;  // of the pieces of a slot; written on the stream
+  absl::Status staged_;                  // of the last version; likewise
   uint64_t step_ = 0;
   uint64_t measures_ = 0;  // calls of MeasureExposure
   // For what ranks agree on beside their programs: its memory is the host's.

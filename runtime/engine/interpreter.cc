@@ -50,6 +50,7 @@ absl::Status Engine::Impl::Walk(const v1::Program& program, const Batch& batch) 
     stream_->Synchronize();
     NoteDuration(*span);
   }
+  StageSnapshot();
   return absl::OkStatus();
 }
 

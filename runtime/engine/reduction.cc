@@ -290,7 +290,7 @@ void Engine::Impl::JudgeNorm() {
   // Before a GATHER mends what an owner's copy can mend.
   if (!alike) held_parts_ = replicas_->Parts();
   block.updates = alike && IsFinite(block) && groups_.status().ok() ? 1 : 0;
-  if (block.updates != 0) state_->slots().Begin();
+  if (block.updates != 0) BeginSnapshot();
   update_options_ = {.learning_rate = block.norm[kLearningRate],
                      .beta1 = spec.beta1(),
                      .beta2 = spec.beta2(),
@@ -304,7 +304,10 @@ void Engine::Impl::JudgeNorm() {
 // What the step's one reduction says, once the host has it.
 absl::Status Engine::Impl::FinishStep() {
   // Behind all STEPs.
-  if (block_.updates != 0) state_->slots().Commit();
+  if (block_.updates != 0) {
+    state_->slots().Commit();
+    RETURN_IF_ERROR(staged_);
+  }
   if (!ReplicasAgree(block_)) return NameDifferingReplicas(absl::StrCat("at step ", step_ + 1));
   const double* fields = block_.norm;
   report_.tokens = static_cast<int64_t>(fields[kCounted]);

@@ -8,14 +8,23 @@ namespace trireme::engine {
 
 static_assert(plan::kSnapshotPieceBytes == checksum::kSummedBytes);
 
-StateSlots::StateSlots(const v1::Plan& plan, const Arena& arena) : count_(plan.snapshot_slots()) {
+StateSlots::StateSlots(const v1::Plan& plan, uint32_t pipeline) : count_(plan.snapshot_slots()) {
   if (!on()) return;
-  for (const v1::PoolKind pool : {v1::MASTER, v1::MOMENT1, v1::MOMENT2}) {
-    const size_t bytes = arena.SlotBytes(pool, 0);
-    sums_[pool == v1::MASTER    ? 0
-          : pool == v1::MOMENT1 ? 1
-                                : 2]
-        .resize((bytes + checksum::kSummedBytes - 1) / checksum::kSummedBytes);
+  for (const v1::Pool& pool : plan.stages(static_cast<int>(pipeline)).pools()) {
+    if (!Has(pool.kind())) continue;
+    sums_[IndexOf(pool.kind())].resize((pool.slot_bytes() + checksum::kSummedBytes - 1) /
+                                       checksum::kSummedBytes);
+    first_piece_[IndexOf(pool.kind())] = pool.offset_bytes() / checksum::kSummedBytes;
+  }
+}
+
+// What is in no pool is zeros.
+void StateSlots::FoldInto(std::span<uint64_t> table) const {
+  std::fill(table.begin(), table.end(), checksum::Folded({}));
+  for (size_t pool = 0; pool < sums_.size(); ++pool) {
+    std::transform(sums_[pool].begin(), sums_[pool].end(),
+                   table.begin() + static_cast<std::ptrdiff_t>(first_piece_[pool]),
+                   checksum::Folded);
   }
 }
 

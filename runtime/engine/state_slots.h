@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "runtime/checksum/lane_sums.h"
-#include "runtime/engine/arena.h"
 #include "trireme/v1/plan.pb.h"
 
 namespace trireme::engine {
@@ -18,7 +17,7 @@ namespace trireme::engine {
 class StateSlots {
  public:
   // Without slots the state is updated where it is.
-  StateSlots(const v1::Plan& plan, const Arena& arena);
+  StateSlots(const v1::Plan& plan, uint32_t pipeline);
 
   bool on() const { return count_ > 0; }
   static bool Has(v1::PoolKind pool) {
@@ -33,14 +32,22 @@ class StateSlots {
   void Begin();
   // What its STEPs have written is the state from here on. Nothing runs.
   void Commit() { state_ = next(); }
+  // The version in `slot` is the state. Nothing runs.
+  void Resume(uint32_t slot) { state_ = slot; }
+  // What the format's table has of the slot that is being written, `table` having an entry for each
+  // of its pieces.
+  void FoldInto(std::span<uint64_t> table) const;
   // Of the pieces of a pool in the slot that was written last, or is being written.
-  std::span<checksum::LaneSums> sums(v1::PoolKind pool) {
-    return sums_[pool == v1::MASTER ? 0 : pool == v1::MOMENT1 ? 1 : 2];
-  }
+  std::span<checksum::LaneSums> sums(v1::PoolKind pool) { return sums_[IndexOf(pool)]; }
 
  private:
+  static size_t IndexOf(v1::PoolKind pool) {
+    return pool == v1::MASTER ? 0 : pool == v1::MOMENT1 ? 1 : 2;
+  }
+
   uint32_t count_ = 0, state_ = 0;
   std::array<std::vector<checksum::LaneSums>, 3> sums_;
+  std::array<size_t, 3> first_piece_{};  // of each pool in a slot
 };
 
 }  // namespace trireme::engine

@@ -80,7 +80,7 @@ TrainingState::TrainingState(const v1::Plan& plan, const graph::ModelGraph& grap
       layout_(std::move(layout)),
       piece_elements_(plan::OffloadsState(plan.job()) ? plan::PieceElements(plan, layout_.buckets)
                                                       : 0),
-      slots_(std::make_unique<StateSlots>(plan, arena)) {
+      slots_(std::make_unique<StateSlots>(plan, at.pipeline)) {
   const int64_t data_size = plan.mesh().data();
   const auto& planned = plan.stages(static_cast<int>(at.pipeline)).buckets();
   for (int index = 0; index < std::min<int>(planned.size(), std::ssize(layout_.buckets)); ++index) {
@@ -185,6 +185,25 @@ void TrainingState::LetGo(v1::PoolKind pool, const Piece& piece,
   if (elements.size() <= 0) return;
   arena_.LetGo(At(pool, piece, elements.begin),
                static_cast<size_t>(elements.size()) * tensor::SizeOf(dtype(pool)));
+}
+
+void TrainingState::DeriveWeights() const {
+  TRIREME_CHECK(HasMasters());
+  for (const Piece& piece : pieces_) {
+    const auto count = static_cast<size_t>(piece.updated.size());
+    if (count == 0) continue;
+    const tensor::DevicePointer weights = At(v1::PARAMETER, piece, piece.updated.begin);
+    WithReals(
+        dtype(v1::MASTER), At(v1::MASTER, piece, piece.updated.begin), count, [&](auto masters) {
+          using Real = typename decltype(masters)::value_type;
+          if (compute_ != DType::kBf16) {
+            std::copy(masters.begin(), masters.end(), weights.as<Real>());
+            return;
+          }
+          std::transform(masters.begin(), masters.end(), weights.as<tensor::BFloat16>(),
+                         [](Real value) { return tensor::BFloat16(static_cast<float>(value)); });
+        });
+  }
 }
 
 tensor::DevicePointer TrainingState::Flat(v1::PoolKind pool, int64_t offset) const {

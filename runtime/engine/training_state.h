@@ -74,6 +74,8 @@ class TrainingState {
   // Initial weights from (seed, name, global index): the same in every layout. Moments and
   // gradients are zeroed.
   void Initialize(uint64_t seed, int threads) const;
+  // The weights of what this rank updates are the masters, rounded. Needs masters.
+  void DeriveWeights() const;
   // Sum of squares of the owned parts of the gradients, in f64.
   double OwnedSumOfSquares(int threads) const;
   // AdamW on the elements of `room` that this rank updates; `between` is called after each of them

@@ -185,6 +185,23 @@ TEST_CASE("what lies outside the arena is in no total of it, and one number ever
   }
 }
 
+TEST_CASE("snapshots are told beside the arena, and are in the sum of memory") {
+  v1::JobSpec job = plan::SmallJob();
+  job.mutable_snapshots()->set_every_step(true);
+  const auto plan = plan::MakePlan(job, 4);
+  REQUIRE(plan.ok());
+  uint64_t most = 0;
+  for (const v1::StagePlan& stage : plan->stages()) {
+    CHECK(BytesOf(stage).snapshots == stage.snapshot_bytes());
+    CHECK(BytesOf(stage).optimizer == 0);
+    CHECK(BytesOf(stage).total == stage.arena_bytes());
+    most = std::max(most, stage.arena_bytes() + stage.snapshot_bytes());
+  }
+  const std::string text = DescribePlan(*plan, {});
+  CHECK_THAT(text, Contains("\n  in snapshots") && Contains("4.00 MiB"));
+  CHECK_THAT(text, Contains("at most " + ReadableBytes(most) + " per rank"));
+}
+
 TEST_CASE("a lone micro-batch is one, and ZeRO of one replica is told to do nothing") {
   v1::JobSpec job = plan::SmallJob();
   job.mutable_parallelism()->set_zero_stage(3);

@@ -70,7 +70,7 @@ TEST_CASE("a tick on a full disk waits its time and the next one makes up for it
 }
 
 TEST_CASE(
-    "a plan that is late is waited for; one that is said to come no more is asked for again") {
+    "a plan that is late is waited for, and one that is said to come no more is asked for again") {
   Desk desk;
   desk.Dial("n1");
   const uint64_t job = desk.Submit(1, kDeskBegin);

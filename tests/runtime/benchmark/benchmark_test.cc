@@ -178,7 +178,6 @@ TEST_CASE("operator table: no such operator") {
   CHECK(std::string(table.status().message()).find("no operator has \"moon\"") == 0);
 }
 
-// A step of T tokens takes the attention of T tokens, and all other lines.
 TEST_CASE("other load: of the machine's line in /proc/stat") {
   const auto per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
   // user nice system idle iowait irq softirq steal guest guest_nice
@@ -210,6 +209,7 @@ TEST_CASE("other load: another process's work counts") {
   waitpid(other, nullptr, 0);
 }
 
+// A step of T tokens takes the attention of T tokens, and all other lines.
 TEST_CASE("operator table: sums of a step, as text and as JSON") {
   OperatorTable table;
   table.threads = 2;

@@ -23,7 +23,11 @@ constexpr size_t kMostLogPieceBytes = 64 << 10;
 class LogReader {
  public:
   LogReader(const v1::LogsRequest& request, const v1::Job& job, const std::string& store)
-      : rank_(request.rank()), offset_(request.offset()), job_(job), store_(store) {}
+      : rank_(request.rank()),
+        offset_(request.offset()),
+        named_attempt_(request.attempt()),
+        job_(job),
+        store_(store) {}
   ~LogReader() {
     if (fd_ >= 0) close(fd_);
   }
@@ -48,7 +52,7 @@ class LogReader {
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd_ < 0) {
       if (errno != ENOENT) return absl::ErrnoToStatus(errno, "cannot open " + path);
-      const bool later = attempt > job_.status().attempt();
+      const bool later = named_attempt_ > job_.status().attempt();
       return later ? CheckLaterAttempt(job_, attempt) : absl::OkStatus();
     }
     RETURN_IF_ERROR(CheckRunOwner(job_, store_));
@@ -61,6 +65,7 @@ class LogReader {
 
   const int rank_;
   int64_t offset_;
+  const uint32_t named_attempt_;  // 0: the newest, which may have begun since job_ was read
   const v1::Job job_;
   const std::string store_;
   int fd_ = -1;

@@ -99,6 +99,31 @@ TEST_CASE("control: who follows an attempt that a store put back from a backup l
   CHECK(late.text() == "step 1\nstep 2\n");
 }
 
+TEST_CASE("control: who follows a job that has not begun hears its first attempt from its start") {
+  ServedStore served;
+  v1::Job job = AddOlderJob(served);
+  job.mutable_status()->set_attempt(0);
+  served.PutJob(job);
+  served.Serve();
+  const auto stub = served.StubOf("ann");
+  Follower follower(served, *stub, 0, 0);
+  AwaitLooks();
+  // It counts before its node has made its folder.
+  job.mutable_status()->set_attempt(1);
+  job.mutable_status()->set_attempt_live(true);
+  job.mutable_status()->set_state(v1::JOB_LAUNCHING);
+  served.PublishJob(job);
+  AwaitLooks();
+  std::filesystem::create_directories(job.run_folder() + "/attempts/1/logs");
+  std::ofstream log(job.run_folder() + "/attempts/1/logs/rank-0.log");
+  log << "step 1\n" << std::flush;
+  CHECK(follower.ReadUntil("step 1\n") == "step 1\n");
+  job.mutable_status()->set_attempt_live(false);
+  job.mutable_status()->set_state(v1::JOB_COMPLETED);
+  served.PublishJob(job);
+  CHECK(follower.End().ok());
+}
+
 TEST_CASE("control: who follows an attempt that never was is told which there are") {
   ServedStore served;
   const v1::Job job = AddOlderJob(served);

@@ -142,6 +142,8 @@ void ServedStore::TakeBack(const std::string& holder) {
   server_->EndUnknown();
 }
 
+void ServedStore::PublishJob(const v1::Job& job) { table_->Publish({job}, {}); }
+
 void ServedStore::PutProgress(uint64_t job_id, uint64_t steps_done) {
   v1::Progress progress;
   progress.set_steps_done(steps_done);

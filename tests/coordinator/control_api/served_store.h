@@ -39,6 +39,8 @@ class ServedStore {
              RunFolders run_folders = {});
   // Of the service; what lies in folder() is there still.
   void End();
+  // What readers see of it, as after a commit; the reconciler does not know. After Serve.
+  void PublishJob(const v1::Job& job);
   // What its ranks told last. To be called after Serve.
   void PutProgress(uint64_t job_id, uint64_t steps_done);
 

@@ -3,10 +3,12 @@
 // nothing is allocated or copied twice.
 #include "runtime/tensor/stream.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -21,6 +23,8 @@ namespace {
 
 // Between two calls of `while_waiting`.
 constexpr std::chrono::microseconds kLook{100};
+constexpr uint64_t kNobody = std::numeric_limits<uint64_t>::max();
+using TimePoint = std::chrono::steady_clock::time_point;
 
 // Any thread may issue; the work runs on the issuing thread.
 class InlineStream final : public Stream {
@@ -70,16 +74,15 @@ class ThreadStream final : public Stream {
 
   void Await(uint64_t sequence) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    WaitUntil(lock, [&] { return finished_.load() >= sequence; });
+    WaitFor(
+        lock, [&] { return sequence; }, TimePoint::max());
   }
 
   bool AwaitFor(uint64_t sequence, std::chrono::milliseconds limit) override {
-    const auto end = std::chrono::steady_clock::now() + limit;
+    const TimePoint end = std::chrono::steady_clock::now() + limit;
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto done = [&] { return finished_.load() >= sequence; };
-    if (!while_waiting_) return done_.wait_until(lock, end, done);
-    WaitUntil(lock, [&] { return done() || std::chrono::steady_clock::now() >= end; });
-    return done();
+    return WaitFor(
+        lock, [&] { return sequence; }, end);
   }
 
   bool inline_execution() const override { return false; }
@@ -93,22 +96,37 @@ class ThreadStream final : public Stream {
   void Enqueue(Task task, MemoryGate* gate) override {
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      WaitUntil(lock, [this] { return issued_.load() - finished_.load() < ring_.size(); });
+      WaitFor(
+          lock, [this] { return issued_.load() + 1 - std::min(issued_.load() + 1, ring_.size()); },
+          TimePoint::max());
       ring_[issued_.load() % ring_.size()] = {task, gate};
       issued_.fetch_add(1, std::memory_order_release);
     }
     work_.notify_one();
   }
 
-  template <typename Condition>
-  void WaitUntil(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-    if (!while_waiting_) return done_.wait(lock, condition);
-    while (!condition()) {
-      lock.unlock();
-      while_waiting_();
-      lock.lock();
-      if (done_.wait_for(lock, kLook, condition)) return;
+  // Until as many tasks have run as `wanted` says; false at `end`. Whoever waits is woken by the
+  // task that it waits for, not by those before it.
+  template <typename Wanted>
+  bool WaitFor(std::unique_lock<std::mutex>& lock, const Wanted& wanted, TimePoint end) {
+    while (finished_.load() < wanted()) {
+      if (end != TimePoint::max() && std::chrono::steady_clock::now() >= end) return false;
+      if (while_waiting_) {
+        lock.unlock();
+        while_waiting_();
+        lock.lock();
+        if (finished_.load() >= wanted()) break;
+      }
+      next_wanted_ = std::min(next_wanted_, wanted());
+      if (while_waiting_) {
+        done_.wait_for(lock, kLook);
+      } else if (end == TimePoint::max()) {
+        done_.wait(lock);
+      } else {
+        done_.wait_until(lock, end);
+      }
     }
+    return true;
   }
 
   void Run() {
@@ -124,6 +142,8 @@ class ThreadStream final : public Stream {
       }
       lock.lock();
       finished_.fetch_add(1, std::memory_order_release);
+      if (finished_.load() < next_wanted_) continue;
+      next_wanted_ = kNobody;
       done_.notify_all();
     }
   }
@@ -131,10 +151,11 @@ class ThreadStream final : public Stream {
   const std::function<void()> while_waiting_;
   std::mutex mutex_;
   std::condition_variable work_;  // a task was issued, or the stream stops
-  std::condition_variable done_;  // a task has run
+  std::condition_variable done_;  // as many tasks have run as somebody waits for
   std::vector<Place> ring_;       // task k stands at k % size; written under mutex_, run without it
-  std::atomic<uint64_t> issued_{0};    // written under mutex_
-  std::atomic<uint64_t> finished_{0};  // written under mutex_
+  std::atomic<uint64_t> issued_{0};                         // written under mutex_
+  std::atomic<uint64_t> finished_{0};                       // written under mutex_
+  uint64_t next_wanted_ ABSL_GUARDED_BY(mutex_) = kNobody;  // the least that is waited for
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

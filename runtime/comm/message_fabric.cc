@@ -20,8 +20,9 @@ namespace trireme::comm {
 using base::Text;
 namespace {
 
-constexpr size_t kSmallestPiece =
-    4096;  // bytes; smaller ones cost more in counters than they carry
+// Bytes; with smaller ones, a rank that adds would read as much of counters as of pieces. With the
+// window of ConnectMpi that is 512 ranks of a machine in one group.
+constexpr size_t kSmallestPiece = 512;
 
 absl::Status CheckRanks(std::span<const int> ranks, std::string_view name, int rank, int size) {
   const auto fault = [&](std::string_view what) {

@@ -30,7 +30,7 @@ struct FabricOptions {
   // Staging memory of a lane, for messages that are received and added. At least 64 KiB.
   size_t staging_bytes = 1 << 20;
   // Shared memory per rank of a group whose ranks can map it, in which the larger sums run; 0 for
-  // none. A piece is window_bytes / (2 * ranks), and none is made when that is below 4 KiB.
+  // none. A piece is window_bytes / (2 * ranks), and none is made when that is below 512 bytes.
   size_t window_bytes = 0;
   // What each group has at least; collective_bytes is of a lane.
   CodingRoom coding;

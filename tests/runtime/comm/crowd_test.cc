@@ -239,7 +239,7 @@ TEST_CASE("crowd: a chain takes one hop a rank, and no more") {
 TEST_CASE("crowd: sums through a window of many ranks") {
   for (const int ranks : {65, 129, 300}) {
     INFO(ranks << " ranks");
-    constexpr size_t kPieceBytes = 4096;  // the least that makes a window
+    constexpr size_t kPieceBytes = 512;  // the least that makes a window
     FabricOptions options;
     options.window_bytes = Window::kDepth * static_cast<size_t>(ranks) * kPieceBytes;
     Crowd crowd(ranks, options);

@@ -335,7 +335,7 @@ TEST_CASE(
 }
 
 TEST_CASE("many ranks: sums through a window, at its borders") {
-  constexpr size_t kPieceBytes = 4096;  // the least that makes a window
+  constexpr size_t kPieceBytes = 4096;  // those of 64 ranks under ConnectMpi
   for (const int ranks : {16, 65, 100}) {
     if (tests::kThreadSanitizer && ranks == 100) continue;
     LocalOptions options = Options(64 << 10);

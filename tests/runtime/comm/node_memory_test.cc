@@ -61,6 +61,35 @@ TEST_CASE("node memory gives the bits of private memory, also where a rank's dat
   }
 }
 
+// A machine of many cores: the window of ConnectMpi is as large for each rank, however many they
+// are. By messages, a ring would begin elsewhere and lose none of the ones.
+TEST_CASE("node memory serves groups of as many ranks as a machine has") {
+  const std::vector<int> sizes =
+      tests::kThreadSanitizer ? std::vector{65} : std::vector{64, 65, 130};
+  for (const int ranks : sizes) {
+    LocalOptions options;
+    options.fabric.window_bytes = 512 << 10;
+    RequireEachOk(RunRanks(
+        ranks,
+        [&](Fabric& fabric) -> absl::Status {
+          constexpr int64_t kCount = 32 << 10;
+          ASSIGN_OR_RETURN(auto comm, fabric.Group(All(ranks), "all"));
+          RETURN_IF_ERROR(Expect(comm->SumsInWindow(), "sums go by messages"));
+          ASSIGN_OR_RETURN(const auto memory, fabric.Allocate(kCount * sizeof(float)));
+          auto* const data = reinterpret_cast<float*>(memory->own().data());
+          const int rank = fabric.rank();
+          const float own = rank == 0 ? 1e9F : rank == ranks - 1 ? -1e9F : 1.0F;
+          std::fill_n(data, kCount, own);
+          auto stream = tensor::MakeInlineStream();
+          RETURN_IF_ERROR(comm->WaitHost(
+              comm->AllReduce(data, kCount, tensor::DType::kF32, ReduceOp::kSum, *stream),
+              kDeadline));
+          return Expect(std::count(data, data + kCount, 0.0F) == kCount, "another order of ranks");
+        },
+        options));
+  }
+}
+
 TEST_CASE("each rank has as much node memory as it asked for, zero-filled, and sees the others'") {
   RequireEachOk(RunRanks(3, [](Fabric& fabric) -> absl::Status {
     const auto r = static_cast<size_t>(fabric.rank());

@@ -118,6 +118,14 @@ int ThreadsAt(std::span<const Place> places, int rank) {
   return std::max(1, static_cast<int>(here.cores) / static_cast<int>(sharing));
 }
 
+int MostThreads(std::span<const Place> places) {
+  int most = 1;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    most = std::max(most, ThreadsAt(places, static_cast<int>(rank)));
+  }
+  return most;
+}
+
 std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place> places) {
   std::vector<uint64_t> arena_bytes;
   std::map<uint64_t, Load> machines;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/plan/memory_plan.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "worker/engine_state.h"
@@ -81,7 +82,8 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   std::string text;
   int64_t code = 0;  // absl::StatusCode
   if (fabric.rank() == 0) {
-    absl::StatusOr<v1::Plan> plan = plan::MakePlan(job, fabric.size());
+    absl::StatusOr<v1::Plan> plan =
+        plan::MakePlan(plan::ForThreads(job, MostThreads(places_)), fabric.size());
     text = plan.ok() ? plan::SerializePlan(*plan) : base::MessageOf(plan.status());
     code = static_cast<int64_t>(plan.status().code());
   }

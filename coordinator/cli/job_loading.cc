@@ -4,8 +4,10 @@
 #include <filesystem>
 
 #include "coordinator/cli/print_error.h"
+#include "coordinator/launcher/launch_command.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/memory_plan.h"
 #include "runtime/plan/planner.h"
 #include "runtime/spec/job_spec.h"
 
@@ -49,7 +51,10 @@ absl::StatusOr<PlannedJob> LoadAndPlan(const std::string& path,
     PrintWarning("planned without the text: " + base::MessageOf(resolved));
   }
   planned.ranks = coordinator::RanksOf(planned.job, ranks);
-  ASSIGN_OR_RETURN(planned.plan, plan::MakePlan(planned.job, planned.ranks));
+  // As `trireme run` starts them on this machine.
+  const int threads = launcher::AvailableCores() / planned.ranks;
+  ASSIGN_OR_RETURN(planned.plan,
+                   plan::MakePlan(plan::ForThreads(planned.job, threads), planned.ranks));
   return planned;
 }
 

@@ -14,8 +14,9 @@ namespace {
 // Room for products: what oneDNN's ask for at most on GPT-2 124M with 2 threads is not above the
 // least, with whatever instructions; those that ask for more than the most take another way.
 constexpr uint64_t kLeastProductBytes = 24ull << 20, kMostProductBytes = 64ull << 20;
-// Threads of attention that have room where the job leaves their number to the run, and the most
-// that a larger number may cost. Attention runs on as many threads as fit, at least one.
+// Threads that have room where the job says neither their number nor a larger one of CPUs a rank,
+// and the most that a larger number may cost. Attention runs on as many threads as fit, at least
+// one.
 constexpr int64_t kUsualThreads = 8;
 constexpr uint64_t kMostThreadedBytes = 1ull << 30;
 
@@ -117,12 +118,20 @@ uint64_t ProductBytes(const v1::JobSpec& job, int64_t threads) {
 
 uint64_t ScratchBytes(const v1::JobSpec& job) {
   if (job.runtime().kernels() == "reference") return 0;
-  const int64_t threads = job.runtime().threads() > 0 ? job.runtime().threads() : kUsualThreads;
+  const int64_t open = std::max<int64_t>(kUsualThreads, job.resources().cpus_per_rank());
+  const int64_t threads = job.runtime().threads() > 0 ? job.runtime().threads() : open;
   const uint64_t thread = AttentionThreadBytes(job);
   const uint64_t threaded = std::min(static_cast<uint64_t>(threads) * thread, kMostThreadedBytes);
   const uint64_t products =
       std::clamp(ProductBytes(job, threads), kLeastProductBytes, kMostProductBytes);
   return LineUp(std::max(products, std::max(thread, threaded) + AttentionShareBytes(job)));
+}
+
+v1::JobSpec ForThreads(v1::JobSpec job, int threads) {
+  if (job.runtime().threads() == 0 && threads > kUsualThreads) {
+    job.mutable_runtime()->set_threads(threads);
+  }
+  return job;
 }
 
 void SlotBytes::Raise(const graph::StageOps& ops) {

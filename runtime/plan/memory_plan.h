@@ -39,7 +39,11 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
 // The pool of the arena that a buffer's slots are in.
 v1::PoolKind PoolKindOf(graph::BufferPool pool);
 
-// Scratch that the job's kernels may use.
+// Scratch that the job's kernels may use: for the threads of a rank that the job gives it, or for
+// some.
 uint64_t ScratchBytes(const v1::JobSpec& job);
+// The job as it is to be planned where its ranks will have `threads` of their own, which counts
+// where the job gives no number and they are more than "some": then it is the number.
+v1::JobSpec ForThreads(v1::JobSpec job, int threads);
 
 }  // namespace trireme::plan

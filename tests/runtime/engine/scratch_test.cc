@@ -125,6 +125,39 @@ TEST_CASE("scratch: attention runs on the threads that the job gives") {
   }
 }
 
+// Where the job gives no number of threads: a rank has the CPUs that the job asks for, or those of
+// the machine where it is planned.
+TEST_CASE("scratch: all CPUs of a rank that has many have room") {
+  kernels::KernelRegistry registry;
+  kernels::RegisterCpuKernels(registry);
+  constexpr int kThreads = 64;
+  v1::JobSpec asked = Gpt2Job(tensor::DType::kBf16);
+  asked.mutable_model()->mutable_config()->set_head_dim(128);
+  asked.mutable_data()->set_sequence_length(4096);
+  asked.mutable_runtime()->clear_threads();
+  const v1::JobSpec here = plan::ForThreads(asked, kThreads);
+  CHECK(here.runtime().threads() == kThreads);
+  CHECK(plan::ScratchBytes(plan::ForThreads(asked, 2)) == plan::ScratchBytes(asked));
+  asked.mutable_resources()->set_cpus_per_rank(kThreads);
+  const uint64_t planned = plan::ScratchBytes(asked);
+  CHECK(plan::ScratchBytes(here) == planned);
+  const ScratchCase attention{4096, 128, kThreads, 4, 12, 12};
+  for (const graph::Phase phase : {graph::Phase::kForward, graph::Phase::kInputGrad}) {
+    const graph::OpSpec spec = SpecOf(attention, phase, tensor::DType::kBf16);
+    const auto given =
+        registry.Prepare(spec, {.scratch_limit_bytes = planned, .threads = kThreads});
+    const auto wanted =
+        registry.Prepare(spec, {.scratch_limit_bytes = size_t{1} << 36, .threads = kThreads});
+    REQUIRE(given.ok());
+    REQUIRE(wanted.ok());
+    CHECK((*given)->ScratchBytes() == (*wanted)->ScratchBytes());
+  }
+  // Another number is the job's own word.
+  asked.mutable_runtime()->set_threads(1);
+  CHECK(plan::ScratchBytes(asked) < planned);
+  CHECK(plan::ForThreads(asked, kThreads).runtime().threads() == 1);
+}
+
 // No product of GPT-2 124M takes a slower way for want of scratch, and what larger models need is
 // not set aside for it. The head's weight-grad is left out: without instructions for bf16, oneDNN
 // would copy the whole of it.

@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/whole_file.h"
 #include "runtime/report/trace.h"
 #include "worker/run_files.h"
 
@@ -17,6 +20,35 @@ namespace {
 
 std::string SpansPath(const std::string& run_directory, int rank) {
   return absl::StrCat(run_directory, "/trace/rank-", rank, ".spans");
+}
+
+// Of its file.
+std::vector<report::TraceSpan> SpansOf(const std::string& run_directory, int rank) {
+  std::vector<report::TraceSpan> spans;
+  std::ifstream file(SpansPath(run_directory, rank));
+  char what = 0;
+  int64_t step = 0, start_ns = 0, end_ns = 0;
+  int kind = 0;
+  uint32_t virtual_stage = 0, micro_batch = 0;
+  while (file >> what >> step >> kind >> virtual_stage >> micro_batch >> start_ns >> end_ns) {
+    v1::Instruction instruction;
+    instruction.set_kind(static_cast<v1::InstructionKind>(kind));
+    instruction.set_virtual_stage(virtual_stage);
+    instruction.set_micro_batch(micro_batch);
+    if (what == 'i') {
+      spans.push_back(report::SpanOf(rank, instruction, start_ns, end_ns));
+    } else {
+      int group = 0, peer = -1;
+      uint32_t bucket = 0;
+      file >> group >> peer >> bucket;
+      instruction.set_bucket(bucket);
+      spans.push_back(report::CommunicationSpanOf(
+          rank, instruction, engine::TextOf(static_cast<engine::GroupName>(group)), start_ns,
+          end_ns));
+    }
+    spans.back().step = step;
+  }
+  return spans;
 }
 
 }  // namespace
@@ -84,34 +116,26 @@ absl::Status TraceKeeper::WriteRank(const std::string& run_directory, int rank,
 
 absl::Status MergeTraces(const std::string& run_directory, int ranks,
                          const std::string& file_name) {
-  std::vector<report::TraceSpan> spans;
+  // Twice read, and never more of it at hand than a rank's: there may be thousands.
+  int64_t origin_ns = std::numeric_limits<int64_t>::max();
   for (int rank = 0; rank < ranks; ++rank) {
-    std::ifstream file(SpansPath(run_directory, rank));
-    char what = 0;
-    int64_t step = 0, start_ns = 0, end_ns = 0;
-    int kind = 0;
-    uint32_t virtual_stage = 0, micro_batch = 0;
-    while (file >> what >> step >> kind >> virtual_stage >> micro_batch >> start_ns >> end_ns) {
-      v1::Instruction instruction;
-      instruction.set_kind(static_cast<v1::InstructionKind>(kind));
-      instruction.set_virtual_stage(virtual_stage);
-      instruction.set_micro_batch(micro_batch);
-      if (what == 'i') {
-        spans.push_back(report::SpanOf(rank, instruction, start_ns, end_ns));
-      } else {
-        int group = 0, peer = -1;
-        uint32_t bucket = 0;
-        file >> group >> peer >> bucket;
-        instruction.set_bucket(bucket);
-        spans.push_back(report::CommunicationSpanOf(
-            rank, instruction, engine::TextOf(static_cast<engine::GroupName>(group)), start_ns,
-            end_ns));
-      }
-      spans.back().step = step;
+    for (const report::TraceSpan& span : SpansOf(run_directory, rank)) {
+      origin_ns = std::min(origin_ns, span.start_ns);
     }
   }
-  RETURN_IF_ERROR(
-      WriteRunFile(absl::StrCat(run_directory, "/", file_name), report::ChromeTrace(spans)));
+  int rank = -1;
+  const auto next = [&]() -> std::string {
+    if (rank < 0) {
+      ++rank;
+      return std::string(report::kTraceBegin);
+    }
+    while (rank < ranks) {
+      std::string events = report::TraceEvents(SpansOf(run_directory, rank++), origin_ns);
+      if (!events.empty()) return events;
+    }
+    return rank++ == ranks ? std::string(report::kTraceEnd) : std::string();
+  };
+  RETURN_IF_ERROR(OfDisk(base::WriteWholeFile(absl::StrCat(run_directory, "/", file_name), next)));
   std::error_code ignored;
   std::filesystem::remove_all(run_directory + "/trace", ignored);
   return absl::OkStatus();

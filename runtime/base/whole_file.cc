@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "runtime/base/durable.h"
 #include "runtime/base/text.h"
@@ -28,6 +29,14 @@ bool WriteAll(int fd, std::string_view content) {
 }  // namespace
 
 absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode) {
+  bool given = false;
+  return WriteWholeFile(
+      path, [&] { return std::exchange(given, true) ? std::string() : std::string(content); },
+      mode);
+}
+
+absl::Status WriteWholeFile(const std::string& path, const std::function<std::string()>& next,
+                            mode_t mode) {
   const std::string beside = path + ".partial";
   const auto failed = [&] {
     const int error = errno;
@@ -36,7 +45,11 @@ absl::Status WriteWholeFile(const std::string& path, std::string_view content, m
   };
   const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return failed();
-  const bool written = WriteAll(fd, content) && fsync(fd) == 0;
+  bool written = true;
+  for (std::string part = next(); written && !part.empty(); part = next()) {
+    written = WriteAll(fd, part);
+  }
+  written = written && fsync(fd) == 0;
   if (close(fd) != 0 || !written || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
   return SyncFolderOf(path);
 }

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,10 @@ namespace trireme::base {
 // cut, sees the former content or this one; one writer at a time. Blocks on the disk.
 // Errors: ErrnoStatus.
 absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode = 0644);
+
+// The same of a file that is not held in memory: `next` gives it part by part, "" at its end.
+absl::Status WriteWholeFile(const std::string& path, const std::function<std::string()>& next,
+                            mode_t mode = 0644);
 
 // The same of a name that must be free: of all who call at once one has it. AlreadyExists: it is
 // taken, and as it was. Needs a file system with hard links.

@@ -125,12 +125,20 @@ std::string Microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000,
 
 }  // namespace
 
+const std::string_view kTraceBegin =
+    "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+    R"({"ph":"M","pid":0,"tid":0,"name":"process_name","args":{"name":"trireme"}})";
+const std::string_view kTraceEnd = "\n]}\n";
+
 std::string ChromeTrace(std::span<const TraceSpan> spans) {
-  int64_t origin = spans.empty() ? 0 : spans[0].start_ns;
+  int64_t origin_ns = spans.empty() ? 0 : spans[0].start_ns;
+  for (const TraceSpan& span : spans) origin_ns = std::min(origin_ns, span.start_ns);
+  return std::string(kTraceBegin) + TraceEvents(spans, origin_ns) + std::string(kTraceEnd);
+}
+
+std::string TraceEvents(std::span<const TraceSpan> spans, int64_t origin_ns) {
   const std::vector<int64_t> tracks = TracksOf(spans);
-  for (const TraceSpan& span : spans) origin = std::min(origin, span.start_ns);
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  text += R"({"ph":"M","pid":0,"tid":0,"name":"process_name","args":{"name":"trireme"}})";
+  std::string text;
   for (const int64_t track : std::set<int64_t>(tracks.begin(), tracks.end())) {
     text += fmt::format(
         ",\n{{\"ph\":\"M\",\"pid\":0,\"tid\":{0},\"name\":\"thread_name\",\"args\":"
@@ -153,18 +161,19 @@ std::string ChromeTrace(std::span<const TraceSpan> spans) {
         ",\n{{\"ph\":\"X\",\"pid\":0,\"tid\":{},\"name\":{},\"cat\":\"{}\",\"ts\":{},\"dur\":{},"
         "\"args\":{{{}}}}}",
         tracks[index], Quoted(span.name), NameOf(span.category),
-        Microseconds(span.start_ns - origin), Microseconds(end - span.start_ns), arguments);
+        Microseconds(span.start_ns - origin_ns), Microseconds(end - span.start_ns), arguments);
     const auto flow = [&](const char* phase, uint64_t id) {
       if (id == 0) return;
       text += fmt::format(
           ",\n{{\"ph\":\"{}\",\"bp\":\"e\",\"pid\":0,\"tid\":{},\"id\":{},\"name\":\"message\","
           "\"cat\":\"flow\",\"ts\":{}}}",
-          phase, tracks[index], id, Microseconds((*phase == 's' ? span.start_ns : end) - origin));
+          phase, tracks[index], id,
+          Microseconds((*phase == 's' ? span.start_ns : end) - origin_ns));
     };
     flow("s", span.begins_flow);
     flow("f", span.ends_flow);
   }
-  return text + "\n]}\n";
+  return text;
 }
 
 }  // namespace trireme::report

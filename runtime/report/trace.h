@@ -46,5 +46,9 @@ TraceSpan CommunicationSpanOf(int rank, const v1::Instruction& instruction, std:
 // The whole JSON file: one track per rank, below it as many as its communications in flight need,
 // times from the first span in microseconds.
 std::string ChromeTrace(std::span<const TraceSpan> spans);
+// The same in parts: kTraceBegin, the events of some ranks each time, with times from `origin_ns`,
+// and kTraceEnd. All spans of a rank come in one part.
+extern const std::string_view kTraceBegin, kTraceEnd;
+std::string TraceEvents(std::span<const TraceSpan> spans, int64_t origin_ns);
 
 }  // namespace trireme::report

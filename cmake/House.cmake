@@ -32,6 +32,7 @@ if(NOT TRIREME_SANITIZE)
 
   trireme_house_test(rooms rooms.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
   trireme_house_test(sizes sizes.py "${PROJECT_SOURCE_DIR}")
+  trireme_house_test(classes classes.py "${PROJECT_SOURCE_DIR}")
   trireme_house_test(docs docs.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/rooms.txt")
   # CMake writes the file once all is read: the names of its tests, with those of Python.
   trireme_house_test(proof proof.py "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/CTestTestfile.cmake")

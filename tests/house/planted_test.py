@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+import classes
 import docs
 import format as formatting
 import install
@@ -117,6 +118,20 @@ class Planted(unittest.TestCase):
     def test_long_file(self):
         self.append('runtime/base/check.h', '\n' * 600)
         self.only(sizes.check(self.root), '602 lines')
+
+    def test_class_of_many_methods(self):
+        methods = ''.join(f'  int M{i}(int of) const {{ return of; }}\n' for i in range(12))
+        head = 'class Door {\n public:\n  explicit Door(int);\n  ~Door();\n  bool operator==(const Door&) const;\n'
+        tail = ' private:\n  void Turn();\n  int knobs_ = Count();\n};\n'
+        self.append('runtime/base/check.h', head + methods + tail)
+        self.assertEqual(classes.check(self.root), [])
+        self.write('runtime/base/check.h', FILES['runtime/base/check.h'] + head + methods + '  void Close();\n' + tail)
+        self.only(classes.check(self.root), 'check.h', 'Door has 13')
+        row = '| `Door` | `runtime/base/check.h` | {} | why |\n'
+        self.write(classes.RECORD, row.format(13))
+        self.assertEqual(classes.check(self.root), [])
+        self.write(classes.RECORD, row.format(13) + row.format(13).replace('Door', 'Gate'))
+        self.only(classes.check(self.root), 'no Gate')
 
     def test_long_line(self):
         self.append('runtime/base/check.h', '// ' + 'a' * 98 + '\n')

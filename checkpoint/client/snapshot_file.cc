@@ -1,5 +1,5 @@
-// A file is made under another name, filled up to its header, and renamed; of names that a death
-// has left on the way the next one is rid, where nobody holds them.
+// A file is made without a name, filled up to its header, and gets its name then: a death on the
+// way leaves nothing.
 #include "checkpoint/client/snapshot_file.h"
 
 #include <fcntl.h>
@@ -17,13 +17,10 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/durable.h"
-#include "runtime/base/folder_names.h"
 #include "runtime/base/pinned_folder.h"
-#include "runtime/base/random_hex.h"
 #include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/checksum/crc32c.h"
@@ -40,7 +37,10 @@ class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
@@ -77,15 +77,22 @@ bool IsNamed(int fd, const std::string& path) {
          held.st_dev == named.st_dev;
 }
 
+bool IsFile(int fd) {
+  struct stat about {};
+  return fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+}
+
 bool ReadsAs(int fd, uint64_t offset, std::span<std::byte> to) {
   return pread(fd, to.data(), to.size(), static_cast<off_t>(offset)) ==
          static_cast<ssize_t>(to.size());
 }
 
-// Whether it is one that a rank of this shape can go on in.
+// Whether it is one that a rank of this shape can go on in. It is locked.
 bool IsOurs(int fd, const SnapshotShape& shape, const std::string& manifest) {
   struct stat about {};
-  if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != geteuid()) return false;
+  if (fstat(fd, &about) != 0 || about.st_uid != geteuid() || (about.st_mode & 077) != 0) {
+    return false;
+  }
   std::array<std::byte, kSnapshotPageBytes> header;
   if (!ReadsAs(fd, 0, header)) return false;
   const auto found = ParseSnapshotHeader(header, static_cast<uint64_t>(about.st_size));
@@ -95,20 +102,44 @@ bool IsOurs(int fd, const SnapshotShape& shape, const std::string& manifest) {
          text == manifest;
 }
 
-// The file of that name, locked; -1: there is none to go on in, or it was not to be had in time.
-absl::StatusOr<Descriptor> Find(const std::string& path, const SnapshotFileOptions& options,
-                                const SnapshotShape& shape) {
-  const auto end = std::chrono::steady_clock::now() + options.lock_wait;
+// What is of a rank's name.
+struct Named {
+  enum Verdict { kAbsent, kOurs, kReplace };
+  Verdict verdict = kAbsent;
+  Descriptor file{-1};  // locked, if it is ours; none, if it is no file
+};
+
+absl::StatusOr<Named> OpenNamed(const std::string& path) {
   while (true) {
-    Descriptor file(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (file.get() < 0 || !IsOurs(file.get(), shape, options.manifest)) return Descriptor(-1);
-    if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+    Named named{.file =
+                    Descriptor(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC))};
+    const int error = named.file.get() < 0 ? errno : 0;
+    if (error == ENOENT) return named;
+    named.verdict = Named::kReplace;
+    // A link, a folder, a FIFO that nobody reads: nobody's state.
+    if (error == 0 || error == ELOOP || error == EISDIR || error == ENXIO) return named;
+    // Without descriptors or memory the file may well be there, the only one of its state.
+    if (error != EINTR) return base::ErrnoStatus(error, absl::StrCat("cannot open ", path));
+  }
+}
+
+// Also one of another shape is waited for: its memory is free when whoever holds it has died.
+absl::StatusOr<Named> Find(const std::string& path, const SnapshotFileOptions& options,
+                           const SnapshotShape& shape, std::chrono::steady_clock::time_point end) {
+  while (true) {
+    ASSIGN_OR_RETURN(Named named, OpenNamed(path));
+    const int fd = named.file.get();
+    if (fd < 0 || !IsFile(fd)) return named;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
       // Whoever held it may have been replaced meanwhile.
-      if (IsNamed(file.get(), path)) return file;
+      if (IsNamed(fd, path)) {
+        if (IsOurs(fd, shape, options.manifest)) named.verdict = Named::kOurs;
+        return named;
+      }
     } else if (errno != EWOULDBLOCK && errno != EINTR) {
       return base::ErrnoStatus(errno, absl::StrCat("cannot lock ", path));
     }
-    if (std::chrono::steady_clock::now() >= end) return Descriptor(-1);
+    if (std::chrono::steady_clock::now() >= end) return named;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -138,53 +169,49 @@ absl::Status WriteAt(int fd, uint64_t offset, std::span<const std::byte> bytes) 
   return absl::OkStatus();
 }
 
-// Of ranks that died while they made theirs: names with more behind them that nobody holds.
-absl::Status RemoveHalfMade(const base::PinnedFolder& folder, const std::string& name) {
-  ASSIGN_OR_RETURN(const auto names, base::FolderNames(folder.PathOf(".")));
-  for (const std::string& found : names) {
-    if (!absl::StartsWith(found, name + ".")) continue;
-    const std::string path = folder.PathOf(found);
-    const Descriptor file(open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (file.get() >= 0 && flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    unlink(path.c_str());
+// All of its memory, in parts: a signal in the middle of one takes that back alone.
+absl::Status TakeRoom(int fd, uint64_t bytes, const std::string& root) {
+  constexpr uint64_t kPart = uint64_t{64} << 20;
+  for (uint64_t at = 0; at < bytes;) {
+    const uint64_t part = std::min(kPart, bytes - at);
+    const int error = posix_fallocate(fd, static_cast<off_t>(at), static_cast<off_t>(part));
+    if (error != 0 && error != EINTR) return NoRoom(root, bytes, error);
+    if (error == 0) at += part;
   }
   return absl::OkStatus();
 }
 
+// A new one, locked, in place of `old`. AlreadyExists: another has named his own meanwhile.
 absl::StatusOr<Descriptor> Make(const base::PinnedFolder& folder, const std::string& path,
-                                const SnapshotFileOptions& options, const SnapshotShape& shape) {
-  const std::string name = NameOf(shape.rank);
-  RETURN_IF_ERROR(RemoveHalfMade(folder, name));
-  // Before there is room for the new one, its memory is to be free.
-  if (unlink(folder.PathOf(name).c_str()) != 0 && errno != ENOENT) {
+                                const SnapshotFileOptions& options, const SnapshotShape& shape,
+                                Named old) {
+  const std::string name = folder.PathOf(NameOf(shape.rank));
+  const bool there = old.file.get() < 0 || IsNamed(old.file.get(), name);
+  if (old.verdict == Named::kReplace && there && unlink(name.c_str()) != 0 && errno != ENOENT) {
     return base::ErrnoStatus(errno, absl::StrCat("cannot remove ", path));
   }
-  const std::string made = folder.PathOf(absl::StrCat(name, ".", base::RandomHex(16)));
-  Descriptor file(open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (file.get() < 0) return base::ErrnoStatus(errno, absl::StrCat("cannot make ", path));
-  const auto fill = [&]() -> absl::Status {
-    if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-      return base::ErrnoStatus(errno, absl::StrCat("cannot lock ", path));
-    }
-    ASSIGN_OR_RETURN(const SnapshotPlaces places, PlacesOf(shape));
-    const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(places.file_bytes));
-    if (error != 0) return NoRoom(options.root, places.file_bytes, error);
-    std::array<std::byte, kSnapshotPageBytes> header;
-    FormatSnapshotHeader(shape, header);
-    RETURN_IF_ERROR(
-        WriteAt(file.get(), places.manifest, std::as_bytes(std::span(options.manifest))));
-    RETURN_IF_ERROR(WriteAt(file.get(), 0, header));
-    if (rename(made.c_str(), folder.PathOf(name).c_str()) != 0) {
-      return base::ErrnoStatus(errno, absl::StrCat("cannot name ", path));
-    }
-    return absl::OkStatus();
-  };
-  const absl::Status filled = fill();
-  if (!filled.ok()) {
-    unlink(made.c_str());
-    return filled;
+  // Before there is room for the new one, its memory is to be free.
+  old = {};
+  Descriptor file(open(folder.PathOf(".").c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (file.get() < 0 || fchmod(file.get(), 0600) != 0) {
+    return base::ErrnoStatus(errno, absl::StrCat("cannot make ", path));
   }
-  return file;
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    return base::ErrnoStatus(errno, absl::StrCat("cannot lock ", path));
+  }
+  ASSIGN_OR_RETURN(const SnapshotPlaces places, PlacesOf(shape));
+  RETURN_IF_ERROR(TakeRoom(file.get(), places.file_bytes, options.root));
+  std::array<std::byte, kSnapshotPageBytes> header;
+  FormatSnapshotHeader(shape, header);
+  RETURN_IF_ERROR(WriteAt(file.get(), places.manifest, std::as_bytes(std::span(options.manifest))));
+  RETURN_IF_ERROR(WriteAt(file.get(), 0, header));
+  const std::string made = absl::StrCat("/proc/self/fd/", file.get());
+  if (linkat(AT_FDCWD, made.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return file;
+  if (errno == EEXIST) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("two processes make ", path, " at once: is the run started twice?"));
+  }
+  return base::ErrnoStatus(errno, absl::StrCat("cannot name ", path));
 }
 
 }  // namespace
@@ -207,15 +234,23 @@ absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
   const std::string path = SnapshotFolder(options.root, shape.key);
   ASSIGN_OR_RETURN(const base::PinnedFolder folder, OpenFolder(path));
   file->path_ = absl::StrCat(path, "/", NameOf(shape.rank));
-  ASSIGN_OR_RETURN(Descriptor held, Find(folder.PathOf(NameOf(shape.rank)), options, shape));
-  file->found_ = held.get() >= 0;
-  if (!file->found_) {
-    ASSIGN_OR_RETURN(Descriptor made, Make(folder, file->path_, options, shape));
-    RETURN_IF_ERROR(file->Map(made.Release()));
-  } else {
-    RETURN_IF_ERROR(file->Map(held.Release()));
+  const auto end = std::chrono::steady_clock::now() + options.lock_wait;
+  while (true) {
+    ASSIGN_OR_RETURN(Named named, Find(folder.PathOf(NameOf(shape.rank)), options, shape, end));
+    file->found_ = named.verdict == Named::kOurs;
+    if (file->found_) {
+      RETURN_IF_ERROR(file->Map(named.file.Release()));
+      return file;
+    }
+    absl::StatusOr<Descriptor> made = Make(folder, file->path_, options, shape, std::move(named));
+    // Whoever was faster is waited for like any other.
+    const bool again =
+        absl::IsAlreadyExists(made.status()) && std::chrono::steady_clock::now() < end;
+    if (again) continue;
+    RETURN_IF_ERROR(made.status());
+    RETURN_IF_ERROR(file->Map(made->Release()));
+    return file;
   }
-  return file;
 }
 
 // Aligned as the data is in the file, so that it can be in huge pages.
@@ -235,7 +270,10 @@ absl::Status SnapshotFile::Map(int fd) {
     return base::ErrnoStatus(error, absl::StrCat("cannot map ", path_));
   }
   base_ = static_cast<std::byte*>(mapped);
-  madvise(base_, bytes, MADV_HUGEPAGE);  // a wish
+  // Where the system has neither, the memory is as good, only slower at first use. The pages are
+  // there: no more is taken.
+  madvise(base_, bytes, MADV_HUGEPAGE);
+  madvise(base_, bytes, MADV_POPULATE_WRITE);
   return absl::OkStatus();
 }
 
@@ -281,6 +319,8 @@ absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
     return absl::InvalidArgumentError(
         absl::StrCat("a slot of ", path_, " has ", pieces(), " pieces, not ", sums.size()));
   }
+  // Not a byte of what another has written here since is changed.
+  RETURN_IF_ERROR(SnapshotSlot(page_of(slot)).CheckWriting(record.version));
   std::memcpy(table.data(), sums.data(), table.size());
   record.sums_crc = checksum::Crc32c(std::as_bytes(sums));
   return SnapshotSlot(page_of(slot)).Stage(record);

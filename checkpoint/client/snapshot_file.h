@@ -32,10 +32,12 @@ std::string SnapshotFolder(const std::string& root, const SnapshotKey& key);
 class SnapshotFile {
  public:
   // The rank's file, if one is there whose shape and manifest are these, locked; else a new one in
-  // its place, all zeros. One that is still locked when lock_wait has passed loses its name and
-  // nothing else: whoever holds it may write to it for as long as he lives. Errors: of a folder
-  // that others can enter PermissionDenied; ResourceExhausted, with the bytes that it takes, where
-  // there is no room for it; else by errno.
+  // its place, all zeros. One that is still locked when lock_wait has passed, whatever its shape,
+  // loses its name and nothing else: whoever holds it may write to it for as long as he lives.
+  // Blocks for lock_wait at most. Errors: of a folder that others can enter PermissionDenied;
+  // ResourceExhausted, with the bytes that it takes, where there is no room for it; AlreadyExists
+  // where another goes on making the same one; else by errno, and then what was there is there
+  // still.
   static absl::StatusOr<std::unique_ptr<SnapshotFile>> Open(const SnapshotFileOptions& options);
   // Unlocks it; the file stays.
   ~SnapshotFile();

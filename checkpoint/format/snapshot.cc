@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
 #include "runtime/checksum/crc32c.h"
 #include "runtime/checksum/lane_sums.h"
 
@@ -164,12 +165,16 @@ absl::Status SnapshotSlot::Begin(uint64_t version) {
   return absl::OkStatus();
 }
 
+absl::Status SnapshotSlot::CheckWriting(uint64_t version) const {
+  const uint64_t word = Load();
+  if (word == WordOf(version, SnapshotPhase::kWriting)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the slot in which version ", version, " was written is now in phase ", word & 3,
+                   " of version ", word >> 2, ": another process has written to it"));
+}
+
 absl::Status SnapshotSlot::Stage(const SnapshotRecord& record) {
-  if (const uint64_t word = Load(); word != WordOf(record.version, SnapshotPhase::kWriting)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the slot in which version ", record.version, " was written is now in phase ",
-                     word & 3, " of version ", word >> 2, ": another process has written to it"));
-  }
+  RETURN_IF_ERROR(CheckWriting(record.version));
   std::array<std::byte, kSnapshotPageBytes> page;
   FormatRecord(record, page);
   constexpr size_t kWord = sizeof(uint64_t);

@@ -96,10 +96,12 @@ class SnapshotSlot : public SnapshotSlotView {
 
   // Before the first byte of the slot's state changes. InvalidArgument: no version is that large.
   absl::Status Begin(uint64_t version);
+  // FailedPrecondition: the slot is not being written with that version; somebody else has been
+  // here, and nothing in it is to be trusted.
+  absl::Status CheckWriting(uint64_t version) const;
   // After the last one, by whatever threads: what they have stored past their caches they have
-  // flushed, and this thread knows that they are done. `record.version` is that of Begin.
-  // FailedPrecondition: the slot is not being written with it; somebody else has been here, and
-  // nothing in it is to be trusted.
+  // flushed, and this thread knows that they are done. `record.version` is that of Begin. Errors:
+  // those of CheckWriting.
   absl::Status Stage(const SnapshotRecord& record);
   // Nothing whole is in the slot from here on.
   void Clear();

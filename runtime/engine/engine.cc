@@ -74,6 +74,10 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
       swapping->LetGo(at, bytes);
     };
   }
+  if (options_.snapshots != nullptr && stage().snapshot_bytes() == 0) {
+    return absl::FailedPreconditionError(
+        "there is memory for snapshots, but the plan has no slots for them");
+  }
   if (stage().snapshot_bytes() > 0) {
     ASSIGN_OR_RETURN(arena.places[v1::SNAPSHOT], SnapshotMemory(arena.prefault_threads));
   }
@@ -248,8 +252,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::Plan& plan, com
 }
 
 void Engine::InitializeState() {
+  ClearSnapshots();
   OnDevice(
       [this] { impl_->state_->Initialize(impl_->plan_.job().seed(), impl_->options_.threads); });
+}
+
+void Engine::ClearSnapshots() {
+  if (impl_->options_.snapshots == nullptr) return;
+  OnDevice([this] {
+    for (uint32_t slot = 0; slot < impl_->state_->slots().count(); ++slot) {
+      impl_->options_.snapshots->Clear(slot);
+    }
+  });
 }
 
 absl::Status Engine::ResumeFrom(uint32_t slot) { return impl_->ResumeFrom(slot); }

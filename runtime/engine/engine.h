@@ -95,8 +95,12 @@ class Engine {
   ~Engine();
 
   void InitializeState();
+  // Before anybody but a step writes to state(), as a restore does: no slot holds a version then.
+  // InitializeState begins with it.
+  void ClearSnapshots();
   // In place of InitializeState: goes on from the version that is whole in `slot`, and makes what
   // follows from it. Steps that were left out are the caller's to set. Collective.
+  // InvalidArgument: the plan has no such slot.
   absl::Status ResumeFrom(uint32_t slot);
   // Optimizer update number `step` (from 0). `request_stop` is this rank's vote to stop after it. A
   // step that is not finite: Aborted naming tensor, rank and samples under the policy `stop`, a

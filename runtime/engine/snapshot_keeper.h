@@ -23,7 +23,9 @@ class SnapshotKeeper {
   // StagePlan.snapshot_bytes of them.
   virtual tensor::HostPages pages() = 0;
 
-  // Both on the thread that runs the device's tasks.
+  // All on the thread that runs the device's tasks.
+  // The slot holds no version from here on: somebody else than a step writes the state.
+  virtual void Clear(uint32_t slot) = 0;
   // Before the first store to the slot, when all ranks have staged the version before.
   virtual void Begin(uint32_t slot, uint64_t step) = 0;
   // Behind the last. `sums`: of each piece of the slot (docs/formats/snapshot.md). An error ends

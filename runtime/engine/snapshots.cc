@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "runtime/engine/engine_impl.h"
 #include "runtime/plan/offload.h"
 #include "runtime/plan/state_layout.h"
@@ -45,6 +46,10 @@ void Engine::Impl::StageSnapshot() {
 }
 
 absl::Status Engine::Impl::ResumeFrom(uint32_t slot) {
+  if (const uint32_t slots = state_->slots().count(); slot >= slots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", slot, ": the plan has ", base::Counted(slots, "snapshot slot")));
+  }
   state_->slots().Resume(slot);
   OnDevice([this] { state_->DeriveWeights(); });
   // What others update: as a step ends with it. Under ZeRO-3 each step begins with it.

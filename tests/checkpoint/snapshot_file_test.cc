@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
@@ -61,15 +62,20 @@ std::unique_ptr<SnapshotFile> Opened(const SnapshotFileOptions& options) {
   return *std::move(file);
 }
 
-void Fill(SnapshotFile& file, uint32_t slot, uint64_t version) {
-  REQUIRE(file.Begin(slot, version).ok());
+// Also in a process that has forked, where Catch is not.
+bool Filled(SnapshotFile& file, uint32_t slot, uint64_t version) {
+  if (!file.Begin(slot, version).ok()) return false;
   const std::span<std::byte> data = file.data_of(slot);
   for (size_t i = 0; i < data.size(); ++i) data[i] = std::byte((i * 7 + version) % 251);
   std::vector<uint64_t> sums;
   for (size_t at = 0; at < data.size(); at += kPieceBytes) {
     sums.push_back(checksum::SumOfPiece(data.subspan(at, std::min(kPieceBytes, data.size() - at))));
   }
-  REQUIRE(file.Stage(slot, {.version = version, .attempt = 5, .step = version}, sums).ok());
+  return file.Stage(slot, {.version = version, .attempt = 5, .step = version}, sums).ok();
+}
+
+void Fill(SnapshotFile& file, uint32_t slot, uint64_t version) {
+  REQUIRE(Filled(file, slot, version));
 }
 
 std::vector<std::string> FilesOf(const std::string& folder) {
@@ -89,10 +95,7 @@ TEST_CASE("snapshot file: who is killed leaves his versions to the next") {
   REQUIRE(child >= 0);
   if (child == 0) {
     const auto file = SnapshotFile::Open(options);
-    if (file.ok()) {
-      Fill(**file, 1, 8);
-      (void)(*file)->Begin(0, 9);
-    }
+    if (file.ok() && Filled(**file, 1, 8)) (void)(*file)->Begin(0, 9);
     std::raise(SIGKILL);
   }
   int status = 0;
@@ -254,18 +257,90 @@ TEST_CASE("snapshot file: without room it says how much, and leaves nothing behi
   CHECK(fs::is_empty(SnapshotFolder(root.path, options.shape.key)));
 }
 
-TEST_CASE("snapshot file: half-made ones go with the next, unless somebody still makes them") {
+TEST_CASE("snapshot file: the only one is kept where it could not be opened") {
+  const Root root;
+  const SnapshotFileOptions options = OptionsIn(root);
+  Fill(*Opened(options), 0, 3);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int first = open("/dev/null", O_RDONLY);
+  close(first);
+  std::vector<std::string> said;
+  std::unique_ptr<SnapshotFile> found;
+  for (rlim_t more = 0; found == nullptr && more < 20; ++more) {
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(first) + more, .rlim_max = before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    auto file = SnapshotFile::Open(options);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    said.push_back(file.status().ToString());
+    if (file.ok()) found = *std::move(file);
+  }
+  REQUIRE(found != nullptr);
+  CHECK(found->found());
+  CHECK(found->Staged(0)->version == 3);
+  CHECK(std::any_of(said.begin(), said.end(), [](const std::string& text) {
+    return text.find("cannot open /") != std::string::npos;
+  }));
+}
+
+TEST_CASE("snapshot file: one of another shape is waited for, too") {
+  const Root root;
+  SnapshotFileOptions options = OptionsIn(root);
+  auto held = Opened(options);
+  options.shape.layout = 78;
+  options.lock_wait = std::chrono::seconds(60);
+  std::atomic<bool> let_go = false;
+  std::thread holder([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    let_go = true;
+    held.reset();
+  });
+  const auto file = SnapshotFile::Open(options);
+  CHECK(let_go);
+  holder.join();
+  REQUIRE(file.ok());
+  CHECK_FALSE((*file)->found());
+}
+
+TEST_CASE("snapshot file: of several who make one at once each has it in turn") {
+  for (int round = 0; round < 20; ++round) {
+    const Root root;
+    SnapshotFileOptions options = OptionsIn(root);
+    options.lock_wait = std::chrono::seconds(60);
+    std::atomic<int> at_once = 0, made = 0, faults = 0;
+    const auto one = [&] {
+      const auto file = SnapshotFile::Open(options);
+      if (!file.ok() || ++at_once > 1) ++faults;
+      made += file.ok() && !(*file)->found() ? 1 : 0;
+      std::this_thread::sleep_for(milliseconds(1));
+      --at_once;
+    };
+    std::vector<std::thread> makers;
+    for (int i = 0; i < 4; ++i) makers.emplace_back(one);
+    for (std::thread& maker : makers) maker.join();
+    CHECK(faults == 0);
+    CHECK(made == 1);
+    CHECK(FilesOf(SnapshotFolder(root.path, options.shape.key)) == kOneName);
+  }
+}
+
+TEST_CASE("snapshot file: who was replaced in a slot changes nothing there") {
+  const Root root;
+  const auto file = Opened(OptionsIn(root));
+  REQUIRE(file->Begin(0, 3).ok());
+  Fill(*file, 0, 4);  // another process's
+  const std::vector<uint64_t> sums(file->pieces(), 99);
+  CHECK(absl::IsFailedPrecondition(file->Stage(0, {.version = 3}, sums)));
+  REQUIRE(file->Staged(0).has_value());
+  CHECK(file->Staged(0)->version == 4);
+  CHECK(file->Verify(0, 0, file->pieces()).ok());
+}
+
+TEST_CASE("snapshot file: those of a run that has ended are removed") {
   const Root root;
   const SnapshotFileOptions options = OptionsIn(root);
   const std::string folder = SnapshotFolder(root.path, options.shape.key);
-  fs::create_directory(folder);
-  chmod(folder.c_str(), 0700);
-  std::ofstream(folder + "/rank-00003.snapshot.0123") << "half";
-  std::ofstream(folder + "/rank-00004.snapshot.0123") << "another rank's";
   const auto file = Opened(options);
-  std::vector<std::string> names = FilesOf(folder);
-  std::sort(names.begin(), names.end());
-  CHECK(names == std::vector<std::string>{"rank-00003.snapshot", "rank-00004.snapshot.0123"});
   CHECK(RemoveSnapshots(root.path, options.shape.key).ok());
   CHECK_FALSE(fs::exists(folder));
   CHECK(RemoveSnapshots(root.path, options.shape.key).ok());

@@ -44,6 +44,10 @@ class TestKeeper : public SnapshotKeeper {
   tensor::HostPages pages() override {
     return {.bytes = memory_->pages().first(bytes_), .owner = memory_};
   }
+  void Clear(uint32_t slot) override {
+    cleared.push_back(slot);
+    staged.reset();
+  }
   void Begin(uint32_t slot, uint64_t step) override {
     if (writing.has_value()) fault = "a slot begins while another is being written";
     if (staged.has_value() && staged->first == slot) fault = "it begins in the newest version";
@@ -67,6 +71,7 @@ class TestKeeper : public SnapshotKeeper {
 
   std::optional<std::pair<uint32_t, uint64_t>> writing;
   std::optional<std::pair<uint32_t, StagedStep>> staged;
+  std::vector<uint32_t> cleared;
   int stagings = 0;
   bool refuse = false;
   std::string fault;
@@ -201,6 +206,31 @@ TEST_CASE("snapshot keeper: it is told what each version is, and nothing of a st
   CHECK(statuses[0].ok());
 }
 
+// A slot that says a version is whole must not be written by another way than a step's.
+TEST_CASE("snapshot keeper: state that no step writes takes every version with it") {
+  const auto dataset = MakeRandomDataset(29, 5);
+  const v1::JobSpec job = JobFor({}, {.dtype = "f32"});
+  const auto plan = plan::MakePlan(job, 1, {}, 3);
+  REQUIRE(plan.ok());
+  const auto statuses = comm::RunRanks(1, [&](comm::Fabric& fabric) -> absl::Status {
+    TestKeeper keeper(*plan, 0);
+    EngineOptions options = OptionsOf(job);
+    options.snapshots = &keeper;
+    ASSIGN_OR_RETURN(auto engine, Engine::Create(*plan, fabric, *dataset, options));
+    CHECK(keeper.cleared.empty());  // it may be gone on from
+    engine->InitializeState();
+    CHECK(keeper.cleared == std::vector<uint32_t>{0, 1, 2});
+    RETURN_IF_ERROR(engine->RunStep(0).status());
+    CHECK(keeper.staged.has_value());
+    engine->ClearSnapshots();
+    CHECK_FALSE(keeper.staged.has_value());
+    CHECK(absl::IsInvalidArgument(engine->ResumeFrom(3)));
+    return engine->ResumeFrom(2);
+  });
+  INFO(statuses[0].ToString());
+  CHECK(statuses[0].ok());
+}
+
 TEST_CASE("snapshot keeper: memory of another size than the plan's is refused") {
   const auto dataset = MakeRandomDataset(29, 5);
   const v1::JobSpec job = JobFor({}, {.dtype = "f32"});
@@ -213,6 +243,21 @@ TEST_CASE("snapshot keeper: memory of another size than the plan's is refused") 
     return Engine::Create(*two, fabric, *dataset, options).status();
   });
   CHECK(statuses[0].code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("snapshot keeper: a plan without slots is refused") {
+  const auto dataset = MakeRandomDataset(29, 5);
+  const v1::JobSpec job = JobFor({}, {.dtype = "f32"});
+  const auto none = plan::MakePlan(job, 1), two = plan::MakePlan(job, 1, {}, 2);
+  REQUIRE((none.ok() && two.ok()));
+  TestKeeper keeper(*two, 0);
+  EngineOptions options = OptionsOf(job);
+  options.snapshots = &keeper;
+  const auto statuses = comm::RunRanks(1, [&](comm::Fabric& fabric) {
+    return Engine::Create(*none, fabric, *dataset, options).status();
+  });
+  CHECK_THAT(statuses[0].ToString(),
+             Contains("FAILED_PRECONDITION") && Contains("no slots for them"));
 }
 
 }  // namespace trireme::engine

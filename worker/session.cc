@@ -15,6 +15,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
 #include "worker/engine_state.h"
+#include "worker/run_files.h"
 
 namespace trireme::worker {
 
@@ -46,7 +47,9 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenJobData(const v1::JobSpec& jo
   options.validation_fraction = job.data().validation_fraction();
   options.order = job.data().order();
   options.seed = job.seed();
-  return data::OpenDataset(options);
+  auto dataset = data::OpenDataset(options);
+  if (!dataset.ok()) return OfDisk(dataset.status());
+  return dataset;
 }
 
 absl::StatusOr<std::unique_ptr<comm::Agreement>> MakeAgreement(comm::Fabric& fabric) {

@@ -380,10 +380,9 @@ class Machine {
     change_.status().set_changed_unix_ns(before_.changed_unix_ns());
   }
 
-  // What does not fit any more did when this was saved: others fill a disk, and leave it.
-  bool FittedBefore(int exit_code) {
-    return exit_code == base::kDoesNotFit && change_.status().checkpoint_step() > 0;
-  }
+  // What ranks refuse although the job has trained before is their node's doing: others fill a
+  // disk, and leave it; a mount is away.
+  bool HasTrained() { return change_.status().checkpoint_step() > 0; }
 
   // An attempt that nobody has given up before it ended.
   void Ended(const AttemptEnded& event) {
@@ -407,7 +406,7 @@ class Machine {
           state() == v1::JOB_PAUSING
               ? fmt::format("resumed by {}; waits for resources", NameOf(before_.desired_by()))
               : Attempt(before_) + " was stopped and has saved its state; waits for resources");
-    } else if (IsForGood(event.exit_code) && !FittedBefore(event.exit_code)) {
+    } else if (IsForGood(event.exit_code) && !HasTrained()) {
       Fail(ending, event.exit_code, event.failure);
     } else if (TimeIsUsedUp()) {
       OutOfTime(then);

@@ -35,14 +35,21 @@ static absl::Status CheckBytes(const data::DatasetOptions& options, uint64_t mos
       bytes, most));
 }
 
+// Who asks for a job is told what its text's disk says now; another attempt may fare better.
+static absl::Status AsItIsNow(const absl::Status& status) {
+  return absl::IsUnavailable(status) ? absl::FailedPreconditionError(base::MessageOf(status))
+                                     : status;
+}
+
 absl::Status ResolveVocabulary(v1::JobSpec& job, const TextBounds& bounds, uint64_t* text_bytes) {
   data::DatasetOptions options = DatasetOptionsOf(job);
   options.links = bounds.links;
   options.go_on = bounds.go_on;
-  RETURN_IF_ERROR(CheckBytes(options, bounds.most_bytes));
-  ASSIGN_OR_RETURN(const data::SurveyedText text, data::SurveyText(options));
-  const auto& tokenizer = text.tokenizer;
-  if (text_bytes != nullptr) *text_bytes = text.dataset_bytes;
+  RETURN_IF_ERROR(AsItIsNow(CheckBytes(options, bounds.most_bytes)));
+  const absl::StatusOr<data::SurveyedText> text = data::SurveyText(options);
+  if (!text.ok()) return AsItIsNow(text.status());
+  const auto& tokenizer = text->tokenizer;
+  if (text_bytes != nullptr) *text_bytes = text->dataset_bytes;
   const int64_t tokens = tokenizer->vocab_size();
   const int64_t given = job.model().config().vocab_size();
   if (given == 0) {

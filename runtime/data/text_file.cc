@@ -26,24 +26,6 @@ struct Descriptor {
   }
 };
 
-absl::Status FileError(const std::string& path, int error) {
-  std::error_code ignored;
-  const std::filesystem::path whole = std::filesystem::absolute(path, ignored);
-  const std::string message = fmt::format(
-      "text file {}: {}", ignored ? path : whole.lexically_normal().string(), std::strerror(error));
-  if (error == ENOENT) {
-    return absl::NotFoundError(message +
-                               "; paths in a job file are taken from its folder, those of --set "
-                               "from the current one");
-  }
-  return absl::FailedPreconditionError(
-      error == ELOOP ? message +
-                           "; a link is on the way, though the job was submitted with the real "
-                           "path: submit it "
-                           "anew (all nodes must have it by the same real path)"
-                     : message);
-}
-
 // It is read more than once and to its end, which pipes and devices do not allow.
 absl::Status NotAFile(const std::string& path, mode_t mode) {
   const char* kind = S_ISDIR(mode) ? "a folder" : "a pipe, device or socket";
@@ -65,6 +47,30 @@ absl::StatusOr<uint64_t> Open(const std::string& path, base::Links links, Descri
 }
 
 }  // namespace
+
+absl::Status FileError(const std::string& path, int error) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::absolute(path, ignored);
+  const std::string message = fmt::format(
+      "text file {}: {}", ignored ? path : whole.lexically_normal().string(), std::strerror(error));
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(message +
+                                 "; paths in a job file are taken from its folder, those of --set "
+                                 "from the current one");
+    case ELOOP:
+      return absl::FailedPreconditionError(
+          message +
+          "; a link is on the way, though the job was submitted with the real path: submit it anew "
+          "(all nodes must have it by the same real path)");
+    case EINVAL:
+    case ENAMETOOLONG:
+    case ENOTDIR:
+      return absl::FailedPreconditionError(message);
+    default:
+      return absl::UnavailableError(message);
+  }
+}
 
 absl::Status EmptyFile(const std::string& path) {
   return absl::InvalidArgumentError(fmt::format("text file {} is empty", path));

@@ -13,10 +13,13 @@
 
 namespace trireme::data {
 
-// Calls `visit` with the bytes of `path`, in order, up to a few MiB at a time, none empty. NotFound
-// or FailedPrecondition name the file and the cause; a folder and an empty file are errors too. A
-// status of `visit` ends the reading and is returned. Links::kRefuse: `path` is absolute, and a
-// link anywhere on the way is an error.
+// What an errno says of the file: NotFound or FailedPrecondition where the path is wrong,
+// Unavailable where its disk, or this node, does not give it: that may pass, or be so here alone.
+absl::Status FileError(const std::string& path, int error);
+
+// Calls `visit` with the bytes of `path`, in order, up to a few MiB at a time, none empty. Errors:
+// FileError; a folder and an empty file are errors too. A status of `visit` ends the reading and is
+// returned. Links::kRefuse: `path` is absolute, and a link anywhere on the way is an error.
 absl::Status ReadChunks(const std::string& path, base::Links links,
                         const std::function<absl::Status(std::string_view)>& visit);
 

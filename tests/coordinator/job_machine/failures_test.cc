@@ -265,6 +265,28 @@ TEST_CASE("what does not fit ends a job that never did, and is tried again where
   CHECK(once.status().state() == v1::JOB_RECOVERING);
 }
 
+TEST_CASE("bad input ends a job at once, unless it has trained before: a node may lack a mount") {
+  Story never;
+  never.Runs();
+  never.Happens(AttemptEnded{1, base::kBadInput, {}, 0});
+  CHECK(never.status().state() == v1::JOB_FAILED);
+  CHECK(never.status().exit_code() == base::kBadInput);
+  Story job;
+  job.Runs();
+  job.Happens(CheckpointSeen{1, 600});
+  job.Dies();
+  // Where its text is not to be seen it is tried again, as often as any failure.
+  for (uint32_t attempt = 2; attempt <= 5; ++attempt) {
+    CHECK(job.status().state() == v1::JOB_RECOVERING);
+    job.Runs();
+    REQUIRE(job.status().attempt() == attempt);
+    job.Happens(AttemptEnded{attempt, base::kBadInput, {}, 0});
+  }
+  CHECK(job.status().state() == v1::JOB_FAILED);
+  CHECK(job.status().failures() == 5);
+  CHECK(job.status().checkpoint_step() == 600);
+}
+
 TEST_CASE("what an attempt says ends in its advice, which is told too") {
   Story job({1});
   job.Runs();

@@ -141,6 +141,15 @@ TEST_CASE("all faults of a job come at once with their fields") {
   }
 }
 
+TEST_CASE("a text that its disk does not give is a fault of the job as it stands") {
+  // A regular file that cannot be read: EIO. Unavailable would say that the daemon does not answer.
+  const SubmissionCheck check = CheckSubmission(SmallJob("/proc/self/mem"), {});
+  CHECK(check.status.code() == absl::StatusCode::kFailedPrecondition);
+  REQUIRE(check.faults.size() == 1);
+  CHECK(check.faults[0].path == "data.text_files");
+  CHECK(check.faults[0].message.find("Input/output error") != std::string::npos);
+}
+
 TEST_CASE("a check tells which path it asks for next") {
   const Place place;
   const std::string one = place / "data/text.txt", other = place / "data-of-others/text.txt";

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "runtime/data/sample_order.h"
+#include "runtime/data/text_file.h"
 #include "tests/runtime/data/text_fixture.h"
 
 namespace trireme::data {
@@ -185,6 +188,27 @@ TEST_CASE("large vocabularies keep their ids") {
   REQUIRE(dataset.ok());
   const Sample sample = Get(**dataset, Split::kTrain, 0);
   for (int32_t t = 0; t < 299; ++t) CHECK(sample.targets[static_cast<size_t>(t)] == t + 1);
+}
+
+TEST_CASE("a text file that its disk does not give is no bad input") {
+  // A regular file whose first byte the system refuses with EIO.
+  DatasetOptions broken;
+  broken.text_files = {"/proc/self/mem"};
+  broken.sequence_length = 4;
+  const absl::Status refused = OpenDataset(broken).status();
+  INFO(refused.ToString());
+  CHECK(refused.code() == absl::StatusCode::kUnavailable);
+  CHECK(refused.message().find("/proc/self/mem") != std::string::npos);
+  for (const int disk : {EIO, ESTALE, EACCES, EPERM, ENOTCONN, ETIMEDOUT, EMFILE, ENFILE}) {
+    INFO(std::strerror(disk));
+    CHECK(absl::IsUnavailable(FileError("/srv/text", disk)));
+  }
+  // The path is wrong on every node.
+  CHECK(absl::IsNotFound(FileError("/srv/text", ENOENT)));
+  for (const int path : {ELOOP, EINVAL, ENAMETOOLONG, ENOTDIR}) {
+    INFO(std::strerror(path));
+    CHECK(absl::IsFailedPrecondition(FileError("/srv/text", path)));
+  }
 }
 
 TEST_CASE("bad input says what, where and what to do") {

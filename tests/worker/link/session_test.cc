@@ -13,10 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/comm/local/local_fabric.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/planner.h"
+#include "runtime/spec/job_spec.h"
 #include "tests/runtime/data/random_dataset.h"
 #include "tests/runtime/engine/timed_communicator.h"
 #include "tests/runtime/plan/sample_jobs.h"
@@ -56,6 +58,21 @@ TEST_CASE("session: a rank that read its text long after the deadline is waited 
     std::fill_n(expected.begin(), 3, kDisk);
     CHECK(deadlines == expected);
   }
+}
+
+TEST_CASE("session: a text that its disk does not give is laid to no peer and is no bad input") {
+  v1::JobSpec job = plan::SmallJob();
+  spec::ApplyDefaults(job);
+  const auto open = [&](const std::string& file) {
+    job.mutable_data()->clear_text_files();
+    job.mutable_data()->add_text_files(file);
+    return OpenJobData(job, base::Links::kFollow).status();
+  };
+  // A regular file that cannot be read: EIO.
+  const absl::Status broken = open("/proc/self/mem");
+  CHECK(absl::IsDataLoss(broken));
+  CHECK(base::ExitCodeOf(broken) == base::kJobFailed);
+  CHECK(base::ExitCodeOf(open("/nonexistent/text")) == base::kBadInput);
 }
 
 TEST_CASE("session: a plan that no machine holds is refused on every rank, whoever made it") {

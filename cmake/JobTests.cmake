@@ -39,7 +39,7 @@ trireme_add_test(worker.small_nodes_350m SECONDS 6000 LABELS slow
 # triremed, its agent and its command line.
 trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   METHODS runs_a_job ranks_dial_their_keeper pauses_and_resumes cancels readers_outlive_it fails_for_good refuses_strangers
-          reads_tokens_again refuses_a_second_daemon
+          reads_tokens_again refuses_a_second_daemon retries_a_full_jobs_folder
   KILLS survives_kill_9 agent_killed agent_outlives_daemon worker_killed worker_killed_unseen worker_stopped)
 
 # A daemon with another store, or an older state of it.

@@ -66,7 +66,8 @@ struct UnknownAttemptSeen {
   bool done = false;  // over, and it has done what the job was to do
   std::string why;    // people are told it, while it is not over
 };
-// There is no plan yet, for the disk of the run folder does not answer: it comes when that does.
+// There is no plan yet, for the disk of the run folder does not answer, or refuses: it comes when
+// that does not any more.
 struct PlanHeldUp {
   uint32_t attempt = 0;
   std::string why;  // people are told it

@@ -500,6 +500,10 @@ absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl
                                    int64_t now_unix_ns) {
   const auto found = jobs_.find(job_id);
   if (found == jobs_.end()) return absl::OkStatus();
+  // Its disk: the attempt has not begun, so that waiting costs it nothing.
+  if (absl::IsUnavailable(outcome)) {
+    return PlanHeldUp(job_id, attempt, base::MessageOf(outcome), /*again=*/true, now_unix_ns);
+  }
   Entry& entry = found->second;
   if (entry.plan_asked_for == attempt) entry.plan_asked_for = 0;
   const absl::Status stored =

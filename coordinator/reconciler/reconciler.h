@@ -118,14 +118,15 @@ class Reconciler {
   // Another agent has asked for the name of this node, and gets it when the attempts there have
   // been replaced: of a lost node they are, also where no other node could hold them.
   void NameWanted(const std::string& node) { names_wanted_.insert(node); }
+  // `outcome` Unavailable: the disk of the run folder refuses; the same as PlanHeldUp with `again`.
   absl::Status PlanReady(uint64_t job_id, uint32_t attempt, const absl::Status& outcome,
                          int64_t now_unix_ns);
   // No plan yet: the run folder has an attempt as new as the one that is planned.
   absl::Status UnknownAttemptSeen(uint64_t job_id, uint32_t attempt, const UnknownAttempt& unknown,
                                   int64_t now_unix_ns);
 
-  // The disk of the run folder does not answer. `again`: it was not asked, so it is asked anew some
-  // seconds later; else its answer follows when it comes.
+  // The disk of the run folder does not answer, or refuses. `again`: no answer is to come, so it is
+  // asked anew some seconds later; else its answer follows when it comes.
   absl::Status PlanHeldUp(uint64_t job_id, uint32_t attempt, const std::string& why, bool again,
                           int64_t now_unix_ns);
 

@@ -104,13 +104,25 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_b
 
 absl::StatusOr<std::string> ReadPlainFile(const std::string& path, size_t most_bytes) {
   const absl::Status other = absl::FailedPreconditionError(Text(path, " is no plain file"));
+  // By a code that says nothing of the file itself.
+  const auto refused = [&](int errno_value) {
+    const absl::Status status = absl::ErrnoToStatus(errno_value, Text("cannot read ", path));
+    const bool of_the_file =
+        absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status);
+    return of_the_file ? absl::UnavailableError(status.message()) : status;
+  };
   const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0 && (errno == ELOOP || errno == ENXIO)) return other;
-  if (fd < 0) return absl::ErrnoToStatus(errno, Text("cannot read ", path));
+  if (fd < 0) return refused(errno);
   struct stat about {};
-  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return ReadAll(fd, path, most_bytes);
+  const int error = fstat(fd, &about) == 0 ? 0 : errno;
+  if (error == 0 && S_ISREG(about.st_mode)) {
+    absl::StatusOr<std::string> content = ReadAll(fd, path, most_bytes);
+    if (!absl::IsFailedPrecondition(content.status())) return content;
+    return absl::UnavailableError(content.status().message());
+  }
   close(fd);
-  return other;
+  return error == 0 ? other : refused(error);
 }
 
 }  // namespace trireme::base

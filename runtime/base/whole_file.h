@@ -32,7 +32,8 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                                           size_t most_bytes = size_t{64} << 20);
 
 // The same of what others may have put there: follows no link, waits for no FIFO.
-// FailedPrecondition: it is no plain file.
+// FailedPrecondition: it is no plain file. That and ResourceExhausted are never errors of the disk,
+// or of this process.
 absl::StatusOr<std::string> ReadPlainFile(const std::string& path, size_t most_bytes);
 
 }  // namespace trireme::base

@@ -315,6 +315,28 @@ class Daemon(DaemonCase):
         self.ask("cancel", job, "--grace", "1")
         self.assertEqual(watch.end()[0], 5, self.told())
 
+    def test_retries_a_full_jobs_folder(self):
+        """For longer than five failures in a row would take."""
+        jobs = f"{self.folder}/jobs"
+        os.mkdir(jobs)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", jobs], capture_output=True, text=True,
+                                 check=False)
+        if mounted.returncode != 0:
+            self.skipTest("not here: root to mount a small file system: " + mounted.stderr.strip())
+        self.addCleanup(subprocess.run, ["umount", "-l", jobs], check=False)
+        self.start_daemon("--jobs-dir", jobs)
+        subprocess.run(["dd", "if=/dev/zero", f"of={jobs}/filler", "bs=64k"], capture_output=True, check=False)
+        queue = [self.submit() for _ in range(2)]
+        until(lambda: "its plan waits: " in self.show(queue[0])["status"]["reason"], "the plan waits", self.told)
+        time.sleep(20)
+        status = self.show(queue[0])["status"]
+        self.assertEqual((status["state"], status["attempt"], status["failures"]), ("JOB_PLANNING", 1, 0), self.told())
+        self.assertRegex(status["reason"], f"{jobs}/{queue[0]}/.*is full")
+        os.remove(f"{jobs}/filler")
+        for job in queue:
+            self.assertEqual(self.watch(job).end()[0], 0, self.told())
+            self.assertEqual(self.show(job)["status"]["attempt"], 1)
+
     def test_worker_stopped(self):
         self.start_daemon()
         job = self.submit("--set", "training.steps=1000000", "--set", "runtime.deadline_seconds=100")

@@ -60,7 +60,7 @@ NamedEvent Ended(const std::string& name, std::vector<int> codes, uint32_t max_f
 }
 
 std::vector<JobEvent> NoPlan(uint32_t attempt) {
-  return {PlanRefused{attempt, 1, "bug"}, PlanRefused{attempt, 4, "the disk is full"}};
+  return {PlanRefused{attempt, 1, "bug"}, PlanRefused{attempt, 4, "its claim is damaged"}};
 }
 
 const std::vector<NamedEvent>& NamedEvents() {

@@ -2,6 +2,7 @@
 #include "coordinator/daemon/run_claim.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -82,6 +83,22 @@ TEST_CASE("run claim: what a disk refuses is tried again") {
   const JobsFolder jobs;
   jobs.Write("7", "a file");
   CHECK(base::ExitCodeOf(ClaimRunFolder(jobs.Job(7), Store("a"))) != base::kBadInput);
+}
+
+TEST_CASE("run claim: a daemon that may open no more files finds no folder to be another's") {
+  const JobsFolder jobs;
+  REQUIRE(ClaimRunFolder(jobs.Job(7), Store("a")).ok());
+  jobs.Write("7/attempts/1/exit", "{\"exit_code\": 137}");
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const absl::Status claimed = ClaimRunFolder(jobs.Job(7), Store("a"));
+  const absl::Status found = FindUnknownAttempt(jobs.Job(7), "a").status();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  INFO(claimed << "\n" << found);
+  CHECK(absl::IsUnavailable(claimed));
+  CHECK(absl::IsUnavailable(found));
 }
 
 TEST_CASE("run claim: an attempt as new as the one that is planned is unknown") {

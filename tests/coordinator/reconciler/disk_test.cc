@@ -95,6 +95,32 @@ TEST_CASE(
   CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
 }
 
+TEST_CASE("a run folder's disk that refuses fails no job, however long, and is asked again") {
+  Desk desk;
+  desk.Dial("n1");
+  const uint64_t job = desk.Submit(1, kDeskBegin);
+  int64_t now = kDeskBegin;
+  for (int minute = 0; minute < 10; ++minute) {
+    desk.reconciler->Tick(now);
+    REQUIRE(desk.plans == minute + 1);
+    const absl::Status full = absl::UnavailableError("cannot write plan.pb: the disk is full");
+    REQUIRE(desk.reconciler->PlanReady(job, 1, full, now).ok());
+    const v1::JobStatus status = desk.table.Get(job)->status();
+    CHECK(status.state() == v1::JOB_PLANNING);
+    CHECK(status.reason() == "its plan waits: cannot write plan.pb: the disk is full");
+    CHECK(status.failures() == 0);
+    CHECK(status.attempt() == 1);
+    // Not in each turn.
+    desk.reconciler->Tick(now + kDeskSecond);
+    CHECK(desk.plans == minute + 1);
+    now += 60 * kDeskSecond;
+    desk.Report("n1", {}, now);
+  }
+  desk.reconciler->Tick(now);
+  REQUIRE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), now).ok());
+  CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
+}
+
 TEST_CASE("a stop that could not be stored is told when there is room") {
   AtWork desk;
   desk.store->full = true;

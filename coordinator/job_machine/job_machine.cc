@@ -168,6 +168,7 @@ class Machine {
   absl::Status operator()(const AllRanksRun& event) {
     if (state() != v1::JOB_LAUNCHING || !IsCurrent(event.attempt)) return absl::OkStatus();
     if (HasTimeLimit()) change_.Count();
+    change_.status().clear_unstarted();
     // Where a cancel is on its way, the reason stays that.
     change_.To(v1::JOB_RUNNING, desired_state() == v1::JOB_DESIRED_RUN
                                     ? AtWork(Attempt(before_), "")
@@ -218,6 +219,7 @@ class Machine {
     change_.CountNoMore(event.alive_unix_ns);
     change_.Checkpoint(event.checkpoint_step);
     change_.status().set_attempt_live(false);
+    if (!event.never_started) change_.status().clear_unstarted();
     if (state() == v1::JOB_RECOVERING) {
       LostAttemptGone();
     } else {
@@ -337,6 +339,7 @@ class Machine {
       // Somebody has looked at it: what failed before counts no more.
       change_.status().clear_failures();
       change_.status().clear_setbacks();
+      change_.status().clear_unstarted();
       change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for resources", by));
     } else {
       change_.Desire(v1::JOB_DESIRED_RUN, event.by,
@@ -366,6 +369,7 @@ class Machine {
   v1::JobDesiredState desired_state() const { return before_.desired_state(); }
   bool IsCurrent(uint32_t attempt) const { return attempt == before_.attempt(); }
   bool HasTimeLimit() const { return policy_.time_limit.count() > 0; }
+  uint64_t MostInVain() const { return uint64_t{policy_.max_failures} * policy_.setbacks; }
   // Of an attempt that has ended.
   bool TimeIsUsedUp() {
     return HasTimeLimit() && change_.status().used_ns() >= policy_.time_limit.count();
@@ -410,10 +414,31 @@ class Machine {
       Fail(ending, event.exit_code, event.failure);
     } else if (TimeIsUsedUp()) {
       OutOfTime(then);
+    } else if (event.never_started) {
+      StartAgain(ending);
     } else {
       CountFailure();
       RecoverOrFail();
     }
+  }
+
+  // What its node could not start is no failure of the job.
+  void StartAgain(const std::string& ending) {
+    v1::JobStatus& now = change_.status();
+    now.set_unstarted(now.unstarted() + 1);
+    if (now.unstarted() >= MostInVain()) {
+      change_.To(v1::JOB_FAILED,
+                 fmt::format("{} in a row could not be started by their nodes: {}",
+                             base::Counted(now.unstarted(), "attempt"), ending),
+                 &now.failure());
+      return;
+    }
+    const int64_t delay_ns = DelayNs(policy_, now.unstarted());
+    now.set_retry_at_unix_ns(now_ + delay_ns);
+    change_.To(v1::JOB_RECOVERING,
+               fmt::format("{}, which is no failure of the job; the next attempt follows in {}",
+                           ending, DurationText(delay_ns)),
+               &now.failure());
   }
 
   // Whatever its exit code says, it was killed.
@@ -497,7 +522,7 @@ class Machine {
                  &now.failure());
       return;
     }
-    if (now.setbacks() >= uint64_t{policy_.max_failures} * policy_.setbacks) {
+    if (now.setbacks() >= MostInVain()) {
       change_.To(v1::JOB_FAILED,
                  fmt::format("{} have failed and saved nothing beyond the one before, nor beyond "
                              "step {}; the disk may spoil what they save: {}",

@@ -75,36 +75,40 @@ Attempt::Attempt(std::shared_ptr<const KeeperOptions> options, AttemptRecord rec
       ranks_(RanksOf(record_.desired, options_)),
       looked_ns_(base::BoottimeNs()) {}
 
+// The first reason stays.
+void Attempt::Refuse(const std::string& why, int exit_code, Doing doing) {
+  if (!record_.never_started.empty()) return;
+  record_.never_started = why;
+  record_.exit_code = exit_code;
+  // Ranks that end with us have no other node.
+  record_.unable = doing == Doing::kOurs && !options_.ranks_end_with_us;
+}
+
 void Attempt::Learn() {
   learned_ = true;
-  const auto refuse = [&](const std::string& why, int exit_code) {
-    if (!record_.never_started.empty()) return;
-    record_.never_started = why;
-    record_.exit_code = exit_code;
-  };
   const std::string& run_folder = record_.desired.launch().run_folder();
   // Where the disk does not say, by what is known here: its folder is made by mkdir all the same.
   const uint32_t newest =
       std::max(heard_.newest_known, NewestAttemptFolder(run_folder).value_or(0));
   if (newest > record_.desired.attempt()) {
-    refuse(fmt::format("attempt {} of the job is known already", newest), base::kJobFailed);
+    Refuse(fmt::format("attempt {} of the job is known already", newest), base::kJobFailed);
   }
   if (!std::filesystem::path(run_folder).is_absolute()) {
-    refuse(fmt::format("its run folder '{}' is no absolute path", run_folder), base::kBadInput);
+    Refuse(fmt::format("its run folder '{}' is no absolute path", run_folder), base::kBadInput);
   }
   const std::string& key = record_.desired.launch().key();
   if (!key.empty() && !IsLaunchKey(key)) {
-    refuse("LaunchSpec.key names its temporary folders, but is not 16 to 64 hex digits",
+    Refuse("LaunchSpec.key names its temporary folders, but is not 16 to 64 hex digits",
            base::kBadInput);
   }
   if (launcher_ && folder_.Exists()) {
-    refuse(fmt::format("{} was there before this node received the attempt", folder_.path()),
+    Refuse(fmt::format("{} was there before this node received the attempt", folder_.path()),
            base::kJobFailed);
   }
   // Without a record nothing is started; to watch, none is needed.
   const absl::Status saved = Save();
   recorded_ = saved.ok();
-  if (launcher_ && !saved.ok()) refuse(base::MessageOf(saved), base::kJobFailed);
+  if (launcher_ && !saved.ok()) Refuse(base::MessageOf(saved), base::kJobFailed, Doing::kOurs);
 }
 
 // If the disk refuses the record, the desired state is sent again after a restart all the same.
@@ -204,10 +208,14 @@ void Attempt::Begin(const Turn& turn) {
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
   if (started.ok() || absl::IsDeadlineExceeded(started) || absl::IsCancelled(started)) return;
-  // What one node lacks at one time (a program, room on a disk) is no fault of the job.
-  const bool here_for_good = options_.ranks_end_with_us || absl::IsInvalidArgument(started);
-  EndUnstarted(base::MessageOf(started),
-               here_for_good ? base::ExitCodeOf(started) : base::kJobFailed);
+  const std::string why = base::MessageOf(started);
+  if (options_.ranks_end_with_us || absl::IsInvalidArgument(started)) {
+    return EndUnstarted(why, base::ExitCodeOf(started));
+  }
+  // What one node lacks at one time (a program, room on a disk) is no fault of the job; that
+  // another attempt counts is none of the node.
+  const bool replaced = absl::IsFailedPrecondition(started);
+  EndUnstarted(why, base::kJobFailed, replaced ? Doing::kOthers : Doing::kOurs);
 }
 
 // Of an attempt that has not begun.
@@ -221,9 +229,16 @@ bool Attempt::EndedAsDesired() {
 
 absl::Status Attempt::Start() {
   if (!launch_->Ready()) return absl::OkStatus();  // again in the next turn
-  const absl::Status counts =
-      run_claim::CheckRunClaim(record_.desired.launch().run_folder(), record_.desired.attempt());
+  const std::string& run_folder = record_.desired.launch().run_folder();
+  const absl::Status counts = run_claim::CheckRunClaim(run_folder, record_.desired.attempt());
   if (absl::IsFailedPrecondition(counts)) return counts;
+  // Who wants the attempt has made it. Where its mount is away it would be made on another disk.
+  std::error_code error;
+  if (!std::filesystem::is_directory(run_folder, error)) {
+    return absl::UnavailableError(
+        fmt::format("its run folder {} is not to be seen here{}; is the file system of it mounted?",
+                    run_folder, error ? ": " + error.message() : ""));
+  }
   // A disk may have held this turn until others run in its place; the next turn ends it.
   if (IsCalledOff()) return absl::OkStatus();
   RETURN_IF_ERROR(folder_.Make());
@@ -317,16 +332,16 @@ void Attempt::EndVanished(const Seen& seen) {
   End(seen.exit_code, std::move(failure));
 }
 
-void Attempt::EndUnstarted(const std::string& why, int exit_code) {
+void Attempt::EndUnstarted(const std::string& why, int exit_code, Doing doing) {
   // Before the reason is noted: a guard that was forked by a keeper now dead may claim it yet, and
   // then it has started.
   if (!launch_->Seal().ok()) return;
   if (record_.never_started.empty()) {
-    record_.never_started = why;
-    record_.exit_code = exit_code;
+    Refuse(why, exit_code, doing);
     Save().IgnoreError();  // a sealed folder tells enough
   }
   const int code = record_.exit_code;
+  end_.set_never_started(record_.unable);
   if (code == base::kOk || code == base::kCheckpointed) return End(code, std::nullopt);
   End(code, UnstartedFailure(record_.desired.attempt(), record_.never_started, code));
 }

@@ -109,7 +109,10 @@ class Attempt {
   void FindCheckpoint();
   void EndWith(int exit_code);
   void EndVanished(const Seen& seen);
-  void EndUnstarted(const std::string& why, int exit_code);
+  // Whose doing it is that an attempt is never started.
+  enum class Doing { kOthers, kOurs };
+  void Refuse(const std::string& why, int exit_code, Doing doing = Doing::kOthers);
+  void EndUnstarted(const std::string& why, int exit_code, Doing doing = Doing::kOthers);
   void End(int exit_code, std::optional<v1::Failure> failure);
   v1::AttemptReport Report() const;
   bool BySrun() const { return options_.in_allocation || options_.slurm.has_value(); }

@@ -48,7 +48,9 @@ std::optional<AttemptRecord> Parse(const std::string& text) {
     parsed.never_started = record.at("never_started").get<std::string>();
     parsed.exit_code = record.at("exit_code").get<int>();
     parsed.stop_at_ns = record.at("stop_at_ns").get<int64_t>();
-    parsed.cut_off = record.value("cut_off", "");  // agents of before had none
+    // Agents of before had neither.
+    parsed.cut_off = record.value("cut_off", "");
+    parsed.unable = record.value("unable", false);
     google::protobuf::util::JsonParseOptions options;
     options.ignore_unknown_fields = true;  // of a newer program
     const auto status = google::protobuf::util::JsonStringToMessage(
@@ -70,10 +72,15 @@ absl::Status SaveRecord(const std::string& state_folder, const AttemptRecord& re
   std::string desired;
   const auto printed = google::protobuf::util::MessageToJsonString(record.desired, &desired);
   if (!printed.ok()) return absl::InternalError("an attempt cannot be written as JSON");
-  const json text = {{"version", kVersion},           {"boot_id", record.boot_id},
-                     {"begun", record.begun},         {"never_started", record.never_started},
-                     {"exit_code", record.exit_code}, {"stop_at_ns", record.stop_at_ns},
-                     {"cut_off", record.cut_off},     {"desired", json_text::Parse(desired)}};
+  const json text = {{"version", kVersion},
+                     {"boot_id", record.boot_id},
+                     {"begun", record.begun},
+                     {"never_started", record.never_started},
+                     {"exit_code", record.exit_code},
+                     {"unable", record.unable},
+                     {"stop_at_ns", record.stop_at_ns},
+                     {"cut_off", record.cut_off},
+                     {"desired", json_text::Parse(desired)}};
   return base::WriteWholeFile(PathOf(state_folder, record), json_text::Write(text, 1) + "\n", 0600);
 }
 

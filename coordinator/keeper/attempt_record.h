@@ -19,7 +19,8 @@ struct AttemptRecord {
   bool begun = false;          // its folder is made, a guard may have been forked
   // Why it is never started (it may run all the same, begun by others); empty: it may be started.
   std::string never_started;
-  int exit_code = 0;  // goes with never_started
+  int exit_code = 0;    // goes with never_started
+  bool unable = false;  // likewise: it is this node that could not start it
   // CLOCK_MONOTONIC of the first request to stop, of the machine's start at that time; 0: none.
   int64_t stop_at_ns = 0;
   std::string cut_off;  // why it is ended, whatever is desired (Lifeline::Cut); empty: it is not

@@ -144,9 +144,32 @@ absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use, int64_t now_unix_ns)
   node.set_gone(use.drained && use.gone);
   node.set_drained_by(use.drained ? use.by : "");
   node.set_drained_unix_ns(use.drained ? now_unix_ns : 0);
+  if (!use.drained) unable_.erase(use.node);
   v1::Event event = ChangeOf(node);
   event.mutable_node_changed()->set_by(use.by);
   return event;
+}
+
+void Nodes::CouldNotStart(const std::string& node, const std::string& what) {
+  InVain& in_vain = unable_[node];
+  ++in_vain.attempts;
+  in_vain.last = what;
+}
+
+std::vector<NodeUse> Nodes::Unable() const {
+  std::vector<NodeUse> unable;
+  for (const auto& [name, in_vain] : unable_) {
+    if (in_vain.attempts < kUnableAfter || Get(name).drained()) continue;
+    NodeUse& use = unable.emplace_back();
+    use.node = name;
+    use.drained = true;
+    use.reason = fmt::format(
+        "it could start none of {} attempts in a row, the last of {}; when that is mended: trireme "
+        "undrain {}",
+        in_vain.attempts, in_vain.last, name);
+    use.by = "triremed";
+  }
+  return unable;
 }
 
 v1::Event Nodes::Adopted(const std::string& node, const std::string& by) const {

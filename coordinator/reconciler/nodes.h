@@ -15,6 +15,10 @@
 
 namespace trireme::coordinator {
 
+// A node that could start none of so many attempts in a row is drained: one may be a job's doing,
+// or an accident.
+inline constexpr uint32_t kUnableAfter = 3;
+
 // Whether jobs may have a node.
 struct NodeUse {
   std::string node;
@@ -50,6 +54,11 @@ class Nodes {
   // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
   // is heard of, so it is not gone.
   absl::StatusOr<v1::Event> SetUse(const NodeUse& use, int64_t now_unix_ns);
+  // Whether its agent could start the newest attempts: counted since this daemon was started.
+  void Started(const std::string& node) { unable_.erase(node); }
+  void CouldNotStart(const std::string& node, const std::string& what);
+  // Those that are to be drained for it, and are not.
+  std::vector<NodeUse> Unable() const;
   // The event of it; nothing else.
   v1::Event Adopted(const std::string& node, const std::string& by) const;
 
@@ -72,6 +81,11 @@ class Nodes {
  private:
   std::map<std::string, v1::Node> nodes_;
   std::map<std::string, int64_t> spoke_ns_;  // last
+  struct InVain {
+    uint32_t attempts = 0;  // in a row
+    std::string last;
+  };
+  std::map<std::string, InVain> unable_;
   std::chrono::nanoseconds lease_;
 };
 

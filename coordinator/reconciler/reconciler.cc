@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/job_machine/reasons.h"
 #include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/job_machine/time_limit.h"
 #include "coordinator/reconciler/lost_nodes.h"
@@ -418,6 +419,7 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     if (known.waits_for() != one.waits_for() || known.stalled() != one.stalled()) {
       allocations_may_have_changed_ = true;
     }
+    HearStart(entry, node, known, one);
     known = Newer(known, one);
     const bool seen = one.phase() != v1::ATTEMPT_PHASE_UNSPECIFIED;
     if (seen && known.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
@@ -428,6 +430,24 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
   if (progress) table_.Announce();
   if (ports_.report_taken) ports_.report_taken(node, report.number());
   return absl::OkStatus();
+}
+
+// Of the agent that starts its ranks: whether it could.
+void Reconciler::HearStart(const Entry& entry, const std::string& node,
+                           const v1::AttemptReport& before, const v1::AttemptReport& now) {
+  if (node != entry.job.allocation(0).node() || before.phase() == v1::ATTEMPT_ENDED) return;
+  const bool ended = now.phase() == v1::ATTEMPT_ENDED;
+  if (ended && now.never_started()) {
+    // No job drains a second node.
+    if (entry.job.status().unstarted() >= kUnableAfter) return;
+    nodes_.CouldNotStart(
+        node, fmt::format("job {}: {}", entry.job.id(), EndingOf(now.exit_code(), now.failure())));
+  } else if (before.phase() != v1::ATTEMPT_RUNNING) {
+    // Where it was to stop or to end it may not have begun.
+    const bool was_let =
+        now.exit_code() != base::kCheckpointed && now.exit_code() != base::kKilledCode;
+    if (now.phase() == v1::ATTEMPT_RUNNING || (ended && was_let)) nodes_.Started(node);
+  }
 }
 
 // Stops, deaths and stalls of ranks are told once each, and when they are over.
@@ -483,8 +503,8 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
     if (i == 0) launcher = std::move(report);
   }
   if (all_ended) {
-    AttemptEnded ended{attempt, launcher.exit_code(), launcher.failure(), checkpoint_step,
-                       entry.alive_unix_ns};
+    AttemptEnded ended{attempt,         launcher.exit_code(), launcher.failure(),
+                       checkpoint_step, entry.alive_unix_ns,  launcher.never_started()};
     return Feed(entry, ended, now_unix_ns);
   }
   // The desired state of the other nodes is now to kill.

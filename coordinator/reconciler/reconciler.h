@@ -192,6 +192,9 @@ class Reconciler {
   bool IsOurs(const v1::AttemptReport& report) const;
   absl::Status AdoptAgain(const std::string& node, int64_t now_unix_ns);
   void HearRefusal(const std::string& node, const v1::NodeReport& report);
+  void HearStart(const Entry& entry, const std::string& node, const v1::AttemptReport& before,
+                 const v1::AttemptReport& now);
+  absl::Status DrainUnable(int64_t now_unix_ns);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
   absl::Status LeaveLostNodes(Entry& entry, int64_t now_unix_ns);

@@ -336,6 +336,14 @@ absl::Status Reconciler::ExpireLeases(int64_t now_unix_ns) {
   return TellNodes(std::move(after), std::move(events), now_unix_ns);
 }
 
+// Else whoever is next in the queue goes there, for it is free.
+absl::Status Reconciler::DrainUnable(int64_t now_unix_ns) {
+  for (const NodeUse& use : nodes_.Unable()) {
+    RETURN_IF_ERROR(SetUse(use, now_unix_ns).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> Reconciler::FollowRetry(Entry& entry, int64_t now_unix_ns) {
   const int64_t due = ConsequencesOf(entry.job.status()).timer_unix_ns;
   if (due == 0) return 0;
@@ -373,7 +381,10 @@ int64_t Reconciler::Tick(int64_t now_unix_ns) {
   int64_t next = now_unix_ns + kIdleNs;
   if (ReadOlder() || DropEvents() || DropEndedJobs()) next = now_unix_ns + kNsPerMs;
   // The disk; tried again.
-  if (!HearHellosAgain(now_unix_ns).ok() || !ExpireLeases(now_unix_ns).ok()) return next;
+  if (!HearHellosAgain(now_unix_ns).ok() || !ExpireLeases(now_unix_ns).ok() ||
+      !DrainUnable(now_unix_ns).ok()) {
+    return next;
+  }
   if (const int64_t expiry = nodes_.NextExpiry(); expiry > 0) next = std::min(next, expiry);
   // Whoever waits, or is paused, has nothing to happen to it here.
   const std::vector<uint64_t> holding(holding_.begin(), holding_.end());

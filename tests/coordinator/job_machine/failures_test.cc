@@ -287,6 +287,48 @@ TEST_CASE("bad input ends a job at once, unless it has trained before: a node ma
   CHECK(job.status().checkpoint_step() == 600);
 }
 
+TEST_CASE("what a node could not start is no failure, and is tried again, but not for ever") {
+  Story job({2});
+  job.Runs();
+  job.Dies();
+  REQUIRE(job.status().failures() == 1);
+  for (const int64_t delay : {1, 2, 4, 8, 16, 32, 60}) {
+    job.IsNotStarted();
+    CHECK(job.status().state() == v1::JOB_RECOVERING);
+    CHECK(job.status().retry_at_unix_ns() == job.now() + delay * kSecond);
+    CHECK(job.status().failures() == 1);
+    CHECK(job.status().reason().find("no mpirun, which is no failure of the job") !=
+          std::string::npos);
+  }
+  SECTION("one that starts ends the row, and fails as before") {
+    job.Runs();
+    CHECK(job.status().unstarted() == 0);
+    job.Dies();
+    CHECK(job.status().state() == v1::JOB_FAILED);
+    CHECK(job.status().failures() == 2);
+  }
+  SECTION("an attempt that begins and ends at once ends it, too") {
+    job.Wait(60 * kSecond);
+    job.Happens(RetryDue{});
+    job.Happens(PlanMade{job.status().attempt()});
+    job.Happens(AttemptEnded{job.status().attempt(), 75, {}, 0});
+    CHECK(job.status().state() == v1::JOB_PENDING);
+    CHECK(job.status().unstarted() == 0);
+  }
+  SECTION("so does somebody who has looked at it") {
+    job.Happens(PauseAsked{"ann"});
+    job.Happens(ResumeAsked{"ann"});
+    CHECK(job.status().unstarted() == 0);
+  }
+  SECTION("four times as many as failures are too many") {
+    job.IsNotStarted();
+    CHECK(job.status().state() == v1::JOB_FAILED);
+    CHECK(job.status().exit_code() == 4);
+    CHECK(job.status().reason().find("8 attempts in a row could not be started") == 0);
+    CHECK(job.status().failure().headline().find("no mpirun") != std::string::npos);
+  }
+}
+
 TEST_CASE("what an attempt says ends in its advice, which is told too") {
   Story job({1});
   job.Runs();

@@ -70,6 +70,7 @@ class Chance {
   AttemptEnded Ended(uint32_t attempt) {
     constexpr int kCodes[] = {0, 1, 2, 3, 4, 75, 75, 134, 137, 137, 137, 143};
     AttemptEnded ended{attempt, kCodes[Below(12)], {}, Below(3) == 0 ? Below(200) : 0};
+    ended.never_started = ended.exit_code == 4 && Below(2) == 0;
     if (Below(2) == 0) ended.failure.set_headline(std::string(Below(1000), 'x') + "\nrank 3 died");
     return ended;
   }
@@ -112,6 +113,7 @@ void CheckStatus(const v1::JobStatus& before, const v1::JobStatus& after, const 
   EXPECT(follows.timer_unix_ns == 0 || !after.attempt_live());
   EXPECT(after.state() == v1::JOB_RECOVERING || after.retry_at_unix_ns() == 0);
   EXPECT(after.failures() <= kPolicy.max_failures);
+  EXPECT(after.unstarted() <= kPolicy.max_failures * kPolicy.setbacks);
   // What nothing else may move: each job that waits is waited for by something.
   EXPECT(after.state() != v1::JOB_PENDING || follows.wants_allocation);
   EXPECT(after.state() != v1::JOB_RECOVERING || after.attempt_live() || follows.timer_unix_ns > 0);

@@ -41,6 +41,19 @@ class Story {
     end.failure.set_headline("rank 3 died");
     Happens(end);
   }
+  // Its node could not start it.
+  void IsNotStarted() {
+    if (status_.state() == v1::JOB_PENDING) Happens(NodesAllocated{});
+    if (status_.state() == v1::JOB_RECOVERING) {
+      now_ = status_.retry_at_unix_ns();
+      Happens(RetryDue{});
+    }
+    Happens(PlanMade{status_.attempt()});
+    AttemptEnded end{status_.attempt(), 4, {}, 0};
+    end.failure.set_headline("attempt was not started: no mpirun");
+    end.never_started = true;
+    Happens(end);
+  }
 
  private:
   RetryPolicy policy_;

@@ -44,6 +44,7 @@ struct NamedEvent {
 
   RetryPolicy Policy() const {
     RetryPolicy policy{max_failures};
+    if (max_failures == 1) policy.setbacks = 1;
     if (time_is_up) policy.time_limit = std::chrono::nanoseconds(1);
     return policy;
   }
@@ -61,6 +62,12 @@ NamedEvent Ended(const std::string& name, std::vector<int> codes, uint32_t max_f
 
 std::vector<JobEvent> NoPlan(uint32_t attempt) {
   return {PlanRefused{attempt, 1, "bug"}, PlanRefused{attempt, 4, "its claim is damaged"}};
+}
+
+std::vector<JobEvent> NotStarted(uint32_t attempt) {
+  AttemptEnded ended{attempt, 4, {}, 0};
+  ended.never_started = true;
+  return {ended};
 }
 
 const std::vector<NamedEvent>& NamedEvents() {
@@ -84,6 +91,8 @@ const std::vector<NamedEvent>& NamedEvents() {
       Ended("ended 2 or 3", {2, 3}, 5),
       Ended("failed", {1, 4, 5, 134, 137, -1}, 5),
       Ended("failed (last)", {1, 4, 5, 134, 137, -1}, 1),
+      {"not started", NotStarted, 5},
+      {"not started (last)", NotStarted, 1},
       Ended("failed (time up)", {1, 4, 75, 137}, 5, true),
       Ended("ended 0 (time up)", {0}, 5, true),
       Ended("ended 2 or 3 (time up)", {2, 3}, 5, true),
@@ -126,7 +135,8 @@ const std::vector<NamedEvent>& NamedEvents() {
 
 std::set<std::string> Expand(const std::string& event) {
   using Names = std::set<std::string>;
-  const Names ends = {"ended 75", "ended 2 or 3", "failed", "ended 2 or 3 (time up)"};
+  const Names ends = {"ended 75", "ended 2 or 3", "failed", "ended 2 or 3 (time up)",
+                      "not started"};
   const Names times_up = {"ended 0 (time up)", "ended 2 or 3 (time up)", "failed (time up)"};
   Names meant = ends;
   if (event == "ended 0") return {"ended 0", "ended 0 (time up)"};
@@ -134,11 +144,13 @@ std::set<std::string> Expand(const std::string& event) {
   if (event == "resume") return {"resume", "resume (time up)"};
   if (event == "resume in time") return {"resume"};
   if (event == "ended (time up)") return times_up;
-  meant.insert({"failed (last)", "failed (time up)"});
+  meant.insert({"failed (last)", "failed (time up)", "not started (last)"});
   if (event == "ended but 0") return meant;
   meant.insert({"ended 0", "ended 0 (time up)"});
   if (event == "ended") return meant;
-  if (event == "ended in time but last") return {"ended 0", "ended 75", "ended 2 or 3", "failed"};
+  if (event == "ended in time but last") {
+    return {"ended 0", "ended 75", "ended 2 or 3", "failed", "not started"};
+  }
   return {event};
 }
 
@@ -153,6 +165,7 @@ std::map<Situation, v1::JobStatus> ReachableSituations() {
     status.set_attempt(std::max(status.attempt(), 1u));
     status.set_failures(std::min(status.failures(), 1u));
     status.clear_setbacks();
+    status.clear_unstarted();
     status.set_checkpoint_step(0);
     status.set_checkpoint_attempt(0);
     status.set_used_ns(10);

@@ -134,6 +134,28 @@ TEST_CASE("a running job whose agent is silent says so") {
   CHECK(cluster.table().Get(1)->waits_for().empty());
 }
 
+TEST_CASE("a node that can start nothing costs no job, and is drained with the reason") {
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    INFO("seed " << seed);
+    const Folder folder;
+    SimulatedCluster cluster(folder.Store(), seed);
+    cluster.SetUnable("n1");
+    // A node each.
+    for (int job = 0; job < 10; ++job) cluster.Submit(4, 0);
+    cluster.Settle(20000);
+    for (const uint64_t job : cluster.jobs()) {
+      const v1::JobStatus status = cluster.table().Get(job, &cluster.store())->status();
+      INFO("job " << job << ": " << status.reason());
+      CHECK(status.state() == v1::JOB_COMPLETED);
+    }
+    const v1::Node node = cluster.table().cluster().nodes(0);
+    CHECK(node.name() == "n1");
+    CHECK(node.drained());
+    CHECK(node.drained_by() == "triremed");
+    CHECK(node.reason().find("could start none of 3 attempts in a row") != std::string::npos);
+  }
+}
+
 TEST_CASE("a silent agent is lost and its node is not allocated until it speaks") {
   const Folder folder;
   SimulatedCluster cluster(folder.Store(), 1);

@@ -109,6 +109,10 @@ void SimulatedCluster::Hear(const std::string& name, const v1::DesiredAttempts& 
     if (fenced || one.desired_state() != v1::ATTEMPT_RUN) {
       attempt.phase = v1::ATTEMPT_ENDED;
       attempt.exit_code = 75;
+    } else if (unable_.contains(name) && one.launch().allocation(0).node() == name) {
+      attempt.phase = v1::ATTEMPT_ENDED;
+      attempt.exit_code = 4;
+      attempt.never_started = true;
     } else {
       ++starts_;
       CHECK_FALSE(cancelled_.contains(one.job_id()));
@@ -155,6 +159,7 @@ void SimulatedCluster::Report(const std::string& name) {
     one.set_attempt(key.second);
     one.set_phase(attempt.phase);
     one.set_exit_code(attempt.exit_code);
+    one.set_never_started(attempt.never_started);
     if (attempt.exit_code == 139) one.mutable_failure()->set_headline("rank 0 died");
   }
   REQUIRE(reconciler_->Report(name, report, now_).ok());

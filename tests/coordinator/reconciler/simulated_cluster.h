@@ -42,6 +42,8 @@ class SimulatedCluster {
   void Submit(uint32_t ranks, int priority);
   void Ask(uint64_t job_id, const JobEvent& request);
   void SetDrained(const std::string& node, bool drained);
+  // From here on its agent can start nothing, which is no job's doing.
+  void SetUnable(const std::string& node) { unable_.insert(node); }
   // An agent dials in; all do when the daemon opens.
   void Hello(const std::string& name, int64_t now);
   // It does so no more.
@@ -64,6 +66,7 @@ class SimulatedCluster {
     v1::DesiredAttempt desired;
     v1::AttemptPhase phase = v1::ATTEMPT_STARTING;
     int exit_code = 0;
+    bool never_started = false;
   };
   struct FakeNode {
     std::map<Key, FakeAttempt> attempts;
@@ -86,6 +89,7 @@ class SimulatedCluster {
   std::unique_ptr<Reconciler> reconciler_;
   std::vector<std::pair<uint64_t, uint32_t>> plans_;  // asked for
   std::set<std::string> changed_;
+  std::set<std::string> unable_;
   std::map<std::string, FakeNode> nodes_;
   std::vector<uint64_t> jobs_;
   std::set<uint64_t> cancelled_;

@@ -89,7 +89,7 @@ if(NOT TRIREME_SANITIZE)
   set(steady METHODS hung_rank)
 endif()
 trireme_python_tests(daemon. coordinator/daemon/stall_test.py Stalls SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
-  ${steady} KILLS lost_agent)
+  ${steady} KILLS lost_agent stopped_daemon)
 trireme_python_tests(daemon. coordinator/daemon/groups_test.py Groups SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
   KILLS hidden_in_a_group hidden_without_groups)
 # It waits for one deadline after another, longer than any other test: ctest begins with it.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -24,6 +25,7 @@ class AgentLinkService : public v1::AgentLink::CallbackService {
   using Context = grpc::CallbackServerContext;
   grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent>* Connect(Context* context) override;
 
+  std::set<std::string> TakeSpoken() { return leases_.TakeSpoken(); }
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired);
   void SendAdopt(const std::string& node, uint64_t revision);
   void SendTaken(const std::string& node, uint64_t number);

@@ -135,6 +135,7 @@ class GrpcApiServer : public ApiServer {
     control_.EndUnknownStreams();
     agents_.EndUnknownStreams();
   }
+  std::set<std::string> TakeSpoken() override { return agents_.TakeSpoken(); }
   void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) override {
     agents_.SendDesired(node, desired);
   }

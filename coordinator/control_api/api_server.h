@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -88,6 +89,9 @@ class ApiServer {
   virtual int port() const = 0;
   // Tokens were read again: streams and agents' links end whose tokens were taken back. Any thread.
   virtual void EndUnknown() = 0;
+  // Nodes whose agents have spoken since the last call; what they have said waits for the
+  // reconciler, or found its queue full. Any thread.
+  virtual std::set<std::string> TakeSpoken() = 0;
   // On the reconciler's thread: gives the agent of `node`, if it is connected, what it is to have.
   virtual void SendDesired(const std::string& node, const v1::DesiredAttempts& desired) = 0;
   // Likewise, that it is to serve this store, from that revision of its desired state on.

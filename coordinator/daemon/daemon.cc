@@ -203,6 +203,12 @@ absl::Status Daemon::OpenReconciler() {
   ports.adopt = [this](const std::string& node, uint64_t revision) { adopted_[node] = revision; };
   ports.revoke = [this](const v1::Job& job) { Revoke(job); };
   ports.report_taken = [this](const std::string& node, uint64_t number) { taken_[node] = number; };
+  ports.stood_still = [](int64_t ns) {
+    spdlog::warn(
+        "the reconciler stood still for {:.1f} s, as where the disk of --state-dir is slow or this "
+        "process was stopped; no node counts as silent for that time",
+        static_cast<double>(ns) / 1e9);
+  };
   identity_ = store_->identity();
   ASSIGN_OR_RETURN(reconciler_, Reconciler::Open(options, ports, *store_, *table_, NowUnixNs()));
   logged_sequence_ = table_->last_sequence();
@@ -429,6 +435,7 @@ void Daemon::FollowClock(int64_t now_unix_ns) {
 
 int64_t Daemon::Between(int64_t now_unix_ns) {
   FollowClock(now_unix_ns);
+  if (ApiServer* ears = sender_) reconciler_->Spoke(ears->TakeSpoken(), now_unix_ns);
   int64_t next = reconciler_->Tick(now_unix_ns);
   if (const auto notice = watchdog_.Turn()) next = std::min(next, now_unix_ns + notice->count());
   LogEvents();

@@ -1,5 +1,7 @@
 #include "coordinator/reconciler/node_leases.h"
 
+#include <utility>
+
 #include "coordinator/reconciler/lost_nodes.h"
 
 namespace trireme::coordinator {
@@ -39,6 +41,7 @@ bool NodeLeases::Take(const std::string& node, const std::string& holder, Clock:
     return false;
   }
   leases_[node] = {holder, now};
+  spoken_.insert(node);
   return true;
 }
 
@@ -51,7 +54,14 @@ std::string NodeLeases::HolderOf(const std::string& node) const {
 void NodeLeases::Renew(const std::string& node, Clock::time_point now) {
   const absl::MutexLock lock(&mutex_);
   const auto found = leases_.find(node);
-  if (found != leases_.end()) found->second.renewed = now;
+  if (found == leases_.end()) return;
+  found->second.renewed = now;
+  spoken_.insert(node);
+}
+
+std::set<std::string> NodeLeases::TakeSpoken() {
+  const absl::MutexLock lock(&mutex_);
+  return std::exchange(spoken_, {});
 }
 
 }  // namespace trireme::coordinator

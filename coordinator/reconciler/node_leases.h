@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -26,6 +27,9 @@ class NodeLeases {
   std::string HolderOf(const std::string& node) const;
   // A word of the holder.
   void Renew(const std::string& node, Clock::time_point now);
+  // Nodes whose holders have spoken since the last call: whoever judges their silence may come to
+  // their words later.
+  std::set<std::string> TakeSpoken();
 
  private:
   struct Lease {
@@ -34,6 +38,7 @@ class NodeLeases {
   };
   mutable absl::Mutex mutex_;
   std::map<std::string, Lease> leases_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> spoken_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct NameTimes {

@@ -60,6 +60,10 @@ std::vector<v1::Event> Nodes::Heard(const std::string& name, int64_t now_unix_ns
   return {ChangeOf(node)};
 }
 
+void Nodes::Spoke(const std::string& name, int64_t now_unix_ns) {
+  if (nodes_.contains(name)) spoke_ns_[name] = now_unix_ns;
+}
+
 bool Nodes::SetHolder(const std::string& name, const std::string& holder) {
   v1::Node& node = nodes_[name];
   if (holder.empty() || node.holder() == holder) return false;
@@ -99,7 +103,7 @@ std::vector<v1::Event> Nodes::Expire(int64_t now_unix_ns) {
   std::vector<v1::Event> events;
   for (auto& [name, node] : nodes_) {
     if (node.state() != v1::NODE_READY) continue;
-    if (now_unix_ns - node.last_report_unix_ns() < lease_.count()) continue;
+    if (now_unix_ns - SilentSince(name) < lease_.count()) continue;
     node.set_state(v1::NODE_LOST);
     events.push_back(ChangeOf(node));
     events.back().mutable_node_changed()->set_reason(fmt::format(
@@ -119,6 +123,10 @@ void Nodes::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
     if (node.state() != v1::NODE_READY || (by_ns < 0 && heard <= now_unix_ns)) continue;
     node.set_last_report_unix_ns(std::min(heard + by_ns, now_unix_ns));
   }
+}
+
+void Nodes::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
+  for (auto& [name, spoke] : spoke_ns_) spoke = std::min(spoke + for_ns, now_unix_ns);
 }
 
 int64_t Nodes::SilentSince(const std::string& node) const {
@@ -241,7 +249,7 @@ int64_t Nodes::NextExpiry() const {
   int64_t next = 0;
   for (const auto& [name, node] : nodes_) {
     if (node.state() != v1::NODE_READY) continue;
-    const int64_t at = node.last_report_unix_ns() + lease_.count();
+    const int64_t at = SilentSince(name) + lease_.count();
     if (next == 0 || at < next) next = at;
   }
   return next;

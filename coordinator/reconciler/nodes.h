@@ -45,12 +45,16 @@ class Nodes {
   // What its agent says of itself; nothing to tell.
   void SetRefusal(const std::string& node, const v1::NodeReport& report);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
+  // It has said something that is still to be acted on.
+  void Spoke(const std::string& node, int64_t now_unix_ns);
   // Those that have not spoken at all; to be told when they are late.
   std::vector<v1::Event> Absent() const;
   // Those whose lease has ended.
   std::vector<v1::Event> Expire(int64_t now_unix_ns);
   // The clock that callers read, which says `now_unix_ns` since: leases go on as before.
   void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
+  // For so long, up to now, nobody was listened to: that counts as nobody's silence.
+  void StoodStill(int64_t for_ns, int64_t now_unix_ns);
   // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
   // is heard of, so it is not gone.
   absl::StatusOr<v1::Event> SetUse(const NodeUse& use, int64_t now_unix_ns);
@@ -80,7 +84,7 @@ class Nodes {
 
  private:
   std::map<std::string, v1::Node> nodes_;
-  std::map<std::string, int64_t> spoke_ns_;  // last
+  std::map<std::string, int64_t> spoke_ns_;  // from when its silence counts
   struct InVain {
     uint32_t attempts = 0;  // in a row
     std::string last;

@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
                                                              JobTable& table, int64_t now_unix_ns) {
   std::unique_ptr<Reconciler> self(new Reconciler(options, std::move(ports), store, table));
   self->started_unix_ns_ = now_unix_ns;
+  self->listens_since_unix_ns_ = now_unix_ns;
   ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store.LiveJobs());
   ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes, store.Nodes());
   self->nodes_.Load(NodesOf(jobs));
@@ -387,6 +388,10 @@ absl::Status Reconciler::Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
   PublishCluster();
   ports_.desired_changed(hello.node());
   return absl::OkStatus();
+}
+
+void Reconciler::Spoke(const std::set<std::string>& nodes, int64_t now_unix_ns) {
+  for (const std::string& node : nodes) nodes_.Spoke(node, now_unix_ns);
 }
 
 absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& report,

@@ -79,6 +79,8 @@ struct ReconcilerPorts {
   std::function<void(const v1::Job&)> revoke = {};
   // The agent's report of this number has been acted on.
   std::function<void(const std::string& node, uint64_t number)> report_taken = {};
+  // Tick came so late; for the log.
+  std::function<void(int64_t ns)> stood_still = {};
 };
 
 class Reconciler {
@@ -115,6 +117,8 @@ class Reconciler {
   absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
                      const std::string& holder = "");
   absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
+  // The agents of these have said something that waits to be acted on: they are not silent.
+  void Spoke(const std::set<std::string>& nodes, int64_t now_unix_ns);
   // Another agent has asked for the name of this node, and gets it when the attempts there have
   // been replaced: of a lost node they are, also where no other node could hold them.
   void NameWanted(const std::string& node) { names_wanted_.insert(node); }
@@ -136,7 +140,9 @@ class Reconciler {
   // Somebody has set the clock that callers read, forward if positive, to what is now
   // `now_unix_ns`: leases and time limits go on as before.
   void ClockWasSet(int64_t by_ns, int64_t now_unix_ns);
-  // Leases, retries, allocations. Returns when it wants to be called again at the latest.
+  // Leases, retries, allocations. Returns when it wants to be called again at the latest. One that
+  // comes late, as when a disk has held a commit or the process was stopped, counts what it missed
+  // as nobody's silence.
   int64_t Tick(int64_t now_unix_ns);
 
   // All that `node` is to have.
@@ -182,6 +188,8 @@ class Reconciler {
   absl::Status HearHellosAgain(int64_t now_unix_ns);
   absl::StatusOr<bool> TakeHeld(const std::string& node, const v1::AttemptReport& held,
                                 int64_t now_unix_ns);
+  void StoodStill(int64_t for_ns, int64_t now_unix_ns);
+  int64_t Turn(int64_t now_unix_ns);
   absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);
   std::string WaitOf(const Entry& entry) const;
@@ -253,6 +261,8 @@ class Reconciler {
   std::map<std::string, uint32_t> kinds_;  // of requests and their time, as bytes
   uint32_t next_kind_ = 1;
   int64_t started_unix_ns_ = 0;
+  int64_t listens_since_unix_ns_ = 0;  // likewise, without the time in which it stood still
+  int64_t due_unix_ns_ = 0;            // the next Tick, at the latest; 0: none so far
   // Nodes that may come back after this start and have not: until then, or AgentsDueNs, nobody
   // passes one that waits.
   std::set<std::string> awaited_;

@@ -113,7 +113,7 @@ std::string Reconciler::LongLostNode(const Entry& entry, int64_t now_unix_ns) co
   for (const v1::NodeAllocation& part : entry.job.allocation()) {
     if (!nodes_.IsLost(part.node()) || nodes_.IsGone(part.node())) continue;
     // Who has not spoken to this daemon may have spoken to the one before it, up to its end.
-    const int64_t since = std::max(nodes_.SilentSince(part.node()), started_unix_ns_);
+    const int64_t since = std::max(nodes_.SilentSince(part.node()), listens_since_unix_ns_);
     if (now_unix_ns - since >= after) return part.node();
   }
   return "";

@@ -25,6 +25,8 @@ constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 // What people are told of reservations is no older; and jobs that run on beyond their end move
 // them.
 constexpr int64_t kReservedNs = 60000 * kNsPerMs;
+// Of a turn, beyond the time that it was asked for: what is less is a busy machine.
+constexpr int64_t kLateNs = 2000 * kNsPerMs;
 constexpr size_t kMostKinds = 10000;  // of requests that are known to be equal
 
 std::string CappedUserOf(const v1::Job& job) { return job.uncapped() ? "" : job.owner(); }
@@ -205,12 +207,14 @@ bool Reconciler::AllocationMayComeBack(const v1::Job& job, int64_t now_unix_ns) 
 }
 
 int64_t Reconciler::AgentsDueNs() const {
-  return started_unix_ns_ + std::chrono::nanoseconds(options_.lease).count();
+  return listens_since_unix_ns_ + std::chrono::nanoseconds(options_.lease).count();
 }
 
 void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   nodes_.ClockWasSet(by_ns, now_unix_ns);
   started_unix_ns_ += by_ns;
+  listens_since_unix_ns_ += by_ns;
+  if (due_unix_ns_ != 0) due_unix_ns_ += by_ns;
   cluster_published_unix_ns_ = 0;
   for (const QueueKey& key : reserved_) {
     const auto job = waiting_.find(key);
@@ -233,6 +237,18 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
     FollowClock(by_ns, *entry.job.mutable_status());
     entry.store_again = true;
   }
+}
+
+// Nobody was listened to, and nobody was told anything, such as that the claim of his attempt was
+// taken: silences and fences are longer by that.
+void Reconciler::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
+  nodes_.StoodStill(for_ns, now_unix_ns);
+  listens_since_unix_ns_ = std::min(listens_since_unix_ns_ + for_ns, now_unix_ns);
+  for (const uint64_t id : holding_) {
+    int64_t& revoked = jobs_.at(id).revoked_unix_ns;
+    if (revoked != 0) revoked = std::min(revoked + for_ns, now_unix_ns);
+  }
+  if (ports_.stood_still) ports_.stood_still(for_ns);
 }
 
 bool Reconciler::DropEvents() {
@@ -378,6 +394,13 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
 }
 
 int64_t Reconciler::Tick(int64_t now_unix_ns) {
+  const int64_t late_ns = due_unix_ns_ == 0 ? 0 : now_unix_ns - due_unix_ns_;
+  if (late_ns > kLateNs) StoodStill(late_ns, now_unix_ns);
+  due_unix_ns_ = Turn(now_unix_ns);
+  return due_unix_ns_;
+}
+
+int64_t Reconciler::Turn(int64_t now_unix_ns) {
   int64_t next = now_unix_ns + kIdleNs;
   if (ReadOlder() || DropEvents() || DropEndedJobs()) next = now_unix_ns + kNsPerMs;
   // The disk; tried again.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ranks and agents that stand still, each told apart and named, through a daemon and its command line. Ranks that are
-stopped or killed are in daemon_test.py.
+"""Ranks, agents and daemons that stand still, each told apart and named, through a daemon and its command line. Ranks that
+are stopped or killed are in daemon_test.py.
 
 Usage: stall_test.py BIN_FOLDER [Stalls.test_NAME ...]
 """
@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from daemon_fixture import DaemonCase, until
 
@@ -15,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../
 import skips  # noqa: E402
 
 DEADLINE_S = 40
+LEASE_S = 10  # of an agent's silence
 BUSY = ["--set", "training.steps=1000000", "--set", f"runtime.deadline_seconds={DEADLINE_S}"]
 
 
@@ -84,6 +86,21 @@ class Stalls(DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
         log = self.told()
         self.assertIn("node n1: lost", log)
+
+    def test_stopped_daemon(self):
+        self.start_daemon()
+        job = self.submit(*BUSY)
+        self.reach(job, 20)
+        self.daemon.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE_S + 4)
+        self.daemon.send_signal(signal.SIGCONT)
+        until(lambda: "the reconciler stood still for" in self.told(), "it is told", self.told)
+        # What its agent has said since does not come to one that takes it for silent.
+        self.reach(job, max(self.losses(job)) + 20)
+        self.assertEqual(self.ask("nodes")["nodes"][0]["state"], "NODE_READY", self.told())
+        self.assertEqual(self.show(job)["status"]["attempt"], 1)
+        self.assertNotIn("node n1: lost", self.told())
+        self.ask("cancel", job)
 
 
 if __name__ == "__main__":

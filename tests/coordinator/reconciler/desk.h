@@ -52,7 +52,8 @@ struct Desk {
     const ReconcilerPorts ports{
         .make_plan = [this](const v1::Job&) { ++plans; },
         .desired_changed = [this](const std::string& node) { told.insert(node); },
-        .revoke = [this](const v1::Job& job) { revocations.push_back(job); }};
+        .revoke = [this](const v1::Job& job) { revocations.push_back(job); },
+        .stood_still = [this](int64_t ns) { stood_still_ns += ns; }};
     auto opened = Reconciler::Open(options, ports, *store, table, kDeskBegin);
     REQUIRE(opened.ok());
     reconciler = *std::move(opened);
@@ -128,6 +129,7 @@ struct Desk {
   JobTable table;
   std::unique_ptr<Reconciler> reconciler;
   std::vector<v1::Job> revocations;  // asked for
+  int64_t stood_still_ns = 0;
   int plans = 0;
   int requests = 0;
   std::set<std::string> told;  // nodes whose desired state has changed

@@ -1,4 +1,5 @@
 // Jobs whose nodes are lost: when they go on elsewhere, and when they wait.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "coordinator/reconciler/node_leases.h"
@@ -54,6 +55,19 @@ struct LostDesk : Desk {
       reconciler->Tick(now);
       Answer(now);
     }
+  }
+  // All speak once a second.
+  void PassWithAll(int64_t from, int64_t to) {
+    for (int64_t now = from; now < to; now += kDeskSecond) {
+      Report("n2", Fenced(EndAfterOf("n2")), now);
+      Pass(now, now + kDeskSecond);
+    }
+  }
+  int LostNodes() const {
+    const std::vector<v1::Event> events = Events();
+    return static_cast<int>(std::count_if(events.begin(), events.end(), [](const v1::Event& event) {
+      return event.node_changed().state() == v1::NODE_LOST;
+    }));
   }
   uint64_t job = 0;
   absl::Status disk;
@@ -318,6 +332,91 @@ TEST_CASE("lost node: a clock that jumps makes nobody late") {
   desk.Pass(last + kRevoke + 2 * kDeskSecond + 2 * jump, last + kAfter + 2 * jump - kDeskSecond);
   CHECK(desk.table.Get(desk.job)->status().attempt_live());
   desk.Pass(last + kAfter + 2 * jump - kDeskSecond, last + kAfter + 2 * jump + 3 * kDeskSecond);
+  CHECK(!desk.table.Get(desk.job)->status().attempt_live());
+}
+
+// A commit that a disk has held, or a process that was stopped: the agents have spoken meanwhile,
+// and what they have said is still to be acted on.
+TEST_CASE("lost node: a daemon that stood still takes nobody for silent") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + 5 * kDeskSecond;
+  desk.PassWithAll(kDeskBegin, last);
+  const bool pausing = GENERATE(false, true);
+  CAPTURE(pausing);
+  if (pausing) REQUIRE(desk.reconciler->Ask(desk.job, PauseAsked{"ann"}, 1, last).ok());
+  const int64_t back = last + 30 * kDeskSecond;
+  desk.reconciler->Tick(back);
+  for (const char* node : {"n3", "n4"}) {
+    desk.Report(node, {}, back);
+    desk.reconciler->Tick(back);
+  }
+  CHECK(desk.revocations.empty());
+  CHECK(desk.LostNodes() == 0);
+  CHECK(desk.stood_still_ns == 30 * kDeskSecond);
+  CHECK(desk.table.cluster().started_unix_ns() == kDeskBegin);
+  // Who is silent from then on is left in the time that he has, of which none is gone yet.
+  desk.Pass(back, back + kRevoke - 2 * kDeskSecond);
+  CHECK(desk.revoked == 0);
+  CHECK(desk.LostNodes() == 1);
+  desk.Pass(back + kRevoke - 2 * kDeskSecond, back + kRevoke + kDeskSecond);
+  CHECK(desk.revoked == 1);
+}
+
+TEST_CASE("lost node: a daemon that stood still as it began gives agents their time") {
+  auto first = std::make_unique<LostDesk>();
+  first->FenceAll(kDeskBegin);
+  const auto kept = first->store;
+  first.reset();
+  Desk desk({}, kept);
+  desk.reconciler->Tick(kDeskBegin);
+  const int64_t back = kDeskBegin + 30 * kDeskSecond;
+  desk.reconciler->Tick(back);
+  for (const char* node : {"n3", "n4"}) {
+    desk.Dial(node, back);
+    desk.reconciler->Tick(back);
+  }
+  CHECK(desk.revocations.empty());
+  for (const v1::Event& event : desk.Events()) {
+    CHECK(event.node_changed().state() != v1::NODE_LOST);
+  }
+}
+
+TEST_CASE("lost node: who has spoken is not silent before that is acted on") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + 5 * kDeskSecond;
+  desk.PassWithAll(kDeskBegin, last);
+  const std::set<std::string> all = {"n1", "n2", "n3", "n4", "nobody"};
+  int64_t now = last;
+  for (; now < last + 60 * kDeskSecond; now += kDeskSecond) {
+    desk.reconciler->Spoke(all, now);
+    desk.reconciler->Tick(now);
+  }
+  CHECK(desk.LostNodes() == 0);
+  CHECK(desk.revocations.empty());
+  // Of one that is lost its words count as well: it is not given up while it speaks.
+  desk.Pass(now, now + 12 * kDeskSecond);
+  REQUIRE(desk.LostNodes() == 1);
+  for (now += 12 * kDeskSecond; now < last + 120 * kDeskSecond; now += kDeskSecond) {
+    desk.reconciler->Spoke({"n2"}, now);
+    desk.Pass(now, now + kDeskSecond);
+  }
+  CHECK(desk.revoked == 0);
+  desk.Pass(now, now + kRevoke + 2 * kDeskSecond);
+  CHECK(desk.revoked == 1);
+}
+
+// The order to end goes out when the end of the claim is stored, not before.
+TEST_CASE("lost node: a disk that holds the end of a claim makes no fence short") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  desk.Pass(last + kDeskSecond, last + kRevoke + 2 * kDeskSecond);
+  REQUIRE(desk.revoked == 1);
+  const int64_t held = 25 * kDeskSecond;
+  const int64_t told = last + kRevoke + kDeskSecond + held;
+  desk.Pass(told, told + 38 * kDeskSecond);
+  CHECK(desk.table.Get(desk.job)->status().attempt_live());
+  desk.Pass(told + 38 * kDeskSecond, told + 42 * kDeskSecond);
   CHECK(!desk.table.Get(desk.job)->status().attempt_live());
 }
 

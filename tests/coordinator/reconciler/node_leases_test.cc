@@ -41,5 +41,21 @@ TEST_CASE("leases: a daemon that begins anew keeps the name for a lease for whom
   CHECK(leases.Take("n2", "b", kStart, kLease));
 }
 
+TEST_CASE("leases: who has spoken is told once, and who was refused is not") {
+  NodeLeases leases;
+  leases.Recall("n2", "b", kStart);
+  leases.Renew("n3", kStart);  // nobody's
+  CHECK(leases.TakeSpoken().empty());
+  CHECK(leases.Take("n1", "a", kStart, kLease));
+  CHECK(leases.TakeSpoken() == std::set<std::string>{"n1"});
+  CHECK(!leases.Take("n1", "b", kStart, kLease));
+  CHECK(leases.TakeSpoken().empty());
+  leases.Renew("n1", kStart);
+  leases.Renew("n1", kStart);
+  leases.Renew("n2", kStart);
+  CHECK(leases.TakeSpoken() == std::set<std::string>{"n1", "n2"});
+  CHECK(leases.TakeSpoken().empty());
+}
+
 }  // namespace
 }  // namespace trireme::coordinator

@@ -20,7 +20,7 @@ void Disturb(PartitionedCluster& cluster) {
   const std::vector<std::string> machines = cluster.machines();
   const std::string machine = machines[cluster.Random(static_cast<uint32_t>(machines.size()))];
   PartitionedCluster::Lines& lines = cluster.LinesOf(machine);
-  switch (cluster.Random(10)) {
+  switch (cluster.Random(11)) {
     case 0:
       return CutOff(cluster, machine);
     case 1:
@@ -43,6 +43,8 @@ void Disturb(PartitionedCluster& cluster) {
       return cluster.StopAgent(machine);
     case 8:
       return cluster.StartAgent(machine);
+    case 9:
+      return cluster.StandStill(1 + cluster.Random(90));
     default:
       return cluster.Heal();
   }
@@ -115,6 +117,32 @@ TEST_CASE("partition: a daemon that is away for ten minutes costs no rank and no
     const uint64_t steps = cluster.Steps(alone);
     cluster.Run(10);
     CHECK(cluster.Steps(alone) > steps);  // from its checkpoint
+  }
+}
+
+TEST_CASE("partition: a daemon that stands still costs no rank and no step") {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    INFO("seed " << seed);
+    PartitionedCluster cluster(seed, 4);
+    const uint64_t alone = cluster.Submit(4);
+    const uint64_t wide = cluster.Submit(8);
+    cluster.Run(10);
+    const uint64_t before = cluster.Done(alone), wide_before = cluster.Done(wide);
+    // For as long that agents would have been lost, and for longer than claims last.
+    const int64_t still = 5 + cluster.Random(120);
+    cluster.StandStill(still);
+    cluster.Run(still + 30);
+    CHECK(cluster.revoked() == 0);
+    const auto all = static_cast<uint64_t>(still + 30) * 10;  // one each tenth of a second
+    CHECK(cluster.Done(alone) - before == all);
+    CHECK(cluster.Done(wide) - wide_before == all);
+    CHECK(cluster.AttemptOf(alone) == 1);
+    CHECK(cluster.AttemptOf(wide) == 1);
+    // A node that is cut off afterwards is left in the same time as ever.
+    CutOff(cluster, cluster.NodesOf(alone)[0]);
+    cluster.Run(kElsewhere);
+    CHECK(cluster.AttemptOf(alone) == 2);
+    CHECK(cluster.overlaps() == 0);
   }
 }
 

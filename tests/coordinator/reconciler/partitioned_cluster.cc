@@ -58,7 +58,15 @@ void PartitionedCluster::StartDaemon() {
   for (auto& [name, machine] : machines_) machine.greeted = false;
 }
 
+void PartitionedCluster::StandStill(int64_t seconds) {
+  if (!reconciler_) return;
+  still_until_ns_ = now_ + seconds * kSecond;
+  deaf_ = Random(2) == 0;
+}
+
 void PartitionedCluster::KillDaemon() {
+  still_until_ns_ = 0;
+  waiting_.clear();
   reconciler_.reset();
   leases_.reset();
   table_.reset();
@@ -94,6 +102,7 @@ void PartitionedCluster::Heal() {
     if (!machine.agent) StartAgent(name);
   }
   daemon_reaches_folder = true;
+  still_until_ns_ = 0;
   StartDaemon();
 }
 
@@ -177,7 +186,14 @@ void PartitionedCluster::Report(Machine& machine) {
       one.set_ends_after_seconds(seconds);
     }
   }
-  REQUIRE(reconciler_->Report(machine.node, report, now_).ok());
+  waiting_.emplace_back(machine.node, report);
+  // Each task has a turn after it.
+  while (!StandsStill() && !waiting_.empty()) {
+    const auto [node, word] = std::move(waiting_.front());
+    waiting_.pop_front();
+    REQUIRE(reconciler_->Report(node, word, now_).ok());
+    if (!waiting_.empty()) reconciler_->Tick(now_);
+  }
 }
 
 void PartitionedCluster::LookAtRanks(Machine& machine) {
@@ -222,16 +238,18 @@ bool PartitionedCluster::Greet(const std::string& name, Machine& machine) {
 
 void PartitionedCluster::TurnAgent(const std::string& name, Machine& machine) {
   LookAtRanks(machine);
-  const bool dials = reconciler_ && machine.lines.daemon;
+  const bool dials = reconciler_ && machine.lines.daemon && (machine.greeted || !StandsStill());
   const bool speaks = dials && (machine.greeted || Greet(name, machine));
   machine.greeted = speaks;
   while (!machine.reached_ns.empty() && machine.reached_ns.front() < now_ - 60 * kSecond) {
     machine.reached_ns.pop_front();
   }
-  if (speaks || machine.lines.folder) machine.reached_ns.push_back(now_);
+  const bool is_heard = speaks && !StandsStill();
+  if (is_heard || machine.lines.folder) machine.reached_ns.push_back(now_);
   if (!speaks) return;
-  leases_->Renew(machine.node, SteadyTime(now_));
+  if (is_heard || !deaf_) leases_->Renew(machine.node, SteadyTime(now_));
   Report(machine);
+  if (!is_heard) return;
   machine.heard = reconciler_->DesiredOf(machine.node);
   Obey(name, machine);
 }
@@ -279,7 +297,7 @@ void PartitionedCluster::TurnRanksOf(const std::string& name, Machine& machine,
       ranks.stepped_ns = now_;
     }
     const bool other_nodes = steps && ranks.desired.launch().allocation_size() > 1;
-    const bool speaks = reconciler_ && machine.lines.daemon && machine.greeted;
+    const bool speaks = reconciler_ && !StandsStill() && machine.lines.daemon && machine.greeted;
     const bool reaches = machine.lines.folder || other_nodes || speaks;
     if (reaches) ranks.cut_off_since_ns = -1;
     if (!reaches && ranks.cut_off_since_ns < 0) ranks.cut_off_since_ns = now_;
@@ -338,6 +356,25 @@ void PartitionedCluster::CheckCutOff() const {
   }
 }
 
+void PartitionedCluster::TurnDaemon() {
+  reconciler_->Spoke(leases_->TakeSpoken(), now_);
+  reconciler_->Tick(now_);
+  // The claim first, then the attempt may be stored as live.
+  for (const v1::Job& job : std::exchange(plans_, {})) {
+    const uint32_t attempt = job.status().attempt();
+    REQUIRE(reconciler_->PlanReady(job.id(), attempt, Claim(job.id(), attempt), now_).ok());
+  }
+  for (const v1::Job& job : std::exchange(revocations_, {})) {
+    const uint32_t attempt = job.status().attempt();
+    if (Random(4) == 0) {  // later
+      revocations_.push_back(job);
+      continue;
+    }
+    ++revoked_;
+    REQUIRE(reconciler_->Revoked(job.id(), attempt, Claim(job.id(), attempt + 1), now_).ok());
+  }
+}
+
 void PartitionedCluster::Run(int64_t seconds) {
   for (const int64_t end = now_ + seconds * kSecond; now_ < end; now_ += kTick) {
     for (auto& [name, machine] : machines_) {
@@ -345,20 +382,7 @@ void PartitionedCluster::Run(int64_t seconds) {
       if (tick == 0) machine.turns_at = Random(2);
       if (machine.agent && tick == machine.turns_at) TurnAgent(name, machine);
     }
-    if (reconciler_) reconciler_->Tick(now_);
-    // The claim first, then the attempt may be stored as live.
-    for (const v1::Job& job : std::exchange(plans_, {})) {
-      const uint32_t attempt = job.status().attempt();
-      REQUIRE(reconciler_->PlanReady(job.id(), attempt, Claim(job.id(), attempt), now_).ok());
-    }
-    for (const v1::Job& job : std::exchange(revocations_, {})) {
-      const uint32_t attempt = job.status().attempt();
-      if (Random(4) == 0) {  // later
-        revocations_.push_back(job);
-        continue;
-      }
-      REQUIRE(reconciler_->Revoked(job.id(), attempt, Claim(job.id(), attempt + 1), now_).ok());
-    }
+    if (reconciler_ && !StandsStill()) TurnDaemon();
     TurnRanks();
     TurnCommits();
     CheckCutOff();

@@ -39,6 +39,9 @@ class PartitionedCluster {
   bool daemon_reaches_folder = true;
   void KillDaemon();
   void StartDaemon();
+  // It runs, and does nothing: as in a commit that its disk holds, or stopped as a whole, when it
+  // does not see either who speaks to it.
+  void StandStill(int64_t seconds);
   // An agent's end and its restart; ranks run on.
   void StopAgent(const std::string& machine) { machines_.at(machine).agent = false; }
   void StartAgent(const std::string& machine);
@@ -71,6 +74,7 @@ class PartitionedCluster {
   int names_taken() const { return names_taken_; }
   // Of commits that stood still and came too late, and that came in time after all.
   int taken_away() const { return taken_away_; }
+  int revoked() const { return revoked_; }
   int published_late() const { return published_late_; }
 
  private:
@@ -122,6 +126,8 @@ class PartitionedCluster {
   void LookAtRanks(Machine& machine);
   void Obey(const std::string& name, Machine& machine);
   void Report(Machine& machine);
+  void TurnDaemon();
+  bool StandsStill() const { return now_ < still_until_ns_; }
   void TurnRanks();
   void Publish(Files& files, uint32_t attempt);
   void TurnCommits();
@@ -141,6 +147,9 @@ class PartitionedCluster {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobTable> table_;
   std::unique_ptr<Reconciler> reconciler_;
+  int64_t still_until_ns_ = 0;
+  bool deaf_ = false;                                           // while it stands still
+  std::deque<std::pair<std::string, v1::NodeReport>> waiting_;  // words that it has not come to
   std::vector<v1::Job> plans_;
   std::vector<v1::Job> revocations_;
   std::map<std::string, Machine> machines_;
@@ -151,6 +160,7 @@ class PartitionedCluster {
   mutable int overlaps_ = 0;
   int names_taken_ = 0;
   int taken_away_ = 0;
+  int revoked_ = 0;
   int published_late_ = 0;
 };
 

@@ -21,6 +21,9 @@ bool IsNodeName(const std::string& name) {
          name.find_first_not_of(kLegal) == std::string::npos;
 }
 
+// Of what is told of a node; no user has such a name.
+std::string OwnerOf(const std::string& node) { return '\0' + node; }
+
 // Of agents of before, which have no id, the folder says as much as they can.
 std::string HolderOf(const v1::AgentHello& hello, const std::string& user) {
   return absl::CHexEscape(user + " " + hello.boot_id() + " " +
@@ -126,7 +129,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
                                      AskerOf(incoming_.hello(), link_.leases_.HolderOf(node)));
     if (!link_.leases_.Take(node, holder, now, turn.lease)) {
       if (turn.when_replaced) {
-        Tell([node](Reconciler& reconciler) {
+        Tell(node, [node](Reconciler& reconciler) {
           reconciler.NameWanted(node);
           return absl::OkStatus();
         });
@@ -158,7 +161,7 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     if (const absl::Status known = rooms_.access.StillKnows(caller_); !known.ok()) {
       return ToGrpc(known);
     }
-    return Tell([hello = incoming_.hello(), holder](Reconciler& reconciler) {
+    return Tell(node_, [hello = incoming_.hello(), holder](Reconciler& reconciler) {
       return reconciler.Hello(hello, NowUnixNs(), holder);
     });
   }
@@ -169,19 +172,21 @@ class AgentSession : public grpc::ServerBidiReactor<v1::FromAgent, v1::ToAgent> 
     }
     link_.leases_.Renew(node_, std::chrono::steady_clock::now());
     // One that finds the mailbox full, or the disk, is left out: the next one says it all again.
-    Tell([node = node_, report = std::move(*incoming_.mutable_report())](Reconciler& reconciler) {
-      return reconciler.Report(node, report, NowUnixNs());
-    });
+    Tell(node_,
+         [node = node_, report = std::move(*incoming_.mutable_report())](Reconciler& reconciler) {
+           return reconciler.Report(node, report, NowUnixNs());
+         });
     Answer();
     return grpc::Status::OK;
   }
 
   template <typename Words>
-  grpc::Status Tell(Words words) {
-    return ToGrpc(
-        rooms_.reconciler_thread.Post([&reconciler = rooms_.reconciler, words = std::move(words)] {
+  grpc::Status Tell(const std::string& node, Words words) {
+    return ToGrpc(rooms_.reconciler_thread.Post(
+        [&reconciler = rooms_.reconciler, words = std::move(words)] {
           words(reconciler).IgnoreError();
-        }));
+        },
+        OwnerOf(node)));
   }
 
   void Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

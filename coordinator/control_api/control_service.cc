@@ -180,14 +180,15 @@ grpc::ServerWriteReactor<v1::LogsResponse>* ControlService::Logs(Context* contex
 template <typename Decision, typename Response>
 Unary* ControlService::Decide(Unary* reactor, const Caller& caller, Decision decide,
                               Response* response) {
-  const absl::Status posted =
-      rooms_.reconciler_thread.Post([this, reactor, caller, decide = std::move(decide), response] {
+  const absl::Status posted = rooms_.reconciler_thread.Post(
+      [this, reactor, caller, decide = std::move(decide), response] {
         const absl::Status known = rooms_.access.StillKnows(caller);
         if (!known.ok()) return reactor->Finish(ToGrpc(known));
         auto result = decide();
         if (result.ok()) *response = std::move(*result);
         reactor->Finish(ToGrpc(result.status()));
-      });
+      },
+      caller.user);
   if (!posted.ok()) reactor->Finish(QueueFull(posted));
   return reactor;
 }

@@ -178,20 +178,23 @@ void Submissions::FindBefore(const Shared& pending) {
 
 // The job may have been forgotten since it was found: nothing is known of this one then.
 void Submissions::Repeat(const Shared& pending) {
-  const absl::Status posted = rooms_.reconciler_thread.Post([this, pending] {
-    const Submission& submission = pending->submission;
-    const absl::Status known = rooms_.access.StillKnows(pending->caller);
-    if (!known.ok()) return pending->Finish(known);
-    const auto before = rooms_.reconciler.FindSubmitted(submission.owner, submission.request_id);
-    if (!before.ok()) return pending->Finish(before.status());
-    if (!*before) {
-      return pending->Finish(
-          absl::AbortedError("the job of this request has just been forgotten; submit it again"));
-    }
-    *pending->submitted->mutable_job() = **before;
-    pending->submitted->set_repeated(true);
-    pending->Finish(absl::OkStatus());
-  });
+  const absl::Status posted = rooms_.reconciler_thread.Post(
+      [this, pending] {
+        const Submission& submission = pending->submission;
+        const absl::Status known = rooms_.access.StillKnows(pending->caller);
+        if (!known.ok()) return pending->Finish(known);
+        const auto before =
+            rooms_.reconciler.FindSubmitted(submission.owner, submission.request_id);
+        if (!before.ok()) return pending->Finish(before.status());
+        if (!*before) {
+          return pending->Finish(absl::AbortedError(
+              "the job of this request has just been forgotten; submit it again"));
+        }
+        *pending->submitted->mutable_job() = **before;
+        pending->submitted->set_repeated(true);
+        pending->Finish(absl::OkStatus());
+      },
+      pending->caller.user);
   if (!posted.ok()) pending->call->Finish(QueueFull(posted));
 }
 
@@ -251,19 +254,21 @@ void Submissions::Reserve(const Shared& pending) {
 }
 
 void Submissions::Hand(const Shared& pending) {
-  const absl::Status posted = rooms_.reconciler_thread.Post([this, pending] {
-    const Submission& submission = pending->submission;
-    const absl::Status known = rooms_.access.StillKnows(pending->caller);
-    auto result = known.ok() ? rooms_.reconciler.Submit(submission, NowUnixNs())
-                             : absl::StatusOr<v1::SubmitResponse>(known);
-    // Of what the disk says, or a damaged store, it may be there all the same.
-    const absl::Status& end = result.status();
-    const bool may_be_there = absl::IsUnavailable(end) || absl::IsDataLoss(end);
-    const bool unused = result.ok() ? result->repeated() : !may_be_there;
-    if (unused) Release(submission.id);
-    if (result.ok()) *pending->submitted = std::move(*result);
-    pending->Finish(result.status());
-  });
+  const absl::Status posted = rooms_.reconciler_thread.Post(
+      [this, pending] {
+        const Submission& submission = pending->submission;
+        const absl::Status known = rooms_.access.StillKnows(pending->caller);
+        auto result = known.ok() ? rooms_.reconciler.Submit(submission, NowUnixNs())
+                                 : absl::StatusOr<v1::SubmitResponse>(known);
+        // Of what the disk says, or a damaged store, it may be there all the same.
+        const absl::Status& end = result.status();
+        const bool may_be_there = absl::IsUnavailable(end) || absl::IsDataLoss(end);
+        const bool unused = result.ok() ? result->repeated() : !may_be_there;
+        if (unused) Release(submission.id);
+        if (result.ok()) *pending->submitted = std::move(*result);
+        pending->Finish(result.status());
+      },
+      pending->caller.user);
   if (posted.ok()) return;
   Release(pending->submission.id);
   pending->call->Finish(QueueFull(posted));
@@ -271,14 +276,16 @@ void Submissions::Hand(const Shared& pending) {
 
 void Submissions::Tell(const Shared& pending) {
   Describe(pending->check.checked, *pending->previewed);
-  const absl::Status posted = rooms_.reconciler_thread.Post([this, pending] {
-    const std::string capped = IsUncapped(pending->caller) ? "" : pending->caller.user;
-    const std::string wait = rooms_.reconciler.WouldWaitFor(
-        pending->previewed->resources(), pending->check.checked.job, NowUnixNs(), capped);
-    *pending->previewed->mutable_text() +=
-        fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
-    pending->call->Finish(grpc::Status::OK);
-  });
+  const absl::Status posted = rooms_.reconciler_thread.Post(
+      [this, pending] {
+        const std::string capped = IsUncapped(pending->caller) ? "" : pending->caller.user;
+        const std::string wait = rooms_.reconciler.WouldWaitFor(
+            pending->previewed->resources(), pending->check.checked.job, NowUnixNs(), capped);
+        *pending->previewed->mutable_text() +=
+            fmt::format("now              {}\n", wait.empty() ? "there is room for it" : wait);
+        pending->call->Finish(grpc::Status::OK);
+      },
+      pending->caller.user);
   if (!posted.ok()) pending->call->Finish(QueueFull(posted));
 }
 

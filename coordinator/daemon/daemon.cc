@@ -109,11 +109,14 @@ absl::Status Daemon::Open() {
     metrics_.CommitEnds(end.ok(), took.count());
   });
   RETURN_IF_ERROR(OpenReconciler());
-  reconciler_thread_ = std::make_unique<TaskThread>(TaskThreadOptions{
-      .name = "reconciler", .most_tasks = kMostQueued, .between = [this](int64_t now_unix_ns) {
-        threads_made_.WaitForNotification();
-        return Between(now_unix_ns);
-      }});
+  reconciler_thread_ =
+      std::make_unique<TaskThread>(TaskThreadOptions{.name = "reconciler",
+                                                     .most_tasks = kMostQueued,
+                                                     .most_of_owner = kMostQueued / 2,
+                                                     .between = [this](int64_t now_unix_ns) {
+                                                       threads_made_.WaitForNotification();
+                                                       return Between(now_unix_ns);
+                                                     }});
   late_plans_ = std::make_shared<WhileThere<TaskThread>>(*reconciler_thread_);
   threads_made_.Notify();
   // Submissions bound themselves.

@@ -316,8 +316,8 @@ Api::Answer Api::Ask(const Call& call, const Who& who) const {
   } else {
     return absl::NotFoundError("expected pause, resume or cancel");
   }
-  ASSIGN_OR_RETURN(const v1::Job after,
-                   rooms_.ask(job.id(), request, action == "cancel" ? kCancelGraceSeconds : 0));
+  ASSIGN_OR_RETURN(const v1::Job after, rooms_.ask(who.user, job.id(), request,
+                                                   action == "cancel" ? kCancelGraceSeconds : 0));
   return report::MessageJson(ViewOf(after, StalledOf(after)));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "coordinator/job_machine/job_machine.h"
@@ -13,8 +14,10 @@
 namespace trireme::dashboard {
 
 // Waits some seconds for the answer; DeadlineExceeded: it is yet to come, and the request stands.
-using AskJob = std::function<absl::StatusOr<v1::Job>(
-    uint64_t job_id, const coordinator::JobEvent& request, double grace_seconds)>;
+// `user`: who takes turns with others.
+using AskJob = std::function<absl::StatusOr<v1::Job>(const std::string& user, uint64_t job_id,
+                                                     const coordinator::JobEvent& request,
+                                                     double grace_seconds)>;
 
 // Both outlive it.
 AskJob AskThrough(coordinator::Reconciler& reconciler, coordinator::TaskThread& thread);

@@ -39,6 +39,11 @@ absl::Status TaskThread::Post(Task task, const std::string& owner) {
     return absl::ResourceExhaustedError(fmt::format(
         "{} requests wait for the {} already; try again later", tasks_.size(), options_.name));
   }
+  const size_t of_owner = owner.empty() ? 0 : tasks_.SizeOf(owner);
+  if (options_.most_of_owner > 0 && of_owner >= options_.most_of_owner) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "{} requests of yours wait for the {} already; try again later", of_owner, options_.name));
+  }
   tasks_.Add(std::move(task), owner);
   changed_.Signal();
   return absl::OkStatus();

@@ -20,6 +20,7 @@ int64_t NowUnixNs();
 struct TaskThreadOptions {
   std::string name;  // at most 15 characters; shown by ps and in messages
   size_t most_tasks = 1000;
+  size_t most_of_owner = 0;  // of these, of one owner that has a name; 0: any number
   // Called on the thread after each task and when the time it has last returned (NowUnixNs) has
   // come, at times sooner; 0: only after tasks. May be absent.
   std::function<int64_t(int64_t now_unix_ns)> between;
@@ -36,7 +37,8 @@ class TaskThread {
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
-  // Never blocks. ResourceExhausted: the queue is full, `task` is dropped. The tasks of one owner
+  // Never blocks. ResourceExhausted: the queue, or this owner's part of it, is full, `task` is
+  // dropped. The tasks of one owner
   // run in order, owners take turns: who posts much holds nobody else up.
   absl::Status Post(Task task, const std::string& owner = "");
   // Also if the queue is full: for answers, of which there are no more than were asked for.

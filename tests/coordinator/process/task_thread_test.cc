@@ -70,6 +70,24 @@ TEST_CASE("owners take turns") {
   CHECK(order == std::vector<std::string>{"ann", "bob", "cid", "ann", "ann", "ann"});
 }
 
+TEST_CASE("one owner leaves the others room in the queue") {
+  std::atomic<int> ran{0};
+  absl::Notification go;
+  {
+    TaskThread thread({.name = "test", .most_tasks = 6, .most_of_owner = 3, .between = {}});
+    const auto post = [&](const std::string& owner) { return thread.Post([&] { ++ran; }, owner); };
+    Hold(thread, go);
+    for (int i = 0; i < 3; ++i) REQUIRE(post("ann").ok());
+    const absl::Status refused = post("ann");
+    CHECK(absl::IsResourceExhausted(refused));
+    CHECK(refused.message().find("3 requests of yours wait for the test") != std::string::npos);
+    CHECK(post("bob").ok());
+    CHECK(post("").ok());
+    go.Notify();
+  }
+  CHECK(ran == 5);
+}
+
 TEST_CASE("between runs after tasks and when its time has come") {
   std::atomic<int> calls{0};
   absl::Notification third;

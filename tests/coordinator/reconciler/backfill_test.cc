@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tests/coordinator/reconciler/desk.h"
+#include "tests/coordinator/reconciler/turn_each_second.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -83,7 +84,7 @@ TEST_CASE("backfill: while agents dial in after a start nobody passes one that w
   }
   SECTION("one does not come in its lease") {
     again.Report("n1", {}, kDeskBegin + 11 * kDeskSecond);
-    again.reconciler->Tick(kDeskBegin + 11 * kDeskSecond);
+    TurnEachSecond(*again.reconciler, kDeskBegin, kDeskBegin + 11 * kDeskSecond);
     CHECK(desk.StateOf(1) == v1::JOB_PENDING);
     CHECK(desk.StateOf(2) == v1::JOB_PLANNING);
   }

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/coordinator/reconciler/desk.h"
+#include "tests/coordinator/reconciler/turn_each_second.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -19,7 +20,7 @@ struct OnTwoNodes : Desk {
   }
   v1::JobStatus Status() const { return table.Get(1)->status(); }
   void Lose(const std::string& node, int64_t at) {
-    reconciler->Tick(at);
+    TurnEachSecond(*reconciler, kDeskBegin, at);
     REQUIRE(reconciler->SetUse({node, true, "burnt", true}, at).ok());
   }
   std::string first;
@@ -277,7 +278,7 @@ TEST_CASE("of a node that is gone the end is taken as it was or as a kill") {
     if (had_ended) desk.Report(desk.first, Desk::Word(1, 1, v1::ATTEMPT_ENDED), kDeskBegin);
     desk.Report(desk.second, Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kSilent);
     // Silent is not gone.
-    desk.reconciler->Tick(kSilent);
+    TurnEachSecond(*desk.reconciler, kDeskBegin, kSilent);
     REQUIRE(desk.table.cluster().nodes(0).state() == v1::NODE_LOST);
     if (!had_ended) {
       desk.Report(desk.second, Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137), kSilent);
@@ -307,7 +308,7 @@ TEST_CASE("a job that runs says what any of its nodes waits for") {
   CHECK(desk.table.Get(1)->waits_for() == "Resources");
   CHECK(desk.table.Get(1)->queue_position() == 0);
   desk.Report(desk.first, {}, kSilent);
-  desk.reconciler->Tick(kSilent);
+  TurnEachSecond(*desk.reconciler, kDeskBegin, kSilent);
   CHECK_THAT(desk.table.Get(1)->waits_for(), Contains("agent of node " + late));
   // One that is gone is no one to wait for, and is named so in the queue.
   const uint64_t other = desk.Submit(8, kSilent);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/coordinator/reconciler/simulated_cluster.h"
+#include "tests/coordinator/reconciler/turn_each_second.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -116,7 +117,7 @@ TEST_CASE("a running job whose agent is silent says so") {
   CHECK(cluster.table().Get(1)->waits_for().empty());
   const int64_t later = 1'000'000'000'000 + 30'000'000'000;
   REQUIRE(cluster.reconciler().PlanReady(1, 1, absl::OkStatus(), later).ok());
-  cluster.reconciler().Tick(later);
+  TurnEachSecond(cluster.reconciler(), 1'000'000'000'001, later);
   const std::string silent = cluster.table().Get(1)->waits_for();
   CHECK(silent.find("waits for a report of the agent of node n1") == 0);
   // A cancel tells why it takes its time; a second one may be quicker, none slower.
@@ -199,7 +200,7 @@ TEST_CASE("an attempt ends on all nodes when one of them is gone for good") {
     REQUIRE(cluster.table().Get(1)->status().state() == v1::JOB_RUNNING);
     const NodeUse use{gone, true, "burnt", true};
     CHECK(absl::IsFailedPrecondition(reconciler.SetUse(use, begin + 3).status()));
-    reconciler.Tick(later);
+    TurnEachSecond(reconciler, begin + 3, later);
     REQUIRE(reconciler.Report(other, report, later).ok());
     CHECK(cluster.table().Get(1)->status().state() == v1::JOB_RUNNING);
     REQUIRE(reconciler.SetUse(use, later).ok());

@@ -6,6 +6,7 @@
 
 #include "coordinator/job_store/forwarding_store.h"
 #include "tests/coordinator/reconciler/simulated_cluster.h"
+#include "tests/coordinator/reconciler/turn_each_second.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -88,7 +89,7 @@ TEST_CASE("nodes that do not come back with the daemon can be given up") {
   const int before = told();
   cluster.reconciler().Tick(kBegin + 5 * kSecondNs);
   CHECK(told() == before);
-  for (const int64_t second : {30, 31}) cluster.reconciler().Tick(kBegin + second * kSecondNs);
+  TurnEachSecond(cluster.reconciler(), kBegin + 5 * kSecondNs, kBegin + 31 * kSecondNs);
   CHECK(told() == before + 2);
   for (const char* node : {"n1", "n2"}) {
     REQUIRE(cluster.reconciler().SetUse({node, true, "burnt", true}, kBegin + 2).ok());
@@ -150,7 +151,7 @@ TEST_CASE(
       reconciler.Tick(due + 2);
       CHECK(StateOf(cluster) == v1::JOB_PLANNING);
     } else {
-      reconciler.Tick(kBegin + 30 * kSecondNs);
+      TurnEachSecond(reconciler, due, kBegin + 30 * kSecondNs);
       CHECK(StateOf(cluster) == v1::JOB_PENDING);
     }
   }

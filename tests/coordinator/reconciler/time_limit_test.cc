@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/coordinator/reconciler/desk.h"
+#include "tests/coordinator/reconciler/turn_each_second.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -138,6 +139,7 @@ TEST_CASE("time limit: hours in which nobody says that it lives are not its own"
   // The power is off for a weekend.
   const int64_t back = last + 60 * kDeskHour;
   SECTION("its node's alone") {
+    TurnEachSecond(*desk.reconciler, last, last + 30 * kDeskSecond);
     desk.reconciler->Tick(back - kDeskSecond);
     CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
     desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137), back);

@@ -53,8 +53,9 @@ class House {
       : store_(std::make_shared<coordinator::HeldStore>(*coordinator::JobStore::Open(":memory:"))),
         reads_(table_, store_, "/state/jobs.db"),
         dashboard_({reads_,
-                    [this](uint64_t job, const coordinator::JobEvent& request, double grace) {
-                      asked_.push_back({job, request.index(), grace});
+                    [this](const std::string& user, uint64_t job,
+                           const coordinator::JobEvent& request, double grace) {
+                      asked_.push_back({user, job, request.index(), grace});
                       return absl::StatusOr<v1::Job>(*table_->Get(job));
                     },
                     disks_, ""}),
@@ -122,6 +123,7 @@ class House {
   }
 
   struct Asked {
+    std::string by;
     uint64_t job = 0;
     size_t what = 0;  // index in JobEvent
     double grace = 0;
@@ -323,6 +325,9 @@ TEST_CASE("jobs are changed by their people and from the own page alone") {
   CHECK(house.asked()[1].what == coordinator::JobEvent(coordinator::ResumeAsked{}).index());
   CHECK(house.asked()[2].what == coordinator::JobEvent(coordinator::CancelAsked{}).index());
   CHECK(house.asked()[2].job == 2);
+  // Each takes turns as himself.
+  CHECK(house.asked()[1].by == "ada");
+  CHECK(house.asked()[2].by != "ada");
   CHECK(house.asked()[2].grace == 30);
 }
 

@@ -13,6 +13,7 @@
 #include "coordinator/keeper/attempt_group.h"
 #include "coordinator/launcher/diagnosis.h"
 #include "runtime/base/exit_code.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/monotonic.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -296,11 +297,21 @@ void Attempt::FindCheckpoint() {
   not_saved_ = std::move(saves.fails);
 }
 
+// A rank's first act is to make its recording. Where the disk does not say, one may have.
+bool Attempt::NoRankCameUp() const {
+  const auto names = base::FolderNames(folder_.path() + "/recorder");
+  return names.ok() && names->empty();
+}
+
 void Attempt::EndWith(int exit_code) {
   const bool stopped = record_.stop_at_ns != 0;
   // A late request ends an mpirun that has no ranks any more; what they said is the end.
   if (stopped && exit_code == 128 + SIGUSR1) {
     exit_code = launcher::ExitCodeSaid(folder_.path()).value_or(exit_code);
+  }
+  // So does one whose daemons on other nodes are not up yet, by code 0: no rank has run.
+  if (stopped && exit_code == base::kOk && !ranks_.all_at_work() && NoRankCameUp()) {
+    exit_code = base::kCheckpointed;
   }
   if (exit_code == base::kOk || exit_code == base::kCheckpointed) {
     return End(exit_code, std::nullopt);

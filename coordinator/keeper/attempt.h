@@ -107,6 +107,7 @@ class Attempt {
   void Steer(int64_t now_ns);
   void LookForCheckpoint(int64_t now_ns);
   void FindCheckpoint();
+  bool NoRankCameUp() const;
   void EndWith(int exit_code);
   void EndVanished(const Seen& seen);
   // Whose doing it is that an attempt is never started.

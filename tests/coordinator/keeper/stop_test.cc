@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "runtime/base/own_program.h"
@@ -19,6 +20,24 @@ TEST_CASE("one rank without mpirun and without children hears a stop") {
   bench.Await(*keeper, 1, [](const auto& report) { return report.phase() == v1::ATTEMPT_RUNNING; });
   keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP, 600)}));
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 75);
+  bench.CheckNothingLeft(1);
+}
+
+// As mpirun ends that waits for its daemons on other nodes.
+TEST_CASE("a launch that ends by a stop before any rank is up has done no job") {
+  KeeperBench bench(
+      "trap 'exit 0' USR1; echo $attempt >> $run/starts; while :; do sleep 0.02; done");
+  const auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({bench.Attempt(1)}));
+  keeper->Poll();
+  bench.AwaitFile("starts", "1\n");
+  // Unless one was: what that says counts.
+  const bool up = GENERATE(false, true);
+  if (up) std::ofstream(bench.Folder(1) + "/recorder/rank-0.recorder") << "a recording";
+  keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_STOP, 600)}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == (up ? 0 : 75));
+  CHECK_FALSE(end.has_failure());
   bench.CheckNothingLeft(1);
 }
 

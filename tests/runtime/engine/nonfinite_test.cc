@@ -249,6 +249,9 @@ TEST_CASE("non-finite: bias correction counts the updates that were applied") {
   job.mutable_training()->set_nonfinite_policy("skip");
   job.mutable_optimizer()->set_warmup_steps(0);
   job.mutable_optimizer()->set_weight_decay(0);
+  // Not those of a job that says nothing.
+  job.mutable_optimizer()->set_beta1(0.8);
+  job.mutable_optimizer()->set_beta2(0.7);
   const auto plan = plan::MakePlan(job, 1);
   REQUIRE(plan.ok());
   const auto dataset = MakeRandomDataset(29, 5);

@@ -163,6 +163,35 @@ TEST_CASE("plain reference: the validation loss is that of plain loops, without 
   }
 }
 
+// None of them what a job has that says nothing: a number that is wired in somewhere is no other
+// loss with those.
+TEST_CASE("plain reference: rotations, norms and each dropout are by the model's own numbers") {
+  const auto dataset = MakeRandomDataset(29, kPlainTokens);
+  for (const char* family : {"gpt2", "llama"}) {
+    for (const char* kernels : {"reference", "cpu"}) {
+      const bool fast = kernels == std::string("cpu");
+      INFO(family << ", kernels: " << kernels);
+      v1::JobSpec job = JobFor({.micro_batch = 8},
+                               {.family = family, .dtype = fast ? "f32" : "f64", .dropout = 0.1});
+      v1::ModelConfig& config = *job.mutable_model()->mutable_config();
+      config.set_norm_epsilon(0.03);
+      config.set_rope_theta(50);
+      if (config.attn_pdrop() > 0) {
+        config.set_embd_pdrop(0.3);
+        config.set_attn_pdrop(0.15);
+        config.set_resid_pdrop(0.25);
+      }
+      job.mutable_optimizer()->set_learning_rate(0);
+      job.mutable_optimizer()->set_min_learning_rate(0);
+      const LayoutResult result = RunPlainLayout(job, {}, *dataset, {.steps = 1});
+      const PlainModel model(config, result.weights);
+      PlainStep masks{.seed = job.seed()};
+      const double loss = PlainLossOf(model, *dataset, data::Split::kTrain, kPlainBatch, &masks);
+      CHECK(result.losses[0] == Approx(loss).epsilon(fast ? 1e-5 : kPlainRounding).margin(0));
+    }
+  }
+}
+
 TEST_CASE("plain reference: tokens drawn beyond the sequence length are those of plain loops") {
   const auto dataset = MakeRandomDataset(29, kPlainTokens);
   constexpr int kDrawn = 4 * kPlainTokens;  // half of them greedily, with contexts of up to 20

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/model/model.h"
+#include "runtime/plan/job_checks.h"
 #include "runtime/plan/verifier.h"
 #include "runtime/spec/job_spec.h"
 #include "tests/runtime/plan/forget_axis.h"
@@ -155,6 +156,34 @@ TEST_CASE("planner: refusals name the field and a legal value") {
   v1::JobSpec job = JobOf({.tensor = 2});
   job.mutable_parallelism()->set_data_parallel_size(3);
   CHECK_THAT(RefusalOf(job, 8), Contains("parallelism.data_parallel_size") && Contains("use 4"));
+}
+
+// No job may keep a coordinator that others use at one plan for hours.
+TEST_CASE("planner: instructions and operators of a plan are bounded, at their borders") {
+  const auto fault = [](const Shape& shape, uint32_t micro_batches) {
+    v1::Plan plan;
+    *plan.mutable_job() = JobOf(shape);
+    plan.mutable_mesh()->set_pipeline(1);
+    plan.mutable_mesh()->set_data(2);
+    plan.mutable_mesh()->set_tensor(1);
+    plan.set_micro_batches(micro_batches);
+    return std::string(CheckExtent(plan).message());
+  };
+  // 2^18 cells: of the one stage, or of its blocks, which are the layers and both ends.
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    INFO("ZeRO " << zero);
+    const Shape shape{.layers = 14, .zero = zero};
+    const bool by_block = zero >= 2;
+    const uint32_t most = (uint32_t{1} << 18) / (by_block ? 16 : 1);
+    CHECK(fault(shape, most).empty());
+    CHECK_THAT(fault(shape, most + 1),
+               Contains("training.micro_batch_size") &&
+                   Contains(by_block ? "16 blocks (parallelism.zero_stage 2 and 3)" : "1 stages"));
+  }
+  // 2^21 pairs of layers.
+  CHECK(fault({.layers = 1448}, 1).empty());
+  CHECK_THAT(fault({.layers = 1449}, 1),
+             Contains("model.config.num_hidden_layers") && Contains("pipeline_parallel_size"));
 }
 
 // Each cut has a channel of its own in both directions, and a group has so many.

@@ -98,6 +98,26 @@ TEST_CASE("f32 to bf16 and back is BFloat16's rounding, for every upper half") {
   }
 }
 
+// Where `to` is another place, `a` or `b`: each has a loop of its own.
+template <typename T>
+void CheckMaximumOfNan(tensor::DType dtype) {
+  constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> left{kNan, 1, kNan, 3, -2}, right{1, kNan, kNan, 2, 5};
+  for (const int place : {0, 1, 2}) {
+    INFO("place " << place);
+    std::vector<T> a = left, b = right, other(left.size());
+    std::vector<T>& to = place == 0 ? other : place == 1 ? a : b;
+    Apply({to.data(), a.data(), b.data(), std::ssize(left), dtype, ReduceOp::kMax});
+    for (const size_t i : {0, 1, 2}) CHECK(std::isnan(to[i]));
+    CHECK((to[3] == 3 && to[4] == 5));
+  }
+}
+
+TEST_CASE("a maximum with a NaN on either side is NaN") {
+  CheckMaximumOfNan<float>(tensor::DType::kF32);
+  CheckMaximumOfNan<double>(tensor::DType::kF64);
+}
+
 TEST_CASE("all terms at once are added in their order, to any of them and to others") {
   for (const size_t ranks : {2, 3, 4}) {
     for (const size_t count : {1, 7, 2048, 2049, 5000}) {

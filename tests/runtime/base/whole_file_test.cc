@@ -103,10 +103,15 @@ TEST_CASE("a new file takes no name that is taken, and leaves nothing beside it"
   REQUIRE(WriteNewFile(path, "mine", 0600).ok());
   CHECK(absl::IsAlreadyExists(WriteNewFile(path, "theirs")));
   CHECK(*ReadWholeFile(path) == "mine");
-  CHECK((std::filesystem::status(path).permissions() & std::filesystem::perms::mask) ==
-        static_cast<std::filesystem::perms>(0600));
   CHECK(absl::IsNotFound(WriteNewFile(folder / "none/claim", "mine")));
   CHECK(Count(folder) == 1);
+  // A file for others, too: not the mode that scratch files have.
+  REQUIRE(WriteNewFile(folder / "public", "all", 0644).ok());
+  const auto mode_of = [](const std::string& file) {
+    return std::filesystem::status(file).permissions() & std::filesystem::perms::mask;
+  };
+  CHECK(mode_of(path) == static_cast<std::filesystem::perms>(0600));
+  CHECK(mode_of(folder / "public") == static_cast<std::filesystem::perms>(0644));
 }
 
 TEST_CASE("a plain file is read, and nothing else by its name") {

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <csignal>
 #include <string>
 
 #include "coordinator/process/shell_quote.h"
@@ -35,6 +36,22 @@ TEST_CASE("what a failing command said is quoted") {
   const auto failed = OutputOf(Shell("printf '\\n\\033[31mno such\\tqueue\\nmore' >&2; exit 1"));
   CHECK(failed.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(failed.status().message() == "sh: exit code 1: [31mno suchqueue");
+}
+
+// Daemons ignore SIGPIPE, and a program that inherits that runs on after its reader has gone.
+TEST_CASE("a command ends by the signals that its caller ignores or blocks") {
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  sigset_t usr1, mask;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &usr1, &mask);
+  const auto piped = RunCommand(Shell("kill -PIPE $$; echo went on"));
+  const auto used = RunCommand(Shell("kill -USR1 $$; echo went on"));
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  std::signal(SIGPIPE, before);
+  REQUIRE((piped.ok() && used.ok()));
+  CHECK((piped->exit_code == 128 + SIGPIPE && piped->output.empty()));
+  CHECK((used->exit_code == 128 + SIGUSR1 && used->output.empty()));
 }
 
 TEST_CASE("a missing program is named") {

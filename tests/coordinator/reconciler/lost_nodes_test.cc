@@ -128,6 +128,10 @@ TEST_CASE("lost node: without the word of each of its agents a job waits") {
     desk.Report("n1", desk.Fenced(desk.EndAfterOf("n1")), last);
     desk.Report("n2", desk.Fenced(desk.EndAfterOf("n2") + 1), last);
   }
+  SECTION("the first waits for longer than this daemon does") {
+    desk.Report("n1", desk.Fenced(desk.EndAfterOf("n1") + 1), last);
+    desk.Report("n2", desk.Fenced(desk.EndAfterOf("n2")), last);
+  }
   desk.Pass(last + kDeskSecond, last + 10 * kAfter);
   CHECK(desk.StateOf(desk.job) == v1::JOB_RUNNING);
   CHECK(desk.table.Get(desk.job)->waits_for().find("not started elsewhere") != std::string::npos);
@@ -276,6 +280,23 @@ TEST_CASE("lost node: one that comes back after its job was given up ends it, at
   desk.Report("n2", Desk::Word(desk.job, 1, v1::ATTEMPT_ENDED, 137),
               last + kRevoke + 4 * kDeskSecond);
   CHECK(!desk.table.Get(desk.job)->status().attempt_live());
+}
+
+// It had heard nothing of that: the time in which it ends by itself begins with its last word.
+TEST_CASE("lost node: one that speaks once more after its job was given up has its time anew") {
+  LostDesk desk;
+  const int64_t last = kDeskBegin + kDeskSecond;
+  desk.FenceAll(last);
+  const int64_t heard = last + kRevoke + 25 * kDeskSecond;
+  desk.Pass(last + kDeskSecond, heard);
+  REQUIRE(desk.StateOf(desk.job) == v1::JOB_RECOVERING);
+  desk.Report("n2", desk.Fenced(15), heard);
+  const int64_t fence = kAfter - kRevoke;
+  desk.Pass(heard + kDeskSecond, heard + fence - kDeskSecond);
+  CHECK(desk.table.Get(desk.job)->status().attempt_live());
+  CHECK(desk.table.Get(desk.job)->status().attempt() == 1);
+  desk.Pass(heard + fence - kDeskSecond, heard + fence + 60 * kDeskSecond);
+  CHECK(desk.table.Get(desk.job)->status().attempt() == 2);
 }
 
 TEST_CASE("lost node: a node that speaks in time keeps its job") {

@@ -180,6 +180,48 @@ TEST_CASE("whom a rank waits for and how long its newest step took are told") {
   CHECK((rank.still_ms() == 100 && rank.waiting_ms() == 0 && rank.peer() == 0));
 }
 
+// As those of a Slurm job, of which only the recordings are seen: no process, and another clock.
+TEST_CASE("ranks of another machine are judged by what they record, and by their own clock") {
+  KeeperBench bench("");
+  fs::create_directories(bench.Folder(1) + "/recorder");
+  const std::string path = bench.Folder(1) + "/recorder/rank-001.rec";
+  const auto recorder = recorder::FlightRecorder::Create(path, 1, 4);
+  REQUIRE(recorder.ok());
+  const WatchedRanks far{{7, 1, bench.run}, bench.Folder(1) + "/recorder", 1, 1, /*far=*/true};
+  constexpr int64_t kSecondNs = 1000000000;
+  RankWatch watch(far);
+  const v1::RankReport& rank = watch.ranks()[0];
+  watch.Look(1);
+  CHECK((rank.life() == v1::RANK_STARTING && !watch.all_at_work()));
+  (*recorder)->SetState(recorder::RankState::kRunning);
+  (*recorder)->At({3, 7, v1::RECV_ACT, 0, 2, 0});
+  const int64_t moved_ns = recorder::ReadRecording(path)->updated_ns;
+  // That machine was started an hour after this one.
+  RankWatch later(far);
+  const v1::RankReport& same = later.ranks()[0];
+  const int64_t ahead_ns = 3600 * kSecondNs;
+  later.Look(moved_ns + ahead_ns);
+  CHECK((same.life() == v1::RANK_ALIVE && same.still_ms() == 0 && later.all_at_work()));
+  later.Look(moved_ns + ahead_ns + 5 * kSecondNs);
+  CHECK((same.life() == v1::RANK_ALIVE && same.still_ms() == 5000));
+  // Who looks for the first time while it waits knows its clock by the beginning of the wait.
+  (*recorder)->NoteWait({moved_ns + 10 * kSecondNs, 2, 1, false, "pipeline"});
+  RankWatch anew(far);
+  anew.Look(moved_ns + ahead_ns + 10 * kSecondNs);
+  anew.Look(moved_ns + ahead_ns + 12 * kSecondNs);
+  CHECK(anew.ranks()[0].waiting_ms() == 2001);
+  (*recorder)->SetState(recorder::RankState::kFailed);
+  later.Look(moved_ns + ahead_ns + 13 * kSecondNs);
+  CHECK((same.life() == v1::RANK_DEAD && later.first_dead() == 1));
+  const auto another =
+      recorder::FlightRecorder::Create(bench.Folder(1) + "/recorder/rank-002.rec", 2, 4);
+  REQUIRE(another.ok());
+  (*another)->SetState(recorder::RankState::kStopped);
+  RankWatch next({far.mark, far.recorder_folder, 2, 1, /*far=*/true});
+  next.Look(1);
+  CHECK((next.ranks()[0].life() == v1::RANK_ENDED && !next.first_dead()));
+}
+
 TEST_CASE("a node that holds no first place watches its ranks and kills them") {
   const auto bench = KeeperBench::Recorded(1);
   v1::DesiredAttempt attempt = bench->Attempt(1);

@@ -124,6 +124,34 @@ TEST_CASE("control: who follows a job that has not begun hears its first attempt
   CHECK(follower.End().ok());
 }
 
+TEST_CASE(
+    "control: an offset before the end gives a log's last bytes, or all where there are fewer") {
+  ServedStore served;
+  v1::Job job = AddOlderJob(served);
+  job.mutable_status()->set_state(v1::JOB_COMPLETED);
+  served.PutJob(job);
+  std::filesystem::create_directories(job.run_folder() + "/attempts/2/logs");
+  std::ofstream(job.run_folder() + "/attempts/2/logs/rank-0.log") << "0123456789";
+  served.Serve();
+  const auto stub = served.StubOf("ann");
+  for (const int64_t offset : {-1, -4, -10, -11, -100}) {
+    INFO("offset " << offset);
+    grpc::ClientContext context;
+    served.Prepare(context, "ann");
+    v1::LogsRequest request;
+    request.set_job_id(1);
+    request.set_offset(offset);
+    const auto reader = stub->Logs(&context, request);
+    v1::LogsResponse piece;
+    const uint64_t first = offset < -10 ? 0 : static_cast<uint64_t>(10 + offset);
+    REQUIRE(reader->Read(&piece));
+    CHECK(piece.offset() == first);
+    CHECK(piece.data() == std::string("0123456789").substr(first));
+    CHECK_FALSE(reader->Read(&piece));
+    CHECK(reader->Finish().ok());
+  }
+}
+
 TEST_CASE("control: who follows an attempt that never was is told which there are") {
   ServedStore served;
   const v1::Job job = AddOlderJob(served);

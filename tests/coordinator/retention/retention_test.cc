@@ -1,7 +1,10 @@
 // What is removed by age, and above all what is not.
 #include "coordinator/retention/retention.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -36,6 +39,23 @@ TEST_CASE("retention: what is old goes at the second look, checkpoints stay") {
   CHECK_FALSE(fs::exists(old));
   CHECK_FALSE(fs::exists(forgotten));
   CHECK(fs::exists(young));
+}
+
+// As POSIX names it; what Linux has built in says EISDIR.
+TEST_CASE("retention: folders go also where their unlink is refused by EPERM") {
+  House house;
+  const std::string old = house.Run(1, 40);
+  house.Know(1, v1::JOB_COMPLETED, 40);
+  RetentionOptions options = house.Options();
+  options.checkpoints = true;
+  options.unlink = [](int folder, const char* name, int flags) {
+    const int done = unlinkat(folder, name, flags);
+    if (done != 0 && errno == EISDIR) errno = EPERM;
+    return done;
+  };
+  Retention retention = house.Of(options);
+  for (int look = 0; look < 2; ++look) retention.Look(kNowNs);
+  CHECK_FALSE(fs::exists(old));
 }
 
 TEST_CASE("retention: nothing of others, nothing that may run, nothing without being asked") {

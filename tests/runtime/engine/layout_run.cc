@@ -298,6 +298,19 @@ std::string OwnScaleFaultsOf(const LayoutResult& result, const LayoutResult& ref
   return text;
 }
 
+// The steps whose reported norm is not the reference's, but for that much of it.
+std::string NormFaultsOf(const LayoutResult& result, const LayoutResult& reference, double of_first,
+                         double of_later) {
+  std::string text;
+  for (size_t step = 0; step < result.norms.size(); ++step) {
+    const double expected = reference.norms[step];
+    const double limit = step == 0 ? of_first : of_later;
+    if (std::abs(result.norms[step] - expected) <= limit * expected) continue;
+    absl::StrAppend(&text, " norm of step ", step, ": ", result.norms[step], " not ", expected);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit) {
@@ -326,18 +339,20 @@ std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, 
   if (limit >= kSinglePrecision) {
     text += OwnScaleFaultsOf(result, reference, kLeastOwnScale, kOwnScaleLimit);
   }
-  return text;
+  return text + NormFaultsOf(result, reference, 10 * limit, 10 * limit);
 }
 
 Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor) {
   constexpr double kUnit = 0x1p-8;
   constexpr double kDeviations = 5;
+  constexpr double kRows = 40;
   const auto forward = static_cast<double>((10 + 2 * tensor) * layers + 4);
   const double deviation = kUnit * std::sqrt(2 * forward + static_cast<double>(layers));
   return {.gradient = kDeviations * deviation,
           .gradient_rms = 2 * deviation,
           .update = 2 * deviation,
-          .loss = kUnit * std::sqrt(forward)};
+          .loss = kUnit * std::sqrt(forward),
+          .norm = kDeviations * deviation / std::sqrt(kRows)};
 }
 
 namespace {
@@ -381,7 +396,7 @@ std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& referen
     absl::StrAppend(&text, " validation loss ", result.validation_loss, " not ",
                     reference.validation_loss);
   }
-  return text;
+  return text + NormFaultsOf(result, reference, gates.norm, gates.gradient_rms);
 }
 
 std::string FaultsOfTransfer(const LayoutResult& result, const LayoutResult& reference,
@@ -418,7 +433,7 @@ std::string FaultsOfTransfer(const LayoutResult& result, const LayoutResult& ref
     if (difference <= 1e-3 + 2 * kTransferDeviation * gone) continue;
     absl::StrAppend(&text, " loss of step ", step, " apart by ", difference, ", moved by ", gone);
   }
-  return text;
+  return text + NormFaultsOf(result, reference, 2 * kTransferDeviation, 2 * kTransferDeviation);
 }
 
 v1::JobSpec TinyJob(const TinyJobOptions& options) {

@@ -98,7 +98,10 @@ Tensors RoundedToBf16(Tensors tensors);
 
 // Empty if gradients, weights and losses agree within `limit` of the reference's norms, and, where
 // the limit is one of f32, each gradient by its own scale too: against the norm of all a parameter
-// of small gradients could be wholly wrong. Else what differs.
+// of small gradients could be wholly wrong. And if so do the norms that are reported, within ten
+// times that: a norm errs by the part of the error that lies along the gradients, of independent
+// errors no more than one element's deviation, and later steps' gradients by what weights are
+// apart. Else what differs.
 std::string FaultsOf(const LayoutResult& result, const LayoutResult& reference, double limit);
 
 // How far a run in bf16 may lie from one in f64 of the same weights. An operator's result that is
@@ -115,6 +118,7 @@ struct Bf16Gates {
   double update = 0;        // RMS difference of a tensor's weights over their RMS movement: AdamW's
                             // first steps follow the gradients, two deviations
   double loss = 0;          // nats: one way alone
+  double norm = 0;          // of the first step, relative: five deviations of a mean over 40 rows
   double of_element = 0;    // of a gradient's element itself, beside `gradient`
 };
 Bf16Gates GatesOfBf16(int64_t layers, int64_t tensor);
@@ -130,11 +134,14 @@ constexpr double kTransferDeviation = 0x1p-8 * 1.633;
 // As FaultsOf, of a run in f32 whose gradients travel as bf16; both began with the weights
 // `initial`. Empty if each element's error is within five deviations, and so are all errors
 // together along the gradient, as of roundings that know no direction; and weights and losses have
-// moved as the reference's, but for twice the deviation of what they have moved.
+// moved as the reference's, but for twice the deviation of what they have moved. So are the norms
+// but for twice the deviation: the root mean square of the errors is at most sqrt(2) deviations of
+// the gradients', and no norm is further from another than their difference is long.
 std::string FaultsOfTransfer(const LayoutResult& result, const LayoutResult& reference,
                              const Tensors& initial);
 
-// As FaultsOf, of a run in bf16; both began with the weights `initial`, which bf16 can hold.
+// As FaultsOf, of a run in bf16; both began with the weights `initial`, which bf16 can hold. Later
+// norms, of weights that are apart, may be so by as much as each tensor's gradient (gradient_rms).
 std::string FaultsOfBf16(const LayoutResult& result, const LayoutResult& reference,
                          const Tensors& initial, const Bf16Gates& gates);
 

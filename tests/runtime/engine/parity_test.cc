@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -261,6 +262,42 @@ TEST_CASE("parity: the gates of bf16 see any tensor that is wrong") {
       }
       CHECK_THAT(faults(spoilt), Catch::Contains(" weight " + name));
     }
+  }
+}
+
+// A norm in which both stages' copies of the tied embedding count: of all that is compared it is
+// the first step's only fault.
+TEST_CASE("parity: a wrong norm is seen in every dtype and of every transfer") {
+  const auto dataset = MakeRandomDataset(29, 5);
+  const Layout layout{.data = 2, .pipeline = 2};
+  const auto faults = [&](TinyJobOptions options, Mutation mutation) {
+    TinyJobOptions of_reference = options;
+    of_reference.gradient_transfer = "f32";
+    const Reference reference = RunReference(of_reference, *dataset);
+    const Tensors* initial = reference.initial.empty() ? nullptr : &reference.initial;
+    v1::JobSpec job = JobFor(layout, options);
+    job.mutable_runtime()->set_replica_check_steps(0);
+    const auto run = RunLayout(job, layout.ranks(), *dataset,
+                               {.steps = 1, .initial = initial, .mutation = mutation});
+    REQUIRE(run.ok());
+    LayoutResult expected = reference.result;
+    expected.weights = run->weights;  // of three steps
+    expected.validation_loss = 0;
+    if (options.dtype == "bf16") {
+      return FaultsOfBf16(*run, expected, reference.initial,
+                          GatesOfBf16(options.layers, layout.tensor));
+    }
+    if (options.gradient_transfer == "bf16") {
+      return FaultsOfTransfer(*run, expected, reference.initial);
+    }
+    return FaultsOf(*run, expected, options.dtype == "f64" ? 1e-12 : 1e-6);
+  };
+  for (const auto& [dtype, transfer] : {std::pair("f64", "f32"), std::pair("f32", "f32"),
+                                        std::pair("f32", "bf16"), std::pair("bf16", "f32")}) {
+    const TinyJobOptions options{.dtype = dtype, .gradient_transfer = transfer};
+    INFO(dtype << " gradients as " << transfer);
+    CHECK(faults(options, Mutation::kCount) == "");
+    CHECK_THAT(faults(options, Mutation::kTiedCopyCounted), Catch::StartsWith(" norm of step 0: "));
   }
 }
 

@@ -301,6 +301,25 @@ TEST_CASE("parity: a wrong norm is seen in every dtype and of every transfer") {
   }
 }
 
+TEST_CASE("parity: in bf16 with dropout what is made again is the same to the bit") {
+  const auto dataset = MakeRandomDataset(29, 5);
+  const TinyJobOptions options{.dtype = "bf16", .layers = 2, .dropout = 0.2};
+  Layout layout{.data = 2, .tensor = 2, .sequence_parallel = true, .zero = 3};
+  const auto kept = RunLayout(JobFor(layout, options), layout.ranks(), *dataset);
+  REQUIRE(kept.ok());
+  for (const char* recompute : {"selective", "full"}) {
+    INFO(recompute);
+    layout.recompute = recompute;
+    const auto again = RunLayout(JobFor(layout, options), layout.ranks(), *dataset);
+    REQUIRE(again.ok());
+    CHECK(UnlikeIn(*again, *kept) == "");
+    const auto other = RunLayout(JobFor(layout, options), layout.ranks(), *dataset,
+                                 {.mutation = Mutation::kRecomputedDropout});
+    REQUIRE(other.ok());
+    CHECK(UnlikeIn(*other, *kept) == "losses, norms, weights, gradients");
+  }
+}
+
 TEST_CASE("parity: gpt2 in f64: all products up to 8 ranks", "[parity][products]") {
   RunProducts(Products(1, 8), {.family = "gpt2", .dtype = "f64", .dropout = 0.1}, 1);
 }

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,27 @@ bool KeepsLong(const Layout& layout) {
   return layout.schedule == "gpipe" || layout.pipeline > 3;
 }
 
+// Of one schedule and ZeRO stage: ways to recompute, places of the state and of activations.
+constexpr size_t kCells = 3 * 3 * 3;
+constexpr size_t kAllCells = 4 * 4 * kCells;
+
+// Draws one of these for each product, all of them for one schedule and ZeRO stage before any comes
+// again: interleaved has hardly more products than there are.
+class CellDraw {
+ public:
+  // A number whose remainder by kCells is the cell, else as `hash`.
+  size_t Next(const Layout& layout, size_t hash) {
+    std::set<size_t>& taken = taken_[{layout.schedule, layout.zero}];
+    if (taken.size() == kCells) taken.clear();
+    size_t cell = hash % kCells;
+    while (!taken.insert(cell).second) cell = (cell + 1) % kCells;
+    return hash - hash % kCells + cell;
+  }
+
+ private:
+  std::map<std::pair<std::string, int64_t>, std::set<size_t>> taken_;
+};
+
 std::vector<Layout> Products(int min_ranks, int max_ranks) {
   std::vector<Layout> all;
   for (int64_t pipeline = 1; pipeline <= max_ranks; ++pipeline) {
@@ -36,17 +58,8 @@ std::vector<Layout> Products(int min_ranks, int max_ranks) {
           for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
             for (int64_t zero : {0, 1, 2, 3}) {
               for (int64_t micro_batch : {1, 3, 8}) {
-                const char* recompute[] = {"none", "selective", "full"};
-                const int64_t loss_tile[] = {4, 0, 7, 1};  // of 5, 15 or 40 rows
-                const char* places[] = {"none", "host", "file"};
-                const size_t drawn = all.size() * 40503u >> 9;
-                all.push_back({data, tensor, pipeline, sequence, schedule, zero,
-                               recompute[drawn % 3], places[drawn / 3 % 3], places[drawn / 9 % 3],
-                               micro_batch, loss_tile[drawn / 4 % 4]});
-                // They are few: all but one in nine of them ask for it.
-                if (KeepsLong(all.back()) && drawn / 3 % 9 != 0) {
-                  all.back().offload_activations = places[1 + drawn / 27 % 2];
-                }
+                all.push_back({data, tensor, pipeline, sequence, schedule, zero});
+                all.back().micro_batch = micro_batch;
               }
             }
           }
@@ -76,6 +89,28 @@ bool HasNoMeaning(const Layout& layout, const TinyJobOptions& options) {
   return (layout.sequence_parallel && (layout.tensor == 1 || too_few_rows)) ||
          layout.tensor > groups || layout.data > 8 || (interleaved && layout.pipeline == 1) ||
          layout.pipeline * (interleaved ? 2 : 1) > options.layers;
+}
+
+// The product of this index with what is drawn beside.
+Layout WithDrawn(Layout layout, size_t index, CellDraw& cells) {
+  const char* recompute[] = {"none", "selective", "full"};
+  const int64_t loss_tile[] = {4, 0, 7, 1};  // of 5, 15 or 40 rows
+  const char* places[] = {"none", "host", "file"};
+  const size_t drawn = cells.Next(layout, index * 40503u >> 9);
+  layout.recompute = recompute[drawn % 3];
+  layout.offload_state = places[drawn / 3 % 3];
+  layout.offload_activations = places[drawn / 9 % 3];
+  layout.loss_tile = loss_tile[drawn / 4 % 4];
+  // They are few: all but one in nine of them ask for it.
+  if (KeepsLong(layout) && drawn / 3 % 9 != 0) {
+    layout.offload_activations = places[1 + drawn / kCells % 2];
+  }
+  return layout;
+}
+
+std::string CellOf(const Layout& layout) {
+  return absl::StrCat(layout.schedule, " ", layout.zero, " ", layout.recompute, " ",
+                      layout.offload_state, " ", layout.offload_activations);
 }
 
 // What one rank does in f64, from weights that the layouts' dtype holds exactly.
@@ -156,11 +191,14 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   std::map<std::string, int> refused;
   int run = 0, failed = 0, left = 0, transfers = 0, asked = 0, moving = 0, moving_recomputed = 0,
       in_slots = 0;
+  CellDraw draw;
+  std::set<std::string> cells;
   for (size_t index = 0; index < products.size(); ++index) {
-    const Layout& layout = products[index];
     const TinyJobOptions options = DrawTransfer(of_all, index);
+    const bool no_meaning = HasNoMeaning(products[index], options);
+    const Layout layout = no_meaning ? products[index] : WithDrawn(products[index], index, draw);
     const std::string fields = RefusedFields(JobFor(layout, options));
-    if (fields.empty() == HasNoMeaning(layout, options)) {
+    if (fields.empty() == no_meaning) {
       FAIL_CHECK(options.family << " " << layout.Name() << ": the spec refuses it for \"" << fields
                                 << "\", the suite thinks otherwise");
     }
@@ -174,6 +212,7 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
       continue;
     }
     ++run;
+    cells.insert(CellOf(layout));
     transfers += layout.data > 1 && options.gradient_transfer == "bf16" ? 1 : 0;
     bool moved = false;
     const uint32_t slots = DrawSlots(layout, index);
@@ -193,8 +232,9 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
             << products.size() << ", run " << run << " (" << transfers
             << " with gradients as bf16, " << in_slots
             << " in snapshot slots; activations moved by " << moving << " of " << asked
-            << " that offload them, in " << moving_recomputed << " beside recomputing), failed "
-            << failed << ", left to the full suite " << left;
+            << " that offload them, in " << moving_recomputed << " beside recomputing; "
+            << cells.size() << " of " << kAllCells << " cells), failed " << failed
+            << ", left to the full suite " << left;
   for (const auto& [fields, count] : refused) {
     std::cout << ", refused " << count << " (" << fields << ")";
   }
@@ -206,6 +246,7 @@ void RunProducts(const std::vector<Layout>& products, const TinyJobOptions& of_a
   // What offload asks for without a backward far enough behind moves nothing, and shows nothing.
   CHECK(moving_recomputed > 0);
   if (run > 40) CHECK(5 * moving > asked);
+  if (stride == 1) CHECK(cells.size() == kAllCells);
 }
 
 }  // namespace

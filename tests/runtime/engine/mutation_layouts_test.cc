@@ -238,7 +238,7 @@ TEST_CASE("mutation: each new mechanism's on a layout of eight ranks") {
   }
 }
 
-TEST_CASE("mutation: each new mechanism's on twelve layouts of eight ranks", "[slow]") {
+TEST_CASE("mutation: each new mechanism's on twelve layouts of eight ranks", "[slow][products]") {
   for (const Mutant& mutant : Mutants()) CheckMutant(mutant, 12);
 }
 

@@ -385,12 +385,13 @@ TEST_CASE("parity: llama in f32: all products up to 8 ranks", "[slow][products]"
   RunProducts(Products(1, 8), {.family = "llama", .dtype = "f32"}, 1);
 }
 
-TEST_CASE("parity: products of 9 to 16 ranks with eight layers", "[slow]") {
+TEST_CASE("parity: products of 9 to 16 ranks with eight layers", "[slow][products]") {
   RunProducts(Products(9, 16), {.family = "gpt2", .dtype = "f64", .layers = 8}, 8);
   RunProducts(Products(9, 16), {.family = "llama", .dtype = "f64", .layers = 8}, 8);
 }
 
-TEST_CASE("parity: products of 9 to 16 ranks with eight layers, in f32 and bf16", "[slow]") {
+TEST_CASE("parity: products of 9 to 16 ranks with eight layers, in f32 and bf16",
+          "[slow][products]") {
   for (const char* dtype : {"f32", "bf16"}) {
     RunProducts(Products(9, 16), {.family = "gpt2", .dtype = dtype, .layers = 8}, 24);
     RunProducts(Products(9, 16), {.family = "llama", .dtype = dtype, .layers = 8}, 24);

@@ -47,5 +47,8 @@ enum class Mutation : uint8_t {
 };
 
 bool Mutated(Mutation mutation);
+// The same of work on one bucket, by its index on its stage: a bug that spoils every bucket would
+// hide what else it spoils.
+bool Mutated(Mutation mutation, uint32_t bucket);
 
 }  // namespace trireme::engine

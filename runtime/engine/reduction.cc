@@ -130,14 +130,15 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   if (pool == v1::PARTIAL) {
     stream_->Issue(tensor::Task([this, index] { state_->ClearGaps(index); }));
   }
-  if (instruction.coded() && Mutated(Mutation::kGradientsCut)) {
+  if (instruction.coded() && Mutated(Mutation::kGradientsCut, index)) {
     stream_->Issue(tensor::Task([data, count = bucket.count()] {
       CutToBf16({reinterpret_cast<float*>(data), count});
     }));
   }
   comm::Sharded sharded{data, share_offsets_[index], state_->dtype(v1::GRADIENT)};
   // What other micro-batches add to begins as the sum of the first, and so that goes there at once.
-  if (pool == v1::PARTIAL && !share_begun_[index] && !Mutated(Mutation::kShareOfAnother)) {
+  const bool shifted = Mutated(Mutation::kShareOfAnother, index);
+  if (pool == v1::PARTIAL && !share_begun_[index] && !shifted) {
     share_begun_[index] = share_summed_[index] = true;
     sharded.share = ShareOf(bucket).get();
   }
@@ -175,12 +176,12 @@ void Engine::Impl::AddToShare(uint32_t index) {
   const v1::Bucket& bucket = state_->buckets()[index];
   const int64_t size = share_offsets_[index][1];
   const uint32_t replica =
-      (groups_.at.data + (Mutated(Mutation::kShareOfAnother) ? 1 : 0)) % plan_.mesh().data();
+      (groups_.at.data + (Mutated(Mutation::kShareOfAnother, index) ? 1 : 0)) % plan_.mesh().data();
   const int64_t own = share_offsets_[index][replica];
   const tensor::DevicePointer from =
       state_->Flat(v1::PARTIAL, TrainingState::WorkingBegin(v1::PARTIAL, bucket) + own);
   const tensor::DevicePointer to = ShareOf(bucket);
-  const bool adds = share_begun_[index] && !Mutated(Mutation::kLastMicroBatchOnly);
+  const bool adds = share_begun_[index] && !Mutated(Mutation::kLastMicroBatchOnly, index);
   share_begun_[index] = true;
   stream_->Issue(tensor::Task([this, from, to, size, adds] {
     const int64_t start_ns = NowNs();

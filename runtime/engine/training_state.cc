@@ -40,6 +40,7 @@ v1::PoolKind PoolOf(const std::string& kind) {
 }
 
 struct MasterSpans {
+  uint32_t bucket = 0;
   std::span<float> master;
   std::span<const float> gradient;
   std::span<float> moment1, moment2;
@@ -47,15 +48,15 @@ struct MasterSpans {
 };
 
 void UpdateMasters(const MasterSpans& state, const optim::AdamWOptions& options) {
-  std::vector<tensor::BFloat16> unused(Mutated(Mutation::kWeightNotWritten) ? state.weight.size()
-                                                                            : 0);
-  if (Mutated(Mutation::kMasterNotUpdated)) {
+  const bool unwritten = Mutated(Mutation::kWeightNotWritten, state.bucket);
+  std::vector<tensor::BFloat16> unused(unwritten ? state.weight.size() : 0);
+  if (Mutated(Mutation::kMasterNotUpdated, state.bucket)) {
     std::transform(state.weight.begin(), state.weight.end(), state.master.begin(),
                    [](tensor::BFloat16 weight) { return static_cast<float>(weight); });
   }
   optim::AdamW(state.master, state.gradient, state.moment1, state.moment2,
                unused.empty() ? state.weight : std::span(unused), options);
-  if (!Mutated(Mutation::kBf16Moment)) return;
+  if (!Mutated(Mutation::kBf16Moment, state.bucket)) return;
   for (float& moment : state.moment1) moment = static_cast<float>(tensor::BFloat16(moment));
 }
 
@@ -411,7 +412,8 @@ void TrainingState::UpdatePiece(const Piece& piece, const UpdateRoom& room,
       }
       if constexpr (std::is_same_v<T, float>) {
         if (HasMasters()) {
-          UpdateMasters({state(room.master),
+          UpdateMasters({room.bucket,
+                         state(room.master),
                          gradient,
                          state(room.moment1),
                          state(room.moment2),

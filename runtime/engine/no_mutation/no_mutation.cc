@@ -4,5 +4,6 @@
 namespace trireme::engine {
 
 bool Mutated(Mutation) { return false; }
+bool Mutated(Mutation, uint32_t) { return false; }
 
 }  // namespace trireme::engine

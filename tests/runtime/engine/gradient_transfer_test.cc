@@ -2,13 +2,16 @@
 // the same bits on all replicas and in every run, half the bytes, and the arena that was planned.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "runtime/plan/planner.h"
+#include "tests/runtime/engine/bucket_names.h"
 #include "tests/runtime/engine/layout_run.h"
+#include "tests/runtime/engine/one_processor.h"
 #include "tests/runtime/engine/trained.h"
 #include "tests/sanitizer.h"
 
@@ -36,8 +39,10 @@ std::vector<Layout> WaysOfGradients() {
            .zero = 1}};
 }
 
-v1::JobSpec TransferJob(const Layout& layout, const std::string& dtype, const std::string& as) {
-  v1::JobSpec job = JobFor(layout, {.dtype = dtype, .dropout = 0.1, .gradient_transfer = as});
+v1::JobSpec TransferJob(const Layout& layout, const std::string& dtype, const std::string& as,
+                        const std::string& family = "gpt2") {
+  v1::JobSpec job =
+      JobFor(layout, {.family = family, .dtype = dtype, .dropout = 0.1, .gradient_transfer = as});
   job.mutable_parallelism()->set_bucket_bytes(16384);
   return job;
 }
@@ -47,13 +52,22 @@ struct TransferReference {
   LayoutResult result;
 };
 
-TransferReference OneRank(const data::Dataset& dataset) {
-  const v1::JobSpec job = TransferJob({.micro_batch = 8}, "f64", "f32");
+TransferReference OneRank(const data::Dataset& dataset, const std::string& family = "gpt2",
+                          int steps = 3) {
+  const v1::JobSpec job = TransferJob({.micro_batch = 8}, "f64", "f32", family);
   const auto start = RunLayout(job, 1, dataset, {.steps = 0});
-  const auto result = RunLayout(job, 1, dataset);
+  const auto result = RunLayout(job, 1, dataset, {.steps = steps});
   REQUIRE(start.ok());
   REQUIRE(result.ok());
   return {.initial = start->weights, .result = *result};
+}
+
+std::set<std::string> NamesUnlike(const Tensors& a, const Tensors& b) {
+  std::set<std::string> names;
+  for (const auto& [name, values] : b) {
+    if (a.at(name) != values) names.insert(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -75,23 +89,45 @@ TEST_CASE("gradient transfer: as bf16 every layout's gradients are one rank's bu
 }
 
 // Cut values are too short, all of them: an error with a direction, which no gate of single
-// elements sees.
+// elements sees. Of one bucket they are those of its parameters.
 TEST_CASE("mutation: gradients cut to bf16 instead of rounded") {
+  const OnOneProcessor one_processor;
+  const auto dataset = MakeRandomDataset(29, 5);
+  for (const char* family : {"gpt2", "llama"}) {
+    const TransferReference one = OneRank(*dataset, family, 1);
+    for (const Layout& layout : WaysOfGradients()) {
+      INFO(family << " " << layout.Name());
+      const v1::JobSpec job = TransferJob(layout, "f32", "bf16", family);
+      const auto plan = plan::MakePlan(job, layout.ranks());
+      REQUIRE(plan.ok());
+      const auto run = [&](Mutation mutation, uint32_t bucket) {
+        const auto result = RunLayout(job, layout.ranks(), *dataset,
+                                      {.steps = 1, .mutation = mutation, .mutated_bucket = bucket});
+        REQUIRE(result.ok());
+        return *result;
+      };
+      const LayoutResult sound = run(Mutation::kCount, kEachBucket);
+      // Under ZeRO-2 the first is the last norm's, too small to travel as bf16.
+      const uint32_t bucket = layout.zero < 2 ? 0 : 1;
+      const LayoutResult of_one = run(Mutation::kGradientsCut, bucket);
+      CHECK(NamesUnlike(of_one.gradients, sound.gradients) ==
+            NamesWhere(*plan, [&](uint32_t, const plan::StatePlace& place) {
+              return place.bucket == bucket;
+            }));
+      const LayoutResult of_all = run(Mutation::kGradientsCut, kEachBucket);
+      CHECK(absl::StartsWith(FaultsOfTransfer(of_all, one.result, one.initial),
+                             " gradients longer by -"));
+    }
+  }
+}
+
+TEST_CASE("mutation: nothing is cut to bf16 that travels as it is") {
   const auto dataset = MakeRandomDataset(29, 5);
   const TransferReference one = OneRank(*dataset);
-  for (const Layout& layout : {Layout{.data = 2}, Layout{.data = 4, .zero = 2, .micro_batch = 1}}) {
-    INFO(layout.Name());
-    const auto sick = RunLayout(TransferJob(layout, "f32", "bf16"), layout.ranks(), *dataset,
-                                {.mutation = Mutation::kGradientsCut});
-    REQUIRE(sick.ok());
-    const std::string faults = FaultsOfTransfer(*sick, one.result, one.initial);
-    CHECK(absl::StrContains(faults, "gradients longer by -"));
-    // Nothing is cut that travels as it is.
-    const auto sound = RunLayout(TransferJob(layout, "f32", "f32"), layout.ranks(), *dataset,
-                                 {.mutation = Mutation::kGradientsCut});
-    REQUIRE(sound.ok());
-    CHECK(FaultsOf(*sound, one.result, 1e-5) == "");
-  }
+  const auto sound = RunLayout(TransferJob({.data = 2}, "f32", "f32"), 2, *dataset,
+                               {.mutation = Mutation::kGradientsCut});
+  REQUIRE(sound.ok());
+  CHECK(FaultsOf(*sound, one.result, 1e-5) == "");
 }
 
 TEST_CASE("gradient transfer: replicas and runs hold the same bits, in f32 and in bf16") {

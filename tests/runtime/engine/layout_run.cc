@@ -189,7 +189,7 @@ absl::StatusOr<LayoutResult> RunLayout(const v1::JobSpec& job, int ranks,
   LayoutResult result;
   result.activations_moved = ActivationsMoved(plan);
   std::mutex mutex;
-  PlantMutation(options.mutation);
+  PlantMutation(options.mutation, options.mutated_bucket);
   const std::vector<absl::Status> statuses = comm::RunRanks(
       ranks,
       [&](comm::Fabric& fabric) { return RunRank(plan, fabric, dataset, options, result, mutex); },

@@ -35,6 +35,8 @@ struct LayoutResult {
   int64_t activations_moved = 0;  // SWAP_OUTs of activations in a step, over all stages
 };
 
+constexpr uint32_t kEachBucket = UINT32_MAX;
+
 struct LayoutRunOptions {
   int steps = 3;
   bool evaluate = false;
@@ -46,6 +48,7 @@ struct LayoutRunOptions {
   // Instead of those that the job names.
   const kernels::KernelRegistry* kernels = nullptr;
   Mutation mutation = Mutation::kCount;
+  uint32_t mutated_bucket = kEachBucket;
   tensor::SwapFolder offload_folder = {};  // EngineOptions
   bool whole_plans = false;                // else each rank has its slice
   uint32_t snapshot_slots = 0;             // of the plan
@@ -78,8 +81,9 @@ tensor::HostDeviceOptions StrictDevice(bool asynchronous);
 // brings stay NaN.
 void GatherTensors(Engine& engine, const std::string& kind, Tensors& into, std::mutex& mutex);
 
-// Plants `mutation` in every engine of this process until called with kCount.
-void PlantMutation(Mutation mutation);
+// Plants `mutation` in every engine of this process until called with kCount; what it does with
+// buckets in the one of this index on each stage, or in each.
+void PlantMutation(Mutation mutation, uint32_t bucket = kEachBucket);
 
 // Tokens of a counter-based generator; about one target in eight is not counted, unevenly over the
 // samples.

@@ -304,8 +304,9 @@ void Engine::Impl::Swap(const v1::Instruction& instruction) {
     if (out && Mutated(Mutation::kPieceNotWrittenBack)) copies = {};
     for (const SwapCopy& copy : copies) swapping_->Copy(out, copy);
   } else {
-    const uint32_t other = !out && Mutated(Mutation::kSwappedFromAnother) ? 1 : 0;
-    tensor::DevicePointer home = arena_.Slot(v1::STORED, stage, instruction.stored() ^ other);
+    uint32_t stored = instruction.stored();
+    if (!out && Mutated(Mutation::kSwappedFromAnother)) stored = stored > 0 ? stored - 1 : 1;
+    tensor::DevicePointer home = arena_.Slot(v1::STORED, stage, stored);
     for (const auto& [pool, slot] : {std::pair(v1::ACTIVATION, instruction.activation()),
                                      std::pair(v1::STASH, instruction.stash())}) {
       const size_t bytes = arena_.SlotBytes(pool, stage);

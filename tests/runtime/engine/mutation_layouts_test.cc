@@ -13,6 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/model/model.h"
+#include "runtime/plan/lowered_stage.h"
 #include "runtime/plan/planner.h"
 #include "tests/runtime/engine/bucket_names.h"
 #include "tests/runtime/engine/layout_run.h"
@@ -31,7 +33,7 @@ struct Drawn {
   Layout layout;
   std::string family;
   // Of its plan, where it runs.
-  std::set<std::string> of_first_buckets = {};
+  std::set<std::string> of_first_buckets = {}, behind_swaps = {};
 };
 
 struct Mutant {
@@ -85,6 +87,37 @@ Mutant InFirstBucket(const char* name, Mutation mutation, std::function<bool(con
           .in_first_bucket = true};
 }
 
+// Parameters of the stages whose activations move, and of those before, which backward comes to
+// later. It comes to the last bias of a stage with what the next one sends alone.
+std::set<std::string> BehindSwaps(const v1::Plan& plan) {
+  const auto graph = model::BuildModel(plan.job().model().config());
+  REQUIRE(graph.ok());
+  std::set<std::string> behind;
+  for (uint32_t stage = plan.mesh().pipeline(); stage-- > 0;) {
+    uint32_t slots = 0;
+    for (const v1::Pool& pool : plan.stages(static_cast<int>(stage)).pools()) {
+      if (pool.kind() == v1::STORED) slots += pool.slots();
+    }
+    // There would be no other to take it from.
+    REQUIRE(slots != 1);
+    if (behind.empty() && slots == 0) continue;
+    std::set<std::string> own;
+    std::string last_bias;
+    for (const plan::StatePlace& place : plan::LowerStage(plan, *graph, stage).state.places) {
+      const std::string& name = graph->parameters[place.parameter].name;
+      own.insert(name);
+      if (absl::EndsWith(name, "mlp.c_proj.bias")) last_bias = std::max(last_bias, name);
+    }
+    if (behind.empty() && stage + 1 < plan.mesh().pipeline()) own.erase(last_bias);
+    behind.merge(own);
+  }
+  return behind;
+}
+
+bool IsBehindSwaps(const Drawn& drawn, const std::string& name) {
+  return drawn.behind_swaps.contains(name);
+}
+
 bool Replicated(const Drawn& drawn, int64_t zero) {
   return drawn.layout.data > 1 && drawn.layout.zero >= zero;
 }
@@ -116,10 +149,13 @@ std::vector<Mutant> Mutants() {
       {"another's activations", Mutation::kSwappedFromAnother,
        [](const Drawn& drawn) {
          const Layout& layout = drawn.layout;
-         return layout.offload_activations != "none" && layout.schedule == "gpipe" &&
-                layout.recompute == "none" && MicroBatches(layout) > 3;
+         const bool long_lived = layout.schedule == "gpipe" ||
+                                 (layout.pipeline > 3 && layout.schedule != "interleaved");
+         // Where all layers of a stage are one and made again, nothing is kept that could move.
+         return layout.offload_activations != "none" && long_lived && MicroBatches(layout) > 3 &&
+                (layout.recompute != "full" || layout.pipeline < kDrawnLayers);
        },
-       EachTensor, EachTensor},
+       IsBehindSwaps, EachTensor},
       {"moments are not written back", Mutation::kPieceNotWrittenBack,
        [](const Drawn& drawn) { return drawn.layout.offload_state != "none"; }, NoTensor,
        EachTensor},
@@ -235,6 +271,10 @@ void CheckMutant(const Mutant& mutant, size_t count) {
     // One step that does not clip: other weights do not follow.
     LayoutRunOptions options{.steps = mutant.in_first_bucket ? 1 : 3};
     if (mutant.in_first_bucket) drawn.of_first_buckets = OfFirstBuckets(*plan);
+    if (mutant.mutation == Mutation::kSwappedFromAnother) {
+      drawn.behind_swaps = BehindSwaps(*plan);
+      REQUIRE(!drawn.behind_swaps.empty());
+    }
     if (!references.contains(drawn.family)) {
       const Drawn single{{.micro_batch = 8}, drawn.family};
       const auto reference = RunLayout(JobOfDrawn(single, mutant), 1, *dataset, options);

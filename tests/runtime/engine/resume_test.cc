@@ -3,10 +3,12 @@
 // so masks must continue too.
 #include <stdlib.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "tests/runtime/engine/layout_run.h"
 #include "tests/runtime/engine/one_processor.h"
 #include "tests/sanitizer.h"
+#include "tests/streams.h"
 
 namespace trireme::engine {
 
@@ -175,8 +178,10 @@ std::vector<Layout> LayoutsOfFourRanks() {
   for (int64_t pipeline : {1, 2, 4}) {
     for (int64_t tensor = 1; tensor * pipeline <= 4; tensor *= 2) {
       for (bool sequence : {false, true}) {
-        for (int64_t zero : {0, 1, 3}) {
+        for (int64_t zero : {0, 1, 2, 3}) {
           if (sequence && tensor == 1) continue;
+          // One replica has no shares.
+          if (zero > 0 && tensor * pipeline == 4) continue;
           all.push_back({.data = 4 / pipeline / tensor,
                          .tensor = tensor,
                          .pipeline = pipeline,
@@ -186,10 +191,16 @@ std::vector<Layout> LayoutsOfFourRanks() {
       }
     }
   }
+  // What is made again, and in which tiles, is no part of the state.
+  for (Layout& layout : all) {
+    if (layout.zero < 2) continue;
+    layout.recompute = layout.tensor > 1 ? "selective" : "full";
+    layout.loss_tile = layout.zero == 2 ? 4 : 0;
+  }
   // Other orders of compute keep other state in flight at the boundary.
   all.push_back({.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1});
   all.push_back({.data = 2, .pipeline = 2, .zero = 2, .recompute = "selective"});
-  all.push_back({.tensor = 2, .pipeline = 2, .schedule = "interleaved"});
+  all.push_back({.tensor = 2, .pipeline = 2, .schedule = "interleaved", .zero = 3});
   all.push_back({.data = 4, .zero = 3, .offload_state = "file"});
   all.push_back({.pipeline = 4,
                  .schedule = "gpipe",
@@ -199,13 +210,30 @@ std::vector<Layout> LayoutsOfFourRanks() {
   return all;
 }
 
+// A quarter of them, by a hash that spreads it over all axes, and the last two.
+std::vector<Layout> QuarterOfLayouts(size_t quarter) {
+  const std::vector<Layout> all = LayoutsOfFourRanks();
+  std::vector<Layout> some;
+  for (size_t index = 0; index < all.size(); ++index) {
+    const bool drawn = (index * 2654435761u >> 7) % 4 == quarter;
+    if (drawn || index + 2 >= all.size()) some.push_back(all[index]);
+  }
+  return some;
+}
+
 // Runs `job` on every layout in two parts and whole; then continues every checkpoint on the layouts
-// `strides` further on.
-void CheckResume(const TinyJobOptions& options, double limit, const std::vector<size_t>& strides) {
+// `strides` further on. On asynchronous streams, where each task opens and shuts memory, with a
+// `quarter` of the layouts and one stride; the quarters of all cases together are all.
+void CheckResume(const TinyJobOptions& options, double limit, std::vector<size_t> strides,
+                 std::optional<size_t> quarter) {
   const OnOneProcessor one;
   const auto dataset = MakeRandomDataset(29, 5);
   const Folder folder;
   std::vector<Layout> layouts = LayoutsOfFourRanks();
+  if (tests::asynchronous_streams && quarter.has_value()) {
+    layouts = QuarterOfLayouts(*quarter);
+    strides.resize(std::min<size_t>(strides.size(), 1));
+  }
   if (tests::kSanitizer) layouts.erase(layouts.begin() + 4, layouts.end() - 2);
   std::vector<PartResult> wholes, firsts;
   for (size_t index = 0; index < layouts.size(); ++index) {
@@ -226,7 +254,8 @@ void CheckResume(const TinyJobOptions& options, double limit, const std::vector<
   int moves = 0;
   for (size_t from = 0; from < layouts.size(); ++from) {
     for (size_t stride : strides) {
-      const size_t to = (from + stride) % layouts.size();
+      const size_t others = layouts.size() - 1;
+      const size_t to = (from + 1 + (stride - 1) % others) % layouts.size();
       const PartResult rest = RunPart(JobFor(layouts[to], options), 4, *dataset,
                                       {.begin = kSavedAt, .restore = firsts[from].checkpoint});
       INFO(options.family << " from " << layouts[from].Name() << " to " << layouts[to].Name());
@@ -248,38 +277,38 @@ std::vector<size_t> AllStrides() {
 }  // namespace
 
 TEST_CASE("resume: gpt2 with dropout on the same layout and two others each") {
-  CheckResume({.family = "gpt2", .dropout = 0.1}, 1e-12, {1, 7});
+  CheckResume({.family = "gpt2", .dropout = 0.1}, 1e-12, {1, 7}, 0);
 }
 
 TEST_CASE("resume: llama on the same layout and one other each") {
-  CheckResume({.family = "llama"}, 1e-12, {9});
+  CheckResume({.family = "llama"}, 1e-12, {9}, 1);
 }
 
 TEST_CASE("resume: f32 on the fast kernels is bit-exact on the same layout") {
-  CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1}, 1e-5, {5});
+  CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1}, 1e-5, {5}, 2);
 }
 
 // What is stored are the masters; the weights are these rounded.
 TEST_CASE("resume: bf16 is bit-exact on the same layout") {
-  CheckResume({.family = "gpt2", .dtype = "bf16", .dropout = 0.1}, 0.02, {7});
+  CheckResume({.family = "gpt2", .dtype = "bf16", .dropout = 0.1}, 0.02, {7}, 3);
 }
 
 // Its bounds come from the moments, which a checkpoint holds.
 TEST_CASE("resume: with compression it is bit-exact on the same layout") {
-  CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1, .compression = "on"}, 0, {});
+  CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1, .compression = "on"}, 0, {}, 0);
 }
 
 TEST_CASE("resume: with gradients as bf16 it is bit-exact on the same layout") {
   CheckResume({.family = "gpt2", .dtype = "f32", .dropout = 0.1, .gradient_transfer = "bf16"}, 0,
-              {});
+              {}, 1);
 }
 
 TEST_CASE("resume: gpt2 from every layout of four ranks on every other", "[slow][products]") {
-  CheckResume({.family = "gpt2", .dropout = 0.1}, 1e-12, AllStrides());
+  CheckResume({.family = "gpt2", .dropout = 0.1}, 1e-12, AllStrides(), std::nullopt);
 }
 
 TEST_CASE("resume: llama from every layout of four ranks on every other", "[slow][products]") {
-  CheckResume({.family = "llama"}, 1e-12, AllStrides());
+  CheckResume({.family = "llama"}, 1e-12, AllStrides(), std::nullopt);
 }
 
 }  // namespace trireme::engine

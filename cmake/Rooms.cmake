@@ -75,7 +75,7 @@ trireme_room(coordinator/keeper
                    coordinator/disk_calls coordinator/launcher coordinator/slurm
              LIBS absl::synchronization)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
-trireme_room(coordinator/scheduler ROOMS proto runtime/base)
+trireme_room(coordinator/scheduler ROOMS proto runtime/base LIBS absl::flat_hash_map)
 trireme_room(coordinator/job_store ROOMS proto runtime/base runtime/checksum LIBS SQLite::SQLite3)
 trireme_room(coordinator/http ROOMS runtime/base LIBS Threads::Threads absl::strings spdlog::spdlog Boost::headers)
 trireme_room(coordinator/config_file ROOMS runtime/spec LIBS CLI11::CLI11)

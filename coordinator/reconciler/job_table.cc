@@ -82,13 +82,9 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
     const absl::MutexLock lock(&mutex_);
     for (auto& copy : copies) {
       const uint64_t id = copy->id();
-      std::shared_ptr<const v1::Job>& known = rows_[id].job;
-      // Whoever leaves the queue has no place in it, whatever was last said of it; whoever has no
-      // an allocation waits for nobody there.
-      const bool waited = known && known->status().state() == v1::JOB_PENDING;
-      const bool waits = copy->status().state() == v1::JOB_PENDING;
-      if (!waits && (waited || copy->allocation().empty())) waits_.erase(id);
-      known = std::move(copy);
+      // What its ranks waited for on an allocation that it no longer has, or not yet.
+      if (copy->allocation().empty()) allocated_waits_.erase(id);
+      rows_[id].job = std::move(copy);
     }
     for (const v1::Event& event : events) {
       TRIREME_CHECK(events_.empty() || event.sequence() == last_sequence_ + 1);
@@ -148,7 +144,7 @@ void JobTable::Drop(const std::vector<uint64_t>& job_ids) {
     const auto row = rows_.find(id);
     if (row == rows_.end()) continue;
     moved_.erase(row->second.progress_version);
-    waits_.erase(id);
+    allocated_waits_.erase(id);
     rows_.erase(row);
   }
 }
@@ -171,11 +167,21 @@ void JobTable::ForEach(
   }
 }
 
-void JobTable::PutWaits(std::map<uint64_t, Wait> waits, std::vector<QueueKey> queue) {
+void JobTable::PutInQueue(const QueueKey& job, std::optional<uint64_t> line) {
+  const absl::MutexLock lock(&mutex_);
+  if (line) {
+    queue_[job] = *line;
+  } else {
+    queue_.erase(job);
+  }
+}
+
+void JobTable::PutWaits(std::shared_ptr<const Waits> waits,
+                        std::map<uint64_t, std::string> allocated) {
   // What is swapped out goes when the lock is free again.
   const absl::MutexLock lock(&mutex_);
   waits_.swap(waits);
-  queue_.swap(queue);
+  allocated_waits_.swap(allocated);
 }
 
 void JobTable::PutCluster(v1::Cluster cluster) {
@@ -188,21 +194,33 @@ void JobTable::Announce() {
   for (const auto& [id, news] : subscribers_) news();
 }
 
+QueuePlace JobTable::Place(const QueueKey& job) const {
+  QueuePlace place{queue_.order_of_key(job)};
+  if (place.before > 0) place.last_before = queue_.find_by_order(place.before - 1)->first.job_id;
+  return place;
+}
+
+QueuePlace JobTable::PlaceOf(const QueueKey& job) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  return Place(job);
+}
+
 v1::Job JobTable::Whole(uint64_t id, const Row& row) const {
   v1::Job job = *row.job;
   if (row.progress_version != 0) *job.mutable_progress() = row.progress;
-  if (const auto wait = waits_.find(id); wait != waits_.end()) {
-    job.set_queue_position(wait->second.position);
-    job.set_waits_for(wait->second.reason);
-  } else if (job.status().state() == v1::JOB_PENDING) {
-    const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), id};
-    const auto place = std::lower_bound(queue_.begin(), queue_.end(), key);
-    // One that was submitted since is told of with the next turn.
-    if (place == queue_.end() || *place != key) return job;
-    const auto before = static_cast<size_t>(place - queue_.begin());
-    job.set_queue_position(static_cast<uint32_t>(before + 1));
-    job.set_waits_for(QueueText(before));
+  if (job.status().state() != v1::JOB_PENDING) {
+    const auto wait = allocated_waits_.find(id);
+    if (wait != allocated_waits_.end()) job.set_waits_for(wait->second);
+    return job;
   }
+  const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), id};
+  const auto found = queue_.find(key);
+  if (found == queue_.end()) return job;
+  const QueuePlace place = Place(key);
+  std::string reason = waits_ ? waits_->ReasonOf(id, found->second, place) : "";
+  job.set_queue_position(static_cast<uint32_t>(place.before + 1));
+  // Of one that was submitted since the last decision nothing else is known.
+  job.set_waits_for(reason.empty() ? QueueText(place.before) : std::move(reason));
   return job;
 }
 

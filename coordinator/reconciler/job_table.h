@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <ext/pb_ds/assoc_container.hpp>
+#include <ext/pb_ds/tree_policy.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,7 +20,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "coordinator/job_store/job_store.h"
-#include "coordinator/scheduler/scheduler.h"
+#include "coordinator/scheduler/queue.h"
+#include "coordinator/scheduler/waits.h"
 #include "trireme/v1/control.pb.h"
 
 namespace trireme::coordinator {
@@ -53,9 +56,10 @@ class JobTable {
   // They are no more.
   void Drop(const std::vector<uint64_t>& job_ids);
   void PutProgress(uint64_t job_id, const v1::Progress& progress);
-  // `queue`: all that wait for resources, in order; those without an entry in `waits` wait for
-  // those before them.
-  void PutWaits(std::map<uint64_t, Wait> waits, std::vector<QueueKey> queue);
+  // Waits for resources, in the line of that number; none: no longer.
+  void PutInQueue(const QueueKey& job, std::optional<uint64_t> line);
+  // Why those in the queue do, and what jobs that have an allocation wait for, by id.
+  void PutWaits(std::shared_ptr<const Waits> waits, std::map<uint64_t, std::string> allocated);
   void PutCluster(v1::Cluster cluster);
   // Calls subscribers: progress has moved.
   void Announce();
@@ -71,6 +75,8 @@ class JobTable {
   // looked for in the store. InvalidArgument: not a token of ours; else as the store's.
   absl::StatusOr<v1::ListResponse> List(const v1::ListRequest& request,
                                         JobStore* store = nullptr) const;
+  // Ahead of such a one in the queue, which need not be in it.
+  QueuePlace PlaceOf(const QueueKey& job) const;
   v1::Cluster cluster() const;
   std::optional<v1::Progress> ProgressOf(uint64_t job_id) const;
   // Those of jobs that have made progress since `version`, which is moved on.
@@ -102,7 +108,12 @@ class JobTable {
     v1::Progress progress;
     uint64_t progress_version = 0;  // 0: none yet
   };
+  // Its nodes know how many are below them: places are counted in logarithmic time.
+  using Order = __gnu_pbds::tree<QueueKey, uint64_t, std::less<QueueKey>, __gnu_pbds::rb_tree_tag,
+                                 __gnu_pbds::tree_order_statistics_node_update>;
+
   v1::Job Whole(uint64_t id, const Row& row) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  QueuePlace Place(const QueueKey& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // `look` at the row of a job that is here, else at what the store has of it. Empty: no such job.
   template <typename Value>
   absl::StatusOr<std::optional<Value>> Look(
@@ -118,8 +129,9 @@ class JobTable {
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Row> rows_ ABSL_GUARDED_BY(mutex_);
   uint64_t here_from_ ABSL_GUARDED_BY(mutex_) = 0;  // all from this id on are; 0: all
-  std::map<uint64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
-  std::vector<QueueKey> queue_ ABSL_GUARDED_BY(mutex_);
+  Order queue_ ABSL_GUARDED_BY(mutex_);             // with the lines' numbers
+  std::shared_ptr<const Waits> waits_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::string> allocated_waits_ ABSL_GUARDED_BY(mutex_);
   v1::Cluster cluster_ ABSL_GUARDED_BY(mutex_);
   std::deque<v1::Event> events_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -22,6 +22,7 @@
 #include "coordinator/reconciler/nodes.h"
 #include "coordinator/reconciler/stall_watch.h"
 #include "coordinator/reconciler/user_caps.h"
+#include "coordinator/scheduler/queue.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "runtime/base/monotonic.h"
 #include "trireme/v1/agent.pb.h"
@@ -102,7 +103,7 @@ class Reconciler {
   // What a job of these resources would wait for if it were submitted now; empty: nothing. `user`:
   // who would submit it; empty: somebody whom no cap holds.
   std::string WouldWaitFor(const v1::ResourceRequest& resources, const v1::JobSpec& spec,
-                           int64_t now_unix_ns, const std::string& user = "") const;
+                           int64_t now_unix_ns, const std::string& user = "");
   // Errors: those of Nodes::SetUse and the store.
   absl::StatusOr<v1::Node> SetUse(const NodeUse& use, int64_t now_unix_ns);
   // What its agent holds of our jobs goes on, in our books too; the rest it ends. NotFound: no such
@@ -195,7 +196,7 @@ class Reconciler {
   std::string WaitOf(const Entry& entry) const;
   // Files the job as what its status says, and no longer as what it was `before`.
   void File(const v1::Job* before, const v1::Job& job);
-  std::vector<const Waiting*> Queue() const;
+  std::string CappedUserOf(const v1::Job& job) const;
   void Follow(Entry& entry, int64_t now_unix_ns);
   bool IsOurs(const v1::AttemptReport& report) const;
   absl::Status AdoptAgain(const std::string& node, int64_t now_unix_ns);
@@ -232,7 +233,6 @@ class Reconciler {
   std::vector<uint64_t> EndedBefore(const std::string& user, size_t most) const;
   bool Forget(const std::vector<uint64_t>& ids);
   std::vector<Holding> HoldingJobs(int64_t now_unix_ns) const;
-  void KeepReservations(std::map<uint64_t, Reservation>&& reservations);
   v1::DesiredAttempt DesiredOn(const std::string& node, const Entry& entry) const;
 
   const ReconcilerOptions options_;
@@ -253,13 +253,10 @@ class Reconciler {
   uint64_t older_before_ = 0;  // those of smaller ids that have ended are still to be read; 0: none
   std::set<uint64_t> active_;  // those that have not ended
   // Of these, kept in step with each commit: those that hold an allocation, which are few, and
-  // those that wait for some, in the order of the queue.
+  // those that wait for some.
   std::set<uint64_t> holding_;
-  std::map<QueueKey, Waiting> waiting_;
-  UserUsage usage_{options_.user_caps};    // likewise
-  std::vector<QueueKey> reserved_;         // of these, those that have a reservation
-  std::map<std::string, uint32_t> kinds_;  // of requests and their time, as bytes
-  uint32_t next_kind_ = 1;
+  Queue queue_;
+  UserUsage usage_{options_.user_caps};  // likewise
   int64_t started_unix_ns_ = 0;
   int64_t listens_since_unix_ns_ = 0;  // likewise, without the time in which it stood still
   int64_t due_unix_ns_ = 0;            // the next Tick, at the latest; 0: none so far

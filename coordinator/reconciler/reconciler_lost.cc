@@ -91,9 +91,10 @@ std::string Reconciler::WhenLeft(const Entry& entry) const {
 
 // On nodes that are there, once they are free: where there are none, nothing is won by its end.
 bool Reconciler::FitsElsewhere(const Entry& entry, int64_t now_unix_ns) const {
-  const Waiting job{entry.job.id(), entry.job.priority(), now_unix_ns, now_unix_ns,
-                    entry.job.resources()};
-  return Schedule(nodes_.Capacities(), {}, {&job}, options_.scheduling, now_unix_ns)
+  Queue alone;
+  alone.Add(
+      {entry.job.id(), entry.job.priority(), now_unix_ns, now_unix_ns, {entry.job.resources()}});
+  return Schedule(nodes_.Capacities(), {}, alone, options_.scheduling, now_unix_ns)
       .allocations.contains(entry.job.id());
 }
 

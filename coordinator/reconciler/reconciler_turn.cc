@@ -7,6 +7,7 @@
 #include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/job_machine/time_limit.h"
 #include "coordinator/reconciler/reconciler.h"
+#include "coordinator/scheduler/waits.h"
 #include "runtime/base/check.h"
 #include "runtime/base/monotonic.h"
 #include "runtime/base/status_macros.h"
@@ -27,9 +28,10 @@ constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 constexpr int64_t kReservedNs = 60000 * kNsPerMs;
 // Of a turn, beyond the time that it was asked for: what is less is a busy machine.
 constexpr int64_t kLateNs = 2000 * kNsPerMs;
-constexpr size_t kMostKinds = 10000;  // of requests that are known to be equal
 
-std::string CappedUserOf(const v1::Job& job) { return job.uncapped() ? "" : job.owner(); }
+QueueKey KeyOf(const v1::Job& job) {
+  return {-int64_t{job.priority()}, job.submitted_unix_ns(), job.id()};
+}
 
 // From now on, at most, with the stop; 0: nobody knows.
 int64_t RunsNs(const v1::JobSpec& spec, int64_t used_ns) {
@@ -66,61 +68,47 @@ std::vector<Holding> Reconciler::HoldingJobs(int64_t now_unix_ns) const {
   return holding;
 }
 
+// Without a cap the scheduler need not tell users apart.
+std::string Reconciler::CappedUserOf(const v1::Job& job) const {
+  return job.uncapped() || options_.scheduling.user_running_ranks == 0 ? "" : job.owner();
+}
+
 void Reconciler::File(const v1::Job* before, const v1::Job& job) {
-  const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), job.id()};
   usage_.File(before, job);
   if (before != nullptr) {
     holding_.erase(job.id());
-    waiting_.erase(key);
+    queue_.Remove(job.id());
+    table_.PutInQueue(KeyOf(job), std::nullopt);
   }
   const Consequences consequences = ConsequencesOf(job.status());
   if (consequences.holds_allocation) holding_.insert(job.id());
   if (!consequences.wants_allocation) return;
-  const int64_t runs_ns = RunsNs(job.spec(), job.status().used_ns());
-  // Numbers are never taken twice; two of one kind of before and after cost a look more.
-  if (kinds_.size() >= kMostKinds) kinds_.clear();
-  const uint32_t kind =
-      kinds_
-          .try_emplace(fmt::format("{} {}", runs_ns, job.resources().SerializeAsString()),
-                       next_kind_)
-          .first->second;
-  if (kind == next_kind_) ++next_kind_;
-  waiting_[key] = {job.id(),
-                   job.priority(),
-                   job.submitted_unix_ns(),
-                   job.status().changed_unix_ns(),
-                   job.resources(),
-                   runs_ns,
-                   {},
-                   kind,
-                   CappedUserOf(job)};
-}
-
-std::vector<const Waiting*> Reconciler::Queue() const {
-  std::vector<const Waiting*> queue;
-  queue.reserve(waiting_.size() + 1);
-  for (const auto& [key, job] : waiting_) queue.push_back(&job);
-  return queue;
+  const uint64_t line = queue_.Add(
+      {job.id(),
+       job.priority(),
+       job.submitted_unix_ns(),
+       job.status().changed_unix_ns(),
+       {job.resources(), RunsNs(job.spec(), job.status().used_ns()), CappedUserOf(job)}});
+  table_.PutInQueue(KeyOf(job), line);
 }
 
 std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, const v1::JobSpec& spec,
-                                     int64_t now_unix_ns, const std::string& user) const {
-  const uint64_t newest = jobs_.empty() ? 1 : jobs_.rbegin()->first + 1;
-  const auto priority = static_cast<int32_t>(spec.resources().priority());
-  const Waiting job{newest,          priority, now_unix_ns, now_unix_ns, resources,
-                    RunsNs(spec, 0), {},       0,           user};
-  std::vector<const Waiting*> queue = Queue();
-  const auto behind =
-      std::upper_bound(queue.begin(), queue.end(), &job,
-                       [](const Waiting* a, const Waiting* b) { return KeyOf(*a) < KeyOf(*b); });
-  const auto before = behind - queue.begin();
-  queue.insert(behind, &job);
-  const Decision decision = Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), queue,
+                                     int64_t now_unix_ns, const std::string& user) {
+  v1::Job job;
+  job.set_id(jobs_.empty() ? 1 : jobs_.rbegin()->first + 1);
+  job.set_priority(static_cast<int32_t>(spec.resources().priority()));
+  job.set_submitted_unix_ns(now_unix_ns);
+  job.set_owner(user);
+  const uint64_t line = queue_.Add({job.id(),
+                                    job.priority(),
+                                    now_unix_ns,
+                                    now_unix_ns,
+                                    {resources, RunsNs(spec, 0), CappedUserOf(job)}});
+  const Decision decision = Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), queue_,
                                      options_.scheduling, now_unix_ns);
-  if (decision.allocations.contains(newest)) return "";
-  const auto wait = decision.waits.find(newest);
-  return wait == decision.waits.end() ? QueueText(static_cast<size_t>(before))
-                                      : wait->second.reason;
+  queue_.Remove(job.id());
+  if (decision.allocations.contains(job.id())) return "";
+  return decision.waits->ReasonOf(job.id(), line, table_.PlaceOf(KeyOf(job)));
 }
 
 // What one that has its allocation waits for, as its agents say, or because they say nothing.
@@ -146,26 +134,13 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
-void Reconciler::KeepReservations(std::map<uint64_t, Reservation>&& reservations) {
-  for (const QueueKey& key : reserved_) {
-    if (const auto job = waiting_.find(key); job != waiting_.end()) job->second.reservation = {};
-  }
-  reserved_.clear();
-  for (auto& [id, reservation] : reservations) {
-    const v1::Job& job = jobs_.at(id).job;
-    const QueueKey key{-int64_t{job.priority()}, job.submitted_unix_ns(), id};
-    waiting_.at(key).reservation = std::move(reservation);
-    reserved_.push_back(key);
-  }
-}
-
 absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
   SchedulingPolicy policy = options_.scheduling;
   // Reservations are made anew after a start: while agents dial in, one after another, a small job
   // would else start where a large one is to.
   policy.in_order = !awaited_.empty() && now_unix_ns < AgentsDueNs();
   Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), Queue(), policy, now_unix_ns);
+      Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), queue_, policy, now_unix_ns);
   for (const auto& [id, allocation] : decision.allocations) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,
@@ -175,15 +150,13 @@ absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
     event.mutable_placed()->mutable_allocation()->Assign(allocation.begin(), allocation.end());
     RETURN_IF_ERROR(Take(entry, std::move(transition), allocation, now_unix_ns));
   }
+  queue_.SetReservations(std::move(decision.reservations));
+  std::map<uint64_t, std::string> allocated;
   for (const uint64_t id : holding_) {
-    const std::string wait = WaitOf(jobs_.at(id));
-    if (!wait.empty()) decision.waits[id] = {0, wait};
+    std::string wait = WaitOf(jobs_.at(id));
+    if (!wait.empty()) allocated.emplace(id, std::move(wait));
   }
-  KeepReservations(std::move(decision.reservations));
-  std::vector<QueueKey> queue;
-  queue.reserve(waiting_.size());
-  for (const auto& [key, job] : waiting_) queue.push_back(key);
-  table_.PutWaits(std::move(decision.waits), std::move(queue));
+  table_.PutWaits(std::move(decision.waits), std::move(allocated));
   PublishCluster();
   return absl::OkStatus();
 }
@@ -216,10 +189,7 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   listens_since_unix_ns_ += by_ns;
   if (due_unix_ns_ != 0) due_unix_ns_ += by_ns;
   cluster_published_unix_ns_ = 0;
-  for (const QueueKey& key : reserved_) {
-    const auto job = waiting_.find(key);
-    if (job != waiting_.end()) job->second.reservation.start_unix_ns += by_ns;
-  }
+  queue_.MoveReservations(by_ns);
   scheduled_unix_ns_ += by_ns;
   for (const uint64_t id : holding_) {
     Entry& entry = jobs_.at(id);
@@ -424,7 +394,7 @@ int64_t Reconciler::Turn(int64_t now_unix_ns) {
     if (wants_plan && entry.plan_asked_for == 0) Follow(entry, now_unix_ns);
   }
   if (allocations_may_have_changed_ ||
-      (!reserved_.empty() && now_unix_ns - scheduled_unix_ns_ >= kReservedNs)) {
+      (!queue_.reservations().empty() && now_unix_ns - scheduled_unix_ns_ >= kReservedNs)) {
     scheduled_unix_ns_ = now_unix_ns;
     allocations_may_have_changed_ = !AllocateNodes(now_unix_ns).ok();
   }
@@ -440,7 +410,7 @@ int64_t Reconciler::Turn(int64_t now_unix_ns) {
 void Reconciler::PublishCluster() {
   v1::Cluster cluster;
   for (v1::Node& node : nodes_.List(HoldingJobs(0))) *cluster.add_nodes() = std::move(node);
-  const auto pending = static_cast<uint32_t>(waiting_.size());
+  const auto pending = static_cast<uint32_t>(queue_.size());
   uint32_t running = 0;
   for (const uint64_t id : holding_) {
     const v1::JobState state = jobs_.at(id).job.status().state();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "coordinator/scheduler/cluster_view.h"
+#include "coordinator/scheduler/waits.h"
 #include "runtime/base/duration_text.h"
 #include "runtime/base/text.h"
 
@@ -63,11 +63,11 @@ std::string NodesText(const Names& names) {
 class Reason {
  public:
   Reason(const Waiter& waiter, const ClusterView& cluster)
-      : job_(*waiter.job),
+      : asked_(*waiter.asked),
         cluster_(cluster),
-        rank_(AmountOfRank(job_.resources)),
-        ranks_(std::max<uint64_t>(1, job_.resources.ranks())),
-        allowed_(cluster.MayUse(job_.resources)),
+        rank_(AmountOfRank(asked_.resources)),
+        ranks_(std::max<uint64_t>(1, asked_.resources.ranks())),
+        allowed_(cluster.MayUse(asked_.resources)),
         usable_(cluster.OfThoseUsable(allowed_)) {}
 
   // Empty, unless the job does not fit even if everything were free and in order. `trireme explain`
@@ -75,7 +75,7 @@ class Reason {
   std::string Impossible() const {
     if (cluster_.capacity.empty()) return "there are no nodes";
     if (std::find(allowed_.begin(), allowed_.end(), true) == allowed_.end()) {
-      const auto& names = job_.resources.nodes();
+      const auto& names = asked_.resources.nodes();
       return fmt::format("may use only {}, which {} not known", NodesText(names),
                          names.size() == 1 ? "is" : "are");
     }
@@ -84,7 +84,7 @@ class Reason {
       if (allowed_[i] && IsUnknown(i)) return "";
     }
     const std::string no_node =
-        job_.resources.nodes().empty() ? "no node has" : "no node that it may use has";
+        asked_.resources.nodes().empty() ? "no node has" : "no node that it may use has";
     for (const Kind& kind : kKinds) {
       const double most = static_cast<double>(Most(kind.amount));
       const double asked = static_cast<double>(rank_.*kind.amount);
@@ -99,7 +99,7 @@ class Reason {
     if (room >= ranks_) return "";
     return fmt::format("asks for {} of {} each, but all nodes{} together hold {}",
                        base::Counted(ranks_, "rank"), RankText(rank_),
-                       job_.resources.nodes().empty() ? "" : " that it may use", room);
+                       asked_.resources.nodes().empty() ? "" : " that it may use", room);
   }
 
   // Empty, unless it is for want of nodes that are drained or lost.
@@ -112,7 +112,7 @@ class Reason {
       if (!allowed_[i] || usable_[i]) continue;
       if (!IsUnknown(i) && RoomFor(rank_, cluster_.capacity[i], 1) == 0) continue;
       if (named < kMost) {
-        const NodeCapacity& node = (*cluster_.nodes)[i];
+        const NodeCapacity& node = cluster_.nodes[i];
         text += fmt::format("{} node {} is {}", named == 0 ? ":" : ";", node.name,
                             node.unusable_why.empty() ? "not usable" : node.unusable_why);
       }
@@ -125,7 +125,7 @@ class Reason {
   // What it asks for is taken by others.
   std::string Busy() const {
     const std::string where =
-        job_.resources.nodes().empty() ? "" : " on " + NodesText(job_.resources.nodes());
+        asked_.resources.nodes().empty() ? "" : " on " + NodesText(asked_.resources.nodes());
     for (const Kind& kind : kKinds) {
       const double asked = static_cast<double>(rank_.*kind.amount) * static_cast<double>(ranks_);
       double free = 0, all = 0;
@@ -145,7 +145,7 @@ class Reason {
 
  private:
   bool IsUnknown(size_t node) const {
-    return cluster_.capacity[node].cpus == 0 && !(*cluster_.nodes)[node].gone;
+    return cluster_.capacity[node].cpus == 0 && !cluster_.nodes[node].gone;
   }
 
   uint64_t Most(uint64_t Amount::*kind) const {
@@ -156,7 +156,7 @@ class Reason {
     return most;
   }
 
-  const Waiting& job_;
+  const Asked& asked_;
   const ClusterView& cluster_;
   const Amount rank_;
   const uint64_t ranks_;
@@ -171,17 +171,17 @@ std::string DurationText(std::chrono::seconds duration) {
 }
 
 // `trireme explain` knows what to do by how these begin.
-std::string OverCapText(const Waiting& job, uint64_t running, uint64_t most) {
-  const uint64_t ranks = std::max<uint64_t>(1, job.resources.ranks());
+std::string OverCapText(const Asked& asked, uint64_t running, uint64_t most) {
+  const uint64_t ranks = std::max<uint64_t>(1, asked.resources.ranks());
   if (ranks > most) {
     return fmt::format(
         "asks for {}, but {} may run {} at a time (--user-running-ranks of the daemon)",
-        base::Counted(static_cast<int64_t>(ranks), "rank"), job.user, most);
+        base::Counted(static_cast<int64_t>(ranks), "rank"), asked.user, most);
   }
   return fmt::format(
       "waits for other jobs of {}: {} of the {} that one user may run at a time are in use, and it "
       "asks for {} (--user-running-ranks of the daemon)",
-      job.user, running, base::Counted(static_cast<int64_t>(most), "rank"), ranks);
+      asked.user, running, base::Counted(static_cast<int64_t>(most), "rank"), ranks);
 }
 
 std::string WithStart(const Waiter& waiter, std::string text) {
@@ -199,16 +199,13 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-}  // namespace
-
-std::string ReasonOf(const Waiter& waiter, const ClusterView& cluster, const QueuePlace& place,
-                     const SchedulingPolicy& policy) {
-  const Reason reason(waiter, cluster);
-  if (std::string text = reason.Impossible(); !text.empty()) return OneLine(std::move(text));
+std::string Sentence(const Waiter& waiter, const Waits& waits, const QueuePlace& place) {
+  const Reason reason(waiter, waits.cluster);
+  if (std::string text = reason.Impossible(); !text.empty()) return text;
   if (waiter.ranks_of_user) {
-    return OneLine(OverCapText(*waiter.job, *waiter.ranks_of_user, policy.user_running_ranks));
+    return OverCapText(*waiter.asked, *waiter.ranks_of_user, waits.policy.user_running_ranks);
   }
-  if (std::string text = reason.Unusable(); !text.empty()) return OneLine(std::move(text));
+  if (std::string text = reason.Unusable(); !text.empty()) return text;
   if (waiter.in_the_way_of != 0) {
     return WithStart(
         waiter,
@@ -216,16 +213,25 @@ std::string ReasonOf(const Waiter& waiter, const ClusterView& cluster, const Que
             "waits, for it would not end before job {} starts there, in {} at "
             "the latest{}",
             waiter.in_the_way_of, base::DurationText(std::chrono::nanoseconds(waiter.then_ns)),
-            waiter.job->runs_ns == 0 ? "; with resources.time_limit_seconds it might" : ""));
+            waiter.asked->runs_ns == 0 ? "; with resources.time_limit_seconds it might" : ""));
   }
   if (waiter.held_back_by != 0) {
     return fmt::format("job {} has waited for more than {} and goes first", waiter.held_back_by,
-                       DurationText(policy.patience));
+                       DurationText(waits.policy.patience));
   }
   std::string text = reason.Busy();
   if (place.before == 1) text += fmt::format("; job {} is before it", place.last_before);
   if (place.before > 1) text += fmt::format("; {} jobs are before it", place.before);
-  return WithStart(waiter, OneLine(std::move(text)));
+  return WithStart(waiter, std::move(text));
+}
+
+}  // namespace
+
+std::string Waits::ReasonOf(uint64_t job_id, uint64_t line, const QueuePlace& place) const {
+  const auto job = of_jobs.find(job_id);
+  if (job != of_jobs.end()) return OneLine(Sentence(job->second, *this, place));
+  const auto found = of_lines.find(line);
+  return found == of_lines.end() ? "" : OneLine(Sentence(found->second, *this, place));
 }
 
 }  // namespace trireme::coordinator

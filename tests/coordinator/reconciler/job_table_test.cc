@@ -122,7 +122,9 @@ TEST_CASE("table: readers beside the writer see whole jobs") {
     table.Publish({job}, {EventOf(round)});
     // Often, so that readers come in between: a round's other calls wait for readers.
     for (int again = 0; again < 20; ++again) table.PutProgress(1, Steps(round));
-    table.PutWaits({{1, {1, "room"}}}, {});
+    table.PutInQueue({0, 1, 1}, 7);
+    table.PutWaits(std::make_shared<Waits>(), {{1, "room"}});
+    table.PutInQueue({0, 1, 1}, std::nullopt);
     table.PutCluster({});
   }
   over = true;
@@ -132,32 +134,49 @@ TEST_CASE("table: readers beside the writer see whole jobs") {
   CHECK(table.Get(1)->status().attempt() == round);
 }
 
-TEST_CASE("a long queue: behind those that are told why they wait, it is the queue") {
+TEST_CASE("table: whoever waits is told his place, and why as soon as that is known") {
   JobTable table;
   std::vector<v1::Job> jobs;
-  std::vector<QueueKey> queue;
   for (uint64_t id = 1; id <= 5; ++id) {
     v1::Job& job = jobs.emplace_back();
     job.set_id(id);
     job.set_priority(id == 5 ? 10 : 0);
     job.set_submitted_unix_ns(static_cast<int64_t>(id));
     job.mutable_status()->set_state(v1::JOB_PENDING);
-    queue.push_back({-job.priority(), job.submitted_unix_ns(), id});
+    // Those of even numbers are in another line.
+    table.PutInQueue({-job.priority(), job.submitted_unix_ns(), id}, 1 + id % 2);
   }
-  std::sort(queue.begin(), queue.end());
-  queue.pop_back();  // 4 was submitted since
   table.Publish(jobs, {});
-  table.PutWaits({{5, {1, "asks for room"}}}, queue);
   CHECK(table.Get(5)->queue_position() == 1);
-  CHECK(table.Get(5)->waits_for() == "asks for room");
-  CHECK(table.Get(1)->queue_position() == 2);
   CHECK(table.Get(1)->waits_for() == "waits in the queue: 1 job is before it");
-  CHECK(table.Get(3)->queue_position() == 4);
-  CHECK(table.Get(3)->waits_for() == "waits in the queue: 3 jobs are before it");
-  CHECK(table.Get(4)->queue_position() == 0);
-  jobs[2].mutable_status()->set_state(v1::JOB_CANCELLED);
-  table.Publish({jobs[2]}, {});
-  CHECK(table.Get(3)->queue_position() == 0);
+  CHECK(table.Get(4)->queue_position() == 5);
+  Waiter held{.asked = std::make_shared<const Asked>(), .held_back_by = 7};
+  auto waits = std::make_shared<Waits>();
+  waits->cluster.capacity.resize(1);
+  waits->cluster.nodes.resize(1);
+  waits->cluster.free.resize(1);
+  waits->of_lines[2] = held;
+  held.held_back_by = 8;
+  waits->of_jobs[3] = held;
+  table.PutWaits(waits, {{1, "its agent"}});
+  CHECK(table.Get(5)->waits_for() == "job 7 has waited for more than 10 minutes and goes first");
+  CHECK(table.Get(1)->waits_for() == table.Get(5)->waits_for());
+  CHECK(table.Get(3)->waits_for() == "job 8 has waited for more than 10 minutes and goes first");
+  CHECK(table.Get(2)->waits_for() == "waits in the queue: 2 jobs are before it");
+  CHECK(table.PlaceOf({0, 4, 4}).before == 4);
+  CHECK(table.PlaceOf({0, 4, 4}).last_before == 3);
+  // One that leaves is no longer before anybody; what ranks wait for is told of whoever has some.
+  table.PutInQueue({0, 1, 1}, std::nullopt);
+  jobs[0].mutable_status()->set_state(v1::JOB_LAUNCHING);
+  jobs[0].add_allocation()->set_node("n1");
+  table.Publish({jobs[0]}, {});
+  CHECK(table.Get(1)->queue_position() == 0);
+  CHECK(table.Get(1)->waits_for() == "its agent");
+  CHECK(table.Get(4)->queue_position() == 4);
+  jobs[0].mutable_status()->set_state(v1::JOB_CANCELLED);
+  jobs[0].clear_allocation();
+  table.Publish({jobs[0]}, {});
+  CHECK(table.Get(1)->waits_for().empty());
 }
 
 }  // namespace trireme::coordinator

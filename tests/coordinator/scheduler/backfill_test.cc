@@ -31,12 +31,11 @@ Holding Until(int64_t ends_unix_ns, Holding held) {
 }
 
 Waiting For(int64_t runs_ns, Waiting job) {
-  job.runs_ns = runs_ns;
-  job.kind = 0;
+  job.asked.runs_ns = runs_ns;
   return job;
 }
 
-std::string Outcome(const Decision& decision, uint64_t job) {
+std::string Outcome(const Decided& decision, uint64_t job) {
   const auto found = decision.allocations.find(job);
   if (found != decision.allocations.end()) return "starts on " + Text(found->second);
   return decision.waits.at(job).reason;
@@ -52,8 +51,8 @@ TEST_CASE("backfill: what ends before a reservation starts and what would not wa
                                       For(3 * kHourNs, Job(5, {2}))};
   // Whoever is patient or not: it is the reservation that counts.
   for (const int64_t patience : {1, 100000}) {
-    const Decision decision =
-        Schedule(nodes, holding, queue, {std::chrono::seconds(patience)}, kStart);
+    const Decided decision =
+        Decide(nodes, holding, queue, {std::chrono::seconds(patience)}, kStart);
     CHECK(Outcome(decision, 1) ==
           "waits for 8 CPUs; 0 of 8 are free; starts when job 7 ends, in 3 h at the latest");
     CHECK(Outcome(decision, 2) == "starts on n2:2");
@@ -62,7 +61,7 @@ TEST_CASE("backfill: what ends before a reservation starts and what would not wa
     CHECK(Text(decision.reservations.at(1).allocation) == "n1:4 n2:4");
   }
   const std::vector<Waiting> fewer = {queue[0], queue[2], queue[3]};
-  const Decision decision = Schedule(nodes, holding, fewer, {}, kStart);
+  const Decided decision = Decide(nodes, holding, fewer, {}, kStart);
   CHECK(Outcome(decision, 3) ==
         "waits, for it would not end before job 1 starts there, in 3 h at the latest; starts when "
         "job 1 ends, in 4 h at the latest");
@@ -74,8 +73,8 @@ TEST_CASE("backfill: what ends before a reservation starts and what would not wa
 TEST_CASE("backfill: what a reservation leaves is free for all, also without an end") {
   const std::vector<NodeCapacity> nodes = Racks({4, 4});
   const std::vector<Holding> holding = {Until(kStart + 3 * kHourNs, Held(7, {4}, "n1"))};
-  const Decision decision =
-      Schedule(nodes, holding, {For(kHourNs, Job(1, {6})), Job(2, {2}), Job(3, {1})}, {}, kStart);
+  const Decided decision =
+      Decide(nodes, holding, {For(kHourNs, Job(1, {6})), Job(2, {2}), Job(3, {1})}, {}, kStart);
   CHECK(Outcome(decision, 2) == "starts on n2:2");
   CHECK(Outcome(decision, 3) ==
         "waits, for it would not end before job 1 starts there, in 3 h at the latest; with "
@@ -85,11 +84,11 @@ TEST_CASE("backfill: what a reservation leaves is free for all, also without an 
 TEST_CASE("backfill: without ends to wait for there are no reservations") {
   const std::vector<NodeCapacity> nodes = Racks({4, 4});
   const std::vector<Waiting> queue = {For(kHourNs, Job(1, {8})), Job(2, {2})};
-  const Decision endless = Schedule(nodes, {Held(7, {4}, "n1")}, queue, {}, 100 * kSecondNs);
+  const Decided endless = Decide(nodes, {Held(7, {4}, "n1")}, queue, {}, 100 * kSecondNs);
   CHECK(endless.reservations.empty());
   CHECK(Outcome(endless, 2) == "starts on n2:2");
   // One end is not enough.
-  const Decision half = Schedule(
+  const Decided half = Decide(
       nodes, {Held(7, {2}, "n1"), Until(kStart + kHourNs, Held(8, {2}, "n1"))}, queue, {}, kStart);
   CHECK(half.reservations.empty());
   CHECK(Outcome(half, 2) == "job 1 has waited for more than 10 minutes and goes first");
@@ -102,16 +101,16 @@ TEST_CASE("backfill: those behind the last reservation may pass until they lose 
   policy.most_reservations = 1;
   const std::vector<Waiting> queue = {For(kHourNs, Job(1, {8})), For(kHourNs, Job(2, {8})),
                                       For(kHourNs, Job(3, {2}))};
-  const Decision soon = Schedule(nodes, holding, queue, policy, 300 * kSecondNs);
+  const Decided soon = Decide(nodes, holding, queue, policy, 300 * kSecondNs);
   CHECK(soon.reservations.size() == 1);
   CHECK(Outcome(soon, 3) == "starts on n2:2");
-  CHECK(Outcome(Schedule(nodes, holding, queue, policy, kStart), 3) ==
+  CHECK(Outcome(Decide(nodes, holding, queue, policy, kStart), 3) ==
         "job 2 has waited for more than 10 minutes and goes first");
 }
 
 TEST_CASE("backfill: one that is only in a reservation's way loses no patience with short jobs") {
   const std::vector<Holding> holding = {Until(kStart + 100 * kHourNs, Held(7, {2}, "n1"))};
-  const Decision decision = Schedule(
+  const Decided decision = Decide(
       Racks({4}), holding, {Job(1, {4}), Job(2, {2}), For(kHourNs, Job(3, {2}))}, {}, kStart);
   CHECK(decision.reservations.contains(1));
   CHECK(Outcome(decision, 2).find("would not end before job 1 starts") != std::string::npos);
@@ -127,16 +126,15 @@ TEST_CASE("backfill: many that can have no reservation cost no more than some lo
   std::vector<Waiting> queue;
   for (uint32_t i = 0; i < 3000; ++i) {
     queue.push_back(For(kHourNs, Job(i + 1, {401 + i})));
-    queue.back().kind = i + 1;
   }
-  const Decision decision = Schedule(Racks({400}), holding, queue, {}, kStart);
+  const Decided decision = Decide(Racks({400}), holding, queue, {}, kStart);
   CHECK(decision.reservations.empty());
   CHECK(decision.waits.size() >= 1000);
 }
 
 TEST_CASE("backfill: a job that runs on beyond its end moves reservations and breaks nothing") {
   const std::vector<Holding> holding = {Until(kStart - kHourNs, Held(7, {4}, "n1"))};
-  const Decision decision = Schedule(Racks({4}), holding, {For(kHourNs, Job(1, {4}))}, {}, kStart);
+  const Decided decision = Decide(Racks({4}), holding, {For(kHourNs, Job(1, {4}))}, {}, kStart);
   CHECK(Outcome(decision, 1) ==
         "waits for 4 CPUs; 0 of 4 are free; starts when job 7 ends, in 1 s at the latest");
 }
@@ -145,8 +143,8 @@ TEST_CASE("backfill: times beyond all bounds are no times") {
   constexpr int64_t kLong = int64_t{1000000000} * kSecondNs;
   std::vector<Waiting> queue;
   for (uint64_t id = 1; id <= 30; ++id) queue.push_back(For(kLong, Job(id, {4})));
-  const Decision decision =
-      Schedule(Racks({4}), {Until(kStart + kLong, Held(77, {4}, "n1"))}, queue, {}, kStart);
+  const Decided decision =
+      Decide(Racks({4}), {Until(kStart + kLong, Held(77, {4}, "n1"))}, queue, {}, kStart);
   for (const auto& [id, reservation] : decision.reservations) {
     CHECK(reservation.start_unix_ns >= kStart + kLong);
   }
@@ -168,14 +166,11 @@ class Simulation {
   void Turn() {
     End();
     Come();
-    const Decision decision = Schedule(Racks(cpus_), holding_, waiting_, {}, now_);
+    const Decided decision = Decide(Racks(cpus_), holding_, waiting_, {}, now_, reserved_);
     CheckNobodyCollides(decision);
     if (!early_ends_) CheckNoneLater(decision);
-    for (Waiting& job : waiting_) {
-      const auto reserved = decision.reservations.find(job.job_id);
-      job.reservation = reserved == decision.reservations.end() ? Reservation() : reserved->second;
-      if (reserved != decision.reservations.end()) ++reservations;
-    }
+    reserved_ = decision.reservations;
+    reservations += static_cast<int>(reserved_.size());
     backfilled += Backfilled(decision);
     for (const auto& [id, allocation] : decision.allocations) Start(id, allocation);
     now_ += 1 + Below(600) * kSecondNs;
@@ -195,10 +190,7 @@ class Simulation {
       const uint32_t limit = Below(4) == 0 && early_ends_ ? 0 : 1 + Below(20);
       Waiting job = Job(next_, {1 + Below(8), 1 + Below(2)});
       job.submitted_unix_ns = job.waits_since_unix_ns = now_;
-      job.runs_ns = limit * 300 * kSecondNs;
-      job.kind = Below(2) == 0 ? 0
-                               : 1000 + limit * 100 + job.resources.ranks() * 10 +
-                                     job.resources.cpus_per_rank();
+      job.asked.runs_ns = limit * 300 * kSecondNs;
       waiting_.push_back(job);
       ++next_;
     }
@@ -206,29 +198,29 @@ class Simulation {
   void Start(uint64_t id, const std::vector<v1::NodeAllocation>& allocation) {
     const auto job = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const Waiting& one) { return one.job_id == id; });
-    const int64_t runs = job->runs_ns == 0 ? 900 * kSecondNs : job->runs_ns;
-    holding_.push_back(
-        {id, job->resources, allocation, "", job->runs_ns == 0 ? 0 : now_ + job->runs_ns});
+    const int64_t runs = job->asked.runs_ns == 0 ? 900 * kSecondNs : job->asked.runs_ns;
+    holding_.push_back({id, job->asked.resources, allocation, "",
+                        job->asked.runs_ns == 0 ? 0 : now_ + job->asked.runs_ns});
     ends_[id] = now_ + (early_ends_ ? 1 + static_cast<int64_t>(random_() % runs) : runs);
     waiting_.erase(job);
   }
-  int Backfilled(const Decision& decision) const {
+  int Backfilled(const Decided& decision) const {
     int count = 0;
     for (const auto& [id, allocation] : decision.allocations) {
       for (const auto& [other, reservation] : decision.reservations) count += other < id ? 1 : 0;
     }
     return count;
   }
-  void CheckNoneLater(const Decision& decision) const {
-    for (const Waiting& job : waiting_) {
-      if (job.reservation.start_unix_ns == 0 || decision.allocations.contains(job.job_id)) continue;
-      REQUIRE(decision.reservations.contains(job.job_id));
-      CHECK(decision.reservations.at(job.job_id).start_unix_ns <= job.reservation.start_unix_ns);
+  void CheckNoneLater(const Decided& decision) const {
+    for (const auto& [id, before] : reserved_) {
+      if (decision.allocations.contains(id)) continue;
+      REQUIRE(decision.reservations.contains(id));
+      CHECK(decision.reservations.at(id).start_unix_ns <= before.start_unix_ns);
     }
   }
   // At no moment is more taken of a node than there is, by limits: counted at each beginning,
   // without the code under test.
-  void CheckNobodyCollides(const Decision& decision) const {
+  void CheckNobodyCollides(const Decided& decision) const {
     struct Part {
       std::string node;
       uint64_t cpus;
@@ -251,11 +243,12 @@ class Simulation {
       const auto started = decision.allocations.find(job.job_id);
       const auto reserved = decision.reservations.find(job.job_id);
       if (started != decision.allocations.end()) {
-        add(job.resources, started->second, now_, job.runs_ns == 0 ? kEver : now_ + job.runs_ns);
+        add(job.asked.resources, started->second, now_,
+            job.asked.runs_ns == 0 ? kEver : now_ + job.asked.runs_ns);
       } else if (reserved != decision.reservations.end()) {
         const int64_t from = reserved->second.start_unix_ns;
-        add(job.resources, reserved->second.allocation, from,
-            job.runs_ns == 0 ? kEver : from + job.runs_ns);
+        add(job.asked.resources, reserved->second.allocation, from,
+            job.asked.runs_ns == 0 ? kEver : from + job.asked.runs_ns);
       }
     }
     for (const Part& at : parts) {
@@ -273,6 +266,7 @@ class Simulation {
   std::vector<uint32_t> cpus_;
   std::vector<Holding> holding_;
   std::vector<Waiting> waiting_;
+  std::map<uint64_t, Reservation> reserved_;
   std::map<uint64_t, int64_t> ends_;
   uint64_t next_ = 1;
   int64_t now_ = kStart;
@@ -299,6 +293,7 @@ TEST_CASE("backfill: a large job starts in time in an endless queue of small one
   std::vector<Holding> holding;
   std::map<uint64_t, int64_t> ends;
   std::vector<Waiting> waiting;
+  std::map<uint64_t, Reservation> before;
   std::mt19937_64 random(3);
   const std::vector<NodeCapacity> nodes = Racks({4, 4, 4, 4});
   int64_t told = 0;
@@ -311,12 +306,12 @@ TEST_CASE("backfill: a large job starts in time in an endless queue of small one
       const auto ranks = static_cast<uint32_t>(1 + random() % 3);
       Waiting job = Job(next, {next == 100 ? 16 : ranks});
       job.submitted_unix_ns = job.waits_since_unix_ns = now;
-      job.runs_ns = static_cast<int64_t>(1 + random() % 10) * 600 * kSecondNs;
-      job.kind = 0;
+      job.asked.runs_ns = static_cast<int64_t>(1 + random() % 10) * 600 * kSecondNs;
       waiting.push_back(job);
       ++next;
     }
-    const Decision decision = Schedule(nodes, holding, waiting, {std::chrono::hours(10000)}, now);
+    const Decided decision =
+        Decide(nodes, holding, waiting, {std::chrono::hours(10000)}, now, before);
     if (decision.allocations.contains(100)) {
       CHECK(now <= told + 60 * kSecondNs);
       break;
@@ -325,15 +320,12 @@ TEST_CASE("backfill: a large job starts in time in an endless queue of small one
     if (told == 0 && reserved != decision.reservations.end()) {
       told = reserved->second.start_unix_ns;
     }
-    for (Waiting& job : waiting) {
-      const auto found = decision.reservations.find(job.job_id);
-      job.reservation = found == decision.reservations.end() ? Reservation() : found->second;
-    }
+    before = decision.reservations;
     for (const auto& [id, allocation] : decision.allocations) {
       const auto job = std::find_if(waiting.begin(), waiting.end(),
                                     [id = id](const Waiting& one) { return one.job_id == id; });
-      holding.push_back({id, job->resources, allocation, "", now + job->runs_ns});
-      ends[id] = now + job->runs_ns;
+      holding.push_back({id, job->asked.resources, allocation, "", now + job->asked.runs_ns});
+      ends[id] = now + job->asked.runs_ns;
       if (id > 100) ++passed;
       waiting.erase(job);
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coordinator/scheduler/scheduler.h"
+#include "coordinator/scheduler/waits.h"
 
 namespace trireme::coordinator {
 
@@ -31,20 +32,13 @@ inline v1::ResourceRequest Request(const Asks& asks) {
   return request;
 }
 
-// As the reconciler numbers them.
-inline uint32_t KindOf(const v1::ResourceRequest& request) {
-  static std::map<std::string, uint32_t> kinds;
-  return kinds.try_emplace(request.SerializeAsString(), kinds.size() + 1).first->second;
-}
-
 inline Waiting Job(uint64_t id, const Asks& asks, int32_t priority = 0) {
   Waiting job;
   job.job_id = id;
   job.priority = priority;
   job.submitted_unix_ns = static_cast<int64_t>(id) * kSecondNs;
   job.waits_since_unix_ns = job.submitted_unix_ns;
-  job.resources = Request(asks);
-  job.kind = KindOf(job.resources);
+  job.asked.resources = Request(asks);
   return job;
 }
 
@@ -56,6 +50,40 @@ inline Holding Held(uint64_t id, const Asks& asks, const std::string& node) {
   part.set_node(node);
   part.set_ranks(asks.ranks);
   return held;
+}
+
+// A decision, and what all that wait are told of it.
+struct Decided {
+  struct Wait {
+    uint32_t position = 0;  // 1 is next
+    std::string reason;
+  };
+  std::map<uint64_t, std::vector<v1::NodeAllocation>> allocations;
+  std::map<uint64_t, Reservation> reservations;
+  std::map<uint64_t, Wait> waits;
+};
+
+// `before`: the reservations of the decision before, of jobs that still wait.
+inline Decided Decide(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
+                      const std::vector<Waiting>& waiting, const SchedulingPolicy& policy,
+                      int64_t now_unix_ns, const std::map<uint64_t, Reservation>& before = {}) {
+  Queue queue;
+  std::map<QueueKey, uint64_t> lines;
+  for (const Waiting& job : waiting) {
+    const uint64_t line = queue.Add(job);
+    lines[queue.KeyOf(job.job_id)] = line;
+  }
+  queue.SetReservations(before);
+  Decision decision = Schedule(nodes, holding, queue, policy, now_unix_ns);
+  Decided decided{std::move(decision.allocations), std::move(decision.reservations), {}};
+  QueuePlace place;
+  for (const auto& [key, line] : lines) {
+    if (decided.allocations.contains(key.job_id)) continue;
+    decided.waits[key.job_id] = {static_cast<uint32_t>(place.before + 1),
+                                 decision.waits->ReasonOf(key.job_id, line, place)};
+    place = {place.before + 1, key.job_id};
+  }
+  return decided;
 }
 
 // "n1:4 n2:2".

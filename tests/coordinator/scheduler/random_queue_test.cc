@@ -44,11 +44,11 @@ class Chance {
           {"n" + std::to_string(i + 1), Below(17), Below(33) * kGiB, Below(2) * Below(5)});
     }
     scene.waiting = SomeJobs(1, nodes);
-    const Decision first = Schedule(scene.nodes, {}, scene.waiting, {}, 0);
+    const Decided first = Decide(scene.nodes, {}, scene.waiting, {}, 0);
     for (const Waiting& job : scene.waiting) {
       const auto found = first.allocations.find(job.job_id);
       if (found != first.allocations.end() && Below(2) == 0) {
-        scene.holding.push_back({job.job_id, job.resources, found->second});
+        scene.holding.push_back({job.job_id, job.asked.resources, found->second});
       }
     }
     for (NodeCapacity& node : scene.nodes) {
@@ -122,7 +122,7 @@ size_t FewestNodes(const Scene& scene, std::map<std::string, Taken> taken,
   return fewest;
 }
 
-void CheckDecision(const Scene& scene, const Decision& decision) {
+void CheckDecision(const Scene& scene, const Decided& decision) {
   std::map<std::string, Taken> taken;
   for (const Holding& held : scene.holding) Count(held.resources, held.allocation, taken);
   std::set<uint32_t> positions;
@@ -142,13 +142,13 @@ void CheckDecision(const Scene& scene, const Decision& decision) {
       CHECK(part.ranks() > 0);
       ranks += part.ranks();
       CHECK(named.insert(part.node()).second);
-      CHECK(MayUse(job.resources, part.node()));
+      CHECK(MayUse(job.asked.resources, part.node()));
       for (const NodeCapacity& node : scene.nodes) {
         if (node.name == part.node()) CHECK(node.usable);
       }
     }
-    CHECK(ranks == job.resources.ranks());
-    Count(job.resources, allocation->second, taken);
+    CHECK(ranks == job.asked.resources.ranks());
+    Count(job.asked.resources, allocation->second, taken);
   }
   CHECK(decision.allocations.size() + decision.waits.size() == scene.waiting.size());
   CHECK(positions.size() == decision.waits.size());
@@ -162,7 +162,7 @@ void CheckDecision(const Scene& scene, const Decision& decision) {
 
 // In the order of the queue each job gets the fewest nodes there are, and only what fits nowhere
 // waits.
-void CheckNothingIdle(const Scene& scene, const Decision& decision) {
+void CheckNothingIdle(const Scene& scene, const Decided& decision) {
   std::map<std::string, Taken> taken;
   for (const Holding& held : scene.holding) Count(held.resources, held.allocation, taken);
   std::vector<Waiting> order = scene.waiting;
@@ -176,10 +176,10 @@ void CheckNothingIdle(const Scene& scene, const Decision& decision) {
   uint32_t position = 0;
   for (const Waiting& job : order) {
     const auto allocation = decision.allocations.find(job.job_id);
-    const size_t fewest = FewestNodes(scene, taken, job.resources);
+    const size_t fewest = FewestNodes(scene, taken, job.asked.resources);
     CHECK(fewest == (allocation == decision.allocations.end() ? 0 : allocation->second.size()));
     if (allocation != decision.allocations.end()) {
-      Count(job.resources, allocation->second, taken);
+      Count(job.asked.resources, allocation->second, taken);
     } else {
       CHECK(decision.waits.at(job.job_id).position == ++position);
     }
@@ -192,11 +192,11 @@ TEST_CASE("no decision takes more than there is or leaves idle what fits") {
   for (int i = 0; i < 3000; ++i) {
     const Scene scene = chance.SomeScene();
     INFO("scene " << i);
-    const Decision eager = Schedule(scene.nodes, scene.holding, scene.waiting,
-                                    {std::chrono::hours(100)}, 1000 * kSecondNs);
+    const Decided eager = Decide(scene.nodes, scene.holding, scene.waiting,
+                                 {std::chrono::hours(100)}, 1000 * kSecondNs);
     CheckDecision(scene, eager);
     CheckNothingIdle(scene, eager);
-    const Decision fair = Schedule(scene.nodes, scene.holding, scene.waiting, {}, 1000 * kSecondNs);
+    const Decided fair = Decide(scene.nodes, scene.holding, scene.waiting, {}, 1000 * kSecondNs);
     CheckDecision(scene, fair);
     started += static_cast<int>(eager.allocations.size());
     waited += static_cast<int>(eager.waits.size());
@@ -234,12 +234,12 @@ int StartOfLargeJob(const SchedulingPolicy& policy) {
       waiting.push_back(job);
       ++next_id;
     }
-    const Decision decision = Schedule(nodes, holding, waiting, policy, now);
+    const Decided decision = Decide(nodes, holding, waiting, policy, now);
     if (decision.allocations.count(200) > 0) return tick;
     for (const auto& [id, allocation] : decision.allocations) {
       const auto job = std::find_if(waiting.begin(), waiting.end(),
                                     [id = id](const Waiting& one) { return one.job_id == id; });
-      holding.push_back({id, job->resources, allocation});
+      holding.push_back({id, job->asked.resources, allocation});
       ends[id] = tick + 1 + static_cast<int>(chance.Below(5));
       waiting.erase(job);
     }
@@ -250,6 +250,88 @@ int StartOfLargeJob(const SchedulingPolicy& policy) {
 TEST_CASE("a large job starts in an endless queue of small ones and would not without patience") {
   CHECK(StartOfLargeJob({}) > 0);
   CHECK(StartOfLargeJob({std::chrono::hours(1000)}) == 0);
+}
+
+// A long queue of few kinds, some of whose jobs have waited before, with time limits or without.
+std::vector<Waiting> LongQueue(Chance& chance) {
+  std::vector<Waiting> queue;
+  for (uint64_t id = 1; id <= 60; ++id) {
+    Waiting job = Job(id, {1 + 3 * chance.Below(3), 2}, static_cast<int32_t>(chance.Below(2)));
+    job.submitted_unix_ns = job.waits_since_unix_ns = chance.Below(1000) * kSecondNs;
+    if (chance.Below(4) == 0) job.waits_since_unix_ns += chance.Below(3) * 300 * kSecondNs;
+    job.asked.runs_ns = chance.Below(3) * 400 * kSecondNs;
+    queue.push_back(job);
+  }
+  return queue;
+}
+
+std::vector<Holding> SomeHolding(Chance& chance) {
+  std::vector<Holding> holding;
+  for (uint64_t id = 1000; id < 1004; ++id) {
+    holding.push_back(Held(id, {1 + chance.Below(4), 1}, "n" + std::to_string(id - 999)));
+    const int64_t runs = chance.Below(3) * 300 * kSecondNs;
+    holding.back().ends_unix_ns = runs == 0 ? 0 : 1000 * kSecondNs + runs;
+  }
+  return holding;
+}
+
+TEST_CASE("a line of equal jobs is decided on as each of them alone would be") {
+  const std::vector<NodeCapacity> nodes = {{"n1", 4, 64 * kGiB, 0},
+                                           {"n2", 8, 64 * kGiB, 0},
+                                           {"n3", 8, 64 * kGiB, 0},
+                                           {"n4", 12, 64 * kGiB, 0}};
+  Chance chance(11);
+  int started = 0, due = 0, reserved = 0, held_back = 0;
+  for (int i = 0; i < 1000; ++i) {
+    INFO("scene " << i);
+    std::vector<Waiting> queue = LongQueue(chance);
+    std::vector<Holding> holding = SomeHolding(chance);
+    SchedulingPolicy policy{std::chrono::seconds(100 + chance.Below(900))};
+    policy.most_reservations = chance.Below(8);
+    std::map<uint64_t, Reservation> before;
+    for (int64_t now = 1000 * kSecondNs; now < 2500 * kSecondNs;
+         now += (1 + chance.Below(400)) * kSecondNs) {
+      policy.in_order = chance.Below(20) == 0;
+      // Where no cap holds, users are of no account, but each has lines of his own.
+      std::vector<Waiting> alone = queue;
+      for (Waiting& job : alone) job.asked.user = std::to_string(job.job_id);
+      const Decided lines = Decide(nodes, holding, queue, policy, now, before);
+      const Decided each = Decide(nodes, holding, alone, policy, now, before);
+      REQUIRE(lines.allocations.size() == each.allocations.size());
+      for (const auto& [id, allocation] : each.allocations) {
+        REQUIRE(lines.allocations.contains(id));
+        CHECK(Text(lines.allocations.at(id)) == Text(allocation));
+        due += before.contains(id) && before.at(id).start_unix_ns <= now ? 1 : 0;
+      }
+      REQUIRE(lines.reservations.size() == each.reservations.size());
+      for (const auto& [id, reservation] : each.reservations) {
+        REQUIRE(lines.reservations.contains(id));
+        CHECK(lines.reservations.at(id).start_unix_ns == reservation.start_unix_ns);
+        CHECK(Text(lines.reservations.at(id).allocation) == Text(reservation.allocation));
+      }
+      for (const auto& [id, wait] : each.waits) {
+        CHECK(lines.waits.at(id).reason == wait.reason);
+        held_back += wait.reason.find("goes first") != std::string::npos ? 1 : 0;
+      }
+      started += static_cast<int>(each.allocations.size());
+      reserved += static_cast<int>(each.reservations.size());
+      before = each.reservations;
+      std::erase_if(holding, [&](const Holding& held) {
+        return held.ends_unix_ns != 0 && held.ends_unix_ns <= now;
+      });
+      for (const auto& [id, allocation] : each.allocations) {
+        const auto job = std::find_if(queue.begin(), queue.end(),
+                                      [id = id](const Waiting& one) { return one.job_id == id; });
+        const int64_t runs = job->asked.runs_ns;
+        holding.push_back({id, job->asked.resources, allocation, "", runs == 0 ? 0 : now + runs});
+        queue.erase(job);
+      }
+    }
+  }
+  CHECK(started > 5000);
+  CHECK(due > 100);
+  CHECK(reserved > 5000);
+  CHECK(held_back > 1000);
 }
 
 }  // namespace

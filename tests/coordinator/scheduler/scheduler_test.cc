@@ -21,20 +21,20 @@ std::vector<NodeCapacity> Nodes(const std::vector<uint32_t>& cpus) {
 // Soon after the jobs were submitted: nobody has lost patience.
 constexpr int64_t kSoon = 100 * kSecondNs;
 
-std::string AllocationOf(const Decision& decision, uint64_t job) {
+std::string AllocationOf(const Decided& decision, uint64_t job) {
   const auto found = decision.allocations.find(job);
   return found == decision.allocations.end() ? "waits" : Text(found->second);
 }
 
 std::string ReasonOf(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
                      const Asks& asks) {
-  const Decision decision = Schedule(nodes, holding, {Job(1, asks)}, {}, kSoon);
+  const Decided decision = Decide(nodes, holding, {Job(1, asks)}, {}, kSoon);
   return decision.waits.count(1) == 0 ? "starts" : decision.waits.at(1).reason;
 }
 
 TEST_CASE("priority goes first and then the earlier submission") {
   const std::vector<Waiting> queue = {Job(3, {4}), Job(2, {4}), Job(9, {4}, 5), Job(1, {4}, -5)};
-  const Decision decision = Schedule(Nodes({4, 4}), {}, queue, {}, kSoon);
+  const Decided decision = Decide(Nodes({4, 4}), {}, queue, {}, kSoon);
   CHECK(AllocationOf(decision, 9) == "n1:4");
   CHECK(AllocationOf(decision, 2) == "n2:4");
   REQUIRE(decision.waits.size() == 2);
@@ -46,7 +46,7 @@ TEST_CASE("priority goes first and then the earlier submission") {
 
 TEST_CASE("a job that fits one node takes the one with the least left over") {
   const auto allocation = [](const std::vector<NodeCapacity>& nodes, const Asks& asks) {
-    return AllocationOf(Schedule(nodes, {}, {Job(1, asks)}, {}, kSoon), 1);
+    return AllocationOf(Decide(nodes, {}, {Job(1, asks)}, {}, kSoon), 1);
   };
   CHECK(allocation(Nodes({8, 3, 4, 3}), {3}) == "n2:3");
   CHECK(allocation(Nodes({8, 3, 4, 3}), {2, 2}) == "n3:2");
@@ -60,7 +60,7 @@ TEST_CASE("a job that fits one node takes the one with the least left over") {
 
 TEST_CASE("a job that is larger than any node takes as few as it can") {
   const auto allocation = [](const std::vector<uint32_t>& cpus, const Asks& asks) {
-    return AllocationOf(Schedule(Nodes(cpus), {}, {Job(1, asks)}, {}, kSoon), 1);
+    return AllocationOf(Decide(Nodes(cpus), {}, {Job(1, asks)}, {}, kSoon), 1);
   };
   CHECK(allocation({2, 8, 4, 8}, {16}) == "n2:8 n4:8");
   CHECK(allocation({2, 8, 4, 8}, {10}) == "n2:8 n1:2");
@@ -75,7 +75,7 @@ TEST_CASE("what others hold is taken, memory and GPUs too") {
   const std::vector<Holding> holding = {Held(7, {2, 3, 20 * kGiB}, "n1"),
                                         Held(8, {1, 1, kGiB, 3}, "n2"), Held(9, {5}, "gone")};
   const auto allocation = [&](const Asks& asks) {
-    return AllocationOf(Schedule(nodes, holding, {Job(1, asks)}, {}, kSoon), 1);
+    return AllocationOf(Decide(nodes, holding, {Job(1, asks)}, {}, kSoon), 1);
   };
   CHECK(allocation({2}) == "n1:2");
   CHECK(allocation({3}) == "n2:3");
@@ -90,8 +90,8 @@ TEST_CASE("a job stays on the nodes that it names and off those that are not usa
   std::vector<NodeCapacity> nodes = Nodes({4, 4, 4});
   nodes[1].usable = false;
   nodes[1].unusable_why = "drained: new\ndisk";
-  CHECK(AllocationOf(Schedule(nodes, {}, {Job(1, {4, 1, 0, 0, {"n3"}})}, {}, kSoon), 1) == "n3:4");
-  CHECK(AllocationOf(Schedule(nodes, {}, {Job(1, {8})}, {}, kSoon), 1) == "n1:4 n3:4");
+  CHECK(AllocationOf(Decide(nodes, {}, {Job(1, {4, 1, 0, 0, {"n3"}})}, {}, kSoon), 1) == "n3:4");
+  CHECK(AllocationOf(Decide(nodes, {}, {Job(1, {8})}, {}, kSoon), 1) == "n1:4 n3:4");
   CHECK(ReasonOf(nodes, {}, {9}) == "too few nodes are left for it: node n2 is drained: new disk");
   CHECK(ReasonOf(nodes, {}, {1, 1, 0, 0, {"n2"}}) ==
         "too few nodes are left for it: node n2 is drained: new disk");
@@ -139,16 +139,15 @@ TEST_CASE("later jobs pass one that waits until it has lost its patience") {
   const std::vector<NodeCapacity> nodes = Nodes({4, 4});
   const std::vector<Holding> holding = {Held(7, {2}, "n1")};
   const std::vector<Waiting> queue = {Job(1, {8}), Job(2, {2})};
-  const Decision before = Schedule(nodes, holding, queue, {}, 600 * kSecondNs);
+  const Decided before = Decide(nodes, holding, queue, {}, 600 * kSecondNs);
   CHECK(AllocationOf(before, 2) == "n1:2");
   CHECK(before.waits.at(1).reason == "waits for 8 CPUs; 4 of 8 are free");
-  const Decision after = Schedule(nodes, holding, queue, {}, 601 * kSecondNs);
+  const Decided after = Decide(nodes, holding, queue, {}, 601 * kSecondNs);
   CHECK(after.allocations.empty());
   CHECK(after.waits.at(2).position == 2);
   CHECK(after.waits.at(2).reason == "job 1 has waited for more than 10 minutes and goes first");
   // A job of higher priority is not behind it.
-  const Decision urgent =
-      Schedule(nodes, holding, {Job(1, {8}), Job(2, {2}, 1)}, {}, 601 * kSecondNs);
+  const Decided urgent = Decide(nodes, holding, {Job(1, {8}), Job(2, {2}, 1)}, {}, 601 * kSecondNs);
   CHECK(AllocationOf(urgent, 2) == "n1:2");
 }
 
@@ -157,20 +156,19 @@ TEST_CASE("an impatient job holds only nodes that are of use to it") {
   const std::vector<Holding> holding = {Held(7, {1}, "n1"), Held(8, {1}, "n2")};
   const int64_t late = 5000 * kSecondNs;
   // n3 has no room for a rank of two CPUs.
-  CHECK(AllocationOf(Schedule(nodes, holding, {Job(1, {4, 2}), Job(2, {1})}, {}, late), 2) ==
-        "n3:1");
+  CHECK(AllocationOf(Decide(nodes, holding, {Job(1, {4, 2}), Job(2, {1})}, {}, late), 2) == "n3:1");
   const Waiting on_n1 = Job(1, {4, 1, 0, 0, {"n1"}});
-  CHECK(AllocationOf(Schedule(nodes, holding, {on_n1, Job(2, {3})}, {}, late), 2) == "n2:3");
+  CHECK(AllocationOf(Decide(nodes, holding, {on_n1, Job(2, {3})}, {}, late), 2) == "n2:3");
   // What can never start keeps nobody waiting, nor what waits for a node to come back.
-  CHECK(AllocationOf(Schedule(nodes, holding, {Job(1, {20}), Job(2, {3})}, {}, late), 2) == "n1:3");
+  CHECK(AllocationOf(Decide(nodes, holding, {Job(1, {20}), Job(2, {3})}, {}, late), 2) == "n1:3");
   nodes[1].usable = false;
-  CHECK(AllocationOf(Schedule(nodes, holding, {Job(1, {8}), Job(2, {3})}, {}, late), 2) == "n1:3");
+  CHECK(AllocationOf(Decide(nodes, holding, {Job(1, {8}), Job(2, {3})}, {}, late), 2) == "n1:3");
 }
 
 TEST_CASE("requests beyond all bounds wait") {
   const Asks huge = {~0u, ~0u, ~uint64_t{0}, ~0u, {}};
-  const Decision decision =
-      Schedule(Nodes({4}), {Held(7, huge, "n1")}, {Job(1, huge), Job(2, {1})}, {}, kSoon);
+  const Decided decision =
+      Decide(Nodes({4}), {Held(7, huge, "n1")}, {Job(1, huge), Job(2, {1})}, {}, kSoon);
   CHECK(decision.allocations.empty());
   CHECK(decision.waits.at(2).reason == "waits for 1 CPU; 0 of 4 are free; job 1 is before it");
 }

@@ -22,7 +22,7 @@ constexpr int64_t kLate = 5000 * kSecondNs;
 
 std::string WaitOf(const std::vector<NodeCapacity>& nodes, const std::vector<Holding>& holding,
                    const std::vector<Waiting>& queue, uint64_t job, int64_t now = kLate) {
-  const Decision decision = Schedule(nodes, holding, queue, {}, now);
+  const Decided decision = Decide(nodes, holding, queue, {}, now);
   const auto wait = decision.waits.find(job);
   return wait == decision.waits.end() ? "starts" : wait->second.reason;
 }
@@ -47,8 +47,7 @@ TEST_CASE("patience is counted from when a job began to wait and the order from 
         "job 1 has waited for more than 10 minutes and goes first");
   CHECK(WaitOf(nodes, holding, queue, 1, patient) == "waits for 8 CPUs; 6 of 8 are free");
   // Of two that would fit alone the one submitted first goes first, whoever waits longer.
-  again.resources.set_ranks(4);
-  again.kind = KindOf(again.resources);
+  again.asked.resources.set_ranks(4);
   Waiting longer = Job(2, {4});
   longer.waits_since_unix_ns = 3 * kSecondNs;
   CHECK(WaitOf(Machines({4}), {}, {longer, again}, 1, patient - 1) == "starts");
@@ -81,7 +80,7 @@ TEST_CASE("what is left of a node that fills up is kept for the job that waits f
 }
 
 TEST_CASE("a job of no ranks takes the place of one") {
-  CHECK(Text(Schedule(Machines({4}), {}, {Job(1, {0, 3})}, {}, kLate).allocations[1]) == "n1:1");
+  CHECK(Text(Decide(Machines({4}), {}, {Job(1, {0, 3})}, {}, kLate).allocations[1]) == "n1:1");
   CHECK(WaitOf(Machines({4}), {Held(7, {2}, "n1")}, {Job(1, {0, 3})}, 1) ==
         "waits for 3 CPUs; 2 of 4 are free");
 }
@@ -118,26 +117,49 @@ TEST_CASE("of many nodes some are named and the others counted") {
         "may use only nodes a, b, c, d, which are not known");
 }
 
-TEST_CASE("waits: of a long queue the head is told why") {
+TEST_CASE("waits: each of a line is told why, with its own place") {
   std::vector<Waiting> queue;
-  for (uint64_t id = 1; id <= 5; ++id) queue.push_back(Job(id, {1, 8}));
-  SchedulingPolicy policy;
-  policy.most_reasons = 2;
-  const Decision decision = Schedule(Machines({4}), {}, queue, policy, kSecondNs);
-  CHECK(decision.waits.size() == 2);
-  CHECK(decision.waits.at(2).position == 2);
+  for (uint64_t id = 1; id <= 5; ++id) queue.push_back(Job(id, {1, 3}));
+  const Decided decision = Decide(Machines({4}), {}, queue, {}, kSecondNs);
+  CHECK(decision.allocations.contains(1));
+  CHECK(decision.waits.at(2).reason == "waits for 3 CPUs; 1 of 4 are free");
+  CHECK(decision.waits.at(3).reason == "waits for 3 CPUs; 1 of 4 are free; job 2 is before it");
+  CHECK(decision.waits.at(5).position == 4);
+  CHECK(decision.waits.at(5).reason == "waits for 3 CPUs; 1 of 4 are free; 3 jobs are before it");
+}
+
+TEST_CASE("waits: a decision looks at lines and not at all that wait") {
+  Queue queue;
+  for (uint64_t id = 1; id <= 6000; ++id) {
+    Waiting job = Job(id, {2, static_cast<uint32_t>(1 + id % 3)}, static_cast<int32_t>(id % 2));
+    job.asked.runs_ns = kSecondNs;
+    queue.Add(job);
+  }
+  // Without an end to wait for, and with one: as many reservations more as there may be.
+  for (const int64_t end : {int64_t{0}, kLate + kSecondNs}) {
+    std::vector<Holding> holding = {Held(9000, {7}, "n1")};
+    holding[0].ends_unix_ns = end;
+    const Decision decision = Schedule(Machines({8}), holding, queue, {}, kLate);
+    CHECK(decision.allocations.empty());
+    CHECK(decision.reservations.size() == (end == 0 ? 0 : 50));
+    CHECK(decision.looked_at == 6 + decision.reservations.size());
+  }
+  // Each that starts makes place for a look at the next of its line.
+  const Decision starts = Schedule(Machines({60}), {}, queue, {}, kLate);
+  CHECK(starts.allocations.size() > 10);
+  CHECK(starts.looked_at <= 6 + 50 + starts.allocations.size());
 }
 
 TEST_CASE("waits: one kind that does not fit says nothing of another, nor of itself later") {
   const std::vector<Waiting> queue = {Job(1, {1, 9}), Job(2, {1, 6}), Job(3, {1, 6}),
                                       Job(4, {1, 2})};
-  const Decision decision = Schedule(Machines({8}), {}, queue, {}, kSecondNs);
+  const Decided decision = Decide(Machines({8}), {}, queue, {}, kSecondNs);
   CHECK(decision.allocations.contains(2));
   CHECK(!decision.allocations.contains(3));
   CHECK(decision.allocations.contains(4));
   // With job 2 gone, job 3 fits.
   const std::vector<Waiting> rest = {queue[0], queue[2], queue[3]};
-  CHECK(Schedule(Machines({8}), {}, rest, {}, kSecondNs).allocations.contains(3));
+  CHECK(Decide(Machines({8}), {}, rest, {}, kSecondNs).allocations.contains(3));
 }
 
 TEST_CASE("ranks of a user beyond his cap wait for his own, and hold up nobody else") {
@@ -145,16 +167,17 @@ TEST_CASE("ranks of a user beyond his cap wait for his own, and hold up nobody e
   nodes[0] = {"n1", 16, 64 * kGiB, 0};
   SchedulingPolicy policy;
   policy.user_running_ranks = 8;
-  const auto of = [](auto job, const std::string& user) {
-    job.user = user;
+  const auto of = [](Waiting job, const std::string& user) {
+    job.asked.user = user;
     return job;
   };
-  const std::vector<Holding> holding = {of(Held(1, {6}, "n1"), "ann")};
+  std::vector<Holding> holding = {Held(1, {6}, "n1")};
+  holding[0].user = "ann";
   const std::vector<Waiting> queue = {of(Job(2, {4}), "ann"), of(Job(3, {2}), "ann"),
                                       of(Job(4, {1}), "ann"), of(Job(5, {4}), "ben"),
                                       of(Job(6, {9}), "ben")};
   // Even those who have lost their patience keep nobody off the node.
-  const Decision decision = Schedule(nodes, holding, queue, policy, 1000 * kSecondNs);
+  const Decided decision = Decide(nodes, holding, queue, policy, 1000 * kSecondNs);
   REQUIRE(decision.allocations.size() == 2);
   CHECK(decision.allocations.contains(3));
   CHECK(decision.allocations.contains(5));
@@ -167,11 +190,11 @@ TEST_CASE("ranks of a user beyond his cap wait for his own, and hold up nobody e
   CHECK(decision.waits.at(6).reason ==
         "asks for 9 ranks, but ben may run 8 at a time (--user-running-ranks of the daemon)");
   // Whom no cap holds, runs as many as fit, beside a capped one of his kind.
-  const Decision free =
-      Schedule(nodes, holding, {of(Job(2, {10}), "ann"), Job(3, {10})}, policy, 1000 * kSecondNs);
+  const Decided free =
+      Decide(nodes, holding, {of(Job(2, {10}), "ann"), Job(3, {10})}, policy, 1000 * kSecondNs);
   CHECK(free.allocations.contains(3));
   CHECK(free.waits.contains(2));
-  CHECK(Schedule(nodes, holding, queue, {}, kSecondNs).allocations.contains(2));
+  CHECK(Decide(nodes, holding, queue, {}, kSecondNs).allocations.contains(2));
 }
 
 }  // namespace trireme::coordinator

@@ -62,18 +62,45 @@ class Queue {
   double Tick() {
     return MsOf([&] { reconciler_->Tick(now_ += 1000000); });
   }
-  // Of a node whose job has made progress.
-  double Report() {
+  // Of the node of a job that runs, which has made progress and has saved a checkpoint.
+  double Report(uint64_t job) {
+    const std::string node = table_->Get(job)->allocation(0).node();
     v1::NodeReport report;
-    return MsOf([&] {
-      TRIREME_CHECK(reconciler_->Report("n0", report, now_ += 1000000).ok());
+    v1::AttemptReport& one = *report.add_attempts();
+    one.set_job_id(job);
+    one.set_attempt(1);
+    one.set_phase(v1::ATTEMPT_RUNNING);
+    one.set_saved_step(++step_);
+    one.mutable_progress()->set_steps_done(step_);
+    v1::RankReport& rank = *one.add_ranks();
+    rank.set_life(v1::RANK_ALIVE);
+    rank.mutable_timing()->set_step_ms(100);
+    const double ms = MsOf([&] {
+      TRIREME_CHECK(reconciler_->Report(node, report, now_ += 1000000).ok());
       reconciler_->Tick(now_);
     });
+    TRIREME_CHECK(table_->ProgressOf(job)->steps_done() == step_);
+    TRIREME_CHECK(table_->StatusOf(job)->checkpoint_step() == step_);
+    return ms;
+  }
+  void Launch(uint64_t job) {
+    TRIREME_CHECK(reconciler_->PlanReady(job, 1, absl::OkStatus(), now_).ok());
+  }
+  // What a start leaves to the turns after it.
+  void ReadAll() {
+    while (!table_->OlderHaveCome()) Tick();
+  }
+  // Whether a job would start now, as PreviewPlan asks: a decision of its own.
+  double Preview() {
+    v1::ResourceRequest resources;
+    resources.set_ranks(3);
+    resources.set_cpus_per_rank(5);
+    return MsOf([&] { reconciler_->WouldWaitFor(resources, {}, now_); });
   }
   // One of those that run ends: places are given anew.
   double End(uint64_t job) {
     const v1::Job known = *table_->Get(job);
-    TRIREME_CHECK(reconciler_->PlanReady(job, 1, absl::OkStatus(), now_).ok());
+    Launch(job);
     v1::NodeReport report;
     v1::AttemptReport& one = *report.add_attempts();
     one.set_job_id(job);
@@ -116,6 +143,7 @@ class Queue {
 
   const Sizes sizes_;
   int64_t now_ = 1'000'000'000'000;
+  uint64_t step_ = 0;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<JobTable> table_;
   std::unique_ptr<Reconciler> reconciler_;
@@ -141,16 +169,24 @@ int Main(int argc, char** argv) {
   fmt::print("{:44} {:16.3f} ms\n", "submit all", MsOf([&] {
                for (uint32_t i = 0; i < sizes.jobs; ++i) queue.Submit(i);
              }));
-  queue.Tick();
+  queue.ReadAll();
   fmt::print("{:44} {:16.1f} MiB\n", "memory, with the store's",
              static_cast<double>(mallinfo2().uordblks - before) / (1 << 20));
-  Line("a report without news, and the turn", [&] { return queue.Report(); });
   std::vector<uint64_t> placed = queue.Placed();
+  queue.Launch(placed.front());
+  Line("a report of progress and a checkpoint", [&] { return queue.Report(placed.front()); });
   Line("a job ends, and others get its places", [&] {
     const uint64_t job = placed.back();
     placed.pop_back();
     return queue.End(job);
   });
+  Line("a job is submitted", [&] {
+    return MsOf([&] {
+      queue.Submit(++sizes.jobs);
+      queue.Tick();
+    });
+  });
+  Line("what another would wait for", [&] { return queue.Preview(); });
   Line("the desired state of a node", [&] { return queue.Desired(); });
   Line("Get of the last in the queue", [&] { return queue.Get(sizes.jobs); });
   Line("List, a page of 50", [&] { return queue.List(); });

@@ -40,8 +40,8 @@ struct HttpResponse {
 
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
-// `pattern`: "/jobs/{id}/log"; {name} takes one segment, "{name...}" at the end all that is left,
-// also nothing. The first route that fits answers. One for GET answers HEAD as well.
+// `pattern`: "/jobs/{id}/log"; {name} takes one segment. The first route that fits answers. One for
+// GET answers HEAD as well.
 struct HttpRoute {
   std::string method;
   std::string pattern;

@@ -18,16 +18,10 @@ bool IsVariable(const std::string& segment) {
 
 std::optional<std::map<std::string, std::string>> Fit(const std::vector<std::string>& pattern,
                                                       const std::vector<std::string>& path) {
+  if (path.size() != pattern.size()) return std::nullopt;
   std::map<std::string, std::string> values;
   for (size_t i = 0; i < pattern.size(); ++i) {
     const std::string& segment = pattern[i];
-    if (segment.ends_with("...}")) {
-      if (path.size() < i) return std::nullopt;
-      values[segment.substr(1, segment.size() - 5)] =
-          absl::StrJoin(path.begin() + static_cast<std::ptrdiff_t>(i), path.end(), "/");
-      return values;
-    }
-    if (i >= path.size()) return std::nullopt;
     if (IsVariable(segment)) {
       if (path[i].empty()) return std::nullopt;
       values[segment.substr(1, segment.size() - 2)] = path[i];
@@ -35,7 +29,6 @@ std::optional<std::map<std::string, std::string>> Fit(const std::vector<std::str
       return std::nullopt;
     }
   }
-  if (path.size() != pattern.size()) return std::nullopt;
   return values;
 }
 

@@ -32,8 +32,8 @@ std::vector<HttpRoute> SomeRoutes() {
          return Said(request.path_values.at("id") + "?" + request.Query("q") + "&" +
                      request.Cookie("session") + "@" + request.peer);
        }},
-      {"GET", "/files/{path...}",
-       [](const HttpRequest& request) { return Said(request.path_values.at("path")); }},
+      {"GET", "/files/{name}",
+       [](const HttpRequest& request) { return Said(request.path_values.at("name")); }},
       {"POST", "/echo", echo},
       {"PUT", "/echo", echo},
       {"GET", "/throws",
@@ -78,8 +78,9 @@ TEST_CASE("HTTP routes by method and path") {
   CHECK(BodyOf(Ask(port, Get("/"))) == "home");
   CHECK(BodyOf(Ask(port, Get("/jobs/12?q=a%20b", "Cookie: x=1; session=s3\r\n"))) ==
         "12?a b&s3@127.0.0.1");
-  CHECK(BodyOf(Ask(port, Get("/files/a/b%2Fc"))) == "a/b/c");
-  CHECK(BodyOf(Ask(port, Get("/files/"))) == "");
+  CHECK(BodyOf(Ask(port, Get("/files/a%20b"))) == "a b");
+  CHECK(Status(server, Get("/files/a/b")) == 404);
+  CHECK(Status(server, Get("/files/a%2Fb")) == 404);
   CHECK(BodyOf(Ask(port, Sized("hello"))) == "hello");
   CHECK(Status(server, Get("/jobs/")) == 404);
   CHECK(Status(server, Get("/jobs/1/")) == 404);

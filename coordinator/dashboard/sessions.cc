@@ -37,13 +37,21 @@ bool IsOlder(int64_t then_ns, std::chrono::nanoseconds life, int64_t now_ns) {
 
 }  // namespace
 
+void Sessions::DropOne(Entries& entries) {
+  std::map<std::string, size_t> counts;  // by user
+  size_t most = 0;
+  for (const auto& [hash, entry] : entries) most = std::max(most, ++counts[entry.caller.user]);
+  auto oldest = entries.end();
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    if (counts[entry->second.caller.user] < most) continue;
+    if (oldest == entries.end() || entry->second.used_ns < oldest->second.used_ns) oldest = entry;
+  }
+  entries.erase(oldest);
+}
+
 void Sessions::Add(Entries& entries, const std::string& secret, const coordinator::Caller& caller,
                    int64_t now_ns) {
-  if (entries.size() >= kMost) {
-    entries.erase(std::min_element(
-        entries.begin(), entries.end(),
-        [](const auto& a, const auto& b) { return a.second.used_ns < b.second.used_ns; }));
-  }
+  if (entries.size() >= kMost) DropOne(entries);
   entries[HashOf(secret)] = {caller, now_ns, now_ns};
 }
 

@@ -40,7 +40,8 @@ class Sessions {
   void EndAll();  // and spends all keys
 
  private:
-  static constexpr size_t kMost = 1000;  // of each; then the oldest goes
+  // Of each; then the oldest goes of whoever has most, so that nobody ends what is another's.
+  static constexpr size_t kMost = 1000;
 
   struct Entry {
     coordinator::Caller caller;
@@ -50,6 +51,7 @@ class Sessions {
   std::optional<coordinator::Caller> FindEntry(const std::string& secret, int64_t now_ns);
   bool MayComeIn(const coordinator::Caller& caller) const { return !knows_ || knows_(caller); }
   using Entries = std::map<std::string, Entry>;  // by hash
+  static void DropOne(Entries& entries);
   static void Add(Entries& entries, const std::string& secret, const coordinator::Caller& caller,
                   int64_t now_ns);
 

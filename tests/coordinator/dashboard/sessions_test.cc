@@ -92,4 +92,25 @@ TEST_CASE("the oldest go when there are too many") {
   CHECK(sessions.Redeem(keys.back(), kNow + 2000).has_value());
 }
 
+TEST_CASE("too many of one user's end none of another's") {
+  Sessions sessions;
+  const auto session = sessions.Redeem(sessions.MakeKey({"ada", Role::kSubmit}, kNow), kNow);
+  const std::string of_ada = sessions.MakeKey({"ada", Role::kSubmit}, kNow);
+  std::string first_of_ben, of_ben;
+  for (int i = 1; i <= 1200; ++i) {
+    of_ben = sessions.MakeKey({"ben", Role::kSubmit}, kNow + i);
+    if (i == 1) first_of_ben = of_ben;
+  }
+  // Nor does a third one, who has none yet.
+  const std::string of_cy = sessions.MakeKey({"cy", Role::kSubmit}, kNow + 2000);
+  CHECK(sessions.Redeem(of_ada, kNow + 2000).has_value());
+  CHECK(sessions.Redeem(of_cy, kNow + 2000).has_value());
+  CHECK(sessions.Redeem(of_ben, kNow + 2000).has_value());
+  CHECK_FALSE(sessions.Redeem(first_of_ben, kNow + 2000));
+  for (int i = 0; i < 1200; ++i) {
+    REQUIRE(sessions.Redeem(sessions.MakeKey({"ben", Role::kSubmit}, kNow + i), kNow + i));
+  }
+  CHECK(sessions.Find(*session, kNow + 2000).has_value());
+}
+
 }  // namespace trireme::dashboard

@@ -272,10 +272,11 @@ trireme_tests(coordinator/dashboard THREADS ROOMS proto runtime/base runtime/pla
 trireme_tests(coordinator/manual ROOMS coordinator/manual)
 trireme_tests(coordinator/checkup ROOMS runtime/base coordinator/checkup coordinator/control_group)
 trireme_tests(coordinator/planning THREADS ROOMS proto runtime/base runtime/json runtime/run_claim runtime/spec runtime/plan runtime/report
-              coordinator/planning coordinator/run_files coordinator/reconciler coordinator/keeper)
+              coordinator/planning coordinator/run_files coordinator/job_store coordinator/reconciler coordinator/keeper)
 if(TARGET test_coordinator_planning)
   target_sources(test_coordinator_planning PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/daemon/plan_files.cc"
-                 "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc")
+                 "${PROJECT_SOURCE_DIR}/coordinator/daemon/run_claim.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/daemon/new_run_folders.cc")
 endif()
 trireme_tests(coordinator/process THREADS ROOMS coordinator/process LIBS nlohmann_json::nlohmann_json)
 trireme_tests(coordinator/disk_calls THREADS ROOMS runtime/base coordinator/disk_calls)

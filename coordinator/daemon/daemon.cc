@@ -6,24 +6,22 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 #include "coordinator/daemon/health.h"
 #include "coordinator/daemon/late_call.h"
+#include "coordinator/daemon/new_run_folders.h"
 #include "coordinator/daemon/plan_files.h"
 #include "coordinator/daemon/run_claim.h"
 #include "coordinator/job_machine/job_machine.h"
 #include "coordinator/job_store/damage_watch.h"
 #include "coordinator/job_store/timed_store.h"
 #include "coordinator/process/log_format.h"
-#include "runtime/base/durable.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -37,17 +35,6 @@ constexpr std::chrono::seconds kRealFolders(5);
 constexpr size_t kMostQueued = 10000;
 // Of one step of a plan; the job is told then, and goes on when the disk does.
 constexpr std::chrono::seconds kSlowPlan(10);
-
-absl::Status MakePrivateFolder(const std::string& path, const std::string& option) {
-  std::error_code error;
-  const bool made = std::filesystem::create_directories(path, error);
-  if (error) {
-    const absl::Status why = base::ErrnoStatus(error.value(), "cannot make the folder " + path);
-    return absl::Status(why.code(), base::MessageOf(why) + "; choose another by " + option);
-  }
-  if (made) chmod(path.c_str(), 0700);
-  return absl::OkStatus();
-}
 
 // flock, for the locks of SQLite end with whichever of our descriptors of its file is closed first.
 absl::StatusOr<int> LockStateFolder(const std::string& folder) {
@@ -100,7 +87,7 @@ absl::Status Daemon::Open() {
   }
   ASSIGN_OR_RETURN(auto store,
                    JobStore::Open(options_.state_folder + "/jobs.db", StoreCheck::kWhatIsRead));
-  RETURN_IF_ERROR(store->BeginEpoch(NewestJobFolder(options_.jobs_folder)));
+  RETURN_IF_ERROR(store->BeginEpoch());
   // A call that a disk has held may come back when this daemon is gone.
   store = DamageWatch(std::move(store), [if_damaged = if_damaged_](const absl::Status& why) {
     if_damaged->Do([&](Daemon& daemon) { daemon.Damaged(why); });
@@ -137,9 +124,9 @@ absl::Status Daemon::Open() {
   ASSIGN_OR_RETURN(const SubmissionRules rules, RulesWithOwnPaths());
   ApiRooms rooms{store_,  *table_, *reconciler_, *reconciler_thread_, *checker_, *disks_,
                  *reads_, access_, rules,        options_.lease,      calls};
-  const std::string& jobs = options_.jobs_folder;
-  rooms.run_folders = {[store = store_, jobs] { return ReserveRunFolder(*store, jobs); },
-                       [jobs](uint64_t id) { ReleaseRunFolder(jobs, id); }, jobs};
+  const auto folders = std::make_shared<NewRunFolders>(store_, options_.jobs_folder);
+  rooms.run_folders = {[folders] { return folders->Reserve(); },
+                       [folders](uint64_t id) { folders->Release(id); }, options_.jobs_folder};
   rooms.state_folder = options_.state_folder;
   rooms.hanging = hanging_;
   rooms.lost_node_after = options_.lost_node_after;

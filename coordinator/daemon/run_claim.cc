@@ -1,18 +1,12 @@
 // Of two daemons that claim a folder, one has it.
 #include "coordinator/daemon/run_claim.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/keeper/attempt_folder.h"
-#include "coordinator/reconciler/job_table.h"
 #include "coordinator/run_files/run_owner.h"
 #include "runtime/base/durable.h"
 #include "runtime/base/exit_code.h"
-#include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/base/whole_file.h"
@@ -24,10 +18,6 @@ namespace {
 
 using base::Text;
 using nlohmann::json;
-
-// Looked at one by one before the folder is listed, of what others have taken meanwhile.
-constexpr int kTriesPerListing = 100;
-constexpr int kMostTries = 1000000;
 
 // Far from where numbers end, farther from where jobs get.
 constexpr uint32_t kMostAttempts = 1u << 30;
@@ -48,36 +38,6 @@ absl::Status WriteOwner(const std::string& path, const v1::Job& job,
 }
 
 }  // namespace
-
-// Where the disk does not say, mkdir finds out number by number.
-uint64_t NewestJobFolder(const std::string& jobs_folder) {
-  return base::LargestNumber(jobs_folder).value_or(0);
-}
-
-absl::StatusOr<uint64_t> ReserveRunFolder(JobStore& store, const std::string& jobs_folder) {
-  uint64_t newest = 0;
-  int collisions = 0;
-  for (int i = 0; i < kMostTries; ++i) {
-    const absl::StatusOr<uint64_t> next = store.NextJobId();
-    RETURN_IF_ERROR(OfStore(next.status(), "the job gets no number"));
-    const uint64_t id = *next;
-    if (id <= newest && newest - id < kMostTries) continue;
-    const std::string folder = Text(jobs_folder, '/', id);
-    if (mkdir(folder.c_str(), 0777) == 0) return id;
-    if (errno != EEXIST) {
-      return absl::UnavailableError(
-          base::MessageOf(base::ErrnoStatus(errno, Text("cannot make the run folder ", folder))));
-    }
-    if (++collisions % kTriesPerListing == 0) newest = NewestJobFolder(jobs_folder);
-  }
-  return absl::UnavailableError(Text("the numbers of new jobs are all taken in ", jobs_folder,
-                                     ", by folders of others; move "
-                                     "those away, or choose another by --jobs-dir"));
-}
-
-void ReleaseRunFolder(const std::string& jobs_folder, uint64_t id) {
-  rmdir(Text(jobs_folder, '/', id).c_str());
-}
 
 absl::Status ClaimRunFolder(const v1::Job& job, const v1::StorePosition& store) {
   const std::string& folder = job.run_folder();

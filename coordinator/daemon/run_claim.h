@@ -7,21 +7,11 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "coordinator/job_store/job_store.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "trireme/v1/agent.pb.h"
 #include "trireme/v1/job.pb.h"
 
 namespace trireme::coordinator {
-
-// The highest number of a folder in the jobs folder; 0: none. Blocks on the disk.
-uint64_t NewestJobFolder(const std::string& jobs_folder);
-
-// A number of the store's whose folder in `jobs_folder` did not exist and now does, so that no
-// other daemon takes it: those in between are passed over. Unavailable: the disk. Blocks on it.
-absl::StatusOr<uint64_t> ReserveRunFolder(JobStore& store, const std::string& jobs_folder);
-// Of a job that has not come to be.
-void ReleaseRunFolder(const std::string& jobs_folder, uint64_t id);
 
 // Makes the job's run folder, and makes it the job's: of one that was made before folders were
 // claimed, by an attempt that is not the first. InvalidArgument: it is another job's. Unavailable:

@@ -24,10 +24,10 @@ class Watched : public ForwardingStore {
     return checked;
   }
   absl::Status Commit(Change& change) override { return Seen(ForwardingStore::Commit(change)); }
-  absl::Status BeginEpoch(uint64_t used_job_id) override {
-    return Seen(ForwardingStore::BeginEpoch(used_job_id));
+  absl::Status BeginEpoch() override { return Seen(ForwardingStore::BeginEpoch()); }
+  absl::StatusOr<uint64_t> NextJobId(uint64_t after) override {
+    return Seen(ForwardingStore::NextJobId(after));
   }
-  absl::StatusOr<uint64_t> NextJobId() override { return Seen(ForwardingStore::NextJobId()); }
   absl::StatusOr<std::vector<v1::Job>> Jobs() override { return Seen(ForwardingStore::Jobs()); }
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override {
     return Seen(ForwardingStore::LiveJobs());

@@ -21,9 +21,9 @@ class ForwardingStore : public JobStore {
     return store_->NoteDamage(std::move(damage));
   }
   absl::Status Commit(Change& change) override { return store_->Commit(change); }
-  absl::Status BeginEpoch(uint64_t used_job_id) override { return store_->BeginEpoch(used_job_id); }
+  absl::Status BeginEpoch() override { return store_->BeginEpoch(); }
   StoreIdentity identity() override { return store_->identity(); }
-  absl::StatusOr<uint64_t> NextJobId() override { return store_->NextJobId(); }
+  absl::StatusOr<uint64_t> NextJobId(uint64_t after) override { return store_->NextJobId(after); }
   absl::StatusOr<std::vector<v1::Job>> Jobs() override { return store_->Jobs(); }
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return store_->LiveJobs(); }
   absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t id, size_t limit) override {

@@ -82,15 +82,15 @@ class JobStore {
   // InvalidArgument: no such ids or names can be stored.
   virtual absl::Status Commit(Change& change) = 0;
 
-  // A daemon begins to use it. NextJobId gives numbers above `used_job_id` from now on, whoever's
-  // they are. Without it identity() has no epoch. Errors: those of Commit.
-  virtual absl::Status BeginEpoch(uint64_t used_job_id) = 0;
+  // A daemon begins to use it. Without it identity() has no epoch. Errors: those of Commit.
+  virtual absl::Status BeginEpoch() = 0;
   // As of the last BeginEpoch.
   virtual StoreIdentity identity() = 0;
 
-  // Id for a new job, from 1, ascending; another one at each call. Never that of a job that was
-  // once stored; one that is not stored in the end may come again after a restart.
-  virtual absl::StatusOr<uint64_t> NextJobId() = 0;
+  // Id for a new job, above `after` (0: from 1 on), ascending; another one at each call. Never that
+  // of a job that was once stored; one that is not stored in the end may come again after a
+  // restart, and `after` counts no longer then.
+  virtual absl::StatusOr<uint64_t> NextJobId(uint64_t after) = 0;
   // All jobs, by id.
   virtual absl::StatusOr<std::vector<v1::Job>> Jobs() = 0;
   // Those that have not ended, or whose attempt may have ranks, by id.

@@ -170,7 +170,7 @@ class SqliteJobStore final : public JobStore {
     return absl::OkStatus();
   }
 
-  absl::Status BeginEpoch(uint64_t used_job_id) override;
+  absl::Status BeginEpoch() override;
   StoreIdentity identity() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     return identity_;
@@ -178,10 +178,11 @@ class SqliteJobStore final : public JobStore {
 
   absl::Status Commit(Change& change) override;
 
-  absl::StatusOr<uint64_t> NextJobId() override {
+  absl::StatusOr<uint64_t> NextJobId(uint64_t after) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (last_job_id_ == kLargest) return absl::ResourceExhaustedError("all job ids are used up");
-    return ++last_job_id_;
+    const uint64_t last = std::max(last_job_id_, after);
+    if (last >= kLargest) return absl::ResourceExhaustedError("all job ids are used up");
+    return last_job_id_ = last + 1;
   }
 
   absl::StatusOr<std::vector<v1::Job>> Jobs() override {
@@ -333,7 +334,7 @@ absl::StatusOr<StoreIdentity> SqliteJobStore::ReadIdentity() {
   }
 }
 
-absl::Status SqliteJobStore::BeginEpoch(uint64_t used_job_id) {
+absl::Status SqliteJobStore::BeginEpoch() {
   const std::lock_guard<std::mutex> lock(mutex_);
   Transaction transaction(*connection_);
   RETURN_IF_ERROR(transaction.Begin());
@@ -345,11 +346,9 @@ absl::Status SqliteJobStore::BeginEpoch(uint64_t used_job_id) {
       Execution(statements_.put_epoch, number, static_cast<int64_t>(opening), Signed(sequence))
           .Finish());
   RETURN_IF_ERROR(Execution(statements_.drop_epochs, number - kEpochsKept).Finish());
-  RETURN_IF_ERROR(Execution(statements_.raise_last_job_id, Signed(used_job_id)).Finish());
   ASSIGN_OR_RETURN(StoreIdentity identity, ReadIdentity());
   RETURN_IF_ERROR(transaction.Commit());
   identity_ = std::move(identity);
-  last_job_id_ = std::max(last_job_id_, std::min(used_job_id, kLargest));
   return absl::OkStatus();
 }
 

@@ -270,7 +270,7 @@ absl::StatusOr<v1::SubmitResponse> Reconciler::Submit(const Submission& submissi
   v1::Job job;
   uint64_t id = submission.id;
   if (id == 0) {
-    const absl::StatusOr<uint64_t> next = store_.NextJobId();
+    const absl::StatusOr<uint64_t> next = store_.NextJobId(0);
     RETURN_IF_ERROR(OfStore(next.status(), "the job gets no number"));
     id = *next;
   }

@@ -45,9 +45,9 @@ class FailingStore : public ForwardingStore {
     if (at == At::kFindRequest) return Failure();
     return ForwardingStore::FindRequest(owner, request_id);
   }
-  absl::StatusOr<uint64_t> NextJobId() override {
+  absl::StatusOr<uint64_t> NextJobId(uint64_t after) override {
     if (at == At::kNext) return Failure();
-    return ForwardingStore::NextJobId();
+    return ForwardingStore::NextJobId(after);
   }
   absl::Status Commit(Change& change) override {
     if (at == At::kCommit) return Failure();

@@ -134,6 +134,17 @@ class Stores(DaemonCase):
             self.assertIn("is another job's", asked.stderr, words)
         self.assertEqual(sorted(glob.glob(self.run_folder(second) + "/**", recursive=True)), before)
 
+    def test_folders_with_large_numbers(self):
+        """What somebody puts beside the run folders, by a date as its name, or worse: the next number is the store's."""
+        self.start_daemon()
+        self.ask("drain", "n1", "--reason", "nothing is planned")
+        first = self.submit()
+        self.stop_daemon()
+        for name in ("20261126", "9223372036854775807", "9999999999999999999"):
+            os.mkdir(self.run_folder(name))
+        self.start_daemon()
+        self.assertEqual(int(self.submit()), int(first) + 1)
+
     def test_backup_put_back_under_a_job(self):
         """The store is put back to a state before the attempt that runs: it is neither ended nor started again, and goes
         on as the job's own when the node is adopted. Who follows its log does so to its end."""

@@ -57,7 +57,7 @@ TEST_CASE("a backup is a store with all that was committed and nothing beside it
   const Folder folder;
   const std::string path = folder / "jobs.db", copy = folder / "copy.db";
   auto store = LargeStore(path);
-  REQUIRE(store->BeginEpoch(0).ok());
+  REQUIRE(store->BeginEpoch().ok());
   const mode_t mask = umask(0);
   uint64_t last = 0, told = 0;
   const auto report = store->Backup(copy, [&](uint64_t done, uint64_t total) {
@@ -84,8 +84,8 @@ TEST_CASE("a backup is a store with all that was committed and nothing beside it
   // It is the same store, and takes more.
   auto restored = MustOpen(copy);
   CHECK(*restored->FindRequest("ann", "request-7") == std::optional<uint64_t>(7));
-  CHECK(*restored->NextJobId() == kJobs + 1);
-  REQUIRE(restored->BeginEpoch(0).ok());
+  CHECK(*restored->NextJobId(0) == kJobs + 1);
+  REQUIRE(restored->BeginEpoch().ok());
   CHECK(restored->identity().Continues(store->identity().At(2 * kJobs), 2 * kJobs));
   MustCommit(*restored, kJobs + 1);
 }

@@ -64,7 +64,7 @@ uint64_t CountWholeChanges(JobStore& store) {
     const auto nodes = store.Nodes().value();
     faults += nodes.size() != 1 || nodes[0].reason() != std::to_string(count);
   }
-  faults += *store.NextJobId() != count + 1;
+  faults += *store.NextJobId(0) != count + 1;
   CHECK(faults == 0);
   return count;
 }

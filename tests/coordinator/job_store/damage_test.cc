@@ -33,7 +33,7 @@ Outcome Probe(const std::string& path, const Contents& written) {
     const auto events = (*store)->Events({0, id, 1000});
     same = same && events.ok() && events->size() == 5;
   }
-  same = same && *(*store)->NextJobId() > written.jobs.size();
+  same = same && *(*store)->NextJobId(0) > written.jobs.size();
   Change change;
   change.jobs = {SampleJob(77)};
   change.events = {SampleEvent(77, "after")};

@@ -72,7 +72,7 @@ TEST_CASE("what is committed is read again also after a restart") {
   CHECK((*nodes)[0].SerializeAsString() == update.nodes[0].SerializeAsString());
   CHECK(*store->FindRequest("ann", "request-2") == std::optional<uint64_t>(2));
   CHECK(*store->FindRequest("bob", "request-2") == std::nullopt);
-  CHECK(*store->NextJobId() == 3);
+  CHECK(*store->NextJobId(0) == 3);
   CHECK(*store->LastSequence() == 4);
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("dropped jobs are gone with their requests and their ids are not used 
     CHECK(jobs->at(0).id() == 2);
     CHECK(*store->FindRequest(jobs->at(0).owner(), "request-1") == std::nullopt);
     CHECK(*store->FindRequest(jobs->at(0).owner(), "request-2") == std::optional<uint64_t>(2));
-    CHECK(*store->NextJobId() == 4);
+    CHECK(*store->NextJobId(0) == 4);
     CHECK(store->Events({})->size() == events);
     store.reset();
     store = MustOpen(folder / "jobs.db");
@@ -183,20 +183,34 @@ TEST_CASE("an id is never given twice though its job is deleted by hand") {
   const Folder folder;
   const std::string path = folder / "jobs.db";
   auto store = MustOpen(path);
-  CHECK(*store->NextJobId() == 1);
-  CHECK(*store->NextJobId() == 2);
+  CHECK(*store->NextJobId(0) == 1);
+  CHECK(*store->NextJobId(0) == 2);
   Change change = SampleChange(2);
   REQUIRE(store->Commit(change).ok());
   change = SampleChange(9);
   change.jobs[0] = EndedJob(9);
   REQUIRE(store->Commit(change).ok());
-  CHECK(*store->NextJobId() == 10);
+  CHECK(*store->NextJobId(0) == 10);
   store = nullptr;
   Run(path, "PRAGMA foreign_keys = ON; DELETE FROM jobs WHERE id = 9");
   store = MustOpen(path);
   CHECK(store->Jobs()->size() == 1);
   CHECK(*store->FindRequest("ann", "request-9") == std::nullopt);
-  CHECK(*store->NextJobId() == 10);
+  CHECK(*store->NextJobId(0) == 10);
+}
+
+TEST_CASE("ids are given above those that somebody else has, and to the largest alone") {
+  const Folder folder;
+  const std::string path = folder / "jobs.db";
+  auto store = MustOpen(path);
+  CHECK(*store->NextJobId(41) == 42);
+  CHECK(*store->NextJobId(7) == 43);
+  CHECK(!store->NextJobId(UINT64_MAX).ok());
+  CHECK(!store->NextJobId(INT64_MAX).ok());
+  CHECK(*store->NextJobId(0) == 44);  // what could not be given spoils nothing
+  store = nullptr;
+  store = MustOpen(path);  // none of them was stored
+  CHECK(*store->NextJobId(0) == 1);
 }
 
 TEST_CASE("events are found by job and by sequence up to a limit") {
@@ -330,7 +344,7 @@ TEST_CASE("two threads commit while one reads without a gap") {
   std::atomic<int> faults{0};
   const auto commit = [&] {
     for (int i = 0; i < kCommits; ++i) {
-      const uint64_t id = store->NextJobId().value();
+      const uint64_t id = store->NextJobId(0).value();
       Change change = SampleChange(id);
       faults += !store->Commit(change).ok();
       faults += change.events[1].sequence() != change.events[0].sequence() + 1;

@@ -46,7 +46,7 @@ TEST_CASE("files of versions 1 to 3 are read") {
   CHECK(store->LiveJobs()->size() == 2);
   CHECK(*store->RunParents() == std::vector<std::string>{"/runs"});
   CHECK(*store->FindRequest("ann", "request-2") == std::optional<uint64_t>(2));
-  CHECK(*store->NextJobId() == 3);
+  CHECK(*store->NextJobId(0) == 3);
   Change change;
   change.events = {SampleEvent(2, "more")};
   REQUIRE(store->Commit(change).ok());

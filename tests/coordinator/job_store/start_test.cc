@@ -170,8 +170,8 @@ class Damaged : public ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;
   absl::Status Commit(Change&) override { return why_; }
-  absl::Status BeginEpoch(uint64_t) override { return why_; }
-  absl::StatusOr<uint64_t> NextJobId() override { return why_; }
+  absl::Status BeginEpoch() override { return why_; }
+  absl::StatusOr<uint64_t> NextJobId(uint64_t) override { return why_; }
   absl::StatusOr<std::vector<v1::Job>> Jobs() override { return why_; }
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return why_; }
   absl::StatusOr<std::vector<v1::Job>> JobsBefore(uint64_t, size_t) override { return why_; }
@@ -203,8 +203,8 @@ TEST_CASE("damage is told by whatever call comes upon it, once by each") {
   Change change;
   const std::vector<std::function<absl::Status()>> calls = {
       [&] { return store->Commit(change); },
-      [&] { return store->BeginEpoch(0); },
-      [&] { return store->NextJobId().status(); },
+      [&] { return store->BeginEpoch(); },
+      [&] { return store->NextJobId(0).status(); },
       [&] { return store->Jobs().status(); },
       [&] { return store->LiveJobs().status(); },
       [&] { return store->JobsBefore(2, 1).status(); },

@@ -22,7 +22,7 @@ bool Continues(JobStore& store, const v1::StorePosition& served) {
 
 std::unique_ptr<JobStore> Begin(const std::string& path) {
   auto store = MustOpen(path);
-  REQUIRE(store->BeginEpoch(0).ok());
+  REQUIRE(store->BeginEpoch().ok());
   return store;
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("identity: a backup does not continue what came after it, however long
   {
     const auto store = MustOpen(folder / "jobs.db");
     before = store->identity().At(5);
-    REQUIRE(store->BeginEpoch(0).ok());
+    REQUIRE(store->BeginEpoch().ok());
     Tell(*store, 1);
     after = PositionOf(*store);
   }
@@ -96,17 +96,6 @@ TEST_CASE("identity: events lost in the epoch of the backup are missed") {
   CHECK(!Continues(*restored, served));
   Tell(*restored, 5);
   CHECK(!Continues(*restored, served));
-}
-
-TEST_CASE("identity: numbers of jobs begin above those that are used already") {
-  const Folder folder;
-  {
-    const auto store = MustOpen(folder / "jobs.db");
-    REQUIRE(store->BeginEpoch(41).ok());
-    CHECK(*store->NextJobId() == 42);
-  }
-  const auto store = Begin(folder / "jobs.db");  // also where the folders are gone by then
-  CHECK(*store->NextJobId() == 42);
 }
 
 TEST_CASE("identity: of the oldest epochs nothing is known any more") {

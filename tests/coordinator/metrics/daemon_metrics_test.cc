@@ -168,7 +168,7 @@ TEST_CASE("a timed store counts its commits and passes everything on") {
     metrics.CommitEnds(end.ok(), took.count());
   });
   Change change;
-  change.jobs.push_back(JobIn(*store->NextJobId(), v1::JOB_PENDING));
+  change.jobs.push_back(JobIn(*store->NextJobId(0), v1::JOB_PENDING));
   change.events.emplace_back();
   REQUIRE(store->Commit(change).ok());
   CHECK(change.events[0].sequence() == 1);

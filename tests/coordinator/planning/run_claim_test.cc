@@ -146,15 +146,5 @@ TEST_CASE("run claim: numbers that no attempt has are refused") {
   CheckRefused(FindUnknownAttempt(jobs.Job(7), "a").status(), "no attempt has such a number");
 }
 
-TEST_CASE("run claim: the newest of the job folders counts, whatever lies beside them") {
-  const JobsFolder jobs;
-  CHECK(NewestJobFolder(jobs.path() + "/absent") == 0);
-  CHECK(NewestJobFolder(jobs.path()) == 0);
-  for (const char* name : {"3", "20", "x99", "100x", "-5", "007"}) {
-    fs::create_directories(jobs.path() + "/" + name);
-  }
-  CHECK(NewestJobFolder(jobs.path()) == 20);
-}
-
 }  // namespace
 }  // namespace trireme::coordinator

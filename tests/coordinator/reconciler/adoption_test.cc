@@ -10,7 +10,7 @@ struct AdoptionDesk : Desk {
   std::map<std::string, uint64_t> adopted;  // from which revision on
 
   AdoptionDesk() {
-    REQUIRE(store->BeginEpoch(0).ok());
+    REQUIRE(store->BeginEpoch().ok());
     const ReconcilerPorts ports{
         .make_plan = [this](const v1::Job&) { ++plans; },
         .desired_changed = [this](const std::string& node) { told.insert(node); },

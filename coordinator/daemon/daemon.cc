@@ -30,8 +30,8 @@ namespace {
 
 // The node may be back by then: it is asked for anew, if it is not.
 constexpr std::chrono::seconds kLateRevocation(5);
-// At the start; one that hangs for longer is looked for again.
-constexpr std::chrono::seconds kRealFolders(5);
+// For a folder, at the start; one that hangs for longer is looked for again.
+constexpr std::chrono::seconds kAtStart(4);
 constexpr size_t kMostQueued = 10000;
 // Of one step of a plan; the job is told then, and goes on when the disk does.
 constexpr std::chrono::seconds kSlowPlan(10);
@@ -80,8 +80,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
 
 absl::Status Daemon::Open() {
   RETURN_IF_ERROR(MakePrivateFolder(options_.state_folder, "--state-dir"));
-  RETURN_IF_ERROR(MakePrivateFolder(options_.jobs_folder, "--jobs-dir"));
   ASSIGN_OR_RETURN(state_lock_, LockStateFolder(options_.state_folder));
+  disks_ =
+      std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk", .hanging_of_all = hanging_});
+  RETURN_IF_ERROR(MakeJobsFolder());
   if (!options_.token_file.empty()) {
     ASSIGN_OR_RETURN(access_, Access::Load(options_.token_file));
   }
@@ -109,8 +111,6 @@ absl::Status Daemon::Open() {
   // Submissions bound themselves.
   checker_ = std::make_unique<TaskThread>(
       TaskThreadOptions{.name = "checker", .most_tasks = kMostQueued, .between = {}});
-  disks_ =
-      std::make_unique<DiskCalls>(DiskCallsOptions{.name = "disk", .hanging_of_all = hanging_});
   reads_ = std::make_unique<StoreReads>(
       table_, store_, options_.state_folder + "/jobs.db",
       DiskCallsOptions{.name = "store reads", .hanging_of_all = hanging_});
@@ -142,6 +142,17 @@ absl::Status Daemon::Open() {
   return absl::OkStatus();
 }
 
+// On a thread of its disk. One that hangs keeps no daemon from starting, for what else it does
+// needs none: a job that is submitted waits for it, and makes it.
+absl::Status Daemon::MakeJobsFolder() {
+  const std::string& jobs = options_.jobs_folder;
+  const absl::Status made = disks_->Wait({.path = jobs, .deadline = kAtStart},
+                                         [jobs] { return MakePrivateFolder(jobs, "--jobs-dir"); });
+  if (!absl::IsDeadlineExceeded(made) && !absl::IsUnavailable(made)) return made;
+  spdlog::warn("{}; new jobs wait until it answers", base::MessageOf(made));
+  return absl::OkStatus();
+}
+
 // Jobs of before keep their run folders where --jobs-dir was then.
 absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() const {
   std::set<std::string> own = {options_.state_folder, options_.jobs_folder, options_.token_file,
@@ -165,7 +176,7 @@ absl::StatusOr<SubmissionRules> Daemon::RulesWithOwnPaths() const {
             },
             [](const absl::Status&) {});
       });
-  rules.real_folders->Wait(kRealFolders);
+  rules.real_folders->Wait(kAtStart);
   return rules;
 }
 

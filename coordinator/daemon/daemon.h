@@ -76,6 +76,7 @@ class Daemon {
   absl::Status Open();
   absl::Status OpenReconciler();
   absl::Status OpenHttp();
+  absl::Status MakeJobsFolder();
   void OpenRetention();
   void CheckStore();
   void Damaged(const absl::Status& why);
@@ -118,13 +119,13 @@ class Daemon {
   mutable absl::Mutex fault_mutex_;
   absl::Status fault_ ABSL_GUARDED_BY(fault_mutex_);
   // In the order of their making.
+  std::unique_ptr<DiskCalls> disks_;  // the jobs folder, and run folders for callers
   std::unique_ptr<Reconciler> reconciler_;
   // Of attempts: one for each file system that run folders are on, so that a job's plans and claims
   // are written one after the other.
   std::unique_ptr<DiskCalls> planner_;
   std::shared_ptr<WhileThere<TaskThread>> late_plans_;
   std::unique_ptr<TaskThread> checker_;  // of requests: plans jobs whose files were looked at
-  std::unique_ptr<DiskCalls> disks_;     // run folders, for callers
   std::unique_ptr<StoreReads> reads_;    // the store, for them
   std::unique_ptr<TaskThread> reconciler_thread_;
   std::unique_ptr<RetentionThread> retention_;  // absent: none is asked for

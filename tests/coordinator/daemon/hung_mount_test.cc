@@ -173,4 +173,24 @@ TEST_CASE(
   CHECK(jobs.agent().AwaitAttempt(TenJobs::kJobs, 2));
 }
 
+TEST_CASE("hung mount: under the jobs folder a daemon starts, and takes new jobs when it answers") {
+  if (!MayHang()) TRIREME_SKIP("not here: root with /dev/fuse, who may mount what hangs");
+  TenJobs jobs(kProgram);
+  jobs.RestartWithHungJobsFolder();
+  REQUIRE(jobs.hangs());
+  const auto client = jobs.Connect();
+  const auto listed = client->Call(v1::ListRequest());
+  REQUIRE(listed.ok());
+  CHECK(listed->jobs_size() == static_cast<int>(TenJobs::kJobs));
+  CHECK(jobs.agent().Report());
+  CHECK(jobs.Preview(*client, 1).ok());
+  CheckNamed(jobs.Submit(*client, 1).status(), jobs.jobs_folder());
+  jobs.Answer();
+  const auto submitted = jobs.Submit(*client, 1);
+  INFO(submitted.status().ToString());
+  REQUIRE(submitted.ok());
+  CHECK(*submitted > TenJobs::kJobs);
+  CHECK(jobs.agent().AwaitAttempt(*submitted, 1));
+}
+
 }  // namespace trireme::coordinator

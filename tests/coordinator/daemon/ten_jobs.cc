@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -139,12 +140,12 @@ bool PlayedAgent::AwaitAttempt(uint64_t job_id, uint32_t attempt) {
   return false;
 }
 
-TenJobs::TenJobs(const std::string& program) {
+TenJobs::TenJobs(const std::string& program) : program_(program) {
   TRIREME_CHECK(mkdtemp(folder_.data()) != nullptr);
   for (uint64_t id = 1; id <= kJobs; ++id) {
     PutText(data_folder(id) + "/text.txt", "a text that is long enough for a tiny model, and more");
   }
-  Start(program);
+  Start();
   agent_ = std::make_unique<PlayedAgent>("unix:" + folder_ + "/s.sock");
   const auto client = Connect();
   for (uint64_t id = 1; id <= kJobs; ++id) {
@@ -174,20 +175,21 @@ TenJobs::~TenJobs() {
   fs::remove_all(folder_, ignored);
 }
 
-void TenJobs::Start(const std::string& program) {
+void TenJobs::Start() {
   const std::string socket = folder_ + "/s.sock", state = folder_ + "/state";
   const std::string log = folder_ + "/log";
   const std::vector<const char*> arguments{
-      program.c_str(),      "--no-agent", "--socket",    socket.c_str(),         "--state-dir",
+      program_.c_str(),     "--no-agent", "--socket",    socket.c_str(),         "--state-dir",
       state.c_str(),        "--http",     "127.0.0.1:0", "--submits-per-second", "0",
       "--calls-per-second", "0",          nullptr};
+  PutText(log, "");
   pid_ = fork();
   TRIREME_CHECK(pid_ >= 0);
   if (pid_ == 0) {
     const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(file, STDERR_FILENO);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execv(program.c_str(), const_cast<char**>(arguments.data()));
+    execv(program_.c_str(), const_cast<char**>(arguments.data()));
     _exit(127);
   }
   TRIREME_CHECK(Within([&] { return TextOf(log).find("ready: ") != std::string::npos; }));
@@ -197,6 +199,20 @@ void TenJobs::Start(const std::string& program) {
 void TenJobs::Hang() {
   hung_.push_back(std::make_unique<HungMount>(data_folder(kJobs)));
   hung_.push_back(std::make_unique<HungMount>(run_folder(kJobs)));
+}
+
+void TenJobs::RestartWithHungJobsFolder() {
+  agent_.reset();
+  kill(pid_, SIGTERM);
+  TRIREME_CHECK(waitpid(pid_, nullptr, 0) == pid_);
+  hung_.push_back(std::make_unique<HungMount>(jobs_folder()));
+  Start();
+  agent_ = std::make_unique<PlayedAgent>("unix:" + folder_ + "/s.sock");
+}
+
+bool TenJobs::hangs() const {
+  return !hung_.empty() &&
+         std::all_of(hung_.begin(), hung_.end(), [](const auto& mount) { return mount->hangs(); });
 }
 
 std::unique_ptr<client::Client> TenJobs::Connect() const {
@@ -212,7 +228,7 @@ std::unique_ptr<client::Client> TenJobs::Connect() const {
 }
 
 std::string TenJobs::run_folder(uint64_t job_id) const {
-  return fmt::format("{}/state/jobs/{}", folder_, job_id);
+  return fmt::format("{}/{}", jobs_folder(), job_id);
 }
 
 std::string TenJobs::data_folder(uint64_t job_id) const {

@@ -63,12 +63,15 @@ class TenJobs {
 
   // From now on whoever asks for what the last job reads or writes hangs.
   void Hang();
+  // The daemon is ended, and started where whoever asks for the folder of run folders hangs.
+  void RestartWithHungJobsFolder();
   // Until now: who hangs fails.
   void Answer() { hung_.clear(); }
-  bool hangs() const { return !hung_.empty() && hung_[0]->hangs() && hung_[1]->hangs(); }
+  bool hangs() const;
 
   std::unique_ptr<client::Client> Connect() const;
   PlayedAgent& agent() { return *agent_; }
+  std::string jobs_folder() const { return folder_ + "/state/jobs"; }
   std::string run_folder(uint64_t job_id) const;
   std::string data_folder(uint64_t job_id) const;
   // Of a job that trains on the data of `job_id`.
@@ -78,11 +81,12 @@ class TenJobs {
   int Page(const std::string& path) const;
 
  private:
-  void Start(const std::string& program);
+  void Start();
   void LogIn();
   v1::JobSpec JobOn(uint64_t job_id) const;
   std::string Http(const std::string& path) const;
 
+  const std::string program_;
   std::string folder_ = "/tmp/trireme-ten-jobs-XXXXXX";
   pid_t pid_ = -1;
   int http_port_ = 0;

@@ -84,7 +84,7 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
       const uint64_t id = copy->id();
       // What its ranks waited for on an allocation that it no longer has, or not yet.
       if (copy->allocation().empty()) allocated_waits_.erase(id);
-      rows_[id].job = std::move(copy);
+      Put(std::move(copy));
     }
     for (const v1::Event& event : events) {
       TRIREME_CHECK(events_.empty() || event.sequence() == last_sequence_ + 1);
@@ -94,6 +94,16 @@ void JobTable::Publish(const std::vector<v1::Job>& jobs, const std::vector<v1::E
     while (events_.size() > kEventsKept) events_.pop_front();
   }
   Announce();
+}
+
+void JobTable::Put(std::shared_ptr<const v1::Job> job) {
+  const uint64_t id = job->id();
+  if (job->status().attempt_live()) {
+    live_.insert(id);
+  } else {
+    live_.erase(id);
+  }
+  rows_[id].job = std::move(job);
 }
 
 void JobTable::OlderAreAway() {
@@ -106,8 +116,7 @@ void JobTable::PublishOlder(std::vector<v1::Job> jobs, uint64_t down_to) {
   for (v1::Job& job : jobs) owned.push_back(std::make_shared<const v1::Job>(std::move(job)));
   const absl::MutexLock lock(&mutex_);
   for (auto& job : owned) {
-    std::shared_ptr<const v1::Job>& known = rows_[job->id()].job;
-    if (known == nullptr) known = std::move(job);
+    if (rows_[job->id()].job == nullptr) Put(std::move(job));
   }
   if (down_to != 0) here_from_ = down_to;
 }
@@ -145,6 +154,7 @@ void JobTable::Drop(const std::vector<uint64_t>& job_ids) {
     if (row == rows_.end()) continue;
     moved_.erase(row->second.progress_version);
     allocated_waits_.erase(id);
+    live_.erase(id);
     rows_.erase(row);
   }
 }
@@ -161,10 +171,15 @@ void JobTable::PutProgress(uint64_t job_id, const v1::Progress& progress) {
 
 void JobTable::ForEach(
     const std::function<void(const v1::Job& job, const v1::Progress* progress)>& look) const {
-  const absl::MutexLock lock(&mutex_);
+  const absl::ReaderMutexLock lock(&mutex_);
   for (const auto& [id, row] : rows_) {
     look(*row.job, row.progress_version == 0 ? nullptr : &row.progress);
   }
+}
+
+void JobTable::ForEachLive(const std::function<void(const v1::Job& job)>& look) const {
+  const absl::ReaderMutexLock lock(&mutex_);
+  for (const uint64_t id : live_) look(*rows_.at(id).job);
 }
 
 void JobTable::PutInQueue(const QueueKey& job, std::optional<uint64_t> line) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,6 +93,8 @@ class JobTable {
   // nothing). `look` must be quick and not call back.
   void ForEach(
       const std::function<void(const v1::Job& job, const v1::Progress* progress)>& look) const;
+  // Those alone whose attempts may have ranks, however many others there are.
+  void ForEachLive(const std::function<void(const v1::Job& job)>& look) const;
   // At most `limit` events after `sequence`; nullopt: older than what is kept here, ask the store.
   std::optional<std::vector<v1::Event>> EventsAfter(uint64_t sequence, size_t limit) const;
 
@@ -112,6 +115,7 @@ class JobTable {
   using Order = __gnu_pbds::tree<QueueKey, uint64_t, std::less<QueueKey>, __gnu_pbds::rb_tree_tag,
                                  __gnu_pbds::tree_order_statistics_node_update>;
 
+  void Put(std::shared_ptr<const v1::Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::Job Whole(uint64_t id, const Row& row) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   QueuePlace Place(const QueueKey& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // `look` at the row of a job that is here, else at what the store has of it. Empty: no such job.
@@ -128,8 +132,9 @@ class JobTable {
 
   mutable absl::Mutex mutex_;
   std::map<uint64_t, Row> rows_ ABSL_GUARDED_BY(mutex_);
-  uint64_t here_from_ ABSL_GUARDED_BY(mutex_) = 0;  // all from this id on are; 0: all
-  Order queue_ ABSL_GUARDED_BY(mutex_);             // with the lines' numbers
+  std::set<uint64_t> live_ ABSL_GUARDED_BY(mutex_);  // of ForEachLive
+  uint64_t here_from_ ABSL_GUARDED_BY(mutex_) = 0;   // all from this id on are; 0: all
+  Order queue_ ABSL_GUARDED_BY(mutex_);              // with the lines' numbers
   std::shared_ptr<const Waits> waits_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::string> allocated_waits_ ABSL_GUARDED_BY(mutex_);
   v1::Cluster cluster_ ABSL_GUARDED_BY(mutex_);

@@ -15,8 +15,7 @@ NameTurn NameTurnOf(const JobTable& table, const NameTimes& times, const std::st
                     NameAsker asker) {
   if (asker == NameAsker::kByAnotherToken) return {times.lease, false};
   bool live = false, fenced = true;
-  table.ForEach([&](const v1::Job& job, const v1::Progress*) {
-    if (!job.status().attempt_live()) return;
+  table.ForEachLive([&](const v1::Job& job) {
     for (const v1::NodeAllocation& part : job.allocation()) {
       if (part.node() != node) continue;
       live = true;

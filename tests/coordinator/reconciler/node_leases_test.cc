@@ -2,6 +2,7 @@
 #include "coordinator/reconciler/node_leases.h"
 
 #include <catch2/catch.hpp>
+#include <vector>
 
 namespace trireme::coordinator {
 namespace {
@@ -55,6 +56,44 @@ TEST_CASE("leases: who has spoken is told once, and who was refused is not") {
   leases.Renew("n2", kStart);
   CHECK(leases.TakeSpoken() == std::set<std::string>{"n1", "n2"});
   CHECK(leases.TakeSpoken().empty());
+}
+
+TEST_CASE("leases: whose turn a name is costs a look at live attempts alone") {
+  JobTable table;
+  std::vector<v1::Job> jobs;
+  for (uint64_t id = 1; id <= 1000; ++id) {
+    v1::Job& job = jobs.emplace_back();
+    job.set_id(id);
+    job.mutable_status()->set_state(id == 500 ? v1::JOB_RUNNING : v1::JOB_COMPLETED);
+    job.mutable_status()->set_attempt_live(id == 500);
+    job.add_allocation()->set_node(id == 500 ? "n1" : "n2");
+  }
+  table.Publish({jobs.begin() + 400, jobs.end()}, {});
+  table.PublishOlder({jobs.begin(), jobs.begin() + 400}, 1);
+  const auto looks = [&] {
+    int count = 0;
+    table.ForEachLive([&](const v1::Job& job) {
+      CHECK(job.id() == 500);
+      ++count;
+    });
+    return count;
+  };
+  const NameTimes times{kLease, kLease};
+  const auto is_held = [&](const std::string& node) {
+    return NameTurnOf(table, times, node, NameAsker::kAnother).lease > kLease;
+  };
+  CHECK(looks() == 1);
+  CHECK(is_held("n1"));
+  CHECK(!is_held("n2"));
+  jobs[499].mutable_status()->set_attempt_live(false);
+  table.Publish({jobs[499]}, {});
+  CHECK(looks() == 0);
+  CHECK(!is_held("n1"));
+  jobs[499].mutable_status()->set_attempt_live(true);
+  table.Publish({jobs[499]}, {});
+  CHECK(looks() == 1);
+  table.Drop({500});
+  CHECK(looks() == 0);
 }
 
 }  // namespace

@@ -72,20 +72,26 @@ bool Nodes::SetHolder(const std::string& name, const std::string& holder) {
   return true;
 }
 
-void Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
+bool Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
   const auto found = nodes_.find(name);
-  if (found == nodes_.end()) return;
+  if (found == nodes_.end()) return false;
   v1::Node& node = found->second;
-  node.clear_held();
-  node.set_refuses_for(report.refuses_for().store());
-  if (!report.has_refuses_for()) return;
+  v1::Node said;
+  said.set_refuses_for(report.refuses_for().store());
   for (const v1::AttemptReport& attempt : report.attempts()) {
-    if (attempt.phase() == v1::ATTEMPT_ENDED) continue;
-    v1::HeldAttempt& held = *node.add_held();
+    if (!report.has_refuses_for() || attempt.phase() == v1::ATTEMPT_ENDED) continue;
+    v1::HeldAttempt& held = *said.add_held();
     held.set_job_id(attempt.job_id());
     held.set_attempt(attempt.attempt());
     held.set_store(attempt.store().store());
   }
+  v1::Node known;
+  known.set_refuses_for(node.refuses_for());
+  *known.mutable_held() = node.held();
+  if (known.SerializeAsString() == said.SerializeAsString()) return false;
+  node.set_refuses_for(said.refuses_for());
+  node.mutable_held()->Swap(said.mutable_held());
+  return true;
 }
 
 std::vector<v1::Event> Nodes::Absent() const {

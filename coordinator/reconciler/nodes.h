@@ -42,8 +42,8 @@ class Nodes {
   std::vector<v1::Event> Hello(const v1::AgentHello& hello, bool continues, int64_t now_unix_ns);
   // Who holds its name; true if that is another than before.
   bool SetHolder(const std::string& node, const std::string& holder);
-  // What its agent says of itself; nothing to tell.
-  void SetRefusal(const std::string& node, const v1::NodeReport& report);
+  // What its agent says of itself; true if that is another thing than before. Nothing to tell.
+  bool SetRefusal(const std::string& node, const v1::NodeReport& report);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
   // It has said something that is still to be acted on.
   void Spoke(const std::string& node, int64_t now_unix_ns);

@@ -31,14 +31,15 @@ bool Reconciler::IsOurs(const v1::AttemptReport& report) const {
 void Reconciler::HearRefusal(const std::string& node, const v1::NodeReport& report) {
   if (!report.has_refuses_for() && !nodes_.Refuses(node)) return;
   const bool refused = nodes_.Refuses(node);
-  nodes_.SetRefusal(node, report);
+  const bool news = nodes_.SetRefusal(node, report);
   if (report.has_refuses_for()) {
     refusals_[node] = report;
   } else {
     refusals_.erase(node);
   }
   if (refused != nodes_.Refuses(node)) allocations_may_have_changed_ = true;
-  PublishCluster();
+  // A whole cluster that refuses says so each second: it is copied for each once, not each time.
+  if (news) PublishCluster();
 }
 
 // An adoption that its agent has not heard of, as one that was started anew meanwhile, is said

@@ -206,6 +206,29 @@ TEST_CASE("adoption: one that its agent has not heard is said again, until it ob
   CHECK(desk.adopted.empty());
 }
 
+TEST_CASE("adoption: a node that refuses is shown anew when something has changed") {
+  AdoptionDesk desk;
+  desk.Dial("n1");
+  v1::NodeReport refusal = desk.Refusal("other", 1, 1, {"n1"});
+  desk.Report("n1", refusal, kNow);
+  const auto shown_at = [&] { return desk.NodeOf("n1").last_report_unix_ns(); };
+  CHECK(shown_at() == kNow);
+  CHECK(desk.NodeOf("n1").held_size() == 1);
+  for (int64_t i = 1; i <= 5; ++i) desk.Report("n1", refusal, kNow + i);
+  CHECK(shown_at() == kNow);
+  refusal.mutable_attempts(0)->set_attempt(2);
+  desk.Report("n1", refusal, kNow + 6);
+  CHECK(shown_at() == kNow + 6);
+  CHECK(desk.NodeOf("n1").held(0).attempt() == 2);
+  refusal.mutable_attempts(0)->set_phase(v1::ATTEMPT_ENDED);
+  desk.Report("n1", refusal, kNow + 7);
+  CHECK(desk.NodeOf("n1").held_size() == 0);
+  CHECK(!desk.NodeOf("n1").refuses_for().empty());
+  desk.Report("n1", v1::NodeReport(), kNow + 8);
+  CHECK(shown_at() == kNow + 8);
+  CHECK(desk.NodeOf("n1").refuses_for().empty());
+}
+
 TEST_CASE("adoption: where the disk refuses, nobody is adopted") {
   AdoptionDesk desk;
   desk.Dial("n1");

@@ -27,7 +27,8 @@ struct Change {
   std::vector<std::string> request_ids;
   // Appended in order; `sequence` is filled in.
   std::vector<v1::Event> events;
-  // Who may use them, by name (fields name, drained, reason, gone, holder).
+  // Who may use them, by name (fields name, drained, reason, gone, holder,
+  // adopted_from).
   std::vector<v1::Node> nodes;
 };
 

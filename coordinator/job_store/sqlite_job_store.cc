@@ -116,6 +116,7 @@ v1::Node StoredPart(const v1::Node& node) {
   stored.set_holder(node.holder());
   stored.set_drained_by(node.drained_by());
   stored.set_drained_unix_ns(node.drained_unix_ns());
+  if (node.has_adopted_from()) *stored.mutable_adopted_from() = node.adopted_from();
   return stored;
 }
 

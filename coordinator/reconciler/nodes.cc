@@ -19,11 +19,18 @@ v1::Event ChangeOf(const v1::Node& node) {
   return event;
 }
 
+// What is stored, and for nobody to see.
+void Hide(v1::Node& node) {
+  node.clear_holder();
+  node.clear_adopted_from();
+}
+
 }  // namespace
 
 void Nodes::Load(const std::vector<v1::Node>& stored) {
   for (const v1::Node& node : stored) {
-    if (!node.drained() && !node.holder().empty()) continue;  // only who holds its name
+    const bool only_its_holder = !node.holder().empty() && !node.has_adopted_from();
+    if (!node.drained() && only_its_holder) continue;
     v1::Node& known = nodes_[node.name()];
     known.set_name(node.name());
     known.set_drained(node.drained());
@@ -32,6 +39,7 @@ void Nodes::Load(const std::vector<v1::Node>& stored) {
     known.set_drained_by(node.drained_by());
     known.set_drained_unix_ns(node.drained_unix_ns());
     if (!node.holder().empty()) known.set_holder(node.holder());
+    if (node.has_adopted_from()) *known.mutable_adopted_from() = node.adopted_from();
     known.set_state(v1::NODE_LOST);  // until its agent speaks
   }
 }
@@ -92,6 +100,24 @@ bool Nodes::SetRefusal(const std::string& name, const v1::NodeReport& report) {
   node.set_refuses_for(said.refuses_for());
   node.mutable_held()->Swap(said.mutable_held());
   return true;
+}
+
+bool Nodes::SetAdopted(const std::string& name, const v1::StorePosition* from) {
+  v1::Node& node = nodes_.at(name);
+  const v1::StorePosition* const known = AdoptedFrom(name);
+  if (from == nullptr) {
+    node.clear_adopted_from();
+    return known != nullptr;
+  }
+  if (known != nullptr && known->SerializeAsString() == from->SerializeAsString()) return false;
+  *node.mutable_adopted_from() = *from;
+  return true;
+}
+
+const v1::StorePosition* Nodes::AdoptedFrom(const std::string& name) const {
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end() || !found->second.has_adopted_from()) return nullptr;
+  return &found->second.adopted_from();
 }
 
 std::vector<v1::Event> Nodes::Absent() const {
@@ -200,7 +226,7 @@ bool Nodes::IsLost(const std::string& node) const {
 
 v1::Node Nodes::Shown(const std::string& node) const {
   v1::Node shown = Get(node);
-  shown.clear_holder();
+  Hide(shown);
   return shown;
 }
 
@@ -245,7 +271,7 @@ std::vector<v1::Node> Nodes::List(const std::vector<Holding>& holding) const {
   }
   std::vector<v1::Node> list;
   for (auto& [name, node] : nodes) {
-    node.clear_holder();
+    Hide(node);
     list.push_back(std::move(node));
   }
   return list;

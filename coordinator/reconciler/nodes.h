@@ -33,8 +33,8 @@ class Nodes {
  public:
   explicit Nodes(std::chrono::milliseconds lease) : lease_(lease) {}
 
-  // What the store knows: drained and gone flags and reasons, if any. Lost until their agents
-  // speak.
+  // What the store knows: drained and gone flags and reasons, adoptions, if any. Lost until their
+  // agents speak.
   void Load(const std::vector<v1::Node>& stored);
   // Each returns the events to tell; none if nothing has changed. Whoever speaks is not gone.
   // `continues`: the store holds all that hello.served held; else its agent refuses, until it is
@@ -44,6 +44,9 @@ class Nodes {
   bool SetHolder(const std::string& node, const std::string& holder);
   // What its agent says of itself; true if that is another thing than before. Nothing to tell.
   bool SetRefusal(const std::string& node, const v1::NodeReport& report);
+  // Adopted for the sake of the state that its agent keeps; null: no longer. True if that is
+  // another thing than before: the node is then to be stored.
+  bool SetAdopted(const std::string& node, const v1::StorePosition* from);
   std::vector<v1::Event> Heard(const std::string& node, int64_t now_unix_ns);
   // It has said something that is still to be acted on.
   void Spoke(const std::string& node, int64_t now_unix_ns);
@@ -73,6 +76,8 @@ class Nodes {
   int64_t SilentSince(const std::string& node) const;
   // Its agent acts on nothing that is said to it.
   bool Refuses(const std::string& node) const { return !Get(node).refuses_for().empty(); }
+  // Of SetAdopted, until the next call that changes the node; null: it is not.
+  const v1::StorePosition* AdoptedFrom(const std::string& node) const;
   v1::Node Get(const std::string& node) const;
   // For people.
   v1::Node Shown(const std::string& node) const;

@@ -405,7 +405,7 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     nodes_.Heard(node, now_unix_ns);  // nothing new
   }
   HearRefusal(node, report);
-  RETURN_IF_ERROR(AdoptAgain(node, now_unix_ns));
+  RETURN_IF_ERROR(AdoptAgain(node, report, now_unix_ns));
   bool progress = false;
   for (const v1::AttemptReport& one : report.attempts()) {
     const auto found = jobs_.find(one.job_id());

@@ -199,7 +199,8 @@ class Reconciler {
   std::string CappedUserOf(const v1::Job& job) const;
   void Follow(Entry& entry, int64_t now_unix_ns);
   bool IsOurs(const v1::AttemptReport& report) const;
-  absl::Status AdoptAgain(const std::string& node, int64_t now_unix_ns);
+  absl::Status AdoptAgain(const std::string& node, const v1::NodeReport& report,
+                          int64_t now_unix_ns);
   void HearRefusal(const std::string& node, const v1::NodeReport& report);
   void HearStart(const Entry& entry, const std::string& node, const v1::AttemptReport& before,
                  const v1::AttemptReport& now);
@@ -242,7 +243,6 @@ class Reconciler {
   const StoreIdentity identity_;
   Nodes nodes_;
   std::map<std::string, v1::NodeReport> refusals_;  // the newest, by node
-  std::set<std::string> adoptions_;                 // of nodes whose agents refuse all the same
   struct KnownHello {
     v1::AgentHello hello;
     std::string holder;

@@ -43,12 +43,18 @@ void Reconciler::HearRefusal(const std::string& node, const v1::NodeReport& repo
 }
 
 // An adoption that its agent has not heard of, as one that was started anew meanwhile, is said
-// again.
-absl::Status Reconciler::AdoptAgain(const std::string& node, int64_t now_unix_ns) {
-  if (!adoptions_.contains(node)) return absl::OkStatus();
-  if (nodes_.Refuses(node)) return AdoptNode(node, now_unix_ns).status();
-  adoptions_.erase(node);
-  return absl::OkStatus();
+// again, also after a restart of this daemon. One that refuses for another state is another matter:
+// this store may have been put back since.
+absl::Status Reconciler::AdoptAgain(const std::string& node, const v1::NodeReport& report,
+                                    int64_t now_unix_ns) {
+  const v1::StorePosition* const from = nodes_.AdoptedFrom(node);
+  if (from == nullptr) return absl::OkStatus();
+  const bool keeps_it = report.has_refuses_for() &&
+                        report.refuses_for().SerializeAsString() == from->SerializeAsString();
+  if (keeps_it) return AdoptNode(node, now_unix_ns).status();
+  Nodes after = nodes_;
+  after.SetAdopted(node, nullptr);
+  return TellNodes(std::move(after), {}, now_unix_ns, node);
 }
 
 // Whether it goes on, as the job's attempt.
@@ -106,11 +112,14 @@ absl::StatusOr<v1::AdoptNodeResponse> Reconciler::AdoptNode(const std::string& n
     held.set_attempt(attempt.attempt());
     held.set_store(attempt.store().store());
   }
-  if (!by.empty()) {
-    RETURN_IF_ERROR(TellNodes(nodes_, {nodes_.Adopted(node, by)}, now_unix_ns));
+  Nodes after = nodes_;
+  const bool anew = after.SetAdopted(node, &refusal->second.refuses_for());
+  std::vector<v1::Event> events;
+  if (!by.empty()) events.push_back(nodes_.Adopted(node, by));
+  if (anew || !events.empty()) {
+    RETURN_IF_ERROR(TellNodes(std::move(after), std::move(events), now_unix_ns, node));
   }
   ++revision_;
-  adoptions_.insert(node);
   ports_.adopt(node, revision_);
   ports_.desired_changed(node);
   *response.mutable_node() = nodes_.Shown(node);

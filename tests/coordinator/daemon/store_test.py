@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,35 @@ class Stores(DaemonCase):
             os.mkdir(self.run_folder(name))
         self.start_daemon()
         self.assertEqual(int(self.submit()), int(first) + 1)
+
+    def test_adoption_after_a_restart(self):
+        """Daemon and agent are killed when the one has taken an adoption, and before the other, which is held up, has heard
+        of it: what was said counts, and nobody has to say it again."""
+        self.start_daemon()
+        job = self.submit("--set", "training.steps=30000", "--set", "checkpoint.every_steps=1000")
+        self.reach(job, 20)
+        self.begin_second_attempt_after_backup(job)
+        self.reach_state(job, "JOB_RUNNING")
+        self.gets_on(job)
+        ranks = self.ranks(job)
+        self.put_back()
+        self.refused()
+        [agent] = self.agents()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            adopted = self.ask("nodes", "adopt", "n1")
+            self.assertEqual([(one["job_id"], one["attempt"]) for one in adopted["kept"]], [(job, 2)])
+            self.kill_daemon()
+        finally:
+            os.kill(agent, signal.SIGKILL)
+        self.start_daemon()
+        until(lambda: not self.node().get("refuses_for") and self.node()["state"] == "NODE_READY", "the agent serves",
+              self.told)
+        self.gets_on(job)
+        self.assertEqual(self.ranks(job), ranks)
+        self.assertEqual(self.show(job)["status"]["attempt"], 2)
+        self.ask("cancel", job)
+        self.reach_state(job, "JOB_CANCELLED")
 
     def test_backup_put_back_under_a_job(self):
         """The store is put back to a state before the attempt that runs: it is neither ended nor started again, and goes

@@ -6,19 +6,17 @@ namespace {
 
 constexpr int64_t kNow = kDeskBegin;
 
-struct AdoptionDesk : Desk {
-  std::map<std::string, uint64_t> adopted;  // from which revision on
+// Whose store a daemon has begun to use.
+std::shared_ptr<DeskStore> Begun(std::shared_ptr<DeskStore> store) {
+  if (store == nullptr) store = std::make_shared<DeskStore>(JobStore::Open(":memory:").value());
+  REQUIRE(store->BeginEpoch().ok());
+  return store;
+}
 
-  AdoptionDesk() {
-    REQUIRE(store->BeginEpoch().ok());
-    const ReconcilerPorts ports{
-        .make_plan = [this](const v1::Job&) { ++plans; },
-        .desired_changed = [this](const std::string& node) { told.insert(node); },
-        .adopt = [this](const std::string& node, uint64_t from) { adopted[node] = from; }};
-    auto opened = Reconciler::Open({}, ports, *store, table, kDeskBegin);
-    REQUIRE(opened.ok());
-    reconciler = *std::move(opened);
-  }
+struct AdoptionDesk : Desk {
+  // `kept`: as of Desk.
+  explicit AdoptionDesk(std::shared_ptr<DeskStore> kept = nullptr)
+      : Desk({}, Begun(std::move(kept))) {}
 
   std::string Us() const { return store->identity().store(); }
 
@@ -204,6 +202,52 @@ TEST_CASE("adoption: one that its agent has not heard is said again, until it ob
   // What it refuses later is another matter.
   desk.Report("n1", refusal, kNow);
   CHECK(desk.adopted.empty());
+}
+
+TEST_CASE("adoption: one that its agent has not heard is said again by the next daemon") {
+  AdoptionDesk before;
+  before.Dial("n1");
+  const uint64_t job = before.Submit(1, kNow);
+  const v1::NodeReport refusal = before.Refusal(before.Us(), job, 3, {"n1"});
+  before.Report("n1", refusal, kNow);
+  REQUIRE(before.reconciler->AdoptNode("n1", kNow, "anna")->kept_size() == 1);
+  // It has not been sent; drained meanwhile or not.
+  if (GENERATE(false, true)) REQUIRE(before.reconciler->SetUse({"n1", true, "care"}, kNow).ok());
+  before.adopted.clear();
+
+  AdoptionDesk desk(before.store);
+  CHECK(desk.NodeOf("n1").name() == "n1");
+  CHECK(!desk.NodeOf("n1").has_adopted_from());  // shown to nobody
+  desk.DialServing("n1", desk.Later());
+  CHECK(desk.adopted.empty());
+  desk.Report("n1", refusal, kNow);
+  REQUIRE(desk.adopted.contains("n1"));
+  CHECK(desk.reconciler->DesiredOf("n1").revision() >= desk.adopted.at("n1"));
+  CHECK(desk.table.Get(job)->status().attempt() == 3);
+  CHECK(!desk.NodeOf("n1").has_adopted_from());
+  desk.Report("n1", v1::NodeReport(), kNow);
+  desk.adopted.clear();
+
+  AdoptionDesk later(desk.store);  // it has obeyed: nothing of that is left
+  later.DialServing("n1", later.Later());
+  later.Report("n1", refusal, kNow);
+  CHECK(later.adopted.empty());
+}
+
+TEST_CASE("adoption: what a node refuses for since is not adopted by what was said before") {
+  AdoptionDesk before;
+  before.Dial("n1");
+  before.Report("n1", before.Refusal("other", 1, 1, {"n1"}), kNow);
+  REQUIRE(before.reconciler->AdoptNode("n1", kNow, "anna").ok());
+  // A copy of this store, made now, is put back after the agent has obeyed: it has served it since.
+  AdoptionDesk desk(before.store);
+  v1::NodeReport refusal = desk.Refusal(desk.Us(), 1, 2, {"n1"});
+  *refusal.mutable_refuses_for() = desk.Later();
+  desk.DialServing("n1", desk.Later());
+  desk.Report("n1", refusal, kNow);
+  CHECK(desk.adopted.empty());
+  CHECK(desk.NodeOf("n1").held_size() == 1);
+  CHECK(desk.reconciler->AdoptNode("n1", kNow, "anna").ok());
 }
 
 TEST_CASE("adoption: a node that refuses is shown anew when something has changed") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -52,6 +53,7 @@ struct Desk {
     const ReconcilerPorts ports{
         .make_plan = [this](const v1::Job&) { ++plans; },
         .desired_changed = [this](const std::string& node) { told.insert(node); },
+        .adopt = [this](const std::string& node, uint64_t from) { adopted[node] = from; },
         .revoke = [this](const v1::Job& job) { revocations.push_back(job); },
         .stood_still = [this](int64_t ns) { stood_still_ns += ns; }};
     auto opened = Reconciler::Open(options, ports, *store, table, kDeskBegin);
@@ -132,7 +134,8 @@ struct Desk {
   int64_t stood_still_ns = 0;
   int plans = 0;
   int requests = 0;
-  std::set<std::string> told;  // nodes whose desired state has changed
+  std::set<std::string> told;               // nodes whose desired state has changed
+  std::map<std::string, uint64_t> adopted;  // from which revision on
 };
 
 }  // namespace trireme::coordinator

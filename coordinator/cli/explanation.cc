@@ -61,8 +61,9 @@ std::string NextOfPending(const v1::Job& job) {
   const bool planned = job.spec().resources().memory_mib_per_rank() == 0;
   if (BeginsWith(reason, "asks for") && planned && reason.find(" of memory") != std::string::npos) {
     return Text("add a node, or trireme cancel ", job.id(),
-                " and make it smaller: trireme plan JOB.yaml --fit SIZE names the least change, "
-                "where SIZE is what a node has for a rank (trireme nodes)");
+                " and ask for fewer ranks; where it is memory that nodes lack (trireme nodes shows "
+                "what there is), make it smaller by what trireme plan JOB.yaml --fit SIZE names, "
+                "SIZE being what a node has for a rank");
   }
   if (BeginsWith(reason, "asks for")) {
     return Text("add a node, or trireme cancel ", job.id(),

@@ -97,7 +97,7 @@ class Reason {
       return fmt::format("asks for {} a rank, but {} all of that", RankText(rank_), no_node);
     }
     if (room >= ranks_) return "";
-    return fmt::format("asks for {} of {} each, but all nodes{} together hold {}",
+    return fmt::format("asks for {} of {} each, but all nodes{} together hold {} of them",
                        base::Counted(ranks_, "rank"), RankText(rank_),
                        asked_.resources.nodes().empty() ? "" : " that it may use", room);
   }

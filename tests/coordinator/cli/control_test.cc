@@ -420,7 +420,8 @@ TEST_CASE("explain: why, and the one next action") {
   job.set_waits_for("asks for 6.0 GiB of memory a rank, but no node has more than 4.0 GiB");
   room.daemon.Put(job);
   const Said planned = room.Run("explain 1");
-  CHECK(Holds(planned.out, "or trireme cancel 1 and make it smaller: trireme plan JOB.yaml --fit"));
+  CHECK(Holds(planned.out,
+              "or trireme cancel 1 and ask for fewer ranks; where it is memory that nodes lack"));
   CHECK_FALSE(Holds(planned.out, "less in resources"));
   job.mutable_spec()->mutable_resources()->set_memory_mib_per_rank(6144);
   room.daemon.Put(job);

@@ -98,7 +98,7 @@ TEST_CASE("a job stays on the nodes that it names and off those that are not usa
   CHECK(ReasonOf(nodes, {}, {1, 1, 0, 0, {"n7", "n8"}}) ==
         "may use only nodes n7, n8, which are not known");
   CHECK(ReasonOf(nodes, {}, {5, 1, 0, 0, {"n1", "n7"}}) ==
-        "asks for 5 ranks of 1 CPU each, but all nodes that it may use together hold 4");
+        "asks for 5 ranks of 1 CPU each, but all nodes that it may use together hold 4 of them");
   CHECK(ReasonOf(nodes, {Held(7, {2}, "n3")}, {3, 1, 0, 0, {"n3"}}) ==
         "waits for 3 CPUs; 2 of 4 are free on node n3");
 }
@@ -117,7 +117,7 @@ TEST_CASE("what no node has is said") {
   CHECK(ReasonOf(nodes, {}, {1, 4, 0, 0, {"n2"}}) ==
         "asks for 4 CPUs a rank, but no node that it may use has more than 2");
   CHECK(ReasonOf(nodes, {}, {4, 2}) ==
-        "asks for 4 ranks of 2 CPUs each, but all nodes together hold 3");
+        "asks for 4 ranks of 2 CPUs each, but all nodes together hold 3 of them");
   CHECK(ReasonOf({}, {}, {1}) == "there are no nodes");
   // One whose agent has not come yet may have it.
   std::vector<NodeCapacity> late = Nodes({4, 0});

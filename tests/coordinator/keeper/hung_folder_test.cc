@@ -108,7 +108,7 @@ class HungBench : public KeeperBench {
   }
   v1::DesiredAttempt Other() const {
     v1::DesiredAttempt other = Attempt(1);
-    fs::create_directories(root + "/other");
+    std::filesystem::create_directories(root + "/other");
     other.set_job_id(8);
     other.mutable_launch()->set_run_folder(root + "/other");
     return other;

@@ -73,6 +73,7 @@ class LogReader {
         const v1::JobStatus& status = job_.status();
         // One after the other, also where several have passed meanwhile.
         if (status.attempt() > after) return after == 0 ? status.attempt() : after + 1;
+        if (after == 0 && HasEnded(status.state())) return NeverStarted();
         if (HasEnded(status.state()) || (after > 0 && !options_.follow)) return 0;
         if (!options_.follow) {
           return absl::FailedPreconditionError(
@@ -87,6 +88,15 @@ class LogReader {
       }
       Pause();
     }
+    return 0;
+  }
+
+  // Whoever follows has what there is.
+  absl::StatusOr<uint32_t> NeverStarted() const {
+    const std::string why = base::Text(NameOf(job_), " was ", StateWord(job_.status().state()),
+                                       " before it was started, so there are no logs");
+    if (!options_.follow) return absl::FailedPreconditionError(why);
+    if (!json_) std::fprintf(stderr, "%s\n", why.c_str());
     return 0;
   }
 

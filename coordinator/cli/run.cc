@@ -51,6 +51,11 @@ absl::Status CheckThisMachine(const PlannedJob& planned) {
 }
 
 absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& planned) {
+  // Before a folder is made for a run that cannot begin.
+  if (!options.resume.empty() && options.resume != "auto") {
+    RETURN_IF_ERROR(
+        FindResumePoint(options.resume, /*run_folder=*/"", planned.job, Trust::kHeaders).status());
+  }
   const bool shared = planned.job.checkpoint().has_directory();
   ASSIGN_OR_RETURN(const RunFolder chosen,
                    ChooseRunFolder({planned.job.runtime().runs_directory(), planned.job.name(),

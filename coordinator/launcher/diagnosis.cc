@@ -174,9 +174,15 @@ std::set<int> AwaitedBy(const Recording& victim) {
   return ranks;
 }
 
+// By a rank that it names.
+bool IsBlocked(const Recording& recording) {
+  return recording.wait.since_ns != 0 && recording.wait.peer >= 0;
+}
+
 // The rank at the end of the chain of waits that begins with `victim`: those awaited that said
-// nothing, or that gave up on others in turn. Where the words name nobody, any that said nothing.
-// The others' waits are no guide: whoever is blocked by the culprit has stood still too.
+// nothing, or that gave up on others in turn, or were about to. Where the words name nobody, any
+// that said nothing. How long others have stood still is no guide: whoever is blocked by the
+// culprit has, too.
 const Recording* SilentRank(const Recordings& recordings, const Recording& victim) {
   const auto silent = [](const Recording& r) {
     return r.state == RankState::kRunning || r.state == RankState::kStarting;
@@ -184,13 +190,16 @@ const Recording* SilentRank(const Recordings& recordings, const Recording& victi
   const auto updated = [](const Recording& r) { return r.updated_ns; };
   std::set<int> seen, ranks = AwaitedBy(victim);
   while (!ranks.empty()) {
-    const auto among = [&](const Recording& r) { return silent(r) && ranks.count(r.rank) != 0; };
+    const auto among = [&](const Recording& r) {
+      return silent(r) && ranks.count(r.rank) != 0 && !IsBlocked(r);
+    };
     if (const Recording* found = Least(recordings, among, updated)) return found;
     std::set<int> next;
     for (const int rank : ranks) {
       const Recording* waiting = Find(recordings, rank);
       if (waiting == nullptr || !seen.insert(rank).second) continue;
       next.merge(AwaitedBy(*waiting));
+      if (silent(*waiting)) next.insert(waiting->wait.peer);
     }
     ranks = std::move(next);
   }

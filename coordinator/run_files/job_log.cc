@@ -35,8 +35,11 @@ absl::Status CheckLog(const v1::Job& job, const v1::LogsRequest& request) {
   const int rank = request.rank();
   const int ranks = static_cast<int>(job.resources().ranks());
   if (rank < -1 || rank >= ranks) {
-    return absl::InvalidArgumentError(fmt::format(
-        "rank: {} is out of range, expected 0 to {}, or -1 for the launcher", rank, ranks - 1));
+    return absl::InvalidArgumentError(
+        fmt::format("rank: {} is out of range, expected 0 to {} (or the launcher's: -1 in "
+                    "LogsRequest, --launcher "
+                    "of trireme logs)",
+                    rank, ranks - 1));
   }
   return absl::OkStatus();
 }

@@ -145,6 +145,20 @@ TEST_CASE("a chain of ranks that gave up on each other ends at the silent one") 
   CHECK(FindCause(circle, {}, {4, false, false}).rank == 3);
 }
 
+// All end when the first gives up.
+TEST_CASE("a chain goes on behind ranks that were about to give up") {
+  Recording blocked = Running(3, 8, kI, 35);
+  blocked.wait = {.since_ns = 36, .peer = 1, .awaited = 1};
+  const Diagnosis diagnosis =
+      FindCause(ByRank({Running(0, 8, kI, 36), Running(1, 8, kI, 40),
+                        Failed(2, 8, 100, "AllGather: no progress for 2000 ms, waiting for rank 3",
+                               recorder::Blame::kPeer),
+                        blocked}),
+                {}, {4, false, false});
+  CHECK(diagnosis.rank == 1);
+  CHECK(diagnosis.headline.find("rank 1 stopped moving at step 8") == 0);
+}
+
 TEST_CASE("a rank that dies before its recorder, an exit code, and nothing at all") {
   CHECK(FindCause({}, ParseMpirunWords(kKilled), {137, false, false}).headline ==
         "rank 3 died (signal 9, Killed) before it was up");

@@ -146,6 +146,16 @@ class Stores(DaemonCase):
         self.start_daemon()
         self.assertEqual(int(self.submit()), int(first) + 1)
 
+    def adopted_unheard(self, agent):
+        """The answer, while the agent stands still; none where it has yet to say what it holds: it goes on then."""
+        os.kill(agent, signal.SIGSTOP)
+        asked = self.run_command("nodes", "adopt", "n1", "--json")
+        if asked.returncode == 0:
+            return json.loads(asked.stdout)
+        self.assertIn("ask again in a second", asked.stderr)
+        os.kill(agent, signal.SIGCONT)
+        return None
+
     def test_adoption_after_a_restart(self):
         """Daemon and agent are killed when the one has taken an adoption, and before the other, which is held up, has heard
         of it: what was said counts, and nobody has to say it again."""
@@ -159,9 +169,8 @@ class Stores(DaemonCase):
         self.put_back()
         self.refused()
         [agent] = self.agents()
-        os.kill(agent, signal.SIGSTOP)
         try:
-            adopted = self.ask("nodes", "adopt", "n1")
+            adopted = until(lambda: self.adopted_unheard(agent), "the agent has said what it holds", self.told)
             self.assertEqual([(one["job_id"], one["attempt"]) for one in adopted["kept"]], [(job, 2)])
             self.kill_daemon()
         finally:

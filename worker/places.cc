@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -118,12 +119,15 @@ int ThreadsAt(std::span<const Place> places, int rank) {
   return std::max(1, static_cast<int>(here.cores) / static_cast<int>(sharing));
 }
 
-int MostThreads(std::span<const Place> places) {
-  int most = 1;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    most = std::max(most, ThreadsAt(places, static_cast<int>(rank)));
+int LeastThreads(std::span<const Place> places) {
+  std::map<std::pair<uint64_t, uint64_t>, int> sharing;
+  for (const Place& place : places) ++sharing[{place.machine, place.core_set}];
+  int least = std::numeric_limits<int>::max();
+  for (const Place& place : places) {
+    const int ranks = sharing[{place.machine, place.core_set}];
+    least = std::min(least, std::max(1, static_cast<int>(place.cores) / ranks));
   }
-  return most;
+  return least;
 }
 
 std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place> places) {

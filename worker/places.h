@@ -47,8 +47,8 @@ Place ThisPlace(const std::string& root = "");
 
 // The rank's part of its cores, at least 1: all of them if it is bound to cores of its own.
 int ThreadsAt(std::span<const Place> places, int rank);
-// Of the rank that has most: one plan has room for all.
-int MostThreads(std::span<const Place> places);
+// Of the rank that has fewest: room for more would be set aside on its machine for nothing.
+int LeastThreads(std::span<const Place> places);
 
 // What asks for more memory than it may have.
 struct Shortage {

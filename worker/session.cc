@@ -86,7 +86,7 @@ absl::Status Session::SharePlan(const v1::JobSpec& job, comm::Fabric& fabric) {
   int64_t code = 0;  // absl::StatusCode
   if (fabric.rank() == 0) {
     absl::StatusOr<v1::Plan> plan =
-        plan::MakePlan(plan::ForThreads(job, MostThreads(places_)), fabric.size());
+        plan::MakePlan(plan::ForThreads(job, LeastThreads(places_)), fabric.size());
     text = plan.ok() ? plan::SerializePlan(*plan) : base::MessageOf(plan.status());
     code = static_cast<int64_t>(plan.status().code());
   }
@@ -129,6 +129,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
 }
 
 absl::Status Session::Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments) {
+  engine_->ClearSnapshots();
   const EngineState state(*engine_);
   std::vector<checkpoint::StateShard> targets;
   for (const char* kind : {"parameter", "moment1", "moment2"}) {

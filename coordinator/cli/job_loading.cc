@@ -51,8 +51,9 @@ absl::StatusOr<PlannedJob> LoadAndPlan(const std::string& path,
     PrintWarning("planned without the text: " + base::MessageOf(resolved));
   }
   planned.ranks = coordinator::RanksOf(planned.job, ranks);
-  // As `trireme run` starts them on this machine.
-  const int threads = launcher::AvailableCores() / planned.ranks;
+  // As `trireme run` starts them on this machine. In an allocation the step gives what it gives.
+  const bool here = planned.ranks > 0 && !launcher::InAllocation();
+  const int threads = here ? launcher::AvailableCores() / planned.ranks : 0;
   ASSIGN_OR_RETURN(planned.plan,
                    plan::MakePlan(plan::ForThreads(planned.job, threads), planned.ranks));
   return planned;

@@ -41,7 +41,7 @@ void PrintJson(const v1::Plan& plan, bool readable) {
 // Does the job fit, and if not, with which change?
 int PrintFit(const PlanOptions& options, uint64_t rank_bytes, const PlannedJob& planned) {
   const plan::FitLimit limit{.rank_bytes = rank_bytes};
-  const auto fit = plan::FindFit(planned.job, planned.ranks, limit);
+  const auto fit = plan::FindFit(planned.plan.job(), planned.ranks, limit);
   if (!fit.ok()) return PrintError(fit.status());
   if (options.json) {
     PrintFitAsJson(*fit, limit);

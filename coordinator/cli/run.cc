@@ -21,6 +21,7 @@
 #include "coordinator/cli/run_summary.h"
 #include "coordinator/cli/run_watch.h"
 #include "coordinator/keeper/attempt_end.h"
+#include "coordinator/launcher/launch_command.h"
 #include "coordinator/local_run/local_run.h"
 #include "coordinator/process/shell_quote.h"
 #include "runtime/base/memory_here.h"
@@ -37,7 +38,6 @@ namespace trireme::cli {
 namespace {
 
 // Of Slurm (salloc, sbatch): the ranks are then a step of it, on whichever of its nodes.
-bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
 struct Begin {
   std::string folder;
@@ -45,7 +45,7 @@ struct Begin {
 };
 
 absl::Status CheckThisMachine(const PlannedJob& planned) {
-  if (InAllocation()) return absl::OkStatus();  // the ranks may be on others
+  if (launcher::InAllocation()) return absl::OkStatus();  // the ranks may be on others
   RETURN_IF_ERROR(CheckFitsHere(planned.plan, planned.ranks, base::LookAtMemory()));
   return CheckOffloadsHere(planned.plan);
 }
@@ -65,7 +65,7 @@ absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& plann
   // What one machine's ranks read again comes from its memory; many nodes read faster than this.
   ASSIGN_OR_RETURN(ResumePoint point,
                    FindResumePoint(options.resume, folder, planned.job,
-                                   InAllocation() ? Trust::kHeaders : Trust::kBytes));
+                                   launcher::InAllocation() ? Trust::kHeaders : Trust::kBytes));
   // Of a folder that this call has made nobody would look for checkpoints.
   if (!shared && !chosen.searched.empty()) {
     point.notes = {fmt::format("no checkpoint in {}: from the start", chosen.searched)};
@@ -241,7 +241,7 @@ coordinator::LocalRunOptions LocalRunOptionsOf(const RunOptions& options, const 
   local.resume = options.resume;
   local.worker = base::ProgramBesideUs("trireme-worker");
   local.bind_to_cores = options.bind_cores;
-  local.in_allocation = InAllocation();
+  local.in_allocation = launcher::InAllocation();
   return local;
 }
 
@@ -259,7 +259,8 @@ void TellIfHeld(const PlannedJob& planned, const std::string& folder, bool json)
 void Announce(const PlannedJob& planned, const std::string& folder) {
   std::printf("%s: %s\nrun folder %s\n", planned.job.name().c_str(), OneLine(planned.plan).c_str(),
               folder.c_str());
-  if (InAllocation()) std::printf("ranks by srun, in Slurm job %s\n", std::getenv("SLURM_JOB_ID"));
+  if (launcher::InAllocation())
+    std::printf("ranks by srun, in Slurm job %s\n", std::getenv("SLURM_JOB_ID"));
   std::fflush(stdout);
 }
 

@@ -128,6 +128,8 @@ std::vector<std::string> HostArguments(const LaunchOptions& options,
 
 }  // namespace
 
+bool InAllocation() { return std::getenv("SLURM_JOB_ID") != nullptr; }
+
 int AvailableCores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;

@@ -41,6 +41,8 @@ struct TemporaryFolders {
 
 // Cores this process may run on.
 int AvailableCores();
+// Whether this process is in an allocation of Slurm's.
+bool InAllocation();
 // The command line (argv[0] the path `mpirun`, or the worker itself as one MPI singleton if that is
 // empty).
 std::vector<std::string> LaunchCommand(const LaunchOptions& options, const std::string& mpirun,

@@ -62,7 +62,7 @@ TEST_CASE("ranks share the cores of their own machine only") {
   CHECK(ThreadsAt(places, 0) == 4);
   CHECK(ThreadsAt(places, 1) == 4);
   CHECK(ThreadsAt(places, 4) == 2);
-  CHECK(MostThreads(places) == 4);
+  CHECK(LeastThreads(places) == 2);
 }
 
 TEST_CASE("a rank bound to cores of its own uses all of them") {
@@ -70,7 +70,7 @@ TEST_CASE("a rank bound to cores of its own uses all of them") {
   CHECK(ThreadsAt(places, 0) == 4);
   CHECK(ThreadsAt(places, 1) == 4);
   CHECK(ThreadsAt(places, 2) == 2);
-  CHECK(MostThreads(places) == 4);
+  CHECK(LeastThreads(places) == 2);
 }
 
 TEST_CASE("more ranks than cores have a thread each") {

@@ -47,6 +47,7 @@ constexpr int kControlTag = 1;
 constexpr int kSpins = 64;
 constexpr int kYields = 512;
 constexpr std::chrono::microseconds kNap{50};
+constexpr size_t kProbeBytes = 4096;
 
 std::string ErrorText(int code) {
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -127,10 +128,18 @@ absl::Status MpiTransport::Assemble(const TransportGroupSpec& spec) {
                                          "; all ranks make their common groups in the same order"));
 }
 
-// An empty memory where one of the ranks cannot map it: then messages serve alone.
+// Whether the ranks are on one machine is found with a page: what a window takes is not made to be
+// thrown away.
 absl::StatusOr<SharedMemory> MpiTransport::ShareWindow(const TransportGroupSpec& spec) {
-  const int first = spec.ranks[0];
-  const std::span<const int> others = spec.ranks.subspan(1);
+  ASSIGN_OR_RETURN(SharedMemory page, Share(spec.ranks, kProbeBytes));
+  if (page.span().empty()) return page;
+  return Share(spec.ranks, spec.window_bytes);
+}
+
+// An empty memory where one of the ranks cannot map it: then messages serve alone.
+absl::StatusOr<SharedMemory> MpiTransport::Share(std::span<const int> ranks, size_t bytes) {
+  const int first = ranks[0];
+  const std::span<const int> others = ranks.subspan(1);
   if (rank_ != first) {
     SharedMemoryAddress address;
     RETURN_IF_ERROR(Control(Direction::kRecv, &address, sizeof(address), first));
@@ -142,7 +151,7 @@ absl::StatusOr<SharedMemory> MpiTransport::ShareWindow(const TransportGroupSpec&
     opened->Populate();  // messages go through all of it
     return opened;
   }
-  absl::StatusOr<SharedMemory> made = SharedMemory::Make(spec.window_bytes);
+  absl::StatusOr<SharedMemory> made = SharedMemory::Make(bytes);
   SharedMemoryAddress address = made.ok() ? made->address() : SharedMemoryAddress{};
   uint8_t usable = made.ok() ? 1 : 0;
   for (const int peer : others)

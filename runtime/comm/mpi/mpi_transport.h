@@ -54,6 +54,7 @@ class MpiTransport final : public Transport {
   // All members are here and mean the same group.
   absl::Status Assemble(const TransportGroupSpec& spec);
   absl::StatusOr<SharedMemory> ShareWindow(const TransportGroupSpec& spec);
+  absl::StatusOr<SharedMemory> Share(std::span<const int> ranks, size_t bytes);
   void Withdraw(int group);
   void Fail(const std::string& what);
 

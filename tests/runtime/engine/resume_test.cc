@@ -200,13 +200,15 @@ std::vector<Layout> LayoutsOfFourRanks() {
   // Other orders of compute keep other state in flight at the boundary.
   all.push_back({.data = 2, .pipeline = 2, .schedule = "zb-h1", .zero = 1});
   all.push_back({.data = 2, .pipeline = 2, .zero = 2, .recompute = "selective"});
-  all.push_back({.tensor = 2, .pipeline = 2, .schedule = "interleaved", .zero = 3});
+  all.push_back({.data = 2, .pipeline = 2, .schedule = "interleaved", .zero = 3});
   all.push_back({.data = 4, .zero = 3, .offload_state = "file"});
   all.push_back({.pipeline = 4,
                  .schedule = "gpipe",
                  .offload_state = "host",
                  .offload_activations = "file",
                  .micro_batch = 1});
+  // One replica has no shares.
+  for (const Layout& layout : all) REQUIRE((layout.zero == 0 || layout.data > 1));
   return all;
 }
 

@@ -46,6 +46,46 @@ TEST_CASE("an event is ready once what was issued before it has run") {
   CHECK(after.Ready());
 }
 
+// Who waits for more has come later, and must not keep the first from hearing.
+TEST_CASE("each of several who wait for a stream is woken by his own task") {
+  auto stream = MakeThreadStream();
+  std::atomic<bool> begin{false}, first_came{false}, in_time{true};
+  std::atomic<int> waiting{0};
+  std::atomic<bool>* const opened = &begin;
+  std::atomic<bool>* const came = &first_came;
+  std::atomic<bool>* const came_in_time = &in_time;
+  stream->Issue(Task([=] {
+    while (!opened->load()) std::this_thread::yield();
+  }));
+  const Event first = stream->Record();
+  stream->Issue(Task([=] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!came->load() && *came_in_time) {
+      std::this_thread::yield();
+      *came_in_time = std::chrono::steady_clock::now() < end;
+    }
+  }));
+  const Event second = stream->Record();
+  std::thread for_first([&] {
+    ++waiting;
+    stream->Await(first.sequence);
+    first_came = true;
+  });
+  while (waiting < 1) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread for_second([&] {
+    ++waiting;
+    stream->Await(second.sequence);
+  });
+  while (waiting < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  begin = true;
+  for_first.join();
+  for_second.join();
+  CHECK(in_time);
+  CHECK(second.Ready());
+}
+
 TEST_CASE("a full queue holds the issuer, and the destructor runs what was issued") {
   std::atomic<int> ran{0};
   std::atomic<int> issued{0};

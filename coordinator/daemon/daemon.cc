@@ -136,6 +136,7 @@ absl::Status Daemon::Open() {
   if (http_) rooms.dashboard_link = [this](const Caller& caller) { return LinkFor(caller); };
   ASSIGN_OR_RETURN(server_, ApiServer::Start(options_.listen, options_.limits, rooms));
   sender_ = server_.get();
+  RETURN_IF_ERROR(reconciler_thread_->Post([this] { reconciler_->Listens(NowUnixNs()); }));
   OpenRetention();
   CheckStore();
   if (!options_.agent.program.empty()) agent_ = std::make_unique<LocalAgent>(options_.agent);

@@ -291,6 +291,12 @@ class Machine {
   }
 
   absl::Status operator()(const RetryDue& event) {
+    const bool planned = state() == v1::JOB_PLANNING && !before_.attempt_live();
+    if (planned && !event.places_usable) {
+      change_.To(v1::JOB_PENDING,
+                 "waits for another allocation: a node of its own is drained or lost");
+      return absl::OkStatus();
+    }
     if (state() != v1::JOB_RECOVERING || before_.attempt_live() ||
         desired_state() != v1::JOB_DESIRED_RUN || !RetryIsDue(before_, policy_, now_)) {
       return absl::OkStatus();

@@ -80,7 +80,7 @@ struct AttemptFound {
 };
 struct RetryDue {
   // False: a node of its allocation is drained or lost. The job then gives it back and waits for
-  // others instead of starting where it cannot run.
+  // others instead of starting where it cannot run; also while it is planned.
   bool places_usable = true;
 };
 struct PauseAsked {

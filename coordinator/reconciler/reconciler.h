@@ -118,6 +118,8 @@ class Reconciler {
   absl::Status Hello(const v1::AgentHello& hello, int64_t now_unix_ns,
                      const std::string& holder = "");
   absl::Status Report(const std::string& node, const v1::NodeReport& report, int64_t now_unix_ns);
+  // From now on agents can be heard: until now none was silent.
+  void Listens(int64_t now_unix_ns);
   // The agents of these have said something that waits to be acted on: they are not silent.
   void Spoke(const std::set<std::string>& nodes, int64_t now_unix_ns);
   // Another agent has asked for the name of this node, and gets it when the attempts there have

@@ -211,6 +211,11 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
 
 // Nobody was listened to, and nobody was told anything, such as that the claim of his attempt was
 // taken: silences and fences are longer by that.
+void Reconciler::Listens(int64_t now_unix_ns) {
+  const int64_t took_ns = now_unix_ns - listens_since_unix_ns_;
+  if (took_ns > kLateNs) StoodStill(took_ns, now_unix_ns);
+}
+
 void Reconciler::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
   nodes_.StoodStill(for_ns, now_unix_ns);
   listens_since_unix_ns_ = std::min(listens_since_unix_ns_ + for_ns, now_unix_ns);
@@ -331,6 +336,15 @@ absl::Status Reconciler::DrainUnable(int64_t now_unix_ns) {
 }
 
 absl::StatusOr<int64_t> Reconciler::FollowRetry(Entry& entry, int64_t now_unix_ns) {
+  // Where a disk holds its plan up, that is for long.
+  const v1::JobStatus& status = entry.job.status();
+  if (status.state() == v1::JOB_PLANNING && !status.attempt_live()) {
+    if (AllocationUsable(entry.job)) return 0;
+    if (AllocationMayComeBack(entry.job, now_unix_ns)) return AgentsDueNs();
+    entry.plan_asked_for = 0;
+    RETURN_IF_ERROR(Feed(entry, RetryDue{.places_usable = false}, now_unix_ns));
+    return 0;
+  }
   const int64_t due = ConsequencesOf(entry.job.status()).timer_unix_ns;
   if (due == 0) return 0;
   if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) return due;

@@ -95,6 +95,38 @@ TEST_CASE(
   CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
 }
 
+TEST_CASE("a job whose plan is held up leaves a node that is lost or drained meanwhile") {
+  const bool drained = GENERATE(false, true);
+  Desk desk;
+  desk.Dial("n1");
+  const uint64_t job = desk.Submit(1, kDeskBegin);
+  desk.reconciler->Tick(kDeskBegin);
+  REQUIRE(desk.plans == 1);
+  const absl::Status full = absl::UnavailableError("cannot write plan.pb: the disk is full");
+  REQUIRE(desk.reconciler->PlanReady(job, 1, full, kDeskBegin).ok());
+  int64_t now = kDeskBegin;
+  if (drained) {
+    NodeUse use;
+    use.node = "n1";
+    use.drained = true;
+    REQUIRE(desk.reconciler->SetUse(use, now).ok());
+  } else {
+    for (; now < kDeskBegin + 60 * kDeskSecond; now += kDeskSecond) desk.reconciler->Tick(now);
+  }
+  desk.reconciler->Tick(now);
+  CHECK(desk.StateOf(job) == v1::JOB_PENDING);
+  // What comes late is nobody's.
+  REQUIRE(desk.reconciler->PlanReady(job, 1, absl::OkStatus(), now).ok());
+  CHECK(desk.StateOf(job) == v1::JOB_PENDING);
+  desk.Dial("n2", now);
+  desk.reconciler->Tick(now);
+  CHECK(desk.StateOf(job) == v1::JOB_PLANNING);
+  REQUIRE(desk.reconciler->PlanReady(job, 2, absl::OkStatus(), now).ok());
+  CHECK(desk.StateOf(job) == v1::JOB_LAUNCHING);
+  CHECK(desk.table.Get(job)->allocation(0).node() == "n2");
+  CHECK(desk.table.Get(job)->status().failures() == 0);
+}
+
 TEST_CASE("a run folder's disk that refuses fails no job, however long, and is asked again") {
   Desk desk;
   desk.Dial("n1");

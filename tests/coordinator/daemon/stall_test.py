@@ -101,6 +101,7 @@ class Stalls(DaemonCase):
         self.assertEqual(self.show(job)["status"]["attempt"], 1)
         self.assertNotIn("node n1: lost", self.told())
         self.ask("cancel", job)
+        self.reach_state(job, "JOB_CANCELLED")
 
 
 if __name__ == "__main__":

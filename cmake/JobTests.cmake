@@ -43,7 +43,7 @@ trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 30
   KILLS survives_kill_9 agent_killed agent_outlives_daemon worker_killed worker_killed_unseen worker_stopped)
 
 # A daemon with another store, or an older state of it.
-trireme_python_tests(daemon. coordinator/daemon/store_test.py Stores SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"
+trireme_python_tests(daemon. coordinator/daemon/store_test.py Stores SECONDS 600 LABELS coordinator ARGS "${trireme_bin}"
   METHODS nothing_runs_so_nothing_is_asked run_folder_of_another_job folders_with_large_numbers
   KILLS empty_store_ends_nothing backup_put_back_under_a_job backup_put_back_after_the_end adoption_after_a_restart)
 trireme_python_tests(daemon. coordinator/daemon/store_test.py SharedJobs SECONDS 300 LABELS coordinator ARGS "${trireme_bin}"

@@ -76,10 +76,10 @@ class Command:
             self.process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT,
                                             stdin=subprocess.DEVNULL)
 
-    def end(self):
+    def end(self, limit_s=LIMIT_S):
         """Exit code and output; it may be asked again."""
         try:
-            return self.process.wait(LIMIT_S), self.text()
+            return self.process.wait(limit_s), self.text()
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"{self.process.args} has not ended:\n{self.text()}") from error
 
@@ -99,8 +99,8 @@ class Watch(Command):
     def of_kind(self, kind):
         return [event for event in self.events() if kind in event]
 
-    def end(self):
-        return super().end()[0], self.events()
+    def end(self, limit_s=LIMIT_S):
+        return super().end(limit_s)[0], self.events()
 
 
 class DaemonCase(unittest.TestCase):

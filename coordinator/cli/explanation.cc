@@ -117,6 +117,20 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
   }
 }
 
+// mpirun waits without an end for a node whose ssh does not answer.
+void ExplainLaunching(const v1::Job& job, int64_t now_unix_ns, Explanation& why) {
+  constexpr int64_t kUsualNs = 120'000'000'000;
+  if (!job.waits_for().empty() || !why.next.empty()) return;
+  if (now_unix_ns - job.status().changed_unix_ns() < kUsualNs) return;
+  why.sentences.push_back("Not all of its ranks have come up, which seldom takes so long.");
+  why.next = Text("trireme logs ", job.id(), " --launcher shows what mpirun says");
+  if (job.allocation_size() > 1) {
+    why.next += Text("; on ", job.allocation(0).node(), ", ssh ", job.allocation(1).node(),
+                     " true has to answer, without a question, and so for each other node");
+  }
+  why.next += Text("; trireme cancel ", job.id(), " ends it");
+}
+
 void TellFailures(const v1::JobStatus& status, Explanation& why) {
   if (status.failures() > 1) {
     why.sentences.push_back(
@@ -200,6 +214,7 @@ Explanation Explain(const v1::Job& job, const std::vector<v1::Event>& events, in
             Text("Attempt ", status.attempt(), " is on ", AllocationText(job.allocation()), "."));
       }
       ExplainRunning(job, events, why);
+      if (status.state() == v1::JOB_LAUNCHING) ExplainLaunching(job, now, why);
       break;
     case v1::JOB_RECOVERING:
       ExplainRecovering(job, events, now, why);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <sstream>
 
+#include "absl/time/clock.h"
 #include "tests/coordinator/cli/control_room.h"
 
 namespace trireme::cli {
@@ -435,6 +436,19 @@ TEST_CASE("explain: why, and the one next action") {
   room.daemon.Put(job);
   CHECK_FALSE(Holds(room.Run("explain 1").out, "step"));
   CHECK_FALSE(Holds(room.Run("show 1").out, "0/0"));
+  // Since long: mpirun waits for a node without an end.
+  CHECK(Holds(room.Run("explain 1").out, "Next: trireme logs 1 --launcher shows what mpirun says"));
+  CHECK_FALSE(Holds(room.Run("explain 1").out, "ssh"));
+  for (const char* node : {"n1", "n2"}) job.add_allocation()->set_node(node);
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("explain 1").out, "on n1, ssh n2 true has to answer"));
+  job.set_waits_for("waits in the queue of Slurm");
+  room.daemon.Put(job);
+  CHECK_FALSE(Holds(room.Run("explain 1").out, "ssh"));
+  job.clear_waits_for();
+  job.mutable_status()->set_changed_unix_ns(absl::ToUnixNanos(absl::Now()));
+  room.daemon.Put(job);
+  CHECK_FALSE(Holds(room.Run("explain 1").out, "ssh"));
 
   job = SomeJob(1, "demo", v1::JOB_RUNNING);
   job.mutable_status()->set_reason("attempt 1 is at work; step 5 was not written: full");

@@ -111,12 +111,20 @@ Place ThisPlace(const std::string& root) {
   return place;
 }
 
+namespace {
+
+int PartOf(const Place& place, int sharing) {
+  return std::max(1, static_cast<int>(place.cores) / sharing);
+}
+
+}  // namespace
+
 int ThreadsAt(std::span<const Place> places, int rank) {
   const Place& here = places[static_cast<size_t>(rank)];
   const auto sharing = std::count_if(places.begin(), places.end(), [&](const Place& other) {
     return other.machine == here.machine && other.core_set == here.core_set;
   });
-  return std::max(1, static_cast<int>(here.cores) / static_cast<int>(sharing));
+  return PartOf(here, static_cast<int>(sharing));
 }
 
 int LeastThreads(std::span<const Place> places) {
@@ -124,8 +132,7 @@ int LeastThreads(std::span<const Place> places) {
   for (const Place& place : places) ++sharing[{place.machine, place.core_set}];
   int least = std::numeric_limits<int>::max();
   for (const Place& place : places) {
-    const int ranks = sharing[{place.machine, place.core_set}];
-    least = std::min(least, std::max(1, static_cast<int>(place.cores) / ranks));
+    least = std::min(least, PartOf(place, sharing[{place.machine, place.core_set}]));
   }
   return least;
 }

@@ -38,8 +38,8 @@ class TaskThread {
   TaskThread& operator=(const TaskThread&) = delete;
 
   // Never blocks. ResourceExhausted: the queue, or this owner's part of it, is full, `task` is
-  // dropped. The tasks of one owner
-  // run in order, owners take turns: who posts much holds nobody else up.
+  // dropped. The tasks of one owner run in order, owners take turns: who posts much holds nobody
+  // else up.
   absl::Status Post(Task task, const std::string& owner = "");
   // Also if the queue is full: for answers, of which there are no more than were asked for.
   void PostAnswer(Task task);

@@ -209,13 +209,13 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   }
 }
 
-// Nobody was listened to, and nobody was told anything, such as that the claim of his attempt was
-// taken: silences and fences are longer by that.
 void Reconciler::Listens(int64_t now_unix_ns) {
   const int64_t took_ns = now_unix_ns - listens_since_unix_ns_;
   if (took_ns > kLateNs) StoodStill(took_ns, now_unix_ns);
 }
 
+// Nobody was listened to, and nobody was told anything, such as that the claim of his attempt was
+// taken: silences and fences are longer by that.
 void Reconciler::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
   nodes_.StoodStill(for_ns, now_unix_ns);
   listens_since_unix_ns_ = std::min(listens_since_unix_ns_ + for_ns, now_unix_ns);

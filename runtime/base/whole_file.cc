@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "runtime/base/durable.h"
 #include "runtime/base/text.h"
@@ -26,17 +25,8 @@ bool WriteAll(int fd, std::string_view content) {
   return true;
 }
 
-}  // namespace
-
-absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode) {
-  bool given = false;
-  return WriteWholeFile(
-      path, [&] { return std::exchange(given, true) ? std::string() : std::string(content); },
-      mode);
-}
-
-absl::Status WriteWholeFile(const std::string& path, const std::function<std::string()>& next,
-                            mode_t mode) {
+absl::Status WriteBeside(const std::string& path, mode_t mode,
+                         const std::function<bool(int fd)>& write_content) {
   const std::string beside = path + ".partial";
   const auto failed = [&] {
     const int error = errno;
@@ -45,13 +35,25 @@ absl::Status WriteWholeFile(const std::string& path, const std::function<std::st
   };
   const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return failed();
-  bool written = true;
-  for (std::string part = next(); written && !part.empty(); part = next()) {
-    written = WriteAll(fd, part);
-  }
-  written = written && fsync(fd) == 0;
+  const bool written = write_content(fd) && fsync(fd) == 0;
   if (close(fd) != 0 || !written || std::rename(beside.c_str(), path.c_str()) != 0) return failed();
   return SyncFolderOf(path);
+}
+
+}  // namespace
+
+absl::Status WriteWholeFile(const std::string& path, std::string_view content, mode_t mode) {
+  return WriteBeside(path, mode, [&](int fd) { return WriteAll(fd, content); });
+}
+
+absl::Status WriteWholeFile(const std::string& path, const std::function<std::string()>& next,
+                            mode_t mode) {
+  return WriteBeside(path, mode, [&](int fd) {
+    for (std::string part = next(); !part.empty(); part = next()) {
+      if (!WriteAll(fd, part)) return false;
+    }
+    return true;
+  });
 }
 
 absl::Status WriteNewFile(const std::string& path, std::string_view content, mode_t mode) {

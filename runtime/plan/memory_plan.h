@@ -39,11 +39,11 @@ void PlanMemory(const v1::Plan& plan, v1::StagePlan& stage, const std::vector<Sl
 // The pool of the arena that a buffer's slots are in.
 v1::PoolKind PoolKindOf(graph::BufferPool pool);
 
-// Scratch that the job's kernels may use: for the threads of a rank that the job gives it, or for
-// some.
+// Scratch that the job's kernels may use: for runtime.threads of a rank; where the job leaves them
+// open for resources.cpus_per_rank, eight at least.
 uint64_t ScratchBytes(const v1::JobSpec& job);
-// The job as it is to be planned where its ranks will have `threads` of their own, which counts
-// where the job gives no number and they are more than "some": then it is the number.
+// The job as it is to be planned where a rank will have `threads`: its number, if it leaves them
+// open and that is more than eight.
 v1::JobSpec ForThreads(v1::JobSpec job, int threads);
 
 }  // namespace trireme::plan

@@ -38,7 +38,8 @@ macro(trireme_discover label tag spec seconds)
     catch_discover_tests(test_${name} TEST_SPEC "${spec}" ${suffixed} PROPERTIES LABELS ${label} TIMEOUT ${seconds}
                          SKIP_RETURN_CODE ${TRIREME_SKIPPED} PROCESSORS ${cores}
                          ENVIRONMENT OMP_WAIT_POLICY=passive)
-    # Catch takes one label only; the others are given when ctest reads the names that Catch has found.
+    # Catch takes one label only; the others are given when ctest reads the names that Catch has found. The longest begin first,
+    # lest one of them run alone at the end.
     set(labels "${label};${kinds}")
     if(name MATCHES "^coordinator")
       string(APPEND labels ";coordinator")
@@ -46,7 +47,9 @@ macro(trireme_discover label tag spec seconds)
     string(MAKE_C_IDENTIFIER "test_${name}_labels_${label}_${tag}${discover_SUFFIX}" labelled)
     set(labelled "${PROJECT_BINARY_DIR}/${labelled}.cmake")
     file(WRITE "${labelled}" "foreach(test IN LISTS test_${name}_TESTS)\n"
-      "  set_tests_properties(\"\${test}\" PROPERTIES LABELS \"${labels}\")\nendforeach()\n")
+      "  set_tests_properties(\"\${test}\" PROPERTIES LABELS \"${labels}\")\n"
+      "  if(\"${label}\" STREQUAL parity OR test MATCHES \"^partition: under \")\n"
+      "    set_tests_properties(\"\${test}\" PROPERTIES COST 20)\n  endif()\nendforeach()\n")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labelled}")
   endif()
 endmacro()

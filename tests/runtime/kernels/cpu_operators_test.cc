@@ -295,7 +295,7 @@ TEST_CASE("cpu attention agrees with the reference") {
                        {1, 300, 2, 1, 33},
                        {1, 700, 2, 1, 16},  // of few groups the keys are cut too
                        {1, 1024, 1, 1, 8}}) {
-      if (tests::kSanitizer && size.tokens == 700) continue;
+      if (tests::kSanitizer && (size.tokens == 700 || size.tokens == 200)) continue;
       for (double p : {0.0, 0.25}) {
         OpSpec spec = Spec(OpKind::kAttention, phase, size.samples * size.tokens, 0);
         spec.tokens = size.tokens;
@@ -330,6 +330,7 @@ TEST_CASE("the cpu head and its loss agree with the reference") {
                        {kTall, 40, 2080}}) {
       for (WeightLayout layout : {WeightLayout::kInOut, WeightLayout::kOutIn}) {
         for (bool flag : {false, true}) {
+          if (tests::kSanitizer && flag == (layout == WeightLayout::kInOut)) continue;
           OpSpec spec = Spec(OpKind::kLmHeadLoss, phase, size.rows, size.cols);
           spec.inner = size.inner;
           spec.weight_layout = layout;
@@ -462,6 +463,9 @@ std::vector<OpSpec> SpecsOfWidth(Phase phase, int64_t rows, int64_t width) {
   return specs;
 }
 
+// Under a sanitizer every third width, which has every tail, too.
+constexpr int64_t kWidthStep = tests::kSanitizer ? 3 : 1;
+
 // A row of 67 has every number of whole vectors and every tail of 4, 8 and 16 lanes, and of four
 // vectors at a time for the narrower ones.
 TEST_CASE("cpu loops agree with the reference at every width up to four vectors") {
@@ -473,14 +477,14 @@ TEST_CASE("cpu loops agree with the reference at every width up to four vectors"
     // Four vectors of f32 and three elements: every tail of an unrolled loop.
     const int64_t widest = target <= HWY_AVX3 ? 67 : target <= HWY_AVX2 ? 35 : 19;
     for (const Phase phase : kPhases) {
-      for (int64_t width = 1; width <= widest; ++width) {
+      for (int64_t width = 1; width <= widest; width += kWidthStep) {
         for (const OpSpec& spec : SpecsOfWidth(phase, width % 2 == 0 ? 1 : 3, width)) {
           Check(CaseOf(spec, 3), static_cast<double>(width));
         }
       }
     }
     for (const Phase phase : {Phase::kForward, Phase::kInputGrad}) {
-      for (int64_t tokens = 1; tokens <= widest; ++tokens) {  // keys of the last query
+      for (int64_t tokens = 1; tokens <= widest; tokens += kWidthStep) {  // keys of the last query
         OpSpec spec = Spec(OpKind::kAttention, phase, tokens, 2 * 5);
         spec.tokens = tokens;
         spec.heads = spec.kv_heads = spec.global_heads = 2;

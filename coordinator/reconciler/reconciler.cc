@@ -1,6 +1,7 @@
 // What others say, in the order: machine, store, table, others. reconciler_turn.cc: what passes by
 // itself; reconciler_adoption.cc: what another store, or another history of this one, has begun;
-// reconciler_lost.cc: attempts whose nodes are lost.
+// reconciler_lost.cc: attempts whose nodes are lost; reconciler_unable.cc: attempts that their
+// nodes cannot start.
 #include "coordinator/reconciler/reconciler.h"
 
 #include <fmt/format.h>
@@ -435,24 +436,6 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
   if (progress) table_.Announce();
   if (ports_.report_taken) ports_.report_taken(node, report.number());
   return absl::OkStatus();
-}
-
-// Of the agent that starts its ranks: whether it could.
-void Reconciler::HearStart(const Entry& entry, const std::string& node,
-                           const v1::AttemptReport& before, const v1::AttemptReport& now) {
-  if (node != entry.job.allocation(0).node() || before.phase() == v1::ATTEMPT_ENDED) return;
-  const bool ended = now.phase() == v1::ATTEMPT_ENDED;
-  if (ended && now.never_started()) {
-    // No job drains a second node.
-    if (entry.job.status().unstarted() >= kUnableAfter) return;
-    nodes_.CouldNotStart(
-        node, fmt::format("job {}: {}", entry.job.id(), EndingOf(now.exit_code(), now.failure())));
-  } else if (before.phase() != v1::ATTEMPT_RUNNING) {
-    // Where it was to stop or to end it may not have begun.
-    const bool was_let =
-        now.exit_code() != base::kCheckpointed && now.exit_code() != base::kKilledCode;
-    if (now.phase() == v1::ATTEMPT_RUNNING || (ended && was_let)) nodes_.Started(node);
-  }
 }
 
 // Stops, deaths and stalls of ranks are told once each, and when they are over.

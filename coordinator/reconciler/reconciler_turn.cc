@@ -327,14 +327,6 @@ absl::Status Reconciler::ExpireLeases(int64_t now_unix_ns) {
   return TellNodes(std::move(after), std::move(events), now_unix_ns);
 }
 
-// Else whoever is next in the queue goes there, for it is free.
-absl::Status Reconciler::DrainUnable(int64_t now_unix_ns) {
-  for (const NodeUse& use : nodes_.Unable()) {
-    RETURN_IF_ERROR(SetUse(use, now_unix_ns).status());
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<int64_t> Reconciler::FollowRetry(Entry& entry, int64_t now_unix_ns) {
   // Where a disk holds its plan up, that is for long.
   const v1::JobStatus& status = entry.job.status();

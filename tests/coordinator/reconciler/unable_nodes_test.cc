@@ -40,8 +40,12 @@ struct Unable : Desk {
   void Runs(uint64_t job) {
     Report(NodeOf(job), Word(job, StatusOf(job).attempt(), v1::ATTEMPT_RUNNING), now);
   }
-  void Ends(uint64_t job, int exit_code) {
-    Report(NodeOf(job), Word(job, StatusOf(job).attempt(), v1::ATTEMPT_ENDED, exit_code), now);
+  // `rank`: what has become of the one that its node has said anything of.
+  void Ends(uint64_t job, int exit_code, v1::RankLife rank = v1::RANK_STARTING) {
+    v1::NodeReport report = RankWord(job, StatusOf(job).attempt(), 0, rank);
+    report.mutable_attempts(0)->set_phase(v1::ATTEMPT_ENDED);
+    report.mutable_attempts(0)->set_exit_code(exit_code);
+    Report(NodeOf(job), report, now);
   }
   uint64_t SubmitTo(const std::string& node) {
     Submission submission;
@@ -88,13 +92,12 @@ TEST_CASE("unable node: three attempts are tried there, then the job goes elsewh
 }
 
 TEST_CASE(
-    "unable node: one that starts another in between is none, one that runs on from before is") {
+    "unable node: one that starts another in between is none, one that runs on from before is, or "
+    "that refuses one") {
   Unable desk;
   const uint64_t before = desk.SubmitTo("n1");
   desk.Plan(before);
   desk.Runs(before);
-  const bool starts = GENERATE(true, false);
-  const bool at_once = GENERATE(true, false);
   for (int attempt = 0; attempt < 2; ++attempt) {
     const uint64_t job = desk.SubmitTo("n1");
     desk.Plan(job);
@@ -103,10 +106,21 @@ TEST_CASE(
   }
   const uint64_t between = desk.SubmitTo("n1");
   desk.Plan(between);
-  if (starts && at_once) desk.Ends(between, 2);  // before all its ranks are at work
-  if (starts && !at_once) desk.Runs(between);
+  bool starts = false;
+  SECTION("it starts it") {
+    desk.Runs(between);
+    starts = true;
+  }
+  SECTION("before all its ranks are at work one dies") {
+    desk.Ends(between, 2, v1::RANK_DEAD);
+    starts = true;
+  }
   // Whoever is stopped or killed before it begins says nothing.
-  if (!starts) desk.Ends(between, at_once ? 137 : 75);
+  SECTION("it is killed before it begins") { desk.Ends(between, 137); }
+  SECTION("it is stopped before it begins") { desk.Ends(between, 75); }
+  // Nor does who is refused for something that is not the node's doing, as its claim.
+  SECTION("it is refused") { desk.Refuses(between, /*says_so=*/false); }
+  SECTION("mpirun ends before a rank begins") { desk.Ends(between, 1); }
   desk.Ends(before, 0);
   const uint64_t last = desk.SubmitTo("n1");
   desk.Plan(last);

@@ -72,6 +72,9 @@ std::string NextOfPending(const v1::Job& job) {
   if (BeginsWith(reason, "too few nodes are left")) {
     return "bring a node back (trireme nodes shows them; trireme undrain NODE), or add one";
   }
+  if (reason.find("which could not start it") != std::string::npos) {
+    return "wait for the others; or mend those nodes, and say so by trireme undrain NODE";
+  }
   return "trireme nodes shows what is free, trireme list what runs there";
 }
 

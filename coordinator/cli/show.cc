@@ -9,6 +9,7 @@
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
 #include "coordinator/job_machine/time_limit.h"
+#include "coordinator/job_machine/unable_nodes.h"
 #include "runtime/base/duration_text.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -50,6 +51,9 @@ std::string AttemptLine(const v1::JobStatus& status) {
   if (status.failures() > 0) {
     text += Text("; ", base::Counted(status.failures(), "failure"),
                  " in a row without a newer checkpoint");
+  }
+  if (status.unable_nodes_size() > 0) {
+    text += Text("; ", coordinator::UnableText(status), " could not start it");
   }
   return text;
 }

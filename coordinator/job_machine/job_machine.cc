@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "coordinator/job_machine/reasons.h"
 #include "coordinator/job_machine/time_limit.h"
+#include "coordinator/job_machine/unable_nodes.h"
 #include "runtime/base/duration_text.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/text.h"
@@ -168,7 +169,7 @@ class Machine {
   absl::Status operator()(const AllRanksRun& event) {
     if (state() != v1::JOB_LAUNCHING || !IsCurrent(event.attempt)) return absl::OkStatus();
     if (HasTimeLimit()) change_.Count();
-    change_.status().clear_unstarted();
+    ForgetUnstarted(change_.status());
     // Where a cancel is on its way, the reason stays that.
     change_.To(v1::JOB_RUNNING, desired_state() == v1::JOB_DESIRED_RUN
                                     ? AtWork(Attempt(before_), "")
@@ -219,7 +220,7 @@ class Machine {
     change_.CountNoMore(event.alive_unix_ns);
     change_.Checkpoint(event.checkpoint_step);
     change_.status().set_attempt_live(false);
-    if (!event.never_started) change_.status().clear_unstarted();
+    if (!event.never_started) ForgetUnstarted(change_.status());
     if (state() == v1::JOB_RECOVERING) {
       LostAttemptGone();
     } else {
@@ -301,7 +302,10 @@ class Machine {
         desired_state() != v1::JOB_DESIRED_RUN || !RetryIsDue(before_, policy_, now_)) {
       return absl::OkStatus();
     }
-    if (event.places_usable) {
+    if (event.places_usable && event.elsewhere) {
+      change_.To(v1::JOB_PENDING,
+                 fmt::format("waits for another node: {} could not start it", UnableText(before_)));
+    } else if (event.places_usable) {
       change_.NextAttempt(fmt::format("attempt {} is planned, after a failure: {}",
                                       before_.attempt() + 1,
                                       EndingOf(before_.exit_code(), before_.failure())));
@@ -345,7 +349,7 @@ class Machine {
       // Somebody has looked at it: what failed before counts no more.
       change_.status().clear_failures();
       change_.status().clear_setbacks();
-      change_.status().clear_unstarted();
+      ForgetUnstarted(change_.status());
       change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for resources", by));
     } else {
       change_.Desire(v1::JOB_DESIRED_RUN, event.by,
@@ -421,7 +425,7 @@ class Machine {
     } else if (TimeIsUsedUp()) {
       OutOfTime(then);
     } else if (event.never_started) {
-      StartAgain(ending);
+      StartAgain(event.node, ending);
     } else {
       CountFailure();
       RecoverOrFail();
@@ -429,22 +433,26 @@ class Machine {
   }
 
   // What its node could not start is no failure of the job.
-  void StartAgain(const std::string& ending) {
+  void StartAgain(const std::string& node, const std::string& ending) {
     v1::JobStatus& now = change_.status();
-    now.set_unstarted(now.unstarted() + 1);
-    if (now.unstarted() >= MostInVain()) {
+    CountUnstarted(node, now);
+    const std::string nodes = UnableText(now);
+    if (TriesInVain(now) >= MostInVain()) {
       change_.To(v1::JOB_FAILED,
-                 fmt::format("{} in a row could not be started by their nodes: {}",
-                             base::Counted(now.unstarted(), "attempt"), ending),
+                 fmt::format("{} in a row could not be started by their nodes{}: {}",
+                             base::Counted(now.unstarted(), "attempt"),
+                             nodes.empty() ? "" : " (" + nodes + ")", ending),
                  &now.failure());
       return;
     }
-    const int64_t delay_ns = DelayNs(policy_, now.unstarted());
+    const int64_t delay_ns = DelayNs(policy_, TriesInVain(now));
     now.set_retry_at_unix_ns(now_ + delay_ns);
-    change_.To(v1::JOB_RECOVERING,
-               fmt::format("{}, which is no failure of the job; the next attempt follows in {}",
-                           ending, DurationText(delay_ns)),
-               &now.failure());
+    change_.To(
+        v1::JOB_RECOVERING,
+        fmt::format("{}, which is no failure of the job; the next attempt follows in {}{}", ending,
+                    DurationText(delay_ns),
+                    nodes.empty() ? "" : ", not on " + nodes + " where other nodes have room"),
+        &now.failure());
   }
 
   // Whatever its exit code says, it was killed.

@@ -52,6 +52,7 @@ struct AttemptEnded {
   // beyond its newest checkpoint.
   int64_t alive_unix_ns = INT64_MAX;
   bool never_started = false;  // its node could not, and nothing of it has run
+  std::string node = {};       // that was to launch it
 };
 // A node of the attempt is lost for good: it will be killed on the others.
 struct AttemptLost {
@@ -82,6 +83,8 @@ struct RetryDue {
   // False: a node of its allocation is drained or lost. The job then gives it back and waits for
   // others instead of starting where it cannot run; also while it is planned.
   bool places_usable = true;
+  // Its node could not start the attempt before, and another one may: likewise.
+  bool elsewhere = false;
 };
 struct PauseAsked {
   std::string by;
@@ -102,9 +105,9 @@ struct RetryPolicy {
   std::chrono::milliseconds first_delay{1000};  // doubled with each failure
   std::chrono::milliseconds longest_delay{60000};
   // Times max_failures: attempts that failed and had saved nothing beyond the one before, since one
-  // has come beyond all; likewise attempts in a row that their nodes could not start. Where a disk
-  // spoils each newest checkpoint, a job goes back again and again, and each attempt saves
-  // something.
+  // has come beyond all; likewise attempts in a row that their nodes could not start (TriesInVain).
+  // Where a disk spoils each newest checkpoint, a job goes back again and again, and each attempt
+  // saves something.
   uint32_t setbacks = 4;
   // Of the job, for all its attempts together (time_limit.h); 0: none.
   std::chrono::nanoseconds time_limit{0};

@@ -345,7 +345,13 @@ absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix
   event.set_time_unix_ns(now_unix_ns);
   change.events.push_back(std::move(event));
   change.nodes.push_back(after.Get(use.node));
+  if (!use.drained) change.jobs = JobsLettingBack(use.node);
   RETURN_IF_ERROR(Commit(change));
+  for (const v1::Job& job : change.jobs) {
+    Entry& entry = jobs_.at(job.id());
+    File(&entry.job, job);
+    entry.job = job;
+  }
   nodes_ = std::move(after);
   allocations_may_have_changed_ = true;
   PublishCluster();
@@ -491,8 +497,13 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
     if (i == 0) launcher = std::move(report);
   }
   if (all_ended) {
-    AttemptEnded ended{attempt,         launcher.exit_code(), launcher.failure(),
-                       checkpoint_step, entry.alive_unix_ns,  launcher.never_started()};
+    AttemptEnded ended{attempt,
+                       launcher.exit_code(),
+                       launcher.failure(),
+                       checkpoint_step,
+                       entry.alive_unix_ns,
+                       launcher.never_started(),
+                       entry.job.allocation(0).node()};
     return Feed(entry, ended, now_unix_ns);
   }
   // The desired state of the other nodes is now to kill.

@@ -199,6 +199,8 @@ class Reconciler {
   // Files the job as what its status says, and no longer as what it was `before`.
   void File(const v1::Job* before, const v1::Job& job);
   std::string CappedUserOf(const v1::Job& job) const;
+  Waiting WaitingOf(const v1::Job& job, int64_t since_unix_ns) const;
+  Decision Decide(const std::vector<Holding>& holding, int64_t now_unix_ns) const;
   void Follow(Entry& entry, int64_t now_unix_ns);
   bool IsOurs(const v1::AttemptReport& report) const;
   absl::Status AdoptAgain(const std::string& node, const v1::NodeReport& report,
@@ -207,6 +209,8 @@ class Reconciler {
   void HearStart(const Entry& entry, const std::string& node, const v1::AttemptReport& before,
                  const v1::AttemptReport& now);
   absl::Status DrainUnable(int64_t now_unix_ns);
+  bool GoesElsewhere(const Entry& entry, int64_t now_unix_ns);
+  std::vector<v1::Job> JobsLettingBack(const std::string& node) const;
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
   absl::Status LeaveLostNodes(Entry& entry, int64_t now_unix_ns);

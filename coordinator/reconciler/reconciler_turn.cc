@@ -73,6 +73,18 @@ std::string Reconciler::CappedUserOf(const v1::Job& job) const {
   return job.uncapped() || options_.scheduling.user_running_ranks == 0 ? "" : job.owner();
 }
 
+Waiting Reconciler::WaitingOf(const v1::Job& job, int64_t since_unix_ns) const {
+  const auto& unable = job.status().unable_nodes();
+  return {job.id(),
+          job.priority(),
+          job.submitted_unix_ns(),
+          since_unix_ns,
+          {job.resources(),
+           RunsNs(job.spec(), job.status().used_ns()),
+           CappedUserOf(job),
+           {unable.begin(), unable.end()}}};
+}
+
 void Reconciler::File(const v1::Job* before, const v1::Job& job) {
   usage_.File(before, job);
   if (before != nullptr) {
@@ -83,12 +95,7 @@ void Reconciler::File(const v1::Job* before, const v1::Job& job) {
   const Consequences consequences = ConsequencesOf(job.status());
   if (consequences.holds_allocation) holding_.insert(job.id());
   if (!consequences.wants_allocation) return;
-  const uint64_t line = queue_.Add(
-      {job.id(),
-       job.priority(),
-       job.submitted_unix_ns(),
-       job.status().changed_unix_ns(),
-       {job.resources(), RunsNs(job.spec(), job.status().used_ns()), CappedUserOf(job)}});
+  const uint64_t line = queue_.Add(WaitingOf(job, job.status().changed_unix_ns()));
   table_.PutInQueue(KeyOf(job), line);
 }
 
@@ -99,11 +106,9 @@ std::string Reconciler::WouldWaitFor(const v1::ResourceRequest& resources, const
   job.set_priority(static_cast<int32_t>(spec.resources().priority()));
   job.set_submitted_unix_ns(now_unix_ns);
   job.set_owner(user);
-  const uint64_t line = queue_.Add({job.id(),
-                                    job.priority(),
-                                    now_unix_ns,
-                                    now_unix_ns,
-                                    {resources, RunsNs(spec, 0), CappedUserOf(job)}});
+  *job.mutable_resources() = resources;
+  *job.mutable_spec() = spec;
+  const uint64_t line = queue_.Add(WaitingOf(job, now_unix_ns));
   const Decision decision = Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), queue_,
                                      options_.scheduling, now_unix_ns);
   queue_.Remove(job.id());
@@ -134,13 +139,16 @@ std::string Reconciler::WaitOf(const Entry& entry) const {
   return "";
 }
 
-absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
+Decision Reconciler::Decide(const std::vector<Holding>& holding, int64_t now_unix_ns) const {
   SchedulingPolicy policy = options_.scheduling;
   // Reservations are made anew after a start: while agents dial in, one after another, a small job
   // would else start where a large one is to.
   policy.in_order = !awaited_.empty() && now_unix_ns < AgentsDueNs();
-  Decision decision =
-      Schedule(nodes_.Capacities(), HoldingJobs(now_unix_ns), queue_, policy, now_unix_ns);
+  return Schedule(nodes_.Capacities(), holding, queue_, policy, now_unix_ns);
+}
+
+absl::Status Reconciler::AllocateNodes(int64_t now_unix_ns) {
+  Decision decision = Decide(HoldingJobs(now_unix_ns), now_unix_ns);
   for (const auto& [id, allocation] : decision.allocations) {
     Entry& entry = jobs_.at(id);
     ASSIGN_OR_RETURN(Transition transition,
@@ -341,7 +349,9 @@ absl::StatusOr<int64_t> Reconciler::FollowRetry(Entry& entry, int64_t now_unix_n
   if (due == 0) return 0;
   if (!RetryIsDue(entry.job.status(), options_.retry, now_unix_ns)) return due;
   if (AllocationMayComeBack(entry.job, now_unix_ns)) return AgentsDueNs();
-  RETURN_IF_ERROR(Feed(entry, RetryDue{AllocationUsable(entry.job)}, now_unix_ns));
+  const bool usable = AllocationUsable(entry.job);
+  const bool elsewhere = usable && GoesElsewhere(entry, now_unix_ns);
+  RETURN_IF_ERROR(Feed(entry, RetryDue{usable, elsewhere}, now_unix_ns));
   return 0;
 }
 

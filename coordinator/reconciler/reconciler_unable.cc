@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "coordinator/job_machine/reasons.h"
+#include "coordinator/job_machine/unable_nodes.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "runtime/base/status_macros.h"
 
@@ -36,6 +37,42 @@ void Reconciler::HearStart(const Entry& entry, const std::string& node,
   if (entry.job.status().unstarted() >= kUnableAfter) return;
   nodes_.CouldNotStart(
       node, fmt::format("job {}: {}", entry.job.id(), EndingOf(now.exit_code(), now.failure())));
+}
+
+// Whether a job whose node could not start it gives its allocation back: where it would start on
+// another at once, if it waited like any other; and after some tries where another can hold it, for
+// which it then waits.
+bool Reconciler::GoesElsewhere(const Entry& entry, int64_t now_unix_ns) {
+  const v1::Job& job = entry.job;
+  const std::string& node = job.allocation(0).node();
+  if (!IsUnable(node, job.status())) return false;
+  std::vector<Holding> others = HoldingJobs(now_unix_ns);
+  std::erase_if(others, [&](const Holding& held) { return held.job_id == job.id(); });
+  const Waiting waiting = WaitingOf(job, now_unix_ns);
+  queue_.Add(waiting);
+  const Decision decision = Decide(others, now_unix_ns);
+  queue_.Remove(job.id());
+  const auto found = decision.allocations.find(job.id());
+  if (found != decision.allocations.end()) return found->second.front().node() != node;
+  if (TriesInVain(job.status()) < kUnableAfter) return false;
+  Queue alone;
+  alone.Add(waiting);
+  const Decision once_free =
+      Schedule(nodes_.Capacities(), {}, alone, options_.scheduling, now_unix_ns);
+  const auto later = once_free.allocations.find(job.id());
+  return later != once_free.allocations.end() &&
+         !IsUnable(later->second.front().node(), job.status());
+}
+
+// Those that have kept off a node that is used again: whoever says so has mended it.
+std::vector<v1::Job> Reconciler::JobsLettingBack(const std::string& node) const {
+  std::vector<v1::Job> jobs;
+  for (const uint64_t id : active_) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (!IsUnable(node, job.status())) continue;
+    ForgetUnable(node, *jobs.emplace_back(job).mutable_status());
+  }
+  return jobs;
 }
 
 // Else whoever is next in the queue goes there, for it is free.

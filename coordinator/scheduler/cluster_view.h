@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,10 @@ struct ClusterView {
   // Nodes that a job may use, be they usable or not.
   std::vector<bool> MayUse(const v1::ResourceRequest& request) const;
   std::vector<bool> OfThoseUsable(std::vector<bool> allowed) const;
+  std::vector<bool> Without(std::vector<bool> allowed, std::span<const std::string> nodes) const;
+  // Those usable that it may use, but for those that could not start it, if the others hold it once
+  // they are free.
+  std::vector<bool> OpenTo(const Asked& asked) const;
 };
 
 ClusterView ViewOf(std::vector<NodeCapacity> nodes, const std::vector<Holding>& holding);

@@ -5,12 +5,20 @@
 #include "runtime/base/check.h"
 
 namespace trireme::coordinator {
+namespace {
+
+std::string KindOf(const Asked& asked) {
+  std::string kind = fmt::format("{} ", asked.runs_ns);
+  for (const std::string& node : asked.avoids) kind += fmt::format("{} {} ", node.size(), node);
+  return kind + asked.resources.SerializeAsString();
+}
+
+}  // namespace
 
 uint64_t Queue::Add(const Waiting& job) {
   const Asked& asked = job.asked;
   const bool again = job.waits_since_unix_ns != job.submitted_unix_ns;
-  LineKey key{fmt::format("{} {}", asked.runs_ns, asked.resources.SerializeAsString()), asked.user,
-              job.priority, again ? job.waits_since_unix_ns : 0};
+  LineKey key{KindOf(asked), asked.user, job.priority, again ? job.waits_since_unix_ns : 0};
   const auto [at, is_new] = lines_.try_emplace(std::move(key));
   Line& line = at->second;
   if (is_new) {

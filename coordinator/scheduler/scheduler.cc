@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -197,7 +198,7 @@ class Pass {
     if (room) {
       const std::vector<Amount> there =
           reserved_.empty() ? cluster_.free : timeline_.Least(SpanOf(now_unix_ns_, need.runs_ns));
-      const std::vector<Share> shares = Fit(need.rank, need.ranks, there, open);
+      const std::vector<Share> shares = FitNow(*at.line->asked, need, there, open);
       if (!shares.empty()) {
         Start(at.job.job_id, need, shares);
         return true;
@@ -212,8 +213,18 @@ class Pass {
     return false;
   }
 
-  std::vector<bool> UsableTo(const Queue::Line& line) const {
-    return cluster_.OfThoseUsable(cluster_.MayUse(line.asked->resources));
+  std::vector<bool> UsableTo(const Queue::Line& line) const { return cluster_.OpenTo(*line.asked); }
+
+  // Where no others hold it, those that could not start it longest ago go first.
+  std::vector<Share> FitNow(const Asked& asked, const Need& need, const std::vector<Amount>& there,
+                            const std::vector<bool>& open) const {
+    const std::span<const std::string> avoids(asked.avoids);
+    for (size_t again = 1; again < avoids.size(); ++again) {
+      std::vector<Share> shares =
+          Fit(need.rank, need.ranks, there, cluster_.Without(open, avoids.subspan(again)));
+      if (!shares.empty()) return shares;
+    }
+    return Fit(need.rank, need.ranks, there, open);
   }
 
   void Count(const std::string& user, uint64_t ranks) {
@@ -392,6 +403,23 @@ std::vector<bool> ClusterView::OfThoseUsable(std::vector<bool> allowed) const {
     if (!nodes[i].usable) allowed[i] = false;
   }
   return allowed;
+}
+
+std::vector<bool> ClusterView::Without(std::vector<bool> allowed,
+                                       std::span<const std::string> nodes) const {
+  for (const std::string& name : nodes) {
+    if (const auto found = index.find(name); found != index.end()) allowed[found->second] = false;
+  }
+  return allowed;
+}
+
+std::vector<bool> ClusterView::OpenTo(const Asked& asked) const {
+  std::vector<bool> usable = OfThoseUsable(MayUse(asked.resources));
+  if (asked.avoids.empty()) return usable;
+  std::vector<bool> others = Without(usable, asked.avoids);
+  const uint64_t ranks = std::max<uint64_t>(1, asked.resources.ranks());
+  const bool hold = RoomInAll(AmountOfRank(asked.resources), ranks, capacity, others) >= ranks;
+  return hold ? others : usable;
 }
 
 }  // namespace trireme::coordinator

@@ -68,7 +68,7 @@ class Reason {
         rank_(AmountOfRank(asked_.resources)),
         ranks_(std::max<uint64_t>(1, asked_.resources.ranks())),
         allowed_(cluster.MayUse(asked_.resources)),
-        usable_(cluster.OfThoseUsable(allowed_)) {}
+        usable_(cluster.OpenTo(asked_)) {}
 
   // Empty, unless the job does not fit even if everything were free and in order. `trireme explain`
   // knows what to do by how these and the next begin.
@@ -141,6 +141,19 @@ class Reason {
     return fmt::format("waits for room for {} of {} each; there is room for {} now{}",
                        base::Counted(ranks_, "rank"), RankText(rank_),
                        RoomInAll(rank_, ranks_, cluster_.free, usable_), where);
+  }
+
+  // Nodes that could not start it, while others can hold it.
+  std::string Avoided() const {
+    std::vector<std::string> names;
+    for (const std::string& name : asked_.avoids) {
+      const auto node = cluster_.index.find(name);
+      if (node == cluster_.index.end() || !allowed_[node->second]) continue;
+      if (cluster_.nodes[node->second].usable && !usable_[node->second]) names.push_back(name);
+    }
+    return names.empty()
+               ? ""
+               : fmt::format("; it keeps off {}, which could not start it", NodesText(names));
   }
 
  private:
@@ -219,7 +232,7 @@ std::string Sentence(const Waiter& waiter, const Waits& waits, const QueuePlace&
     return fmt::format("job {} has waited for more than {} and goes first", waiter.held_back_by,
                        DurationText(waits.policy.patience));
   }
-  std::string text = reason.Busy();
+  std::string text = reason.Busy() + reason.Avoided();
   if (place.before == 1) text += fmt::format("; job {} is before it", place.last_before);
   if (place.before > 1) text += fmt::format("; {} jobs are before it", place.before);
   return WithStart(waiter, std::move(text));

@@ -316,6 +316,21 @@ TEST_CASE("explain: how often a job has failed, and got no further") {
   CHECK_FALSE(Holds(explained(1, 1), "in a row"));
 }
 
+TEST_CASE("show, explain: which nodes could not start a job, and how it gets them back") {
+  Room room;
+  v1::Job job = SomeJob(1, "demo", v1::JOB_PENDING);
+  for (const char* node : {"n1", "n2"}) job.mutable_status()->add_unable_nodes(node);
+  job.mutable_status()->set_attempt(2);
+  job.set_waits_for(
+      "waits for 4 CPUs; 0 of 4 are free; it keeps off nodes n1, n2, which could not start it");
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("show 1").out, "2; n1, n2 could not start it"));
+  const std::string why = room.Run("explain 1").out;
+  CHECK(Holds(why, "it keeps off nodes n1, n2, which could not start it."));
+  CHECK(
+      Holds(why, "Next: wait for the others; or mend those nodes, and say so by trireme undrain"));
+}
+
 TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/job_machine/unable_nodes.h"
 #include "runtime/base/exit_code.h"
 #include "tests/coordinator/job_machine/story.h"
 
@@ -326,6 +327,61 @@ TEST_CASE("what a node could not start is no failure, and is tried again, but no
     CHECK(job.status().exit_code() == 4);
     CHECK(job.status().reason().find("8 attempts in a row could not be started") == 0);
     CHECK(job.status().failure().headline().find("no mpirun") != std::string::npos);
+  }
+}
+
+TEST_CASE(
+    "the nodes that could not start a job are known, and the first try on each is none in vain") {
+  Story job({2});
+  const auto nodes = [&] { return UnableText(job.status()); };
+  for (const char* node : {"n1", "n2", "n3"}) {
+    job.IsNotStarted(node);
+    CHECK(job.status().retry_at_unix_ns() == job.now() + kSecond);
+  }
+  CHECK(nodes() == "n1, n2, n3");
+  // Again, and again.
+  job.IsNotStarted("n2");
+  CHECK(job.status().retry_at_unix_ns() == job.now() + 2 * kSecond);
+  CHECK(nodes() == "n1, n3, n2");
+  CHECK(job.status().reason().find("in 2 s, not on n1, n3, n2 where other nodes have room") !=
+        std::string::npos);
+  SECTION("it leaves for another one") {
+    job.Wait(2 * kSecond);
+    job.Happens(RetryDue{.elsewhere = true});
+    CHECK(job.status().state() == v1::JOB_PENDING);
+    CHECK(job.status().reason() == "waits for another node: n1, n3, n2 could not start it");
+    CHECK_FALSE(ConsequencesOf(job.status()).holds_allocation);
+    CHECK(nodes() == "n1, n3, n2");
+    job.Runs();
+    CHECK(nodes().empty());
+  }
+  SECTION("but from one that is drained or lost for that alone") {
+    job.Wait(2 * kSecond);
+    job.Happens(RetryDue{.places_usable = false, .elsewhere = true});
+    CHECK(job.status().reason().find("drained or lost") != std::string::npos);
+  }
+  SECTION("somebody who has looked at it may have mended them") {
+    job.Happens(PauseAsked{"ann"});
+    job.Happens(ResumeAsked{"ann"});
+    CHECK(nodes().empty());
+  }
+  SECTION("all are named when it has failed") {
+    while (!HasEnded(job.status().state())) job.IsNotStarted("n1");
+    CHECK(job.status().unstarted() == 10);
+    CHECK(job.status().reason().find("10 attempts in a row could not be started by their nodes "
+                                     "(n3, n2, n1): ") == 0);
+  }
+  SECTION("of very many the newest are known, and the others are tried in vain") {
+    for (int node = 4; node <= kMostUnableNodes; ++node) {
+      job.IsNotStarted("n" + std::to_string(node));
+      CHECK(TriesInVain(job.status()) == 2);
+    }
+    CHECK(nodes() == "n1, n3, n2, n4 and 28 more");
+    job.IsNotStarted("m");
+    CHECK(job.status().unable_nodes_size() == kMostUnableNodes);
+    CHECK_FALSE(IsUnable("n1", job.status()));
+    CHECK(IsUnable("m", job.status()));
+    CHECK(TriesInVain(job.status()) == 3);
   }
 }
 

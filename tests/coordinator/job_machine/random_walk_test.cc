@@ -5,6 +5,7 @@
 #include <string>
 
 #include "coordinator/job_machine/job_machine.h"
+#include "coordinator/job_machine/unable_nodes.h"
 
 namespace trireme::coordinator {
 namespace {
@@ -57,7 +58,7 @@ class Chance {
         return Below(8) == 0 ? JobEvent(PlanRefused{attempt, 3 + static_cast<int>(Below(2)), "\t"})
                              : PlanMade{attempt};
       case 9:
-        return RetryDue{Below(4) != 0};
+        return RetryDue{Below(4) != 0, Below(4) == 0};
       default:
         break;
     }
@@ -71,6 +72,7 @@ class Chance {
     constexpr int kCodes[] = {0, 1, 2, 3, 4, 75, 75, 134, 137, 137, 137, 143};
     AttemptEnded ended{attempt, kCodes[Below(12)], {}, Below(3) == 0 ? Below(200) : 0};
     ended.never_started = ended.exit_code == 4 && Below(2) == 0;
+    ended.node = Below(8) == 0 ? "" : "n\n" + std::to_string(Below(50));
     if (Below(2) == 0) ended.failure.set_headline(std::string(Below(1000), 'x') + "\nrank 3 died");
     return ended;
   }
@@ -113,7 +115,9 @@ void CheckStatus(const v1::JobStatus& before, const v1::JobStatus& after, const 
   EXPECT(follows.timer_unix_ns == 0 || !after.attempt_live());
   EXPECT(after.state() == v1::JOB_RECOVERING || after.retry_at_unix_ns() == 0);
   EXPECT(after.failures() <= kPolicy.max_failures);
-  EXPECT(after.unstarted() <= kPolicy.max_failures * kPolicy.setbacks);
+  EXPECT(TriesInVain(after) <= kPolicy.max_failures * kPolicy.setbacks);
+  EXPECT(after.unable_nodes_size() <= kMostUnableNodes);
+  EXPECT(static_cast<uint32_t>(after.unable_nodes_size()) <= after.unstarted());
   // What nothing else may move: each job that waits is waited for by something.
   EXPECT(after.state() != v1::JOB_PENDING || follows.wants_allocation);
   EXPECT(after.state() != v1::JOB_RECOVERING || after.attempt_live() || follows.timer_unix_ns > 0);

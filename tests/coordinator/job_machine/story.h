@@ -42,7 +42,7 @@ class Story {
     Happens(end);
   }
   // Its node could not start it.
-  void IsNotStarted() {
+  void IsNotStarted(const std::string& node = "n1") {
     if (status_.state() == v1::JOB_PENDING) Happens(NodesAllocated{});
     if (status_.state() == v1::JOB_RECOVERING) {
       now_ = status_.retry_at_unix_ns();
@@ -52,6 +52,7 @@ class Story {
     AttemptEnded end{status_.attempt(), 4, {}, 0};
     end.failure.set_headline("attempt was not started: no mpirun");
     end.never_started = true;
+    end.node = node;
     Happens(end);
   }
 

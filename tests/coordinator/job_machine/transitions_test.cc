@@ -125,6 +125,10 @@ const std::vector<NamedEvent>& NamedEvents() {
        }},
       {"retry due", [](uint32_t) { return Events{RetryDue{}}; }},
       {"retry due elsewhere", [](uint32_t) { return Events{RetryDue{false}}; }},
+      {"retry due away",
+       [](uint32_t) {
+         return Events{RetryDue{true, true}};
+       }},
       {"pause", [](uint32_t) { return Events{PauseAsked{"ann"}}; }},
       {"resume", [](uint32_t) { return Events{ResumeAsked{"ann"}}; }},
       {"resume (time up)", [](uint32_t) { return Events{ResumeAsked{"ann"}}; }, 5, true},
@@ -166,6 +170,7 @@ std::map<Situation, v1::JobStatus> ReachableSituations() {
     status.set_failures(std::min(status.failures(), 1u));
     status.clear_setbacks();
     status.clear_unstarted();
+    status.clear_unable_nodes();
     status.set_checkpoint_step(0);
     status.set_checkpoint_attempt(0);
     status.set_used_ns(10);

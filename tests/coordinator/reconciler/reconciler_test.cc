@@ -157,6 +157,29 @@ TEST_CASE("a node that can start nothing costs no job, and is drained with the r
   }
 }
 
+TEST_CASE("nodes of which two can start nothing cost no job, whenever the daemon is killed") {
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    INFO("seed " << seed);
+    const Folder folder;
+    SimulatedCluster cluster(folder.Store(), seed, 3);
+    cluster.SetLucky();
+    cluster.SetUnable("n1");
+    cluster.SetUnable("n2");
+    for (int job = 0; job < 4; ++job) cluster.Submit(4, 0);
+    for (int daemon = 0; daemon < 5; ++daemon) {
+      for (uint32_t steps = cluster.Random(200); steps > 0; --steps) cluster.Step();
+      cluster.Kill();
+      cluster.Open();
+    }
+    cluster.Settle(20000);
+    for (const uint64_t job : cluster.jobs()) {
+      const v1::JobStatus status = cluster.table().Get(job, &cluster.store())->status();
+      INFO("job " << job << ": " << status.reason());
+      CHECK(status.state() == v1::JOB_COMPLETED);
+    }
+  }
+}
+
 TEST_CASE("a silent agent is lost and its node is not allocated until it speaks") {
   const Folder folder;
   SimulatedCluster cluster(folder.Store(), 1);

@@ -15,10 +15,11 @@ bool IsAlive(v1::AttemptPhase phase) { return phase != v1::ATTEMPT_ENDED; }
 
 Folder::Folder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }
 
-SimulatedCluster::SimulatedCluster(const std::string& store_path, uint32_t seed)
+SimulatedCluster::SimulatedCluster(const std::string& store_path, uint32_t seed, uint32_t nodes)
     : path_(store_path), random_(seed) {
-  nodes_["n1"];
-  nodes_["n2"];
+  for (uint32_t node = 1; node <= nodes; ++node) {
+    nodes_[names_.emplace_back("n" + std::to_string(node))];
+  }
   Open();
 }
 
@@ -167,7 +168,7 @@ void SimulatedCluster::Report(const std::string& name) {
 
 void SimulatedCluster::Step() {
   now_ += 100'000'000 + Random(400'000'000);
-  const std::string name = Random(2) == 0 ? "n1" : "n2";
+  const std::string name = names_[Random(static_cast<uint32_t>(names_.size()))];
   switch (Random(5)) {
     case 0:
       reconciler_->Tick(now_);
@@ -212,7 +213,7 @@ void SimulatedCluster::CheckWhatAlwaysHolds() const {
 
 void SimulatedCluster::Settle(int most_steps) {
   failures_ = false;
-  for (const char* name : {"n1", "n2"}) SetDrained(name, false);
+  for (const std::string& name : names_) SetDrained(name, false);
   const auto unfinished = [this] {
     size_t count = 0;
     for (const uint64_t id : jobs_) {

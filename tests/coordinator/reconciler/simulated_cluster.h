@@ -32,7 +32,8 @@ class Folder {
 
 class SimulatedCluster {
  public:
-  SimulatedCluster(const std::string& store_path, uint32_t seed);
+  // Nodes n1, n2 ... of four CPUs each.
+  SimulatedCluster(const std::string& store_path, uint32_t seed, uint32_t nodes = 2);
   ~SimulatedCluster();
 
   void Open();
@@ -44,6 +45,8 @@ class SimulatedCluster {
   void SetDrained(const std::string& node, bool drained);
   // From here on its agent can start nothing, which is no job's doing.
   void SetUnable(const std::string& node) { unable_.insert(node); }
+  // What may fail by chance does so no more.
+  void SetLucky() { failures_ = false; }
   // An agent dials in; all do when the daemon opens.
   void Hello(const std::string& name, int64_t now);
   // It does so no more.
@@ -82,6 +85,7 @@ class SimulatedCluster {
 
   const std::string path_;
   std::mt19937 random_;
+  std::vector<std::string> names_;  // also of nodes that are switched off
   int64_t now_ = 1'000'000'000'000;
   bool failures_ = true;
   std::unique_ptr<JobStore> store_;

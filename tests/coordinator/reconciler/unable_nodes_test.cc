@@ -4,24 +4,30 @@
 namespace trireme::coordinator {
 namespace {
 
-// Two nodes, of which one may be unable.
+// Some nodes, of which some may be unable.
 struct Unable : Desk {
-  explicit Unable(const ReconcilerOptions& options = {}) : Desk(options) {
-    Dial("n1");
-    Dial("n2");
+  explicit Unable(const ReconcilerOptions& options = {}, int count = 2,
+                  std::shared_ptr<DeskStore> kept = nullptr)
+      : Desk(options, std::move(kept)) {
+    for (int node = 1; node <= count; ++node) nodes.push_back("n" + std::to_string(node));
+    for (const std::string& node : nodes) Dial(node);
   }
 
   std::string NodeOf(uint64_t job) const { return table.Get(job)->allocation(0).node(); }
   v1::JobStatus StatusOf(uint64_t job) const { return table.Get(job)->status(); }
   v1::Node Node(int index) const { return table.cluster().nodes(index); }
 
-  // Up to its plan, whenever that is due.
-  void Plan(uint64_t job) {
-    now = std::max(now, StatusOf(job).retry_at_unix_ns());
+  // Up to when its next attempt is due, or on for a moment.
+  void Turn(uint64_t job) {
+    now = std::max(now + 1, StatusOf(job).retry_at_unix_ns());
     // All speak on.
-    for (const char* node : {"n1", "n2"}) Report(node, {}, now);
+    for (const std::string& node : nodes) Report(node, {}, now);
     reconciler->Tick(now);
     reconciler->Tick(now + 1);
+  }
+  // Up to its plan, whenever that is due.
+  void Plan(uint64_t job) {
+    Turn(job);
     REQUIRE(StateOf(job) == v1::JOB_PLANNING);
     REQUIRE(reconciler->PlanReady(job, StatusOf(job).attempt(), absl::OkStatus(), now).ok());
   }
@@ -47,17 +53,79 @@ struct Unable : Desk {
     report.mutable_attempts(0)->set_exit_code(exit_code);
     Report(NodeOf(job), report, now);
   }
-  uint64_t SubmitTo(const std::string& node) {
+  uint64_t SubmitTo(const std::string& node, uint32_t ranks = 1) {
     Submission submission;
     submission.resources.add_nodes(node);
-    return Submit(1, now, submission);
+    return Submit(ranks, now, submission);
+  }
+  // One that takes all of it, from here on.
+  uint64_t Occupy(const std::string& node) {
+    const uint64_t job = SubmitTo(node, 4);
+    Plan(job);
+    Runs(job);
+    return job;
   }
 
+  std::vector<std::string> nodes;
   int64_t now = kDeskBegin;
 };
 
-TEST_CASE("unable node: three attempts are tried there, then the job goes elsewhere, unharmed") {
+TEST_CASE(
+    "unable node: a job goes on to one that has not failed to start it, while there is room") {
+  Unable desk({}, 3);
+  const uint64_t job = desk.Submit(4, desk.now);
+  for (const char* node : {"n1", "n2"}) {
+    desk.Plan(job);
+    CHECK(desk.NodeOf(job) == node);
+    desk.Refuses(job);
+    const v1::JobStatus status = desk.StatusOf(job);
+    CHECK(status.state() == v1::JOB_RECOVERING);
+    CHECK(status.failures() == 0);
+    // One that is tried for the first time is not waited for.
+    CHECK(status.retry_at_unix_ns() == desk.now + kDeskSecond);
+  }
+  CHECK(desk.StatusOf(job).reason() ==
+        "was not started: no mpirun, which is no failure of the job; the next attempt follows in "
+        "1 s, not on n1, n2 where other nodes have room");
+  desk.Plan(job);
+  CHECK(desk.NodeOf(job) == "n3");
+  desk.Runs(job);
+  CHECK(desk.StatusOf(job).unstarted() == 0);
+  CHECK(desk.StatusOf(job).unable_nodes().empty());
+  CHECK_FALSE(desk.Node(0).drained());
+  CHECK_FALSE(desk.Node(1).drained());
+}
+
+TEST_CASE("unable node: which could not start a job is known to the next daemon") {
+  auto desk = std::make_unique<Unable>(ReconcilerOptions(), 3);
+  const bool waits = GENERATE(true, false);
+  const uint64_t other = waits ? desk->Occupy("n3") : 0;
+  const uint64_t job = desk->Submit(4, desk->now);
+  for (int attempt = 0; attempt < (waits ? 4 : 2); ++attempt) {
+    desk->Plan(job);
+    desk->Refuses(job);
+  }
+  if (waits) desk->Turn(job);
+  REQUIRE(desk->StateOf(job) == (waits ? v1::JOB_PENDING : v1::JOB_RECOVERING));
+  const std::shared_ptr<DeskStore> store = desk->store;
+  const int64_t now = desk->now;
+  desk.reset();
+  Unable next({}, 3, store);
+  next.now = now;
+  next.Turn(job);
+  if (waits) {
+    CHECK(next.StateOf(job) == v1::JOB_PENDING);
+    next.Ends(other, 0);
+    next.Turn(job);
+  }
+  CHECK(next.StateOf(job) == v1::JOB_PLANNING);
+  CHECK(next.NodeOf(job) == "n3");
+}
+
+TEST_CASE(
+    "unable node: it is tried again where no other has room, and drained for three in a row") {
   Unable desk;
+  const uint64_t other = desk.Occupy("n2");
   const uint64_t job = desk.Submit(4, desk.now);
   for (const int64_t delay : {1, 2, 4}) {
     CHECK_FALSE(desk.Node(0).drained());
@@ -74,10 +142,11 @@ TEST_CASE("unable node: three attempts are tried there, then the job goes elsewh
   CHECK(desk.Node(0).drained_by() == "triremed");
   CHECK(
       desk.Node(0).reason() ==
-      "it could start none of 3 attempts in a row, the last of job 1: was not started: no mpirun; "
+      "it could start none of 3 attempts in a row, the last of job 2: was not started: no mpirun; "
       "when that is mended: trireme undrain n1");
-  desk.now += 4 * kDeskSecond;
-  desk.reconciler->Tick(desk.now);
+  desk.Turn(job);
+  CHECK(desk.StateOf(job) == v1::JOB_PENDING);
+  desk.Ends(other, 0);
   desk.Plan(job);
   CHECK(desk.NodeOf(job) == "n2");
   desk.Runs(job);
@@ -89,6 +158,47 @@ TEST_CASE("unable node: three attempts are tried there, then the job goes elsewh
   CHECK(desk.NodeOf(next) == "n1");
   desk.Refuses(next);
   CHECK_FALSE(desk.Node(0).drained());
+}
+
+TEST_CASE("unable node: after three tries a job waits for one that has not failed to start it") {
+  Unable desk({}, 3);
+  const uint64_t other = desk.Occupy("n3");
+  const uint64_t job = desk.Submit(4, desk.now);
+  for (const char* node : {"n1", "n2", "n2", "n2"}) {
+    desk.Plan(job);
+    CHECK(desk.NodeOf(job) == node);
+    desk.Refuses(job);
+  }
+  CHECK_FALSE(desk.Node(0).drained());
+  desk.Turn(job);
+  CHECK(desk.StateOf(job) == v1::JOB_PENDING);
+  CHECK(desk.StatusOf(job).reason() == "waits for another node: n1, n2 could not start it");
+  CHECK(desk.table.Get(job)->waits_for() ==
+        "waits for 4 CPUs; 0 of 4 are free; it keeps off nodes n1, n2, which could not start it");
+  SECTION("which has room when another ends") { desk.Ends(other, 0); }
+  SECTION("or for one of them that somebody has mended") {
+    REQUIRE(desk.reconciler->SetUse({"n1", false}, desk.now).ok());
+    CHECK(desk.store->FindJob(job)->value().status().unable_nodes_size() == 1);
+  }
+  const std::string goes_on = desk.StateOf(other) == v1::JOB_COMPLETED ? "n3" : "n1";
+  // Another that asks for the same waits for none of that.
+  const uint64_t equal = desk.Submit(4, desk.now);
+  desk.Plan(job);
+  CHECK(desk.NodeOf(job) == goes_on);
+  CHECK(desk.NodeOf(equal) == (goes_on == "n1" ? "n2" : "n1"));
+}
+
+TEST_CASE("unable node: a job of several nodes leaves the one that was to launch it") {
+  Unable desk({}, 3);
+  const uint64_t job = desk.Submit(8, desk.now);
+  desk.Plan(job);
+  REQUIRE(desk.NodeOf(job) == "n1");
+  desk.Refuses(job);
+  desk.Report("n2", Desk::Word(job, 1, v1::ATTEMPT_ENDED), desk.now);
+  desk.Plan(job);
+  REQUIRE(desk.table.Get(job)->allocation_size() == 2);
+  CHECK(desk.table.Get(job)->allocation(0).node() == "n2");
+  CHECK(desk.table.Get(job)->allocation(1).node() == "n3");
 }
 
 TEST_CASE(
@@ -143,24 +253,46 @@ TEST_CASE(
   CHECK_FALSE(desk.Node(0).drained());
 }
 
-TEST_CASE("unable node: a job that no node can start drains one, and ends in time") {
+TEST_CASE(
+    "unable node: a job that no node can start goes from one to the other, and ends in time") {
   ReconcilerOptions options;
   options.retry.max_failures = 2;
   Unable desk(options);
   const uint64_t job = desk.Submit(4, desk.now);
-  for (int attempt = 1; attempt <= 8; ++attempt) {
+  // The first one on another node does not count.
+  for (int attempt = 1; attempt <= 9; ++attempt) {
     REQUIRE_FALSE(HasEnded(desk.StateOf(job)));
-    if (attempt == 4) {
-      desk.now = desk.StatusOf(job).retry_at_unix_ns();
-      desk.reconciler->Tick(desk.now);
-    }
     desk.Plan(job);
-    CHECK(desk.NodeOf(job) == (attempt <= 3 ? "n1" : "n2"));
+    CHECK(desk.NodeOf(job) == (attempt % 2 == 1 ? "n1" : "n2"));
     desk.Refuses(job);
   }
   CHECK(desk.StateOf(job) == v1::JOB_FAILED);
   CHECK(desk.StatusOf(job).exit_code() == 4);
-  CHECK(desk.StatusOf(job).reason().find("8 attempts in a row could not be started") == 0);
+  CHECK(desk.StatusOf(job).reason() ==
+        "9 attempts in a row could not be started by their nodes (n2, n1): was not started: no "
+        "mpirun");
+  CHECK_FALSE(desk.Node(0).drained());
+  CHECK_FALSE(desk.Node(1).drained());
+}
+
+TEST_CASE("unable node: a job that no node can start drains one at most") {
+  Unable desk;
+  const uint64_t job = desk.SubmitTo("n1");
+  const uint64_t second = desk.Submit(1, desk.now, [] {
+    Submission submission;
+    submission.resources.add_nodes("n1");
+    submission.resources.add_nodes("n2");
+    return submission;
+  }());
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    desk.Plan(job);
+    desk.Refuses(job);
+  }
+  // Once at n1, and then at n2 for ever: it speaks three times in all.
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    desk.Plan(second);
+    desk.Refuses(second);
+  }
   CHECK(desk.Node(0).drained());
   CHECK_FALSE(desk.Node(1).drained());
 }
@@ -169,7 +301,7 @@ TEST_CASE(
     "unable node: it is drained when there is room for it, and one that is drained stays as it "
     "was") {
   Unable desk;
-  const uint64_t job = desk.Submit(4, desk.now);
+  const uint64_t job = desk.SubmitTo("n1", 4);
   for (int attempt = 0; attempt < 2; ++attempt) {
     desk.Plan(job);
     desk.Refuses(job);

@@ -261,6 +261,11 @@ std::vector<Waiting> LongQueue(Chance& chance) {
     job.submitted_unix_ns = job.waits_since_unix_ns = chance.Below(1000) * kSecondNs;
     if (chance.Below(4) == 0) job.waits_since_unix_ns += chance.Below(3) * 300 * kSecondNs;
     job.asked.runs_ns = chance.Below(3) * 400 * kSecondNs;
+    if (chance.Below(4) == 0) {
+      for (uint32_t node = 1 + chance.Below(3); node <= 4; node += 1 + chance.Below(3)) {
+        job.asked.avoids.push_back("n" + std::to_string(node));
+      }
+    }
     queue.push_back(job);
   }
   return queue;

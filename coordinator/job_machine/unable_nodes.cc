@@ -1,0 +1,53 @@
+#include "coordinator/job_machine/unable_nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coordinator/job_machine/reasons.h"
+
+namespace trireme::coordinator {
+
+void CountUnstarted(const std::string& node, v1::JobStatus& status) {
+  status.set_unstarted(status.unstarted() + 1);
+  if (node.empty()) return;
+  ForgetUnable(node, status);
+  auto& nodes = *status.mutable_unable_nodes();
+  if (nodes.size() >= kMostUnableNodes) nodes.erase(nodes.begin());
+  *nodes.Add() = node;
+}
+
+void ForgetUnstarted(v1::JobStatus& status) {
+  status.clear_unstarted();
+  status.clear_unable_nodes();
+}
+
+bool ForgetUnable(const std::string& node, v1::JobStatus& status) {
+  auto& nodes = *status.mutable_unable_nodes();
+  const auto found = std::find(nodes.begin(), nodes.end(), node);
+  if (found == nodes.end()) return false;
+  nodes.erase(found);
+  return true;
+}
+
+bool IsUnable(const std::string& node, const v1::JobStatus& status) {
+  const auto& nodes = status.unable_nodes();
+  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+}
+
+uint32_t TriesInVain(const v1::JobStatus& status) {
+  const auto further = static_cast<uint32_t>(std::max(0, status.unable_nodes_size() - 1));
+  return status.unstarted() - std::min(further, status.unstarted());
+}
+
+std::string UnableText(const v1::JobStatus& status) {
+  constexpr int kMost = 4;
+  const int count = status.unable_nodes_size();
+  std::string text;
+  for (int i = 0; i < std::min(count, kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + OneLine(status.unable_nodes(i));
+  }
+  return count > kMost ? fmt::format("{} and {} more", text, count - kMost) : text;
+}
+
+}  // namespace trireme::coordinator

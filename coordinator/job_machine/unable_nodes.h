@@ -1,0 +1,30 @@
+// The nodes that could not start the newest attempts of a job (JobStatus.unable_nodes): the one
+// that could not start the last of them is the last.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/v1/job.pb.h"
+
+namespace trireme::coordinator {
+
+// Of more the first is forgotten: it may be tried again.
+inline constexpr int kMostUnableNodes = 32;
+
+// `node` could not start another attempt; empty: not known which.
+void CountUnstarted(const std::string& node, v1::JobStatus& status);
+// An attempt has begun, or somebody has looked at the job.
+void ForgetUnstarted(v1::JobStatus& status);
+// Somebody has mended the node. False: it is not one of them.
+bool ForgetUnable(const std::string& node, v1::JobStatus& status);
+bool IsUnable(const std::string& node, const v1::JobStatus& status);
+
+// Attempts in a row that could not be started, but for the first on each further node: how long the
+// job has been without a new one to try.
+uint32_t TriesInVain(const v1::JobStatus& status);
+
+// "n1, n2 and 3 more"; empty: none.
+std::string UnableText(const v1::JobStatus& status);
+
+}  // namespace trireme::coordinator

@@ -27,6 +27,9 @@ using base::kNsPerSecond;
 
 constexpr double kLongestGraceSeconds = 1e8;
 constexpr int64_t kCheckpointsEveryNs = kNsPerSecond;
+// How many times KeeperOptions::stalled_after a folder that errs is read again, after its guard has
+// gone, for what it ended with, while nobody wants the attempt to end.
+constexpr int kUnaskedPatience = 6;
 
 std::unique_ptr<Launch> MakeLaunch(const KeeperOptions& options, const AttemptRecord& record,
                                    const AttemptFolder& folder, slurm::Queue* queue) {
@@ -153,11 +156,14 @@ void Attempt::Advance(const Turn& turn) {
 }
 
 void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
-  if (seen.sight != Sight::kUnreadable) waits_for_.clear();
+  if (seen.sight != Sight::kUnreadable) {
+    waits_for_.clear();
+    unreadable_.clear();
+    runner_gone_ns_ = 0;
+  }
   switch (seen.sight) {
     case Sight::kUnreadable:
-      if (record_.desired.desired_state() == v1::ATTEMPT_KILL) KillUnseen(turn.now_ns);
-      return;
+      return AdvanceUnreadable(seen.words, turn.now_ns);
     case Sight::kQueued:
       waits_for_ = seen.words;
       EndedAsDesired();
@@ -180,11 +186,35 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
   }
 }
 
-// It ends when its folder can be read: a guard may be about to begin.
-void Attempt::KillUnseen(int64_t now_ns) {
-  kill_asked_ = true;
-  launch_->Kill(now_ns);
-  launch_->SweptClean();
+// A stop, its grace and a kill need no folder, and an end needs none where nothing is left that
+// could leave a verdict there. The folder has its time to answer all the same: the verdict may say
+// more.
+void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
+  unreadable_ = why;
+  Steer(now_ns);
+  if (kill_asked_) launch_->SweptClean();
+  const bool wanted =
+      record_.desired.desired_state() == v1::ATTEMPT_RUN && record_.never_started.empty();
+  if (wanted && !record_.begun) return;  // it begins when its folder can be read
+  if (!launch_->RunnerGone()) {
+    runner_gone_ns_ = 0;
+    return;
+  }
+  if (runner_gone_ns_ == 0) runner_gone_ns_ = now_ns;
+  const int64_t patience_ns =
+      int64_t{options_.stalled_after.count()} * 1000000 * (wanted ? kUnaskedPatience : 1);
+  if (now_ns - runner_gone_ns_ < patience_ns || !launch_->SweptClean()) return;
+  EndUnread(why);
+}
+
+void Attempt::EndUnread(const std::string& why) {
+  if (record_.begun) {
+    return End(base::kKilledCode, UnreadFailure(options_.node, why, kill_asked_));
+  }
+  // No guard was ever forked, so that there is none to be sealed out.
+  const bool stopped = record_.desired.desired_state() == v1::ATTEMPT_STOP;
+  EndNothingStarts(stopped ? "stopped before it began" : "killed before it began; " + why,
+                   stopped ? base::kCheckpointed : base::kKilledCode, Doing::kOthers);
 }
 
 // mpirun and its guard are another node's; here are only their ranks.
@@ -346,7 +376,10 @@ void Attempt::EndVanished(const Seen& seen) {
 void Attempt::EndUnstarted(const std::string& why, int exit_code, Doing doing) {
   // Before the reason is noted: a guard that was forked by a keeper now dead may claim it yet, and
   // then it has started.
-  if (!launch_->Seal().ok()) return;
+  if (launch_->Seal().ok()) EndNothingStarts(why, exit_code, doing);
+}
+
+void Attempt::EndNothingStarts(const std::string& why, int exit_code, Doing doing) {
   if (record_.never_started.empty()) {
     Refuse(why, exit_code, doing);
     Save().IgnoreError();  // a sealed folder tells enough
@@ -358,8 +391,11 @@ void Attempt::EndUnstarted(const std::string& why, int exit_code, Doing doing) {
 }
 
 void Attempt::End(int exit_code, std::optional<v1::Failure> failure) {
-  // What another attempt uses has the names that ours would have.
-  const bool taken = launcher_ && folder_.Exists() && folder_.whose() != Whose::kOurs;
+  // What another attempt uses has the names that ours would have. One that has begun has made its
+  // own folder, whether that can be read or not.
+  const Whose whose = folder_.whose();
+  const bool ours = whose == Whose::kOurs || (whose == Whose::kUnknown && record_.begun);
+  const bool taken = launcher_ && folder_.Exists() && !ours;
   if (!taken) launch_->CleanUp();
   if (failure && !record_.cut_off.empty()) failure->set_headline(record_.cut_off);
   waits_for_.clear();
@@ -385,6 +421,12 @@ v1::AttemptReport Attempt::Report() const {
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING
                                           : v1::ATTEMPT_STARTING);
   report.set_waits_for(waits_for_);
+  if (!ended_ && !unreadable_.empty()) {
+    report.set_stalled(
+        fmt::format("its run folder errs on node {}: {}; what is known of its ranks "
+                    "there is of before",
+                    options_.node, unreadable_));
+  }
   if (ranks_.progress()) *report.mutable_progress() = *ranks_.progress();
   for (const v1::RankReport& rank : ranks_.ranks()) *report.add_ranks() = rank;
   return report;

@@ -99,7 +99,8 @@ class Attempt {
   void NameStore(const std::string& store);
   void AdvanceLauncher(const Seen& seen, const Turn& turn);
   void AdvanceWatcher();
-  void KillUnseen(int64_t now_ns);
+  void AdvanceUnreadable(const std::string& why, int64_t now_ns);
+  void EndUnread(const std::string& why);
   void Begin(const Turn& turn);
   absl::Status Start();
   bool EndedAsDesired();
@@ -114,6 +115,7 @@ class Attempt {
   enum class Doing { kOthers, kOurs };
   void Refuse(const std::string& why, int exit_code, Doing doing = Doing::kOthers);
   void EndUnstarted(const std::string& why, int exit_code, Doing doing = Doing::kOthers);
+  void EndNothingStarts(const std::string& why, int exit_code, Doing doing);
   void End(int exit_code, std::optional<v1::Failure> failure);
   v1::AttemptReport Report() const;
   bool BySrun() const { return options_.in_allocation || options_.slurm.has_value(); }
@@ -136,6 +138,8 @@ class Attempt {
   int64_t looked_ns_;  // base::BoottimeNs before the last look at the ranks
   bool kill_asked_ = false;
   std::string waits_for_;
+  std::string unreadable_;         // why its folder cannot be read; empty: it can
+  int64_t runner_gone_ns_ = 0;     // since when nothing runs that would leave a verdict there
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
   uint64_t saved_step_ = 0;        // of the newest that it has saved
   std::string not_saved_;          // why saves have failed since

@@ -83,6 +83,20 @@ v1::Failure VanishedFailure(const std::string& attempt_folder, const v1::LaunchS
   return failure;
 }
 
+v1::Failure UnreadFailure(const std::string& node, const std::string& why, bool killed) {
+  v1::Failure failure;
+  failure.set_rank(-1);
+  failure.set_exit_code(base::kKilledCode);
+  failure.set_headline(fmt::format(
+      "{}; nothing of it runs on node {} any more, and what it ended with is not known: {}",
+      killed ? kKilledAsAsked : "it has ended", node, why));
+  failure.set_evidence("what its ranks have said lies in its run folder, which could not be read");
+  failure.set_next_action(fmt::format(
+      "mount the file system of the run folder anew on node {}; dmesg there says why it errs",
+      node));
+  return failure;
+}
+
 v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_code) {
   v1::Failure failure;
   failure.set_rank(-1);

@@ -23,6 +23,8 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder, const v1::Launch
 // were asked to, so its end is no surprise.
 v1::Failure VanishedFailure(const std::string& attempt_folder, const v1::LaunchSpec& launch,
                             bool killed);
+// It is gone from its node, and `why` its verdict cannot be read: that is 137, too.
+v1::Failure UnreadFailure(const std::string& node, const std::string& why, bool killed);
 v1::Failure UnstartedFailure(uint32_t attempt, const std::string& why, int exit_code);
 
 struct SavedSoFar {

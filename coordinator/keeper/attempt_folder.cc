@@ -98,6 +98,17 @@ absl::Status WriteOwner(const std::string& folder, const AttemptOwner& owner) {
       fmt::format("{} is of another attempt, as {} says", folder, path));
 }
 
+Seen Unreadable(std::string why) {
+  Seen seen;
+  seen.sight = Sight::kUnreadable;
+  seen.words = std::move(why);
+  return seen;
+}
+
+Seen Unreadable(const std::string& path, int error) {
+  return Unreadable(base::MessageOf(base::ErrnoStatus(error, "cannot read " + path)));
+}
+
 absl::Status MakeOwnFolder(const std::string& path) {
   const std::string what = "cannot make " + path;
   if (mkdir(path.c_str(), 0700) == 0) return absl::OkStatus();
@@ -188,16 +199,18 @@ Whose AttemptFolder::whose() const {
 Seen AttemptFolder::Look() const {
   const Whose whose = this->whose();
   if (whose == Whose::kNotOurs) return {};
-  if (whose == Whose::kUnknown) return {Sight::kUnreadable, {}, 0, "", ""};
+  if (whose == Whose::kUnknown) return Unreadable(base::MessageOf(ReadOwner(path_).status()));
   const Text claimed = ReadText(path_ + "/guard.json");
   if (claimed.error == ENOENT) return {};
-  if (claimed.error != 0) return {Sight::kUnreadable, {}, 0, "", ""};
+  if (claimed.error != 0) return Unreadable(path_ + "/guard.json", claimed.error);
   if (claimed.bytes.empty()) return {Sight::kSealed, {}, 0, "", ""};
   const launcher::ProcessIdentity guard = GuardIn(claimed.bytes);
   if (launcher::IsAlive(guard)) return {Sight::kLive, guard, 0, "", ""};
   // Read after its death, so that a verdict cannot come in between.
   const Text verdict = ReadText(path_ + "/exit");
-  if (verdict.error != 0 && verdict.error != ENOENT) return {Sight::kUnreadable, {}, 0, "", ""};
+  if (verdict.error != 0 && verdict.error != ENOENT) {
+    return Unreadable(path_ + "/exit", verdict.error);
+  }
   if (const auto code = ExitCodeIn(verdict.bytes)) return {Sight::kExited, {}, *code, "", ""};
   return {Sight::kVanished, {}, 0, "", ""};
 }

@@ -23,14 +23,14 @@ enum class Sight {
   kLive,        // its guard lives
   kExited,      // its guard has ended in order: nothing is left
   kVanished,    // its guard is gone without a verdict: something may be left
-  kUnreadable,  // the disk does not say; look again
+  kUnreadable,  // the disk answers with an error; look again
 };
 
 struct Seen {
   Sight sight = Sight::kNothing;
   launcher::ProcessIdentity guard;  // kLive
   int exit_code = 0;                // kExited, kRefused; of a Slurm job kVanished
-  // kQueued: what it waits for. kRefused and, of a Slurm job, kVanished: why.
+  // kQueued: what it waits for. kRefused, kUnreadable and, of a Slurm job, kVanished: why.
   std::string words;
   std::string next_action;  // with the words of kVanished
 };

@@ -270,8 +270,9 @@ v1::AttemptReport KeptAttempt::Report(AttemptTurns& turns) const {
   if (lifeline_.claim_read(EndAfterNs(), base::BoottimeNs())) {
     report.set_ends_after_seconds(static_cast<double>(EndAfterNs()) / kNsPerSecond);
   }
-  report.set_stalled(StallWords(turns));
-  if (report.stalled().empty()) return report;
+  const std::string stalled = StallWords(turns);
+  if (stalled.empty()) return report;
+  report.set_stalled(stalled);
   // So that what the ranks themselves say is known to be newer.
   for (v1::RankReport& rank : *report.mutable_ranks()) {
     if (rank.position().empty()) continue;

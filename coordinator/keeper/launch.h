@@ -28,7 +28,8 @@ class Launch {
   // late, the folder is claimed once. `called_off` is asked when no disk is waited for any more.
   // DeadlineExceeded: it may begin yet. Cancelled: it was called off. Other errors are final.
   virtual absl::Status Start(const std::function<bool()>& called_off) = 0;
-  // Both are called every turn for as long as they are desired, of an attempt that is kLive.
+  // Both are called every turn for as long as they are desired, of an attempt that is kLive or
+  // kUnreadable.
   virtual void AskToStop(int64_t now_ns) = 0;
   virtual void Kill(int64_t now_ns) = 0;
   // Every turn of an attempt that another node launches, while it is wanted: its ranks may come.
@@ -38,6 +39,9 @@ class Launch {
   // After kVanished, or for ranks that another node has launched: kills what is left of it here;
   // true when there is surely nothing.
   virtual bool SweptClean() = 0;
+  // Of an attempt whose folder cannot be read: what would leave its verdict there (a guard, a job
+  // of Slurm) is surely gone. Kills nothing.
+  virtual bool RunnerGone() = 0;
   // Once, at the end.
   virtual void CleanUp() = 0;
 };

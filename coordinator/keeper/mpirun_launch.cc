@@ -9,6 +9,7 @@
 #include "coordinator/keeper/attempt_group.h"
 #include "coordinator/keeper/launch.h"
 #include "coordinator/keeper/marked_processes.h"
+#include "coordinator/launcher/guard_search.h"
 #include "coordinator/launcher/launch_command.h"
 #include "coordinator/launcher/process_guard.h"
 #include "coordinator/slurm/steps.h"
@@ -115,6 +116,7 @@ class MpirunLaunch : public Launch {
   void Kill(int64_t now_ns) override {
     const bool first = kill_asked_ns_ == 0;
     if (first) kill_asked_ns_ = now_ns;
+    if (guard_.pid <= 0) FindGuard();
     const bool deaf =
         first ? !folder_.Ask(launcher::kGuardKill) : now_ns - kill_asked_ns_ > kObeyNs;
     // Its children die with it or are swept.
@@ -138,12 +140,21 @@ class MpirunLaunch : public Launch {
     const bool gone = !steps_ || steps_->AreGone({folder_.unique_name()});
     return gone && clean_sweeps_ >= kCleanSweeps;
   }
+  bool RunnerGone() override { return !launcher::IsAlive(guard_) && !FindGuard(); }
   void CleanUp() override {
     group_.Remove();
     folder_.RemoveTemporaryFolders();
   }
 
  private:
+  // One that its folder does not name: by its own name. Whether there may be one.
+  bool FindGuard() {
+    const std::vector<launcher::FoundGuard> guards = launcher::GuardsOf(folder_.path());
+    for (const launcher::FoundGuard& found : guards) {
+      if (found.certain) guard_ = found.process;
+    }
+    return !guards.empty();
+  }
   bool StepGone(int64_t now_ns) {
     if (!steps_) return true;
     if (exited_ns_ == 0) exited_ns_ = now_ns;

@@ -4,6 +4,7 @@
 // comment of the job is the attempt's own name, so that a keeper that was cut off finds it again.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -91,6 +92,16 @@ class SlurmLaunch : public Launch {
   }
   // A job that Slurm calls ended has no processes.
   bool SweptClean() override { return CancelAll() == 0; }
+  bool RunnerGone() override {
+    if (gone_asked_ns_ == 0) gone_asked_ns_ = base::MonotonicNs();
+    const std::optional<slurm::Submission> made = queue_.Find(name_);
+    if (made && made->under_way) return false;
+    const auto view = queue_.view();
+    if (view->asked_ns <= std::max(gone_asked_ns_, made ? made->answered_ns : 0)) return false;
+    return std::none_of(view->jobs.begin(), view->jobs.end(), [&](const slurm::SlurmJob& job) {
+      return job.comment == name_ && job.phase != slurm::JobPhase::kEnded;
+    });
+  }
   void CleanUp() override { queue_.Forget(name_); }
 
  private:
@@ -124,6 +135,7 @@ class SlurmLaunch : public Launch {
   std::set<uint64_t> cancelled_;  // that are not the one
   int64_t first_view_ns_ = 0;     // of the claim
   int64_t gone_ns_ = 0;           // since when it is gone
+  int64_t gone_asked_ns_ = 0;     // RunnerGone, first
   int64_t asked_ns_ = 0;
   int64_t killed_ns_ = 0;
   bool killed_ = false;

@@ -24,6 +24,7 @@
 
 #include "coordinator/control_group/group_files.h"
 #include "coordinator/launcher/guard_files.h"
+#include "coordinator/launcher/guard_search.h"
 #include "coordinator/launcher/process_identity.h"
 #include "coordinator/launcher/process_title.h"
 #include "runtime/base/durable.h"
@@ -224,7 +225,7 @@ void PlaceFds(const GuardFds& fds) {
 void BecomeGuard(const std::string& title) {
   setpgid(0, 0);  // the terminal's Ctrl-C is for our parent
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  prctl(PR_SET_NAME, "trireme-guard");
+  prctl(PR_SET_NAME, kGuardName);
   SetProcessTitle(title.c_str());
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);
@@ -342,7 +343,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 }  // namespace
 
 absl::Status StartGuarded(const GuardedCommand& command, const std::string& folder) {
-  const std::string title = "trireme-guard " + folder;  // made before the fork
+  const std::string title = GuardTitle(folder);  // made before the fork
   const std::vector<char*> argv = Pointers(command.argv);
   const std::vector<char*> environment = Pointers(command.environment);
   const std::string fifo = folder + "/control";

@@ -85,6 +85,7 @@ class FakeLaunch : public Launch {
     return sealed;
   }
   bool SweptClean() override { return true; }
+  bool RunnerGone() override { return true; }
   void CleanUp() override {}
 
  private:

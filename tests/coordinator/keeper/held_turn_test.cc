@@ -34,6 +34,7 @@ class LiveLaunch final : public Launch {
   void Kill(int64_t now_ns) override { asked_->kill_ns = now_ns; }
   absl::Status Seal() override { return absl::OkStatus(); }
   bool SweptClean() override { return true; }
+  bool RunnerGone() override { return true; }
   void CleanUp() override {}
 
  private:

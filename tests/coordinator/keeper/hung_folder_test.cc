@@ -84,6 +84,7 @@ class DiskLaunch final : public Launch {
   void Kill(int64_t now_ns) override { real_->Kill(now_ns); }
   absl::Status Seal() override { return real_->Seal(); }
   bool SweptClean() override { return real_->SweptClean(); }
+  bool RunnerGone() override { return real_->RunnerGone(); }
   void CleanUp() override { real_->CleanUp(); }
 
  private:

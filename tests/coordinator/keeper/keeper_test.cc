@@ -336,6 +336,7 @@ class DyingLaunch final : public Launch {
   void Kill(int64_t) override {}
   absl::Status Seal() override { return folder_.Seal(); }
   bool SweptClean() override { return true; }
+  bool RunnerGone() override { return true; }
   void CleanUp() override {}
 
  private:

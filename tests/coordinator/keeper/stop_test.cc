@@ -60,7 +60,7 @@ TEST_CASE("a kill reaches ranks of which the disk does not say how they are") {
   REQUIRE(!bench.Living().empty());
   keeper->SetDesired(bench.Desired({bench.Attempt(1, v1::ATTEMPT_KILL)}));
   bench.Await(*keeper, 1, [&](const auto& report) {
-    CHECK(report.phase() != v1::ATTEMPT_ENDED);  // a guard may be about to begin
+    CHECK(report.phase() != v1::ATTEMPT_ENDED);  // what it ended with may be read yet
     return bench.Living().empty();
   });
   std::filesystem::remove(claim);

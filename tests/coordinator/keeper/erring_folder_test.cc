@@ -1,0 +1,198 @@
+// A run folder that answers with an error, as where its mount is stale: what goes on, what is ended
+// all the same, and what is told of it. The error is ELOOP, of a name that leads to itself.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "coordinator/launcher/guard_search.h"
+#include "runtime/base/exit_code.h"
+#include "runtime/base/monotonic.h"
+#include "tests/coordinator/keeper/keeper_bench.h"
+
+namespace trireme::keeper {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr char kRunsOn[] =
+    "echo $attempt >> $run/starts; trap '' TERM USR1; while :; do sleep 600; done\n";
+constexpr char kEndsWhenTold[] =
+    "echo $attempt >> $run/starts; cd /; while [ ! -e $run.go ]; do sleep 0.02; done; exit 3\n";
+
+class ErringBench : public KeeperBench {
+ public:
+  explicit ErringBench(const std::string& script) : KeeperBench(script) {
+    options.turn_wait = milliseconds(20);
+    options.stalled_after = milliseconds(200);
+  }
+  // Named, so that a keeper has to read whose its folder is.
+  v1::DesiredAttempt Named(v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN,
+                           double grace_seconds = 60) const {
+    v1::DesiredAttempt attempt = Attempt(1, desired_state, grace_seconds);
+    attempt.mutable_launch()->mutable_store()->set_store("a store");
+    attempt.mutable_launch()->mutable_store()->set_epoch(1);
+    return attempt;
+  }
+  void Want(Keeper& keeper, v1::AttemptDesiredState desired_state,
+            double grace_seconds = 60) const {
+    keeper.SetDesired(Desired({Named(desired_state, grace_seconds)}));
+  }
+  void Run(Keeper& keeper) {
+    Want(keeper, v1::ATTEMPT_RUN);
+    Await(keeper, 1, [&](const auto&) { return Lines("starts") == 1; });
+    guard = Guard(1);
+    REQUIRE(launcher::IsAlive(guard));
+  }
+  void Break() const {
+    fs::rename(run, run + ".away");
+    fs::create_symlink(run, run);
+  }
+  void Mend() const {
+    fs::remove(run);
+    fs::rename(run + ".away", run);
+  }
+  void PollFor(Keeper& keeper, milliseconds time) const {
+    const int64_t until = base::MonotonicNs() + std::chrono::nanoseconds(time).count();
+    while (base::MonotonicNs() < until) {
+      const v1::NodeReport report = keeper.Poll();
+      REQUIRE(report.attempts_size() == 1);
+      REQUIRE(report.attempts(0).phase() != v1::ATTEMPT_ENDED);
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+  // Nothing of it is left at the very report of its end.
+  v1::AttemptReport CheckEndsUnread(Keeper& keeper) const {
+    const v1::AttemptReport end = Await(keeper, 1, [&](const v1::AttemptReport& report) {
+      if (report.phase() != v1::ATTEMPT_ENDED) return false;
+      CHECK(Living().empty());
+      CHECK_FALSE(launcher::IsAlive(guard));
+      return true;
+    });
+    CHECK(end.launcher());
+    CHECK(end.exit_code() == base::kKilledCode);
+    CHECK_THAT(end.failure().headline(),
+               Catch::Contains("node n1") && Catch::Contains("not known") &&
+                   Catch::Contains(run + "/attempts/1") && Catch::Contains("symbolic links"));
+    CHECK_THAT(end.failure().next_action(), Catch::Contains("mount"));
+    CHECK(end.stalled().empty());
+    CheckNothingLeft(1);
+    return end;
+  }
+
+  launcher::ProcessIdentity guard;
+};
+
+TEST_CASE("erring folder: a kill, or a stop whose grace is over, ends the attempt without it") {
+  ErringBench bench(kRunsOn);
+  auto keeper = bench.Open();
+  bench.Run(*keeper);
+  const bool same_keeper = GENERATE(true, false);
+  const auto [how, grace] =
+      GENERATE(std::pair(v1::ATTEMPT_KILL, 0.0), std::pair(v1::ATTEMPT_STOP, 0.2));
+  CAPTURE(same_keeper, how);
+  if (same_keeper) bench.PollFor(*keeper, milliseconds(50));
+  if (!same_keeper) keeper.reset();
+  bench.Break();
+  // One that has never seen the guard finds it by its name.
+  if (!same_keeper) keeper = bench.Open();
+  bench.Want(*keeper, how, grace);
+  const v1::AttemptReport end = bench.CheckEndsUnread(*keeper);
+  CHECK_THAT(end.failure().headline(), Catch::Contains("killed as asked"));
+  // It is over for good, also when the folder is back.
+  bench.Mend();
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == base::kKilledCode);
+  keeper->SetDesired(bench.Desired({}));
+  bench.Await(*keeper, 1, [](const auto& report) { return report.attempt() == 0; });
+}
+
+TEST_CASE("erring folder: what runs there runs on, within the grace of a stop too, and is told") {
+  ErringBench bench(kRunsOn);
+  auto keeper = bench.Open();
+  bench.Run(*keeper);
+  const bool same_keeper = GENERATE(true, false);
+  if (!same_keeper) keeper.reset();
+  bench.Break();
+  if (!same_keeper) keeper = bench.Open();
+  bench.Want(*keeper, GENERATE(v1::ATTEMPT_RUN, v1::ATTEMPT_STOP), 600);
+  const v1::AttemptReport erring = bench.Await(
+      *keeper, 1, [](const v1::AttemptReport& report) { return !report.stalled().empty(); });
+  CHECK_THAT(erring.stalled(), Catch::Contains("errs on node n1") && Catch::Contains(bench.run) &&
+                                   Catch::Contains("symbolic links"));
+  bench.PollFor(*keeper, milliseconds(2000));  // longer than it would be waited for if it had ended
+  CHECK(bench.Living().size() == 2);
+  CHECK(launcher::IsAlive(bench.guard));
+  bench.Mend();
+  bench.Await(*keeper, 1, [](const auto& report) { return report.stalled().empty(); });
+  bench.Want(*keeper, v1::ATTEMPT_KILL);
+  CHECK(bench.AwaitEnd(*keeper, 1).failure().headline() == "killed as asked");
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("erring folder: an attempt that ends by itself there is not for ever at work") {
+  ErringBench bench(kEndsWhenTold);
+  const auto keeper = bench.Open();
+  bench.Run(*keeper);
+  const bool comes_back = GENERATE(false, true);
+  bench.Break();
+  bench.PollFor(*keeper, milliseconds(50));
+  std::ofstream(bench.run + ".go") << "go";
+  if (!comes_back) {
+    const v1::AttemptReport end = bench.CheckEndsUnread(*keeper);
+    CHECK_THAT(end.failure().headline(), !Catch::Contains("killed as asked"));
+    bench.Mend();
+    return;
+  }
+  for (int i = 0; i < 500 && launcher::IsAlive(bench.guard); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  // Before that is given up: what it ended with is told after all.
+  bench.Mend();
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 3);
+  bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("erring folder: what has not begun waits for it, or ends as it is asked to") {
+  ErringBench bench(kRunsOn);
+  bench.Break();
+  const auto keeper = bench.Open();
+  bench.Want(*keeper, v1::ATTEMPT_RUN);
+  bench.PollFor(*keeper, milliseconds(2000));
+  const auto how = GENERATE(v1::ATTEMPT_KILL, v1::ATTEMPT_STOP, v1::ATTEMPT_RUN);
+  CAPTURE(how);
+  if (how == v1::ATTEMPT_RUN) {
+    bench.Mend();
+    bench.Run(*keeper);
+    bench.Want(*keeper, v1::ATTEMPT_KILL);
+    CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == base::kKilledCode);
+    bench.CheckNothingLeft(1);
+    return;
+  }
+  bench.Want(*keeper, how);
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK_FALSE(end.never_started());  // it was called off, which is nobody's doing
+  CHECK(end.exit_code() == (how == v1::ATTEMPT_STOP ? base::kCheckpointed : base::kKilledCode));
+  bench.Mend();
+  CHECK(bench.Lines("starts") == 0);
+}
+
+TEST_CASE("erring folder: while a guard lives that may be its own, it has not ended") {
+  ErringBench bench(kRunsOn);
+  const auto keeper = bench.Open();
+  bench.Run(*keeper);
+  bench.Break();
+  bench.Want(*keeper, v1::ATTEMPT_STOP, 600);
+  bench.PollFor(*keeper, milliseconds(600));
+  CHECK(launcher::GuardsOf(bench.Folder(1)).size() == 1);
+  CHECK(launcher::GuardsOf(bench.Folder(1) + "2").empty());
+  bench.Want(*keeper, v1::ATTEMPT_KILL);
+  bench.CheckEndsUnread(*keeper);
+  CHECK(launcher::GuardsOf(bench.Folder(1)).empty());
+  bench.Mend();
+}
+
+}  // namespace
+}  // namespace trireme::keeper

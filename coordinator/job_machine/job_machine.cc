@@ -54,7 +54,7 @@ class Change {
   // Of the current attempt, which has saved it; nothing, unless it is the newest so far. That goes
   // by the attempt first: one that had to begin before a damaged checkpoint saves smaller steps, or
   // the same again, and the job gets on all the same.
-  void Checkpoint(uint64_t step) {
+  void Checkpoint(uint64_t step, int64_t alive_unix_ns) {
     v1::JobStatus& now = status();
     const bool first = now.checkpoint_attempt() != now.attempt();
     if (step == 0 || (!first && step <= now.checkpoint_step())) return;
@@ -64,9 +64,10 @@ class Change {
     // An attempt that is lost has failed after it, any other one has not failed yet.
     now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
     // So long it has lived, whatever is known of it later.
-    if (now.counts_since_unix_ns() != 0) {
-      CountNoMore(now_);
-      Count();
+    if (const int64_t since = now.counts_since_unix_ns(); since != 0) {
+      const int64_t until = std::max(since, std::min(alive_unix_ns, now_));
+      CountNoMore(until);
+      now.set_counts_since_unix_ns(until);
     }
     if (step > now.furthest_step()) {
       now.set_furthest_step(step);
@@ -208,7 +209,7 @@ class Machine {
 
   absl::Status operator()(const CheckpointSeen& event) {
     if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
-    change_.Checkpoint(event.step);
+    change_.Checkpoint(event.step, event.alive_unix_ns);
     if (event.fails && state() == v1::JOB_RUNNING && desired_state() == v1::JOB_DESIRED_RUN) {
       Saves(OneLine(*event.fails));
     }
@@ -218,7 +219,7 @@ class Machine {
   absl::Status operator()(const AttemptEnded& event) {
     if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
     change_.CountNoMore(event.alive_unix_ns);
-    change_.Checkpoint(event.checkpoint_step);
+    change_.Checkpoint(event.checkpoint_step, event.alive_unix_ns);
     change_.status().set_attempt_live(false);
     if (!event.never_started) ForgetUnstarted(change_.status());
     if (state() == v1::JOB_RECOVERING) {

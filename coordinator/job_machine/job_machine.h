@@ -41,6 +41,7 @@ struct CheckpointSeen {
   uint64_t step = 0;     // 0: none yet
   // Why saves have failed since, empty: they have not; nullopt: not known.
   std::optional<std::string> fails = std::nullopt;
+  int64_t alive_unix_ns = INT64_MAX;  // as of AttemptEnded
 };
 // Nothing is left of the attempt on any node.
 struct AttemptEnded {

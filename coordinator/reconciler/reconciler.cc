@@ -93,6 +93,7 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
     self->active_.insert(id);
     self->File(nullptr, job);
     self->jobs_[id].job = std::move(job);
+    ForgetHeard(self->jobs_[id]);
   }
   ASSIGN_OR_RETURN(const uint64_t last, store.LastSequence());
   ASSIGN_OR_RETURN(self->first_sequence_, store.FirstSequence());
@@ -196,6 +197,7 @@ absl::Status Reconciler::Take(Entry& entry, Transition transition,
     entry.revoke_not_before_unix_ns = 0;
     entry.revoked_unix_ns = 0;
     entry.left.clear();
+    entry.unheard.clear();
   }
   // Given up, or found elsewhere: the nodes that it held hear of it.
   if ((!holds || launched != nullptr) && !allocation_before.empty()) {
@@ -434,7 +436,10 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     HearStart(entry, node, known, one);
     known = Newer(known, one);
     const bool seen = one.phase() != v1::ATTEMPT_PHASE_UNSPECIFIED;
-    if (seen && known.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
+    if (seen && IsHeardInTime(now_unix_ns)) {
+      entry.unheard.erase(node);
+      if (known.phase() != v1::ATTEMPT_ENDED) entry.alive_unix_ns = now_unix_ns;
+    }
     if (seen) entry.left.erase(node);  // it says itself how it fares
     RETURN_IF_ERROR(NoteFence(entry));
     RETURN_IF_ERROR(Evaluate(entry, now_unix_ns));
@@ -511,6 +516,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
   if (queued) RETURN_IF_ERROR(Feed(entry, LaunchQueued{attempt}, now_unix_ns));
   CheckpointSeen saved{attempt, checkpoint_step};
+  saved.alive_unix_ns = entry.alive_unix_ns;
   if (launcher.phase() == v1::ATTEMPT_RUNNING) saved.fails = launcher.failure().headline();
   return Feed(entry, saved, now_unix_ns);
 }

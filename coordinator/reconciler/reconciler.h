@@ -169,6 +169,8 @@ class Reconciler {
     int64_t revoke_not_before_unix_ns = 0;
     int64_t revoked_unix_ns = 0;  // its claim is taken; 0: not so far as we know
     std::set<std::string> left;   // nodes without which it is taken to have ended
+    // Its nodes that have not said how it fares since this daemon was started, or stood still.
+    std::set<std::string> unheard;
   };
 
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
@@ -191,7 +193,9 @@ class Reconciler {
   absl::Status HearHellosAgain(int64_t now_unix_ns);
   absl::StatusOr<bool> TakeHeld(const std::string& node, const v1::AttemptReport& held,
                                 int64_t now_unix_ns);
+  bool IsHeardInTime(int64_t now_unix_ns) const;
   void StoodStill(int64_t for_ns, int64_t now_unix_ns);
+  static void ForgetHeard(Entry& entry);
   int64_t Turn(int64_t now_unix_ns);
   absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);
@@ -266,6 +270,8 @@ class Reconciler {
   int64_t started_unix_ns_ = 0;
   int64_t listens_since_unix_ns_ = 0;  // likewise, without the time in which it stood still
   int64_t due_unix_ns_ = 0;            // the next Tick, at the latest; 0: none so far
+  // From when on reports are no older than when they are acted on, after it stood still; 0: always.
+  int64_t heard_anew_unix_ns_ = 0;
   // Nodes that may come back after this start and have not: until then, or AgentsDueNs, nobody
   // passes one that waits.
   std::set<std::string> awaited_;

@@ -28,6 +28,8 @@ constexpr int64_t kIdleNs = 1000 * kNsPerMs;
 constexpr int64_t kReservedNs = 60000 * kNsPerMs;
 // Of a turn, beyond the time that it was asked for: what is less is a busy machine.
 constexpr int64_t kLateNs = 2000 * kNsPerMs;
+// What agents have said meanwhile is acted on by then; each says more once a second.
+constexpr int64_t kHearAnewNs = 2000 * kNsPerMs;
 
 QueueKey KeyOf(const v1::Job& job) {
   return {-int64_t{job.priority()}, job.submitted_unix_ns(), job.id()};
@@ -196,6 +198,7 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   started_unix_ns_ += by_ns;
   listens_since_unix_ns_ += by_ns;
   if (due_unix_ns_ != 0) due_unix_ns_ += by_ns;
+  if (heard_anew_unix_ns_ != 0) heard_anew_unix_ns_ += by_ns;
   cluster_published_unix_ns_ = 0;
   queue_.MoveReservations(by_ns);
   scheduled_unix_ns_ += by_ns;
@@ -227,11 +230,20 @@ void Reconciler::Listens(int64_t now_unix_ns) {
 void Reconciler::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
   nodes_.StoodStill(for_ns, now_unix_ns);
   listens_since_unix_ns_ = std::min(listens_since_unix_ns_ + for_ns, now_unix_ns);
+  heard_anew_unix_ns_ = now_unix_ns + kHearAnewNs;
   for (const uint64_t id : holding_) {
-    int64_t& revoked = jobs_.at(id).revoked_unix_ns;
+    Entry& entry = jobs_.at(id);
+    int64_t& revoked = entry.revoked_unix_ns;
     if (revoked != 0) revoked = std::min(revoked + for_ns, now_unix_ns);
+    ForgetHeard(entry);
   }
   if (ports_.stood_still) ports_.stood_still(for_ns);
+}
+
+void Reconciler::ForgetHeard(Entry& entry) {
+  entry.unheard.clear();
+  if (!entry.job.status().attempt_live()) return;
+  for (const v1::NodeAllocation& part : entry.job.allocation()) entry.unheard.insert(part.node());
 }
 
 bool Reconciler::DropEvents() {
@@ -370,13 +382,21 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
   const bool all_heard =
       std::none_of(allocation.begin(), allocation.end(),
                    [&](const v1::NodeAllocation& part) { return nodes_.IsLost(part.node()); });
-  if (!all_heard) return 0;
+  // A report of its end may be on its way to who has just been started, or stood still.
+  if (!all_heard || !entry.unheard.empty()) return 0;
   ASSIGN_OR_RETURN(Transition transition,
                    Apply(entry.job.status(), TimeIsUp{}, policy, now_unix_ns));
   if (!transition.changed) return 0;  // it stops for something else
   transition.status.set_stop_grace_seconds(GraceOf(entry, now_unix_ns));
   RETURN_IF_ERROR(Take(entry, std::move(transition), {}, now_unix_ns));
   return 0;
+}
+
+// What comes before the turn that notices a standstill, or shortly after, may have waited: it is of
+// any time since the turn that was missed.
+bool Reconciler::IsHeardInTime(int64_t now_unix_ns) const {
+  const bool late = due_unix_ns_ != 0 && now_unix_ns - due_unix_ns_ > kLateNs;
+  return !late && now_unix_ns >= heard_anew_unix_ns_;
 }
 
 int64_t Reconciler::Tick(int64_t now_unix_ns) {

@@ -29,8 +29,14 @@ struct LimitedDesk : Desk {
   }
 };
 
+// The turns before, so that what is said at `now` is no older: who was away for longer stood still.
+void TurnUpTo(Desk& desk, int64_t now) {
+  TurnEachSecond(*desk.reconciler, now - 3 * kDeskSecond, now);
+}
+
 // Its agent says that it lives.
 void Lives(Desk& desk, int64_t now) {
+  TurnUpTo(desk, now);
   desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), now);
 }
 
@@ -55,14 +61,97 @@ TEST_CASE("time limit: the reconciler asks an attempt to stop in time and ends t
   CHECK(desk.DesiredOn("n1") == v1::ATTEMPT_DESIRED_UNSPECIFIED);
 }
 
+// A daemon that a disk or a SIGSTOP has held: what agents have said meanwhile is acted on later
+// than its clock says.
+TEST_CASE("time limit: a daemon that stood still ends no job that had ended with time left") {
+  LimitedDesk desk;
+  const int64_t last = kDeskBegin + kDeskHour;
+  TurnEachSecond(*desk.reconciler, kDeskBegin, last);
+  Lives(desk, last);
+  const int64_t back = kDeskBegin + kLimit + 60 * kDeskSecond;
+  v1::NodeReport end = Desk::Word(1, 1, v1::ATTEMPT_ENDED, 1);
+  SECTION("its turn comes first, and then the report that waited") {
+    desk.reconciler->Tick(back);
+    CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+    desk.Report("n1", end, back);
+  }
+  SECTION("reports that were sent before the end come first, with turns between") {
+    v1::NodeReport saved = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
+    saved.mutable_attempts(0)->set_saved_step(7);
+    desk.Report("n1", saved, back);
+    desk.reconciler->Tick(back);
+    Lives(desk, back);
+    desk.reconciler->Tick(back);
+    CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+    CHECK(desk.table.Get(1)->status().checkpoint_step() == 7);
+    end.mutable_attempts(0)->set_saved_step(9);
+    desk.Report("n1", end, back);
+  }
+  CHECK(desk.StateOf(1) == v1::JOB_RECOVERING);
+  CHECK(desk.table.Get(1)->status().used_ns() == kDeskHour);
+}
+
+TEST_CASE("time limit: a daemon that stood still asks to stop once all agents have said it lives") {
+  Desk desk;
+  desk.Dial("n1");
+  desk.Dial("n2");
+  desk.Submit(8, kDeskBegin, Limited());
+  desk.Launch(1, kDeskBegin);
+  const auto lives = [&](const char* node, int64_t now) {
+    desk.Report(node, Desk::Word(1, 1, v1::ATTEMPT_RUNNING), now);
+  };
+  lives("n1", kDeskBegin);
+  lives("n2", kDeskBegin);
+  REQUIRE(desk.StateOf(1) == v1::JOB_RUNNING);
+  const int64_t back = kDeskBegin + kLimit + 60 * kDeskSecond;
+  for (int64_t now = back; now < back + 6 * kDeskSecond; now += kDeskSecond) {
+    desk.reconciler->Tick(now);
+    lives("n1", now);
+    if (now == back) lives("n2", now);  // of before, as far as anybody knows
+    desk.reconciler->Tick(now);
+    CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  }
+  const bool speaks = GENERATE(true, false);
+  CAPTURE(speaks);
+  int64_t now = back + 6 * kDeskSecond;
+  for (; now < back + 60 * kDeskSecond; now += kDeskSecond) {
+    desk.reconciler->Tick(now);
+    lives("n1", now);
+    if (speaks) lives("n2", now);
+    desk.reconciler->Tick(now);
+    // Who is silent is lost, and with a lost node time limits wait, as ever.
+    CHECK(desk.StateOf(1) == (speaks ? v1::JOB_PAUSING : v1::JOB_RUNNING));
+  }
+  if (!speaks) lives("n2", now);
+  desk.reconciler->Tick(now);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+}
+
 TEST_CASE("time limit: a restart of the daemon does not begin anew") {
   LimitedDesk desk;
   Desk again({}, desk.store);
   again.Dial("n1", kDeskBegin + kLimit - 2000000);
+  Lives(again, kDeskBegin + kLimit - 2000000);
   again.reconciler->Tick(kDeskBegin + kLimit - 1000000);
   CHECK(again.StateOf(1) == v1::JOB_RUNNING);
   again.reconciler->Tick(kDeskBegin + kLimit);
   CHECK(again.StateOf(1) == v1::JOB_PAUSING);
+}
+
+TEST_CASE("time limit: a daemon that was just started hears first how the attempt fares") {
+  LimitedDesk desk;
+  Lives(desk, kDeskBegin + kDeskHour);
+  v1::NodeReport word = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
+  word.mutable_attempts(0)->set_saved_step(7);  // so long it has lived, in the store too
+  desk.Report("n1", word, kDeskBegin + kDeskHour);
+  Desk again({}, desk.store);
+  const int64_t back = kDeskBegin + kLimit + 60 * kDeskSecond;
+  again.Dial("n1", back);
+  again.reconciler->Tick(back);
+  CHECK(again.StateOf(1) == v1::JOB_RUNNING);
+  again.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 1), back);
+  CHECK(again.StateOf(1) == v1::JOB_RECOVERING);
+  CHECK(again.table.Get(1)->status().used_ns() == kDeskHour);
 }
 
 TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing") {
@@ -77,6 +166,7 @@ TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing
   desk.reconciler->Tick(kDeskBegin + step + kLimit - 900000);
   Desk again({}, desk.store);
   again.Dial("n1", kDeskBegin + step + kLimit - 850000);
+  Lives(again, kDeskBegin + step + kLimit - 850000);
   again.reconciler->Tick(kDeskBegin + step + kLimit - 800000);
   CHECK(again.StateOf(1) == v1::JOB_RUNNING);
   again.reconciler->Tick(kDeskBegin + step + kLimit);
@@ -104,7 +194,7 @@ TEST_CASE("time limit: an attempt that another queue holds does not use it up") 
   desk.Report("n1", queued, kDeskBegin + kDeskSecond);
   desk.reconciler->Tick(kDeskBegin + 9 * kDeskHour);
   CHECK(desk.StateOf(1) == v1::JOB_LAUNCHING);
-  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin + 9 * kDeskHour);
+  Lives(desk, kDeskBegin + 9 * kDeskHour);
   Lives(desk, kDeskBegin + 11 * kDeskHour - 2000000);
   desk.reconciler->Tick(kDeskBegin + 11 * kDeskHour - 1000000);
   CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
@@ -149,6 +239,7 @@ TEST_CASE("time limit: hours in which nobody says that it lives are not its own"
   SECTION("the daemon's, too: so long as its newest checkpoint says") {
     v1::NodeReport saved = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
     saved.mutable_attempts(0)->set_saved_step(7);
+    TurnUpTo(desk, last + kDeskHour / 4);
     desk.Report("n1", saved, last + kDeskHour / 4);
     Desk again({}, desk.store);
     again.reconciler->Tick(back);

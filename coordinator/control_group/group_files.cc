@@ -90,6 +90,13 @@ std::string MemoryKillsIn(const std::string& folder) {
   return text.str();
 }
 
+MemoryEvents MemoryEventsIn(const std::string& folder) {
+  MemoryEvents events = ReadMemoryEvents(folder + "/memory.events");
+  events.limit_bytes = 0;
+  std::ifstream(folder + "/memory.max") >> events.limit_bytes;  // "max" is none
+  return events;
+}
+
 MemoryEvents ReadMemoryEvents(const std::string& file) {
   return {FieldIn(file, "oom"), FieldIn(file, "oom_kill"), FieldIn(file, "memory.max")};
 }

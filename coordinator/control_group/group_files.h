@@ -33,5 +33,7 @@ struct MemoryEvents {
   uint64_t limit_bytes = 0;  // "memory.max", of what was kept; 0: none
 };
 MemoryEvents ReadMemoryEvents(const std::string& file);
+// Of a group that is there, with its limit; all 0: nothing is known.
+MemoryEvents MemoryEventsIn(const std::string& folder);
 
 }  // namespace trireme::control_group

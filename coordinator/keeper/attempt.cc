@@ -420,6 +420,9 @@ v1::AttemptReport Attempt::Report() const {
   report.set_phase(ended_                 ? v1::ATTEMPT_ENDED
                    : ranks_.all_at_work() ? v1::ATTEMPT_RUNNING
                                           : v1::ATTEMPT_STARTING);
+  if (!launcher_) {
+    if (auto kill = launch_->MemoryKill()) *report.mutable_failure() = *std::move(kill);
+  }
   report.set_waits_for(waits_for_);
   if (!ended_ && !unreadable_.empty()) {
     report.set_stalled(

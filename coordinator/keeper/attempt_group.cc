@@ -70,6 +70,29 @@ bool OffloadsToFiles(const v1::OffloadSpec& offload) {
   return offload.optimizer_state() == "file" || offload.activations() == "file";
 }
 
+// "oom" counts limits of the group and of those within it, never the node's lack: which one it was
+// is not known where a guard of before kept no limit, or the group has none. `killed`: whom, where.
+v1::Failure MemoryKillOf(const control_group::MemoryEvents& events, const std::string& killed) {
+  v1::Failure failure;
+  failure.set_rank(-1);
+  failure.set_exit_code(base::kKilledCode);
+  if (events.limit_hits > 0) {
+    failure.set_headline(fmt::format(
+        "{}: out of memory ({})", killed,
+        events.limit_bytes > 0 ? fmt::format("its limit there, memory.max of {}, or one within it",
+                                             base::ReadableBytes(events.limit_bytes))
+                               : "the limit of its control group there, or of one within it"));
+    failure.set_next_action(
+        "raise resources.memory_mib_per_rank, or make the job smaller: docs/operations/memory.md");
+  } else {
+    failure.set_headline(killed +
+                         ": the node, or a control group above the attempt's, is out of memory");
+    failure.set_next_action(
+        "see what else takes memory there, or make the job smaller: docs/operations/memory.md");
+  }
+  return failure;
+}
+
 }  // namespace
 
 Pages PagesOn(int64_t file_system) {
@@ -181,11 +204,13 @@ void AttemptGroup::KeepMemoryEvents(const std::string& attempt_folder) const {
 }
 
 void AttemptGroup::TellMemoryKills() {
-  if (groups_ == nullptr || kills_told_ || !options_.warn) return;
-  const control_group::MemoryEvents events =
-      control_group::ReadMemoryEvents(folder() + "/memory.events");
+  if (groups_ == nullptr || memory_kill_) return;
+  const control_group::MemoryEvents events = control_group::MemoryEventsIn(folder());
   if (events.kills == 0) return;
-  kills_told_ = true;
+  // Its daemon outlives the kill, and with it may other ranks.
+  memory_kill_ =
+      MemoryKillOf(events, "the kernel killed ranks of the attempt on node " + options_.node);
+  if (!options_.warn) return;
   options_.warn(fmt::format(
       "{}: the kernel killed {} of its processes here, out of memory: {}", name_, events.kills,
       events.limit_hits > 0 ? "the limit of its control group, or of one within it, was reached"
@@ -229,24 +254,10 @@ void NameMemoryKill(const std::string& attempt_folder, const v1::LaunchSpec& lau
     return;
   }
   failure.set_evidence(failure.headline() + "\n" + failure.evidence());
-  const std::string killed =
-      "the kernel killed the ranks of the attempt on node " + launch.allocation(0).node();
-  // "oom" counts limits of the group and of those within it, never the node's lack: which one it
-  // was is not known where a guard of before kept no limit, or the group has none.
-  if (events.limit_hits > 0) {
-    failure.set_headline(fmt::format(
-        "{}: out of memory ({})", killed,
-        events.limit_bytes > 0 ? fmt::format("its limit there, memory.max of {}, or one within it",
-                                             base::ReadableBytes(events.limit_bytes))
-                               : "the limit of its control group there, or of one within it"));
-    failure.set_next_action(
-        "raise resources.memory_mib_per_rank, or make the job smaller: docs/operations/memory.md");
-  } else {
-    failure.set_headline(killed +
-                         ": the node, or a control group above the attempt's, is out of memory");
-    failure.set_next_action(
-        "see what else takes memory there, or make the job smaller: docs/operations/memory.md");
-  }
+  const v1::Failure kill = MemoryKillOf(
+      events, "the kernel killed the ranks of the attempt on node " + launch.allocation(0).node());
+  failure.set_headline(kill.headline());
+  failure.set_next_action(kill.next_action());
 }
 
 }  // namespace trireme::keeper

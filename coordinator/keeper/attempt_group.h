@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,8 +52,10 @@ class AttemptGroup {
   // Leaves memory.events in the attempt's folder, as its guard does where it has not been killed
   // itself.
   void KeepMemoryEvents(const std::string& attempt_folder) const;
-  // Says so, once, where the kernel has killed in it for want of memory.
+  // Says so, once, where the kernel has killed in it for want of memory, and keeps that.
   void TellMemoryKills();
+  // What was kept: node, limit, and what to do. Of one that another node launches.
+  const std::optional<v1::Failure>& memory_kill() const { return memory_kill_; }
   // KILL to all of it; true when there is nothing in it.
   bool Swept() const;
   void Remove() const;
@@ -65,7 +68,7 @@ class AttemptGroup {
   const control_group::AttemptGroups* groups_;  // null: none
   const std::string name_;
   bool bounded_ = false;
-  bool kills_told_ = false;
+  std::optional<v1::Failure> memory_kill_;
 };
 
 // Kills what is in groups of attempts that no record speaks of.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ class Launch {
   // After kVanished, or for ranks that another node has launched: kills what is left of it here;
   // true when there is surely nothing.
   virtual bool SweptClean() = 0;
+  // Of an attempt that another node launches: that the kernel has killed ranks here for want of
+  // memory; nullopt: not as far as is known.
+  virtual std::optional<v1::Failure> MemoryKill() const { return std::nullopt; }
   // Of an attempt whose folder cannot be read: what would leave its verdict there (a guard, a job
   // of Slurm) is surely gone. Kills nothing.
   virtual bool RunnerGone() = 0;

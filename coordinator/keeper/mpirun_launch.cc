@@ -133,13 +133,14 @@ class MpirunLaunch : public Launch {
     // launches.
     const bool launches = Launches(record_.desired.launch(), options_.node);
     if (launches && folder_.whose() == Whose::kOurs) group_.KeepMemoryEvents(folder_.path());
-    if (!launches && group_made_) group_.TellMemoryKills();
+    if (!launches) group_.TellMemoryKills();
     const Mark mark = MarkOf(record_.desired);
     const int left = KillMarked(mark, [&](uint32_t found) { return found == mark.attempt; });
     clean_sweeps_ = group_.Swept() && left == 0 ? clean_sweeps_ + 1 : 0;
     const bool gone = !steps_ || steps_->AreGone({folder_.unique_name()});
     return gone && clean_sweeps_ >= kCleanSweeps;
   }
+  std::optional<v1::Failure> MemoryKill() const override { return group_.memory_kill(); }
   bool RunnerGone() override { return !launcher::IsAlive(guard_) && !FindGuard(); }
   void CleanUp() override {
     group_.Remove();

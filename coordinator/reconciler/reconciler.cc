@@ -13,6 +13,7 @@
 #include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/job_machine/time_limit.h"
 #include "coordinator/reconciler/lost_nodes.h"
+#include "coordinator/reconciler/memory_kills.h"
 #include "runtime/base/check.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/monotonic.h"
@@ -44,7 +45,10 @@ std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
 // An agent that was started anew, and has not looked yet, knows less than the one before it; what
 // has ended on a node stays so.
 v1::AttemptReport Newer(const v1::AttemptReport& known, const v1::AttemptReport& said) {
-  if (known.phase() == v1::ATTEMPT_ENDED && said.phase() != v1::ATTEMPT_ENDED) return known;
+  const bool says_less = known.has_failure() && !said.has_failure();
+  if (known.phase() == v1::ATTEMPT_ENDED && (said.phase() != v1::ATTEMPT_ENDED || says_less)) {
+    return known;
+  }
   if (said.phase() != v1::ATTEMPT_PHASE_UNSPECIFIED) return said;
   v1::AttemptReport newer = known;
   newer.set_stalled(said.stalled());
@@ -502,6 +506,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
     if (i == 0) launcher = std::move(report);
   }
   if (all_ended) {
+    NameMemoryKills(entry.job, entry.reports, launcher);
     AttemptEnded ended{attempt,
                        launcher.exit_code(),
                        launcher.failure(),

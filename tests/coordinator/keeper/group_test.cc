@@ -304,6 +304,49 @@ TEST_CASE("where the kernel has killed the guard too, its attempt's end is named
   if (!asked) CHECK(failure.evidence().find("the guard of the ranks vanished") == 0);
 }
 
+TEST_CASE("a kill for memory in the group of another node's launch is reported, with its limit") {
+  control_group::FakeGroups fake;
+  KeeperBench bench("");
+  GiveFake(bench, fake);
+  std::string warned;
+  bench.options.warn = [&](const std::string& words) { warned += words + "\n"; };
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  // Another node launches it.
+  v1::NodeAllocation* part = attempt.mutable_launch()->add_allocation();
+  *part = attempt.launch().allocation(0);
+  attempt.mutable_launch()->mutable_allocation(0)->set_node("n0");
+  auto keeper = bench.Open();
+  keeper->SetDesired(bench.Desired({attempt}));
+  CHECK_FALSE(keeper->Poll().attempts(0).has_failure());
+  const bool limit = GENERATE(true, false), at_its_end = GENERATE(false, true);
+  CAPTURE(limit, at_its_end);
+  const std::string headline =
+      limit ? "the kernel killed ranks of the attempt on node n1: out of memory (its limit there, "
+              "memory.max of 12.0 GiB, or one within it)"
+            : "the kernel killed ranks of the attempt on node n1: the node, or a control group "
+              "above the attempt's, is out of memory";
+  // The end of an agent that was started anew meanwhile is its first look.
+  if (at_its_end) keeper = nullptr;
+  if (limit) std::ofstream(GroupOf(bench) + "/memory.max") << (uint64_t{12} << 30) << "\n";
+  std::ofstream(GroupOf(bench) + "/memory.events")
+      << (limit ? "oom 1\n" : "oom 0\n") << "oom_kill 1\n";
+  if (at_its_end) {
+    keeper = bench.Open();
+  } else {
+    const v1::AttemptReport running =
+        bench.Await(*keeper, 1, [](const auto& report) { return report.has_failure(); });
+    CHECK(running.phase() != v1::ATTEMPT_ENDED);
+    CHECK(running.failure().headline() == headline);
+  }
+  attempt.set_desired_state(v1::ATTEMPT_KILL);
+  keeper->SetDesired(bench.Desired({attempt}));
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK_FALSE(end.launcher());
+  CHECK(end.failure().headline() == headline);
+  CHECK(end.failure().next_action().find("docs/operations/memory.md") != std::string::npos);
+  CHECK(warned.find("the kernel killed 1 of its processes here") != std::string::npos);
+}
+
 TEST_CASE(
     "an attempt has as many CPUs of its own as it was granted, and the same after a restart") {
   control_group::FakeGroups fake;

@@ -38,7 +38,9 @@ class Hostile(ApiCase):
         os.makedirs(self.of_ann.run_folder, exist_ok=True)
         self.write("secret.svg", "secret")
         os.symlink(f"{self.folder}/secret.svg", f"{self.of_ann.run_folder}/link.svg")
-        until(lambda: self.stub.Get(self.api.GetRequest(job_id=1), timeout=TIMEOUT_S).waits_for, "it waits", self.told)
+        # Why it waits does not change any more: its node has come.
+        until(lambda: "nothing runs here" in self.stub.Get(self.api.GetRequest(job_id=1), timeout=TIMEOUT_S).waits_for,
+              "it waits", self.told)
         return channel, stub
 
     def kept(self):

@@ -188,22 +188,22 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
 
 // A stop, its grace and a kill need no folder, and an end needs none where nothing is left that
 // could leave a verdict there. The folder has its time to answer all the same: the verdict may say
-// more.
+// more. Of what has not begun nobody knows whose the folder is, so that nothing is ended there.
 void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
   unreadable_ = why;
-  Steer(now_ns);
-  if (kill_asked_) launch_->SweptClean();
-  const bool wanted =
-      record_.desired.desired_state() == v1::ATTEMPT_RUN && record_.never_started.empty();
-  if (wanted && !record_.begun) return;  // it begins when its folder can be read
-  if (!launch_->RunnerGone()) {
+  const bool begun = record_.begun;
+  if (begun) Steer(now_ns);
+  if (begun && kill_asked_) launch_->SweptClean();
+  if (begun && !launch_->RunnerGone()) {
     runner_gone_ns_ = 0;
     return;
   }
   if (runner_gone_ns_ == 0) runner_gone_ns_ = now_ns;
+  const bool wanted =
+      record_.desired.desired_state() == v1::ATTEMPT_RUN && record_.never_started.empty();
   const int64_t patience_ns =
       int64_t{options_.stalled_after.count()} * 1000000 * (wanted ? kUnaskedPatience : 1);
-  if (now_ns - runner_gone_ns_ < patience_ns || !launch_->SweptClean()) return;
+  if (now_ns - runner_gone_ns_ < patience_ns || (begun && !launch_->SweptClean())) return;
   EndUnread(why);
 }
 
@@ -212,7 +212,11 @@ void Attempt::EndUnread(const std::string& why) {
     return End(base::kKilledCode, UnreadFailure(options_.node, why, kill_asked_));
   }
   // No guard was ever forked, so that there is none to be sealed out.
-  const bool stopped = record_.desired.desired_state() == v1::ATTEMPT_STOP;
+  const v1::AttemptDesiredState desired = record_.desired.desired_state();
+  if (desired == v1::ATTEMPT_RUN) {
+    return EndNothingStarts("its run folder errs here: " + why, base::kJobFailed, Doing::kOurs);
+  }
+  const bool stopped = desired == v1::ATTEMPT_STOP;
   EndNothingStarts(stopped ? "stopped before it began" : "killed before it began; " + why,
                    stopped ? base::kCheckpointed : base::kKilledCode, Doing::kOthers);
 }

@@ -165,12 +165,25 @@ TEST_CASE("erring folder: what has not begun begins when it comes back") {
   bench.Break();
   const auto keeper = bench.Open();
   bench.Want(*keeper, v1::ATTEMPT_RUN);
-  bench.PollFor(*keeper, milliseconds(2000));  // longer than it is waited for after an end
+  bench.PollFor(*keeper, milliseconds(600));
   bench.Mend();
   bench.Run(*keeper);
   bench.Want(*keeper, v1::ATTEMPT_KILL);
   CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == base::kKilledCode);
   bench.CheckNothingLeft(1);
+}
+
+TEST_CASE("erring folder: a node on which an attempt cannot begin for it could not start it") {
+  ErringBench bench(kRunsOn);
+  bench.Break();
+  const auto keeper = bench.Open();
+  bench.Want(*keeper, v1::ATTEMPT_RUN);
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.never_started());
+  CHECK_THAT(end.failure().headline(),
+             Catch::Contains("its run folder errs here") && Catch::Contains("symbolic links"));
+  bench.Mend();
+  CHECK(bench.Lines("starts") == 0);
 }
 
 TEST_CASE("erring folder: what has not begun ends as it is asked to") {

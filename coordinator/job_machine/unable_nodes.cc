@@ -7,6 +7,17 @@
 #include "coordinator/job_machine/reasons.h"
 
 namespace trireme::coordinator {
+namespace {
+
+bool ForgetUnable(const std::string& node, v1::JobStatus& status) {
+  auto& nodes = *status.mutable_unable_nodes();
+  const auto found = std::find(nodes.begin(), nodes.end(), node);
+  if (found == nodes.end()) return false;
+  nodes.erase(found);
+  return true;
+}
+
+}  // namespace
 
 void CountUnstarted(const std::string& node, v1::JobStatus& status) {
   status.set_unstarted(status.unstarted() + 1);
@@ -22,11 +33,15 @@ void ForgetUnstarted(v1::JobStatus& status) {
   status.clear_unable_nodes();
 }
 
-bool ForgetUnable(const std::string& node, v1::JobStatus& status) {
-  auto& nodes = *status.mutable_unable_nodes();
-  const auto found = std::find(nodes.begin(), nodes.end(), node);
-  if (found == nodes.end()) return false;
-  nodes.erase(found);
+bool LetBack(const std::string& node, v1::JobStatus& status) {
+  const uint32_t tries = TriesInVain(status);
+  if (!ForgetUnable(node, status)) return false;
+  if (status.unable_nodes().empty()) {
+    ForgetUnstarted(status);
+  } else {
+    // The first try on it did not count; with it that goes, too.
+    status.set_unstarted(status.unstarted() - (TriesInVain(status) - tries));
+  }
   return true;
 }
 

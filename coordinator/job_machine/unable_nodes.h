@@ -16,8 +16,8 @@ inline constexpr int kMostUnableNodes = 32;
 void CountUnstarted(const std::string& node, v1::JobStatus& status);
 // An attempt has begun, or somebody has looked at the job.
 void ForgetUnstarted(v1::JobStatus& status);
-// Somebody has mended the node. False: it is not one of them.
-bool ForgetUnable(const std::string& node, v1::JobStatus& status);
+// Somebody has mended the node: as if it had never been tried. False: it is not one of them.
+bool LetBack(const std::string& node, v1::JobStatus& status);
 bool IsUnable(const std::string& node, const v1::JobStatus& status);
 
 // Attempts in a row that could not be started, but for the first on each further node: how long the

@@ -6,6 +6,7 @@
 
 #include "coordinator/job_machine/stop_grace.h"
 #include "coordinator/job_machine/time_limit.h"
+#include "coordinator/job_machine/unable_nodes.h"
 #include "coordinator/reconciler/reconciler.h"
 #include "coordinator/scheduler/waits.h"
 #include "runtime/base/check.h"
@@ -84,7 +85,8 @@ Waiting Reconciler::WaitingOf(const v1::Job& job, int64_t since_unix_ns) const {
           {job.resources(),
            RunsNs(job.spec(), job.status().used_ns()),
            CappedUserOf(job),
-           {unable.begin(), unable.end()}}};
+           {unable.begin(), unable.end()},
+           TriesInVain(job.status()) >= kUnableAfter}};
 }
 
 void Reconciler::File(const v1::Job* before, const v1::Job& job) {

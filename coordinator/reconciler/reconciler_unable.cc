@@ -48,7 +48,8 @@ bool Reconciler::GoesElsewhere(const Entry& entry, int64_t now_unix_ns) {
   if (!IsUnable(node, job.status())) return false;
   std::vector<Holding> others = HoldingJobs(now_unix_ns);
   std::erase_if(others, [&](const Holding& held) { return held.job_id == job.id(); });
-  const Waiting waiting = WaitingOf(job, now_unix_ns);
+  Waiting waiting = WaitingOf(job, now_unix_ns);
+  waiting.asked.waits_for_others = true;  // not for one that has failed to start it before
   queue_.Add(waiting);
   const Decision decision = Decide(others, now_unix_ns);
   queue_.Remove(job.id());
@@ -70,7 +71,7 @@ std::vector<v1::Job> Reconciler::JobsLettingBack(const std::string& node) const 
   for (const uint64_t id : active_) {
     const v1::Job& job = jobs_.at(id).job;
     if (!IsUnable(node, job.status())) continue;
-    ForgetUnable(node, *jobs.emplace_back(job).mutable_status());
+    LetBack(node, *jobs.emplace_back(job).mutable_status());
   }
   return jobs;
 }

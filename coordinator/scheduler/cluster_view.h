@@ -24,8 +24,8 @@ struct ClusterView {
   std::vector<bool> MayUse(const v1::ResourceRequest& request) const;
   std::vector<bool> OfThoseUsable(std::vector<bool> allowed) const;
   std::vector<bool> Without(std::vector<bool> allowed, std::span<const std::string> nodes) const;
-  // Those usable that it may use, but for those that could not start it, if the others hold it once
-  // they are free.
+  // Those usable that it may use; where it waits for others, but for those that could not start it,
+  // if the others hold it once they are free.
   std::vector<bool> OpenTo(const Asked& asked) const;
 };
 

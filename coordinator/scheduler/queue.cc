@@ -8,7 +8,7 @@ namespace trireme::coordinator {
 namespace {
 
 std::string KindOf(const Asked& asked) {
-  std::string kind = fmt::format("{} ", asked.runs_ns);
+  std::string kind = fmt::format("{} {} ", asked.runs_ns, asked.waits_for_others);
   for (const std::string& node : asked.avoids) kind += fmt::format("{} {} ", node.size(), node);
   return kind + asked.resources.SerializeAsString();
 }

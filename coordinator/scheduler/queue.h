@@ -28,8 +28,10 @@ struct Asked {
   v1::ResourceRequest resources;
   int64_t runs_ns = 0;    // at most, by its time limit, with its stop; 0: nobody knows
   std::string user = {};  // to whose running ranks it counts; empty: to nobody's
-  // Nodes that could not start it, the newest last: it keeps off them while it can.
+  // Nodes that could not start it, the newest last: it goes there where no others are free, or,
+  // if it waits for others, where none can hold it.
   std::vector<std::string> avoids = {};
+  bool waits_for_others = false;
 };
 
 struct Waiting {
@@ -54,7 +56,7 @@ class Queue {
   struct Line {
     uint64_t number = 0;  // no other line has ever had it
     std::shared_ptr<const Asked> asked;
-    std::string kind;             // equal for equal `resources`, `runs_ns`, `avoids`
+    std::string kind;             // equal for those who ask for the same
     int64_t waited_again_ns = 0;  // since then all of them wait; 0: since they were submitted
     std::set<QueueKey> jobs;      // never empty
 

@@ -215,11 +215,11 @@ class Pass {
 
   std::vector<bool> UsableTo(const Queue::Line& line) const { return cluster_.OpenTo(*line.asked); }
 
-  // Where no others hold it, those that could not start it longest ago go first.
+  // Others first, then those that could not start it longest ago.
   std::vector<Share> FitNow(const Asked& asked, const Need& need, const std::vector<Amount>& there,
                             const std::vector<bool>& open) const {
     const std::span<const std::string> avoids(asked.avoids);
-    for (size_t again = 1; again < avoids.size(); ++again) {
+    for (size_t again = 0; again < avoids.size(); ++again) {
       std::vector<Share> shares =
           Fit(need.rank, need.ranks, there, cluster_.Without(open, avoids.subspan(again)));
       if (!shares.empty()) return shares;
@@ -415,7 +415,7 @@ std::vector<bool> ClusterView::Without(std::vector<bool> allowed,
 
 std::vector<bool> ClusterView::OpenTo(const Asked& asked) const {
   std::vector<bool> usable = OfThoseUsable(MayUse(asked.resources));
-  if (asked.avoids.empty()) return usable;
+  if (asked.avoids.empty() || !asked.waits_for_others) return usable;
   std::vector<bool> others = Without(usable, asked.avoids);
   const uint64_t ranks = std::max<uint64_t>(1, asked.resources.ranks());
   const bool hold = RoomInAll(AmountOfRank(asked.resources), ranks, capacity, others) >= ranks;

@@ -365,6 +365,17 @@ TEST_CASE(
     job.Happens(ResumeAsked{"ann"});
     CHECK(nodes().empty());
   }
+  SECTION("those that are mended bring it no nearer to the last try") {
+    v1::JobStatus status = job.status();
+    CHECK_FALSE(LetBack("n9", status));
+    for (const char* node : {"n3", "n1"}) {
+      CHECK(LetBack(node, status));
+      CHECK(TriesInVain(status) == TriesInVain(job.status()));
+      CHECK_FALSE(IsUnable(node, status));
+    }
+    CHECK(LetBack("n2", status));
+    CHECK(status.unstarted() == 0);
+  }
   SECTION("all are named when it has failed") {
     while (!HasEnded(job.status().state())) job.IsNotStarted("n1");
     CHECK(job.status().unstarted() == 10);

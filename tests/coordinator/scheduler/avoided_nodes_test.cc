@@ -19,6 +19,7 @@ std::vector<NodeCapacity> FourCpus(int count) {
 Waiting Avoiding(uint64_t id, uint32_t ranks, std::vector<std::string> nodes) {
   Waiting job = Job(id, {ranks});
   job.asked.avoids = std::move(nodes);
+  job.asked.waits_for_others = true;
   return job;
 }
 
@@ -44,6 +45,14 @@ TEST_CASE("avoided nodes: others are taken, and waited for while they can hold t
         "waits for 4 CPUs; 2 of 8 are free; it keeps off node n1, which could not start it");
   // One that asks for the same and keeps off nothing is not of its line.
   CHECK(Text(decision.allocations.at(2)) == "n1:4");
+}
+
+TEST_CASE("avoided nodes: who does not wait for others goes there while these are busy") {
+  Waiting job = Avoiding(1, 4, {"n2", "n1"});
+  job.asked.waits_for_others = false;
+  CHECK(PlaceOf(FourCpus(3), {}, {job}, 1) == "n3:4");
+  CHECK(PlaceOf(FourCpus(3), {Held(7, {1}, "n3")}, {job}, 1) == "n2:4");
+  CHECK(PlaceOf(FourCpus(3), {Held(7, {1}, "n3")}, {Avoiding(1, 4, {"n2", "n1"})}, 1).empty());
 }
 
 TEST_CASE("avoided nodes: where no others hold it, the one that failed longest ago goes first") {

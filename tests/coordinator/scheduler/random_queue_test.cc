@@ -265,6 +265,7 @@ std::vector<Waiting> LongQueue(Chance& chance) {
       for (uint32_t node = 1 + chance.Below(3); node <= 4; node += 1 + chance.Below(3)) {
         job.asked.avoids.push_back("n" + std::to_string(node));
       }
+      job.asked.waits_for_others = chance.Below(2) == 0;
     }
     queue.push_back(job);
   }

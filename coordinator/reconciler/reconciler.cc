@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::Open(const ReconcilerOpt
     self->active_.insert(id);
     self->File(nullptr, job);
     self->jobs_[id].job = std::move(job);
-    ForgetHeard(self->jobs_[id]);
+    self->ForgetHeard(self->jobs_[id], now_unix_ns);
   }
   ASSIGN_OR_RETURN(const uint64_t last, store.LastSequence());
   ASSIGN_OR_RETURN(self->first_sequence_, store.FirstSequence());

@@ -171,6 +171,7 @@ class Reconciler {
     std::set<std::string> left;   // nodes without which it is taken to have ended
     // Its nodes that have not said how it fares since this daemon was started, or stood still.
     std::set<std::string> unheard;
+    int64_t hear_until_unix_ns = 0;  // they are waited for no longer
   };
 
   Reconciler(const ReconcilerOptions& options, ReconcilerPorts ports, JobStore& store,
@@ -195,7 +196,7 @@ class Reconciler {
                                 int64_t now_unix_ns);
   bool IsHeardInTime(int64_t now_unix_ns) const;
   void StoodStill(int64_t for_ns, int64_t now_unix_ns);
-  static void ForgetHeard(Entry& entry);
+  void ForgetHeard(Entry& entry, int64_t now_unix_ns) const;
   int64_t Turn(int64_t now_unix_ns);
   absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);

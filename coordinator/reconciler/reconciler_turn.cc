@@ -207,6 +207,7 @@ void Reconciler::ClockWasSet(int64_t by_ns, int64_t now_unix_ns) {
   for (const uint64_t id : holding_) {
     Entry& entry = jobs_.at(id);
     entry.plan_not_before_unix_ns += by_ns;
+    entry.hear_until_unix_ns += by_ns;
     entry.revoke_not_before_unix_ns += by_ns;
     if (entry.alive_unix_ns != 0) {
       entry.alive_unix_ns = std::min(entry.alive_unix_ns + by_ns, now_unix_ns);
@@ -237,12 +238,16 @@ void Reconciler::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
     Entry& entry = jobs_.at(id);
     int64_t& revoked = entry.revoked_unix_ns;
     if (revoked != 0) revoked = std::min(revoked + for_ns, now_unix_ns);
-    ForgetHeard(entry);
+    entry.hear_until_unix_ns += for_ns;
+    ForgetHeard(entry, now_unix_ns);
   }
   if (ports_.stood_still) ports_.stood_still(for_ns);
 }
 
-void Reconciler::ForgetHeard(Entry& entry) {
+void Reconciler::ForgetHeard(Entry& entry, int64_t now_unix_ns) const {
+  if (entry.unheard.empty()) {
+    entry.hear_until_unix_ns = now_unix_ns + std::chrono::nanoseconds(options_.lease).count();
+  }
   entry.unheard.clear();
   if (!entry.job.status().attempt_live()) return;
   for (const v1::NodeAllocation& part : entry.job.allocation()) entry.unheard.insert(part.node());
@@ -384,8 +389,12 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
   const bool all_heard =
       std::none_of(allocation.begin(), allocation.end(),
                    [&](const v1::NodeAllocation& part) { return nodes_.IsLost(part.node()); });
-  // A report of its end may be on its way to who has just been started, or stood still.
-  if (!all_heard || !entry.unheard.empty()) return 0;
+  if (!all_heard) return 0;
+  // A report of its end may be on its way to who has just been started, or stood still. Whose agent
+  // is there, and cannot say for its disk, is not waited for.
+  if (!entry.unheard.empty() && now_unix_ns < entry.hear_until_unix_ns) {
+    return entry.hear_until_unix_ns;
+  }
   ASSIGN_OR_RETURN(Transition transition,
                    Apply(entry.job.status(), TimeIsUp{}, policy, now_unix_ns));
   if (!transition.changed) return 0;  // it stops for something else

@@ -127,6 +127,30 @@ TEST_CASE("time limit: a daemon that stood still asks to stop once all agents ha
   CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
 }
 
+TEST_CASE("time limit: an agent that cannot say how the attempt fares holds it up for a lease") {
+  Desk desk;
+  for (const char* node : {"n1", "n2"}) desk.Dial(node);
+  desk.Submit(8, kDeskBegin, Limited());
+  desk.Launch(1, kDeskBegin);
+  for (const char* node : {"n1", "n2"}) {
+    desk.Report(node, Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin);
+  }
+  REQUIRE(desk.StateOf(1) == v1::JOB_RUNNING);
+  // Of which nothing counts in which it stands still.
+  const int64_t lease = std::chrono::nanoseconds(ReconcilerOptions{}.lease).count();
+  const int64_t still = GENERATE(int64_t{0}, 5 * kDeskSecond);
+  CAPTURE(still);
+  int64_t now = kDeskBegin + kLimit + 60 * kDeskSecond;
+  for (int64_t heard = 0; heard < lease; heard += kDeskSecond, now += kDeskSecond + still) {
+    desk.reconciler->Tick(now);
+    desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), now);
+    desk.Report("n2", Desk::Word(1, 1, v1::ATTEMPT_PHASE_UNSPECIFIED), now);  // its disk hangs
+    CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  }
+  desk.reconciler->Tick(now);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+}
+
 TEST_CASE("time limit: a restart of the daemon does not begin anew") {
   LimitedDesk desk;
   Desk again({}, desk.store);
@@ -146,6 +170,7 @@ TEST_CASE("time limit: a daemon that was just started hears first how the attemp
   desk.Report("n1", word, kDeskBegin + kDeskHour);
   Desk again({}, desk.store);
   const int64_t back = kDeskBegin + kLimit + 60 * kDeskSecond;
+  again.reconciler->Listens(back);
   again.Dial("n1", back);
   again.reconciler->Tick(back);
   CHECK(again.StateOf(1) == v1::JOB_RUNNING);

@@ -3,7 +3,6 @@
 #include "coordinator/keeper/marked_processes.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <string_view>
 
 #include "coordinator/keeper/attempt_record.h"
+#include "coordinator/launcher/process_identity.h"
 
 namespace trireme::keeper {
 namespace {
@@ -22,21 +22,7 @@ constexpr std::string_view kAttempt = "TRIREME_ATTEMPT=";
 constexpr std::string_view kRunFolder = "TRIREME_RUN_FOLDER=";
 constexpr size_t kMostEnvironmentBytes = 4 << 20;  // the kernel admits less
 
-// Entries end with '\0'; nullopt with errno if it cannot be read.
-std::optional<std::string> EnvironmentOf(int pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/environ";
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  std::string text;
-  char block[8192];
-  ssize_t got = 0;
-  while (text.size() < kMostEnvironmentBytes && (got = read(fd, block, sizeof block)) > 0) {
-    text.append(block, static_cast<size_t>(got));
-  }
-  close(fd);
-  return text;
-}
-
+// Entries end with '\0'.
 std::string_view Value(std::string_view environment, std::string_view name) {
   while (!environment.empty()) {
     const size_t end = environment.find('\0');
@@ -60,7 +46,7 @@ std::optional<uint32_t> AttemptIn(std::string_view environment, const Mark& mark
 bool KillIf(int pid, const Mark& mark, const std::function<bool(uint32_t)>& condemns) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return false;
-  const auto environment = EnvironmentOf(pid);
+  const auto environment = launcher::ProcessFile(pid, "environ", kMostEnvironmentBytes);
   const auto attempt = environment ? AttemptIn(*environment, mark) : std::nullopt;
   const bool condemned = attempt && condemns(*attempt);
   if (condemned) syscall(SYS_pidfd_send_signal, fd, SIGKILL, nullptr, 0);
@@ -81,7 +67,7 @@ Mark MarkOf(const v1::DesiredAttempt& attempt) {
 
 bool CarriesMark(int pid, const Mark& mark) {
   errno = 0;
-  const auto environment = EnvironmentOf(pid);
+  const auto environment = launcher::ProcessFile(pid, "environ", kMostEnvironmentBytes);
   if (!environment) return errno == EACCES || errno == EPERM;
   return AttemptIn(*environment, mark) == mark.attempt;
 }

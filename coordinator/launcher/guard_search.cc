@@ -3,7 +3,6 @@
 #include "coordinator/launcher/guard_search.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <climits>
@@ -16,17 +15,7 @@ namespace {
 constexpr size_t kMostTitleBytes = 1 << 16;  // PATH_MAX is less
 
 std::string ReadOf(int pid, const char* file) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  std::string text;
-  char block[4096];
-  ssize_t got = 0;
-  while (text.size() < kMostTitleBytes && (got = read(fd, block, sizeof block)) > 0) {
-    text.append(block, static_cast<size_t>(got));
-  }
-  close(fd);
-  return text;
+  return ProcessFile(pid, file, kMostTitleBytes).value_or("");
 }
 
 // The folder that a guard guards, as the kernel knows it, without a look at its disk; under another

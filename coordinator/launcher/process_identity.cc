@@ -55,6 +55,20 @@ ProcessStat LookAtProcess(int pid) {
   return process;
 }
 
+std::optional<std::string> ProcessFile(int pid, const char* file, size_t most_bytes) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  std::string text;
+  char block[8192];
+  ssize_t got = 0;
+  while (text.size() < most_bytes && (got = read(fd, block, sizeof block)) > 0) {
+    text.append(block, static_cast<size_t>(got));
+  }
+  close(fd);
+  return text;
+}
+
 ProcessIdentity IdentityOf(int pid) {
   return {pid, LookAtProcess(pid).start_ticks, base::BootId()};
 }

@@ -1,7 +1,9 @@
 // Which process it is: a pid alone may be another's by the time somebody uses it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace trireme::launcher {
@@ -14,6 +16,10 @@ struct ProcessStat {
 
 // By /proc/PID/stat. Async-signal-safe.
 ProcessStat LookAtProcess(int pid);
+
+// /proc/PID/`file`, as far as it is no longer than `most_bytes`; nullopt, with errno, if it cannot
+// be read.
+std::optional<std::string> ProcessFile(int pid, const char* file, size_t most_bytes);
 
 struct ProcessIdentity {
   int pid = -1;

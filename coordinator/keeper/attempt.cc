@@ -188,13 +188,14 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
 
 // A stop, its grace and a kill need no folder, and an end needs none where nothing is left that
 // could leave a verdict there. The folder has its time to answer all the same: the verdict may say
-// more. Of what has not begun nobody knows whose the folder is, so that nothing is ended there.
+// more. Of what has not begun, as far as this keeper remembers, nobody knows whose the folder is: a
+// kill alone is carried out, and it has not ended either while something runs there.
 void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
   unreadable_ = why;
-  const bool begun = record_.begun;
-  if (begun) Steer(now_ns);
-  if (begun && kill_asked_) launch_->SweptClean();
-  if (begun && !launch_->RunnerGone()) {
+  const bool acts = record_.begun || record_.desired.desired_state() == v1::ATTEMPT_KILL;
+  if (acts) Steer(now_ns);
+  if (acts && kill_asked_) launch_->SweptClean();
+  if (!launch_->RunnerGone()) {
     runner_gone_ns_ = 0;
     return;
   }
@@ -203,7 +204,7 @@ void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
       record_.desired.desired_state() == v1::ATTEMPT_RUN && record_.never_started.empty();
   const int64_t patience_ns =
       int64_t{options_.stalled_after.count()} * 1000000 * (wanted ? kUnaskedPatience : 1);
-  if (now_ns - runner_gone_ns_ < patience_ns || (begun && !launch_->SweptClean())) return;
+  if (now_ns - runner_gone_ns_ < patience_ns || (acts && !launch_->SweptClean())) return;
   EndUnread(why);
 }
 
@@ -211,7 +212,7 @@ void Attempt::EndUnread(const std::string& why) {
   if (record_.begun) {
     return End(base::kKilledCode, UnreadFailure(options_.node, why, kill_asked_));
   }
-  // No guard was ever forked, so that there is none to be sealed out.
+  // No guard is left, and none was forked that could come yet, so that none is to be sealed out.
   const v1::AttemptDesiredState desired = record_.desired.desired_state();
   if (desired == v1::ATTEMPT_RUN) {
     return EndNothingStarts("its run folder errs here: " + why, base::kJobFailed, Doing::kOurs);

@@ -186,6 +186,25 @@ TEST_CASE("erring folder: a node on which an attempt cannot begin for it could n
   CHECK(bench.Lines("starts") == 0);
 }
 
+// As where the agent's own disk was made anew.
+TEST_CASE("erring folder: what runs there has begun, whatever its keeper remembers") {
+  ErringBench bench(kRunsOn);
+  auto keeper = bench.Open();
+  bench.Run(*keeper);
+  keeper.reset();
+  fs::remove_all(bench.options.state_folder);
+  bench.Break();
+  keeper = bench.Open();
+  bench.Want(*keeper, GENERATE(v1::ATTEMPT_RUN, v1::ATTEMPT_STOP), 600);
+  bench.PollFor(*keeper, milliseconds(2000));  // longer than it would be waited for without a guard
+  CHECK(launcher::IsAlive(bench.guard));
+  bench.Want(*keeper, v1::ATTEMPT_KILL);
+  bench.AwaitEnd(*keeper, 1);
+  CHECK(bench.Living().empty());
+  CHECK_FALSE(launcher::IsAlive(bench.guard));
+  bench.Mend();
+}
+
 TEST_CASE("erring folder: what has not begun ends as it is asked to") {
   ErringBench bench(kRunsOn);
   bench.Break();
@@ -203,7 +222,7 @@ TEST_CASE("erring folder: what has not begun ends as it is asked to") {
 }
 
 // One of another test that is about to be gone has no title left, so that it may be any.
-static bool GuardsBecome(size_t count, const std::string& folder) {
+bool GuardsBecome(size_t count, const std::string& folder) {
   for (int looks = 0; looks < 500; ++looks) {
     if (launcher::GuardsOf(folder).size() == count) return true;
     std::this_thread::sleep_for(milliseconds(10));

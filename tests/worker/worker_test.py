@@ -110,7 +110,8 @@ class Job:
             self.process.wait()
 
     def steps(self):
-        lines = read(self.folder + "/metrics.jsonl").splitlines()
+        # Without the last line where it is half there.
+        lines = read(self.folder + "/metrics.jsonl").rpartition("\n")[0].splitlines()
         return max((json.loads(line)["step"] for line in lines), default=0)
 
     def reach(self, step):

@@ -118,10 +118,11 @@ TEST_CASE("erring folder: what runs there runs on, within the grace of a stop to
   bench.Break();
   if (!same_keeper) keeper = bench.Open();
   bench.Want(*keeper, GENERATE(v1::ATTEMPT_RUN, v1::ATTEMPT_STOP), 600);
-  const v1::AttemptReport erring = bench.Await(
-      *keeper, 1, [](const v1::AttemptReport& report) { return !report.stalled().empty(); });
-  CHECK_THAT(erring.stalled(), Catch::Contains("errs on node n1") && Catch::Contains(bench.run) &&
-                                   Catch::Contains("symbolic links"));
+  // On a busy machine its answer may be late first.
+  const v1::AttemptReport erring = bench.Await(*keeper, 1, [](const v1::AttemptReport& report) {
+    return report.stalled().find("errs on node n1") != std::string::npos;
+  });
+  CHECK_THAT(erring.stalled(), Catch::Contains(bench.run) && Catch::Contains("symbolic links"));
   bench.PollFor(*keeper, milliseconds(2000));  // longer than it would be waited for if it had ended
   CHECK(bench.Living().size() == 2);
   CHECK(launcher::IsAlive(bench.guard));

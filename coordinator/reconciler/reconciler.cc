@@ -376,6 +376,10 @@ absl::Status Reconciler::TellNodes(Nodes after, std::vector<v1::Event> events, i
     if (node.drained()) change.nodes.push_back(node);
   }
   if (!change.events.empty() || !changed.empty()) RETURN_IF_ERROR(Commit(change));
+  for (const v1::Event& event : change.events) {
+    const std::string& node = event.node_changed().node();
+    if (nodes_.IsLost(node) && !after.IsLost(node)) ForgetHeardOf(node, now_unix_ns);
+  }
   nodes_ = std::move(after);
   allocations_may_have_changed_ = true;
   return absl::OkStatus();

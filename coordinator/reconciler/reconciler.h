@@ -169,7 +169,8 @@ class Reconciler {
     int64_t revoke_not_before_unix_ns = 0;
     int64_t revoked_unix_ns = 0;  // its claim is taken; 0: not so far as we know
     std::set<std::string> left;   // nodes without which it is taken to have ended
-    // Its nodes that have not said how it fares since this daemon was started, or stood still.
+    // Its nodes that have not said how it fares since this daemon was started, or stood still, or
+    // since they came back after their lease.
     std::set<std::string> unheard;
     int64_t hear_until_unix_ns = 0;  // they are waited for no longer
   };
@@ -197,6 +198,7 @@ class Reconciler {
   bool IsHeardInTime(int64_t now_unix_ns) const;
   void StoodStill(int64_t for_ns, int64_t now_unix_ns);
   void ForgetHeard(Entry& entry, int64_t now_unix_ns) const;
+  void ForgetHeardOf(const std::string& node, int64_t now_unix_ns);
   int64_t Turn(int64_t now_unix_ns);
   absl::Status TellAbsentNodes(int64_t now_unix_ns);
   absl::Status ExpireLeases(int64_t now_unix_ns);

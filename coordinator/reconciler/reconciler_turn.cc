@@ -253,6 +253,18 @@ void Reconciler::ForgetHeard(Entry& entry, int64_t now_unix_ns) const {
   for (const v1::NodeAllocation& part : entry.job.allocation()) entry.unheard.insert(part.node());
 }
 
+// It is back after its lease, and what it had of these jobs may have ended with its machine: the
+// turn that comes before its first report knows nothing of that.
+void Reconciler::ForgetHeardOf(const std::string& node, int64_t now_unix_ns) {
+  const int64_t until = now_unix_ns + std::chrono::nanoseconds(options_.lease).count();
+  for (const uint64_t id : holding_) {
+    Entry& entry = jobs_.at(id);
+    if (!entry.job.status().attempt_live() || !HasPlaceOn(entry.job, node)) continue;
+    entry.unheard.insert(node);
+    entry.hear_until_unix_ns = std::max(entry.hear_until_unix_ns, until);
+  }
+}
+
 bool Reconciler::DropEvents() {
   const uint64_t last = table_.last_sequence();
   const uint64_t most = std::max<uint64_t>(1, options_.most_events);
@@ -390,7 +402,8 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
       std::none_of(allocation.begin(), allocation.end(),
                    [&](const v1::NodeAllocation& part) { return nodes_.IsLost(part.node()); });
   if (!all_heard) return 0;
-  // A report of its end may be on its way to who has just been started, or stood still. Whose agent
+  // A report of its end may be on its way to who has just been started, or stood still, or from who
+  // is just back. Whose agent
   // is there, and cannot say for its disk, is not waited for.
   if (!entry.unheard.empty() && now_unix_ns < entry.hear_until_unix_ns) {
     return entry.hear_until_unix_ns;

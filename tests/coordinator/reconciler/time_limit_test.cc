@@ -179,6 +179,54 @@ TEST_CASE("time limit: a daemon that was just started hears first how the attemp
   CHECK(again.table.Get(1)->status().used_ns() == kDeskHour);
 }
 
+// The turn after the hello comes before the first report. What it says then, of the time before.
+TEST_CASE("time limit: a node that comes back says first how the attempt fares") {
+  LimitedDesk first;
+  const int64_t last = kDeskBegin + kDeskHour / 2;
+  Lives(first, last);
+  v1::NodeReport word = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
+  word.mutable_attempts(0)->set_saved_step(7);
+  first.Report("n1", word, last);
+  const int64_t back = kDeskBegin + kLimit + 60 * kDeskSecond;
+  first.stood_still_ns = 0;
+  Desk again({}, first.store);
+  const bool restarted = GENERATE(true, false);
+  CAPTURE(restarted);
+  Desk& desk = restarted ? again : first;
+  // The daemon's turns come in time.
+  if (restarted) desk.reconciler->Listens(back - 30 * kDeskSecond);
+  TurnEachSecond(*desk.reconciler, restarted ? back - 30 * kDeskSecond : last, back);
+  REQUIRE(desk.stood_still_ns == (restarted ? back - 30 * kDeskSecond - kDeskBegin : 0));
+  v1::NodeReport says = Desk::Word(1, 1, v1::ATTEMPT_PHASE_UNSPECIFIED);  // it has not looked yet
+  if (restarted || GENERATE(true, false)) {
+    desk.Dial("n1", back);
+  } else {
+    desk.Report("n1", says, back);  // over the line of before
+  }
+  desk.reconciler->Tick(back);
+  CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  SECTION("it has ended with time left") {
+    desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137), back);
+    CHECK(desk.StateOf(1) == v1::JOB_RECOVERING);
+    CHECK(desk.table.Get(1)->status().used_ns() == kDeskHour / 2);
+  }
+  SECTION("it has run on") {
+    desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), back);
+    desk.reconciler->Tick(back);
+    CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+  }
+  SECTION("it cannot say, and is waited for as long as one that is silent") {
+    const int64_t until = back + std::chrono::nanoseconds(ReconcilerOptions{}.lease).count();
+    for (int64_t now = back; now < until; now += kDeskSecond) {
+      desk.Report("n1", says, now);
+      desk.reconciler->Tick(now);
+      CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+    }
+    desk.reconciler->Tick(until);
+    CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+  }
+}
+
 TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing") {
   LimitedDesk desk;
   const int64_t step = 50 * kDeskHour;

@@ -31,6 +31,8 @@ constexpr int64_t kReservedNs = 60000 * kNsPerMs;
 constexpr int64_t kLateNs = 2000 * kNsPerMs;
 // What agents have said meanwhile is acted on by then; each says more once a second.
 constexpr int64_t kHearAnewNs = 2000 * kNsPerMs;
+// By then each agent that can has said more, on a busy machine too.
+constexpr int64_t kAllHeardNs = 2 * kHearAnewNs;
 
 QueueKey KeyOf(const v1::Job& job) {
   return {-int64_t{job.priority()}, job.submitted_unix_ns(), job.id()};
@@ -240,6 +242,8 @@ void Reconciler::StoodStill(int64_t for_ns, int64_t now_unix_ns) {
     if (revoked != 0) revoked = std::min(revoked + for_ns, now_unix_ns);
     entry.hear_until_unix_ns += for_ns;
     ForgetHeard(entry, now_unix_ns);
+    // Where one of them has not spoken for long, what the others said meanwhile waits all the same.
+    entry.hear_until_unix_ns = std::max(entry.hear_until_unix_ns, now_unix_ns + kAllHeardNs);
   }
   if (ports_.stood_still) ports_.stood_still(for_ns);
 }

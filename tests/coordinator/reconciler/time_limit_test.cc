@@ -147,8 +147,40 @@ TEST_CASE("time limit: an agent that cannot say how the attempt fares holds it u
     desk.Report("n2", Desk::Word(1, 1, v1::ATTEMPT_PHASE_UNSPECIFIED), now);  // its disk hangs
     CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
   }
-  desk.reconciler->Tick(now);
+  // After the last one the others say more first.
+  TurnEachSecond(*desk.reconciler, now, now + (still > 0 ? 4 * kDeskSecond : 0));
   CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+}
+
+// A lease after the first standstill that agent is waited for no longer, and the other one has
+// spoken.
+TEST_CASE("time limit: after each standstill the agents that can say how it fares are heard") {
+  Desk desk;
+  for (const char* node : {"n1", "n2"}) desk.Dial(node);
+  desk.Submit(8, kDeskBegin, Limited());
+  desk.Launch(1, kDeskBegin);
+  for (const char* node : {"n1", "n2"}) {
+    desk.Report(node, Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin);
+  }
+  const auto turn = [&](int64_t now) {
+    desk.reconciler->Tick(now);
+    desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), now);
+    desk.Report("n2", Desk::Word(1, 1, v1::ATTEMPT_PHASE_UNSPECIFIED), now);  // its disk hangs
+  };
+  const int64_t last = kDeskBegin + kLimit - 10 * kDeskSecond;
+  for (int64_t now = last - 60 * kDeskSecond; now <= last; now += kDeskSecond) turn(now);
+  const int64_t back = kDeskBegin + kLimit + 60 * kDeskSecond;
+  desk.reconciler->Tick(back);
+  CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+  SECTION("one has run on") {
+    for (int64_t now = back; now < back + 3 * kDeskSecond; now += kDeskSecond) {
+      turn(now);
+      CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+    }
+    turn(back + 3 * kDeskSecond);
+    desk.reconciler->Tick(back + 4 * kDeskSecond);
+    CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+  }
 }
 
 TEST_CASE("time limit: a restart of the daemon does not begin anew") {

@@ -406,6 +406,9 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
       std::none_of(allocation.begin(), allocation.end(),
                    [&](const v1::NodeAllocation& part) { return nodes_.IsLost(part.node()); });
   if (!all_heard) return 0;
+  // It has ended where it was launched, and is being ended elsewhere: nothing of it is to stop, and
+  // it counts as long as that is heard to live, not until an agent whose disk hangs can say more.
+  if (ReportOf(entry, allocation[0].node()).phase() == v1::ATTEMPT_ENDED) return 0;
   // A report of its end may be on its way to who has just been started, or stood still, or from who
   // is just back. Whose agent
   // is there, and cannot say for its disk, is not waited for.

@@ -181,6 +181,18 @@ TEST_CASE("time limit: after each standstill the agents that can say how it fare
     desk.reconciler->Tick(back + 4 * kDeskSecond);
     CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
   }
+  SECTION("it had ended with time left, and so it has while the other cannot say that it has") {
+    for (int64_t now = back; now < back + 60 * kDeskSecond; now += kDeskSecond) {
+      desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 1), now);
+      desk.Report("n2", Desk::Word(1, 1, v1::ATTEMPT_PHASE_UNSPECIFIED), now);
+      desk.reconciler->Tick(now);
+      CHECK(desk.StateOf(1) == v1::JOB_RUNNING);
+    }
+    CHECK(desk.DesiredOn("n2") == v1::ATTEMPT_KILL);
+    desk.Report("n2", Desk::Word(1, 1, v1::ATTEMPT_ENDED, 137), back + 60 * kDeskSecond);
+    CHECK(desk.StateOf(1) == v1::JOB_RECOVERING);
+    CHECK(desk.table.Get(1)->status().used_ns() == kLimit - 10 * kDeskSecond);
+  }
 }
 
 TEST_CASE("time limit: a restart of the daemon does not begin anew") {

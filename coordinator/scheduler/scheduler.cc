@@ -198,7 +198,7 @@ class Pass {
     if (room) {
       const std::vector<Amount> there =
           reserved_.empty() ? cluster_.free : timeline_.Least(SpanOf(now_unix_ns_, need.runs_ns));
-      const std::vector<Share> shares = FitNow(*at.line->asked, need, there, open);
+      const std::vector<Share> shares = FitOthersFirst(*at.line->asked, need, there, open);
       if (!shares.empty()) {
         Start(at.job.job_id, need, shares);
         return true;
@@ -215,9 +215,10 @@ class Pass {
 
   std::vector<bool> UsableTo(const Queue::Line& line) const { return cluster_.OpenTo(*line.asked); }
 
-  // Others first, then those that could not start it longest ago.
-  std::vector<Share> FitNow(const Asked& asked, const Need& need, const std::vector<Amount>& there,
-                            const std::vector<bool>& open) const {
+  // Others than those it avoids, then those of them that could not start it longest ago.
+  std::vector<Share> FitOthersFirst(const Asked& asked, const Need& need,
+                                    const std::vector<Amount>& there,
+                                    const std::vector<bool>& open) const {
     const std::span<const std::string> avoids(asked.avoids);
     for (size_t again = 0; again < avoids.size(); ++again) {
       std::vector<Share> shares =
@@ -293,8 +294,8 @@ class Pass {
       reserved.start = start_before;
       reserved.shares = SharesOf(before->allocation);
     } else {
-      reserved.shares =
-          Fit(need.rank, need.ranks, timeline_.Least(SpanOf(start, need.runs_ns)), open);
+      const std::vector<Amount> there = timeline_.Least(SpanOf(start, need.runs_ns));
+      reserved.shares = FitOthersFirst(*at.line->asked, need, there, open);
     }
     waiter.starts_after = timeline_.EndsAt(reserved.start, reserved.shares);
     waiter.starts_in_ns = reserved.start - now_unix_ns_;

@@ -80,6 +80,14 @@ TEST_CASE("avoided nodes: reservations are on the others, and those of before ar
   CHECK(own.reservations.at(1).start_unix_ns == end);
   CHECK(Text(own.reservations.at(1).allocation) == "n2:4");
   CHECK(Text(own.allocations.at(2)) == "n1:4");
+  // Who does not wait for others has one of them all the same, where both are free by then.
+  Waiting soon = Avoiding(1, 4, {"n1"});
+  soon.asked.waits_for_others = false;
+  const std::vector<Holding> both = {Ending(Held(7, {4}, "n1"), end),
+                                     Ending(Held(8, {4}, "n2"), end)};
+  CHECK(Text(Decide(FourCpus(2), both, {soon}, {}, kNow).reservations.at(1).allocation) == "n2:4");
+  soon.asked.avoids = {"n2", "n1"};
+  CHECK(Text(Decide(FourCpus(2), both, {soon}, {}, kNow).reservations.at(1).allocation) == "n2:4");
   // The first has both nodes then: the second, which would fit on n2 now, has no end.
   const Decided others = Decide(FourCpus(2), {Ending(Held(7, {4}, "n1"), end)},
                                 {Job(1, {8}), Avoiding(2, 4, {"n1"})}, {}, kNow);

@@ -39,8 +39,10 @@ bool LetBack(const std::string& node, v1::JobStatus& status) {
   if (status.unable_nodes().empty()) {
     ForgetUnstarted(status);
   } else {
-    // The first try on it did not count; with it that goes, too.
-    status.set_unstarted(status.unstarted() - (TriesInVain(status) - tries));
+    // How many of the tries were on it is not known. With kUnableAfter left a job that waits for
+    // others does so still.
+    const auto further = static_cast<uint32_t>(status.unable_nodes_size() - 1);
+    status.set_unstarted(further + std::min(tries, kUnableAfter));
   }
   return true;
 }

@@ -12,11 +12,16 @@ namespace trireme::coordinator {
 // Of more the first is forgotten: it may be tried again.
 inline constexpr int kMostUnableNodes = 32;
 
+// A node that could start none of so many attempts in a row is drained: one may be a job's doing,
+// or an accident. After as many tries in vain a job waits for others.
+inline constexpr uint32_t kUnableAfter = 3;
+
 // `node` could not start another attempt; empty: not known which.
 void CountUnstarted(const std::string& node, v1::JobStatus& status);
 // An attempt has begun, or somebody has looked at the job.
 void ForgetUnstarted(v1::JobStatus& status);
-// Somebody has mended the node: as if it had never been tried. False: it is not one of them.
+// Somebody has mended the node: it is as one that was not tried, and the tries in vain on it bring
+// the job no nearer to its end, for kUnableAfter count still at most. False: it is not one of them.
 bool LetBack(const std::string& node, v1::JobStatus& status);
 bool IsUnable(const std::string& node, const v1::JobStatus& status);
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "coordinator/job_machine/unable_nodes.h"
+
 namespace trireme::coordinator {
 namespace {
 

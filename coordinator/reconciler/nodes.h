@@ -15,10 +15,6 @@
 
 namespace trireme::coordinator {
 
-// A node that could start none of so many attempts in a row is drained: one may be a job's doing,
-// or an accident.
-inline constexpr uint32_t kUnableAfter = 3;
-
 // Whether jobs may have a node.
 struct NodeUse {
   std::string node;

@@ -376,6 +376,17 @@ TEST_CASE(
     CHECK(LetBack("n2", status));
     CHECK(status.unstarted() == 0);
   }
+  SECTION("nor do the tries on those, so that it is not the next one to fail") {
+    while (TriesInVain(job.status()) < 7) job.IsNotStarted("n2");
+    v1::JobStatus status = job.status();
+    CHECK(LetBack("n2", status));
+    CHECK(TriesInVain(status) == kUnableAfter);
+    // As many as others had: whoever speaks of no node any more does not do so again.
+    CHECK(status.unstarted() >= kUnableAfter);
+    CHECK(LetBack("n1", status));
+    CHECK(TriesInVain(status) == kUnableAfter);
+    CHECK(UnableText(status) == "n3");
+  }
   SECTION("all are named when it has failed") {
     while (!HasEnded(job.status().state())) job.IsNotStarted("n1");
     CHECK(job.status().unstarted() == 10);

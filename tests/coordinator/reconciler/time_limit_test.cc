@@ -271,6 +271,15 @@ TEST_CASE("time limit: a node that comes back says first how the attempt fares")
   }
 }
 
+TEST_CASE("time limit: a node that comes back holds up the jobs with ranks there alone") {
+  LimitedDesk desk;
+  TurnEachSecond(*desk.reconciler, kDeskBegin, kDeskBegin + kLimit - kDeskSecond);
+  desk.Report("n1", Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin + kLimit - kDeskSecond);
+  desk.Dial("n2", kDeskBegin + kLimit);
+  desk.reconciler->Tick(kDeskBegin + kLimit);
+  CHECK(desk.StateOf(1) == v1::JOB_PAUSING);
+}
+
 TEST_CASE("time limit: a clock that is set takes nothing of it and gives nothing") {
   LimitedDesk desk;
   const int64_t step = 50 * kDeskHour;

@@ -410,8 +410,7 @@ absl::StatusOr<int64_t> Reconciler::FollowTimeLimit(Entry& entry, int64_t now_un
   // it counts as long as that is heard to live, not until an agent whose disk hangs can say more.
   if (ReportOf(entry, allocation[0].node()).phase() == v1::ATTEMPT_ENDED) return 0;
   // A report of its end may be on its way to who has just been started, or stood still, or from who
-  // is just back. Whose agent
-  // is there, and cannot say for its disk, is not waited for.
+  // is just back. Whose agent is there, and cannot say for its disk, is not waited for.
   if (!entry.unheard.empty() && now_unix_ns < entry.hear_until_unix_ns) {
     return entry.hear_until_unix_ns;
   }

@@ -38,6 +38,15 @@ std::unique_ptr<Launch> MakeLaunch(const KeeperOptions& options, const AttemptRe
   return MakeMpirunLaunch(options, record, folder);
 }
 
+// Where its mount is away. Empty: it is there.
+std::string WhyNotThere(const std::string& run_folder) {
+  std::error_code error;
+  if (std::filesystem::is_directory(run_folder, error)) return "";
+  return fmt::format(
+      "its run folder {} is not to be seen here{}; is the file system of it mounted?", run_folder,
+      error ? ": " + error.message() : "");
+}
+
 }  // namespace
 
 bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
@@ -155,7 +164,29 @@ void Attempt::Advance(const Turn& turn) {
   launcher_ ? AdvanceLauncher(seen, now) : AdvanceWatcher();
 }
 
-void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
+// The record of one that runs may have been lost, and its folder may err later.
+void Attempt::NoteBegun(const Seen& seen) {
+  const bool has = seen.sight == Sight::kLive || seen.sight == Sight::kVanished;
+  if (!has || record_.begun) return;
+  record_.begun = true;
+  Save().IgnoreError();
+}
+
+// Of one that has not begun, as far as this keeper remembers, and whose folder is not there.
+std::string Attempt::WhyUnseen(const Seen& seen) {
+  if (seen.sight != Sight::kNothing || record_.begun) return "";
+  const std::string away = WhyNotThere(record_.desired.launch().run_folder());
+  if (away.empty()) return "";
+  const bool runs = ran_here_ || !launch_->RunnerGone() || launch_->HasRanks();
+  return runs ? away : "";
+}
+
+void Attempt::AdvanceLauncher(Seen seen, const Turn& turn) {
+  NoteBegun(seen);
+  if (std::string why = WhyUnseen(seen); !why.empty()) {
+    seen.sight = Sight::kUnreadable;
+    seen.words = std::move(why);
+  }
   if (seen.sight != Sight::kUnreadable) {
     waits_for_.clear();
     unreadable_.clear();
@@ -180,19 +211,28 @@ void Attempt::AdvanceLauncher(const Seen& seen, const Turn& turn) {
     case Sight::kSealed:
       return EndUnstarted("its start was cut off", base::kKilledCode);
     case Sight::kNothing:
-      // Somebody removed the folder; its ranks may run.
-      if (record_.begun && !folder_.Exists()) return EndVanished(seen);
+      if (record_.begun && !folder_.Exists()) return EndRemoved(seen, turn.now_ns);
       return Begin(turn);
   }
+}
+
+// Asked for, or by a stop whose grace is over.
+bool Attempt::IsKillDue(int64_t now_ns) const {
+  const v1::AttemptDesiredState desired = record_.desired.desired_state();
+  const int64_t wanted_ns = shared_desired_.Newest().stop_wanted_ns;
+  return desired == v1::ATTEMPT_KILL || (desired == v1::ATTEMPT_STOP && wanted_ns > 0 &&
+                                         now_ns - wanted_ns >= StopGraceNs(record_.desired));
 }
 
 // A stop, its grace and a kill need no folder, and an end needs none where nothing is left that
 // could leave a verdict there. The folder has its time to answer all the same: the verdict may say
 // more. Of what has not begun, as far as this keeper remembers, nobody knows whose the folder is: a
-// kill alone is carried out, and it has not ended either while something runs there.
+// kill alone is carried out, and it has not ended either while something of it runs here.
 void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
   unreadable_ = why;
-  const bool acts = record_.begun || record_.desired.desired_state() == v1::ATTEMPT_KILL;
+  const bool acts = record_.begun || IsKillDue(now_ns);
+  const bool has_ranks = !record_.begun && launch_->HasRanks();
+  ran_here_ = ran_here_ || has_ranks;
   if (acts) Steer(now_ns);
   if (acts && kill_asked_) launch_->SweptClean();
   if (!launch_->RunnerGone()) {
@@ -204,12 +244,12 @@ void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
       record_.desired.desired_state() == v1::ATTEMPT_RUN && record_.never_started.empty();
   const int64_t patience_ns =
       int64_t{options_.stalled_after.count()} * 1000000 * (wanted ? kUnaskedPatience : 1);
-  if (now_ns - runner_gone_ns_ < patience_ns || (acts && !launch_->SweptClean())) return;
-  EndUnread(why);
+  if (now_ns - runner_gone_ns_ < patience_ns) return;
+  if (acts ? launch_->SweptClean() : !has_ranks) EndUnread(why);
 }
 
 void Attempt::EndUnread(const std::string& why) {
-  if (record_.begun) {
+  if (record_.begun || ran_here_) {
     return End(base::kKilledCode, UnreadFailure(options_.node, why, kill_asked_));
   }
   // No guard is left, and none was forked that could come yet, so that none is to be sealed out.
@@ -269,12 +309,8 @@ absl::Status Attempt::Start() {
   const absl::Status counts = run_claim::CheckRunClaim(run_folder, record_.desired.attempt());
   if (absl::IsFailedPrecondition(counts)) return counts;
   // Who wants the attempt has made it. Where its mount is away it would be made on another disk.
-  std::error_code error;
-  if (!std::filesystem::is_directory(run_folder, error)) {
-    return absl::UnavailableError(
-        fmt::format("its run folder {} is not to be seen here{}; is the file system of it mounted?",
-                    run_folder, error ? ": " + error.message() : ""));
-  }
+  const std::string away = WhyNotThere(run_folder);
+  if (!away.empty()) return absl::UnavailableError(away);
   // A disk may have held this turn until others run in its place; the next turn ends it.
   if (IsCalledOff()) return absl::OkStatus();
   RETURN_IF_ERROR(folder_.Make());
@@ -358,6 +394,13 @@ void Attempt::EndWith(int exit_code) {
   }
   End(exit_code, DiagnosedFailure(folder_.path(), record_.desired.launch(),
                                   {exit_code, stopped, killed, BySrun()}, dead));
+}
+
+// Somebody removed its folder. A guard that a disk has held may claim that yet and start.
+void Attempt::EndRemoved(const Seen& seen, int64_t now_ns) {
+  launch_->Kill(now_ns);
+  if (launch_->RunnerGone()) return EndVanished(seen);
+  launch_->SweptClean();
 }
 
 void Attempt::EndVanished(const Seen& seen) {

@@ -97,8 +97,11 @@ class Attempt {
   void Learn();
   void Heed();
   void NameStore(const std::string& store);
-  void AdvanceLauncher(const Seen& seen, const Turn& turn);
+  void NoteBegun(const Seen& seen);
+  std::string WhyUnseen(const Seen& seen);
+  void AdvanceLauncher(Seen seen, const Turn& turn);
   void AdvanceWatcher();
+  bool IsKillDue(int64_t now_ns) const;
   void AdvanceUnreadable(const std::string& why, int64_t now_ns);
   void EndUnread(const std::string& why);
   void Begin(const Turn& turn);
@@ -110,6 +113,7 @@ class Attempt {
   void FindCheckpoint();
   bool NoRankCameUp() const;
   void EndWith(int exit_code);
+  void EndRemoved(const Seen& seen, int64_t now_ns);
   void EndVanished(const Seen& seen);
   // Whose doing it is that an attempt is never started.
   enum class Doing { kOthers, kOurs };
@@ -139,6 +143,7 @@ class Attempt {
   bool kill_asked_ = false;
   std::string waits_for_;
   std::string unreadable_;         // why its folder cannot be read; empty: it can
+  bool ran_here_ = false;          // ranks of what its record calls not begun were seen
   int64_t runner_gone_ns_ = 0;     // since when nothing runs that would leave a verdict there
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder
   uint64_t saved_step_ = 0;        // of the newest that it has saved

@@ -217,6 +217,10 @@ void AttemptGroup::TellMemoryKills() {
                             : "this node, or a control group above the attempt's, was full"));
 }
 
+bool AttemptGroup::IsPopulated() const {
+  return groups_ != nullptr && control_group::IsPopulated(groups_->FolderOf(name_));
+}
+
 bool AttemptGroup::Swept() const {
   if (groups_ == nullptr) return true;
   const std::string folder = groups_->FolderOf(name_);

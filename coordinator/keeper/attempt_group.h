@@ -56,6 +56,7 @@ class AttemptGroup {
   void TellMemoryKills();
   // What was kept: node, limit, and what to do. Of one that another node launches.
   const std::optional<v1::Failure>& memory_kill() const { return memory_kill_; }
+  bool IsPopulated() const;
   // KILL to all of it; true when there is nothing in it.
   bool Swept() const;
   void Remove() const;

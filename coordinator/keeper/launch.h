@@ -46,6 +46,9 @@ class Launch {
   // Of an attempt whose folder cannot be read: what would leave its verdict there (a guard, a job
   // of Slurm) is surely gone. Kills nothing.
   virtual bool RunnerGone() = 0;
+  // Processes of it live here, in its group or by their mark; false where none could. Kills
+  // nothing.
+  virtual bool HasRanks() { return false; }
   // Once, at the end.
   virtual void CleanUp() = 0;
 };

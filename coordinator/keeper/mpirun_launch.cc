@@ -142,6 +142,15 @@ class MpirunLaunch : public Launch {
   }
   std::optional<v1::Failure> MemoryKill() const override { return group_.memory_kill(); }
   bool RunnerGone() override { return !launcher::IsAlive(guard_) && !FindGuard(); }
+  bool HasRanks() override {
+    const Mark mark = MarkOf(record_.desired);
+    bool marked = false;
+    const auto spare = [&](uint32_t found) {
+      marked = marked || found == mark.attempt;
+      return false;
+    };
+    return KillMarked(mark, spare) > 0 || marked || group_.IsPopulated();
+  }
   void CleanUp() override {
     group_.Remove();
     folder_.RemoveTemporaryFolders();

@@ -10,7 +10,7 @@
 #include "coordinator/launcher/guard_search.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/monotonic.h"
-#include "tests/coordinator/keeper/keeper_bench.h"
+#include "tests/coordinator/keeper/erring_bench.h"
 
 namespace trireme::keeper {
 namespace {
@@ -18,73 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr char kRunsOn[] =
-    "echo $attempt >> $run/starts; trap '' TERM USR1; while :; do sleep 600; done\n";
 constexpr char kEndsWhenTold[] =
     "echo $attempt >> $run/starts; cd /; while [ ! -e $run.go ]; do sleep 0.02; done; exit 3\n";
-
-class ErringBench : public KeeperBench {
- public:
-  explicit ErringBench(const std::string& script) : KeeperBench(script) {
-    options.turn_wait = milliseconds(20);
-    options.stalled_after = milliseconds(200);
-  }
-  // Named, so that a keeper has to read whose its folder is.
-  v1::DesiredAttempt Named(v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN,
-                           double grace_seconds = 60) const {
-    v1::DesiredAttempt attempt = Attempt(1, desired_state, grace_seconds);
-    attempt.mutable_launch()->mutable_store()->set_store("a store");
-    attempt.mutable_launch()->mutable_store()->set_epoch(1);
-    return attempt;
-  }
-  void Want(Keeper& keeper, v1::AttemptDesiredState desired_state,
-            double grace_seconds = 60) const {
-    keeper.SetDesired(Desired({Named(desired_state, grace_seconds)}));
-  }
-  void Run(Keeper& keeper) {
-    Want(keeper, v1::ATTEMPT_RUN);
-    Await(keeper, 1, [&](const auto&) { return Lines("starts") == 1; });
-    guard = Guard(1);
-    REQUIRE(launcher::IsAlive(guard));
-  }
-  void Break() const {
-    fs::rename(run, run + ".away");
-    fs::create_symlink(run, run);
-  }
-  void Mend() const {
-    fs::remove(run);
-    fs::rename(run + ".away", run);
-  }
-  void PollFor(Keeper& keeper, milliseconds time) const {
-    const int64_t until = base::MonotonicNs() + std::chrono::nanoseconds(time).count();
-    while (base::MonotonicNs() < until) {
-      const v1::NodeReport report = keeper.Poll();
-      REQUIRE(report.attempts_size() == 1);
-      REQUIRE(report.attempts(0).phase() != v1::ATTEMPT_ENDED);
-      std::this_thread::sleep_for(milliseconds(20));
-    }
-  }
-  // Nothing of it is left at the very report of its end.
-  v1::AttemptReport CheckEndsUnread(Keeper& keeper) const {
-    const v1::AttemptReport end = Await(keeper, 1, [&](const v1::AttemptReport& report) {
-      if (report.phase() != v1::ATTEMPT_ENDED) return false;
-      CHECK(Living().empty());
-      CHECK_FALSE(launcher::IsAlive(guard));
-      return true;
-    });
-    CHECK(end.launcher());
-    CHECK(end.exit_code() == base::kKilledCode);
-    CHECK_THAT(end.failure().headline(),
-               Catch::Contains("node n1") && Catch::Contains("not known") &&
-                   Catch::Contains(run + "/attempts/1") && Catch::Contains("symbolic links"));
-    CHECK_THAT(end.failure().next_action(), Catch::Contains("mount"));
-    CHECK(end.stalled().empty());
-    CheckNothingLeft(1);
-    return end;
-  }
-
-  launcher::ProcessIdentity guard;
-};
 
 TEST_CASE("erring folder: a kill, or a stop whose grace is over, ends the attempt without it") {
   ErringBench bench(kRunsOn);
@@ -185,25 +120,6 @@ TEST_CASE("erring folder: a node on which an attempt cannot begin for it could n
              Catch::Contains("its run folder errs here") && Catch::Contains("symbolic links"));
   bench.Mend();
   CHECK(bench.Lines("starts") == 0);
-}
-
-// As where the agent's own disk was made anew.
-TEST_CASE("erring folder: what runs there has begun, whatever its keeper remembers") {
-  ErringBench bench(kRunsOn);
-  auto keeper = bench.Open();
-  bench.Run(*keeper);
-  keeper.reset();
-  fs::remove_all(bench.options.state_folder);
-  bench.Break();
-  keeper = bench.Open();
-  bench.Want(*keeper, GENERATE(v1::ATTEMPT_RUN, v1::ATTEMPT_STOP), 600);
-  bench.PollFor(*keeper, milliseconds(2000));  // longer than it would be waited for without a guard
-  CHECK(launcher::IsAlive(bench.guard));
-  bench.Want(*keeper, v1::ATTEMPT_KILL);
-  bench.AwaitEnd(*keeper, 1);
-  CHECK(bench.Living().empty());
-  CHECK_FALSE(launcher::IsAlive(bench.guard));
-  bench.Mend();
 }
 
 TEST_CASE("erring folder: what has not begun ends as it is asked to") {

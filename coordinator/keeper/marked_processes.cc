@@ -72,6 +72,12 @@ bool CarriesMark(int pid, const Mark& mark) {
   return AttemptIn(*environment, mark) == mark.attempt;
 }
 
+bool CarriesOtherMark(int pid, const Mark& mark) {
+  const auto environment = launcher::ProcessFile(pid, "environ", kMostEnvironmentBytes);
+  return environment && !Value(*environment, kAttempt).empty() &&
+         AttemptIn(*environment, mark) != mark.attempt;
+}
+
 int KillMarked(const Mark& mark, const std::function<bool(uint32_t attempt)>& condemns) {
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return 1;  // nobody can say that nothing is left

@@ -26,6 +26,9 @@ Mark MarkOf(const v1::DesiredAttempt& attempt);
 // it has ended.
 bool CarriesMark(int pid, const Mark& mark);
 
+// Whether its environment names another attempt.
+bool CarriesOtherMark(int pid, const Mark& mark);
+
 // KILL to every process of the job and run folder of `mark` whose attempt `condemns` names. Returns
 // how many there were; what they forked meanwhile shows in the next call. Reads all of /proc.
 int KillMarked(const Mark& mark, const std::function<bool(uint32_t attempt)>& condemns);

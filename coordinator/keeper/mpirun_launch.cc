@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "coordinator/keeper/attempt.h"
@@ -23,6 +24,7 @@ namespace {
 constexpr int64_t kObeyNs = 10 * int64_t{1000000000};
 // A process may be forked behind the back of one pass over /proc.
 constexpr int kCleanSweeps = 2;
+constexpr size_t kMostChildrenBytes = 1 << 16;
 // How long the end of a step is waited for; that of others is, for ever, before the next starts.
 constexpr int64_t kStepEndsNs = 60 * int64_t{1000000000};
 
@@ -66,6 +68,22 @@ launcher::LaunchOptions LaunchOptionsOf(const KeeperOptions& keeper,
     options.join_program = keeper.join_program;
   }
   return options;
+}
+
+// Of a guard whose name does not tell its folder: by the marks of what it has started. One that has
+// started nothing may be anybody's.
+bool IsOthers(const launcher::ProcessIdentity& guard, const Mark& mark) {
+  const std::string file = "task/" + std::to_string(guard.pid) + "/children";
+  std::istringstream children(
+      launcher::ProcessFile(guard.pid, file.c_str(), kMostChildrenBytes).value_or(""));
+  bool others = false;
+  for (int child = 0; children >> child;) {
+    // The run of a rank has a guard of its own, and leaves its processes to this one.
+    if (CarriesMark(child, mark)) return false;
+    others = others ||
+             (CarriesOtherMark(child, mark) && launcher::LookAtProcess(child).parent == guard.pid);
+  }
+  return others;
 }
 
 class MpirunLaunch : public Launch {
@@ -159,11 +177,13 @@ class MpirunLaunch : public Launch {
  private:
   // One that its folder does not name: by its own name. Whether there may be one.
   bool FindGuard() {
-    const std::vector<launcher::FoundGuard> guards = launcher::GuardsOf(folder_.path());
-    for (const launcher::FoundGuard& found : guards) {
+    const Mark mark = MarkOf(record_.desired);
+    bool any = false;
+    for (const launcher::FoundGuard& found : launcher::GuardsOf(folder_.path())) {
       if (found.certain) guard_ = found.process;
+      any = any || found.certain || !IsOthers(found.process, mark);
     }
-    return !guards.empty();
+    return any;
   }
   bool StepGone(int64_t now_ns) {
     if (!steps_) return true;

@@ -7,6 +7,7 @@
 
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 namespace trireme::launcher {
@@ -30,7 +31,13 @@ std::string WorkingFolderOf(int pid) {
   return target;
 }
 
-std::string LastOf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+// Whether a guard at work in `in` may be one of `folder` all the same, which a link may lead to
+// under other names, but for the last ones. In a folder of another form one is not there yet, or
+// could not go there.
+bool MayBe(const std::filesystem::path& in, const std::filesystem::path& folder) {
+  return in.parent_path().filename() != folder.parent_path().filename() ||
+         in.filename() == folder.filename();
+}
 
 bool IsGuard(int pid) { return ReadOf(pid, "comm") == std::string(kGuardName) + "\n"; }
 
@@ -53,9 +60,8 @@ std::vector<FoundGuard> GuardsOf(const std::string& folder) {
     const std::string shown = room.substr(0, room.find('\0'));
     const bool whole = shown.size() + 1 < room.size();
     const std::string in = whole ? folder : WorkingFolderOf(pid);
-    const bool ours = whole ? shown == title
-                            : title.compare(0, shown.size(), shown) == 0 &&
-                                  (in.empty() || LastOf(in) == LastOf(folder));
+    const bool ours =
+        whole ? shown == title : title.compare(0, shown.size(), shown) == 0 && MayBe(in, folder);
     if (ours && IsAlive(process)) guards.push_back({process, in == folder});
   }
   closedir(processes);

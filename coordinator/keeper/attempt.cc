@@ -231,7 +231,8 @@ bool Attempt::IsKillDue(int64_t now_ns) const {
 void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
   unreadable_ = why;
   const bool acts = record_.begun || IsKillDue(now_ns);
-  const bool has_ranks = !record_.begun && launch_->HasRanks();
+  const bool unsure = !record_.begun || !not_started_.empty();
+  const bool has_ranks = unsure && launch_->HasRanks();
   ran_here_ = ran_here_ || has_ranks;
   if (acts) Steer(now_ns);
   if (acts && kill_asked_) launch_->SweptClean();
@@ -249,13 +250,15 @@ void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
 }
 
 void Attempt::EndUnread(const std::string& why) {
-  if (record_.begun || ran_here_) {
+  if (ran_here_ || (record_.begun && not_started_.empty())) {
     return End(base::kKilledCode, UnreadFailure(options_.node, why, kill_asked_));
   }
   // No guard is left, and none was forked that could come yet, so that none is to be sealed out.
   const v1::AttemptDesiredState desired = record_.desired.desired_state();
   if (desired == v1::ATTEMPT_RUN) {
-    return EndNothingStarts("its run folder errs here: " + why, base::kJobFailed, Doing::kOurs);
+    return EndNothingStarts(
+        not_started_.empty() ? "its run folder errs here: " + why : not_started_, base::kJobFailed,
+        Doing::kOurs);
   }
   const bool stopped = desired == v1::ATTEMPT_STOP;
   EndNothingStarts(stopped ? "stopped before it began" : "killed before it began; " + why,
@@ -281,6 +284,7 @@ void Attempt::Begin(const Turn& turn) {
   }
   if (EndedAsDesired() || record_.desired.desired_state() != v1::ATTEMPT_RUN || !turn.may_start)
     return;
+  not_started_.clear();
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
   if (started.ok() || absl::IsDeadlineExceeded(started) || absl::IsCancelled(started)) return;
@@ -291,6 +295,7 @@ void Attempt::Begin(const Turn& turn) {
   // What one node lacks at one time (a program, room on a disk) is no fault of the job; that
   // another attempt counts is none of the node.
   const bool replaced = absl::IsFailedPrecondition(started);
+  if (!replaced) not_started_ = why;  // for a folder that errs by now
   EndUnstarted(why, base::kJobFailed, replaced ? Doing::kOthers : Doing::kOurs);
 }
 

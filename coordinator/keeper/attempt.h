@@ -143,6 +143,7 @@ class Attempt {
   bool kill_asked_ = false;
   std::string waits_for_;
   std::string unreadable_;         // why its folder cannot be read; empty: it can
+  std::string not_started_;        // why its start has failed
   bool ran_here_ = false;          // ranks of what its record calls not begun were seen
   int64_t runner_gone_ns_ = 0;     // since when nothing runs that would leave a verdict there
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder

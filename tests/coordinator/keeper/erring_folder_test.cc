@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "coordinator/keeper/launch.h"
 #include "coordinator/launcher/guard_search.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/monotonic.h"
@@ -120,6 +121,42 @@ TEST_CASE("erring folder: a node on which an attempt cannot begin for it could n
              Catch::Contains("its run folder errs here") && Catch::Contains("symbolic links"));
   bench.Mend();
   CHECK(bench.Lines("starts") == 0);
+}
+
+// Its folder begins to err as it starts, so that it cannot even be sealed.
+class BreakingLaunch final : public Launch {
+ public:
+  BreakingLaunch(const ErringBench& bench, const AttemptFolder& folder)
+      : bench_(bench), folder_(folder) {}
+  Seen Look(int64_t) override { return folder_.Look(); }
+  bool Ready() override { return true; }
+  absl::Status Start(const std::function<bool()>&) override {
+    bench_.Break();
+    return absl::UnavailableError("cannot open its control");
+  }
+  void AskToStop(int64_t) override {}
+  void Kill(int64_t) override {}
+  absl::Status Seal() override { return folder_.Seal(); }
+  bool SweptClean() override { return true; }
+  bool RunnerGone() override { return true; }
+  void CleanUp() override {}
+
+ private:
+  const ErringBench& bench_;
+  const AttemptFolder& folder_;
+};
+
+TEST_CASE("erring folder: a start that fails for it is the node's failure") {
+  ErringBench bench(kRunsOn);
+  bench.options.make_launch = [&](const AttemptRecord&, const AttemptFolder& folder) {
+    return std::make_unique<BreakingLaunch>(bench, folder);
+  };
+  const auto keeper = bench.Open();
+  bench.Want(*keeper, v1::ATTEMPT_RUN);
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.never_started());
+  CHECK_THAT(end.failure().headline(), Catch::Contains("cannot open its control"));
+  bench.Mend();
 }
 
 TEST_CASE("erring folder: what has not begun ends as it is asked to") {

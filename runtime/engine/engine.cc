@@ -62,6 +62,9 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
                                           .deadline = options_.deadline}));
   device_ = options_.make_device(options_.device);
   ASSIGN_OR_RETURN(auto gradients, SharedGradients(fabric));
+  plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
+  state_ =
+      std::make_unique<TrainingState>(plan_, graph_, groups_.at, std::move(lowered.state), arena_);
   Arena::Options arena{.prefault_threads = options_.prefault ? options_.threads : 0,
                        .gradients = std::move(gradients)};
   if (stage().host_bytes() > 0 || stage().file_bytes() > 0) {
@@ -82,9 +85,6 @@ absl::Status Engine::Impl::SetUp(comm::Fabric& fabric) {
     ASSIGN_OR_RETURN(arena.places[v1::SNAPSHOT], SnapshotMemory(arena.prefault_threads));
   }
   ASSIGN_OR_RETURN(arena_, Arena::Map(stage(), *device_, std::move(arena)));
-  plan::LoweredStage lowered = plan::LowerForRank(plan_, graph_, groups_.at);
-  state_ =
-      std::make_unique<TrainingState>(plan_, graph_, groups_.at, std::move(lowered.state), arena_);
   RETURN_IF_ERROR(state_->CheckPlanned(plan_, groups_.at.pipeline));
   replicas_ = std::make_unique<ReplicaCheck>(plan_, graph_, *state_, groups_.at, arena_);
   // Whoever waits for the stream drives what is in flight: its own thread computes meanwhile.

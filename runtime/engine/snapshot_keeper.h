@@ -4,9 +4,14 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/layout/layout.h"
 #include "runtime/tensor/device.h"
+#include "runtime/tensor/dtype.h"
 
 namespace trireme::engine {
 
@@ -17,11 +22,30 @@ struct StagedStep {
   int64_t skipped_steps = 0;
 };
 
+// A piece of a logical tensor of the state, where it lies in each slot.
+struct SnapshotPart {
+  std::string name;  // as StateView has them
+  std::string kind;
+  tensor::DType dtype = tensor::DType::kF32;
+  std::vector<int64_t> shape;
+  layout::Shard shard;
+  uint64_t offset = 0;  // bytes from the slot's first
+};
+
+// The slots of one rank, one behind the other. What no part fills is zero in new memory, and stays
+// so.
+struct SnapshotSlots {
+  uint32_t count = 0;
+  uint64_t slot_bytes = 0;  // whole huge pages
+  std::vector<SnapshotPart> parts;
+};
+
 class SnapshotKeeper {
  public:
   virtual ~SnapshotKeeper() = default;
-  // StagePlan.snapshot_bytes of them.
-  virtual tensor::HostPages pages() = 0;
+  // count * slot_bytes of memory. Called once by each engine that is made, on all ranks of the job
+  // in turn with what else they do together; its error is the engine's.
+  virtual absl::StatusOr<tensor::HostPages> Pages(const SnapshotSlots& slots) = 0;
 
   // All on the thread that runs the device's tasks.
   // The slot holds no version from here on: somebody else than a step writes the state.

@@ -13,9 +13,13 @@ namespace trireme::engine {
 
 absl::StatusOr<std::unique_ptr<tensor::DeviceMemory>> Engine::Impl::SnapshotMemory(int threads) {
   const uint64_t bytes = stage().snapshot_bytes();
-  snapshot_sums_.resize(plan::SnapshotSlotBytes(plan_, stage()) / plan::kSnapshotPieceBytes);
+  const uint64_t slot_bytes = plan::SnapshotSlotBytes(plan_, stage());
+  snapshot_sums_.resize(slot_bytes / plan::kSnapshotPieceBytes);
   if (options_.snapshots == nullptr) return device_->Allocate(bytes, threads);
-  tensor::HostPages pages = options_.snapshots->pages();
+  ASSIGN_OR_RETURN(tensor::HostPages pages,
+                   options_.snapshots->Pages({.count = plan_.snapshot_slots(),
+                                              .slot_bytes = slot_bytes,
+                                              .parts = state_->SnapshotParts(stage())}));
   if (pages.bytes.size() == bytes) return device_->Adopt(std::move(pages));
   return absl::FailedPreconditionError(absl::StrCat(
       "the plan has ", bytes, " bytes of snapshots, the memory for them ", pages.bytes.size()));

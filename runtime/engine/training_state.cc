@@ -39,6 +39,11 @@ v1::PoolKind PoolOf(const std::string& kind) {
   return kind == "moment1" ? v1::MOMENT1 : v1::MOMENT2;
 }
 
+std::string KindOf(v1::PoolKind pool) {
+  if (pool == v1::PARAMETER || pool == v1::MASTER) return "parameter";
+  return pool == v1::GRADIENT ? "gradient" : pool == v1::MOMENT1 ? "moment1" : "moment2";
+}
+
 struct MasterSpans {
   uint32_t bucket = 0;
   std::span<float> master;
@@ -497,16 +502,30 @@ layout::Interval TrainingState::HeldOf(v1::PoolKind pool, const Piece& piece) co
 
 StateView TrainingState::View(const Piece& piece, v1::PoolKind pool,
                               const layout::Interval& interval) const {
-  const bool weights = pool == v1::PARAMETER || pool == v1::MASTER;
   return {.name = piece.parameter->name,
-          .kind = weights                ? "parameter"
-                  : pool == v1::GRADIENT ? "gradient"
-                  : pool == v1::MOMENT1  ? "moment1"
-                                         : "moment2",
+          .kind = KindOf(pool),
           .dtype = dtype(pool),
           .shape = piece.parameter->shape,
           .shard = {.box = piece.box, .interval = interval},
           .data = At(pool, piece, interval.begin)};
+}
+
+std::vector<SnapshotPart> TrainingState::SnapshotParts(const v1::StagePlan& stage) const {
+  std::vector<SnapshotPart> parts;
+  for (const v1::PoolKind pool : {v1::MASTER, v1::MOMENT1, v1::MOMENT2}) {
+    const uint64_t begin = plan::FindPool(stage, pool, 0).offset_bytes();
+    for (const Piece& piece : pieces_) {
+      if (piece.updated.size() == 0) continue;
+      const auto index = static_cast<uint64_t>(FlatIndex(pool, piece, piece.updated.begin));
+      parts.push_back({.name = piece.parameter->name,
+                       .kind = KindOf(pool),
+                       .dtype = dtype(pool),
+                       .shape = piece.parameter->shape,
+                       .shard = {.box = piece.box, .interval = piece.updated},
+                       .offset = begin + index * tensor::SizeOf(dtype(pool))});
+    }
+  }
+  return parts;
 }
 
 std::vector<StateView> TrainingState::Owned(const std::string& kind) const {

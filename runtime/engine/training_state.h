@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/engine/arena.h"
+#include "runtime/engine/snapshot_keeper.h"
 #include "runtime/engine/state_slots.h"
 #include "runtime/graph/graph.h"
 #include "runtime/layout/layout.h"
@@ -64,6 +65,7 @@ using SwapCopies = std::array<SwapCopy, 3>;
 
 class TrainingState {
  public:
+  // `arena` may be mapped later: until then only SnapshotParts is of use.
   TrainingState(const v1::Plan& plan, const graph::ModelGraph& graph, const plan::Coordinates& at,
                 plan::StateLayout layout, const Arena& arena);
   // FailedPrecondition where the plan of this pipeline coordinate speaks of other buckets, or has
@@ -127,6 +129,9 @@ class TrainingState {
   // Everything of a kind this rank keeps: what a restore must fill. Parameters: the weights, and
   // the masters where there are such; the weights are these rounded.
   std::vector<StateView> Held(const std::string& kind) const;
+
+  // What this rank updates, and so what a snapshot slot of `stage`, its plan's, holds.
+  std::vector<SnapshotPart> SnapshotParts(const v1::StagePlan& stage) const;
 
   // Which slot of optimizer state is the state; the views and places above and below are of that
   // one as they are asked for, and a step makes another one it.

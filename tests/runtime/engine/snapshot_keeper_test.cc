@@ -2,10 +2,12 @@
 // engine which goes on from there ends with the bits of one that was never broken.
 #include "runtime/engine/snapshot_keeper.h"
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,8 +43,10 @@ class TestKeeper : public SnapshotKeeper {
     memory_ = std::make_shared<tensor::HugeMemory>(*std::move(memory));
   }
 
-  tensor::HostPages pages() override {
-    return {.bytes = memory_->pages().first(bytes_), .owner = memory_};
+  absl::StatusOr<tensor::HostPages> Pages(const SnapshotSlots& slots) override {
+    parts = slots.parts;
+    if (slots.slot_bytes != slot_bytes_) fault = "asked for slots of another size";
+    return tensor::HostPages{.bytes = memory_->pages().first(bytes_), .owner = memory_};
   }
   void Clear(uint32_t slot) override {
     cleared.push_back(slot);
@@ -69,6 +73,11 @@ class TestKeeper : public SnapshotKeeper {
     return refuse ? absl::FailedPreconditionError("somebody else has been here") : absl::OkStatus();
   }
 
+  std::span<const std::byte> slot(uint32_t slot) const {
+    return memory_->span().subspan(slot * slot_bytes_, slot_bytes_);
+  }
+
+  std::vector<SnapshotPart> parts;
   std::optional<std::pair<uint32_t, uint64_t>> writing;
   std::optional<std::pair<uint32_t, StagedStep>> staged;
   std::vector<uint32_t> cleared;
@@ -79,8 +88,7 @@ class TestKeeper : public SnapshotKeeper {
  private:
   std::vector<uint64_t> SumsOf(uint32_t slot) const {
     std::vector<uint64_t> sums;
-    const std::span<const std::byte> bytes =
-        memory_->span().subspan(slot * slot_bytes_, slot_bytes_);
+    const std::span<const std::byte> bytes = this->slot(slot);
     for (size_t at = 0; at < bytes.size(); at += checksum::kSummedBytes) {
       sums.push_back(checksum::SumOfPiece(bytes.subspan(at, checksum::kSummedBytes)));
     }
@@ -100,6 +108,39 @@ std::vector<std::string> StateOf(Engine& engine) {
     engine.Read(engine.state().Flat(pool, 0), std::as_writable_bytes(std::span(bytes)));
   }
   return all;
+}
+
+// Whether the parts of a slot, and they alone, are the state that this rank updates.
+absl::Status CheckParts(Engine& engine, const TestKeeper& keeper) {
+  const std::span<const std::byte> slot = keeper.slot(keeper.staged->first);
+  std::vector<bool> filled(slot.size());
+  std::map<std::string, std::vector<StateView>> held;
+  for (const char* kind : {"parameter", "moment1", "moment2"}) {
+    held[kind] = engine.state().Held(kind);
+  }
+  for (const SnapshotPart& part : keeper.parts) {
+    // Of the weights there are two, those that products read and the masters.
+    const auto view =
+        std::find_if(held[part.kind].rbegin(), held[part.kind].rend(), [&](const StateView& each) {
+          return each.name == part.name && each.dtype == part.dtype && each.shape == part.shape &&
+                 each.shard.box == part.shard.box && each.shard.interval == part.shard.interval;
+        });
+    if (view == held[part.kind].rend()) {
+      return absl::InternalError(absl::StrCat("no such state: ", part.kind, " ", part.name));
+    }
+    std::vector<std::byte> bytes(view->size_bytes());
+    engine.Read(view->data, bytes);
+    if (std::memcmp(bytes.data(), slot.data() + part.offset, bytes.size()) != 0) {
+      return absl::InternalError(absl::StrCat("elsewhere: ", part.kind, " ", part.name));
+    }
+    std::fill_n(filled.begin() + static_cast<std::ptrdiff_t>(part.offset), bytes.size(), true);
+  }
+  for (size_t at = 0; at < slot.size(); ++at) {
+    if (!filled[at] && slot[at] != std::byte{0}) {
+      return absl::InternalError(absl::StrCat("byte ", at, " is of no part, and not zero"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BrokenAndUnbroken(const v1::Plan& plan, comm::Fabric& fabric,
@@ -123,9 +164,10 @@ absl::Status BrokenAndUnbroken(const v1::Plan& plan, comm::Fabric& fabric,
     ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, options));
     engine->InitializeState();
     RETURN_IF_ERROR(run(*engine, 0, kBroken));
-  }
-  if (!keeper.staged.has_value() || keeper.staged->second.step != kBroken) {
-    return absl::InternalError("the last step is not staged");
+    if (!keeper.staged.has_value() || keeper.staged->second.step != kBroken) {
+      return absl::InternalError("the last step is not staged");
+    }
+    RETURN_IF_ERROR(CheckParts(*engine, keeper));
   }
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, options));
   RETURN_IF_ERROR(engine->ResumeFrom(keeper.staged->first));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/fnv1a.h"
 #include "runtime/base/memory_here.h"
 #include "runtime/base/own_program.h"
 #include "runtime/base/status_macros.h"
@@ -27,12 +28,6 @@ namespace {
 
 // A tree takes all places together, in a group of any size up to 8,192.
 static_assert(sizeof(Place) <= comm::kTreeBytesPerRank);
-
-uint64_t Fnv1a(std::string_view bytes) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 1099511628211u;
-  return hash;
-}
 
 // The ranks that share a bound on memory.
 struct Load {
@@ -95,11 +90,11 @@ Place ThisPlace(const std::string& root) {
   std::ifstream(root + "/proc/sys/kernel/random/boot_id") >> boot;
   // The host's name only where there is nothing better: containers on one machine may each have one
   // of their own. Without either all machines would be one.
-  place.machine = Fnv1a(boot.empty() ? base::HostName() : boot);
+  place.machine = base::Fnv1a(boot.empty() ? base::HostName() : boot);
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    place.core_set = Fnv1a({reinterpret_cast<const char*>(&set), sizeof set});
+    place.core_set = base::Fnv1a({reinterpret_cast<const char*>(&set), sizeof set});
     place.cores = static_cast<uint64_t>(std::max(1, CPU_COUNT(&set)));
   }
   const base::MemoryHere memory = base::LookAtMemory(root);

@@ -15,6 +15,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "runtime/base/check.h"
+#include "runtime/base/fnv1a.h"
 #include "runtime/spec/job_spec.h"
 
 namespace trireme::spec {
@@ -124,13 +125,6 @@ void AppendCanonical(const Message& message, const std::string& path, std::strin
   }
 }
 
-// FNV-1a, 64 bits.
-uint64_t Fnv1a(absl::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return hash;
-}
-
 }  // namespace
 
 std::string ToYaml(const v1::JobSpec& spec) {
@@ -202,7 +196,7 @@ std::string ValueOf(const v1::JobSpec& spec, const std::map<std::string, std::st
 
 }  // namespace
 
-uint64_t SpecHash(const v1::JobSpec& spec) { return Fnv1a(Canonical(spec)); }
+uint64_t SpecHash(const v1::JobSpec& spec) { return base::Fnv1a(Canonical(spec)); }
 
 ResumeDifferences CompareForResume(const v1::JobSpec& there, const v1::JobSpec& here) {
   const std::map<std::string, std::string> old_values = Values(there), new_values = Values(here);

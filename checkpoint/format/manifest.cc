@@ -1,16 +1,13 @@
-// manifest.json and the fragments it is joined from. The first line holds the CRC32C of all bytes
-// after it, so that the whole is one JSON text and still guards itself.
+// manifest.json and the fragments it is joined from.
 #include "checkpoint/format/manifest.h"
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/format/guarded_json.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
-#include "runtime/checksum/crc32c.h"
-#include "runtime/json/json_text.h"
 
 namespace trireme::checkpoint {
 
@@ -18,65 +15,6 @@ using base::Text;
 using nlohmann::json;
 
 namespace {
-
-constexpr size_t kGuardBytes = 23;  // {"crc32c":"01234567",\n and the brace of the body
-
-std::string Hex(uint64_t value, int digits) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%0*llx", digits, static_cast<unsigned long long>(value));
-  return text;
-}
-
-absl::StatusOr<std::string> Guarded(const json& body) {
-  const std::optional<std::string> text = json_text::WriteUnchanged(body, 1);
-  if (!text.has_value()) {
-    return absl::InvalidArgumentError("a text for the manifest is not UTF-8");
-  }
-  const std::string rest = Text(text->substr(1), "\n");  // The opening brace goes to the guard.
-  return Text("{\"crc32c\":\"", Hex(checksum::Crc32c(std::as_bytes(std::span(rest))), 8), "\",\n",
-              rest);
-}
-
-// Reads typed fields; the first fault sticks.
-class Fields {
- public:
-  Fields(std::string_view where, absl::Status& status) : where_(where), status_(status) {}
-
-  template <typename T>
-  T Get(const json& object, const char* name) {
-    T value{};
-    const auto found = object.is_object() ? object.find(name) : object.end();
-    if (!object.is_object() || found == object.end() || !Fits<T>(*found)) {
-      if (status_.ok()) {
-        status_ =
-            absl::DataLossError(Text(where_, ": field '", name, "' is missing or of another type"));
-      }
-      return value;
-    }
-    return found->template get<T>();
-  }
-  const json& Array(const json& object, const char* name) {
-    static const json empty = json::array();
-    if (object.is_object() && object.contains(name) && object[name].is_array()) return object[name];
-    if (status_.ok())
-      status_ = absl::DataLossError(Text(where_, ": field '", name, "' is not a list"));
-    return empty;
-  }
-  bool ok() const { return status_.ok(); }
-  void Fail(std::string_view what) {
-    if (status_.ok()) status_ = absl::DataLossError(Text(where_, ": ", what));
-  }
-
- private:
-  template <typename T>
-  static bool Fits(const json& value) {
-    if constexpr (std::is_same_v<T, std::string>) return value.is_string();
-    if constexpr (std::is_same_v<T, uint64_t>) return value.is_number_unsigned();
-    return value.is_number_integer();
-  }
-  std::string_view where_;
-  absl::Status& status_;
-};
 
 json FileJson(const FileEntry& file) {
   std::string checksums;
@@ -100,85 +38,20 @@ FileEntry ReadFile(const json& object, Fields& fields) {
 }
 
 json ShardJson(const ShardEntry& shard) {
-  json box = json::array();
-  for (const layout::Interval& dim : shard.shard.box.dims) box.push_back({dim.begin, dim.end});
-  return {{"name", shard.name},
-          {"kind", shard.kind},
-          {"dtype", std::string(tensor::NameOf(shard.dtype))},
-          {"shape", shard.shape},
-          {"box", box},
-          {"interval", {shard.shard.interval.begin, shard.shard.interval.end}},
-          {"file", shard.file},
-          {"key", shard.key}};
-}
-
-layout::Interval ReadInterval(const json& pair, Fields& fields) {
-  if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() ||
-      !pair[1].is_number_integer()) {
-    fields.Fail("an interval is not two integers");
-    return {};
-  }
-  return {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
+  json body = PlaceJson(shard);
+  body["file"] = shard.file;
+  body["key"] = shard.key;
+  return body;
 }
 
 ShardEntry ReadShard(const json& object, Fields& fields) {
-  ShardEntry shard{.name = fields.Get<std::string>(object, "name"),
-                   .kind = fields.Get<std::string>(object, "kind"),
-                   .shape = {},
+  ShardEntry shard{.shape = {},
                    .shard = {},
                    .file = static_cast<uint32_t>(
                        std::min<uint64_t>(fields.Get<uint64_t>(object, "file"), UINT32_MAX)),
                    .key = fields.Get<std::string>(object, "key")};
-  const std::string dtype = fields.Get<std::string>(object, "dtype");
-  bool known = false;
-  for (tensor::DType each :
-       {tensor::DType::kF64, tensor::DType::kF32, tensor::DType::kI32, tensor::DType::kU8}) {
-    if (tensor::NameOf(each) != dtype) continue;
-    shard.dtype = each;
-    known = true;
-  }
-  if (!known) fields.Fail(Text("dtype '", dtype, "' is not known"));
-  for (const json& extent : fields.Array(object, "shape")) {
-    if (!extent.is_number_integer()) fields.Fail("a shape holds something else than integers");
-    shard.shape.push_back(fields.ok() ? extent.get<int64_t>() : 0);
-  }
-  for (const json& dim : fields.Array(object, "box")) {
-    shard.shard.box.dims.push_back(ReadInterval(dim, fields));
-  }
-  shard.shard.interval =
-      ReadInterval(object.contains("interval") ? object["interval"] : json(), fields);
+  ReadPlace(object, fields, shard);
   return shard;
-}
-
-constexpr std::string_view kStart = "{\"crc32c\":\"";
-
-// The body of a guarded text.
-absl::StatusOr<json> ParseGuarded(std::string_view text, std::string_view where) {
-  const size_t rest = kGuardBytes - 1;
-  if (text.size() < kGuardBytes || !text.starts_with(kStart) ||
-      text.substr(kStart.size() + 8, 3) != "\",\n") {
-    return absl::DataLossError(
-        Text(where, ": does not begin with its checksum; not a manifest, or cut short"));
-  }
-  const std::string found = Hex(checksum::Crc32c(std::as_bytes(std::span(text.substr(rest)))), 8);
-  if (found != text.substr(kStart.size(), 8)) {
-    return absl::DataLossError(Text(where, ": checksum ", text.substr(kStart.size(), 8),
-                                    " expected, ", found,
-                                    " found: the text was changed or cut short"));
-  }
-  json body = json_text::Parse(text);
-  if (!body.is_object()) return absl::DataLossError(Text(where, ": is not a JSON object"));
-  return body;
-}
-
-absl::Status CheckVersion(const json& body, std::string_view where) {
-  if (!body.contains("version") || !body["version"].is_number_integer()) {
-    return absl::DataLossError(Text(where, ": has no version"));
-  }
-  const int64_t version = body["version"].get<int64_t>();
-  if (version == kManifestVersion) return absl::OkStatus();
-  return absl::UnimplementedError(Text(where, ": has version ", version, ", this program reads ",
-                                       kManifestVersion, "; use a newer Trireme"));
 }
 
 }  // namespace
@@ -204,7 +77,7 @@ absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
                {"files", files},
                {"shards", shards}};
   if (info.data_digest) body["data_digest"] = Hex(*info.data_digest, 16);
-  return Guarded(std::move(body));
+  return Guarded(body);
 }
 
 absl::StatusOr<std::string> FormatFragment(const Fragment& fragment) {
@@ -226,7 +99,7 @@ static uint64_t ReadHex(const std::string& text, Fields& fields) {
 
 absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view where) {
   ASSIGN_OR_RETURN(const json body, ParseGuarded(text, where));
-  RETURN_IF_ERROR(CheckVersion(body, where));
+  RETURN_IF_ERROR(CheckVersion(body, kManifestVersion, where));
   absl::Status status;
   Fields fields(where, status);
   Manifest manifest;
@@ -259,11 +132,13 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text, std::string_view w
   return manifest;
 }
 
-std::string GuardOf(std::string_view text) { return std::string(text.substr(kStart.size(), 8)); }
+std::string GuardOf(std::string_view text) {
+  return std::string(text.substr(kGuardStart.size(), 8));
+}
 
 absl::StatusOr<Fragment> ParseFragment(std::string_view text, std::string_view where) {
   ASSIGN_OR_RETURN(const json body, ParseGuarded(text, where));
-  RETURN_IF_ERROR(CheckVersion(body, where));
+  RETURN_IF_ERROR(CheckVersion(body, kManifestVersion, where));
   absl::Status status;
   Fields fields(where, status);
   Fragment fragment;

@@ -125,7 +125,7 @@ Traced Engine::Impl::ReduceOverData(const v1::Instruction& instruction) {
   if (Mutated(Mutation::kLargeBucketForgotten) && IsLarge(bucket, plan_.job())) return {};
   const int zero = plan::ZeroStage(plan_);
   const v1::PoolKind pool = zero >= 2 ? v1::PARTIAL : v1::GRADIENT;
-  std::byte* data = state_->Flat(pool, TrainingState::WorkingBegin(pool, bucket)).get();
+  std::byte* data = state_->Flat(pool, WorkingBegin(pool, bucket)).get();
   const bool whole = zero == 0;
   if (pool == v1::PARTIAL) {
     stream_->Issue(tensor::Task([this, index] { state_->ClearGaps(index); }));
@@ -179,7 +179,7 @@ void Engine::Impl::AddToShare(uint32_t index) {
       (groups_.at.data + (Mutated(Mutation::kShareOfAnother, index) ? 1 : 0)) % plan_.mesh().data();
   const int64_t own = share_offsets_[index][replica];
   const tensor::DevicePointer from =
-      state_->Flat(v1::PARTIAL, TrainingState::WorkingBegin(v1::PARTIAL, bucket) + own);
+      state_->Flat(v1::PARTIAL, WorkingBegin(v1::PARTIAL, bucket) + own);
   const tensor::DevicePointer to = ShareOf(bucket);
   const bool adds = share_begun_[index] && !Mutated(Mutation::kLastMicroBatchOnly, index);
   share_begun_[index] = true;
@@ -411,8 +411,8 @@ Traced Engine::Impl::Gather(const v1::Instruction& instruction) {
   const v1::PoolKind pool = at_hand ? v1::GATHERED : v1::PARAMETER;
   const bool misplaced = at_hand && Mutated(Mutation::kWrongGatheredPlace);
   const v1::Bucket& place = misplaced ? state_->buckets()[0] : bucket;
-  comm::Sharded sharded{state_->Flat(pool, TrainingState::WorkingBegin(pool, place)).get(),
-                        share_offsets_[index], state_->dtype(pool)};
+  comm::Sharded sharded{state_->Flat(pool, WorkingBegin(pool, place)).get(), share_offsets_[index],
+                        state_->dtype(pool)};
   if (at_hand) {
     const int64_t share = static_cast<int64_t>(bucket.offset()) / plan_.mesh().data();
     sharded.share = state_->Flat(v1::PARAMETER, share).get();

@@ -286,7 +286,7 @@ WorkingPlaces TrainingState::working_places() const {
   return places;
 }
 
-int64_t TrainingState::WorkingBegin(v1::PoolKind pool, const v1::Bucket& bucket) {
+int64_t WorkingBegin(v1::PoolKind pool, const v1::Bucket& bucket) {
   const uint64_t begin = pool == v1::GATHERED  ? bucket.gathered_offset()
                          : pool == v1::PARTIAL ? bucket.partial_offset()
                                                : bucket.offset();

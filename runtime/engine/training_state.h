@@ -45,6 +45,9 @@ struct WorkingPlaces {
   std::vector<int64_t> weights, gradients;
 };
 
+// Element of `pool`, one of a WorkingPlaces, at which the bucket begins.
+int64_t WorkingBegin(v1::PoolKind pool, const v1::Bucket& bucket);
+
 // Elements of a bucket that one STEP updates, counted in the flat pools of optimizer state, and
 // where that state of the first of them is: its pools, or a slot of UPDATE. With snapshot slots
 // also where it goes.
@@ -140,8 +143,6 @@ class TrainingState {
   tensor::DevicePointer Flat(v1::PoolKind pool, int64_t offset) const;
   const std::vector<v1::Bucket>& buckets() const { return layout_.buckets; }
   WorkingPlaces working_places() const;
-  // Element of `pool`, one of a WorkingPlaces, at which the bucket begins.
-  static int64_t WorkingBegin(v1::PoolKind pool, const v1::Bucket& bucket);
   // Zeroes what no parameter of this rank fills in the bucket's place in PARTIAL, where other
   // buckets have been. Inside a task.
   void ClearGaps(uint32_t bucket) const;

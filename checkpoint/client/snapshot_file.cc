@@ -18,8 +18,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/client/snapshot_key.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/durable.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/pinned_folder.h"
 #include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
@@ -217,11 +219,7 @@ absl::StatusOr<Descriptor> Make(const base::PinnedFolder& folder, const std::str
 }  // namespace
 
 std::string SnapshotFolder(const std::string& root, const SnapshotKey& key) {
-  std::string hex;
-  for (const std::byte each : key) {
-    absl::StrAppend(&hex, absl::Hex(std::to_integer<unsigned>(each), absl::kZeroPad2));
-  }
-  return absl::StrCat(root, "/trireme-", geteuid(), "-", hex);
+  return absl::StrCat(root, "/trireme-", geteuid(), "-", SnapshotKeyText(key));
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
@@ -327,6 +325,20 @@ absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
 }
 
 void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(page_of(slot)).Clear(); }
+
+void SnapshotFile::Remove() {
+  const std::string folder = fs::path(path_).parent_path();
+  base::VisitNames(folder, [&](const std::string& name) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    const Descriptor other(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    const bool own = IsNamed(fd_, path);
+    if (own || (other.get() >= 0 && IsFile(other.get()) &&
+                flock(other.get(), LOCK_EX | LOCK_NB) == 0 && IsNamed(other.get(), path))) {
+      unlink(path.c_str());
+    }
+  }).IgnoreError();
+  rmdir(folder.c_str());
+}
 
 absl::Status RemoveSnapshots(const std::string& root, const SnapshotKey& key) {
   const std::string path = SnapshotFolder(root, key);

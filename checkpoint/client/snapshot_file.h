@@ -70,6 +70,11 @@ class SnapshotFile {
   absl::Status Stage(uint32_t slot, SnapshotRecord record, std::span<const uint64_t> sums);
   void Clear(uint32_t slot);
 
+  // For a run that needs it no more: takes away its name, those of the folder's files that nobody
+  // holds, such as ranks of other layouts have left, and the folder, if it is empty then. The
+  // memory stays mapped as long as this lives. Who has taken the name meanwhile keeps it.
+  void Remove();
+
  private:
   SnapshotFile() = default;
   absl::Status Map(int fd);

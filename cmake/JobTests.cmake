@@ -22,6 +22,11 @@ trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi
   METHODS generate_names_an_older_one goes_on_after_damage refused_it_changes_nothing waits_for_a_folder_that_is_held stops_while_a_folder_is_held
   KILLS gets_on_from_behind_damage)
 
+trireme_python_tests(worker. worker/snapshots_test.py Snapshots SECONDS 300 LABELS mpi CORES 2 ARGS "${trireme_bin}"
+  KILLS goes_on_in_memory does_what_was_due_at_that_step takes_memory_or_disk_whichever_is_newer)
+trireme_python_tests(worker. worker/snapshots_test.py Snapshots SECONDS 1200 LABELS slow CORES 2 ARGS "${trireme_bin}"
+  METHODS goes_on_in_memory_50_times)
+
 # Its ranks' disk loses what was written by a preloaded library, with which a sanitizer does not agree.
 if(NOT TRIREME_SANITIZE)
   add_library(lose_when_told MODULE "${PROJECT_SOURCE_DIR}/tests/worker/disk/lose_when_told.cc")

@@ -308,7 +308,7 @@ trireme_tests(worker THREADS ROOMS proto runtime/base runtime/json runtime/spec 
               runtime/plan runtime/report runtime/engine checkpoint/format checkpoint/client
               LIBS trireme_runtime_engine_no_mutation DNNL::dnnl spdlog::spdlog)
 if(TARGET test_worker)
-  foreach(file coding_report compared_job event_log places run_files shared_checkpoints step_timeline stop_signal trace_files)
+  foreach(file coding_report compared_job event_log places run_files shared_checkpoints snapshots step_timeline stop_signal trace_files)
     target_sources(test_worker PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()
@@ -317,8 +317,9 @@ trireme_tests(worker/link GRPC THREADS ROOMS proto runtime/base runtime/json run
               runtime/kernels runtime/kernels/ref runtime/kernels/cpu checkpoint/format checkpoint/client worker/link
               LIBS trireme_runtime_engine_no_mutation CLI11::CLI11 spdlog::spdlog OpenMP::OpenMP_CXX)
 if(TARGET test_worker_link)
-  foreach(file coding_report compared_job event_log generation places plan_source run_files session shared_checkpoints
-               step_timeline stop_signal trace_files training training_run)
+  foreach(file coding_report compared_job event_log generation places plan_source run_files session shared_checkpoints snapshots
+               step_timeline stop_signal trace_files training training_end
+               training_memory training_run)
     target_sources(test_worker_link PRIVATE "${PROJECT_SOURCE_DIR}/worker/${file}.cc")
   endforeach()
 endif()

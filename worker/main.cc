@@ -66,6 +66,10 @@ void AddTrainingOptions(CLI::App& app, TrainingOptions& training) {
   app.add_flag("--real-paths", training.run.real_paths,
                "follow no link on the way to files and folders that the job names");
   app.add_option("--resume", training.run.resume, "checkpoint folder, or auto")->take_last();
+  app.add_option("--snapshots-since", training.run.snapshots_since,
+                 "go on from a step that this attempt of the run folder or a later one has left in "
+                 "memory, whatever --resume says (default: from any, with --resume auto)")
+      ->take_last();
 }
 
 int Main(int argc, char** argv) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -32,10 +33,23 @@ std::optional<uint64_t> StepOf(const std::string& line) {
   return step;
 }
 
+// Of a line of an evaluation; what is not finite is null there.
+std::optional<double> ValidationOf(const std::string& line) {
+  const nlohmann::json json = json_text::Parse(line);
+  const auto found = json.is_object() ? json.find("validation_loss") : json.end();
+  if (!json.is_object() || found == json.end()) return std::nullopt;
+  return found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+struct Kept {
+  std::string lines;
+  MetricsLog::LastKept last;
+};
+
 // Those of steps up to `last`. What a crash has left of a line, or a power cut in its place, would
 // make the whole file unreadable once there are lines behind it.
-std::string KeptLines(const std::string& path, std::string text, uint64_t last) {
-  std::string kept;
+Kept KeptLines(const std::string& path, std::string text, uint64_t last) {
+  Kept kept;
   size_t broken = 0;
   std::istringstream lines(std::move(text));
   for (std::string line; std::getline(lines, line);) {
@@ -43,7 +57,11 @@ std::string KeptLines(const std::string& path, std::string text, uint64_t last) 
     if (lines.eof() || !step) {
       ++broken;
     } else if (*step <= last) {
-      absl::StrAppend(&kept, line, "\n");
+      absl::StrAppend(&kept.lines, line, "\n");
+      if (*step < last) continue;
+      const std::optional<double> validation = ValidationOf(line);
+      if (validation) kept.last.validation = validation;
+      if (!validation) kept.last.step = true;
     }
   }
   if (broken > 0) {
@@ -108,21 +126,23 @@ absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& run_folder, uint6
   const std::string path = run_folder + "/metrics.jsonl";
   absl::StatusOr<std::string> old = base::ReadWholeFile(path, SIZE_MAX);
   if (!old.ok() && !absl::IsNotFound(old.status())) RETURN_IF_ERROR(KeepAside(path, old.status()));
-  RETURN_IF_ERROR(
-      WriteRunFile(path, old.ok() ? KeptLines(path, *std::move(old), keep_through) : ""));
+  const Kept kept = old.ok() ? KeptLines(path, *std::move(old), keep_through) : Kept{};
+  RETURN_IF_ERROR(WriteRunFile(path, kept.lines));
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
     return absl::DataLossError(absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
   }
   auto events = EventLog::Open(run_folder + "/tensorboard", keep_through);
   if (!events.ok()) spdlog::warn("no event files: {}", base::MessageOf(events.status()));
-  return MetricsLog(file, events.ok() ? std::optional(std::move(*events)) : std::nullopt);
+  return MetricsLog(file, events.ok() ? std::optional(std::move(*events)) : std::nullopt,
+                    kept.last);
 }
 
 MetricsLog::MetricsLog(MetricsLog&& other) noexcept
     : file_(std::exchange(other.file_, nullptr)),
       warned_(other.warned_),
-      events_(std::move(other.events_)) {}
+      events_(std::move(other.events_)),
+      last_kept_(other.last_kept_) {}
 
 MetricsLog::~MetricsLog() {
   if (file_ != nullptr) std::fclose(file_);
@@ -168,6 +188,13 @@ void MetricsLog::Validation(uint64_t step, double loss) {
   Write({{"step", step}, {"validation_loss", loss}});
   if (!events_) return;
   const report::EventScalar scalars[] = {{"validation_loss", loss}};
+  events_->Write(step, scalars);
+}
+
+void MetricsLog::Restored(uint64_t step, double loss) {
+  Write({{"step", step}, {"loss", loss}, {"restored", true}});
+  if (!events_) return;
+  const report::EventScalar scalars[] = {{"loss", loss}};
   events_->Write(step, scalars);
 }
 

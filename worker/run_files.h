@@ -54,14 +54,23 @@ class MetricsLog {
 
   void Step(const StepMetrics& metrics);
   void Validation(uint64_t step, double loss);
+  // What Open has kept of the step `keep_through` itself.
+  struct LastKept {
+    bool step = false;
+    std::optional<double> validation;  // where it has been evaluated
+  };
+  const LastKept& last_kept() const { return last_kept_; }
+  // For a step whose line was lost with the rank that was to write it: no more of it is known.
+  void Restored(uint64_t step, double loss);
 
  private:
-  MetricsLog(std::FILE* file, std::optional<EventLog> events)
-      : file_(file), events_(std::move(events)) {}
+  MetricsLog(std::FILE* file, std::optional<EventLog> events, const LastKept& last_kept)
+      : file_(file), events_(std::move(events)), last_kept_(last_kept) {}
   void Write(const nlohmann::ordered_json& line);
   std::FILE* file_;
   bool warned_ = false;  // of a line that was not written
   std::optional<EventLog> events_;
+  LastKept last_kept_;
 };
 
 // One line with its line feed. Numbers keep all their bits, NaN and Inf are null (JSON has none),

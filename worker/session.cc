@@ -104,7 +104,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
                                                        const tensor::SwapFolder& offload,
-                                                       const PlanSource& source) {
+                                                       const PlanSource& source,
+                                                       engine::SnapshotKeeper* snapshots) {
   std::unique_ptr<Session> session(new Session(agreement));
   agreement.set_patience(
       [patience = DeadlineOf(job)](std::chrono::nanoseconds) { return patience; });
@@ -114,6 +115,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   kernels::RegisterReferenceKernels(session->kernels_);
   RETURN_IF_ERROR(session->TakePlan(job, fabric, source));
   TellOfFile(session->plan_, fabric.rank(), offload.path);
+  const bool has_slots = session->plan_.snapshot_slots() > 0;
   ASSIGN_OR_RETURN(
       session->engine_,
       engine::Engine::Create(session->plan_, fabric, dataset,
@@ -124,7 +126,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
                               .device = {.asynchronous = job.runtime().asynchronous_streams()},
                               .deadline = DeadlineOf(job),
                               .prefault = true,
-                              .offload_folder = offload}));
+                              .offload_folder = offload,
+                              .snapshots = has_slots ? snapshots : nullptr}));
   return session;
 }
 

@@ -34,13 +34,15 @@ class Session {
  public:
   // Collective over the ranks of `fabric` and `agreement`, which must outlive the session.
   // `dataset` and `recorder` (may be null) too. `offload` holds what is offloaded to a file; empty:
-  // the system's folder for temporary files. The first wait is for ranks that have read `dataset`.
+  // the system's folder for temporary files. `snapshots` keeps the slots of a plan that has such;
+  // null: they end with the session. The first wait is for ranks that have read `dataset`.
   static absl::StatusOr<std::unique_ptr<Session>> Open(const v1::JobSpec& job, comm::Fabric& fabric,
                                                        comm::Agreement& agreement,
                                                        const data::Dataset& dataset,
                                                        recorder::FlightRecorder* recorder,
                                                        const tensor::SwapFolder& offload,
-                                                       const PlanSource& source = {});
+                                                       const PlanSource& source = {},
+                                                       engine::SnapshotKeeper* snapshots = nullptr);
   // Fills the engine's state from a checkpoint made on any layout.
   absl::Status Restore(const checkpoint::Checkpoint& checkpoint, bool with_moments);
 

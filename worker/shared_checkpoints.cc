@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -88,6 +89,35 @@ absl::StatusOr<Choice> ChooseCheckpoint(comm::Agreement& ranks, const Checkpoint
     spdlog::warn("passed over {}: {}", folder, base::MessageOf(judged.status()));
     choice.damaged.push_back({folder, judged.status()});
   }
+}
+
+absl::StatusOr<Choice> ChooseNotBefore(comm::Agreement& ranks, const CheckpointRoot& root,
+                                       uint64_t step) {
+  Choice choice;
+  absl::Status found;
+  if (ranks.rank() == 0) {
+    const auto newest =
+        checkpoint::FindNewestUndamaged(root.folder, &choice.damaged, UINT64_MAX, root.links);
+    const bool none = absl::IsNotFound(newest.status()) || absl::IsDataLoss(newest.status());
+    if (!none) found = newest.status();
+    if (newest.ok()) {
+      TRIREME_CHECK(checkpoint::ParseStepFolderName(
+          std::filesystem::path(*newest).filename().string(), &choice.older_step));
+    }
+  }
+  RETURN_IF_ERROR(ranks.AllOk(found, comm::kDiskDeadline));
+  RETURN_IF_ERROR(ranks.Broadcast(std::as_writable_bytes(std::span(&choice.older_step, 1)), 0,
+                                  comm::kDiskDeadline));
+  if (choice.older_step < step) return choice;
+  absl::StatusOr<Choice> intact = ChooseCheckpoint(ranks, root, "auto");
+  if (absl::IsDataLoss(intact.status()) && comm::IsVerdict(intact.status())) {
+    choice.older_step = 0;  // none is intact
+    return choice;
+  }
+  RETURN_IF_ERROR(intact.status());
+  intact->older_step = intact->checkpoint ? intact->checkpoint->info().step : 0;
+  if (intact->older_step < step) intact->checkpoint.reset();
+  return intact;
 }
 
 absl::Status JudgeLater(comm::Agreement& ranks, const CheckpointRoot& root, uint64_t step,

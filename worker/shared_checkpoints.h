@@ -28,6 +28,7 @@ struct Choice {
   std::optional<checkpoint::Checkpoint> checkpoint;  // none: from the start
   std::vector<checkpoint::Skipped> damaged;          // newer ones, on rank 0
   uint64_t bytes_read = 0;                           // of tensors and headers, by this rank
+  uint64_t older_step = 0;                           // of ChooseNotBefore
 };
 
 // `resume`: "auto" takes the newest checkpoint of `root` that is intact, the start if there is none
@@ -38,6 +39,12 @@ struct Choice {
 // judged, since it may be good.
 absl::StatusOr<Choice> ChooseCheckpoint(comm::Agreement& ranks, const CheckpointRoot& root,
                                         const std::string& resume);
+
+// For a run that can go on from `step` without the disk: as ChooseCheckpoint of "auto", but none
+// where no intact one is of that step or a later one. `older_step` is then that of the newest one,
+// as its manifest says, 0 where there is none.
+absl::StatusOr<Choice> ChooseNotBefore(comm::Agreement& ranks, const CheckpointRoot& root,
+                                       uint64_t step);
 
 // For a run that begins after `step`: adds to `choice.damaged` what is damaged of the checkpoints
 // of later steps, newest first up to the first good one, each read by all ranks together. With it

@@ -18,6 +18,7 @@
 #include "runtime/spec/job_spec.h"
 #include "worker/run_files.h"
 #include "worker/session.h"
+#include "worker/snapshots.h"
 
 namespace trireme::worker {
 
@@ -100,6 +101,7 @@ tensor::SwapFolder OffloadFolder(const v1::JobSpec& job, const TrainingRunOption
 struct Training {
   v1::JobSpec job;
   std::unique_ptr<data::Dataset> dataset;
+  std::optional<Snapshots> snapshots;
   std::unique_ptr<Session> session;
   std::optional<TrainingRun> run;
 };
@@ -107,16 +109,22 @@ struct Training {
 absl::StatusOr<base::ExitCode> Train(const TrainingOptions& options, comm::Fabric& fabric,
                                      comm::Agreement& agreement, KeeperLink* link,
                                      recorder::FlightRecorder& recorder, Training& training) {
-  auto& [job, dataset, session, run] = training;
+  auto& [job, dataset, snapshots, session, run] = training;
   ASSIGN_OR_RETURN(job, LoadAbsoluteJob(options));
   ASSIGN_OR_RETURN(dataset, OpenJobData(job, LinksOf(options.run)));
   RETURN_IF_ERROR(ResolveVocabulary(job, dataset->tokenizer().vocab_size()));
   RETURN_IF_ERROR(CheckPrompt(job.generation(), dataset->tokenizer()));
-  ASSIGN_OR_RETURN(session,
-                   Session::Open(job, fabric, agreement, *dataset, &recorder,
-                                 OffloadFolder(job, options.run), {link, options.plan_file}));
-  run.emplace(job, options.run, *session, *dataset, recorder);
-  return run->Run();
+  snapshots.emplace(agreement, SnapshotOptions{.run_folder = options.run.run_directory,
+                                               .attempt = options.run.attempt});
+  auto opened =
+      Session::Open(job, fabric, agreement, *dataset, &recorder, OffloadFolder(job, options.run),
+                    {link, options.plan_file}, &*snapshots);
+  if (!opened.ok()) snapshots->RemoveIfUnused();
+  ASSIGN_OR_RETURN(session, std::move(opened));
+  run.emplace(job, options.run, *session, *dataset, recorder, *snapshots);
+  absl::StatusOr<base::ExitCode> code = run->Run();
+  snapshots->RemoveIfUnused();
+  return code;
 }
 
 // Where `recorder` is a link it leads to those of an attempt of `trireme run`, which may be at

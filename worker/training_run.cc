@@ -57,13 +57,14 @@ std::string CheckpointFolder(const v1::JobSpec& job, const std::string& run_dire
 
 TrainingRun::TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options,
                          Session& session, const data::Dataset& dataset,
-                         recorder::FlightRecorder& recorder)
+                         recorder::FlightRecorder& recorder, Snapshots& snapshots)
     : job_(job),
       options_(options),
       session_(session),
       ranks_(session.engine().agreement()),
       dataset_(dataset),
       recorder_(recorder),
+      snapshots_(snapshots),
       checkpoint_root_(CheckpointFolder(job, options.run_directory)),
       traced_(job),
       timeline_(std::in_place, options.run_directory, session.engine().rank()),
@@ -76,36 +77,49 @@ absl::StatusOr<base::ExitCode> TrainingRun::Run() {
     return base::kCheckpointed;  // all that there was is there
   }
   RETURN_IF_ERROR(started);
-  const uint64_t steps = static_cast<uint64_t>(job_.training().steps());
-  const uint64_t evaluate_every = static_cast<uint64_t>(job_.evaluation().every_steps());
-  const uint64_t save_every = static_cast<uint64_t>(job_.checkpoint().every_steps());
-  while (step_ < steps) {
-    ASSIGN_OR_RETURN(const bool stop, Step());
-    const bool evaluate = evaluate_every > 0 && step_ % evaluate_every == 0;
-    bool evaluated = true;
-    // Whoever stops has no time for it.
-    if ((evaluate && !stop) || step_ == steps) {
-      ASSIGN_OR_RETURN(evaluated, Evaluate());
-    }
-    if ((stop || !evaluated) && step_ < steps) {
-      ASSIGN_OR_RETURN(const bool saved, Save());
-      recorder_.SetState(recorder::RankState::kStopped);
-      if (!saved) {
-        return absl::DataLossError(absl::StrCat(
-            "stopped as asked, but the checkpoint could not be written", LostWithoutSave()));
-      }
-      // With the checkpoint safe; the steps after it are traced by whoever goes on.
-      RETURN_IF_ERROR(WriteTrace());
-      RETURN_IF_ERROR(Leave(absl::OkStatus()));
-      return base::kCheckpointed;
-    }
-    if (step_ < steps && save_every > 0 && step_ % save_every == 0) {
-      RETURN_IF_ERROR(Save().status());
-    }
+  bool stopped = false;
+  // What the attempt before was to do after that step, and may not have done.
+  if (from_memory_) {
+    ASSIGN_OR_RETURN(stopped, FollowStep(false));
   }
-  RETURN_IF_ERROR(Finish());
+  while (!stopped && step_ < progress_.steps_total) {
+    ASSIGN_OR_RETURN(const bool stop, Step());
+    ASSIGN_OR_RETURN(stopped, FollowStep(stop));
+  }
+  if (stopped) {
+    // With the checkpoint safe; the steps after it are traced by whoever goes on.
+    RETURN_IF_ERROR(WriteTrace());
+    RETURN_IF_ERROR(Leave(absl::OkStatus()));
+  } else {
+    RETURN_IF_ERROR(Finish());
+    recorder_.SetState(recorder::RankState::kStopped);
+  }
+  // Where the disk took no checkpoint they are all there is.
+  if (saved_step_ == step_) snapshots_.Remove();
+  return stopped ? base::kCheckpointed : base::kOk;
+}
+
+absl::StatusOr<bool> TrainingRun::FollowStep(bool stop) {
+  const auto is_due = [this](int64_t every) {
+    return every > 0 && step_ % static_cast<uint64_t>(every) == 0;
+  };
+  const bool last = step_ == progress_.steps_total;
+  bool evaluated = true;
+  // Whoever stops has no time for it.
+  const bool evaluate = (is_due(job_.evaluation().every_steps()) && !stop) || last;
+  if (evaluate && progress_.validation_step != step_) {
+    ASSIGN_OR_RETURN(evaluated, Evaluate());
+  }
+  if (last) return false;
+  if (evaluated && !stop) {
+    if (is_due(job_.checkpoint().every_steps())) RETURN_IF_ERROR(Save().status());
+    return false;
+  }
+  ASSIGN_OR_RETURN(const bool saved, Save());
   recorder_.SetState(recorder::RankState::kStopped);
-  return base::kOk;
+  if (saved) return true;
+  return absl::DataLossError(
+      absl::StrCat("stopped as asked, but the checkpoint could not be written", LostWithoutSave()));
 }
 
 absl::Status TrainingRun::Start() {
@@ -118,6 +132,8 @@ absl::Status TrainingRun::Start() {
   ASSIGN_OR_RETURN(peak_flops_, session_.MeasurePeakFlops());
   // Whoever goes on to the first step has no patience for a rank 0 that is at the disk.
   RETURN_IF_ERROR(ranks_.AllOk(leader() ? OpenLogs() : absl::OkStatus(), comm::kDiskDeadline));
+  if (from_memory_) RETURN_IF_ERROR(ShareKeptValidation());
+  TellSnapshots();
   progress_.steps_total = static_cast<uint64_t>(job_.training().steps());
   progress_.steps_done = step_;
   recorder_.Report(progress_);
@@ -131,6 +147,9 @@ absl::Status TrainingRun::OpenLogs() {
   if (session_.planned_here()) RETURN_IF_ERROR(WriteJob());
   ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(options_.run_directory, step_));
   metrics_.emplace(std::move(metrics));
+  if (from_memory_ && IsLogged(step_) && !metrics_->last_kept().step) {
+    metrics_->Restored(step_, progress_.loss);
+  }
   RemoveTimelines(options_.run_directory);
   return absl::OkStatus();
 }
@@ -176,16 +195,19 @@ absl::Status TrainingRun::TakeState() {
   RETURN_IF_ERROR(ranks_.AllOk(leader() ? TakeClaim() : absl::OkStatus(), comm::kDiskDeadline));
   RETURN_IF_ERROR(ShareEpoch());
   Choice choice;
-  if (!options_.resume.empty()) {
+  ASSIGN_OR_RETURN(from_memory_, TakeFromMemory(choice));
+  if (!options_.resume.empty() && !from_memory_ && !choice.checkpoint) {
     ASSIGN_OR_RETURN(choice, ChooseCheckpoint(ranks_, Root(), options_.resume));
   }
   if (choice.checkpoint) {
     RETURN_IF_ERROR(ranks_.AllOk(Resume(*choice.checkpoint), comm::kDiskDeadline));
-  } else {
+  } else if (!from_memory_) {
     session_.engine().InitializeState();
   }
-  RETURN_IF_ERROR(JudgeLater(ranks_, Root(), step_, choice));
-  return ranks_.AllOk(leader() ? BeginAfter(choice.damaged) : absl::OkStatus(),
+  // What lies on the disk of the very step that memory has is damaged.
+  const uint64_t behind = from_memory_ ? step_ - 1 : step_;
+  RETURN_IF_ERROR(JudgeLater(ranks_, Root(), behind, choice));
+  return ranks_.AllOk(leader() ? BeginAfter(behind, choice.damaged) : absl::OkStatus(),
                       comm::kDiskDeadline);
 }
 
@@ -221,8 +243,9 @@ absl::Status TrainingRun::ShareEpoch() {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::BeginAfter(const std::vector<checkpoint::Skipped>& damaged) {
-  ASSIGN_OR_RETURN(const auto aside, claim_->BeginAfter(step_, damaged));
+absl::Status TrainingRun::BeginAfter(uint64_t step,
+                                     const std::vector<checkpoint::Skipped>& damaged) {
+  ASSIGN_OR_RETURN(const auto aside, claim_->BeginAfter(step, damaged));
   for (const checkpoint::SetAside& each : aside) {
     spdlog::warn("a damaged checkpoint is now named {}; look at it, then remove it: {}",
                  each.folder, base::MessageOf(each.reason));
@@ -322,6 +345,12 @@ absl::StatusOr<bool> TrainingRun::Step() {
   return report.stop_requested;
 }
 
+bool TrainingRun::IsLogged(uint64_t step) const {
+  const uint64_t every = static_cast<uint64_t>(job_.runtime().log_every_steps());
+  return step % std::max<uint64_t>(1, every) == 0 ||
+         step == static_cast<uint64_t>(job_.training().steps());
+}
+
 absl::Status TrainingRun::Report(const engine::StepReport& report) {
   throughput_.AddStep(report.tokens, report.duration_s);
   if (report.skipped) {
@@ -337,9 +366,7 @@ absl::Status TrainingRun::Report(const engine::StepReport& report) {
   progress_.overall_tokens_per_second = throughput_.overall();
   progress_.utilisation = flops_per_token_ * progress_.tokens_per_second / peak_flops_;
   recorder_.Report(progress_);
-  const uint64_t every = static_cast<uint64_t>(job_.runtime().log_every_steps());
-  const bool last = step_ == progress_.steps_total;
-  const bool logged = step_ % std::max<uint64_t>(1, every) == 0 || last;
+  const bool logged = IsLogged(step_);
   // Of the first step too: with it the ranks set their clocks.
   if (!logged && clock_set_) return absl::OkStatus();
   // Collective: every rank logs the same steps, rank 0 writes them down.
@@ -378,6 +405,7 @@ absl::StatusOr<bool> TrainingRun::Evaluate() {
   progress_.validation_step = step_;
   progress_.overall_tokens_per_second = throughput_.overall();
   recorder_.Report(progress_);
+  TellSnapshots();
   if (metrics_ && !IsReplaced()) metrics_->Validation(step_, loss);
   return AllAgreeAfterRankZero(ranks_, true);
 }
@@ -470,116 +498,6 @@ absl::StatusOr<bool> TrainingRun::Save() {
     ++failed_saves_;
   }
   return saved;
-}
-
-absl::Status TrainingRun::Finish() {
-  std::string checkpoint;
-  if (saved_step_ == step_) {
-    checkpoint = checkpoint_root_ + "/" + checkpoint::StepFolderName(step_);
-  } else {
-    ASSIGN_OR_RETURN(const bool saved, Save());
-    if (saved) checkpoint = checkpoint_root_ + "/" + checkpoint::StepFolderName(step_);
-  }
-  RETURN_IF_ERROR(WriteTrace());
-  const absl::StatusOr<std::string> sample = Sample();
-  // Weights that give no text are the same news on every rank, and no reason to lose the report.
-  if (!sample.ok() && !absl::IsDataLoss(sample.status())) return sample.status();
-  return Leave(leader() ? WriteEnd(checkpoint, sample) : absl::OkStatus());
-}
-
-absl::Status TrainingRun::WriteEnd(const std::string& checkpoint,
-                                   const absl::StatusOr<std::string>& sample) {
-  RETURN_IF_ERROR(CheckAttempt());
-  if (!sample.ok()) spdlog::warn("no sample: {}", base::MessageOf(sample.status()));
-  if (sample.ok() && !sample->empty()) {
-    RETURN_IF_ERROR(WriteRunFile(options_.run_directory + "/sample.txt", *sample));
-  }
-  return WriteRunFile(options_.run_directory + "/report.json", ReportJson(checkpoint));
-}
-
-absl::Status TrainingRun::Leave(const absl::Status& own) {
-  // Both may be at the disk, and all close together soon after.
-  timeline_.reset();
-  metrics_.reset();
-  (void)NoteUnnoted();  // the last time that it can be
-  if (claim_) EmptyHidden();
-  return ranks_.AllOk(own, comm::kDiskDeadline);
-}
-
-// All ranks have ended their saves.
-void TrainingRun::EmptyHidden() const {
-  if (!CheckAttempt().ok()) return;
-  absl::Status emptied = CheckRoot();
-  if (emptied.ok()) emptied = claim_->EmptyHidden();
-  // Where the folder is gone there is nothing; what is a newer attempt's is not ours.
-  if (emptied.ok() || absl::IsNotFound(emptied) || absl::IsFailedPrecondition(emptied)) return;
-  spdlog::warn("what was removed is not all gone yet: {}", base::MessageOf(emptied));
-}
-
-absl::Status TrainingRun::WriteTrace() {
-  // Alike on all ranks: they trace the same steps.
-  if (trace_.first_step() == 0) return absl::OkStatus();
-  engine::Engine& engine = session_.engine();
-  const TraceKeeper trace = std::exchange(trace_, {});
-  absl::Status status = trace.WriteRank(options_.run_directory, engine.rank(), engine.clock());
-  ASSIGN_OR_RETURN(const bool all, ranks_.AllAgree(status.ok(), comm::kDiskDeadline));
-  const std::string name = traced_.FileName(trace.first_step());
-  if (all && leader()) {
-    status = CheckAttempt();
-    if (status.ok()) status = MergeTraces(options_.run_directory, ranks_.size(), name);
-  }
-  if (!status.ok()) spdlog::warn("no {}: {}", name, base::MessageOf(status));
-  // Whoever goes on to the next step has no patience for a rank that is at the disk.
-  return ranks_.AllAgree(status.ok(), comm::kDiskDeadline).status();
-}
-
-absl::StatusOr<std::string> TrainingRun::Sample() {
-  const v1::GenerationSpec& spec = job_.generation();
-  if (spec.max_new_tokens() == 0) return std::string();
-  absl::StatusOr<std::vector<int32_t>> context = dataset_.tokenizer().Encode(spec.prompt());
-  // A prompt that the vocabulary does not have must not end a finished run: any token starts a
-  // text.
-  std::vector<int32_t> tokens =
-      context.ok() && !context->empty() ? *context : std::vector<int32_t>{0};
-  const int64_t known = dataset_.tokenizer().vocab_size();
-  for (int64_t count = 0; count < spec.max_new_tokens(); ++count) {
-    ASSIGN_OR_RETURN(const int32_t next,
-                     session_.engine().NextToken(tokens, {.temperature = spec.temperature(),
-                                                          .top_k = spec.top_k(),
-                                                          .vocabulary = known,
-                                                          .seed = job_.seed()}));
-    tokens.push_back(next);
-  }
-  return dataset_.tokenizer().Decode(tokens);
-}
-
-std::string TrainingRun::ReportJson(const std::string& checkpoint) const {
-  nlohmann::ordered_json json{
-      {"steps", step_},
-      {"loss", progress_.loss},
-      {"validation_loss", progress_.validation_loss},
-      {"tokens", throughput_.tokens()},
-      {"training_seconds", throughput_.step_seconds()},
-      {"wall_seconds", throughput_.wall_seconds()},
-      {"tokens_per_second", throughput_.in_steps()},
-      {"overall_tokens_per_second", throughput_.overall()},
-      {"utilisation", flops_per_token_ * throughput_.in_steps() / peak_flops_},
-      {"peak_flops", peak_flops_},
-      {"exposed_communication_share", exposure_.Share(exposure_.exposed.mean_s)},
-      {"exposed_communication_max_share", exposure_.Share(exposure_.exposed.max_s)},
-      {"exposed_transfer_share", exposure_.Share(exposure_.transfer.mean_s)},
-      {"exposed_bubble_share", exposure_.Share(exposure_.bubble.mean_s)},
-      {"exposed_offload_share", exposure_.Share(exposure_.offload.mean_s)},
-      {"skipped_steps", static_cast<int64_t>(SkippedSteps())},
-      {"arena_bytes", session_.engine().arena().AllocatedBytes(v1::ARENA)},
-      {"host_bytes", session_.engine().arena().AllocatedBytes(v1::HOST)},
-      {"file_bytes", session_.engine().arena().AllocatedBytes(v1::FILE)},
-      {"snapshot_bytes", session_.engine().arena().AllocatedBytes(v1::SNAPSHOT)},
-      {"checkpoint", checkpoint},
-      {"failed_saves", failed_saves_}};
-  if (!coding_.empty()) json["compression"] = CodingJson(coding_);
-  if (!loose_bound_.empty()) json["warning"] = loose_bound_;
-  return JsonLine(json);
 }
 
 }  // namespace trireme::worker

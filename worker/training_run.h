@@ -18,6 +18,7 @@
 #include "worker/run_files.h"
 #include "worker/session.h"
 #include "worker/shared_checkpoints.h"
+#include "worker/snapshots.h"
 #include "worker/step_timeline.h"
 #include "worker/throughput.h"
 #include "worker/trace_files.h"
@@ -32,6 +33,9 @@ struct TrainingRunOptions {
   // For a process that holds the folder of the checkpoints. NFSv4 keeps the locks of a lost node
   // for a lease, by default 90 s, Lustre until it is evicted.
   std::chrono::milliseconds claim_wait = std::chrono::minutes{2};
+  // Of versions in memory: those of this attempt and later ones, whatever `resume` says; 0: of any,
+  // where that is auto.
+  uint32_t snapshots_since = 0;
   uint32_t attempt = 0;  // which the claim of the run folder may name a newer one than; 0: none
   std::string save_log;  // file that rank 0 names its checkpoints in (runtime/recorder/save_log.h)
 };
@@ -39,8 +43,10 @@ struct TrainingRunOptions {
 // Thread: one, the engine's.
 class TrainingRun {
  public:
+  // All outlive it.
   TrainingRun(const v1::JobSpec& job, const TrainingRunOptions& options, Session& session,
-              const data::Dataset& dataset, recorder::FlightRecorder& recorder);
+              const data::Dataset& dataset, recorder::FlightRecorder& recorder,
+              Snapshots& snapshots);
   // Collective. base::kOk at the end of the job, base::kCheckpointed after a stop, also one that
   // was asked for while another process held the folder.
   absl::StatusOr<base::ExitCode> Run();
@@ -69,11 +75,26 @@ class TrainingRun {
   absl::Status TakeClaim();
   absl::Status ShareEpoch();
   // Rank 0: sets damaged checkpoints of steps to come aside, and names them.
-  absl::Status BeginAfter(const std::vector<checkpoint::Skipped>& damaged);
+  absl::Status BeginAfter(uint64_t step, const std::vector<checkpoint::Skipped>& damaged);
   absl::Status CheckAlike(const std::string& job_of_rank_0, bool same_text) const;
   absl::Status CheckMadeBy(const checkpoint::CheckpointInfo& info, const std::string& folder) const;
   absl::Status Resume(const checkpoint::Checkpoint& checkpoint);
+  // From the newest version in memory, where the run goes on by itself and no checkpoint is as new.
+  // False: from none; what is on the disk is in `choice`, if it was looked for.
+  absl::StatusOr<bool> TakeFromMemory(Choice& choice);
+  absl::StatusOr<std::optional<HeldVersion>> FindInMemory(Choice& choice);
+  // False: copies of it differ, and nobody goes on from it any more.
+  absl::StatusOr<bool> ResumeInMemory(const HeldVersion& version);
+  // Of the job, its vocabulary and its text: of two runs that may go on in each other's memory.
+  uint64_t RunHash() const;
+  void TellSnapshots();
+  // Collective, of a run that goes on in memory: whether that step has been evaluated.
+  absl::Status ShareKeptValidation();
+  // What follows a step: evaluation, checkpoint. True: the run has stopped, with its checkpoint
+  // written.
+  absl::StatusOr<bool> FollowStep(bool stop);
   absl::StatusOr<bool> Step();  // true: stop was agreed
+  bool IsLogged(uint64_t step) const;
   absl::Status Report(const engine::StepReport& report);
   absl::StatusOr<bool> Evaluate();  // false: left for a stop
   // Whether the state may be saved; the same on all ranks.
@@ -109,6 +130,7 @@ class TrainingRun {
   comm::Agreement& ranks_;
   const data::Dataset& dataset_;
   recorder::FlightRecorder& recorder_;
+  Snapshots& snapshots_;
   const std::string checkpoint_root_;
   std::optional<checkpoint::WriterClaim> claim_;        // of checkpoint_root_, on rank 0
   checkpoint::Epoch epoch_ = checkpoint::Epoch::kNone;  // of that claim, on all ranks
@@ -120,6 +142,7 @@ class TrainingRun {
   recorder::Progress progress_;
   uint64_t data_digest_ = 0;
   uint64_t step_ = 0;  // updates done
+  bool from_memory_ = false;
   uint64_t saved_step_ = 0;
   uint64_t failed_saves_ = 0;  // of this attempt
   std::string unnoted_;        // the newest save, where the log has yet to take its name

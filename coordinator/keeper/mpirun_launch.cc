@@ -226,6 +226,9 @@ std::vector<std::string> WorkerArguments(const KeeperOptions& options,
   if (launch.resume() != kResumeNone) {
     add("--resume", launch.resume().empty() ? "auto" : launch.resume());
   }
+  if (launch.snapshots_since() > 0) {
+    add("--snapshots-since", std::to_string(launch.snapshots_since()));
+  }
   add("--recorder-dir", folder.path() + "/recorder");
   add("--plan", PlanFileOf(launch));
   if (launch.real_paths()) arguments.push_back("--real-paths");

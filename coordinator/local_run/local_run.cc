@@ -129,6 +129,9 @@ void LocalRun::TellKeeper() {
   v1::DesiredAttempts desired = reconciler_->DesiredOf(node_);
   for (v1::DesiredAttempt& attempt : *desired.mutable_attempts()) {
     attempt.mutable_launch()->set_resume(ResumePoint());
+    // In memory as on the disk: from what is another's only where this run was told to go on.
+    const bool goes_on = options_.resume == "auto";
+    attempt.mutable_launch()->set_snapshots_since(goes_on ? 0 : attempts_before_ + 1);
     if (attempt.attempt() == linked_) continue;
     linked_ = attempt.attempt();
     LinkAttempt(options_.run_folder, linked_);

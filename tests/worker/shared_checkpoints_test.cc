@@ -377,4 +377,34 @@ TEST_CASE("the ranks of an attempt whose time is over save and remove nothing") 
 }
 
 }  // namespace
+TEST_CASE("not before: the disk counts where an intact checkpoint is as new, and nowhere else") {
+  const auto choose = [](const std::string& root, uint64_t step) {
+    std::vector<absl::StatusOr<Choice>> all(3, absl::UnknownError(""));
+    OnRanks(3, [&](Rank& rank) {
+      all[static_cast<size_t>(rank.rank())] = ChooseNotBefore(rank, {root}, step);
+    });
+    for (const auto& each : all) {
+      REQUIRE(each.ok());
+      CHECK(each->older_step == all[0]->older_step);
+    }
+    return std::pair(StepOf(all), all[0]->older_step);
+  };
+  using Steps = std::pair<uint64_t, uint64_t>;  // chosen, and the newest one
+  const TemporaryFolder folder;
+  const std::string root = folder.path() + "/checkpoints";
+  CHECK(choose(root, 5) == Steps{0, 0});
+  SaveSteps(root, {3, 7});
+  CHECK(choose(root, 5) == Steps{7, 7});
+  CHECK(choose(root, 7) == Steps{7, 7});
+  CHECK(choose(root, 8) == Steps{0, 7});
+  const std::string tensors = root + "/" + StepFolderName(7) + "/rank-001.safetensors";
+  FlipByte(tensors, fs::file_size(tensors) - 1);
+  // The headers say 7, the bytes that it is 3.
+  CHECK(choose(root, 5) == Steps{0, 3});
+  CHECK(choose(root, 3) == Steps{3, 3});
+  const std::string older = root + "/" + StepFolderName(3) + "/rank-000.safetensors";
+  FlipByte(older, fs::file_size(older) - 1);
+  CHECK(choose(root, 5) == Steps{0, 0});
+}
+
 }  // namespace trireme::worker

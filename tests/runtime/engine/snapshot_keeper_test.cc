@@ -7,7 +7,6 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,26 +109,38 @@ std::vector<std::string> StateOf(Engine& engine) {
   return all;
 }
 
-// Whether the parts of a slot, and they alone, are the state that this rank updates.
-absl::Status CheckParts(Engine& engine, const TestKeeper& keeper) {
+struct HeldState {
+  StateView view;
+  std::vector<std::byte> bytes;
+};
+
+// Weights, those that products read before the masters, and moments.
+std::vector<HeldState> HeldBy(Engine& engine) {
+  std::vector<HeldState> held;
+  for (const char* kind : {"parameter", "moment1", "moment2"}) {
+    for (const StateView& view : engine.state().Held(kind)) {
+      engine.Read(view.data,
+                  held.emplace_back(view, std::vector<std::byte>(view.size_bytes())).bytes);
+    }
+  }
+  return held;
+}
+
+// Whether the parts of the newest slot, and they alone, are the state that the rank updates. While
+// an engine lives the memory is its device's.
+absl::Status CheckParts(const std::vector<HeldState>& held, const TestKeeper& keeper) {
   const std::span<const std::byte> slot = keeper.slot(keeper.staged->first);
   std::vector<bool> filled(slot.size());
-  std::map<std::string, std::vector<StateView>> held;
-  for (const char* kind : {"parameter", "moment1", "moment2"}) {
-    held[kind] = engine.state().Held(kind);
-  }
   for (const SnapshotPart& part : keeper.parts) {
-    // Of the weights there are two, those that products read and the masters.
-    const auto view =
-        std::find_if(held[part.kind].rbegin(), held[part.kind].rend(), [&](const StateView& each) {
-          return each.name == part.name && each.dtype == part.dtype && each.shape == part.shape &&
-                 each.shard.box == part.shard.box && each.shard.interval == part.shard.interval;
-        });
-    if (view == held[part.kind].rend()) {
+    const auto found = std::find_if(held.rbegin(), held.rend(), [&](const HeldState& each) {
+      return each.view.name == part.name && each.view.kind == part.kind &&
+             each.view.dtype == part.dtype && each.view.shape == part.shape &&
+             each.view.shard == part.shard;
+    });
+    if (found == held.rend()) {
       return absl::InternalError(absl::StrCat("no such state: ", part.kind, " ", part.name));
     }
-    std::vector<std::byte> bytes(view->size_bytes());
-    engine.Read(view->data, bytes);
+    const std::vector<std::byte>& bytes = found->bytes;
     if (std::memcmp(bytes.data(), slot.data() + part.offset, bytes.size()) != 0) {
       return absl::InternalError(absl::StrCat("elsewhere: ", part.kind, " ", part.name));
     }
@@ -160,15 +171,17 @@ absl::Status BrokenAndUnbroken(const v1::Plan& plan, comm::Fabric& fabric,
   }
   TestKeeper keeper(plan, fabric.rank());
   options.snapshots = &keeper;
+  std::vector<HeldState> held;
   {
     ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, options));
     engine->InitializeState();
     RETURN_IF_ERROR(run(*engine, 0, kBroken));
-    if (!keeper.staged.has_value() || keeper.staged->second.step != kBroken) {
-      return absl::InternalError("the last step is not staged");
-    }
-    RETURN_IF_ERROR(CheckParts(*engine, keeper));
+    held = HeldBy(*engine);
   }
+  if (!keeper.staged.has_value() || keeper.staged->second.step != kBroken) {
+    return absl::InternalError("the last step is not staged");
+  }
+  RETURN_IF_ERROR(CheckParts(held, keeper));
   ASSIGN_OR_RETURN(auto engine, Engine::Create(plan, fabric, dataset, options));
   RETURN_IF_ERROR(engine->ResumeFrom(keeper.staged->first));
   RETURN_IF_ERROR(run(*engine, kBroken, kSteps));

@@ -1,0 +1,280 @@
+// Ranks as threads and their files of snapshots: which version they go on from, whatever each of
+// them holds and whatever has happened to it.
+#include "worker/snapshots.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/client/snapshot_key.h"
+#include "checkpoint/format/piece_table.h"
+#include "runtime/base/random_hex.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/checksum/lane_sums.h"
+#include "runtime/comm/local/local_fabric.h"
+
+namespace trireme::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+
+constexpr uint64_t kSlotBytes = uint64_t{2} << 20;
+constexpr uint64_t kRun = 77;  // a hash
+
+// A run folder, and a file system in memory.
+struct RunPlace {
+  RunPlace() : root("/dev/shm/trireme-test-" + base::RandomHex(16)), run(root + "/run") {
+    fs::create_directories(run);
+  }
+  ~RunPlace() { fs::remove_all(root); }
+  std::string folder() const {
+    return checkpoint::SnapshotFolder(root, *checkpoint::ReadSnapshotKey(run));
+  }
+  const std::string root, run;
+};
+
+// One rank of one start.
+struct SlotRank {
+  Snapshots& snapshots;
+  std::span<std::byte> memory;
+  int number = 0;
+
+  absl::Status Stage(uint32_t slot, uint64_t step) {
+    const std::span<std::byte> data = memory.subspan(slot * kSlotBytes, kSlotBytes);
+    snapshots.Begin(slot, step);
+    std::memset(data.data(), static_cast<int>(step), data.size());
+    std::vector<uint64_t> sums;
+    for (size_t at = 0; at < data.size(); at += checkpoint::kPieceBytes) {
+      sums.push_back(checksum::SumOfPiece(data.subspan(at, checkpoint::kPieceBytes)));
+    }
+    return snapshots.Stage(slot, {.step = step, .loss = 1.5, .skipped_steps = 2}, sums);
+  }
+};
+
+using Work = std::function<absl::Status(SlotRank&)>;
+
+// `work` on each of so many ranks of a start. What each rank ends with.
+std::vector<absl::Status> Start(const RunPlace& place, int ranks, uint32_t attempt,
+                                const Work& work) {
+  return comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto agreement, comm::Agreement::Make(fabric, std::chrono::minutes(1)));
+    Snapshots snapshots(*agreement, {.run_folder = place.run,
+                                     .root = place.root,
+                                     .attempt = attempt,
+                                     .lock_wait = std::chrono::milliseconds(0)});
+    ASSIGN_OR_RETURN(
+        const tensor::HostPages pages,
+        snapshots.Pages({.count = 2,
+                         .slot_bytes = kSlotBytes,
+                         .parts = {{.name = "weight",
+                                    .kind = "parameter",
+                                    .shape = {8},
+                                    .shard = layout::Shard::Whole(layout::Box::Whole({8}))}}}));
+    snapshots.set_run(
+        {.hash = kRun, .samples_per_step = 10, .validation_loss = 0.25, .validation_step = 3});
+    SlotRank rank{snapshots, pages.bytes, fabric.rank()};
+    return work(rank);
+  });
+}
+
+void CheckOk(const std::vector<absl::Status>& statuses) {
+  for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+}
+
+// What each rank has staged in slots 0 and 1; 0: nothing.
+using Steps = std::vector<std::pair<uint64_t, uint64_t>>;
+
+void StageAll(const RunPlace& place, const Steps& steps, uint32_t attempt = 4) {
+  CheckOk(
+      Start(place, static_cast<int>(steps.size()), attempt, [&](SlotRank& rank) -> absl::Status {
+        const auto& [first, second] = steps[static_cast<size_t>(rank.number)];
+        if (first > 0) RETURN_IF_ERROR(rank.Stage(0, first));
+        if (second > 0) RETURN_IF_ERROR(rank.Stage(1, second));
+        return absl::OkStatus();
+      }));
+}
+
+// The step that all ranks of the next start have chosen; 0: none. -1: not alike.
+int64_t ChosenStep(const RunPlace& place, int ranks, const WantedVersion& wanted = {kRun, 100, 0}) {
+  std::vector<int64_t> chosen(static_cast<size_t>(ranks), -1);
+  CheckOk(Start(place, ranks, 5, [&](SlotRank& rank) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto held, rank.snapshots.Choose(wanted, 2));
+    auto& own = chosen[static_cast<size_t>(rank.number)];
+    own = held ? static_cast<int64_t>(held->record.step) : 0;
+    const auto byte = held ? static_cast<std::byte>(held->record.step) : std::byte{0};
+    if (held && rank.memory[held->slot * kSlotBytes] != byte) own = -1;
+    return absl::OkStatus();
+  }));
+  return std::count(chosen.begin(), chosen.end(), chosen[0]) == ranks ? chosen[0] : -1;
+}
+
+}  // namespace
+
+TEST_CASE("snapshots: ranks go on from the newest version that all of them hold whole") {
+  const auto [steps, expected] = GENERATE(table<Steps, int64_t>({
+      {{{5, 6}, {5, 6}, {5, 6}}, 6},
+      {{{5, 6}, {7, 6}, {5, 6}}, 6},
+      {{{5, 6}, {5, 4}, {5, 6}}, 5},
+      {{{6, 5}, {5, 6}, {6, 5}}, 6},
+      {{{5, 6}, {5, 6}, {7, 8}}, 0},
+      {{{5, 6}, {5, 6}, {0, 0}}, 0},
+      {{{5, 6}, {0, 6}, {0, 6}}, 6},
+      {{{5, 6}, {5, 6}, {5, 0}}, 5},
+  }));
+  const RunPlace place;
+  StageAll(place, steps);
+  CHECK(ChosenStep(place, 3) == expected);
+}
+
+TEST_CASE(
+    "snapshots: what is of another run, of steps to come or of attempts before is not wanted") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}});
+  CHECK(ChosenStep(place, 2, {kRun + 1, 100, 0}) == 0);
+  CHECK(ChosenStep(place, 2, {kRun, 5, 0}) == 5);
+  CHECK(ChosenStep(place, 2, {kRun, 4, 0}) == 0);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 4}) == 6);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 5}) == 0);
+  // Of other ranks than those.
+  CHECK(ChosenStep(place, 1) == 0);
+}
+
+TEST_CASE("snapshots: a version of a start that no keeper counts is of no attempt") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}}, 0);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 1}) == 0);
+  CHECK(ChosenStep(place, 2) == 6);
+  // A file that a node has kept from an earlier start does not go with those of a later one.
+  const std::string kept = place.folder() + "/rank-00001.snapshot";
+  fs::copy(kept, place.root + "/kept");
+  StageAll(place, {{5, 6}, {5, 6}}, 0);
+  CHECK(ChosenStep(place, 2) == 6);
+  std::ofstream(kept, std::ios::binary | std::ios::in)
+      << std::ifstream(place.root + "/kept", std::ios::binary).rdbuf();
+  CHECK(ChosenStep(place, 2) == 0);
+}
+
+TEST_CASE("snapshots: a flipped bit on one rank takes all of them to the version before") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}, {5, 6}});
+  const auto flip = [](SlotRank& rank, uint32_t slot) {
+    rank.memory[slot * kSlotBytes + 3 * checkpoint::kPieceBytes + 17] ^= std::byte{4};
+    return absl::OkStatus();
+  };
+  CheckOk(Start(place, 3, 5, [&](SlotRank& rank) {
+    return rank.number == 1 ? flip(rank, 1) : absl::OkStatus();
+  }));
+  CHECK(ChosenStep(place, 3) == 5);
+  CheckOk(Start(place, 3, 5, [&](SlotRank& rank) {
+    return rank.number == 2 ? flip(rank, 0) : absl::OkStatus();
+  }));
+  CHECK(ChosenStep(place, 3) == 0);
+}
+
+TEST_CASE("snapshots: a record says what the run was at its step") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}});
+  std::optional<HeldVersion> held;
+  CheckOk(Start(place, 1, 5, [&](SlotRank& rank) -> absl::Status {
+    ASSIGN_OR_RETURN(held, rank.snapshots.Choose({kRun, 100, 0}, 1));
+    return absl::OkStatus();
+  }));
+  REQUIRE(held.has_value());
+  const checkpoint::SnapshotRecord& record = held->record;
+  CHECK((record.version == 6 && record.step == 6 && record.samples == 60));
+  CHECK((record.attempt == 4 && record.spec_hash == kRun && record.skipped_steps == 2));
+  CHECK((record.loss == 1.5 && record.validation_loss == 0.25 && record.validation_step == 3));
+}
+
+TEST_CASE("snapshots: who goes on from a version leaves no other one to go on from") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 4}});
+  CheckOk(Start(place, 2, 5, [&](SlotRank& rank) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto held, rank.snapshots.Choose({kRun, 100, 0}, 1));
+    if (!held || held->record.step != 5) return absl::InternalError("not the one of both");
+    return rank.snapshots.KeepOnly(*held);
+  }));
+  // Else rank 0's 6, of the attempt before, could meet another 6.
+  StageAll(place, {{0, 0}, {0, 6}});
+  CHECK(ChosenStep(place, 2) == 5);
+}
+
+TEST_CASE("snapshots: a run that needs them no more leaves nothing, and takes no other's") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}, {5, 6}});
+  const std::string folder = place.folder();
+  CHECK(fs::exists(folder + "/rank-00002.snapshot"));
+  // On fewer ranks: the file of the third is nobody's.
+  CheckOk(Start(place, 2, 5, [&](SlotRank& rank) -> absl::Status {
+    RETURN_IF_ERROR(rank.Stage(0, 7));
+    if (rank.number == 0) rank.snapshots.Remove();
+    return absl::OkStatus();
+  }));
+  CHECK_FALSE(fs::exists(folder + "/rank-00000.snapshot"));
+  CHECK_FALSE(fs::exists(folder + "/rank-00002.snapshot"));
+  StageAll(place, {{5, 6}});
+  CheckOk(Start(place, 1, 5, [&](SlotRank& rank) -> absl::Status {
+    rank.snapshots.Remove();
+    std::fill_n(rank.memory.begin(), 100, std::byte{1});  // it is there as long as it is mapped
+    return absl::OkStatus();
+  }));
+  CHECK_FALSE(fs::exists(folder));
+}
+
+TEST_CASE("snapshots: a start that staged nothing leaves none, unless it was there before") {
+  const RunPlace place;
+  const auto end_early = [](SlotRank& rank) {
+    rank.snapshots.RemoveIfUnused();
+    return absl::OkStatus();
+  };
+  CheckOk(Start(place, 2, 5, end_early));
+  CHECK_FALSE(fs::exists(place.folder()));
+  StageAll(place, {{5, 6}, {5, 6}});
+  CheckOk(Start(place, 2, 5, end_early));
+  CHECK(ChosenStep(place, 2) == 6);
+  fs::remove_all(place.folder());
+  CheckOk(Start(place, 2, 5, [](SlotRank& rank) -> absl::Status {
+    RETURN_IF_ERROR(rank.Stage(0, 7));
+    rank.snapshots.RemoveIfUnused();
+    return absl::OkStatus();
+  }));
+  CHECK(ChosenStep(place, 2) == 7);
+}
+
+TEST_CASE("snapshots: the key stays with the run folder, and one that is none is drawn anew") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}});
+  const std::string path = place.run + "/snapshots.key";
+  CHECK(fs::status(path).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  const auto key = checkpoint::ReadSnapshotKey(place.run);
+  REQUIRE(key.ok());
+  CHECK(ChosenStep(place, 2) == 6);
+  CHECK(*checkpoint::ReadSnapshotKey(place.run) == *key);
+  std::ofstream(path) << "none\n";
+  CHECK(absl::IsDataLoss(checkpoint::ReadSnapshotKey(place.run).status()));
+  CHECK(ChosenStep(place, 2) == 0);
+  CHECK(*checkpoint::ReadSnapshotKey(place.run) != *key);
+  fs::remove(path);
+  CHECK(absl::IsNotFound(checkpoint::ReadSnapshotKey(place.run).status()));
+}
+
+TEST_CASE("snapshots: where one rank gets no memory, all are told whose and why") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}});
+  fs::permissions(place.folder(), fs::perms::all);
+  const auto statuses = Start(place, 2, 5, [](SlotRank&) { return absl::OkStatus(); });
+  for (const absl::Status& status : statuses) {
+    CHECK(absl::IsPermissionDenied(status));
+    CHECK_THAT(std::string(status.message()), Contains("rank 0: ") && Contains("by others"));
+  }
+}
+
+}  // namespace trireme::worker

@@ -7,6 +7,7 @@
 
 #include "checkpoint/client/reader.h"
 #include "coordinator/cli/checkpoint_folder.h"
+#include "coordinator/cli/snapshots_here.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/spec/job_spec.h"
 
@@ -21,7 +22,11 @@ absl::StatusOr<ResumePoint> FindNewestOf(const std::string& run_folder, const v1
   const auto newest = trust == Trust::kBytes ? checkpoint::FindNewestIntact(root, &skipped)
                                              : checkpoint::FindNewestUndamaged(root, &skipped);
   if (absl::IsNotFound(newest.status())) {
-    point.notes.push_back(fmt::format("no checkpoint in {}: from the start", root));
+    const auto here = FindSnapshotsHere(run_folder);
+    point.notes.push_back(
+        here ? fmt::format("no checkpoint in {}: from memory, step {}, where all ranks have it",
+                           root, here->step)
+             : fmt::format("no checkpoint in {}: from the start", root));
     return point;
   }
   // What is damaged may be mended or moved; what could not be judged may be sound.

@@ -20,12 +20,14 @@
 #include "coordinator/cli/run_folder.h"
 #include "coordinator/cli/run_summary.h"
 #include "coordinator/cli/run_watch.h"
+#include "coordinator/cli/snapshots_here.h"
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/launcher/launch_command.h"
 #include "coordinator/local_run/local_run.h"
 #include "coordinator/process/shell_quote.h"
 #include "runtime/base/memory_here.h"
 #include "runtime/base/own_program.h"
+#include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 #include "runtime/json/json_text.h"
@@ -75,7 +77,7 @@ absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& plann
                  : void(std::fprintf(stderr, "resume: %s\n", note.c_str()));
   }
   // The ranks look for themselves, and again in every attempt, at what is intact by then.
-  if (options.resume != "auto" || point.checkpoint.empty()) options.resume = point.checkpoint;
+  if (options.resume != "auto") options.resume = point.checkpoint;
   RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
   RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(planned.plan)));
   if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {
@@ -107,6 +109,11 @@ std::string BeginAgain(const PlannedJob& planned, const std::string& folder,
 
 // After an end that the job did not choose.
 std::string Next(const PlannedJob& planned, const std::string& folder) {
+  if (const auto here = FindSnapshotsHere(folder)) {
+    return fmt::format(
+        "step {} is in memory ({} in {}, until it is removed or the machine restarts); {}",
+        here->step, base::ReadableBytes(here->bytes), here->folder, GoOn(planned, folder));
+  }
   if (checkpoint::FindNewest(CheckpointRoot(folder, planned.job)).ok()) {
     return "from the last checkpoint " + GoOn(planned, folder);
   }

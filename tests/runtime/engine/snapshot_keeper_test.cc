@@ -119,8 +119,9 @@ std::vector<HeldState> HeldBy(Engine& engine) {
   std::vector<HeldState> held;
   for (const char* kind : {"parameter", "moment1", "moment2"}) {
     for (const StateView& view : engine.state().Held(kind)) {
-      engine.Read(view.data,
-                  held.emplace_back(view, std::vector<std::byte>(view.size_bytes())).bytes);
+      HeldState state{.view = view, .bytes = std::vector<std::byte>(view.size_bytes())};
+      engine.Read(view.data, state.bytes);
+      held.push_back(std::move(state));
     }
   }
   return held;

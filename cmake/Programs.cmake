@@ -48,7 +48,7 @@ trireme_program(triremed coordinator/daemon
         coordinator/disk_calls
   LIBS CLI11::CLI11 spdlog::spdlog)
 trireme_program(trireme-agent coordinator/agent
-  ROOMS proto proto/services runtime/base coordinator/client coordinator/control_group coordinator/keeper coordinator/process
+  ROOMS proto proto/services runtime/base checkpoint/client coordinator/client coordinator/control_group coordinator/keeper coordinator/process
         coordinator/config_file coordinator/disk_calls coordinator/launcher coordinator/slurm
        
   LIBS CLI11::CLI11 spdlog::spdlog gRPC::grpc++)

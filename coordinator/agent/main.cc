@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/client/snapshot_sweep.h"
 #include "coordinator/agent/agent_identity.h"
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/control_groups.h"
@@ -45,6 +46,7 @@
 #include "coordinator/slurm/batch_script.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
+#include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -65,6 +67,7 @@ struct Arguments {
   std::string log_format = "text";
   coordinator::LogFileOptions log;  // path empty: stderr as it is
   int64_t rank_log_bytes = int64_t{256} << 20;
+  int64_t snapshot_hours = 24;
 };
 
 // Set by the handler; read by the loop.
@@ -105,6 +108,24 @@ class AgentLog {
   Clock::time_point due_{};
 };
 
+// Of runs that nobody has gone on with here.
+class LeftSnapshots {
+ public:
+  explicit LeftSnapshots(std::chrono::hours keep) : sweep_("/dev/shm", keep) {}
+  void Turn(Clock::time_point now) {
+    if (now < due_) return;
+    due_ = now + std::chrono::minutes(1);
+    for (const auto& [folder, bytes] : sweep_.Turn(now)) {
+      spdlog::info("{} removed: {} of snapshots that no rank has held for long", folder,
+                   base::ReadableBytes(bytes));
+    }
+  }
+
+ private:
+  checkpoint::SnapshotSweep sweep_;
+  Clock::time_point due_{};
+};
+
 // Of the ranks of this node; that of a launcher is on the node of the first one.
 std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
   std::set<std::string> logs;
@@ -120,7 +141,7 @@ std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
 }
 
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log,
-          RankLogs& rank_logs) {
+          RankLogs& rank_logs, LeftSnapshots& snapshots) {
   keeper::WorkerLinks links;
   keeper::JoinDoors doors;
   DesiredIntake intake(link, keeper, store);
@@ -132,6 +153,7 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
     watchdog.Turn();
     const auto now = Clock::now();
     log.Turn(now);
+    snapshots.Turn(now);
     const bool anew = link.Poll(now);
     if (anew) spdlog::info("the coordinator has us");
     if (complaints.Due(link.state(), link.failures(), now)) {
@@ -206,7 +228,8 @@ absl::Status Run(const Arguments& arguments) {
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");
   RankLogs rank_logs(arguments.rank_log_bytes);
-  Loop(*link, **keeper, store, log, rank_logs);
+  LeftSnapshots snapshots{std::chrono::hours(arguments.snapshot_hours)};
+  Loop(*link, **keeper, store, log, rank_logs, snapshots);
   coordinator::TellSystemd("STOPPING=1");
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
   return absl::OkStatus();
@@ -263,6 +286,12 @@ int Main(int argc, char** argv) {
   app.add_option("--max-rank-log-bytes", arguments.rank_log_bytes,
                  "kept of the end of each log of a rank that runs, beside its first MiB; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
+      ->capture_default_str();
+  app.add_option(
+         "--keep-snapshots-hours", arguments.snapshot_hours,
+         "snapshots.every_step: what a run has left in this node's memory goes when no rank "
+         "has come back to it for so long; 0: never")
+      ->check(CLI::Range(int64_t{0}, int64_t{24} * 366))
       ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
   DescribeLaunchers(app, arguments);

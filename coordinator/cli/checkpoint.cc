@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "checkpoint/client/reader.h"
@@ -16,6 +17,7 @@
 #include "coordinator/cli/print_error.h"
 #include "coordinator/cli/resume_point.h"
 #include "coordinator/cli/run_folder.h"
+#include "coordinator/cli/snapshots_here.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/report/plan_view.h"
 #include "runtime/spec/job_spec.h"
@@ -74,6 +76,17 @@ struct Listed {
   uint64_t bytes = 0;
 };
 
+// What the run has in this machine's memory, beside its checkpoints.
+Listed ListedOf(const SnapshotsHere& here) {
+  const std::string part =
+      here.files == here.ranks ? "" : fmt::format(" ({} of {} ranks)", here.files, here.ranks);
+  return {.folder = "in memory: " + here.folder + part,
+          .step = here.step,
+          .samples = here.samples,
+          .ranks = static_cast<int>(here.ranks),
+          .bytes = here.bytes};
+}
+
 Listed ListedOf(const checkpoint::Checkpoint& checkpoint) {
   const checkpoint::CheckpointInfo& info = checkpoint.info();
   Listed listed{checkpoint.folder(), info.step, info.samples, info.ranks};
@@ -90,7 +103,12 @@ void PrintTable(const std::vector<Listed>& checkpoints) {
   }
 }
 
-void PrintList(const std::vector<Listed>& checkpoints) {
+nlohmann::ordered_json MemoryJson(const SnapshotsHere& here) {
+  return {{"step", here.step},   {"samples", here.samples}, {"ranks", here.ranks},
+          {"files", here.files}, {"bytes", here.bytes},     {"folder", here.folder}};
+}
+
+void PrintList(const std::vector<Listed>& checkpoints, const std::optional<SnapshotsHere>& memory) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Listed& each : checkpoints) {
     list.push_back({{"step", each.step},
@@ -99,7 +117,9 @@ void PrintList(const std::vector<Listed>& checkpoints) {
                     {"bytes", each.bytes},
                     {"folder", each.folder}});
   }
-  PrintJsonObject({{"checkpoints", list}});
+  nlohmann::ordered_json all{{"checkpoints", list}};
+  if (memory) all["memory"] = MemoryJson(*memory);
+  PrintJsonObject(all);
 }
 
 // The newest in `folder` whose every byte is right, or itself. `damaged`: those that are not.
@@ -153,19 +173,27 @@ int RunCheckpointList(const CheckpointOptions& options) {
     }
   };
   absl::Status looked;
+  std::optional<SnapshotsHere> memory;
   if (IsCheckpoint(options.folder)) {
     take(options.folder, checkpoint::Open(options.folder));
   } else {
+    memory = FindSnapshotsHere(options.folder);
     looked =
         checkpoint::VisitCheckpoints(RootOf(options.folder), SIZE_MAX, base::Links::kFollow, take);
+    if (memory && absl::IsNotFound(looked)) looked = absl::OkStatus();
   }
   if (!looked.ok()) return PrintError(looked);
-  if (listed.empty() && code == kOk) {
+  if (listed.empty() && !memory && code == kOk) {
     return PrintError(
         absl::NotFoundError(fmt::format("{}: no checkpoints there", RootOf(options.folder))));
   }
   std::reverse(listed.begin(), listed.end());
-  options.json ? PrintList(listed) : PrintTable(listed);
+  if (options.json) {
+    PrintList(listed, memory);
+    return code;
+  }
+  if (memory) listed.push_back(ListedOf(*memory));
+  PrintTable(listed);
   return code;
 }
 

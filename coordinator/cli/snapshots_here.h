@@ -10,10 +10,14 @@ namespace trireme::cli {
 struct SnapshotsHere {
   std::string folder;
   uint64_t bytes = 0;  // of all ranks' files there
-  uint64_t step = 0;   // the newest that one of them holds whole
+  // The newest that all of these hold whole, as they say.
+  uint64_t step = 0;
+  uint64_t samples = 0;
+  uint32_t files = 0, ranks = 0;  // those here, and of the run
 };
 
-// None where no file holds a step, or the run folder has no key. Blocks on the run folder's disk.
+// None where they hold no step together, or the run folder has no key. Blocks on the run folder's
+// disk.
 std::optional<SnapshotsHere> FindSnapshotsHere(const std::string& run_folder);
 
 }  // namespace trireme::cli

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -103,6 +104,10 @@ class Snapshots(worker_test.Worker):
         self.expect_twin(job, twin, 60)
         self.assertEqual(self.state_files(job, 50), self.state_files(twin, 50))
 
+    def listed(self, job, *arguments):
+        return subprocess.run([os.path.join(worker_test.BIN, "trireme"), "checkpoint", "list", job.folder, *arguments],
+                              capture_output=True, text=True, timeout=worker_test.LIMIT_S, check=True).stdout
+
     def put_back(self, kept):
         for path, content in kept.items():
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -120,6 +125,12 @@ class Snapshots(worker_test.Worker):
         code, output = job.end()
         self.assertEqual(code, 4, output)
         self.assertRegex(output, rf"step \d+ is in memory \(.*{re.escape(folder_of(job))}")
+        table, listed = self.listed(job), json.loads(self.listed(job, "--json"))
+        self.assertEqual([each["step"] for each in listed["checkpoints"]], [60])
+        memory = listed["memory"]
+        self.assertGreaterEqual(memory["step"], 100)
+        self.assertEqual((memory["files"], memory["ranks"], memory["samples"]), (4, 4, 8 * memory["step"]))
+        self.assertRegex(table, rf"(?m)^ +{memory['step']} +{memory['samples']} +4 .*in memory: {folder_of(job)}$")
         kept = {}
         for path in glob.glob(folder_of(job) + "/rank-*.snapshot"):
             with open(path, "rb") as file:

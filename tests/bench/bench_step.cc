@@ -32,7 +32,7 @@ struct Options {
   int threads = 2, steps = 8, warmup = 2;
   int64_t tensor = 1, pipeline = 1, zero = 0, loss_tile = 0;
   std::string dtype = "f32", kernels = "cpu", schedule = "1f1b";
-  bool breakdown = false;
+  bool breakdown = false, snapshots = false;
 };
 
 absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
@@ -74,6 +74,7 @@ absl::StatusOr<v1::JobSpec> JobFor(const Options& options, int ranks) {
   parallelism.set_tensor_parallel_size(options.tensor);
   parallelism.set_pipeline_parallel_size(options.pipeline);
   parallelism.set_zero_stage(options.zero);
+  job.mutable_snapshots()->set_every_step(options.snapshots);
   parallelism.set_schedule(options.schedule);
   job.mutable_runtime()->set_kernels(options.dtype == "f64" ? "reference" : options.kernels);
   spec::ApplyDefaults(job);
@@ -253,6 +254,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 1 << 24))
       ->capture_default_str();
   app.add_option("--zero", options.zero, "ZeRO stage, 0 to 3")->capture_default_str();
+  app.add_flag("--snapshots", options.snapshots,
+               "each step leaves its state in a slot, with its sums (snapshots.every_step)");
   app.add_flag("--breakdown", options.breakdown, "the last step by instructions and operators");
   CLI11_PARSE(app, argc, argv);
   auto fabric = comm::ConnectMpi(&argc, &argv);

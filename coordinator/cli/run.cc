@@ -77,7 +77,8 @@ absl::StatusOr<Begin> PrepareFolder(RunOptions& options, const PlannedJob& plann
                  : void(std::fprintf(stderr, "resume: %s\n", note.c_str()));
   }
   // The ranks look for themselves, and again in every attempt, at what is intact by then.
-  if (options.resume != "auto") options.resume = point.checkpoint;
+  const bool look = !point.checkpoint.empty() || planned.job.snapshots().every_step();
+  if (options.resume != "auto" || !look) options.resume = point.checkpoint;
   RETURN_IF_ERROR(WriteFile(folder + "/job.yaml", spec::ToYaml(planned.job)));
   RETURN_IF_ERROR(WriteFile(folder + "/plan.pb", plan::SerializePlan(planned.plan)));
   if (const auto svg = report::ScheduleSvg(planned.plan); svg.ok()) {

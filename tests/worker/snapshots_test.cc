@@ -61,32 +61,41 @@ struct SlotRank {
 
 using Work = std::function<absl::Status(SlotRank&)>;
 
-// `work` on each of so many ranks of a start. What each rank ends with.
-std::vector<absl::Status> Start(const RunPlace& place, int ranks, uint32_t attempt,
-                                const Work& work) {
-  return comm::RunRanks(ranks, [&](comm::Fabric& fabric) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto agreement, comm::Agreement::Make(fabric, std::chrono::minutes(1)));
-    Snapshots snapshots(*agreement, {.run_folder = place.run,
-                                     .root = place.root,
-                                     .attempt = attempt,
-                                     .lock_wait = std::chrono::milliseconds(0)});
-    ASSIGN_OR_RETURN(
-        const tensor::HostPages pages,
-        snapshots.Pages({.count = 2,
-                         .slot_bytes = kSlotBytes,
-                         .parts = {{.name = "weight",
-                                    .kind = "parameter",
-                                    .shape = {8},
-                                    .shard = layout::Shard::Whole(layout::Box::Whole({8}))}}}));
-    snapshots.set_run(
-        {.hash = kRun, .samples_per_step = 10, .validation_loss = 0.25, .validation_step = 3});
-    SlotRank rank{snapshots, pages.bytes, fabric.rank()};
-    return work(rank);
-  });
-}
-
 void CheckOk(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) CHECK(status.ToString() == "OK");
+}
+
+absl::Status StartRank(const RunPlace& place, comm::Fabric& fabric, uint32_t attempt,
+                       const Work& work) {
+  ASSIGN_OR_RETURN(const auto agreement, comm::Agreement::Make(fabric, std::chrono::minutes(1)));
+  Snapshots snapshots(*agreement, {.run_folder = place.run,
+                                   .root = place.root,
+                                   .attempt = attempt,
+                                   .lock_wait = std::chrono::milliseconds(0)});
+  ASSIGN_OR_RETURN(
+      const tensor::HostPages pages,
+      snapshots.Pages({.count = 2,
+                       .slot_bytes = kSlotBytes,
+                       .parts = {{.name = "weight",
+                                  .kind = "parameter",
+                                  .shape = {8},
+                                  .shard = layout::Shard::Whole(layout::Box::Whole({8}))}}}));
+  snapshots.set_run(
+      {.hash = kRun, .samples_per_step = 10, .validation_loss = 0.25, .validation_step = 3});
+  SlotRank rank{snapshots, pages.bytes, fabric.rank()};
+  return work(rank);
+}
+
+// `work` on each of so many ranks of a start. What each rank ends with; to the others it has ended
+// well, lest they be told of a lost peer.
+std::vector<absl::Status> Start(const RunPlace& place, int ranks, uint32_t attempt,
+                                const Work& work) {
+  std::vector<absl::Status> ends(static_cast<size_t>(ranks));
+  CheckOk(comm::RunRanks(ranks, [&](comm::Fabric& fabric) {
+    ends[static_cast<size_t>(fabric.rank())] = StartRank(place, fabric, attempt, work);
+    return absl::OkStatus();
+  }));
+  return ends;
 }
 
 // What each rank has staged in slots 0 and 1; 0: nothing.

@@ -44,10 +44,12 @@ class Snapshots(worker_test.Worker):
     def attempts(self, job):
         return len(glob.glob(job.folder + "/attempts/[0-9]*"))
 
-    def resumed_at(self, job, attempt):
-        """The step in memory; None: not from there."""
+    def resumed_at(self, job, attempt, where="memory"):
+        """The step from which it goes on there; None: from none."""
+        ways = {"memory": "in memory", "disk": r"from \S+"}
+        way = "|".join(ways[each] for each in where.split("|"))
         log = worker_test.read(f"{job.folder}/attempts/{attempt}/logs/rank-0.log")
-        found = re.search(r"resumed in memory at step (\d+)", log)
+        found = re.search(rf"resumed (?:{way}) at step (\d+)", log)
         return int(found.group(1)) if found else None
 
     def validations(self, job):
@@ -61,8 +63,8 @@ class Snapshots(worker_test.Worker):
         self.assertFalse(os.path.exists(folder_of(job)), "memory is left behind")
         self.assertEqual(worker_test.processes_of(job.folder), {})
 
-    def kill_at_random(self, kills, steps):
-        more = [*MORE, "--set", f"training.steps={steps}"]
+    def kill_at_random(self, kills, steps, checkpoint_every=0):
+        more = [*MORE, "--set", f"training.steps={steps}", "--set", f"checkpoint.every_steps={checkpoint_every}"]
         twin, _ = self.run_job("twin", *more)
         chance = random.Random()
         seed = int.from_bytes(os.urandom(4), "little")
@@ -77,7 +79,8 @@ class Snapshots(worker_test.Worker):
             reached = job.steps()
             os.kill(victim, signal.SIGKILL)
             worker_test.until(lambda n=attempt: self.attempts(job) == n + 1 or job.process.poll() is not None, "the next one")
-            at = worker_test.until(lambda n=attempt: self.resumed_at(job, n + 1), f"seed {seed}: a step in memory")
+            where = "memory|disk" if checkpoint_every > 0 else "memory"
+            at = worker_test.until(lambda n=attempt: self.resumed_at(job, n + 1, where), f"seed {seed}: a step to go on from")
             self.assertGreaterEqual(at, reached, f"seed {seed}: a step is lost")
         code, output = job.end()
         self.assertEqual(code, 0, f"seed {seed}: {output}")
@@ -87,7 +90,10 @@ class Snapshots(worker_test.Worker):
         self.kill_at_random(3, 1500)
 
     def test_goes_on_in_memory_50_times(self):
-        self.kill_at_random(50, 20000)
+        """With checkpoints, for without them each failure in a row is followed by a longer pause."""
+        self.addCleanup(setattr, worker_test, "LIMIT_S", worker_test.LIMIT_S)
+        worker_test.LIMIT_S = 900
+        self.kill_at_random(50, 8000, checkpoint_every=25)
 
     def test_does_what_was_due_at_that_step(self):
         """Killed in the middle of an evaluation, with a checkpoint to follow: both come before the next step."""

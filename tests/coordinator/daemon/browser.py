@@ -44,12 +44,23 @@ class Browser:
             arguments = [*FLAGS, f"--user-data-dir={self.folder}/profile", f"--window-size={width},{height}"]
             chrome = {"binary": program, "args": arguments}
             wanted = {"browserName": "chrome", "goog:chromeOptions": chrome, "goog:loggingPrefs": {"browser": "ALL"}}
-            made = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+            made = self._new_session(wanted)
             self.session = f"/session/{made['sessionId']}"
             self._call("POST", f"{self.session}/timeouts", {"pageLoad": CALL_S * 1000, "script": CALL_S * 1000})
         except BaseException:
             self.close()
             raise
+
+    def _new_session(self, wanted):
+        """On a busy machine chromedriver gives a browser up that is a minute in starting; it is no dashboard's fault."""
+        for last in (False, True):
+            try:
+                return self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+            except AssertionError as error:
+                if last or "chrome not reachable" not in str(error):
+                    raise
+                shutil.rmtree(f"{self.folder}/profile", ignore_errors=True)
+        raise AssertionError("not reached")
 
     def _port(self):
         end = time.monotonic() + CALL_S

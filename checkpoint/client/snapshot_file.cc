@@ -19,9 +19,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/client/snapshot_key.h"
+#include "checkpoint/client/unheld_files.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/durable.h"
-#include "runtime/base/folder_names.h"
 #include "runtime/base/pinned_folder.h"
 #include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
@@ -70,13 +70,6 @@ absl::StatusOr<base::PinnedFolder> OpenFolder(const std::string& path) {
         absl::StrCat("the folder ", path, " is open to others; chmod 700 ", path));
   }
   return folder;
-}
-
-bool IsNamed(int fd, const std::string& path) {
-  struct stat held {
-  }, named{};
-  return fstat(fd, &held) == 0 && lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-         held.st_dev == named.st_dev;
 }
 
 bool IsFile(int fd) {
@@ -327,28 +320,12 @@ absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
 void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(page_of(slot)).Clear(); }
 
 void SnapshotFile::Remove() {
-  const std::string folder = fs::path(path_).parent_path();
-  base::VisitNames(folder, [&](const std::string& name) {
-    const std::string path = absl::StrCat(folder, "/", name);
-    const Descriptor other(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    const bool own = IsNamed(fd_, path);
-    if (own || (other.get() >= 0 && IsFile(other.get()) &&
-                flock(other.get(), LOCK_EX | LOCK_NB) == 0 && IsNamed(other.get(), path))) {
-      unlink(path.c_str());
-    }
-  }).IgnoreError();
-  rmdir(folder.c_str());
-}
-
-absl::Status RemoveSnapshots(const std::string& root, const SnapshotKey& key) {
-  const std::string path = SnapshotFolder(root, key);
-  const auto folder = base::OpenOwnFolder(path);
-  if (absl::IsNotFound(folder.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(folder.status());
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (!error) return absl::OkStatus();
-  return base::ErrnoStatus(error.value(), absl::StrCat("cannot remove ", path));
+  const std::string path = fs::path(path_).parent_path();
+  if (IsNamed(fd_, path_)) unlink(path_.c_str());
+  if (const auto folder = base::OpenOwnFolder(path); folder.ok()) {
+    VisitUnheld(*folder, [](const std::string& file, const struct stat&) { unlink(file.c_str()); });
+  }
+  rmdir(path.c_str());
 }
 
 }  // namespace trireme::checkpoint

@@ -91,8 +91,4 @@ class SnapshotFile {
   std::byte* base_ = nullptr;  // of the file's bytes
 };
 
-// Removes the folder of a run that has ended for good, with all that is in it. Memory that a rank
-// still has mapped is given back when that dies. Ok where there is none.
-absl::Status RemoveSnapshots(const std::string& root, const SnapshotKey& key);
-
 }  // namespace trireme::checkpoint

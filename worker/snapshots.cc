@@ -203,9 +203,14 @@ absl::StatusOr<std::optional<HeldVersion>> Snapshots::Choose(const WantedVersion
   }
 }
 
+// What is older came before it: a start from elsewhere clears all. Parity may be made of that.
 absl::Status Snapshots::KeepOnly(const HeldVersion& version) {
+  const checkpoint::PinnedVersions pins = file_->pins();
   for (uint32_t slot = 0; slot < file_->shape().slots; ++slot) {
-    if (slot != version.slot) file_->Clear(slot);
+    const auto other = file_->Staged(slot);
+    const bool before = other.has_value() && other->version < version.record.version;
+    const bool wanted = before && std::find(pins.begin(), pins.end(), other->version) != pins.end();
+    if (slot != version.slot && !wanted) file_->Clear(slot);
   }
   return ranks_.AllAgree(true, comm::kDiskDeadline).status();
 }

@@ -55,6 +55,7 @@ class Snapshots final : public engine::SnapshotKeeper {
 
   // Collective: the key is shared, all have their file or none goes on. ResourceExhausted: no room.
   absl::StatusOr<tensor::HostPages> Pages(const engine::SnapshotSlots& slots) override;
+  uint32_t NextSlot(uint32_t state) const override { return file_->NextSlot(state); }
   void Clear(uint32_t slot) override;
   void Begin(uint32_t slot, uint64_t step) override;
   absl::Status Stage(uint32_t slot, const engine::StagedStep& step,
@@ -66,8 +67,8 @@ class Snapshots final : public engine::SnapshotKeeper {
   // their sums, by so many threads. None: there is none, or no memory was asked for. Collective;
   // `wanted` alike on all ranks.
   absl::StatusOr<std::optional<HeldVersion>> Choose(const WantedVersion& wanted, int threads);
-  // Before the first step from there: no other slot holds a version any more, on any rank.
-  // Collective.
+  // Before the first step from there: no other slot holds a version any more, on any rank, but
+  // older ones that are pinned. Collective.
   absl::Status KeepOnly(const HeldVersion& version);
   // The run needs none any more. The state stays mapped.
   void Remove();

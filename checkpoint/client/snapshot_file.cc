@@ -20,20 +20,16 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/client/snapshot_key.h"
 #include "checkpoint/client/unheld_files.h"
-#include "checkpoint/format/piece_table.h"
 #include "runtime/base/durable.h"
 #include "runtime/base/pinned_folder.h"
 #include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/checksum/crc32c.h"
-#include "runtime/checksum/lane_sums.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kHugePage = size_t{2} << 20;
 
 class Descriptor {
  public:
@@ -230,7 +226,7 @@ absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
     ASSIGN_OR_RETURN(Named named, Find(folder.PathOf(NameOf(shape.rank)), options, shape, end));
     file->found_ = named.verdict == Named::kOurs;
     if (file->found_) {
-      RETURN_IF_ERROR(file->Map(named.file.Release()));
+      RETURN_IF_ERROR(file->MapAll(named.file.Release()));
       return file;
     }
     absl::StatusOr<Descriptor> made = Make(folder, file->path_, options, shape, std::move(named));
@@ -239,68 +235,27 @@ absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
         absl::IsAlreadyExists(made.status()) && std::chrono::steady_clock::now() < end;
     if (again) continue;
     RETURN_IF_ERROR(made.status());
-    RETURN_IF_ERROR(file->Map(made->Release()));
+    RETURN_IF_ERROR(file->MapAll(made->Release()));
     return file;
   }
 }
 
-// Aligned as the data is in the file, so that it can be in huge pages.
-absl::Status SnapshotFile::Map(int fd) {
-  fd_ = fd;
-  const auto bytes = static_cast<size_t>(places_.file_bytes);
-  void* room = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room == MAP_FAILED) return base::ErrnoStatus(errno, absl::StrCat("cannot map ", path_));
-  auto* begin = static_cast<std::byte*>(room);
-  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
-  if (before > 0) munmap(begin, before);
-  if (before < kHugePage) munmap(begin + before + bytes, kHugePage - before);
-  void* mapped = mmap(begin + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-  if (mapped == MAP_FAILED) {
-    const int error = errno;
-    munmap(begin + before, bytes);
-    return base::ErrnoStatus(error, absl::StrCat("cannot map ", path_));
-  }
-  base_ = static_cast<std::byte*>(mapped);
+absl::Status SnapshotFile::MapAll(int fd) {
+  RETURN_IF_ERROR(Map(fd, Access::kAll));
   // Where the system has neither, the memory is as good, only slower at first use. The pages are
   // there: no more is taken.
+  const auto bytes = static_cast<size_t>(places_.file_bytes);
   madvise(base_, bytes, MADV_HUGEPAGE);
   madvise(base_, bytes, MADV_POPULATE_WRITE);
   return absl::OkStatus();
 }
 
-SnapshotFile::~SnapshotFile() {
-  if (base_ != nullptr) munmap(base_, static_cast<size_t>(places_.file_bytes));
-  if (fd_ >= 0) close(fd_);
-}
-
-size_t SnapshotFile::pieces() const { return static_cast<size_t>(PieceCount(shape_.slot_bytes)); }
-
-std::span<std::byte> SnapshotFile::sums_of(uint32_t slot) const {
-  return {base_ + places_.sums_of(slot), pieces() * sizeof(uint64_t)};
-}
-
-std::optional<SnapshotRecord> SnapshotFile::Staged(uint32_t slot) const {
-  const std::optional<SnapshotRecord> record = SnapshotSlotView(page_of(slot)).Staged();
-  if (record.has_value() && checksum::Crc32c(sums_of(slot)) != record->sums_crc) return {};
-  return record;
-}
-
-absl::Status SnapshotFile::Verify(uint32_t slot, size_t begin, size_t end) const {
-  const std::span<const std::byte> data = data_of(slot);
-  for (size_t piece = begin; piece < std::min(end, pieces()); ++piece) {
-    const size_t from = piece * kPieceBytes;
-    uint64_t sum = 0;
-    std::memcpy(&sum, sums_of(slot).data() + piece * sizeof(sum), sizeof(sum));
-    const size_t bytes = std::min<size_t>(kPieceBytes, data.size() - from);
-    if (checksum::SumOfPiece(data.subspan(from, bytes)) == sum) continue;
-    return absl::DataLossError(absl::StrCat("piece ", piece, " of slot ", slot, " of ", path_,
-                                            " is not what was written to it"));
-  }
-  return absl::OkStatus();
+uint32_t SnapshotFile::NextSlot(uint32_t state) const {
+  return checkpoint::NextSlot(slots(), state, pins());
 }
 
 absl::Status SnapshotFile::Begin(uint32_t slot, uint64_t version) {
-  return SnapshotSlot(page_of(slot)).Begin(version);
+  return SnapshotSlot(record_of(slot)).Begin(version);
 }
 
 absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
@@ -311,13 +266,13 @@ absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
         absl::StrCat("a slot of ", path_, " has ", pieces(), " pieces, not ", sums.size()));
   }
   // Not a byte of what another has written here since is changed.
-  RETURN_IF_ERROR(SnapshotSlot(page_of(slot)).CheckWriting(record.version));
+  RETURN_IF_ERROR(SnapshotSlot(record_of(slot)).CheckWriting(record.version));
   std::memcpy(table.data(), sums.data(), table.size());
   record.sums_crc = checksum::Crc32c(std::as_bytes(sums));
-  return SnapshotSlot(page_of(slot)).Stage(record);
+  return SnapshotSlot(record_of(slot)).Stage(record);
 }
 
-void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(page_of(slot)).Clear(); }
+void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(record_of(slot)).Clear(); }
 
 void SnapshotFile::Remove() {
   const std::string path = fs::path(path_).parent_path();

@@ -7,13 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/format/snapshot.h"
+#include "checkpoint/client/snapshot_map.h"
 
 namespace trireme::checkpoint {
 
@@ -28,8 +27,8 @@ struct SnapshotFileOptions {
 // `root`/trireme-UID-KEY, of this process's user.
 std::string SnapshotFolder(const std::string& root, const SnapshotKey& key);
 
-// Thread: one; of data() and Verify any number.
-class SnapshotFile {
+// Thread: one; of what SnapshotMap has and data() any number.
+class SnapshotFile final : public SnapshotMap {
  public:
   // The rank's file, if one is there whose shape and manifest are these, locked; else a new one in
   // its place, all zeros. One that is still locked when lock_wait has passed, whatever its shape,
@@ -37,17 +36,11 @@ class SnapshotFile {
   // Blocks for lock_wait at most. Errors: of a folder that others can enter PermissionDenied;
   // ResourceExhausted, with the bytes that it takes, where there is no room for it; AlreadyExists
   // where another goes on making the same one; else by errno, and then what was there is there
-  // still.
+  // still. Its end unlocks the file, which stays.
   static absl::StatusOr<std::unique_ptr<SnapshotFile>> Open(const SnapshotFileOptions& options);
-  // Unlocks it; the file stays.
-  ~SnapshotFile();
-  SnapshotFile(const SnapshotFile&) = delete;
-  SnapshotFile& operator=(const SnapshotFile&) = delete;
 
-  const std::string& path() const { return path_; }
   // Whether it was there before: only then can it hold a version.
   bool found() const { return found_; }
-  const SnapshotShape& shape() const { return shape_; }
   // All slots, from places.slot_bytes to places.slot_bytes; aligned to 2 MiB.
   std::span<std::byte> data() const {
     return {base_ + places_.data, static_cast<size_t>(places_.slot_bytes * shape_.slots)};
@@ -55,16 +48,9 @@ class SnapshotFile {
   std::span<std::byte> data_of(uint32_t slot) const {
     return {base_ + places_.data_of(slot), static_cast<size_t>(shape_.slot_bytes)};
   }
-  // 64 KiB each, the last may be shorter.
-  size_t pieces() const;
 
-  // What a slot says is whole in it, as far as its record and the sums themselves are undamaged.
-  // Its data is for Verify.
-  std::optional<SnapshotRecord> Staged(uint32_t slot) const;
-  // The pieces from `begin` to before `end` against their sums: DataLoss naming file, slot and the
-  // first piece that differs.
-  absl::Status Verify(uint32_t slot, size_t begin, size_t end) const;
-
+  // Which the step after the version in `state` may write (snapshot_pins.h).
+  uint32_t NextSlot(uint32_t state) const;
   // As those of SnapshotSlot; `sums`: one for each piece. `record.sums_crc` is set here.
   absl::Status Begin(uint32_t slot, uint64_t version);
   absl::Status Stage(uint32_t slot, SnapshotRecord record, std::span<const uint64_t> sums);
@@ -77,18 +63,10 @@ class SnapshotFile {
 
  private:
   SnapshotFile() = default;
-  absl::Status Map(int fd);
-  SnapshotPage page_of(uint32_t slot) const {
-    return SnapshotPage(base_ + places_.record(slot), kSnapshotPageBytes);
-  }
-  std::span<std::byte> sums_of(uint32_t slot) const;
+  absl::Status MapAll(int fd);
+  SnapshotPage record_of(uint32_t slot) const { return page(places_.record(slot)); }
 
-  std::string path_;
-  SnapshotShape shape_;
-  SnapshotPlaces places_;
   bool found_ = false;
-  int fd_ = -1;
-  std::byte* base_ = nullptr;  // of the file's bytes
 };
 
 }  // namespace trireme::checkpoint

@@ -17,7 +17,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr char kMagic[] = "TRIRSNAP";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr uint64_t kSumBytes = 8;  // of a piece
 static_assert(kPieceBytes == checksum::kSummedBytes);
@@ -79,7 +79,8 @@ absl::StatusOr<SnapshotPlaces> PlacesOf(const SnapshotShape& shape) {
         shape.ranks, "; expected 2 to ", kMostSnapshotSlots, " slots that are not empty"));
   }
   SnapshotPlaces places;
-  places.manifest = kSnapshotPageBytes * (1 + uint64_t{shape.slots});
+  places.pins = kSnapshotPageBytes * (1 + uint64_t{shape.slots});
+  places.manifest = places.pins + kSnapshotPageBytes;
   places.sums = RoundUp(places.manifest + shape.manifest_bytes, kSnapshotPageBytes);
   places.sums_bytes = RoundUp(PieceCount(shape.slot_bytes) * kSumBytes, kSnapshotPageBytes);
   places.data = RoundUp(places.sums + places.sums_bytes * shape.slots, kHugePage);
@@ -132,7 +133,7 @@ absl::StatusOr<SnapshotShape> ParseSnapshotHeader(ConstSnapshotPage page, uint64
   if (!places.ok()) return absl::DataLossError(places.status().message());
   std::array<std::byte, kSnapshotPageBytes> expected;
   FormatSnapshotHeader(shape, expected);
-  // Offsets follow from the shape. What version 1 leaves unknown may be anything.
+  // Offsets follow from the shape. What version 2 leaves unknown may be anything.
   constexpr size_t kKnown = 112;
   if (std::memcmp(page.data(), expected.data(), kKnown) != 0) {
     return absl::DataLossError("its header says other places than its sizes give");
@@ -147,7 +148,7 @@ absl::StatusOr<SnapshotShape> ParseSnapshotHeader(ConstSnapshotPage page, uint64
 uint64_t SnapshotSlotView::Load() const {
   // C++20 has no atomic_ref of what is const; a load of a word writes nothing.
   auto* word = const_cast<std::byte*>(page_.data());
-  return std::atomic_ref(*reinterpret_cast<uint64_t*>(word)).load(std::memory_order_acquire);
+  return std::atomic_ref(*reinterpret_cast<uint64_t*>(word)).load(std::memory_order_seq_cst);
 }
 
 void SnapshotSlot::Store(uint64_t word) {
@@ -185,9 +186,11 @@ absl::Status SnapshotSlot::Stage(const SnapshotRecord& record) {
 
 void SnapshotSlot::Clear() { Store(WordOf(0, SnapshotPhase::kEmpty)); }
 
-SnapshotPhase SnapshotSlotView::phase() const {
-  const uint64_t phase = Load() & 3;
-  return phase > 2 ? SnapshotPhase::kEmpty : static_cast<SnapshotPhase>(phase);
+SlotState SnapshotSlotView::begun() const {
+  const uint64_t word = Load();
+  const uint64_t phase = word & 3;
+  if (phase == 0 || phase > 2) return {};
+  return {.phase = static_cast<SnapshotPhase>(phase), .version = word >> 2};
 }
 
 std::optional<SnapshotRecord> SnapshotSlotView::Staged() const {

@@ -32,6 +32,7 @@ inline constexpr uint32_t kMostSnapshotSlots = 8;
 
 // Where the parts of a file are, in bytes from its first.
 struct SnapshotPlaces {
+  uint64_t pins = 0;  // a page of its own (snapshot_pins.h)
   uint64_t manifest = 0;
   uint64_t sums = 0, sums_bytes = 0;  // of slot 0; of each slot
   uint64_t data = 0, slot_bytes = 0;  // likewise, in whole huge pages
@@ -70,13 +71,23 @@ inline constexpr uint64_t kMostSnapshotVersion = ~uint64_t{0} >> 2;
 
 enum class SnapshotPhase : uint8_t { kEmpty = 0, kWriting = 1, kStaged = 2 };
 
+// The word of a slot's record, without a look at the record's guard.
+struct SlotState {
+  SnapshotPhase phase = SnapshotPhase::kEmpty;
+  uint64_t version = 0;  // that is being written, or staged
+
+  bool operator==(const SlotState&) const = default;
+};
+
 // The record of one slot where it lies: shared memory of one writer and any number of readers, who
 // may have it for reading alone. `page` is aligned to 8 bytes and outlives this.
 class SnapshotSlotView {
  public:
   explicit SnapshotSlotView(ConstSnapshotPage page) : page_(page) {}
 
-  SnapshotPhase phase() const;
+  SnapshotPhase phase() const { return begun().phase; }
+  // What has begun here, whole or not. Sequentially consistent.
+  SlotState begun() const;
   // The version that is whole here; none: nothing is, or the record is damaged. A writer that lives
   // may begin another one at any time: what was read of the state holds only if this still gives
   // the same afterwards.

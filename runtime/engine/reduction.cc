@@ -87,6 +87,9 @@ absl::StatusOr<StepReport> Engine::Impl::RunStep(uint64_t step, bool request_sto
   share_summed_ = share_begun_;
   context_ = {.seed = job.seed(), .step = step, .training = true, .first_sample = mine.begin};
   const int64_t base = static_cast<int64_t>(step) * global;
+  if (options_.snapshots != nullptr && state_->slots().on()) {
+    state_->slots().set_next(options_.snapshots->NextSlot(state_->slots().state()));
+  }
   RETURN_IF_ERROR(
       Run(stage().step(),
           {.split = data::Split::kTrain, .first = base + mine.begin, .end = base + mine.end}));

@@ -47,7 +47,11 @@ class SnapshotKeeper {
   // in turn with what else they do together; its error is the engine's.
   virtual absl::StatusOr<tensor::HostPages> Pages(const SnapshotSlots& slots) = 0;
 
-  // All on the thread that runs the device's tasks.
+  // Between two programs, before each step: the slot that the step will write if it updates, any
+  // but `state`, which is the state, and those that somebody else reads.
+  virtual uint32_t NextSlot(uint32_t state) const = 0;
+
+  // All others on the thread that runs the device's tasks.
   // The slot holds no version from here on: somebody else than a step writes the state.
   virtual void Clear(uint32_t slot) = 0;
   // Before the first store to the slot, when all ranks have staged the version before.

@@ -26,14 +26,16 @@ class StateSlots {
   uint32_t count() const { return count_; }
   // The slot that is the state, and that which the next step writes. They change between programs.
   uint32_t state() const { return state_; }
-  uint32_t next() const { return on() ? (state_ + 1) % count_ : 0; }
+  uint32_t next() const { return next_; }
+  // Another than the one behind the state. Nothing runs.
+  void set_next(uint32_t slot);
 
   // The step that runs will update: inside a task before its STEPs.
   void Begin();
   // What its STEPs have written is the state from here on. Nothing runs.
-  void Commit() { state_ = next(); }
+  void Commit() { Resume(next_); }
   // The version in `slot` is the state. Nothing runs.
-  void Resume(uint32_t slot) { state_ = slot; }
+  void Resume(uint32_t slot);
   // What the format's table has of the slot that is being written, `table` having an entry for each
   // of its pieces.
   void FoldInto(std::span<uint64_t> table) const;
@@ -45,7 +47,7 @@ class StateSlots {
     return pool == v1::MASTER ? 0 : pool == v1::MOMENT1 ? 1 : 2;
   }
 
-  uint32_t count_ = 0, state_ = 0;
+  uint32_t count_ = 0, state_ = 0, next_ = 0;
   std::array<std::vector<checksum::LaneSums>, 3> sums_;
   std::array<size_t, 3> first_piece_{};  // of each pool in a slot
 };

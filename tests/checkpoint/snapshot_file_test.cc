@@ -141,9 +141,9 @@ TEST_CASE("snapshot file: a flipped bit of data or sums is found, with its piece
     data[at] ^= std::byte{0x10};
   }
   CHECK(file->Verify(1, 0, 6).ok());
-  // The sums' own: they are behind the manifest, which ends within the page after the records.
+  // The sums' own: they are behind the manifest, which has a page behind records and pins.
   const int raw = open(file->path().c_str(), O_RDWR);
-  const off_t sums = 4096 * 4 + 4096 + 8;
+  const off_t sums = 4096 * 5 + 4096 + 8;
   std::byte value{};
   REQUIRE(pread(raw, &value, 1, sums) == 1);
   value ^= std::byte{1};

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "checkpoint/format/piece_table.h"
+#include "checkpoint/format/snapshot_pins.h"
 #include "runtime/checksum/crc32c.h"
 #include "runtime/checksum/lane_sums.h"
 
@@ -81,7 +82,8 @@ TEST_CASE("snapshot: the parts of a file lie behind each other, each on its boun
         const auto places =
             PlacesOf({.slots = slots, .slot_bytes = bytes, .manifest_bytes = manifest});
         REQUIRE(places.ok());
-        CHECK(places->record(slots) <= places->manifest);
+        CHECK(places->record(slots) <= places->pins);
+        CHECK(places->pins + kSnapshotPageBytes <= places->manifest);
         CHECK(places->manifest + manifest <= places->sums);
         CHECK(places->sums_bytes / 8 >= PieceCount(bytes));
         CHECK(places->sums_of(slots) <= places->data);
@@ -121,7 +123,8 @@ TEST_CASE("snapshot: a header is read as it was written, and nothing else is rea
   const auto code = [&](const Page& mutant) {
     return ParseSnapshotHeader(mutant.bytes, file_bytes).status().code();
   };
-  CHECK(code(With(page, 8, uint32_t{2})) == absl::StatusCode::kFailedPrecondition);
+  CHECK(code(With(page, 8, uint32_t{1})) == absl::StatusCode::kFailedPrecondition);
+  CHECK(code(With(page, 8, uint32_t{3})) == absl::StatusCode::kFailedPrecondition);
   CHECK(code(With(page, 12, uint32_t{0})) == absl::StatusCode::kDataLoss);
   CHECK(code(With(page, 12, uint32_t{4})) == absl::StatusCode::kDataLoss);
   CHECK(code(With(page, 16, uint32_t{5})) == absl::StatusCode::kDataLoss);
@@ -132,7 +135,7 @@ TEST_CASE("snapshot: a header is read as it was written, and nothing else is rea
   for (const size_t place : {48, 64, 80, 88, 96, 104}) {
     CHECK(code(With(page, place, uint64_t{12'288})) == absl::StatusCode::kDataLoss);
   }
-  // A later writer of version 1 may say more.
+  // A later writer of version 2 may say more.
   CHECK(code(With(page, 200, uint64_t{1})) == absl::StatusCode::kOk);
 }
 
@@ -235,13 +238,13 @@ TEST_CASE("snapshot: threads that add runs to one piece lose none") {
   }
 }
 
-TEST_CASE("snapshot: a file of version 1 that was stored is read as its page says") {
+TEST_CASE("snapshot: a file of version 2 that was stored is read as its page says") {
   std::ifstream file(
-      std::string(TRIREME_SOURCE_DIR) + "/tests/checkpoint/fixtures/snapshot_version_1.bin",
+      std::string(TRIREME_SOURCE_DIR) + "/tests/checkpoint/fixtures/snapshot_version_2.bin",
       std::ios::binary);
   const std::vector<char> stored{std::istreambuf_iterator<char>(file), {}};
-  REQUIRE(stored.size() == 3 * kSnapshotPageBytes + 16);
-  std::array<Page, 3> pages;
+  REQUIRE(stored.size() == 4 * kSnapshotPageBytes + 16);
+  std::array<Page, 4> pages;
   std::memcpy(&pages, stored.data(), sizeof(pages));
   const auto shape = ParseSnapshotHeader(pages[0].bytes, (2 << 20) * 3);
   INFO(shape.status().ToString());
@@ -266,9 +269,11 @@ TEST_CASE("snapshot: a file of version 1 that was stored is read as its page say
                        .validation_step = 40,
                        .spec_hash = 0xFEDCBA9876543210u,
                        .sums_crc = checksum::Crc32c(
-                           std::as_bytes(std::span(stored)).subspan(3 * kSnapshotPageBytes))});
+                           std::as_bytes(std::span(stored)).subspan(4 * kSnapshotPageBytes))});
   CHECK_FALSE(SnapshotSlot(pages[2].bytes).Staged().has_value());
-  CHECK(SnapshotSlot(pages[2].bytes).phase() == SnapshotPhase::kWriting);
+  CHECK(SnapshotSlot(pages[2].bytes).begun() == SlotState{SnapshotPhase::kWriting, 42});
+  CHECK(PlacesOf(*shape)->pins == 3 * kSnapshotPageBytes);
+  CHECK(ReadPins(pages[3].bytes) == PinnedVersions{41, 57});
   const std::vector<std::byte> state = Pattern(70'000);
   std::array<uint64_t, 2> sums;
   std::memcpy(sums.data(), stored.data() + sizeof(pages), sizeof(sums));

@@ -3,6 +3,7 @@
 #include "worker/snapshots.h"
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "checkpoint/client/snapshot_key.h"
+#include "checkpoint/client/snapshot_reader.h"
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/status_macros.h"
@@ -66,7 +68,7 @@ void CheckOk(const std::vector<absl::Status>& statuses) {
 }
 
 absl::Status StartRank(const RunPlace& place, comm::Fabric& fabric, uint32_t attempt,
-                       const Work& work) {
+                       const Work& work, uint32_t slots) {
   ASSIGN_OR_RETURN(const auto agreement, comm::Agreement::Make(fabric, std::chrono::minutes(1)));
   Snapshots snapshots(*agreement, {.run_folder = place.run,
                                    .root = place.root,
@@ -74,7 +76,7 @@ absl::Status StartRank(const RunPlace& place, comm::Fabric& fabric, uint32_t att
                                    .lock_wait = std::chrono::milliseconds(0)});
   ASSIGN_OR_RETURN(
       const tensor::HostPages pages,
-      snapshots.Pages({.count = 2,
+      snapshots.Pages({.count = slots,
                        .slot_bytes = kSlotBytes,
                        .parts = {{.name = "weight",
                                   .kind = "parameter",
@@ -89,10 +91,10 @@ absl::Status StartRank(const RunPlace& place, comm::Fabric& fabric, uint32_t att
 // `work` on each of so many ranks of a start. What each rank ends with; to the others it has ended
 // well, lest they be told of a lost peer.
 std::vector<absl::Status> Start(const RunPlace& place, int ranks, uint32_t attempt,
-                                const Work& work) {
+                                const Work& work, uint32_t slots = 2) {
   std::vector<absl::Status> ends(static_cast<size_t>(ranks));
   CheckOk(comm::RunRanks(ranks, [&](comm::Fabric& fabric) {
-    ends[static_cast<size_t>(fabric.rank())] = StartRank(place, fabric, attempt, work);
+    ends[static_cast<size_t>(fabric.rank())] = StartRank(place, fabric, attempt, work, slots);
     return absl::OkStatus();
   }));
   return ends;
@@ -214,6 +216,41 @@ TEST_CASE("snapshots: who goes on from a version leaves no other one to go on fr
   // Else rank 0's 6, of the attempt before, could meet another 6.
   StageAll(place, {{0, 0}, {0, 6}});
   CHECK(ChosenStep(place, 2) == 5);
+}
+
+// Parity may be made of it, and a start from elsewhere has cleared what did not lead to this one.
+TEST_CASE("snapshots: who goes on from a version leaves older ones that are pinned") {
+  const RunPlace place;
+  constexpr uint32_t kSlots = 4;
+  const std::array<uint64_t, kSlots> staged{3, 4, 5, 6};
+  CheckOk(Start(
+      place, 1, 4,
+      [&](SlotRank& rank) -> absl::Status {
+        for (uint32_t slot = 0; slot < kSlots; ++slot) {
+          RETURN_IF_ERROR(rank.Stage(slot, staged[slot]));
+        }
+        return absl::OkStatus();
+      },
+      kSlots));
+  const auto reader = checkpoint::SnapshotReader::Open(place.folder() + "/rank-00000.snapshot");
+  REQUIRE(reader.ok());
+  (*reader)->Pin(0, 3);
+  (*reader)->Pin(1, 6);
+  CheckOk(Start(
+      place, 1, 5,
+      [&](SlotRank& rank) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto held, rank.snapshots.Choose({kRun, 5, 0}, 1));
+        if (!held || held->record.step != 5) return absl::InternalError("not 5");
+        RETURN_IF_ERROR(rank.snapshots.KeepOnly(*held));
+        // 4 and 6 have gone, and 3 is to stay.
+        const uint32_t next = rank.snapshots.NextSlot(held->slot);
+        return next == 1 || next == 3 ? absl::OkStatus() : absl::InternalError("another's slot");
+      },
+      kSlots));
+  CHECK((*reader)->SlotOf(3) == 0);
+  CHECK_FALSE((*reader)->SlotOf(4).has_value());
+  CHECK((*reader)->SlotOf(5) == 2);
+  CHECK_FALSE((*reader)->SlotOf(6).has_value());
 }
 
 TEST_CASE("snapshots: a run that needs them no more leaves nothing, and takes no other's") {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,10 +34,11 @@ using Catch::Contains;
 // Keeps all that it is told, and looks at the memory when it is.
 class TestKeeper : public SnapshotKeeper {
  public:
-  TestKeeper(const v1::Plan& plan, int rank) {
+  TestKeeper(const v1::Plan& plan, int rank) : rank_(rank) {
     const auto stage = static_cast<int>(plan::CoordinatesOf(plan.mesh(), rank).pipeline);
     bytes_ = plan.stages(stage).snapshot_bytes();
     slot_bytes_ = plan::SnapshotSlotBytes(plan, plan.stages(stage));
+    slots_ = plan.snapshot_slots();
     auto memory = tensor::HugeMemory::Map(bytes_);
     TRIREME_CHECK(memory.ok());  // on a thread of each rank, where Catch is not
     memory_ = std::make_shared<tensor::HugeMemory>(*std::move(memory));
@@ -47,12 +49,21 @@ class TestKeeper : public SnapshotKeeper {
     if (slots.slot_bytes != slot_bytes_) fault = "asked for slots of another size";
     return tensor::HostPages{.bytes = memory_->pages().first(bytes_), .owner = memory_};
   }
+  // Another distance from step to step, and from rank to rank: as pins are, which ranks do not
+  // share.
+  uint32_t NextSlot(uint32_t state) const override {
+    const auto distance = static_cast<uint32_t>(stagings + rank_) % (slots_ - 1);
+    named_ = (state + 1 + distance) % slots_;
+    return named_;
+  }
   void Clear(uint32_t slot) override {
     cleared.push_back(slot);
     staged.reset();
   }
   void Begin(uint32_t slot, uint64_t step) override {
     if (writing.has_value()) fault = "a slot begins while another is being written";
+    if (slot != named_) fault = "it begins in another slot than was named";
+    begun.insert(slot);
     if (staged.has_value() && staged->first == slot) fault = "it begins in the newest version";
     if (staged.has_value() && SumsOf(staged->first) != sums_) {
       fault = absl::StrCat("the version before ", step, " has been written to");
@@ -80,6 +91,7 @@ class TestKeeper : public SnapshotKeeper {
   std::optional<std::pair<uint32_t, uint64_t>> writing;
   std::optional<std::pair<uint32_t, StagedStep>> staged;
   std::vector<uint32_t> cleared;
+  std::set<uint32_t> begun;
   int stagings = 0;
   bool refuse = false;
   std::string fault;
@@ -95,6 +107,9 @@ class TestKeeper : public SnapshotKeeper {
   }
 
   uint64_t bytes_ = 0, slot_bytes_ = 0;
+  uint32_t slots_ = 0;
+  const int rank_;
+  mutable uint32_t named_ = 0;
   std::shared_ptr<tensor::HugeMemory> memory_;
   std::vector<uint64_t> sums_, before_;
 };
@@ -188,6 +203,9 @@ absl::Status BrokenAndUnbroken(const v1::Plan& plan, comm::Fabric& fabric,
   RETURN_IF_ERROR(run(*engine, kBroken, kSteps));
   if (StateOf(*engine) != expected) return absl::InternalError("other bits than the unbroken run");
   if (keeper.stagings != kSteps) return absl::InternalError("not every step was staged");
+  // Not always the one behind the state, where there are more.
+  const size_t used = std::min(plan.snapshot_slots(), 3u);
+  if (keeper.begun.size() < used) return absl::InternalError("a slot was named and not written");
   return keeper.fault.empty() ? absl::OkStatus() : absl::InternalError(keeper.fault);
 }
 
@@ -206,7 +224,8 @@ TEST_CASE("snapshot keeper: who goes on from a slot ends as if it had never been
       v1::JobSpec job = JobFor(layout, {.dtype = dtype});
       job.mutable_snapshots()->set_every_step(true);
       job.mutable_runtime()->set_asynchronous_streams(zero == 3);
-      const auto plan = plan::MakePlan(job, layout.ranks());
+      const uint32_t slots = zero % 2 == 0 ? 2 : 4;
+      const auto plan = plan::MakePlan(job, layout.ranks(), {}, slots);
       REQUIRE(plan.ok());
       const auto statuses = comm::RunRanks(layout.ranks(), [&](comm::Fabric& fabric) {
         return BrokenAndUnbroken(*plan, fabric, *dataset);

@@ -12,18 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/client/restore.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/state.h"
 #include "runtime/base/real_path.h"
 
 namespace trireme::checkpoint {
-
-struct RestoreOptions {
-  // f32 state always fits f64 targets exactly. This also lets f64 state be rounded to f32 targets.
-  bool allow_narrowing = false;
-  // If given, the number of pieces read is added here.
-  uint64_t* pieces_read = nullptr;
-};
 
 // An opened checkpoint. Const methods may be called from several threads. Blocks on the disk.
 class Checkpoint {
@@ -35,10 +29,9 @@ class Checkpoint {
   // The checksum of the manifest, as text: equal for readers that read the same checkpoint.
   const std::string& guard() const { return guard_; }
 
-  // Fills the data of each target. Reads only the 64 KiB pieces that hold something wanted, each
-  // once, and compares their checksums before use. Errors: NotFound (no such tensor),
-  // FailedPrecondition (another shape or dtype), DataLoss (checksum, truncated or missing file;
-  // names file, tensor and piece). After an error the targets' contents are not to be used.
+  // RestoreFrom its files. Reads only the 64 KiB pieces that hold something wanted, each once, and
+  // compares their checksums before use. DataLoss: checksum, truncated or missing file; names file,
+  // tensor and piece.
   absl::Status Restore(std::span<const StateShard> targets,
                        const RestoreOptions& options = {}) const;
 

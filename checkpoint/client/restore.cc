@@ -1,12 +1,12 @@
-// Restoring at any layout: what every target wants is sorted by stored shard first, so that each
-// file is read upwards and each piece once, however the targets cut the tensors.
+// What every target wants is sorted by stored shard first, so that each part is read upwards and
+// each piece once, however the targets cut the tensors.
+#include "checkpoint/client/restore.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
 
-#include "checkpoint/client/piece_reader.h"
-#include "checkpoint/client/reader.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
@@ -51,11 +51,9 @@ bool MayRead(tensor::DType stored, const StateShard& target, bool allow_narrowin
 
 class Restorer {
  public:
-  Restorer(const Checkpoint& checkpoint, const RestoreOptions& options)
-      : checkpoint_(checkpoint), options_(options) {
-    for (const ShardEntry& entry : checkpoint.manifest().shards) {
-      stored_[{entry.kind, entry.name}].push_back(&entry);
-    }
+  Restorer(const StateSource& source, const RestoreOptions& options)
+      : source_(source), options_(options), shards_(source.shards()) {
+    for (const StoredShard& entry : shards_) stored_[{entry.kind, entry.name}].push_back(&entry);
   }
 
   // Finds the stored shards that hold something of `target`.
@@ -63,30 +61,30 @@ class Restorer {
     RETURN_IF_ERROR(CheckTarget(target));
     const auto found = stored_.find({target.kind, target.name});
     if (found == stored_.end()) return NoSuchTensor(target);
-    const ShardEntry& first = *found->second.front();
+    const StoredShard& first = *found->second.front();
     const std::string what = Describe(target.kind, target.name);
-    if (first.shape != target.shape) {
-      return absl::FailedPreconditionError(Text(checkpoint_.folder(), ": ", what, " has shape ",
-                                                ShapeText(first.shape), ", the job wants ",
+    if (*first.shape != target.shape) {
+      return absl::FailedPreconditionError(Text(source_.where(), ": ", what, " has shape ",
+                                                ShapeText(*first.shape), ", the job wants ",
                                                 ShapeText(target.shape)));
     }
     const bool narrows = tensor::SizeOf(first.dtype) > tensor::SizeOf(target.dtype);
     if (!MayRead(first.dtype, target, options_.allow_narrowing)) {
-      return absl::FailedPreconditionError(Text(
-          checkpoint_.folder(), ": ", what, " is ", tensor::NameOf(first.dtype), ", the job wants ",
-          tensor::NameOf(target.dtype), narrows ? "; rounding was not allowed" : ""));
+      return absl::FailedPreconditionError(
+          Text(source_.where(), ": ", what, " is ", tensor::NameOf(first.dtype), ", the job wants ",
+               tensor::NameOf(target.dtype), narrows ? "; rounding was not allowed" : ""));
     }
-    for (const ShardEntry* entry : found->second) AddRuns(*entry, target);
+    for (const StoredShard* entry : found->second) AddRuns(*entry, target);
     return absl::OkStatus();
   }
 
   absl::Status ReadAll() {
-    for (auto& [file, entries] : wanted_) RETURN_IF_ERROR(ReadFile(file, entries));
+    for (auto& [part, entries] : wanted_) RETURN_IF_ERROR(ReadPart(part, entries));
     return absl::OkStatus();
   }
 
  private:
-  using Entries = std::map<const ShardEntry*, std::vector<Run>>;
+  using Entries = std::map<const StoredShard*, std::vector<Run>>;
 
   static absl::Status CheckTarget(const StateShard& target) {
     const std::string what = Describe(target.kind, target.name);
@@ -104,7 +102,7 @@ class Restorer {
 
   absl::Status NoSuchTensor(const StateShard& target) const {
     // The stored name with the longest common beginning is the likeliest relative.
-    const std::string* nearest = nullptr;
+    const std::string_view* nearest = nullptr;
     size_t longest = 0;
     size_t of_kind = 0;
     for (const auto& [key, entries] : stored_) {
@@ -117,15 +115,15 @@ class Restorer {
       longest = std::max(longest, common);
     }
     return absl::NotFoundError(
-        Text(checkpoint_.folder(), ": the job wants ", Describe(target.kind, target.name),
+        Text(source_.where(), ": the job wants ", Describe(target.kind, target.name),
              ", but none of its ", of_kind, " tensors of that kind has that name",
              nearest == nullptr ? "" : Text("; the nearest is '", *nearest, "'")));
   }
 
-  void AddRuns(const ShardEntry& entry, const StateShard& target) {
-    const std::vector<layout::StridedCopy> copies = layout::Copies(entry.shard, target.shard);
+  void AddRuns(const StoredShard& entry, const StateShard& target) {
+    const std::vector<layout::StridedCopy> copies = layout::Copies(*entry.shard, target.shard);
     if (copies.empty()) return;
-    std::vector<Run>& runs = wanted_[entry.file][&entry];
+    std::vector<Run>& runs = wanted_[entry.part][&entry];
     const auto width = static_cast<int64_t>(tensor::SizeOf(target.dtype));
     for (const layout::StridedCopy& copy : copies) {
       for (int64_t k = 0; k < copy.count; ++k) {
@@ -136,14 +134,11 @@ class Restorer {
     }
   }
 
-  absl::Status ReadFile(uint32_t file, Entries& entries) {
-    ASSIGN_OR_RETURN(const auto reader,
-                     PieceReader::Open(checkpoint_.folder(), checkpoint_.manifest().files[file],
-                                       checkpoint_.links()));
-    ASSIGN_OR_RETURN(const safetensors::Header header, reader->ReadHeader());
-    std::vector<std::pair<uint64_t, const ShardEntry*>> order;
+  absl::Status ReadPart(uint32_t number, Entries& entries) {
+    ASSIGN_OR_RETURN(const auto part, source_.OpenPart(number));
+    std::vector<std::pair<uint64_t, const StoredShard*>> order;
     for (const auto& [entry, runs] : entries) {
-      ASSIGN_OR_RETURN(const uint64_t offset, OffsetOf(header, *entry, reader->path()));
+      ASSIGN_OR_RETURN(const uint64_t offset, part->OffsetOf(entry->number));
       order.emplace_back(offset, entry);
     }
     std::sort(order.begin(), order.end());
@@ -152,78 +147,58 @@ class Restorer {
       std::sort(runs.begin(), runs.end(),
                 [](const Run& a, const Run& b) { return a.source < b.source; });
       const std::string what = Describe(entry->kind, entry->name);
-      for (const Run& run : runs) RETURN_IF_ERROR(ReadRun(*reader, *entry, offset, run, what));
+      for (const Run& run : runs) RETURN_IF_ERROR(ReadRun(*part, *entry, offset, run, what));
     }
-    if (options_.pieces_read != nullptr) *options_.pieces_read += reader->pieces_read();
     return absl::OkStatus();
   }
 
-  // Where the file holds the shard, if its header agrees with the manifest.
-  static absl::StatusOr<uint64_t> OffsetOf(const safetensors::Header& header,
-                                           const ShardEntry& entry, const std::string& path) {
-    RETURN_IF_ERROR(CheckStored(header, entry, path));
-    return header.Find(entry.key)->offset;
-  }
-
-  absl::Status ReadRun(PieceReader& reader, const ShardEntry& entry, uint64_t offset,
-                       const Run& run, std::string_view what) {
+  absl::Status ReadRun(StoredPart& part, const StoredShard& entry, uint64_t offset, const Run& run,
+                       std::string_view what) {
     const uint64_t width = tensor::SizeOf(entry.dtype);
     uint64_t at = offset + static_cast<uint64_t>(run.source) * width;
     uint64_t left = static_cast<uint64_t>(run.length) * width;
     const bool converted = run.dtype != entry.dtype;
-    if (!converted && run.mover == nullptr) return reader.Read(at, {run.target, left}, what);
+    if (!converted && run.mover == nullptr) return part.Read(at, {run.target, left}, what);
     staging_.resize(kStagingBytes);
     converted_.resize(2 * kStagingBytes);
     std::byte* target = run.target;
     while (left > 0) {
       const uint64_t take = std::min<uint64_t>(left, staging_.size());
-      RETURN_IF_ERROR(reader.Read(at, {staging_.data(), take}, what));
-      std::span<const std::byte> part(staging_.data(), take);
+      RETURN_IF_ERROR(part.Read(at, {staging_.data(), take}, what));
+      std::span<const std::byte> bytes(staging_.data(), take);
       if (converted) {
         const auto count = static_cast<int64_t>(take / width);
         for (int64_t at_element = 0; at_element < count; ++at_element) {
           tensor::SetElement(run.dtype, converted_.data(), at_element,
                              tensor::ElementAt(entry.dtype, staging_.data(), at_element));
         }
-        part = std::span(converted_).first(static_cast<size_t>(count) * tensor::SizeOf(run.dtype));
+        bytes = std::span(converted_).first(static_cast<size_t>(count) * tensor::SizeOf(run.dtype));
       }
       if (run.mover != nullptr) {
-        run.mover->Write(part, target);
+        run.mover->Write(bytes, target);
       } else {
-        std::memcpy(target, part.data(), part.size());
+        std::memcpy(target, bytes.data(), bytes.size());
       }
-      target += part.size();
+      target += bytes.size();
       at += take;
       left -= take;
     }
     return absl::OkStatus();
   }
 
-  const Checkpoint& checkpoint_;
+  const StateSource& source_;
   const RestoreOptions options_;
-  std::map<std::pair<std::string, std::string>, std::vector<const ShardEntry*>> stored_;
-  std::map<uint32_t, Entries> wanted_;  // By file.
+  const std::vector<StoredShard> shards_;
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<const StoredShard*>> stored_;
+  std::map<uint32_t, Entries> wanted_;  // By part.
   std::vector<std::byte> staging_, converted_;
 };
 
 }  // namespace
 
-absl::Status CheckStored(const safetensors::Header& header, const ShardEntry& entry,
-                         const std::string& path) {
-  const safetensors::TensorInfo* tensor = header.Find(entry.key);
-  const auto elements = static_cast<uint64_t>(entry.shard.elements());
-  if (tensor == nullptr || tensor->element != safetensors::FromDType(entry.dtype) ||
-      tensor->bytes / tensor::SizeOf(entry.dtype) != elements) {
-    return absl::DataLossError(Text(path, ": does not hold tensor '", entry.key, "' of ", elements,
-                                    " elements of ", tensor::NameOf(entry.dtype),
-                                    " that the manifest says it holds"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Checkpoint::Restore(std::span<const StateShard> targets,
-                                 const RestoreOptions& options) const {
-  Restorer restorer(*this, options);
+absl::Status RestoreFrom(const StateSource& source, std::span<const StateShard> targets,
+                         const RestoreOptions& options) {
+  Restorer restorer(source, options);
   for (const StateShard& target : targets) RETURN_IF_ERROR(restorer.Plan(target));
   return restorer.ReadAll();
 }

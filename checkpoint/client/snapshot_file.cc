@@ -49,12 +49,6 @@ class Descriptor {
   int fd_;
 };
 
-std::string NameOf(uint32_t rank) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "rank-%05u.snapshot", rank);
-  return name;
-}
-
 // What a rank of this user has put there, or root: nobody else may look into it.
 absl::StatusOr<base::PinnedFolder> OpenFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -176,7 +170,7 @@ absl::Status TakeRoom(int fd, uint64_t bytes, const std::string& root) {
 absl::StatusOr<Descriptor> Make(const base::PinnedFolder& folder, const std::string& path,
                                 const SnapshotFileOptions& options, const SnapshotShape& shape,
                                 Named old) {
-  const std::string name = folder.PathOf(NameOf(shape.rank));
+  const std::string name = folder.PathOf(SnapshotFileName(shape));
   const bool there = old.file.get() < 0 || IsNamed(old.file.get(), name);
   if (old.verdict == Named::kReplace && there && unlink(name.c_str()) != 0 && errno != ENOENT) {
     return base::ErrnoStatus(errno, absl::StrCat("cannot remove ", path));
@@ -207,6 +201,13 @@ absl::StatusOr<Descriptor> Make(const base::PinnedFolder& folder, const std::str
 
 }  // namespace
 
+std::string SnapshotFileName(const SnapshotShape& shape) {
+  char name[64];
+  std::snprintf(name, sizeof(name), "rank-%05u-%016llx-%u", shape.rank,
+                static_cast<unsigned long long>(shape.layout), shape.slots);
+  return name + std::string(kSnapshotFileEnding);
+}
+
 std::string SnapshotFolder(const std::string& root, const SnapshotKey& key) {
   return absl::StrCat(root, "/trireme-", geteuid(), "-", SnapshotKeyText(key));
 }
@@ -220,10 +221,11 @@ absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
   file->shape_ = shape;
   const std::string path = SnapshotFolder(options.root, shape.key);
   ASSIGN_OR_RETURN(const base::PinnedFolder folder, OpenFolder(path));
-  file->path_ = absl::StrCat(path, "/", NameOf(shape.rank));
+  file->path_ = absl::StrCat(path, "/", SnapshotFileName(shape));
   const auto end = std::chrono::steady_clock::now() + options.lock_wait;
   while (true) {
-    ASSIGN_OR_RETURN(Named named, Find(folder.PathOf(NameOf(shape.rank)), options, shape, end));
+    ASSIGN_OR_RETURN(Named named,
+                     Find(folder.PathOf(SnapshotFileName(shape)), options, shape, end));
     file->found_ = named.verdict == Named::kOurs;
     if (file->found_) {
       RETURN_IF_ERROR(file->MapAll(named.file.Release()));
@@ -274,13 +276,16 @@ absl::Status SnapshotFile::Stage(uint32_t slot, SnapshotRecord record,
 
 void SnapshotFile::Clear(uint32_t slot) { SnapshotSlot(record_of(slot)).Clear(); }
 
-void SnapshotFile::Remove() {
-  const std::string path = fs::path(path_).parent_path();
-  if (IsNamed(fd_, path_)) unlink(path_.c_str());
-  if (const auto folder = base::OpenOwnFolder(path); folder.ok()) {
+void SnapshotFile::RemoveOthers() {
+  if (const auto folder = base::OpenOwnFolder(fs::path(path_).parent_path()); folder.ok()) {
     VisitUnheld(*folder, [](const std::string& file, const struct stat&) { unlink(file.c_str()); });
   }
-  rmdir(path.c_str());
+}
+
+void SnapshotFile::Remove() {
+  if (IsNamed(fd_, path_)) unlink(path_.c_str());
+  RemoveOthers();
+  rmdir(fs::path(path_).parent_path().c_str());
 }
 
 }  // namespace trireme::checkpoint

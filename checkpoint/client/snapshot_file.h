@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,11 @@ struct SnapshotFileOptions {
   // For the rank before this one, which has died or is about to.
   std::chrono::milliseconds lock_wait{10000};
 };
+
+inline constexpr std::string_view kSnapshotFileEnding = ".snapshot";
+// rank-RRRRR-LLLLLLLLLLLLLLLL-S.snapshot, of its rank, layout and number of slots: files of two
+// layouts do not stand in each other's way.
+std::string SnapshotFileName(const SnapshotShape& shape);
 
 // `root`/trireme-UID-KEY, of this process's user.
 std::string SnapshotFolder(const std::string& root, const SnapshotKey& key);
@@ -56,9 +62,11 @@ class SnapshotFile final : public SnapshotMap {
   absl::Status Stage(uint32_t slot, SnapshotRecord record, std::span<const uint64_t> sums);
   void Clear(uint32_t slot);
 
-  // For a run that needs it no more: takes away its name, those of the folder's files that nobody
-  // holds, such as ranks of other layouts have left, and the folder, if it is empty then. The
-  // memory stays mapped as long as this lives. Who has taken the name meanwhile keeps it.
+  // Takes away those of the folder's files that nobody holds, such as ranks of other layouts have
+  // left.
+  void RemoveOthers();
+  // For a run that needs it no more: the same, with its own name and the folder, if that is empty
+  // then. The memory stays mapped as long as this lives. Who has taken the name meanwhile keeps it.
   void Remove();
 
  private:

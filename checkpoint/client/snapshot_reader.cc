@@ -1,6 +1,7 @@
 #include "checkpoint/client/snapshot_reader.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/client/unheld_files.h"
@@ -56,6 +58,12 @@ absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(const std::
   ASSIGN_OR_RETURN(reader->places_, PlacesOf(reader->shape_));
   RETURN_IF_ERROR(reader->Map(std::exchange(file.fd, -1), Access::kRead));
   return reader;
+}
+
+bool SnapshotReader::IsUnheld() const {
+  if (flock(fd_, LOCK_SH | LOCK_NB) != 0) return false;
+  flock(fd_, LOCK_UN);
+  return true;
 }
 
 bool SnapshotReader::IsNamed() const { return checkpoint::IsNamed(fd_, path_); }

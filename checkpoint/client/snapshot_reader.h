@@ -20,6 +20,8 @@ class SnapshotReader final : public SnapshotMap {
   // write to it. The pins that stand there go on standing.
   static absl::StatusOr<std::unique_ptr<SnapshotReader>> Open(const std::string& path);
 
+  // Whether no rank holds it, just now: whoever wrote to it has died, or has not begun.
+  bool IsUnheld() const;
   // Whether the name is still this file's: a rank of another layout makes another.
   bool IsNamed() const;
   // The text of its parts, checked by whoever parses it (slot_manifest.h).

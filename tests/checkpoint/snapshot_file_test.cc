@@ -84,7 +84,7 @@ std::vector<std::string> FilesOf(const std::string& folder) {
   return names;
 }
 
-const std::vector<std::string> kOneName = {"rank-00003.snapshot"};
+const std::vector<std::string> kOneName = {"rank-00003-000000000000004d-2.snapshot"};
 
 }  // namespace
 
@@ -159,8 +159,6 @@ TEST_CASE("snapshot file: what is of another shape is none of ours, and makes ro
   const Root root;
   const SnapshotFileOptions options = OptionsIn(root);
   const std::vector<std::function<void(SnapshotFileOptions&)>> changes = {
-      [](auto& other) { other.shape.layout = 78; },
-      [](auto& other) { other.shape.slots = 3; },
       [](auto& other) { other.shape.ranks = 5; },
       [](auto& other) { other.shape.slot_bytes += 4; },
       [](auto& other) { other.manifest[0] = 'W'; },
@@ -178,6 +176,22 @@ TEST_CASE("snapshot file: what is of another shape is none of ours, and makes ro
         std::all_of(data.begin(), data.end(), [](std::byte each) { return each == std::byte{}; }));
     CHECK(FilesOf(SnapshotFolder(root.path, options.shape.key)) == kOneName);
   }
+}
+
+TEST_CASE("snapshot file: those of other layouts stay, until they are told to go") {
+  const Root root;
+  SnapshotFileOptions options = OptionsIn(root);
+  Fill(*Opened(options), 0, 3);
+  options.shape.layout = 78;
+  Fill(*Opened(options), 1, 4);
+  options.shape.slots = 3;
+  auto last = Opened(options);
+  CHECK_FALSE(last->found());
+  const std::string folder = SnapshotFolder(root.path, options.shape.key);
+  CHECK(FilesOf(folder).size() == 3);
+  CHECK(Opened(OptionsIn(root))->Staged(0)->version == 3);
+  last->RemoveOthers();
+  CHECK(FilesOf(folder) == std::vector<std::string>{"rank-00003-000000000000004e-3.snapshot"});
 }
 
 TEST_CASE("snapshot file: one that another holds is left to him, after the wait") {
@@ -231,9 +245,10 @@ TEST_CASE("snapshot file: folders of others and links are refused") {
   fs::create_directory(folder);
   chmod(folder.c_str(), 0700);
   std::ofstream(root.path + "/victim") << "kept";
-  fs::create_symlink(root.path + "/victim", folder + "/rank-00003.snapshot");
+  fs::create_symlink(root.path + "/victim", folder + "/rank-00003-000000000000004d-2.snapshot");
   CHECK_FALSE(Opened(options)->found());
-  CHECK(fs::is_regular_file(fs::symlink_status(folder + "/rank-00003.snapshot")));
+  CHECK(
+      fs::is_regular_file(fs::symlink_status(folder + "/rank-00003-000000000000004d-2.snapshot")));
   CHECK(fs::file_size(root.path + "/victim") == 4);
 }
 
@@ -287,7 +302,7 @@ TEST_CASE("snapshot file: one of another shape is waited for, too") {
   const Root root;
   SnapshotFileOptions options = OptionsIn(root);
   auto held = Opened(options);
-  options.shape.layout = 78;
+  options.shape.ranks = 5;
   options.lock_wait = std::chrono::seconds(60);
   std::atomic<bool> let_go = false;
   std::thread holder([&] {

@@ -14,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "checkpoint/client/snapshot_key.h"
 #include "checkpoint/client/snapshot_reader.h"
 #include "checkpoint/format/piece_table.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/checksum/lane_sums.h"
@@ -42,6 +44,15 @@ struct RunPlace {
   }
   const std::string root, run;
 };
+
+// Of whatever layout. "": none.
+std::string FileOfRank(const std::string& folder, int rank) {
+  std::string path;
+  base::VisitNames(folder, [&](const std::string& name) {
+    if (name.starts_with(absl::StrCat("rank-0000", rank, "-"))) path = folder + "/" + name;
+  }).IgnoreError();
+  return path;
+}
 
 // One rank of one start.
 struct SlotRank {
@@ -164,7 +175,7 @@ TEST_CASE("snapshots: a version of a start that no keeper counts is of no attemp
   CHECK(ChosenStep(place, 2, {kRun, 100, 1}) == 0);
   CHECK(ChosenStep(place, 2) == 6);
   // A file that a node has kept from an earlier start does not go with those of a later one.
-  const std::string kept = place.folder() + "/rank-00001.snapshot";
+  const std::string kept = FileOfRank(place.folder(), 1);
   fs::copy(kept, place.root + "/kept");
   StageAll(place, {{5, 6}, {5, 6}}, 0);
   CHECK(ChosenStep(place, 2) == 6);
@@ -232,7 +243,7 @@ TEST_CASE("snapshots: who goes on from a version leaves older ones that are pinn
         return absl::OkStatus();
       },
       kSlots));
-  const auto reader = checkpoint::SnapshotReader::Open(place.folder() + "/rank-00000.snapshot");
+  const auto reader = checkpoint::SnapshotReader::Open(FileOfRank(place.folder(), 0));
   REQUIRE(reader.ok());
   (*reader)->Pin(0, 3);
   (*reader)->Pin(1, 6);
@@ -257,15 +268,15 @@ TEST_CASE("snapshots: a run that needs them no more leaves nothing, and takes no
   const RunPlace place;
   StageAll(place, {{5, 6}, {5, 6}, {5, 6}});
   const std::string folder = place.folder();
-  CHECK(fs::exists(folder + "/rank-00002.snapshot"));
+  CHECK(fs::exists(FileOfRank(folder, 2)));
   // On fewer ranks: the file of the third is nobody's.
   CheckOk(Start(place, 2, 5, [&](SlotRank& rank) -> absl::Status {
     RETURN_IF_ERROR(rank.Stage(0, 7));
     if (rank.number == 0) rank.snapshots.Remove();
     return absl::OkStatus();
   }));
-  CHECK_FALSE(fs::exists(folder + "/rank-00000.snapshot"));
-  CHECK_FALSE(fs::exists(folder + "/rank-00002.snapshot"));
+  CHECK_FALSE(fs::exists(FileOfRank(folder, 0)));
+  CHECK_FALSE(fs::exists(FileOfRank(folder, 2)));
   StageAll(place, {{5, 6}});
   CheckOk(Start(place, 1, 5, [&](SlotRank& rank) -> absl::Status {
     rank.snapshots.Remove();

@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "checkpoint/client/reader.h"
 #include "checkpoint/client/snapshot_file.h"
 #include "checkpoint/client/snapshot_key.h"
+#include "checkpoint/client/snapshot_reader.h"
 #include "checkpoint/format/piece_table.h"
-#include "runtime/base/whole_file.h"
+#include "runtime/base/folder_names.h"
 #include "runtime/checksum/lane_sums.h"
 #include "tests/checkpoint/sample_state.h"
 #include "tests/worker/link/small_run.h"
@@ -72,17 +74,15 @@ class RunInMemory {
 const std::vector<base::ExitCode> kNeitherBegins(kPair, base::kBadInput);
 
 // A rank's file as its next owner opens it.
-std::unique_ptr<checkpoint::SnapshotFile> OpenFile(const std::string& path, uint32_t rank) {
-  const auto bytes = base::ReadWholeFile(path);
-  REQUIRE(bytes.ok());
-  const std::span<const std::byte> all = std::as_bytes(std::span(*bytes));
-  const auto shape =
-      checkpoint::ParseSnapshotHeader(all.first<checkpoint::kSnapshotPageBytes>(), bytes->size());
-  REQUIRE(shape.ok());
-  REQUIRE(shape->rank == rank);
-  const auto places = checkpoint::PlacesOf(*shape);
+std::unique_ptr<checkpoint::SnapshotFile> OpenFile(const std::string& folder, uint32_t rank) {
+  std::string path;
+  base::VisitNames(folder, [&](const std::string& name) {
+    if (name.starts_with(absl::StrCat("rank-0000", rank, "-"))) path = folder + "/" + name;
+  }).IgnoreError();
+  const auto left = checkpoint::SnapshotReader::Open(path);
+  REQUIRE(left.ok());
   auto file = checkpoint::SnapshotFile::Open(
-      {.shape = *shape, .manifest = bytes->substr(places->manifest, shape->manifest_bytes)});
+      {.shape = (*left)->shape(), .manifest = (*left)->manifest()});
   REQUIRE(file.ok());
   REQUIRE((*file)->found());
   return *std::move(file);
@@ -122,7 +122,7 @@ TEST_CASE("in memory: replicas that differ there are gone on from by nobody") {
   const RunInMemory run;
   REQUIRE(run.TrainCutOff([&] { return run.Lines() >= 4; }) != kBothOk);
   {
-    const auto file = OpenFile(*run.Folder() + "/rank-00001.snapshot", 1);
+    const auto file = OpenFile(*run.Folder(), 1);
     for (uint32_t slot = 0; slot < file->shape().slots; ++slot) FlipBeforeSums(*file, slot);
   }
   // Else no checkpoint of it could be saved, in this attempt and in each that follows.

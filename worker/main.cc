@@ -70,6 +70,9 @@ void AddTrainingOptions(CLI::App& app, TrainingOptions& training) {
                  "go on from a step that this attempt of the run folder or a later one has left in "
                  "memory, whatever --resume says (default: from any, with --resume auto)")
       ->take_last();
+  app.add_option("--snapshots-before", training.run.snapshots_before,
+                 "go on in memory from steps before this one alone (default: from any)")
+      ->take_last();
 }
 
 int Main(int argc, char** argv) {

@@ -58,7 +58,9 @@ bool Holds(const AllTold& rank, const Told& version) {
 bool IsWanted(const Told& version, const WantedVersion& wanted) {
   const bool of_attempt = wanted.first_attempt == 0 || (version.attempt >= wanted.first_attempt &&
                                                         version.attempt < kFirstDrawn);
-  return of_attempt && version.hash == wanted.hash && version.version <= wanted.most_steps;
+  const bool of_step = version.version <= wanted.most_steps &&
+                       (wanted.before == 0 || version.version < wanted.before);
+  return of_attempt && of_step && version.hash == wanted.hash;
 }
 
 // Of those that all hold; zeros: none.

@@ -45,6 +45,7 @@ struct WantedVersion {
   uint64_t hash = 0;           // of the run (SnapshotRun)
   uint64_t most_steps = 0;     // none after this one
   uint32_t first_attempt = 0;  // staged by this one or a later one; 0: by any, also uncounted ones
+  uint64_t before = 0;         // not this one nor any after it; 0: no such bound
 };
 
 // Threads: one; what the engine calls on its device's thread may run beside set_run.

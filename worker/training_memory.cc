@@ -21,14 +21,16 @@ absl::StatusOr<std::optional<HeldVersion>> TrainingRun::FindInMemory(Choice& cho
   struct {
     bool automatic = false;
     uint32_t since = 0;
-  } asked{options_.resume == "auto", options_.snapshots_since};
+    uint64_t before = 0;
+  } asked{options_.resume == "auto", options_.snapshots_since, options_.snapshots_before};
   RETURN_IF_ERROR(
       ranks_.Broadcast(std::as_writable_bytes(std::span(&asked, 1)), 0, comm::kDiskDeadline));
   if (!asked.automatic && asked.since == 0) return std::optional<HeldVersion>();
   ASSIGN_OR_RETURN(const std::optional<HeldVersion> held,
                    snapshots_.Choose({.hash = RunHash(),
                                       .most_steps = static_cast<uint64_t>(job_.training().steps()),
-                                      .first_attempt = asked.since},
+                                      .first_attempt = asked.since,
+                                      .before = asked.before},
                                      session_.threads()));
   // What lies on the disk is then of others, or where this run was told to begin.
   if (!held || !asked.automatic) return held;
@@ -58,6 +60,8 @@ absl::StatusOr<bool> TrainingRun::TakeFromMemory(Choice& choice) {
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<HeldVersion> held, FindInMemory(choice));
     if (!held) return false;
+    // What lies on the disk of the very step that memory has is damaged.
+    RETURN_IF_ERROR(BeginBehind(held->record.step - 1, choice));
     ASSIGN_OR_RETURN(const bool resumed, ResumeInMemory(*held));
     if (!resumed) continue;
     saved_step_ = choice.older_step;
@@ -85,7 +89,7 @@ absl::StatusOr<bool> TrainingRun::ResumeInMemory(const HeldVersion& version) {
   progress_.loss = record.loss;
   progress_.validation_loss = record.validation_loss;
   progress_.validation_step = record.validation_step;
-  step_ = record.step;
+  step_ = progress_.memory_step = record.step;
   if (leader()) spdlog::info("resumed in memory at step {}", step_);
   return true;
 }

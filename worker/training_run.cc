@@ -196,18 +196,24 @@ absl::Status TrainingRun::TakeState() {
   RETURN_IF_ERROR(ShareEpoch());
   Choice choice;
   ASSIGN_OR_RETURN(from_memory_, TakeFromMemory(choice));
-  if (!options_.resume.empty() && !from_memory_ && !choice.checkpoint) {
+  if (from_memory_) return absl::OkStatus();
+  if (!options_.resume.empty() && !choice.checkpoint) {
     ASSIGN_OR_RETURN(choice, ChooseCheckpoint(ranks_, Root(), options_.resume));
   }
-  if (choice.checkpoint) {
-    RETURN_IF_ERROR(ranks_.AllOk(Resume(*choice.checkpoint), comm::kDiskDeadline));
-  } else if (!from_memory_) {
+  if (!choice.checkpoint) {
+    RETURN_IF_ERROR(BeginBehind(0, choice));
     session_.engine().InitializeState();
+    return absl::OkStatus();
   }
-  // What lies on the disk of the very step that memory has is damaged.
-  const uint64_t behind = from_memory_ ? step_ - 1 : step_;
-  RETURN_IF_ERROR(JudgeLater(ranks_, Root(), behind, choice));
-  return ranks_.AllOk(leader() ? BeginAfter(behind, choice.damaged) : absl::OkStatus(),
+  const checkpoint::Checkpoint& checkpoint = *choice.checkpoint;
+  RETURN_IF_ERROR(ranks_.AllOk(CheckResumable(checkpoint), comm::kDiskDeadline));
+  RETURN_IF_ERROR(BeginBehind(checkpoint.info().step, choice));
+  return ranks_.AllOk(Resume(checkpoint), comm::kDiskDeadline);
+}
+
+absl::Status TrainingRun::BeginBehind(uint64_t step, Choice& choice) {
+  RETURN_IF_ERROR(JudgeLater(ranks_, Root(), step, choice));
+  return ranks_.AllOk(leader() ? BeginAfter(step, choice.damaged) : absl::OkStatus(),
                       comm::kDiskDeadline);
 }
 
@@ -294,7 +300,7 @@ absl::Status TrainingRun::CheckMadeBy(const checkpoint::CheckpointInfo& info,
   return absl::InvalidArgumentError(text);
 }
 
-absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
+absl::Status TrainingRun::CheckResumable(const checkpoint::Checkpoint& checkpoint) const {
   const checkpoint::CheckpointInfo& info = checkpoint.info();
   const std::string& folder = checkpoint.folder();
   if (info.spec_hash != spec::SpecHash(job_)) RETURN_IF_ERROR(CheckMadeBy(info, folder));
@@ -315,6 +321,11 @@ absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
                      " is of; give more, name an earlier checkpoint, or start anew without "
                      "--resume"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
+  const checkpoint::CheckpointInfo& info = checkpoint.info();
   RETURN_IF_ERROR(session_.Restore(checkpoint, /*with_moments=*/true));
   session_.engine().state().set_skipped_steps(CountOf(info, kSkippedSteps));
   // For what this attempt does not measure anew: it may have only the end to write.
@@ -322,7 +333,7 @@ absl::Status TrainingRun::Resume(const checkpoint::Checkpoint& checkpoint) {
   progress_.validation_loss = ScalarOf(info, kValidationLoss);
   progress_.validation_step = static_cast<uint64_t>(CountOf(info, kValidationStep));
   step_ = saved_step_ = info.step;
-  if (leader()) spdlog::info("resumed from {} at step {}", folder, step_);
+  if (leader()) spdlog::info("resumed from {} at step {}", checkpoint.folder(), step_);
   return absl::OkStatus();
 }
 

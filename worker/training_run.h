@@ -36,6 +36,7 @@ struct TrainingRunOptions {
   // Of versions in memory: those of this attempt and later ones, whatever `resume` says; 0: of any,
   // where that is auto.
   uint32_t snapshots_since = 0;
+  uint64_t snapshots_before = 0;  // of steps before this one alone; 0: of any
   uint32_t attempt = 0;  // which the claim of the run folder may name a newer one than; 0: none
   std::string save_log;  // file that rank 0 names its checkpoints in (runtime/recorder/save_log.h)
 };
@@ -71,6 +72,9 @@ class TrainingRun {
   CheckpointRoot Root() const;
   // Refused where job or data differ.
   absl::Status AgreeOnJob();
+  // Collective, before any state is touched: whether this run may begin after `step`. A start that
+  // is refused leaves memory and disk as they are.
+  absl::Status BeginBehind(uint64_t step, Choice& choice);
   // Rank 0's, before it looks at what lies in the folder, so that nobody else changes it then.
   absl::Status TakeClaim();
   absl::Status ShareEpoch();
@@ -78,6 +82,7 @@ class TrainingRun {
   absl::Status BeginAfter(uint64_t step, const std::vector<checkpoint::Skipped>& damaged);
   absl::Status CheckAlike(const std::string& job_of_rank_0, bool same_text) const;
   absl::Status CheckMadeBy(const checkpoint::CheckpointInfo& info, const std::string& folder) const;
+  absl::Status CheckResumable(const checkpoint::Checkpoint& checkpoint) const;
   absl::Status Resume(const checkpoint::Checkpoint& checkpoint);
   // From the newest version in memory, where the run goes on by itself and no checkpoint is as new.
   // False: from none; what is on the disk is in `choice`, if it was looked for.

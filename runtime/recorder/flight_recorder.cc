@@ -32,6 +32,7 @@ class MappedRecorder final : public FlightRecorder {
   }
 
   void Report(const Progress& progress) override {
+    Word(page_.words(), kMemoryStepWord).store(progress.memory_step, std::memory_order_release);
     PublishRecord(
         page_.words(), kProgress, reports_,
         {progress.steps_done, progress.steps_total, std::bit_cast<uint64_t>(progress.loss),

@@ -41,6 +41,8 @@ struct Progress {
   // Over all the time since the attempt's first step, with saves, evaluation and measuring; 0: not
   // known.
   double overall_tokens_per_second = 0;
+  // At which step the attempt went on in memory (snapshots); 0: it began elsewhere.
+  uint64_t memory_step = 0;
 };
 
 // A wait for other ranks that has brought nothing for a while.

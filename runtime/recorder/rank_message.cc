@@ -60,6 +60,7 @@ v1::Progress ProgressMessage(const Recording& recording) {
   message.set_utilisation(progress.utilisation);
   message.set_validation_loss(progress.validation_loss);
   message.set_validation_step(progress.validation_step);
+  message.set_memory_step(progress.memory_step);
   return message;
 }
 

@@ -134,7 +134,8 @@ bool TakePositionAndProgress(const Reads& reads, Recording& recording) {
                         std::bit_cast<double>(progress[4]),
                         std::bit_cast<double>(progress[5]),
                         progress[6],
-                        std::bit_cast<double>(progress[7])};
+                        std::bit_cast<double>(progress[7]),
+                        reads.third[kMemoryStepWord]};
   return true;
 }
 

@@ -24,6 +24,7 @@ inline constexpr size_t kStateWord = 4;
 inline constexpr size_t kFailedWord = 5;        // CLOCK_MONOTONIC, ns
 inline constexpr size_t kFailureBytesWord = 6;  // stored after the text
 inline constexpr size_t kBlamesPeerWord = 7;    // 0 or 1
+inline constexpr size_t kMemoryStepWord = 12;   // at which the attempt went on there; 0: it did not
 inline constexpr size_t kRecordWords = 8;
 inline constexpr size_t kFailureOffset = 2048;  // bytes
 inline constexpr size_t kFailureCapacity = kFileBytes - kFailureOffset;

@@ -169,6 +169,19 @@ TEST_CASE(
   CHECK(ChosenStep(place, 1) == 0);
 }
 
+TEST_CASE(
+    "snapshots: a version that has failed, and what came after it, are passed over and kept") {
+  const RunPlace place;
+  StageAll(place, {{5, 6}, {5, 6}});
+  CHECK(ChosenStep(place, 2, {kRun, 100, 0, 7}) == 6);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 0, 6}) == 5);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 4, 6}) == 5);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 0, 5}) == 0);
+  CHECK(ChosenStep(place, 2, {kRun, 100, 0, 1}) == 0);
+  // Whoever may take it finds it still.
+  CHECK(ChosenStep(place, 2) == 6);
+}
+
 TEST_CASE("snapshots: a version of a start that no keeper counts is of no attempt") {
   const RunPlace place;
   StageAll(place, {{5, 6}, {5, 6}}, 0);

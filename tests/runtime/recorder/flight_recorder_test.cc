@@ -66,7 +66,7 @@ TEST_CASE("each field arrives in its place") {
   (*recorder)->SetState(RankState::kRunning);
   (*recorder)->At({uint64_t{1} << 40, 1, 2, 3, 4, -1});
   (*recorder)->At({(uint64_t{1} << 40) + 5, 11, 12, 13, 14, 15});
-  (*recorder)->Report({7, 70, 2.5, 1e6, 0.25, 3.5, 5, 0.75e6});
+  (*recorder)->Report({7, 70, 2.5, 1e6, 0.25, 3.5, 5, 0.75e6, 6});
   read = ReadRecording(path);
   REQUIRE(read.ok());
   CHECK(read->state == RankState::kRunning);
@@ -78,6 +78,7 @@ TEST_CASE("each field arrives in its place") {
   CHECK((progress.steps_done == 7 && progress.steps_total == 70 && progress.loss == 2.5));
   CHECK((progress.tokens_per_second == 1e6 && progress.utilisation == 0.25));
   CHECK((progress.validation_loss == 3.5 && progress.validation_step == 5));
+  CHECK(progress.memory_step == 6);
   CHECK(progress.overall_tokens_per_second == 0.75e6);
   CHECK((read->wait.since_ns == 0 && read->wait.peer == -1 && read->waited_ns == 0));
   CHECK(read->timing.step == 0);

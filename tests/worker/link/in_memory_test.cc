@@ -6,8 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "checkpoint/format/piece_table.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/checksum/lane_sums.h"
+#include "runtime/recorder/flight_recorder.h"
 #include "tests/checkpoint/sample_state.h"
 #include "tests/worker/link/small_run.h"
 
@@ -48,12 +52,20 @@ class RunInMemory {
     if (!key.ok()) return std::nullopt;
     return checkpoint::SnapshotFolder("/dev/shm", *key);
   }
+  // At which step its newest start went on there; 0: it began elsewhere.
+  uint64_t WentOnAt() const {
+    const auto recording = recorder::ReadRecording(run_.Path("run/recorder/rank-000.rec"));
+    REQUIRE(recording.ok());
+    return recording->progress.memory_step;
+  }
   bool IsInMemory() const { return Folder() && fs::exists(*Folder()); }
   std::vector<base::ExitCode> GoOn() const { return run_.Train(options("auto")); }
 
   // A rank's first waits from when `is_time` on, and all later ones, fail.
-  std::vector<base::ExitCode> TrainCutOff(const std::function<bool()>& is_time) const {
-    const TrainingOptions as = options();
+  std::vector<base::ExitCode> TrainCutOff(const std::function<bool()>& is_time,
+                                          int checkpoint_every = 0) const {
+    TrainingOptions as = options();
+    as.overrides.back() = "checkpoint.every_steps=" + std::to_string(checkpoint_every);
     std::atomic<bool> cut{false};
     Waits waits;
     return RunPair(waits, {.run = [&](comm::Fabric& fabric) { return RunTraining(as, fabric); },
@@ -65,6 +77,14 @@ class RunInMemory {
     int count = 0;
     for (std::string line; std::getline(file, line);) ++count;
     return count;
+  }
+  bool HasLogged(int step) const {
+    std::ifstream file(run_.Path("run/metrics.jsonl"));
+    const std::string begin = "{\"step\":" + std::to_string(step) + ",\"loss\"";
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with(begin)) return true;
+    }
+    return false;
   }
 
  private:
@@ -86,6 +106,22 @@ std::unique_ptr<checkpoint::SnapshotFile> OpenFile(const std::string& folder, ui
   REQUIRE(file.ok());
   REQUIRE((*file)->found());
   return *std::move(file);
+}
+
+// Those that all ranks hold whole.
+std::set<uint64_t> VersionsOfAll(const RunInMemory& run) {
+  std::map<uint64_t, int> holders;
+  for (int rank = 0; rank < kPair; ++rank) {
+    const auto file = OpenFile(*run.Folder(), static_cast<uint32_t>(rank));
+    for (uint32_t slot = 0; slot < file->shape().slots; ++slot) {
+      if (const auto record = file->Staged(slot)) ++holders[record->version];
+    }
+  }
+  std::set<uint64_t> versions;
+  for (const auto& [version, count] : holders) {
+    if (count == kPair) versions.insert(version);
+  }
+  return versions;
 }
 
 // As if the bit had flipped before the values were summed.
@@ -113,9 +149,27 @@ TEST_CASE("in memory: ranks that were cut off go on there, and leave nothing at 
   REQUIRE(run.TrainCutOff([&] { return run.Lines() >= 4; }) != kBothOk);
   CHECK(run.IsInMemory());
   CHECK_FALSE(fs::exists(run.run().Checkpoint(6)));
+  const std::set<uint64_t> versions = VersionsOfAll(run);
+  REQUIRE_FALSE(versions.empty());
   REQUIRE(run.GoOn() == kBothOk);
+  CHECK(run.WentOnAt() == *versions.rbegin());
   CHECK(checkpoint::Verify(run.run().Checkpoint(6)).ok());
   CHECK_FALSE(run.IsInMemory());
+}
+
+TEST_CASE("in memory: a version that has failed is passed over, and so are those after it") {
+  const RunInMemory run;
+  REQUIRE(run.TrainCutOff([&] { return run.Lines() >= 4; }) != kBothOk);
+  std::set<uint64_t> versions = VersionsOfAll(run);
+  REQUIRE_FALSE(versions.empty());
+  TrainingOptions options = run.options("auto");
+  options.run.snapshots_before = *versions.rbegin();
+  versions.erase(std::prev(versions.end()));
+  const bool from_any_attempt = GENERATE(true, false);
+  if (!from_any_attempt) options.run.snapshots_since = 1;  // of no keeper's attempt is any of them
+  REQUIRE(run.run().Train(options) == kBothOk);
+  CHECK(run.WentOnAt() == (versions.empty() || !from_any_attempt ? 0 : *versions.rbegin()));
+  CHECK(checkpoint::Verify(run.run().Checkpoint(6)).ok());
 }
 
 TEST_CASE("in memory: replicas that differ there are gone on from by nobody") {
@@ -170,6 +224,20 @@ TEST_CASE("in memory: a start that is refused leaves no memory behind") {
   REQUIRE_FALSE(run.IsInMemory());
   CHECK(run.run().Train(run.options()) == kNeitherBegins);  // what lies there is good
   CHECK_FALSE(run.IsInMemory());
+}
+
+TEST_CASE("in memory: a start that is refused leaves what is there, to be gone on from") {
+  const RunInMemory run;
+  REQUIRE(run.TrainCutOff([&] { return run.HasLogged(5); }, 2) != kBothOk);
+  const std::set<uint64_t> versions = VersionsOfAll(run);
+  REQUIRE(versions.contains(5));
+  // From the start, and from a checkpoint, behind which there is another.
+  CHECK(run.run().Train(run.options()) == kNeitherBegins);
+  CHECK(VersionsOfAll(run) == versions);
+  CHECK(run.run().Train(run.options(run.run().Checkpoint(2))) == kNeitherBegins);
+  CHECK(VersionsOfAll(run) == versions);
+  REQUIRE(run.GoOn() == kBothOk);
+  CHECK(run.WentOnAt() == *versions.rbegin());
 }
 
 TEST_CASE("in memory: a copy of a run folder has no part in the memory of the original") {

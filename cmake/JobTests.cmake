@@ -47,6 +47,10 @@ trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 30
           reads_tokens_again refuses_a_second_daemon retries_a_full_jobs_folder
   KILLS survives_kill_9 agent_killed agent_outlives_daemon worker_killed worker_killed_unseen worker_stopped)
 
+# Jobs that go on in memory.
+trireme_python_tests(daemon. coordinator/daemon/memory_steps_test.py MemorySteps SECONDS 300 LABELS coordinator CORES 2 ARGS "${trireme_bin}"
+  KILLS kills_in_a_row leaves_a_step_that_fails)
+
 # A daemon with another store, or an older state of it.
 trireme_python_tests(daemon. coordinator/daemon/store_test.py Stores SECONDS 600 LABELS coordinator ARGS "${trireme_bin}"
   METHODS nothing_runs_so_nothing_is_asked run_folder_of_another_job folders_with_large_numbers

@@ -2,6 +2,7 @@
 
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/job_machine/memory_steps.h"
 #include "runtime/base/text.h"
 #include "runtime/report/stalled_ranks.h"
 
@@ -96,6 +97,11 @@ void ExplainPending(const v1::Job& job, Explanation& why) {
   why.next = NextOfPending(job);
 }
 
+void TellUnusedStep(const v1::JobStatus& status, Explanation& why) {
+  const std::string unused = coordinator::UnusedStepText(status);
+  if (!unused.empty()) why.sentences.push_back(Ended("Its " + unused));
+}
+
 void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Explanation& why) {
   if (!job.waits_for().empty()) why.sentences.push_back(Sentence(job.waits_for()));
   // Reconciler::WaitOf
@@ -108,6 +114,7 @@ void ExplainRunning(const v1::Job& job, const std::vector<v1::Event>& events, Ex
   if (job.progress().steps_total() > 0) {
     why.sentences.push_back("It is at " + ProgressText(job.progress()) + ".");
   }
+  TellUnusedStep(job.status(), why);
   const auto stalled = report::StalledRanksOf(job, events);
   for (const std::string& text : stalled) why.sentences.push_back("It is stalled: " + text + ".");
   if (!stalled.empty()) {
@@ -136,14 +143,15 @@ void ExplainLaunching(const v1::Job& job, int64_t now_unix_ns, Explanation& why)
 
 void TellFailures(const v1::JobStatus& status, Explanation& why) {
   if (status.failures() > 1) {
-    why.sentences.push_back(
-        Text(status.failures(), " attempts in a row have failed without a newer checkpoint."));
+    why.sentences.push_back(Text(status.failures(), " attempts in a row have failed ",
+                                 coordinator::WithoutProgress(status), "."));
   } else if (status.setbacks() > 1 && status.furthest_step() > 0) {
     why.sentences.push_back(Text(status.setbacks(),
                                  " attempts have failed and saved nothing beyond the one before, "
                                  "nor beyond step ",
                                  status.furthest_step(), "."));
   }
+  TellUnusedStep(status, why);
 }
 
 void ExplainRecovering(const v1::Job& job, const std::vector<v1::Event>& events, int64_t now,

@@ -232,7 +232,8 @@ recorder::Progress ToProgress(const v1::Progress& progress) {
           .utilisation = progress.utilisation(),
           .validation_loss = progress.validation_loss(),
           .validation_step = progress.validation_step(),
-          .overall_tokens_per_second = progress.overall_tokens_per_second()};
+          .overall_tokens_per_second = progress.overall_tokens_per_second(),
+          .memory_step = progress.memory_step()};
 }
 
 std::string RequestText(const v1::ResourceRequest& resources) {
@@ -282,6 +283,13 @@ std::string EventText(const v1::Event& event) {
                  : "placed on " + AllocationText(event.placed().allocation());
     case v1::Event::kCheckpointed:
       return base::Text("checkpoint of step ", event.checkpointed().step());
+    case v1::Event::kWentOnInMemory:
+      return base::Text("goes on in memory at step ", event.went_on_in_memory().step());
+    case v1::Event::kMemoryStepLeft:
+      return base::Text("step ", event.memory_step_left().step(),
+                        event.memory_step_left().over()
+                            ? " is passed: any step in memory is used again"
+                            : " in memory failed twice, it is not used again");
     case v1::Event::kStalled:
       return (event.stalled().over() ? "moves again: " : "stalled: ") + event.stalled().text();
     case v1::Event::kNodeChanged:

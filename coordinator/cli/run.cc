@@ -21,6 +21,7 @@
 #include "coordinator/cli/run_summary.h"
 #include "coordinator/cli/run_watch.h"
 #include "coordinator/cli/snapshots_here.h"
+#include "coordinator/job_machine/memory_steps.h"
 #include "coordinator/keeper/attempt_end.h"
 #include "coordinator/launcher/launch_command.h"
 #include "coordinator/local_run/local_run.h"
@@ -128,9 +129,9 @@ std::string FailedText(const v1::JobStatus& status) {
   // Bad input ends a run by itself, however many attempts there were before.
   const bool by_count = status.exit_code() != kBadInput && status.exit_code() != kDoesNotFit;
   if (by_count && status.failures() > 1) {
-    text =
-        fmt::format("{} in a row without a newer checkpoint (resources.max_failures), at last: {}",
-                    base::Counted(status.failures(), "failure"), text);
+    text = fmt::format("{} in a row {} (resources.max_failures), at last: {}",
+                       base::Counted(status.failures(), "failure"),
+                       coordinator::WithoutProgress(status), text);
   } else if (by_count && status.setbacks() > 1) {
     text = fmt::format(
         "{} that saved nothing beyond the attempt before, nor beyond step {}, at "

@@ -8,6 +8,7 @@
 #include "coordinator/cli/job_text.h"
 #include "coordinator/cli/json_line.h"
 #include "coordinator/cli/print_error.h"
+#include "coordinator/job_machine/memory_steps.h"
 #include "coordinator/job_machine/time_limit.h"
 #include "coordinator/job_machine/unable_nodes.h"
 #include "runtime/base/duration_text.h"
@@ -49,13 +50,19 @@ std::string AttemptLine(const v1::JobStatus& status) {
   if (status.attempt() == 0) return "";
   std::string text = std::to_string(status.attempt());
   if (status.failures() > 0) {
-    text += Text("; ", base::Counted(status.failures(), "failure"),
-                 " in a row without a newer checkpoint");
+    text += Text("; ", base::Counted(status.failures(), "failure"), " in a row ",
+                 coordinator::WithoutProgress(status));
   }
   if (status.unable_nodes_size() > 0) {
     text += Text("; ", coordinator::UnableText(status), " could not start it");
   }
   return text;
+}
+
+std::string MemoryLine(const v1::JobStatus& status) {
+  const std::string unused = coordinator::UnusedStepText(status);
+  if (status.memory_step() == 0) return unused;
+  return Text("went on at step ", status.memory_step(), unused.empty() ? "" : "; ", unused);
 }
 
 std::string TimeLimitLine(const v1::Job& job, int64_t now) {
@@ -91,6 +98,7 @@ void PrintJob(const v1::Job& job, const std::vector<std::string>& stalled) {
   for (const std::string& rank : stalled) Line("stalled", rank);
   Line("checkpoint",
        status.checkpoint_step() > 0 ? Text("step ", status.checkpoint_step()) : "none yet");
+  Line("memory", MemoryLine(status));
   if (status.has_failure()) {
     Line("failure", FailureText(status.failure()));
     Line("do next", status.failure().next_action());

@@ -1,6 +1,6 @@
 // One operator() per event. Each either finds that the event means nothing in this state and leaves
-// everything as it was, or changes the status through Change, which keeps status and events in
-// step.
+// everything as it was, or changes the status through StatusChange, which keeps status and events
+// in step.
 #include "coordinator/job_machine/job_machine.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "coordinator/job_machine/memory_steps.h"
 #include "coordinator/job_machine/reasons.h"
+#include "coordinator/job_machine/status_change.h"
 #include "coordinator/job_machine/time_limit.h"
 #include "coordinator/job_machine/unable_nodes.h"
 #include "runtime/base/duration_text.h"
@@ -18,100 +20,6 @@
 
 namespace trireme::coordinator {
 namespace {
-
-// A status and the events that tell of its change.
-class Change {
- public:
-  Change(const v1::JobStatus& before, int64_t now_unix_ns) : now_(now_unix_ns) {
-    transition_.status = before;
-  }
-
-  v1::JobStatus& status() { return transition_.status; }
-
-  // `failure`: told with the event, if this change is because of one.
-  void To(v1::JobState state, std::string reason, const v1::Failure* failure = nullptr) {
-    v1::JobStatus& now = status();
-    v1::JobStateChanged& told = *AddEvent().mutable_state_changed();
-    told.set_from(now.state());
-    told.set_to(state);
-    told.set_reason(reason);
-    if (failure != nullptr) *told.mutable_failure() = *failure;
-    now.set_state(state);
-    if (state != v1::JOB_RECOVERING) now.clear_retry_at_unix_ns();
-    Stamp(std::move(reason));
-  }
-
-  void Desire(v1::JobDesiredState desired_state, const std::string& by, std::string reason) {
-    v1::JobStatus& now = status();
-    now.set_desired_state(desired_state);
-    now.set_desired_by(NameOf(by));
-    v1::JobDesiredStateChanged& told = *AddEvent().mutable_desired_state_changed();
-    told.set_desired_state(desired_state);
-    told.set_by(now.desired_by());
-    Stamp(std::move(reason));
-  }
-
-  // Of the current attempt, which has saved it; nothing, unless it is the newest so far. That goes
-  // by the attempt first: one that had to begin before a damaged checkpoint saves smaller steps, or
-  // the same again, and the job gets on all the same.
-  void Checkpoint(uint64_t step, int64_t alive_unix_ns) {
-    v1::JobStatus& now = status();
-    const bool first = now.checkpoint_attempt() != now.attempt();
-    if (step == 0 || (!first && step <= now.checkpoint_step())) return;
-    if (first) now.set_step_before_attempt(now.checkpoint_step());
-    now.set_checkpoint_step(step);
-    now.set_checkpoint_attempt(now.attempt());
-    // An attempt that is lost has failed after it, any other one has not failed yet.
-    now.set_failures(now.state() == v1::JOB_RECOVERING ? 1 : 0);
-    // So long it has lived, whatever is known of it later.
-    if (const int64_t since = now.counts_since_unix_ns(); since != 0) {
-      const int64_t until = std::max(since, std::min(alive_unix_ns, now_));
-      CountNoMore(until);
-      now.set_counts_since_unix_ns(until);
-    }
-    if (step > now.furthest_step()) {
-      now.set_furthest_step(step);
-      now.clear_setbacks();
-    }
-    AddEvent().mutable_checkpointed()->set_step(step);
-  }
-
-  // Its time counts from now on, if it does not already.
-  void Count() {
-    if (status().counts_since_unix_ns() == 0) {
-      status().set_counts_since_unix_ns(std::max<int64_t>(1, now_));
-    }
-  }
-  void CountNoMore(int64_t until) {
-    status().set_used_ns(UsedNs(status(), std::min(until, now_)));
-    status().clear_counts_since_unix_ns();
-  }
-
-  // Its number is used from here on; nothing of it exists before PlanMade.
-  void NextAttempt(std::string reason) {
-    status().set_attempt(status().attempt() + 1);
-    status().clear_failure();
-    status().clear_exit_code();
-    To(v1::JOB_PLANNING, std::move(reason));
-  }
-
-  Transition Finish() && { return std::move(transition_); }
-
- private:
-  v1::Event& AddEvent() {
-    transition_.changed = true;
-    v1::Event& event = transition_.events.emplace_back();
-    event.set_attempt(status().attempt());
-    return event;
-  }
-  void Stamp(std::string reason) {
-    status().set_reason(std::move(reason));
-    status().set_changed_unix_ns(now_);
-  }
-
-  int64_t now_;
-  Transition transition_;
-};
 
 int64_t DelayNs(const RetryPolicy& policy, uint32_t failures) {
   auto delay = policy.first_delay;
@@ -122,6 +30,12 @@ int64_t DelayNs(const RetryPolicy& policy, uint32_t failures) {
 
 std::string Attempt(const v1::JobStatus& status) {
   return fmt::format("attempt {}", status.attempt());
+}
+
+// By its own error, such as a loss that is not finite: no signal, no lost peer, no node.
+bool FailedByItself(const AttemptEnded& end) {
+  const bool error = end.exit_code == base::kInternal || end.exit_code == base::kJobFailed;
+  return error && end.failure.own();
 }
 
 // The same would follow again.
@@ -216,9 +130,16 @@ class Machine {
     return absl::OkStatus();
   }
 
+  absl::Status operator()(const StepsSeen& event) {
+    if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
+    change_.Steps(event.memory_step, event.steps_done);
+    return absl::OkStatus();
+  }
+
   absl::Status operator()(const AttemptEnded& event) {
     if (!before_.attempt_live() || !IsCurrent(event.attempt)) return absl::OkStatus();
     change_.CountNoMore(event.alive_unix_ns);
+    change_.StepsAtItsEnd(event.memory_step, event.steps_done);
     change_.Checkpoint(event.checkpoint_step, event.alive_unix_ns);
     change_.status().set_attempt_live(false);
     if (!event.never_started) ForgetUnstarted(change_.status());
@@ -282,6 +203,7 @@ class Machine {
     v1::JobStatus& now = change_.status();
     now.set_attempt(event.attempt);
     now.set_attempt_live(true);
+    now.clear_memory_step();
     now.clear_failure();
     now.clear_exit_code();
     now.clear_failures();
@@ -350,6 +272,7 @@ class Machine {
       // Somebody has looked at it: what failed before counts no more.
       change_.status().clear_failures();
       change_.status().clear_setbacks();
+      change_.status().clear_suspect_memory_step();
       ForgetUnstarted(change_.status());
       change_.To(v1::JOB_PENDING, fmt::format("resumed by {}; waits for resources", by));
     } else {
@@ -395,10 +318,6 @@ class Machine {
     change_.status().set_changed_unix_ns(before_.changed_unix_ns());
   }
 
-  // What ranks refuse although the job has trained before is their node's doing: others fill a
-  // disk, and leave it; a mount is away.
-  bool HasTrained() { return change_.status().checkpoint_step() > 0; }
-
   // An attempt that nobody has given up before it ended.
   void Ended(const AttemptEnded& event) {
     const std::string ending = EndingOf(event.exit_code, event.failure);
@@ -421,7 +340,9 @@ class Machine {
           state() == v1::JOB_PAUSING
               ? fmt::format("resumed by {}; waits for resources", NameOf(before_.desired_by()))
               : Attempt(before_) + " was stopped and has saved its state; waits for resources");
-    } else if (IsForGood(event.exit_code) && !HasTrained()) {
+    } else if (IsForGood(event.exit_code) && !HasTrained(change_.status())) {
+      // What is refused although the job has trained before is a node's doing: others fill a disk,
+      // and leave it, or a mount is away.
       Fail(ending, event.exit_code, event.failure);
     } else if (TimeIsUsedUp()) {
       OutOfTime(then);
@@ -429,6 +350,10 @@ class Machine {
       StartAgain(event.node, ending);
     } else {
       CountFailure();
+      const bool asked = state() == v1::JOB_PAUSING;
+      if (!asked && FailedByItself(event) && FailsFromMemory(event.steps_done, change_.status())) {
+        change_.LeaveMemoryStep();
+      }
       RecoverOrFail();
     }
   }
@@ -532,8 +457,8 @@ class Machine {
     if (!got_on) now.set_setbacks(now.setbacks() + 1);
     if (now.failures() >= policy_.max_failures) {
       change_.To(v1::JOB_FAILED,
-                 fmt::format("failed {} in a row without a newer checkpoint: {}",
-                             base::Counted(now.failures(), "time"), ending),
+                 fmt::format("failed {} in a row {}: {}", base::Counted(now.failures(), "time"),
+                             WithoutProgress(now), ending),
                  &now.failure());
       return;
     }
@@ -546,11 +471,13 @@ class Machine {
       return;
     }
     const int64_t delay_ns = std::max<int64_t>(0, now.retry_at_unix_ns() - now_);
-    change_.To(v1::JOB_RECOVERING,
-               fmt::format("{} failed ({} of at most {} in a row), the next one follows in {}: {}",
-                           Attempt(now), now.failures(), policy_.max_failures,
-                           DurationText(delay_ns), ending),
-               &now.failure());
+    const std::string unused = UnusedStepText(now);
+    change_.To(
+        v1::JOB_RECOVERING,
+        fmt::format("{} failed ({} of at most {} in a row), the next one follows in {}: {}{}",
+                    Attempt(now), now.failures(), policy_.max_failures, DurationText(delay_ns),
+                    ending, unused.empty() ? "" : "; " + unused),
+        &now.failure());
   }
 
   absl::Status Refuse(const char* request) const {
@@ -569,7 +496,7 @@ class Machine {
   const v1::JobStatus& before_;
   const RetryPolicy& policy_;
   const int64_t now_;
-  Change change_;
+  StatusChange change_;
 };
 
 }  // namespace

@@ -43,6 +43,12 @@ struct CheckpointSeen {
   std::optional<std::string> fails = std::nullopt;
   int64_t alive_unix_ns = INT64_MAX;  // as of AttemptEnded
 };
+// What its rank 0 has last reported.
+struct StepsSeen {
+  uint32_t attempt = 0;
+  uint64_t memory_step = 0;  // that it went on at in memory; 0: it did not
+  uint64_t steps_done = 0;   // of the job
+};
 // Nothing is left of the attempt on any node.
 struct AttemptEnded {
   uint32_t attempt = 0;
@@ -54,6 +60,8 @@ struct AttemptEnded {
   int64_t alive_unix_ns = INT64_MAX;
   bool never_started = false;  // its node could not, and nothing of it has run
   std::string node = {};       // that was to launch it
+  uint64_t memory_step = 0;    // as of StepsSeen
+  uint64_t steps_done = 0;
 };
 // A node of the attempt is lost for good: it will be killed on the others.
 struct AttemptLost {
@@ -98,11 +106,12 @@ struct CancelAsked {
 };
 using JobEvent =
     std::variant<NodesAllocated, PlanMade, PlanRefused, AllRanksRun, LaunchQueued, TimeIsUp,
-                 CheckpointSeen, AttemptEnded, AttemptLost, UnknownAttemptSeen, PlanHeldUp,
-                 AttemptFound, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
+                 CheckpointSeen, StepsSeen, AttemptEnded, AttemptLost, UnknownAttemptSeen,
+                 PlanHeldUp, AttemptFound, RetryDue, PauseAsked, ResumeAsked, CancelAsked>;
 
 struct RetryPolicy {
-  uint32_t max_failures = 5;  // in a row without a newer checkpoint: then the job has failed
+  // In a row without a newer checkpoint or step in memory: then the job has failed.
+  uint32_t max_failures = 5;
   std::chrono::milliseconds first_delay{1000};  // doubled with each failure
   std::chrono::milliseconds longest_delay{60000};
   // Times max_failures: attempts that failed and had saved nothing beyond the one before, since one

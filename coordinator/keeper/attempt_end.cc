@@ -63,6 +63,7 @@ v1::Failure DiagnosedFailure(const std::string& attempt_folder, const v1::Launch
     failure.set_evidence(diagnosis.headline + "\n" + failure.evidence());
   }
   if (!result.killed) NameMemoryKill(attempt_folder, launch, diagnosis.own, failure);
+  failure.set_own(diagnosis.own && !result.killed);
   return failure;
 }
 

@@ -229,6 +229,9 @@ std::vector<std::string> WorkerArguments(const KeeperOptions& options,
   if (launch.snapshots_since() > 0) {
     add("--snapshots-since", std::to_string(launch.snapshots_since()));
   }
+  if (launch.snapshots_before() > 0) {
+    add("--snapshots-before", std::to_string(launch.snapshots_before()));
+  }
   add("--recorder-dir", folder.path() + "/recorder");
   add("--plan", PlanFileOf(launch));
   if (launch.real_paths()) arguments.push_back("--real-paths");

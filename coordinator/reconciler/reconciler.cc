@@ -26,12 +26,6 @@ namespace {
 
 constexpr size_t kLaunchKeyDigits = 16;
 
-// Of a job from before plans' needs were stored nobody knows them: it may have asked for less.
-uint64_t MemoryOfARank(const v1::ResourceRequest& resources) {
-  const uint64_t planned = resources.planned_bytes_per_rank();
-  return planned == 0 ? 0 : std::max(planned, resources.memory_bytes_per_rank());
-}
-
 // Those that attempts may have ranks on, whether their agents come back or not.
 std::vector<v1::Node> NodesOf(const std::vector<v1::Job>& jobs) {
   std::vector<v1::Node> nodes;
@@ -501,12 +495,14 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   bool queued = false;
   v1::AttemptReport launcher;
   uint64_t checkpoint_step = 0;
+  v1::Progress progress;
   for (int i = 0; i < entry.job.allocation_size(); ++i) {
     v1::AttemptReport report = ReportOf(entry, entry.job.allocation(i).node());
     all_run = all_run && report.phase() == v1::ATTEMPT_RUNNING;
     all_ended = all_ended && report.phase() == v1::ATTEMPT_ENDED;
     queued = queued || !report.waits_for().empty();
     checkpoint_step = std::max(checkpoint_step, report.saved_step());
+    if (report.has_progress()) progress = report.progress();  // of one node, that of rank 0
     if (i == 0) launcher = std::move(report);
   }
   if (all_ended) {
@@ -517,13 +513,17 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
                        checkpoint_step,
                        entry.alive_unix_ns,
                        launcher.never_started(),
-                       entry.job.allocation(0).node()};
+                       entry.job.allocation(0).node(),
+                       progress.memory_step(),
+                       progress.steps_done()};
     return Feed(entry, ended, now_unix_ns);
   }
   // The desired state of the other nodes is now to kill.
   if (launcher.phase() == v1::ATTEMPT_ENDED) TellNodesOf(entry);
   if (all_run) RETURN_IF_ERROR(Feed(entry, AllRanksRun{attempt}, now_unix_ns));
   if (queued) RETURN_IF_ERROR(Feed(entry, LaunchQueued{attempt}, now_unix_ns));
+  const StepsSeen steps{attempt, progress.memory_step(), progress.steps_done()};
+  RETURN_IF_ERROR(Feed(entry, steps, now_unix_ns));
   CheckpointSeen saved{attempt, checkpoint_step};
   saved.alive_unix_ns = entry.alive_unix_ns;
   if (launcher.phase() == v1::ATTEMPT_RUNNING) saved.fails = launcher.failure().headline();
@@ -548,50 +548,6 @@ absl::Status Reconciler::PlanReady(uint64_t job_id, uint32_t attempt, const absl
   // The plan is made again, and its files are written.
   if (!stored.ok()) entry.plan_not_before_unix_ns = now_unix_ns + kTryAgainNs;
   return stored;
-}
-
-v1::DesiredAttempt Reconciler::DesiredOn(const std::string& node, const Entry& entry) const {
-  const v1::Job& job = entry.job;
-  v1::DesiredAttempt desired;
-  desired.set_job_id(job.id());
-  desired.set_attempt(job.status().attempt());
-  desired.set_desired_state(ConsequencesOf(job.status()).attempt);
-  desired.set_grace_seconds(job.status().stop_grace_seconds());
-  const bool launcher_ended =
-      ReportOf(entry, job.allocation(0).node()).phase() == v1::ATTEMPT_ENDED;
-  if (launcher_ended && node != job.allocation(0).node())
-    desired.set_desired_state(v1::ATTEMPT_KILL);
-  v1::LaunchSpec& launch = *desired.mutable_launch();
-  *launch.mutable_job() = job.spec();
-  launch.set_run_folder(job.run_folder());
-  *launch.mutable_allocation() = job.allocation();
-  launch.set_threads_per_rank(job.resources().cpus_per_rank());
-  launch.set_memory_bytes_per_rank(MemoryOfARank(job.resources()));
-  launch.set_real_paths(job.real_paths());
-  *launch.mutable_store() = job.launch_store();
-  launch.set_key(job.launch_key());
-  if (const auto limit = TimeLimitOf(job.spec()); limit.count() > 0) {
-    // Of before this attempt: the same as long as it lasts.
-    const int64_t left = std::max<int64_t>(1, limit.count() - job.status().used_ns());
-    launch.set_time_left_seconds(static_cast<double>(left) / 1e9);
-  }
-  if (MayBeReplaced(job)) {
-    const auto end_after = LostNodeTimesOf(options_.lost_node_after).end_after;
-    desired.set_end_after_seconds(static_cast<double>(end_after.count()) / 1000);
-  }
-  return desired;
-}
-
-v1::DesiredAttempts Reconciler::DesiredOf(const std::string& node) const {
-  v1::DesiredAttempts desired;
-  desired.set_revision(revision_);
-  *desired.mutable_store() = identity_.At(table_.last_sequence());
-  for (const uint64_t id : holding_) {
-    const Entry& entry = jobs_.at(id);
-    if (ConsequencesOf(entry.job.status()).attempt == v1::ATTEMPT_DESIRED_UNSPECIFIED) continue;
-    if (HasPlaceOn(entry.job, node)) *desired.add_attempts() = DesiredOn(node, entry);
-  }
-  return desired;
 }
 
 }  // namespace trireme::coordinator

@@ -76,6 +76,12 @@ function tell(event) {
     return ['placed', 'info', allocation.length ? `on ${allocationText(allocation)}` : 'gave its allocation back'];
   }
   if (event.checkpointed) return ['checkpoint', 'info', `of step ${event.checkpointed.step}`];
+  if (event.went_on_in_memory) return ['in memory', 'info', `goes on at step ${event.went_on_in_memory.step}`];
+  if (event.memory_step_left) {
+    const { step, over } = event.memory_step_left;
+    return over ? ['in memory', 'info', `step ${step} is passed: any step in memory is used again`]
+      : ['in memory', 'warn', `step ${step} failed twice, it is not used again`];
+  }
   if (event.stalled) return event.stalled.over ? ['moves again', 'good', event.stalled.text] : ['stalled', 'bad', event.stalled.text];
   if (event.node_changed) return tellNode(event.node_changed);
   return ['event', 'info', 'of a kind that this version does not know'];

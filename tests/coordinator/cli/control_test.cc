@@ -331,6 +331,26 @@ TEST_CASE("show, explain: which nodes could not start a job, and how it gets the
       Holds(why, "Next: wait for the others; or mend those nodes, and say so by trireme undrain"));
 }
 
+TEST_CASE("show, explain: which step in memory is not used again") {
+  Room room;
+  v1::Job job = SomeJob(1, "demo", v1::JOB_RUNNING);
+  job.mutable_status()->set_attempt(4);
+  job.mutable_status()->set_failures(2);
+  job.mutable_status()->set_furthest_memory_step(120);
+  job.mutable_status()->set_memory_before(120);
+  room.daemon.Put(job);
+  const std::string unused = "step 120 in memory failed twice, it is not used again";
+  Said show = room.Run("show 1");
+  CHECK(Holds(show.out, "memory       " + unused + "\n"));
+  CHECK(Holds(show.out, "4; 2 failures in a row without a newer checkpoint or step in memory"));
+  CHECK(Holds(room.Run("explain 1").out, "Its " + unused + ".\n"));
+  job.mutable_status()->clear_memory_before();
+  job.mutable_status()->set_memory_step(119);
+  room.daemon.Put(job);
+  CHECK(Holds(room.Run("show 1").out, "memory       went on at step 119\n"));
+  CHECK_FALSE(Holds(room.Run("explain 1").out, "not used"));
+}
+
 TEST_CASE("watch and logs: Ctrl-C leaves the job alone") {
   Room room;
   room.daemon.Put(SomeJob(1, "demo", v1::JOB_RUNNING));

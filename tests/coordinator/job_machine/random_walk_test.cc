@@ -28,7 +28,11 @@ class Chance {
 
   JobEvent Event(const v1::JobStatus& status) {
     const uint32_t attempt = AttemptNear(status);
-    switch (Below(29)) {
+    switch (Below(31)) {
+      case 29:
+        return StepsSeen{attempt, Below(4), Below(5)};
+      case 30:
+        return FailedFromMemory(attempt);
       case 28:
         return PlanHeldUp{attempt, "a disk\nhangs"};
       case 24:
@@ -73,7 +77,17 @@ class Chance {
     AttemptEnded ended{attempt, kCodes[Below(12)], {}, Below(3) == 0 ? Below(200) : 0};
     ended.never_started = ended.exit_code == 4 && Below(2) == 0;
     ended.node = Below(8) == 0 ? "" : "n\n" + std::to_string(Below(50));
+    ended.failure.set_own(Below(2) == 0);
+    ended.memory_step = Below(4);
+    ended.steps_done = Below(5);
     if (Below(2) == 0) ended.failure.set_headline(std::string(Below(1000), 'x') + "\nrank 3 died");
+    return ended;
+  }
+  // By itself, mostly at one and the same step.
+  AttemptEnded FailedFromMemory(uint32_t attempt) {
+    AttemptEnded ended{attempt, Below(2) == 0 ? 1 : 4, {}, 0};
+    ended.failure.set_own(true);
+    ended.memory_step = 3 - Below(4) / 3;
     return ended;
   }
   std::mt19937_64 random_;
@@ -114,6 +128,9 @@ void CheckStatus(const v1::JobStatus& before, const v1::JobStatus& after, const 
   EXPECT(after.counts_since_unix_ns() == 0 || after.attempt_live());
   EXPECT(follows.timer_unix_ns == 0 || !after.attempt_live());
   EXPECT(after.state() == v1::JOB_RECOVERING || after.retry_at_unix_ns() == 0);
+  EXPECT(after.memory_step() <= after.furthest_memory_step());
+  EXPECT(after.memory_before() <= after.furthest_memory_step());
+  EXPECT(after.suspect_memory_step() <= after.furthest_memory_step());
   EXPECT(after.failures() <= kPolicy.max_failures);
   EXPECT(TriesInVain(after) <= kPolicy.max_failures * kPolicy.setbacks);
   EXPECT(after.unable_nodes_size() <= kMostUnableNodes);
@@ -155,6 +172,8 @@ void CheckChange(const v1::JobStatus& before, const Transition& transition, cons
   bool state_told = after.state() == before.state();
   bool desired_told = after.desired_state() == before.desired_state();
   bool step_told = Saved(after) == Saved(before);
+  EXPECT(after.furthest_memory_step() >= before.furthest_memory_step());
+  bool unused_told = after.memory_before() == before.memory_before();
   for (const v1::Event& told : transition.events) {
     EXPECT(told.attempt() == after.attempt());
     if (told.has_state_changed()) {
@@ -166,11 +185,13 @@ void CheckChange(const v1::JobStatus& before, const Transition& transition, cons
     }
     if (told.has_desired_state_changed())
       desired_told = told.desired_state_changed().desired_state() == after.desired_state();
+    if (told.has_memory_step_left()) unused_told = true;
     if (told.has_checkpointed()) step_told = told.checkpointed().step() == after.checkpoint_step();
   }
   EXPECT(state_told);
   EXPECT(desired_told);
   EXPECT(step_told);
+  EXPECT(unused_told);
 }
 
 // Pointers to the attempt that an event speaks of; null: of none.
@@ -180,6 +201,7 @@ struct AttemptOf {
   const uint32_t* operator()(const AllRanksRun& event) const { return &event.attempt; }
   const uint32_t* operator()(const LaunchQueued& event) const { return &event.attempt; }
   const uint32_t* operator()(const CheckpointSeen& event) const { return &event.attempt; }
+  const uint32_t* operator()(const StepsSeen& event) const { return &event.attempt; }
   const uint32_t* operator()(const AttemptEnded& event) const { return &event.attempt; }
   const uint32_t* operator()(const AttemptLost& event) const { return &event.attempt; }
   const uint32_t* operator()(const UnknownAttemptSeen& event) const { return &event.attempt; }
@@ -207,6 +229,7 @@ TEST_CASE("a random walk of jobs keeps every promise") {
   v1::JobStatus status = InitialStatus(now);
   std::multiset<v1::JobState> seen;
   int out_of_time = 0;
+  int unused = 0;
   for (int i = 0; i < 100000; ++i) {
     now += 1 + static_cast<int64_t>(chance.Below(1500000000));
     const v1::JobStatus before = status;
@@ -226,10 +249,12 @@ TEST_CASE("a random walk of jobs keeps every promise") {
     if (status.desired_state() == v1::JOB_DESIRED_CANCEL) CheckCancel(status, event, now);
     if (next->changed) seen.insert(status.state());
     if (next->changed && status.reason().starts_with("reached its time limit")) ++out_of_time;
+    if (status.memory_before() > before.memory_before()) ++unused;
     // Ended jobs live on for a while, to see that nothing moves them.
     if (HasEnded(status.state()) && chance.Below(10) == 0) status = InitialStatus(now);
   }
   CHECK(out_of_time > 100);
+  CHECK(unused > 10);
   for (int state = v1::JOB_PENDING; state <= v1::JOB_CANCELLED; ++state) {
     INFO(StateWord(static_cast<v1::JobState>(state)));
     CHECK(seen.count(static_cast<v1::JobState>(state)) > 100);

@@ -86,6 +86,10 @@ const std::vector<NamedEvent>& NamedEvents() {
        [](uint32_t attempt) {
          return Events{CheckpointSeen{attempt, 1000}};
        }},
+      {"went on in memory",
+       [](uint32_t attempt) {
+         return Events{StepsSeen{attempt, 1000, 1000}};
+       }},
       Ended("ended 0", {0}, 5),
       Ended("ended 75", {75}, 5),
       Ended("ended 2 or 3", {2, 3}, 5),
@@ -173,6 +177,8 @@ std::map<Situation, v1::JobStatus> ReachableSituations() {
     status.clear_unable_nodes();
     status.set_checkpoint_step(0);
     status.set_checkpoint_attempt(0);
+    status.clear_memory_step();
+    status.clear_furthest_memory_step();
     status.set_used_ns(10);
     status.clear_counts_since_unix_ns();
     if (status.attempt_live()) status.set_counts_since_unix_ns(kNow);

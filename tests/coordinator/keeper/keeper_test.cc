@@ -90,6 +90,19 @@ TEST_CASE("ranks begin where they are told") {
   }
 }
 
+TEST_CASE("ranks are told which steps in memory they may go on at") {
+  KeeperBench bench("echo \"$@\" > $run/arguments; exit 0\n");
+  const auto keeper = bench.Open();
+  v1::DesiredAttempt attempt = bench.Attempt(1);
+  attempt.mutable_launch()->set_snapshots_since(3);
+  attempt.mutable_launch()->set_snapshots_before(uint64_t{1} << 40);
+  keeper->SetDesired(bench.Desired({attempt}));
+  CHECK(bench.AwaitEnd(*keeper, 1).exit_code() == 0);
+  const std::string arguments = Slurp(bench.run + "/arguments");
+  CHECK(arguments.find(" --snapshots-since 3 --snapshots-before 1099511627776 ") !=
+        std::string::npos);
+}
+
 TEST_CASE("ranks end with their keeper where that is asked") {
   KeeperBench bench(kStubborn);
   bench.options.ranks_end_with_us = true;

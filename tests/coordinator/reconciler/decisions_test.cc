@@ -1,5 +1,7 @@
 // One decision of the reconciler after another, each where another one would show.
 #include <catch2/catch.hpp>
+#include <memory>
+#include <vector>
 
 #include "tests/coordinator/reconciler/desk.h"
 #include "tests/coordinator/reconciler/turn_each_second.h"
@@ -269,6 +271,69 @@ TEST_CASE("what the launcher's node says of an end is told, and the newest check
   CHECK(desk.StateOf(1) == v1::JOB_RECOVERING);
   CHECK(desk.Status().failure().headline() == "rank 6 died");
   CHECK(desk.Status().checkpoint_step() == 9);
+}
+
+TEST_CASE("where an attempt went on in memory is rank 0's node's to say, whichever launched it") {
+  OnTwoNodes desk;
+  v1::NodeReport word = Desk::Word(1, 1, v1::ATTEMPT_RUNNING);
+  desk.Report(desk.first, word, kDeskBegin);
+  word.mutable_attempts(0)->mutable_progress()->set_memory_step(12);
+  desk.Report(desk.second, word, kDeskBegin);
+  CHECK(desk.Status().memory_step() == 12);
+  CHECK(desk.Status().furthest_memory_step() == 12);
+  const std::vector<v1::Event> events = desk.Events();
+  CHECK(events.back().went_on_in_memory().step() == 12);
+  desk.Report(desk.first, Desk::Word(1, 1, v1::ATTEMPT_RUNNING), kDeskBegin);
+  CHECK(desk.Status().memory_step() == 12);
+}
+
+TEST_CASE("a step in memory that failed twice is used by no launch until the job is beyond it") {
+  auto desk = std::make_unique<Desk>();
+  desk->Dial("n1");
+  int64_t now = kDeskBegin;
+  const uint64_t job = desk->Submit(1, now);
+  uint32_t attempt = 0;
+  const auto bound = [&] {
+    const v1::DesiredAttempts desired = desk->reconciler->DesiredOf("n1");
+    REQUIRE(desired.attempts_size() == 1);
+    return desired.attempts(0).launch().snapshots_before();
+  };
+  const auto launch = [&] {
+    now += kDeskHour;
+    desk->Report("n1", v1::NodeReport(), now);
+    desk->reconciler->Tick(now);
+    REQUIRE(desk->reconciler->PlanReady(job, ++attempt, absl::OkStatus(), now).ok());
+    REQUIRE(desk->StateOf(job) == v1::JOB_LAUNCHING);
+  };
+  const auto word = [&](v1::AttemptPhase phase, uint64_t memory_step, uint64_t steps_done) {
+    v1::NodeReport report = Desk::Word(job, attempt, phase, phase == v1::ATTEMPT_ENDED ? 4 : 0);
+    v1::AttemptReport& one = *report.mutable_attempts(0);
+    one.set_launcher(true);
+    one.mutable_progress()->set_memory_step(memory_step);
+    one.mutable_progress()->set_steps_done(steps_done);
+    if (phase == v1::ATTEMPT_ENDED) one.mutable_failure()->set_own(true);
+    desk->Report("n1", report, now);
+  };
+  for (int failure = 0; failure < 2; ++failure) {
+    launch();
+    CHECK(bound() == 0);
+    word(v1::ATTEMPT_RUNNING, 12, 12);
+    if (failure == 0) {  // what is known of the step outlives the daemon
+      desk = std::make_unique<Desk>(ReconcilerOptions(), desk->store);
+      desk->Dial("n1", now);
+    }
+    word(v1::ATTEMPT_ENDED, 12, 12);
+    REQUIRE(desk->StateOf(job) == v1::JOB_RECOVERING);
+  }
+  desk = std::make_unique<Desk>(ReconcilerOptions(), desk->store);
+  desk->Dial("n1", now);
+  launch();
+  CHECK(bound() == 12);
+  word(v1::ATTEMPT_RUNNING, 0, 12);
+  CHECK(bound() == 12);
+  word(v1::ATTEMPT_RUNNING, 0, 13);
+  CHECK(bound() == 0);
+  CHECK(desk->Events().back().memory_step_left().over());
 }
 
 TEST_CASE("of a node that is gone the end is taken as it was or as a kill") {

@@ -50,6 +50,9 @@ trireme_python_tests(daemon. coordinator/daemon/daemon_test.py Daemon SECONDS 30
 # Jobs that go on in memory.
 trireme_python_tests(daemon. coordinator/daemon/memory_steps_test.py MemorySteps SECONDS 300 LABELS coordinator CORES 2 ARGS "${trireme_bin}"
   KILLS kills_in_a_row leaves_a_step_that_fails)
+# What runs have left in a node's memory, under an agent alone.
+trireme_python_tests(agent. coordinator/agent/snapshots_test.py LeftSnapshots SECONDS 200 LABELS coordinator ARGS "${trireme_bin}"
+  METHODS go_after_the_hours_told)
 
 # A daemon with another store, or an older state of it.
 trireme_python_tests(daemon. coordinator/daemon/store_test.py Stores SECONDS 600 LABELS coordinator ARGS "${trireme_bin}"

@@ -286,13 +286,14 @@ trireme_tests(coordinator/disk_calls THREADS ROOMS runtime/base coordinator/disk
 trireme_tests(coordinator/scheduler ROOMS proto runtime/base coordinator/scheduler)
 trireme_tests(coordinator/cli GRPC ROOMS proto proto/services runtime/base runtime/spec runtime/plan coordinator/client
               LIBS nlohmann_json::nlohmann_json)
-trireme_tests(coordinator/agent GRPC THREADS ROOMS proto proto/services runtime/base coordinator/client coordinator/control_group
+trireme_tests(coordinator/agent GRPC THREADS ROOMS proto proto/services runtime/base checkpoint/client coordinator/client coordinator/control_group
               coordinator/disk_calls coordinator/run_files coordinator/slurm coordinator/process LIBS spdlog::spdlog)
 if(TARGET test_coordinator_agent)
   target_sources(test_coordinator_agent PRIVATE "${PROJECT_SOURCE_DIR}/coordinator/agent/inventory.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/coordinator_link.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/served_store.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/rank_logs.cc"
+                 "${PROJECT_SOURCE_DIR}/coordinator/agent/left_snapshots.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/agent_identity.cc"
                  "${PROJECT_SOURCE_DIR}/coordinator/agent/control_groups.cc")
 endif()

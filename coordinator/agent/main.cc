@@ -7,6 +7,7 @@
 //   plans of ranks read plan.pb for ranks that join; left behind likewise
 //   gRPC's own     the stream to the coordinator, and what the ranks ask and say
 //   rank logs      bounds the logs of ranks that run
+//   snapshots      frees what runs that nobody goes on with have left in /dev/shm
 //   slurm          with --launcher slurm: sbatch, squeue, scancel
 //   one for each run folder of a live attempt, which reads its claim.json once a second
 #include <spdlog/spdlog.h>
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <ratio>
 #include <set>
 #include <string>
 #include <string_view>
@@ -25,13 +27,13 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/client/snapshot_sweep.h"
 #include "coordinator/agent/agent_identity.h"
 #include "coordinator/agent/complaints.h"
 #include "coordinator/agent/control_groups.h"
 #include "coordinator/agent/coordinator_link.h"
 #include "coordinator/agent/desired_intake.h"
 #include "coordinator/agent/inventory.h"
+#include "coordinator/agent/left_snapshots.h"
 #include "coordinator/agent/rank_logs.h"
 #include "coordinator/agent/served_store.h"
 #include "coordinator/client/grpc_log.h"
@@ -46,7 +48,6 @@
 #include "coordinator/slurm/batch_script.h"
 #include "runtime/base/exit_code.h"
 #include "runtime/base/own_program.h"
-#include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/text.h"
 
@@ -67,7 +68,7 @@ struct Arguments {
   std::string log_format = "text";
   coordinator::LogFileOptions log;  // path empty: stderr as it is
   int64_t rank_log_bytes = int64_t{256} << 20;
-  int64_t snapshot_hours = 24;
+  double snapshot_hours = 24;
 };
 
 // Set by the handler; read by the loop.
@@ -108,24 +109,6 @@ class AgentLog {
   Clock::time_point due_{};
 };
 
-// Of runs that nobody has gone on with here.
-class LeftSnapshots {
- public:
-  explicit LeftSnapshots(std::chrono::hours keep) : sweep_("/dev/shm", keep) {}
-  void Turn(Clock::time_point now) {
-    if (now < due_) return;
-    due_ = now + std::chrono::minutes(1);
-    for (const auto& [folder, bytes] : sweep_.Turn(now)) {
-      spdlog::info("{} removed: {} of snapshots that no rank has held for long", folder,
-                   base::ReadableBytes(bytes));
-    }
-  }
-
- private:
-  checkpoint::SnapshotSweep sweep_;
-  Clock::time_point due_{};
-};
-
 // Of the ranks of this node; that of a launcher is on the node of the first one.
 std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
   std::set<std::string> logs;
@@ -141,7 +124,7 @@ std::set<std::string> LogsOf(const std::vector<keeper::Seat>& seats) {
 }
 
 void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, AgentLog& log,
-          RankLogs& rank_logs, LeftSnapshots& snapshots) {
+          RankLogs& rank_logs) {
   keeper::WorkerLinks links;
   keeper::JoinDoors doors;
   DesiredIntake intake(link, keeper, store);
@@ -153,7 +136,6 @@ void Loop(CoordinatorLink& link, keeper::Keeper& keeper, ServedStore& store, Age
     watchdog.Turn();
     const auto now = Clock::now();
     log.Turn(now);
-    snapshots.Turn(now);
     const bool anew = link.Poll(now);
     if (anew) spdlog::info("the coordinator has us");
     if (complaints.Due(link.state(), link.failures(), now)) {
@@ -228,8 +210,9 @@ absl::Status Run(const Arguments& arguments) {
   spdlog::info("agent of node {}, state in {}", arguments.node, arguments.state_folder);
   coordinator::TellSystemd("READY=1");
   RankLogs rank_logs(arguments.rank_log_bytes);
-  LeftSnapshots snapshots{std::chrono::hours(arguments.snapshot_hours)};
-  Loop(*link, **keeper, store, log, rank_logs, snapshots);
+  const std::chrono::duration<double, std::ratio<3600>> keep(arguments.snapshot_hours);
+  const LeftSnapshots snapshots({.keep = std::chrono::ceil<std::chrono::milliseconds>(keep)});
+  Loop(*link, **keeper, store, log, rank_logs);
   coordinator::TellSystemd("STOPPING=1");
   spdlog::info("signal {}: ending; ranks run on", static_cast<int>(stop_signal));
   return absl::OkStatus();
@@ -291,7 +274,7 @@ int Main(int argc, char** argv) {
          "--keep-snapshots-hours", arguments.snapshot_hours,
          "snapshots.every_step: what a run has left in this node's memory goes when no rank "
          "has come back to it for so long; 0: never")
-      ->check(CLI::Range(int64_t{0}, int64_t{24} * 366))
+      ->check(CLI::Range(0.0, 24.0 * 366))
       ->capture_default_str();
   app.add_option("--worker", arguments.worker, "program of a rank")->capture_default_str();
   DescribeLaunchers(app, arguments);

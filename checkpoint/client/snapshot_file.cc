@@ -31,6 +31,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kMostFolders = 100;  // that are removed under a rank's hands
+
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -220,25 +222,34 @@ absl::StatusOr<std::unique_ptr<SnapshotFile>> SnapshotFile::Open(
   ASSIGN_OR_RETURN(file->places_, PlacesOf(shape));
   file->shape_ = shape;
   const std::string path = SnapshotFolder(options.root, shape.key);
-  ASSIGN_OR_RETURN(const base::PinnedFolder folder, OpenFolder(path));
   file->path_ = absl::StrCat(path, "/", SnapshotFileName(shape));
   const auto end = std::chrono::steady_clock::now() + options.lock_wait;
+  // Whoever removes what is left there takes an empty folder away, also this one.
+  for (int again = 0;; ++again) {
+    const absl::Status opened = file->OpenIn(path, options, shape, end);
+    if (!absl::IsNotFound(opened) || again == kMostFolders) {
+      RETURN_IF_ERROR(opened);
+      return file;
+    }
+  }
+}
+
+absl::Status SnapshotFile::OpenIn(const std::string& path, const SnapshotFileOptions& options,
+                                  const SnapshotShape& shape,
+                                  std::chrono::steady_clock::time_point end) {
+  ASSIGN_OR_RETURN(const base::PinnedFolder folder, OpenFolder(path));
   while (true) {
     ASSIGN_OR_RETURN(Named named,
                      Find(folder.PathOf(SnapshotFileName(shape)), options, shape, end));
-    file->found_ = named.verdict == Named::kOurs;
-    if (file->found_) {
-      RETURN_IF_ERROR(file->MapAll(named.file.Release()));
-      return file;
-    }
-    absl::StatusOr<Descriptor> made = Make(folder, file->path_, options, shape, std::move(named));
+    found_ = named.verdict == Named::kOurs;
+    if (found_) return MapAll(named.file.Release());
+    absl::StatusOr<Descriptor> made = Make(folder, path_, options, shape, std::move(named));
     // Whoever was faster is waited for like any other.
     const bool again =
         absl::IsAlreadyExists(made.status()) && std::chrono::steady_clock::now() < end;
     if (again) continue;
     RETURN_IF_ERROR(made.status());
-    RETURN_IF_ERROR(file->MapAll(made->Release()));
-    return file;
+    return MapAll(made->Release());
   }
 }
 

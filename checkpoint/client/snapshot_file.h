@@ -71,6 +71,9 @@ class SnapshotFile final : public SnapshotMap {
 
  private:
   SnapshotFile() = default;
+  // NotFound: its folder was removed meanwhile.
+  absl::Status OpenIn(const std::string& path, const SnapshotFileOptions& options,
+                      const SnapshotShape& shape, std::chrono::steady_clock::time_point end);
   absl::Status MapAll(int fd);
   SnapshotPage record_of(uint32_t slot) const { return page(places_.record(slot)); }
 

@@ -351,6 +351,34 @@ TEST_CASE("snapshot file: who was replaced in a slot changes nothing there") {
   CHECK(file->Verify(0, 0, file->pieces()).ok());
 }
 
+TEST_CASE("snapshot file: a folder that is removed meanwhile is made again") {
+  const Root root;
+  SnapshotFileOptions options = OptionsIn(root);
+  // Room that takes a while, in which the folder is empty.
+  options.shape.slot_bytes = 512 * kPieceBytes;
+  const std::string folder = SnapshotFolder(root.path, options.shape.key);
+  int removed = 0;
+  for (int turn = 0; turn < 100 && removed < 3; ++turn) {
+    std::atomic<bool> made{false};
+    std::thread sweep([&] {
+      while (!made) {
+        if (rmdir(folder.c_str()) != 0) continue;
+        ++removed;
+        return;
+      }
+    });
+    const auto file = SnapshotFile::Open(options);
+    made = true;
+    sweep.join();
+    INFO(file.status().ToString());
+    REQUIRE(file.ok());
+    CHECK_FALSE((*file)->found());
+    REQUIRE(fs::exists((*file)->path()));
+    (*file)->Remove();
+  }
+  CHECK(removed > 0);
+}
+
 TEST_CASE("snapshot file: those of a run that has ended are removed") {
   const Root root;
   SnapshotFileOptions options = OptionsIn(root);

@@ -4,22 +4,28 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "coordinator/control_group/cpus_here.h"
 #include "coordinator/control_group/delegation.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 
 namespace trireme::checkup {
 namespace {
@@ -123,6 +129,31 @@ bool IsVersion1Mounted(const std::string& root) {
   return false;
 }
 
+// The last word of systemd's file NAME.conf and what is beside it in NAME.conf.d; empty: none.
+std::string LastSetting(const std::string& root, const std::string& name, const std::string& key) {
+  constexpr const char* kFolders[] = {"/usr/lib/systemd/", "/usr/local/lib/systemd/",
+                                      "/run/systemd/", "/etc/systemd/"};
+  std::string whole;                         // the file of the last folder that has one
+  std::map<std::string, std::string> parts;  // by name: in a later folder it replaces the other
+  for (const char* folder : kFolders) {
+    const std::string at = base::Text(root, folder, name);
+    if (access(at.c_str(), R_OK) == 0) whole = at;
+    base::VisitNames(at + ".d", [&](const std::string& part) {
+      if (part.ends_with(".conf")) parts[part] = base::Text(at, ".d/", part);
+    }).IgnoreError();
+  }
+  std::vector<std::string> files = {whole};
+  for (const auto& [part, path] : parts) files.push_back(path);
+  std::string setting;
+  for (const std::string& path : files) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with(key + "=")) setting = line.substr(key.size() + 1);
+    }
+  }
+  return setting;
+}
+
 }  // namespace
 
 Limits MeasureLimits() {
@@ -208,6 +239,18 @@ std::string HugePageSetting() {
   std::string setting;
   std::getline(file, setting);
   return setting;
+}
+
+Logout LookAtLogout(const std::string& root) {
+  Logout logout{.user = geteuid()};
+  const passwd* const user = getpwuid(logout.user);
+  logout.name = user == nullptr ? std::to_string(logout.user) : user->pw_name;
+  logout.logind = access((root + "/run/systemd/seats").c_str(), F_OK) == 0;
+  const std::string setting = LastSetting(root, "logind.conf", "RemoveIPC");
+  constexpr std::array kNo = {"no", "false", "off", "0", "n", "f"};
+  logout.removes = std::find(kNo.begin(), kNo.end(), setting) == kNo.end();
+  logout.stays = access((root + "/var/lib/systemd/linger/" + logout.name).c_str(), F_OK) == 0;
+  return logout;
 }
 
 ControlGroups LookAtControlGroups(const std::string& root) {

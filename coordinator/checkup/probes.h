@@ -16,6 +16,8 @@ Network MeasureNetwork();
 absl::Status TryListening(const std::string& address);
 bool ClockInStep();
 std::string HugePageSetting();
+// Of this process's user; files are read below `root`, "" outside of tests.
+Logout LookAtLogout(const std::string& root = "");
 // Below `root`, "" outside of tests.
 ControlGroups LookAtControlGroups(const std::string& root = "");
 

@@ -98,6 +98,25 @@ Finding JudgeSharedMemory(const Space& space) {
                     : "something has left files there: ls -l " + space.folder);
 }
 
+// What logind takes for an ordinary user: beyond SYS_UID_MAX.
+Finding JudgeLogout(const Logout& logout) {
+  constexpr uint32_t kFirstOrdinary = 1000;
+  const std::string name = "memory after logout";
+  if (!logout.logind) return {name, Verdict::kSkip, "systemd-logind is not in use", ""};
+  if (!logout.removes) return {name, Verdict::kOk, "RemoveIPC=no", ""};
+  if (logout.user < kFirstOrdinary) {
+    return {name, Verdict::kOk, "RemoveIPC=yes, which leaves system users alone", ""};
+  }
+  if (logout.stays) return {name, Verdict::kOk, "RemoveIPC=yes, and this user lingers", ""};
+  return {
+      name, Verdict::kWarn,
+      "RemoveIPC=yes: what runs keep in /dev/shm (snapshots.every_step) goes at this user's last "
+      "logout",
+      fmt::format("loginctl enable-linger {}, or RemoveIPC=no in /etc/systemd/logind.conf, then "
+                  "systemctl restart systemd-logind",
+                  logout.name)};
+}
+
 Finding JudgeDisk(const std::string& name, const Space& space) {
   if (!space.fault.ok()) {
     return {name, Verdict::kFail, base::MessageOf(space.fault),

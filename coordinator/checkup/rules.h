@@ -34,6 +34,16 @@ struct Space {
 Finding JudgeSharedMemory(const Space& space);
 Finding JudgeDisk(const std::string& name, const Space& space);
 
+// Whether systemd-logind takes a user's files in /dev/shm away when he logs out.
+struct Logout {
+  bool logind = false;   // it is there
+  bool removes = false;  // RemoveIPC, which is so by default; of ordinary users alone
+  bool stays = false;    // the user counts as logged in at all times (loginctl enable-linger)
+  uint32_t user = 0;
+  std::string name;  // of him
+};
+Finding JudgeLogout(const Logout& logout);
+
 struct Network {
   absl::Status loopback;  // a connection over 127.0.0.1
   int first_port = 0;     // that the kernel gives to those who ask for any

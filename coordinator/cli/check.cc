@@ -125,6 +125,7 @@ int RunCheck(const ControlOptions& control, const CheckOptions& options) {
   Told told(control.json);
   told.Add(checkup::JudgeLimits(checkup::MeasureLimits()));
   told.Add(checkup::JudgeSharedMemory(checkup::MeasureSpace("/dev/shm")));
+  told.Add(checkup::JudgeLogout(checkup::LookAtLogout()));
   told.Add(checkup::JudgeHugePages(checkup::HugePageSetting()));
   told.Add(checkup::JudgeControlGroups(checkup::LookAtControlGroups()));
   told.Add(checkup::JudgeNetwork(checkup::MeasureNetwork()));

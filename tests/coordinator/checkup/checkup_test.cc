@@ -13,6 +13,7 @@
 #include "coordinator/checkup/programs.h"
 #include "coordinator/checkup/rules.h"
 #include "tests/coordinator/control_group/fake_groups.h"
+#include "tests/runtime/base/fake_root.h"
 
 namespace trireme::checkup {
 namespace {
@@ -49,6 +50,39 @@ TEST_CASE("checkup: limits") {
   CHECK(found["open files"].fix.find("limits.conf") != std::string::npos);
   CHECK(found["processes"].verdict == Verdict::kFail);
   for (const auto& [name, one] : found) Complete(one);
+}
+
+TEST_CASE("checkup: files in memory that go at the last logout") {
+  const auto judged = [](const Logout& logout) {
+    const Finding one = JudgeLogout(logout);
+    Complete(one);
+    return one.verdict;
+  };
+  CHECK(judged({}) == Verdict::kSkip);
+  CHECK(judged({true, false, false, 1000, "ann"}) == Verdict::kOk);
+  CHECK(judged({true, true, true, 1000, "ann"}) == Verdict::kOk);
+  CHECK(judged({true, true, false, 999, "trireme"}) == Verdict::kOk);
+  CHECK(judged({true, true, false, 1000, "ann"}) == Verdict::kWarn);
+  CHECK(JudgeLogout({true, true, false, 1000, "ann"}).fix.find("enable-linger ann") !=
+        std::string::npos);
+  // What the files say: the one with the last name, and of one name that in /etc.
+  base::FakeRoot root;
+  CHECK_FALSE(LookAtLogout(root.path()).logind);
+  root.Write("/run/systemd/seats/seat0", "");
+  CHECK(LookAtLogout(root.path()).logind);
+  CHECK(LookAtLogout(root.path()).removes);
+  root.Write("/etc/systemd/logind.conf", "[Login]\n#RemoveIPC=no\n");
+  CHECK(LookAtLogout(root.path()).removes);
+  root.Write("/etc/systemd/logind.conf", "[Login]\nRemoveIPC=no\n");
+  CHECK_FALSE(LookAtLogout(root.path()).removes);
+  root.Write("/usr/lib/systemd/logind.conf.d/50.conf", "[Login]\nRemoveIPC=yes\n");
+  CHECK(LookAtLogout(root.path()).removes);
+  root.Write("/etc/systemd/logind.conf.d/50.conf", "[Login]\nRemoveIPC=off\n");
+  CHECK_FALSE(LookAtLogout(root.path()).removes);
+  const std::string name = LookAtLogout(root.path()).name;
+  CHECK_FALSE(LookAtLogout(root.path()).stays);
+  root.Write("/var/lib/systemd/linger/" + name, "");
+  CHECK(LookAtLogout(root.path()).stays);
 }
 
 TEST_CASE("checkup: space") {

@@ -23,6 +23,7 @@ trireme_python_tests(worker. worker/damage_test.py Damage SECONDS 600 LABELS mpi
   KILLS gets_on_from_behind_damage)
 
 trireme_python_tests(worker. worker/snapshots_test.py Snapshots SECONDS 300 LABELS mpi CORES 2 ARGS "${trireme_bin}"
+  METHODS makes_room_of_what_is_left
   KILLS goes_on_in_memory does_what_was_due_at_that_step takes_memory_or_disk_whichever_is_newer)
 trireme_python_tests(worker. worker/snapshots_test.py Snapshots SECONDS 1200 LABELS slow CORES 2 ARGS "${trireme_bin}"
   METHODS goes_on_in_memory_50_times)

@@ -137,7 +137,9 @@ std::optional<Shortage> FindShortage(const v1::Plan& plan, std::span<const Place
   std::map<uint64_t, Load> machines;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     const plan::Coordinates at = plan::CoordinatesOf(plan.mesh(), static_cast<int>(rank));
-    arena_bytes.push_back(plan::MemoryBytes(plan.stages(static_cast<int>(at.pipeline))));
+    const v1::StagePlan& stage = plan.stages(static_cast<int>(at.pipeline));
+    const uint64_t held = std::min(places[rank].held_bytes, stage.snapshot_bytes());
+    arena_bytes.push_back(plan::MemoryBytes(stage) - held);
     Add(machines[places[rank].machine], rank, arena_bytes.back());
   }
   const auto shortage = [&](const Load& load, uint64_t available_bytes, const GroupLimit& group) {

@@ -31,12 +31,13 @@ struct GroupLimit {
 // and Kubernetes have four to six, most of them without a limit.
 inline constexpr size_t kGroupLimits = 8;
 
-// One rank's. Sent as bytes: 288 a rank, 0.9 MB for 3,072 ranks, which go up and down a tree.
+// One rank's. Sent as bytes: 296 a rank, 0.9 MB for 3,072 ranks, which go up and down a tree.
 struct Place {
   uint64_t machine = 0;          // equal for the ranks of one running kernel
   uint64_t core_set = 0;         // equal for ranks that may use the same cores
   uint64_t cores = 1;            // in that set
   uint64_t available_bytes = 0;  // that the system can still give out; 0 if it does not say
+  uint64_t held_bytes = 0;       // of what the rank needs, which nobody has to give out any more
   // Of the rank's own control group and those above it, what leaves least first. Of more than fit,
   // the loosest are left out.
   std::array<GroupLimit, kGroupLimits> limits = {};

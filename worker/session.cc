@@ -60,8 +60,10 @@ absl::StatusOr<bool> AllAgreeAfterRankZero(comm::Agreement& ranks, bool yes) {
   return ranks.rank() == 0 ? ranks.AllAgree(yes) : ranks.AllAgree(yes, comm::kDiskDeadline);
 }
 
-absl::Status Session::Gather(const v1::JobSpec& job) {
-  ASSIGN_OR_RETURN(places_, agreement_.Gather(ThisPlace(), comm::kDiskDeadline));
+absl::Status Session::Gather(const v1::JobSpec& job, const engine::SnapshotKeeper* snapshots) {
+  Place place = ThisPlace();
+  if (snapshots != nullptr) place.held_bytes = snapshots->BytesThere();
+  ASSIGN_OR_RETURN(places_, agreement_.Gather(place, comm::kDiskDeadline));
   threads_ = job.runtime().threads() > 0 ? static_cast<int>(job.runtime().threads())
                                          : ThreadsAt(places_, agreement_.rank());
   return absl::OkStatus();
@@ -109,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const v1::JobSpec& job, c
   std::unique_ptr<Session> session(new Session(agreement));
   agreement.set_patience(
       [patience = DeadlineOf(job)](std::chrono::nanoseconds) { return patience; });
-  RETURN_IF_ERROR(session->Gather(job));
+  RETURN_IF_ERROR(session->Gather(job, snapshots));
   omp_set_num_threads(session->threads_);
   if (job.runtime().kernels() != "reference") kernels::RegisterCpuKernels(session->kernels_);
   kernels::RegisterReferenceKernels(session->kernels_);

@@ -59,7 +59,7 @@ class Session {
 
  private:
   explicit Session(comm::Agreement& agreement) : agreement_(agreement) {}
-  absl::Status Gather(const v1::JobSpec& job);
+  absl::Status Gather(const v1::JobSpec& job, const engine::SnapshotKeeper* snapshots);
   absl::Status TakePlan(const v1::JobSpec& job, comm::Fabric& fabric, const PlanSource& source);
   absl::Status SharePlan(const v1::JobSpec& job, comm::Fabric& fabric);
 

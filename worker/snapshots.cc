@@ -1,6 +1,10 @@
 #include "worker/snapshots.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,17 +15,25 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "checkpoint/client/snapshot_key.h"
+#include "checkpoint/client/snapshot_sweep.h"
 #include "checkpoint/format/slot_manifest.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/fnv1a.h"
+#include "runtime/base/folder_names.h"
+#include "runtime/base/own_program.h"
 #include "runtime/base/random_hex.h"
+#include "runtime/base/readable_bytes.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/text.h"
 #include "worker/run_files.h"
 
 namespace trireme::worker {
 
 using checkpoint::SnapshotFile;
 using checkpoint::SnapshotKey;
+using checkpoint::SnapshotShape;
 
 namespace {
 
@@ -75,6 +87,53 @@ Told NewestOfAll(const std::vector<AllTold>& ranks, const WantedVersion& wanted)
   return newest;
 }
 
+// What a rank's file takes, and of which file system in memory.
+struct Need {
+  uint64_t memory = 0;  // alike for ranks that share it
+  uint64_t file_bytes = 0;
+  uint64_t all_bytes = 0;  // that it can hold for all of them; 0: it has no bound
+};
+
+Need NeedIn(const std::string& root, uint64_t file_bytes) {
+  Need need{.file_bytes = file_bytes};
+  struct stat about {};
+  struct statvfs space {};
+  if (stat(root.c_str(), &about) != 0 || statvfs(root.c_str(), &space) != 0) return need;
+  need.memory = base::Fnv1a(absl::StrCat(base::BootId(), " ", about.st_dev));
+  need.all_bytes = uint64_t{space.f_blocks} * space.f_frsize;
+  return need;
+}
+
+// Of the ranks that share a memory.
+struct Shared {
+  int first_rank = -1;
+  int ranks = 0;
+  uint64_t bytes = 0;
+};
+
+Shared SharedOf(const std::vector<Need>& needs, uint64_t memory) {
+  Shared shared;
+  for (size_t rank = 0; rank < needs.size(); ++rank) {
+    if (needs[rank].memory != memory) continue;
+    if (shared.ranks++ == 0) shared.first_rank = static_cast<int>(rank);
+    shared.bytes += needs[rank].file_bytes;
+  }
+  return shared;
+}
+
+// Of memory, by an attempt before this one.
+uint64_t TakenBy(const std::string& file) {
+  struct stat about {};
+  return lstat(file.c_str(), &about) == 0 ? static_cast<uint64_t>(about.st_blocks) * 512 : 0;
+}
+uint64_t TakenIn(const std::string& folder) {
+  uint64_t taken = 0;
+  base::VisitNames(folder, [&](const std::string& name) {
+    taken += TakenBy(folder + "/" + name);
+  }).IgnoreError();
+  return taken;
+}
+
 absl::Status VerifyAll(const SnapshotFile& file, uint32_t slot, int threads) {
   const auto parts = static_cast<size_t>(std::max(threads, 1));
   std::vector<absl::Status> found(parts);
@@ -116,6 +175,45 @@ absl::StatusOr<SnapshotKey> Snapshots::ShareKey() {
   return shared.key;
 }
 
+uint64_t Snapshots::BytesThere() const {
+  const auto key = checkpoint::ReadSnapshotKey(options_.run_folder);
+  if (!key.ok()) return 0;
+  const auto rank = static_cast<uint32_t>(ranks_.rank());
+  return TakenBy(checkpoint::SnapshotFolder(options_.root, *key) + "/" +
+                 checkpoint::SnapshotFileName(rank));
+}
+
+// Whether each machine's memory could hold its ranks' files, if there were nothing else in it: the
+// same on all ranks. Where there is, the first rank there makes room of what other runs have left.
+absl::Status Snapshots::CheckMachines(uint64_t file_bytes, const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<Need> needs,
+                   ranks_.Gather(NeedIn(options_.root, file_bytes), comm::kDiskDeadline));
+  for (const Need& need : needs) {
+    const Shared shared = SharedOf(needs, need.memory);
+    if (need.all_bytes == 0 || shared.bytes <= need.all_bytes) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "snapshots of ", base::Counted(shared.ranks, "rank"), " on the machine of rank ",
+        shared.first_rank, " take ", base::ReadableBytes(shared.bytes), ", and ", options_.root,
+        " there can hold ", base::ReadableBytes(need.all_bytes),
+        " in all; give it more (mount -o remount,size=... ", options_.root,
+        "; of a container --shm-size), or set snapshots.every_step: false"));
+  }
+  const Shared here = SharedOf(needs, needs[static_cast<size_t>(ranks_.rank())].memory);
+  if (here.first_rank == ranks_.rank()) {
+    const uint64_t taken = TakenIn(folder);
+    const uint64_t wanted = here.bytes > taken ? here.bytes - taken : 0;
+    for (const auto& left : checkpoint::MakeRoom(
+             {.root = options_.root, .idle = options_.idle, .except = folder}, wanted)) {
+      spdlog::warn(
+          "rank {}: {} removed, for this run needs its room: {} of snapshots, up to step {}; the "
+          "run whose snapshots.key is the end of that name goes on from its last checkpoint",
+          ranks_.rank(), left.folder, base::ReadableBytes(left.bytes), left.step);
+    }
+  }
+  // Nobody takes room before it is made.
+  return ranks_.AllAgree(true, comm::kDiskDeadline).status();
+}
+
 absl::StatusOr<tensor::HostPages> Snapshots::Pages(const engine::SnapshotSlots& slots) {
   ASSIGN_OR_RETURN(const SnapshotKey key, ShareKey());
   std::vector<checkpoint::SlotPart> parts;
@@ -133,25 +231,38 @@ absl::StatusOr<tensor::HostPages> Snapshots::Pages(const engine::SnapshotSlots& 
                    ranks_.Gather(base::Fnv1a(*manifest), comm::kDiskDeadline));
   const std::string_view all(reinterpret_cast<const char*>(hashes.data()),
                              hashes.size() * sizeof(uint64_t));
-  const absl::Status opened =
-      ranks_.AllOk(Open(slots, key, *manifest, base::Fnv1a(all)), comm::kDiskDeadline);
-  if (!opened.ok()) RemoveIfUnused();
+  SnapshotShape shape = ShapeOf(slots, key, base::Fnv1a(all));
+  shape.manifest_bytes = manifest->size();
+  const auto places = checkpoint::PlacesOf(shape);
+  RETURN_IF_ERROR(ranks_.AllOk(places.status(), comm::kDiskDeadline));
+  const std::string folder = checkpoint::SnapshotFolder(options_.root, key);
+  RETURN_IF_ERROR(CheckMachines(places->file_bytes, folder));
+  const absl::Status opened = ranks_.AllOk(Open(shape, *manifest), comm::kDiskDeadline);
+  if (!opened.ok()) {
+    RemoveIfUnused();
+    rmdir(folder.c_str());  // unless something is in it
+  }
+  // It would hold them, so others have taken the room.
+  if (absl::IsResourceExhausted(opened)) return base::NoRoomHere(opened);
   RETURN_IF_ERROR(opened);
   return tensor::HostPages{.bytes = file_->data(), .owner = file_};
 }
 
-absl::Status Snapshots::Open(const engine::SnapshotSlots& slots, const SnapshotKey& key,
-                             const std::string& manifest, uint64_t layout) {
-  ASSIGN_OR_RETURN(file_,
-                   SnapshotFile::Open({.root = options_.root,
-                                       .shape = {.slots = slots.count,
-                                                 .rank = static_cast<uint32_t>(ranks_.rank()),
-                                                 .ranks = static_cast<uint32_t>(ranks_.size()),
-                                                 .key = key,
-                                                 .layout = layout,
-                                                 .slot_bytes = slots.slot_bytes},
-                                       .manifest = manifest,
-                                       .lock_wait = options_.lock_wait}));
+SnapshotShape Snapshots::ShapeOf(const engine::SnapshotSlots& slots, const SnapshotKey& key,
+                                 uint64_t layout) const {
+  return {.slots = slots.count,
+          .rank = static_cast<uint32_t>(ranks_.rank()),
+          .ranks = static_cast<uint32_t>(ranks_.size()),
+          .key = key,
+          .layout = layout,
+          .slot_bytes = slots.slot_bytes};
+}
+
+absl::Status Snapshots::Open(const SnapshotShape& shape, const std::string& manifest) {
+  ASSIGN_OR_RETURN(file_, SnapshotFile::Open({.root = options_.root,
+                                              .shape = shape,
+                                              .manifest = manifest,
+                                              .lock_wait = options_.lock_wait}));
   return absl::OkStatus();
 }
 
@@ -175,7 +286,17 @@ absl::Status Snapshots::Stage(uint32_t slot, const engine::StagedStep& step,
     record.spec_hash = run_.hash;
   }
   used_ = true;
+  MarkTime();
   return file_->Stage(slot, record, sums);
+}
+
+// What is written to a mapped file sets its time once, where a page is touched first. Of several
+// runs that are over, room is made of the one that was at work least lately.
+void Snapshots::MarkTime() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - marked_ < std::chrono::minutes(1)) return;
+  marked_ = now;
+  utimensat(AT_FDCWD, file_->path().c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
 void Snapshots::set_run(const SnapshotRun& run) {

@@ -24,6 +24,7 @@ struct SnapshotOptions {
   std::string root = "/dev/shm";               // a file system in memory
   uint32_t attempt = 0;                        // 0: none; a number is drawn then
   std::chrono::milliseconds lock_wait{10000};  // for the rank before this one, which may be dying
+  std::chrono::seconds idle{600};              // RoomOptions::idle
 };
 
 // What of a run a record says beside what the engine knows.
@@ -54,8 +55,11 @@ class Snapshots final : public engine::SnapshotKeeper {
   // `ranks` outlives it.
   Snapshots(comm::Agreement& ranks, SnapshotOptions options);
 
-  // Collective: the key is shared, all have their file or none goes on. ResourceExhausted: no room.
+  // Collective: the key is shared, all have their file or none goes on. ResourceExhausted: the
+  // memory of a machine can never hold those of its ranks; with base::kNoRoomHere as its exit code:
+  // others have taken too much of it.
   absl::StatusOr<tensor::HostPages> Pages(const engine::SnapshotSlots& slots) override;
+  uint64_t BytesThere() const override;
   uint32_t NextSlot(uint32_t state) const override { return file_->NextSlot(state); }
   void Clear(uint32_t slot) override;
   void Begin(uint32_t slot, uint64_t step) override;
@@ -78,15 +82,20 @@ class Snapshots final : public engine::SnapshotKeeper {
   void RemoveIfUnused();
 
  private:
-  absl::Status Open(const engine::SnapshotSlots& slots, const checkpoint::SnapshotKey& key,
-                    const std::string& manifest, uint64_t layout);
+  checkpoint::SnapshotShape ShapeOf(const engine::SnapshotSlots& slots,
+                                    const checkpoint::SnapshotKey& key, uint64_t layout) const;
+  absl::Status Open(const checkpoint::SnapshotShape& shape, const std::string& manifest);
   absl::StatusOr<checkpoint::SnapshotKey> ShareKey();
+  void MarkTime();
+  // Collective.
+  absl::Status CheckMachines(uint64_t file_bytes, const std::string& folder);
 
   comm::Agreement& ranks_;
   const SnapshotOptions options_;
   uint64_t attempt_ = 0;                            // alike on all ranks
   std::shared_ptr<checkpoint::SnapshotFile> file_;  // null: no memory was asked for
   std::atomic<bool> used_{false};                   // a version may be in it
+  std::chrono::steady_clock::time_point marked_;    // when its time was set
   absl::Mutex mutex_;
   SnapshotRun run_ ABSL_GUARDED_BY(mutex_);
 };

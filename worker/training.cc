@@ -135,8 +135,11 @@ std::string OwnRecorderFolder(const std::string& run_directory) {
   return std::filesystem::is_symlink(folder, ignored) ? folder + "-by-hand" : folder;
 }
 
-// The communicators wait for peers, and say so by these codes.
-recorder::Blame BlameOf(const absl::Status& failure) {
+// The communicators wait for peers, and say so by these codes. Room is another machine's where it
+// is the rank there that lacks it: which node has none is known by its rank.
+recorder::Blame BlameOf(const absl::Status& failure, int rank) {
+  const bool no_room = base::ExitCodeOf(failure) == base::kNoRoomHere;
+  if (no_room && comm::RankOfVerdict(failure) != rank) return recorder::Blame::kPeer;
   const bool of_peer = absl::IsDeadlineExceeded(failure) || absl::IsUnavailable(failure);
   return of_peer && !comm::IsVerdict(failure) ? recorder::Blame::kPeer : recorder::Blame::kItself;
 }
@@ -177,7 +180,7 @@ base::ExitCode RunTraining(TrainingOptions options, comm::Fabric& fabric,
   if (code.ok()) return *code;
   const absl::Status& failure = code.status();
   spdlog::error("rank {}: {}", fabric.rank(), base::MessageOf(failure));
-  (*recorder)->Fail(base::MessageOf(failure), BlameOf(failure));
+  (*recorder)->Fail(base::MessageOf(failure), BlameOf(failure, fabric.rank()));
   if (on_failure) on_failure(base::ExitCodeOf(failure));
   return base::ExitCodeOf(failure);
 }

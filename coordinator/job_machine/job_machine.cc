@@ -43,6 +43,11 @@ bool IsForGood(int exit_code) {
   return exit_code == base::kBadInput || exit_code == base::kDoesNotFit;
 }
 
+// Another node may fare better, or this one later.
+bool IsOfItsNode(const AttemptEnded& event) {
+  return event.never_started || event.exit_code == base::kNoRoomHere;
+}
+
 class Machine {
  public:
   Machine(const v1::JobStatus& before, const RetryPolicy& policy, int64_t now_unix_ns)
@@ -142,7 +147,7 @@ class Machine {
     change_.StepsAtItsEnd(event.memory_step, event.steps_done);
     change_.Checkpoint(event.checkpoint_step, event.alive_unix_ns);
     change_.status().set_attempt_live(false);
-    if (!event.never_started) ForgetUnstarted(change_.status());
+    if (!IsOfItsNode(event)) ForgetUnstarted(change_.status());
     if (state() == v1::JOB_RECOVERING) {
       LostAttemptGone();
     } else {
@@ -346,7 +351,9 @@ class Machine {
       Fail(ending, event.exit_code, event.failure);
     } else if (TimeIsUsedUp()) {
       OutOfTime(then);
-    } else if (event.never_started) {
+    } else if (event.exit_code == base::kNoRoomHere && !policy_.room_comes) {
+      Fail(ending, base::kDoesNotFit, event.failure);
+    } else if (IsOfItsNode(event)) {
       StartAgain(event.node, ending);
     } else {
       CountFailure();

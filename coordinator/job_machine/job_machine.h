@@ -59,8 +59,9 @@ struct AttemptEnded {
   // beyond its newest checkpoint.
   int64_t alive_unix_ns = INT64_MAX;
   bool never_started = false;  // its node could not, and nothing of it has run
-  std::string node = {};       // that was to launch it
-  uint64_t memory_step = 0;    // as of StepsSeen
+  // That was to launch it; of an exit code kNoRoomHere that which has no room for its ranks.
+  std::string node = {};
+  uint64_t memory_step = 0;  // as of StepsSeen
   uint64_t steps_done = 0;
 };
 // A node of the attempt is lost for good: it will be killed on the others.
@@ -121,6 +122,9 @@ struct RetryPolicy {
   uint32_t setbacks = 4;
   // Of the job, for all its attempts together (time_limit.h); 0: none.
   std::chrono::nanoseconds time_limit{0};
+  // Whether a node without room for an attempt (base::kNoRoomHere) is left for another one, or for
+  // later. Else whoever waits for the job is to make room: it has failed.
+  bool room_comes = true;
 };
 
 struct Transition {

@@ -52,6 +52,15 @@ bool IsUnable(const std::string& node, const v1::JobStatus& status) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
+const std::string& NodeOfRank(const v1::Job& job, int rank) {
+  int64_t next = 0;
+  for (const v1::NodeAllocation& part : job.allocation()) {
+    next += part.ranks();
+    if (rank >= 0 && rank < next) return part.node();
+  }
+  return job.allocation(0).node();
+}
+
 uint32_t TriesInVain(const v1::JobStatus& status) {
   const auto further = static_cast<uint32_t>(std::max(0, status.unable_nodes_size() - 1));
   return status.unstarted() - std::min(further, status.unstarted());

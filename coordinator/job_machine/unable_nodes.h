@@ -25,6 +25,9 @@ void ForgetUnstarted(v1::JobStatus& status);
 bool LetBack(const std::string& node, v1::JobStatus& status);
 bool IsUnable(const std::string& node, const v1::JobStatus& status);
 
+// The node of an allocation that has this rank; of no such rank its first one.
+const std::string& NodeOfRank(const v1::Job& job, int rank);
+
 // Attempts in a row that could not be started, but for the first on each further node: how long the
 // job has been without a new one to try.
 uint32_t TriesInVain(const v1::JobStatus& status);

@@ -120,6 +120,10 @@ std::string NextAction(const Diagnosis& diagnosis, const Recording* failed) {
            "switch "
            "the node off, and: trireme drain NODE --reason R --gone";
   }
+  if (HoldsAny(failure, {"snapshots of"})) {
+    return "make room in /dev/shm of that node (df, ls -l), or set snapshots.every_step: false; "
+           "what runs have left there goes after the hours of --keep-snapshots-hours";
+  }
   if (HoldsAny(failure, {"no space", "disk"})) {
     return "free disk space";
   }

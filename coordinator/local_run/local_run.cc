@@ -73,6 +73,7 @@ absl::Status LocalRun::OpenReconciler() {
   ASSIGN_OR_RETURN(store_, JobStore::Open(":memory:"));
   ReconcilerOptions options;
   options.retry = options_.retry;
+  options.retry.room_comes = false;  // a person is there
   options.lease = kLease;
   // Its one node ends with this process, and is never replaced.
   options.lost_node_after = std::chrono::milliseconds(0);

@@ -153,6 +153,7 @@ void WriteNodes(const v1::Cluster& cluster, MetricsText& text) {
 
 std::string CauseOf(const v1::Failure& failure) {
   const int code = failure.exit_code();
+  if (code == base::kNoRoomHere) return "no_room";
   if (failure.rank() >= 0) return code > 128 ? "rank_killed" : "rank_failed";
   switch (code) {
     case base::kBadInput:
@@ -183,7 +184,7 @@ DaemonMetrics::DaemonMetrics()
       commit_seconds_({"trireme_store_commit_duration_seconds", "Commits to the store.", {}}) {
   // What has not happened is 0, not absent: rates begin there.
   for (const char* cause :
-       {"rank_killed", "rank_failed", "bad_input", "does_not_fit", "killed", "other"}) {
+       {"rank_killed", "rank_failed", "bad_input", "does_not_fit", "no_room", "killed", "other"}) {
     attempts_failed_.Add({cause}, 0);
   }
   for (int state = v1::JobState_MIN + 1; state <= v1::JobState_MAX; ++state) {

@@ -507,13 +507,14 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
   }
   if (all_ended) {
     NameMemoryKills(entry.job, entry.reports, launcher);
+    const int rank = launcher.exit_code() == base::kNoRoomHere ? launcher.failure().rank() : 0;
     AttemptEnded ended{attempt,
                        launcher.exit_code(),
                        launcher.failure(),
                        checkpoint_step,
                        entry.alive_unix_ns,
                        launcher.never_started(),
-                       entry.job.allocation(0).node(),
+                       NodeOfRank(entry.job, rank),
                        progress.memory_step(),
                        progress.steps_done()};
     return Feed(entry, ended, now_unix_ns);

@@ -7,6 +7,7 @@
 #include "coordinator/job_machine/reasons.h"
 #include "coordinator/job_machine/unable_nodes.h"
 #include "coordinator/reconciler/reconciler.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -20,6 +21,16 @@ bool HasBegun(const v1::AttemptReport& report) {
          std::any_of(ranks.begin(), ranks.end(), [](const v1::RankReport& rank) {
            return rank.life() != v1::RANK_LIFE_UNSPECIFIED && rank.life() != v1::RANK_STARTING;
          });
+}
+
+// Whether an allocation would have an attempt fail there for what the one before it did: what a
+// node cannot start is so where it launches the attempt, room is lacking for any ranks.
+template <typename Allocation, typename Failed>
+bool WouldFailAgain(const v1::JobStatus& status, const Allocation& allocation,
+                    const Failed& failed) {
+  if (status.exit_code() != base::kNoRoomHere) return failed(allocation.begin()->node());
+  return std::any_of(allocation.begin(), allocation.end(),
+                     [&](const v1::NodeAllocation& part) { return failed(part.node()); });
 }
 
 }  // namespace
@@ -44,8 +55,13 @@ void Reconciler::HearStart(const Entry& entry, const std::string& node,
 // which it then waits.
 bool Reconciler::GoesElsewhere(const Entry& entry, int64_t now_unix_ns) {
   const v1::Job& job = entry.job;
-  const std::string& node = job.allocation(0).node();
-  if (!IsUnable(node, job.status())) return false;
+  const v1::JobStatus& status = job.status();
+  const auto unable = [&](const std::string& node) { return IsUnable(node, status); };
+  const auto one_of_ours = [&](const std::string& node) {
+    return unable(node) && std::any_of(job.allocation().begin(), job.allocation().end(),
+                                       [&](const auto& part) { return part.node() == node; });
+  };
+  if (!WouldFailAgain(status, job.allocation(), unable)) return false;
   std::vector<Holding> others = HoldingJobs(now_unix_ns);
   std::erase_if(others, [&](const Holding& held) { return held.job_id == job.id(); });
   Waiting waiting = WaitingOf(job, now_unix_ns);
@@ -54,15 +70,16 @@ bool Reconciler::GoesElsewhere(const Entry& entry, int64_t now_unix_ns) {
   const Decision decision = Decide(others, now_unix_ns);
   queue_.Remove(job.id());
   const auto found = decision.allocations.find(job.id());
-  if (found != decision.allocations.end()) return found->second.front().node() != node;
+  if (found != decision.allocations.end()) {
+    return !WouldFailAgain(status, found->second, one_of_ours);
+  }
   if (TriesInVain(job.status()) < kUnableAfter) return false;
   Queue alone;
   alone.Add(waiting);
   const Decision once_free =
       Schedule(nodes_.Capacities(), {}, alone, options_.scheduling, now_unix_ns);
   const auto later = once_free.allocations.find(job.id());
-  return later != once_free.allocations.end() &&
-         !IsUnable(later->second.front().node(), job.status());
+  return later != once_free.allocations.end() && !WouldFailAgain(status, later->second, unable);
 }
 
 // Those that have kept off a node that is used again: whoever says so has mended it.

@@ -5,6 +5,8 @@
 #include <csignal>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 
 namespace trireme::base {
 
@@ -15,7 +17,10 @@ enum ExitCode : int {
   kDoesNotFit = 3,
   kJobFailed = 4,
   kCancelled = 5,
-  kUnreachable = 69,   // no coordinator answers, or it takes nothing more at present
+  kUnreachable = 69,  // no coordinator answers, or it takes nothing more at present
+  // Of a worker: its machine is large enough, and has no room at present. The launch of another
+  // attempt is to be elsewhere, or later.
+  kNoRoomHere = 73,
   kCheckpointed = 75,  // stopped at a step boundary with a checkpoint: run again to go on
   kDenied = 77,        // the coordinator refuses it to this person
 };
@@ -23,7 +28,16 @@ enum ExitCode : int {
 // Of what SIGKILL ended, in the way of the shell.
 inline constexpr int kKilledCode = 128 + SIGKILL;
 
+inline constexpr absl::string_view kNoRoomHerePayload = "trireme.no_room_here";
+
+// `status` as one whose exit code is kNoRoomHere. What is made of it anew (Annotate) says less.
+inline absl::Status NoRoomHere(absl::Status status) {
+  status.SetPayload(kNoRoomHerePayload, absl::Cord());
+  return status;
+}
+
 inline ExitCode ExitCodeOf(const absl::Status& status) {
+  if (status.GetPayload(kNoRoomHerePayload).has_value()) return kNoRoomHere;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kOk;

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "runtime/base/text.h"
 
 namespace trireme::comm {
@@ -85,7 +86,7 @@ absl::Status Agreement::AllOk(const absl::Status& own, Milliseconds deadline) {
   RETURN_IF_ERROR(Broadcast(std::as_writable_bytes(std::span(&said, 1)), failed));
   absl::Status verdict(static_cast<absl::StatusCode>(said.code),
                        base::Text("rank ", failed, ": ", said.text.data()));
-  verdict.SetPayload(kVerdict, absl::Cord());
+  verdict.SetPayload(kVerdict, absl::Cord(base::Text(failed)));
   return verdict;
 }
 
@@ -99,5 +100,11 @@ absl::Status Agreement::Share(std::string& text, Milliseconds deadline) {
 }
 
 bool IsVerdict(const absl::Status& failure) { return failure.GetPayload(kVerdict).has_value(); }
+
+int RankOfVerdict(const absl::Status& failure) {
+  const auto rank = failure.GetPayload(kVerdict);
+  int number = -1;
+  return rank && absl::SimpleAtoi(std::string(*rank), &number) ? number : -1;
+}
 
 }  // namespace trireme::comm

@@ -85,5 +85,7 @@ class Agreement {
 // Whether a failure is what AllOk was told by the ranks, whatever its code says: of a disk it may
 // be the code of a lost peer.
 bool IsVerdict(const absl::Status& failure);
+// The rank whose failure such a verdict is; -1: it is none.
+int RankOfVerdict(const absl::Status& failure);
 
 }  // namespace trireme::comm

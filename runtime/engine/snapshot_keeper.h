@@ -46,6 +46,8 @@ class SnapshotKeeper {
   // count * slot_bytes of memory. Called once by each engine that is made, on all ranks of the job
   // in turn with what else they do together; its error is the engine's.
   virtual absl::StatusOr<tensor::HostPages> Pages(const SnapshotSlots& slots) = 0;
+  // Before that: how much of it an attempt before this one has taken already.
+  virtual uint64_t BytesThere() const { return 0; }
 
   // Between two programs, before each step: the slot that the step will write if it updates, any
   // but `state`, which is the state, and those that somebody else reads.

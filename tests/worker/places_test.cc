@@ -88,6 +88,19 @@ TEST_CASE("a plan fits when each machine holds its own ranks") {
                              "199MiB names"));
 }
 
+TEST_CASE("snapshots that an attempt before has left in memory need no more of it") {
+  v1::Plan plan = PlanOfFour();
+  for (v1::StagePlan& stage : *plan.mutable_stages()) stage.set_snapshot_bytes(50 * kMiB);
+  std::vector<Place> places(4, At(1, 0, 1, 900));
+  REQUIRE(FindShortage(plan, places).has_value());
+  CHECK(FindShortage(plan, places)->wanted_bytes == 1000 * kMiB);
+  // More than the snapshots take, as of a layout before, is given back: it is not needed.
+  for (Place& place : places) place.held_bytes = 1000 * kMiB;
+  CHECK_FALSE(FindShortage(plan, places).has_value());
+  for (Place& place : places) place.held_bytes = 20 * kMiB;
+  CHECK(FindShortage(plan, places)->wanted_bytes == 920 * kMiB);
+}
+
 TEST_CASE("the machine that is too small is named by its first rank") {
   const Place places[] = {At(1, 0, 1, 200), At(1, 0, 1, 200), At(2, 0, 1, 500), At(2, 0, 1, 500)};
   CHECK_THAT(Verdict(places),

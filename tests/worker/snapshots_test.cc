@@ -2,9 +2,13 @@
 // them holds and whatever has happened to it.
 #include "worker/snapshots.h"
 
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +22,7 @@
 #include "checkpoint/client/snapshot_key.h"
 #include "checkpoint/client/snapshot_reader.h"
 #include "checkpoint/format/piece_table.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/folder_names.h"
 #include "runtime/base/random_hex.h"
 #include "runtime/base/status_macros.h"
@@ -39,6 +44,7 @@ struct RunPlace {
     fs::create_directories(run);
   }
   ~RunPlace() { fs::remove_all(root); }
+  uint64_t slot_bytes = kSlotBytes;
   std::string folder() const {
     return checkpoint::SnapshotFolder(root, *checkpoint::ReadSnapshotKey(run));
   }
@@ -88,7 +94,7 @@ absl::Status StartRank(const RunPlace& place, comm::Fabric& fabric, uint32_t att
   ASSIGN_OR_RETURN(
       const tensor::HostPages pages,
       snapshots.Pages({.count = slots,
-                       .slot_bytes = kSlotBytes,
+                       .slot_bytes = place.slot_bytes,
                        .parts = {{.name = "weight",
                                   .kind = "parameter",
                                   .shape = {8},
@@ -345,6 +351,66 @@ TEST_CASE("snapshots: where one rank gets no memory, all are told whose and why"
     CHECK(absl::IsPermissionDenied(status));
     CHECK_THAT(std::string(status.message()), Contains("rank 0: ") && Contains("by others"));
   }
+}
+
+// A bound of files in place of a file system that is full.
+struct FullMemory {
+  explicit FullMemory(uint64_t bytes) {
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit low{.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
+  }
+  ~FullMemory() {
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+  }
+  rlimit before{};
+  sighandler_t handler;
+};
+
+TEST_CASE("snapshots: where others have taken the room that is not for good") {
+  RunPlace place;
+  const FullMemory full(kSlotBytes);
+  for (const absl::Status& status :
+       Start(place, 2, 1, [](SlotRank&) { return absl::OkStatus(); })) {
+    CHECK(base::ExitCodeOf(status) == base::kNoRoomHere);
+    CHECK(comm::RankOfVerdict(status) == 0);
+    CHECK_THAT(std::string(status.message()), Contains("rank 0: snapshots of this rank take"));
+  }
+  CHECK_FALSE(fs::exists(place.folder()));
+}
+
+TEST_CASE("snapshots: a run at work says so of its file, as long as it stages versions") {
+  const RunPlace place;
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(5);
+  fs::file_time_type then;
+  CheckOk(Start(place, 1, 4, [&](SlotRank& rank) -> absl::Status {
+    const std::string path = place.folder() + "/rank-00000.snapshot";
+    fs::last_write_time(path, old);
+    RETURN_IF_ERROR(rank.Stage(0, 5));
+    then = fs::last_write_time(path);
+    return absl::OkStatus();
+  }));
+  CHECK(then > old + std::chrono::hours(4));
+}
+
+TEST_CASE("snapshots: what a machine could not hold for all its ranks does not fit there") {
+  RunPlace place;
+  struct statvfs space {};
+  REQUIRE(statvfs(place.root.c_str(), &space) == 0);
+  // Of two slots, three quarters for each rank.
+  const uint64_t all_bytes = uint64_t{space.f_blocks} * space.f_frsize;
+  place.slot_bytes = all_bytes / 8 * 3 / kSlotBytes * kSlotBytes;
+  const FullMemory full(kSlotBytes);  // where the sum is not made, nothing is taken either
+  for (const absl::Status& status :
+       Start(place, 2, 1, [](SlotRank&) { return absl::OkStatus(); })) {
+    CHECK(base::ExitCodeOf(status) == base::kDoesNotFit);
+    CHECK_THAT(
+        std::string(status.message()),
+        Contains("snapshots of 2 ranks on the machine of rank 0 take") && Contains("in all"));
+  }
+  CHECK_FALSE(fs::exists(place.folder()));
 }
 
 }  // namespace trireme::worker

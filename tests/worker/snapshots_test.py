@@ -153,6 +153,33 @@ class Snapshots(worker_test.Worker):
         self.assertIsNone(self.resumed_at(job, 3))
         self.assertFalse(os.path.exists(folder_of(job)))
 
+    def run_in_small_memory(self, job, age, shows):
+        """With 16 MiB of /dev/shm, of which another run has left 11 MiB: what it ends with, and what lies there then."""
+        script = ('mount -t tmpfs -o size=16m shm /dev/shm || exit 99\n'
+                  'left=/dev/shm/trireme-$(id -u)-' + "a" * 32 + '\n'
+                  'mkdir -m 700 $left && head -c 11m /dev/zero | tr "\\0" x > $left/rank-00000.snapshot\n'
+                  f'touch -d "{age}" $left/rank-00000.snapshot\n'
+                  '"$@"; code=$?; ls -d /dev/shm/trireme-*; exit $code')
+        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh",
+                               os.path.join(worker_test.BIN, "trireme"), "run", f"{self.folder}/job.yaml", "-n", "1", "--run-dir",
+                               f"{self.folder}/{job}", "--set", "snapshots.every_step=true", "--set", "training.steps=5",
+                               "--set", "parallelism.tensor_parallel_size=1", "--set",
+                               "parallelism.pipeline_parallel_size=1"],
+                              capture_output=True, text=True, timeout=worker_test.LIMIT_S, check=False)
+        if done.returncode == 99 or "unshare:" in done.stderr:
+            self.skipTest("not here: a mount namespace: " + done.stderr.strip())
+        output = done.stdout + done.stderr + worker_test.read(f"{self.folder}/{job}/attempts/1/logs/rank-0.log")
+        for text in shows:
+            self.assertIn(text, output)
+        return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("/dev/shm/")], output
+
+    def test_makes_room_of_what_is_left(self):
+        """What a run has left goes for one that needs its room, unless it is as new as one that may be about to go on."""
+        code, left, output = self.run_in_small_memory("old", "1 hour ago", ["removed, for this run needs its room: 11"])
+        self.assertEqual((code, left), (0, []), output)
+        code, left, output = self.run_in_small_memory("new", "1 minute ago", ["make room in /dev/shm"])
+        self.assertEqual((code, len(left)), (3, 1), output)
+
 
 if __name__ == "__main__":
     worker_test.BIN = os.path.abspath(sys.argv.pop(1))

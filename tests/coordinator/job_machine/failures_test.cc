@@ -266,6 +266,37 @@ TEST_CASE("what does not fit ends a job that never did, and is tried again where
   CHECK(once.status().state() == v1::JOB_RECOVERING);
 }
 
+TEST_CASE("a node that has no room at present is none that a job fails of") {
+  Story job({2});
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    job.HasNoRoom("n" + std::to_string(attempt));
+    CHECK(job.status().state() == v1::JOB_RECOVERING);
+    CHECK(job.status().failures() == 0);
+  }
+  CHECK(UnableText(job.status()) == "n1, n2, n3");
+  CHECK(job.status().reason() ==
+        "rank 2 failed: no room, which is no failure of the job; the next attempt follows in 1 s, "
+        "not on n1, n2, n3 where other nodes have room");
+  for (int more = 0; more < 7; ++more) {
+    REQUIRE_FALSE(HasEnded(job.status().state()));
+    job.HasNoRoom("n3");
+  }
+  CHECK(HasEnded(job.status().state()));
+  CHECK(TriesInVain(job.status()) == 8);
+  // Also of one that has trained, and that has failed before.
+  Story trained({2});
+  trained.Runs();
+  trained.Dies(10);
+  trained.HasNoRoom("n1");
+  CHECK(trained.status().state() == v1::JOB_RECOVERING);
+  CHECK(trained.status().failures() == 1);
+  // Where a person waits for it it ends, as what does not fit.
+  Story alone({.room_comes = false});
+  alone.HasNoRoom("here");
+  CHECK(alone.status().state() == v1::JOB_FAILED);
+  CHECK(alone.status().exit_code() == base::kDoesNotFit);
+}
+
 TEST_CASE("bad input ends a job at once, unless it has trained before: a node may lack a mount") {
   Story never;
   never.Runs();

@@ -73,7 +73,7 @@ class Chance {
 
  private:
   AttemptEnded Ended(uint32_t attempt) {
-    constexpr int kCodes[] = {0, 1, 2, 3, 4, 75, 75, 134, 137, 137, 137, 143};
+    constexpr int kCodes[] = {0, 1, 2, 3, 4, 73, 75, 134, 137, 137, 137, 143};
     AttemptEnded ended{attempt, kCodes[Below(12)], {}, Below(3) == 0 ? Below(200) : 0};
     ended.never_started = ended.exit_code == 4 && Below(2) == 0;
     ended.node = Below(8) == 0 ? "" : "n\n" + std::to_string(Below(50));

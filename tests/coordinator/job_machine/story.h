@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "coordinator/job_machine/job_machine.h"
+#include "runtime/base/exit_code.h"
 
 namespace trireme::coordinator {
 
@@ -43,20 +44,31 @@ class Story {
   }
   // Its node could not start it.
   void IsNotStarted(const std::string& node = "n1") {
-    if (status_.state() == v1::JOB_PENDING) Happens(NodesAllocated{});
-    if (status_.state() == v1::JOB_RECOVERING) {
-      now_ = status_.retry_at_unix_ns();
-      Happens(RetryDue{});
-    }
-    Happens(PlanMade{status_.attempt()});
+    Launches();
     AttemptEnded end{status_.attempt(), 4, {}, 0};
     end.failure.set_headline("attempt was not started: no mpirun");
     end.never_started = true;
     end.node = node;
     Happens(end);
   }
+  void HasNoRoom(const std::string& node) {
+    Launches();
+    AttemptEnded end{status_.attempt(), base::kNoRoomHere, {}, 0};
+    end.failure.set_headline("rank 2 failed: no room");
+    end.node = node;
+    Happens(end);
+  }
 
  private:
+  void Launches() {
+    if (status_.state() == v1::JOB_PENDING) Happens(NodesAllocated{});
+    if (status_.state() == v1::JOB_RECOVERING) {
+      now_ = status_.retry_at_unix_ns();
+      Happens(RetryDue{});
+    }
+    Happens(PlanMade{status_.attempt()});
+  }
+
   RetryPolicy policy_;
   int64_t now_ = 1000 * kStorySecond;
   v1::JobStatus status_;

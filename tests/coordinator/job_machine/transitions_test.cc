@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "coordinator/job_machine/job_machine.h"
+#include "runtime/base/exit_code.h"
 #include "runtime/base/status_macros.h"
 
 namespace trireme::coordinator {
@@ -95,6 +96,8 @@ const std::vector<NamedEvent>& NamedEvents() {
       Ended("ended 2 or 3", {2, 3}, 5),
       Ended("failed", {1, 4, 5, 134, 137, -1}, 5),
       Ended("failed (last)", {1, 4, 5, 134, 137, -1}, 1),
+      Ended("no room", {base::kNoRoomHere}, 5),
+      Ended("no room (last)", {base::kNoRoomHere}, 1),
       {"not started", NotStarted, 5},
       {"not started (last)", NotStarted, 1},
       Ended("failed (time up)", {1, 4, 75, 137}, 5, true),
@@ -143,8 +146,8 @@ const std::vector<NamedEvent>& NamedEvents() {
 
 std::set<std::string> Expand(const std::string& event) {
   using Names = std::set<std::string>;
-  const Names ends = {"ended 75", "ended 2 or 3", "failed", "ended 2 or 3 (time up)",
-                      "not started"};
+  const Names ends = {"ended 75",    "ended 2 or 3", "failed", "ended 2 or 3 (time up)",
+                      "not started", "no room"};
   const Names times_up = {"ended 0 (time up)", "ended 2 or 3 (time up)", "failed (time up)"};
   Names meant = ends;
   if (event == "ended 0") return {"ended 0", "ended 0 (time up)"};
@@ -152,12 +155,12 @@ std::set<std::string> Expand(const std::string& event) {
   if (event == "resume") return {"resume", "resume (time up)"};
   if (event == "resume in time") return {"resume"};
   if (event == "ended (time up)") return times_up;
-  meant.insert({"failed (last)", "failed (time up)", "not started (last)"});
+  meant.insert({"failed (last)", "failed (time up)", "not started (last)", "no room (last)"});
   if (event == "ended but 0") return meant;
   meant.insert({"ended 0", "ended 0 (time up)"});
   if (event == "ended") return meant;
   if (event == "ended in time but last") {
-    return {"ended 0", "ended 75", "ended 2 or 3", "failed", "not started"};
+    return {"ended 0", "ended 75", "ended 2 or 3", "failed", "not started", "no room"};
   }
   return {event};
 }

@@ -202,6 +202,15 @@ TEST_CASE("bad input and a job that does not fit end at once") {
   }
 }
 
+TEST_CASE("a run for whose snapshots there is no room ends at once, as one that does not fit") {
+  Bench bench(fmt::format("echo up >> $run/up; exit {}\n", int{base::kNoRoomHere}));
+  bench.Start();
+  const v1::JobStatus status = bench.AwaitOver();
+  CHECK(status.state() == v1::JOB_FAILED);
+  CHECK(status.exit_code() == base::kDoesNotFit);
+  CHECK(bench.ranks.Lines("up") == 1);
+}
+
 TEST_CASE("until a run has a checkpoint of its own it begins where it was told to") {
   // In a folder that holds another's. The second attempt saves one, the fourth ends well. It is of
   // a later step, or, where that other was damaged, of an earlier one or the same.

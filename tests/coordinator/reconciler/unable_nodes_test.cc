@@ -1,4 +1,7 @@
 // Nodes whose agents can start nothing: no failure of their jobs, which go on elsewhere.
+#include <tuple>
+
+#include "runtime/base/exit_code.h"
 #include "tests/coordinator/reconciler/desk.h"
 
 namespace trireme::coordinator {
@@ -199,6 +202,33 @@ TEST_CASE("unable node: a job of several nodes leaves the one that was to launch
   REQUIRE(desk.table.Get(job)->allocation_size() == 2);
   CHECK(desk.table.Get(job)->allocation(0).node() == "n2");
   CHECK(desk.table.Get(job)->allocation(1).node() == "n3");
+}
+
+TEST_CASE("unable node: whose memory has no room for a rank's snapshots is left by all ranks") {
+  Unable desk({}, 4);
+  const uint64_t job = desk.Submit(8, desk.now);
+  for (const auto& [rank, first, second] : {std::tuple(5, "n1", "n3"), std::tuple(1, "n3", "n4")}) {
+    desk.Plan(job);
+    v1::NodeReport report =
+        Desk::Word(job, desk.StatusOf(job).attempt(), v1::ATTEMPT_ENDED, base::kNoRoomHere);
+    report.mutable_attempts(0)->set_launcher(true);
+    report.mutable_attempts(0)->mutable_failure()->set_rank(rank);
+    report.mutable_attempts(0)->mutable_failure()->set_exit_code(base::kNoRoomHere);
+    const v1::Job before = *desk.table.Get(job);
+    desk.Report(before.allocation(0).node(), report, desk.now);
+    desk.Report(before.allocation(1).node(),
+                Desk::Word(job, desk.StatusOf(job).attempt(), v1::ATTEMPT_ENDED), desk.now);
+    CHECK(desk.StatusOf(job).state() == v1::JOB_RECOVERING);
+    CHECK(desk.StatusOf(job).failures() == 0);
+    const std::string full = before.allocation(rank / 4).node();
+    CHECK(*desk.StatusOf(job).unable_nodes().rbegin() == full);
+    desk.Turn(job);
+    REQUIRE(desk.table.Get(job)->allocation_size() == 2);
+    CHECK(desk.table.Get(job)->allocation(0).node() == first);
+    CHECK(desk.table.Get(job)->allocation(1).node() == second);
+  }
+  // It can do all else.
+  for (int node = 0; node < 4; ++node) CHECK_FALSE(desk.Node(node).drained());
 }
 
 TEST_CASE(

@@ -20,7 +20,8 @@ trireme_room(runtime/graph ROOMS runtime/base runtime/layout runtime/tensor)
 trireme_room(runtime/recorder ROOMS proto runtime/base)
 trireme_room(runtime/run_claim ROOMS runtime/base runtime/json)
 trireme_room(runtime/safetensors ROOMS runtime/base runtime/json runtime/tensor)
-trireme_room(checkpoint/format ROOMS runtime/base runtime/json runtime/checksum runtime/tensor runtime/layout LIBS PkgConfig::isal)
+trireme_room(checkpoint/format ROOMS runtime/base runtime/json runtime/checksum runtime/tensor runtime/layout LIBS PkgConfig::isal
+             OpenSSL::Crypto)
 
 # Floor 2
 trireme_room(runtime/model ROOMS proto runtime/graph)

@@ -57,6 +57,8 @@ trireme_room(runtime/engine
 
 trireme_room(runtime/engine/no_mutation ROOMS runtime/engine)
 
+trireme_room(checkpoint/agent ROOMS runtime/base checkpoint/format LIBS absl::strings fmt::fmt Threads::Threads Boost::headers)
+
 # Floor 5
 trireme_room(coordinator/process ROOMS runtime/base runtime/json
              LIBS absl::status absl::statusor absl::synchronization absl::time fmt::fmt spdlog::spdlog Threads::Threads)

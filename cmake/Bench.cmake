@@ -31,6 +31,7 @@ trireme_bench(bench_job_store ROOMS proto runtime/base coordinator/job_store)
 trireme_bench(bench_control ROOMS proto runtime/base coordinator/client)
 trireme_bench(bench_hung_mount ROOMS proto proto/services runtime/base coordinator/client)
 target_sources(bench_hung_mount PRIVATE "${PROJECT_SOURCE_DIR}/tests/coordinator/daemon/ten_jobs.cc")
+trireme_bench(bench_frames ROOMS runtime/base checkpoint/format checkpoint/agent)
 trireme_bench(bench_queue ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store
                                 coordinator/reconciler LIBS CLI11::CLI11)
 trireme_bench(bench_start ROOMS proto runtime/base coordinator/job_machine coordinator/scheduler coordinator/job_store

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -47,6 +48,14 @@ absl::StatusOr<tcp::endpoint> EndpointOf(const std::string& address) {
 // Programs that this one starts must get none of its sockets: Asio has no word for that.
 int NewSocket(const tcp::endpoint& of) {
   return socket(of.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+// False: `fd` is none, or the loop cannot wait for it.
+bool Adopt(int fd, const tcp& protocol, tcp::socket& socket) {
+  Error error;
+  if (fd >= 0) socket.assign(protocol, fd, error);
+  if (fd >= 0 && error) close(fd);
+  return fd >= 0 && !error;
 }
 
 class AsioLink : public PeerLink {
@@ -96,13 +105,14 @@ class AsioLink : public PeerLink {
                       "different members below {}",
                       to.member, to.address, to.own_member, kMaxParityMembers));
     }
-    const int fd = connections_.size() < shared_.options.most_connections ? NewSocket(at) : -1;
-    if (fd < 0) {
+    tcp::socket socket(io_);
+    if (connections_.size() >= shared_.options.most_connections ||
+        !Adopt(NewSocket(at), at.protocol(), socket)) {
       return absl::ResourceExhaustedError(
           fmt::format("cannot dial {}: {} connections are there, or no descriptor is left",
                       to.address, connections_.size()));
     }
-    const auto one = Add(tcp::socket(io_, at.protocol(), fd));
+    const auto one = Add(std::move(socket));
     one->Dial(at, to);
     return one->id();
   }
@@ -147,9 +157,9 @@ class AsioLink : public PeerLink {
       if (error) return;  // the end
       const int fd =
           accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd >= 0) Take(tcp::socket(io_, protocol_, fd));
       // With the next tick some may be free again.
       listens_ = fd >= 0 || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS);
+      if (tcp::socket socket(io_); Adopt(fd, protocol_, socket)) Take(std::move(socket));
       if (listens_) AwaitConnection();
     });
   }

@@ -84,7 +84,7 @@ class PeerLink {
   // FailedPrecondition: it cannot be listened at, as when another program does.
   static absl::StatusOr<std::unique_ptr<PeerLink>> Start(const PeerLinkOptions& options,
                                                          PeerEvents& events);
-  // Aborts what is connected; waits for nobody.
+  // Not within RunFor. Aborts what is connected; waits for nobody.
   virtual ~PeerLink() = default;
 
   // The port that is listened at.

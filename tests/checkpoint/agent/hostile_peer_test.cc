@@ -207,6 +207,8 @@ TEST_CASE("hostile peer: bytes that trickle do not put off a frame's deadline") 
     member.socket.Send(std::span(frame).subspan(at++, 1));
     std::this_thread::sleep_for(milliseconds(10));
   }
+  // While they came.
+  REQUIRE_FALSE(agent.Seen([&] { return agent.downs.empty(); }));
   CHECK(Tells(agent.FirstDown(), absl::StatusCode::kDeadlineExceeded, "did not come whole"));
 }
 

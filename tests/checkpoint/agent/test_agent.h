@@ -261,7 +261,7 @@ class RawSocket {
 // Member 4 by hand: knows the key, greets as it should, and then does as the test likes.
 class RawMember {
  public:
-  RawMember(uint16_t port, int key = 1) : socket(RawSocket::Dialled(port)) {
+  explicit RawMember(uint16_t port, int key = 1) : socket(RawSocket::Dialled(port)) {
     const LinkGreeting greeting{LinkSide::kDials,       kTestJob, kTestAttempt, kTestGroup, 4, 0,
                                 LinkNonce{std::byte{9}}};
     const LinkGreetingBytes own = FormatGreeting(greeting);

@@ -42,7 +42,11 @@ class Recorder {
       back.join();
     });
   }
-  void Finish() { thread_.join(); }
+  ~Recorder() { Finish(); }
+  // Returns when both ends have ended, or have been silent for kPatience.
+  void Finish() {
+    if (thread_.joinable()) thread_.join();
+  }
   std::string address() const { return listens_.address(); }
 
   // After Finish.
@@ -215,7 +219,9 @@ TEST_CASE("hostile peer: bytes that trickle do not put off a frame's deadline") 
 TEST_CASE("hostile peer: one that hears a goodbye and says none is not waited for") {
   TestAgent agent(Impatient());
   RawMember member(agent.port());
-  agent.End(agent.Peer());
+  const PeerId peer = agent.Peer();
+  agent.End(peer);
+  CHECK(agent.Send(peer, MessageOf("late")).code() == absl::StatusCode::kNotFound);
   CHECK(member.socket.Receive(kFrameHeaderBytes).size() == kFrameHeaderBytes);
   CHECK(Tells(agent.FirstDown(), absl::StatusCode::kDeadlineExceeded, "has not said goodbye"));
 }

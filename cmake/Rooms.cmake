@@ -73,9 +73,10 @@ trireme_room(coordinator/checkup ROOMS runtime/base coordinator/process coordina
 trireme_room(coordinator/planning ROOMS proto runtime/base runtime/spec runtime/data runtime/plan runtime/report
              LIBS absl::synchronization)
 trireme_room(coordinator/client ROOMS proto proto/services runtime/base LIBS Threads::Threads)
+trireme_room(coordinator/run_files ROOMS proto runtime/base runtime/json LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/keeper
              ROOMS proto proto/services runtime/base runtime/json runtime/plan runtime/recorder runtime/run_claim coordinator/control_group
-                   coordinator/disk_calls coordinator/launcher coordinator/slurm
+                   coordinator/disk_calls coordinator/launcher coordinator/run_files coordinator/slurm
              LIBS absl::synchronization)
 trireme_room(coordinator/job_machine ROOMS proto runtime/base)
 trireme_room(coordinator/scheduler ROOMS proto runtime/base LIBS absl::flat_hash_map)
@@ -90,7 +91,6 @@ trireme_room(coordinator/metrics
 trireme_room(coordinator/calls
              ROOMS runtime/base coordinator/process coordinator/disk_calls coordinator/job_store coordinator/reconciler
              LIBS absl::synchronization OpenSSL::Crypto)
-trireme_room(coordinator/run_files ROOMS proto runtime/base runtime/json LIBS absl::statusor fmt::fmt)
 trireme_room(coordinator/retention
              ROOMS proto runtime/base coordinator/job_machine coordinator/keeper coordinator/run_files
              LIBS spdlog::spdlog fmt::fmt)

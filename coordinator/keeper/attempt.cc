@@ -38,15 +38,6 @@ std::unique_ptr<Launch> MakeLaunch(const KeeperOptions& options, const AttemptRe
   return MakeMpirunLaunch(options, record, folder);
 }
 
-// Where its mount is away. Empty: it is there.
-std::string WhyNotThere(const std::string& run_folder) {
-  std::error_code error;
-  if (std::filesystem::is_directory(run_folder, error)) return "";
-  return fmt::format(
-      "its run folder {} is not to be seen here{}; is the file system of it mounted?", run_folder,
-      error ? ": " + error.message() : "");
-}
-
 }  // namespace
 
 bool Launches(const v1::LaunchSpec& launch, const std::string& node) {
@@ -167,26 +158,50 @@ void Attempt::Advance(const Turn& turn) {
 // The record of one that runs may have been lost, and its folder may err later.
 void Attempt::NoteBegun(const Seen& seen) {
   const bool has = seen.sight == Sight::kLive || seen.sight == Sight::kVanished;
-  if (!has || record_.begun) return;
+  if (!has || (record_.begun && record_.start_failed.empty())) return;
   record_.begun = true;
+  record_.start_failed.clear();
   Save().IgnoreError();
 }
 
-// Of one that has not begun, as far as this keeper remembers, and whose folder is not there.
-std::string Attempt::WhyUnseen(const Seen& seen) {
-  if (seen.sight != Sight::kNothing || record_.begun) return "";
-  const std::string away = WhyNotThere(record_.desired.launch().run_folder());
-  if (away.empty()) return "";
-  const bool runs = ran_here_ || !launch_->RunnerGone() || launch_->HasRanks();
-  return runs ? away : "";
+// A start that failed has left something running.
+void Attempt::NoteRanks() {
+  ran_here_ = true;
+  if (record_.start_failed.empty()) return;
+  record_.start_failed.clear();
+  Save().IgnoreError();
+}
+
+PlaceSeen Attempt::SeePlace() const {
+  // A run of our own has no daemon that claims its folder; nor had attempts without a store.
+  return LookForPlace(record_.desired,
+                      record_.desired.launch().store().epoch() != 0 && !options_.ranks_end_with_us);
+}
+
+// Where nobody has claimed its folder, as far as that can be seen: it is unreadable where it may
+// merely be away.
+Place Attempt::LookForFolder(Seen& seen) {
+  const bool unclaimed = seen.sight == Sight::kNothing || seen.sight == Sight::kQueued ||
+                         seen.sight == Sight::kRefused;
+  if (!unclaimed) return Place::kThere;
+  PlaceSeen found;
+  if (record_.begun) {
+    found = SeePlace();
+  } else if (std::string why = WhyNotThere(record_.desired.launch().run_folder()); !why.empty()) {
+    // As far as this keeper remembers.
+    const bool runs = ran_here_ || !launch_->RunnerGone() || launch_->HasRanks();
+    if (runs) found = {Place::kAway, std::move(why)};
+  }
+  if (found.place == Place::kAway || found.place == Place::kClaimed) {
+    seen.sight = Sight::kUnreadable;
+    seen.words = std::move(found.why);
+  }
+  return found.place;
 }
 
 void Attempt::AdvanceLauncher(Seen seen, const Turn& turn) {
   NoteBegun(seen);
-  if (std::string why = WhyUnseen(seen); !why.empty()) {
-    seen.sight = Sight::kUnreadable;
-    seen.words = std::move(why);
-  }
+  const Place place = LookForFolder(seen);
   if (seen.sight != Sight::kUnreadable) {
     waits_for_.clear();
     unreadable_.clear();
@@ -211,7 +226,7 @@ void Attempt::AdvanceLauncher(Seen seen, const Turn& turn) {
     case Sight::kSealed:
       return EndUnstarted("its start was cut off", base::kKilledCode);
     case Sight::kNothing:
-      if (record_.begun && !folder_.Exists()) return EndRemoved(seen, turn.now_ns);
+      if (place == Place::kRemoved) return EndRemoved(seen, turn.now_ns);
       return Begin(turn);
   }
 }
@@ -231,9 +246,9 @@ bool Attempt::IsKillDue(int64_t now_ns) const {
 void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
   unreadable_ = why;
   const bool acts = record_.begun || IsKillDue(now_ns);
-  const bool unsure = !record_.begun || !not_started_.empty();
+  const bool unsure = !record_.begun || !record_.start_failed.empty();
   const bool has_ranks = unsure && launch_->HasRanks();
-  ran_here_ = ran_here_ || has_ranks;
+  if (has_ranks) NoteRanks();
   if (acts) Steer(now_ns);
   if (acts && kill_asked_) launch_->SweptClean();
   if (!launch_->RunnerGone()) {
@@ -250,15 +265,15 @@ void Attempt::AdvanceUnreadable(const std::string& why, int64_t now_ns) {
 }
 
 void Attempt::EndUnread(const std::string& why) {
-  if (ran_here_ || (record_.begun && not_started_.empty())) {
+  if (ran_here_ || (record_.begun && record_.start_failed.empty())) {
     return End(base::kKilledCode, UnreadFailure(options_.node, why, kill_asked_));
   }
   // No guard is left, and none was forked that could come yet, so that none is to be sealed out.
   const v1::AttemptDesiredState desired = record_.desired.desired_state();
   if (desired == v1::ATTEMPT_RUN) {
-    return EndNothingStarts(
-        not_started_.empty() ? "its run folder errs here: " + why : not_started_, base::kJobFailed,
-        Doing::kOurs);
+    const std::string& failed = record_.start_failed;
+    return EndNothingStarts(failed.empty() ? "its run folder errs here: " + why : failed,
+                            base::kJobFailed, Doing::kOurs);
   }
   const bool stopped = desired == v1::ATTEMPT_STOP;
   EndNothingStarts(stopped ? "stopped before it began" : "killed before it began; " + why,
@@ -284,7 +299,7 @@ void Attempt::Begin(const Turn& turn) {
   }
   if (EndedAsDesired() || record_.desired.desired_state() != v1::ATTEMPT_RUN || !turn.may_start)
     return;
-  not_started_.clear();
+  record_.start_failed.clear();
   const absl::Status started = Start();
   // A guard that is late may come yet; if none does the next turn starts another, and one wins.
   if (started.ok() || absl::IsDeadlineExceeded(started) || absl::IsCancelled(started)) return;
@@ -295,8 +310,10 @@ void Attempt::Begin(const Turn& turn) {
   // What one node lacks at one time (a program, room on a disk) is no fault of the job; that
   // another attempt counts is none of the node.
   const bool replaced = absl::IsFailedPrecondition(started);
-  if (!replaced) not_started_ = why;  // for a folder that errs by now
+  if (!replaced) record_.start_failed = why;
   EndUnstarted(why, base::kJobFailed, replaced ? Doing::kOthers : Doing::kOurs);
+  // Its folder errs by now, or is away, and the next turns, or the next keeper's, end it.
+  if (!ended_) Save().IgnoreError();
 }
 
 // Of an attempt that has not begun.
@@ -428,7 +445,8 @@ void Attempt::EndVanished(const Seen& seen) {
 
 void Attempt::EndUnstarted(const std::string& why, int exit_code, Doing doing) {
   // Before the reason is noted: a guard that was forked by a keeper now dead may claim it yet, and
-  // then it has started.
+  // then it has started. In a folder that is away none can be sealed out.
+  if (record_.begun && SeePlace().place == Place::kAway) return;
   if (launch_->Seal().ok()) EndNothingStarts(why, exit_code, doing);
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "coordinator/keeper/attempt_folder.h"
+#include "coordinator/keeper/attempt_place.h"
 #include "coordinator/keeper/attempt_record.h"
 #include "coordinator/keeper/keeper_options.h"
 #include "coordinator/keeper/launch.h"
@@ -98,7 +99,8 @@ class Attempt {
   void Heed();
   void NameStore(const std::string& store);
   void NoteBegun(const Seen& seen);
-  std::string WhyUnseen(const Seen& seen);
+  void NoteRanks();
+  Place LookForFolder(Seen& seen);
   void AdvanceLauncher(Seen seen, const Turn& turn);
   void AdvanceWatcher();
   bool IsKillDue(int64_t now_ns) const;
@@ -114,6 +116,7 @@ class Attempt {
   bool NoRankCameUp() const;
   void EndWith(int exit_code);
   void EndRemoved(const Seen& seen, int64_t now_ns);
+  PlaceSeen SeePlace() const;
   void EndVanished(const Seen& seen);
   // Whose doing it is that an attempt is never started.
   enum class Doing { kOthers, kOurs };
@@ -143,7 +146,6 @@ class Attempt {
   bool kill_asked_ = false;
   std::string waits_for_;
   std::string unreadable_;         // why its folder cannot be read; empty: it can
-  std::string not_started_;        // why its start has failed
   bool ran_here_ = false;          // ranks of what its record calls not begun were seen
   int64_t runner_gone_ns_ = 0;     // since when nothing runs that would leave a verdict there
   int64_t checkpoints_at_ns_ = 0;  // of the last look at their folder

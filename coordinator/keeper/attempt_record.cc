@@ -48,7 +48,8 @@ std::optional<AttemptRecord> Parse(const std::string& text) {
     parsed.never_started = record.at("never_started").get<std::string>();
     parsed.exit_code = record.at("exit_code").get<int>();
     parsed.stop_at_ns = record.at("stop_at_ns").get<int64_t>();
-    // Agents of before had neither.
+    // Agents of before had none of these.
+    parsed.start_failed = record.value("start_failed", "");
     parsed.cut_off = record.value("cut_off", "");
     parsed.unable = record.value("unable", false);
     google::protobuf::util::JsonParseOptions options;
@@ -78,6 +79,7 @@ absl::Status SaveRecord(const std::string& state_folder, const AttemptRecord& re
                      {"never_started", record.never_started},
                      {"exit_code", record.exit_code},
                      {"unable", record.unable},
+                     {"start_failed", record.start_failed},
                      {"stop_at_ns", record.stop_at_ns},
                      {"cut_off", record.cut_off},
                      {"desired", json_text::Parse(desired)}};

@@ -21,6 +21,9 @@ struct AttemptRecord {
   std::string never_started;
   int exit_code = 0;    // goes with never_started
   bool unable = false;  // likewise: it is this node that could not start it
+  // Why its start has failed here, which its folder may be too sick to be sealed for; empty: it has
+  // not, or what it left behind runs.
+  std::string start_failed;
   // CLOCK_MONOTONIC of the first request to stop, of the machine's start at that time; 0: none.
   int64_t stop_at_ns = 0;
   std::string cut_off;  // why it is ended, whatever is desired (Lifeline::Cut); empty: it is not

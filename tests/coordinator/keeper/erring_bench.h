@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +25,11 @@ class ErringBench : public KeeperBench {
   explicit ErringBench(const std::string& script) : KeeperBench(script) {
     options.turn_wait = std::chrono::milliseconds(20);
     options.stalled_after = std::chrono::milliseconds(200);
+    NameFolder(7);
+  }
+  // As the daemon does.
+  void NameFolder(uint64_t job) const {
+    std::ofstream(run + "/run.json") << R"({"job": )" << job << R"(, "store": "a store"})";
   }
   // Named, so that a keeper has to read whose its folder is.
   v1::DesiredAttempt Named(v1::AttemptDesiredState desired_state = v1::ATTEMPT_RUN,
@@ -48,13 +54,15 @@ class ErringBench : public KeeperBench {
     std::filesystem::create_symlink(run, run);
   }
   void TakeAway() const { std::filesystem::rename(run, run + ".away"); }
+  // The attempt's folder alone: somebody has removed it.
+  void Remove() const { std::filesystem::remove_all(Folder(1)); }
   // As where the agent's own disk was made anew.
   void LoseRecord(std::unique_ptr<Keeper>& keeper) const {
     keeper.reset();
     std::filesystem::remove_all(options.state_folder);
   }
   void Mend() const {
-    std::filesystem::remove(run);
+    std::filesystem::remove_all(run);
     std::filesystem::rename(run + ".away", run);
   }
   void PollFor(Keeper& keeper, std::chrono::milliseconds time) const {

@@ -1,11 +1,17 @@
 // A run folder that answers with an error, as where its mount is stale: what goes on, what is ended
 // all the same, and what is told of it. The error is ELOOP, of a name that leads to itself.
+#include <signal.h>
+
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "coordinator/keeper/launch.h"
 #include "coordinator/launcher/guard_search.h"
@@ -126,12 +132,13 @@ TEST_CASE("erring folder: a node on which an attempt cannot begin for it could n
 // Its folder begins to err as it starts, so that it cannot even be sealed.
 class BreakingLaunch final : public Launch {
  public:
-  BreakingLaunch(const ErringBench& bench, const AttemptFolder& folder)
-      : bench_(bench), folder_(folder) {}
+  BreakingLaunch(const ErringBench& bench, const AttemptFolder& folder, std::atomic<bool>& broken)
+      : bench_(bench), folder_(folder), broken_(broken) {}
   Seen Look(int64_t) override { return folder_.Look(); }
   bool Ready() override { return true; }
   absl::Status Start(const std::function<bool()>&) override {
     bench_.Break();
+    broken_ = true;
     return absl::UnavailableError("cannot open its control");
   }
   void AskToStop(int64_t) override {}
@@ -144,19 +151,108 @@ class BreakingLaunch final : public Launch {
  private:
   const ErringBench& bench_;
   const AttemptFolder& folder_;
+  std::atomic<bool>& broken_;
 };
 
-TEST_CASE("erring folder: a start that fails for it is the node's failure") {
+TEST_CASE(
+    "erring folder: a start that fails for it is the node's failure, also for the next keeper") {
   ErringBench bench(kRunsOn);
+  std::atomic<bool> broken = false;
   bench.options.make_launch = [&](const AttemptRecord&, const AttemptFolder& folder) {
-    return std::make_unique<BreakingLaunch>(bench, folder);
+    return std::make_unique<BreakingLaunch>(bench, folder, broken);
   };
-  const auto keeper = bench.Open();
+  auto keeper = bench.Open();
   bench.Want(*keeper, v1::ATTEMPT_RUN);
+  if (GENERATE(false, true)) {
+    bench.Await(*keeper, 1, [&](const auto& report) {
+      REQUIRE(report.phase() != v1::ATTEMPT_ENDED);
+      return broken.load();
+    });
+    keeper.reset();
+    keeper = bench.Open();
+    bench.Want(*keeper, v1::ATTEMPT_RUN);
+  }
   const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
   CHECK(end.never_started());
   CHECK_THAT(end.failure().headline(), Catch::Contains("cannot open its control"));
   bench.Mend();
+}
+
+// A start that has forked its guard, and fails as the folder begins to err, or is away.
+class ForkedLaunch final : public Launch {
+ public:
+  ForkedLaunch(const ErringBench& bench, const AttemptRecord& record, const AttemptFolder& folder,
+               std::function<void()> lose)
+      : bench_(bench),
+        real_(MakeMpirunLaunch(bench.options, record, folder)),
+        lose_(std::move(lose)) {}
+  Seen Look(int64_t now_ns) override { return real_->Look(now_ns); }
+  bool Ready() override { return real_->Ready(); }
+  absl::Status Start(const std::function<bool()>& called_off) override {
+    const absl::Status started = real_->Start(called_off);
+    for (int i = 0; i < 500 && bench_.Lines("starts") == 0; ++i) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    lose_();
+    return started.ok() ? absl::UnavailableError("the guard cannot claim its folder") : started;
+  }
+  void AskToStop(int64_t now_ns) override { real_->AskToStop(now_ns); }
+  void Kill(int64_t now_ns) override { real_->Kill(now_ns); }
+  absl::Status Seal() override { return real_->Seal(); }
+  bool SweptClean() override { return real_->SweptClean(); }
+  bool RunnerGone() override { return real_->RunnerGone(); }
+  bool HasRanks() override { return real_->HasRanks(); }
+  void CleanUp() override { real_->CleanUp(); }
+
+ private:
+  const ErringBench& bench_;
+  const std::unique_ptr<Launch> real_;
+  const std::function<void()> lose_;
+};
+
+TEST_CASE(
+    "erring folder: what a failed start has left running has begun, also for the next keeper") {
+  ErringBench bench(kRunsOn);
+  const bool errs = GENERATE(true, false);
+  const bool same_keeper = GENERATE(true, false);
+  const bool comes_back = GENERATE(true, false);
+  CAPTURE(errs, same_keeper, comes_back);
+  std::atomic<bool> lost = false;
+  bench.options.make_launch = [&](const AttemptRecord& record, const AttemptFolder& folder) {
+    return std::make_unique<ForkedLaunch>(bench, record, folder, [&] {
+      bench.guard = bench.Guard(1);
+      errs ? bench.Break() : bench.TakeAway();
+      lost = true;
+    });
+  };
+  auto keeper = bench.Open();
+  bench.Want(*keeper, v1::ATTEMPT_RUN);
+  bench.Await(*keeper, 1, [&](const auto& report) {
+    REQUIRE(report.phase() != v1::ATTEMPT_ENDED);
+    return lost.load();
+  });
+  bench.PollFor(*keeper, milliseconds(2000));
+  REQUIRE(launcher::IsAlive(bench.guard));
+  CHECK(bench.Living().size() == 2);
+  if (!same_keeper) keeper.reset();
+  if (comes_back) bench.Mend();
+  if (!comes_back) {
+    launcher::SendSignal(bench.guard, SIGKILL);
+    // Those that it leaves may end before anybody looks.
+    for (const int pid : bench.Living()) kill(pid, SIGKILL);
+  }
+  if (!same_keeper) keeper = bench.Open();
+  bench.Want(*keeper, v1::ATTEMPT_RUN);
+  if (comes_back) {
+    bench.PollFor(*keeper, milliseconds(500));
+    CHECK(launcher::IsAlive(bench.guard));
+    CHECK(bench.Lines("starts") == 1);
+    bench.Want(*keeper, v1::ATTEMPT_KILL);
+  }
+  const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
+  CHECK(end.exit_code() == base::kKilledCode);
+  CHECK_FALSE(end.never_started());
+  CHECK(bench.Living().empty());
 }
 
 TEST_CASE("erring folder: what has not begun ends as it is asked to") {

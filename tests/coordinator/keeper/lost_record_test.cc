@@ -93,7 +93,7 @@ TEST_CASE("an attempt whose folder was removed has not ended while its guard liv
   auto keeper = bench.Open();
   bench.Run(*keeper);
   REQUIRE(launcher::SendSignal(bench.guard, SIGSTOP));
-  bench.TakeAway();
+  bench.Remove();
   const v1::AttemptReport end = bench.AwaitEnd(*keeper, 1);
   CheckNothingLives(bench);
   CHECK(end.exit_code() == base::kKilledCode);

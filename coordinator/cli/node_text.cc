@@ -31,6 +31,7 @@ std::string NodeGpusText(const v1::Node& node) {
 }
 
 std::string NodeReasonText(const v1::Node& node) {
+  if (!node.drained() && node.reason().empty()) return node.unable();
   if (!node.drained() || node.drained_by().empty()) return node.reason();
   return base::Text("drained by ", node.drained_by(), ", ", LocalTime(node.drained_unix_ns()),
                     node.reason().empty() ? "" : ": ", node.reason());

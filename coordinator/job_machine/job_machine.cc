@@ -354,7 +354,7 @@ class Machine {
     } else if (event.exit_code == base::kNoRoomHere && !policy_.room_comes) {
       Fail(ending, base::kDoesNotFit, event.failure);
     } else if (IsOfItsNode(event)) {
-      StartAgain(event.node, ending);
+      StartAgain(event, ending);
     } else {
       CountFailure();
       const bool asked = state() == v1::JOB_PAUSING;
@@ -366,9 +366,10 @@ class Machine {
   }
 
   // What its node could not start is no failure of the job.
-  void StartAgain(const std::string& node, const std::string& ending) {
+  void StartAgain(const AttemptEnded& event, const std::string& ending) {
     v1::JobStatus& now = change_.status();
-    CountUnstarted(node, now);
+    CountUnstarted(event.node, now);
+    if (event.no_other_node) return AwaitNode(event.node, ending);
     const std::string nodes = UnableText(now);
     if (TriesInVain(now) >= MostInVain()) {
       change_.To(v1::JOB_FAILED,
@@ -386,6 +387,21 @@ class Machine {
                     DurationText(delay_ns),
                     nodes.empty() ? "" : ", not on " + nodes + " where other nodes have room"),
         &now.failure());
+  }
+
+  // There is no other, so the job waits for it, however long: it is tried as rarely as any.
+  void AwaitNode(const std::string& node, const std::string& ending) {
+    v1::JobStatus& now = change_.status();
+    const uint32_t tries = TriesInVain(now);
+    const auto most = static_cast<uint32_t>(std::clamp<uint64_t>(MostInVain(), 2, 9) - 1);
+    CountAtMost(most, now);
+    const int64_t delay_ns = DelayNs(policy_, tries > most ? UINT32_MAX : tries);
+    now.set_retry_at_unix_ns(now_ + delay_ns);
+    const std::string why = fmt::format(
+        "{}, which is no failure of the job; node {} has started nothing of late, and "
+        "no other can be used, so it is tried again in {}",
+        ending, OneLine(node), DurationText(delay_ns));
+    change_.To(v1::JOB_RECOVERING, why, &now.failure());
   }
 
   // Whatever its exit code says, it was killed.

@@ -63,6 +63,8 @@ struct AttemptEnded {
   std::string node = {};
   uint64_t memory_step = 0;  // as of StepsSeen
   uint64_t steps_done = 0;
+  // With never_started: it could start nothing else of late, and no other node can be used.
+  bool no_other_node = false;
 };
 // A node of the attempt is lost for good: it will be killed on the others.
 struct AttemptLost {

@@ -17,6 +17,11 @@ bool ForgetUnable(const std::string& node, v1::JobStatus& status) {
   return true;
 }
 
+// Those that bring the job no nearer to its end: the first on each node but one.
+uint32_t FirstTries(const v1::JobStatus& status) {
+  return static_cast<uint32_t>(std::max(0, status.unable_nodes_size() - 1));
+}
+
 }  // namespace
 
 void CountUnstarted(const std::string& node, v1::JobStatus& status) {
@@ -41,10 +46,20 @@ bool LetBack(const std::string& node, v1::JobStatus& status) {
   } else {
     // How many of the tries were on it is not known. With kUnableAfter left a job that waits for
     // others does so still.
-    const auto further = static_cast<uint32_t>(status.unable_nodes_size() - 1);
-    status.set_unstarted(further + std::min(tries, kUnableAfter));
+    status.set_unstarted(FirstTries(status) + std::min(tries, kUnableAfter));
   }
   return true;
+}
+
+bool LetTry(const std::string& node, v1::JobStatus& status) {
+  const uint32_t tries = TriesInVain(status);
+  if (!ForgetUnable(node, status)) return false;
+  status.set_unstarted(FirstTries(status) + tries);
+  return true;
+}
+
+void CountAtMost(uint32_t most, v1::JobStatus& status) {
+  status.set_unstarted(std::min(status.unstarted(), FirstTries(status) + most));
 }
 
 bool IsUnable(const std::string& node, const v1::JobStatus& status) {
@@ -62,8 +77,7 @@ const std::string& NodeOfRank(const v1::Job& job, int rank) {
 }
 
 uint32_t TriesInVain(const v1::JobStatus& status) {
-  const auto further = static_cast<uint32_t>(std::max(0, status.unable_nodes_size() - 1));
-  return status.unstarted() - std::min(further, status.unstarted());
+  return status.unstarted() - std::min(FirstTries(status), status.unstarted());
 }
 
 std::string UnableText(const v1::JobStatus& status) {

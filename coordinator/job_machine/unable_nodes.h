@@ -16,6 +16,9 @@ inline constexpr int kMostUnableNodes = 32;
 // or an accident. After as many tries in vain a job waits for others.
 inline constexpr uint32_t kUnableAfter = 3;
 
+// Who has drained such a node, for people: Node.drained_by.
+inline constexpr char kDaemonsName[] = "triremed";
+
 // `node` could not start another attempt; empty: not known which.
 void CountUnstarted(const std::string& node, v1::JobStatus& status);
 // An attempt has begun, or somebody has looked at the job.
@@ -23,6 +26,11 @@ void ForgetUnstarted(v1::JobStatus& status);
 // Somebody has mended the node: it is as one that was not tried, and the tries in vain on it bring
 // the job no nearer to its end, for kUnableAfter count still at most. False: it is not one of them.
 bool LetBack(const std::string& node, v1::JobStatus& status);
+// The node has started something since: likewise, but the tries in vain stay as they are, for this
+// job may be at fault.
+bool LetTry(const std::string& node, v1::JobStatus& status);
+// Of the tries in vain no more than `most` count.
+void CountAtMost(uint32_t most, v1::JobStatus& status);
 bool IsUnable(const std::string& node, const v1::JobStatus& status);
 
 // The node of an allocation that has this rank; of no such rank its first one.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "coordinator/job_machine/job_machine.h"
+#include "coordinator/job_machine/unable_nodes.h"
 #include "runtime/base/exit_code.h"
 
 namespace trireme::coordinator {
@@ -112,13 +113,19 @@ const char* NodeWord(const v1::Node& node) {
 void WriteNodes(const v1::Cluster& cluster, MetricsText& text) {
   std::map<std::string, double> by_state{{"ready", 0}, {"lost", 0}, {"gone", 0}};
   double drained = 0;
+  double unable = 0;
   for (const v1::Node& node : cluster.nodes()) {
     by_state[NodeWord(node)] += 1;
     drained += node.drained() ? 1 : 0;
+    // What it was drained for outlives the daemon that has counted.
+    const bool by_daemon = node.drained() && node.drained_by() == kDaemonsName;
+    unable += by_daemon || !node.unable().empty() ? 1 : 0;
   }
   text.Begin("trireme_nodes", "gauge", "Nodes by state.");
   for (const auto& [state, count] : by_state) text.Sample({{"state", state}}, count);
   text.One("trireme_nodes_drained", "gauge", "Nodes that get no new ranks.", drained);
+  text.One("trireme_nodes_unable", "gauge", "Nodes that could start none of their newest attempts.",
+           unable);
   struct Column {
     const char* name;
     const char* help;

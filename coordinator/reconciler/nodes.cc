@@ -21,6 +21,10 @@ v1::Event ChangeOf(const v1::Node& node) {
   return event;
 }
 
+bool IsUsable(const v1::Node& node) {
+  return node.state() == v1::NODE_READY && !node.drained() && node.refuses_for().empty();
+}
+
 // What is stored, and for nobody to see.
 void Hide(v1::Node& node) {
   node.clear_holder();
@@ -186,32 +190,34 @@ absl::StatusOr<v1::Event> Nodes::SetUse(const NodeUse& use, int64_t now_unix_ns)
   node.set_gone(use.drained && use.gone);
   node.set_drained_by(use.drained ? use.by : "");
   node.set_drained_unix_ns(use.drained ? now_unix_ns : 0);
-  if (!use.drained) unable_.erase(use.node);
+  if (!use.drained) in_vain_.Forget(use.node);
   v1::Event event = ChangeOf(node);
   event.mutable_node_changed()->set_by(use.by);
   return event;
 }
 
-void Nodes::CouldNotStart(const std::string& node, const std::string& what) {
-  InVain& in_vain = unable_[node];
-  ++in_vain.attempts;
-  in_vain.last = what;
-}
-
 std::vector<NodeUse> Nodes::Unable() const {
   std::vector<NodeUse> unable;
-  for (const auto& [name, in_vain] : unable_) {
-    if (in_vain.attempts < kUnableAfter || Get(name).drained()) continue;
+  for (const auto& [name, node] : nodes_) {
+    const std::string why = node.drained() ? "" : in_vain_.WhyUnable(name);
+    if (why.empty() || IsLast(name)) continue;
     NodeUse& use = unable.emplace_back();
     use.node = name;
     use.drained = true;
-    use.reason = fmt::format(
-        "it could start none of {} attempts in a row, the last of {}; when that is mended: trireme "
-        "undrain {}",
-        in_vain.attempts, in_vain.last, name);
-    use.by = "triremed";
+    use.reason = fmt::format("{}; when that is mended: trireme undrain {}", why, name);
+    use.by = kDaemonsName;
   }
   return unable;
+}
+
+bool Nodes::IsLast(const std::string& node) const {
+  return std::none_of(nodes_.begin(), nodes_.end(), [&](const auto& other) {
+    return other.first != node && IsUsable(other.second);
+  });
+}
+
+bool Nodes::IsLastAndUnable(const std::string& node) const {
+  return in_vain_.TriesOn(node) >= kUnableAfter && IsLast(node);
 }
 
 v1::Event Nodes::Adopted(const std::string& node, const std::string& by) const {
@@ -245,7 +251,7 @@ std::vector<NodeCapacity> Nodes::Capacities() const {
     one.cpus = node.cpus();
     one.memory_bytes = node.memory_bytes();
     one.gpus = node.gpus();
-    one.usable = node.state() == v1::NODE_READY && !node.drained() && node.refuses_for().empty();
+    one.usable = IsUsable(node);
     if (node.state() != v1::NODE_READY) {
       one.unusable_why = node.gone() ? "gone" : "lost";
       one.gone = node.gone();
@@ -274,6 +280,7 @@ std::vector<v1::Node> Nodes::List(const std::vector<Holding>& holding) const {
   std::vector<v1::Node> list;
   for (auto& [name, node] : nodes) {
     Hide(node);
+    node.set_unable(in_vain_.WhyUnable(name));
     list.push_back(std::move(node));
   }
   return list;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/reconciler/starts_in_vain.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "trireme/v1/agent.pb.h"
 #include "trireme/v1/control.pb.h"
@@ -57,11 +58,13 @@ class Nodes {
   // The event of it; the node is then to be stored. NotFound: no such node; FailedPrecondition: it
   // is heard of, so it is not gone.
   absl::StatusOr<v1::Event> SetUse(const NodeUse& use, int64_t now_unix_ns);
-  // Whether its agent could start the newest attempts: counted since this daemon was started.
-  void Started(const std::string& node) { unable_.erase(node); }
-  void CouldNotStart(const std::string& node, const std::string& what);
-  // Those that are to be drained for it, and are not.
+  // Whether agents could start the newest attempts: counted since this daemon was started.
+  StartsInVain& in_vain() { return in_vain_; }
+  // Those that are to be drained for it, and are not. The last one that can be used is not: who
+  // waits for it to be mended may as well try.
   std::vector<NodeUse> Unable() const;
+  // It could start none of the newest attempts, and no other node can be used.
+  bool IsLastAndUnable(const std::string& node) const;
   // The event of it; nothing else.
   v1::Event Adopted(const std::string& node, const std::string& by) const;
 
@@ -84,13 +87,11 @@ class Nodes {
   int64_t NextExpiry() const;
 
  private:
+  bool IsLast(const std::string& node) const;
+
   std::map<std::string, v1::Node> nodes_;
   std::map<std::string, int64_t> spoke_ns_;  // from when its silence counts
-  struct InVain {
-    uint32_t attempts = 0;  // in a row
-    std::string last;
-  };
-  std::map<std::string, InVain> unable_;
+  StartsInVain in_vain_;
   std::chrono::nanoseconds lease_;
 };
 

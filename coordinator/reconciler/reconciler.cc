@@ -345,13 +345,10 @@ absl::StatusOr<v1::Node> Reconciler::SetUse(const NodeUse& use, int64_t now_unix
   event.set_time_unix_ns(now_unix_ns);
   change.events.push_back(std::move(event));
   change.nodes.push_back(after.Get(use.node));
-  if (!use.drained) change.jobs = JobsLettingBack(use.node);
+  // Whoever says so has mended it.
+  if (!use.drained) change.jobs = JobsLettingBack(use.node, LetBack);
   RETURN_IF_ERROR(Commit(change));
-  for (const v1::Job& job : change.jobs) {
-    Entry& entry = jobs_.at(job.id());
-    File(&entry.job, job);
-    entry.job = job;
-  }
+  FileAgain(change.jobs);
   nodes_ = std::move(after);
   allocations_may_have_changed_ = true;
   PublishCluster();
@@ -435,7 +432,7 @@ absl::Status Reconciler::Report(const std::string& node, const v1::NodeReport& r
     if (known.waits_for() != one.waits_for() || known.stalled() != one.stalled()) {
       allocations_may_have_changed_ = true;
     }
-    HearStart(entry, node, known, one);
+    RETURN_IF_ERROR(HearStart(entry, node, known, one, now_unix_ns));
     known = Newer(known, one);
     const bool seen = one.phase() != v1::ATTEMPT_PHASE_UNSPECIFIED;
     if (seen && IsHeardInTime(now_unix_ns)) {
@@ -517,6 +514,7 @@ absl::Status Reconciler::Evaluate(Entry& entry, int64_t now_unix_ns) {
                        NodeOfRank(entry.job, rank),
                        progress.memory_step(),
                        progress.steps_done()};
+    ended.no_other_node = ended.never_started && nodes_.IsLastAndUnable(ended.node);
     return Feed(entry, ended, now_unix_ns);
   }
   // The desired state of the other nodes is now to kill.

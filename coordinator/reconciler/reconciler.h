@@ -213,11 +213,17 @@ class Reconciler {
   absl::Status AdoptAgain(const std::string& node, const v1::NodeReport& report,
                           int64_t now_unix_ns);
   void HearRefusal(const std::string& node, const v1::NodeReport& report);
-  void HearStart(const Entry& entry, const std::string& node, const v1::AttemptReport& before,
-                 const v1::AttemptReport& now);
+  static bool IsHeardOf(const std::string& node, const v1::JobStatus& status);
+  absl::Status HearStart(const Entry& entry, const std::string& node,
+                         const v1::AttemptReport& before, const v1::AttemptReport& now,
+                         int64_t now_unix_ns);
+  absl::Status HasStarted(const std::string& node);
   absl::Status DrainUnable(int64_t now_unix_ns);
   bool GoesElsewhere(const Entry& entry, int64_t now_unix_ns);
-  std::vector<v1::Job> JobsLettingBack(const std::string& node) const;
+  std::vector<v1::Job> JobsLettingBack(const std::string& node,
+                                       bool (*let_back)(const std::string&, v1::JobStatus&)) const;
+  // What their statuses say now, which is stored.
+  void FileAgain(const std::vector<v1::Job>& jobs);
   absl::Status Evaluate(Entry& entry, int64_t now_unix_ns);
   v1::AttemptReport ReportOf(const Entry& entry, const std::string& node) const;
   absl::Status LeaveLostNodes(Entry& entry, int64_t now_unix_ns);
@@ -268,6 +274,7 @@ class Reconciler {
   // Of these, kept in step with each commit: those that hold an allocation, which are few, and
   // those that wait for some.
   std::set<uint64_t> holding_;
+  std::set<uint64_t> keeping_off_;  // those that some node could not start
   Queue queue_;
   UserUsage usage_{options_.user_caps};  // likewise
   int64_t started_unix_ns_ = 0;

@@ -98,6 +98,9 @@ void Reconciler::File(const v1::Job* before, const v1::Job& job) {
     queue_.Remove(job.id());
     table_.PutInQueue(KeyOf(job), std::nullopt);
   }
+  keeping_off_.erase(job.id());
+  const bool ended = HasEnded(job.status().state());
+  if (!ended && job.status().unable_nodes_size() > 0) keeping_off_.insert(job.id());
   const Consequences consequences = ConsequencesOf(job.status());
   if (consequences.holds_allocation) holding_.insert(job.id());
   if (!consequences.wants_allocation) return;

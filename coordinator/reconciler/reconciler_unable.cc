@@ -35,19 +35,41 @@ bool WouldFailAgain(const v1::JobStatus& status, const Allocation& allocation,
 
 }  // namespace
 
-// Of the agent that starts its ranks: whether it could.
-void Reconciler::HearStart(const Entry& entry, const std::string& node,
-                           const v1::AttemptReport& before, const v1::AttemptReport& now) {
-  if (node != entry.job.allocation(0).node() || before.phase() == v1::ATTEMPT_ENDED) return;
-  if (HasBegun(now)) {
-    if (!HasBegun(before)) nodes_.Started(node);
-    return;
+// No job drains a second node: it is heard of the first alone.
+bool Reconciler::IsHeardOf(const std::string& node, const v1::JobStatus& status) {
+  const auto& unable = status.unable_nodes();
+  return unable.empty() || (unable.size() == 1 && unable[0] == node);
+}
+
+// Of the agent that starts its ranks: whether it could. An error is the store's: it is to be said
+// again.
+absl::Status Reconciler::HearStart(const Entry& entry, const std::string& node,
+                                   const v1::AttemptReport& before, const v1::AttemptReport& now,
+                                   int64_t now_unix_ns) {
+  if (node != entry.job.allocation(0).node() || before.phase() == v1::ATTEMPT_ENDED) {
+    return absl::OkStatus();
   }
-  if (now.phase() != v1::ATTEMPT_ENDED || !now.never_started()) return;
-  // No job drains a second node.
-  if (entry.job.status().unstarted() >= kUnableAfter) return;
-  nodes_.CouldNotStart(
-      node, fmt::format("job {}: {}", entry.job.id(), EndingOf(now.exit_code(), now.failure())));
+  if (HasBegun(now)) return HasBegun(before) ? absl::OkStatus() : HasStarted(node);
+  if (now.phase() == v1::ATTEMPT_ENDED && now.never_started() &&
+      IsHeardOf(node, entry.job.status())) {
+    nodes_.in_vain().CouldNotStart(
+        node, fmt::format("job {}: {}", entry.job.id(), EndingOf(now.exit_code(), now.failure())),
+        now_unix_ns);
+  }
+  return absl::OkStatus();
+}
+
+// Whatever it lacked, it has it: jobs that kept off it may try there again.
+absl::Status Reconciler::HasStarted(const std::string& node) {
+  Change change;
+  change.jobs = JobsLettingBack(node, LetTry);
+  if (!change.jobs.empty()) {
+    RETURN_IF_ERROR(Commit(change));
+    FileAgain(change.jobs);
+    allocations_may_have_changed_ = true;
+  }
+  nodes_.in_vain().Forget(node);
+  return absl::OkStatus();
 }
 
 // Whether a job whose node could not start it gives its allocation back: where it would start on
@@ -82,21 +104,31 @@ bool Reconciler::GoesElsewhere(const Entry& entry, int64_t now_unix_ns) {
   return later != once_free.allocations.end() && !WouldFailAgain(status, later->second, unable);
 }
 
-// Those that have kept off a node that is used again: whoever says so has mended it.
-std::vector<v1::Job> Reconciler::JobsLettingBack(const std::string& node) const {
+// Those that have kept off a node that is used again.
+std::vector<v1::Job> Reconciler::JobsLettingBack(const std::string& node,
+                                                 bool (*let_back)(const std::string&,
+                                                                  v1::JobStatus&)) const {
   std::vector<v1::Job> jobs;
-  for (const uint64_t id : active_) {
+  for (const uint64_t id : keeping_off_) {
     const v1::Job& job = jobs_.at(id).job;
-    if (!IsUnable(node, job.status())) continue;
-    LetBack(node, *jobs.emplace_back(job).mutable_status());
+    if (IsUnable(node, job.status())) let_back(node, *jobs.emplace_back(job).mutable_status());
   }
   return jobs;
 }
 
+void Reconciler::FileAgain(const std::vector<v1::Job>& jobs) {
+  for (const v1::Job& job : jobs) {
+    Entry& entry = jobs_.at(job.id());
+    File(&entry.job, job);
+    entry.job = job;
+  }
+}
+
 // Else whoever is next in the queue goes there, for it is free.
 absl::Status Reconciler::DrainUnable(int64_t now_unix_ns) {
-  for (const NodeUse& use : nodes_.Unable()) {
-    RETURN_IF_ERROR(SetUse(use, now_unix_ns).status());
+  // One after the other: the last is not drained.
+  for (auto unable = nodes_.Unable(); !unable.empty(); unable = nodes_.Unable()) {
+    RETURN_IF_ERROR(SetUse(unable.front(), now_unix_ns).status());
   }
   return absl::OkStatus();
 }

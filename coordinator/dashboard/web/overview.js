@@ -57,6 +57,7 @@ function cells(node) {
 
 // As `trireme nodes` has it.
 function whyNot(node) {
+  if (!node.drained && !node.reason) return node.unable ?? '';
   if (!node.drained || !node.drained_by) return node.reason;
   return `drained by ${node.drained_by}, ${dateAndClock(node.drained_ms)}${node.reason ? `: ${node.reason}` : ''}`;
 }

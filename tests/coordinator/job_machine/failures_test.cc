@@ -407,6 +407,16 @@ TEST_CASE(
     CHECK(LetBack("n2", status));
     CHECK(status.unstarted() == 0);
   }
+  SECTION("those that have started another job are tried again, but it may be at fault itself") {
+    v1::JobStatus status = job.status();
+    CHECK_FALSE(LetTry("n9", status));
+    for (const char* node : {"n3", "n1", "n2"}) {
+      CHECK(LetTry(node, status));
+      CHECK(TriesInVain(status) == TriesInVain(job.status()));
+      CHECK_FALSE(IsUnable(node, status));
+    }
+    CHECK(status.unstarted() == TriesInVain(job.status()));
+  }
   SECTION("nor do the tries on those, so that it is not the next one to fail") {
     while (TriesInVain(job.status()) < 7) job.IsNotStarted("n2");
     v1::JobStatus status = job.status();

@@ -107,7 +107,10 @@ TEST_CASE("metrics tell of nodes and what is taken of them") {
   node.set_cpus(8);
   node.set_cpus_used(3);
   node.set_drained(true);
-  cluster.add_nodes()->set_state(v1::NODE_LOST);
+  node.set_drained_by("triremed");
+  v1::Node& lost = *cluster.add_nodes();
+  lost.set_state(v1::NODE_LOST);
+  lost.set_unable("it could start none of 3 attempts in a row");
   table.PutCluster(cluster);
   const DaemonMetrics metrics;
   auto samples = PageOf(metrics, table);
@@ -115,6 +118,7 @@ TEST_CASE("metrics tell of nodes and what is taken of them") {
   CHECK(samples["trireme_nodes{state=\"ready\"}"] == "1");
   CHECK(samples["trireme_nodes{state=\"lost\"}"] == "1");
   CHECK(samples["trireme_nodes_drained"] == "1");
+  CHECK(samples["trireme_nodes_unable"] == "2");
   CHECK(samples["trireme_node_cpus_used{node=\"n\\\"1\"}"] == "3");
 }
 

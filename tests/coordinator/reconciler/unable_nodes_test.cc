@@ -126,7 +126,8 @@ TEST_CASE("unable node: which could not start a job is known to the next daemon"
 }
 
 TEST_CASE(
-    "unable node: it is tried again where no other has room, and drained for three in a row") {
+    "unable node: it is tried again where no other has room, and drained for three in a row that "
+    "are a minute apart") {
   Unable desk;
   const uint64_t other = desk.Occupy("n2");
   const uint64_t job = desk.Submit(4, desk.now);
@@ -141,14 +142,23 @@ TEST_CASE(
     CHECK(status.retry_at_unix_ns() == desk.now + delay * kDeskSecond);
     CHECK(status.reason().find("no mpirun, which is no failure of the job") != std::string::npos);
   }
-  CHECK(desk.Node(0).drained());
-  CHECK(desk.Node(0).drained_by() == "triremed");
-  CHECK(
-      desk.Node(0).reason() ==
-      "it could start none of 3 attempts in a row, the last of job 2: was not started: no mpirun; "
-      "when that is mended: trireme undrain n1");
   desk.Turn(job);
   CHECK(desk.StateOf(job) == v1::JOB_PENDING);
+  uint64_t next = 0;
+  for (int minute = 0; minute < 2; ++minute) {
+    CHECK_FALSE(desk.Node(0).drained());
+    CHECK(desk.Node(0).unable().empty());
+    desk.now += 60 * kDeskSecond;
+    next = desk.SubmitTo("n1");
+    desk.Plan(next);
+    desk.Refuses(next);
+  }
+  CHECK(desk.Node(0).drained());
+  CHECK(desk.Node(0).drained_by() == "triremed");
+  const std::string why =
+      "it could start none of 5 attempts in a row, the last of job 4: was not started: no mpirun";
+  CHECK(desk.Node(0).reason() == why + "; when that is mended: trireme undrain n1");
+  CHECK(desk.Node(0).unable() == why);
   desk.Ends(other, 0);
   desk.Plan(job);
   CHECK(desk.NodeOf(job) == "n2");
@@ -156,7 +166,7 @@ TEST_CASE(
   CHECK(desk.StatusOf(job).unstarted() == 0);
   // Who brings it back begins anew.
   REQUIRE(desk.reconciler->SetUse({"n1", false}, desk.now).ok());
-  const uint64_t next = desk.Submit(4, desk.now);
+  desk.now += 60 * kDeskSecond;
   desk.Plan(next);
   CHECK(desk.NodeOf(next) == "n1");
   desk.Refuses(next);
@@ -189,6 +199,108 @@ TEST_CASE("unable node: after three tries a job waits for one that has not faile
   desk.Plan(job);
   CHECK(desk.NodeOf(job) == goes_on);
   CHECK(desk.NodeOf(equal) == (goes_on == "n1" ? "n2" : "n1"));
+}
+
+// A moment in which /tmp was full: two jobs gave it up, one of them for n2 alone.
+TEST_CASE("unable node: one that has started another job since is let back by all") {
+  Unable desk;
+  const uint64_t other = desk.Occupy("n2");
+  const uint64_t job = desk.Submit(3, desk.now);
+  const auto starts_another = [&] {
+    const uint64_t another = desk.SubmitTo("n1");
+    desk.Plan(another);
+    REQUIRE(desk.NodeOf(another) == "n1");
+    desk.Runs(another);
+    return another;
+  };
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    desk.Plan(job);
+    REQUIRE(desk.NodeOf(job) == "n1");
+    desk.Refuses(job);
+    if (attempt == 0) desk.Ends(starts_another(), 0);
+  }
+  desk.Turn(job);
+  REQUIRE(desk.StateOf(job) == v1::JOB_PENDING);
+  REQUIRE(desk.table.Get(job)->waits_for().find("keeps off node n1") != std::string::npos);
+  REQUIRE_FALSE(desk.Node(0).drained());
+  const uint64_t another = starts_another();
+  CHECK(desk.store->FindJob(job)->value().status().unable_nodes().empty());
+  desk.Plan(job);
+  CHECK(desk.NodeOf(job) == "n1");
+  CHECK(desk.StateOf(other) == v1::JOB_RUNNING);
+  CHECK(desk.StateOf(another) == v1::JOB_RUNNING);
+}
+
+TEST_CASE("unable node: tries within a minute of one that counts are of one trouble") {
+  Unable desk;
+  const uint64_t job = desk.SubmitTo("n1");
+  // After 0, 1, 3, 7, 15, 31, 63 and 123 seconds.
+  for (int attempt = 1; attempt <= 8; ++attempt) {
+    CAPTURE(attempt);
+    CHECK_FALSE(desk.Node(0).drained());
+    desk.Plan(job);
+    desk.Refuses(job);
+  }
+  CHECK(desk.Node(0).drained());
+  CHECK(desk.StatusOf(job).failures() == 0);
+}
+
+TEST_CASE("unable node: the last that can be used is not drained, and its jobs try until it can") {
+  ReconcilerOptions options;
+  options.retry.max_failures = 1;
+  Unable desk(options, 1);
+  const bool other = GENERATE(false, true);
+  if (other) {
+    desk.Dial("n2");
+    REQUIRE(desk.reconciler->SetUse({"n2", true, "new disk"}, desk.now).ok());
+  }
+  const uint64_t job = desk.Submit(1, desk.now);
+  for (int attempt = 1; attempt <= 30; ++attempt) {
+    CAPTURE(attempt);
+    desk.Plan(job);
+    desk.Refuses(job);
+    REQUIRE(desk.StateOf(job) == v1::JOB_RECOVERING);
+  }
+  CHECK_FALSE(desk.Node(0).drained());
+  CHECK(desk.Node(0).unable().find("it could start none of ") == 0);
+  CHECK(desk.StatusOf(job).reason().find(
+            "no mpirun, which is no failure of the job; node n1 has started nothing of late, and "
+            "no other can be used, so it is tried again in ") != std::string::npos);
+  SECTION("it is mended") {
+    desk.Plan(job);
+    desk.Runs(job);
+    desk.now += 1;
+    desk.reconciler->Tick(desk.now + kDeskSecond);
+    CHECK(desk.StatusOf(job).unstarted() == 0);
+    CHECK(desk.StateOf(job) == v1::JOB_RUNNING);
+  }
+  SECTION("another one comes, so that it is no longer the last") {
+    if (other) REQUIRE(desk.reconciler->SetUse({"n2", false}, desk.now).ok());
+    if (!other) desk.Dial("n2", desk.now);
+    desk.nodes.emplace_back("n2");
+    desk.Plan(job);
+    CHECK(desk.Node(0).drained());
+    CHECK(desk.Node(0).drained_by() == "triremed");
+    CHECK(desk.NodeOf(job) == "n2");
+  }
+}
+
+TEST_CASE("unable node: of two that can start nothing one is drained, and the other tried on") {
+  Unable desk;
+  const uint64_t first = desk.SubmitTo("n1");
+  const uint64_t second = desk.SubmitTo("n2");
+  for (int attempt = 1; attempt <= 30; ++attempt) {
+    for (const uint64_t job : {first, second}) {
+      if (job == first && desk.Node(0).drained()) continue;
+      desk.Plan(job);
+      desk.Refuses(job);
+    }
+  }
+  CHECK(desk.Node(0).drained());
+  CHECK_FALSE(desk.Node(1).drained());
+  desk.Turn(first);
+  CHECK(desk.StateOf(first) == v1::JOB_PENDING);
+  CHECK(desk.StateOf(second) == v1::JOB_RECOVERING);
 }
 
 TEST_CASE("unable node: a job of several nodes leaves the one that was to launch it") {
@@ -243,6 +355,7 @@ TEST_CASE(
     desk.Plan(job);
     desk.Refuses(job);
     desk.Runs(before);
+    desk.now += 60 * kDeskSecond;
   }
   const uint64_t between = desk.SubmitTo("n1");
   desk.Plan(between);
@@ -306,7 +419,7 @@ TEST_CASE(
 }
 
 TEST_CASE("unable node: a job that no node can start drains one at most") {
-  Unable desk;
+  Unable desk({}, 3);
   const uint64_t job = desk.SubmitTo("n1");
   const uint64_t second = desk.Submit(1, desk.now, [] {
     Submission submission;
@@ -314,15 +427,19 @@ TEST_CASE("unable node: a job that no node can start drains one at most") {
     submission.resources.add_nodes("n2");
     return submission;
   }());
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  // Once at n1, and then at n2 for ever: of that nothing is heard.
+  desk.Plan(second);
+  REQUIRE(desk.NodeOf(second) == "n1");
+  desk.Refuses(second);
+  for (int attempt = 0; attempt < 8; ++attempt) {
     desk.Plan(job);
     desk.Refuses(job);
   }
-  // Once at n1, and then at n2 for ever: it speaks three times in all.
-  for (int attempt = 0; attempt < 6; ++attempt) {
+  for (int attempt = 0; attempt < 12; ++attempt) {
     desk.Plan(second);
     desk.Refuses(second);
   }
+  CHECK(desk.NodeOf(second) == "n2");
   CHECK(desk.Node(0).drained());
   CHECK_FALSE(desk.Node(1).drained());
 }
@@ -332,14 +449,14 @@ TEST_CASE(
     "was") {
   Unable desk;
   const uint64_t job = desk.SubmitTo("n1", 4);
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  for (int attempt = 0; attempt < 7; ++attempt) {
     desk.Plan(job);
     desk.Refuses(job);
   }
   desk.Plan(job);
   const bool by_hand = GENERATE(true, false);
   if (by_hand) REQUIRE(desk.reconciler->SetUse({"n1", true, "new disk"}, desk.now).ok());
-  v1::NodeReport report = Desk::Word(job, 3, v1::ATTEMPT_ENDED, 4);
+  v1::NodeReport report = Desk::Word(job, 8, v1::ATTEMPT_ENDED, 4);
   report.mutable_attempts(0)->set_never_started(true);
   desk.Report("n1", report, desk.now);
   desk.store->full = true;

@@ -211,6 +211,7 @@ TEST_CASE(
     AttemptEnded end = OwnError(job);
     end.steps_done = 13;
     job.Happens(end);
+    FailsAt(job, 12);  // the first
   }
   SECTION("one between went on later") {
     GoesOnAt(job, 13);

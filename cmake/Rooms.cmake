@@ -37,6 +37,7 @@ trireme_room(runtime/data ROOMS runtime/base runtime/json)
 trireme_room(runtime/optim ROOMS runtime/base runtime/checksum runtime/tensor LIBS OpenMP::OpenMP_CXX hwy::hwy)
 trireme_room(checkpoint/client
              ROOMS runtime/base runtime/checksum runtime/tensor runtime/layout runtime/safetensors checkpoint/format)
+trireme_room(checkpoint/group ROOMS runtime/checksum LIBS absl::statusor absl::strings absl::hash)
 trireme_room(checkpoint/hugging_face
              ROOMS proto runtime/base runtime/json runtime/spec runtime/tensor runtime/safetensors runtime/model
                    checkpoint/client)

@@ -227,6 +227,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TRIREME_SANITIZE STREQU
   target_sources(test_checkpoint PRIVATE "${PROJECT_SOURCE_DIR}/tests/checkpoint/x86/parity_upper_halves_test.cc")
 endif()
 trireme_tests(checkpoint/agent THREADS ROOMS checkpoint/format checkpoint/agent)
+trireme_tests(checkpoint/group ROOMS runtime/base runtime/checksum checkpoint/group LIBS absl::hash absl::flat_hash_set)
 trireme_tests(checkpoint/hugging_face ROOMS runtime/base runtime/spec runtime/safetensors checkpoint/client
               checkpoint/hugging_face)
 # It defines the calls of libc that change files anew, and so is a program of its own; sanitizers, which define them too, do

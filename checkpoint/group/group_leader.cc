@@ -153,15 +153,18 @@ void GroupLeader::End(const Word& word, GroupMember& self, GroupTime now,
 
 bool GroupLeader::StartRound(GroupMember& self, GroupTime now, std::vector<GroupOrder>& orders) {
   if (now < next_ || !AllHeard()) return false;
+  const Report own = self.MakeReport();
+  const RoundVersion& counts = own.page.counts;
   uint64_t newest = 0;
+  bool of_another = false;  // the ranks went on from before what counts: it is none of theirs
   for (const auto& report : reports_) {
     if (report->rebuilding || report->page.settled != report->attempt) return false;
     newest = std::max(newest, report->staged);
+    of_another = of_another || (report->began && counts.attempt < report->attempt &&
+                                report->went_on < counts.version);
   }
   if (newest == 0) return false;  // no ranks yet
-  const Report own = self.MakeReport();
-  if (newest < own.page.counts.version) {
-    // The ranks went on from before it, and so what counts is none of theirs.
+  if (of_another) {
     const uint64_t round = own.page.last_round + 1;
     End({.attempt = own.attempt,
          .last_round = round,

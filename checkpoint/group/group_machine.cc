@@ -1,7 +1,5 @@
 #include "checkpoint/group/group_machine.h"
 
-#include <type_traits>
-
 namespace trireme::checkpoint {
 
 GroupMachine::GroupMachine(const JobGroups& groups, GroupPace pace, Place place,
@@ -25,23 +23,18 @@ std::vector<GroupOrder> GroupMachine::Start(GroupTime now) {
 
 std::vector<GroupOrder> GroupMachine::On(const GroupEvent& event, GroupTime now) {
   std::vector<GroupOrder> orders;
-  std::visit(
-      [&](const auto& of) {
-        using Event = std::decay_t<decltype(of)>;
-        if constexpr (std::is_same_v<Event, AttemptBegins>) {
-          if (of.attempt <= place_.attempt) return;
-          place_.attempt = of.attempt;
-          member_.Begin(of, orders);
-          if (leader_) leader_->Begin();
-        } else if constexpr (std::is_same_v<Event, Received>) {
-          Take(of, orders);
-        } else if constexpr (std::is_same_v<Event, PeerGone>) {
-          if (leader_ && of.member != 0 && of.member < members_) leader_->Miss(of.member);
-        } else if constexpr (!std::is_same_v<Event, Tick>) {
-          member_.On(of, orders);
-        }
-      },
-      event);
+  if (const auto* begins = std::get_if<AttemptBegins>(&event)) {
+    if (begins->attempt <= place_.attempt) return {};
+    place_.attempt = begins->attempt;
+    member_.Begin(*begins, orders);
+    if (leader_) leader_->Begin();
+  } else if (const auto* received = std::get_if<Received>(&event)) {
+    Take(*received, orders);
+  } else if (const auto* gone = std::get_if<PeerGone>(&event)) {
+    if (leader_ && gone->member != 0 && gone->member < members_) leader_->Miss(gone->member);
+  } else {
+    member_.On(event, orders);
+  }
   const bool news = leader_ && leader_->Act(member_, now, orders);
   Tell(news || std::holds_alternative<Tick>(event), orders);
   return orders;

@@ -39,6 +39,8 @@ class GroupMachine {
 
   const GroupPage& page() const { return member_.page(); }
   uint64_t attempt() const { return place_.attempt; }
+  // Whether ranks may begin here: it is settled what counts, and it is here, or cannot be.
+  bool IsReady() const { return member_.IsReady(); }
 
   template <typename H>
   friend H AbslHashValue(H hash, const GroupMachine& of) {

@@ -23,7 +23,15 @@ Report GroupMember::MakeReport() const {
           .failed_round = failed_round_,
           .late = late_,
           .rebuilding = rebuilding_.round != 0,
+          .began = began_,
+          .went_on = went_on_,
           .staged = staged_};
+}
+
+bool GroupMember::IsReady() const {
+  const RoundVersion& counts = page_.counts;
+  return page_.settled == attempt_ &&
+         (counts.IsNothing() || page_.Holds(counts.round) || rebuild_failed_ == counts.round);
 }
 
 void GroupMember::Start(std::vector<GroupOrder>& orders) {
@@ -53,7 +61,8 @@ void GroupMember::Begin(AttemptBegins event, std::vector<GroupOrder>& orders) {
   }
   pinned_round_ = failed_round_ = 0;
   late_ = false;
-  staged_ = 0;
+  began_ = false;
+  went_on_ = staged_ = 0;
   rebuild_failed_ = 0;
 }
 
@@ -155,12 +164,26 @@ void GroupMember::Fail(uint64_t round, bool late) {
   late_ = late;
 }
 
-void GroupMember::On(Staged event, std::vector<GroupOrder>& orders) {
+void GroupMember::On(const GroupEvent& event, std::vector<GroupOrder>& orders) {
+  if (const auto* went_on = std::get_if<WentOn>(&event)) return Take(*went_on);
+  if (const auto* staged = std::get_if<Staged>(&event)) return Take(*staged, orders);
+  if (const auto* pin = std::get_if<PinTaken>(&event)) return Take(*pin, orders);
+  if (const auto* whole = std::get_if<AreaWhole>(&event)) return Take(*whole, orders);
+  if (const auto* broken = std::get_if<RoundBroken>(&event)) return Take(*broken, orders);
+  if (const auto* rebuilt = std::get_if<Rebuilt>(&event)) return Take(*rebuilt, orders);
+}
+
+void GroupMember::Take(WentOn event) {
+  began_ = true;
+  went_on_ = event.version;
+}
+
+void GroupMember::Take(Staged event, std::vector<GroupOrder>& orders) {
   staged_ = std::max(staged_, event.version);
   SendIfDue(orders);
 }
 
-void GroupMember::On(PinTaken event, std::vector<GroupOrder>& orders) {
+void GroupMember::Take(PinTaken event, std::vector<GroupOrder>& orders) {
   const uint32_t area = Filling(event.round);
   if (area == kNone) return;
   if (event.in_time) {
@@ -171,21 +194,21 @@ void GroupMember::On(PinTaken event, std::vector<GroupOrder>& orders) {
   Drop(area, orders);
 }
 
-void GroupMember::On(AreaWhole event, std::vector<GroupOrder>& orders) {
+void GroupMember::Take(AreaWhole event, std::vector<GroupOrder>& orders) {
   const uint32_t area = Filling(event.round);
   if (area == kNone) return;
   page_.areas[area].phase = AreaPhase::kSealed;
   orders.emplace_back(WritePage{page_});
 }
 
-void GroupMember::On(RoundBroken event, std::vector<GroupOrder>& orders) {
+void GroupMember::Take(RoundBroken event, std::vector<GroupOrder>& orders) {
   const uint32_t area = Filling(event.round);
   if (area == kNone) return;
   Fail(event.round, false);
   Drop(area, orders);
 }
 
-void GroupMember::On(Rebuilt event, std::vector<GroupOrder>& orders) {
+void GroupMember::Take(Rebuilt event, std::vector<GroupOrder>& orders) {
   if (rebuilding_.round == 0 || rebuilding_.round != event.round) return;
   if (!event.whole) {
     rebuild_failed_ = event.round;

@@ -17,24 +17,29 @@ class GroupMember {
   void Start(std::vector<GroupOrder>& orders);
   void Begin(AttemptBegins event, std::vector<GroupOrder>& orders);
   void Accept(const Word& word, std::vector<GroupOrder>& orders);
-  void On(Staged event, std::vector<GroupOrder>& orders);
-  void On(PinTaken event, std::vector<GroupOrder>& orders);
-  void On(AreaWhole event, std::vector<GroupOrder>& orders);
-  void On(RoundBroken event, std::vector<GroupOrder>& orders);
-  void On(Rebuilt event, std::vector<GroupOrder>& orders);
+  // Events that are none of a member's order nothing.
+  void On(const GroupEvent& event, std::vector<GroupOrder>& orders);
 
   Report MakeReport() const;
+  bool IsReady() const;
   const GroupPage& page() const { return page_; }
 
   friend bool operator==(const GroupMember&, const GroupMember&) = default;
   template <typename H>
   friend H AbslHashValue(H hash, const GroupMember& of) {
     return H::combine(std::move(hash), of.attempt_, of.page_, of.pinned_round_, of.failed_round_,
-                      of.late_, of.staged_, of.go_, of.sending_, of.rebuilding_,
-                      of.rebuild_failed_);
+                      of.late_, of.began_, of.went_on_, of.staged_, of.go_, of.sending_,
+                      of.rebuilding_, of.rebuild_failed_);
   }
 
  private:
+  void Take(WentOn event);
+  void Take(Staged event, std::vector<GroupOrder>& orders);
+  void Take(PinTaken event, std::vector<GroupOrder>& orders);
+  void Take(AreaWhole event, std::vector<GroupOrder>& orders);
+  void Take(RoundBroken event, std::vector<GroupOrder>& orders);
+  void Take(Rebuilt event, std::vector<GroupOrder>& orders);
+
   // The area that fills with `round`; none: two.
   uint32_t Filling(uint64_t round) const;
   void Count(const Word& word, std::vector<GroupOrder>& orders);
@@ -52,7 +57,8 @@ class GroupMember {
   // Lost with the agent.
   uint64_t pinned_round_ = 0, failed_round_ = 0;
   bool late_ = false;
-  uint64_t staged_ = 0;
+  bool began_ = false;
+  uint64_t went_on_ = 0, staged_ = 0;
   bool go_ = false;          // for the round that is being made
   bool sending_ = false;     // likewise
   RoundVersion rebuilding_;  // round 0: nothing is

@@ -41,13 +41,16 @@ struct Report {
   uint64_t failed_round = 0;  // the last one that came to nothing here
   bool late = false;          // because its version had passed
   bool rebuilding = false;
-  uint64_t staged = 0;  // the newest version that all its ranks have staged
+  bool began = false;    // the ranks of the attempt have, from this version
+  uint64_t went_on = 0;  // in memory or on the disk; 0: from nothing
+  uint64_t staged = 0;   // the newest version that all its ranks have staged
 
   friend bool operator==(const Report&, const Report&) = default;
   template <typename H>
   friend H AbslHashValue(H hash, const Report& report) {
     return H::combine(std::move(hash), report.attempt, report.page, report.pinned_round,
-                      report.failed_round, report.late, report.rebuilding, report.staged);
+                      report.failed_round, report.late, report.rebuilding, report.began,
+                      report.went_on, report.staged);
   }
 };
 
@@ -64,6 +67,11 @@ struct Tick {};
 struct Received {
   uint32_t from = 0;
   GroupMessage message;
+};
+// The ranks of the attempt have begun, from this version: of memory or the disk; 0: from nothing.
+// They clear the slots of later versions, pinned or not, which are of another history.
+struct WentOn {
+  uint64_t version = 0;
 };
 // All ranks of this member have staged this version.
 struct Staged {
@@ -93,7 +101,7 @@ struct Rebuilt {
 struct PeerGone {
   uint32_t member = 0;
 };
-using GroupEvent = std::variant<AttemptBegins, Tick, Received, Staged, PinTaken, AreaWhole,
+using GroupEvent = std::variant<AttemptBegins, Tick, Received, WentOn, Staged, PinTaken, AreaWhole,
                                 RoundBroken, Rebuilt, PeerGone>;
 
 // What is to be done, each when the one before it is done. Who dies between two of them begins with

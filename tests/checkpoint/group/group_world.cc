@@ -397,8 +397,7 @@ void GroupWorld::RebuildAt(uint32_t at) {
 // An attempt is settled before its ranks begin; who lacks its data gets them first.
 bool GroupWorld::CanGoOn() const {
   return std::all_of(nodes_.begin(), nodes_.end(), [&](const WorldNode& node) {
-    return node.machine.attempt() == attempt_ && node.page.settled == attempt_ &&
-           node.rebuilding.round == 0;
+    return node.machine.attempt() == attempt_ && node.machine.IsReady();
   });
 }
 
@@ -426,6 +425,7 @@ void GroupWorld::GoOn() {
     }
   }
   for (uint32_t at = 0; at < members(); ++at) {
+    Happen(at, WentOn{version});
     if (version != 0) Happen(at, Staged{version});
   }
 }

@@ -166,20 +166,20 @@ TEST_CASE("group: two rounds with a lost node, a dead agent, or both", "[slow]")
   Explore({.from_the_beginning = false, .versions = 1, .rounds = 1, .node_losses = 1},
           {.least_states = 200000});
   Explore({.node_losses = 1}, {.least_states = 400000});
-  Explore({.agent_deaths = 1}, {.most_states = 3000000, .least_states = 400000});
+  Explore({.agent_deaths = 1}, {.most_states = 1000000, .least_states = 400000});
   Explore({.from_the_beginning = false,
            .versions = 1,
            .rounds = 1,
            .agent_deaths = 1,
            .node_losses = 1},
-          {.most_states = 3000000, .least_states = 400000});
+          {.most_states = 1000000, .least_states = 400000});
 }
 
 TEST_CASE("group: dead ranks and broken rounds, and two lost nodes one after the other", "[slow]") {
   Explore({.from_the_beginning = false, .versions = 1, .rounds = 1, .rank_deaths = 1, .breaks = 1},
           {.least_states = 100000});
   Explore({.from_the_beginning = false, .versions = 1, .rounds = 1, .node_losses = 2},
-          {.most_states = 3000000, .least_states = 400000});
+          {.most_states = 1000000, .least_states = 400000});
 }
 
 TEST_CASE("group: two pairs lose any node", "[slow]") {
@@ -188,7 +188,7 @@ TEST_CASE("group: two pairs lose any node", "[slow]") {
            .versions = 1,
            .rounds = 1,
            .node_losses = 1},
-          {.most_states = 3000000, .least_states = 1000000});
+          {.most_states = 1000000, .least_states = 400000});
 }
 
 TEST_CASE("group: four members with parity for one and for two", "[slow]") {
@@ -198,7 +198,7 @@ TEST_CASE("group: four members with parity for one and for two", "[slow]") {
              .versions = 2,
              .rounds = 2,
              .node_losses = parity},
-            {.most_states = 3000000, .least_states = 1000000, .counted = 1});
+            {.most_states = 1000000, .least_states = 400000, .counted = 1});
   }
 }
 
